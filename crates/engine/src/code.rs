@@ -1,0 +1,347 @@
+//! A code: which field, which generator, how many blocks, how symbols lie in them. Two codes with
+//! the same identity give the same bytes, on every back end and for ever.
+//!
+//! An identity is written `FAMILY:K+M:wW` for the words layout and `FAMILY:K+M:wW:packets=BYTES` for
+//! the packets layout:
+//!
+//! ```
+//! use gabion_engine::Code;
+//! let code: Code = "cauchy-good:10+4:w4:packets=2048".parse()?;
+//! assert_eq!((code.k(), code.m(), code.field().w()), (10, 4, 4));
+//! assert_eq!(code.to_string(), "cauchy-good:10+4:w4:packets=2048");
+//! // What is left out takes its default.
+//! assert_eq!("10+4".parse::<Code>()?.to_string(), "rs-vandermonde:10+4:w8");
+//! # Ok::<(), gabion_engine::Error>(())
+//! ```
+
+use crate::error::Error;
+use crate::field::Field;
+use crate::matrix::Matrix;
+use crate::matrix::generators;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Most blocks of one stripe, whatever the field allows.
+pub const MAX_BLOCKS: usize = 1 << 16;
+
+/// Largest packet of the packets layout.
+pub const MAX_PACKET: usize = 1 << 24;
+
+/// How the redundancy matrix of a code is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Family {
+    /// Systematic Vandermonde over the points 0, 1, 2, …
+    RsVandermonde,
+    /// Powers of two as ISA-L's `gf_gen_rs_matrix` has them, where that is MDS.
+    RsIsal,
+    /// Cauchy matrix, numbered as Jerasure does.
+    Cauchy,
+    /// Cauchy matrix, numbered as ISA-L does.
+    CauchyIsal,
+    /// Cauchy matrix scaled to few ones in its bits.
+    CauchyGood,
+    /// P, Q and R of RAID-Z.
+    RaidZ,
+}
+
+impl Family {
+    /// Every family.
+    pub const ALL: [Family; 6] = [
+        Family::RsVandermonde,
+        Family::RsIsal,
+        Family::Cauchy,
+        Family::CauchyIsal,
+        Family::CauchyGood,
+        Family::RaidZ,
+    ];
+
+    /// Its name in a code identity.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Family::RsVandermonde => "rs-vandermonde",
+            Family::RsIsal => "rs-isal",
+            Family::Cauchy => "cauchy",
+            Family::CauchyIsal => "cauchy-isal",
+            Family::CauchyGood => "cauchy-good",
+            Family::RaidZ => "raidz",
+        }
+    }
+
+    /// The one field it is defined over, where there is but one.
+    const fn only_field(self) -> Option<Field> {
+        match self {
+            Family::RsIsal | Family::CauchyIsal | Family::RaidZ => Some(Field::GF8),
+            _ => None,
+        }
+    }
+
+    /// The largest m beside k data blocks with which any m losses are survived.
+    fn max_redundancy(self, k: usize) -> usize {
+        match self {
+            Family::RaidZ => 3,
+            Family::RsIsal => generators::isal_vandermonde_limit(k),
+            _ => MAX_BLOCKS,
+        }
+    }
+
+    fn generate(self, field: Field, k: usize, m: usize) -> Result<Matrix, Error> {
+        match self {
+            Family::RsVandermonde => generators::vandermonde(field, k, m),
+            Family::RsIsal => generators::isal_vandermonde(field, k, m),
+            Family::Cauchy => generators::cauchy(field, k, m),
+            Family::CauchyIsal => generators::cauchy_isal(field, k, m),
+            Family::CauchyGood => generators::cauchy_good(field, k, m),
+            Family::RaidZ => generators::raidz(field, k, m),
+        }
+    }
+}
+
+/// How the symbols of a block lie in its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Layout {
+    /// One symbol after the other, little endian; two to a byte for w = 4, low nibble first.
+    Words,
+    /// Groups of w packets: bit i of the symbols is in packet i of the group.
+    Packets {
+        /// Bytes of one packet.
+        bytes: usize,
+    },
+}
+
+impl Layout {
+    /// The unit that a block must be a multiple of.
+    ///
+    /// # Errors
+    /// [`Error::NoWordsLayout`], [`Error::PacketOutOfRange`].
+    pub fn granule(self, field: Field) -> Result<usize, Error> {
+        match self {
+            Layout::Words => field.word_bytes(),
+            Layout::Packets { bytes } if (1..=MAX_PACKET).contains(&bytes) => Ok(bytes * field.w() as usize),
+            Layout::Packets { bytes } => Err(Error::PacketOutOfRange { bytes, limit: MAX_PACKET }),
+        }
+    }
+}
+
+/// A systematic erasure code: k data blocks, m redundancy blocks, any k of them suffice.
+#[derive(Clone)]
+pub struct Code {
+    family: Family,
+    field: Field,
+    k: usize,
+    m: usize,
+    layout: Layout,
+    /// Made from the fields above; shared, since codes are passed around.
+    redundancy: Arc<Matrix>,
+}
+
+impl Code {
+    /// The code of this identity.
+    ///
+    /// # Errors
+    /// What the family, the field or the layout does not allow, with the limit.
+    pub fn new(family: Family, field: Field, k: usize, m: usize, layout: Layout) -> Result<Code, Error> {
+        let name = family.name();
+        if let Some(only) = family.only_field().filter(|&only| only != field) {
+            return Err(Error::WrongField { family: name, defined: only.w(), w: field.w() });
+        }
+        layout.granule(field)?;
+        let limit = field.order().min(MAX_BLOCKS);
+        if k == 0 || k.checked_add(m).is_none_or(|blocks| blocks > limit) {
+            return Err(Error::ShapeOutOfRange { family: name, w: field.w(), k, m, limit });
+        }
+        let limit = family.max_redundancy(k);
+        if m > limit {
+            return Err(Error::TooMuchRedundancy { family: name, k, m, limit });
+        }
+        let redundancy = Arc::new(family.generate(field, k, m)?);
+        Ok(Code { family, field, k, m, layout, redundancy })
+    }
+
+    /// How the redundancy matrix is made.
+    pub fn family(&self) -> Family {
+        self.family
+    }
+
+    /// The field of its symbols.
+    pub fn field(&self) -> Field {
+        self.field
+    }
+
+    /// Data blocks of a stripe.
+    pub fn k(&self) -> usize {
+        self.k
+    }
+
+    /// Redundancy blocks of a stripe.
+    pub fn m(&self) -> usize {
+        self.m
+    }
+
+    /// All blocks of a stripe; columns are numbered 0..k for data, k..k+m for redundancy.
+    pub fn blocks(&self) -> usize {
+        self.k + self.m
+    }
+
+    /// How symbols lie in a block.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// The unit in bytes that a block must be a multiple of.
+    pub fn granule(&self) -> usize {
+        let granule = self.layout.granule(self.field);
+        granule.expect("Code::new accepted the layout of this field")
+    }
+
+    /// The m x k matrix that makes redundancy of data.
+    pub fn redundancy(&self) -> &Matrix {
+        &self.redundancy
+    }
+}
+
+/// Two codes are the same if their identities are; the matrix follows from them.
+impl PartialEq for Code {
+    fn eq(&self, other: &Code) -> bool {
+        let identity = |code: &Code| (code.family, code.field, code.k, code.m, code.layout);
+        identity(self) == identity(other)
+    }
+}
+
+impl Eq for Code {}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}+{}:w{}", self.family.name(), self.k, self.m, self.field.w())?;
+        match self.layout {
+            Layout::Words => Ok(()),
+            Layout::Packets { bytes } => write!(f, ":packets={bytes}"),
+        }
+    }
+}
+
+impl fmt::Debug for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Code({self})")
+    }
+}
+
+impl FromStr for Code {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Code, Error> {
+        let bad = |reason| Error::BadCode { text: text.to_owned(), reason };
+        let number = |digits: &str, reason| {
+            // A sign is no digit here, though `parse` would take one.
+            let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+            plain.then(|| digits.parse::<usize>().ok()).flatten().ok_or(bad(reason))
+        };
+        let mut parts = text.split(':').peekable();
+        let family = match parts.peek().and_then(|name| family_named(name)) {
+            Some(family) => {
+                parts.next();
+                family
+            }
+            None => Family::RsVandermonde,
+        };
+        let shape = parts.next().ok_or(bad("the shape K+M is missing"))?;
+        let (k, m) = shape.split_once('+').ok_or(bad("neither a family nor a shape K+M"))?;
+        let k = number(k, "K is no number of data blocks")?;
+        let m = number(m, "M is no number of redundancy blocks")?;
+        let (mut field, mut layout) = (None, None);
+        for part in parts {
+            if let Some(bytes) = part.strip_prefix("packets=") {
+                let bytes = number(bytes, "packets= takes a number of bytes")?;
+                if layout.replace(Layout::Packets { bytes }).is_some() {
+                    return Err(bad("the layout is given twice"));
+                }
+            } else if let Some(w) = part.strip_prefix('w') {
+                let w = number(w, "w takes a number of bits")?;
+                let w = u32::try_from(w).map_err(|_| bad("w takes a number of bits"))?;
+                if field.replace(Field::new(w)?).is_some() {
+                    return Err(bad("the field is given twice"));
+                }
+            } else {
+                return Err(bad("after the shape come :wBITS and :packets=BYTES only"));
+            }
+        }
+        let (field, layout) = (field.unwrap_or(Field::GF8), layout.unwrap_or(Layout::Words));
+        Code::new(family, field, k, m, layout)
+    }
+}
+
+fn family_named(name: &str) -> Option<Family> {
+    Family::ALL.into_iter().find(|family| family.name() == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn identities_read_back() {
+        for text in [
+            "rs-vandermonde:10+4:w8",
+            "cauchy:1+0:w64",
+            "cauchy-isal:252+4:w8",
+            "cauchy-good:10+4:w4:packets=2048",
+            "raidz:8+3:w8",
+            "rs-isal:21+4:w8",
+            "cauchy:40+4:w7:packets=8",
+        ] {
+            assert_eq!(text.parse::<Code>().unwrap().to_string(), text);
+        }
+        assert_eq!("raidz:8+2".parse::<Code>().unwrap().to_string(), "raidz:8+2:w8");
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_numbers() {
+        let error = |text: &str| text.parse::<Code>().unwrap_err();
+        let shape = |family, w, k, m, limit| Error::ShapeOutOfRange { family, w, k, m, limit };
+        assert_eq!(error("0+4"), shape("rs-vandermonde", 8, 0, 4, 256));
+        assert_eq!(error("253+4"), shape("rs-vandermonde", 8, 253, 4, 256));
+        assert_eq!(error("cauchy:13+4:w4"), shape("cauchy", 4, 13, 4, 16));
+        assert_eq!(error("cauchy:65536+1:w32"), shape("cauchy", 32, 65536, 1, 65536));
+        assert_eq!(error("raidz:8+4"), Error::TooMuchRedundancy { family: "raidz", k: 8, m: 4, limit: 3 });
+        assert_eq!(
+            error("rs-isal:30+4"),
+            Error::TooMuchRedundancy { family: "rs-isal", k: 30, m: 4, limit: 3 }
+        );
+        assert_eq!(error("raidz:8+2:w16"), Error::WrongField { family: "raidz", defined: 8, w: 16 });
+        assert_eq!(error("10+4:w9"), Error::NoWordsLayout { w: 9 });
+        assert_eq!(error("10+4:w17"), Error::UnknownField { w: 17 });
+        assert_eq!(error("10+4:packets=0"), Error::PacketOutOfRange { bytes: 0, limit: MAX_PACKET });
+        assert!(matches!(error("cauchy:30000+30000:w16"), Error::MatrixTooLarge { .. }));
+        for text in [
+            "",
+            ":",
+            "10",
+            "10+",
+            "+4",
+            "-1+4",
+            "10+4+2",
+            "reed:10+4",
+            "10+4:",
+            "10+4:w",
+            "10+4:w8:w8",
+            "10+4:x",
+            "10 + 4",
+            "10+4:packets=8:packets=8",
+            "+1+2",
+            "99999999999999999999+1",
+        ] {
+            assert!(matches!(error(text), Error::BadCode { .. }), "{text}: {:?}", error(text));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "[a-z:+=0-9-]{0,24}") {
+            if let Ok(code) = text.parse::<Code>() {
+                prop_assert_eq!(code.to_string().parse::<Code>().unwrap(), code);
+            }
+        }
+    }
+}

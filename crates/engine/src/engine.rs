@@ -1,0 +1,79 @@
+//! The engine as most users want it: the best kernels of this machine, on a pool of threads.
+
+use crate::error::Error;
+use crate::kernel::{Backend, Kernel, Row, Threads};
+use crate::plan::Plan;
+use std::sync::Arc;
+
+/// A back end and a pool of threads; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    row: &'static Row,
+    threads: Arc<Threads>,
+}
+
+impl Engine {
+    /// The kernels of this process ([`Row::chosen`]) on `threads` threads, 0 for all there are.
+    ///
+    /// # Errors
+    /// A forced kernel that cannot run, threads that cannot be had.
+    pub fn new(threads: usize) -> Result<Engine, Error> {
+        Engine::with_row(Row::chosen()?, threads)
+    }
+
+    /// The given kernels on `threads` threads.
+    ///
+    /// # Errors
+    /// [`Error::Threads`].
+    pub fn with_row(row: &'static Row, threads: usize) -> Result<Engine, Error> {
+        Ok(Engine { row, threads: Arc::new(Threads::new(threads)?) })
+    }
+
+    /// The kernels it uses.
+    pub fn row(&self) -> &'static Row {
+        self.row
+    }
+
+    /// Number of threads.
+    pub fn threads(&self) -> usize {
+        self.threads.count()
+    }
+
+    /// Compiles a plan.
+    ///
+    /// # Errors
+    /// A plan that the back end cannot compile.
+    pub fn compile(&self, plan: &Plan) -> Result<Compiled, Error> {
+        let kernel = self.row.compile(plan)?;
+        Ok(Compiled { kernel, plan: plan.clone(), threads: self.threads.clone() })
+    }
+}
+
+/// A plan that is ready to run.
+pub struct Compiled {
+    kernel: Box<dyn Kernel>,
+    plan: Plan,
+    threads: Arc<Threads>,
+}
+
+impl Compiled {
+    /// The plan it was made of.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Turns `inputs` into `outputs`, in the order of the plan's columns, with all threads where
+    /// the buffers are large enough to share.
+    ///
+    /// # Errors
+    /// Buffers that do not fit the plan; nothing is written then.
+    pub fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
+        self.threads.run(&*self.kernel, self.plan.granule(), inputs, outputs)
+    }
+}
+
+impl std::fmt::Debug for Compiled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Compiled({:?})", self.plan)
+    }
+}

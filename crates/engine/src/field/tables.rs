@@ -1,0 +1,101 @@
+//! Multiplication by looking up: logarithms, the full table, and tables split by nibbles.
+
+use super::{Field, reference};
+use std::sync::OnceLock;
+
+/// Logarithms and powers of x: a · b = exp[log a + log b]. For w <= 16.
+#[derive(Debug)]
+pub struct LogTables {
+    /// log[a] for a != 0; log[0] is never read.
+    log: Vec<u32>,
+    /// x^i for i in 0..2·(2^w - 1), twice round so that a sum of logarithms needs no modulo.
+    exp: Vec<u16>,
+}
+
+impl LogTables {
+    /// The tables of `field`, made on first use and kept; `None` for w > 16.
+    pub fn of(field: Field) -> Option<&'static LogTables> {
+        static TABLES: [OnceLock<LogTables>; 17] = [const { OnceLock::new() }; 17];
+        let slot = TABLES.get(field.w() as usize)?;
+        Some(slot.get_or_init(|| LogTables::new(field)))
+    }
+
+    fn new(field: Field) -> LogTables {
+        let period = field.mask() as usize;
+        let (mut log, mut exp) = (vec![0; period + 1], vec![0; 2 * period]);
+        let mut power = 1;
+        for i in 0..period {
+            log[power as usize] = i as u32;
+            exp[i] = power as u16;
+            exp[i + period] = power as u16;
+            power = reference::times_x(field, power);
+        }
+        LogTables { log, exp }
+    }
+
+    /// Product of two elements.
+    pub fn mul(&self, a: u64, b: u64) -> u64 {
+        if a == 0 || b == 0 {
+            return 0;
+        }
+        u64::from(self.exp[(self.log[a as usize] + self.log[b as usize]) as usize])
+    }
+
+    /// The inverse, or `None` for zero.
+    pub fn inv(&self, a: u64) -> Option<u64> {
+        let period = self.exp.len() / 2;
+        (a != 0).then(|| u64::from(self.exp[period - self.log[a as usize] as usize]))
+    }
+}
+
+/// Every product of two elements, 2^2w bytes. For w <= 8.
+#[derive(Debug)]
+pub struct FullTable {
+    w: u32,
+    products: Vec<u8>,
+}
+
+impl FullTable {
+    /// The table of `field`, or `None` for w > 8.
+    pub fn new(field: Field) -> Option<FullTable> {
+        let w = field.w();
+        (w <= 8).then(|| {
+            let side = 0..1u64 << w;
+            let products = side
+                .clone()
+                .flat_map(|a| side.clone().map(move |b| reference::mul(field, a, b) as u8))
+                .collect();
+            FullTable { w, products }
+        })
+    }
+
+    /// Product of two elements.
+    pub fn mul(&self, a: u64, b: u64) -> u64 {
+        u64::from(self.products[(a << self.w | b) as usize])
+    }
+}
+
+/// Products of one constant with every nibble at every place of a symbol: a product is the sum of
+/// w/4 look-ups in tables of 16, small enough for a vector register. For w = 4, 8, 16, 32, 64.
+#[derive(Debug)]
+pub struct SplitTables {
+    /// tables[i][v] = constant · v · x^4i
+    tables: Vec<[u64; 16]>,
+}
+
+impl SplitTables {
+    /// The tables of `constant`, or `None` where w is no multiple of 4.
+    pub fn new(field: Field, constant: u64) -> Option<SplitTables> {
+        field.w().is_multiple_of(4).then(|| SplitTables {
+            tables: (0..field.w() / 4)
+                .map(|place| std::array::from_fn(|v| field.mul(constant, (v as u64) << (4 * place))))
+                .collect(),
+        })
+    }
+
+    /// Product of the constant with `a`.
+    pub fn mul(&self, a: u64) -> u64 {
+        let nibble = |place: usize| (a >> (4 * place) & 15) as usize;
+        self.tables.iter().enumerate().fold(0, |sum, (place, table)| sum ^ table[nibble(place)])
+    }
+}

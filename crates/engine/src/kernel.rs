@@ -1,0 +1,46 @@
+//! Kernels: plans compiled for a device, and the back ends that compile them.
+//!
+//! [`Backend`] and [`Kernel`] are the seam: the reference, the rows of the CPU table and every later
+//! device stand behind them, and the conformance suite runs over all of them.
+
+mod compiled;
+mod generic;
+mod linear;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+mod reference;
+mod table;
+mod threads;
+mod vector;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+pub(crate) use compiled::LaneSigner;
+pub use linear::LinearMap;
+pub use reference::Reference;
+pub use table::{KERNEL_VARIABLE, Row, measured, rows};
+pub use threads::Threads;
+
+use crate::error::Error;
+use crate::plan::Plan;
+
+/// Something that compiles plans.
+pub trait Backend: Sync {
+    /// Its name, as `gabion info` shows it and users force it.
+    fn name(&self) -> &str;
+
+    /// Compiles one plan.
+    ///
+    /// # Errors
+    /// What this back end cannot do with the plan.
+    fn compile(&self, plan: &Plan) -> Result<Box<dyn Kernel>, Error>;
+}
+
+/// A compiled plan. It runs on the calling thread; [`Threads`] splits the work.
+pub trait Kernel: Send + Sync {
+    /// Turns `inputs` into `outputs`, in the order of the plan's columns.
+    ///
+    /// # Errors
+    /// Buffers that do not fit the plan; nothing is written then.
+    fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error>;
+}

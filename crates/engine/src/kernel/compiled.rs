@@ -1,0 +1,113 @@
+//! A plan made ready for one instruction set.
+
+use super::Kernel;
+use super::generic::{Buffers, Dense, Isa, Parities, Rows, Weights, Work};
+use super::linear::LinearMap;
+use super::vector::Vector;
+use crate::code::Layout;
+use crate::error::Error;
+use crate::field::Field;
+use crate::matrix::bits::BitMatrix;
+use crate::plan::{Mode, Plan};
+
+enum Program<V: Vector> {
+    Dense(Dense<V>),
+    Rows(Rows),
+    Horner(Parities),
+}
+
+struct CompiledPlan<I: Isa> {
+    isa: I,
+    plan: Plan,
+    program: Program<I::V>,
+}
+
+/// Compiles `plan` for the instruction set that `isa` proves.
+pub(super) fn compile<I: Isa>(isa: I, plan: &Plan) -> Result<Box<dyn Kernel>, Error> {
+    let matrix = plan.matrix();
+    let program = match plan.layout() {
+        Layout::Packets { bytes } => {
+            let bits = BitMatrix::expand(matrix)?;
+            Program::Rows(Rows::new(&bits, plan.field().w() as usize, bytes))
+        }
+        Layout::Words => match horner_parities(plan) {
+            Some(parities) => Program::Horner(parities),
+            None => {
+                let symbol_bytes = plan.field().word_bytes()?;
+                let map = |output, input| LinearMap::multiplication(plan.field(), matrix.at(output, input));
+                Program::Dense(Dense::new(symbol_bytes, matrix.columns(), matrix.rows(), map))
+            }
+        },
+    };
+    Ok(Box::new(CompiledPlan { isa, plan: plan.clone(), program }))
+}
+
+/// P, Q and R are the only rows over GF(2^8) that doubling alone can make: row e has
+/// (2^e)^(k-1-j) at column j. Recognised by their coefficients, whatever plan they are in.
+fn horner_parities(plan: &Plan) -> Option<Parities> {
+    let (matrix, field) = (plan.matrix(), plan.field());
+    if field != Field::GF8 {
+        return None;
+    }
+    let inputs = matrix.columns();
+    let exponent_of = |row: usize| {
+        (0..3).find(|e| (0..inputs).all(|j| matrix.at(row, j) == field.exp((e * (inputs - 1 - j)) as u64)))
+    };
+    let exponents: Vec<usize> = (0..matrix.rows()).map(exponent_of).collect::<Option<_>>()?;
+    let ascending = exponents.is_sorted_by(|a, b| a < b);
+    ascending.then(|| Parities {
+        p: exponents.contains(&0),
+        q: exponents.contains(&1),
+        r: exponents.contains(&2),
+    })
+}
+
+impl<I: Isa> Kernel for CompiledPlan<I> {
+    fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
+        let len = self.plan.check_buffers(inputs, outputs)?;
+        let add = self.plan.mode() == Mode::Add;
+        let buffers = Buffers { inputs, outputs, len, add };
+        self.isa.run(match &self.program {
+            Program::Dense(dense) => Work::Words(dense, buffers),
+            Program::Rows(rows) => Work::Rows(rows, buffers),
+            Program::Horner(parities) => Work::Horner(*parities, buffers),
+        });
+        Ok(())
+    }
+}
+
+/// Signs blocks with one instruction set.
+pub(crate) trait LaneSigner: Send + Sync {
+    /// Symbols in a step: the signature is the sum over lanes i of lane i times α^i.
+    fn symbols_per_step(&self) -> usize;
+
+    /// Per component one step of lanes, as symbols in memory order.
+    fn lanes(&self, block: &[u8]) -> Vec<u8>;
+}
+
+struct CompiledSigner<I: Isa> {
+    isa: I,
+    weights: Weights<I::V>,
+}
+
+/// Prepares signatures: `step_map(component, s)` multiplies by α_component^s.
+pub(super) fn signer<I: Isa>(
+    isa: I,
+    components: usize,
+    step_map: &dyn Fn(usize, usize) -> LinearMap,
+) -> Box<dyn LaneSigner> {
+    let maps: Vec<LinearMap> = (0..components).map(|component| step_map(component, I::V::BYTES)).collect();
+    Box::new(CompiledSigner { isa, weights: Weights::new(&maps) })
+}
+
+impl<I: Isa> LaneSigner for CompiledSigner<I> {
+    fn symbols_per_step(&self) -> usize {
+        I::V::BYTES
+    }
+
+    fn lanes(&self, block: &[u8]) -> Vec<u8> {
+        let mut lanes = vec![0; self.weights.lane_bytes()];
+        self.isa.run(Work::Sign(&self.weights, block, &mut lanes));
+        lanes
+    }
+}

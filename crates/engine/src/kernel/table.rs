@@ -1,0 +1,185 @@
+//! The table of CPU kernels: the one list that dispatch, tests, benches and `gabion info` walk.
+
+use super::compiled::{self, LaneSigner};
+use super::generic::{Isa, Work};
+use super::linear::LinearMap;
+use super::vector::Scalar;
+use super::{Backend, Kernel};
+use crate::code::Code;
+use crate::error::Error;
+use crate::plan::Plan;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// The environment variable that forces a row of the table by its name.
+pub const KERNEL_VARIABLE: &str = "GABION_KERNEL";
+
+/// One instruction set: name, whether this CPU has it, entry points.
+pub struct Row {
+    name: &'static str,
+    needs: &'static str,
+    supported: fn() -> bool,
+    compile: fn(&Plan) -> Option<Result<Box<dyn Kernel>, Error>>,
+    signer: fn(usize, &dyn Fn(usize, usize) -> LinearMap) -> Option<Box<dyn LaneSigner>>,
+}
+
+const fn row<I: Isa>() -> Row {
+    Row {
+        name: I::NAME,
+        needs: I::NEEDS,
+        supported: || I::detect().is_some(),
+        compile: |plan| I::detect().map(|isa| compiled::compile(isa, plan)),
+        signer: |components, map| I::detect().map(|isa| compiled::signer(isa, components, map)),
+    }
+}
+
+static TABLE: &[Row] = &[
+    row::<NoSimd>(),
+    #[cfg(target_arch = "x86_64")]
+    row::<super::x86::Ssse3>(),
+    #[cfg(target_arch = "x86_64")]
+    row::<super::x86::Avx2>(),
+    #[cfg(target_arch = "x86_64")]
+    row::<super::x86::GfniAvx2>(),
+    #[cfg(target_arch = "x86_64")]
+    row::<super::x86::Avx512>(),
+    #[cfg(target_arch = "x86_64")]
+    row::<super::x86::GfniAvx512>(),
+    #[cfg(target_arch = "aarch64")]
+    row::<super::neon::Neon>(),
+];
+
+/// All rows of this architecture, scalar first, whether this CPU can run them or not.
+pub fn rows() -> &'static [Row] {
+    TABLE
+}
+
+impl Row {
+    /// What this CPU lacks or has, for people.
+    pub fn needs(&self) -> &'static str {
+        self.needs
+    }
+
+    /// Whether this CPU can run it.
+    pub fn supported(&self) -> bool {
+        (self.supported)()
+    }
+
+    /// The row that serves this process: the one that [`KERNEL_VARIABLE`] names, else the fastest
+    /// when measured. Decided once.
+    ///
+    /// # Errors
+    /// [`Error::UnknownKernel`], [`Error::UnsupportedKernel`] where the variable names such a one.
+    pub fn chosen() -> Result<&'static Row, Error> {
+        static CHOSEN: OnceLock<Result<&'static Row, Error>> = OnceLock::new();
+        let choose = || match std::env::var(KERNEL_VARIABLE) {
+            Ok(name) if !name.is_empty() => Row::named(&name),
+            _ => Ok(fastest()),
+        };
+        CHOSEN.get_or_init(choose).clone()
+    }
+
+    /// The row of this name, if this CPU can run it.
+    ///
+    /// # Errors
+    /// [`Error::UnknownKernel`], [`Error::UnsupportedKernel`].
+    pub fn named(name: &str) -> Result<&'static Row, Error> {
+        let names =
+            |rows: &mut dyn Iterator<Item = &Row>| rows.map(|row| row.name).collect::<Vec<_>>().join(", ");
+        let name = name.to_owned();
+        match rows().iter().find(|row| row.name == name) {
+            None => Err(Error::UnknownKernel { name, known: names(&mut rows().iter()) }),
+            Some(row) if row.supported() => Ok(row),
+            Some(_) => {
+                let supported = names(&mut rows().iter().filter(|row| row.supported()));
+                Err(Error::UnsupportedKernel { name, supported })
+            }
+        }
+    }
+
+    pub(crate) fn signer(
+        &self,
+        components: usize,
+        step_map: &dyn Fn(usize, usize) -> LinearMap,
+    ) -> Result<Box<dyn LaneSigner>, Error> {
+        (self.signer)(components, step_map).ok_or_else(|| self.unsupported())
+    }
+
+    fn unsupported(&self) -> Error {
+        let supported = rows().iter().filter(|row| row.supported()).map(|row| row.name);
+        let supported = supported.collect::<Vec<_>>().join(", ");
+        Error::UnsupportedKernel { name: self.name.to_owned(), supported }
+    }
+}
+
+impl Backend for Row {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn compile(&self, plan: &Plan) -> Result<Box<dyn Kernel>, Error> {
+        (self.compile)(plan).unwrap_or_else(|| Err(self.unsupported()))
+    }
+}
+
+impl std::fmt::Debug for Row {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Row({})", self.name)
+    }
+}
+
+/// The rows that this CPU can run, each with its speed in bytes of data per second, measured once
+/// per process (about a millisecond): encoding 10+4 over GF(2^8), blocks of 4 KiB, in cache.
+pub fn measured() -> &'static [(&'static Row, f64)] {
+    static MEASURED: OnceLock<Vec<(&'static Row, f64)>> = OnceLock::new();
+    MEASURED.get_or_init(|| {
+        let supported = rows().iter().filter(|row| row.supported());
+        supported.map(|row| (row, measure(row))).collect()
+    })
+}
+
+fn fastest() -> &'static Row {
+    let by_speed = measured().iter().max_by(|a, b| a.1.total_cmp(&b.1));
+    by_speed.map_or(&TABLE[0], |(row, _)| row)
+}
+
+fn measure(row: &Row) -> f64 {
+    const BLOCK: usize = 4096;
+    const REPEATS: usize = 8;
+    let plan = "10+4".parse::<Code>().and_then(|code| code.encode_plan());
+    let Ok(kernel) = plan.and_then(|plan| row.compile(&plan)) else {
+        return 0.0;
+    };
+    let data = vec![0x5a; 10 * BLOCK];
+    let mut redundancy = vec![0; 4 * BLOCK];
+    let inputs: Vec<&[u8]> = data.chunks(BLOCK).collect();
+    let mut outputs: Vec<&mut [u8]> = redundancy.chunks_mut(BLOCK).collect();
+    let mut best = Duration::MAX;
+    for _ in 0..REPEATS {
+        let start = Instant::now();
+        if kernel.run(&inputs, &mut outputs).is_err() {
+            return 0.0;
+        }
+        best = best.min(start.elapsed());
+    }
+    data.len() as f64 / best.as_secs_f64().max(1e-9)
+}
+
+/// The scalar row runs everywhere.
+#[derive(Clone, Copy)]
+struct NoSimd;
+
+impl Isa for NoSimd {
+    type V = Scalar;
+    const NAME: &'static str = "scalar";
+    const NEEDS: &'static str = "nothing";
+
+    fn detect() -> Option<Self> {
+        Some(NoSimd)
+    }
+
+    fn run(self, work: Work<'_, '_, Scalar>) {
+        // SAFETY: `Scalar` uses no instruction that a CPU could lack.
+        unsafe { work.execute() }
+    }
+}

@@ -1,0 +1,97 @@
+//! The x86-64 instruction sets: a register type each, and the entry points that switch them on.
+//!
+//! `vector_moves!` writes what differs between register widths only in the names of intrinsics;
+//! `isa!` writes the proof value and its one entry point.
+
+mod avx2;
+mod avx512;
+mod ssse3;
+
+pub(super) use avx2::{Avx2, GfniAvx2};
+pub(super) use avx512::{Avx512, GfniAvx512};
+pub(super) use ssse3::Ssse3;
+
+/// Moves, sums and byte shuffles of a [`Vector`](super::vector::Vector), from the intrinsics of one
+/// register width.
+macro_rules! vector_moves {
+    (
+        $register:ty, zero $zero:ident, load $load:ident, store $store:ident, xor $xor:ident,
+        and $and:ident, shift $shift:ident, set16 $set16:ident, pack $pack:ident,
+        low $low:ident, high $high:ident
+    ) => {
+        #[inline(always)]
+        unsafe fn zero() -> Self {
+            // SAFETY: the instruction set is there by the trait's contract.
+            Self(unsafe { $zero() })
+        }
+
+        #[inline(always)]
+        unsafe fn load(from: *const u8) -> Self {
+            // SAFETY: the caller gives BYTES readable bytes; the load takes any alignment.
+            Self(unsafe { $load(from.cast()) })
+        }
+
+        #[inline(always)]
+        unsafe fn store(self, to: *mut u8) {
+            // SAFETY: the caller gives BYTES writable bytes; the store takes any alignment.
+            unsafe { $store(to.cast(), self.0) }
+        }
+
+        #[inline(always)]
+        unsafe fn xor(self, other: Self) -> Self {
+            // SAFETY: the instruction set is there by the trait's contract.
+            Self(unsafe { $xor(self.0, other.0) })
+        }
+
+        #[inline(always)]
+        unsafe fn unzip(a: Self, b: Self) -> (Self, Self) {
+            // SAFETY: the instruction set is there by the trait's contract.
+            unsafe {
+                let low_bytes = $set16(0xff);
+                let even = $pack($and(a.0, low_bytes), $and(b.0, low_bytes));
+                let odd = $pack($shift::<8>(a.0), $shift::<8>(b.0));
+                (Self(even), Self(odd))
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn zip(even: Self, odd: Self) -> (Self, Self) {
+            // SAFETY: the instruction set is there by the trait's contract.
+            unsafe { (Self($low(even.0, odd.0)), Self($high(even.0, odd.0))) }
+        }
+    };
+}
+
+/// The proof that this CPU has the features, and the entry point compiled with them.
+macro_rules! isa {
+    (
+        $isa:ident, $vector:ty, $name:literal, enable $enable:literal, detect [$($feature:tt),+],
+        needs $needs:literal
+    ) => {
+        #[doc = concat!("Proof that this CPU has ", $needs, ".")]
+        #[derive(Clone, Copy)]
+        pub(in crate::kernel) struct $isa(());
+
+        impl crate::kernel::generic::Isa for $isa {
+            type V = $vector;
+            const NAME: &'static str = $name;
+            const NEEDS: &'static str = $needs;
+
+            fn detect() -> Option<Self> {
+                (true $(&& std::arch::is_x86_feature_detected!($feature))+).then_some($isa(()))
+            }
+
+            fn run(self, work: crate::kernel::generic::Work<'_, '_, $vector>) {
+                #[target_feature(enable = $enable)]
+                unsafe fn entry(work: crate::kernel::generic::Work<'_, '_, $vector>) {
+                    // SAFETY: this function is compiled for, and called only on, such a CPU.
+                    unsafe { work.execute() }
+                }
+                // SAFETY: `self` exists, so `detect` found the features.
+                unsafe { entry(work) }
+            }
+        }
+    };
+}
+
+use {isa, vector_moves};

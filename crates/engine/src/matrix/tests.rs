@@ -1,0 +1,152 @@
+use super::bits::{BitMatrix, ones};
+use super::generators::{
+    cauchy, cauchy_good, cauchy_isal, isal_vandermonde, isal_vandermonde_limit, raidz, vandermonde,
+    vandermonde_by_column_operations, vandermonde_by_lagrange,
+};
+use super::*;
+use proptest::prelude::*;
+
+type Generator = fn(Field, usize, usize) -> Result<Matrix, Error>;
+
+/// Whether every square submatrix is regular, tried one by one.
+fn is_mds(redundancy: &Matrix) -> bool {
+    let (m, k) = (redundancy.rows(), redundancy.columns());
+    (1..=m.min(k)).all(|size| {
+        subsets(m, size).all(|rows| {
+            subsets(k, size).all(|columns| redundancy.select(&rows, &columns).unwrap().rank() == size)
+        })
+    })
+}
+
+/// All subsets of 0..n with `size` elements.
+fn subsets(n: usize, size: usize) -> impl Iterator<Item = Vec<usize>> {
+    (0u32..1 << n)
+        .filter(move |set| set.count_ones() as usize == size)
+        .map(move |set| (0..n).filter(|&i| set >> i & 1 == 1).collect())
+}
+
+#[test]
+fn families_are_mds_for_every_small_shape() {
+    let families: [Generator; 4] = [vandermonde, cauchy, cauchy_isal, cauchy_good];
+    for w in [3, 4, 5, 8, 16, 32, 64] {
+        let field = Field::new(w).unwrap();
+        for family in families {
+            for k in 1..=6 {
+                for m in 0..=4usize.min(field.order() - k) {
+                    let matrix = family(field, k, m).unwrap();
+                    assert!(is_mds(&matrix), "{matrix:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn full_field_shapes_are_mds() {
+    // k + m = 2^w: every point of the field is in use.
+    let families: [Generator; 4] = [vandermonde, cauchy, cauchy_isal, cauchy_good];
+    for family in families {
+        for (k, m) in [(13, 3), (12, 4), (2, 14)] {
+            assert!(is_mds(&family(Field::GF4, k, m).unwrap()), "{k}+{m}");
+        }
+    }
+}
+
+#[test]
+fn raidz_is_mds_up_to_255_columns() {
+    for k in [1, 2, 3, 8, 17] {
+        assert!(is_mds(&raidz(Field::GF8, k, 3).unwrap()));
+    }
+    // For large k: the minors of up to 2 x 2 by brute force, those of 3 x 3 by the Vandermonde law
+    // (distinct points 2^j).
+    let widest = raidz(Field::GF8, 255, 3).unwrap();
+    for rows in [[0, 1], [0, 2], [1, 2]] {
+        for a in 0..255 {
+            for b in a + 1..255 {
+                assert_eq!(widest.select(&rows, &[a, b]).unwrap().rank(), 2, "{a} {b}");
+            }
+        }
+    }
+}
+
+#[test]
+fn isal_vandermonde_is_mds_within_its_limit_and_not_beyond() {
+    for (k, m) in [(3, 8), (4, 6), (5, 5), (10, 4), (21, 3), (15, 3)] {
+        assert!(m <= isal_vandermonde_limit(k));
+        assert!(is_mds(&isal_vandermonde(Field::GF8, k, m).unwrap()), "{k}+{m}");
+    }
+    let beyond = isal_vandermonde(Field::GF8, 10, 6).unwrap();
+    assert!(!is_mds(&beyond), "the check can fail");
+}
+
+#[test]
+fn lagrange_gives_what_column_operations_give() {
+    for (field, k, m) in [(Field::GF4, 11, 5), (Field::GF8, 40, 30), (Field::GF16, 70, 9)] {
+        let by_columns = vandermonde_by_column_operations(field, k, m).unwrap();
+        assert_eq!(vandermonde_by_lagrange(field, k, m).unwrap(), by_columns);
+    }
+}
+
+#[test]
+fn good_cauchy_has_fewer_ones_and_a_first_row_of_ones() {
+    for (w, k, m) in [(4, 10, 4), (8, 10, 4), (8, 6, 2), (16, 12, 4), (7, 20, 3)] {
+        let field = Field::new(w).unwrap();
+        let good = cauchy_good(field, k, m).unwrap();
+        let original = cauchy(field, k, m).unwrap();
+        assert!(good.row(0).iter().all(|&a| a == 1));
+        let weight = |matrix| BitMatrix::expand(matrix).unwrap().ones();
+        assert!(weight(&good) < weight(&original), "{w} {k}+{m}");
+    }
+}
+
+#[test]
+fn bits_of_a_constant_multiply_like_it() {
+    for field in Field::all() {
+        let constant = 0x9d5e_a7c1_2b3f_8461 & field.mask();
+        let matrix = Matrix::from_fn(field, 1, 1, |_, _| constant).unwrap();
+        let bits = BitMatrix::expand(&matrix).unwrap();
+        assert_eq!(bits.ones(), ones(field, constant));
+        for a in [1, 2, 0x5a5a_1234_dead_beef & field.mask(), field.mask()] {
+            let product = (0..field.w() as usize).fold(0u64, |product, row| {
+                let parity = bits.ones_in_row(row).filter(|&bit| a >> bit & 1 == 1).count() & 1;
+                product | (parity as u64) << row
+            });
+            assert_eq!(product, field.mul(constant, a), "{field:?}");
+        }
+    }
+}
+
+#[test]
+fn hostile_sizes_are_refused_with_numbers() {
+    let huge = Matrix::from_fn(Field::GF8, usize::MAX, 2, |_, _| 0);
+    assert!(matches!(huge, Err(Error::MatrixTooLarge { columns: 2, .. })));
+    let over = Matrix::from_fn(Field::GF8, 1, 1, |_, _| 256);
+    assert_eq!(over, Err(Error::NotAnElement { value: 256, field: Field::GF8 }));
+    let (two, three) = (Matrix::identity(Field::GF8, 2).unwrap(), Matrix::identity(Field::GF8, 3).unwrap());
+    assert_eq!(two.mul(&three), Err(Error::SizeMismatch { left: 2, right: 3 }));
+    assert_eq!(two.mul_vector(&[1]), Err(Error::SizeMismatch { left: 2, right: 1 }));
+    let singular = Matrix::from_fn(Field::GF8, 2, 2, |_, _| 7).unwrap();
+    assert_eq!(singular.inverse(), Err(Error::Singular { size: 2, rank: 1 }));
+}
+
+proptest! {
+    #[test]
+    fn inverse_undoes(seed: u64, size in 1..12usize, w in proptest::sample::select(vec![4u32, 8, 16, 32, 64])) {
+        let field = Field::new(w).unwrap();
+        let mut state = seed;
+        let random = Matrix::from_fn(field, size, size, |_, _| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 13 ^ state >> 41) & field.mask()
+        }).unwrap();
+        match random.inverse() {
+            Ok(inverse) => {
+                let identity = Matrix::identity(field, size).unwrap();
+                prop_assert_eq!(random.mul(&inverse).unwrap(), identity.clone());
+                prop_assert_eq!(inverse.mul(&random).unwrap(), identity);
+                prop_assert_eq!(random.rank(), size);
+            }
+            Err(Error::Singular { rank, .. }) => prop_assert!(rank < size && rank == random.rank()),
+            Err(other) => prop_assert!(false, "{other}"),
+        }
+    }
+}

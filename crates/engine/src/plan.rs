@@ -1,0 +1,294 @@
+//! Everything is a plan: a matrix that turns some blocks of a stripe into others.
+//!
+//! Encoding, repair, update and partial products differ only in their matrix and in which columns go
+//! in and come out. A back end compiles a plan once and runs it over any buffers.
+
+use crate::code::{Code, Layout};
+use crate::error::Error;
+use crate::field::Field;
+use crate::matrix::Matrix;
+
+/// What happens to the bytes that an output buffer holds before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// They are replaced.
+    Write,
+    /// The result is added (XORed) to them.
+    Add,
+}
+
+/// A linear map from input blocks to output blocks.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Plan {
+    layout: Layout,
+    /// One row per output, one column per input.
+    matrix: Matrix,
+    inputs: Vec<usize>,
+    outputs: Vec<usize>,
+    mode: Mode,
+}
+
+impl Plan {
+    /// A plan that applies `matrix` to blocks that belong to no code; inputs and outputs are
+    /// numbered from 0.
+    ///
+    /// # Errors
+    /// A layout that the matrix's field does not have.
+    pub fn new(matrix: Matrix, layout: Layout, mode: Mode) -> Result<Plan, Error> {
+        layout.granule(matrix.field())?;
+        let (inputs, outputs) = ((0..matrix.columns()).collect(), (0..matrix.rows()).collect());
+        Ok(Plan { layout, matrix, inputs, outputs, mode })
+    }
+
+    /// Region multiply: one block times one constant.
+    ///
+    /// # Errors
+    /// [`Error::NotAnElement`], [`Error::NoWordsLayout`].
+    pub fn multiply(field: Field, constant: u64, mode: Mode) -> Result<Plan, Error> {
+        Plan::new(Matrix::from_fn(field, 1, 1, |_, _| constant)?, Layout::Words, mode)
+    }
+
+    /// The difference of two blocks, which is also their sum: what an update plan takes.
+    pub fn difference() -> Plan {
+        let sum = Matrix::from_fn(Field::GF8, 1, 2, |_, _| 1);
+        let plan = sum.and_then(|sum| Plan::new(sum, Layout::Words, Mode::Write));
+        plan.expect("GF(2^8) has a one and a words layout")
+    }
+
+    /// The matrix: one row per output, one column per input.
+    pub fn matrix(&self) -> &Matrix {
+        &self.matrix
+    }
+
+    /// The field of the coefficients.
+    pub fn field(&self) -> Field {
+        self.matrix.field()
+    }
+
+    /// How symbols lie in the blocks.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// The columns of the stripe that go in, in the order of the input buffers.
+    pub fn inputs(&self) -> &[usize] {
+        &self.inputs
+    }
+
+    /// The columns of the stripe that come out, in the order of the output buffers.
+    pub fn outputs(&self) -> &[usize] {
+        &self.outputs
+    }
+
+    /// Whether outputs are replaced or added to.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// The unit in bytes that all buffers must be a multiple of.
+    pub fn granule(&self) -> usize {
+        let granule = self.layout.granule(self.field());
+        granule.expect("the layout was checked when the plan was made")
+    }
+
+    /// Checks number and lengths of buffers; returns the common length (0 without buffers).
+    ///
+    /// # Errors
+    /// [`Error::BufferCount`], [`Error::BufferLength`], [`Error::BufferGranule`].
+    pub fn check_buffers(&self, inputs: &[&[u8]], outputs: &[&mut [u8]]) -> Result<usize, Error> {
+        let (want_inputs, want_outputs) = (self.inputs.len(), self.outputs.len());
+        if inputs.len() != want_inputs || outputs.len() != want_outputs {
+            let (inputs, outputs) = (inputs.len(), outputs.len());
+            return Err(Error::BufferCount { want_inputs, want_outputs, inputs, outputs });
+        }
+        let mut lengths = inputs.iter().map(|b| b.len()).chain(outputs.iter().map(|b| b.len())).enumerate();
+        let want = lengths.next().map_or(0, |(_, len)| len);
+        if let Some((index, len)) = lengths.find(|&(_, len)| len != want) {
+            return Err(Error::BufferLength { index, len, want });
+        }
+        let granule = self.granule();
+        if !want.is_multiple_of(granule) {
+            return Err(Error::BufferGranule { len: want, granule });
+        }
+        Ok(want)
+    }
+}
+
+/// The plans of a code.
+impl Code {
+    /// All redundancy from all data.
+    ///
+    /// # Errors
+    /// [`Error::MatrixTooLarge`].
+    pub fn encode_plan(&self) -> Result<Plan, Error> {
+        let all: Vec<usize> = (self.k()..self.blocks()).collect();
+        self.encode_columns_plan(&all)
+    }
+
+    /// Only the given redundancy columns, from all data.
+    ///
+    /// # Errors
+    /// A column that is no redundancy column or named twice.
+    pub fn encode_columns_plan(&self, columns: &[usize]) -> Result<Plan, Error> {
+        self.check_columns(columns, Some(Kind::Redundancy))?;
+        let rows: Vec<usize> = columns.iter().map(|column| column - self.k()).collect();
+        let data: Vec<usize> = (0..self.k()).collect();
+        let matrix = self.redundancy().select(&rows, &data)?;
+        Ok(self.plan(matrix, data, columns.to_vec(), Mode::Write))
+    }
+
+    /// The `lost` columns, data and redundancy mixed, in one pass from k of the `surviving` ones.
+    /// Data blocks are preferred, then redundancy with the simplest coefficients.
+    ///
+    /// # Errors
+    /// [`Error::NotEnoughBlocks`] with the numbers, or columns that make no sense.
+    pub fn repair_plan(&self, lost: &[usize], surviving: &[usize]) -> Result<Plan, Error> {
+        self.repair_plan_by_cost(lost, surviving, |_| 0)
+    }
+
+    /// As [`repair_plan`](Code::repair_plan), from the k survivors whose `cost` is least: a far or
+    /// slow target costs more than a near one. Equal costs are decided as there.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn repair_plan_by_cost(
+        &self,
+        lost: &[usize],
+        surviving: &[usize],
+        cost: impl Fn(usize) -> u64,
+    ) -> Result<Plan, Error> {
+        self.check_columns(lost, None)?;
+        self.check_columns(surviving, None)?;
+        let mut survives = vec![false; self.blocks()];
+        surviving.iter().for_each(|&column| survives[column] = true);
+        if let Some(&column) = lost.iter().find(|&&column| survives[column]) {
+            return Err(Error::LostAndSurviving { column });
+        }
+        let k = self.k();
+        if surviving.len() < k {
+            return Err(Error::NotEnoughBlocks { need: k, have: surviving.len() });
+        }
+        let mut ranked = surviving.to_vec();
+        ranked.sort_by_cached_key(|&column| (cost(column), self.own_cost(column), column));
+        ranked.truncate(k);
+        ranked.sort_unstable();
+        self.plan_from(lost, &ranked)
+    }
+
+    /// How much work a column is as a source: none for data, for redundancy the number of
+    /// coefficients that are not 1, each a multiplication.
+    fn own_cost(&self, column: usize) -> usize {
+        match column.checked_sub(self.k()) {
+            None => 0,
+            Some(row) => 1 + self.redundancy().row(row).iter().filter(|&&a| a != 1).count(),
+        }
+    }
+
+    /// The plan that makes `wanted` of exactly the k columns `sources`.
+    ///
+    /// Let E be the data columns that are no source and R the redundancy columns that are; |E| =
+    /// |R| = e. The equations of R, with known data S moved to the right, are
+    ///
+    /// ```text
+    /// A[R,E] · d_E = r_R + A[R,S] · d_S     so     d_E = A[R,E]^-1 · [ A[R,S] | I ] · (d_S, r_R)
+    /// ```
+    ///
+    /// Only e x e is inverted, never k x k. A wanted redundancy block is its row of A applied to
+    /// d_S and to the d_E just found, multiplied out, so that one pass makes everything.
+    fn plan_from(&self, wanted: &[usize], sources: &[usize]) -> Result<Plan, Error> {
+        let (field, k, a) = (self.field(), self.k(), self.redundancy());
+        let (known, rows): (Vec<usize>, Vec<usize>) = sources.iter().partition(|&&c| c < k);
+        let rows: Vec<usize> = rows.iter().map(|column| column - k).collect();
+        let mut is_known = vec![false; k];
+        known.iter().for_each(|&column| is_known[column] = true);
+        let unknown: Vec<usize> = (0..k).filter(|&column| !is_known[column]).collect();
+        let inverse = a.select(&rows, &unknown)?.inverse()?;
+        let right = Matrix::from_fn(field, rows.len(), k, |i, j| match known.get(j) {
+            Some(&column) => a.at(rows[i], column),
+            None => u64::from(j - known.len() == i),
+        })?;
+        let solved = inverse.mul(&right)?;
+        let matrix = Matrix::from_fn(field, wanted.len(), k, |i, j| {
+            if wanted[i] < k {
+                return match unknown.binary_search(&wanted[i]) {
+                    Ok(place) => solved.at(place, j),
+                    Err(_) => u64::from(sources[j] == wanted[i]),
+                };
+            }
+            let row = a.row(wanted[i] - k);
+            let direct = known.get(j).map_or(0, |&column| row[column]);
+            let through = unknown.iter().enumerate();
+            through.fold(direct, |sum, (e, &column)| sum ^ field.mul(row[column], solved.at(e, j)))
+        })?;
+        // A source that contributes to nothing need not be read.
+        let used: Vec<usize> = (0..k).filter(|&j| (0..wanted.len()).any(|i| matrix.at(i, j) != 0)).collect();
+        let all_rows: Vec<usize> = (0..wanted.len()).collect();
+        let inputs = used.iter().map(|&j| sources[j]).collect();
+        Ok(self.plan(matrix.select(&all_rows, &used)?, inputs, wanted.to_vec(), Mode::Write))
+    }
+
+    /// Adds to all redundancy what a change of the given data columns means; the inputs are the
+    /// differences of old and new blocks ([`Plan::difference`]).
+    ///
+    /// # Errors
+    /// A column that is no data column or named twice.
+    pub fn update_plan(&self, changed: &[usize]) -> Result<Plan, Error> {
+        self.products_plan(changed, Mode::Add)
+    }
+
+    /// The products of one data block with its column of the matrix: the share of one block in all
+    /// redundancy, to be summed elsewhere (thesis 2.3.2).
+    ///
+    /// # Errors
+    /// A column that is no data column.
+    pub fn partial_plan(&self, column: usize) -> Result<Plan, Error> {
+        self.products_plan(&[column], Mode::Write)
+    }
+
+    fn products_plan(&self, data: &[usize], mode: Mode) -> Result<Plan, Error> {
+        self.check_columns(data, Some(Kind::Data))?;
+        let rows: Vec<usize> = (0..self.m()).collect();
+        let matrix = self.redundancy().select(&rows, data)?;
+        Ok(self.plan(matrix, data.to_vec(), (self.k()..self.blocks()).collect(), mode))
+    }
+
+    fn plan(&self, matrix: Matrix, inputs: Vec<usize>, outputs: Vec<usize>, mode: Mode) -> Plan {
+        Plan { layout: self.layout(), matrix, inputs, outputs, mode }
+    }
+
+    /// Columns must exist, be of the wanted kind and be named once.
+    fn check_columns(&self, columns: &[usize], wanted: Option<Kind>) -> Result<(), Error> {
+        let mut seen = vec![false; self.blocks()];
+        for &column in columns {
+            let last = self.blocks() - 1;
+            let seen = seen.get_mut(column).ok_or(Error::NoSuchColumn { column, last })?;
+            if std::mem::replace(seen, true) {
+                return Err(Error::ColumnTwice { column });
+            }
+            let is = if column < self.k() { Kind::Data } else { Kind::Redundancy };
+            if let Some(wanted) = wanted.filter(|&wanted| wanted != is) {
+                let (is, wanted) = (is.name(), wanted.name());
+                return Err(Error::WrongKindOfColumn { column, is, wanted });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Data,
+    Redundancy,
+}
+
+impl Kind {
+    const fn name(self) -> &'static str {
+        match self {
+            Kind::Data => "data",
+            Kind::Redundancy => "redundancy",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

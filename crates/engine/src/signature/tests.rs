@@ -1,0 +1,172 @@
+use super::*;
+use crate::code::Code;
+use crate::kernel::{Backend, Reference, rows};
+use proptest::prelude::*;
+
+/// The definition, term by term, with the reference arithmetic only.
+fn by_definition(space: Space, components: usize, block: &[u8]) -> Vec<u64> {
+    let mul = |a, b| match space {
+        Space::Field(field) => crate::field::reference::mul(field, a, b),
+        Space::Tower(tower) => tower.mul(a, b),
+    };
+    let alpha = match space {
+        Space::Field(_) => 2,
+        Space::Tower(tower) => tower.times_y(1),
+    };
+    (1..=components as u64)
+        .map(|i| {
+            let base = crate::field::reference::pow_by(alpha, i, mul);
+            let symbols = block.chunks(space.bytes()).map(little_endian).enumerate();
+            symbols.fold(0, |sum, (j, p)| sum ^ mul(p, crate::field::reference::pow_by(base, j as u64, mul)))
+        })
+        .collect()
+}
+
+fn painted(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed ^ 0x9e37_79b9_7f4a_7c15;
+    (0..len)
+        .map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 56) as u8
+        })
+        .collect()
+}
+
+/// Every kind of signer, on every row this CPU can run.
+fn signers(components: usize) -> Vec<(String, Signer)> {
+    let mut signers = Vec::new();
+    for row in rows().iter().filter(|row| row.supported()) {
+        for field in [Field::GF8, Field::GF16, Field::GF32, Field::GF64] {
+            let signer = Signer::with_row(row, field, components).unwrap();
+            signers.push((format!("{} {field:?}", row.name()), signer));
+        }
+        for base in [Field::GF4, Field::GF8, Field::GF16, Field::GF32] {
+            let signer = Signer::tower_with_row(row, base, components).unwrap();
+            signers.push((format!("{} tower over {base:?}", row.name()), signer));
+        }
+    }
+    signers
+}
+
+#[test]
+fn every_row_gives_the_definition() {
+    for components in [1, 2, 3] {
+        for (name, signer) in signers(components) {
+            for len in [0, 1, 2, 7, 8, 15, 16, 31, 63, 64, 65, 127, 128, 200, 255, 256, 511, 513, 1500] {
+                if len as u64 > signer.max_block_bytes() {
+                    continue;
+                }
+                let block = painted(len + 1, len as u64);
+                // One byte off: no alignment is assumed.
+                let block = &block[1..];
+                let want = by_definition(signer.space, components, block);
+                assert_eq!(signer.sign(block).unwrap().components(), want, "{name}, {len} bytes");
+            }
+        }
+    }
+}
+
+#[test]
+fn blocks_beyond_the_period_are_refused() {
+    let signer = Signer::new(Field::GF8, 4).unwrap();
+    assert!(signer.sign(&[1; 255]).is_ok());
+    let refused = Error::BlockTooLong { w: 8, symbols: 256, limit: 255 };
+    assert_eq!(signer.sign(&[1; 256]), Err(refused));
+    let signer = Signer::new(Field::GF16, 1).unwrap();
+    assert!(signer.sign(&vec![1; 131_070]).is_ok());
+    let refused = Error::BlockTooLong { w: 16, symbols: 65_536, limit: 65_535 };
+    assert_eq!(signer.sign(&vec![1; 131_071]), Err(refused));
+    let out_of_range = |components| Error::ComponentsOutOfRange { components, limit: 16 };
+    assert_eq!(Signer::new(Field::GF8, 0).unwrap_err(), out_of_range(0));
+    assert_eq!(Signer::new(Field::GF8, 17).unwrap_err(), out_of_range(17));
+    assert_eq!(Signer::new(Field::GF4, 1).unwrap_err(), Error::UnknownField { w: 4 });
+}
+
+/// The law (2.37) for every family and field in the words layout, with plain signatures and towers.
+#[test]
+fn signatures_of_redundancy_are_the_code_of_signatures() {
+    for text in [
+        "rs-vandermonde:6+3:w8",
+        "rs-isal:6+3",
+        "cauchy:6+3:w8",
+        "cauchy-isal:6+3",
+        "cauchy-good:6+3:w8",
+        "raidz:6+3",
+        "rs-vandermonde:5+2:w16",
+        "cauchy:5+2:w16",
+        "cauchy-good:4+2:w16",
+        "cauchy:4+2:w32",
+        "rs-vandermonde:4+2:w32",
+        "cauchy:4+2:w64",
+        "rs-vandermonde:3+2:w64",
+        "cauchy:6+3:w4",
+        "rs-vandermonde:6+3:w4",
+    ] {
+        let code: Code = text.parse().unwrap();
+        let plain = Signer::new(code.field(), 2).ok();
+        let tower = Signer::tower(code.field(), 2).ok();
+        assert!(plain.is_some() || tower.is_some(), "{text}");
+        for signer in plain.iter().chain(&tower) {
+            let len = 240;
+            let data: Vec<Vec<u8>> = (0..code.k()).map(|i| painted(len, i as u64)).collect();
+            let mut redundancy = vec![vec![0; len]; code.m()];
+            let plan = code.encode_plan().unwrap();
+            let kernel = Reference.compile(&plan).unwrap();
+            let inputs: Vec<&[u8]> = data.iter().map(|block| &block[..]).collect();
+            let mut outputs: Vec<&mut [u8]> = redundancy.iter_mut().map(|b| &mut b[..]).collect();
+            kernel.run(&inputs, &mut outputs).unwrap();
+            let sign = |blocks: &[Vec<u8>]| -> Vec<Signature> {
+                blocks.iter().map(|block| signer.sign(block).unwrap()).collect()
+            };
+            let transformed = signer.transform(plan.matrix(), &sign(&data)).unwrap();
+            assert_eq!(transformed, sign(&redundancy), "{text} {signer:?}");
+        }
+    }
+}
+
+#[test]
+fn the_law_is_refused_across_fields() {
+    let code: Code = "6+3:w16".parse().unwrap();
+    let signer = Signer::tower(Field::GF8, 1).unwrap();
+    let refused = signer.transform(code.redundancy(), &vec![Signature(vec![0]); 6]);
+    assert!(matches!(refused, Err(Error::WrongField { defined: 8, w: 16, .. })));
+    let code: Code = "6+3".parse().unwrap();
+    let refused = signer.transform(code.redundancy(), &vec![Signature(vec![0]); 5]);
+    assert_eq!(refused, Err(Error::SizeMismatch { left: 6, right: 5 }));
+}
+
+proptest! {
+    #[test]
+    fn linear(seed: u64, constant: u64, len in 0..255usize) {
+        for (_, signer) in signers(2) {
+            let field = signer.space.code_field();
+            let constant = constant & field.mask();
+            let len = len / 8 * 8;
+            let (x, y) = (painted(len, seed), painted(len, !seed));
+            let sum: Vec<u8> = x.iter().zip(&y).map(|(a, b)| a ^ b).collect();
+            let of = |block: &[u8]| signer.sign(block).unwrap();
+            let matrix = Matrix::from_fn(field, 1, 2, |_, j| if j == 0 { constant } else { 1 }).unwrap();
+            let plan = crate::Plan::new(matrix.clone(), crate::Layout::Words, crate::Mode::Write).unwrap();
+            let mut mixed = vec![0; len];
+            Reference.compile(&plan).unwrap().run(&[&x, &y], &mut [&mut mixed]).unwrap();
+            prop_assert_eq!(signer.transform(&matrix, &[of(&x), of(&y)]).unwrap(), vec![of(&mixed)]);
+            let added: Vec<u64> = of(&x).0.iter().zip(&of(&y).0).map(|(a, b)| a ^ b).collect();
+            prop_assert_eq!(of(&sum).0, added);
+        }
+    }
+
+    /// n components see every change of up to n symbols.
+    #[test]
+    fn small_changes_are_seen_for_certain(
+        block in proptest::collection::vec(any::<u8>(), 1..255),
+        changes in proptest::collection::vec((any::<usize>(), 1..=255u8), 1..=3),
+    ) {
+        let signer = Signer::new(Field::GF8, 3).unwrap();
+        let mut changed = block.clone();
+        for (at, by) in changes {
+            let at = at % block.len();
+            changed[at] ^= by;
+        }
+        prop_assert_eq!(changed == block, signer.sign(&changed).unwrap() == signer.sign(&block).unwrap());
+    }
+}

@@ -1,0 +1,109 @@
+//! GF(2^64) built over a smaller field: polynomials in Y of degree below 64/w with coefficients in
+//! GF(2^w), modulo a primitive polynomial.
+//!
+//! A block of symbols of GF(2^w), read 64 bits at a time, is a block of tower elements, and a constant
+//! of GF(2^w) multiplies them coefficient by coefficient. So whatever is linear over the tower, such as
+//! a signature, commutes with a code over GF(2^w), and yet has 64-bit strength and a period of 2^64 - 1.
+
+use crate::error::Error;
+use crate::field::Field;
+
+/// A tower of 64 bits over GF(2^w), w = 4, 8, 16 or 32.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tower {
+    base: Field,
+    /// The polynomial in Y without its leading term, coefficient i in bits i·w and up.
+    polynomial: u64,
+}
+
+impl Tower {
+    /// The tower over `base`.
+    ///
+    /// # Errors
+    /// [`Error::UnknownField`] for a base that has no tower here.
+    pub fn over(base: Field) -> Result<Tower, Error> {
+        let polynomial = match base.w() {
+            // Y^16 + Y^15 + Y + 2
+            4 => 0x1000_0000_0000_0012,
+            // Y^8 + Y^7 + Y + 2
+            8 => 0x0100_0000_0000_0102,
+            // Y^4 + Y^3 + Y^2 + 2
+            16 => 0x0001_0001_0000_0002,
+            // Y^2 + 2·Y + 2
+            32 => 0x0000_0002_0000_0002,
+            w => return Err(Error::UnknownField { w }),
+        };
+        Ok(Tower { base, polynomial })
+    }
+
+    /// The field of the coefficients.
+    pub fn base(self) -> Field {
+        self.base
+    }
+
+    /// Every coefficient times a constant of the base field.
+    pub fn scale(self, a: u64, constant: u64) -> u64 {
+        let w = self.base.w();
+        (0..64 / w).fold(0, |scaled, i| {
+            let coefficient = a >> (i * w) & self.base.mask();
+            scaled | self.base.mul(coefficient, constant) << (i * w)
+        })
+    }
+
+    /// Product with Y, which is primitive.
+    pub fn times_y(self, a: u64) -> u64 {
+        let w = self.base.w();
+        let overflow = a >> (64 - w);
+        let shifted = a << w;
+        if overflow == 0 { shifted } else { shifted ^ self.scale(self.polynomial, overflow) }
+    }
+
+    /// Product of two elements.
+    pub fn mul(self, a: u64, b: u64) -> u64 {
+        let w = self.base.w();
+        (0..64 / w).rev().fold(0, |sum, i| self.times_y(sum) ^ self.scale(a, b >> (i * w) & self.base.mask()))
+    }
+
+    /// `a` to the power `exponent`.
+    pub fn pow(self, a: u64, exponent: u64) -> u64 {
+        crate::field::reference::pow_by(a, exponent, |a, b| self.mul(a, b))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn towers() -> [Tower; 4] {
+        [4, 8, 16, 32].map(|w| Tower::over(Field::new(w).unwrap()).unwrap())
+    }
+
+    /// Y of order 2^64 - 1 also proves that the tower is a field: every non-zero element is a power.
+    #[test]
+    fn y_is_primitive() {
+        let primes = [3u64, 5, 17, 257, 641, 65537, 6_700_417];
+        assert_eq!(primes.iter().product::<u64>(), u64::MAX);
+        for tower in towers() {
+            let y = tower.times_y(1);
+            assert_eq!(tower.pow(y, u64::MAX), 1, "{tower:?}");
+            for prime in primes {
+                assert_ne!(tower.pow(y, u64::MAX / prime), 1, "{tower:?} {prime}");
+            }
+        }
+        assert!(Tower::over(Field::GF64).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn laws(a: u64, b: u64, c: u64, which in 0..4usize) {
+            let tower = towers()[which];
+            let constant = c & tower.base().mask();
+            prop_assert_eq!(tower.mul(a, b), tower.mul(b, a));
+            prop_assert_eq!(tower.mul(tower.mul(a, b), c), tower.mul(a, tower.mul(b, c)));
+            prop_assert_eq!(tower.mul(a, b ^ c), tower.mul(a, b) ^ tower.mul(a, c));
+            prop_assert_eq!(tower.scale(tower.mul(a, b), constant), tower.mul(tower.scale(a, constant), b));
+            prop_assert_eq!(tower.scale(a, constant), tower.mul(a, constant));
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! `gabion bench`.
+
+use gabion::exit::Outcome;
+
+/// Arguments of `gabion bench`.
+#[derive(clap::Args)]
+pub(crate) struct Args {}
+
+impl Args {
+    pub(crate) fn run(self) -> anyhow::Result<Outcome> {
+        anyhow::bail!("not written yet")
+    }
+}

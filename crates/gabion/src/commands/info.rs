@@ -1,0 +1,13 @@
+//! `gabion info`.
+
+use gabion::exit::Outcome;
+
+/// Arguments of `gabion info`.
+#[derive(clap::Args)]
+pub(crate) struct Args {}
+
+impl Args {
+    pub(crate) fn run(self) -> anyhow::Result<Outcome> {
+        anyhow::bail!("not written yet")
+    }
+}

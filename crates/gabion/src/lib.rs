@@ -1,0 +1,5 @@
+//! What the `gabion` command does, as a library: no argument is parsed and nothing printed here.
+
+#![forbid(unsafe_code)]
+
+pub mod exit;
