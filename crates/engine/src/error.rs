@@ -58,6 +58,12 @@ pub enum Error {
         /// The width asked for.
         w: u32,
     },
+    /// A reconstruction of RAID-Z was asked of another code.
+    #[error("{code} is no raidz code")]
+    NotRaidZ {
+        /// The code given.
+        code: String,
+    },
     /// A matrix of this size would not fit in memory or time.
     #[error("a matrix of {rows} x {columns} is over the limit of {limit} coefficients")]
     MatrixTooLarge {

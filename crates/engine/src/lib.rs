@@ -26,15 +26,18 @@
 //!
 //! The rooms, from the bottom up: [`field`] and [`tower`] (numbers), [`matrix`] (what codes are made
 //! of), [`code`] (identities), [`plan`] (matrices over columns of a stripe), [`kernel`] (plans
-//! compiled for a CPU), [`signature`] (linear checksums), [`engine`] (all of it, ready to use).
+//! compiled for a CPU), [`signature`] (linear checksums), [`engine`] (all of it, ready to use). [`conformance`] is the suite
+//! that every back end has to pass.
 
 pub mod code;
+pub mod conformance;
 pub mod engine;
 pub mod error;
 pub mod field;
 pub mod kernel;
 pub mod matrix;
 pub mod plan;
+pub mod raidz;
 pub mod signature;
 pub mod tower;
 

@@ -92,7 +92,8 @@ impl Vector for Scalar {
         self
     }
 
-    #[inline(always)]
+    /// Not inlined: sixteen look-ups in each of the unrolled loops take the compiler a minute.
+    #[inline(never)]
     unsafe fn add_mapped(self, x: Scalar, map: &NibbleTables) -> Scalar {
         Scalar(std::array::from_fn(|half| {
             let bytes = x.0[half].to_le_bytes();

@@ -74,12 +74,13 @@ pub fn cauchy_isal(field: Field, k: usize, m: usize) -> Result<Matrix, Error> {
 /// Columns and rows of a Cauchy matrix may be scaled without losing MDS. (1) Columns are scaled
 /// so that row 0 is all ones. (2) Every other row is divided by the one of its elements that leaves
 /// the fewest ones. (3) For m = 2 there is full freedom: any distinct non-zero elements will do in
-/// row 1, so the k lightest are taken.
+/// row 1, so the k lightest are taken. Rule (3) ends where Jerasure's tables of such elements end, so that
+/// both give the same matrices.
 ///
 /// # Errors
 /// [`Error::MatrixTooLarge`].
 pub fn cauchy_good(field: Field, k: usize, m: usize) -> Result<Matrix, Error> {
-    if m == 2 && field.w() <= 16 {
+    if m == 2 && field.w() <= 11 && k <= 1023 {
         let mut elements: Vec<u64> = (1..=field.mask()).collect();
         elements.sort_by_key(|&a| (ones(field, a), a));
         return Matrix::from_fn(field, m, k, |i, j| if i == 0 { 1 } else { elements[j] });

@@ -1,0 +1,210 @@
+//! Matrix times symbols of B bytes: for every step of B registers per input
+//!
+//! ```text
+//! for a group of outputs:  sums = 0
+//!     for each input:      planes = bytes 0, 1, … B-1 of its symbols, a register each
+//!         for each output: sums[output] += maps[output][input] · planes
+//!     store sums as symbols again
+//! ```
+//!
+//! (1) Planes: a map from symbol to symbol is B x B maps from byte to byte; with byte b of all symbols
+//!     gathered in one register each of them is one or two instructions. For B = 1 it costs nothing.
+//! (2) Groups: as many outputs as registers hold are made in one pass over the inputs.
+//! (3) Tiles: where several groups are needed, the passes go over a piece of the inputs that stays in
+//!     cache ([`TILE_BYTES`]).
+//! (4) Tail: the last bytes travel through a zero-padded buffer; maps are linear, zeros add nothing.
+
+use super::Buffers;
+use super::planes::{load, load_partial, store, store_partial};
+use crate::kernel::linear::LinearMap;
+use crate::kernel::vector::Vector;
+
+/// Input bytes that one pass over a tile touches: a quarter of a common L2 cache.
+const TILE_BYTES: usize = 512 << 10;
+
+/// A matrix prepared for one instruction set.
+pub(in crate::kernel) struct Dense<V: Vector> {
+    symbol_bytes: usize,
+    groups: Vec<Group>,
+    /// Group by group, input by input, output by output, output byte by output byte.
+    maps: Vec<V::Map>,
+    tile: usize,
+}
+
+struct Group {
+    first: usize,
+    count: usize,
+    maps: usize,
+}
+
+impl<V: Vector> Dense<V> {
+    /// `map(output, input)` for all of them, on symbols of `symbol_bytes`.
+    pub(in crate::kernel) fn new(
+        symbol_bytes: usize,
+        inputs: usize,
+        outputs: usize,
+        map: impl Fn(usize, usize) -> LinearMap,
+    ) -> Dense<V> {
+        let largest = match symbol_bytes {
+            1 => V::GROUP,
+            2 => 3,
+            4 => 2,
+            _ => 1,
+        };
+        let passes = outputs.div_ceil(largest);
+        let (mut groups, mut maps) = (Vec::new(), Vec::new());
+        for pass in 0..passes {
+            // Passes of nearly equal size: 5 outputs in groups of at most 4 are 3 + 2.
+            let (first, end) = (pass * outputs / passes, (pass + 1) * outputs / passes);
+            groups.push(Group { first, count: end - first, maps: maps.len() });
+            for input in 0..inputs {
+                for output in first..end {
+                    let map = map(output, input);
+                    for to in 0..symbol_bytes {
+                        for from in 0..symbol_bytes {
+                            maps.push(V::prepare(map.byte_map(to, from)));
+                        }
+                    }
+                }
+            }
+        }
+        let tile = match passes {
+            0 | 1 => usize::MAX,
+            _ => (TILE_BYTES / inputs.max(1)).next_multiple_of(4096),
+        };
+        Dense { symbol_bytes, groups, maps, tile }
+    }
+}
+
+#[inline(always)]
+pub(super) unsafe fn run<V: Vector>(dense: &Dense<V>, buffers: Buffers<'_, '_>) {
+    let Buffers { inputs, outputs, len, add } = buffers;
+    let mut start = 0;
+    while start < len {
+        let end = start.saturating_add(dense.tile).min(len);
+        for group in &dense.groups {
+            let pass = Pass {
+                maps: &dense.maps[group.maps..],
+                inputs,
+                outputs: &mut outputs[group.first..][..group.count],
+                start,
+                end,
+                add,
+            };
+            // SAFETY: start <= end <= len, the length of every buffer; maps holds
+            // inputs x count x B x B maps from here on, as Dense::new laid them out.
+            unsafe {
+                match (dense.symbol_bytes, group.count) {
+                    (1, 1) => bytes::<V, 1>(pass),
+                    (1, 2) => bytes::<V, 2>(pass),
+                    (1, 3) => bytes::<V, 3>(pass),
+                    (1, 4) => bytes::<V, 4>(pass),
+                    (1, 5) => bytes::<V, 5>(pass),
+                    (1, 6) => bytes::<V, 6>(pass),
+                    (2, 1) => dense_pass::<V, 2, 1, 1>(pass),
+                    (2, 2) => dense_pass::<V, 2, 2, 1>(pass),
+                    (2, 3) => dense_pass::<V, 2, 3, 1>(pass),
+                    (4, 1) => dense_pass::<V, 4, 1, 1>(pass),
+                    (4, 2) => dense_pass::<V, 4, 2, 1>(pass),
+                    (8, 1) => dense_pass::<V, 8, 1, 1>(pass),
+                    (bytes, count) => unreachable!("no pass of {count} outputs of {bytes} bytes"),
+                }
+            }
+        }
+        start = end;
+    }
+}
+
+struct Pass<'a, 'b, M> {
+    maps: &'a [M],
+    inputs: &'a [&'a [u8]],
+    outputs: &'a mut [&'b mut [u8]],
+    start: usize,
+    end: usize,
+    add: bool,
+}
+
+/// Symbols of one byte leave registers free: several per input are in flight.
+#[inline(always)]
+unsafe fn bytes<V: Vector, const G: usize>(pass: Pass<'_, '_, V::Map>) {
+    // SAFETY: passed on unchanged.
+    unsafe {
+        match V::UNROLL {
+            4 => dense_pass::<V, 1, G, 4>(pass),
+            2 => dense_pass::<V, 1, G, 2>(pass),
+            _ => dense_pass::<V, 1, G, 1>(pass),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn dense_pass<V: Vector, const B: usize, const G: usize, const U: usize>(
+    mut pass: Pass<'_, '_, V::Map>,
+) {
+    let step = B * V::BYTES;
+    let (mut at, end) = (pass.start, pass.end);
+    // SAFETY: each step reads and writes [at, at + what it is given), and that is <= end, within
+    // every buffer.
+    unsafe {
+        while U > 1 && end - at >= U * step {
+            dense_step::<V, B, G, U>(&mut pass, at, U * step);
+            at += U * step;
+        }
+        while end - at >= step {
+            dense_step::<V, B, G, 1>(&mut pass, at, step);
+            at += step;
+        }
+        if at < end {
+            dense_step::<V, B, G, 1>(&mut pass, at, end - at);
+        }
+    }
+}
+
+/// One step: `len` bytes of every buffer from `at` on; U whole steps, or one that is cut short.
+#[inline(always)]
+unsafe fn dense_step<V: Vector, const B: usize, const G: usize, const U: usize>(
+    pass: &mut Pass<'_, '_, V::Map>,
+    at: usize,
+    len: usize,
+) {
+    let step = B * V::BYTES;
+    let whole = len == U * step;
+    // SAFETY: at + len is within every buffer by contract; the maps are indexed below
+    // inputs x G x B x B, which Dense::new has laid out.
+    unsafe {
+        let mut sums = [[[V::zero(); B]; G]; U];
+        let mut maps = pass.maps.as_ptr();
+        for input in pass.inputs {
+            let from = input.as_ptr().add(at);
+            let mut operands = [[V::zero().operand(); B]; U];
+            for u in 0..U {
+                let planes =
+                    if whole { load::<V, B>(from.add(u * step)) } else { load_partial::<V, B>(from, len) };
+                for b in 0..B {
+                    operands[u][b] = planes[b].operand();
+                }
+            }
+            for g in 0..G {
+                for to in 0..B {
+                    for from in 0..B {
+                        let map = &*maps;
+                        maps = maps.add(1);
+                        for u in 0..U {
+                            sums[u][g][to] = sums[u][g][to].add_mapped(operands[u][from], map);
+                        }
+                    }
+                }
+            }
+        }
+        for g in 0..G {
+            let to = pass.outputs.get_unchecked_mut(g).as_mut_ptr().add(at);
+            for u in 0..U {
+                if whole {
+                    store::<V, B>(sums[u][g], to.add(u * step), pass.add);
+                } else {
+                    store_partial::<V, B>(sums[u][g], to, len, pass.add);
+                }
+            }
+        }
+    }
+}

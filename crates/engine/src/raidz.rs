@@ -1,0 +1,88 @@
+//! RAID-Z's seven reconstructions (thesis 6.2.2): which parities bring back one, two or three lost data
+//! blocks. Generation needs nothing of its own: the encode plan of a `raidz` code has rows that kernels
+//! recognise and run by Horner's scheme.
+
+use crate::code::{Code, Family};
+use crate::error::Error;
+use crate::plan::Plan;
+
+/// One of the seven, named by the parities it uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reconstruction {
+    /// One data block from P.
+    P,
+    /// One data block from Q.
+    Q,
+    /// One data block from R.
+    R,
+    /// Two data blocks from P and Q.
+    PQ,
+    /// Two data blocks from P and R.
+    PR,
+    /// Two data blocks from Q and R.
+    QR,
+    /// Three data blocks from all three.
+    PQR,
+}
+
+impl Reconstruction {
+    /// All seven.
+    pub const ALL: [Reconstruction; 7] = [
+        Reconstruction::P,
+        Reconstruction::Q,
+        Reconstruction::R,
+        Reconstruction::PQ,
+        Reconstruction::PR,
+        Reconstruction::QR,
+        Reconstruction::PQR,
+    ];
+
+    /// Its name: the parities, in lower case.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Reconstruction::P => "p",
+            Reconstruction::Q => "q",
+            Reconstruction::R => "r",
+            Reconstruction::PQ => "pq",
+            Reconstruction::PR => "pr",
+            Reconstruction::QR => "qr",
+            Reconstruction::PQR => "pqr",
+        }
+    }
+
+    /// The parities it uses: 0 for P, 1 for Q, 2 for R.
+    pub const fn parities(self) -> &'static [usize] {
+        match self {
+            Reconstruction::P => &[0],
+            Reconstruction::Q => &[1],
+            Reconstruction::R => &[2],
+            Reconstruction::PQ => &[0, 1],
+            Reconstruction::PR => &[0, 2],
+            Reconstruction::QR => &[1, 2],
+            Reconstruction::PQR => &[0, 1, 2],
+        }
+    }
+
+    /// The plan that brings back the `lost` data columns of `code` from all other data and exactly
+    /// these parities.
+    ///
+    /// # Errors
+    /// [`Error::SizeMismatch`] where the number of lost columns is not that of the parities,
+    /// [`Error::NoSuchColumn`] where the code has no such parity, [`Error::WrongKindOfColumn`] where a
+    /// lost column is no data column.
+    pub fn plan(self, code: &Code, lost: &[usize]) -> Result<Plan, Error> {
+        let parities = self.parities();
+        if code.family() != Family::RaidZ {
+            return Err(Error::NotRaidZ { code: code.to_string() });
+        }
+        if lost.len() != parities.len() {
+            return Err(Error::SizeMismatch { left: lost.len(), right: parities.len() });
+        }
+        if let Some(&column) = lost.iter().find(|&&column| column >= code.k()) {
+            return Err(Error::WrongKindOfColumn { column, is: "redundancy", wanted: "data" });
+        }
+        let data = (0..code.k()).filter(|column| !lost.contains(column));
+        let sources: Vec<usize> = data.chain(parities.iter().map(|parity| code.k() + parity)).collect();
+        code.repair_plan(lost, &sources)
+    }
+}

@@ -1,0 +1,159 @@
+//! The conformance suite over every row of the kernel table that this CPU can run, between guard pages.
+
+mod guarded;
+
+use gabion_engine::conformance::{
+    PatternLimits, boundary_lengths, partial_and_update_agree_with_encode, random_plans,
+    refuses_wrong_buffers, same_as_reference, survives_losses,
+};
+use gabion_engine::kernel::{Backend, Threads, rows};
+use gabion_engine::{Code, Engine, Field, Mode, Plan};
+use guarded::{Edge, Guarded};
+
+/// The rows to test; those that this CPU lacks are named, so that nobody takes them for tested.
+fn backends() -> Vec<&'static dyn Backend> {
+    let (supported, missing): (Vec<_>, Vec<_>) = rows().iter().partition(|row| row.supported());
+    for row in missing {
+        println!("SKIP {}: this CPU lacks {}", row.name(), row.needs());
+    }
+    supported.into_iter().map(|row| row as &dyn Backend).collect()
+}
+
+#[test]
+fn random_plans_match_the_reference() {
+    for edge in [Edge::End, Edge::Start] {
+        random_plans(&backends(), &mut Guarded(edge), 0x6761_6269_6f6e, 60);
+    }
+}
+
+#[test]
+fn every_boundary_length_of_every_words_field() {
+    let mut random = gabion_engine::conformance::Random(5);
+    for field in Field::WORDS {
+        for mode in [Mode::Write, Mode::Add] {
+            let plan = Plan::multiply(field, 0xb5c0_fbcf_ec4d_3b2f & field.mask(), mode).unwrap();
+            for len in boundary_lengths() {
+                let len = len.next_multiple_of(plan.granule());
+                same_as_reference(&backends(), &plan, len, &mut Guarded(Edge::End), &mut random);
+            }
+        }
+    }
+}
+
+/// Wide plans go through several groups of outputs and several tiles of input.
+#[test]
+fn wide_plans_match_the_reference() {
+    let mut random = gabion_engine::conformance::Random(6);
+    for (text, len) in
+        [("40+17", 333), ("200+56", 65), ("64+9:w16", 130), ("30+5:w32", 132), ("9+4:w64", 520)]
+    {
+        let plan = text.parse::<Code>().unwrap().encode_plan().unwrap();
+        same_as_reference(&backends(), &plan, len, &mut Guarded(Edge::End), &mut random);
+    }
+}
+
+/// Long enough that inputs exceed the tile and the tiles do not divide the length.
+#[test]
+fn long_blocks_match_across_tiles() {
+    let mut random = gabion_engine::conformance::Random(7);
+    let plan = "60+13".parse::<Code>().unwrap().encode_columns_plan(&(60..73).collect::<Vec<_>>()).unwrap();
+    same_as_reference(&backends(), &plan, 12_345, &mut Guarded(Edge::Start), &mut random);
+}
+
+#[test]
+fn every_loss_is_survived() {
+    let limits = PatternLimits { exhaustive: 5000, samples: 60 };
+    for text in [
+        "1+0",
+        "1+1",
+        "1+4",
+        "4+2",
+        "10+4",
+        "5+5",
+        "rs-isal:8+3",
+        "cauchy:6+3:w8",
+        "cauchy-isal:10+4",
+        "cauchy-good:7+3",
+        "raidz:8+1",
+        "raidz:8+2",
+        "raidz:8+3",
+        "rs-vandermonde:10+4:w4",
+        "cauchy:6+3:w4",
+        "cauchy-good:10+4:w4:packets=24",
+        "cauchy:6+3:w16",
+        "rs-vandermonde:5+3:w16",
+        "cauchy:5+3:w32",
+        "cauchy-good:4+2:w64",
+        "rs-vandermonde:4+3:w8:packets=3",
+        "cauchy-good:6+2:w5:packets=8",
+        "cauchy:5+3:w7:packets=17",
+        "cauchy:4+2:w16:packets=9",
+        "cauchy:3+2:w32:packets=5",
+        "cauchy:3+2:w64:packets=2",
+        "45+8",
+        "64+16",
+        "200+56",
+        "cauchy-isal:252+4",
+        "raidz:250+3",
+    ] {
+        let code: Code = text.parse().unwrap();
+        let len = 67usize.next_multiple_of(code.granule());
+        survives_losses(&backends(), &code, len, &mut Guarded(Edge::End), limits);
+    }
+}
+
+#[test]
+fn partial_products_and_updates() {
+    for text in [
+        "6+3",
+        "cauchy:6+3:w4",
+        "raidz:7+3",
+        "cauchy:5+2:w16",
+        "cauchy:5+2:w32",
+        "cauchy:3+2:w64",
+        "cauchy-good:6+3:w6:packets=11",
+    ] {
+        let code: Code = text.parse().unwrap();
+        let len = 1029usize.next_multiple_of(code.granule());
+        partial_and_update_agree_with_encode(&backends(), &code, len, &mut Guarded(Edge::End));
+    }
+}
+
+#[test]
+fn wrong_buffers_are_refused() {
+    for backend in backends() {
+        refuses_wrong_buffers(backend);
+    }
+    refuses_wrong_buffers(&gabion_engine::kernel::Reference);
+}
+
+/// Threads cut the byte range; the bytes must not show where.
+#[test]
+fn threads_do_not_change_the_result() {
+    for text in ["10+4", "6+3:w16", "cauchy-good:6+3:w5:packets=1000", "raidz:8+3"] {
+        let code: Code = text.parse().unwrap();
+        let plan = code.encode_plan().unwrap();
+        let len = 400_001usize.next_multiple_of(code.granule());
+        let data: Vec<Vec<u8>> = (0..code.k() as u64)
+            .map(|seed| {
+                let mut block = vec![0; len];
+                gabion_engine::conformance::Random(seed).fill(&mut block);
+                block
+            })
+            .collect();
+        let inputs: Vec<&[u8]> = data.iter().map(|block| &block[..]).collect();
+        let encode = |threads| {
+            let engine = Engine::new(threads).unwrap();
+            let mut redundancy = vec![vec![0u8; len]; code.m()];
+            let mut outputs: Vec<&mut [u8]> = redundancy.iter_mut().map(|block| &mut block[..]).collect();
+            engine.compile(&plan).unwrap().run(&inputs, &mut outputs).unwrap();
+            redundancy
+        };
+        let alone = encode(1);
+        assert!(alone.iter().flatten().any(|&byte| byte != 0));
+        for threads in [2, 3, 7] {
+            assert_eq!(encode(threads), alone, "{text} on {threads} threads");
+        }
+    }
+    assert!(Threads::new(0).unwrap().count() >= 1);
+}
