@@ -1,0 +1,164 @@
+//! What a comparison found, for people and for programs.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::race::Timing;
+
+/// One comparison: ours over one reference, in the language all benches speak.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Line {
+    bench: &'static str,
+    pub(super) case: String,
+    pub(super) value: f64,
+    unit: &'static str,
+    pub(super) against: &'static str,
+    pub(super) reference: f64,
+    pub(super) ratio: f64,
+    /// Median over best, less one, of ours and of the reference.
+    spread: f64,
+    reference_spread: f64,
+}
+
+/// Turns timings of one case, ours first, into one line per reference. `bytes` is what one pass
+/// counts for: k × block bytes for stripes.
+pub(super) fn lines(case: &str, bytes: usize, timings: &[Timing]) -> Vec<Line> {
+    let (ours, others) = timings.split_first().expect("ours takes part in every race");
+    let speed = |timing: &Timing| bytes as f64 / timing.seconds / 1e9;
+    others
+        .iter()
+        .map(|other| Line {
+            bench: "compare",
+            case: case.to_owned(),
+            value: rounded(speed(ours)),
+            unit: "GB/s",
+            against: other.name,
+            reference: rounded(speed(other)),
+            ratio: rounded(speed(ours) / speed(other)),
+            spread: rounded(ours.spread),
+            reference_spread: rounded(other.spread),
+        })
+        .collect()
+}
+
+/// Four digits are more than the machine repeats.
+fn rounded(value: f64) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    let scale = 10_f64.powi(3 - value.abs().log10().floor() as i32);
+    (value * scale).round() / scale
+}
+
+/// The table for people; a case that has several references names itself once.
+pub(super) fn table(lines: &[Line]) -> String {
+    let case_width = lines.iter().map(|line| line.case.len()).max().unwrap_or(0).max(4);
+    let name_width = lines.iter().map(|line| line.against.len()).max().unwrap_or(0).max(7);
+    let mut text = format!(
+        "{:case_width$}  {:>8}  {:name_width$}  {:>8}  {:>6}  {:>13}\n",
+        "case", "gabion", "against", "GB/s", "ratio", "spread"
+    );
+    let mut previous = "";
+    for line in lines {
+        let (case, value) = if line.case == previous {
+            ("", String::new())
+        } else {
+            (line.case.as_str(), number(line.value))
+        };
+        previous = &line.case;
+        let spread = format!("{:.0} % / {:.0} %", 100.0 * line.spread, 100.0 * line.reference_spread);
+        writeln!(
+            text,
+            "{case:case_width$}  {value:>8}  {:name_width$}  {:>8}  {:>6.2}  {spread:>13}",
+            line.against,
+            number(line.reference),
+            line.ratio,
+        )
+        .expect("writing into a String cannot fail");
+    }
+    text
+}
+
+/// Three digits that matter, whatever the size.
+fn number(value: f64) -> String {
+    if value >= 100.0 {
+        format!("{value:.0}")
+    } else if value >= 10.0 {
+        format!("{value:.1}")
+    } else {
+        format!("{value:.2}")
+    }
+}
+
+/// The machine and the libraries a record was made with.
+#[derive(Serialize)]
+pub(super) struct Machine {
+    bench: &'static str,
+    pub(super) date: String,
+    pub(super) cpu: String,
+    pub(super) cores: usize,
+    pub(super) kernel: String,
+    pub(super) isal: String,
+    pub(super) libraries: Vec<&'static str>,
+    pub(super) quick: bool,
+}
+
+impl Machine {
+    pub(super) fn new(date: String, cpu: String, kernel: String, isal: String, quick: bool) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let libraries = vec![
+            crate::isal::VERSION,
+            crate::jerasure::VERSION,
+            crate::jerasure::FIELD_VERSION,
+            "reed-solomon-erasure 6.0.0 (simd-accel)",
+            "reed-solomon-simd 3.1.0",
+        ];
+        Self { bench: "machine", date, cpu, cores, kernel, isal, libraries, quick }
+    }
+}
+
+/// JSON, one object per line.
+pub(super) fn json(lines: &[Line]) -> anyhow::Result<String> {
+    let mut text = String::new();
+    for line in lines {
+        writeln!(text, "{}", serde_json::to_string(line)?)?;
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{json, lines, rounded, table};
+    use crate::compare::race::Timing;
+
+    fn timings() -> [Timing; 3] {
+        [("gabion", 1e-5, 0.1), ("isal", 2e-5, 0.0), ("jerasure", 1e-4, 0.02)]
+            .map(|(name, seconds, spread)| Timing { name, seconds, spread })
+    }
+
+    #[test]
+    fn a_line_has_the_agreed_members() {
+        let lines = lines("encode 10+4 64KiB", 655_360, &timings());
+        let text = json(&lines).expect("serialisable");
+        assert_eq!(
+            text.lines().next().expect("a line"),
+            "{\"bench\":\"compare\",\"case\":\"encode 10+4 64KiB\",\"value\":65.54,\
+             \"unit\":\"GB/s\",\"against\":\"isal\",\"reference\":32.77,\"ratio\":2.0,\
+             \"spread\":0.1,\"reference_spread\":0.0}"
+        );
+        assert_eq!(text.lines().count(), 2);
+    }
+
+    #[test]
+    fn a_table_names_a_case_once() {
+        let table = table(&lines("encode 10+4 64KiB", 655_360, &timings()));
+        assert_eq!(table.matches("10+4").count(), 1);
+        assert!(table.contains("jerasure") && table.contains("10.00"));
+    }
+
+    #[test]
+    fn four_digits() {
+        assert_eq!([1234.56, 0.123456, 0.0].map(rounded), [1235.0, 0.1235, 0.0]);
+    }
+}
