@@ -1,0 +1,100 @@
+//! Named steps, each with its time, and the table at the end.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::shell::Cmd;
+
+enum Outcome {
+    Passed,
+    Failed,
+    Skipped(String),
+}
+
+struct Row {
+    name: String,
+    outcome: Outcome,
+    took: Duration,
+}
+
+/// The steps done so far.
+pub(crate) struct Steps {
+    began: Instant,
+    rows: Vec<Row>,
+}
+
+impl Steps {
+    pub(crate) fn new() -> Steps {
+        Steps { began: Instant::now(), rows: Vec::new() }
+    }
+
+    /// Announces a step, does its work and notes how it ended.
+    pub(crate) fn step<T>(&mut self, name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        println!("==> {name}");
+        let began = Instant::now();
+        let result = work();
+        let took = began.elapsed();
+        let (word, outcome) = match result {
+            Ok(_) => ("ok", Outcome::Passed),
+            Err(_) => ("FAILED", Outcome::Failed),
+        };
+        println!("<== {name}: {word}, {}", seconds(took));
+        self.rows.push(Row { name: name.to_owned(), outcome, took });
+        result
+    }
+
+    /// A step that is one command, shown before it runs.
+    pub(crate) fn command(&mut self, name: &str, cmd: &Cmd) -> Result<()> {
+        self.step(name, || {
+            println!("    {cmd}");
+            cmd.run()
+        })
+    }
+
+    /// A step that is not done, with the reason; it stays visible in the table.
+    pub(crate) fn skip(&mut self, name: &str, why: &str) {
+        println!("==> {name}: SKIP ({why})");
+        let outcome = Outcome::Skipped(why.to_owned());
+        self.rows.push(Row { name: name.to_owned(), outcome, took: Duration::ZERO });
+    }
+
+    /// One line per step and the total time.
+    pub(crate) fn table(&self) -> String {
+        let name_width = self.rows.iter().map(|row| row.name.len()).max().unwrap_or(0).max(5);
+        let line = |name: &str, time: &str, outcome: &str| {
+            format!("{name:name_width$}  {time:>9}  {outcome}").trim_end().to_owned() + "\n"
+        };
+        let mut table = line("step", "time", "result");
+        for row in &self.rows {
+            table += &match &row.outcome {
+                Outcome::Passed => line(&row.name, &seconds(row.took), "ok"),
+                Outcome::Failed => line(&row.name, &seconds(row.took), "FAILED"),
+                Outcome::Skipped(why) => line(&row.name, "-", &format!("SKIP ({why})")),
+            };
+        }
+        table + &line("total", &seconds(self.began.elapsed()), "")
+    }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Steps;
+    use anyhow::bail;
+
+    #[test]
+    fn the_table_tells_passed_failed_and_skipped_apart() {
+        let mut steps = Steps::new();
+        assert_eq!(steps.step("one", || Ok(7)).unwrap(), 7);
+        steps.skip("two", "no reason");
+        let error = steps.step("three", || -> anyhow::Result<()> { bail!("broken") }).unwrap_err();
+        assert_eq!(error.to_string(), "broken");
+        let table = steps.table();
+        let ends: Vec<&str> = table.lines().map(|l| l.split_whitespace().last().unwrap()).collect();
+        assert_eq!(ends, ["result", "ok", "reason)", "FAILED", "s"]);
+    }
+}

@@ -1,0 +1,77 @@
+//! `cargo xtask test`: everything that can be checked on this machine, in one command.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::packages::{self, Need};
+use crate::shell::Cmd;
+use crate::steps::Steps;
+use crate::{aarch64, ladder, tidy};
+
+/// Run all checks: format, lints, tests on every rung of the CPU ladder, documentation, tidy
+///
+/// Stops at the first step that fails and shows its command. The tests run once with the kernel
+/// that the engine chooses by itself and then once per row of the kernel table that this CPU
+/// supports, forced with GABION_KERNEL; the other rows are shown as SKIP. Set
+/// GABION_REQUIRE_KERNELS=name,name to make a skipped row a failure.
+///
+/// Missing Debian packages are installed when this runs as root; otherwise it says what to type.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Also run the engine's tests for aarch64 under emulation (downloads about 150 MB once)
+    #[arg(long)]
+    full: bool,
+    /// While developing: no forced kernels and no documentation
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let mut steps = Steps::new();
+    let result = all(args, &mut steps);
+    print!("\n{}", steps.table());
+    result.map(|()| ExitCode::SUCCESS)
+}
+
+fn all(args: &Args, steps: &mut Steps) -> Result<()> {
+    let needs: &[Need] = if args.full { &[Need::Workspace, Need::Aarch64] } else { &[Need::Workspace] };
+    steps.step("Debian packages", || packages::ensure(needs))?;
+    steps.command("format", &Cmd::cargo("fmt --all --check"))?;
+    let clippy = Cmd::cargo("clippy --workspace --all-targets -- -D warnings");
+    steps.command("lints", &clippy)?;
+    // Cheap, and what it finds is easier to mend before the long steps than after them.
+    steps.step("tidy", tidy::check)?;
+    kernels(args, steps)?;
+    documentation(args, steps)?;
+    if args.full { aarch64::steps(steps, &[]) } else { Ok(()) }
+}
+
+/// The tests with the engine's own choice of kernel, then down the ladder.
+fn kernels(args: &Args, steps: &mut Steps) -> Result<()> {
+    let automatic = Cmd::cargo("test --workspace").unset(ladder::FORCE);
+    steps.command("tests, automatic kernel", &automatic)?;
+    if args.quick {
+        steps.skip("tests, forced kernels", "--quick");
+        return Ok(());
+    }
+    for rung in steps.step("kernel table", ladder::rungs)? {
+        let name = format!("tests, kernel {}", rung.name);
+        if rung.supported {
+            let forced = Cmd::cargo("test -p gabion-engine -p gabion");
+            steps.command(&name, &forced.env(ladder::FORCE, &rung.name))?;
+        } else {
+            steps.skip(&name, &format!("this CPU has no {}", rung.needs));
+        }
+    }
+    Ok(())
+}
+
+fn documentation(args: &Args, steps: &mut Steps) -> Result<()> {
+    if args.quick {
+        steps.skip("documentation", "--quick");
+        return Ok(());
+    }
+    let doc = Cmd::cargo("doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings");
+    steps.command("documentation", &doc)
+}

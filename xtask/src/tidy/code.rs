@@ -1,0 +1,195 @@
+//! Rules about Rust code: rooms for `unsafe`, for the environment and for clocks; leftovers.
+
+use super::lists::{CLOCK_ROOMS, ENVIRONMENT_ROOMS, KERNEL_ROW, KERNEL_TABLE, UNSAFE_ROOMS};
+use super::scan::{self, Part, has_word};
+use super::{Finding, Source, Tree, is_listed, numbered};
+
+/// `unsafe` is written only in its rooms.
+pub(super) fn unsafe_rooms(tree: &Tree) -> Vec<Finding> {
+    outside(tree, UNSAFE_ROOMS, "unsafe outside its rooms", |line| has_word(line, "unsafe"))
+}
+
+/// Lines of code that match, in files that are not in the list.
+fn outside(tree: &Tree, rooms: &[&str], message: &str, matches: impl Fn(&str) -> bool) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in tree.rust().filter(|file| !is_listed(rooms, &file.path)) {
+        for (line, code) in numbered(&scan::only(&file.text, Part::Code)) {
+            if matches(code) {
+                findings.push(Finding::new(&file.path, line, message));
+            }
+        }
+    }
+    findings
+}
+
+/// A crate without a room for `unsafe` forbids it, so that the compiler watches too.
+pub(super) fn forbid_unsafe(tree: &Tree) -> Vec<Finding> {
+    let manifests = tree.files.iter().filter(|file| file.path.ends_with("Cargo.toml"));
+    let mut findings = Vec::new();
+    for manifest in manifests.filter(|file| file.text.contains("[package]")) {
+        let home = manifest.path.trim_end_matches("Cargo.toml");
+        if UNSAFE_ROOMS.iter().any(|room| room.starts_with(home)) {
+            continue;
+        }
+        for file in tree.rust().filter(|file| is_crate_root(file, home)) {
+            if !scan::only(&file.text, Part::Code).contains("#![forbid(unsafe_code)]") {
+                findings.push(Finding::new(&file.path, 1, "lacks #![forbid(unsafe_code)]"));
+            }
+        }
+    }
+    findings
+}
+
+fn is_crate_root(file: &Source, home: &str) -> bool {
+    let Some(inner) = file.path.strip_prefix(home) else {
+        return false;
+    };
+    let in_bin = inner.strip_prefix("src/bin/").is_some_and(|name| !name.contains('/'));
+    in_bin || ["src/lib.rs", "src/main.rs", "build.rs"].contains(&inner)
+}
+
+/// Nothing is left that was meant to be mended before the commit.
+pub(super) fn leftovers(tree: &Tree) -> Vec<Finding> {
+    // Spelled in halves, or this file would find itself.
+    let marks = [concat!("FIX", "ME"), concat!("X", "XX")];
+    let mut findings = Vec::new();
+    for file in &tree.files {
+        for (line, text) in file.lines() {
+            if let Some(mark) = marks.iter().find(|mark| has_word(text, mark)) {
+                findings.push(Finding::new(&file.path, line, format!("{mark} is left")));
+            }
+        }
+        if !file.is_rust() {
+            continue;
+        }
+        for (line, code) in numbered(&scan::only(&file.text, Part::Code)) {
+            if code.contains("dbg!") {
+                findings.push(Finding::new(&file.path, line, "dbg! is left"));
+            }
+            if code.replace(' ', "").contains("#[ignore]") {
+                let message = "an ignored test without a reason: #[ignore = \"why\"]";
+                findings.push(Finding::new(&file.path, line, message));
+            }
+        }
+    }
+    findings
+}
+
+/// Environment variables are read in one place, where they can be found and documented. What cargo
+/// tells a build script is no setting.
+pub(super) fn environment(tree: &Tree) -> Vec<Finding> {
+    let mut findings = outside(tree, ENVIRONMENT_ROOMS, "reads the environment outside its room", |code| {
+        code.contains("env::var") || has_word(code, "option_env")
+    });
+    findings.retain(|finding| finding.path.rsplit('/').next() != Some("build.rs"));
+    findings
+}
+
+/// The kernel table is defined once; a second list of kernels would drift from it.
+pub(super) fn kernel_table(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut found = 0;
+    for file in tree.rust() {
+        for (line, code) in numbered(&scan::only(&file.text, Part::Code)) {
+            if !defines_rows(code) {
+                continue;
+            }
+            found += usize::from(file.path == KERNEL_TABLE);
+            if file.path != KERNEL_TABLE || found > 1 {
+                let message = format!("a second list of kernels; the table is in {KERNEL_TABLE}");
+                findings.push(Finding::new(&file.path, line, message));
+            }
+        }
+    }
+    if found == 0 {
+        findings.push(Finding::new(KERNEL_TABLE, 1, "the kernel table is not here"));
+    }
+    findings
+}
+
+/// True for `static X: &[Row]`, `pub const X: [Row; 3]`; false for a function that returns rows.
+fn defines_rows(code: &str) -> bool {
+    let mut first = code.split_whitespace().take(2);
+    let rows = [format!("[{KERNEL_ROW}]"), format!("[{KERNEL_ROW};")];
+    first.any(|word| word == "static" || word == "const")
+        && rows.iter().any(|list| code.contains(list.as_str()))
+        && !has_word(code, "fn")
+}
+
+/// Results do not depend on the time of day: clocks are read only by what measures.
+pub(super) fn clock(tree: &Tree) -> Vec<Finding> {
+    outside(tree, CLOCK_ROOMS, "reads a clock outside its room", |code| {
+        code.contains("Instant::now") || code.contains("SystemTime::now")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::lists::{CLOCK_ROOMS, ENVIRONMENT_ROOMS, KERNEL_TABLE, UNSAFE_ROOMS};
+    use super::super::places;
+    use super::{clock, environment, forbid_unsafe, kernel_table, leftovers, unsafe_rooms};
+
+    /// A file in the first room of a list that names directories or files.
+    fn inside(rooms: &[&str]) -> String {
+        if rooms[0].ends_with('/') { format!("{}x.rs", rooms[0]) } else { rooms[0].to_owned() }
+    }
+
+    #[test]
+    fn unsafe_outside_its_rooms_is_found() {
+        let text = "// unsafe\nlet s = \"unsafe\";\nunsafe { f() }\n";
+        let room = inside(UNSAFE_ROOMS);
+        let files = [("crates/a/src/lib.rs", text), (room.as_str(), text)];
+        assert_eq!(places(unsafe_rooms, &files), ["crates/a/src/lib.rs:3"]);
+    }
+
+    #[test]
+    fn a_crate_without_unsafe_forbids_it() {
+        let files = [
+            ("crates/a/Cargo.toml", "[package]\n"),
+            ("crates/a/src/lib.rs", "//! #![forbid(unsafe_code)]\n"),
+            ("crates/a/src/other.rs", ""),
+            ("crates/b/Cargo.toml", "[package]\n"),
+            ("crates/b/src/main.rs", "#![forbid(unsafe_code)]\n"),
+            ("crates/b/src/bin/c.rs", ""),
+            ("crates/engine/Cargo.toml", "[package]\n"),
+            ("crates/engine/src/lib.rs", ""),
+        ];
+        let expected = ["crates/a/src/lib.rs:1", "crates/b/src/bin/c.rs:1"];
+        assert_eq!(places(forbid_unsafe, &files), expected);
+    }
+
+    #[test]
+    fn leftovers_are_found() {
+        let mark = concat!("// FIX", "ME later\n");
+        let other = concat!("X", "XX\nmktemp XXXXXX\n");
+        let code = "dbg!(x);\n// dbg!(x)\n#[ignore]\n#[ignore = \"needs a disk\"]\n";
+        let files = [("a.rs", mark), ("b.md", other), ("c.rs", code)];
+        assert_eq!(places(leftovers, &files), ["a.rs:1", "b.md:1", "c.rs:1", "c.rs:3"]);
+    }
+
+    #[test]
+    fn the_environment_is_read_in_one_room() {
+        let text = "let a = env!(\"X\");\nlet b = std::env::var(\"X\");\n// env::var\n";
+        let room = inside(ENVIRONMENT_ROOMS);
+        let files = [("crates/a/src/lib.rs", text), ("crates/a/build.rs", text), (&room, text)];
+        assert_eq!(places(environment, &files), ["crates/a/src/lib.rs:2"]);
+    }
+
+    #[test]
+    fn the_kernel_table_exists_once() {
+        let home = KERNEL_TABLE;
+        let table = "static TABLE: &[Row] = &[\n    row(),\n];\npub fn rows() -> &'static [Row] {\n";
+        assert!(places(kernel_table, &[(home, table)]).is_empty());
+        assert_eq!(places(kernel_table, &[(home, "// static T: &[Row]")]), [format!("{home}:1")]);
+        let second = "//! Ours.\npub const OURS: [Row; 2] = [a(), b()];\n";
+        assert_eq!(places(kernel_table, &[(home, table), ("a.rs", second)]), ["a.rs:2"]);
+        assert_eq!(places(kernel_table, &[(home, &table.repeat(2))]), [format!("{home}:5")]);
+    }
+
+    #[test]
+    fn clocks_are_read_only_by_what_measures() {
+        let text = "let began = Instant::now();\n";
+        let room = inside(CLOCK_ROOMS);
+        assert_eq!(places(clock, &[("a.rs", text), (&room, text)]), ["a.rs:1"]);
+    }
+}

@@ -1,0 +1,40 @@
+//! Every list of exceptions, in one place.
+//!
+//! An entry that ends in `/` stands for all files below that directory.
+
+/// Directories that hold nothing of ours: builds, git's own files, output of runs.
+pub(super) const NOT_OURS: &[&str] = &[".git", "target", "out"];
+
+/// Endings of the files that rules read.
+pub(super) const TEXT: &[&str] = &[".rs", ".md", ".toml", ".py", ".yml"];
+
+/// A longer file asks for a split along a real seam.
+pub(super) const MAX_LINES: usize = 600;
+
+/// Files that are longer, with the lines they may have. An entry may only go down: a file that got
+/// shorter than its entry is reported until the entry follows.
+pub(super) const LONG_FILES: &[(&str, usize)] = &[];
+
+/// Where `unsafe` may be written: vector kernels and field arithmetic, the bindings to other
+/// people's libraries, and the tests that place buffers against guard pages.
+pub(super) const UNSAFE_ROOMS: &[&str] = &[
+    "crates/engine/src/kernel/",
+    "crates/engine/src/field/",
+    "crates/engine/tests/",
+    "bench/src/isal.rs",
+    "bench/src/jerasure.rs",
+];
+
+/// Where environment variables may be read while running: the choice of kernel, and the tasks.
+pub(super) const ENVIRONMENT_ROOMS: &[&str] = &[KERNEL_TABLE, "xtask/src/"];
+
+/// Where clocks may be read: the race between kernels, the benchmarks, and the tasks' times.
+pub(super) const CLOCK_ROOMS: &[&str] =
+    &[KERNEL_TABLE, "crates/gabion/src/commands/bench.rs", "bench/", "xtask/src/steps.rs"];
+
+/// The file with the one list of kernels, and the type of its rows.
+pub(super) const KERNEL_TABLE: &str = "crates/engine/src/kernel/table.rs";
+pub(super) const KERNEL_ROW: &str = "Row";
+
+/// Words that name no thing: what is in a file called so can only be found by opening it.
+pub(super) const EMPTY_NAMES: &[&str] = &["manager", "service", "helper", "util", "common"];
