@@ -3,6 +3,7 @@
 use super::Kernel;
 use super::generic::{Buffers, Dense, Isa, Parities, Rows, Weights, Work};
 use super::linear::LinearMap;
+use super::table::StepMap;
 use super::vector::Vector;
 use crate::code::Layout;
 use crate::error::Error;
@@ -91,11 +92,7 @@ struct CompiledSigner<I: Isa> {
 }
 
 /// Prepares signatures: `step_map(component, s)` multiplies by α_component^s.
-pub(super) fn signer<I: Isa>(
-    isa: I,
-    components: usize,
-    step_map: &dyn Fn(usize, usize) -> LinearMap,
-) -> Box<dyn LaneSigner> {
+pub(super) fn signer<I: Isa>(isa: I, components: usize, step_map: StepMap<'_>) -> Box<dyn LaneSigner> {
     let maps: Vec<LinearMap> = (0..components).map(|component| step_map(component, I::V::BYTES)).collect();
     Box::new(CompiledSigner { isa, weights: Weights::new(&maps) })
 }

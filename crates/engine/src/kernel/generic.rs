@@ -4,6 +4,12 @@
 //! Everything here is `#[inline(always)]` down to the intrinsics, so that it lands in the entry point of
 //! an instruction set and is compiled for it.
 
+#![expect(
+    clippy::needless_range_loop,
+    reason = "counted loops over small arrays are what the optimiser unrolls into registers; closures in \
+              iterators would not inherit the instruction set"
+)]
+
 mod horner;
 mod planes;
 mod rows;

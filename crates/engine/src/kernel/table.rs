@@ -19,9 +19,16 @@ pub struct Row {
     name: &'static str,
     needs: &'static str,
     supported: fn() -> bool,
-    compile: fn(&Plan) -> Option<Result<Box<dyn Kernel>, Error>>,
-    signer: fn(usize, &dyn Fn(usize, usize) -> LinearMap) -> Option<Box<dyn LaneSigner>>,
+    compile: Compile,
+    signer: PrepareSigner,
 }
+
+/// Compiles a plan; `None` where the CPU lacks the instruction set.
+type Compile = fn(&Plan) -> Option<Result<Box<dyn Kernel>, Error>>;
+/// Prepares signatures of so many components; `None` likewise.
+type PrepareSigner = fn(usize, StepMap<'_>) -> Option<Box<dyn LaneSigner>>;
+/// (component, s) to the map that multiplies by that component's α^s.
+pub(crate) type StepMap<'a> = &'a dyn Fn(usize, usize) -> LinearMap;
 
 const fn row<I: Isa>() -> Row {
     Row {
@@ -100,7 +107,7 @@ impl Row {
     pub(crate) fn signer(
         &self,
         components: usize,
-        step_map: &dyn Fn(usize, usize) -> LinearMap,
+        step_map: StepMap<'_>,
     ) -> Result<Box<dyn LaneSigner>, Error> {
         (self.signer)(components, step_map).ok_or_else(|| self.unsupported())
     }

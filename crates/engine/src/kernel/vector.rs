@@ -107,7 +107,7 @@ impl Vector for Scalar {
         Scalar(self.0.map(|half| {
             // The top bit of each byte, moved to its bottom, selects the polynomial 0x1d.
             let carries = half >> 7 & LOW_BITS;
-            (half & !(LOW_BITS << 7)) << 1 ^ carries * 0x1d
+            ((half & !(LOW_BITS << 7)) << 1) ^ (carries * 0x1d)
         }))
     }
 
