@@ -2,7 +2,7 @@
 
 use super::Kernel;
 use super::generic::{Buffers, Dense, Isa, Parities, Rows, Weights, Work};
-use super::linear::LinearMap;
+use super::linear::{LinearMap, MapForm};
 use super::table::StepMap;
 use super::vector::Vector;
 use crate::code::Layout;
@@ -33,14 +33,25 @@ pub(super) fn compile<I: Isa>(isa: I, plan: &Plan) -> Result<Box<dyn Kernel>, Er
         }
         Layout::Words => match horner_parities(plan) {
             Some(parities) => Program::Horner(parities),
-            None => {
-                let symbol_bytes = plan.field().word_bytes()?;
-                let map = |output, input| LinearMap::multiplication(plan.field(), matrix.at(output, input));
-                Program::Dense(Dense::new(symbol_bytes, matrix.columns(), matrix.rows(), map))
-            }
+            None => Program::Dense(dense(plan)?),
         },
     };
     Ok(Box::new(CompiledPlan { isa, plan: plan.clone(), program }))
+}
+
+fn dense<V: Vector>(plan: &Plan) -> Result<Dense<V>, Error> {
+    let (matrix, field) = (plan.matrix(), plan.field());
+    let (inputs, outputs) = (matrix.columns(), matrix.rows());
+    if field == Field::GF8 {
+        let products = V::Map::gf8_products();
+        let prepared = |output, input| [products[matrix.at(output, input) as usize]];
+        return Ok(Dense::new(1, inputs, outputs, prepared));
+    }
+    let prepared = |output, input| {
+        let map = LinearMap::multiplication(field, matrix.at(output, input));
+        map.prepare().collect::<Vec<V::Map>>()
+    };
+    Ok(Dense::new(field.word_bytes()?, inputs, outputs, prepared))
 }
 
 /// P, Q and R are the only rows over GF(2^8) that doubling alone can make: row e has

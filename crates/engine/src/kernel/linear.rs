@@ -4,6 +4,7 @@
 //! of fields: they apply such maps, by nibble tables or by `gf2p8affineqb`.
 
 use crate::field::Field;
+use std::sync::OnceLock;
 
 /// A GF(2)-linear map on symbols of up to 64 bits that fill whole bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,8 +41,14 @@ impl LinearMap {
         bits.fold(0, |sum, (_, image)| sum ^ image)
     }
 
+    /// All its parts from byte to byte, in the form `M`: output byte by output byte.
+    pub(crate) fn prepare<M: MapForm>(&self) -> impl Iterator<Item = M> {
+        let bytes = self.bytes();
+        (0..bytes * bytes).map(move |i| M::prepare(self.byte_map(i / bytes, i % bytes)))
+    }
+
     /// The part of the map that goes from input byte `from` to output byte `to`.
-    pub(crate) fn byte_map(&self, to: usize, from: usize) -> ByteMap {
+    fn byte_map(&self, to: usize, from: usize) -> ByteMap {
         ByteMap(std::array::from_fn(|bit| (self.images[8 * from + bit] >> (8 * to)) as u8))
     }
 }
@@ -54,25 +61,22 @@ impl ByteMap {
     fn apply(self, byte: u8) -> u8 {
         (0..8).filter(|bit| byte >> bit & 1 == 1).fold(0, |sum, bit| sum ^ self.0[bit])
     }
+}
 
-    /// The images of the 16 low nibbles, then of the 16 high nibbles.
-    pub(crate) fn nibble_tables(self) -> NibbleTables {
-        NibbleTables {
-            low: std::array::from_fn(|nibble| self.apply(nibble as u8)),
-            high: std::array::from_fn(|nibble| self.apply((nibble as u8) << 4)),
-        }
-    }
+/// A byte map in the form that some instruction takes.
+pub(crate) trait MapForm: Copy + Send + Sync + 'static {
+    /// Brings a map into this form.
+    fn prepare(map: ByteMap) -> Self;
 
-    /// The operand of `gf2p8affineqb`: byte 7 - i selects the input bits that make output bit i.
-    pub(crate) fn affine_matrix(self) -> u64 {
-        let mut matrix = 0;
-        for (bit, image) in self.0.iter().enumerate() {
-            for to in (0..8).filter(|to| image >> to & 1 == 1) {
-                matrix |= 1 << (8 * (7 - to) + bit);
-            }
-        }
-        matrix
-    }
+    /// Multiplication by every constant of GF(2^8), prepared once per process: plans of the most used
+    /// field are compiled by copying.
+    fn gf8_products() -> &'static [Self; 256];
+}
+
+fn all_gf8_products<M: MapForm>() -> Box<[M; 256]> {
+    let product =
+        |constant| M::prepare(LinearMap::multiplication(Field::GF8, constant as u64).byte_map(0, 0));
+    Box::new(std::array::from_fn(product))
 }
 
 /// A byte map as two look-ups in 16 bytes each.
@@ -83,4 +87,40 @@ pub(crate) struct NibbleTables {
     pub(crate) low: [u8; 16],
     /// Image of 0x00, 0x10, … 0xf0.
     pub(crate) high: [u8; 16],
+}
+
+impl MapForm for NibbleTables {
+    fn prepare(map: ByteMap) -> NibbleTables {
+        NibbleTables {
+            low: std::array::from_fn(|nibble| map.apply(nibble as u8)),
+            high: std::array::from_fn(|nibble| map.apply((nibble as u8) << 4)),
+        }
+    }
+
+    fn gf8_products() -> &'static [NibbleTables; 256] {
+        static PRODUCTS: OnceLock<Box<[NibbleTables; 256]>> = OnceLock::new();
+        PRODUCTS.get_or_init(all_gf8_products)
+    }
+}
+
+/// A byte map as the operand of `gf2p8affineqb`: byte 7 - i selects the input bits that make output
+/// bit i.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AffineMatrix(pub(crate) u64);
+
+impl MapForm for AffineMatrix {
+    fn prepare(map: ByteMap) -> AffineMatrix {
+        let mut matrix = 0;
+        for (bit, image) in map.0.iter().enumerate() {
+            for to in (0..8).filter(|to| image >> to & 1 == 1) {
+                matrix |= 1 << (8 * (7 - to) + bit);
+            }
+        }
+        AffineMatrix(matrix)
+    }
+
+    fn gf8_products() -> &'static [AffineMatrix; 256] {
+        static PRODUCTS: OnceLock<Box<[AffineMatrix; 256]>> = OnceLock::new();
+        PRODUCTS.get_or_init(all_gf8_products)
+    }
 }

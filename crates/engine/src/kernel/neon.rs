@@ -1,7 +1,7 @@
 //! aarch64: 128 bits, nibble tables by `tbl`.
 
 use super::generic::{Isa, Work};
-use super::linear::{ByteMap, NibbleTables};
+use super::linear::NibbleTables;
 use super::vector::Vector;
 use std::arch::aarch64::{
     uint8x16_t, vandq_u8, vcltq_s8, vdupq_n_s8, vdupq_n_u8, veorq_u8, vld1q_u8, vqtbl1q_u8,
@@ -19,10 +19,6 @@ impl Vector for NeonRegister {
     type Map = NibbleTables;
     /// Low nibbles, high nibbles.
     type Operand = (uint8x16_t, uint8x16_t);
-
-    fn prepare(map: ByteMap) -> NibbleTables {
-        map.nibble_tables()
-    }
 
     #[inline(always)]
     unsafe fn zero() -> Self {

@@ -1,6 +1,6 @@
 //! One SIMD register seen as bytes: the few operations that all kernels are written with.
 
-use super::linear::{ByteMap, NibbleTables};
+use super::linear::{MapForm, NibbleTables};
 
 /// A register of bytes and the operations on it.
 ///
@@ -18,12 +18,9 @@ pub(super) trait Vector: Copy {
     const UNROLL: usize;
 
     /// A byte map in the form that [`add_mapped`](Vector::add_mapped) takes.
-    type Map: Copy + Send + Sync + 'static;
+    type Map: MapForm;
     /// An input prepared for any number of maps.
     type Operand: Copy;
-
-    /// Prepares a byte map.
-    fn prepare(map: ByteMap) -> Self::Map;
 
     /// All bytes zero.
     unsafe fn zero() -> Self;
@@ -57,10 +54,6 @@ impl Vector for Scalar {
     const UNROLL: usize = 1;
     type Map = NibbleTables;
     type Operand = Scalar;
-
-    fn prepare(map: ByteMap) -> NibbleTables {
-        map.nibble_tables()
-    }
 
     #[inline(always)]
     unsafe fn zero() -> Scalar {

@@ -16,16 +16,8 @@ impl<V: Vector> Weights<V> {
     /// `maps[i]` multiplies component i by α_i^`V::BYTES`: a step has that many symbols.
     pub(in crate::kernel) fn new(maps: &[LinearMap]) -> Weights<V> {
         let symbol_bytes = maps.first().map_or(1, LinearMap::bytes);
-        let prepare = |map: &LinearMap| {
-            let mut bytes = Vec::new();
-            for to in 0..symbol_bytes {
-                for from in 0..symbol_bytes {
-                    bytes.push(V::prepare(map.byte_map(to, from)));
-                }
-            }
-            bytes
-        };
-        Weights { symbol_bytes, components: maps.len(), maps: maps.iter().flat_map(prepare).collect() }
+        let prepared = maps.iter().flat_map(LinearMap::prepare).collect();
+        Weights { symbol_bytes, components: maps.len(), maps: prepared }
     }
 
     /// Bytes that [`Work::Sign`] writes: per component one step of symbols.

@@ -16,7 +16,6 @@
 
 use super::Buffers;
 use super::planes::{load, load_partial, store, store_partial};
-use crate::kernel::linear::LinearMap;
 use crate::kernel::vector::Vector;
 
 /// Input bytes that one pass over a tile touches: a quarter of a common L2 cache.
@@ -38,12 +37,12 @@ struct Group {
 }
 
 impl<V: Vector> Dense<V> {
-    /// `map(output, input)` for all of them, on symbols of `symbol_bytes`.
-    pub(in crate::kernel) fn new(
+    /// `prepared(output, input)` gives the B x B maps of that coefficient, for symbols of B bytes.
+    pub(in crate::kernel) fn new<Maps: IntoIterator<Item = V::Map>>(
         symbol_bytes: usize,
         inputs: usize,
         outputs: usize,
-        map: impl Fn(usize, usize) -> LinearMap,
+        prepared: impl Fn(usize, usize) -> Maps,
     ) -> Dense<V> {
         let largest = match symbol_bytes {
             1 => V::GROUP,
@@ -52,22 +51,20 @@ impl<V: Vector> Dense<V> {
             _ => 1,
         };
         let passes = outputs.div_ceil(largest);
-        let (mut groups, mut maps) = (Vec::new(), Vec::new());
+        let mut groups = Vec::with_capacity(passes);
+        let mut maps = Vec::with_capacity(outputs * inputs * symbol_bytes * symbol_bytes);
         for pass in 0..passes {
             // Passes of nearly equal size: 5 outputs in groups of at most 4 are 3 + 2.
             let (first, end) = (pass * outputs / passes, (pass + 1) * outputs / passes);
             groups.push(Group { first, count: end - first, maps: maps.len() });
             for input in 0..inputs {
                 for output in first..end {
-                    let map = map(output, input);
-                    for to in 0..symbol_bytes {
-                        for from in 0..symbol_bytes {
-                            maps.push(V::prepare(map.byte_map(to, from)));
-                        }
-                    }
+                    maps.extend(prepared(output, input));
                 }
             }
         }
+        // The loops index by these numbers without looking.
+        assert_eq!(maps.len(), outputs * inputs * symbol_bytes * symbol_bytes);
         let tile = match passes {
             0 | 1 => usize::MAX,
             _ => (TILE_BYTES / inputs.max(1)).next_multiple_of(4096),

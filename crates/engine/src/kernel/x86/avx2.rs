@@ -1,7 +1,7 @@
 //! 256 bits: nibble tables by `vpshufb`, or affine maps where the CPU has GFNI.
 
 use super::{isa, vector_moves};
-use crate::kernel::linear::{ByteMap, NibbleTables};
+use crate::kernel::linear::{AffineMatrix, NibbleTables};
 use crate::kernel::vector::Vector;
 use std::arch::x86_64::{
     __m256i, _mm_loadu_si128, _mm256_add_epi8, _mm256_and_si256, _mm256_broadcastsi128_si256,
@@ -47,10 +47,6 @@ impl Vector for Ymm {
     /// Low nibbles, high nibbles.
     type Operand = (__m256i, __m256i);
 
-    fn prepare(map: ByteMap) -> NibbleTables {
-        map.nibble_tables()
-    }
-
     ymm_moves!();
 
     #[inline(always)]
@@ -79,12 +75,8 @@ impl Vector for GfniYmm {
     const BYTES: usize = 32;
     const GROUP: usize = 6;
     const UNROLL: usize = 2;
-    type Map = u64;
+    type Map = AffineMatrix;
     type Operand = __m256i;
-
-    fn prepare(map: ByteMap) -> u64 {
-        map.affine_matrix()
-    }
 
     ymm_moves!();
 
@@ -94,10 +86,10 @@ impl Vector for GfniYmm {
     }
 
     #[inline(always)]
-    unsafe fn add_mapped(self, x: __m256i, map: &u64) -> GfniYmm {
+    unsafe fn add_mapped(self, x: __m256i, map: &AffineMatrix) -> GfniYmm {
         // SAFETY: AVX2 and GFNI are there by the trait's contract.
         unsafe {
-            let matrix = _mm256_set1_epi64x(*map as i64);
+            let matrix = _mm256_set1_epi64x(map.0 as i64);
             GfniYmm(_mm256_xor_si256(self.0, _mm256_gf2p8affine_epi64_epi8::<0>(x, matrix)))
         }
     }

@@ -1,7 +1,7 @@
 //! 512 bits: nibble tables by `vpshufb`, or affine maps where the CPU has GFNI.
 
 use super::{isa, vector_moves};
-use crate::kernel::linear::{ByteMap, NibbleTables};
+use crate::kernel::linear::{AffineMatrix, NibbleTables};
 use crate::kernel::vector::Vector;
 use std::arch::x86_64::{
     __m512i, _mm_loadu_si128, _mm512_add_epi8, _mm512_and_si512, _mm512_broadcast_i32x4,
@@ -48,10 +48,6 @@ impl Vector for Zmm {
     /// Low nibbles, high nibbles.
     type Operand = (__m512i, __m512i);
 
-    fn prepare(map: ByteMap) -> NibbleTables {
-        map.nibble_tables()
-    }
-
     zmm_moves!();
 
     #[inline(always)]
@@ -80,12 +76,8 @@ impl Vector for GfniZmm {
     const BYTES: usize = 64;
     const GROUP: usize = 6;
     const UNROLL: usize = 4;
-    type Map = u64;
+    type Map = AffineMatrix;
     type Operand = __m512i;
-
-    fn prepare(map: ByteMap) -> u64 {
-        map.affine_matrix()
-    }
 
     zmm_moves!();
 
@@ -95,10 +87,10 @@ impl Vector for GfniZmm {
     }
 
     #[inline(always)]
-    unsafe fn add_mapped(self, x: __m512i, map: &u64) -> GfniZmm {
+    unsafe fn add_mapped(self, x: __m512i, map: &AffineMatrix) -> GfniZmm {
         // SAFETY: AVX-512F and GFNI are there by the trait's contract.
         unsafe {
-            let matrix = _mm512_set1_epi64(*map as i64);
+            let matrix = _mm512_set1_epi64(map.0 as i64);
             GfniZmm(_mm512_xor_si512(self.0, _mm512_gf2p8affine_epi64_epi8::<0>(x, matrix)))
         }
     }

@@ -1,7 +1,7 @@
 //! 128 bits: nibble tables by `pshufb`.
 
 use super::{isa, vector_moves};
-use crate::kernel::linear::{ByteMap, NibbleTables};
+use crate::kernel::linear::NibbleTables;
 use crate::kernel::vector::Vector;
 use std::arch::x86_64::{
     __m128i, _mm_add_epi8, _mm_and_si128, _mm_cmpgt_epi8, _mm_loadu_si128, _mm_packus_epi16, _mm_set1_epi8,
@@ -20,10 +20,6 @@ impl Vector for Xmm {
     type Map = NibbleTables;
     /// Low nibbles, high nibbles.
     type Operand = (__m128i, __m128i);
-
-    fn prepare(map: ByteMap) -> NibbleTables {
-        map.nibble_tables()
-    }
 
     vector_moves!(
         __m128i, zero _mm_setzero_si128, load _mm_loadu_si128, store _mm_storeu_si128,
