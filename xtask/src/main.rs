@@ -9,6 +9,7 @@ mod aarch64;
 mod compare;
 mod ladder;
 mod packages;
+mod readme;
 mod shell;
 mod steps;
 mod test;
@@ -37,6 +38,7 @@ enum Task {
     Tidy(tidy::Args),
     Compare(compare::Args),
     Vectors(vectors::Args),
+    Readme(readme::Args),
     Aarch64(aarch64::Args),
 }
 
@@ -52,6 +54,7 @@ fn run(task: &Task) -> anyhow::Result<ExitCode> {
         Task::Tidy(_) => tidy::run(),
         Task::Compare(args) => compare::run(args),
         Task::Vectors(_) => vectors::run(),
+        Task::Readme(args) => readme::run(args),
         Task::Aarch64(args) => aarch64::run(args),
     }
 }

@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::packages::{self, Need};
 use crate::shell::Cmd;
 use crate::steps::Steps;
-use crate::{aarch64, ladder, tidy};
+use crate::{aarch64, ladder, readme, tidy};
 
 /// Run all checks: format, lints, tests on every rung of the CPU ladder, documentation, tidy
 ///
@@ -42,6 +42,7 @@ fn all(args: &Args, steps: &mut Steps) -> Result<()> {
     steps.command("lints", &clippy)?;
     // Cheap, and what it finds is easier to mend before the long steps than after them.
     steps.step("tidy", tidy::check)?;
+    steps.step("README's speed tables", readme::check)?;
     kernels(args, steps)?;
     documentation(args, steps)?;
     if args.full { aarch64::steps(steps, &[]) } else { Ok(()) }

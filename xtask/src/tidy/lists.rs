@@ -30,7 +30,7 @@ pub(super) const ENVIRONMENT_ROOMS: &[&str] = &[KERNEL_TABLE, "xtask/src/"];
 
 /// Where clocks may be read: the race between kernels, the benchmarks, and the tasks' times.
 pub(super) const CLOCK_ROOMS: &[&str] =
-    &[KERNEL_TABLE, "crates/gabion/src/commands/bench.rs", "bench/", "xtask/src/steps.rs"];
+    &[KERNEL_TABLE, "crates/gabion/src/bench/rounds.rs", "bench/", "xtask/src/steps.rs"];
 
 /// The file with the one list of kernels, and the type of its rows.
 pub(super) const KERNEL_TABLE: &str = "crates/engine/src/kernel/table.rs";
