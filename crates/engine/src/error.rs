@@ -74,6 +74,16 @@ pub enum Error {
         /// Largest number of coefficients.
         limit: usize,
     },
+    /// A search for light rows that would take too long.
+    #[error("cauchy-good weighs k·k·m scalings: {k}+{m} is over the limit of {limit}; use cauchy")]
+    SearchTooLarge {
+        /// Data blocks asked for.
+        k: usize,
+        /// Redundancy blocks asked for.
+        m: usize,
+        /// Most scalings.
+        limit: usize,
+    },
     /// A packet must hold something and w packets of it must be addressable.
     #[error("packet size {bytes} is out of range: 1 to {limit} bytes")]
     PacketOutOfRange {

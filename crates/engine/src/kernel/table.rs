@@ -79,8 +79,8 @@ impl Row {
     /// [`Error::UnknownKernel`], [`Error::UnsupportedKernel`] where the variable names such a one.
     pub fn chosen() -> Result<&'static Row, Error> {
         static CHOSEN: OnceLock<Result<&'static Row, Error>> = OnceLock::new();
-        let choose = || match std::env::var(KERNEL_VARIABLE) {
-            Ok(name) if !name.is_empty() => Row::named(&name),
+        let choose = || match std::env::var_os(KERNEL_VARIABLE) {
+            Some(name) if !name.is_empty() => Row::named(&name.to_string_lossy()),
             _ => Ok(fastest()),
         };
         CHOSEN.get_or_init(choose).clone()

@@ -7,6 +7,9 @@ use super::Matrix;
 use crate::error::Error;
 use crate::field::Field;
 
+/// Most bits of one matrix: a kernel may keep eight bytes for every one of them that is set.
+pub const MAX_BITS: usize = 1 << 26;
+
 /// Number of ones in the bit matrix of multiplication by `constant`.
 pub fn ones(field: Field, constant: u64) -> u32 {
     let mut sum = 0;
@@ -31,14 +34,15 @@ impl BitMatrix {
     /// The expansion of `matrix`: each coefficient becomes a block of w x w bits.
     ///
     /// # Errors
-    /// [`Error::MatrixTooLarge`] where the expansion exceeds the limit of a [`Matrix`].
+    /// [`Error::MatrixTooLarge`] beyond [`MAX_BITS`].
     pub fn expand(matrix: &Matrix) -> Result<BitMatrix, Error> {
         let field = matrix.field();
         let w = field.w() as usize;
         let (rows, columns) = (matrix.rows() * w, matrix.columns() * w);
-        let too_large = Error::MatrixTooLarge { rows, columns, limit: super::MAX_COEFFICIENTS };
-        let words = columns.div_ceil(64).checked_mul(rows);
-        let words = words.filter(|&words| words <= super::MAX_COEFFICIENTS).ok_or(too_large)?;
+        if rows.saturating_mul(columns) > MAX_BITS {
+            return Err(Error::MatrixTooLarge { rows, columns, limit: MAX_BITS });
+        }
+        let words = columns.div_ceil(64) * rows;
         let mut expanded = BitMatrix { rows, columns, bits: vec![0; words] };
         for row in 0..matrix.rows() {
             for column in 0..matrix.columns() {

@@ -8,9 +8,12 @@ use super::bits::ones;
 use crate::error::Error;
 use crate::field::Field;
 
-/// Up to this k the systematic form is computed by column operations, k·k·(k+m) steps; beyond it by
-/// Lagrange's closed form of the same unique matrix, k·(k+m) steps.
-const COLUMN_OPERATIONS_MAX_K: usize = 256;
+/// Up to this many steps, k·k·(k+m), the systematic form is computed by column operations; beyond, by
+/// Lagrange's closed form of the same unique matrix, which takes about k·m.
+const MAX_COLUMN_OPERATION_STEPS: usize = 1 << 22;
+
+/// Most steps, k·k·m, that the search for light rows may take: below a second in any field.
+const MAX_SEARCH_STEPS: usize = 1 << 22;
 
 /// Systematic Vandermonde code over the points 0, 1, …, k+m-1 (thesis 2.27).
 ///
@@ -20,7 +23,8 @@ const COLUMN_OPERATIONS_MAX_K: usize = 256;
 /// # Errors
 /// [`Error::MatrixTooLarge`].
 pub fn vandermonde(field: Field, k: usize, m: usize) -> Result<Matrix, Error> {
-    if k <= COLUMN_OPERATIONS_MAX_K {
+    let steps = k.saturating_mul(k).saturating_mul(k + m);
+    if steps <= MAX_COLUMN_OPERATION_STEPS {
         vandermonde_by_column_operations(field, k, m)
     } else {
         vandermonde_by_lagrange(field, k, m)
@@ -36,19 +40,71 @@ pub(super) fn vandermonde_by_column_operations(field: Field, k: usize, m: usize)
     Matrix::from_fn(field, m, k, |row, column| columns.at(column, k + row))
 }
 
-/// A[i][j] is the Lagrange polynomial of point j over the points 0..k, evaluated at point k+i:
-/// the product over l != j of (x - l) / (j - l), x = k+i.
+/// A[i][j] is the Lagrange polynomial of point j over the points 0..k, evaluated at point x = k+i: the product
+/// over l != j of (x - l) / (j - l).
 pub(super) fn vandermonde_by_lagrange(field: Field, k: usize, m: usize) -> Result<Matrix, Error> {
-    let product = |of: &mut dyn Iterator<Item = u64>| of.fold(1, |p, a| field.mul(p, a));
-    let distances_from = |x: u64| (0..k as u64).map(move |l| x ^ l);
-    let denominators: Vec<u64> =
-        (0..k as u64).map(|j| product(&mut distances_from(j).filter(|&distance| distance != 0))).collect();
-    let numerators: Vec<u64> = (0..m).map(|i| product(&mut distances_from((k + i) as u64))).collect();
-    Matrix::from_fn(field, m, k, |i, j| {
-        let divisor = field.mul(denominators[j], (k + i) as u64 ^ j as u64);
-        // Distinct points: no factor of the divisor is zero.
-        field.div(numerators[i], divisor).unwrap_or(0)
-    })
+    let distances = Distances::new(field, k, k + m);
+    let inverses = inverses_below(field, k + m);
+    let mut weights: Vec<u64> = (0..k).map(|j| distances.product_from(j)).collect();
+    invert_all(field, &mut weights);
+    let values: Vec<u64> = (k..k + m).map(|x| distances.product_from(x)).collect();
+    Matrix::from_fn(field, m, k, |i, j| field.mul(field.mul(values[i], weights[j]), inverses[(k + i) ^ j]))
+}
+
+/// Products of the distances x - l from a point to all points l = 0..k, in log k steps each.
+///
+/// The points are numbered so that x - l is x ^ l. An aligned range of 2^t points, seen from x, is again an
+/// aligned range of 2^t distances; so the products over all aligned ranges are tabulated, and 0..k
+/// is cut into the aligned ranges of k's binary digits.
+struct Distances {
+    field: Field,
+    k: usize,
+    /// ranges[t][r] is the product of the non-zero elements of r·2^t .. (r+1)·2^t.
+    ranges: Vec<Vec<u64>>,
+}
+
+impl Distances {
+    fn new(field: Field, k: usize, points: usize) -> Distances {
+        let mut ranges = vec![(0..points.next_power_of_two() as u64).map(|a| a.max(1)).collect::<Vec<u64>>()];
+        while let Some(last) = ranges.last().filter(|last| last.len() > 1) {
+            let pairs = last.chunks(2).map(|pair| field.mul(pair[0], pair[1]));
+            ranges.push(pairs.collect());
+        }
+        Distances { field, k, ranges }
+    }
+
+    /// The product of the distances from `point` to every other of the points 0..k.
+    fn product_from(&self, point: usize) -> u64 {
+        let (mut start, mut product) = (0, 1);
+        for t in (0..self.ranges.len()).rev().filter(|&t| self.k >> t & 1 == 1) {
+            product = self.field.mul(product, self.ranges[t][(start ^ point) >> t]);
+            start += 1 << t;
+        }
+        product
+    }
+}
+
+/// The inverses of all numbers below the power of two that is at least `n`; 0 stands for that of 0.
+fn inverses_below(field: Field, n: usize) -> Vec<u64> {
+    let mut inverses: Vec<u64> = (0..n.next_power_of_two() as u64).collect();
+    invert_all(field, &mut inverses[1..]);
+    inverses
+}
+
+/// Inverts many non-zero elements at the price of one inversion and three products each.
+fn invert_all(field: Field, elements: &mut [u64]) {
+    let mut product = 1;
+    let mut before = Vec::with_capacity(elements.len());
+    for &a in elements.iter() {
+        before.push(product);
+        product = field.mul(product, a);
+    }
+    let mut inverse = field.inv(product).expect("a product of non-zero elements");
+    for (a, before) in elements.iter_mut().zip(before).rev() {
+        let own = field.mul(inverse, before);
+        inverse = field.mul(inverse, *a);
+        *a = own;
+    }
 }
 
 /// Cauchy matrix 1 / (i + (m + j)), the original of Blömer et al. as Jerasure numbers it.
@@ -58,7 +114,8 @@ pub(super) fn vandermonde_by_lagrange(field: Field, k: usize, m: usize) -> Resul
 /// # Errors
 /// [`Error::MatrixTooLarge`].
 pub fn cauchy(field: Field, k: usize, m: usize) -> Result<Matrix, Error> {
-    Matrix::from_fn(field, m, k, |i, j| field.inv((i ^ (m + j)) as u64).unwrap_or(0))
+    let inverses = inverses_below(field, k + m);
+    Matrix::from_fn(field, m, k, |i, j| inverses[i ^ (m + j)])
 }
 
 /// Cauchy matrix 1 / ((k + i) + j), as ISA-L's `gf_gen_cauchy1_matrix` numbers it.
@@ -66,7 +123,8 @@ pub fn cauchy(field: Field, k: usize, m: usize) -> Result<Matrix, Error> {
 /// # Errors
 /// [`Error::MatrixTooLarge`].
 pub fn cauchy_isal(field: Field, k: usize, m: usize) -> Result<Matrix, Error> {
-    Matrix::from_fn(field, m, k, |i, j| field.inv(((k + i) ^ j) as u64).unwrap_or(0))
+    let inverses = inverses_below(field, k + m);
+    Matrix::from_fn(field, m, k, |i, j| inverses[(k + i) ^ j])
 }
 
 /// A Cauchy matrix whose bit matrix has few ones, so that XOR programs are short.
@@ -78,26 +136,31 @@ pub fn cauchy_isal(field: Field, k: usize, m: usize) -> Result<Matrix, Error> {
 /// both give the same matrices.
 ///
 /// # Errors
-/// [`Error::MatrixTooLarge`].
+/// [`Error::MatrixTooLarge`], [`Error::SearchTooLarge`].
 pub fn cauchy_good(field: Field, k: usize, m: usize) -> Result<Matrix, Error> {
     if m == 2 && field.w() <= 11 && k <= 1023 {
         let mut elements: Vec<u64> = (1..=field.mask()).collect();
         elements.sort_by_key(|&a| (ones(field, a), a));
         return Matrix::from_fn(field, m, k, |i, j| if i == 0 { 1 } else { elements[j] });
     }
+    if k.saturating_mul(k).saturating_mul(m) > MAX_SEARCH_STEPS {
+        return Err(Error::SearchTooLarge { k, m, limit: MAX_SEARCH_STEPS });
+    }
     let original = cauchy(field, k, m)?;
-    let quotient = |a, b| field.div(a, b).unwrap_or(0);
-    let scaled = Matrix::from_fn(field, m, k, |i, j| quotient(original.at(i, j), original.at(0, j)))?;
-    let row_weight =
-        |i: usize, divisor| -> u32 { scaled.row(i).iter().map(|&a| ones(field, quotient(a, divisor))).sum() };
-    let divisors: Vec<u64> = (0..m)
+    let mut column_factors = if m == 0 { vec![1; k] } else { original.row(0).to_vec() };
+    invert_all(field, &mut column_factors);
+    let scaled = Matrix::from_fn(field, m, k, |i, j| field.mul(original.at(i, j), column_factors[j]))?;
+    let row_factors: Vec<u64> = (0..m)
         .map(|i| {
-            let candidates = scaled.row(i).iter().copied();
+            let weight =
+                |factor| -> u32 { scaled.row(i).iter().map(|&a| ones(field, field.mul(a, factor))).sum() };
+            let mut inverses = scaled.row(i).to_vec();
+            invert_all(field, &mut inverses);
             // 1 leaves the row as it is and wins ties, then the leftmost element does.
-            std::iter::once(1).chain(candidates).min_by_key(|&d| row_weight(i, d)).unwrap_or(1)
+            std::iter::once(1).chain(inverses).min_by_key(|&factor| weight(factor)).unwrap_or(1)
         })
         .collect();
-    Matrix::from_fn(field, m, k, |i, j| quotient(scaled.at(i, j), divisors[i]))
+    Matrix::from_fn(field, m, k, |i, j| field.mul(scaled.at(i, j), row_factors[i]))
 }
 
 /// Powers (2^i)^j, as ISA-L's `gf_gen_rs_matrix` has them. Not MDS for every shape:

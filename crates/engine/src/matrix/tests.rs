@@ -81,7 +81,13 @@ fn isal_vandermonde_is_mds_within_its_limit_and_not_beyond() {
 
 #[test]
 fn lagrange_gives_what_column_operations_give() {
-    for (field, k, m) in [(Field::GF4, 11, 5), (Field::GF8, 40, 30), (Field::GF16, 70, 9)] {
+    for (field, k, m) in [
+        (Field::GF4, 11, 5),
+        (Field::GF4, 1, 3),
+        (Field::GF8, 40, 30),
+        (Field::GF16, 70, 9),
+        (Field::GF64, 13, 4),
+    ] {
         let by_columns = vandermonde_by_column_operations(field, k, m).unwrap();
         assert_eq!(vandermonde_by_lagrange(field, k, m).unwrap(), by_columns);
     }
@@ -114,6 +120,23 @@ fn bits_of_a_constant_multiply_like_it() {
             assert_eq!(product, field.mul(constant, a), "{field:?}");
         }
     }
+}
+
+/// An identity can come from a damaged or hostile header: none may cost minutes.
+#[test]
+fn the_largest_shapes_are_made_or_refused_at_once() {
+    for field in [Field::GF16, Field::GF32, Field::GF64] {
+        for (k, m) in [(65_000, 16), (16, 65_000), (65_536, 0), (1, 65_535)] {
+            for family in [vandermonde as Generator, cauchy] {
+                let matrix = family(field, k, m).unwrap();
+                assert_eq!((matrix.rows(), matrix.columns()), (m, k));
+            }
+        }
+        let refused = Error::SearchTooLarge { k: 512, m: 512, limit: 1 << 22 };
+        assert_eq!(cauchy_good(field, 512, 512), Err(refused));
+    }
+    let wide = cauchy(Field::GF32, 512, 512).unwrap();
+    assert!(matches!(BitMatrix::expand(&wide), Err(Error::MatrixTooLarge { rows: 16_384, .. })));
 }
 
 #[test]
