@@ -1,13 +1,56 @@
-//! `gabion shard`.
+//! `gabion shard`: parses, calls the library, prints.
 
-use gabion::exit::Outcome;
+mod join;
+mod repair;
+mod split;
+mod terminal;
+mod verify;
+
+use gabion::exit::{DataLoss, Outcome};
+use gabion::shard::Error;
+
+const EXAMPLES: &str = "\
+Examples:
+  gabion shard split photos.tar --code 10+4 --out /mnt/shards   make 14 shards, any 10 suffice
+  gabion shard verify /mnt/shards                               read everything, say what is wrong
+  gabion shard repair /mnt/shards                               make missing and bad shards anew
+  gabion shard join /mnt/shards -o photos.tar                   bring the file back
+
+Shards are known by their content: rename and mix them as you like.
+Exit codes: 0 fine, 1 damage found or nothing to do, 2 error, 3 data lost beyond repair.";
 
 /// Arguments of `gabion shard`.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+#[command(after_help = EXAMPLES, arg_required_else_help = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Cut a file into k+m shards
+    Split(split::Args),
+    /// Bring the file back from any k shards
+    Join(join::Args),
+    /// Read all shards and say what is wrong with them
+    Verify(verify::Args),
+    /// Make missing and damaged shards anew
+    Repair(repair::Args),
+}
 
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
-        anyhow::bail!("not written yet")
+        let result = match self.command {
+            Command::Split(args) => args.run(),
+            Command::Join(args) => args.run(),
+            Command::Verify(args) => args.run(),
+            Command::Repair(args) => args.run(),
+        };
+        // The exit code tells lost data from commands that could not run.
+        result.map_err(|error| match error.downcast_ref::<Error>() {
+            Some(loss) if loss.is_data_loss() => DataLoss(loss.to_string()).into(),
+            _ => error,
+        })
     }
 }

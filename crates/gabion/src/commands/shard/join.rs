@@ -1,0 +1,66 @@
+//! `gabion shard join`.
+
+use super::terminal::{Manner, warn};
+use gabion::exit::Outcome;
+use gabion::shard::Shown;
+use gabion::shard::join::{Target, join};
+use serde_json::json;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  gabion shard join shards -o photos.tar
+  gabion shard join shards -o - | tar t
+  gabion shard join mixed --set 3fa9 -o photos.tar
+
+Every block is checked; bad ones are routed around and named. The file appears when it is complete and
+its content fits the identity of the set. With -o - the bytes are on their way before that last check:
+look at the exit code.";
+
+/// Arguments of `gabion shard join`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// The directory with the shards
+    dir: PathBuf,
+    /// The file to make, - for standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// The set to join, by the first digits of its identity
+    #[arg(long, value_name = "ID")]
+    set: Option<String>,
+    /// Replace the file if it exists
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    manner: Manner,
+}
+
+impl Args {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let Args { dir, output, set, force, manner } = self;
+        let to_stdout = output.as_os_str().as_bytes() == b"-";
+        let target = if to_stdout { Target::Stdout } else { Target::File { path: output.clone(), force } };
+        let report = manner.run(|run| join(&dir, set.as_deref(), &target, run))??;
+        if manner.json {
+            let object = json!({
+                "command": "join", "set": report.set.to_string(), "code": report.content.code.to_string(),
+                "name": String::from_utf8_lossy(&report.content.name), "size": report.content.size,
+                "missing": report.missing, "notes": report.notes,
+            });
+            // Standard output may be the file itself.
+            if to_stdout {
+                eprintln!("{object}")
+            } else {
+                println!("{object}")
+            }
+            return Ok(Outcome::Fine);
+        }
+        warn(&report.notes);
+        if !to_stdout {
+            manner.say(&format!("{}: {} bytes, all checked", Shown::path(&output), report.content.size));
+        }
+        Ok(Outcome::Fine)
+    }
+}

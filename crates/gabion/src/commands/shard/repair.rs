@@ -1,0 +1,73 @@
+//! `gabion shard repair`.
+
+use super::terminal::{Manner, warn};
+use gabion::exit::Outcome;
+use gabion::shard::repair::{Plan, Rebuild};
+use gabion::shard::{Scan, Shown};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  gabion shard repair shards --dry-run
+  gabion shard repair shards
+
+Shards that are missing or bad are made anew: good blocks are copied, bad ones rebuilt. What is written is
+read back before it takes its place. Good shards are not touched. If any stripe is beyond
+repair, nothing is changed.
+Exit codes: 0 repaired, 1 nothing to do, 3 not recoverable.";
+
+/// Arguments of `gabion shard repair`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// The directory with the shards
+    dir: PathBuf,
+    /// The set to repair, by the first digits of its identity
+    #[arg(long, value_name = "ID")]
+    set: Option<String>,
+    /// Verify and say what would be done, but do nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Replace files that are in the way and are no damaged shards of this set
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    manner: Manner,
+}
+
+impl Args {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let Args { dir, set, dry_run, force, manner } = self;
+        let scan = Scan::of(&dir)?;
+        let plan = manner.run(|run| Plan::new(&scan, set.as_deref(), force, run))??;
+        warn(&plan.report.others);
+        if !dry_run && !plan.rebuild.is_empty() {
+            manner.run(|run| plan.run(run))??;
+        }
+        if manner.json {
+            let rebuild: Vec<Value> = plan.rebuild.iter().map(as_json).collect();
+            let object = json!({
+                "command": "repair", "dry_run": dry_run, "set": plan.report.set.to_string(),
+                "rebuilt": rebuild, "found": super::verify::as_json(&plan.report),
+            });
+            println!("{object}");
+        }
+        let verb = if dry_run { "would rebuild" } else { "rebuilt" };
+        for Rebuild { index, why, to, .. } in &plan.rebuild {
+            manner.say(&format!("{verb} shard {index}: {} ({why})", Shown::path(to)));
+        }
+        if plan.rebuild.is_empty() {
+            manner.say("nothing to repair");
+            return Ok(Outcome::Found);
+        }
+        Ok(Outcome::Fine)
+    }
+}
+
+fn as_json(rebuild: &Rebuild) -> Value {
+    json!({
+        "index": rebuild.index, "path": rebuild.to.to_string_lossy(), "why": rebuild.why,
+        "replaces": rebuild.replaces,
+    })
+}

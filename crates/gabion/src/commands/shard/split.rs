@@ -1,0 +1,108 @@
+//! `gabion shard split`.
+
+use super::terminal::{Manner, size};
+use gabion::exit::Outcome;
+use gabion::shard::Shown;
+use gabion::shard::split::{Options, Plan};
+use gabion_engine::Code;
+use serde_json::json;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  gabion shard split photos.tar --code 10+4 --out shards
+  gabion shard split photos.tar --code 10+4 --out shards --dry-run
+  tar c photos | gabion shard split - --name photos.tar --code 10+4 --out shards
+  gabion shard split db.img --code cauchy-good:6+3:w8:packets=2048 --block 1MiB --out shards
+
+Shards are named NAME.000.gabion, NAME.001.gabion, … Nothing appears in DIR before all of it is on disk.
+Shards have the permission bits of the source.";
+
+/// Arguments of `gabion shard split`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// The file to split, - for standard input
+    file: PathBuf,
+    /// The code: K+M, or FAMILY:K+M:wBITS[:packets=BYTES]
+    #[arg(long, value_name = "K+M")]
+    code: Code,
+    /// The directory for the shards; created if missing
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Bytes of a block, such as 64KiB or 1MiB
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "256KiB")]
+    block: u64,
+    /// The name that shards carry, instead of the file's own
+    #[arg(long)]
+    name: Option<OsString>,
+    /// Replace shards of this name that exist
+    #[arg(long)]
+    force: bool,
+    /// Check and say what would be done, but do nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    manner: Manner,
+}
+
+impl Args {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let Args { file, code, out, block, name, force, dry_run, manner } = self;
+        let source = (file.as_os_str().as_bytes() != b"-").then_some(file);
+        let options = Options { source, code, out, block, name: name.map(OsString::into_vec), force };
+        let plan = Plan::new(&options)?;
+        if plan.content.block != block {
+            let granule = plan.content.code.granule();
+            eprintln!(
+                "gabion: block size {block} rounded up to {}, a multiple of {granule}",
+                plan.content.block
+            );
+        }
+        let paths: Vec<String> = plan.shards.iter().map(|path| path.to_string_lossy().into_owned()).collect();
+        if dry_run {
+            if manner.json {
+                let object = json!({
+                    "command": "split", "dry_run": true, "code": plan.content.code.to_string(),
+                    "name": String::from_utf8_lossy(&plan.content.name), "size": plan.size(),
+                    "block": plan.content.block, "sparse": plan.content.sparse, "shards": paths,
+                });
+                println!("{object}");
+            } else {
+                let size = plan.size().map_or("a stream".to_owned(), |size| format!("{size} bytes"));
+                manner.say(&format!(
+                    "would split {size} with {} in blocks of {} into",
+                    plan.content.code, plan.content.block
+                ));
+                plan.shards.iter().for_each(|path| manner.say(&format!("  {}", Shown::path(path))));
+            }
+            return Ok(Outcome::Fine);
+        }
+        let report = manner.run(|run| plan.run(run))??;
+        if manner.json {
+            let object = json!({
+                "command": "split", "set": report.set.to_string(), "code": report.content.code.to_string(),
+                "name": String::from_utf8_lossy(&report.content.name), "size": report.content.size,
+                "block": report.content.block, "sparse": report.content.sparse,
+                "shard_bytes": report.shard_len, "shards": paths,
+            });
+            println!("{object}");
+        }
+        manner.say(&report.summary());
+        manner.say(&format!("set {}", report.set));
+        Ok(Outcome::Fine)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::size;
+    use gabion::shard::split::DEFAULT_BLOCK;
+
+    #[test]
+    fn the_help_names_the_default() {
+        assert_eq!(size("256KiB"), Ok(DEFAULT_BLOCK));
+    }
+}

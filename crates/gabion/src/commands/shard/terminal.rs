@@ -1,0 +1,115 @@
+//! What the shard commands share in talking to people: options, the progress bar, signals, sizes.
+
+use gabion::shard::set::Note;
+use gabion::shard::{Progress, Run, Shown};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::io::{IsTerminal, stderr};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+/// How to run and how to talk.
+#[derive(clap::Args)]
+pub(super) struct Manner {
+    /// Threads to use, 0 for all there are
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(super) threads: usize,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Print errors and warnings only
+    #[arg(long, short)]
+    pub(super) quiet: bool,
+}
+
+impl Manner {
+    /// Runs `work` with a progress bar where someone can see it, and with signals caught.
+    pub(super) fn run<T>(&self, work: impl FnOnce(&Run<'_>) -> T) -> anyhow::Result<T> {
+        let stop = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register(signal, stop.clone())?;
+        }
+        let visible = !self.json && !self.quiet && stderr().is_terminal();
+        let bar: Mutex<Option<ProgressBar>> = Mutex::new(None);
+        let progress = |step: Progress| {
+            let Ok(mut bar) = bar.lock() else { return };
+            match step {
+                Progress::Pass(name, total) if visible => {
+                    if let Some(done) = bar.replace(new_bar(name, total)) {
+                        done.finish_and_clear();
+                    }
+                }
+                Progress::Bytes(bytes) => bar.iter().for_each(|bar| bar.inc(bytes)),
+                Progress::Pass(..) => {}
+            }
+        };
+        let result = work(&Run { threads: self.threads, stop: &stop, progress: &progress });
+        if let Ok(Some(bar)) = bar.lock().map(|mut bar| bar.take()) {
+            bar.finish_and_clear();
+        }
+        Ok(result)
+    }
+
+    /// Prints a line for people, unless they asked not to.
+    pub(super) fn say(&self, line: &str) {
+        if !self.json && !self.quiet {
+            println!("{line}");
+        }
+    }
+}
+
+fn new_bar(name: &'static str, total: Option<u64>) -> ProgressBar {
+    let (bar, template) = match total {
+        Some(total) => (
+            ProgressBar::new(total),
+            "{prefix} {wide_bar} {bytes}/{total_bytes} {binary_bytes_per_sec} eta {eta}",
+        ),
+        None => (ProgressBar::no_length(), "{prefix} {spinner} {bytes} {binary_bytes_per_sec}"),
+    };
+    bar.set_draw_target(ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    bar.with_style(style).with_prefix(name)
+}
+
+/// Warnings go to standard error, one line per file.
+pub(super) fn warn(notes: &[Note]) {
+    for Note { path, text } in notes {
+        eprintln!("gabion: warning: {}: {text}", Shown::path(path));
+    }
+}
+
+/// A size: plain bytes or with KiB, MiB, GiB (K, M, G mean the same).
+pub(super) fn size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "" | "B" => 0,
+        "K" | "KiB" => 10,
+        "M" | "MiB" => 20,
+        "G" | "GiB" => 30,
+        other => return Err(format!("no unit {other}: use KiB, MiB, GiB or plain bytes")),
+    };
+    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let number: Option<u64> = plain.then(|| digits.parse().ok()).flatten();
+    match number.and_then(|number| number.checked_mul(1 << unit)) {
+        Some(0) => Err("a size of zero".to_owned()),
+        Some(bytes) => Ok(bytes),
+        None => Err(format!("{text} is no size: use 65536, 64KiB, 1MiB")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::size;
+
+    #[test]
+    fn sizes_are_read() {
+        assert_eq!(size("64KiB"), Ok(65536));
+        assert_eq!(size("1MiB"), Ok(1 << 20));
+        assert_eq!(size("100"), Ok(100));
+        for text in
+            ["", "0", "KiB", "-1", "1.5MiB", "1kb", "99999999999999999999", "18446744073709551615KiB", "1é"]
+        {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
+}

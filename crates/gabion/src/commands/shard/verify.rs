@@ -1,0 +1,98 @@
+//! `gabion shard verify`.
+
+use super::terminal::{Manner, warn};
+use gabion::exit::Outcome;
+use gabion::shard::verify::{Health, Report, Shard, State, chosen, shown_name, verify};
+use gabion::shard::{Scan, Shown};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  gabion shard verify shards
+  gabion shard verify mixed --set 3fa9
+  gabion shard verify shards --json | jq .health
+
+Reads every block: against its seal, against the other blocks of its stripe, and the whole against the
+identity of the set. Without --set, all sets that can be joined are verified.
+Exit codes: 0 all good, 1 damaged but recoverable, 3 not recoverable.";
+
+/// Arguments of `gabion shard verify`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// The directory with the shards
+    dir: PathBuf,
+    /// The set to verify, by the first digits of its identity
+    #[arg(long, value_name = "ID")]
+    set: Option<String>,
+    #[command(flatten)]
+    manner: Manner,
+}
+
+impl Args {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let Args { dir, set, manner } = self;
+        let scan = Scan::of(&dir)?;
+        let mut reports = Vec::new();
+        for set in chosen(&scan, set.as_deref())? {
+            reports.push(manner.run(|run| verify(&scan, set, run))??);
+        }
+        let worst = reports.iter().map(Report::health).max().unwrap_or(Health::Good);
+        if manner.json {
+            let sets: Vec<Value> = reports.iter().map(as_json).collect();
+            println!("{}", json!({ "command": "verify", "health": worst, "sets": sets }));
+        } else {
+            reports.iter().for_each(|report| print(report, &manner));
+        }
+        Ok(match worst {
+            Health::Good => Outcome::Fine,
+            Health::Recoverable => Outcome::Found,
+            Health::Unrecoverable => Outcome::Unrecoverable,
+        })
+    }
+}
+
+fn print(report: &Report, manner: &Manner) {
+    let name = shown_name(&report.content);
+    manner
+        .say(&format!("set {}  {name}  {} bytes  {}", report.set, report.content.size, report.content.code));
+    for Shard { index, path, state } in &report.shards {
+        let file = path.as_ref().map(|path| Shown::path(path).to_string());
+        let line = format!("  {index:3}  {}{state}", file.map_or(String::new(), |file| format!("{file}: ")));
+        match state {
+            State::Ok => manner.say(&line),
+            // Damage is said even to those who want quiet.
+            _ => println!("{line}"),
+        }
+    }
+    warn(&report.others);
+    match (report.health(), report.loss()) {
+        (Health::Good, _) => manner.say("all good"),
+        (Health::Recoverable, _) => {
+            manner.say("damaged but recoverable: `gabion shard repair` makes it whole")
+        }
+        (Health::Unrecoverable, loss) => println!("not recoverable: {}", loss.unwrap_or_default()),
+    }
+}
+
+pub(super) fn as_json(report: &Report) -> Value {
+    let shards: Vec<Value> = report.shards.iter().map(shard_as_json).collect();
+    json!({
+        "set": report.set.to_string(), "name": String::from_utf8_lossy(&report.content.name),
+        "code": report.content.code.to_string(), "size": report.content.size, "block": report.content.block,
+        "health": report.health(), "lost_stripes": report.lost, "content_right": report.content_right,
+        "loss": report.loss(), "shards": shards, "others": report.others,
+    })
+}
+
+fn shard_as_json(shard: &Shard) -> Value {
+    let blocks = match &shard.state {
+        State::Damaged { blocks, .. } => json!(blocks),
+        _ => Value::Null,
+    };
+    json!({
+        "index": shard.index, "path": shard.path.as_ref().map(|path| path.to_string_lossy()),
+        "state": shard.state.word(), "detail": shard.state.to_string(), "bad_blocks": blocks,
+    })
+}

@@ -1,0 +1,16 @@
+//! `gabion shard` as a user runs it: the binary, real files, real damage.
+//!
+//! What is expected comes from the original file, from arithmetic on paper or from the system, never
+//! from the code under test.
+
+mod shard {
+    mod codes;
+    mod crashes;
+    mod damage;
+    mod disorder;
+    mod layout;
+    mod limits;
+    mod playground;
+    mod round_trip;
+    mod talk;
+}
