@@ -10,7 +10,9 @@ use gabion::exit::Outcome;
 /// Protects files with erasure codes.
 #[derive(Parser)]
 #[command(name = "gabion", version, about, arg_required_else_help = true)]
-#[command(after_help = "Exit codes: 0 fine, 1 damage found or nothing to do, 2 error, 3 data lost beyond repair.")]
+#[command(
+    after_help = "Exit codes: 0 fine, 1 damage found or nothing to do, 2 error, 3 data lost beyond repair."
+)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -2,4 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bench;
 pub mod exit;
+pub mod machine;
+pub mod plot;
+pub mod shard;

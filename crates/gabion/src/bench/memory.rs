@@ -1,0 +1,76 @@
+//! One piece of memory for all cases, so that pages are faulted in once and not once per case.
+
+use super::BenchError;
+
+const LINE: usize = 64;
+
+/// Memory that is cut into blocks anew for every case.
+#[derive(Debug)]
+pub(super) struct Memory {
+    bytes: Vec<u8>,
+}
+
+/// One more line between blocks: equal places of blocks whose length is a power of two would otherwise
+/// all fall into the same set of the cache.
+fn stride(block: usize) -> Option<usize> {
+    block.checked_next_multiple_of(LINE)?.checked_add(LINE)
+}
+
+impl Memory {
+    /// Room for whatever is the most of (blocks, bytes of a block).
+    pub(super) fn for_most(needs: impl Iterator<Item = (usize, usize)>) -> Result<Memory, BenchError> {
+        let sizes = needs.map(|(count, block)| stride(block)?.checked_mul(count)?.checked_add(LINE));
+        let most = sizes.reduce(|a, b| Some(a?.max(b?))).unwrap_or(Some(0)).unwrap_or(usize::MAX);
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(most).map_err(|_| BenchError::Memory { bytes: most })?;
+        bytes.resize(most, 0);
+        Ok(Memory { bytes })
+    }
+
+    /// `count` blocks on cache lines; `painted` of them hold bytes that look random, the others what
+    /// was there.
+    pub(super) fn blocks(&mut self, count: usize, block: usize, painted: usize) -> Vec<&mut [u8]> {
+        let stride = stride(block).expect("for_most has computed the same");
+        let start = self.bytes.as_ptr().align_offset(LINE);
+        let chunks = self.bytes[start..].chunks_exact_mut(stride).take(count);
+        let mut blocks: Vec<&mut [u8]> = chunks.map(|chunk| &mut chunk[..block]).collect();
+        assert_eq!(blocks.len(), count, "for_most was asked for this many");
+        blocks.iter_mut().take(painted).enumerate().for_each(|(index, block)| paint(index as u64, block));
+        blocks
+    }
+}
+
+/// SplitMix64, the same bytes in every run.
+pub(super) fn paint(seed: u64, block: &mut [u8]) {
+    let mut state = seed.wrapping_mul(0xd134_2543_de82_ef95) ^ 0x6a09_e667_f3bc_c908;
+    for chunk in block.chunks_mut(8) {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = state;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^= word >> 31;
+        chunk.copy_from_slice(&word.to_le_bytes()[..chunk.len()]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_aligned_and_differ() {
+        let needs = [(3, 100), (2, 4096), (5, 64)];
+        let mut memory = Memory::for_most(needs.into_iter()).unwrap();
+        for (count, len) in needs {
+            let blocks = memory.blocks(count, len, count);
+            assert!(blocks.iter().all(|block| block.len() == len && block.as_ptr().align_offset(LINE) == 0));
+            assert!(blocks.windows(2).all(|pair| pair[0] != pair[1]));
+        }
+    }
+
+    #[test]
+    fn memory_that_is_not_there_is_an_error() {
+        let error = Memory::for_most([(30, usize::MAX / 32)].into_iter()).unwrap_err();
+        assert!(matches!(error, BenchError::Memory { .. }));
+    }
+}

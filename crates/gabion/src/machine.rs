@@ -1,0 +1,87 @@
+//! The machine as the engine sees it: CPU, caches, and every row of the kernel table.
+
+mod cpu;
+
+pub use cpu::{Cache, Cpu};
+
+use gabion_engine::Error;
+use gabion_engine::kernel::{Backend, Row, measured, rows};
+use serde::Serialize;
+
+/// One row of the kernel table on this machine.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct KernelState {
+    /// Its name, as `GABION_KERNEL` takes it.
+    pub name: String,
+    /// What it needs of the CPU.
+    pub needs: String,
+    /// Whether this CPU has that.
+    pub supported: bool,
+    /// Whether it serves this process.
+    pub chosen: bool,
+    /// Speed of encoding 10+4 in blocks of 4 KiB, 1e9 bytes of data per second; None where it cannot run.
+    pub gb_per_s: Option<f64>,
+}
+
+/// Why a row serves this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reason {
+    /// It was the fastest when measured.
+    Measured,
+    /// The environment variable names it although another is faster.
+    Forced,
+}
+
+/// What `gabion info` shows.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Machine {
+    /// Version of this program.
+    pub version: &'static str,
+    /// The processor.
+    pub cpu: Cpu,
+    /// Threads that the engine uses unless told otherwise.
+    pub threads: usize,
+    /// Why the chosen row was chosen.
+    pub chosen_because: Reason,
+    /// All rows of this build, scalar first.
+    pub kernels: Vec<KernelState>,
+}
+
+impl Machine {
+    /// Looks at the machine this runs on; takes some milliseconds, for the race of the kernels.
+    ///
+    /// # Errors
+    /// A forced kernel that does not exist or cannot run here.
+    pub fn look() -> Result<Machine, Error> {
+        let chosen = Row::chosen()?;
+        let kernels = rows().iter().map(|row| KernelState {
+            name: row.name().to_owned(),
+            needs: row.needs().to_owned(),
+            supported: row.supported(),
+            chosen: std::ptr::eq(row, chosen),
+            gb_per_s: speed(row).map(|speed| (speed * 100.0).round() / 100.0),
+        });
+        // The choice without force is the maximum of these very measurements, made once per process:
+        // any other row can only have been forced.
+        let chosen_because = if std::ptr::eq(chosen, fastest()) { Reason::Measured } else { Reason::Forced };
+        Ok(Machine {
+            version: env!("CARGO_PKG_VERSION"),
+            cpu: Cpu::of_this_machine(),
+            threads: std::thread::available_parallelism().map_or(1, |count| count.get()),
+            chosen_because,
+            kernels: kernels.collect(),
+        })
+    }
+}
+
+/// The row that measured fastest, whether or not another one is forced.
+pub fn fastest() -> &'static Row {
+    let best = measured().iter().max_by(|a, b| a.1.total_cmp(&b.1));
+    best.map_or(&rows()[0], |(row, _)| row)
+}
+
+/// 1e9 bytes of data per second.
+fn speed(row: &Row) -> Option<f64> {
+    measured().iter().find(|(other, _)| std::ptr::eq(*other, row)).map(|(_, speed)| speed / 1e9)
+}

@@ -1,0 +1,162 @@
+//! `gabion bench engine` as a user runs it, with runs of milliseconds.
+
+use gabion_engine::kernel::{Backend, KERNEL_VARIABLE, rows};
+use resvg::{tiny_skia, usvg};
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn bench(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gabion"));
+    command.args(["bench", "engine"]).args(arguments).env_remove(KERNEL_VARIABLE);
+    command.output().expect("the program starts")
+}
+
+fn lines(output: &Output) -> Vec<Value> {
+    assert!(output.status.success(), "{output:?}");
+    let text = std::str::from_utf8(&output.stdout).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+#[test]
+fn every_line_is_an_object_of_the_agreed_form() {
+    let output = bench(&[
+        "--json",
+        "--quick",
+        "--seconds=0.005",
+        "--code=4+2",
+        "--code=cauchy-good:3+2:w4:packets=64",
+        "--block=4KiB",
+        "--block=64KiB",
+        "--threads=1",
+        "--threads=2",
+    ]);
+    let lines = lines(&output);
+    // Per size: encode, repair, update of two codes and multiply of two fields with 1 and 2 threads,
+    // sign of two fields with one; three limits each.
+    assert_eq!(lines.len(), 2 * (2 * 3 * 2 + 2 * 2 + 2) * 3);
+    for line in &lines {
+        let number = |member: &str| line[member].as_f64().unwrap_or_else(|| panic!("{member}: {line}"));
+        assert_eq!((&line["bench"], &line["unit"]), (&"engine".into(), &"GB/s".into()));
+        assert!(["copy", "read", "xor-stream"].contains(&line["against"].as_str().unwrap()));
+        let ratio = number("value") / number("reference");
+        assert!((number("ratio") / ratio - 1.0).abs() < 0.002, "{line}");
+        assert!(number("median") <= number("value") && number("spread") >= 0.0, "{line}");
+        assert_eq!(line["verified"], true);
+        assert!(rows().iter().any(|row| line["kernel"] == row.name()));
+    }
+    let has = |case: &str| lines.iter().filter(|line| line["case"] == case).count();
+    for case in [
+        "encode 4+2 4KiB",
+        "repair 4+2 64KiB 2threads",
+        "update cauchy-good:3+2:w4:packets=64 4KiB",
+        "multiply w4 64KiB 2threads",
+        "sign w8 64KiB",
+    ] {
+        assert_eq!(has(case), 3, "{case}");
+    }
+}
+
+#[test]
+fn all_kernels_race_in_one_case() {
+    let lines = lines(&bench(&[
+        "--json",
+        "--seconds=0.01",
+        "--code=5+3",
+        "--block=8KiB",
+        "--kernel=all",
+        "--op=repair",
+        "--lost=2",
+    ]));
+    let supported: Vec<&str> = rows().iter().filter(|row| row.supported()).map(|row| row.name()).collect();
+    assert_eq!(lines.len(), 3 * supported.len());
+    for (three, kernel) in lines.chunks(3).zip(supported) {
+        assert_eq!(three[0]["case"], format!("repair 5+3 8KiB lost=2 kernel={kernel}"));
+        assert_eq!(three[0]["kernel"], kernel);
+        // The limits are those of the same race, whichever the kernel.
+        assert_eq!(three[1]["reference"], lines[1]["reference"]);
+    }
+}
+
+#[test]
+fn the_table_names_every_case() {
+    let output = bench(&["--seconds=0.002", "--code=4+2", "--block=4KiB", "--block=64KiB"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.lines().count(), 1 + 2 * 5, "{text}");
+    assert!(text.starts_with("case") && text.lines().next().unwrap().contains("of xor-stream"));
+    assert!(text.lines().skip(1).all(|line| line.ends_with(" %")), "{text}");
+}
+
+fn drawn(path: &Path, arguments: &[&str]) {
+    let plot = format!("--plot={}", path.display());
+    let output = bench(&[arguments, &["--quick", "--seconds=0.002", plot.as_str()]].concat());
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn pictures_have_their_size_and_their_legend() {
+    let directory = tempfile::tempdir().unwrap();
+    let svg = directory.path().join("speeds.svg");
+    drawn(&svg, &["--code=4+2", "--code=8+3", "--block=4KiB", "--block=64KiB"]);
+    let text = std::fs::read_to_string(&svg).unwrap();
+    let tree = usvg::Tree::from_str(&text, &usvg::Options::default()).unwrap();
+    assert_eq!((tree.size().width(), tree.size().height()), (1200.0, 700.0));
+    for label in ["4+2", "8+3", "encode", "repair", "update", "multiply", "sign", "64KiB", "data in GB/s"] {
+        assert!(text.contains(label), "{label}");
+    }
+
+    let png = directory.path().join("bars.png");
+    drawn(&png, &["--code=4+2", "--block=4KiB", "--op=encode"]);
+    let picture = tiny_skia::Pixmap::decode_png(&std::fs::read(&png).unwrap()).unwrap();
+    assert_eq!((picture.width(), picture.height()), (1200, 700));
+    // Only letters are where the title is: without a font that would be white.
+    let title = picture.pixels().chunks(1200).take(50).flatten();
+    assert!(title.filter(|pixel| pixel.red() < 128).count() > 100);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2, "nothing else is left behind");
+}
+
+#[test]
+fn figure_n_has_a_line_per_kernel() {
+    let directory = tempfile::tempdir().unwrap();
+    let svg = directory.path().join("n.svg");
+    drawn(&svg, &["--figure=n", "--block=4KiB"]);
+    let text = std::fs::read_to_string(&svg).unwrap();
+    for row in rows().iter().filter(|row| row.supported()) {
+        assert!(text.contains(row.name()), "{}", row.name());
+    }
+    assert!(text.contains("25 % redundancy") && text.contains("blocks of 4KiB"));
+}
+
+#[test]
+fn bad_arguments_are_errors_with_a_message() {
+    for (arguments, message) in [
+        (&["--block=0"][..], "is no size above 0"),
+        (&["--block=4kb"], "is no size above 0"),
+        (&["--code=reed:10+4"], "is no code"),
+        (&["--code=300+4"], "256"),
+        (&["--op=decode"], "no operation 'decode'; there are: encode, repair, update, multiply, sign"),
+        (&["--kernel=abacus"], "no kernel 'abacus'; this build has: scalar"),
+        (&["--code=4+2", "--op=repair", "--lost=3"], "can repair 1 to 2 lost blocks, not 3"),
+        (&["--code=4+0"], "has no redundancy"),
+        (&["--code=cauchy:4+2:w4:packets=2048", "--block=4KiB", "--op=encode"], "no multiple of 8192"),
+        (&["--code=4+2", "--block=100000000GiB"], "bytes of memory"),
+        (&["--plot=speeds.jpg"], "must end in .svg or .png"),
+        (&["--seconds=0"], "no number of seconds"),
+        (&["--figure=n", "--code=4+2"], "cannot be used with"),
+        (&["--threads=many"], "invalid value"),
+    ] {
+        let output = bench(arguments);
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {text}");
+        assert!(text.contains(message), "{arguments:?}: {text}");
+        assert_eq!(text.matches("panicked").count(), 0);
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_named() {
+    let output =
+        bench(&["--seconds=0.002", "--code=2+1", "--block=4KiB", "--op=encode", "--plot=no/such/dir/x.svg"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("no/such/dir/x.svg"));
+}

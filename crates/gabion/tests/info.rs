@@ -1,0 +1,93 @@
+//! `gabion info` as a user runs it.
+
+use gabion_engine::kernel::{Backend, KERNEL_VARIABLE, rows};
+use serde_json::Value;
+use std::process::{Command, Output};
+
+fn info(kernel: Option<&str>, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gabion"));
+    command.arg("info").args(arguments).env_remove(KERNEL_VARIABLE);
+    if let Some(kernel) = kernel {
+        command.env(KERNEL_VARIABLE, kernel);
+    }
+    command.output().expect("the program starts")
+}
+
+fn json(output: &Output) -> Value {
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).expect("one JSON object")
+}
+
+#[test]
+fn json_lists_every_row_of_the_table() {
+    let info = json(&info(None, &["--json"]));
+    let kernels = info["kernels"].as_array().unwrap();
+    assert_eq!(kernels.len(), rows().len());
+    for (kernel, row) in kernels.iter().zip(rows()) {
+        assert_eq!(kernel["name"], row.name());
+        assert_eq!(kernel["needs"], row.needs());
+        assert_eq!(kernel["supported"], row.supported());
+        assert_eq!(kernel["gb_per_s"].as_f64().is_some_and(|speed| speed > 0.0), row.supported());
+    }
+    let chosen: Vec<&Value> = kernels.iter().filter(|kernel| kernel["chosen"] == true).collect();
+    assert_eq!(chosen.len(), 1);
+    assert_eq!(chosen[0]["supported"], true);
+    // Unforced, none is faster than the chosen one.
+    let speeds = kernels.iter().filter_map(|kernel| kernel["gb_per_s"].as_f64());
+    assert_eq!(speeds.fold(0.0, f64::max), chosen[0]["gb_per_s"].as_f64().unwrap());
+    assert_eq!(info["chosen_because"], "measured");
+    assert_eq!(info["version"], env!("CARGO_PKG_VERSION"));
+    assert!(info["threads"].as_u64().unwrap() >= 1);
+    assert_eq!(info["cpu"]["architecture"], std::env::consts::ARCH);
+    assert!(info["cpu"]["caches"].is_array());
+}
+
+#[test]
+fn every_kernel_that_runs_can_be_forced() {
+    for row in rows().iter().filter(|row| row.supported()) {
+        let info = json(&info(Some(row.name()), &["--json"]));
+        let chosen = info["kernels"].as_array().unwrap().iter().filter(|kernel| kernel["chosen"] == true);
+        let names: Vec<&str> = chosen.map(|kernel| kernel["name"].as_str().unwrap()).collect();
+        assert_eq!(names, [row.name()]);
+    }
+}
+
+/// The scalar row is never the fastest where there is another, so that force is the only reason.
+#[test]
+fn force_is_given_as_the_reason() {
+    if rows().iter().filter(|row| row.supported()).count() < 2 {
+        eprintln!("SKIP: this CPU has the scalar row only");
+        return;
+    }
+    assert_eq!(json(&info(Some("scalar"), &["--json"]))["chosen_because"], "forced");
+    let table = String::from_utf8(info(Some("scalar"), &[]).stdout).unwrap();
+    let line = table.lines().find(|line| line.starts_with("scalar")).unwrap();
+    assert!(line.ends_with("chosen: forced by GABION_KERNEL"), "{line}");
+}
+
+#[test]
+fn an_unknown_kernel_is_an_error_that_names_the_known_ones() {
+    for arguments in [&["--json"][..], &[]] {
+        let output = info(Some("abacus"), arguments);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(output.stdout.is_empty());
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(message.contains("'abacus'"), "{message}");
+        for row in rows() {
+            assert!(message.contains(row.name()), "{message}");
+        }
+    }
+}
+
+#[test]
+fn the_table_is_aligned() {
+    let text = String::from_utf8(info(None, &[]).stdout).unwrap();
+    let head = text.lines().find(|line| line.starts_with("kernel")).unwrap();
+    let at = head.find("supported").unwrap();
+    for row in rows() {
+        let prefix = format!("{} ", row.name());
+        let line = text.lines().find(|line| line.starts_with(&prefix)).unwrap();
+        assert!(line[at..].starts_with(if row.supported() { "yes " } else { "no " }), "{line}");
+    }
+    assert_eq!(text.matches("chosen:").count(), 1);
+}
