@@ -148,6 +148,8 @@ fn size(bytes: usize) -> String {
 /// Runs the comparison and writes what was asked for.
 pub(crate) fn compare(options: &Options) -> anyhow::Result<()> {
     ensure!(!cfg!(debug_assertions), "build with --release: an unoptimised race says nothing");
+    // A picture that cannot be drawn is said before minutes of measuring, not after.
+    let plot_target = options.plot.as_deref().map(gabion::plot::Target::new).transpose()?;
     let mut cases = cases(options.quick);
     cases.retain(|case| case.name.contains(&options.only));
     ensure!(!cases.is_empty(), "no case is named like {:?}", options.only);
@@ -170,8 +172,8 @@ pub(crate) fn compare(options: &Options) -> anyhow::Result<()> {
         fs::write(path, format!("{machine}\n{json}"))
             .with_context(|| format!("writing {}", path.display()))?;
     }
-    if let Some(path) = &options.plot {
-        plot::draw(&lines, path)?;
+    if let Some(target) = &plot_target {
+        target.write(&plot::figure(&lines))?;
     }
     Ok(())
 }

@@ -1,125 +1,84 @@
-//! The comparison as a picture: one group of bars per case.
+//! The comparison as a picture: encoding, a panel per block size, a group of bars per code.
 
-use std::fmt::Write as _;
-use std::fs;
-use std::path::Path;
-
-use anyhow::{Context as _, bail};
-use resvg::{tiny_skia, usvg};
+use gabion::plot::{Figure, Panel};
 
 use super::report::Line;
 
-const WIDTH: f64 = 900.0;
-/// Room for case names on the left and for values on the right.
-const LEFT: f64 = 260.0;
-const RIGHT: f64 = 190.0;
-const BAR: f64 = 11.0;
-const GAP: f64 = 9.0;
-const TOP: f64 = 44.0;
-/// Named, since a renderer without fontconfig does not know what "sans-serif" is.
-const FONT: &str = "DejaVu Sans, sans-serif";
-
-/// Ours, then the others in a fixed order, so that a colour means one library in every picture.
-const COLOURS: [(&str, &str); 6] = [
-    ("gabion", "#b5483a"),
-    ("isal", "#3b6ea5"),
-    ("reed-solomon-erasure", "#6c9a5b"),
-    ("reed-solomon-simd", "#c2973f"),
-    ("jerasure", "#7d6597"),
-    ("gf-complete", "#7a7a7a"),
-];
-
-/// Writes an .svg or .png file.
-pub(super) fn draw(lines: &[Line], path: &Path) -> anyhow::Result<()> {
-    let text = svg(lines)?;
-    match path.extension().and_then(|extension| extension.to_str()) {
-        Some("svg") => fs::write(path, text),
-        Some("png") => fs::write(path, png(&text)?),
-        _ => bail!("{}: a plot is .svg or .png", path.display()),
-    }
-    .with_context(|| format!("writing {}", path.display()))
-}
-
-fn svg(lines: &[Line]) -> anyhow::Result<String> {
-    let most = lines.iter().flat_map(|line| [line.value, line.reference]).fold(1.0, f64::max);
-    let scale = (WIDTH - LEFT - RIGHT) / most;
-    let (mut body, mut y) = (String::new(), TOP);
-    for group in lines.chunk_by(|a, b| a.case == b.case) {
-        writeln!(
-            body,
-            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            LEFT - 8.0,
-            y + BAR - 1.5,
-            group[0].case
-        )?;
-        let label = format!("{:.1} GB/s", group[0].value);
-        bar(&mut body, &mut y, group[0].value * scale, colour("gabion"), &label)?;
-        for line in group {
-            let label = format!("{:.1}, ours {:.2}×", line.reference, line.ratio);
-            bar(&mut body, &mut y, line.reference * scale, colour(line.against), &label)?;
+/// The encode cases of a comparison without further options.
+pub(super) fn figure(lines: &[Line]) -> Figure {
+    let mut sizes: Vec<&str> = Vec::new();
+    for (_, size) in lines.iter().filter_map(plain_encode) {
+        if !sizes.contains(&size) {
+            sizes.push(size);
         }
-        y += GAP;
     }
-    let mut legend = String::new();
-    let mut x = 16.0;
-    for (name, colour) in COLOURS {
-        writeln!(
-            legend,
-            "<rect x=\"{x:.1}\" y=\"14\" width=\"10\" height=\"10\" fill=\"{colour}\"/>\
-             <text x=\"{:.1}\" y=\"23\">{name}</text>",
-            x + 14.0
-        )?;
-        x += 34.0 + 6.3 * name.len() as f64;
+    Figure {
+        title: "Encoding beside other libraries, one thread".to_owned(),
+        panels: sizes.iter().map(|size| panel(lines, size)).collect(),
     }
-    Ok(format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{y:.0}\" \
-         font-family=\"{FONT}\" font-size=\"10\" fill=\"#222\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n{legend}{body}</svg>\n"
-    ))
 }
 
-fn bar(body: &mut String, y: &mut f64, width: f64, colour: &str, label: &str) -> anyhow::Result<()> {
-    writeln!(
-        body,
-        "<rect x=\"{LEFT}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"{:.1}\" fill=\"{colour}\"/>\
-         <text x=\"{:.1}\" y=\"{:.1}\">{label}</text>",
-        *y,
-        BAR - 2.0,
-        LEFT + width + 5.0,
-        *y + BAR - 2.5
-    )?;
-    *y += BAR;
-    Ok(())
+/// Shape and block size of a case such as `encode 10+4 64KiB`.
+fn plain_encode(line: &Line) -> Option<(&str, &str)> {
+    let words: Vec<&str> = line.case.split(' ').collect();
+    match words[..] {
+        ["encode", shape, size] => Some((shape, size)),
+        _ => None,
+    }
 }
 
-fn colour(name: &str) -> &'static str {
-    let known = COLOURS.iter().find(|(known, _)| *known == name);
-    known.map(|(_, colour)| *colour).expect("every contender has a colour")
-}
-
-fn png(svg: &str) -> anyhow::Result<Vec<u8>> {
-    let mut options = usvg::Options::default();
-    options.fontdb_mut().load_system_fonts();
-    let tree = usvg::Tree::from_str(svg, &options).context("our own SVG")?;
-    let size = tree.size().to_int_size();
-    let mut picture =
-        tiny_skia::Pixmap::new(2 * size.width(), 2 * size.height()).context("a picture of this size")?;
-    resvg::render(&tree, tiny_skia::Transform::from_scale(2.0, 2.0), &mut picture.as_mut());
-    picture.encode_png().context("encoding PNG")
+fn panel(lines: &[Line], size: &str) -> Panel {
+    let of_size: Vec<(&str, &Line)> = lines
+        .iter()
+        .filter_map(|line| plain_encode(line).filter(|&(_, its)| its == size).map(|(shape, _)| (shape, line)))
+        .collect();
+    let mut categories: Vec<String> = of_size.iter().map(|(shape, _)| (*shape).to_owned()).collect();
+    categories.dedup();
+    let mut names = vec!["gabion"];
+    for (_, line) in &of_size {
+        if !names.contains(&line.against) {
+            names.push(line.against);
+        }
+    }
+    let value = |shape: &str, name: &str| {
+        let mut of_shape = of_size.iter().filter(|(its, _)| *its == shape).map(|(_, line)| line);
+        match name {
+            "gabion" => of_shape.next().map(|line| line.value),
+            other => of_shape.find(|line| line.against == other).map(|line| line.reference),
+        }
+    };
+    let series = names.iter().map(|name| {
+        let values = categories.iter().map(|shape| value(shape, name)).collect();
+        ((*name).to_owned(), values)
+    });
+    let series = series.collect();
+    Panel::Bars { title: format!("blocks of {size}"), y: "data, GB/s".to_owned(), categories, series }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::svg;
+    use super::figure;
     use crate::compare::race::Timing;
     use crate::compare::report::lines;
+    use gabion::plot::Panel;
 
     #[test]
-    fn a_picture_has_a_bar_for_everybody() {
-        let timings = super::COLOURS.map(|(name, _)| Timing { name, seconds: 1e-5, spread: 0.0 });
-        let picture = svg(&lines("encode 10+4 64KiB", 655_360, &timings)).expect("drawable");
-        // One rectangle behind everything, and one per contender in the legend and in the group.
-        assert_eq!(picture.matches("<rect").count(), 1 + 2 * timings.len());
-        resvg::usvg::Tree::from_str(&picture, &Default::default()).expect("valid SVG");
+    fn a_panel_per_size_has_a_bar_for_everybody() {
+        let timings = [("gabion", 1e-5), ("isal", 2e-5), ("jerasure", 4e-5)].map(|(name, seconds)| Timing {
+            name,
+            seconds,
+            spread: 0.0,
+        });
+        let mut all = lines("encode 10+4 64KiB", 655_360, &timings);
+        all.extend(lines("encode 4+2 64KiB", 262_144, &timings[..2]));
+        all.extend(lines("encode 4+2 4KiB", 16_384, &timings[..2]));
+        all.extend(lines("decode 4+2 4KiB", 16_384, &timings[..2]));
+        let figure = figure(&all);
+        assert_eq!(figure.panels.len(), 2);
+        let Panel::Bars { categories, series, .. } = &figure.panels[0] else { panic!("bars") };
+        assert_eq!(categories, &["10+4", "4+2"]);
+        let (name, values) = &series[2];
+        assert_eq!((name.as_str(), values[1]), ("jerasure", None));
+        assert_eq!(values[0].map(|v| (v * 100.0).round()), Some(1638.0));
     }
 }

@@ -7,13 +7,17 @@
 
 use crate::error::Error;
 use crate::field::Field;
+use crate::field::reference::times_x;
 
 /// A tower of 64 bits over GF(2^w), w = 4, 8, 16 or 32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tower {
     base: Field,
-    /// The polynomial in Y without its leading term, coefficient i in bits i·w and up.
-    polynomial: u64,
+    /// The polynomial in Y has coefficients 1 and 2 only; these are the places of the ones, without the
+    /// leading term, bit i·w standing for Y^i.
+    ones: u64,
+    /// The places of the twos.
+    twos: u64,
 }
 
 impl Tower {
@@ -22,18 +26,18 @@ impl Tower {
     /// # Errors
     /// [`Error::UnknownField`] for a base that has no tower here.
     pub fn over(base: Field) -> Result<Tower, Error> {
-        let polynomial = match base.w() {
-            // Y^16 + Y^15 + Y + 2
-            4 => 0x1000_0000_0000_0012,
-            // Y^8 + Y^7 + Y + 2
-            8 => 0x0100_0000_0000_0102,
+        let w = base.w();
+        let places = |powers: &[u32]| powers.iter().fold(0, |places, power| places | 1 << (power * w));
+        let (ones, twos) = match w {
+            // Y^16 + Y^15 + Y + 2, Y^8 + Y^7 + Y + 2
+            4 | 8 => (places(&[64 / w - 1, 1]), places(&[0])),
             // Y^4 + Y^3 + Y^2 + 2
-            16 => 0x0001_0001_0000_0002,
+            16 => (places(&[3, 2]), places(&[0])),
             // Y^2 + 2·Y + 2
-            32 => 0x0000_0002_0000_0002,
+            32 => (0, places(&[1, 0])),
             w => return Err(Error::UnknownField { w }),
         };
-        Ok(Tower { base, polynomial })
+        Ok(Tower { base, ones, twos })
     }
 
     /// The field of the coefficients.
@@ -50,12 +54,12 @@ impl Tower {
         })
     }
 
-    /// Product with Y, which is primitive.
+    /// Product with Y, which is primitive: the coefficient that overflows comes back times the polynomial.
+    /// An integer product with places sets a copy at each of them.
     pub fn times_y(self, a: u64) -> u64 {
         let w = self.base.w();
         let overflow = a >> (64 - w);
-        let shifted = a << w;
-        if overflow == 0 { shifted } else { shifted ^ self.scale(self.polynomial, overflow) }
+        (a << w) ^ (overflow * self.ones) ^ (times_x(self.base, overflow) * self.twos)
     }
 
     /// Product of two elements.

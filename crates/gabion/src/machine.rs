@@ -64,7 +64,7 @@ impl Machine {
         });
         // The choice without force is the maximum of these very measurements, made once per process:
         // any other row can only have been forced.
-        let chosen_because = if std::ptr::eq(chosen, fastest()) { Reason::Measured } else { Reason::Forced };
+        let chosen_because = if Row::forced() { Reason::Forced } else { Reason::Measured };
         Ok(Machine {
             version: env!("CARGO_PKG_VERSION"),
             cpu: Cpu::of_this_machine(),

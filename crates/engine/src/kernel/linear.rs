@@ -41,10 +41,10 @@ impl LinearMap {
         bits.fold(0, |sum, (_, image)| sum ^ image)
     }
 
-    /// All its parts from byte to byte, in the form `M`: output byte by output byte.
+    /// All its parts from byte to byte, in the form `M`: input byte by input byte.
     pub(crate) fn prepare<M: MapForm>(&self) -> impl Iterator<Item = M> {
         let bytes = self.bytes();
-        (0..bytes * bytes).map(move |i| M::prepare(self.byte_map(i / bytes, i % bytes)))
+        (0..bytes * bytes).map(move |i| M::prepare(self.byte_map(i % bytes, i / bytes)))
     }
 
     /// The part of the map that goes from input byte `from` to output byte `to`.
@@ -77,6 +77,21 @@ fn all_gf8_products<M: MapForm>() -> Box<[M; 256]> {
     let product =
         |constant| M::prepare(LinearMap::multiplication(Field::GF8, constant as u64).byte_map(0, 0));
     Box::new(std::array::from_fn(product))
+}
+
+/// A byte map as the images of the eight bits.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BitImages(pub(crate) [u8; 8]);
+
+impl MapForm for BitImages {
+    fn prepare(map: ByteMap) -> BitImages {
+        BitImages(map.0)
+    }
+
+    fn gf8_products() -> &'static [BitImages; 256] {
+        static PRODUCTS: OnceLock<Box<[BitImages; 256]>> = OnceLock::new();
+        PRODUCTS.get_or_init(all_gf8_products)
+    }
 }
 
 /// A byte map as two look-ups in 16 bytes each.

@@ -79,11 +79,16 @@ impl Row {
     /// [`Error::UnknownKernel`], [`Error::UnsupportedKernel`] where the variable names such a one.
     pub fn chosen() -> Result<&'static Row, Error> {
         static CHOSEN: OnceLock<Result<&'static Row, Error>> = OnceLock::new();
-        let choose = || match std::env::var_os(KERNEL_VARIABLE) {
-            Some(name) if !name.is_empty() => Row::named(&name.to_string_lossy()),
-            _ => Ok(fastest()),
+        let choose = || match forced_name() {
+            Some(name) => Row::named(&name),
+            None => Ok(fastest()),
         };
         CHOSEN.get_or_init(choose).clone()
+    }
+
+    /// Whether [`KERNEL_VARIABLE`] decided, not the measurement.
+    pub fn forced() -> bool {
+        forced_name().is_some()
     }
 
     /// The row of this name, if this CPU can run it.
@@ -145,6 +150,11 @@ pub fn measured() -> &'static [(&'static Row, f64)] {
     })
 }
 
+fn forced_name() -> Option<String> {
+    let name = std::env::var_os(KERNEL_VARIABLE)?;
+    (!name.is_empty()).then(|| name.to_string_lossy().into_owned())
+}
+
 fn fastest() -> &'static Row {
     let by_speed = measured().iter().max_by(|a, b| a.1.total_cmp(&b.1));
     by_speed.map_or(&TABLE[0], |(row, _)| row)
@@ -152,7 +162,9 @@ fn fastest() -> &'static Row {
 
 fn measure(row: &Row) -> f64 {
     const BLOCK: usize = 4096;
-    const REPEATS: usize = 8;
+    // Enough turns for clocks and caches to settle, and for the scalar row not to take longer than that.
+    const TURNS: usize = 64;
+    const LONGEST: Duration = Duration::from_micros(500);
     let plan = "10+4".parse::<Code>().and_then(|code| code.encode_plan());
     let Ok(kernel) = plan.and_then(|plan| row.compile(&plan)) else {
         return 0.0;
@@ -161,13 +173,16 @@ fn measure(row: &Row) -> f64 {
     let mut redundancy = vec![0; 4 * BLOCK];
     let inputs: Vec<&[u8]> = data.chunks(BLOCK).collect();
     let mut outputs: Vec<&mut [u8]> = redundancy.chunks_mut(BLOCK).collect();
-    let mut best = Duration::MAX;
-    for _ in 0..REPEATS {
+    let (mut best, began) = (Duration::MAX, Instant::now());
+    for _ in 0..TURNS {
         let start = Instant::now();
         if kernel.run(&inputs, &mut outputs).is_err() {
             return 0.0;
         }
         best = best.min(start.elapsed());
+        if began.elapsed() > LONGEST {
+            break;
+        }
     }
     data.len() as f64 / best.as_secs_f64().max(1e-9)
 }

@@ -11,6 +11,10 @@ pub(super) use avx2::{Avx2, GfniAvx2};
 pub(super) use avx512::{Avx512, GfniAvx512};
 pub(super) use ssse3::Ssse3;
 
+/// Multiplication by 2 and by 4 in GF(2^8) as operands of `gf2p8affineqb`; a test derives them anew.
+const TIMES_2: u64 = 0x8001_8284_8810_2040;
+const TIMES_4: u64 = 0x4080_41c2_c488_1020;
+
 /// Moves, sums and byte shuffles of a [`Vector`](super::vector::Vector), from the intrinsics of one
 /// register width.
 macro_rules! vector_moves {
@@ -95,3 +99,14 @@ macro_rules! isa {
 }
 
 use {isa, vector_moves};
+
+#[cfg(test)]
+mod tests {
+    use crate::kernel::linear::{AffineMatrix, MapForm};
+
+    #[test]
+    fn the_matrices_of_two_and_four() {
+        let products = AffineMatrix::gf8_products();
+        assert_eq!((super::TIMES_2, super::TIMES_4), (products[2].0, products[4].0));
+    }
+}

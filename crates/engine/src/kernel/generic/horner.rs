@@ -57,7 +57,7 @@ unsafe fn horner_pass<V: Vector, const N: usize, const P: bool, const Q: bool>(b
                         let shifted = match n {
                             0 if P => *sum,
                             n if Q && n == P as usize => sum.double(),
-                            _ => sum.double().double(),
+                            _ => sum.quadruple(),
                         };
                         *sum = shifted.xor(d);
                     }

@@ -42,33 +42,57 @@ pub(super) unsafe fn run<V: Vector>(weights: &Weights<V>, block: &[u8], lanes: &
     }
 }
 
+/// Components in pairs: two independent chains, one reading of the block.
 #[inline(always)]
 unsafe fn sign_symbols<V: Vector, const B: usize>(weights: &Weights<V>, block: &[u8], lanes: &mut [u8]) {
+    let mut component = 0;
+    // SAFETY: lanes holds `components` steps, of which those from `component` on are written.
+    unsafe {
+        while component + 2 <= weights.components {
+            sign_components::<V, B, 2>(weights, component, block, lanes);
+            component += 2;
+        }
+        if component < weights.components {
+            sign_components::<V, B, 1>(weights, component, block, lanes);
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn sign_components<V: Vector, const B: usize, const N: usize>(
+    weights: &Weights<V>,
+    first: usize,
+    block: &[u8],
+    lanes: &mut [u8],
+) {
     let step = B * V::BYTES;
-    for component in 0..weights.components {
-        let maps = &weights.maps[component * B * B..][..B * B];
-        // SAFETY: every step starts below block.len() and its length is cut to what is left;
-        // lanes holds `components` steps.
-        unsafe {
-            let mut sums = [V::zero(); B];
-            let mut at = block.len().next_multiple_of(step);
-            while at > 0 {
-                at -= step;
-                let from = block.as_ptr().add(at);
-                let mut next = if block.len() - at < step {
-                    load_partial::<V, B>(from, block.len() - at)
-                } else {
-                    load::<V, B>(from)
-                };
+    let maps = &weights.maps[first * B * B..][..N * B * B];
+    // SAFETY: every step starts below block.len() and its length is cut to what is left; lanes holds
+    // N steps from component `first` on.
+    unsafe {
+        let mut sums = [[V::zero(); B]; N];
+        let mut at = block.len().next_multiple_of(step);
+        while at > 0 {
+            at -= step;
+            let from = block.as_ptr().add(at);
+            let planes = if block.len() - at < step {
+                load_partial::<V, B>(from, block.len() - at)
+            } else {
+                load::<V, B>(from)
+            };
+            for n in 0..N {
+                let mut next = planes;
                 for from in 0..B {
-                    let operand = sums[from].operand();
+                    let operand = sums[n][from].operand();
                     for to in 0..B {
-                        next[to] = next[to].add_mapped(operand, maps.get_unchecked(to * B + from));
+                        next[to] = next[to].add_mapped(operand, maps.get_unchecked((n * B + from) * B + to));
                     }
                 }
-                sums = next;
+                sums[n] = next;
             }
-            store::<V, B>(sums, lanes.as_mut_ptr().add(component * step), false);
+        }
+        for n in 0..N {
+            store::<V, B>(sums[n], lanes.as_mut_ptr().add((first + n) * step), false);
         }
     }
 }

@@ -25,7 +25,7 @@ const TILE_BYTES: usize = 512 << 10;
 pub(in crate::kernel) struct Dense<V: Vector> {
     symbol_bytes: usize,
     groups: Vec<Group>,
-    /// Group by group, input by input, output by output, output byte by output byte.
+    /// Group by group, input by input, output by output, input byte by input byte.
     maps: Vec<V::Map>,
     tile: usize,
 }
@@ -182,8 +182,9 @@ unsafe fn dense_step<V: Vector, const B: usize, const G: usize, const U: usize>(
                 }
             }
             for g in 0..G {
-                for to in 0..B {
-                    for from in 0..B {
+                // Outer loop over input bytes: if only the inner one is unrolled, sums stay in registers.
+                for from in 0..B {
+                    for to in 0..B {
                         let map = &*maps;
                         maps = maps.add(1);
                         for u in 0..U {

@@ -1,6 +1,6 @@
 //! 256 bits: nibble tables by `vpshufb`, or affine maps where the CPU has GFNI.
 
-use super::{isa, vector_moves};
+use super::{TIMES_2, TIMES_4, isa, vector_moves};
 use crate::kernel::linear::{AffineMatrix, NibbleTables};
 use crate::kernel::vector::Vector;
 use std::arch::x86_64::{
@@ -26,16 +26,6 @@ macro_rules! ymm_moves {
             set16 _mm256_set1_epi16, pack _mm256_packus_epi16, low _mm256_unpacklo_epi8,
             high _mm256_unpackhi_epi8
         );
-
-        #[inline(always)]
-        unsafe fn double(self) -> Self {
-            // SAFETY: AVX2 is there by the trait's contract.
-            unsafe {
-                let carries = _mm256_cmpgt_epi8(_mm256_setzero_si256(), self.0);
-                let reduced = _mm256_and_si256(carries, _mm256_set1_epi8(0x1d));
-                Self(_mm256_xor_si256(_mm256_add_epi8(self.0, self.0), reduced))
-            }
-        }
     };
 }
 
@@ -69,6 +59,16 @@ impl Vector for Ymm {
             Ymm(_mm256_xor_si256(self.0, _mm256_xor_si256(low, high)))
         }
     }
+
+    #[inline(always)]
+    unsafe fn double(self) -> Self {
+        // SAFETY: AVX2 is there by the trait's contract.
+        unsafe {
+            let carries = _mm256_cmpgt_epi8(_mm256_setzero_si256(), self.0);
+            let reduced = _mm256_and_si256(carries, _mm256_set1_epi8(0x1d));
+            Self(_mm256_xor_si256(_mm256_add_epi8(self.0, self.0), reduced))
+        }
+    }
 }
 
 impl Vector for GfniYmm {
@@ -92,6 +92,18 @@ impl Vector for GfniYmm {
             let matrix = _mm256_set1_epi64x(map.0 as i64);
             GfniYmm(_mm256_xor_si256(self.0, _mm256_gf2p8affine_epi64_epi8::<0>(x, matrix)))
         }
+    }
+
+    #[inline(always)]
+    unsafe fn double(self) -> GfniYmm {
+        // SAFETY: GFNI is there by the trait's contract.
+        unsafe { GfniYmm(_mm256_gf2p8affine_epi64_epi8::<0>(self.0, _mm256_set1_epi64x(TIMES_2 as i64))) }
+    }
+
+    #[inline(always)]
+    unsafe fn quadruple(self) -> GfniYmm {
+        // SAFETY: GFNI is there by the trait's contract.
+        unsafe { GfniYmm(_mm256_gf2p8affine_epi64_epi8::<0>(self.0, _mm256_set1_epi64x(TIMES_4 as i64))) }
     }
 }
 

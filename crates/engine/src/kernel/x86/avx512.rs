@@ -1,6 +1,6 @@
 //! 512 bits: nibble tables by `vpshufb`, or affine maps where the CPU has GFNI.
 
-use super::{isa, vector_moves};
+use super::{TIMES_2, TIMES_4, isa, vector_moves};
 use crate::kernel::linear::{AffineMatrix, NibbleTables};
 use crate::kernel::vector::Vector;
 use std::arch::x86_64::{
@@ -27,16 +27,6 @@ macro_rules! zmm_moves {
             set16 _mm512_set1_epi16, pack _mm512_packus_epi16, low _mm512_unpacklo_epi8,
             high _mm512_unpackhi_epi8
         );
-
-        #[inline(always)]
-        unsafe fn double(self) -> Self {
-            // SAFETY: AVX-512BW is there by the trait's contract.
-            unsafe {
-                let carries = _mm512_movepi8_mask(self.0);
-                let reduced = _mm512_maskz_mov_epi8(carries, _mm512_set1_epi8(0x1d));
-                Self(_mm512_xor_si512(_mm512_add_epi8(self.0, self.0), reduced))
-            }
-        }
     };
 }
 
@@ -70,6 +60,16 @@ impl Vector for Zmm {
             Zmm(_mm512_xor_si512(self.0, _mm512_xor_si512(low, high)))
         }
     }
+
+    #[inline(always)]
+    unsafe fn double(self) -> Self {
+        // SAFETY: AVX-512BW is there by the trait's contract.
+        unsafe {
+            let carries = _mm512_movepi8_mask(self.0);
+            let reduced = _mm512_maskz_mov_epi8(carries, _mm512_set1_epi8(0x1d));
+            Self(_mm512_xor_si512(_mm512_add_epi8(self.0, self.0), reduced))
+        }
+    }
 }
 
 impl Vector for GfniZmm {
@@ -93,6 +93,18 @@ impl Vector for GfniZmm {
             let matrix = _mm512_set1_epi64(map.0 as i64);
             GfniZmm(_mm512_xor_si512(self.0, _mm512_gf2p8affine_epi64_epi8::<0>(x, matrix)))
         }
+    }
+
+    #[inline(always)]
+    unsafe fn double(self) -> GfniZmm {
+        // SAFETY: GFNI is there by the trait's contract.
+        unsafe { GfniZmm(_mm512_gf2p8affine_epi64_epi8::<0>(self.0, _mm512_set1_epi64(TIMES_2 as i64))) }
+    }
+
+    #[inline(always)]
+    unsafe fn quadruple(self) -> GfniZmm {
+        // SAFETY: GFNI is there by the trait's contract.
+        unsafe { GfniZmm(_mm512_gf2p8affine_epi64_epi8::<0>(self.0, _mm512_set1_epi64(TIMES_4 as i64))) }
     }
 }
 
