@@ -15,6 +15,8 @@ use plotters::style::{Color, IntoFont, RGBColor, ShapeStyle, TextStyle, WHITE};
 use std::ops::Range;
 
 const TITLE: u32 = 56;
+/// Size of the letters at the ticks of an axis.
+const TICK_LETTERS: u32 = 13;
 const LEGEND_LINE: i32 = 24;
 /// Strokes and letters of a legend entry before and per letter of its label.
 const LEGEND_FRAME: usize = 64;
@@ -195,7 +197,7 @@ impl Panel {
                 let ys = series.iter().flat_map(|series| &series.points).map(|point| point.1);
                 let (ticks, range) = x.ticks(xs);
                 let mut chart = frame(area, title, range, ticks, most(ys))?;
-                mesh(&mut chart, x.label(), y, &|at| x.tick(*at))?;
+                mesh(&mut chart, x.label(), y, &|at| x.tick(*at), TICK_LETTERS)?;
                 for one in series {
                     line(&mut chart, one, x, look(&one.label))?;
                 }
@@ -205,7 +207,9 @@ impl Panel {
                 let middles = (0..categories.len()).map(|index| index as f64 + 0.5).collect();
                 let mut chart = frame(area, title, 0.0..categories.len() as f64, middles, most(values))?;
                 let name = |at: &f64| categories.get(*at as usize).cloned().unwrap_or_default();
-                mesh(&mut chart, "", y, &name)?;
+                let longest = categories.iter().map(|name| name.chars().count()).max().unwrap_or(1);
+                let room = chart.plotting_area().dim_in_pixel().0 / categories.len().max(1) as u32;
+                mesh(&mut chart, "", y, &name, letters_that_fit(room, longest))?;
                 // A group holds bars only for what it has, around its middle.
                 let groups = (0..categories.len()).map(|group| -> Vec<(&str, f64)> {
                     let values = series.iter().map(|(label, values)| (label, values.get(group)));
@@ -297,11 +301,20 @@ fn frame<'a, 'b>(
     Ok(builder.build_cartesian_2d(Ticked { range: x, ticks: x_ticks }, y)?)
 }
 
+/// The size of letters with which a name of so many of them stays within `room` pixels, down to what can
+/// still be read.
+fn letters_that_fit(room: u32, letters: usize) -> u32 {
+    // A letter is about six tenths as wide as it is high, and names want a gap of one between them.
+    let size = f64::from(room) / (0.6 * (letters as f64 + 1.0));
+    (size as u32).clamp(8, TICK_LETTERS)
+}
+
 fn mesh(
     chart: &mut Chart<'_, '_>,
     x_label: &str,
     y_label: &str,
     x_tick: &dyn Fn(&f64) -> String,
+    x_letters: u32,
 ) -> Result<(), PlotError> {
     let y_tick = |value: &f64| format!("{}", (value * 1e6).round() / 1e6);
     let mut mesh = chart.configure_mesh();
@@ -309,7 +322,8 @@ fn mesh(
         .y_desc(y_label)
         .x_label_formatter(x_tick)
         .y_label_formatter(&y_tick)
-        .label_style(style(13))
+        .x_label_style(style(x_letters))
+        .y_label_style(style(TICK_LETTERS))
         .axis_desc_style(style(15))
         .bold_line_style(GRID)
         .light_line_style(WHITE.mix(0.0))
@@ -358,6 +372,13 @@ mod tests {
             ],
         };
         Figure { title: "Speeds & sizes".into(), panels: vec![panel("encode"), panel("repair"), bars] }
+    }
+
+    #[test]
+    fn crowded_names_get_smaller_letters() {
+        assert_eq!(letters_that_fit(200, 5), TICK_LETTERS);
+        assert!((8..TICK_LETTERS).contains(&letters_that_fit(36, 5)));
+        assert_eq!(letters_that_fit(5, 50), 8);
     }
 
     #[test]
