@@ -79,10 +79,11 @@ fn tables(record: &str) -> Result<String> {
         let ["encode", shape, size] = words[..] else { continue };
         let against = line["against"].as_str().context("a line without \"against\"")?;
         let (ours, theirs) = (number(&line, "value")?, number(&line, "reference")?);
-        if encodes.last().is_none_or(|(last, _)| last != shape) {
+        let row = encodes.iter().position(|(known, _)| known == shape).unwrap_or_else(|| {
             encodes.push((shape.to_owned(), BTreeMap::new()));
-        }
-        let (_, cells) = encodes.last_mut().context("just pushed")?;
+            encodes.len() - 1
+        });
+        let (_, cells) = &mut encodes[row];
         cells.insert((size.to_owned(), against.to_owned()), (ours, theirs));
     }
     ensure!(!encodes.is_empty(), "no encode cases");
@@ -152,6 +153,7 @@ mod tests {
 
     const RECORD: &str = r#"{"bench":"machine","date":"2026-01-02","cpu":"Test CPU","kernel":"wide","libraries":["A 1","B 2"]}
 {"bench":"compare","case":"encode 4+2 4KiB","value":60.0,"unit":"GB/s","against":"isal","reference":50.0,"ratio":1.2}
+{"bench":"compare","case":"encode 8+3 4KiB","value":50.0,"unit":"GB/s","against":"isal","reference":50.0,"ratio":1.0}
 {"bench":"compare","case":"encode 4+2 64KiB","value":44.0,"unit":"GB/s","against":"isal","reference":40.0,"ratio":1.1}
 {"bench":"compare","case":"encode 4+2 64KiB","value":44.0,"unit":"GB/s","against":"other","reference":11.0,"ratio":4.0}
 {"bench":"compare","case":"encode 4+2 64KiB 2threads","value":1.0,"unit":"GB/s","against":"isal","reference":1.0,"ratio":1.0}
