@@ -1,7 +1,5 @@
 //! What can be wrong with a request, with the numbers that say why.
 
-use crate::field::Field;
-
 /// Every way in which the engine refuses a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -157,12 +155,12 @@ pub enum Error {
         right: usize,
     },
     /// A coefficient that is no element of the field.
-    #[error("{value:#x} is no element of GF(2^{})", field.w())]
+    #[error("{value:#x} is no element of GF(2^{w})")]
     NotAnElement {
         /// The value.
         value: u64,
-        /// The field.
-        field: Field,
+        /// Width of the field.
+        w: u32,
     },
     /// The wrong number of buffers for this plan.
     #[error("the plan takes {want_inputs} inputs and {want_outputs} outputs, not {inputs} and {outputs}")]

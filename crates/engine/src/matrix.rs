@@ -38,7 +38,7 @@ impl Matrix {
             for column in 0..columns {
                 let value = value(row, column);
                 if !field.contains(value) {
-                    return Err(Error::NotAnElement { value, field });
+                    return Err(Error::NotAnElement { value, w: field.w() });
                 }
                 coefficients.push(value);
             }

@@ -4,7 +4,8 @@
 //! set identity), [`frame`] (blocks and their seals), [`geometry`] (what lies where), [`set`]
 //! (which shards of which set are in a directory), then one room per command: [`split`], [`join`],
 //! [`verify`], [`repair`]. They share [`pipeline`] (stripes in parallel, results in order), [`sources`]
-//! (blocks of a set, whole or rebuilt) and [`draft`] (files that appear complete or not at all).
+//! (blocks of a set, whole or rebuilt), [`draft`] (files that appear complete or not at all) and [`shown`]
+//! (names made safe to print).
 
 pub mod draft;
 pub mod error;
@@ -15,11 +16,13 @@ pub mod join;
 pub mod pipeline;
 pub mod repair;
 pub mod set;
+pub mod shown;
 pub mod sources;
 pub mod split;
 pub mod stripe_list;
 pub mod verify;
 
-pub use error::{Error, Shown};
+pub use error::Error;
 pub use pipeline::{Progress, Run};
 pub use set::Scan;
+pub use shown::Shown;

@@ -3,7 +3,6 @@
 use super::Kernel;
 use super::generic::{Buffers, Dense, Isa, Parities, Rows, Weights, Work};
 use super::linear::{LinearMap, MapForm};
-use super::table::StepMap;
 use super::vector::Vector;
 use crate::code::Layout;
 use crate::error::Error;
@@ -87,6 +86,9 @@ impl<I: Isa> Kernel for CompiledPlan<I> {
         Ok(())
     }
 }
+
+/// (component, s) to the map that multiplies by that component's α^s.
+pub(crate) type StepMap<'a> = &'a dyn Fn(usize, usize) -> LinearMap;
 
 /// Signs blocks with one instruction set.
 pub(crate) trait LaneSigner: Send + Sync {

@@ -1,8 +1,7 @@
 //! The table of CPU kernels: the one list that dispatch, tests, benches and `gabion info` walk.
 
-use super::compiled::{self, LaneSigner};
+use super::compiled::{self, LaneSigner, StepMap};
 use super::generic::{Isa, Work};
-use super::linear::LinearMap;
 use super::vector::Scalar;
 use super::{Backend, Kernel};
 use crate::code::Code;
@@ -27,8 +26,6 @@ pub struct Row {
 type Compile = fn(&Plan) -> Option<Result<Box<dyn Kernel>, Error>>;
 /// Prepares signatures of so many components; `None` likewise.
 type PrepareSigner = fn(usize, StepMap<'_>) -> Option<Box<dyn LaneSigner>>;
-/// (component, s) to the map that multiplies by that component's α^s.
-pub(crate) type StepMap<'a> = &'a dyn Fn(usize, usize) -> LinearMap;
 
 const fn row<I: Isa>() -> Row {
     Row {

@@ -144,7 +144,7 @@ fn hostile_sizes_are_refused_with_numbers() {
     let huge = Matrix::from_fn(Field::GF8, usize::MAX, 2, |_, _| 0);
     assert!(matches!(huge, Err(Error::MatrixTooLarge { columns: 2, .. })));
     let over = Matrix::from_fn(Field::GF8, 1, 1, |_, _| 256);
-    assert_eq!(over, Err(Error::NotAnElement { value: 256, field: Field::GF8 }));
+    assert_eq!(over, Err(Error::NotAnElement { value: 256, w: 8 }));
     let (two, three) = (Matrix::identity(Field::GF8, 2).unwrap(), Matrix::identity(Field::GF8, 3).unwrap());
     assert_eq!(two.mul(&three), Err(Error::SizeMismatch { left: 2, right: 3 }));
     assert_eq!(two.mul_vector(&[1]), Err(Error::SizeMismatch { left: 2, right: 1 }));

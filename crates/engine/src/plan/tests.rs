@@ -77,7 +77,7 @@ fn impossible_requests_say_why() {
     assert_eq!(code.partial_plan(5), wrong(5, "redundancy", "data"));
     assert_eq!(code.update_plan(&[2, 2]), Err(Error::ColumnTwice { column: 2 }));
     let over = Plan::multiply(Field::GF4, 16, Mode::Write);
-    assert_eq!(over, Err(Error::NotAnElement { value: 16, field: Field::GF4 }));
+    assert_eq!(over, Err(Error::NotAnElement { value: 16, w: 4 }));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! One piece of memory for all cases, so that pages are faulted in once and not once per case.
 
 use super::BenchError;
+use gabion_engine::conformance::Random;
 
 const LINE: usize = 64;
 
@@ -40,17 +41,10 @@ impl Memory {
     }
 }
 
-/// SplitMix64, the same bytes in every run.
+/// The same bytes in every run.
 pub(super) fn paint(seed: u64, block: &mut [u8]) {
-    let mut state = seed.wrapping_mul(0xd134_2543_de82_ef95) ^ 0x6a09_e667_f3bc_c908;
-    for chunk in block.chunks_mut(8) {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = state;
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^= word >> 31;
-        chunk.copy_from_slice(&word.to_le_bytes()[..chunk.len()]);
-    }
+    // Far apart, or neighbouring seeds would give one stream, shifted.
+    Random(seed.wrapping_mul(0xd134_2543_de82_ef95)).fill(block);
 }
 
 #[cfg(test)]

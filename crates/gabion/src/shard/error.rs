@@ -1,8 +1,8 @@
 //! What can go wrong with shards: file, reason, numbers.
 
+use crate::shard::shown::Shown;
 use std::fmt;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Every way in which work on shards ends early.
@@ -203,34 +203,6 @@ pub(crate) fn numbers(numbers: &[u32]) -> String {
 
 fn files(count: usize) -> String {
     if count == 1 { "1 file".to_owned() } else { format!("{count} files") }
-}
-
-/// Bytes of a name made printable: names come from strangers, and a terminal obeys control characters.
-pub struct Shown<'a>(&'a [u8]);
-
-impl<'a> Shown<'a> {
-    /// A name as a header or a directory has it.
-    pub fn bytes(bytes: &'a [u8]) -> Shown<'a> {
-        Shown(bytes)
-    }
-
-    /// A path.
-    pub fn path(path: &'a Path) -> Shown<'a> {
-        Shown(path.as_os_str().as_bytes())
-    }
-}
-
-impl fmt::Display for Shown<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for letter in String::from_utf8_lossy(self.0).chars() {
-            if letter.is_control() {
-                write!(f, "{}", letter.escape_default())?
-            } else {
-                write!(f, "{letter}")?
-            }
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! The header of a shard and the identity of a set. Every byte that is read is hostile.
 
-use crate::shard::error::Shown;
 use crate::shard::frame::signature_bytes;
 use crate::shard::geometry::{Geometry, GeometryError};
+use crate::shard::shown::Shown;
 use gabion_engine::{Code, Signature};
 use std::collections::BTreeMap;
 use std::fmt;

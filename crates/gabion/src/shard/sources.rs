@@ -1,11 +1,12 @@
 //! The blocks of a set as they are on disk: read, checked, and rebuilt where they are bad.
 
-use crate::shard::error::{Error, Shown, plain};
+use crate::shard::error::{Error, plain};
 use crate::shard::format::{Codes, Content};
 use crate::shard::frame::{SEAL_BYTES, Sealer, seal};
 use crate::shard::geometry::Geometry;
 use crate::shard::pipeline::Slots;
 use crate::shard::set::{Set, open_regular, read_header, read_up_to};
+use crate::shard::shown::Shown;
 use crate::shard::stripe_list::StripeList;
 use gabion_engine::{Compiled, Engine, Field, Layout, Signature};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

@@ -1,13 +1,14 @@
 //! Splitting: a file or a stream becomes k + m shards.
 
 use crate::shard::draft::{Draft, create_directory, publish};
-use crate::shard::error::{Error, Shown};
+use crate::shard::error::Error;
 use crate::shard::format::{
     Content, Header, MAX_NAME, MAX_SHARDS, NameError, SetHasher, SetId, check_name, shard_file_name,
 };
 use crate::shard::frame::{SEAL_BYTES, Sealer, seal};
 use crate::shard::geometry::Geometry;
 use crate::shard::pipeline::{Progress, Run, Slots, for_each_stripe};
+use crate::shard::shown::Shown;
 use crate::shard::sources::{allow_open_files, law_holds};
 use gabion_engine::{Code, Engine, Signature};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

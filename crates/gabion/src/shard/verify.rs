@@ -1,9 +1,10 @@
 //! Verifying: every block against its seal, every stripe against the code, the whole against the set's identity.
 
-use crate::shard::error::{Error, Shown};
+use crate::shard::error::Error;
 use crate::shard::format::{Content, SetHasher, SetId, parse_shard_file_name};
 use crate::shard::pipeline::{Progress, Run, for_each_stripe};
 use crate::shard::set::{Damaged, Note, Scan, Set};
+use crate::shard::shown::Shown;
 use crate::shard::sources::{BadBlock, BadBlocks, Sources, Stripe};
 use crate::shard::stripe_list::StripeList;
 use gabion_engine::Signature;
