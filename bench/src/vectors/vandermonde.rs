@@ -53,7 +53,7 @@ pub(crate) fn matrix_of(library: &ReedSolomon, k: usize, m: usize) -> anyhow::Re
     Ok(rows.concat())
 }
 
-/// V[r][c] = r^c, brought into systematic form.
+/// `V[r][c]` = r^c, brought into systematic form.
 fn systematic_vandermonde(k: usize, m: usize) -> anyhow::Result<Vec<u8>> {
     let power = |base: usize, exponent: usize| {
         (0..exponent).fold(1, |product, _| isal::multiply(product, base as u8))

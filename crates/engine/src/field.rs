@@ -5,7 +5,7 @@
 //!
 //! | where | method | used for |
 //! | --- | --- | --- |
-//! | [`reference`] | shift and add | the truth |
+//! | [`mod@reference`] | shift and add | the truth |
 //! | [`barrett`] | carry-less product, Barrett reduction | w > 16 |
 //! | [`tables`] | logarithms | w <= 16 |
 //! | [`tables`] | full table (w <= 8), split tables | comparison, kernels |

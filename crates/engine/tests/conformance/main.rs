@@ -19,6 +19,13 @@ fn backends() -> Vec<&'static dyn Backend> {
     supported.into_iter().map(|row| row as &dyn Backend).collect()
 }
 
+/// Every aarch64 CPU that runs Linux has NEON, an emulated one too: there nothing may be skipped.
+#[cfg(target_arch = "aarch64")]
+#[test]
+fn no_row_is_skipped_on_aarch64() {
+    assert!(rows().iter().all(|row| row.supported()));
+}
+
 #[test]
 fn random_plans_match_the_reference() {
     for edge in [Edge::End, Edge::Start] {
