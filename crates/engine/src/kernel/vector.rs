@@ -28,6 +28,19 @@ pub(super) trait Vector: Copy {
     unsafe fn load(from: *const u8) -> Self;
     /// Writes `BYTES` bytes at any address.
     unsafe fn store(self, to: *mut u8);
+    /// Writes `BYTES` bytes past the caches to an address that is a multiple of `BYTES`; ordered
+    /// by [`fence`](Vector::fence) only. Without such an instruction it is an ordinary store.
+    #[inline(always)]
+    unsafe fn stream(self, to: *mut u8) {
+        // SAFETY: passed on unchanged.
+        unsafe { self.store(to) }
+    }
+    /// Orders streamed stores before everything that follows.
+    #[inline(always)]
+    unsafe fn fence() {}
+    /// Asks for the cache line at an address, which need not be one that may be read.
+    #[inline(always)]
+    unsafe fn prefetch(_: *const u8) {}
     /// Sum of two registers.
     unsafe fn xor(self, other: Self) -> Self;
     /// Prepares an input.

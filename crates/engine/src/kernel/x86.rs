@@ -19,7 +19,7 @@ const TIMES_4: u64 = 0x4080_41c2_c488_1020;
 /// register width.
 macro_rules! vector_moves {
     (
-        $register:ty, zero $zero:ident, load $load:ident, store $store:ident, xor $xor:ident,
+        $register:ty, zero $zero:ident, load $load:ident, store $store:ident, stream $stream:ident, xor $xor:ident,
         and $and:ident, shift $shift:ident, set16 $set16:ident, pack $pack:ident,
         low $low:ident, high $high:ident
     ) => {
@@ -39,6 +39,25 @@ macro_rules! vector_moves {
         unsafe fn store(self, to: *mut u8) {
             // SAFETY: the caller gives BYTES writable bytes; the store takes any alignment.
             unsafe { $store(to.cast(), self.0) }
+        }
+
+        #[inline(always)]
+        unsafe fn stream(self, to: *mut u8) {
+            // SAFETY: the caller gives BYTES writable bytes at a multiple of BYTES.
+            unsafe { $stream(to.cast(), self.0) }
+        }
+
+        #[inline(always)]
+        unsafe fn fence() {
+            // SAFETY: SSE is there by the trait's contract.
+            unsafe { std::arch::x86_64::_mm_sfence() }
+        }
+
+        #[inline(always)]
+        unsafe fn prefetch(at: *const u8) {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: a prefetch reads nothing that the program could see and never faults.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
         }
 
         #[inline(always)]

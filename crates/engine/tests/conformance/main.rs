@@ -3,7 +3,7 @@
 mod guarded;
 
 use gabion_engine::conformance::{
-    PatternLimits, boundary_lengths, partial_and_update_agree_with_encode, random_plans,
+    Buffers, PatternLimits, boundary_lengths, partial_and_update_agree_with_encode, random_plans,
     refuses_wrong_buffers, same_as_reference, survives_losses,
 };
 use gabion_engine::kernel::{Backend, Threads, rows};
@@ -65,6 +65,49 @@ fn long_blocks_match_across_tiles() {
     let mut random = gabion_engine::conformance::Random(7);
     let plan = "60+13".parse::<Code>().unwrap().encode_columns_plan(&(60..73).collect::<Vec<_>>()).unwrap();
     same_as_reference(&backends(), &plan, 12_345, &mut Guarded(Edge::Start), &mut random);
+}
+
+/// So long that outputs are stored past the caches: aligned, misaligned all alike, and each differently.
+#[test]
+fn streamed_blocks_match() {
+    let mut random = gabion_engine::conformance::Random(8);
+    let plan = "3+2".parse::<Code>().unwrap().encode_plan().unwrap();
+    let len = 900_001;
+    same_as_reference(&backends(), &plan, len, &mut Guarded(Edge::Start), &mut random);
+    same_as_reference(&backends(), &plan, len, &mut Guarded(Edge::End), &mut random);
+    same_as_reference(&backends(), &plan, len, &mut Shifted(0), &mut random);
+}
+
+/// Each buffer one byte further from an aligned address than the one before.
+struct Shifted(usize);
+
+struct ShiftedBlock {
+    bytes: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Buffers for Shifted {
+    type Block = ShiftedBlock;
+
+    fn block(&mut self, len: usize) -> ShiftedBlock {
+        let bytes = vec![0; len + 128];
+        self.0 += 1;
+        let start = bytes.as_ptr().align_offset(64) + self.0 % 64;
+        ShiftedBlock { bytes, start, len }
+    }
+}
+
+impl AsRef<[u8]> for ShiftedBlock {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[self.start..][..self.len]
+    }
+}
+
+impl AsMut<[u8]> for ShiftedBlock {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..][..self.len]
+    }
 }
 
 #[test]

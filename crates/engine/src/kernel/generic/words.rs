@@ -12,11 +12,20 @@
 //! (2) Groups: as many outputs as registers hold are made in one pass over the inputs.
 //! (3) Tiles: where several groups are needed, the passes go over a piece of the inputs that stays in
 //!     cache ([`TILE_BYTES`]).
-//! (4) Tail: the last bytes travel through a zero-padded buffer; maps are linear, zeros add nothing.
+//! (4) Streams: what exceeds the caches anyway ([`STREAM_BYTES`]) is stored past them, so that outputs are not
+//!     read before they are written, and inputs are asked for ahead of their use. The first bytes are peeled off
+//!     until stores are aligned.
+//! (5) Tail: the last bytes travel through a zero-padded buffer; maps are linear, zeros add nothing.
 
 use super::Buffers;
 use super::planes::{load, load_partial, store, store_partial};
 use crate::kernel::vector::Vector;
+
+/// Inputs and outputs together from which outputs are streamed: twice a common L2 cache, where it began to pay.
+const STREAM_BYTES: usize = 4 << 20;
+
+/// How far ahead inputs are asked for, in bytes.
+const PREFETCH_AHEAD: usize = 512;
 
 /// Input bytes that one pass over a tile touches: a quarter of a common L2 cache.
 const TILE_BYTES: usize = 512 << 10;
@@ -76,6 +85,7 @@ impl<V: Vector> Dense<V> {
 #[inline(always)]
 pub(super) unsafe fn run<V: Vector>(dense: &Dense<V>, buffers: Buffers<'_, '_>) {
     let Buffers { inputs, outputs, len, add } = buffers;
+    let stream = !add && streams::<V>(inputs.len(), outputs, len);
     let mut start = 0;
     while start < len {
         let end = start.saturating_add(dense.tile).min(len);
@@ -87,6 +97,7 @@ pub(super) unsafe fn run<V: Vector>(dense: &Dense<V>, buffers: Buffers<'_, '_>) 
                 start,
                 end,
                 add,
+                stream,
             };
             // SAFETY: start <= end <= len, the length of every buffer; maps holds
             // inputs x count x B x B maps from here on, as Dense::new laid them out.
@@ -110,6 +121,18 @@ pub(super) unsafe fn run<V: Vector>(dense: &Dense<V>, buffers: Buffers<'_, '_>) 
         }
         start = end;
     }
+    if stream {
+        // SAFETY: the instruction set is there by this function's contract.
+        unsafe { V::fence() };
+    }
+}
+
+/// Whether this much is worth streaming, and all outputs have the same alignment, so that peeling aligns all.
+#[inline(always)]
+fn streams<V: Vector>(inputs: usize, outputs: &[&mut [u8]], len: usize) -> bool {
+    let offset = |output: &[u8]| output.as_ptr().addr() % V::BYTES;
+    let alike = outputs.windows(2).all(|pair| offset(pair[0]) == offset(pair[1]));
+    alike && len.saturating_mul(inputs + outputs.len()) >= STREAM_BYTES
 }
 
 struct Pass<'a, 'b, M> {
@@ -119,6 +142,7 @@ struct Pass<'a, 'b, M> {
     start: usize,
     end: usize,
     add: bool,
+    stream: bool,
 }
 
 /// Symbols of one byte leave registers free: several per input are in flight.
@@ -141,25 +165,40 @@ unsafe fn dense_pass<V: Vector, const B: usize, const G: usize, const U: usize>(
     let step = B * V::BYTES;
     let (mut at, end) = (pass.start, pass.end);
     // SAFETY: each step reads and writes [at, at + what it is given), and that is <= end, within
-    // every buffer.
+    // every buffer. Streamed steps begin at a multiple of the register in every output, which
+    // `streams` found to be aligned alike.
     unsafe {
+        // Only symbols of one byte: others are bound by their arithmetic.
+        if B == 1 && pass.stream {
+            let misaligned = pass.outputs.first().map_or(0, |output| (output.as_ptr().addr() + at) % step);
+            let head = (step - misaligned) % step;
+            if head > 0 && head <= end - at {
+                dense_step::<V, B, G, 1, false>(&mut pass, at, head);
+                at += head;
+            }
+            while end - at >= U * step {
+                dense_step::<V, B, G, U, true>(&mut pass, at, U * step);
+                at += U * step;
+            }
+        }
         while U > 1 && end - at >= U * step {
-            dense_step::<V, B, G, U>(&mut pass, at, U * step);
+            dense_step::<V, B, G, U, false>(&mut pass, at, U * step);
             at += U * step;
         }
         while end - at >= step {
-            dense_step::<V, B, G, 1>(&mut pass, at, step);
+            dense_step::<V, B, G, 1, false>(&mut pass, at, step);
             at += step;
         }
         if at < end {
-            dense_step::<V, B, G, 1>(&mut pass, at, end - at);
+            dense_step::<V, B, G, 1, false>(&mut pass, at, end - at);
         }
     }
 }
 
-/// One step: `len` bytes of every buffer from `at` on; U whole steps, or one that is cut short.
+/// One step: `len` bytes of every buffer from `at` on; U whole steps, or one that is cut short. A streamed
+/// step is whole, and every output aligned there.
 #[inline(always)]
-unsafe fn dense_step<V: Vector, const B: usize, const G: usize, const U: usize>(
+unsafe fn dense_step<V: Vector, const B: usize, const G: usize, const U: usize, const STREAM: bool>(
     pass: &mut Pass<'_, '_, V::Map>,
     at: usize,
     len: usize,
@@ -175,6 +214,9 @@ unsafe fn dense_step<V: Vector, const B: usize, const G: usize, const U: usize>(
             let from = input.as_ptr().add(at);
             let mut operands = [[V::zero().operand(); B]; U];
             for u in 0..U {
+                if STREAM {
+                    V::prefetch(from.wrapping_add(PREFETCH_AHEAD + u * step));
+                }
                 let planes =
                     if whole { load::<V, B>(from.add(u * step)) } else { load_partial::<V, B>(from, len) };
                 for b in 0..B {
@@ -197,7 +239,9 @@ unsafe fn dense_step<V: Vector, const B: usize, const G: usize, const U: usize>(
         for g in 0..G {
             let to = pass.outputs.get_unchecked_mut(g).as_mut_ptr().add(at);
             for u in 0..U {
-                if whole {
+                if STREAM {
+                    sums[u][g][0].stream(to.add(u * step));
+                } else if whole {
                     store::<V, B>(sums[u][g], to.add(u * step), pass.add);
                 } else {
                     store_partial::<V, B>(sums[u][g], to, len, pass.add);

@@ -7,7 +7,8 @@ use std::arch::x86_64::{
     __m256i, _mm_loadu_si128, _mm256_add_epi8, _mm256_and_si256, _mm256_broadcastsi128_si256,
     _mm256_cmpgt_epi8, _mm256_gf2p8affine_epi64_epi8, _mm256_loadu_si256, _mm256_packus_epi16,
     _mm256_set1_epi8, _mm256_set1_epi16, _mm256_set1_epi64x, _mm256_setzero_si256, _mm256_shuffle_epi8,
-    _mm256_srli_epi16, _mm256_storeu_si256, _mm256_unpackhi_epi8, _mm256_unpacklo_epi8, _mm256_xor_si256,
+    _mm256_srli_epi16, _mm256_storeu_si256, _mm256_stream_si256, _mm256_unpackhi_epi8, _mm256_unpacklo_epi8,
+    _mm256_xor_si256,
 };
 
 /// An AVX2 register that maps bytes by nibble tables.
@@ -21,7 +22,7 @@ pub(in crate::kernel) struct GfniYmm(__m256i);
 macro_rules! ymm_moves {
     () => {
         vector_moves!(
-            __m256i, zero _mm256_setzero_si256, load _mm256_loadu_si256, store _mm256_storeu_si256,
+            __m256i, zero _mm256_setzero_si256, load _mm256_loadu_si256, store _mm256_storeu_si256, stream _mm256_stream_si256,
             xor _mm256_xor_si256, and _mm256_and_si256, shift _mm256_srli_epi16,
             set16 _mm256_set1_epi16, pack _mm256_packus_epi16, low _mm256_unpacklo_epi8,
             high _mm256_unpackhi_epi8

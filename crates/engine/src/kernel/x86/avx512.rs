@@ -7,8 +7,8 @@ use std::arch::x86_64::{
     __m512i, _mm_loadu_si128, _mm512_add_epi8, _mm512_and_si512, _mm512_broadcast_i32x4,
     _mm512_gf2p8affine_epi64_epi8, _mm512_loadu_si512, _mm512_maskz_mov_epi8, _mm512_movepi8_mask,
     _mm512_packus_epi16, _mm512_set1_epi8, _mm512_set1_epi16, _mm512_set1_epi64, _mm512_setzero_si512,
-    _mm512_shuffle_epi8, _mm512_srli_epi16, _mm512_storeu_si512, _mm512_unpackhi_epi8, _mm512_unpacklo_epi8,
-    _mm512_xor_si512,
+    _mm512_shuffle_epi8, _mm512_srli_epi16, _mm512_storeu_si512, _mm512_stream_si512, _mm512_unpackhi_epi8,
+    _mm512_unpacklo_epi8, _mm512_xor_si512,
 };
 
 /// An AVX-512 register that maps bytes by nibble tables.
@@ -22,7 +22,7 @@ pub(in crate::kernel) struct GfniZmm(__m512i);
 macro_rules! zmm_moves {
     () => {
         vector_moves!(
-            __m512i, zero _mm512_setzero_si512, load _mm512_loadu_si512, store _mm512_storeu_si512,
+            __m512i, zero _mm512_setzero_si512, load _mm512_loadu_si512, store _mm512_storeu_si512, stream _mm512_stream_si512,
             xor _mm512_xor_si512, and _mm512_and_si512, shift _mm512_srli_epi16,
             set16 _mm512_set1_epi16, pack _mm512_packus_epi16, low _mm512_unpacklo_epi8,
             high _mm512_unpackhi_epi8

@@ -5,8 +5,8 @@ use crate::kernel::linear::NibbleTables;
 use crate::kernel::vector::Vector;
 use std::arch::x86_64::{
     __m128i, _mm_add_epi8, _mm_and_si128, _mm_cmpgt_epi8, _mm_loadu_si128, _mm_packus_epi16, _mm_set1_epi8,
-    _mm_set1_epi16, _mm_setzero_si128, _mm_shuffle_epi8, _mm_srli_epi16, _mm_storeu_si128, _mm_unpackhi_epi8,
-    _mm_unpacklo_epi8, _mm_xor_si128,
+    _mm_set1_epi16, _mm_setzero_si128, _mm_shuffle_epi8, _mm_srli_epi16, _mm_storeu_si128, _mm_stream_si128,
+    _mm_unpackhi_epi8, _mm_unpacklo_epi8, _mm_xor_si128,
 };
 
 /// An SSE register.
@@ -22,7 +22,7 @@ impl Vector for Xmm {
     type Operand = (__m128i, __m128i);
 
     vector_moves!(
-        __m128i, zero _mm_setzero_si128, load _mm_loadu_si128, store _mm_storeu_si128,
+        __m128i, zero _mm_setzero_si128, load _mm_loadu_si128, store _mm_storeu_si128, stream _mm_stream_si128,
         xor _mm_xor_si128, and _mm_and_si128, shift _mm_srli_epi16, set16 _mm_set1_epi16,
         pack _mm_packus_epi16, low _mm_unpacklo_epi8, high _mm_unpackhi_epi8
     );
