@@ -70,6 +70,8 @@ pub struct Case {
     pub threads: usize,
     /// Blocks that repair brings back; None for as many as the code can.
     pub lost: Option<usize>,
+    /// Whether blocks start at odd addresses instead of cache lines.
+    pub unaligned: bool,
     /// The kernels.
     pub rows: Vec<&'static Row>,
     /// Whether names of kernels were asked for, and so belong to the name.
@@ -90,6 +92,9 @@ impl Case {
         }
         if self.threads != 1 {
             options += &format!(" {}threads", self.threads);
+        }
+        if self.unaligned {
+            options += " unaligned";
         }
         if self.names_kernels {
             options += &format!(" kernel={}", row.name());
@@ -189,7 +194,16 @@ mod tests {
     fn case(operation: Operation, code: &str) -> Case {
         let code = code.parse().unwrap();
         let rows = vec![&rows()[0]];
-        Case { operation, code, block: 64 << 10, threads: 1, lost: None, rows, names_kernels: false }
+        Case {
+            operation,
+            code,
+            block: 64 << 10,
+            threads: 1,
+            lost: None,
+            unaligned: false,
+            rows,
+            names_kernels: false,
+        }
     }
 
     #[test]
@@ -199,8 +213,8 @@ mod tests {
         assert_eq!(it.name(scalar), "encode 10+4 64KiB");
         (it.threads, it.names_kernels, it.lost) = (2, true, Some(1));
         assert_eq!(it.name(scalar), "encode 10+4 64KiB 2threads kernel=scalar");
-        it.operation = Operation::Repair;
-        assert_eq!(it.name(scalar), "repair 10+4 64KiB lost=1 2threads kernel=scalar");
+        (it.operation, it.unaligned) = (Operation::Repair, true);
+        assert_eq!(it.name(scalar), "repair 10+4 64KiB lost=1 2threads unaligned kernel=scalar");
         let packets = case(Operation::Update, "cauchy-good:10+4:w4:packets=2048");
         assert_eq!(packets.name(scalar), "update cauchy-good:10+4:w4:packets=2048 64KiB");
         assert_eq!(case(Operation::Multiply, "3+2:w16").name(scalar), "multiply w16 64KiB");

@@ -28,13 +28,22 @@ impl Memory {
         Ok(Memory { bytes })
     }
 
-    /// `count` blocks on cache lines; `painted` of them hold bytes that look random, the others what
-    /// was there.
-    pub(super) fn blocks(&mut self, count: usize, block: usize, painted: usize) -> Vec<&mut [u8]> {
+    /// `count` blocks, on cache lines or each at another odd place of one; `painted` of them hold bytes that look
+    /// random, the others what was there.
+    pub(super) fn blocks(
+        &mut self,
+        count: usize,
+        block: usize,
+        painted: usize,
+        unaligned: bool,
+    ) -> Vec<&mut [u8]> {
         let stride = stride(block).expect("for_most has computed the same");
         let start = self.bytes.as_ptr().align_offset(LINE);
         let chunks = self.bytes[start..].chunks_exact_mut(stride).take(count);
-        let mut blocks: Vec<&mut [u8]> = chunks.map(|chunk| &mut chunk[..block]).collect();
+        // The line between blocks has room for the shift.
+        let shift = |index: usize| if unaligned { (2 * index + 1) % LINE } else { 0 };
+        let shifted = chunks.enumerate().map(|(index, chunk)| &mut chunk[shift(index)..][..block]);
+        let mut blocks: Vec<&mut [u8]> = shifted.collect();
         assert_eq!(blocks.len(), count, "for_most was asked for this many");
         blocks.iter_mut().take(painted).enumerate().for_each(|(index, block)| paint(index as u64, block));
         blocks
@@ -56,9 +65,11 @@ mod tests {
         let needs = [(3, 100), (2, 4096), (5, 64)];
         let mut memory = Memory::for_most(needs.into_iter()).unwrap();
         for (count, len) in needs {
-            let blocks = memory.blocks(count, len, count);
+            let blocks = memory.blocks(count, len, count, false);
             assert!(blocks.iter().all(|block| block.len() == len && block.as_ptr().align_offset(LINE) == 0));
             assert!(blocks.windows(2).all(|pair| pair[0] != pair[1]));
+            let blocks = memory.blocks(count, len, count, true);
+            assert!(blocks.iter().all(|block| block.len() == len && block.as_ptr().addr() % 2 == 1));
         }
     }
 

@@ -124,7 +124,16 @@ pub(super) mod tests {
         let timing = |micros: f64| Timing { best: micros / 1e6, median: 1.1 * micros / 1e6, turns: 9 };
         let code = code.parse().unwrap();
         let rows = vec![&rows()[0]];
-        let case = Case { operation, code, block, threads: 1, lost: None, rows, names_kernels: false };
+        let case = Case {
+            operation,
+            code,
+            block,
+            threads: 1,
+            lost: None,
+            unaligned: false,
+            rows,
+            names_kernels: false,
+        };
         let limits = vec![(Limit::Copy, timing(20.0)), (Limit::XorStream, timing(5.0))];
         let row = case.rows[0];
         Measurement { name: case.name(row), row, case, timing: timing(micros), limits }

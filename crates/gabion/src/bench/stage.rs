@@ -51,7 +51,7 @@ impl<'a> Stage<'a> {
             Operation::Multiply | Operation::Sign => 1,
             _ => k,
         };
-        let mut blocks = memory.blocks(blocks_of(case), case.block, painted);
+        let mut blocks = memory.blocks(blocks_of(case), case.block, painted, case.unaligned);
         let mut rest = blocks.split_off(painted);
         let read = |blocks: Vec<&'a mut [u8]>| blocks.into_iter().map(|block| &*block).collect::<Vec<_>>();
         let data: Vec<&'a [u8]> = read(blocks);
@@ -164,7 +164,16 @@ mod tests {
     fn case(operation: Operation, code: &str) -> Case {
         let code = code.parse().unwrap();
         let rows = rows().iter().filter(|row| row.supported()).collect();
-        Case { operation, code, block: 8192, threads: 1, lost: None, rows, names_kernels: true }
+        Case {
+            operation,
+            code,
+            block: 8192,
+            threads: 1,
+            lost: None,
+            unaligned: false,
+            rows,
+            names_kernels: true,
+        }
     }
 
     fn staged(case: &Case, test: impl Fn(&mut Stage<'_>)) {

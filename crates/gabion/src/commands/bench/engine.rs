@@ -72,6 +72,9 @@ pub(crate) struct Args {
     /// Data blocks that repair brings back [default: as many as the code can]
     #[arg(long, value_name = "N")]
     lost: Option<usize>,
+    /// Let blocks start at odd addresses, each another, instead of cache lines
+    #[arg(long)]
+    unaligned: bool,
     /// End within 50 seconds; cases that do not fit in are named and left out
     #[arg(long)]
     quick: bool,
@@ -155,6 +158,7 @@ impl Args {
     /// Every case that was asked for.
     fn cases(&self) -> anyhow::Result<Vec<Case>> {
         let kernels = self.rows()?;
+        let unaligned = self.unaligned;
         let names_kernels = !self.kernels.is_empty() || self.figure.is_some();
         let asked = |operation| self.operations.is_empty() || self.operations.contains(&operation);
         let operations: Vec<Operation> = match self.figure {
@@ -174,7 +178,8 @@ impl Args {
                 for &Size(block) in &blocks {
                     for &threads in if operation == Operation::Sign { &[1] } else { &threads[..] } {
                         let (code, lost, rows) = (code.clone(), self.lost, kernels.clone());
-                        let case = Case { operation, code, block, threads, lost, rows, names_kernels };
+                        let case =
+                            Case { operation, code, block, threads, lost, unaligned, rows, names_kernels };
                         if self.blocks.is_empty() && !case.fits() {
                             let name = case.name(case.rows[0]);
                             eprintln!("left out: {name}: the block is no multiple of the layout's unit");
