@@ -42,12 +42,13 @@ pub(crate) fn write_all(directory: &Path) -> anyhow::Result<()> {
     write("jerasure-words.json", &file(jerasure::WORDS_MADE_BY, &jerasure::words()?)?)?;
     write("jerasure-packets.json", &file(jerasure::PACKETS_MADE_BY, &jerasure::packets()?)?)?;
     write("multiply.json", &file(multiply::MADE_BY, &multiply::cases()?)?)?;
-    write("raidz.json", &raidz()?)
+    write("raidz.json", &by_script("raidz.py")?)?;
+    write("signatures.json", &by_script("signatures.py")?)
 }
 
-/// RAID-Z has no library to link; a script does its arithmetic on plain integers.
-fn raidz() -> anyhow::Result<String> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../vectors/raidz.py");
+/// RAID-Z and signatures have no library to link; scripts do their arithmetic on plain integers.
+fn by_script(name: &str) -> anyhow::Result<String> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../vectors").join(name);
     let output = Command::new("python3")
         .arg(&script)
         .output()
@@ -96,7 +97,7 @@ fn hex_matrix<S: Copy + Into<u64>>(rows: &[S], k: usize, w: usize) -> Vec<Vec<St
 
 #[cfg(test)]
 mod tests {
-    use super::{hex, raidz, symbol};
+    use super::{by_script, hex, symbol};
     use crate::isal::{Encoder, Path, multiply};
 
     #[test]
@@ -123,7 +124,8 @@ mod tests {
     /// The script's arithmetic is its own; ISA-L's must come to the same parity.
     #[test]
     fn isal_agrees_with_the_raidz_script() {
-        let file: serde_json::Value = serde_json::from_str(&raidz().expect("the script runs")).expect("JSON");
+        let file: serde_json::Value =
+            serde_json::from_str(&by_script("raidz.py").expect("the script runs")).expect("JSON");
         let cases = file["cases"].as_array().expect("cases");
         assert_eq!(cases.len(), 45);
         let mut methods = std::collections::BTreeSet::new();

@@ -2,7 +2,7 @@
 
 use gabion_engine::kernel::{Backend, Reference, rows};
 use gabion_engine::raidz::Reconstruction;
-use gabion_engine::{Code, Field, Mode, Plan};
+use gabion_engine::{Code, Field, Mode, Plan, Signer};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -34,6 +34,14 @@ struct Product {
     constant: String,
     input: String,
     product: String,
+}
+
+#[derive(Deserialize)]
+struct Signed {
+    kind: String,
+    w: u32,
+    block: String,
+    components: Vec<String>,
 }
 
 fn read<Case: for<'a> Deserialize<'a>>(name: &str) -> Vec<Case> {
@@ -148,6 +156,24 @@ fn gf_complete_products() {
                 product.w,
                 backend.name()
             );
+        }
+    }
+}
+
+#[test]
+fn signatures() {
+    for signed in read::<Signed>("signatures") {
+        let (field, count) = (Field::new(signed.w).unwrap(), signed.components.len());
+        let want: Vec<u64> =
+            signed.components.iter().map(|component| u64::from_str_radix(component, 16).unwrap()).collect();
+        for row in rows().iter().filter(|row| row.supported()) {
+            let signer = match signed.kind.as_str() {
+                "field" => Signer::with_row(row, field, count),
+                "tower" => Signer::tower_with_row(row, field, count),
+                other => panic!("no kind of signature: {other}"),
+            };
+            let got = signer.unwrap().sign(&bytes(&signed.block)).unwrap();
+            assert_eq!(got.components(), want, "{} w{} on {}", signed.kind, signed.w, row.name());
         }
     }
 }
