@@ -105,9 +105,8 @@ impl Vector for Scalar {
     }
 
     /// Eight bytes at a time: bit i of each, moved to the bottom of its byte, times the image of bit i is that
-    /// image in every byte that had the bit. Not inlined: in each of the unrolled loops this would
-    /// take the compiler a minute.
-    #[inline(never)]
+    /// image in every byte that had the bit.
+    #[inline(always)]
     unsafe fn add_mapped(self, x: Scalar, map: &BitImages) -> Scalar {
         let mut sum = self.0;
         for (bit, &image) in map.0.iter().enumerate() {

@@ -1,6 +1,6 @@
 //! `gabion shard join`.
 
-use super::terminal::{Manner, warn};
+use super::terminal::{Manner, Which, warn};
 use gabion::exit::Outcome;
 use gabion::shard::Shown;
 use gabion::shard::join::{Target, join};
@@ -22,14 +22,11 @@ look at the exit code.";
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// The directory with the shards
-    dir: PathBuf,
+    #[command(flatten)]
+    which: Which,
     /// The file to make, - for standard output
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// The set to join, by the first digits of its identity
-    #[arg(long, value_name = "ID")]
-    set: Option<String>,
     /// Replace the file if it exists
     #[arg(long)]
     force: bool,
@@ -39,7 +36,7 @@ pub(super) struct Args {
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let Args { dir, output, set, force, manner } = self;
+        let Args { which: Which { dir, set }, output, force, manner } = self;
         let to_stdout = output.as_os_str().as_bytes() == b"-";
         let target = if to_stdout { Target::Stdout } else { Target::File { path: output.clone(), force } };
         let report = manner.run(|run| join(&dir, set.as_deref(), &target, run))??;

@@ -1,11 +1,10 @@
 //! `gabion shard repair`.
 
-use super::terminal::{Manner, warn};
+use super::terminal::{Manner, Which, warn};
 use gabion::exit::Outcome;
 use gabion::shard::repair::{Plan, Rebuild};
 use gabion::shard::{Scan, Shown};
 use serde_json::{Value, json};
-use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -21,11 +20,8 @@ Exit codes: 0 repaired, 1 nothing to do, 3 not recoverable.";
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// The directory with the shards
-    dir: PathBuf,
-    /// The set to repair, by the first digits of its identity
-    #[arg(long, value_name = "ID")]
-    set: Option<String>,
+    #[command(flatten)]
+    which: Which,
     /// Verify and say what would be done, but do nothing
     #[arg(long)]
     dry_run: bool,
@@ -38,7 +34,7 @@ pub(super) struct Args {
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let Args { dir, set, dry_run, force, manner } = self;
+        let Args { which: Which { dir, set }, dry_run, force, manner } = self;
         let scan = Scan::of(&dir)?;
         let plan = manner.run(|run| Plan::new(&scan, set.as_deref(), force, run))??;
         warn(&plan.report.others);

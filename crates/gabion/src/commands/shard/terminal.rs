@@ -5,8 +5,19 @@ use gabion::shard::{Progress, Run, Shown};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::io::{IsTerminal, stderr};
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
+
+/// Which shards are meant.
+#[derive(clap::Args)]
+pub(super) struct Which {
+    /// The directory with the shards
+    pub(super) dir: PathBuf,
+    /// The set that is meant, by the first digits of its identity
+    #[arg(long, value_name = "ID")]
+    pub(super) set: Option<String>,
+}
 
 /// How to run and how to talk.
 #[derive(clap::Args)]

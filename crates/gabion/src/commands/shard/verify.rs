@@ -1,11 +1,10 @@
 //! `gabion shard verify`.
 
-use super::terminal::{Manner, warn};
+use super::terminal::{Manner, Which, warn};
 use gabion::exit::Outcome;
 use gabion::shard::verify::{Health, Report, Shard, State, chosen, shown_name, verify};
 use gabion::shard::{Scan, Shown};
 use serde_json::{Value, json};
-use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -21,18 +20,15 @@ Exit codes: 0 all good, 1 damaged but recoverable, 3 not recoverable.";
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// The directory with the shards
-    dir: PathBuf,
-    /// The set to verify, by the first digits of its identity
-    #[arg(long, value_name = "ID")]
-    set: Option<String>,
+    #[command(flatten)]
+    which: Which,
     #[command(flatten)]
     manner: Manner,
 }
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let Args { dir, set, manner } = self;
+        let Args { which: Which { dir, set }, manner } = self;
         let scan = Scan::of(&dir)?;
         let mut reports = Vec::new();
         for set in chosen(&scan, set.as_deref())? {
