@@ -10,13 +10,14 @@
 //! assert_eq!((code.k(), code.m(), code.field().w()), (10, 4, 4));
 //! assert_eq!(code.to_string(), "cauchy-good:10+4:w4:packets=2048");
 //! // What is left out takes its default.
-//! assert_eq!("10+4".parse::<Code>()?.to_string(), "rs-vandermonde:10+4:w8");
+//! assert_eq!("10+4".parse::<Code>()?.to_string(), "subspace:10+4:w8");
 //! # Ok::<(), gabion_engine::Error>(())
 //! ```
 
 use crate::error::Error;
 use crate::field::Field;
 use crate::matrix::Matrix;
+use crate::matrix::cauchy::CauchyForm;
 use crate::matrix::generators;
 use std::fmt;
 use std::str::FromStr;
@@ -29,9 +30,12 @@ pub const MAX_BLOCKS: usize = 1 << 16;
 pub const MAX_PACKET: usize = 1 << 24;
 
 /// How the redundancy matrix of a code is made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Family {
+    /// Cauchy matrix on a subspace and its cosets, scaled so that additive FFTs apply it.
+    #[default]
+    Subspace,
     /// Systematic Vandermonde over the points 0, 1, 2, …
     RsVandermonde,
     /// Powers of two as ISA-L's `gf_gen_rs_matrix` has them, where that is MDS.
@@ -48,7 +52,8 @@ pub enum Family {
 
 impl Family {
     /// Every family.
-    pub const ALL: [Family; 6] = [
+    pub const ALL: [Family; 7] = [
+        Family::Subspace,
         Family::RsVandermonde,
         Family::RsIsal,
         Family::Cauchy,
@@ -60,6 +65,7 @@ impl Family {
     /// Its name in a code identity.
     pub const fn name(self) -> &'static str {
         match self {
+            Family::Subspace => "subspace",
             Family::RsVandermonde => "rs-vandermonde",
             Family::RsIsal => "rs-isal",
             Family::Cauchy => "cauchy",
@@ -86,14 +92,18 @@ impl Family {
         }
     }
 
-    fn generate(self, field: Field, k: usize, m: usize) -> Result<Matrix, Error> {
+    /// Its matrix, and the points of it where they are known.
+    fn generate(self, field: Field, k: usize, m: usize) -> Result<(Matrix, Option<CauchyForm>), Error> {
+        let dense = |matrix: Result<Matrix, Error>| Ok((matrix?, None));
+        let points = |form: CauchyForm| Ok((form.matrix(field)?, Some(form)));
         match self {
-            Family::RsVandermonde => generators::vandermonde(field, k, m),
-            Family::RsIsal => generators::isal_vandermonde(field, k, m),
-            Family::Cauchy => generators::cauchy(field, k, m),
-            Family::CauchyIsal => generators::cauchy_isal(field, k, m),
-            Family::CauchyGood => generators::cauchy_good(field, k, m),
-            Family::RaidZ => generators::raidz(field, k, m),
+            Family::Subspace => points(generators::subspace_points(field, k, m)),
+            Family::RsVandermonde => dense(generators::vandermonde(field, k, m)),
+            Family::RsIsal => dense(generators::isal_vandermonde(field, k, m)),
+            Family::Cauchy => points(generators::cauchy_points(k, m)),
+            Family::CauchyIsal => points(generators::cauchy_isal_points(k, m)),
+            Family::CauchyGood => dense(generators::cauchy_good(field, k, m)),
+            Family::RaidZ => dense(generators::raidz(field, k, m)),
         }
     }
 }
@@ -134,6 +144,7 @@ pub struct Code {
     layout: Layout,
     /// Made from the fields above; shared, since codes are passed around.
     redundancy: Arc<Matrix>,
+    points: Option<Arc<CauchyForm>>,
 }
 
 impl Code {
@@ -155,8 +166,9 @@ impl Code {
         if m > limit {
             return Err(Error::TooMuchRedundancy { family: name, k, m, limit });
         }
-        let redundancy = Arc::new(family.generate(field, k, m)?);
-        Ok(Code { family, field, k, m, layout, redundancy })
+        let (redundancy, points) = family.generate(field, k, m)?;
+        let (redundancy, points) = (Arc::new(redundancy), points.map(Arc::new));
+        Ok(Code { family, field, k, m, layout, redundancy, points })
     }
 
     /// How the redundancy matrix is made.
@@ -198,6 +210,11 @@ impl Code {
     /// The m x k matrix that makes redundancy of data.
     pub fn redundancy(&self) -> &Matrix {
         &self.redundancy
+    }
+
+    /// The points of the redundancy matrix, for the families that are defined by them.
+    pub fn points(&self) -> Option<&CauchyForm> {
+        self.points.as_deref()
     }
 }
 
@@ -243,7 +260,7 @@ impl FromStr for Code {
                 parts.next();
                 family
             }
-            None => Family::RsVandermonde,
+            None => Family::default(),
         };
         let shape = parts.next().ok_or(bad("the shape K+M is missing"))?;
         let (k, m) = shape.split_once('+').ok_or(bad("neither a family nor a shape K+M"))?;
@@ -283,6 +300,10 @@ mod tests {
     #[test]
     fn identities_read_back() {
         for text in [
+            "subspace:10+4:w8",
+            "subspace:40+9:w9:packets=8",
+            "subspace:1+0:w64",
+            "subspace:5+11:w4",
             "rs-vandermonde:10+4:w8",
             "cauchy:1+0:w64",
             "cauchy-isal:252+4:w8",
@@ -300,8 +321,12 @@ mod tests {
     fn what_cannot_be_is_refused_with_numbers() {
         let error = |text: &str| text.parse::<Code>().unwrap_err();
         let shape = |family, w, k, m, limit| Error::ShapeOutOfRange { family, w, k, m, limit };
-        assert_eq!(error("0+4"), shape("rs-vandermonde", 8, 0, 4, 256));
-        assert_eq!(error("253+4"), shape("rs-vandermonde", 8, 253, 4, 256));
+        assert_eq!(error("0+4"), shape("subspace", 8, 0, 4, 256));
+        assert_eq!(error("253+4"), shape("subspace", 8, 253, 4, 256));
+        assert_eq!(error("rs-vandermonde:253+4"), shape("rs-vandermonde", 8, 253, 4, 256));
+        assert_eq!(error("subspace:13+4:w4"), shape("subspace", 4, 13, 4, 16));
+        assert_eq!(error("subspace:4+13:w4"), shape("subspace", 4, 4, 13, 16));
+        assert_eq!(error("subspace:65536+1:w64"), shape("subspace", 64, 65536, 1, 65536));
         assert_eq!(error("cauchy:13+4:w4"), shape("cauchy", 4, 13, 4, 16));
         assert_eq!(error("cauchy:65536+1:w32"), shape("cauchy", 32, 65536, 1, 65536));
         assert_eq!(error("raidz:8+4"), Error::TooMuchRedundancy { family: "raidz", k: 8, m: 4, limit: 3 });
@@ -314,6 +339,7 @@ mod tests {
         assert_eq!(error("10+4:w17"), Error::UnknownField { w: 17 });
         assert_eq!(error("10+4:packets=0"), Error::PacketOutOfRange { bytes: 0, limit: MAX_PACKET });
         assert!(matches!(error("cauchy:30000+30000:w16"), Error::MatrixTooLarge { .. }));
+        assert!(matches!(error("subspace:30000+30000:w16"), Error::MatrixTooLarge { .. }));
         for text in [
             "",
             ":",

@@ -154,6 +154,12 @@ pub enum Error {
         /// Size on the right.
         right: usize,
     },
+    /// Two points of a Cauchy matrix that must differ do not.
+    #[error("the point {at:#x} of a Cauchy matrix is taken twice")]
+    PointTwice {
+        /// The point.
+        at: u64,
+    },
     /// A coefficient that is no element of the field.
     #[error("{value:#x} is no element of GF(2^{w})")]
     NotAnElement {

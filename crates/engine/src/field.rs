@@ -110,7 +110,28 @@ impl Field {
     pub fn mul(self, a: u64, b: u64) -> u64 {
         match LogTables::of(self) {
             Some(tables) => tables.mul(a, b),
-            None => Barrett::new(self).mul(a, b),
+            None => Barrett::of(self).mul(a, b),
+        }
+    }
+
+    /// Product of many elements; of none, 1.
+    pub fn product(self, elements: impl IntoIterator<Item = u64>) -> u64 {
+        match LogTables::of(self) {
+            Some(tables) => tables.product(elements),
+            None => elements.into_iter().fold(1, |product, a| Barrett::of(self).mul(product, a)),
+        }
+    }
+
+    /// Adds `factor` times each element of `from` to the one of `to`. Quicker than product by product, since what
+    /// depends on the field and the factor is looked up once.
+    pub fn add_multiple(self, to: &mut [u64], from: &[u64], factor: u64) {
+        match LogTables::of(self) {
+            _ if factor == 0 => {}
+            Some(tables) => tables.add_multiple(to, from, factor),
+            None => {
+                let barrett = Barrett::of(self);
+                to.iter_mut().zip(from).for_each(|(to, &a)| *to ^= barrett.mul(a, factor));
+            }
         }
     }
 

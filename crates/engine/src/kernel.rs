@@ -4,8 +4,9 @@
 //! device stand behind them, and the conformance suite runs over all of them.
 
 mod compiled;
+mod explanation;
 mod generic;
-mod linear;
+pub(crate) mod linear;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod reference;
@@ -16,9 +17,11 @@ mod vector;
 mod x86;
 
 pub(crate) use compiled::LaneSigner;
+pub use compiled::Tier;
+pub use explanation::{Explanation, Stage};
 pub use linear::LinearMap;
 pub use reference::Reference;
-pub use table::{KERNEL_VARIABLE, Row, measured, rows};
+pub use table::{KERNEL_VARIABLE, Row, TieredRow, measured, rows};
 pub use threads::Threads;
 
 use crate::error::Error;

@@ -30,6 +30,7 @@
 //! that every back end has to pass.
 
 pub mod code;
+mod compiler;
 pub mod conformance;
 pub mod engine;
 pub mod error;
@@ -45,5 +46,5 @@ pub use code::{Code, Family, Layout};
 pub use engine::{Compiled, Engine};
 pub use error::Error;
 pub use field::Field;
-pub use plan::{Mode, Plan};
+pub use plan::{Mode, Plan, Structure};
 pub use signature::{Signature, Signer};

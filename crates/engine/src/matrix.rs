@@ -1,7 +1,9 @@
 //! Matrices over GF(2^w): products, inverses, rank. What codes put into them is in [`generators`],
-//! their expansion to bits in [`bits`].
+//! their expansion to bits in [`bits`],
+//! those that are known by their points in [`cauchy`].
 
 pub mod bits;
+pub mod cauchy;
 pub mod generators;
 
 use crate::error::Error;
@@ -31,9 +33,7 @@ impl Matrix {
         columns: usize,
         mut value: impl FnMut(usize, usize) -> u64,
     ) -> Result<Matrix, Error> {
-        let size = rows.checked_mul(columns).filter(|&size| size <= MAX_COEFFICIENTS);
-        let size = size.ok_or(Error::MatrixTooLarge { rows, columns, limit: MAX_COEFFICIENTS })?;
-        let mut coefficients = Vec::with_capacity(size);
+        let mut coefficients = Vec::with_capacity(checked_size(rows, columns)?);
         for row in 0..rows {
             for column in 0..columns {
                 let value = value(row, column);
@@ -44,6 +44,12 @@ impl Matrix {
             }
         }
         Ok(Matrix { field, rows, columns, coefficients })
+    }
+
+    /// All zero, to be filled.
+    pub(crate) fn zero(field: Field, rows: usize, columns: usize) -> Result<Matrix, Error> {
+        let size = checked_size(rows, columns)?;
+        Ok(Matrix { field, rows, columns, coefficients: vec![0; size] })
     }
 
     /// Ones on the diagonal, zero elsewhere.
@@ -79,7 +85,8 @@ impl Matrix {
         &self.coefficients[row * self.columns..][..self.columns]
     }
 
-    fn row_mut(&mut self, row: usize) -> &mut [u64] {
+    /// One row, to be changed; what is put there must be of the field.
+    pub(crate) fn row_mut(&mut self, row: usize) -> &mut [u64] {
         &mut self.coefficients[row * self.columns..][..self.columns]
     }
 
@@ -101,10 +108,19 @@ impl Matrix {
         if self.columns != right.rows {
             return Err(Error::SizeMismatch { left: self.columns, right: right.rows });
         }
-        Matrix::from_fn(self.field, self.rows, right.columns, |row, column| {
-            let terms = self.row(row).iter().enumerate();
-            terms.fold(0, |sum, (i, &a)| sum ^ self.field.mul(a, right.at(i, column)))
-        })
+        let mut product = Matrix::zero(self.field, self.rows, right.columns)?;
+        for row in 0..self.rows {
+            for (i, &a) in self.row(row).iter().enumerate() {
+                self.field.add_multiple(product.row_mut(row), right.row(i), a);
+            }
+        }
+        Ok(product)
+    }
+
+    /// Whether it is square, with ones on the diagonal and zeros elsewhere.
+    pub fn is_identity(&self) -> bool {
+        let is_unit = |row: usize| self.row(row).iter().enumerate().all(|(i, &a)| a == u64::from(i == row));
+        self.rows == self.columns && (0..self.rows).all(is_unit)
     }
 
     /// The product with a column vector.
@@ -175,11 +191,18 @@ impl Matrix {
 
     /// row `to` += factor · row `from`
     fn add_multiple(&mut self, to: usize, from: usize, factor: u64) {
-        for column in 0..self.columns {
-            let term = self.field.mul(factor, self.at(from, column));
-            self.row_mut(to)[column] ^= term;
-        }
+        let columns = self.columns;
+        let (start, end) = (from.min(to) * columns, from.max(to) * columns);
+        let (low, high) = self.coefficients[start..end + columns].split_at_mut(end - start);
+        let (low, high) = (&mut low[..columns], high);
+        let (to, from) = if to < from { (low, &*high) } else { (high, &*low) };
+        self.field.add_multiple(to, from, factor);
     }
+}
+
+fn checked_size(rows: usize, columns: usize) -> Result<usize, Error> {
+    let size = rows.checked_mul(columns).filter(|&size| size <= MAX_COEFFICIENTS);
+    size.ok_or(Error::MatrixTooLarge { rows, columns, limit: MAX_COEFFICIENTS })
 }
 
 impl fmt::Debug for Matrix {

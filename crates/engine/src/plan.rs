@@ -7,6 +7,12 @@ use crate::code::{Code, Layout};
 use crate::error::Error;
 use crate::field::Field;
 use crate::matrix::Matrix;
+use repair::Repair;
+use std::sync::Arc;
+pub use structure::Structure;
+
+mod repair;
+mod structure;
 
 /// What happens to the bytes that an output buffer holds before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -26,6 +32,8 @@ pub struct Plan {
     inputs: Vec<usize>,
     outputs: Vec<usize>,
     mode: Mode,
+    /// Shared, since kernels keep their plans.
+    structure: Option<Arc<Structure>>,
 }
 
 impl Plan {
@@ -37,7 +45,7 @@ impl Plan {
     pub fn new(matrix: Matrix, layout: Layout, mode: Mode) -> Result<Plan, Error> {
         layout.granule(matrix.field())?;
         let (inputs, outputs) = ((0..matrix.columns()).collect(), (0..matrix.rows()).collect());
-        Ok(Plan { layout, matrix, inputs, outputs, mode })
+        Ok(Plan { layout, matrix, inputs, outputs, mode, structure: None })
     }
 
     /// Region multiply: one block times one constant.
@@ -83,6 +91,11 @@ impl Plan {
     /// Whether outputs are replaced or added to.
     pub fn mode(&self) -> Mode {
         self.mode
+    }
+
+    /// How the matrix factors, where that is known.
+    pub fn structure(&self) -> Option<&Structure> {
+        self.structure.as_deref()
     }
 
     /// The unit in bytes that all buffers must be a multiple of.
@@ -133,8 +146,7 @@ impl Code {
         self.check_columns(columns, Some(Kind::Redundancy))?;
         let rows: Vec<usize> = columns.iter().map(|column| column - self.k()).collect();
         let data: Vec<usize> = (0..self.k()).collect();
-        let matrix = self.redundancy().select(&rows, &data)?;
-        Ok(self.plan(matrix, data, columns.to_vec(), Mode::Write))
+        self.part_of_encoding(&rows, data, columns.to_vec(), Mode::Write)
     }
 
     /// The `lost` columns, data and redundancy mixed, in one pass from k of the `surviving` ones.
@@ -158,9 +170,7 @@ impl Code {
         cost: impl Fn(usize) -> u64,
     ) -> Result<Plan, Error> {
         self.check_columns(lost, None)?;
-        self.check_columns(surviving, None)?;
-        let mut survives = vec![false; self.blocks()];
-        surviving.iter().for_each(|&column| survives[column] = true);
+        let survives = self.check_columns(surviving, None)?;
         if let Some(&column) = lost.iter().find(|&&column| survives[column]) {
             return Err(Error::LostAndSurviving { column });
         }
@@ -169,10 +179,12 @@ impl Code {
             return Err(Error::NotEnoughBlocks { need: k, have: surviving.len() });
         }
         let mut ranked = surviving.to_vec();
-        ranked.sort_by_cached_key(|&column| (cost(column), self.own_cost(column), column));
-        ranked.truncate(k);
+        if ranked.len() > k {
+            ranked.sort_by_cached_key(|&column| (cost(column), self.own_cost(column), column));
+            ranked.truncate(k);
+        }
         ranked.sort_unstable();
-        self.plan_from(lost, &ranked)
+        self.plan_from(lost, ranked)
     }
 
     /// How much work a column is as a source: none for data, for redundancy the number of
@@ -184,47 +196,22 @@ impl Code {
         }
     }
 
-    /// The plan that makes `wanted` of exactly the k columns `sources`.
-    ///
-    /// Let E be the data columns that are no source and R the redundancy columns that are; |E| =
-    /// |R| = e. The equations of R, with known data S moved to the right, are
-    ///
-    /// ```text
-    /// A[R,E] · d_E = r_R + A[R,S] · d_S     so     d_E = A[R,E]^-1 · [ A[R,S] | I ] · (d_S, r_R)
-    /// ```
-    ///
-    /// Only e x e is inverted, never k x k. A wanted redundancy block is its row of A applied to
-    /// d_S and to the d_E just found, multiplied out, so that one pass makes everything.
-    fn plan_from(&self, wanted: &[usize], sources: &[usize]) -> Result<Plan, Error> {
-        let (field, k, a) = (self.field(), self.k(), self.redundancy());
-        let (known, rows): (Vec<usize>, Vec<usize>) = sources.iter().partition(|&&c| c < k);
-        let rows: Vec<usize> = rows.iter().map(|column| column - k).collect();
-        let mut is_known = vec![false; k];
-        known.iter().for_each(|&column| is_known[column] = true);
-        let unknown: Vec<usize> = (0..k).filter(|&column| !is_known[column]).collect();
-        let inverse = a.select(&rows, &unknown)?.inverse()?;
-        let right = Matrix::from_fn(field, rows.len(), k, |i, j| match known.get(j) {
-            Some(&column) => a.at(rows[i], column),
-            None => u64::from(j - known.len() == i),
-        })?;
-        let solved = inverse.mul(&right)?;
-        let matrix = Matrix::from_fn(field, wanted.len(), k, |i, j| {
-            if wanted[i] < k {
-                return match unknown.binary_search(&wanted[i]) {
-                    Ok(place) => solved.at(place, j),
-                    Err(_) => u64::from(sources[j] == wanted[i]),
-                };
-            }
-            let row = a.row(wanted[i] - k);
-            let direct = known.get(j).map_or(0, |&column| row[column]);
-            let through = unknown.iter().enumerate();
-            through.fold(direct, |sum, (e, &column)| sum ^ field.mul(row[column], solved.at(e, j)))
-        })?;
+    /// The plan that makes `wanted` of exactly the k columns `sources`, which are sorted and of which none is wanted.
+    fn plan_from(&self, wanted: &[usize], sources: Vec<usize>) -> Result<Plan, Error> {
+        let repair = Repair::new(self, wanted, &sources);
+        let matrix = repair.matrix()?;
         // A source that contributes to nothing need not be read.
-        let used: Vec<usize> = (0..k).filter(|&j| (0..wanted.len()).any(|i| matrix.at(i, j) != 0)).collect();
-        let all_rows: Vec<usize> = (0..wanted.len()).collect();
+        let is_used = |&j: &usize| (0..wanted.len()).any(|i| matrix.at(i, j) != 0);
+        if (0..sources.len()).all(|j| is_used(&j)) {
+            let structure = repair.structure(&matrix)?;
+            return Ok(self.plan(matrix, sources, wanted.to_vec(), Mode::Write, structure));
+        }
+        // In an MDS code every block depends on each of any k others, so nothing is wanted here, and there is
+        // nothing to factor.
+        let used: Vec<usize> = (0..sources.len()).filter(is_used).collect();
+        let all: Vec<usize> = (0..wanted.len()).collect();
         let inputs = used.iter().map(|&j| sources[j]).collect();
-        Ok(self.plan(matrix.select(&all_rows, &used)?, inputs, wanted.to_vec(), Mode::Write))
+        Ok(self.plan(matrix.select(&all, &used)?, inputs, wanted.to_vec(), Mode::Write, None))
     }
 
     /// Adds to all redundancy what a change of the given data columns means; the inputs are the
@@ -248,20 +235,42 @@ impl Code {
     fn products_plan(&self, data: &[usize], mode: Mode) -> Result<Plan, Error> {
         self.check_columns(data, Some(Kind::Data))?;
         let rows: Vec<usize> = (0..self.m()).collect();
-        let matrix = self.redundancy().select(&rows, data)?;
-        Ok(self.plan(matrix, data.to_vec(), (self.k()..self.blocks()).collect(), mode))
+        let outputs = (self.k()..self.blocks()).collect();
+        self.part_of_encoding(&rows, data.to_vec(), outputs, mode)
     }
 
-    fn plan(&self, matrix: Matrix, inputs: Vec<usize>, outputs: Vec<usize>, mode: Mode) -> Plan {
-        Plan { layout: self.layout(), matrix, inputs, outputs, mode }
+    /// The given rows of the redundancy matrix, applied to the given data columns.
+    fn part_of_encoding(
+        &self,
+        rows: &[usize],
+        data: Vec<usize>,
+        outputs: Vec<usize>,
+        mode: Mode,
+    ) -> Result<Plan, Error> {
+        let matrix = self.redundancy().select(rows, &data)?;
+        let structure = self.points().map(|points| Structure::plain(points.select(rows, &data)));
+        Ok(self.plan(matrix, data, outputs, mode, structure))
     }
 
-    /// Columns must exist, be of the wanted kind and be named once.
-    fn check_columns(&self, columns: &[usize], wanted: Option<Kind>) -> Result<(), Error> {
-        let mut seen = vec![false; self.blocks()];
+    fn plan(
+        &self,
+        matrix: Matrix,
+        inputs: Vec<usize>,
+        outputs: Vec<usize>,
+        mode: Mode,
+        structure: Option<Structure>,
+    ) -> Plan {
+        let structure = structure.map(Arc::new);
+        Plan { layout: self.layout(), matrix, inputs, outputs, mode, structure }
+    }
+
+    /// Columns must exist, be of the wanted kind and be named once. Returns for every column of the code whether it
+    /// is named.
+    fn check_columns(&self, columns: &[usize], wanted: Option<Kind>) -> Result<Vec<bool>, Error> {
+        let mut named = vec![false; self.blocks()];
         for &column in columns {
             let last = self.blocks() - 1;
-            let seen = seen.get_mut(column).ok_or(Error::NoSuchColumn { column, last })?;
+            let seen = named.get_mut(column).ok_or(Error::NoSuchColumn { column, last })?;
             if std::mem::replace(seen, true) {
                 return Err(Error::ColumnTwice { column });
             }
@@ -271,7 +280,7 @@ impl Code {
                 return Err(Error::WrongKindOfColumn { column, is, wanted });
             }
         }
-        Ok(())
+        Ok(named)
     }
 }
 

@@ -120,6 +120,12 @@ fn reed_solomon_erasure() {
     check_stripes("vandermonde");
 }
 
+/// By additive FFTs; the matrix here is the closed form.
+#[test]
+fn subspace() {
+    check_stripes("subspace");
+}
+
 #[test]
 fn jerasure_words() {
     check_stripes("jerasure-words");

@@ -41,6 +41,15 @@ impl Barrett {
         Barrett { w, mask: field.mask(), p_low, q_low }
     }
 
+    /// The constants for `field`, kept for the fields that have no logarithms: a division costs more than a product.
+    pub const fn of(field: Field) -> Barrett {
+        match field.w() {
+            32 => const { Barrett::new(Field::GF32) },
+            64 => const { Barrett::new(Field::GF64) },
+            _ => Barrett::new(field),
+        }
+    }
+
     /// Product of two elements.
     pub fn mul(&self, a: u64, b: u64) -> u64 {
         self.reduce(carryless(a, b))

@@ -41,10 +41,45 @@ impl LogTables {
         u64::from(self.exp[(self.log[a as usize] + self.log[b as usize]) as usize])
     }
 
+    /// Adds `factor`, which is not 0, times each element of `from` to the one of `to`.
+    pub fn add_multiple(&self, to: &mut [u64], from: &[u64], factor: u64) {
+        let powers = &self.exp[self.log[factor as usize] as usize..];
+        for (to, &a) in to.iter_mut().zip(from).filter(|&(_, &a)| a != 0) {
+            *to ^= u64::from(powers[self.log[a as usize] as usize]);
+        }
+    }
+
+    /// Product of many elements: one look-up each, and one more.
+    pub fn product(&self, elements: impl IntoIterator<Item = u64>) -> u64 {
+        let mut logarithm = 0;
+        for a in elements {
+            if a == 0 {
+                return 0;
+            }
+            logarithm += u64::from(self.log[a as usize]);
+        }
+        u64::from(self.exp[(logarithm % self.period() as u64) as usize])
+    }
+
+    /// a · b / c, or `None` for c = 0.
+    pub fn ratio(&self, a: u64, b: u64, c: u64) -> Option<u64> {
+        if a == 0 || b == 0 || c == 0 {
+            return (c != 0).then_some(0);
+        }
+        let [a, b, c] = [a, b, c].map(|a| self.log[a as usize] as usize);
+        let period = self.period();
+        let product = if a + b < period { a + b } else { a + b - period };
+        Some(u64::from(self.exp[product + period - c]))
+    }
+
+    /// Number of non-zero elements.
+    fn period(&self) -> usize {
+        self.exp.len() / 2
+    }
+
     /// The inverse, or `None` for zero.
     pub fn inv(&self, a: u64) -> Option<u64> {
-        let period = self.exp.len() / 2;
-        (a != 0).then(|| u64::from(self.exp[period - self.log[a as usize] as usize]))
+        (a != 0).then(|| u64::from(self.exp[self.period() - self.log[a as usize] as usize]))
     }
 }
 

@@ -36,10 +36,19 @@ proptest! {
     }
 
     #[test]
-    fn every_method_gives_the_reference_product((f, a, b, _) in elements()) {
+    fn every_method_gives_the_reference_product((f, a, b, c) in elements()) {
         let want = reference::mul(f, a, b);
         prop_assert_eq!(f.mul(a, b), want);
         prop_assert_eq!(Barrett::new(f).mul(a, b), want);
+        prop_assert_eq!(Barrett::of(f).mul(a, b), want);
+        prop_assert_eq!(f.product([a, b, c]), reference::mul(f, want, c));
+        if let Some(tables) = LogTables::of(f) {
+            let inverse = reference::inv(f, c);
+            prop_assert_eq!(tables.ratio(a, b, c), inverse.map(|inverse| reference::mul(f, want, inverse)));
+        }
+        let mut sums = [c, c];
+        f.add_multiple(&mut sums, &[a, 0], b);
+        prop_assert_eq!(sums, [c ^ want, c]);
         if let Some(split) = SplitTables::new(f, a) {
             prop_assert_eq!(split.mul(b), want);
         }
@@ -71,6 +80,9 @@ fn small_fields_exhaustively() {
                 assert_eq!(full.mul(a, b), want, "{f:?} {a} {b}");
                 assert_eq!(barrett.mul(a, b), want, "{f:?} {a} {b}");
                 assert_eq!(f.mul(a, b), want, "{f:?} {a} {b}");
+                let mut sum = [1];
+                f.add_multiple(&mut sum, &[a], b);
+                assert_eq!(sum, [1 ^ want], "{f:?} {a} {b}");
                 assert!(split.as_ref().is_none_or(|s| s.mul(b) == want), "{f:?} {a} {b}");
             }
         }

@@ -1,14 +1,16 @@
 //! A plan made ready for one instruction set.
 
 use super::Kernel;
-use super::generic::{Buffers, Dense, Isa, Parities, Rows, Weights, Work};
+use super::generic::{Buffers, Dense, Isa, Parities, Rows, Steps, Weights, Work};
 use super::linear::{LinearMap, MapForm};
 use super::vector::Vector;
 use crate::code::Layout;
+use crate::compiler::{Ready, Slot};
 use crate::error::Error;
 use crate::field::Field;
 use crate::matrix::bits::BitMatrix;
 use crate::plan::{Mode, Plan};
+use std::sync::{Arc, OnceLock};
 
 enum Program<V: Vector> {
     Dense(Dense<V>),
@@ -20,10 +22,24 @@ struct CompiledPlan<I: Isa> {
     isa: I,
     plan: Plan,
     program: Program<I::V>,
+    slot: Option<Arc<Slot>>,
+    /// What the slot has, where it is not machine code, prepared for this instruction set.
+    steps: OnceLock<Steps<I::V>>,
+}
+
+/// When machine code is made of a plan, where there is a compiler for the instruction set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tier {
+    /// Never: the generic kernels serve.
+    Generic,
+    /// Before the first call.
+    Code,
+    /// Once the plan has seen enough bytes to be worth it.
+    Adaptive,
 }
 
 /// Compiles `plan` for the instruction set that `isa` proves.
-pub(super) fn compile<I: Isa>(isa: I, plan: &Plan) -> Result<Box<dyn Kernel>, Error> {
+pub(super) fn compile<I: Isa>(isa: I, plan: &Plan, tier: Tier) -> Result<Box<dyn Kernel>, Error> {
     let matrix = plan.matrix();
     let program = match plan.layout() {
         Layout::Packets { bytes } => {
@@ -35,7 +51,12 @@ pub(super) fn compile<I: Isa>(isa: I, plan: &Plan) -> Result<Box<dyn Kernel>, Er
             None => Program::Dense(dense(plan)?),
         },
     };
-    Ok(Box::new(CompiledPlan { isa, plan: plan.clone(), program }))
+    // SAFETY: `isa` proves the instruction set, and the target is its own.
+    let slot = (tier != Tier::Generic).then(|| unsafe { Slot::of(plan, I::TARGET) });
+    if let (Tier::Code, Some(slot)) = (tier, &slot) {
+        slot.ready();
+    }
+    Ok(Box::new(CompiledPlan { isa, plan: plan.clone(), program, slot, steps: OnceLock::new() }))
 }
 
 fn dense<V: Vector>(plan: &Plan) -> Result<Dense<V>, Error> {
@@ -77,7 +98,19 @@ impl<I: Isa> Kernel for CompiledPlan<I> {
     fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
         let len = self.plan.check_buffers(inputs, outputs)?;
         let add = self.plan.mode() == Mode::Add;
+        let bytes = len.saturating_mul(inputs.len() + outputs.len());
+        let ready = self.slot.as_ref().and_then(|slot| slot.get(bytes));
+        if let Some(Ready::Code(code)) = ready {
+            code.run(inputs, outputs, len);
+            return Ok(());
+        }
         let buffers = Buffers { inputs, outputs, len, add };
+        if let Some(Ready::Steps(allocated)) = ready {
+            let steps =
+                self.steps.get_or_init(|| Steps::new(allocated, self.plan.layout(), self.plan.granule()));
+            self.isa.run(Work::Steps(steps, buffers));
+            return Ok(());
+        }
         self.isa.run(match &self.program {
             Program::Dense(dense) => Work::Words(dense, buffers),
             Program::Rows(rows) => Work::Rows(rows, buffers),

@@ -1,5 +1,5 @@
 //! The loops of all CPU kernels, written once over [`Vector`]: [`words`] (matrix times symbols), [`rows`]
-//! (bit matrix times packets), [`horner`] (RAID-Z's scheme) and [`sign`] (signatures).
+//! (bit matrix times packets), [`horner`] (RAID-Z's scheme), [`steps`] (programs of the compiler) and [`sign`] (signatures).
 //!
 //! Everything here is `#[inline(always)]` down to the intrinsics, so that it lands in the entry point of
 //! an instruction set and is compiled for it.
@@ -14,14 +14,17 @@ mod horner;
 mod planes;
 mod rows;
 mod sign;
+mod steps;
 mod words;
 
 pub(super) use horner::Parities;
 pub(super) use rows::Rows;
 pub(super) use sign::Weights;
+pub(super) use steps::Steps;
 pub(super) use words::Dense;
 
 use super::vector::Vector;
+use crate::compiler::Target;
 
 /// Proof that this CPU has an instruction set: a value exists only if [`detect`](Isa::detect) made it.
 pub(super) trait Isa: Copy + Send + Sync + 'static {
@@ -31,6 +34,9 @@ pub(super) trait Isa: Copy + Send + Sync + 'static {
     const NAME: &'static str;
     /// What it needs of the CPU, for people.
     const NEEDS: &'static str;
+
+    /// What the run-time compiler may use.
+    const TARGET: Target = Target::interpreted(Self::V::BYTES);
 
     /// A value, if this CPU has what it takes.
     fn detect() -> Option<Self>;
@@ -47,6 +53,8 @@ pub(super) enum Work<'a, 'b, V: Vector> {
     Rows(&'a Rows, Buffers<'a, 'b>),
     /// RAID-Z's P, Q and R.
     Horner(Parities, Buffers<'a, 'b>),
+    /// A program, step by step.
+    Steps(&'a Steps<V>, Buffers<'a, 'b>),
     /// The signature of one block.
     Sign(&'a Weights<V>, &'a [u8], &'a mut [u8]),
 }
@@ -77,6 +85,7 @@ impl<V: Vector> Work<'_, '_, V> {
                 Work::Words(dense, buffers) => words::run(dense, buffers),
                 Work::Rows(rows, buffers) => rows::run::<V>(rows, buffers),
                 Work::Horner(parities, buffers) => horner::run::<V>(parities, buffers),
+                Work::Steps(steps, buffers) => steps::run(steps, buffers),
                 Work::Sign(weights, block, lanes) => sign::run(weights, block, lanes),
             }
         }

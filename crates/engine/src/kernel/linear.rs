@@ -54,11 +54,24 @@ impl LinearMap {
 }
 
 /// A GF(2)-linear map on one byte: the image of each of its bits.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ByteMap([u8; 8]);
 
 impl ByteMap {
-    fn apply(self, byte: u8) -> u8 {
+    /// Multiplication by a constant, in a field whose symbols fill a byte.
+    pub(crate) fn multiplication(field: Field, constant: u64) -> ByteMap {
+        LinearMap::multiplication(field, constant).byte_map(0, 0)
+    }
+
+    pub(crate) fn is_zero(self) -> bool {
+        self.0 == [0; 8]
+    }
+
+    pub(crate) fn is_identity(self) -> bool {
+        self.0 == std::array::from_fn(|bit| 1 << bit)
+    }
+
+    pub(crate) fn apply(self, byte: u8) -> u8 {
         (0..8).filter(|bit| byte >> bit & 1 == 1).fold(0, |sum, bit| sum ^ self.0[bit])
     }
 }

@@ -1,10 +1,11 @@
 //! The table of CPU kernels: the one list that dispatch, tests, benches and `gabion info` walk.
 
-use super::compiled::{self, LaneSigner, StepMap};
+use super::compiled::{self, LaneSigner, StepMap, Tier};
 use super::generic::{Isa, Work};
 use super::vector::Scalar;
-use super::{Backend, Kernel};
+use super::{Backend, Explanation, Kernel};
 use crate::code::Code;
+use crate::compiler::{self, Target};
 use crate::error::Error;
 use crate::plan::Plan;
 use std::sync::OnceLock;
@@ -19,11 +20,12 @@ pub struct Row {
     needs: &'static str,
     supported: fn() -> bool,
     compile: Compile,
+    target: Target,
     signer: PrepareSigner,
 }
 
 /// Compiles a plan; `None` where the CPU lacks the instruction set.
-type Compile = fn(&Plan) -> Option<Result<Box<dyn Kernel>, Error>>;
+type Compile = fn(&Plan, Tier) -> Option<Result<Box<dyn Kernel>, Error>>;
 /// Prepares signatures of so many components; `None` likewise.
 type PrepareSigner = fn(usize, StepMap<'_>) -> Option<Box<dyn LaneSigner>>;
 
@@ -32,7 +34,8 @@ const fn row<I: Isa>() -> Row {
         name: I::NAME,
         needs: I::NEEDS,
         supported: || I::detect().is_some(),
-        compile: |plan| I::detect().map(|isa| compiled::compile(isa, plan)),
+        compile: |plan, tier| I::detect().map(|isa| compiled::compile(isa, plan, tier)),
+        target: I::TARGET,
         signer: |components, map| I::detect().map(|isa| compiled::signer(isa, components, map)),
     }
 }
@@ -106,6 +109,30 @@ impl Row {
         }
     }
 
+    /// This row with machine code made when `tier` says.
+    pub fn at(&'static self, tier: Tier) -> TieredRow {
+        let suffix = match tier {
+            Tier::Generic => "-generic",
+            Tier::Code => "-code",
+            Tier::Adaptive => "",
+        };
+        TieredRow { row: self, tier, name: format!("{}{suffix}", self.name) }
+    }
+
+    fn compile_at(&self, plan: &Plan, tier: Tier) -> Result<Box<dyn Kernel>, Error> {
+        (self.compile)(plan, tier).unwrap_or_else(|| Err(self.unsupported()))
+    }
+
+    /// Whether programs become machine code in this row; in the others they are interpreted.
+    pub fn emits_code(&self) -> bool {
+        self.target.native
+    }
+
+    /// What the run-time compiler makes of a plan for this row; `None` where the generic kernels serve.
+    pub fn explain(&self, plan: &Plan) -> Option<Explanation> {
+        compiler::explain(plan, self.target)
+    }
+
     pub(crate) fn signer(
         &self,
         components: usize,
@@ -127,7 +154,25 @@ impl Backend for Row {
     }
 
     fn compile(&self, plan: &Plan) -> Result<Box<dyn Kernel>, Error> {
-        (self.compile)(plan).unwrap_or_else(|| Err(self.unsupported()))
+        self.compile_at(plan, Tier::Adaptive)
+    }
+}
+
+/// A row that makes machine code always or never: for tests and measurements.
+#[derive(Debug)]
+pub struct TieredRow {
+    row: &'static Row,
+    tier: Tier,
+    name: String,
+}
+
+impl Backend for TieredRow {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn compile(&self, plan: &Plan) -> Result<Box<dyn Kernel>, Error> {
+        self.row.compile_at(plan, self.tier)
     }
 }
 

@@ -89,7 +89,7 @@ macro_rules! vector_moves {
 macro_rules! isa {
     (
         $isa:ident, $vector:ty, $name:literal, enable $enable:literal, detect [$($feature:tt),+],
-        needs $needs:literal
+        needs $needs:literal $(, target $target:expr)?
     ) => {
         #[doc = concat!("Proof that this CPU has ", $needs, ".")]
         #[derive(Clone, Copy)]
@@ -99,6 +99,7 @@ macro_rules! isa {
             type V = $vector;
             const NAME: &'static str = $name;
             const NEEDS: &'static str = $needs;
+            $(const TARGET: crate::compiler::Target = $target;)?
 
             fn detect() -> Option<Self> {
                 (true $(&& std::arch::is_x86_feature_detected!($feature))+).then_some($isa(()))

@@ -5,6 +5,7 @@
 
 use super::Matrix;
 use super::bits::ones;
+use super::cauchy::{CauchyForm, Point, inverses_below, invert_all};
 use crate::error::Error;
 use crate::field::Field;
 
@@ -84,47 +85,98 @@ impl Distances {
     }
 }
 
-/// The inverses of all numbers below the power of two that is at least `n`; 0 stands for that of 0.
-fn inverses_below(field: Field, n: usize) -> Vec<u64> {
-    let mut inverses: Vec<u64> = (0..n.next_power_of_two() as u64).collect();
-    invert_all(field, &mut inverses[1..]);
-    inverses
+/// Points and factors of the subspace code, normative in docs/format.md. The smaller side (redundancy if m and k
+/// are alike once rounded up to powers of two) has the points 0, 1, … of the subspace V of n points, the larger side has
+/// the cosets of V one after the other and, when these run out, the points of V that are left; its factor at x is u(x).
+///
+/// MDS: a Cauchy matrix of distinct points with non-zero factors.
+///
+/// Why these factors: the Lagrange polynomials of a coset take the values u(x) / (p + x) at the points p of V, and those of
+/// V the values u(p) / (p + x) at the points p of a coset. So encoding interpolates on one and evaluates on the
+/// other, which additive FFTs do in n log n steps instead of n·n.
+pub fn subspace_points(field: Field, k: usize, m: usize) -> CauchyForm {
+    let few_rows = m.next_power_of_two() <= k.next_power_of_two();
+    let (few, many) = if few_rows { (m, k) } else { (k, m) };
+    let size = few.next_power_of_two() as u64;
+    let vanishing = Vanishing::new(field, size);
+    let inner = (0..few as u64).map(Point::plain).collect();
+    let cosets = (size..=field.mask()).chain(few as u64..size);
+    let outer = cosets.take(many).map(|at| Point { at, scale: vanishing.at(at) }).collect();
+    match few_rows {
+        true => CauchyForm { rows: inner, columns: outer },
+        false => CauchyForm { rows: outer, columns: inner },
+    }
 }
 
-/// Inverts many non-zero elements at the price of one inversion and three products each.
-fn invert_all(field: Field, elements: &mut [u64]) {
-    let mut product = 1;
-    let mut before = Vec::with_capacity(elements.len());
-    for &a in elements.iter() {
-        before.push(product);
-        product = field.mul(product, a);
+/// u, the product of x + v over all v of the subspace 0..n, divided by that of all v but 0.
+struct Vanishing {
+    n: u64,
+    /// u(2^t): u is linear over GF(2), so these say everything.
+    images: Vec<u64>,
+}
+
+impl Vanishing {
+    fn new(field: Field, n: u64) -> Vanishing {
+        // W is the product without the divisor. W_1(x) = x, W_2n(x) = W_n(x) · (W_n(x) + W_n(n)).
+        let doubled = |w: u64, step: u64| field.mul(w, w ^ step);
+        let mut images: Vec<u64> = (0..field.w()).map(|t| 1 << t).collect();
+        let mut divisor = 1;
+        for t in 0..n.trailing_zeros() as usize {
+            // The non-zero v below 2^(t+1) are those below 2^t and those between, whose product is W(2^t).
+            let step = images[t];
+            divisor = field.mul(divisor, step);
+            images.iter_mut().for_each(|w| *w = doubled(*w, step));
+        }
+        let inverse = field.inv(divisor).expect("a product of non-zero elements");
+        images.iter_mut().for_each(|w| *w = field.mul(*w, inverse));
+        Vanishing { n, images }
     }
-    let mut inverse = field.inv(product).expect("a product of non-zero elements");
-    for (a, before) in elements.iter_mut().zip(before).rev() {
-        let own = field.mul(inverse, before);
-        inverse = field.mul(inverse, *a);
-        *a = own;
+
+    /// u(x), or 1 where that would be 0.
+    fn at(&self, x: u64) -> u64 {
+        let bits = (0..self.images.len()).filter(|t| x >> t & 1 == 1);
+        if x < self.n { 1 } else { bits.fold(0, |sum, t| sum ^ self.images[t]) }
     }
+}
+
+/// The subspace code: [`subspace_points`] multiplied out.
+///
+/// # Errors
+/// [`Error::MatrixTooLarge`].
+pub fn subspace(field: Field, k: usize, m: usize) -> Result<Matrix, Error> {
+    subspace_points(field, k, m).matrix(field)
 }
 
 /// Cauchy matrix 1 / (i + (m + j)), the original of Blömer et al. as Jerasure numbers it.
 ///
 /// MDS: every square submatrix of a Cauchy matrix is a Cauchy matrix, and regular.
+pub fn cauchy_points(k: usize, m: usize) -> CauchyForm {
+    let (k, m) = (k as u64, m as u64);
+    let (rows, columns) = ((0..m).map(Point::plain), (m..m + k).map(Point::plain));
+    CauchyForm { rows: rows.collect(), columns: columns.collect() }
+}
+
+/// The Cauchy matrix of [`cauchy_points`].
 ///
 /// # Errors
 /// [`Error::MatrixTooLarge`].
 pub fn cauchy(field: Field, k: usize, m: usize) -> Result<Matrix, Error> {
-    let inverses = inverses_below(field, k + m);
-    Matrix::from_fn(field, m, k, |i, j| inverses[i ^ (m + j)])
+    cauchy_points(k, m).matrix(field)
 }
 
 /// Cauchy matrix 1 / ((k + i) + j), as ISA-L's `gf_gen_cauchy1_matrix` numbers it.
+pub fn cauchy_isal_points(k: usize, m: usize) -> CauchyForm {
+    let (k, m) = (k as u64, m as u64);
+    let (rows, columns) = ((k..k + m).map(Point::plain), (0..k).map(Point::plain));
+    CauchyForm { rows: rows.collect(), columns: columns.collect() }
+}
+
+/// The Cauchy matrix of [`cauchy_isal_points`].
 ///
 /// # Errors
 /// [`Error::MatrixTooLarge`].
 pub fn cauchy_isal(field: Field, k: usize, m: usize) -> Result<Matrix, Error> {
-    let inverses = inverses_below(field, k + m);
-    Matrix::from_fn(field, m, k, |i, j| inverses[(k + i) ^ j])
+    cauchy_isal_points(k, m).matrix(field)
 }
 
 /// A Cauchy matrix whose bit matrix has few ones, so that XOR programs are short.

@@ -1,7 +1,7 @@
 use super::bits::{BitMatrix, ones};
 use super::generators::{
-    cauchy, cauchy_good, cauchy_isal, isal_vandermonde, isal_vandermonde_limit, raidz, vandermonde,
-    vandermonde_by_column_operations, vandermonde_by_lagrange,
+    cauchy, cauchy_good, cauchy_isal, isal_vandermonde, isal_vandermonde_limit, raidz, subspace,
+    subspace_points, vandermonde, vandermonde_by_column_operations, vandermonde_by_lagrange,
 };
 use super::*;
 use proptest::prelude::*;
@@ -27,7 +27,7 @@ fn subsets(n: usize, size: usize) -> impl Iterator<Item = Vec<usize>> {
 
 #[test]
 fn families_are_mds_for_every_small_shape() {
-    let families: [Generator; 4] = [vandermonde, cauchy, cauchy_isal, cauchy_good];
+    let families: [Generator; 5] = [subspace, vandermonde, cauchy, cauchy_isal, cauchy_good];
     for w in [3, 4, 5, 8, 16, 32, 64] {
         let field = Field::new(w).unwrap();
         for family in families {
@@ -44,11 +44,119 @@ fn families_are_mds_for_every_small_shape() {
 #[test]
 fn full_field_shapes_are_mds() {
     // k + m = 2^w: every point of the field is in use.
-    let families: [Generator; 4] = [vandermonde, cauchy, cauchy_isal, cauchy_good];
+    let families: [Generator; 5] = [subspace, vandermonde, cauchy, cauchy_isal, cauchy_good];
     for family in families {
         for (k, m) in [(13, 3), (12, 4), (2, 14)] {
             assert!(is_mds(&family(Field::GF4, k, m).unwrap()), "{k}+{m}");
         }
+    }
+}
+
+/// Every minor of every shape there is over GF(2^4), and of a few over GF(2^8).
+#[test]
+fn subspace_is_mds_for_every_shape_of_a_small_field() {
+    for k in 1..=16usize {
+        for m in 0..=16 - k {
+            assert!(is_mds(&subspace(Field::GF4, k, m).unwrap()), "{k}+{m}");
+        }
+    }
+    for (k, m) in [(10, 4), (16, 3), (4, 9), (7, 5)] {
+        assert!(is_mds(&subspace(Field::GF8, k, m).unwrap()), "{k}+{m}");
+    }
+}
+
+/// Where the cosets run out, the points of the subspace that are left serve: all pairs of rows and columns of a
+/// full field, and all points once.
+#[test]
+fn subspace_takes_left_over_points() {
+    for (field, k, m) in [
+        (Field::GF8, 253, 3),
+        (Field::GF8, 3, 253),
+        (Field::GF8, 200, 56),
+        (Field::GF4, 13, 3),
+        (Field::GF4, 5, 11),
+    ] {
+        let form = subspace_points(field, k, m);
+        let mut points: Vec<u64> = form.rows.iter().chain(&form.columns).map(|point| point.at).collect();
+        points.sort_unstable();
+        assert!(points.into_iter().eq(0..=field.mask()), "{k}+{m}");
+        let matrix = form.matrix(field).unwrap();
+        assert!((0..m).all(|row| matrix.row(row).iter().all(|&a| a != 0)));
+    }
+    let wide = subspace(Field::GF8, 253, 3).unwrap();
+    // Redundancy 0, 1, 2 at these points, data 252 at the point 3 with the factor 1.
+    let inverse = |a| Field::GF8.inv(a).unwrap();
+    assert_eq!([0, 1, 2].map(|row| wide.at(row, 252)), [inverse(3), inverse(2), 1]);
+    for rows in [[0, 1], [0, 2], [1, 2]] {
+        for a in 0..253 {
+            for b in a + 1..253 {
+                assert_eq!(wide.select(&rows, &[a, b]).unwrap().rank(), 2, "{a} {b}");
+            }
+        }
+    }
+}
+
+#[test]
+fn subspace_of_one_is_parity_or_copies() {
+    for field in Field::all() {
+        let most = field.order().min(40) - 1;
+        for blocks in [1, 2, 3, most] {
+            for matrix in [subspace(field, blocks, 1).unwrap(), subspace(field, 1, blocks).unwrap()] {
+                assert!((0..matrix.rows()).all(|row| matrix.row(row).iter().all(|&a| a == 1)), "{matrix:?}");
+            }
+        }
+    }
+}
+
+/// The value at `at` of the polynomial through (x, y), by Lagrange.
+fn interpolated(field: Field, points: &[(u64, u64)], at: u64) -> u64 {
+    points.iter().fold(0, |sum, &(x, y)| {
+        let others = points.iter().filter(|&&(other, _)| other != x);
+        let term = others.fold(y, |term, &(other, _)| {
+            field.mul(term, field.div(at ^ other, x ^ other).expect("points differ"))
+        });
+        sum ^ term
+    })
+}
+
+/// The law that makes the family fast: redundancy is the sum over the cosets of the polynomials through their data, at
+/// the points of the subspace; or, with more redundancy than data, the values on the cosets of one polynomial.
+#[test]
+fn subspace_interpolates_and_evaluates() {
+    for (w, k, m) in [
+        (8, 10, 4),
+        (8, 16, 4),
+        (8, 30, 3),
+        (8, 7, 5),
+        (8, 8, 8),
+        (5, 9, 6),
+        (16, 20, 9),
+        (32, 9, 3),
+        (64, 9, 4),
+        (8, 3, 20),
+        (8, 30, 33),
+        (16, 5, 9),
+        (64, 2, 7),
+    ] {
+        let field = Field::new(w).unwrap();
+        let data: Vec<u64> =
+            (1..=k as u64).map(|i| i.wrapping_mul(0x9d5e_a7c1_2b3f_8461) & field.mask()).collect();
+        let got = subspace(field, k, m).unwrap().mul_vector(&data).unwrap();
+        // Blocks that are not there are zero.
+        let block = |j: u64| data.get(j as usize).copied().unwrap_or(0);
+        let (rounded_k, rounded_m) = (k.next_power_of_two() as u64, m.next_power_of_two() as u64);
+        let want = |i: u64| {
+            if rounded_k < rounded_m {
+                let points: Vec<(u64, u64)> = (0..rounded_k).map(|j| (j, block(j))).collect();
+                return interpolated(field, &points, rounded_k + i);
+            }
+            (0..k as u64).step_by(rounded_m as usize).fold(0, |sum, start| {
+                let coset = start..start + rounded_m;
+                let points: Vec<(u64, u64)> = coset.map(|j| (rounded_m + j, block(j))).collect();
+                sum ^ interpolated(field, &points, i)
+            })
+        };
+        assert!(got.into_iter().eq((0..m as u64).map(want)), "w{w} {k}+{m}");
     }
 }
 
@@ -127,7 +235,7 @@ fn bits_of_a_constant_multiply_like_it() {
 fn the_largest_shapes_are_made_or_refused_at_once() {
     for field in [Field::GF16, Field::GF32, Field::GF64] {
         for (k, m) in [(65_000, 16), (16, 65_000), (65_536, 0), (1, 65_535)] {
-            for family in [vandermonde as Generator, cauchy] {
+            for family in [subspace as Generator, vandermonde, cauchy] {
                 let matrix = family(field, k, m).unwrap();
                 assert_eq!((matrix.rows(), matrix.columns()), (m, k));
             }

@@ -1,4 +1,5 @@
 use super::*;
+use proptest::prelude::*;
 
 fn code(text: &str) -> Code {
     text.parse().unwrap()
@@ -94,4 +95,99 @@ fn large_shapes_are_planned() {
     let surviving: Vec<usize> = (0..60_002).filter(|&column| column != 17 && column != 60_000).collect();
     let plan = code.repair_plan(&[17, 60_000], &surviving).unwrap();
     assert_eq!(plan.inputs().len(), 60_000);
+}
+
+/// What a structure says, multiplied out: solve · (C | added).
+fn multiplied_out(plan: &Plan) -> Option<Matrix> {
+    let Structure { cauchy, added, solve } = plan.structure()?;
+    let c = cauchy.matrix(plan.field()).unwrap();
+    assert_eq!(added.len(), c.rows());
+    let first = Matrix::from_fn(plan.field(), c.rows(), plan.inputs().len(), |i, j| {
+        let entry = if j < c.columns() { c.at(i, j) } else { 0 };
+        entry ^ u64::from(added[i] == Some(j))
+    })
+    .unwrap();
+    assert!(solve.as_ref().is_none_or(|solve| !solve.is_identity()));
+    Some(solve.as_ref().map_or_else(|| first.clone(), |solve| solve.mul(&first).unwrap()))
+}
+
+#[test]
+fn plans_of_codes_with_points_say_how_they_factor() {
+    for text in ["10+4", "3+7", "cauchy:10+4:w16", "cauchy-isal:6+3", "13+3:w4", "subspace:6+3:w5:packets=8"]
+    {
+        let code = code(text);
+        let columns = [code.k() + 2, code.k()];
+        for plan in [
+            code.encode_plan().unwrap(),
+            code.encode_columns_plan(&columns).unwrap(),
+            code.update_plan(&[2, 0]).unwrap(),
+            code.partial_plan(1).unwrap(),
+        ] {
+            assert_eq!(multiplied_out(&plan).as_ref(), Some(plan.matrix()), "{text}");
+            let structure = plan.structure().unwrap();
+            assert_eq!(structure.cauchy.columns.len(), plan.inputs().len());
+            assert!(structure.solve.is_none() && structure.added.iter().all(Option::is_none));
+        }
+    }
+    for text in ["rs-vandermonde:6+3", "cauchy-good:6+3", "raidz:6+3", "rs-isal:6+3"] {
+        assert_eq!(code(text).encode_plan().unwrap().structure(), None, "{text}");
+        assert_eq!(code(text).repair_plan(&[0], &[1, 2, 3, 4, 5, 6]).unwrap().structure(), None, "{text}");
+    }
+}
+
+#[test]
+fn a_repair_solves_for_what_is_lost() {
+    let code = code("6+3");
+    let points = code.points().unwrap();
+    // Data 1 is lost and solved for with redundancy 0; redundancy 2 is asked for first.
+    let plan = code.repair_plan(&[8, 1], &[0, 2, 3, 4, 5, 6]).unwrap();
+    let structure = plan.structure().unwrap();
+    assert_eq!(structure.cauchy, points.select(&[0, 2], &[0, 2, 3, 4, 5]));
+    assert_eq!(structure.added, [Some(5), None]);
+    let (a, field) = (code.redundancy(), code.field());
+    let inverse = field.inv(a.at(0, 1)).unwrap();
+    let solve = structure.solve.as_ref().unwrap();
+    assert_eq!((solve.row(0), solve.row(1)), (&[field.mul(a.at(2, 1), inverse), 1][..], &[inverse, 0][..]));
+    // Lost redundancy alone is encoding, with its structure; one block of a parity is solved by adding.
+    let parity = code.repair_plan(&[7], &[0, 1, 2, 3, 4, 5]).unwrap();
+    assert_eq!(parity, code.encode_columns_plan(&[7]).unwrap());
+    let xor = "6+1".parse::<Code>().unwrap().repair_plan(&[2], &[0, 1, 3, 4, 5, 6]).unwrap();
+    assert_eq!(xor.structure().unwrap().solve, None);
+    assert_eq!(xor.structure().unwrap().added, [Some(5)]);
+    // Nothing wanted, nothing to say.
+    assert_eq!(code.repair_plan(&[], &[0, 1, 2, 3, 4, 8]).unwrap().structure(), None);
+}
+
+fn any_code() -> impl Strategy<Value = Code> {
+    let families = vec!["subspace", "cauchy", "rs-vandermonde"];
+    let shapes = (proptest::sample::select(families), 1..12usize, 0..9usize);
+    (shapes, proptest::sample::select(vec![5u32, 8, 16, 32, 64])).prop_map(|((family, k, m), w)| {
+        let layout = if w == 5 { ":packets=1" } else { "" };
+        code(&format!("{family}:{k}+{m}:w{w}{layout}"))
+    })
+}
+
+proptest! {
+    /// By definition, M · G[sources] = G[lost]; and a code with points says how M factors.
+    #[test]
+    fn repairs_are_right_and_factor(code in any_code(), order: [u64; 32], lost in 0..9usize, asked in 0..9usize) {
+        let mut columns: Vec<usize> = (0..code.blocks()).collect();
+        columns.sort_by_key(|&column| order[column]);
+        let (lost, surviving) = columns.split_at(lost.min(code.m()));
+        let wanted = &lost[..asked.min(lost.len())];
+        let plan = code.repair_plan(wanted, surviving).unwrap();
+        let generator = |columns: &[usize]| {
+            Matrix::from_fn(code.field(), columns.len(), code.k(), |i, j| match columns[i].checked_sub(code.k()) {
+                None => u64::from(columns[i] == j),
+                Some(row) => code.redundancy().at(row, j),
+            })
+            .unwrap()
+        };
+        let made = plan.matrix().mul(&generator(plan.inputs())).unwrap();
+        prop_assert_eq!(made, generator(plan.outputs()));
+        prop_assert_eq!(plan.structure().is_some(), code.points().is_some() && !wanted.is_empty());
+        if let Some(product) = multiplied_out(&plan) {
+            prop_assert_eq!(&product, plan.matrix());
+        }
+    }
 }

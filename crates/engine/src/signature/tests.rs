@@ -86,6 +86,11 @@ fn blocks_beyond_the_period_are_refused() {
 #[test]
 fn signatures_of_redundancy_are_the_code_of_signatures() {
     for text in [
+        "subspace:6+3:w8",
+        "subspace:5+2:w16",
+        "subspace:4+2:w32",
+        "subspace:3+2:w64",
+        "subspace:6+3:w4",
         "rs-vandermonde:6+3:w8",
         "rs-isal:6+3",
         "cauchy:6+3:w8",

@@ -6,17 +6,36 @@ use gabion_engine::conformance::{
     Buffers, PatternLimits, boundary_lengths, partial_and_update_agree_with_encode, random_plans,
     refuses_wrong_buffers, same_as_reference, survives_losses,
 };
-use gabion_engine::kernel::{Backend, Threads, rows};
+use gabion_engine::kernel::{Backend, Row, Threads, Tier, TieredRow, rows};
 use gabion_engine::{Code, Engine, Field, Mode, Plan};
 use guarded::{Edge, Guarded};
+use std::sync::LazyLock;
 
-/// The rows to test; those that this CPU lacks are named, so that nobody takes them for tested.
+/// The rows to test, with programs made at once and never; those that this CPU lacks are named, so that nobody
+/// takes them for tested.
 fn backends() -> Vec<&'static dyn Backend> {
-    let (supported, missing): (Vec<_>, Vec<_>) = rows().iter().partition(|row| row.supported());
-    for row in missing {
-        println!("SKIP {}: this CPU lacks {}", row.name(), row.needs());
+    static BACKENDS: LazyLock<Vec<TieredRow>> = LazyLock::new(|| {
+        let (supported, missing): (Vec<_>, Vec<_>) = rows().iter().partition(|row| row.supported());
+        for row in missing {
+            println!("SKIP {}: this CPU lacks {}", row.name(), row.needs());
+        }
+        let tiers = |row: &'static Row| [row.at(Tier::Generic), row.at(Tier::Code)];
+        supported.into_iter().flat_map(tiers).collect()
+    });
+    BACKENDS.iter().map(|backend| backend as &dyn Backend).collect()
+}
+
+/// The adaptive tier begins with the generic kernel and changes to compiled code in the middle of its work.
+#[test]
+fn a_plan_that_works_enough_is_compiled_without_a_change_of_bytes() {
+    let mut random = gabion_engine::conformance::Random(4);
+    for code in ["10+4", "40+20"] {
+        let plan = code.parse::<Code>().unwrap().encode_plan().unwrap();
+        for _ in 0..40 {
+            let rows: Vec<&dyn Backend> = rows().iter().filter(|row| row.supported()).map(|row| row as _).collect();
+            same_as_reference(&rows, &plan, 4096, &mut Guarded(Edge::End), &mut random);
+        }
     }
-    supported.into_iter().map(|row| row as &dyn Backend).collect()
 }
 
 /// Every aarch64 CPU that runs Linux has NEON, an emulated one too: there nothing may be skipped.
@@ -120,6 +139,8 @@ fn every_loss_is_survived() {
         "4+2",
         "10+4",
         "5+5",
+        "3+7",
+        "rs-vandermonde:10+4",
         "rs-isal:8+3",
         "cauchy:6+3:w8",
         "cauchy-isal:10+4",
@@ -127,6 +148,14 @@ fn every_loss_is_survived() {
         "raidz:8+1",
         "raidz:8+2",
         "raidz:8+3",
+        "subspace:10+4:w4",
+        "subspace:13+3:w4",
+        "subspace:5+11:w4",
+        "subspace:6+3:w16",
+        "subspace:5+3:w32",
+        "subspace:4+3:w64",
+        "subspace:6+3:w5:packets=8",
+        "subspace:4+3:w8:packets=3",
         "rs-vandermonde:10+4:w4",
         "cauchy:6+3:w4",
         "cauchy-good:10+4:w4:packets=24",
@@ -142,7 +171,10 @@ fn every_loss_is_survived() {
         "cauchy:3+2:w64:packets=2",
         "45+8",
         "64+16",
+        "30+33",
         "200+56",
+        "253+3",
+        "rs-vandermonde:45+8",
         "cauchy-isal:252+4",
         "raidz:250+3",
     ] {
@@ -156,6 +188,8 @@ fn every_loss_is_survived() {
 fn partial_products_and_updates() {
     for text in [
         "6+3",
+        "3+6:w16",
+        "rs-vandermonde:6+3",
         "cauchy:6+3:w4",
         "raidz:7+3",
         "cauchy:5+2:w16",

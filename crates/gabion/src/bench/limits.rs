@@ -6,6 +6,7 @@ use gabion_engine::kernel::{Backend, Kernel, Row, Threads};
 use gabion_engine::matrix::Matrix;
 use gabion_engine::{Error, Layout, Mode, Plan};
 use std::hint::black_box;
+use std::ops::Range;
 
 /// A yardstick: what moving the same bytes costs without coding them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +21,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// All of them.
+    /// All of them: measured beside every case.
     pub const ALL: [Limit; 3] = [Limit::Copy, Limit::Read, Limit::XorStream];
 
     /// Its name in results.
@@ -46,6 +47,49 @@ impl Limit {
             };
             threads.run(&*kernel, 1, &all[..inputs], outputs)
         }))
+    }
+
+    /// The roof of an encoder in cache: every input read once and XORed once, every output written once, nothing
+    /// multiplied. No code with this many blocks can be faster.
+    ///
+    /// # Errors
+    /// As [`Backend::compile`].
+    pub fn roof(row: &Row, inputs: usize, outputs: usize) -> Result<impl Kernel + use<>, Error> {
+        Sums::new(row, inputs, outputs, 1)
+    }
+
+    /// The limit of an encoder from memory: all inputs prefetched and read in one go, one output stored past the
+    /// caches. It moves inputs + 1 blocks; with more outputs, blocks can move at that rate at best.
+    ///
+    /// # Errors
+    /// As [`Backend::compile`].
+    pub fn stream(row: &Row, inputs: usize) -> Result<impl Kernel + use<>, Error> {
+        // The constant makes it a plan that kernels stream, which they do not do with plain sums; one
+        // multiplication per load is far from what memory delivers.
+        Sums::new(row, inputs, 1, 2)
+    }
+}
+
+/// Output i is the sum of the i-th share of the inputs, times a constant; outputs without a share stay as they are.
+struct Sums(Vec<(Range<usize>, Box<dyn Kernel>)>);
+
+impl Sums {
+    fn new(row: &Row, inputs: usize, outputs: usize, constant: u64) -> Result<Sums, Error> {
+        let share = |output: usize| {
+            let (start, end) = (output * inputs / outputs, (output + 1) * inputs / outputs);
+            // More outputs than inputs: some are read twice, from the nearest cache.
+            let share = start..end.max(start + 1);
+            let matrix = Matrix::from_fn(Field::GF8, 1, share.len(), |_, _| constant)?;
+            Ok((share, row.compile(&Plan::new(matrix, Layout::Words, Mode::Write)?)?))
+        };
+        Ok(Sums((0..outputs).map(share).collect::<Result<_, Error>>()?))
+    }
+}
+
+impl Kernel for Sums {
+    fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
+        let mut pairs = self.0.iter().zip(outputs.chunks_mut(1));
+        pairs.try_for_each(|((share, sum), output)| sum.run(&inputs[share.clone()], output))
     }
 }
 
@@ -124,6 +168,21 @@ mod tests {
         run(Limit::Read);
         assert_eq!(run(Limit::Copy), (7, 2));
         assert_eq!(run(Limit::XorStream), (1 ^ 2 ^ 7, 2));
+    }
+
+    /// The roof reads every input once and writes every output; the stream writes the first.
+    #[test]
+    fn encoders_have_limits_of_their_own() {
+        let inputs = [[1u8; 200], [2; 200], [4; 200], [8; 200], [16; 200]].map(|block| block.to_vec());
+        let views: Vec<&[u8]> = inputs.iter().map(|block| &block[..]).collect();
+        let (mut first, mut second) = (vec![0; 200], vec![0; 200]);
+        let mut run = |kernel: &dyn Kernel, inputs: &[&[u8]]| {
+            kernel.run(inputs, &mut [&mut first, &mut second]).unwrap();
+            (first[199], second[0])
+        };
+        assert_eq!(run(&Limit::roof(fastest(), 5, 2).unwrap(), &views), (1 ^ 2, 4 ^ 8 ^ 16));
+        assert_eq!(run(&Limit::stream(fastest(), 5).unwrap(), &views), (2 * 31, 4 ^ 8 ^ 16));
+        assert_eq!(run(&Limit::roof(fastest(), 1, 2).unwrap(), &views[..1]), (1, 1));
     }
 
     #[test]

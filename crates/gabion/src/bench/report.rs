@@ -147,7 +147,7 @@ pub(super) mod tests {
                       \"against\":\"copy\",\"reference\":32.77,\"ratio\":2.0,";
         assert!(text.starts_with(agreed), "{text}");
         assert_eq!((lines[1].against, lines[1].ratio, lines[1].median), ("xor-stream", 0.5, 59.58));
-        assert_eq!(lines[0].code.as_deref(), Some("rs-vandermonde:10+4:w8"));
+        assert_eq!(lines[0].code.as_deref(), Some("subspace:10+4:w8"));
     }
 
     #[test]

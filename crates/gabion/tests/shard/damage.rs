@@ -3,7 +3,7 @@
 use super::playground::Playground;
 use std::fs::{self, OpenOptions};
 
-/// Header of `file` with code rs-vandermonde:4+2:w8: 68 + 21 + 4 + 32 bytes, rounded up.
+/// Header of `file` with code subspace:4+2:w8: 68 + 15 + 4 + 32 bytes, rounded up.
 const HEADER: usize = 128;
 
 /// A 4+2 set of 10 stripes with blocks of 100 bytes, frames of 116.

@@ -13,7 +13,7 @@ fn json_is_one_object() {
         .run(&["split", "file", "--code", "4+2", "--block", "100", "--out", "shards", "--json"])
         .expect(0);
     let split = parse(&split.out);
-    assert_eq!((&split["size"], &split["code"]), (&Value::from(5000), &Value::from("rs-vandermonde:4+2:w8")));
+    assert_eq!((&split["size"], &split["code"]), (&Value::from(5000), &Value::from("subspace:4+2:w8")));
     assert_eq!(split["shards"].as_array().unwrap().len(), 6);
     fs::remove_file(place.shard(2)).unwrap();
     place.flip(1, 128 + 116 + 3);

@@ -1,6 +1,7 @@
 //! 256 bits: nibble tables by `vpshufb`, or affine maps where the CPU has GFNI.
 
 use super::{TIMES_2, TIMES_4, isa, vector_moves};
+use crate::compiler::Target;
 use crate::kernel::linear::{AffineMatrix, NibbleTables};
 use crate::kernel::vector::Vector;
 use std::arch::x86_64::{
@@ -108,8 +109,8 @@ impl Vector for GfniYmm {
     }
 }
 
-isa!(Avx2, Ymm, "avx2", enable "avx2", detect ["avx2"], needs "AVX2");
+isa!(Avx2, Ymm, "avx2", enable "avx2", detect ["avx2"], needs "AVX2", target Target::AVX2);
 isa!(
     GfniAvx2, GfniYmm, "gfni-avx2", enable "avx2,gfni", detect ["avx2", "gfni"],
-    needs "AVX2 and GFNI"
+    needs "AVX2 and GFNI", target Target::GFNI_AVX2
 );

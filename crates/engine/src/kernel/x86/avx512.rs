@@ -1,6 +1,7 @@
 //! 512 bits: nibble tables by `vpshufb`, or affine maps where the CPU has GFNI.
 
 use super::{TIMES_2, TIMES_4, isa, vector_moves};
+use crate::compiler::Target;
 use crate::kernel::linear::{AffineMatrix, NibbleTables};
 use crate::kernel::vector::Vector;
 use std::arch::x86_64::{
@@ -110,9 +111,9 @@ impl Vector for GfniZmm {
 
 isa!(
     Avx512, Zmm, "avx512", enable "avx512f,avx512bw", detect ["avx512f", "avx512bw"],
-    needs "AVX-512F and AVX-512BW"
+    needs "AVX-512F and AVX-512BW", target Target::AVX512
 );
 isa!(
     GfniAvx512, GfniZmm, "gfni-avx512", enable "avx512f,avx512bw,gfni",
-    detect ["avx512f", "avx512bw", "gfni"], needs "AVX-512F, AVX-512BW and GFNI"
+    detect ["avx512f", "avx512bw", "gfni"], needs "AVX-512F, AVX-512BW and GFNI", target Target::GFNI_AVX512
 );

@@ -54,7 +54,8 @@ enum FigureName {
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// A code, as K+M or FAMILY:K+M:wBITS[:packets=BYTES]; may be repeated [default: 4+2 8+3 10+4 16+4 30+3]
+    /// A code, as K+M (short for subspace:K+M:w8) or FAMILY:K+M:wBITS[:packets=BYTES]; may be repeated
+    /// [default: 4+2 8+3 10+4 16+4 30+3]
     #[arg(long = "code", value_name = "CODE")]
     codes: Vec<Code>,
     /// Bytes of a block; may be repeated [default: 4KiB 64KiB 1MiB 10MiB]

@@ -26,7 +26,7 @@ Shards have the permission bits of the source.";
 pub(super) struct Args {
     /// The file to split, - for standard input
     file: PathBuf,
-    /// The code: K+M, or FAMILY:K+M:wBITS[:packets=BYTES]
+    /// The code: K+M, short for subspace:K+M:w8, or FAMILY:K+M:wBITS[:packets=BYTES]
     #[arg(long, value_name = "K+M")]
     code: Code,
     /// The directory for the shards; created if missing

@@ -1,0 +1,153 @@
+//! Compiled plans, kept for the process: whoever asks for a plan again finds its code.
+//!
+//! Compilation waits until a plan has worked enough to be worth it, and never holds up a call for long: what
+//! would take longer than a few tenths of a millisecond is compiled by a thread of its own, and the
+//! generic kernel serves until then.
+
+use super::choose::{self, Choice};
+use super::kernel::CodeKernel;
+use super::machine::Allocated;
+use super::target::Target;
+use crate::plan::Plan;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// Bytes that a plan has to see before it is compiled: compiling takes as long as coding some hundred
+/// kilobytes.
+const WORTH_BYTES: usize = 512 << 10;
+
+/// Coefficients of the largest plan that is compiled while its caller waits: up to here it takes less than a
+/// millisecond.
+const SHORT_COEFFICIENTS: usize = 160;
+
+/// Plans that are remembered. Their code takes 4 to 100 KiB each.
+const MAX_PLANS: usize = 256;
+
+/// The code of one plan, sooner or later.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    plan: Plan,
+    target: Target,
+    seen_bytes: AtomicUsize,
+    started: AtomicBool,
+    /// `None` inside: the plan is not for this compiler.
+    ready: OnceLock<Option<Ready>>,
+}
+
+/// What a plan was compiled to.
+#[derive(Debug)]
+pub(crate) enum Ready {
+    /// Machine code.
+    Code(CodeKernel),
+    /// Steps to be interpreted.
+    Steps(Allocated),
+}
+
+impl Ready {
+    /// # Safety
+    /// The CPU has the target's instruction set.
+    unsafe fn new(plan: &Plan, target: Target) -> Option<Ready> {
+        let Choice { allocated, columns, .. } = choose::choose(plan, target, &mut |_| ())?;
+        if target.native {
+            // SAFETY: passed on unchanged; the steps were just chosen for the plan.
+            unsafe { CodeKernel::new(plan, target, &allocated, columns) }.map(Ready::Code)
+        } else {
+            Some(Ready::Steps(allocated))
+        }
+    }
+}
+
+impl Slot {
+    /// The slot of a plan, shared by all who ask for it.
+    ///
+    /// # Safety
+    /// The CPU has the target's instruction set.
+    pub(crate) unsafe fn of(plan: &Plan, target: Target) -> Arc<Slot> {
+        static CACHE: OnceLock<Mutex<Cache>> = OnceLock::new();
+        let cache = CACHE.get_or_init(Mutex::default);
+        cache.lock().unwrap_or_else(PoisonError::into_inner).slot(plan, target)
+    }
+
+    /// The code, compiled now if it was not before.
+    pub(crate) fn ready(&self) -> Option<&Ready> {
+        // SAFETY: a slot exists only where the CPU has the target.
+        self.ready.get_or_init(|| unsafe { Ready::new(&self.plan, self.target) }).as_ref()
+    }
+
+    /// The code if there is some. `bytes` more have to be worked on; that may make it worth compiling.
+    pub(crate) fn get(self: &Arc<Slot>, bytes: usize) -> Option<&Ready> {
+        if let Some(ready) = self.ready.get() {
+            return ready.as_ref();
+        }
+        let seen = self.seen_bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
+        if seen < WORTH_BYTES || self.started.swap(true, Ordering::Relaxed) {
+            return None;
+        }
+        if self.plan.matrix().rows() * self.plan.matrix().columns() <= SHORT_COEFFICIENTS {
+            return self.ready();
+        }
+        let slot = self.clone();
+        let compile = move || {
+            slot.ready();
+        };
+        // Without a thread the generic kernel goes on serving, as it does where there is no compiler.
+        drop(std::thread::Builder::new().name("gabion-compile".into()).spawn(compile));
+        None
+    }
+}
+
+/// Slots by plan, with the time each was last asked for.
+#[derive(Default)]
+struct Cache {
+    slots: HashMap<(Plan, Target), (Arc<Slot>, u64)>,
+    clock: u64,
+}
+
+impl Cache {
+    fn slot(&mut self, plan: &Plan, target: Target) -> Arc<Slot> {
+        self.clock += 1;
+        let key = (plan.clone(), target);
+        if let Some((slot, asked)) = self.slots.get_mut(&key) {
+            *asked = self.clock;
+            return slot.clone();
+        }
+        if self.slots.len() >= MAX_PLANS {
+            let oldest = self.slots.iter().min_by_key(|(_, (_, asked))| *asked).map(|(key, _)| key.clone());
+            oldest.map(|key| self.slots.remove(&key));
+        }
+        let slot = Arc::new(Slot {
+            plan: plan.clone(),
+            target,
+            seen_bytes: AtomicUsize::new(0),
+            started: AtomicBool::new(false),
+            ready: OnceLock::new(),
+        });
+        self.slots.insert(key, (slot.clone(), self.clock));
+        slot
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::code::Code;
+
+    fn encode(code: &str) -> Plan {
+        code.parse::<Code>().unwrap().encode_plan().unwrap()
+    }
+
+    #[test]
+    fn a_plan_has_one_slot_and_the_oldest_leave() {
+        let mut cache = Cache::default();
+        let first = cache.slot(&encode("3+1"), Target::AVX2);
+        assert!(Arc::ptr_eq(&first, &cache.slot(&encode("3+1"), Target::AVX2)));
+        assert!(!Arc::ptr_eq(&first, &cache.slot(&encode("3+1"), Target::GFNI_AVX2)));
+        for k in 1..200 {
+            cache.slot(&encode(&format!("{k}+1")), Target::AVX512);
+            cache.slot(&encode(&format!("{k}+2")), Target::AVX512);
+        }
+        assert_eq!(cache.slots.len(), MAX_PLANS);
+        assert!(!Arc::ptr_eq(&first, &cache.slot(&encode("3+1"), Target::AVX2)));
+    }
+}

@@ -1,0 +1,138 @@
+//! Which program, how many columns in a turn, how patient: tried, counted, the cheapest taken.
+
+use super::lower::{cauchy, dense, packets};
+use super::pass::allocate::allocate;
+use super::pass::flatten::flatten;
+use super::pass::fuse::{Fusion, fuse};
+use super::pass::nibbles::look_up;
+use super::program::Program;
+use super::machine::{Allocated, Counts, MAX_SLOT_BYTES};
+use super::target::Target;
+use crate::code::Layout;
+use crate::field::Field;
+use crate::kernel::Stage;
+use crate::plan::Plan;
+
+/// Coefficients of the largest matrix that is compiled as such.
+const MAX_COEFFICIENTS: usize = 4096;
+
+/// What was chosen.
+pub(super) struct Choice {
+    pub(super) allocated: Allocated,
+    pub(super) columns: usize,
+    pub(super) cycles: f64,
+}
+
+/// The programs that do what a plan says, by the way they came about; none where it is not for this compiler.
+fn programs(plan: &Plan) -> Vec<(&'static str, Program)> {
+    let size = plan.matrix().rows() * plan.matrix().columns();
+    if size == 0 || size > MAX_COEFFICIENTS {
+        return Vec::new();
+    }
+    match plan.layout() {
+        Layout::Words if plan.field() == Field::GF8 => {
+            let mut programs = cauchy::lower(plan);
+            let products = programs.iter().map(|(_, program)| program.products()).min();
+            // One product per coefficient is worth a try unless it is hopeless.
+            if products.is_none_or(|products| size <= 2 * products) {
+                programs.push(("by matrix", dense::lower(plan)));
+            }
+            programs
+        }
+        Layout::Words => Vec::new(),
+        Layout::Packets { .. } => {
+            packets::lower(plan).map(|program| ("by bit matrix", program)).into_iter().collect()
+        }
+    }
+}
+
+/// The cheapest way to run a plan. `note` hears of every pass on the way.
+pub(super) fn choose(plan: &Plan, target: Target, note: &mut dyn FnMut(Stage)) -> Option<Choice> {
+    let blocks = plan.inputs().len() + plan.outputs().len();
+    let program = better(programs(plan), target, note)?;
+    // One register is kept for the mask of half bytes.
+    let registers = target.registers() - usize::from(!target.affine);
+    let mut best: Option<(Choice, Stage)> = None;
+    for patience in [1 << 20, 24, 4] {
+        let fused = fuse(&program, Fusion { arity: target.arity(), patience });
+        for columns in [1, 2, 4] {
+            if registers / columns < 4 || !fits(plan, target, columns * target.width) {
+                break;
+            }
+            let allocated = allocate(&fused, registers / columns);
+            // More columns need more registers still.
+            if columns > 1 && allocated.slots > 0 || allocated.slots as usize * target.width > MAX_SLOT_BYTES
+            {
+                break;
+            }
+            let cycles = cycles(allocated.counts(), target, columns, blocks);
+            if best.as_ref().is_none_or(|(best, _)| cycles < best.cycles) {
+                best = Some((Choice { allocated, columns, cycles }, Stage::fused("fuse", &fused)));
+            }
+        }
+    }
+    let (choice, fused) = best?;
+    note(fused);
+    note(Stage::allocated("allocate", choice.allocated.counts()));
+    Some(choice)
+}
+
+/// Through the passes that ask for no registers; the program with the fewest instructions.
+fn better(programs: Vec<(&str, Program)>, target: Target, note: &mut dyn FnMut(Stage)) -> Option<Program> {
+    let flat = programs.into_iter().map(|(name, program)| {
+        note(Stage::of(name, &program));
+        flatten(&program)
+    });
+    let program = flat.min_by_key(|program| rough_cost(program, target))?;
+    note(Stage::of("flatten", &program));
+    if target.affine {
+        return Some(program);
+    }
+    let program = flatten(&look_up(&program));
+    note(Stage::of("nibbles", &program));
+    Some(program)
+}
+
+/// For machine code a packet has to consist of whole steps: a step beyond it would write into the next.
+fn fits(plan: &Plan, target: Target, step: usize) -> bool {
+    match plan.layout() {
+        Layout::Packets { bytes } if target.native => bytes.is_multiple_of(step),
+        _ => true,
+    }
+}
+
+/// Instructions of a program before registers are given, as far as programs differ by them.
+fn rough_cost(program: &Program, target: Target) -> usize {
+    use super::program::Op;
+    let cost = |op: &Op| match op {
+        // A product occupies the one port that has it; sums have two.
+        Op::Map(..) => {
+            if target.affine {
+                3
+            } else {
+                8
+            }
+        }
+        Op::Sum(terms) => terms.len().saturating_sub(1).div_ceil(target.arity() - 1) * 2,
+        _ => 0,
+    };
+    program.ops().iter().map(cost).sum()
+}
+
+/// Cycles per column by the machine's limits: two ports for arithmetic, one of them for byte maps, two loads and
+/// a store at a time.
+fn cycles(counts: Counts, target: Target, columns: usize, blocks: usize) -> f64 {
+    let Counts { loads, stores, maps, look_ups, adds, adds_of_three, moves, spills } = counts;
+    let columns = columns as f64;
+    let per_column = |count: usize| count as f64;
+    let arithmetic =
+        per_column(maps + look_ups + adds + adds_of_three) / if target.width == 64 { 2.0 } else { 3.0 };
+    let maps_alone = per_column(maps);
+    let pointers = if blocks > 10 { per_column(blocks) / columns } else { 0.0 };
+    let reads = (per_column(loads + spills) + per_column(maps) / columns + pointers) / 2.0;
+    let writes = per_column(stores) + per_column(spills) / 2.0;
+    let all = per_column(maps + look_ups + adds + adds_of_three + loads + stores + spills + moves) + pointers;
+    let bound = arithmetic.max(maps_alone).max(reads).max(writes);
+    // What is not the bound still delays a little.
+    bound + 0.02 * all + 0.05 * columns
+}

@@ -1,0 +1,302 @@
+//! Machine code for x86-64: a loop over the positions of the blocks, the program as its body.
+//!
+//! ```text
+//! fn(blocks: *const *const u8, start: usize, end: usize, constants: *const u8, slots: *mut u8)    System V
+//!    rdi                       rsi           rdx         rcx                   r8
+//! ```
+//!
+//! A turn of the loop covers `columns` registers of every block: each step of the program is written down that
+//! many times, on neighbouring machine registers, so that a pointer or a constant is fetched once for all of them.
+//! Machine registers that the program leaves over hold the constants that are used most.
+
+mod assembler;
+mod constants;
+mod pointers;
+mod vocabulary;
+
+use super::machine::{Allocated, Operand, Register as Wide, Step};
+use super::program::{Half, Place};
+use super::target::Target;
+use assembler::{Assembler, memory, register};
+use constants::{Constant, Constants};
+use iced_x86::{
+    Code, Decoder, DecoderOptions, Formatter, Instruction, MemoryOperand, NasmFormatter, Register,
+};
+use pointers::Pointers;
+use std::fmt::Write as _;
+use vocabulary::Vocabulary;
+
+/// How far ahead of their use streamed inputs are asked for, in bytes.
+const PREFETCH_AHEAD: usize = 512;
+
+/// The sum of three bits, as the truth table that `vpternlogd` takes.
+const SUM_OF_THREE: u32 = 0x96;
+
+const BLOCKS: Register = Register::RDI;
+const POSITION: Register = Register::RSI;
+const END: Register = Register::RDX;
+const CONSTANTS: Register = Register::RCX;
+const SLOTS: Register = Register::R8;
+
+/// How the loop is to be written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shape {
+    pub(super) target: Target,
+    /// Registers of every block in one turn of the loop.
+    pub(super) columns: usize,
+    /// Whether outputs are stored past the caches and inputs asked for ahead.
+    pub(super) stream: bool,
+    /// Bytes from one packet of a group to the next; any number in the words layout.
+    pub(super) packet: usize,
+}
+
+impl Shape {
+    /// Bytes of every block in one turn of the loop.
+    pub(super) fn step(self) -> usize {
+        self.columns * self.target.width
+    }
+}
+
+/// Code and the constants it reads.
+#[derive(Debug)]
+pub(super) struct Emitted {
+    pub(super) code: Vec<u8>,
+    pub(super) constants: Vec<u8>,
+}
+
+/// Writes the loop; `inputs` and `blocks` are the numbers of inputs, and of inputs and outputs together.
+pub(super) fn emit(allocated: &Allocated, shape: Shape, inputs: usize, blocks: usize) -> Emitted {
+    let mut body = Body {
+        shape,
+        inputs,
+        words: Vocabulary::of(shape.target),
+        constants: Constants::new(allocated, shape, allocated.registers() * shape.columns),
+        pointers: Pointers::new(blocks),
+        assembler: Assembler::default(),
+    };
+    body.prologue();
+    let head = body.assembler.here();
+    body.pointers.begin_turn();
+    for &step in &allocated.steps {
+        body.step(step);
+    }
+    body.epilogue(head);
+    Emitted { code: body.assembler.finish(), constants: body.constants.into_bytes() }
+}
+
+/// Machine code as text, one instruction per line.
+pub(super) fn disassemble(code: &[u8]) -> String {
+    let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
+    let mut formatter = NasmFormatter::new();
+    formatter.options_mut().set_space_after_operand_separator(true);
+    let (mut text, mut instruction) = (String::new(), Instruction::default());
+    while decoder.can_decode() {
+        decoder.decode_out(&mut instruction);
+        let mut line = String::new();
+        formatter.format(&instruction, &mut line);
+        writeln!(text, "{:6x}  {line}", instruction.ip()).expect("a string takes any text");
+    }
+    text
+}
+
+struct Body {
+    shape: Shape,
+    inputs: usize,
+    words: Vocabulary,
+    constants: Constants,
+    pointers: Pointers,
+    assembler: Assembler,
+}
+
+impl Body {
+    fn prologue(&mut self) {
+        for saved in pointers::SAVED {
+            self.assembler.with1(Code::Push_r64, saved);
+        }
+        for (constant, to) in self.constants.resident() {
+            self.fetch_constant(constant, to);
+        }
+        for (block, to) in self.pointers.resident() {
+            self.fetch_pointer(block, to);
+        }
+    }
+
+    fn epilogue(&mut self, head: u64) {
+        self.assembler.with2_immediate(Code::Add_rm64_imm32, POSITION, self.shape.step() as i32);
+        self.assembler.with2(Code::Cmp_r64_rm64, POSITION, END);
+        self.assembler.branch(Code::Jb_rel32_64, head);
+        if self.shape.stream {
+            self.assembler.push(Instruction::with(Code::Sfence));
+        }
+        for saved in pointers::SAVED.into_iter().rev() {
+            self.assembler.with1(Code::Pop_r64, saved);
+        }
+        self.assembler.push(Instruction::with(Code::VEX_Vzeroupper));
+        self.assembler.push(Instruction::with(Code::Retnq));
+    }
+
+    fn step(&mut self, step: Step) {
+        let words = self.words;
+        match step {
+            Step::Load { to, from } => {
+                let base = self.pointer(from);
+                for column in 0..self.shape.columns {
+                    if self.shape.stream && (from.block as usize) < self.inputs {
+                        let ahead = self.at(base, from, column, PREFETCH_AHEAD);
+                        self.assembler.push_memory(Code::Prefetcht0_m8, ahead);
+                    }
+                    let source = self.at(base, from, column, 0);
+                    self.assembler.load(words.load, self.wide(to, column), source);
+                }
+            }
+            Step::Store { from, to } => {
+                let base = self.pointer(to);
+                let code = if self.shape.stream { words.stream } else { words.store };
+                for column in 0..self.shape.columns {
+                    let target = self.at(base, to, column, 0);
+                    self.assembler.store(code, target, self.wide(from, column));
+                }
+            }
+            Step::Save { from, slot } => {
+                for column in 0..self.shape.columns {
+                    let target = self.slot(slot, column);
+                    self.assembler.store(words.store, target, self.wide(from, column));
+                }
+            }
+            Step::Restore { to, slot } => {
+                for column in 0..self.shape.columns {
+                    let source = self.slot(slot, column);
+                    self.assembler.load(words.load, self.wide(to, column), source);
+                }
+            }
+            Step::Zero { to } => {
+                for column in 0..self.shape.columns {
+                    let to = self.wide(to, column);
+                    self.assembler.with3(words.add, to, to, to);
+                }
+            }
+            Step::Move { to, from } => {
+                for column in 0..self.shape.columns {
+                    self.assembler.with2(words.copy, self.wide(to, column), self.wide(from, column));
+                }
+            }
+            Step::Add { to, a, b } => self.add(words.add, None, to, a, b),
+            Step::AddTwo { to, a, b } => self.add(words.add_two, Some(SUM_OF_THREE), to, a, b),
+            Step::Map { to, from, map } => self.map(to, from, Constant::Affine(map)),
+            Step::Nibble { to, from, half } => self.nibble(to, from, half),
+            Step::Look { to, from, map, half } => self.look(to, from, Constant::Table(map, half)),
+        }
+    }
+
+    fn add(&mut self, code: Code, immediate: Option<u32>, to: Wide, a: Wide, b: Operand) {
+        let base = match b {
+            Operand::Block(place) => Some((self.pointer(place), place)),
+            _ => None,
+        };
+        for column in 0..self.shape.columns {
+            let (to, a) = (self.wide(to, column), self.wide(a, column));
+            let b = match (b, base) {
+                (Operand::Register(b), _) => Err(self.wide(b, column)),
+                (Operand::Slot(slot), _) => Ok(self.slot(slot, column)),
+                (Operand::Block(_), Some((base, place))) => {
+                    if self.shape.stream && (place.block as usize) < self.inputs {
+                        let ahead = self.at(base, place, column, PREFETCH_AHEAD);
+                        self.assembler.push_memory(Code::Prefetcht0_m8, ahead);
+                    }
+                    Ok(self.at(base, place, column, 0))
+                }
+                (Operand::Block(_), None) => unreachable!("its pointer was fetched above"),
+            };
+            self.assembler.three(code, to, a, b, immediate);
+        }
+    }
+
+    fn map(&mut self, to: Wide, from: Wide, constant: Constant) {
+        let matrix = self.constant(constant);
+        for column in 0..self.shape.columns {
+            let (to, from) = (self.wide(to, column), self.wide(from, column));
+            self.assembler.three(self.words.affine, to, from, matrix, Some(0));
+        }
+    }
+
+    fn nibble(&mut self, to: Wide, from: Wide, half: Half) {
+        let mask = self.constants.nibble_mask();
+        for column in 0..self.shape.columns {
+            let (to, mut from) = (self.wide(to, column), self.wide(from, column));
+            if half == Half::High {
+                self.assembler.shift(self.words.shift_right, to, from, 4);
+                from = to;
+            }
+            self.assembler.with3(self.words.and, to, from, mask);
+        }
+    }
+
+    fn look(&mut self, to: Wide, from: Wide, constant: Constant) {
+        for column in 0..self.shape.columns {
+            let (to, from) = (self.wide(to, column), self.wide(from, column));
+            let table = match self.constants.resident_register(constant) {
+                Some(table) => table,
+                None => {
+                    self.fetch_constant(constant, to);
+                    to
+                }
+            };
+            self.assembler.with3(self.words.shuffle, to, table, from);
+        }
+    }
+
+    /// A constant as an operand: the register that holds it, a register it is fetched into once for all columns,
+    /// or the memory it lies in.
+    fn constant(&mut self, constant: Constant) -> Result<MemoryOperand, Register> {
+        if let Some(resident) = self.constants.resident_register(constant) {
+            return Err(resident);
+        }
+        match self.constants.passing_register() {
+            Some(passing) => {
+                self.fetch_constant(constant, passing);
+                Err(passing)
+            }
+            None => {
+                let offset = self.constants.offset(constant);
+                let broadcast = self.shape.target.width == 64;
+                Ok(assembler::constant(CONSTANTS, offset, broadcast))
+            }
+        }
+    }
+
+    fn fetch_constant(&mut self, constant: Constant, to: Register) {
+        let source = memory(CONSTANTS, self.constants.offset(constant));
+        let code = match constant {
+            Constant::Affine(_) | Constant::NibbleMask => self.words.broadcast8,
+            Constant::Table(..) => self.words.broadcast16,
+        };
+        self.assembler.load(code, to, source);
+    }
+
+    /// The register with the address of a block, fetched if it is in none.
+    fn pointer(&mut self, place: Place) -> Register {
+        let (register, fetch) = self.pointers.get(place.block);
+        if fetch {
+            self.fetch_pointer(place.block, register);
+        }
+        register
+    }
+
+    fn fetch_pointer(&mut self, block: u32, to: Register) {
+        self.assembler.load(Code::Mov_r64_rm64, to, memory(BLOCKS, 8 * block as usize));
+    }
+
+    fn at(&self, base: Register, place: Place, column: usize, ahead: usize) -> MemoryOperand {
+        let offset = place.packet as usize * self.shape.packet + column * self.shape.target.width + ahead;
+        assembler::indexed(base, POSITION, offset)
+    }
+
+    fn slot(&self, slot: u32, column: usize) -> MemoryOperand {
+        memory(SLOTS, slot as usize * self.shape.step() + column * self.shape.target.width)
+    }
+
+    /// The machine register of a column.
+    fn wide(&self, wide: Wide, column: usize) -> Register {
+        register(self.shape.target, wide as usize * self.shape.columns + column)
+    }
+}

@@ -1,0 +1,122 @@
+//! Constants: where each lies in memory, and which live in registers while the loop runs.
+
+use super::Shape;
+use super::assembler::register;
+use crate::compiler::machine::{Allocated, Step};
+use crate::compiler::program::Half;
+use crate::kernel::linear::{AffineMatrix, ByteMap, MapForm, NibbleTables};
+use iced_x86::Register;
+use std::collections::HashMap;
+
+/// Something that is the same in every turn of the loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Constant {
+    /// The operand of `gf2p8affineqb`.
+    Affine(ByteMap),
+    /// Sixteen images of half bytes.
+    Table(ByteMap, Half),
+    /// 0x0f in every byte.
+    NibbleMask,
+}
+
+pub(super) struct Constants {
+    offsets: HashMap<Constant, usize>,
+    bytes: Vec<u8>,
+    /// In the order of their registers.
+    resident: Vec<(Constant, Register)>,
+    by_constant: HashMap<Constant, Register>,
+    passing: Option<Register>,
+}
+
+impl Constants {
+    /// `taken` machine registers belong to values.
+    pub(super) fn new(allocated: &Allocated, shape: Shape, taken: usize) -> Constants {
+        let used = by_frequency(allocated);
+        let mut free = (taken..shape.target.registers()).map(|index| register(shape.target, index));
+        // Where a constant serves several columns, one register is kept for those that have none of their own.
+        let all_fit = used.len() <= shape.target.registers().saturating_sub(taken);
+        let affine = used.iter().any(|(constant, _)| matches!(constant, Constant::Affine(_)));
+        let passing = if shape.columns > 1 && affine && !all_fit { free.next() } else { None };
+        let mut constants = Constants {
+            offsets: HashMap::new(),
+            bytes: Vec::new(),
+            resident: used.iter().map(|&(constant, _)| constant).zip(free).collect(),
+            by_constant: HashMap::new(),
+            passing,
+        };
+        constants.by_constant = constants.resident.iter().copied().collect();
+        for (constant, _) in used {
+            constants.place(constant, shape.target.width);
+        }
+        constants
+    }
+
+    fn place(&mut self, constant: Constant, width: usize) {
+        self.offsets.insert(constant, self.bytes.len());
+        match constant {
+            Constant::Affine(map) => {
+                // Only the wide registers' instructions broadcast by themselves.
+                let copies = if width == 64 { 1 } else { width / 8 };
+                let matrix = AffineMatrix::prepare(map).0.to_le_bytes();
+                (0..copies).for_each(|_| self.bytes.extend(matrix));
+            }
+            Constant::Table(map, half) => {
+                let tables = NibbleTables::prepare(map);
+                self.bytes.extend(match half {
+                    Half::Low => tables.low,
+                    Half::High => tables.high,
+                });
+            }
+            Constant::NibbleMask => self.bytes.extend([0x0f; 16]),
+        }
+    }
+
+    pub(super) fn offset(&self, constant: Constant) -> usize {
+        self.offsets[&constant]
+    }
+
+    /// Those that are fetched before the loop.
+    pub(super) fn resident(&self) -> Vec<(Constant, Register)> {
+        self.resident.clone()
+    }
+
+    pub(super) fn resident_register(&self, constant: Constant) -> Option<Register> {
+        self.by_constant.get(&constant).copied()
+    }
+
+    /// The register through which all others pass.
+    pub(super) fn passing_register(&self) -> Option<Register> {
+        self.passing
+    }
+
+    pub(super) fn nibble_mask(&self) -> Register {
+        self.by_constant[&Constant::NibbleMask]
+    }
+
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
+/// The constants of the steps, those first that are used most. The mask comes before all: it has to have a register.
+fn by_frequency(allocated: &Allocated) -> Vec<(Constant, usize)> {
+    let mut uses: HashMap<Constant, usize> = HashMap::new();
+    let mut order: Vec<Constant> = Vec::new();
+    for step in &allocated.steps {
+        let constant = match *step {
+            Step::Map { map, .. } => Constant::Affine(map),
+            Step::Look { map, half, .. } => Constant::Table(map, half),
+            Step::Nibble { .. } => Constant::NibbleMask,
+            _ => continue,
+        };
+        let count = uses.entry(constant).or_insert_with(|| {
+            order.push(constant);
+            0
+        });
+        *count += 1;
+    }
+    let mut used: Vec<(Constant, usize)> =
+        order.into_iter().map(|constant| (constant, uses[&constant])).collect();
+    used.sort_by_key(|&(constant, count)| (constant != Constant::NibbleMask, std::cmp::Reverse(count)));
+    used
+}

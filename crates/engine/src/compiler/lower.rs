@@ -1,0 +1,28 @@
+//! From plans to programs: what is to be computed, not yet how well.
+//!
+//! | where | takes | gives |
+//! | --- | --- | --- |
+//! | [`dense`] | any matrix over symbols of one byte | one map per coefficient |
+//! | [`cauchy`] | a matrix that factors through a Cauchy matrix on cosets | additive FFTs, then the small solve |
+//! | [`packets`] | a bit matrix | sums of packets |
+
+pub(super) mod cauchy;
+pub(super) mod dense;
+pub(super) mod packets;
+
+use super::program::{Place, Program, Value};
+use crate::plan::{Mode, Plan};
+
+/// Stores `value` as an output of the plan, added to what the output holds where the plan asks for it.
+fn store(program: &mut Program, plan: &Plan, output: usize, packet: usize, value: Option<Value>) {
+    let block = plan.inputs().len() + output;
+    let place = Place { block: block as u32, packet: packet as u32 };
+    let value = match plan.mode() {
+        Mode::Write => value,
+        Mode::Add => {
+            let before = program.load(block, packet);
+            program.sum(value.into_iter().chain([before]))
+        }
+    };
+    program.store(place, value);
+}

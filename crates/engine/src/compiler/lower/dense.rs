@@ -1,0 +1,36 @@
+//! Any matrix: a map per coefficient, a sum per output.
+
+use super::store;
+use crate::compiler::program::{Program, Value};
+use crate::kernel::linear::ByteMap;
+use crate::matrix::Matrix;
+use crate::plan::Plan;
+
+/// The program of a plan over symbols of one byte, by its matrix alone.
+pub(in crate::compiler) fn lower(plan: &Plan) -> Program {
+    let mut program = Program::default();
+    let rows = products(&mut program, plan.matrix(), |program, input| Some(program.load(input, 0)));
+    for (output, terms) in rows.into_iter().enumerate() {
+        let sum = program.sum(terms);
+        store(&mut program, plan, output, 0, sum);
+    }
+    program
+}
+
+/// For every row of the matrix the products that sum up to it. Made column by column, so that each input is
+/// needed for a short time only; a column without a value is zero.
+pub(super) fn products(
+    program: &mut Program,
+    matrix: &Matrix,
+    column_value: impl Fn(&mut Program, usize) -> Option<Value>,
+) -> Vec<Vec<Value>> {
+    let field = matrix.field();
+    let mut rows = vec![Vec::new(); matrix.rows()];
+    for column in 0..matrix.columns() {
+        let Some(input) = column_value(program, column) else { continue };
+        for (row, terms) in rows.iter_mut().enumerate() {
+            terms.extend(program.map(input, ByteMap::multiplication(field, matrix.at(row, column))));
+        }
+    }
+    rows
+}

@@ -1,0 +1,160 @@
+//! A program with its registers: what is left is to write down the instructions.
+
+use super::program::{Half, Place};
+use crate::kernel::linear::ByteMap;
+
+/// Bytes of saved registers that a routine may ask for: they lie on the caller's stack.
+pub(super) const MAX_SLOT_BYTES: usize = 16 << 10;
+
+/// A register as the allocation counts them; the emission makes several machine registers of each where a step
+/// covers several columns.
+pub(crate) type Register = u8;
+
+/// The second or third input of a sum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Operand {
+    Register(Register),
+    /// Read from a block where it is used.
+    Block(Place),
+    /// Read from where it was saved.
+    Slot(u32),
+}
+
+/// One instruction, or two where a machine needs them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    Load {
+        to: Register,
+        from: Place,
+    },
+    Store {
+        from: Register,
+        to: Place,
+    },
+    /// Saves a register for which there is no room.
+    Save {
+        from: Register,
+        slot: u32,
+    },
+    Restore {
+        to: Register,
+        slot: u32,
+    },
+    Zero {
+        to: Register,
+    },
+    Move {
+        to: Register,
+        from: Register,
+    },
+    Map {
+        to: Register,
+        from: Register,
+        map: ByteMap,
+    },
+    Nibble {
+        to: Register,
+        from: Register,
+        half: Half,
+    },
+    /// `to` is another register than `from`.
+    Look {
+        to: Register,
+        from: Register,
+        map: ByteMap,
+        half: Half,
+    },
+    /// to = a + b.
+    Add {
+        to: Register,
+        a: Register,
+        b: Operand,
+    },
+    /// to = to + a + b.
+    AddTwo {
+        to: Register,
+        a: Register,
+        b: Operand,
+    },
+}
+
+/// Steps and what they need.
+#[derive(Debug, Clone)]
+pub(crate) struct Allocated {
+    pub(crate) steps: Vec<Step>,
+    /// Registers saved in memory at the same time, at most.
+    pub(crate) slots: u32,
+}
+
+/// How much of what a program does per column.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Reads of blocks.
+    pub loads: usize,
+    /// Writes of blocks.
+    pub stores: usize,
+    /// Byte maps.
+    pub maps: usize,
+    /// Look-ups and the halving of bytes they need.
+    pub look_ups: usize,
+    /// Sums of two.
+    pub adds: usize,
+    /// Sums of three.
+    pub adds_of_three: usize,
+    /// Copies between registers.
+    pub moves: usize,
+    /// Registers saved to memory and read again.
+    pub spills: usize,
+}
+
+impl Allocated {
+    /// Registers it uses: those from 0 on up to the highest.
+    pub(crate) fn registers(&self) -> usize {
+        let highest = self.steps.iter().filter_map(|step| step.result()).max();
+        highest.map_or(0, |highest| highest as usize + 1)
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        for step in &self.steps {
+            match step {
+                Step::Load { .. } => counts.loads += 1,
+                Step::Store { .. } => counts.stores += 1,
+                Step::Save { .. } | Step::Restore { .. } => counts.spills += 1,
+                Step::Zero { .. } | Step::Move { .. } => counts.moves += 1,
+                Step::Map { .. } => counts.maps += 1,
+                Step::Nibble { .. } | Step::Look { .. } => counts.look_ups += 1,
+                Step::Add { b, .. } | Step::AddTwo { b, .. } => {
+                    match step {
+                        Step::Add { .. } => counts.adds += 1,
+                        _ => counts.adds_of_three += 1,
+                    }
+                    match b {
+                        Operand::Register(_) => {}
+                        Operand::Block(_) => counts.loads += 1,
+                        Operand::Slot(_) => counts.spills += 1,
+                    }
+                }
+            }
+        }
+        counts
+    }
+}
+
+impl Step {
+    /// The register it writes.
+    pub(crate) fn result(&self) -> Option<Register> {
+        match *self {
+            Step::Store { .. } | Step::Save { .. } => None,
+            Step::Load { to, .. }
+            | Step::Restore { to, .. }
+            | Step::Zero { to }
+            | Step::Move { to, .. }
+            | Step::Map { to, .. }
+            | Step::Nibble { to, .. }
+            | Step::Look { to, .. }
+            | Step::Add { to, .. }
+            | Step::AddTwo { to, .. } => Some(to),
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! What stands for compiled kernels where machine code is switched off or has no emission.
+
+use super::machine::Allocated;
+use super::target::Target;
+use crate::plan::Plan;
+use std::convert::Infallible;
+
+/// There is none.
+#[derive(Debug)]
+pub(crate) struct CodeKernel(Infallible);
+
+impl CodeKernel {
+    pub(crate) unsafe fn new(_: &Plan, _: Target, _: &Allocated, _: usize) -> Option<CodeKernel> {
+        None
+    }
+
+    pub(crate) fn run(&self, _: &[&[u8]], _: &mut [&mut [u8]], _: usize) {
+        match self.0 {}
+    }
+}
+
+pub(super) fn assembly(_: &Plan, _: Target, _: &Allocated, _: usize) -> Option<(usize, String)> {
+    None
+}

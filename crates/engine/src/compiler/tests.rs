@@ -1,0 +1,105 @@
+//! Compiled code against the reference: plans of codes, and random ones by the ten thousand.
+
+use crate::code::{Code, Layout};
+use crate::conformance::Random;
+use crate::field::Field;
+use crate::kernel::{Backend, Reference, Row, Tier, rows};
+use crate::matrix::Matrix;
+use crate::plan::{Mode, Plan};
+
+/// Rows that this CPU can run: some emit code, others interpret.
+fn supported_rows() -> Vec<&'static Row> {
+    rows().iter().filter(|row| row.supported()).collect()
+}
+
+fn check(plan: &Plan, len: usize, random: &mut Random) {
+    let blocks = |count: usize, random: &mut Random| -> Vec<Vec<u8>> {
+        let filled = (0..count).map(|_| {
+            let mut block = vec![0; len];
+            random.fill(&mut block);
+            block
+        });
+        filled.collect()
+    };
+    let inputs = blocks(plan.inputs().len(), random);
+    let before = blocks(plan.outputs().len(), random);
+    let run = |backend: &dyn Backend| {
+        let mut outputs = before.clone();
+        let kernel = backend.compile(plan).unwrap();
+        let inputs: Vec<&[u8]> = inputs.iter().map(|block| &block[..]).collect();
+        let mut slices: Vec<&mut [u8]> = outputs.iter_mut().map(|block| &mut block[..]).collect();
+        kernel.run(&inputs, &mut slices).unwrap();
+        outputs
+    };
+    let expected = run(&Reference);
+    for row in supported_rows() {
+        let backend = row.at(Tier::Code);
+        assert!(run(&backend) == expected, "{} differs: {plan:?}, {len} bytes", backend.name());
+    }
+}
+
+fn random_matrix(random: &mut Random, field: Field, rows: usize, columns: usize) -> Matrix {
+    let (density, small) = (1 + random.below(4), random.below(3) == 0);
+    let entry = |_, _| match random.below(4) < density {
+        true if small => random.next_u64() & field.mask() & 3,
+        true => random.next_u64() & field.mask(),
+        false => 0,
+    };
+    Matrix::from_fn(field, rows, columns, entry).unwrap()
+}
+
+#[test]
+fn ten_thousand_random_matrices() {
+    let mut random = Random(0x636f_6465);
+    for _ in 0..10_000 {
+        let (rows, columns) = (1 + random.below(7), 1 + random.below(15));
+        let matrix = random_matrix(&mut random, Field::GF8, rows, columns);
+        let mode = if random.below(3) == 0 { Mode::Add } else { Mode::Write };
+        let plan = Plan::new(matrix, Layout::Words, mode).unwrap();
+        check(&plan, 1 + random.below(600), &mut random);
+    }
+}
+
+#[test]
+fn two_thousand_random_bit_matrices() {
+    let mut random = Random(0x6269_7473);
+    for _ in 0..2_000 {
+        let field = Field::new(2 + random.below(7) as u32).unwrap();
+        let (rows, columns) = (1 + random.below(4), 1 + random.below(8));
+        let matrix = random_matrix(&mut random, field, rows, columns);
+        let mode = if random.below(3) == 0 { Mode::Add } else { Mode::Write };
+        let layout = Layout::Packets { bytes: 64 * (1 + random.below(5)) };
+        let plan = Plan::new(matrix, layout, mode).unwrap();
+        let len = plan.granule() * (1 + random.below(3));
+        check(&plan, len, &mut random);
+    }
+}
+
+#[test]
+fn codes_and_their_repairs() {
+    let mut random = Random(0x7265_7061_6972);
+    for round in 0..400 {
+        let family = ["subspace", "cauchy-isal", "cauchy", "rs-vandermonde"][random.below(4)];
+        let largest = if round % 20 == 0 { 60 } else { 20 };
+        let (k, m) = (1 + random.below(largest), 1 + random.below(largest.min(18)));
+        let code: Code = format!("{family}:{k}+{m}").parse().unwrap();
+        check(&code.encode_plan().unwrap(), 1 + random.below(600), &mut random);
+        let mut columns: Vec<usize> = (0..k + m).collect();
+        for i in (1..columns.len()).rev() {
+            columns.swap(i, random.below(i + 1));
+        }
+        let (lost, surviving) = columns.split_at(1 + random.below(m));
+        let plan = code.repair_plan(lost, surviving).unwrap();
+        check(&plan, 1 + random.below(600), &mut random);
+        check(&code.update_plan(&[random.below(k)]).unwrap(), 1 + random.below(300), &mut random);
+    }
+}
+
+/// Every shape of both orientations, cosets that wrap around and all.
+#[test]
+fn the_largest_shapes() {
+    let mut random = Random(0x006c_6172_6765);
+    for shape in ["253+3", "128+32", "3+100", "30+33", "64+64", "1+40", "40+1"] {
+        check(&shape.parse::<Code>().unwrap().encode_plan().unwrap(), 333, &mut random);
+    }
+}

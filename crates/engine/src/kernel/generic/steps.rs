@@ -1,0 +1,161 @@
+//! Programs of the compiler, interpreted: each step is done for a tile of every block before the next one, so
+//! that finding out what to do costs little. A register of the program is a tile in the L1 cache.
+
+use super::Buffers;
+use super::planes::load_partial;
+use crate::code::Layout;
+use crate::compiler::{Allocated, Operand, Place, Register, Step};
+use crate::kernel::linear::MapForm;
+use crate::kernel::vector::Vector;
+
+/// Bytes of every block that a step works on: 24 registers of it, and as many saved ones, stay in the L1 cache.
+const TILE: usize = 512;
+
+/// A program prepared for one instruction set.
+pub(in crate::kernel) struct Steps<V: Vector> {
+    steps: Vec<Step>,
+    /// The maps of the steps that have one, in their order.
+    maps: Vec<V::Map>,
+    registers: usize,
+    slots: usize,
+    /// Bytes of a packet and of a group; in the words layout a packet is as long as the block.
+    packets: Option<(usize, usize)>,
+}
+
+impl<V: Vector> Steps<V> {
+    pub(in crate::kernel) fn new(allocated: &Allocated, layout: Layout, granule: usize) -> Steps<V> {
+        let maps = allocated.steps.iter().filter_map(|step| match step {
+            Step::Map { map, .. } => Some(V::Map::prepare(*map)),
+            Step::Nibble { .. } | Step::Look { .. } => {
+                unreachable!("programs for the interpreter keep their maps")
+            }
+            _ => None,
+        });
+        Steps {
+            maps: maps.collect(),
+            registers: allocated.registers(),
+            slots: allocated.slots as usize,
+            packets: match layout {
+                Layout::Words => None,
+                Layout::Packets { bytes } => Some((bytes, granule)),
+            },
+            steps: allocated.steps.clone(),
+        }
+    }
+}
+
+#[inline(always)]
+pub(super) unsafe fn run<V: Vector>(steps: &Steps<V>, buffers: Buffers<'_, '_>) {
+    let Buffers { inputs, outputs, len, .. } = buffers;
+    let mut blocks: Vec<*mut u8> = inputs.iter().map(|input| input.as_ptr().cast_mut()).collect();
+    blocks.extend(outputs.iter_mut().map(|output| output.as_mut_ptr()));
+    let mut tiles = vec![0u8; (steps.registers + steps.slots) * TILE];
+    let (packet, group) = steps.packets.unwrap_or((len, len.max(1)));
+    for first in (0..len).step_by(group) {
+        for start in (first..first + packet).step_by(TILE) {
+            let size = TILE.min(first + packet - start);
+            let tiles = tiles.as_mut_ptr();
+            let columns = Columns { blocks: &blocks, tiles, start, size, packet, registers: steps.registers };
+            // SAFETY: start + size is within the first packet of the group, and so within every packet
+            // of it; registers and slots are below the numbers that the program names.
+            unsafe { columns.run::<V>(&steps.steps, &steps.maps) }
+        }
+    }
+}
+
+/// One tile of all blocks.
+struct Columns<'a> {
+    blocks: &'a [*mut u8],
+    /// Registers, then slots, [`TILE`] bytes each.
+    tiles: *mut u8,
+    start: usize,
+    size: usize,
+    packet: usize,
+    registers: usize,
+}
+
+impl Columns<'_> {
+    #[inline(always)]
+    unsafe fn run<V: Vector>(&self, steps: &[Step], maps: &[V::Map]) {
+        let mut maps = maps.iter();
+        // SAFETY: passed on: places are within the blocks, registers and slots within the tiles.
+        unsafe {
+            for step in steps {
+                match *step {
+                    Step::Load { to, from } => {
+                        let from = self.place(from);
+                        from.copy_to_nonoverlapping(self.register(to), self.size);
+                    }
+                    Step::Store { from, to } => {
+                        let to = self.place(to);
+                        self.register(from).copy_to_nonoverlapping(to, self.size);
+                    }
+                    Step::Save { from, slot } => {
+                        self.register(from).copy_to_nonoverlapping(self.slot(slot), TILE)
+                    }
+                    Step::Restore { to, slot } => {
+                        self.slot(slot).copy_to_nonoverlapping(self.register(to), TILE)
+                    }
+                    Step::Zero { to } => self.register(to).write_bytes(0, TILE),
+                    Step::Move { to, from } => {
+                        self.register(from).copy_to_nonoverlapping(self.register(to), TILE)
+                    }
+                    Step::Map { to, from, .. } => {
+                        let map = maps.next().expect("as many as there are steps with maps");
+                        let (to, from) = (self.register(to), self.register(from));
+                        for at in (0..self.size).step_by(V::BYTES) {
+                            let x = V::load(from.add(at)).operand();
+                            V::zero().add_mapped(x, map).store(to.add(at));
+                        }
+                    }
+                    Step::Nibble { .. } | Step::Look { .. } => {}
+                    Step::Add { to, a, b } => self.add::<V>(to, &[a], b),
+                    Step::AddTwo { to, a, b } => self.add::<V>(to, &[to, a], b),
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn add<V: Vector>(&self, to: Register, terms: &[Register], last: Operand) {
+        // SAFETY: a tile holds whole registers; of a block only what is left of it is read.
+        unsafe {
+            let (whole, last) = match last {
+                Operand::Register(register) => (true, self.register(register)),
+                Operand::Slot(slot) => (true, self.slot(slot)),
+                Operand::Block(place) => (false, self.place(place)),
+            };
+            for at in (0..self.size).step_by(V::BYTES) {
+                let left = self.size - at;
+                let mut sum = if whole || left >= V::BYTES {
+                    V::load(last.add(at))
+                } else {
+                    load_partial::<V, 1>(last.add(at), left)[0]
+                };
+                for &term in terms {
+                    sum = sum.xor(V::load(self.register(term).add(at)));
+                }
+                sum.store(self.register(to).add(at));
+            }
+        }
+    }
+
+    /// Where the tile of a place begins.
+    #[inline(always)]
+    unsafe fn place(&self, place: Place) -> *mut u8 {
+        // SAFETY: by contract of `run`: within the block.
+        unsafe { self.blocks[place.block as usize].add(self.start + place.packet as usize * self.packet) }
+    }
+
+    #[inline(always)]
+    unsafe fn register(&self, register: Register) -> *mut u8 {
+        // SAFETY: by contract of `run`: one of the program's registers.
+        unsafe { self.tiles.add(register as usize * TILE) }
+    }
+
+    #[inline(always)]
+    unsafe fn slot(&self, slot: u32) -> *mut u8 {
+        // SAFETY: by contract of `run`: one of the program's slots.
+        unsafe { self.tiles.add((self.registers + slot as usize) * TILE) }
+    }
+}

@@ -1,0 +1,105 @@
+//! The matrix that brings blocks back, and how it factors.
+//!
+//! Let S be the data columns that are sources, E those that are none, and R the redundancy columns that are sources;
+//! |E| = |R| = e. The equations of R, with known data moved to the right, are
+//!
+//! ```text
+//! A[R,E] · d_E = s_R     with     s_i = A[i,S] · d_S + r_i     so     d_E = A[R,E]^-1 · s_R
+//! ```
+//!
+//! Only e x e is inverted, never k x k. A wanted redundancy block is its row of A applied to d_S and to the d_E just
+//! found, A[i,S] · d_S + A[i,E] · A[R,E]^-1 · s_R. All is multiplied out, so that one pass makes everything; the
+//! factors are kept beside the product as [`Structure`].
+
+use super::Structure;
+use crate::code::Code;
+use crate::error::Error;
+use crate::matrix::Matrix;
+use crate::matrix::cauchy::CauchyForm;
+
+pub(super) struct Repair<'a> {
+    code: &'a Code,
+    /// S, the first of the sources.
+    known: &'a [usize],
+    /// E.
+    unknown: Vec<usize>,
+    /// R as rows of A, then the rows of the wanted redundancy.
+    rows: Vec<usize>,
+    /// For every wanted block its place in E, or, past E, its place in `rows`.
+    places: Vec<usize>,
+}
+
+impl<'a> Repair<'a> {
+    /// `sources` are sorted, and none of them is wanted.
+    pub(super) fn new(code: &'a Code, wanted: &[usize], sources: &'a [usize]) -> Repair<'a> {
+        let k = code.k();
+        let (known, redundancy) = sources.split_at(sources.partition_point(|&column| column < k));
+        let mut next = known.iter().peekable();
+        let unknown: Vec<usize> = (0..k).filter(|column| next.next_if_eq(&column).is_none()).collect();
+        let mut rows = Vec::with_capacity(redundancy.len() + wanted.len());
+        rows.extend(redundancy.iter().map(|column| column - k));
+        let place = |&column: &usize| match column.checked_sub(k) {
+            None => unknown.binary_search(&column).expect("what is wanted is no source"),
+            Some(row) => {
+                rows.push(row);
+                rows.len() - 1
+            }
+        };
+        let places = wanted.iter().map(place).collect();
+        Repair { code, known, unknown, rows, places }
+    }
+
+    /// One row per wanted block, one column per source.
+    pub(super) fn matrix(&self) -> Result<Matrix, Error> {
+        match self.code.points() {
+            Some(points) => self.matrix_by_points(points),
+            None => self.matrix_by_elimination(),
+        }
+    }
+
+    /// A Cauchy matrix in which R and E change sides is one again, and its entries are known.
+    fn matrix_by_points(&self, points: &CauchyForm) -> Result<Matrix, Error> {
+        let rows = self.rows.iter().map(|&row| points.rows[row]).collect();
+        let data = self.known.iter().chain(&self.unknown);
+        let columns = data.map(|&column| points.columns[column]).collect();
+        let exchanged = CauchyForm { rows, columns }.exchange(self.code.field(), self.unknown.len())?;
+        let rows = self.places.iter().map(|&place| exchanged.rows[place]).collect();
+        CauchyForm { rows, columns: exchanged.columns }.matrix(self.code.field())
+    }
+
+    fn matrix_by_elimination(&self) -> Result<Matrix, Error> {
+        let (field, a, e) = (self.code.field(), self.code.redundancy(), self.unknown.len());
+        let inverse = a.select(&self.rows[..e], &self.unknown)?.inverse()?;
+        let known = a.select(&self.rows[..e], self.known)?;
+        let mut matrix = Matrix::zero(field, self.places.len(), self.code.k())?;
+        for (i, &place) in self.places.iter().enumerate() {
+            let (from_known, from_rows) = matrix.row_mut(i).split_at_mut(self.known.len());
+            if place < e {
+                from_rows.copy_from_slice(inverse.row(place));
+            } else {
+                let row = a.row(self.rows[place]);
+                from_known.iter_mut().zip(self.known).for_each(|(to, &column)| *to = row[column]);
+                for (place, &column) in self.unknown.iter().enumerate() {
+                    field.add_multiple(from_rows, inverse.row(place), row[column]);
+                }
+            }
+            for (i, &factor) in from_rows.iter().enumerate() {
+                field.add_multiple(from_known, known.row(i), factor);
+            }
+        }
+        Ok(matrix)
+    }
+
+    /// The factors of `matrix`, which is this repair's.
+    pub(super) fn structure(&self, matrix: &Matrix) -> Result<Option<Structure>, Error> {
+        let Some(points) = self.code.points() else { return Ok(None) };
+        let (known, e) = (self.known.len(), self.unknown.len());
+        // r_R enters the product only through s_R, so the columns of R in the product are those of the second factor.
+        let solve = Matrix::from_fn(self.code.field(), self.places.len(), self.rows.len(), |i, j| {
+            if j < e { matrix.at(i, known + j) } else { u64::from(self.places[i] == j) }
+        })?;
+        let added = (0..self.rows.len()).map(|i| (i < e).then_some(known + i)).collect();
+        let cauchy = points.select(&self.rows, self.known);
+        Ok(Some(Structure { cauchy, added, solve: (!solve.is_identity()).then_some(solve) }))
+    }
+}
