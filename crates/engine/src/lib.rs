@@ -39,6 +39,7 @@ pub mod kernel;
 pub mod matrix;
 pub mod plan;
 pub mod raidz;
+pub mod repairer;
 pub mod signature;
 pub mod tower;
 
@@ -47,4 +48,5 @@ pub use engine::{Compiled, Engine};
 pub use error::Error;
 pub use field::Field;
 pub use plan::{Mode, Plan, Structure};
+pub use repairer::Repairer;
 pub use signature::{Signature, Signer};

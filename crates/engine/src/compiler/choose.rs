@@ -5,6 +5,7 @@ use super::pass::allocate::allocate;
 use super::pass::flatten::flatten;
 use super::pass::fuse::{Fusion, fuse};
 use super::pass::nibbles::look_up;
+use super::pass::share::share;
 use super::program::Program;
 use super::machine::{Allocated, Counts, MAX_SLOT_BYTES};
 use super::target::Target;
@@ -83,13 +84,17 @@ fn better(programs: Vec<(&str, Program)>, target: Target, note: &mut dyn FnMut(S
         note(Stage::of(name, &program));
         flatten(&program)
     });
-    let program = flat.min_by_key(|program| rough_cost(program, target))?;
+    let mut program = flat.min_by_key(|program| rough_cost(program, target))?;
     note(Stage::of("flatten", &program));
-    if target.affine {
-        return Some(program);
+    if !target.affine && program.products() > 0 {
+        program = flatten(&look_up(&program));
+        note(Stage::of("nibbles", &program));
     }
-    let program = flatten(&look_up(&program));
-    note(Stage::of("nibbles", &program));
+    let shared = share(&program, target.arity());
+    if rough_cost(&shared, target) < rough_cost(&program, target) {
+        program = shared;
+        note(Stage::of("share", &program));
+    }
     Some(program)
 }
 

@@ -59,6 +59,24 @@ pub(super) fn compile<I: Isa>(isa: I, plan: &Plan, tier: Tier) -> Result<Box<dyn
     Ok(Box::new(CompiledPlan { isa, plan: plan.clone(), program, slot, steps: OnceLock::new() }))
 }
 
+/// A matrix over GF(2^8), row by row, times blocks that all have `len` bytes.
+pub(super) fn multiply<I: Isa>(
+    isa: I,
+    coefficients: &[u8],
+    inputs: &[&[u8]],
+    outputs: &mut [&mut [u8]],
+    len: usize,
+) {
+    let sizes_fit = coefficients.len() == inputs.len() * outputs.len()
+        && inputs.iter().all(|input| input.len() == len)
+        && outputs.iter().all(|output| output.len() == len);
+    assert!(sizes_fit, "the caller checked numbers and lengths");
+    let products = <I::V as Vector>::Map::gf8_products();
+    let product = |output, input| [products[coefficients[output * inputs.len() + input] as usize]];
+    let dense = Dense::new(1, inputs.len(), outputs.len(), product);
+    isa.run(Work::Words(&dense, Buffers { inputs, outputs, len, add: false }));
+}
+
 fn dense<V: Vector>(plan: &Plan) -> Result<Dense<V>, Error> {
     let (matrix, field) = (plan.matrix(), plan.field());
     let (inputs, outputs) = (matrix.columns(), matrix.rows());

@@ -21,11 +21,14 @@ pub struct Row {
     supported: fn() -> bool,
     compile: Compile,
     target: Target,
+    multiply: Multiply,
     signer: PrepareSigner,
 }
 
 /// Compiles a plan; `None` where the CPU lacks the instruction set.
 type Compile = fn(&Plan, Tier) -> Option<Result<Box<dyn Kernel>, Error>>;
+/// Matrix times blocks of so many bytes over GF(2^8), at once; `None` likewise.
+type Multiply = fn(&[u8], &[&[u8]], &mut [&mut [u8]], usize) -> Option<()>;
 /// Prepares signatures of so many components; `None` likewise.
 type PrepareSigner = fn(usize, StepMap<'_>) -> Option<Box<dyn LaneSigner>>;
 
@@ -36,6 +39,9 @@ const fn row<I: Isa>() -> Row {
         supported: || I::detect().is_some(),
         compile: |plan, tier| I::detect().map(|isa| compiled::compile(isa, plan, tier)),
         target: I::TARGET,
+        multiply: |coefficients, inputs, outputs, len| {
+            I::detect().map(|isa| compiled::multiply(isa, coefficients, inputs, outputs, len))
+        },
         signer: |components, map| I::detect().map(|isa| compiled::signer(isa, components, map)),
     }
 }
@@ -131,6 +137,18 @@ impl Row {
     /// What the run-time compiler makes of a plan for this row; `None` where the generic kernels serve.
     pub fn explain(&self, plan: &Plan) -> Option<Explanation> {
         compiler::explain(plan, self.target)
+    }
+
+    /// A matrix over GF(2^8), row by row, times blocks that all have `len` bytes: a plan without its price, for a
+    /// single use.
+    pub(crate) fn multiply(
+        &self,
+        coefficients: &[u8],
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+        len: usize,
+    ) -> Result<(), Error> {
+        (self.multiply)(coefficients, inputs, outputs, len).ok_or_else(|| self.unsupported())
     }
 
     pub(crate) fn signer(
