@@ -1,29 +1,43 @@
 //! Races against other libraries in one interleaved run.
 
+mod bars;
+mod cases;
 mod decode;
 mod encode;
+mod grid;
 mod multiply;
+mod others;
+mod packets;
 mod plot;
 mod race;
+mod raidz;
 mod report;
+mod signatures;
+mod threads;
 
 use std::fs;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use gabion::plot::Figure;
 
-use decode::Planning;
-use race::{Budget, Timing};
+use race::Budget;
 use report::{Line, Machine};
 
 /// What the user asked for.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// End within 50 seconds: fewer rounds, and 10 MiB blocks against ISA-L only.
+    /// End within 50 seconds: fewer cases and fewer rounds.
     #[arg(long)]
     quick: bool,
+    /// Instead of the cases that have bars of their own: many shapes, sizes and alignments against ISA-L.
+    #[arg(long, conflicts_with = "quick")]
+    grid: bool,
+    /// A shared library (libisal.so) to race against instead of the ISA-L that is built in.
+    #[arg(long, value_name = "PATH")]
+    isal: Option<PathBuf>,
     /// One JSON object per line instead of a table.
     #[arg(long)]
     json: bool,
@@ -43,129 +57,23 @@ pub(crate) struct Options {
 
 /// Preparation, page faults and the fewest rounds of the largest cases come on top.
 const QUICK: Duration = Duration::from_secs(33);
-const FULL: Duration = Duration::from_secs(300);
+const FULL: Duration = Duration::from_secs(400);
 /// However few cases were asked for.
 const LONGEST_CASE: Duration = Duration::from_secs(5);
-
-const SHAPES: [(usize, usize); 8] = [(4, 2), (8, 3), (10, 4), (16, 4), (30, 3), (45, 8), (64, 16), (30, 33)];
-const SMALL: usize = 4 << 10;
-const MIDDLE: usize = 64 << 10;
-const LARGE: usize = 10 << 20;
-
-/// Who takes part in a race of encoders.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Opponents {
-    Everybody,
-    IsalOnly,
-}
-
-/// Width of the symbols and bytes of a packet, in the packets layout.
-#[derive(Clone, Copy)]
-struct Field {
-    w: usize,
-    packet: usize,
-}
-
-enum Work {
-    Encode(Opponents),
-    TwoThreads,
-    Decode(Planning),
-    Packets(Field),
-    MultiplyAdd { w: usize },
-}
-
-/// One race.
-struct Case {
-    name: String,
-    work: Work,
-    shape: (usize, usize),
-    len: usize,
-}
-
-impl Case {
-    fn stripe(operation: &str, shape: (usize, usize), len: usize, options: &str, work: Work) -> Self {
-        let (k, m) = shape;
-        let name = format!("{operation} {k}+{m} {}{options}", size(len));
-        Self { name, work, shape, len }
-    }
-
-    fn run(&self, end: Instant) -> anyhow::Result<Vec<Timing>> {
-        let (shape, len) = (self.shape, self.len);
-        match self.work {
-            Work::Encode(opponents) => encode::words(shape, len, opponents, end),
-            Work::TwoThreads => encode::two_threads(shape, len, end),
-            Work::Decode(planning) => decode::decode(shape, len, planning, end),
-            Work::Packets(field) => encode::packets(shape, field, len, end),
-            Work::MultiplyAdd { w } => multiply::multiply_add(w, len, end),
-        }
-        .with_context(|| self.name.clone())
-    }
-
-    /// What one pass counts for.
-    fn bytes(&self) -> usize {
-        self.shape.0 * self.len
-    }
-}
-
-/// Every case there is; names are stable, so that records of different days can be compared.
-fn cases(quick: bool) -> Vec<Case> {
-    let mut cases = Vec::new();
-    for len in [SMALL, MIDDLE, LARGE] {
-        let opponents = if quick && len == LARGE { Opponents::IsalOnly } else { Opponents::Everybody };
-        for shape in SHAPES {
-            cases.push(Case::stripe("encode", shape, len, "", Work::Encode(opponents)));
-        }
-    }
-    for (shape, len) in [((10, 4), MIDDLE), ((10, 4), LARGE), ((64, 16), MIDDLE), ((64, 16), LARGE)] {
-        cases.push(Case::stripe("encode", shape, len, " 2threads", Work::TwoThreads));
-    }
-    for (shape, w) in [((4, 2), 4), ((8, 3), 4), ((10, 4), 4), ((10, 4), 8), ((16, 4), 8)] {
-        let options = format!(" packets w{w}");
-        let work = Work::Packets(Field { w, packet: 2048 });
-        cases.push(Case::stripe("encode", shape, MIDDLE, &options, work));
-    }
-    for shape in SHAPES {
-        cases.push(Case::stripe("decode", shape, MIDDLE, "", Work::Decode(Planning::Before)));
-    }
-    for shape in [(10, 4), (64, 16)] {
-        cases.push(Case::stripe("decode", shape, LARGE, "", Work::Decode(Planning::Before)));
-    }
-    for shape in SHAPES {
-        let work = Work::Decode(Planning::Included);
-        cases.push(Case::stripe("decode", shape, SMALL, " with plan", work));
-    }
-    for w in [4, 8, 16, 32, 64] {
-        let name = format!("multiply-add w{w} {}", size(MIDDLE));
-        cases.push(Case { name, work: Work::MultiplyAdd { w }, shape: (1, 1), len: MIDDLE });
-    }
-    cases
-}
-
-fn size(bytes: usize) -> String {
-    if bytes.is_multiple_of(1 << 20) { format!("{}MiB", bytes >> 20) } else { format!("{}KiB", bytes >> 10) }
-}
 
 /// Runs the comparison and writes what was asked for.
 pub(crate) fn compare(options: &Options) -> anyhow::Result<()> {
     ensure!(!cfg!(debug_assertions), "build with --release: an unoptimised race says nothing");
+    if let Some(path) = &options.isal {
+        crate::isal::load(path)?;
+    }
     // A picture that cannot be drawn is said before minutes of measuring, not after.
     let plot_target = options.plot.as_deref().map(gabion::plot::Target::new).transpose()?;
-    let mut cases = cases(options.quick);
-    cases.retain(|case| case.name.contains(&options.only));
-    ensure!(!cases.is_empty(), "no case is named like {:?}", options.only);
-    let total = if options.quick { QUICK } else { FULL };
-    let total = total.min(LONGEST_CASE.saturating_mul(u32::try_from(cases.len())?));
-    let mut budget = Budget::new(total, cases.len());
-    let mut lines: Vec<Line> = Vec::new();
-    for (index, case) in cases.iter().enumerate() {
-        progress(&format!("[{}/{}] {}", index + 1, cases.len(), case.name));
-        let timings = case.run(budget.next_end())?;
-        lines.extend(report::lines(&case.name, case.bytes(), &timings));
-    }
-    progress("");
+    let Findings { lines, text, figure } = if options.grid { on_grid(options)? } else { on_cases(options)? };
+    ensure!(!lines.is_empty(), "no case is named like {:?}", options.only);
 
     let json = report::json(&lines)?;
-    let text = if options.json { &json } else { &report::table(&lines) };
+    let text = if options.json { &json } else { &text };
     std::io::stdout().write_all(text.as_bytes())?;
     if let (Some(path), Some(date)) = (&options.record, &options.date) {
         let machine = serde_json::to_string(&machine(date, options.quick)?)?;
@@ -173,9 +81,43 @@ pub(crate) fn compare(options: &Options) -> anyhow::Result<()> {
             .with_context(|| format!("writing {}", path.display()))?;
     }
     if let Some(target) = &plot_target {
-        target.write(&plot::figure(&lines))?;
+        target.write(&figure)?;
     }
     Ok(())
+}
+
+/// What a run found: for programs, for people, and as a picture.
+struct Findings {
+    lines: Vec<Line>,
+    text: String,
+    figure: Figure,
+}
+
+fn on_cases(options: &Options) -> anyhow::Result<Findings> {
+    let mut cases = cases::cases(options.quick, crate::isal::is_loaded());
+    cases.retain(|case| case.name.contains(&options.only));
+    let total = if options.quick { QUICK } else { FULL };
+    let total = total.min(LONGEST_CASE.saturating_mul(u32::try_from(cases.len())?));
+    let mut budget = Budget::new(total, cases.len());
+    let mut lines: Vec<Line> = Vec::new();
+    for (index, case) in cases.iter().enumerate() {
+        progress(&format!("[{}/{}] {}", index + 1, cases.len(), case.name));
+        let timings = case.run(budget.next_end())?;
+        lines.extend(report::lines(&case.name, case.bytes(), &case.bars(), &timings));
+    }
+    progress("");
+    let text = report::table(&lines) + &report::summary(&lines);
+    let figure = plot::figure(&lines);
+    Ok(Findings { lines, text, figure })
+}
+
+fn on_grid(options: &Options) -> anyhow::Result<Findings> {
+    let cells = grid::run(&options.only)?;
+    progress("");
+    let text = grid::text(&cells);
+    let figure = grid::figure(&cells);
+    let lines = cells.into_iter().map(|cell| cell.line).collect();
+    Ok(Findings { lines, text, figure })
 }
 
 /// One line that is overwritten, on a terminal only.
@@ -207,36 +149,4 @@ fn machine(date: &str, quick: bool) -> anyhow::Result<Machine> {
     let isal = if crate::isal::uses_gfni() { "GFNI" } else { "no GFNI" };
     let kernel = crate::ours::Ours::on_threads(1)?.kernel_name().to_owned();
     Ok(Machine::new(date.to_owned(), cpu, kernel, isal.to_owned(), quick))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Opponents, Work, cases};
-    use std::collections::BTreeSet;
-    use std::time::Instant;
-
-    #[test]
-    fn names_are_unique_and_the_same_in_both_modes() {
-        let names = |quick| cases(quick).into_iter().map(|case| case.name).collect::<Vec<_>>();
-        assert_eq!(names(true), names(false));
-        assert_eq!(names(true).iter().collect::<BTreeSet<_>>().len(), names(true).len());
-        assert!(names(true).contains(&"encode 10+4 64KiB".to_owned()));
-    }
-
-    /// Every kind of race, verified output included, with no time to lose.
-    #[test]
-    fn every_kind_of_case_runs_and_verifies() {
-        for case in cases(true) {
-            if case.len > super::MIDDLE || case.shape.0 > 10 {
-                continue;
-            }
-            let timings = case.run(Instant::now()).expect("verified");
-            let expected = match case.work {
-                Work::Encode(Opponents::Everybody) => 5,
-                _ => 2,
-            };
-            assert_eq!(timings.len(), expected, "{}", case.name);
-            assert_eq!(timings[0].name, "gabion");
-        }
-    }
 }

@@ -205,7 +205,7 @@ struct Addresses<'a> {
 
 impl<'a> Addresses<'a> {
     /// Both libraries work on longs, and on 16-byte vectors where they find the blocks aligned.
-    fn new(k: usize, m: usize, data: &[&'a [u8]], out: &'a mut [&mut [u8]]) -> Self {
+    fn new(k: usize, m: usize, data: &[&'a [u8]], mut out: Vec<&'a mut [u8]>) -> Self {
         assert_eq!(data.len(), k);
         assert_eq!(out.len(), m);
         let size = data[0].len();
@@ -233,11 +233,11 @@ pub(crate) struct Words<'lib> {
 impl Words<'_> {
     /// Encodes one stripe. The blocks are 16-byte aligned and a multiple of 8 bytes long.
     pub(crate) fn encode(&self, data: &[&[u8]], out: &mut [&mut [u8]]) {
-        self.bind(data, out)();
+        self.bind(data, reborrowed(out))();
     }
 
     /// Checks the buffers once and gives a call to repeat.
-    pub(crate) fn bind<'a>(&'a self, data: &[&'a [u8]], out: &'a mut [&mut [u8]]) -> impl FnMut() + 'a {
+    pub(crate) fn bind<'a>(&'a self, data: &[&'a [u8]], out: Vec<&'a mut [u8]>) -> impl FnMut() + use<'a> {
         let blocks = Addresses::new(self.k, self.m, data, out);
         let (k, m, w) = (as_int(self.k), as_int(self.m), as_int(self.w));
         move || {
@@ -263,7 +263,7 @@ pub(crate) struct Packets<'lib> {
 impl Packets<'_> {
     /// Encodes one stripe row by row of the bit matrix.
     pub(crate) fn encode_bit_matrix(&self, packet: usize, data: &[&[u8]], out: &mut [&mut [u8]]) {
-        let blocks = Addresses::new(self.k, self.m, data, out);
+        let blocks = Addresses::new(self.k, self.m, data, reborrowed(out));
         let packet = self.checked_packet(packet, &blocks);
         let (k, m, w) = (as_int(self.k), as_int(self.m), as_int(self.w));
         let (data, out) = (blocks.data.as_ptr(), blocks.out.as_ptr());
@@ -278,7 +278,7 @@ impl Packets<'_> {
         &'a self,
         packet: usize,
         data: &[&'a [u8]],
-        out: &'a mut [&mut [u8]],
+        out: Vec<&'a mut [u8]>,
     ) -> impl FnMut() + 'a {
         let blocks = Addresses::new(self.k, self.m, data, out);
         let packet = self.checked_packet(packet, &blocks);
@@ -402,6 +402,10 @@ impl Drop for Field {
         // SAFETY: initialised in `new`; the lock is still held, fields drop after this.
         unsafe { gf_free(&raw mut *self.raw, 1) };
     }
+}
+
+fn reborrowed<'a>(blocks: &'a mut [&mut [u8]]) -> Vec<&'a mut [u8]> {
+    blocks.iter_mut().map(|block| &mut **block).collect()
 }
 
 fn is_aligned(block: &[u8]) -> bool {

@@ -1,8 +1,10 @@
-//! Gabion's own engine, as a contender.
+//! Gabion's own engine, as a contender. What a race asks of it is one function here, so that a better
+//! interface of the engine changes this file alone.
 
 use anyhow::Context as _;
 use gabion_engine::kernel::Backend as _;
-use gabion_engine::{Code, Compiled, Engine, Field, Mode, Plan};
+use gabion_engine::raidz::Reconstruction;
+use gabion_engine::{Code, Compiled, Engine, Field, Mode, Plan, Repairer, Signature, Signer};
 
 /// The engine as a user gets it without asking for anything but a number of threads.
 pub(crate) struct Ours(Engine);
@@ -17,9 +19,9 @@ impl Ours {
         self.0.row().name()
     }
 
-    /// All redundancy of the code of this identity.
-    pub(crate) fn encoder(&self, identity: &str) -> anyhow::Result<Compiled> {
-        Ok(self.0.compile(&code(identity)?.encode_plan()?)?)
+    /// All redundancy of a code.
+    pub(crate) fn encoder(&self, code: &Code) -> anyhow::Result<Compiled> {
+        Ok(self.0.compile(&code.encode_plan()?)?)
     }
 
     /// The lost columns of a code from surviving ones.
@@ -32,16 +34,68 @@ impl Ours {
         Ok(self.0.compile(&code.repair_plan(lost, surviving)?)?)
     }
 
+    /// The first data columns of a RAID-Z code from the parities that `with` names.
+    pub(crate) fn reconstruction(&self, code: &Code, with: Reconstruction) -> anyhow::Result<Compiled> {
+        let lost: Vec<usize> = (0..with.parities().len()).collect();
+        Ok(self.0.compile(&with.plan(code, &lost)?)?)
+    }
+
     /// One block times a constant of GF(2^w), added to another.
     pub(crate) fn multiplier(&self, w: usize, constant: u64) -> anyhow::Result<Compiled> {
         let field = Field::new(u32::try_from(w)?)?;
         Ok(self.0.compile(&Plan::multiply(field, constant, Mode::Add)?)?)
     }
+
+    /// Repairs of a code, whatever is lost.
+    pub(crate) fn any_repair(&self, code: &Code) -> Repairer {
+        self.0.repairer(code)
+    }
+
+    /// All redundancy of a code, and the signatures of all blocks.
+    pub(crate) fn signing_encoder(&self, code: &Code) -> anyhow::Result<SigningEncoder> {
+        Ok(SigningEncoder { encoder: self.encoder(code)?, signer: Signer::tower(code.field(), 1)? })
+    }
+}
+
+/// Encodes a stripe and signs its k + m blocks.
+pub(crate) struct SigningEncoder {
+    encoder: Compiled,
+    signer: Signer,
+}
+
+impl SigningEncoder {
+    /// The signatures by column.
+    pub(crate) fn run(&self, data: &[&[u8]], redundancy: &mut [&mut [u8]]) -> anyhow::Result<Vec<Signature>> {
+        self.encoder.run(data, redundancy)?;
+        let blocks = data.iter().copied().chain(redundancy.iter().map(|block| &**block));
+        Ok(blocks.map(|block| self.signer.sign(block)).collect::<Result<_, _>>()?)
+    }
+}
+
+/// Restores the lost columns of a stripe whose loss was not known before: planning, compiling and the pass. Of
+/// `stripe`, the blocks by column, only surviving ones are read.
+pub(crate) fn restore(
+    repairer: &Repairer,
+    lost: &[usize],
+    surviving: &[usize],
+    stripe: &[&[u8]],
+    outputs: &mut [&mut [u8]],
+) -> anyhow::Result<()> {
+    let mut there = vec![None; stripe.len()];
+    surviving.iter().for_each(|&column| there[column] = Some(stripe[column]));
+    Ok(repairer.repair(&there, lost, outputs)?)
 }
 
 /// A code by its identity.
 pub(crate) fn code(identity: &str) -> anyhow::Result<Code> {
     identity.parse().with_context(|| identity.to_owned())
+}
+
+/// The redundancy matrix of a code over GF(2^8), row after row, for libraries that take any matrix.
+pub(crate) fn redundancy_rows(code: &Code) -> anyhow::Result<Vec<u8>> {
+    let matrix = code.redundancy();
+    let coefficients = (0..matrix.rows()).flat_map(|row| matrix.row(row));
+    coefficients.map(|&value| u8::try_from(value).context("a code over a larger field")).collect()
 }
 
 /// One pass of what ran well when its output was verified.

@@ -43,10 +43,11 @@ pub(crate) fn write_all(directory: &Path) -> anyhow::Result<()> {
     write("jerasure-packets.json", &file(jerasure::PACKETS_MADE_BY, &jerasure::packets()?)?)?;
     write("multiply.json", &file(multiply::MADE_BY, &multiply::cases()?)?)?;
     write("raidz.json", &by_script("raidz.py")?)?;
-    write("signatures.json", &by_script("signatures.py")?)
+    write("signatures.json", &by_script("signatures.py")?)?;
+    write("subspace.json", &by_script("subspace.py")?)
 }
 
-/// RAID-Z and signatures have no library to link; scripts do their arithmetic on plain integers.
+/// RAID-Z, signatures and subspace codes have no library to link; scripts do their arithmetic on plain integers.
 fn by_script(name: &str) -> anyhow::Result<String> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../vectors").join(name);
     let output = Command::new("python3")

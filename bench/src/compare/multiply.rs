@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use anyhow::ensure;
 
+use super::bars::GF_COMPLETE;
 use super::race::{Contender, Timing, race};
 use crate::blocks::Blocks;
 use crate::jerasure::Field;
@@ -22,12 +23,12 @@ pub(super) fn multiply_add(w: usize, len: usize, end: Instant) -> anyhow::Result
     ours.run(&input, &mut our_out.as_mut_slices())?;
     ensure!(our_out.as_slices() == theirs.as_slices(), "our bytes are not GF-Complete's");
 
-    let (mut theirs, mut our_out) = (theirs.as_mut_slices(), our_out.as_mut_slices());
+    let mut out = our_out.as_mut_slices();
     let contenders = vec![
-        Contender::new("gabion", || run_again(&ours, &input, &mut our_out)),
-        Contender::new("gf-complete", || {
-            field.multiply_region(constant, input[0], theirs[0], true);
+        Contender::new("gabion", |out: &mut Vec<&mut [u8]>| run_again(&ours, &input, out)),
+        Contender::new(GF_COMPLETE, |out: &mut Vec<&mut [u8]>| {
+            field.multiply_region(constant, input[0], out[0], true);
         }),
     ];
-    Ok(race(contenders, end.saturating_duration_since(Instant::now())))
+    Ok(race(contenders, &mut out, end))
 }

@@ -69,10 +69,10 @@ mod tests {
             seconds,
             spread: 0.0,
         });
-        let mut all = lines("encode 10+4 64KiB", 655_360, &timings);
-        all.extend(lines("encode 4+2 64KiB", 262_144, &timings[..2]));
-        all.extend(lines("encode 4+2 4KiB", 16_384, &timings[..2]));
-        all.extend(lines("decode 4+2 4KiB", 16_384, &timings[..2]));
+        let mut all = lines("encode 10+4 64KiB", 655_360, &[], &timings);
+        all.extend(lines("encode 4+2 64KiB", 262_144, &[], &timings[..2]));
+        all.extend(lines("encode 4+2 4KiB", 16_384, &[], &timings[..2]));
+        all.extend(lines("decode 4+2 4KiB", 16_384, &[], &timings[..2]));
         let figure = figure(&all);
         assert_eq!(figure.panels.len(), 2);
         let Panel::Bars { categories, series, .. } = &figure.panels[0] else { panic!("bars") };

@@ -14,21 +14,36 @@ const FEWEST_ROUNDS: usize = 3;
 /// More would not lower the minimum any further.
 const MOST_ROUNDS: usize = 3000;
 
-/// One who takes part: a name and one pass over the data.
-pub(super) struct Contender<'a> {
+/// One who takes part: a name and one pass over the data. `S` is what the contenders share, such as the
+/// outputs they all write.
+pub(super) struct Contender<'a, S> {
     name: &'static str,
-    pass: Box<dyn FnMut() + 'a>,
+    pass: Box<dyn FnMut(&mut S) + 'a>,
+    /// What a timed pass is multiplied by, where it does only part of the work.
+    scale: f64,
+    /// Takes part in every so many rounds.
+    every: usize,
 }
 
-impl<'a> Contender<'a> {
-    pub(super) fn new(name: &'static str, pass: impl FnMut() + 'a) -> Self {
-        Self { name, pass: Box::new(pass) }
+impl<'a, S> Contender<'a, S> {
+    pub(super) fn new(name: &'static str, pass: impl FnMut(&mut S) + 'a) -> Self {
+        Self { name, pass: Box::new(pass), scale: 1.0, every: 1 }
     }
 
-    fn time(&mut self, passes: u32) -> Duration {
+    /// One whose pass would take `scale` times as long if it did all of the work.
+    pub(super) fn scaled(self, scale: f64) -> Self {
+        Self { scale, ..self }
+    }
+
+    /// One who is far behind and needs few turns to show it, so that there is time for those who are close.
+    pub(super) fn rarely(self) -> Self {
+        Self { every: 8, ..self }
+    }
+
+    fn time(&mut self, shared: &mut S, passes: u32) -> Duration {
         let start = Instant::now();
         for _ in 0..passes {
-            (self.pass)();
+            (self.pass)(shared);
         }
         start.elapsed() / passes
     }
@@ -44,36 +59,65 @@ pub(super) struct Timing {
     pub(super) spread: f64,
 }
 
-/// Lets the contenders take turns for about `time`.
-pub(super) fn race(mut contenders: Vec<Contender<'_>>, time: Duration) -> Vec<Timing> {
-    let start = Instant::now();
+/// Lets the contenders take turns until `end`. Contenders of one name are several ways to do the same thing;
+/// the best of them counts.
+pub(super) fn race<S>(contenders: Vec<Contender<'_, S>>, shared: &mut S, end: Instant) -> Vec<Timing> {
+    race_in_batches(contenders, shared, BATCH, end)
+}
+
+/// As [`race`], with batches of another length.
+pub(super) fn race_in_batches<S>(
+    mut contenders: Vec<Contender<'_, S>>,
+    shared: &mut S,
+    batch: Duration,
+    end: Instant,
+) -> Vec<Timing> {
     let passes: Vec<u32> = contenders
         .iter_mut()
         .map(|contender| {
-            contender.time(1); // pages, caches, lazily made tables
-            let once = contender.time(1).max(Duration::from_nanos(20));
-            u32::try_from(BATCH.as_nanos().div_ceil(once.as_nanos())).unwrap_or(u32::MAX)
+            contender.time(shared, 1); // pages, caches, lazily made tables
+            let once = contender.time(shared, 1).max(Duration::from_nanos(20));
+            u32::try_from(batch.as_nanos().div_ceil(once.as_nanos())).unwrap_or(u32::MAX)
         })
         .collect();
     let count = contenders.len();
     let mut times = vec![Vec::new(); count];
     for round in 0..MOST_ROUNDS {
-        if round >= FEWEST_ROUNDS && start.elapsed() >= time {
+        if round >= FEWEST_ROUNDS && Instant::now() >= end {
             break;
         }
         // Another one begins in every round, so that nobody always runs behind the same neighbour.
         for turn in 0..count {
             let index = (round + turn) % count;
-            times[index].push(contenders[index].time(passes[index]));
+            if !round.is_multiple_of(contenders[index].every) {
+                continue;
+            }
+            times[index].push(contenders[index].time(shared, passes[index]));
         }
     }
-    contenders.iter().zip(times).map(|(contender, times)| timing(contender.name, times)).collect()
+    let timings = contenders.iter().zip(times).map(|(contender, times)| {
+        let timing = timing(contender.name, times);
+        Timing { seconds: timing.seconds * contender.scale, ..timing }
+    });
+    best_of_each_name(timings)
 }
 
 fn timing(name: &'static str, mut times: Vec<Duration>) -> Timing {
     times.sort_unstable();
     let (best, median) = (times[0].as_secs_f64(), times[times.len() / 2].as_secs_f64());
     Timing { name, seconds: best, spread: median / best - 1.0 }
+}
+
+fn best_of_each_name(timings: impl Iterator<Item = Timing>) -> Vec<Timing> {
+    let mut best: Vec<Timing> = Vec::new();
+    for timing in timings {
+        match best.iter_mut().find(|known| known.name == timing.name) {
+            Some(known) if known.seconds <= timing.seconds => {}
+            Some(known) => *known = timing,
+            None => best.push(timing),
+        }
+    }
+    best
 }
 
 /// Shares the time that is left among the cases that are left.
@@ -99,7 +143,7 @@ impl Budget {
 
 #[cfg(test)]
 mod tests {
-    use super::{Budget, Contender, race, timing};
+    use super::{Budget, Contender, Timing, best_of_each_name, race, timing};
     use std::time::{Duration, Instant};
 
     #[test]
@@ -111,24 +155,33 @@ mod tests {
     }
 
     #[test]
-    fn everybody_gets_the_same_number_of_rounds() {
-        let (mut slow, mut slower) = (0, 0);
+    fn everybody_gets_the_same_number_of_rounds_unless_rare() {
         let pause = Duration::from_millis(1);
         let contenders = vec![
-            Contender::new("slow", || {
-                slow += 1;
+            Contender::new("slow", |(slow, _): &mut (u32, u32)| {
+                *slow += 1;
                 std::thread::sleep(pause);
             }),
-            Contender::new("slower", || {
-                slower += 1;
+            Contender::new("slower", |(_, slower): &mut (u32, u32)| {
+                *slower += 1;
                 std::thread::sleep(3 * pause);
             }),
+            Contender::new("rare", |_: &mut (u32, u32)| std::thread::sleep(9 * pause)).rarely(),
         ];
-        let timings = race(contenders, Duration::from_millis(30));
-        assert_eq!(timings.len(), 2);
-        assert!(timings[0].seconds >= 0.001 && timings[1].seconds >= 0.003);
+        let mut counts = (0, 0);
+        let timings = race(contenders, &mut counts, Instant::now() + Duration::from_millis(60));
+        let (slow, slower) = counts;
+        assert_eq!(timings.len(), 3);
+        assert!(timings[0].seconds >= 0.001 && timings[1].seconds >= 0.003 && timings[2].seconds >= 0.009);
         assert_eq!(slow, slower);
         assert!(slow >= 5);
+    }
+
+    #[test]
+    fn of_one_name_the_best_counts() {
+        let timings = [("a", 2.0), ("b", 3.0), ("a", 1.0), ("b", 4.0)];
+        let timings = timings.map(|(name, seconds)| Timing { name, seconds, spread: 0.0 });
+        assert_eq!(best_of_each_name(timings.into_iter()), [timings[2], timings[1]]);
     }
 
     #[test]

@@ -19,11 +19,29 @@ pub(super) struct Line {
     /// Median over best, less one, of ours and of the reference.
     spread: f64,
     reference_spread: f64,
+    /// The least ratio that is wanted, where one is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) bar: Option<f64>,
+}
+
+impl Line {
+    /// Whether the bar is reached; None without one.
+    pub(super) fn reached(&self) -> Option<bool> {
+        self.bar.map(|bar| self.ratio >= bar)
+    }
+
+    fn verdict(&self) -> &'static str {
+        match self.reached() {
+            Some(true) => "reached",
+            Some(false) => "missed",
+            None => "",
+        }
+    }
 }
 
 /// Turns timings of one case, ours first, into one line per reference. `bytes` is what one pass
-/// counts for: k × block bytes for stripes.
-pub(super) fn lines(case: &str, bytes: usize, timings: &[Timing]) -> Vec<Line> {
+/// counts for: k × block bytes for stripes; `bars` are names of references, each with the least ratio.
+pub(super) fn lines(case: &str, bytes: usize, bars: &[(&str, f64)], timings: &[Timing]) -> Vec<Line> {
     let (ours, others) = timings.split_first().expect("ours takes part in every race");
     let speed = |timing: &Timing| bytes as f64 / timing.seconds / 1e9;
     others
@@ -38,6 +56,7 @@ pub(super) fn lines(case: &str, bytes: usize, timings: &[Timing]) -> Vec<Line> {
             ratio: rounded(speed(ours) / speed(other)),
             spread: rounded(ours.spread),
             reference_spread: rounded(other.spread),
+            bar: bars.iter().find(|(against, _)| *against == other.name).map(|&(_, bar)| bar),
         })
         .collect()
 }
@@ -56,8 +75,8 @@ pub(super) fn table(lines: &[Line]) -> String {
     let case_width = lines.iter().map(|line| line.case.len()).max().unwrap_or(0).max(4);
     let name_width = lines.iter().map(|line| line.against.len()).max().unwrap_or(0).max(7);
     let mut text = format!(
-        "{:case_width$}  {:>8}  {:name_width$}  {:>8}  {:>6}  {:>13}\n",
-        "case", "gabion", "against", "GB/s", "ratio", "spread"
+        "{:case_width$}  {:>8}  {:name_width$}  {:>8}  {:>6}  {:>4} {:7}  {:>13}\n",
+        "case", "gabion", "against", "GB/s", "ratio", "bar", "", "spread"
     );
     let mut previous = "";
     for line in lines {
@@ -70,14 +89,34 @@ pub(super) fn table(lines: &[Line]) -> String {
         let spread = format!("{:.0} % / {:.0} %", 100.0 * line.spread, 100.0 * line.reference_spread);
         writeln!(
             text,
-            "{case:case_width$}  {value:>8}  {:name_width$}  {:>8}  {:>6.2}  {spread:>13}",
+            "{case:case_width$}  {value:>8}  {:name_width$}  {:>8}  {:>6}  {:>4} {:7}  {spread:>13}",
             line.against,
             number(line.reference),
-            line.ratio,
+            ratio(line.ratio),
+            line.bar.map_or(String::new(), |bar| bar.to_string()),
+            line.verdict(),
         )
         .expect("writing into a String cannot fail");
     }
     text
+}
+
+/// How many bars are reached.
+pub(super) fn summary(lines: &[Line]) -> String {
+    let verdicts: Vec<bool> = lines.iter().filter_map(Line::reached).collect();
+    let reached = verdicts.iter().filter(|reached| **reached).count();
+    format!("{reached} of {} bars reached, against {}\n", verdicts.len(), isal())
+}
+
+/// The ISA-L of the run: its version and the code path it takes.
+pub(super) fn isal() -> String {
+    let path = if crate::isal::uses_gfni() { "GFNI" } else { "no GFNI" };
+    format!("{}, {path}", crate::isal::version())
+}
+
+/// Fine enough to tell which side of its bar a ratio is on.
+fn ratio(value: f64) -> String {
+    if value >= 10.0 { format!("{value:.2}") } else { format!("{value:.3}") }
 }
 
 /// Three digits that matter, whatever the size.
@@ -108,7 +147,7 @@ impl Machine {
     pub(super) fn new(date: String, cpu: String, kernel: String, isal: String, quick: bool) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let libraries = vec![
-            crate::isal::VERSION,
+            crate::isal::version(),
             crate::jerasure::VERSION,
             crate::jerasure::FIELD_VERSION,
             "reed-solomon-erasure 6.0.0 (simd-accel)",
@@ -129,7 +168,7 @@ pub(super) fn json(lines: &[Line]) -> anyhow::Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{json, lines, rounded, table};
+    use super::{json, lines, rounded, summary, table};
     use crate::compare::race::Timing;
 
     fn timings() -> [Timing; 3] {
@@ -139,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_line_has_the_agreed_members() {
-        let lines = lines("encode 10+4 64KiB", 655_360, &timings());
+        let lines = lines("encode 10+4 64KiB", 655_360, &[("jerasure", 12.0)], &timings());
         let text = json(&lines).expect("serialisable");
         assert_eq!(
             text.lines().next().expect("a line"),
@@ -148,13 +187,24 @@ mod tests {
              \"spread\":0.1,\"reference_spread\":0.0}"
         );
         assert_eq!(text.lines().count(), 2);
+        assert!(text.lines().last().expect("a line").ends_with("\"reference_spread\":0.02,\"bar\":12.0}"));
     }
 
     #[test]
     fn a_table_names_a_case_once() {
-        let table = table(&lines("encode 10+4 64KiB", 655_360, &timings()));
+        let table = table(&lines("encode 10+4 64KiB", 655_360, &[], &timings()));
         assert_eq!(table.matches("10+4").count(), 1);
         assert!(table.contains("jerasure") && table.contains("10.00"));
+    }
+
+    #[test]
+    fn bars_are_reached_or_missed() {
+        let bars = [("isal", 2.0), ("jerasure", 12.0)];
+        let lines = lines("encode 10+4 64KiB", 655_360, &bars, &timings());
+        assert_eq!([lines[0].reached(), lines[1].reached()], [Some(true), Some(false)]);
+        let table = table(&lines);
+        assert!(table.contains("2 reached") && table.contains("12 missed"), "{table}");
+        assert!(summary(&lines).starts_with("1 of 2 bars reached"));
     }
 
     #[test]

@@ -99,7 +99,7 @@ pub(super) fn packets() -> anyhow::Result<Vec<Case>> {
             let encoder = library.packets(k, m, w, &rows);
             let (mut by_matrix, mut by_schedule) = (Blocks::zeroed(m, len), Blocks::zeroed(m, len));
             encoder.encode_bit_matrix(packet, &data.as_slices(), &mut by_matrix.as_mut_slices());
-            encoder.bind_schedule(packet, &data.as_slices(), &mut by_schedule.as_mut_slices())();
+            encoder.bind_schedule(packet, &data.as_slices(), by_schedule.as_mut_slices())();
             ensure!(
                 by_matrix.as_slices() == by_schedule.as_slices(),
                 "{code}: Jerasure's bit matrix and its schedule disagree"

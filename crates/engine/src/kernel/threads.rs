@@ -2,8 +2,8 @@
 
 use super::Kernel;
 use crate::error::Error;
-use rayon::prelude::{IntoParallelIterator, ParallelIterator};
 use std::fmt;
+use std::sync::{Mutex, PoisonError};
 
 /// Bytes of inputs and outputs together below which a range is not worth another thread: waking one
 /// costs some microseconds, the time in which one core codes this much.
@@ -30,8 +30,9 @@ impl Threads {
         if count == 1 {
             return Ok(Threads { count, pool: None });
         }
-        let named =
-            rayon::ThreadPoolBuilder::new().num_threads(count).thread_name(|index| format!("gabion-{index}"));
+        let named = rayon::ThreadPoolBuilder::new()
+            .num_threads(count - 1)
+            .thread_name(|index| format!("gabion-{index}"));
         let pool = named.build();
         let pool = pool.map_err(|error| Error::Threads { threads: count, reason: error.to_string() })?;
         Ok(Threads { count, pool: Some(pool) })
@@ -65,10 +66,22 @@ impl Threads {
         };
         let unit = granule.max(1) * RANGE_ALIGNMENT.div_ceil(granule.max(1));
         let range = len.div_ceil(parts).next_multiple_of(unit);
-        let ranges = split(inputs, outputs, range);
-        pool.install(|| {
-            ranges.into_par_iter().map(|(inputs, mut outputs)| kernel.run(&inputs, &mut outputs)).collect()
-        })
+        let mut ranges = split(inputs, outputs, range);
+        let own = ranges.pop();
+        // The calling thread takes a range itself: it would only wait otherwise.
+        let failed: Mutex<Option<Error>> = Mutex::new(None);
+        let work = |(inputs, mut outputs): Range<'_>| {
+            if let Err(error) = kernel.run(&inputs, &mut outputs) {
+                *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            }
+        };
+        pool.in_place_scope(|scope| {
+            for range in ranges {
+                scope.spawn(|_| work(range));
+            }
+            own.map(work);
+        });
+        failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }
 }
 

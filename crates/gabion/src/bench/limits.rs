@@ -58,15 +58,16 @@ impl Limit {
         Sums::new(row, inputs, outputs, 1)
     }
 
-    /// The limit of an encoder from memory: all inputs prefetched and read in one go, one output stored past the
-    /// caches. It moves inputs + 1 blocks; with more outputs, blocks can move at that rate at best.
+    /// The limit of an encoder from memory: as [`Limit::roof`], with inputs prefetched and outputs stored past the
+    /// caches. Fewer outputs than the encoder has leave more inputs to be read at once; blocks then move at the
+    /// same rate at best.
     ///
     /// # Errors
     /// As [`Backend::compile`].
-    pub fn stream(row: &Row, inputs: usize) -> Result<impl Kernel + use<>, Error> {
-        // The constant makes it a plan that kernels stream, which they do not do with plain sums; one
+    pub fn stream(row: &Row, inputs: usize, outputs: usize) -> Result<impl Kernel + use<>, Error> {
+        // The constant makes it a plan that kernels stream, which they need not do with plain sums; one
         // multiplication per load is far from what memory delivers.
-        Sums::new(row, inputs, 1, 2)
+        Sums::new(row, inputs, outputs, 2)
     }
 }
 
@@ -170,7 +171,7 @@ mod tests {
         assert_eq!(run(Limit::XorStream), (1 ^ 2 ^ 7, 2));
     }
 
-    /// The roof reads every input once and writes every output; the stream writes the first.
+    /// The roof reads every input once and writes every output; so does the stream, or it writes only the first.
     #[test]
     fn encoders_have_limits_of_their_own() {
         let inputs = [[1u8; 200], [2; 200], [4; 200], [8; 200], [16; 200]].map(|block| block.to_vec());
@@ -181,7 +182,7 @@ mod tests {
             (first[199], second[0])
         };
         assert_eq!(run(&Limit::roof(fastest(), 5, 2).unwrap(), &views), (1 ^ 2, 4 ^ 8 ^ 16));
-        assert_eq!(run(&Limit::stream(fastest(), 5).unwrap(), &views), (2 * 31, 4 ^ 8 ^ 16));
+        assert_eq!(run(&Limit::stream(fastest(), 5, 1).unwrap(), &views), (2 * 31, 4 ^ 8 ^ 16));
         assert_eq!(run(&Limit::roof(fastest(), 1, 2).unwrap(), &views[..1]), (1, 1));
     }
 
