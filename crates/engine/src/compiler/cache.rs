@@ -8,6 +8,7 @@ use super::choose::{self, Choice};
 use super::kernel::CodeKernel;
 use super::machine::Allocated;
 use super::target::Target;
+use crate::code::Layout;
 use crate::plan::Plan;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -84,7 +85,7 @@ impl Slot {
         if seen < WORTH_BYTES || self.started.swap(true, Ordering::Relaxed) {
             return None;
         }
-        if self.plan.matrix().rows() * self.plan.matrix().columns() <= SHORT_COEFFICIENTS {
+        if coefficients(&self.plan) <= SHORT_COEFFICIENTS {
             return self.ready();
         }
         let slot = self.clone();
@@ -95,6 +96,15 @@ impl Slot {
         drop(std::thread::Builder::new().name("gabion-compile".into()).spawn(compile));
         None
     }
+}
+
+/// Coefficients of a plan's program: in the packets layout those of its bit matrix.
+fn coefficients(plan: &Plan) -> usize {
+    let bits = match plan.layout() {
+        Layout::Words => 1,
+        Layout::Packets { .. } => (plan.field().w() as usize).pow(2),
+    };
+    plan.matrix().rows() * plan.matrix().columns() * bits
 }
 
 /// Slots by plan, with the time each was last asked for.

@@ -1,16 +1,15 @@
 //! Which program, how many columns in a turn, how patient: tried, counted, the cheapest taken.
 
 use super::lower::{cauchy, dense, packets};
+use super::machine::{Allocated, Counts, MAX_SLOT_BYTES};
 use super::pass::allocate::allocate;
 use super::pass::flatten::flatten;
 use super::pass::fuse::{Fusion, fuse};
 use super::pass::nibbles::look_up;
 use super::pass::share::share;
-use super::program::Program;
-use super::machine::{Allocated, Counts, MAX_SLOT_BYTES};
+use super::program::{Op, Program, Shuffle};
 use super::target::Target;
 use crate::code::Layout;
-use crate::field::Field;
 use crate::kernel::Stage;
 use crate::plan::Plan;
 
@@ -25,13 +24,13 @@ pub(super) struct Choice {
 }
 
 /// The programs that do what a plan says, by the way they came about; none where it is not for this compiler.
-fn programs(plan: &Plan) -> Vec<(&'static str, Program)> {
+fn programs(plan: &Plan, target: Target) -> Vec<(&'static str, Program)> {
     let size = plan.matrix().rows() * plan.matrix().columns();
     if size == 0 || size > MAX_COEFFICIENTS {
         return Vec::new();
     }
     match plan.layout() {
-        Layout::Words if plan.field() == Field::GF8 => {
+        Layout::Words if target.permutes || plan.field().word_bytes() == Ok(1) => {
             let mut programs = cauchy::lower(plan);
             let products = programs.iter().map(|(_, program)| program.products()).min();
             // One product per coefficient is worth a try unless it is hopeless.
@@ -50,9 +49,8 @@ fn programs(plan: &Plan) -> Vec<(&'static str, Program)> {
 /// The cheapest way to run a plan. `note` hears of every pass on the way.
 pub(super) fn choose(plan: &Plan, target: Target, note: &mut dyn FnMut(Stage)) -> Option<Choice> {
     let blocks = plan.inputs().len() + plan.outputs().len();
-    let program = better(programs(plan), target, note)?;
-    // One register is kept for the mask of half bytes.
-    let registers = target.registers() - usize::from(!target.affine);
+    let program = better(programs(plan, target), target, note)?;
+    let registers = target.registers() - kept_registers(&program);
     let mut best: Option<(Choice, Stage)> = None;
     for patience in [1 << 20, 24, 4] {
         let fused = fuse(&program, Fusion { arity: target.arity(), patience });
@@ -61,14 +59,17 @@ pub(super) fn choose(plan: &Plan, target: Target, note: &mut dyn FnMut(Stage)) -
                 break;
             }
             let allocated = allocate(&fused, registers / columns);
-            // More columns need more registers still.
-            if columns > 1 && allocated.slots > 0 || allocated.slots as usize * target.width > MAX_SLOT_BYTES
-            {
+            let slots = allocated.slots as usize;
+            if columns > 1 && slots > 0 || slots * target.width > MAX_SLOT_BYTES {
                 break;
             }
             let cycles = cycles(allocated.counts(), target, columns, blocks);
             if best.as_ref().is_none_or(|(best, _)| cycles < best.cycles) {
                 best = Some((Choice { allocated, columns, cycles }, Stage::fused("fuse", &fused)));
+            }
+            // More columns need more registers still.
+            if slots > 0 {
+                break;
             }
         }
     }
@@ -76,6 +77,14 @@ pub(super) fn choose(plan: &Plan, target: Target, note: &mut dyn FnMut(Stage)) -
     note(fused);
     note(Stage::allocated("allocate", choice.allocated.counts()));
     Some(choice)
+}
+
+/// Registers for constants that no instruction takes from memory: the mask of half bytes, the places of shuffles.
+fn kept_registers(program: &Program) -> usize {
+    let has = |wanted: fn(&Op) -> bool| usize::from(program.ops().iter().any(wanted));
+    has(|op| matches!(op, Op::Nibble(..)))
+        + has(|op| matches!(op, Op::Shuffle(_, Shuffle::Gather(_))))
+        + has(|op| matches!(op, Op::Shuffle(_, Shuffle::Scatter(_))))
 }
 
 /// Through the passes that ask for no registers; the program with the fewest instructions.
@@ -108,10 +117,9 @@ fn fits(plan: &Plan, target: Target, step: usize) -> bool {
 
 /// Instructions of a program before registers are given, as far as programs differ by them.
 fn rough_cost(program: &Program, target: Target) -> usize {
-    use super::program::Op;
     let cost = |op: &Op| match op {
         // A product occupies the one port that has it; sums have two.
-        Op::Map(..) => {
+        Op::Map(..) | Op::MapEach(..) => {
             if target.affine {
                 3
             } else {

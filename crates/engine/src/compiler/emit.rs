@@ -15,7 +15,7 @@ mod pointers;
 mod vocabulary;
 
 use super::machine::{Allocated, Operand, Register as Wide, Step};
-use super::program::{Half, Place};
+use super::program::{Half, Place, Shuffle};
 use super::target::Target;
 use assembler::{Assembler, memory, register};
 use constants::{Constant, Constants};
@@ -64,19 +64,22 @@ pub(super) struct Emitted {
     pub(super) constants: Vec<u8>,
 }
 
-/// Writes the loop; `inputs` and `blocks` are the numbers of inputs, and of inputs and outputs together.
-pub(super) fn emit(allocated: &Allocated, shape: Shape, inputs: usize, blocks: usize) -> Emitted {
+/// Writes the loop; blocks from `inputs` on are outputs.
+pub(super) fn emit(allocated: &Allocated, shape: Shape, inputs: usize) -> Emitted {
+    let constants = Constants::new(allocated, shape, allocated.registers() * shape.columns);
+    let spare = [(allocated.slots == 0).then_some(SLOTS), constants.is_empty().then_some(CONSTANTS)];
+    let accesses = allocated.steps.iter().filter_map(Step::block);
+    let pointers = Pointers::new(accesses, spare.into_iter().flatten());
     let mut body = Body {
         shape,
         inputs,
         words: Vocabulary::of(shape.target),
-        constants: Constants::new(allocated, shape, allocated.registers() * shape.columns),
-        pointers: Pointers::new(blocks),
+        constants,
+        pointers,
         assembler: Assembler::default(),
     };
     body.prologue();
     let head = body.assembler.here();
-    body.pointers.begin_turn();
     for &step in &allocated.steps {
         body.step(step);
     }
@@ -183,6 +186,8 @@ impl Body {
             Step::Add { to, a, b } => self.add(words.add, None, to, a, b),
             Step::AddTwo { to, a, b } => self.add(words.add_two, Some(SUM_OF_THREE), to, a, b),
             Step::Map { to, from, map } => self.map(to, from, Constant::Affine(map)),
+            Step::MapEach { to, from, maps } => self.map(to, from, Constant::AffineEach(maps)),
+            Step::Shuffle { to, from, shuffle } => self.shuffle(to, from, shuffle),
             Step::Nibble { to, from, half } => self.nibble(to, from, half),
             Step::Look { to, from, map, half } => self.look(to, from, Constant::Table(map, half)),
         }
@@ -219,8 +224,20 @@ impl Body {
         }
     }
 
+    fn shuffle(&mut self, to: Wide, from: Wide, shuffle: Shuffle) {
+        for column in 0..self.shape.columns {
+            let (to, from) = (self.wide(to, column), self.wide(from, column));
+            if let Shuffle::Rotate(eights) = shuffle {
+                self.assembler.three(self.words.rotate, to, from, Err(from), Some(eights.into()));
+            } else {
+                let places = self.constants.register(Constant::Places(shuffle));
+                self.assembler.with3(self.words.permute, to, places, from);
+            }
+        }
+    }
+
     fn nibble(&mut self, to: Wide, from: Wide, half: Half) {
-        let mask = self.constants.nibble_mask();
+        let mask = self.constants.register(Constant::NibbleMask);
         for column in 0..self.shape.columns {
             let (to, mut from) = (self.wide(to, column), self.wide(from, column));
             if half == Half::High {
@@ -258,7 +275,7 @@ impl Body {
             }
             None => {
                 let offset = self.constants.offset(constant);
-                let broadcast = self.shape.target.width == 64;
+                let broadcast = self.shape.target.width == 64 && matches!(constant, Constant::Affine(_));
                 Ok(assembler::constant(CONSTANTS, offset, broadcast))
             }
         }
@@ -269,6 +286,7 @@ impl Body {
         let code = match constant {
             Constant::Affine(_) | Constant::NibbleMask => self.words.broadcast8,
             Constant::Table(..) => self.words.broadcast16,
+            Constant::AffineEach(_) | Constant::Places(_) => self.words.load,
         };
         self.assembler.load(code, to, source);
     }

@@ -3,6 +3,10 @@
 //! Code covers whole steps of some registers. What is left at the end is covered by a step that ends there and overlaps
 //! the one before: it writes the same bytes again. Where that is not so (results are added to what is there, or a
 //! buffer is shorter than a step), the bytes travel through a buffer of one step, padded with zeros.
+//!
+//! Stores that straddle cache lines cost more than all arithmetic. Outputs that are misaligned alike become aligned
+//! after a first step. Those that are misaligned each in its own way are made in a tile in the L1 cache and copied from
+//! there.
 
 use super::emit::{Emitted, Shape, disassemble, emit};
 use super::machine::Allocated;
@@ -10,12 +14,19 @@ use super::routine::Routine;
 use super::target::Target;
 use crate::code::Layout;
 use crate::plan::{Mode, Plan};
+use std::mem::MaybeUninit;
 
 /// Inputs and outputs together from which outputs are streamed: twice a common L2 cache, where it began to pay.
 const STREAM_BYTES: usize = 4 << 20;
 
 /// Blocks whose addresses are gathered without an allocation.
-const FEW_BLOCKS: usize = 64;
+const FEW_BLOCKS: usize = 32;
+
+/// Outputs up to which that pays: with more of them arithmetic hides what stores cost.
+const TILED_OUTPUTS: usize = 4;
+
+/// Bytes of all outputs together that are made in a tile before they are copied.
+const TILE_BYTES: usize = 8 << 10;
 
 fn code_of(
     plan: &Plan,
@@ -30,7 +41,7 @@ fn code_of(
     };
     let shape = Shape { target, columns, stream, packet };
     let inputs = plan.inputs().len();
-    (shape, emit(allocated, shape, inputs, inputs + plan.outputs().len()))
+    (shape, emit(allocated, shape, inputs))
 }
 
 /// Bytes of the machine code, and the code as text.
@@ -77,7 +88,7 @@ impl CodeKernel {
             let slot_bytes = allocated.slots as usize * shape.step();
             Routine::new(emitted, shape, slot_bytes, inputs + plan.outputs().len()).ok()
         };
-        let streaming = if plan.mode() == Mode::Write && packets.is_none() { routine(true) } else { None };
+        let streaming = if plan.mode() == Mode::Write { routine(true) } else { None };
         Some(CodeKernel { routine: routine(false)?, streaming, plan_mode: plan.mode(), packets, inputs })
     }
 
@@ -100,8 +111,12 @@ impl CodeKernel {
         match self.packets {
             None => self.run_words(blocks, len),
             Some((packet, group)) => {
+                let width = self.routine.width();
+                let aligned = blocks[self.inputs..].iter().all(|output| output.addr().is_multiple_of(width));
+                let large = aligned && len.saturating_mul(blocks.len()) >= STREAM_BYTES;
+                let routine = self.streaming.as_ref().filter(|_| large).unwrap_or(&self.routine);
                 for at in (0..len).step_by(group) {
-                    self.run_range(&self.routine, blocks, at, at + packet, at);
+                    self.run_range(routine, blocks, at, at + packet, at);
                 }
             }
         }
@@ -114,10 +129,15 @@ impl CodeKernel {
         let alike = outputs.iter().all(|output| output.addr() % width == misaligned);
         let head = (width - misaligned) % width;
         let step = self.routine.step();
-        if !alike || self.plan_mode == Mode::Add || len < step + head {
+        if self.plan_mode == Mode::Add || len < step + head {
             return self.run_range(&self.routine, blocks, 0, len, 0);
         }
         let large = len.saturating_mul(blocks.len()) >= STREAM_BYTES;
+        if !alike && outputs.len() <= TILED_OUTPUTS {
+            return self.run_tiles(blocks, len);
+        } else if !alike {
+            return self.run_range(&self.routine, blocks, 0, len, 0);
+        }
         let routine = self.streaming.as_ref().filter(|_| large).unwrap_or(&self.routine);
         if head > 0 {
             // SAFETY: the step lies within the blocks.
@@ -126,11 +146,47 @@ impl CodeKernel {
         self.run_range(routine, blocks, head, len, 0);
     }
 
+    /// Through a tile of aligned outputs, of which there are few. `len` is at least a step.
+    fn run_tiles(&self, blocks: &[*const u8], len: usize) {
+        #[repr(align(64))]
+        struct Tile([MaybeUninit<u8>; TILE_BYTES]);
+        let (step, count) = (self.routine.step(), blocks.len() - self.inputs);
+        let size = TILE_BYTES / count / step * step;
+        let mut tile = Tile([MaybeUninit::uninit(); TILE_BYTES]);
+        let base: *mut u8 = tile.0.as_mut_ptr().cast();
+        let mut through = blocks.to_vec();
+        let mut start = 0;
+        while start < len {
+            let end = (start + size).min(len);
+            // A last tile that is shorter than a step reaches back into the one before.
+            let first = start.min(end - step);
+            let whole = end - ((end - first) & (step - 1));
+            for (i, output) in through[self.inputs..].iter_mut().enumerate() {
+                // An address that stands for position 0 of the block: only positions of the tile are used.
+                *output = base.wrapping_add(i * size).wrapping_sub(first);
+            }
+            // SAFETY: `first..end` lies within the blocks and is at most the size of a tile, of which there is one for
+            // every output; both runs are whole steps. What is copied was just written there.
+            unsafe {
+                self.routine.run(&through, first, whole);
+                if whole < end {
+                    self.routine.run(&through, end - step, end);
+                }
+                for (i, output) in blocks[self.inputs..].iter().enumerate() {
+                    let made = base.add(i * size).cast_const();
+                    made.copy_to_nonoverlapping(output.add(first).cast_mut(), end - first);
+                }
+            }
+            start = end;
+        }
+    }
+
     /// Runs over `start..end` of blocks that reach from `first` on. A streaming routine needs outputs aligned at
     /// `start`.
     fn run_range(&self, routine: &Routine, blocks: &[*const u8], start: usize, end: usize, first: usize) {
+        // A step is a power of two.
         let step = routine.step();
-        let whole = start + (end - start) / step * step;
+        let whole = end - ((end - start) & (step - 1));
         // SAFETY: ranges lie between `first` and `end`, within all blocks; a multiple of the step each.
         unsafe {
             routine.run(blocks, start, whole);

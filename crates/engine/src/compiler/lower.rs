@@ -2,19 +2,26 @@
 //!
 //! | where | takes | gives |
 //! | --- | --- | --- |
-//! | [`dense`] | any matrix over symbols of one byte | one map per coefficient |
+//! | [`dense`] | any matrix over symbols | one map per coefficient |
 //! | [`cauchy`] | a matrix that factors through a Cauchy matrix on cosets | additive FFTs, then the small solve |
 //! | [`packets`] | a bit matrix | sums of packets |
 
 pub(super) mod cauchy;
 pub(super) mod dense;
 pub(super) mod packets;
+mod symbols;
 
 use super::program::{Place, Program, Value};
+use crate::code::Layout;
 use crate::plan::{Mode, Plan};
+use symbols::Symbols;
 
 /// Stores `value` as an output of the plan, added to what the output holds where the plan asks for it.
 fn store(program: &mut Program, plan: &Plan, output: usize, packet: usize, value: Option<Value>) {
+    let value = match plan.layout() {
+        Layout::Words => Symbols::of(plan.field()).stored(program, value),
+        Layout::Packets { .. } => value,
+    };
     let block = plan.inputs().len() + output;
     let place = Place { block: block as u32, packet: packet as u32 };
     let value = match plan.mode() {

@@ -1,6 +1,6 @@
 //! A program with its registers: what is left is to write down the instructions.
 
-use super::program::{Half, Place};
+use super::program::{Half, Place, Shuffle};
 use crate::kernel::linear::ByteMap;
 
 /// Bytes of saved registers that a routine may ask for: they lie on the caller's stack.
@@ -52,6 +52,16 @@ pub(crate) enum Step {
         from: Register,
         map: ByteMap,
     },
+    MapEach {
+        to: Register,
+        from: Register,
+        maps: [ByteMap; 8],
+    },
+    Shuffle {
+        to: Register,
+        from: Register,
+        shuffle: Shuffle,
+    },
     Nibble {
         to: Register,
         from: Register,
@@ -95,7 +105,7 @@ pub(crate) struct Counts {
     pub stores: usize,
     /// Byte maps.
     pub maps: usize,
-    /// Look-ups and the halving of bytes they need.
+    /// Look-ups and the halving of bytes they need; shuffles.
     pub look_ups: usize,
     /// Sums of two.
     pub adds: usize,
@@ -122,8 +132,8 @@ impl Allocated {
                 Step::Store { .. } => counts.stores += 1,
                 Step::Save { .. } | Step::Restore { .. } => counts.spills += 1,
                 Step::Zero { .. } | Step::Move { .. } => counts.moves += 1,
-                Step::Map { .. } => counts.maps += 1,
-                Step::Nibble { .. } | Step::Look { .. } => counts.look_ups += 1,
+                Step::Map { .. } | Step::MapEach { .. } => counts.maps += 1,
+                Step::Nibble { .. } | Step::Look { .. } | Step::Shuffle { .. } => counts.look_ups += 1,
                 Step::Add { b, .. } | Step::AddTwo { b, .. } => {
                     match step {
                         Step::Add { .. } => counts.adds += 1,
@@ -142,6 +152,17 @@ impl Allocated {
 }
 
 impl Step {
+    /// The block it reads or writes.
+    pub(crate) fn block(&self) -> Option<u32> {
+        match *self {
+            Step::Load { from: place, .. }
+            | Step::Store { to: place, .. }
+            | Step::Add { b: Operand::Block(place), .. }
+            | Step::AddTwo { b: Operand::Block(place), .. } => Some(place.block),
+            _ => None,
+        }
+    }
+
     /// The register it writes.
     pub(crate) fn result(&self) -> Option<Register> {
         match *self {
@@ -151,6 +172,8 @@ impl Step {
             | Step::Zero { to }
             | Step::Move { to, .. }
             | Step::Map { to, .. }
+            | Step::MapEach { to, .. }
+            | Step::Shuffle { to, .. }
             | Step::Nibble { to, .. }
             | Step::Look { to, .. }
             | Step::Add { to, .. }

@@ -33,12 +33,28 @@ pub(crate) enum Half {
     High,
 }
 
+/// Where the bytes of a register go. Symbols of several bytes are gathered by byte: first the lowest bytes of all
+/// symbols, then the second ones, and so on, so that eight bytes in a row mean the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Shuffle {
+    /// From symbols of so many bytes.
+    Gather(u8),
+    /// Back to symbols of so many bytes.
+    Scatter(u8),
+    /// So many times eight bytes towards the start, around the end.
+    Rotate(u8),
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Op {
     /// The bytes at a place, as they were before the program ran.
     Load(Place),
     /// A GF(2)-linear map of every byte.
     Map(Value, ByteMap),
+    /// The same with a map for each eight bytes of the register.
+    MapEach(Value, [ByteMap; 8]),
+    /// The bytes of a register in another order.
+    Shuffle(Value, Shuffle),
     /// The sum of the values; of none, zero.
     Sum(Vec<Value>),
     /// Half of every byte, as a number below 16.
@@ -52,7 +68,11 @@ impl Op {
     pub(crate) fn operands(&self) -> &[Value] {
         match self {
             Op::Load(_) => &[],
-            Op::Map(of, _) | Op::Nibble(of, _) | Op::Look(of, _, _) => std::slice::from_ref(of),
+            Op::Map(of, _)
+            | Op::MapEach(of, _)
+            | Op::Shuffle(of, _)
+            | Op::Nibble(of, _)
+            | Op::Look(of, _, _) => std::slice::from_ref(of),
             Op::Sum(terms) => terms,
         }
     }
@@ -62,6 +82,8 @@ impl Op {
         match self {
             Op::Load(place) => Op::Load(*place),
             Op::Map(of, map) => Op::Map(to(*of), *map),
+            Op::MapEach(of, maps) => Op::MapEach(to(*of), *maps),
+            Op::Shuffle(of, shuffle) => Op::Shuffle(to(*of), *shuffle),
             Op::Nibble(of, half) => Op::Nibble(to(*of), *half),
             Op::Look(of, map, half) => Op::Look(to(*of), *map, *half),
             Op::Sum(terms) => Op::Sum(terms.iter().map(|&term| to(term)).collect()),
@@ -159,7 +181,7 @@ impl Program {
 
     /// How many maps it has.
     pub(crate) fn products(&self) -> usize {
-        self.ops.iter().filter(|op| matches!(op, Op::Map(..))).count()
+        self.ops.iter().filter(|op| matches!(op, Op::Map(..) | Op::MapEach(..))).count()
     }
 
     /// The program without what no output needs.
@@ -189,6 +211,7 @@ impl Program {
             values.push(match op {
                 Op::Load(place) => load(*place),
                 Op::Map(x, map) => map.apply(of(x)),
+                Op::MapEach(..) | Op::Shuffle(..) => unreachable!("these know positions, a byte has none"),
                 Op::Sum(terms) => terms.iter().fold(0, |sum, term| sum ^ of(term)),
                 Op::Nibble(x, Half::Low) => of(x) & 15,
                 Op::Nibble(x, Half::High) => of(x) >> 4,

@@ -33,6 +33,7 @@ impl Routine {
         blocks: usize,
     ) -> std::io::Result<Routine> {
         assert!(slot_bytes <= MAX_SLOT_BYTES, "the slots of a routine are bounded");
+        assert!(shape.step().is_power_of_two(), "registers and columns are powers of two");
         let mut pages = MmapMut::map_anon(emitted.code.len())?;
         pages[..emitted.code.len()].copy_from_slice(&emitted.code);
         let pages = pages.make_exec()?;
@@ -56,7 +57,7 @@ impl Routine {
     /// and outputs be written, from `start` to `end` (with all packets of the group), and no output overlaps another
     /// block. The range is a multiple of the step. A streaming routine gets aligned outputs.
     pub(super) unsafe fn run(&self, blocks: &[*const u8], start: usize, end: usize) {
-        assert!(blocks.len() == self.blocks && (end - start).is_multiple_of(self.step()));
+        assert!(blocks.len() == self.blocks && (end - start) & (self.step() - 1) == 0);
         if start == end {
             return;
         }

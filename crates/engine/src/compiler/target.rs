@@ -7,6 +7,8 @@ pub(crate) struct Target {
     pub(crate) width: usize,
     /// Whether byte maps are one instruction (GFNI); otherwise they are look-ups.
     pub(crate) affine: bool,
+    /// Whether bytes can go anywhere in a register (VBMI): then symbols of several bytes have programs too.
+    pub(crate) permutes: bool,
     /// Whether machine code can be emitted for it; otherwise steps are interpreted.
     pub(crate) native: bool,
 }
@@ -22,12 +24,16 @@ impl Target {
 
     const fn native(width: usize, affine: bool) -> Target {
         let compiles = cfg!(all(feature = "compiler", target_arch = "x86_64"));
-        if compiles { Target { width, affine, native: true } } else { Target::interpreted(width) }
+        if compiles {
+            Target { width, affine, permutes: width == 64 && affine, native: true }
+        } else {
+            Target::interpreted(width)
+        }
     }
 
     /// The interpreter applies byte maps by whatever instructions the row of the kernel table has.
     pub(crate) const fn interpreted(width: usize) -> Target {
-        Target { width, affine: true, native: false }
+        Target { width, affine: true, permutes: false, native: false }
     }
 
     /// Registers there are.

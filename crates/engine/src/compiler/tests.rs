@@ -61,6 +61,27 @@ fn ten_thousand_random_matrices() {
 }
 
 #[test]
+fn random_matrices_of_other_words() {
+    let mut random = Random(0x776f_7264);
+    for round in 0..600 {
+        let field = [Field::GF4, Field::GF16, Field::GF32, Field::GF64][round % 4];
+        let (rows, columns) = (1 + random.below(4), 1 + random.below(7));
+        let matrix = random_matrix(&mut random, field, rows, columns);
+        let mode = if random.below(3) == 0 { Mode::Add } else { Mode::Write };
+        let plan = Plan::new(matrix, Layout::Words, mode).unwrap();
+        let len = (1 + random.below(600)).next_multiple_of(plan.granule());
+        check(&plan, len, &mut random);
+    }
+    for code in ["10+4:w16", "30+33:w16", "12+3:w4", "cauchy:9+3:w32", "5+5:w64"] {
+        let code: Code = code.parse().unwrap();
+        check(&code.encode_plan().unwrap(), 1000, &mut random);
+        let lost: Vec<usize> = (0..3).collect();
+        let there: Vec<usize> = (3..code.blocks()).collect();
+        check(&code.repair_plan(&lost, &there).unwrap(), 1000, &mut random);
+    }
+}
+
+#[test]
 fn two_thousand_random_bit_matrices() {
     let mut random = Random(0x6269_7473);
     for _ in 0..2_000 {
@@ -72,6 +93,30 @@ fn two_thousand_random_bit_matrices() {
         let plan = Plan::new(matrix, layout, mode).unwrap();
         let len = plan.granule() * (1 + random.below(3));
         check(&plan, len, &mut random);
+    }
+}
+
+/// More sums than one search takes, more terms than triples are looked for, more values than registers.
+#[test]
+fn large_bit_matrices_and_wide_symbols() {
+    let mut random = Random(0x7769_6465);
+    for round in 0..40 {
+        let field = Field::new(9 + random.below(8) as u32).unwrap();
+        let (rows, columns) = (1 + random.below(6), 1 + random.below(16));
+        let matrix = random_matrix(&mut random, field, rows, columns);
+        let mode = if round % 3 == 0 { Mode::Add } else { Mode::Write };
+        let plan = Plan::new(matrix, Layout::Packets { bytes: 64 }, mode).unwrap();
+        check(&plan, plan.granule(), &mut random);
+    }
+    for code in ["20+8:w8", "16+16:w5", "12+4:w4", "10+4:w8", "6+2:w16"] {
+        let code: Code = format!("cauchy-good:{code}:packets=128").parse().unwrap();
+        let plan = code.encode_plan().unwrap();
+        check(&plan, 2 * plan.granule(), &mut random);
+        let total = plan.inputs().len() + plan.outputs().len();
+        let lost = [0, total - 1];
+        let surviving: Vec<usize> = (1..total - 1).collect();
+        let plan = code.repair_plan(&lost, &surviving).unwrap();
+        check(&plan, plan.granule(), &mut random);
     }
 }
 

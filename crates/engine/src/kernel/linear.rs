@@ -48,7 +48,7 @@ impl LinearMap {
     }
 
     /// The part of the map that goes from input byte `from` to output byte `to`.
-    fn byte_map(&self, to: usize, from: usize) -> ByteMap {
+    pub(crate) fn byte_map(&self, to: usize, from: usize) -> ByteMap {
         ByteMap(std::array::from_fn(|bit| (self.images[8 * from + bit] >> (8 * to)) as u8))
     }
 }

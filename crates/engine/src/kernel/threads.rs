@@ -3,7 +3,6 @@
 use super::Kernel;
 use crate::error::Error;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 
 /// Bytes of inputs and outputs together below which a range is not worth another thread: waking one
 /// costs some microseconds, the time in which one core codes this much.
@@ -54,34 +53,45 @@ impl Threads {
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
     ) -> Result<(), Error> {
+        self.map_ranges(granule, inputs, outputs, |inputs, outputs| kernel.run(inputs, outputs)).map(drop)
+    }
+
+    /// What `work` makes of every range of the buffers, in the order of the ranges; all but the last have one length, a
+    /// multiple of `granule`.
+    pub(crate) fn map_ranges<T: Send>(
+        &self,
+        granule: usize,
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+        work: impl Fn(&[&[u8]], &mut [&mut [u8]]) -> Result<T, Error> + Sync,
+    ) -> Result<Vec<T>, Error> {
+        let Some(pool) = &self.pool else { return Ok(vec![work(inputs, outputs)?]) };
         let len = inputs.first().map_or(0, |input| input.len());
         let uniform =
             inputs.iter().all(|input| input.len() == len) && outputs.iter().all(|output| output.len() == len);
         let total = len.saturating_mul(inputs.len() + outputs.len());
         let parts = self.count.min(total / MIN_BYTES_PER_THREAD);
-        let pool = match &self.pool {
-            // Buffers that do not fit are the kernel's to refuse.
-            Some(pool) if uniform && parts > 1 => pool,
-            _ => return kernel.run(inputs, outputs),
-        };
+        // Buffers that do not fit are the kernel's to refuse.
+        if !uniform || parts < 2 {
+            return Ok(vec![work(inputs, outputs)?]);
+        }
         let unit = granule.max(1) * RANGE_ALIGNMENT.div_ceil(granule.max(1));
         let range = len.div_ceil(parts).next_multiple_of(unit);
-        let mut ranges = split(inputs, outputs, range);
-        let own = ranges.pop();
-        // The calling thread takes a range itself: it would only wait otherwise.
-        let failed: Mutex<Option<Error>> = Mutex::new(None);
-        let work = |(inputs, mut outputs): Range<'_>| {
-            if let Err(error) = kernel.run(&inputs, &mut outputs) {
-                *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-            }
-        };
+        let ranges = split(inputs, outputs, range);
+        let mut results: Vec<Option<Result<T, Error>>> = ranges.iter().map(|_| None).collect();
+        let work = |(inputs, mut outputs): Range<'_>| Some(work(&inputs, &mut outputs));
         pool.in_place_scope(|scope| {
-            for range in ranges {
-                scope.spawn(|_| work(range));
+            let mut ranges = ranges.into_iter().zip(&mut results);
+            // The calling thread takes a range itself: it would only wait otherwise.
+            let own = ranges.next_back();
+            for (range, result) in ranges {
+                scope.spawn(|_| *result = work(range));
             }
-            own.map(work);
+            if let Some((range, result)) = own {
+                *result = work(range);
+            }
         });
-        failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+        results.into_iter().flatten().collect()
     }
 }
 

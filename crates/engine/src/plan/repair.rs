@@ -59,12 +59,16 @@ impl<'a> Repair<'a> {
 
     /// A Cauchy matrix in which R and E change sides is one again, and its entries are known.
     fn matrix_by_points(&self, points: &CauchyForm) -> Result<Matrix, Error> {
+        self.exchanged(points)?.matrix(self.code.field())
+    }
+
+    fn exchanged(&self, points: &CauchyForm) -> Result<CauchyForm, Error> {
         let rows = self.rows.iter().map(|&row| points.rows[row]).collect();
         let data = self.known.iter().chain(&self.unknown);
         let columns = data.map(|&column| points.columns[column]).collect();
         let exchanged = CauchyForm { rows, columns }.exchange(self.code.field(), self.unknown.len())?;
         let rows = self.places.iter().map(|&place| exchanged.rows[place]).collect();
-        CauchyForm { rows, columns: exchanged.columns }.matrix(self.code.field())
+        Ok(CauchyForm { rows, columns: exchanged.columns })
     }
 
     fn matrix_by_elimination(&self) -> Result<Matrix, Error> {
@@ -100,6 +104,8 @@ impl<'a> Repair<'a> {
         })?;
         let added = (0..self.rows.len()).map(|i| (i < e).then_some(known + i)).collect();
         let cauchy = points.select(&self.rows, self.known);
-        Ok(Some(Structure { cauchy, added, solve: (!solve.is_identity()).then_some(solve) }))
+        let solve = (!solve.is_identity()).then_some(solve);
+        let exchanged = if solve.is_some() { Some(self.exchanged(points)?) } else { None };
+        Ok(Some(Structure { cauchy, added, solve, exchanged }))
     }
 }

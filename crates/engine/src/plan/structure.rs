@@ -14,12 +14,15 @@ pub struct Structure {
     pub added: Vec<Option<usize>>,
     /// One row per output, one column per row of C; `None` is the identity.
     pub solve: Option<Matrix>,
+    /// The whole matrix as one Cauchy matrix, where that is another one than C: with factors of its own for all
+    /// inputs and outputs, and no second factor.
+    pub exchanged: Option<CauchyForm>,
 }
 
 impl Structure {
     /// A Cauchy matrix as it is, with all inputs of the plan for its columns.
     pub(super) fn plain(cauchy: CauchyForm) -> Structure {
         let added = vec![None; cauchy.rows.len()];
-        Structure { cauchy, added, solve: None }
+        Structure { cauchy, added, solve: None, exchanged: None }
     }
 }

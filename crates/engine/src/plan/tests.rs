@@ -97,9 +97,13 @@ fn large_shapes_are_planned() {
     assert_eq!(plan.inputs().len(), 60_000);
 }
 
-/// What a structure says, multiplied out: solve · (C | added).
+/// What a structure says, multiplied out: solve · (C | added), which the exchanged form has to equal.
 fn multiplied_out(plan: &Plan) -> Option<Matrix> {
-    let Structure { cauchy, added, solve } = plan.structure()?;
+    let Structure { cauchy, added, solve, exchanged } = plan.structure()?;
+    assert_eq!(exchanged.is_some(), solve.is_some());
+    if let Some(exchanged) = exchanged {
+        assert_eq!(&exchanged.matrix(plan.field()).unwrap(), plan.matrix());
+    }
     let c = cauchy.matrix(plan.field()).unwrap();
     assert_eq!(added.len(), c.rows());
     let first = Matrix::from_fn(plan.field(), c.rows(), plan.inputs().len(), |i, j| {

@@ -3,7 +3,7 @@
 use super::Shape;
 use super::assembler::register;
 use crate::compiler::machine::{Allocated, Step};
-use crate::compiler::program::Half;
+use crate::compiler::program::{Half, Shuffle};
 use crate::kernel::linear::{AffineMatrix, ByteMap, MapForm, NibbleTables};
 use iced_x86::Register;
 use std::collections::HashMap;
@@ -13,10 +13,21 @@ use std::collections::HashMap;
 pub(super) enum Constant {
     /// The operand of `gf2p8affineqb`.
     Affine(ByteMap),
+    /// The same, another one for each eight bytes.
+    AffineEach([ByteMap; 8]),
+    /// For every byte of a register the place it comes from.
+    Places(Shuffle),
     /// Sixteen images of half bytes.
     Table(ByteMap, Half),
     /// 0x0f in every byte.
     NibbleMask,
+}
+
+impl Constant {
+    /// Whether no instruction takes it from memory.
+    fn needs_register(self) -> bool {
+        matches!(self, Constant::NibbleMask | Constant::Places(_))
+    }
 }
 
 pub(super) struct Constants {
@@ -35,8 +46,10 @@ impl Constants {
         let mut free = (taken..shape.target.registers()).map(|index| register(shape.target, index));
         // Where a constant serves several columns, one register is kept for those that have none of their own.
         let all_fit = used.len() <= shape.target.registers().saturating_sub(taken);
-        let affine = used.iter().any(|(constant, _)| matches!(constant, Constant::Affine(_)));
-        let passing = if shape.columns > 1 && affine && !all_fit { free.next() } else { None };
+        let affine = used
+            .iter()
+            .any(|(constant, _)| matches!(constant, Constant::Affine(_) | Constant::AffineEach(_)));
+        let passing = if shape.columns > 1 && affine && !all_fit { free.next_back() } else { None };
         let mut constants = Constants {
             offsets: HashMap::new(),
             bytes: Vec::new(),
@@ -60,6 +73,10 @@ impl Constants {
                 let matrix = AffineMatrix::prepare(map).0.to_le_bytes();
                 (0..copies).for_each(|_| self.bytes.extend(matrix));
             }
+            Constant::AffineEach(maps) => {
+                self.bytes.extend(maps.iter().flat_map(|map| AffineMatrix::prepare(*map).0.to_le_bytes()));
+            }
+            Constant::Places(shuffle) => self.bytes.extend(places(shuffle)),
             Constant::Table(map, half) => {
                 let tables = NibbleTables::prepare(map);
                 self.bytes.extend(match half {
@@ -69,6 +86,11 @@ impl Constants {
             }
             Constant::NibbleMask => self.bytes.extend([0x0f; 16]),
         }
+    }
+
+    /// Whether nothing is read from their memory.
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
     }
 
     pub(super) fn offset(&self, constant: Constant) -> usize {
@@ -89,8 +111,9 @@ impl Constants {
         self.passing
     }
 
-    pub(super) fn nibble_mask(&self) -> Register {
-        self.by_constant[&Constant::NibbleMask]
+    /// The register of one that always has one: the choice of registers for values left room for it.
+    pub(super) fn register(&self, constant: Constant) -> Register {
+        self.by_constant[&constant]
     }
 
     pub(super) fn into_bytes(self) -> Vec<u8> {
@@ -98,13 +121,33 @@ impl Constants {
     }
 }
 
-/// The constants of the steps, those first that are used most. The mask comes before all: it has to have a register.
+/// Where the bytes of a shuffled register of 64 bytes come from.
+fn places(shuffle: Shuffle) -> [u8; 64] {
+    std::array::from_fn(|to| match shuffle {
+        // Byte `to` is byte number to / symbols of symbol to % symbols.
+        Shuffle::Gather(bytes) => {
+            let symbols = 64 / bytes as usize;
+            (to % symbols * bytes as usize + to / symbols) as u8
+        }
+        Shuffle::Scatter(bytes) => {
+            let (bytes, symbols) = (bytes as usize, 64 / bytes as usize);
+            (to % bytes * symbols + to / bytes) as u8
+        }
+        Shuffle::Rotate(eights) => ((to + 8 * eights as usize) % 64) as u8,
+    })
+}
+
+/// The constants of the steps, those first that need a register, then those that are used most.
 fn by_frequency(allocated: &Allocated) -> Vec<(Constant, usize)> {
     let mut uses: HashMap<Constant, usize> = HashMap::new();
     let mut order: Vec<Constant> = Vec::new();
     for step in &allocated.steps {
         let constant = match *step {
             Step::Map { map, .. } => Constant::Affine(map),
+            Step::MapEach { maps, .. } => Constant::AffineEach(maps),
+            // A rotation has its distance in the instruction.
+            Step::Shuffle { shuffle: Shuffle::Rotate(_), .. } => continue,
+            Step::Shuffle { shuffle, .. } => Constant::Places(shuffle),
             Step::Look { map, half, .. } => Constant::Table(map, half),
             Step::Nibble { .. } => Constant::NibbleMask,
             _ => continue,
@@ -117,6 +160,6 @@ fn by_frequency(allocated: &Allocated) -> Vec<(Constant, usize)> {
     }
     let mut used: Vec<(Constant, usize)> =
         order.into_iter().map(|constant| (constant, uses[&constant])).collect();
-    used.sort_by_key(|&(constant, count)| (constant != Constant::NibbleMask, std::cmp::Reverse(count)));
+    used.sort_by_key(|&(constant, count)| (!constant.needs_register(), std::cmp::Reverse(count)));
     used
 }

@@ -1,6 +1,7 @@
 //! Which register holds the address of which block.
 
 use iced_x86::Register;
+use std::collections::BTreeMap;
 
 /// General registers that hold addresses.
 const POOL: [Register; 10] = [
@@ -24,39 +25,100 @@ pub(super) const SAVED: [Register; 6] =
 const ROTATING: usize = 3;
 
 pub(super) struct Pointers {
-    /// Blocks 0..resident have a register for the whole loop.
-    resident: usize,
-    /// The block in each of the others, and when it was last asked for.
-    rotating: Vec<(Option<u32>, usize)>,
-    clock: usize,
+    pool: Vec<Register>,
+    /// Blocks that have a register for the whole loop, the first of the pool.
+    resident: Vec<u32>,
+    /// The block in each of the others.
+    rotating: Vec<Option<u32>>,
+    /// The blocks whose addresses a turn still needs, the next one last.
+    ahead: Vec<u32>,
 }
 
 impl Pointers {
-    pub(super) fn new(blocks: usize) -> Pointers {
-        let resident = if blocks <= POOL.len() { blocks } else { POOL.len() - ROTATING };
-        Pointers { resident, rotating: vec![(None, 0); POOL.len() - resident], clock: 0 }
+    /// `accesses` are the blocks that a turn reads and writes, in this order; `spare` are registers that the loop has no
+    /// other use for.
+    pub(super) fn new(
+        accesses: impl Iterator<Item = u32>,
+        spare: impl Iterator<Item = Register>,
+    ) -> Pointers {
+        let pool: Vec<Register> = spare.chain(POOL).collect();
+        let mut ahead: Vec<u32> = accesses.collect();
+        ahead.reverse();
+        let mut resident = by_frequency(&ahead);
+        if resident.len() > pool.len() {
+            resident.truncate(pool.len() - ROTATING);
+        }
+        let rotating = vec![None; pool.len() - resident.len()];
+        Pointers { pool, resident, rotating, ahead }
     }
 
     /// Those that are fetched before the loop.
     pub(super) fn resident(&self) -> Vec<(u32, Register)> {
-        (0..self.resident).map(|block| (block as u32, POOL[block])).collect()
+        self.resident.iter().copied().zip(self.pool.iter().copied()).collect()
     }
 
-    /// What the last turn left in the rotating registers is not what the first one finds.
-    pub(super) fn begin_turn(&mut self) {
-        self.rotating.iter_mut().for_each(|entry| *entry = (None, 0));
-    }
-
-    /// The register of a block, and whether its address has to be fetched into it now.
+    /// The register of the block that is accessed next, and whether its address has to be fetched into it now: into
+    /// the one whose block is needed last.
     pub(super) fn get(&mut self, block: u32) -> (Register, bool) {
-        if (block as usize) < self.resident {
-            return (POOL[block as usize], false);
+        assert_eq!(self.ahead.pop(), Some(block), "blocks are accessed as they were announced");
+        if let Some(index) = self.resident.iter().position(|&resident| resident == block) {
+            return (self.pool[index], false);
         }
-        self.clock += 1;
-        let known = self.rotating.iter().position(|&(held, _)| held == Some(block));
-        let oldest = || (0..self.rotating.len()).min_by_key(|&index| self.rotating[index].1).unwrap_or(0);
-        let index = known.unwrap_or_else(oldest);
-        self.rotating[index] = (Some(block), self.clock);
-        (POOL[self.resident + index], known.is_none())
+        let known = self.rotating.iter().position(|&held| held == Some(block));
+        let next_use = |held: Option<u32>| {
+            let place = held.and_then(|held| self.ahead.iter().rposition(|&block| block == held));
+            place.map_or(usize::MAX, |place| self.ahead.len() - place)
+        };
+        let farthest =
+            || (0..self.rotating.len()).max_by_key(|&index| next_use(self.rotating[index])).unwrap_or(0);
+        let index = known.unwrap_or_else(farthest);
+        self.rotating[index] = Some(block);
+        (self.pool[self.resident.len() + index], known.is_none())
+    }
+}
+
+/// The blocks, those first that are accessed most.
+fn by_frequency(accesses: &[u32]) -> Vec<u32> {
+    let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
+    accesses.iter().for_each(|&block| *counts.entry(block).or_default() += 1);
+    let mut blocks: Vec<(u32, usize)> = counts.into_iter().collect();
+    blocks.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
+    blocks.into_iter().map(|(block, _)| block).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::Random;
+    use std::collections::HashMap;
+
+    /// Runs two turns of the loop and follows what the registers hold.
+    fn fetches_in_a_turn(accesses: &[u32], spare: &[Register]) -> usize {
+        let mut pointers = Pointers::new(accesses.iter().copied(), spare.iter().copied());
+        let mut held: HashMap<Register, u32> =
+            pointers.resident().into_iter().map(|(block, to)| (to, block)).collect();
+        let written: Vec<(Register, bool)> = accesses.iter().map(|&block| pointers.get(block)).collect();
+        for _ in 0..2 {
+            for (&block, &(register, fetch)) in accesses.iter().zip(&written) {
+                if fetch {
+                    held.insert(register, block);
+                }
+                assert_eq!(held.get(&register), Some(&block), "{register:?} in {accesses:?}");
+            }
+        }
+        written.iter().filter(|(_, fetch)| *fetch).count()
+    }
+
+    #[test]
+    fn every_access_finds_its_block_in_every_turn() {
+        let mut random = Random(0x706f_696e);
+        for _ in 0..500 {
+            let blocks = 1 + random.below(30);
+            let accesses: Vec<u32> = (0..random.below(120)).map(|_| random.below(blocks) as u32).collect();
+            let fetches = fetches_in_a_turn(&accesses, &[]);
+            assert!(blocks > POOL.len() || fetches == 0, "{blocks} blocks have a register each");
+            let spare = [Register::RCX, Register::R8];
+            assert!(blocks > POOL.len() + 2 || fetches_in_a_turn(&accesses, &spare) == 0);
+        }
     }
 }

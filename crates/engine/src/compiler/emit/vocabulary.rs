@@ -15,6 +15,10 @@ pub(super) struct Vocabulary {
     pub(super) and: Code,
     pub(super) shift_right: Code,
     pub(super) shuffle: Code,
+    /// Any byte from anywhere in the register.
+    pub(super) permute: Code,
+    /// By multiples of eight bytes.
+    pub(super) rotate: Code,
     /// 8 bytes from memory, repeated.
     pub(super) broadcast8: Code,
     /// 16 bytes from memory, repeated.
@@ -38,6 +42,8 @@ const AVX512: Vocabulary = Vocabulary {
     and: Code::EVEX_Vpandq_zmm_k1z_zmm_zmmm512b64,
     shift_right: Code::EVEX_Vpsrlw_zmm_k1z_zmmm512_imm8,
     shuffle: Code::EVEX_Vpshufb_zmm_k1z_zmm_zmmm512,
+    permute: Code::EVEX_Vpermb_zmm_k1z_zmm_zmmm512,
+    rotate: Code::EVEX_Valignq_zmm_k1z_zmm_zmmm512b64_imm8,
     broadcast8: Code::EVEX_Vpbroadcastq_zmm_k1z_xmmm64,
     broadcast16: Code::EVEX_Vbroadcasti32x4_zmm_k1z_m128,
 };
@@ -54,6 +60,9 @@ const AVX2: Vocabulary = Vocabulary {
     and: Code::VEX_Vpand_ymm_ymm_ymmm256,
     shift_right: Code::VEX_Vpsrlw_ymm_ymm_imm8,
     shuffle: Code::VEX_Vpshufb_ymm_ymm_ymmm256,
+    // Nor do they move bytes across their registers.
+    permute: Code::INVALID,
+    rotate: Code::INVALID,
     broadcast8: Code::VEX_Vpbroadcastq_ymm_xmmm64,
     broadcast16: Code::VEX_Vbroadcasti128_ymm_m128,
 };

@@ -11,16 +11,17 @@
 //! below n with given values on the coset x + V are a scaled Cauchy matrix times these values:
 //! W_n(x) / c_n / (p + x), c_n the product of the non-zero points of V. So
 //!
-//! - with all *rows* in V, every coset of columns is brought to coefficients, these are summed over the cosets (each
-//!   times a constant where the matrix has other scales), and the sum is evaluated on V;
+//! - with all *rows* in V, every coset of columns is brought to coefficients, these are summed over the cosets, and
+//!   the sum is evaluated on V;
 //! - with all *columns* in V, they are brought to coefficients, and these are evaluated on each coset of rows.
 //!
-//! Columns (rows) that lie in V with the others have no such form and are multiplied one by one.
+//! Columns and rows whose scales are others than those of the formula are multiplied before and after. Columns (rows)
+//! that lie in V with the others have no such form and are multiplied one by one.
 
+use super::symbols::Symbols;
 use super::{dense, store};
 use crate::compiler::program::{Program, Value};
 use crate::field::Field;
-use crate::kernel::linear::ByteMap;
 use crate::matrix::Matrix;
 use crate::matrix::cauchy::{CauchyForm, Point};
 use crate::plan::Plan;
@@ -29,25 +30,32 @@ use std::collections::BTreeMap;
 /// The programs of a plan whose structure is known, one per way that its points allow.
 pub(in crate::compiler) fn lower(plan: &Plan) -> Vec<(&'static str, Program)> {
     let Some(structure) = plan.structure() else { return Vec::new() };
-    let ways: [(&str, Way); 2] =
-        [("by cosets of columns", rows_in_subspace), ("by cosets of rows", columns_in_subspace)];
-    let mut programs = Vec::new();
-    for (name, way) in ways {
-        let mut program = Program::default();
-        let Some(cosets) = Cosets::of(plan.field()) else { continue };
-        let Some(mut sums) = way(&mut program, &cosets, &structure.cauchy) else { continue };
+    let cosets = Cosets { field: plan.field(), symbols: Symbols::of(plan.field()) };
+    let factored = |way: Way, program: &mut Program| {
+        let mut sums = way(program, &cosets, &structure.cauchy)?;
         for (sum, added) in sums.iter_mut().zip(&structure.added) {
-            sum.extend(added.map(|input| program.load(input, 0)));
+            sum.extend(added.map(|input| cosets.symbols.load(program, input)));
         }
-        if let Some(solve) = &structure.solve {
-            sums = solved(&mut program, solve, sums);
-        }
+        Some(match &structure.solve {
+            Some(solve) => solved(program, solve, sums),
+            None => sums,
+        })
+    };
+    let exchanged = |way: Way, program: &mut Program| way(program, &cosets, structure.exchanged.as_ref()?);
+    let mut programs = Vec::new();
+    let mut try_way = |name, sums: &dyn Fn(&mut Program) -> Option<Sums>| {
+        let mut program = Program::default();
+        let Some(sums) = sums(&mut program) else { return };
         for (output, terms) in sums.into_iter().enumerate() {
             let sum = program.sum(terms);
             store(&mut program, plan, output, 0, sum);
         }
         programs.push((name, program));
-    }
+    };
+    try_way("by cosets of columns", &|program| factored(rows_in_subspace, program));
+    try_way("by cosets of rows", &|program| factored(columns_in_subspace, program));
+    try_way("exchanged, by cosets of columns", &|program| exchanged(rows_in_subspace, program));
+    try_way("exchanged, by cosets of rows", &|program| exchanged(columns_in_subspace, program));
     programs
 }
 
@@ -65,14 +73,10 @@ fn solved(program: &mut Program, solve: &Matrix, sums: Sums) -> Sums {
 /// Subspace polynomials of one field.
 struct Cosets {
     field: Field,
+    symbols: Symbols,
 }
 
 impl Cosets {
-    /// For fields whose symbols are a byte; others have no programs.
-    fn of(field: Field) -> Option<Cosets> {
-        (field == Field::GF8).then_some(Cosets { field })
-    }
-
     /// W_n(x): zero on 0..n, constant on its cosets, linear over GF(2).
     fn vanishing(&self, n: u64, x: u64) -> u64 {
         let (mut value, mut half) = (x, 1);
@@ -104,7 +108,7 @@ impl Cosets {
     }
 
     fn times(&self, program: &mut Program, constant: u64, value: Option<Value>) -> Option<Value> {
-        value.and_then(|value| program.map(value, ByteMap::multiplication(self.field, constant)))
+        value.and_then(|value| self.symbols.product(program, constant, value))
     }
 
     /// Values at the points `at..at + n` to coefficients.
@@ -151,12 +155,16 @@ impl Cosets {
     }
 }
 
-/// The smallest power of two n, and the first point of the coset of 0..n that holds all points.
+/// How many times more points a coset may have than it has to: beyond, transforming the others costs too much.
+const MAX_SPARSITY: u64 = 4;
+
+/// The smallest power of two n, and the first point of the coset of 0..n that holds all points; `None` where few of
+/// its points are among them.
 fn smallest_coset(points: &[Point]) -> Option<(u64, u64)> {
     let first = points.first()?.at;
     let spread = points.iter().fold(0, |bits, point| bits | (point.at ^ first));
     let n = (spread + 1).checked_next_power_of_two()?;
-    Some((n, first & !(n - 1)))
+    (n <= MAX_SPARSITY * points.len() as u64).then_some((n, first & !(n - 1)))
 }
 
 /// Points by the coset of 0..n they lie in: (index, place in the coset), after a shift of all points by `base`.
@@ -169,83 +177,79 @@ fn by_coset(points: &[Point], n: u64, base: u64) -> BTreeMap<u64, Vec<(usize, us
     cosets
 }
 
-/// The one scale that all points have.
-fn same_scale(points: &[Point]) -> Option<u64> {
-    let scale = points.first()?.scale;
-    points.iter().all(|point| point.scale == scale).then_some(scale)
-}
-
-/// What a coset has to be multiplied with, where one constant does.
-fn coset_constant(cosets: &Cosets, n: u64, at: u64, scales: impl Iterator<Item = u64>) -> Option<u64> {
-    let natural = cosets.scale(n, at);
-    let mut constants = scales.map(|scale| cosets.quotient(scale, natural));
-    let first = constants.next()?;
-    constants.all(|constant| constant == first).then_some(first)
-}
-
 fn rows_in_subspace(program: &mut Program, cosets: &Cosets, form: &CauchyForm) -> Option<Sums> {
     let (n, base) = smallest_coset(&form.rows)?;
-    let row_scale = same_scale(&form.rows)?;
     let mut coefficients: Vec<Vec<Value>> = vec![Vec::new(); n as usize];
-    let mut direct: Sums = vec![Vec::new(); form.rows.len()];
+    let mut sums: Sums = vec![Vec::new(); form.rows.len()];
+    // A factor that all rows share goes to the columns, where it often cancels.
+    let shared = form.rows[0].scale;
     for (at, members) in by_coset(&form.columns, n, base) {
         if at == 0 {
-            for &(column, _) in &members {
-                let input = program.load(column, 0);
-                for (row, terms) in direct.iter_mut().enumerate() {
-                    let entry = cosets.entry(form.rows[row], form.columns[column]);
-                    terms.extend(program.map(input, ByteMap::multiplication(cosets.field, entry)));
-                }
-            }
+            one_by_one(program, cosets, form, &(0..form.rows.len()).collect::<Vec<_>>(), &members, &mut sums);
             continue;
         }
-        let scales =
-            members.iter().map(|&(column, _)| cosets.field.mul(form.columns[column].scale, row_scale));
-        let constant = coset_constant(cosets, n, at, scales)?;
+        let natural = cosets.scale(n, at);
         let mut values = vec![None; n as usize];
         for &(column, place) in &members {
-            values[place] = Some(program.load(column, 0));
+            let scale = cosets.field.mul(form.columns[column].scale, shared);
+            let input = Some(cosets.symbols.load(program, column));
+            values[place] = cosets.times(program, cosets.quotient(scale, natural), input);
         }
         cosets.to_coefficients(program, at, &mut values);
-        for (terms, value) in coefficients.iter_mut().zip(values) {
-            terms.extend(cosets.times(program, constant, value));
-        }
+        coefficients.iter_mut().zip(values).for_each(|(terms, value)| terms.extend(value));
     }
     let mut values: Vec<Option<Value>> = coefficients.into_iter().map(|terms| program.sum(terms)).collect();
     cosets.to_values(program, 0, &mut values);
-    for (point, terms) in form.rows.iter().zip(&mut direct) {
-        terms.extend(values[(point.at ^ base) as usize]);
+    for (point, terms) in form.rows.iter().zip(&mut sums) {
+        let factor = cosets.quotient(point.scale, shared);
+        terms.extend(cosets.times(program, factor, values[(point.at ^ base) as usize]));
     }
-    Some(direct)
+    Some(sums)
 }
 
 fn columns_in_subspace(program: &mut Program, cosets: &Cosets, form: &CauchyForm) -> Option<Sums> {
     let (n, base) = smallest_coset(&form.columns)?;
-    let column_scale = same_scale(&form.columns)?;
     let mut coefficients = vec![None; n as usize];
     let mut sums: Sums = vec![Vec::new(); form.rows.len()];
+    let shared = form.columns[0].scale;
     for (column, point) in form.columns.iter().enumerate() {
-        coefficients[(point.at ^ base) as usize] = Some(program.load(column, 0));
+        let input = Some(cosets.symbols.load(program, column));
+        let factor = cosets.quotient(point.scale, shared);
+        coefficients[(point.at ^ base) as usize] = cosets.times(program, factor, input);
     }
     cosets.to_coefficients(program, 0, &mut coefficients);
     for (at, members) in by_coset(&form.rows, n, base) {
         if at == 0 {
-            for &(row, _) in &members {
-                for column in 0..form.columns.len() {
-                    let input = program.load(column, 0);
-                    let entry = cosets.entry(form.rows[row], form.columns[column]);
-                    sums[row].extend(program.map(input, ByteMap::multiplication(cosets.field, entry)));
-                }
-            }
+            let rows: Vec<usize> = members.iter().map(|&(row, _)| row).collect();
+            let columns: Vec<(usize, usize)> = (0..form.columns.len()).map(|column| (column, 0)).collect();
+            one_by_one(program, cosets, form, &rows, &columns, &mut sums);
             continue;
         }
-        let scales = members.iter().map(|&(row, _)| cosets.field.mul(form.rows[row].scale, column_scale));
-        let constant = coset_constant(cosets, n, at, scales)?;
+        let natural = cosets.scale(n, at);
         let mut values = coefficients.clone();
         cosets.to_values(program, at, &mut values);
         for &(row, place) in &members {
-            sums[row].extend(cosets.times(program, constant, values[place]));
+            let scale = cosets.field.mul(form.rows[row].scale, shared);
+            sums[row].extend(cosets.times(program, cosets.quotient(scale, natural), values[place]));
         }
     }
     Some(sums)
+}
+
+/// What has no coset of its own: a product per row and column.
+fn one_by_one(
+    program: &mut Program,
+    cosets: &Cosets,
+    form: &CauchyForm,
+    rows: &[usize],
+    columns: &[(usize, usize)],
+    sums: &mut Sums,
+) {
+    for &(column, _) in columns {
+        let input = cosets.symbols.load(program, column);
+        for &row in rows {
+            let entry = cosets.entry(form.rows[row], form.columns[column]);
+            sums[row].extend(cosets.symbols.product(program, entry, input));
+        }
+    }
 }

@@ -1,15 +1,15 @@
 //! Any matrix: a map per coefficient, a sum per output.
 
 use super::store;
+use super::symbols::Symbols;
 use crate::compiler::program::{Program, Value};
-use crate::kernel::linear::ByteMap;
 use crate::matrix::Matrix;
 use crate::plan::Plan;
 
-/// The program of a plan over symbols of one byte, by its matrix alone.
+/// The program of a plan in the words layout, by its matrix alone.
 pub(in crate::compiler) fn lower(plan: &Plan) -> Program {
-    let mut program = Program::default();
-    let rows = products(&mut program, plan.matrix(), |program, input| Some(program.load(input, 0)));
+    let (mut program, symbols) = (Program::default(), Symbols::of(plan.field()));
+    let rows = products(&mut program, plan.matrix(), |program, input| Some(symbols.load(program, input)));
     for (output, terms) in rows.into_iter().enumerate() {
         let sum = program.sum(terms);
         store(&mut program, plan, output, 0, sum);
@@ -24,12 +24,12 @@ pub(super) fn products(
     matrix: &Matrix,
     column_value: impl Fn(&mut Program, usize) -> Option<Value>,
 ) -> Vec<Vec<Value>> {
-    let field = matrix.field();
+    let symbols = Symbols::of(matrix.field());
     let mut rows = vec![Vec::new(); matrix.rows()];
     for column in 0..matrix.columns() {
         let Some(input) = column_value(program, column) else { continue };
         for (row, terms) in rows.iter_mut().enumerate() {
-            terms.extend(program.map(input, ByteMap::multiplication(field, matrix.at(row, column))));
+            terms.extend(symbols.product(program, matrix.at(row, column), input));
         }
     }
     rows

@@ -70,18 +70,14 @@ impl<'a> Walk<'a> {
                     self.in_register(value, &[]);
                 }
             }
-            Op::Map(of, map) => {
-                let from = self.in_register(*of, &[]);
-                self.used(*of);
-                let to = self.take(value, &[]);
-                self.steps.push(Step::Map { to, from, map: *map });
+            Op::Map(of, map) => self.unary(value, *of, |to, from| Step::Map { to, from, map: *map }),
+            Op::MapEach(of, maps) => {
+                self.unary(value, *of, |to, from| Step::MapEach { to, from, maps: *maps })
             }
-            Op::Nibble(of, half) => {
-                let from = self.in_register(*of, &[]);
-                self.used(*of);
-                let to = self.take(value, &[]);
-                self.steps.push(Step::Nibble { to, from, half: *half });
+            Op::Shuffle(of, shuffle) => {
+                self.unary(value, *of, |to, from| Step::Shuffle { to, from, shuffle: *shuffle });
             }
+            Op::Nibble(of, half) => self.unary(value, *of, |to, from| Step::Nibble { to, from, half: *half }),
             Op::Look(of, map, half) => {
                 let from = self.in_register(*of, &[]);
                 let to = self.take(value, &[from]);
@@ -99,6 +95,14 @@ impl<'a> Walk<'a> {
             },
         }
         self.store(value);
+    }
+
+    /// Of one value, whose register may become the result's.
+    fn unary(&mut self, value: Value, of: Value, step: impl Fn(Register, Register) -> Step) {
+        let from = self.in_register(of, &[]);
+        self.used(of);
+        let to = self.take(value, &[]);
+        self.steps.push(step(to, from));
     }
 
     fn add(&mut self, value: Value, a: Value, b: Value) {

@@ -26,8 +26,8 @@ impl<V: Vector> Steps<V> {
     pub(in crate::kernel) fn new(allocated: &Allocated, layout: Layout, granule: usize) -> Steps<V> {
         let maps = allocated.steps.iter().filter_map(|step| match step {
             Step::Map { map, .. } => Some(V::Map::prepare(*map)),
-            Step::Nibble { .. } | Step::Look { .. } => {
-                unreachable!("programs for the interpreter keep their maps")
+            Step::Nibble { .. } | Step::Look { .. } | Step::MapEach { .. } | Step::Shuffle { .. } => {
+                unreachable!("programs for the interpreter have maps of whole registers only")
             }
             _ => None,
         });
@@ -108,7 +108,7 @@ impl Columns<'_> {
                             V::zero().add_mapped(x, map).store(to.add(at));
                         }
                     }
-                    Step::Nibble { .. } | Step::Look { .. } => {}
+                    Step::Nibble { .. } | Step::Look { .. } | Step::MapEach { .. } | Step::Shuffle { .. } => {}
                     Step::Add { to, a, b } => self.add::<V>(to, &[a], b),
                     Step::AddTwo { to, a, b } => self.add::<V>(to, &[to, a], b),
                 }

@@ -115,5 +115,5 @@ isa!(
 );
 isa!(
     GfniAvx512, GfniZmm, "gfni-avx512", enable "avx512f,avx512bw,gfni",
-    detect ["avx512f", "avx512bw", "gfni"], needs "AVX-512F, AVX-512BW and GFNI", target Target::GFNI_AVX512
+    detect ["avx512f", "avx512bw", "avx512vbmi", "gfni"], needs "AVX-512F, BW, VBMI and GFNI", target Target::GFNI_AVX512
 );
