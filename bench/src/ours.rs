@@ -66,9 +66,8 @@ pub(crate) struct SigningEncoder {
 impl SigningEncoder {
     /// The signatures by column.
     pub(crate) fn run(&self, data: &[&[u8]], redundancy: &mut [&mut [u8]]) -> anyhow::Result<Vec<Signature>> {
-        self.encoder.run(data, redundancy)?;
-        let blocks = data.iter().copied().chain(redundancy.iter().map(|block| &**block));
-        Ok(blocks.map(|block| self.signer.sign(block)).collect::<Result<_, _>>()?)
+        let signed = self.encoder.run_signed(&self.signer, data, redundancy)?;
+        Ok(signed.inputs.into_iter().chain(signed.outputs).collect())
     }
 }
 

@@ -14,7 +14,8 @@ use crate::{aarch64, ladder, readme, tidy};
 /// Stops at the first step that fails and shows its command. The tests run once with the kernel
 /// that the engine chooses by itself and then once per row of the kernel table that this CPU
 /// supports, forced with GABION_KERNEL; the other rows are shown as SKIP. Set
-/// GABION_REQUIRE_KERNELS=name,name to make a skipped row a failure.
+/// GABION_REQUIRE_KERNELS=name,name to make a skipped row a failure. Once more the engine is tested without its
+/// run-time compiler, so that programs are interpreted.
 ///
 /// Missing Debian packages are installed when this runs as root; otherwise it says what to type.
 #[derive(clap::Args)]
@@ -48,18 +49,26 @@ fn all(args: &Args, steps: &mut Steps) -> Result<()> {
     if args.full { aarch64::steps(steps, &[]) } else { Ok(()) }
 }
 
+/// Tests that walk the whole kernel table by themselves, and take long, have nothing to gain from a forced row.
+const FORCED: &str = "test -p gabion-engine -p gabion -- --skip compiler::tests \
+                      --skip random_plans_match_the_reference --skip every_loss_is_survived";
+
 /// The tests with the engine's own choice of kernel, then down the ladder.
 fn kernels(args: &Args, steps: &mut Steps) -> Result<()> {
     let automatic = Cmd::cargo("test --workspace").unset(ladder::FORCE);
     steps.command("tests, automatic kernel", &automatic)?;
     if args.quick {
+        steps.skip("tests, without the compiler", "--quick");
         steps.skip("tests, forced kernels", "--quick");
         return Ok(());
     }
+    // What is left then is what other architectures have: programs that are interpreted, in every row.
+    let bare = "test -p gabion-engine --no-default-features --lib --test conformance --test vectors";
+    steps.command("tests, without the compiler", &Cmd::cargo(bare).unset(ladder::FORCE))?;
     for rung in steps.step("kernel table", ladder::rungs)? {
         let name = format!("tests, kernel {}", rung.name);
         if rung.supported {
-            let forced = Cmd::cargo("test -p gabion-engine -p gabion");
+            let forced = Cmd::cargo(FORCED);
             steps.command(&name, &forced.env(ladder::FORCE, &rung.name))?;
         } else {
             steps.skip(&name, &format!("this CPU has no {}", rung.needs));

@@ -4,6 +4,10 @@
 //! caller, so that a test can put guard pages around them; a failed check is a panic that names back end,
 //! plan and length.
 
+mod bytes;
+
+pub use bytes::from_bytes;
+
 use crate::code::{Code, Layout};
 use crate::error::Error;
 use crate::field::Field;

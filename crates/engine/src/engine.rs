@@ -3,7 +3,10 @@
 use crate::error::Error;
 use crate::kernel::{Backend, Kernel, Row, Threads};
 use crate::plan::Plan;
+pub use signed::Signed;
 use std::sync::Arc;
+
+mod signed;
 
 /// A back end and a pool of threads; cheap to clone.
 #[derive(Debug, Clone)]

@@ -6,6 +6,7 @@
 mod compiled;
 mod explanation;
 mod generic;
+mod lanes;
 pub(crate) mod linear;
 #[cfg(target_arch = "aarch64")]
 mod neon;
@@ -16,9 +17,9 @@ mod vector;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub(crate) use compiled::LaneSigner;
 pub use compiled::Tier;
 pub use explanation::{Explanation, Stage};
+pub(crate) use lanes::{LaneSigner, Weighing};
 pub use linear::LinearMap;
 pub use reference::Reference;
 pub use table::{KERNEL_VARIABLE, Row, TieredRow, measured, rows};

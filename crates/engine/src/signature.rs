@@ -14,13 +14,16 @@
 //! Symbols are those of a field ([`Signer::new`]) or of a tower over it ([`Signer::tower`]): the tower
 //! keeps the law for codes over GF(2^4 … 2^32) with 64-bit components and blocks of any length.
 //!
-//! How it is computed: Horner's scheme over whole registers, see `sign` in the generic kernels.
+//! How it is computed: in the tower over GF(2^8) by division, else by Horner's scheme, both over whole registers; see
+//! `divide` and `sign` in the generic kernels.
 
+use crate::code::Layout;
 use crate::error::Error;
 use crate::field::Field;
-use crate::field::reference::times_x;
-use crate::kernel::{LaneSigner, LinearMap, Row};
+use crate::field::reference::{pow_by, times_x};
+use crate::kernel::{LaneSigner, LinearMap, Row, Weighing};
 use crate::matrix::Matrix;
+use crate::plan::{Mode, Plan};
 use crate::tower::Tower;
 use std::fmt;
 
@@ -99,11 +102,14 @@ impl fmt::Debug for Signature {
     }
 }
 
+/// A signature under way: a short block that has the signature of all that was absorbed.
+pub(crate) struct Lanes(Vec<u8>);
+
 /// Computes signatures of one kind.
 pub struct Signer {
     space: Space,
     components: usize,
-    lanes: Box<dyn LaneSigner>,
+    kernel: Box<dyn LaneSigner>,
 }
 
 impl Signer {
@@ -153,8 +159,9 @@ impl Signer {
             let weight = space.times_alpha_power(1, (component + 1) * symbols);
             LinearMap::new(space.bytes(), |bit| space.mul(bit, weight))
         };
-        let lanes = row.signer(components, &step_map)?;
-        Ok(Signer { space, components, lanes })
+        let tower_of_gf8 = matches!(space, Space::Tower(tower) if tower.base() == Field::GF8);
+        let kernel = row.signer(&Weighing { components, step_map: &step_map, tower_of_gf8 })?;
+        Ok(Signer { space, components, kernel })
     }
 
     /// Number of components.
@@ -180,20 +187,84 @@ impl Signer {
     /// # Errors
     /// [`Error::BlockTooLong`].
     pub fn sign(&self, block: &[u8]) -> Result<Signature, Error> {
-        let bytes = self.space.bytes();
-        let (symbols, limit) = (block.len().div_ceil(bytes) as u64, self.symbol_limit());
-        if symbols > limit {
-            let w = 8 * bytes as u32;
-            return Err(Error::BlockTooLong { w, symbols, limit });
+        self.check_length(block.len())?;
+        let mut lanes = self.lanes();
+        self.absorb(&mut lanes, block);
+        Ok(self.finish(&lanes))
+    }
+
+    /// Refuses blocks that it could not tell apart.
+    pub(crate) fn check_length(&self, len: usize) -> Result<(), Error> {
+        let (symbols, limit) = (len.div_ceil(self.space.bytes()) as u64, self.symbol_limit());
+        match symbols <= limit {
+            true => Ok(()),
+            false => Err(Error::BlockTooLong { w: 8 * self.space.bytes() as u32, symbols, limit }),
         }
-        let lanes = self.lanes.lanes(block);
-        let steps = lanes.chunks(bytes * self.lanes.symbols_per_step());
+    }
+
+    /// A signature that is computed piece by piece, from the end of a block to its start.
+    pub(crate) fn lanes(&self) -> Lanes {
+        Lanes(vec![0; self.kernel.lane_bytes()])
+    }
+
+    /// Pieces are multiples of this, except the first to be absorbed, the end of the block.
+    pub(crate) fn piece_granule(&self) -> usize {
+        self.space.bytes() * self.kernel.symbols_per_step()
+    }
+
+    /// Absorbs the piece that lies before what was absorbed.
+    pub(crate) fn absorb(&self, lanes: &mut Lanes, piece: &[u8]) {
+        self.kernel.absorb(&mut lanes.0, piece);
+    }
+
+    /// The signature of all that was absorbed.
+    pub(crate) fn finish(&self, lanes: &Lanes) -> Signature {
+        let steps = lanes.0.chunks(self.piece_granule());
         let components = steps.enumerate().map(|(component, step)| {
-            step.chunks(bytes).rev().fold(0, |sum, symbol| {
+            step.chunks(self.space.bytes()).rev().fold(0, |sum, symbol| {
                 self.space.times_alpha_power(sum, component + 1) ^ little_endian(symbol)
             })
         });
-        Ok(Signature(components.collect()))
+        Signature(components.collect())
+    }
+
+    /// The signatures of blocks that were signed in ranges, from theirs: `ranges` has, range by range, one for each
+    /// block. All ranges but the last have `range` bytes, which are whole symbols.
+    pub(crate) fn joined(&self, range: usize, mut ranges: Vec<Vec<Signature>>) -> Vec<Signature> {
+        let mut blocks = ranges.pop().unwrap_or_default();
+        if ranges.is_empty() {
+            return blocks;
+        }
+        let weights = self.weights_at(range / self.space.bytes());
+        for before in ranges.into_iter().rev() {
+            for (block, before) in blocks.iter_mut().zip(before) {
+                for (i, before) in before.0.into_iter().enumerate() {
+                    block.0[i] = self.space.mul(block.0[i], weights[i]) ^ before;
+                }
+            }
+        }
+        blocks
+    }
+
+    /// The weight of the symbol number `position` in every component.
+    fn weights_at(&self, position: usize) -> Vec<u64> {
+        let weight = |component: usize| {
+            let alpha = self.space.times_alpha_power(1, component + 1);
+            pow_by(alpha, position as u64, |a, b| self.space.mul(a, b))
+        };
+        (0..self.components).map(weight).collect()
+    }
+
+    /// Whether the law holds for what `plan` makes: [`transform`](Signer::transform) gives the signatures of its outputs.
+    pub(crate) fn has_law_for(&self, plan: &Plan) -> bool {
+        plan.field() == self.space.code_field()
+            && plan.layout() == Layout::Words
+            && plan.mode() == Mode::Write
+    }
+
+    /// Bytes of a symbol.
+    pub(crate) fn symbol_bytes(&self) -> usize {
+        self.space.bytes()
     }
 
     /// What a matrix over the code's field makes of signatures: the signatures of what it makes of

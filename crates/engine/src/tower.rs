@@ -7,7 +7,6 @@
 
 use crate::error::Error;
 use crate::field::Field;
-use crate::field::reference::times_x;
 
 /// A tower of 64 bits over GF(2^w), w = 4, 8, 16 or 32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +58,10 @@ impl Tower {
     pub fn times_y(self, a: u64) -> u64 {
         let w = self.base.w();
         let overflow = a >> (64 - w);
-        (a << w) ^ (overflow * self.ones) ^ (times_x(self.base, overflow) * self.twos)
+        // Twice the coefficient, reduced without a branch: what blocks hold cannot be predicted.
+        let polynomial = 1 << w | self.base.polynomial();
+        let doubled = (overflow << 1) ^ ((overflow >> (w - 1)) * polynomial);
+        (a << w) ^ (overflow * self.ones) ^ (doubled * self.twos)
     }
 
     /// Product of two elements.

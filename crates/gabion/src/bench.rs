@@ -8,6 +8,7 @@
 
 mod case;
 mod charts;
+mod explain;
 mod limits;
 mod memory;
 mod report;
@@ -17,7 +18,8 @@ mod stage;
 mod verify;
 
 pub use case::{Case, Operation, short};
-pub use charts::{over_blocks, over_shapes};
+pub use charts::{operations_over_shapes, over_blocks, over_shapes};
+pub use explain::{Compilation, ExplainLine, Explained, Runs};
 pub use limits::Limit;
 pub use report::{Line, Measurement};
 pub use rounds::Timing;

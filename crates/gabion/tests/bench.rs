@@ -144,6 +144,9 @@ fn bad_arguments_are_errors_with_a_message() {
         (&["--seconds=0"], "no number of seconds"),
         (&["--figure=n", "--code=4+2"], "cannot be used with"),
         (&["--threads=many"], "invalid value"),
+        (&["--explain", "--block=4KiB"], "cannot be used with"),
+        (&["--dump-asm", "--json"], "cannot be used with"),
+        (&["--explain", "--code=4+2", "--op=repair", "--lost=3"], "can repair 1 to 2 lost blocks, not 3"),
     ] {
         let output = bench(arguments);
         let text = String::from_utf8(output.stderr).unwrap();
@@ -159,4 +162,84 @@ fn a_file_that_cannot_be_written_is_named() {
         bench(&["--seconds=0.002", "--code=2+1", "--block=4KiB", "--op=encode", "--plot=no/such/dir/x.svg"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8(output.stderr).unwrap().contains("no/such/dir/x.svg"));
+}
+
+fn text(arguments: &[&str]) -> String {
+    let output = bench(arguments);
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn explain_counts_operations_after_each_pass() {
+    let arguments =
+        ["--explain", "--json", "--code=4+2", "--op=encode", "--op=repair", "--lost=1", "--kernel=all"];
+    let lines = lines(&bench(&arguments));
+    for row in rows().iter().filter(|row| row.supported()) {
+        for case in ["encode 4+2", "repair 4+2 lost=1"] {
+            let of = |line: &&Value| line["kernel"] == row.name() && line["case"] == case;
+            let stages: Vec<&Value> = lines.iter().filter(of).collect();
+            let (first, last) = (stages[0], *stages.last().unwrap());
+            assert_eq!(
+                (&first["stage"], &last["stage"]),
+                (&"by matrix".into(), &"allocate".into()),
+                "{stages:?}"
+            );
+            assert!(stages.iter().all(|line| line["bench"] == "explain"));
+            assert!(last["adding_instructions"].is_u64() && last["moves"].is_u64());
+            assert!(last["compile_seconds"].as_f64().unwrap() > 0.0);
+            assert_eq!(last["runs"], if row.emits_code() { "code" } else { "steps" });
+            let of_code = (last["code_bytes"].is_u64(), last["cycles"].is_f64());
+            assert_eq!(of_code, (row.emits_code(), row.emits_code()));
+        }
+    }
+    // Two outputs of four coefficients each, none of them 0 or 1.
+    assert_eq!((&lines[0]["products"], &lines[0]["additions"]), (&8.into(), &6.into()));
+}
+
+#[test]
+fn explain_has_a_table_per_plan_and_says_who_serves() {
+    let explained = text(&["--explain", "--code=4+2", "--kernel=scalar"]);
+    assert_eq!(explained.split("\n\n").count(), 3, "encode, repair, update:\n{explained}");
+    assert!(
+        explained.starts_with("encode 4+2, kernel scalar\n") && explained.contains("products  additions")
+    );
+    assert_eq!(explained.matches("steps are interpreted").count(), 3, "{explained}");
+    let refused = text(&["--explain", "--code=4+2:w16", "--op=encode", "--kernel=scalar"]);
+    assert!(refused.contains("not compiled, the generic kernels serve: words of 16 bits"), "{refused}");
+    let output = bench(&["--explain", "--op=sign"]);
+    assert!(output.status.success() && output.stdout.is_empty());
+    assert!(String::from_utf8(output.stderr).unwrap().contains("left out: sign"));
+}
+
+#[test]
+fn machine_code_is_listed_after_the_name_of_its_plan() {
+    let listed = text(&["--dump-asm", "--code=4+2", "--op=encode", "--kernel=all"]);
+    for row in rows().iter().filter(|row| row.supported()) {
+        let head = format!("; encode 4+2, kernel {}", row.name());
+        let listing = listed.lines().skip_while(|line| !line.starts_with(&head));
+        let code: Vec<&str> = listing.skip(1).take_while(|line| !line.starts_with(';')).collect();
+        assert_eq!(
+            code.last().is_some_and(|line| line.ends_with("ret")),
+            row.emits_code(),
+            "{head}\n{listed}"
+        );
+    }
+    assert!(listed.contains("kernel scalar: no code, interpreted"), "{listed}");
+}
+
+#[test]
+fn operations_are_drawn_over_shapes_or_per_code() {
+    let directory = tempfile::tempdir().unwrap();
+    let svg = directory.path().join("operations.svg");
+    let plot = format!("--plot={}", svg.display());
+    for (codes, label) in
+        [(&[][..], "blocks of a stripe n"), (&["--code=4+2", "--code=raidz:4+3"], "raidz:4+3")]
+    {
+        text(&[&["--explain", "--kernel=scalar", plot.as_str()][..], codes].concat());
+        let drawn = std::fs::read_to_string(&svg).unwrap();
+        for label in ["products by matrix", "adding instructions, compiled", "encode, kernel scalar", label] {
+            assert!(drawn.contains(label), "{label}");
+        }
+    }
 }

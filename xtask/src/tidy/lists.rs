@@ -2,8 +2,9 @@
 //!
 //! An entry that ends in `/` stands for all files below that directory.
 
-/// Directories that hold nothing of ours: builds, git's own files, output of runs.
-pub(super) const NOT_OURS: &[&str] = &[".git", "target", "out"];
+/// Directories that hold nothing of ours: builds, git's own files, output of runs and of fuzzers.
+pub(super) const NOT_OURS: &[&str] =
+    &[".git", "target", "out", "fuzz/target", "fuzz/corpus", "fuzz/artifacts", "fuzz/coverage"];
 
 /// Endings of the files that rules read.
 pub(super) const TEXT: &[&str] = &[".rs", ".md", ".toml", ".py", ".yml"];
@@ -19,9 +20,9 @@ pub(super) const LONG_FILES: &[(&str, usize)] = &[];
 /// people's libraries, and the tests that place buffers against guard pages.
 pub(super) const UNSAFE_ROOMS: &[&str] = &[
     "crates/engine/src/kernel/",
-    "crates/engine/src/compiler_absent.rs",
     "crates/engine/src/compiler/cache.rs",
     "crates/engine/src/compiler/kernel.rs",
+    "crates/engine/src/compiler/no_kernel.rs",
     "crates/engine/src/compiler/routine.rs",
     "crates/engine/tests/",
     "bench/src/isal.rs",

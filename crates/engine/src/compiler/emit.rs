@@ -68,7 +68,7 @@ pub(super) struct Emitted {
 pub(super) fn emit(allocated: &Allocated, shape: Shape, inputs: usize) -> Emitted {
     let constants = Constants::new(allocated, shape, allocated.registers() * shape.columns);
     let spare = [(allocated.slots == 0).then_some(SLOTS), constants.is_empty().then_some(CONSTANTS)];
-    let accesses = allocated.steps.iter().filter_map(Step::block);
+    let accesses = allocated.steps.iter().filter_map(block_of);
     let pointers = Pointers::new(accesses, spare.into_iter().flatten());
     let mut body = Body {
         shape,
@@ -85,6 +85,17 @@ pub(super) fn emit(allocated: &Allocated, shape: Shape, inputs: usize) -> Emitte
     }
     body.epilogue(head);
     Emitted { code: body.assembler.finish(), constants: body.constants.into_bytes() }
+}
+
+/// The block that a step reads or writes.
+fn block_of(step: &Step) -> Option<u32> {
+    match *step {
+        Step::Load { from: place, .. }
+        | Step::Store { to: place, .. }
+        | Step::Add { b: Operand::Block(place), .. }
+        | Step::AddTwo { b: Operand::Block(place), .. } => Some(place.block),
+        _ => None,
+    }
 }
 
 /// Machine code as text, one instruction per line.

@@ -13,7 +13,9 @@ impl Stage {
         let count = |counts: fn(&Op) -> usize| program.ops().iter().map(counts).sum();
         Stage {
             name: name.into(),
-            products: count(|op| usize::from(matches!(op, Op::Map(..) | Op::MapEach(..) | Op::Nibble(..) | Op::Look(..)))),
+            products: count(|op| {
+                usize::from(matches!(op, Op::Map(..) | Op::MapEach(..) | Op::Nibble(..) | Op::Look(..)))
+            }),
             additions: count(|op| match op {
                 Op::Sum(terms) => terms.len().saturating_sub(1),
                 _ => 0,

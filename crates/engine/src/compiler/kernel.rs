@@ -51,8 +51,11 @@ pub(super) fn assembly(
     allocated: &Allocated,
     columns: usize,
 ) -> Option<(usize, String)> {
+    if !target.native {
+        return None;
+    }
     let (_, emitted) = code_of(plan, target, allocated, columns, false);
-    target.native.then(|| (emitted.code.len(), disassemble(&emitted.code)))
+    Some((emitted.code.len(), disassemble(&emitted.code)))
 }
 
 /// A compiled plan.
@@ -62,6 +65,8 @@ pub(crate) struct CodeKernel {
     /// The same with outputs stored past the caches.
     streaming: Option<Routine>,
     plan_mode: Mode,
+    /// Bytes of a symbol in the words layout.
+    symbol_bytes: usize,
     /// For packets: bytes of one, and of a group.
     packets: Option<(usize, usize)>,
     inputs: usize,
@@ -83,13 +88,21 @@ impl CodeKernel {
             Layout::Words => None,
             Layout::Packets { bytes } => Some((bytes, plan.granule())),
         };
+        let symbol_bytes = plan.field().word_bytes().unwrap_or(1);
         let routine = |stream| {
             let (shape, emitted) = code_of(plan, target, allocated, columns, stream);
             let slot_bytes = allocated.slots as usize * shape.step();
             Routine::new(emitted, shape, slot_bytes, inputs + plan.outputs().len()).ok()
         };
         let streaming = if plan.mode() == Mode::Write { routine(true) } else { None };
-        Some(CodeKernel { routine: routine(false)?, streaming, plan_mode: plan.mode(), packets, inputs })
+        Some(CodeKernel {
+            routine: routine(false)?,
+            streaming,
+            plan_mode: plan.mode(),
+            symbol_bytes,
+            packets,
+            inputs,
+        })
     }
 
     /// Turns inputs into outputs. The buffers were checked: as many as the plan has, all of `len` bytes, a multiple
@@ -126,8 +139,10 @@ impl CodeKernel {
         let outputs = &blocks[self.inputs..];
         let width = self.routine.width();
         let misaligned = outputs.first().map_or(0, |output| output.addr() % width);
-        let alike = outputs.iter().all(|output| output.addr() % width == misaligned);
         let head = (width - misaligned) % width;
+        // A step begins with a symbol.
+        let alike = outputs.iter().all(|output| output.addr() % width == misaligned)
+            && head.is_multiple_of(self.symbol_bytes);
         let step = self.routine.step();
         if self.plan_mode == Mode::Add || len < step + head {
             return self.run_range(&self.routine, blocks, 0, len, 0);

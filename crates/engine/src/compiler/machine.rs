@@ -152,17 +152,6 @@ impl Allocated {
 }
 
 impl Step {
-    /// The block it reads or writes.
-    pub(crate) fn block(&self) -> Option<u32> {
-        match *self {
-            Step::Load { from: place, .. }
-            | Step::Store { to: place, .. }
-            | Step::Add { b: Operand::Block(place), .. }
-            | Step::AddTwo { b: Operand::Block(place), .. } => Some(place.block),
-            _ => None,
-        }
-    }
-
     /// The register it writes.
     pub(crate) fn result(&self) -> Option<Register> {
         match *self {

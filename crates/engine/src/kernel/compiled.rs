@@ -1,7 +1,7 @@
 //! A plan made ready for one instruction set.
 
 use super::Kernel;
-use super::generic::{Buffers, Dense, Isa, Parities, Rows, Steps, Weights, Work};
+use super::generic::{Buffers, Dense, Isa, Parities, Rows, Steps, Work};
 use super::linear::{LinearMap, MapForm};
 use super::vector::Vector;
 use crate::code::Layout;
@@ -135,40 +135,5 @@ impl<I: Isa> Kernel for CompiledPlan<I> {
             Program::Horner(parities) => Work::Horner(*parities, buffers),
         });
         Ok(())
-    }
-}
-
-/// (component, s) to the map that multiplies by that component's α^s.
-pub(crate) type StepMap<'a> = &'a dyn Fn(usize, usize) -> LinearMap;
-
-/// Signs blocks with one instruction set.
-pub(crate) trait LaneSigner: Send + Sync {
-    /// Symbols in a step: the signature is the sum over lanes i of lane i times α^i.
-    fn symbols_per_step(&self) -> usize;
-
-    /// Per component one step of lanes, as symbols in memory order.
-    fn lanes(&self, block: &[u8]) -> Vec<u8>;
-}
-
-struct CompiledSigner<I: Isa> {
-    isa: I,
-    weights: Weights<I::V>,
-}
-
-/// Prepares signatures: `step_map(component, s)` multiplies by α_component^s.
-pub(super) fn signer<I: Isa>(isa: I, components: usize, step_map: StepMap<'_>) -> Box<dyn LaneSigner> {
-    let maps: Vec<LinearMap> = (0..components).map(|component| step_map(component, I::V::BYTES)).collect();
-    Box::new(CompiledSigner { isa, weights: Weights::new(&maps) })
-}
-
-impl<I: Isa> LaneSigner for CompiledSigner<I> {
-    fn symbols_per_step(&self) -> usize {
-        I::V::BYTES
-    }
-
-    fn lanes(&self, block: &[u8]) -> Vec<u8> {
-        let mut lanes = vec![0; self.weights.lane_bytes()];
-        self.isa.run(Work::Sign(&self.weights, block, &mut lanes));
-        lanes
     }
 }

@@ -31,4 +31,3 @@ pub struct Stage {
     /// Registers saved and restored, copies included, where it is decided.
     pub moves: Option<usize>,
 }
-

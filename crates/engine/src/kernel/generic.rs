@@ -1,5 +1,6 @@
 //! The loops of all CPU kernels, written once over [`Vector`]: [`words`] (matrix times symbols), [`rows`]
-//! (bit matrix times packets), [`horner`] (RAID-Z's scheme), [`steps`] (programs of the compiler) and [`sign`] (signatures).
+//! (bit matrix times packets), [`horner`] (RAID-Z's scheme), [`steps`] (programs of the compiler), [`sign`] (signatures)
+//! and [`divide`] (the same, where division will do).
 //!
 //! Everything here is `#[inline(always)]` down to the intrinsics, so that it lands in the entry point of
 //! an instruction set and is compiled for it.
@@ -10,6 +11,7 @@
               iterators would not inherit the instruction set"
 )]
 
+mod divide;
 mod horner;
 mod planes;
 mod rows;
@@ -17,6 +19,7 @@ mod sign;
 mod steps;
 mod words;
 
+pub(super) use divide::Division;
 pub(super) use horner::Parities;
 pub(super) use rows::Rows;
 pub(super) use sign::Weights;
@@ -55,8 +58,10 @@ pub(super) enum Work<'a, 'b, V: Vector> {
     Horner(Parities, Buffers<'a, 'b>),
     /// A program, step by step.
     Steps(&'a Steps<V>, Buffers<'a, 'b>),
-    /// The signature of one block.
+    /// A piece of a block, absorbed by the lanes of a signature.
     Sign(&'a Weights<V>, &'a [u8], &'a mut [u8]),
+    /// The same by division.
+    Divide(&'a Division<V>, &'a [u8], &'a mut [u8]),
 }
 
 /// What goes in and what comes out.
@@ -86,7 +91,8 @@ impl<V: Vector> Work<'_, '_, V> {
                 Work::Rows(rows, buffers) => rows::run::<V>(rows, buffers),
                 Work::Horner(parities, buffers) => horner::run::<V>(parities, buffers),
                 Work::Steps(steps, buffers) => steps::run(steps, buffers),
-                Work::Sign(weights, block, lanes) => sign::run(weights, block, lanes),
+                Work::Sign(weights, piece, lanes) => sign::run(weights, piece, lanes),
+                Work::Divide(division, piece, lanes) => divide::run(division, piece, lanes),
             }
         }
     }

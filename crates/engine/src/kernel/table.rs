@@ -1,7 +1,8 @@
 //! The table of CPU kernels: the one list that dispatch, tests, benches and `gabion info` walk.
 
-use super::compiled::{self, LaneSigner, StepMap, Tier};
+use super::compiled::{self, Tier};
 use super::generic::{Isa, Work};
+use super::lanes::{self, LaneSigner, Weighing};
 use super::vector::Scalar;
 use super::{Backend, Explanation, Kernel};
 use crate::code::Code;
@@ -29,8 +30,8 @@ pub struct Row {
 type Compile = fn(&Plan, Tier) -> Option<Result<Box<dyn Kernel>, Error>>;
 /// Matrix times blocks of so many bytes over GF(2^8), at once; `None` likewise.
 type Multiply = fn(&[u8], &[&[u8]], &mut [&mut [u8]], usize) -> Option<()>;
-/// Prepares signatures of so many components; `None` likewise.
-type PrepareSigner = fn(usize, StepMap<'_>) -> Option<Box<dyn LaneSigner>>;
+/// Prepares signatures; `None` likewise.
+type PrepareSigner = fn(&Weighing<'_>) -> Option<Box<dyn LaneSigner>>;
 
 const fn row<I: Isa>() -> Row {
     Row {
@@ -42,7 +43,7 @@ const fn row<I: Isa>() -> Row {
         multiply: |coefficients, inputs, outputs, len| {
             I::detect().map(|isa| compiled::multiply(isa, coefficients, inputs, outputs, len))
         },
-        signer: |components, map| I::detect().map(|isa| compiled::signer(isa, components, map)),
+        signer: |weighing| I::detect().map(|isa| lanes::signer(isa, weighing)),
     }
 }
 
@@ -151,12 +152,8 @@ impl Row {
         (self.multiply)(coefficients, inputs, outputs, len).ok_or_else(|| self.unsupported())
     }
 
-    pub(crate) fn signer(
-        &self,
-        components: usize,
-        step_map: StepMap<'_>,
-    ) -> Result<Box<dyn LaneSigner>, Error> {
-        (self.signer)(components, step_map).ok_or_else(|| self.unsupported())
+    pub(crate) fn signer(&self, weighing: &Weighing<'_>) -> Result<Box<dyn LaneSigner>, Error> {
+        (self.signer)(weighing).ok_or_else(|| self.unsupported())
     }
 
     fn unsupported(&self) -> Error {

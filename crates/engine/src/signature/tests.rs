@@ -52,7 +52,10 @@ fn signers(components: usize) -> Vec<(String, Signer)> {
 fn every_row_gives_the_definition() {
     for components in [1, 2, 3] {
         for (name, signer) in signers(components) {
-            for len in [0, 1, 2, 7, 8, 15, 16, 31, 63, 64, 65, 127, 128, 200, 255, 256, 511, 513, 1500] {
+            for len in [
+                0, 1, 2, 7, 8, 15, 16, 31, 63, 64, 65, 127, 128, 200, 255, 256, 511, 512, 513, 1023, 1024,
+                1025, 1500, 2049,
+            ] {
                 if len as u64 > signer.max_block_bytes() {
                     continue;
                 }

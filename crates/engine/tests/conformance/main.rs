@@ -25,14 +25,30 @@ fn backends() -> Vec<&'static dyn Backend> {
     BACKENDS.iter().map(|backend| backend as &dyn Backend).collect()
 }
 
+/// The generic kernels, which prepare a plan in microseconds, and the compiled ones, which take a thousand times as
+/// long: each with the number of plans it is given.
+fn tiers() -> [(Vec<&'static dyn Backend>, Effort); 2] {
+    let named =
+        |suffix: &str| backends().into_iter().filter(|backend| backend.name().ends_with(suffix)).collect();
+    let generic = Effort { rounds: 60, limits: PatternLimits { exhaustive: 5000, samples: 60 } };
+    let code = Effort { rounds: 6, limits: PatternLimits { exhaustive: 50, samples: 6 } };
+    [(named("-generic"), generic), (named("-code"), code)]
+}
+
+struct Effort {
+    rounds: usize,
+    limits: PatternLimits,
+}
+
 /// The adaptive tier begins with the generic kernel and changes to compiled code in the middle of its work.
 #[test]
 fn a_plan_that_works_enough_is_compiled_without_a_change_of_bytes() {
     let mut random = gabion_engine::conformance::Random(4);
     for code in ["10+4", "40+20"] {
         let plan = code.parse::<Code>().unwrap().encode_plan().unwrap();
-        for _ in 0..40 {
-            let rows: Vec<&dyn Backend> = rows().iter().filter(|row| row.supported()).map(|row| row as _).collect();
+        for _ in 0..12 {
+            let rows: Vec<&dyn Backend> =
+                rows().iter().filter(|row| row.supported()).map(|row| row as _).collect();
             same_as_reference(&rows, &plan, 4096, &mut Guarded(Edge::End), &mut random);
         }
     }
@@ -47,8 +63,10 @@ fn no_row_is_skipped_on_aarch64() {
 
 #[test]
 fn random_plans_match_the_reference() {
-    for edge in [Edge::End, Edge::Start] {
-        random_plans(&backends(), &mut Guarded(edge), 0x6761_6269_6f6e, 60);
+    for (backends, effort) in tiers() {
+        for edge in [Edge::End, Edge::Start] {
+            random_plans(&backends, &mut Guarded(edge), 0x6761_6269_6f6e, effort.rounds);
+        }
     }
 }
 
@@ -131,7 +149,6 @@ impl AsMut<[u8]> for ShiftedBlock {
 
 #[test]
 fn every_loss_is_survived() {
-    let limits = PatternLimits { exhaustive: 5000, samples: 60 };
     for text in [
         "1+0",
         "1+1",
@@ -180,7 +197,9 @@ fn every_loss_is_survived() {
     ] {
         let code: Code = text.parse().unwrap();
         let len = 67usize.next_multiple_of(code.granule());
-        survives_losses(&backends(), &code, len, &mut Guarded(Edge::End), limits);
+        for (backends, effort) in tiers() {
+            survives_losses(&backends, &code, len, &mut Guarded(Edge::End), effort.limits);
+        }
     }
 }
 

@@ -79,6 +79,12 @@ pub struct Case {
 }
 
 impl Case {
+    /// An operation that is looked at, not run: empty blocks and no kernels.
+    pub fn unmeasured(operation: Operation, code: Code) -> Case {
+        let (lost, rows) = (None, Vec::new());
+        Case { operation, code, block: 0, threads: 1, lost, unaligned: false, rows, names_kernels: false }
+    }
+
     /// Its name with the kernel `row`: operation, shape, size, options.
     pub fn name(&self, row: &Row) -> String {
         format!("{} {} {}{}", self.operation, self.shape(), Size(self.block), self.options(row))

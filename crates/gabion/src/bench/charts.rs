@@ -1,6 +1,6 @@
 //! Pictures of results.
 
-use super::{Measurement, Operation, Size};
+use super::{Explained, Measurement, Operation, Size};
 use crate::plot::{Axis, Figure, Panel, Series};
 use gabion_engine::kernel::Backend;
 
@@ -45,6 +45,52 @@ pub fn over_shapes(measurements: &[Measurement]) -> Figure {
         series: series.collect(),
     };
     Figure { title: format!("Encoding with 25 % redundancy{block}"), panels: vec![panel] }
+}
+
+/// Operations before and after compiling, a panel per operation and kernel: over the number of blocks, or a group of
+/// bars per code where these differ in more than that.
+pub fn operations_over_shapes(all: &[Explained], only_numbers: bool) -> Figure {
+    let kinds = distinct(all.iter().map(|it| (it.case.operation, it.case.options(it.row), it.row.name())));
+    let panels = kinds.iter().map(|(operation, options, kernel)| {
+        let of = |it: &&Explained| {
+            it.case.operation == *operation && it.case.options(it.row) == *options && it.row.name() == *kernel
+        };
+        let shown: Vec<&Explained> = all.iter().filter(of).collect();
+        let title = format!("{operation}{options}, kernel {kernel}");
+        if only_numbers { counted_lines(title, &shown) } else { counted_bars(title, &shown) }
+    });
+    Figure {
+        title: "Operations that a code takes, before and after compiling".into(),
+        panels: panels.collect(),
+    }
+}
+
+const OPERATIONS: &str = "operations per register of every block";
+
+/// What is counted in a plan, where it can be.
+type Count = fn(&Explained) -> Option<usize>;
+
+const COUNTS: [(&str, Count); 4] = [
+    ("products by matrix", |it| Some(it.by_matrix.products)),
+    ("additions by matrix", |it| Some(it.by_matrix.additions)),
+    ("products, compiled", |it| it.last().map(|stage| stage.products)),
+    ("adding instructions, compiled", |it| it.last().and_then(|stage| stage.adding_instructions)),
+];
+
+fn counted_lines(title: String, shown: &[&Explained]) -> Panel {
+    let series = COUNTS.map(|(label, count)| {
+        let point = |it: &&Explained| Some((it.case.code.blocks() as f64, count(it)? as f64));
+        Series { label: label.to_owned(), points: shown.iter().filter_map(point).collect() }
+    });
+    let x = Axis::Numbers("blocks of a stripe n, of which m = n/4 are redundancy".into());
+    Panel::Lines { title, x, y: OPERATIONS.into(), series: Vec::from(series) }
+}
+
+fn counted_bars(title: String, shown: &[&Explained]) -> Panel {
+    let values = |count: Count| shown.iter().map(|it| count(it).map(|count| count as f64)).collect();
+    let series = COUNTS.map(|(label, count)| (label.to_owned(), values(count)));
+    let categories = shown.iter().map(|it| it.case.shape()).collect();
+    Panel::Bars { title, y: OPERATIONS.into(), categories, series: Vec::from(series) }
 }
 
 const DATA_RATE: &str = "data in GB/s";
@@ -104,6 +150,7 @@ fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::Case;
     use crate::bench::report::tests::measurement;
 
     #[test]
@@ -131,6 +178,24 @@ mod tests {
         let Panel::Bars { categories, series, .. } = &over_blocks(&all).panels[0] else { panic!() };
         assert_eq!(categories, &["4+2", "8+3"]);
         assert_eq!(series[1], ("repair".to_owned(), vec![None, Some(all[1].rate())]));
+    }
+
+    #[test]
+    fn operations_are_counted_before_and_after() {
+        let row = &gabion_engine::kernel::rows()[0];
+        let explained = |code: &str| {
+            let case = Case::unmeasured(Operation::Encode, code.parse().unwrap());
+            Explained::new(&case, row).unwrap().unwrap()
+        };
+        let all = [explained("6+2"), explained("9+3")];
+        let Panel::Lines { title, series, .. } = &operations_over_shapes(&all, true).panels[0] else {
+            panic!()
+        };
+        assert_eq!(title, "encode, kernel scalar");
+        assert_eq!((series.len(), series[0].points[1]), (4, (12.0, all[1].by_matrix.products as f64)));
+        assert!(series[2].points[1].1 < series[0].points[1].1, "compiling saves products: {series:?}");
+        let Panel::Bars { categories, .. } = &operations_over_shapes(&all, false).panels[0] else { panic!() };
+        assert_eq!(categories, &["6+2", "9+3"]);
     }
 
     #[test]

@@ -60,6 +60,16 @@ fn time(
     Ok(start.elapsed())
 }
 
+/// The shortest of some runs of work that needs no turns: it has no rival.
+pub(super) fn best_of(runs: usize, mut work: impl FnMut()) -> Duration {
+    let mut once = || {
+        let start = Instant::now();
+        work();
+        start.elapsed()
+    };
+    (0..runs).map(|_| once()).min().unwrap_or(Duration::ZERO)
+}
+
 /// Lets all `passes` take turns until `end`, each for an equal share of the time; a pass that alone
 /// takes longer still gets one turn.
 ///
@@ -160,6 +170,14 @@ mod tests {
         let timing = Timing::of([30, 10, 20].map(Duration::from_millis).to_vec());
         assert_eq!((timing.best, timing.median, timing.turns), (0.010, 0.020, 3));
         assert!((timing.spread() - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_shortest_run_counts() {
+        let mut millis = [30, 5, 20].into_iter();
+        let best = best_of(3, || std::thread::sleep(Duration::from_millis(millis.next().unwrap())));
+        assert!((5..20).contains(&best.as_millis()), "{best:?}");
+        assert_eq!(millis.next(), None);
     }
 
     /// A slow kernel beside a fast one used to leave both with the slow one's few rounds.

@@ -112,6 +112,23 @@ impl<'a> Stage<'a> {
     }
 }
 
+impl Case {
+    /// The plan of its operation; of an update, the one that adds the difference to all redundancy. Signatures have
+    /// none.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub fn plan(&self) -> Result<Option<Plan>, Error> {
+        Ok(Some(match self.operation {
+            Operation::Encode => self.code.encode_plan()?,
+            Operation::Repair => repair_plan(self)?,
+            Operation::Update => self.code.update_plan(&[0])?,
+            Operation::Multiply => Plan::multiply(self.code.field(), CONSTANT, Mode::Write)?,
+            Operation::Sign => return Ok(None),
+        }))
+    }
+}
+
 fn repair_plan(case: &Case) -> Result<Plan, Error> {
     let lost = case.lost_columns();
     let surviving: Vec<usize> = (lost.len()..case.code.blocks()).collect();
@@ -124,28 +141,26 @@ pub(super) fn pass<'a>(case: &Case, row: &'static Row, pool: &'a Threads) -> Res
         let (kernel, granule) = (row.compile(&plan)?, plan.granule());
         Ok(Box::new(move |inputs, outputs| pool.run(&*kernel, granule, inputs, outputs)))
     };
-    match case.operation {
-        Operation::Encode => run(case.code.encode_plan()?),
-        Operation::Repair => run(repair_plan(case)?),
-        Operation::Multiply => run(Plan::multiply(case.code.field(), CONSTANT, Mode::Write)?),
-        Operation::Update => {
-            let mut difference = run(Plan::difference())?;
-            let mut update = run(case.code.update_plan(&[0])?)?;
-            Ok(Box::new(move |inputs, outputs| {
-                let (delta, redundancy) = outputs.split_at_mut(1);
-                difference(inputs, delta)?;
-                update(&[&*delta[0]], redundancy)
-            }))
-        }
-        Operation::Sign => {
-            let signer = signer(row, case.code.field())?;
-            Ok(Box::new(move |inputs, outputs| {
-                let signature = signer.sign(inputs[0])?;
-                outputs[0][..SIGNATURE].copy_from_slice(&signature.components()[0].to_le_bytes());
-                Ok(())
-            }))
-        }
+    let Some(plan) = case.plan()? else { return sign(case, row) };
+    let mut whole = run(plan)?;
+    if case.operation != Operation::Update {
+        return Ok(whole);
     }
+    let mut difference = run(Plan::difference())?;
+    Ok(Box::new(move |inputs, outputs| {
+        let (delta, redundancy) = outputs.split_at_mut(1);
+        difference(inputs, delta)?;
+        whole(&[&*delta[0]], redundancy)
+    }))
+}
+
+fn sign<'a>(case: &Case, row: &'static Row) -> Result<Pass<'a>, Error> {
+    let signer = signer(row, case.code.field())?;
+    Ok(Box::new(move |inputs, outputs| {
+        let signature = signer.sign(inputs[0])?;
+        outputs[0][..SIGNATURE].copy_from_slice(&signature.components()[0].to_le_bytes());
+        Ok(())
+    }))
 }
 
 /// 64 bits: a tower over the code's field, or GF(2^64) itself.

@@ -45,11 +45,13 @@ impl Constants {
         let used = by_frequency(allocated);
         let mut free = (taken..shape.target.registers()).map(|index| register(shape.target, index));
         // Where a constant serves several columns, one register is kept for those that have none of their own.
-        let all_fit = used.len() <= shape.target.registers().saturating_sub(taken);
+        let (room, needed) =
+            (free.len(), used.iter().filter(|(constant, _)| constant.needs_register()).count());
         let affine = used
             .iter()
             .any(|(constant, _)| matches!(constant, Constant::Affine(_) | Constant::AffineEach(_)));
-        let passing = if shape.columns > 1 && affine && !all_fit { free.next_back() } else { None };
+        let serves_several = shape.columns > 1 && affine && used.len() > room;
+        let passing = if serves_several && room > needed { free.next_back() } else { None };
         let mut constants = Constants {
             offsets: HashMap::new(),
             bytes: Vec::new(),

@@ -77,12 +77,17 @@ const fn reversed<const B: usize>(b: usize) -> usize {
 
 #[inline(always)]
 pub(super) unsafe fn load_partial<V: Vector, const B: usize>(from: *const u8, len: usize) -> [V; B] {
-    let mut padded = [0u8; MAX_STEP];
     // SAFETY: len < B x V::BYTES <= MAX_STEP; the caller gives len readable bytes.
-    unsafe {
-        std::ptr::copy_nonoverlapping(from, padded.as_mut_ptr(), len);
-        load::<V, B>(padded.as_ptr())
-    }
+    unsafe { load::<V, B>(padded(from, len).as_ptr()) }
+}
+
+/// A copy of less than a step, with zeros after it.
+#[inline(always)]
+pub(super) unsafe fn padded(from: *const u8, len: usize) -> [u8; MAX_STEP] {
+    let mut padded = [0u8; MAX_STEP];
+    // SAFETY: the caller gives len readable bytes, and len < MAX_STEP.
+    unsafe { std::ptr::copy_nonoverlapping(from, padded.as_mut_ptr(), len) };
+    padded
 }
 
 #[inline(always)]

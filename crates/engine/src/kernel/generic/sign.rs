@@ -26,7 +26,7 @@ impl<V: Vector> Weights<V> {
     }
 }
 
-/// Horner over steps, from the last to the first: lanes = lanes · α^s + step. Lane i of the result is
+/// Horner over steps, from the last to the first: lanes = lanes · α^s + step. Lane i, of zeros at first, becomes
 /// the sum of the symbols i, i+s, i+2s, … with weights 1, α^s, α^2s, …
 #[inline(always)]
 pub(super) unsafe fn run<V: Vector>(weights: &Weights<V>, block: &[u8], lanes: &mut [u8]) {
@@ -71,6 +71,9 @@ unsafe fn sign_components<V: Vector, const B: usize, const N: usize>(
     // N steps from component `first` on.
     unsafe {
         let mut sums = [[V::zero(); B]; N];
+        for n in 0..N {
+            sums[n] = load::<V, B>(lanes.as_ptr().add((first + n) * step));
+        }
         let mut at = block.len().next_multiple_of(step);
         while at > 0 {
             at -= step;

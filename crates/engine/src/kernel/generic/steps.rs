@@ -108,7 +108,8 @@ impl Columns<'_> {
                             V::zero().add_mapped(x, map).store(to.add(at));
                         }
                     }
-                    Step::Nibble { .. } | Step::Look { .. } | Step::MapEach { .. } | Step::Shuffle { .. } => {}
+                    Step::Nibble { .. } | Step::Look { .. } | Step::MapEach { .. } | Step::Shuffle { .. } => {
+                    }
                     Step::Add { to, a, b } => self.add::<V>(to, &[a], b),
                     Step::AddTwo { to, a, b } => self.add::<V>(to, &[to, a], b),
                 }

@@ -1,5 +1,6 @@
 //! `gabion bench engine`.
 
+mod explain;
 mod table;
 
 use anyhow::Context;
@@ -26,6 +27,11 @@ The limits are measured in the same run, in turns with the kernels, over the sam
 the output blocks in turn, `read` reads the blocks and writes nothing that leaves the nearest cache, `xor-stream` \
 is the XOR of the blocks into one (RAID-Z 1); the last two with the fastest kernel of this CPU.
 
+`--explain` times no kernel: it shows what the run-time compiler makes of the plans of encode, repair and update. \
+Counted are operations for one register of every block, after each pass: multiplications by constants, additions of \
+two registers, instructions that add (some add three registers at once), copies and saves of registers. The first \
+line is what the matrix asks for, the last is what is run.
+
 Examples:
   gabion bench engine --quick                           an overview within 50 seconds
   gabion bench engine --code 10+4 --kernel all          all kernels of this CPU with one code
@@ -33,7 +39,11 @@ Examples:
   gabion bench engine --code 10+4 --op repair --lost 1 --threads 1 --threads 2
   gabion bench engine --quick --plot speeds.svg         GB/s over block size
   gabion bench engine --figure n --plot figure.png      encode over the number of blocks, a line per kernel
-  gabion bench engine --quick --json > today.jsonl      one object per case and limit";
+  gabion bench engine --quick --json > today.jsonl      one object per case and limit
+  gabion bench engine --explain --code 10+4             operations after each pass of the compiler
+  gabion bench engine --explain --code 10+4 --op repair --lost 1 --kernel all --json
+  gabion bench engine --dump-asm --code 4+2 --op encode machine code, with a line before each plan's
+  gabion bench engine --explain --plot operations.png   operations over the number of blocks";
 
 /// Ends within 50 seconds: what preparation, the last case and start-up take comes on top of this.
 const QUICK: Duration = Duration::from_secs(42);
@@ -91,7 +101,16 @@ pub(crate) struct Args {
     /// Measure what this figure shows, with blocks of 64KiB unless told otherwise
     #[arg(long, value_name = "NAME", conflicts_with_all = ["codes", "operations", "lost"])]
     figure: Option<FigureName>,
+    /// Show what the compiler makes of plans, pass by pass, instead of measuring
+    #[arg(long, conflicts_with_all = MEASURING)]
+    explain: bool,
+    /// Print the machine code of plans instead of measuring
+    #[arg(long, conflicts_with_all = MEASURING, conflicts_with = "json")]
+    dump_asm: bool,
 }
+
+/// Arguments that say how to measure.
+const MEASURING: [&str; 6] = ["blocks", "threads", "unaligned", "quick", "seconds", "figure"];
 
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds: Option<f64> = text.parse().ok();
@@ -101,6 +120,9 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
+        if self.explain || self.dump_asm {
+            return explain::run(&self);
+        }
         // What cannot be written is said before minutes are spent on measuring it.
         let target = self.plot.as_deref().map(Target::new).transpose()?;
         let cases = self.cases()?;
@@ -197,8 +219,7 @@ impl Args {
     fn codes_for(&self, operation: Operation) -> anyhow::Result<Vec<Code>> {
         let parsed = |texts: &[&str]| texts.iter().map(|text| text.parse()).collect::<Result<Vec<Code>, _>>();
         if let Some(FigureName::N) = self.figure {
-            let shapes = (4..=64).step_by(4).map(|n: usize| format!("{}+{}", n - n / 4, n / 4));
-            return Ok(shapes.map(|shape| shape.parse()).collect::<Result<Vec<Code>, _>>()?);
+            return quarter_redundancy();
         }
         if !self.codes.is_empty() {
             let mut codes = without_repeats(self.codes.clone());
@@ -240,6 +261,12 @@ impl Args {
         let names = without_repeats(self.kernels.clone());
         names.iter().map(|name| Ok(Row::named(name)?)).collect()
     }
+}
+
+/// The default codes of 4 to 64 blocks, a quarter of them redundancy.
+fn quarter_redundancy() -> anyhow::Result<Vec<Code>> {
+    let shapes = (4..=64).step_by(4).map(|n: usize| format!("{}+{}", n - n / 4, n / 4));
+    shapes.map(|shape| Ok(shape.parse()?)).collect()
 }
 
 fn threads(count: u16) -> usize {

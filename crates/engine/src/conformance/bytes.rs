@@ -1,0 +1,239 @@
+//! Plans, lengths and addresses out of any bytes: what a fuzzer drives, and a test with bytes of chance.
+//!
+//! Every byte string means something, the empty one too: what it does not say is 0. Sizes are small, so that
+//! a run takes little and a fuzzer sees much.
+
+use super::{Buffers, Random, same_as_reference};
+use crate::code::{Code, Family, Layout};
+use crate::error::Error;
+use crate::field::Field;
+use crate::kernel::{Backend, Tier, TieredRow, rows};
+use crate::matrix::Matrix;
+use crate::plan::{Mode, Plan};
+
+/// Most inputs and outputs.
+type Most = (usize, usize);
+
+const WORDS: Most = (12, 6);
+/// The bit matrix has w · w times as many entries, and compiling takes as much longer.
+const PACKETS: Most = (4, 3);
+
+/// Beyond two turns of the widest loop, with a rest.
+const MAX_LEN: usize = 700;
+
+/// Reads a plan, a length and addresses out of `bytes` and compares compiled code of every row that this CPU can
+/// run with the reference. A difference, or a byte written outside of a buffer, is a panic.
+pub fn from_bytes(bytes: &[u8]) {
+    let rows: Vec<TieredRow> =
+        rows().iter().filter(|row| row.supported()).map(|row| row.at(Tier::Code)).collect();
+    let backends: Vec<&dyn Backend> = rows.iter().map(|row| row as &dyn Backend).collect();
+    compare(bytes, &backends);
+}
+
+fn compare(bytes: &[u8], backends: &[&dyn Backend]) {
+    let mut source = Source(bytes);
+    // Some bytes name a code that does not exist; there is nothing to compare then.
+    let Ok(plan) = source.plan() else { return };
+    let granule = plan.granule();
+    let len = match plan.layout() {
+        Layout::Words => source.below(MAX_LEN).next_multiple_of(granule),
+        Layout::Packets { .. } => source.below(3) * granule,
+    };
+    let mut random = Random(source.number());
+    same_as_reference(backends, &plan, len, &mut Fenced(source), &mut random);
+}
+
+/// Bytes that are read as choices, and zeros after them.
+struct Source<'a>(&'a [u8]);
+
+impl Source<'_> {
+    fn byte(&mut self) -> u8 {
+        self.0.split_off_first().copied().unwrap_or(0)
+    }
+
+    fn number(&mut self) -> u64 {
+        u64::from_le_bytes(std::array::from_fn(|_| self.byte()))
+    }
+
+    /// A number below `bound`, which is at most 2^16.
+    fn below(&mut self, bound: usize) -> usize {
+        let high = if bound > 256 { self.byte() } else { 0 };
+        (usize::from(high) << 8 | usize::from(self.byte())) % bound
+    }
+
+    fn plan(&mut self) -> Result<Plan, Error> {
+        match self.below(4) {
+            0 => self.matrix_plan(Field::GF8, Layout::Words, WORDS),
+            1 => {
+                let field = Field::WORDS[self.below(Field::WORDS.len())];
+                self.matrix_plan(field, Layout::Words, WORDS)
+            }
+            2 => {
+                let field = self.packet_field()?;
+                let layout = self.packets();
+                self.matrix_plan(field, layout, PACKETS)
+            }
+            _ => self.code_plan(),
+        }
+    }
+
+    fn packet_field(&mut self) -> Result<Field, Error> {
+        Field::new(2 + self.below(7) as u32)
+    }
+
+    /// Packets of whole registers, which become code, and others.
+    fn packets(&mut self) -> Layout {
+        let unit = [64, 32, 1][self.below(3)];
+        Layout::Packets { bytes: unit * (1 + self.below(5)) }
+    }
+
+    fn matrix_plan(&mut self, field: Field, layout: Layout, most: Most) -> Result<Plan, Error> {
+        let (outputs, inputs) = (self.below(most.1 + 1), self.below(most.0 + 1));
+        let mode = if self.below(2) == 0 { Mode::Write } else { Mode::Add };
+        // Zeros and ones are special to the compiler, and rare among all elements.
+        let kept = [field.mask(), 3, 1][self.below(3)];
+        let element_bytes = field.w().div_ceil(8);
+        let entry = |_, _| (0..element_bytes).fold(0, |entry, _| entry << 8 | u64::from(self.byte())) & kept;
+        Plan::new(Matrix::from_fn(field, outputs, inputs, entry)?, layout, mode)
+    }
+
+    fn code_plan(&mut self) -> Result<Plan, Error> {
+        let family = Family::ALL[self.below(Family::ALL.len())];
+        let (field, layout, most) = match self.below(3) {
+            0 => (self.packet_field()?, self.packets(), PACKETS),
+            _ => (Field::GF8, Layout::Words, WORDS),
+        };
+        let (k, m) = (1 + self.below(most.0), 1 + self.below(most.1));
+        let code = Code::new(family, field, k, m, layout)?;
+        match self.below(4) {
+            0 => code.encode_plan(),
+            1 => code.update_plan(&[self.below(k)]),
+            2 => code.partial_plan(self.below(k)),
+            _ => {
+                let columns = self.shuffled(k + m);
+                let (lost, surviving) = columns.split_at(1 + self.below(m));
+                code.repair_plan(lost, surviving)
+            }
+        }
+    }
+
+    fn shuffled(&mut self, count: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..count).collect();
+        for place in (1..count).rev() {
+            order.swap(place, self.below(place + 1));
+        }
+        order
+    }
+}
+
+/// Buffers at the addresses that the bytes ask for, between fences that nobody may touch.
+struct Fenced<'a>(Source<'a>);
+
+/// As wide as the widest register: the most that a step goes astray by at once.
+const FENCE: usize = 64;
+const PAINT: u8 = 0xa5;
+
+impl Buffers for Fenced<'_> {
+    type Block = FencedBlock;
+
+    fn block(&mut self, len: usize) -> FencedBlock {
+        // One fence before, one until an aligned address, one for the way from there, one after.
+        let bytes = vec![PAINT; len + 4 * FENCE];
+        let to_aligned = FENCE - bytes.as_ptr().addr() % FENCE;
+        FencedBlock { bytes, start: FENCE + to_aligned + self.0.below(FENCE), len }
+    }
+}
+
+struct FencedBlock {
+    bytes: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl AsRef<[u8]> for FencedBlock {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[self.start..][..self.len]
+    }
+}
+
+impl AsMut<[u8]> for FencedBlock {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..][..self.len]
+    }
+}
+
+impl Drop for FencedBlock {
+    fn drop(&mut self) {
+        let fences = self.bytes[..self.start].iter().chain(&self.bytes[self.start + self.len..]);
+        let intact = fences.copied().all(|byte| byte == PAINT);
+        // A second panic would hide the first.
+        assert!(
+            intact || std::thread::panicking(),
+            "a byte outside of a buffer of {} bytes changed",
+            self.len
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::{Kernel, Reference};
+
+    /// What the fuzzer does, for as long as a test may take.
+    #[test]
+    fn two_thousand_strings_of_chance() {
+        let mut random = Random(0x6675_7a7a);
+        for _ in 0..2000 {
+            let mut bytes = vec![0; random.below(200)];
+            random.fill(&mut bytes);
+            from_bytes(&bytes);
+        }
+    }
+
+    #[test]
+    fn any_end_is_a_plan_too() {
+        for kind in 0..4 {
+            (0..40).for_each(|len| from_bytes(&vec![kind; len]));
+        }
+    }
+
+    /// The reference, but for the last byte.
+    struct Nearly;
+
+    struct NearlyKernel(Box<dyn Kernel>);
+
+    impl Backend for Nearly {
+        fn name(&self) -> &str {
+            "nearly"
+        }
+
+        fn compile(&self, plan: &Plan) -> Result<Box<dyn Kernel>, Error> {
+            Ok(Box::new(NearlyKernel(Reference.compile(plan)?)))
+        }
+    }
+
+    impl Kernel for NearlyKernel {
+        fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
+            self.0.run(inputs, outputs)?;
+            let last = outputs.last_mut().and_then(|output| output.last_mut());
+            last.into_iter().for_each(|byte| *byte ^= 1);
+            Ok(())
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "nearly: output 0 of 300 bytes")]
+    fn a_wrong_byte_is_found() {
+        // A matrix of one row and two columns, written, all elements; 5 and 7; 300 bytes.
+        compare(&[0, 1, 2, 0, 0, 5, 7, 1, 44], &[&Nearly]);
+    }
+
+    #[test]
+    #[should_panic(expected = "a byte outside of a buffer of 10 bytes changed")]
+    fn a_byte_past_the_end_is_found() {
+        let mut block = Fenced(Source(&[63])).block(10);
+        let past = block.start + block.len;
+        block.bytes[past] ^= 1;
+    }
+}

@@ -1,0 +1,89 @@
+//! Coding and signing in one pass over memory.
+//!
+//! Blocks are worked on in tiles: the signer reads a tile of every input, and the kernel then finds them in the L2
+//! cache. Signing comes first since it reads one block after the other, which memory serves faster than all
+//! blocks at once. Where the law of [`signature`](crate::signature) holds, outputs are not read at all.
+
+use super::Compiled;
+use crate::error::Error;
+use crate::signature::{Lanes, Signature, Signer};
+
+/// Bytes of a block in a tile. Some pages, or the hardware would not see a sequence to read ahead; not many, or
+/// the tiles of a wide code would leave the cache.
+const TILE: usize = 16 << 10;
+
+/// The signatures of what a plan read and of what it wrote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Signed {
+    /// Those of the inputs, in the order of the plan's columns.
+    pub inputs: Vec<Signature>,
+    /// Those of the outputs as they are afterwards, in the same order.
+    pub outputs: Vec<Signature>,
+}
+
+impl Compiled {
+    /// As [`run`](Compiled::run), and gives the signatures that [`Signer::sign`] has for all inputs and outputs.
+    ///
+    /// # Errors
+    /// Buffers that do not fit the plan, blocks that are too long for the signer; nothing is written then.
+    pub fn run_signed(
+        &self,
+        signer: &Signer,
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+    ) -> Result<Signed, Error> {
+        let len = self.plan.check_buffers(inputs, outputs)?;
+        signer.check_length(len)?;
+        let granule = common_multiple(self.plan.granule(), signer.symbol_bytes());
+        let ranges = self.threads.map_ranges(granule, inputs, outputs, |inputs, outputs| {
+            let len = inputs.first().map_or(0, |input| input.len());
+            Ok((len, self.sign_tiles(signer, len, inputs, outputs)?))
+        })?;
+        let range = ranges.first().map_or(0, |(len, _)| *len);
+        let mut inputs = signer.joined(range, ranges.into_iter().map(|(_, signatures)| signatures).collect());
+        let mut outputs = inputs.split_off(self.plan.inputs().len());
+        if signer.has_law_for(&self.plan) {
+            outputs = signer.transform(self.plan.matrix(), &inputs)?;
+        }
+        Ok(Signed { inputs, outputs })
+    }
+
+    /// Runs over buffers of `len` bytes. Gives the signatures of the inputs and, unless they follow from those, of
+    /// the outputs.
+    fn sign_tiles(
+        &self,
+        signer: &Signer,
+        len: usize,
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+    ) -> Result<Vec<Signature>, Error> {
+        let read_outputs = if signer.has_law_for(&self.plan) { 0 } else { outputs.len() };
+        let lanes_of = |blocks: usize| -> Vec<Lanes> { (0..blocks).map(|_| signer.lanes()).collect() };
+        let (mut of_inputs, mut of_outputs) = (lanes_of(inputs.len()), lanes_of(read_outputs));
+        let unit = common_multiple(self.plan.granule(), signer.piece_granule());
+        let tile = unit * (TILE / unit).max(1);
+        // Signers read from the end.
+        for start in (0..len).step_by(tile).rev() {
+            let part = start..len.min(start + tile);
+            let inputs: Vec<&[u8]> = inputs.iter().map(|input| &input[part.clone()]).collect();
+            let mut outputs: Vec<&mut [u8]> =
+                outputs.iter_mut().map(|output| &mut output[part.clone()]).collect();
+            of_inputs.iter_mut().zip(&inputs).for_each(|(lanes, input)| signer.absorb(lanes, input));
+            self.kernel.run(&inputs, &mut outputs)?;
+            of_outputs.iter_mut().zip(&outputs).for_each(|(lanes, output)| signer.absorb(lanes, output));
+        }
+        Ok(of_inputs.iter().chain(&of_outputs).map(|lanes| signer.finish(lanes)).collect())
+    }
+}
+
+/// The least common multiple of two numbers above zero.
+fn common_multiple(a: usize, b: usize) -> usize {
+    let (mut divisor, mut rest) = (a, b);
+    while rest != 0 {
+        (divisor, rest) = (rest, divisor % rest);
+    }
+    a / divisor * b
+}
+
+#[cfg(test)]
+mod tests;

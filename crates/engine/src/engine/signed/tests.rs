@@ -1,0 +1,110 @@
+use super::*;
+use crate::code::Code;
+use crate::engine::Engine;
+use crate::field::Field;
+use crate::kernel::rows;
+use crate::plan::{Mode, Plan};
+
+fn painted(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed ^ 0x9e37_79b9_7f4a_7c15;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 56) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+/// Compares with `run` and `sign`, on outputs that hold something before.
+fn check(compiled: &Compiled, signer: &Signer, len: usize) {
+    let what = format!("{compiled:?}, {signer:?}, {len} bytes");
+    let plan = compiled.plan();
+    let blocks = |count: usize, seed: u64| -> Vec<Vec<u8>> {
+        (0..count as u64).map(|i| painted(len, seed + i)).collect()
+    };
+    let data = blocks(plan.inputs().len(), 1);
+    let (mut apart, mut together) = (blocks(plan.outputs().len(), 99), blocks(plan.outputs().len(), 99));
+    let inputs: Vec<&[u8]> = data.iter().map(|block| &block[..]).collect();
+    let slices = |blocks: &mut Vec<Vec<u8>>, run: &mut dyn FnMut(&mut [&mut [u8]])| {
+        run(&mut blocks.iter_mut().map(|block| &mut block[..]).collect::<Vec<_>>());
+    };
+    slices(&mut apart, &mut |outputs| compiled.run(&inputs, outputs).unwrap());
+    slices(&mut together, &mut |outputs| {
+        let signed = compiled.run_signed(signer, &inputs, outputs).unwrap();
+        let sign = |blocks: &[Vec<u8>]| -> Vec<_> {
+            blocks.iter().map(|block| signer.sign(block).unwrap()).collect()
+        };
+        assert_eq!(signed.inputs, sign(&data), "inputs of {what}");
+        assert_eq!(signed.outputs, sign(&apart), "outputs of {what}");
+    });
+    assert!(apart == together, "{what}");
+}
+
+fn encode(text: &str) -> Plan {
+    text.parse::<Code>().unwrap().encode_plan().unwrap()
+}
+
+/// Lengths around symbols, registers, steps and tiles.
+fn lengths() -> impl Iterator<Item = usize> {
+    let edges = [0, 8, 64, 128, 256, 512, 1024, TILE, TILE + 512, 2 * TILE, 5 * TILE];
+    edges
+        .into_iter()
+        .flat_map(|edge| [edge.saturating_sub(8), edge.saturating_sub(1), edge, edge + 1, edge + 16])
+}
+
+#[test]
+fn as_run_and_sign_on_every_row() {
+    for row in rows().iter().filter(|row| row.supported()) {
+        let compiled = Engine::with_row(row, 1).unwrap().compile(&encode("3+2")).unwrap();
+        for components in [1, 2, 3] {
+            let signer = Signer::tower_with_row(row, Field::GF8, components).unwrap();
+            lengths().for_each(|len| check(&compiled, &signer, len));
+        }
+    }
+}
+
+/// Where the law holds and where outputs have to be read: other fields, layouts, and sums with what was there.
+#[test]
+fn plans_of_every_kind() {
+    let add = "4+2".parse::<Code>().unwrap().update_plan(&[1]).unwrap();
+    assert_eq!(add.mode(), Mode::Add);
+    let words =
+        [encode("4+2"), encode("raidz:5+3"), add, encode("4+2:w16"), encode("4+2:w4"), encode("4+2:w64")];
+    let packets =
+        ["cauchy-good:4+2:w8:packets=24", "cauchy-good:4+2:w8:packets=4096", "cauchy:4+2:w5:packets=7"];
+    let engine = Engine::new(1).unwrap();
+    for plan in words.into_iter().chain(packets.map(encode)) {
+        let compiled = engine.compile(&plan).unwrap();
+        for base in [Field::GF8, Field::GF16, Field::GF4] {
+            let signer = Signer::tower(base, 2).unwrap();
+            for len in lengths() {
+                check(&compiled, &signer, len / plan.granule() * plan.granule());
+            }
+        }
+    }
+}
+
+#[test]
+fn any_number_of_threads() {
+    for threads in [2, 3, 7] {
+        let engine = Engine::new(threads).unwrap();
+        for text in ["10+4", "10+4:w16", "cauchy-good:10+4:w8:packets=512", "cauchy:10+4:w5:packets=13"] {
+            let plan = encode(text);
+            let compiled = engine.compile(&plan).unwrap();
+            for len in [30_000, 65_536, 300_001] {
+                let len = len / plan.granule() * plan.granule();
+                check(&compiled, &Signer::tower(Field::GF8, 2).unwrap(), len);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_nothing_written() {
+    let compiled = Engine::new(1).unwrap().compile(&encode("2+1")).unwrap();
+    let signer = Signer::new(Field::GF8, 1).unwrap();
+    let (data, mut redundancy) = ([1; 256], [7; 256]);
+    let refused = compiled.run_signed(&signer, &[&data, &data], &mut [&mut redundancy]);
+    assert_eq!(refused, Err(Error::BlockTooLong { w: 8, symbols: 256, limit: 255 }));
+    assert!(compiled.run_signed(&signer, &[&data], &mut [&mut redundancy]).is_err());
+    assert_eq!(redundancy, [7; 256]);
+}
