@@ -36,7 +36,9 @@ impl Compiled {
         signer.check_length(len)?;
         let granule = common_multiple(self.plan.granule(), signer.symbol_bytes());
         let ranges = self.threads.map_ranges(granule, inputs, outputs, |inputs, outputs| {
-            let len = inputs.first().map_or(0, |input| input.len());
+            // A plan without inputs has outputs of zeros.
+            let first = inputs.first().map(|input| input.len());
+            let len = first.or(outputs.first().map(|output| output.len())).unwrap_or(0);
             Ok((len, self.sign_tiles(signer, len, inputs, outputs)?))
         })?;
         let range = ranges.first().map_or(0, |(len, _)| *len);

@@ -1,8 +1,9 @@
 use super::*;
-use crate::code::Code;
+use crate::code::{Code, Layout};
 use crate::engine::Engine;
 use crate::field::Field;
 use crate::kernel::rows;
+use crate::matrix::Matrix;
 use crate::plan::{Mode, Plan};
 
 fn painted(len: usize, seed: u64) -> Vec<u8> {
@@ -107,4 +108,14 @@ fn what_does_not_fit_is_refused_and_nothing_written() {
     assert_eq!(refused, Err(Error::BlockTooLong { w: 8, symbols: 256, limit: 255 }));
     assert!(compiled.run_signed(&signer, &[&data], &mut [&mut redundancy]).is_err());
     assert_eq!(redundancy, [7; 256]);
+}
+
+#[test]
+fn a_plan_without_inputs_writes_zeros() {
+    let nothing = Matrix::from_fn(Field::GF8, 1, 0, |_, _| 0).unwrap();
+    let plan = Plan::new(nothing, Layout::Words, Mode::Write).unwrap();
+    let compiled = Engine::new(1).unwrap().compile(&plan).unwrap();
+    let (signer, mut output) = (Signer::tower(Field::GF8, 1).unwrap(), [7; 100]);
+    let signed = compiled.run_signed(&signer, &[], &mut [&mut output]).unwrap();
+    assert_eq!((output, &signed.outputs[0]), ([0; 100], &signer.sign(&[0; 100]).unwrap()));
 }
