@@ -28,6 +28,12 @@ pub use threads::Threads;
 use crate::error::Error;
 use crate::plan::Plan;
 
+/// Inputs and outputs together from which outputs are streamed: twice a common L2 cache, where it began to pay.
+pub(crate) const STREAM_BYTES: usize = 4 << 20;
+
+/// How far ahead of their use streamed inputs are asked for, in bytes.
+pub(crate) const PREFETCH_AHEAD: usize = 512;
+
 /// Something that compiles plans.
 pub trait Backend: Sync {
     /// Its name, as `gabion info` shows it and users force it.

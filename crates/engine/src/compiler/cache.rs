@@ -1,8 +1,8 @@
 //! Compiled plans, kept for the process: whoever asks for a plan again finds its code.
 //!
 //! Compilation waits until a plan has worked enough to be worth it, and never holds up a call for long: what
-//! would take longer than a few tenths of a millisecond is compiled by a thread of its own, and the
-//! generic kernel serves until then.
+//! would take longer than about a millisecond is compiled by a thread of its own, and the generic kernel serves until
+//! then.
 
 use super::choose::{self, Choice};
 use super::kernel::CodeKernel;
@@ -14,15 +14,15 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Bytes that a plan has to see before it is compiled: compiling takes as long as coding some hundred
-/// kilobytes.
+/// Bytes that a plan has to see before it is compiled. Compiling 10+4 takes some tenths of a millisecond, in which the
+/// generic kernel codes ten megabytes; but who has coded half a megabyte with a plan is likely to go on.
 const WORTH_BYTES: usize = 512 << 10;
 
-/// Coefficients of the largest plan that is compiled while its caller waits: up to here it takes less than a
-/// millisecond.
+/// Coefficients of the largest plan that is compiled while its caller waits: 30+3, with 90, took 0.7 ms, 45+8, with
+/// 360, took 1.6 ms.
 const SHORT_COEFFICIENTS: usize = 160;
 
-/// Plans that are remembered. Their code takes 4 to 100 KiB each.
+/// Plans that are remembered. Their code takes some pages each.
 const MAX_PLANS: usize = 256;
 
 /// The code of one plan, sooner or later.

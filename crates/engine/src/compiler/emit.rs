@@ -17,6 +17,7 @@ mod vocabulary;
 use super::machine::{Allocated, Operand, Register as Wide, Step};
 use super::program::{Half, Place, Shuffle};
 use super::target::Target;
+use crate::kernel::PREFETCH_AHEAD;
 use assembler::{Assembler, memory, register};
 use constants::{Constant, Constants};
 use iced_x86::{
@@ -25,9 +26,6 @@ use iced_x86::{
 use pointers::Pointers;
 use std::fmt::Write as _;
 use vocabulary::Vocabulary;
-
-/// How far ahead of their use streamed inputs are asked for, in bytes.
-const PREFETCH_AHEAD: usize = 512;
 
 /// The sum of three bits, as the truth table that `vpternlogd` takes.
 const SUM_OF_THREE: u32 = 0x96;

@@ -13,11 +13,9 @@ use super::machine::Allocated;
 use super::routine::Routine;
 use super::target::Target;
 use crate::code::Layout;
+use crate::kernel::STREAM_BYTES;
 use crate::plan::{Mode, Plan};
 use std::mem::MaybeUninit;
-
-/// Inputs and outputs together from which outputs are streamed: twice a common L2 cache, where it began to pay.
-const STREAM_BYTES: usize = 4 << 20;
 
 /// Blocks whose addresses are gathered without an allocation.
 const FEW_BLOCKS: usize = 32;

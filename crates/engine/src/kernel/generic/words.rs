@@ -20,12 +20,7 @@
 use super::Buffers;
 use super::planes::{load, load_partial, store, store_partial};
 use crate::kernel::vector::Vector;
-
-/// Inputs and outputs together from which outputs are streamed: twice a common L2 cache, where it began to pay.
-const STREAM_BYTES: usize = 4 << 20;
-
-/// How far ahead inputs are asked for, in bytes.
-const PREFETCH_AHEAD: usize = 512;
+use crate::kernel::{PREFETCH_AHEAD, STREAM_BYTES};
 
 /// Input bytes that one pass over a tile touches: a quarter of a common L2 cache.
 const TILE_BYTES: usize = 512 << 10;
