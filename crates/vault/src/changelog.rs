@@ -1,0 +1,1 @@
+//! What changed and is not yet protected.
