@@ -2,7 +2,9 @@
 
 mod bench;
 mod info;
+mod pool;
 mod shard;
+mod vault;
 
 use clap::{Parser, Subcommand};
 use gabion::exit::Outcome;
@@ -20,6 +22,28 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Protect a directory: give every file redundancy, and bring it up to date
+    Protect(vault::protect::Args),
+    /// Show how well files are protected: wanted beside actual redundancy, exposure, damage by name
+    Status(vault::status::Args),
+    /// List what changed since the last protect
+    Diff(vault::diff::Args),
+    /// Read everything and find damage
+    Scrub(vault::scrub::Args),
+    /// Bring damaged files back to what was protected
+    Repair(vault::repair::Args),
+    /// Check a policy, or explain what it gives a file
+    Policy(vault::policy::Args),
+    /// Show what the loss of targets would mean
+    Whatif(vault::whatif::Args),
+    /// Release a change-set that protect held
+    Approve(vault::approve::Args),
+    /// Make the catalogue anew
+    Catalogue(vault::catalogue::Args),
+    /// Work off pending changes beside other workers
+    Work(vault::work::Args),
+    /// Stripe files over disks, so that losing some loses nothing that is protected
+    Pool(pool::Args),
     /// Split a file into shards, any k of which bring it back
     Shard(shard::Args),
     /// Show this machine and what the engine makes of it
@@ -31,6 +55,17 @@ enum Command {
 impl Cli {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         match self.command {
+            Command::Protect(args) => args.run(),
+            Command::Status(args) => args.run(),
+            Command::Diff(args) => args.run(),
+            Command::Scrub(args) => args.run(),
+            Command::Repair(args) => args.run(),
+            Command::Policy(args) => args.run(),
+            Command::Whatif(args) => args.run(),
+            Command::Approve(args) => args.run(),
+            Command::Catalogue(args) => args.run(),
+            Command::Work(args) => args.run(),
+            Command::Pool(args) => args.run(),
             Command::Shard(args) => args.run(),
             Command::Info(args) => args.run(),
             Command::Bench(args) => args.run(),

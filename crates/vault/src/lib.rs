@@ -4,5 +4,28 @@
 
 #![forbid(unsafe_code)]
 
+pub mod catalogue;
 pub mod changelog;
+pub mod coder;
+pub mod encode;
+pub mod examine;
+pub mod format;
+pub mod geometry;
+pub mod guard;
+pub mod metadata;
+pub mod policy;
+pub mod protect;
+pub mod rebuild;
+pub mod redundancy;
+pub mod repair;
+pub mod runs;
+pub mod scan;
+pub mod scrub;
+pub mod shown;
+pub mod status;
+pub mod storage;
+pub mod throttle;
+pub mod tree;
+pub mod vault;
+pub mod worker;
 pub mod world;

@@ -64,3 +64,35 @@ pub fn host() -> String {
 pub fn process() -> u32 {
     std::process::id()
 }
+
+/// A time for people: date and time of day, UTC.
+pub fn moment(nanos: Nanos) -> String {
+    let seconds = nanos.div_euclid(SECOND);
+    let (days, second) = (seconds.div_euclid(86400), seconds.rem_euclid(86400));
+    // Days since 0000-03-01, so that the leap day ends the year.
+    let days = days + 719_468;
+    let era = days.div_euclid(146_097);
+    let day_of_era = days.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SECOND, moment};
+
+    #[test]
+    fn moments_are_those_of_the_calendar() {
+        assert_eq!(moment(0), "1970-01-01 00:00:00 UTC");
+        assert_eq!(moment(951_782_400 * SECOND), "2000-02-29 00:00:00 UTC");
+        assert_eq!(moment(1_709_251_199 * SECOND), "2024-02-29 23:59:59 UTC");
+        assert_eq!(moment(-SECOND), "1969-12-31 23:59:59 UTC");
+        assert_eq!(moment(4_107_542_400 * SECOND), "2100-03-01 00:00:00 UTC");
+    }
+}

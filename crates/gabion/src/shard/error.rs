@@ -1,6 +1,6 @@
 //! What can go wrong with shards: file, reason, numbers.
 
-use crate::shard::shown::Shown;
+use gabion_vault::shown::Shown;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 
 use crate::shard::frame::signature_bytes;
 use crate::shard::geometry::{Geometry, GeometryError};
-use crate::shard::shown::Shown;
+use gabion_vault::shown::Shown;
 use gabion_engine::{Code, Signature};
 use std::collections::BTreeMap;
 use std::fmt;

@@ -5,7 +5,7 @@ use crate::shard::error::{Error, SetList, plain};
 use crate::shard::format::{
     Codes, Content, Header, HeaderError, MAGIC, SetId, parse_shard_file_name, shard_file_name,
 };
-use crate::shard::shown::Shown;
+use gabion_vault::shown::Shown;
 use rustix::fs::OFlags;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

@@ -6,7 +6,7 @@ use crate::shard::frame::{SEAL_BYTES, Sealer, seal};
 use crate::shard::geometry::Geometry;
 use crate::shard::pipeline::Slots;
 use crate::shard::set::{Set, open_regular, read_header, read_up_to};
-use crate::shard::shown::Shown;
+use gabion_vault::shown::Shown;
 use crate::shard::stripe_list::StripeList;
 use gabion_engine::{Compiled, Engine, Field, Layout, Signature};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

@@ -8,7 +8,7 @@ use crate::shard::format::{
 use crate::shard::frame::{SEAL_BYTES, Sealer, seal};
 use crate::shard::geometry::Geometry;
 use crate::shard::pipeline::{Progress, Run, Slots, for_each_stripe};
-use crate::shard::shown::Shown;
+use gabion_vault::shown::Shown;
 use crate::shard::sources::{allow_open_files, law_holds};
 use gabion_engine::{Code, Engine, Signature};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

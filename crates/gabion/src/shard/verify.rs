@@ -4,7 +4,7 @@ use crate::shard::error::Error;
 use crate::shard::format::{Content, SetHasher, SetId, parse_shard_file_name};
 use crate::shard::pipeline::{Progress, Run, for_each_stripe};
 use crate::shard::set::{Damaged, Note, Scan, Set};
-use crate::shard::shown::Shown;
+use gabion_vault::shown::Shown;
 use crate::shard::sources::{BadBlock, BadBlocks, Sources, Stripe};
 use crate::shard::stripe_list::StripeList;
 use gabion_engine::Signature;

@@ -1,0 +1,61 @@
+//! `gabion pool add`.
+
+use super::terminal::{Talk, Which};
+use gabion::exit::Outcome;
+use gabion::shard::Shown;
+use gabion_vault::storage::pool::NewTarget;
+use serde_json::json;
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  gabion pool add tank /mnt/d7
+  gabion pool add tank /mnt/c2 --domain c
+
+The directory is made if it is missing, and must be empty. Files that are there stay where they are; new ones go
+to the new target as well.";
+
+/// Arguments of `gabion pool add`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    #[command(flatten)]
+    which: Which,
+    /// The directory
+    dir: PathBuf,
+    /// What it fails together with; alone if not said
+    #[arg(long)]
+    domain: Option<String>,
+    /// Check and say what would be done, but do nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    talk: Talk,
+}
+
+impl Args {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let Args { which, dir, domain, dry_run, talk } = self;
+        let pool = which.open()?;
+        let target = NewTarget { path: dir, domain };
+        let planned = pool.plan_add(&target)?;
+        let name = match dry_run {
+            true => planned.name,
+            false => {
+                let name = pool.add(&target)?;
+                which.record(&pool)?;
+                name
+            }
+        };
+        if talk.json {
+            let path = target.path.to_string_lossy();
+            let object = json!({
+                "command": "pool add", "dry_run": dry_run, "target": name, "domain": planned.domain, "path": path,
+            });
+            println!("{object}");
+        }
+        let verb = if dry_run { "would add" } else { "added" };
+        talk.say(format!("{verb} target {name}, domain {}: {}", planned.domain, Shown::path(&target.path)));
+        Ok(Outcome::Fine)
+    }
+}

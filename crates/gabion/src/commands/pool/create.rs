@@ -1,0 +1,99 @@
+//! `gabion pool create`.
+
+use super::terminal::{Names, Talk};
+use anyhow::ensure;
+use gabion::bench::Size;
+use gabion::exit::Outcome;
+use gabion_vault::storage::pool::{NewTarget, Options, Pool};
+use serde_json::json;
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  gabion pool create tank --targets /mnt/d1 /mnt/d2 /mnt/d3 /mnt/d4 /mnt/d5 /mnt/d6 --stripe 4 --block 1MiB
+  gabion pool create tank --targets /mnt/a1 /mnt/a2 /mnt/b1 /mnt/b2 /mnt/c1 --domains a a b b c --stripe 2 --redundancy 1
+  gabion pool create tank --targets /mnt/d1 /mnt/d2 /mnt/d3 --stripe 1 --redundancy 2 --dry-run
+
+Directories are made where they are missing, and must be empty. Targets of one domain may fail together: columns of a
+stripe are all in different domains. To survive the loss of any M disks, have K + M domains or more.";
+
+/// Arguments of `gabion pool create`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// The pool's name
+    name: String,
+    /// The directories, usually one per disk
+    #[arg(long, value_name = "DIR", num_args = 1.., required = true)]
+    targets: Vec<PathBuf>,
+    /// The domain of each directory, in the same order; each is alone if not said
+    #[arg(long, value_name = "DOMAIN", num_args = 1..)]
+    domains: Vec<String>,
+    /// Targets that a file is striped over: the K of its code
+    #[arg(long, value_name = "K")]
+    stripe: usize,
+    /// Redundancy columns that are wanted: the M of its code
+    #[arg(long, value_name = "M", default_value_t = 2)]
+    redundancy: usize,
+    /// Bytes of a block, such as 64KiB or 1MiB
+    #[arg(long, value_name = "SIZE", default_value = "1MiB")]
+    block: Size,
+    /// Check and say what would be done, but do nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    names: Names,
+    #[command(flatten)]
+    talk: Talk,
+}
+
+impl Args {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let Args { name, targets, domains, stripe, redundancy, block, dry_run, names, talk } = self;
+        let count = targets.len();
+        ensure!(
+            domains.is_empty() || domains.len() == count,
+            "{} domains for {count} targets: give one for each, or none",
+            domains.len()
+        );
+        let mut domains = domains.into_iter();
+        let targets: Vec<NewTarget> =
+            targets.into_iter().map(|path| NewTarget { path, domain: domains.next() }).collect();
+        let block = block.0 as u64;
+        let registry = names.registry();
+        if let Some(registry) = &registry {
+            let taken = registry.find(&name)?;
+            ensure!(taken.is_none(), "there is a pool {name} already: {taken:?}");
+        }
+        let config = match dry_run {
+            true => Pool::plan(&name, &targets, stripe, block, redundancy)?,
+            false => {
+                let pool = Pool::create(&name, &targets, stripe, block, redundancy, Options::default())?;
+                match registry {
+                    Some(registry) => registry.record(&name, &pool.paths())?,
+                    None => eprintln!("gabion: warning: no place to keep the name; use the path of a target"),
+                }
+                pool.config()
+            }
+        };
+        if talk.json {
+            println!("{}", json!({ "command": "pool create", "dry_run": dry_run, "pool": config }));
+            return Ok(Outcome::Fine);
+        }
+        let verb = if dry_run { "would make" } else { "made" };
+        talk.say(format!("{verb} pool {name}: {count} targets, stripe {stripe}, block {block}"));
+        for member in &config.target {
+            talk.say(format!("  {}  domain {}  {}", member.name, member.domain, member.path));
+        }
+        let domains: std::collections::BTreeSet<_> =
+            config.target.iter().map(|member| &member.domain).collect();
+        if domains.len() < stripe + redundancy {
+            let missing = stripe + redundancy - domains.len();
+            eprintln!(
+                "gabion: warning: {} domains for {stripe}+{redundancy} columns: {missing} redundancy columns cannot be placed",
+                domains.len()
+            );
+        }
+        Ok(Outcome::Fine)
+    }
+}

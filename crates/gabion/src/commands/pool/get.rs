@@ -1,0 +1,173 @@
+//! `gabion pool get`.
+
+use super::terminal::{Talk, Troubles, Which, inside};
+use anyhow::{Context, bail};
+use gabion::exit::Outcome;
+use gabion::shard::Shown;
+use gabion_vault::metadata;
+use gabion_vault::storage::Storage;
+use gabion_vault::storage::pool::Pool;
+use gabion_vault::tree::{Kind, Stat, join, split};
+use indicatif::ProgressBar;
+use serde_json::json;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+const EXAMPLES: &str = "\
+Examples:
+  gabion pool get tank films/film.mkv             into this directory
+  gabion pool get tank films/film.mkv other.mkv   under another name
+  gabion pool get tank photos /mnt/restore        a directory, with all that is in it
+  gabion pool get tank notes.txt -                to standard output
+
+A file appears when all of it is there. Bytes that no target has any more are an error that names the target.";
+
+/// Arguments of `gabion pool get`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    #[command(flatten)]
+    which: Which,
+    /// The file or directory in the pool
+    path: OsString,
+    /// Where it goes: a directory that exists, another name, or - for standard output
+    dest: Option<PathBuf>,
+    /// Replace files that exist
+    #[arg(long)]
+    force: bool,
+    /// Say what would be done, but do nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    talk: Talk,
+}
+
+/// Something to get: where it is, where it goes, what it is.
+struct Item {
+    from: Vec<u8>,
+    to: PathBuf,
+    stat: Stat,
+}
+
+impl Args {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let Args { which, path, dest, force, dry_run, talk } = self;
+        let pool = which.open()?;
+        let from = inside(&path);
+        let Some(stat) = pool.find(&from)? else { bail!("{}: not in the pool", Shown::bytes(&from)) };
+        if dest.as_ref().is_some_and(|dest| dest.as_os_str() == "-") {
+            pool.get(&from, &mut io::stdout().lock())?;
+            io::stdout().flush()?;
+            return Ok(Outcome::Fine);
+        }
+        let name = OsStr::from_bytes(split(&from).1);
+        let name = if name.is_empty() { OsString::from(pool.config().name) } else { name.to_owned() };
+        let to = match dest {
+            Some(dest) if dest.is_dir() => dest.join(name),
+            Some(dest) => dest,
+            None => PathBuf::from(name),
+        };
+        let mut troubles = Troubles::default();
+        let mut items = Vec::new();
+        collect(&pool, Item { from, to, stat }, &mut items, &mut troubles);
+        let bar = talk.bar("get", items.iter().map(size).sum());
+        let (mut files, mut bytes) = (0, 0);
+        for item in &items {
+            let got = if dry_run { Ok(size(item)) } else { get(&pool, item, force, &bar) };
+            match got {
+                Ok(size) => {
+                    bytes += size;
+                    files += u64::from(item.stat.kind != Kind::Directory);
+                    if dry_run {
+                        talk.say(format!(
+                            "would get {} to {}",
+                            Shown::bytes(&item.from),
+                            Shown::path(&item.to)
+                        ));
+                    }
+                }
+                Err(error) => troubles.tell(&item.from, &format!("{error:#}")),
+            }
+        }
+        // Last: a directory that may not be written to can now be closed.
+        for item in items.iter().rev().filter(|item| item.stat.kind == Kind::Directory && !dry_run) {
+            if let Err(error) = fs::set_permissions(&item.to, fs::Permissions::from_mode(item.stat.mode)) {
+                troubles.tell(&item.from, &error);
+            }
+        }
+        bar.finish_and_clear();
+        if talk.json {
+            let object = json!({
+                "command": "pool get", "dry_run": dry_run, "files": files, "bytes": bytes, "failed": troubles.texts(),
+            });
+            println!("{object}");
+        }
+        let verb = if dry_run { "would get" } else { "got" };
+        talk.say(format!("{verb} {files} files, {bytes} bytes"));
+        Ok(troubles.outcome())
+    }
+}
+
+fn size(item: &Item) -> u64 {
+    if item.stat.kind == Kind::File { item.stat.size } else { 0 }
+}
+
+/// What is at a path of the pool, directories before what is in them.
+fn collect(pool: &Pool, item: Item, items: &mut Vec<Item>, troubles: &mut Troubles) {
+    let (from, to, is_directory) = (item.from.clone(), item.to.clone(), item.stat.kind == Kind::Directory);
+    items.push(item);
+    if !is_directory {
+        return;
+    }
+    let listed = match pool.list(&from) {
+        Ok(listed) => listed,
+        Err(error) => return troubles.tell(&from, &error),
+    };
+    for (name, listed) in listed {
+        let below = join(&from, &name);
+        match listed {
+            Ok(listed) => {
+                let to = to.join(OsStr::from_bytes(&name));
+                collect(pool, Item { from: below, to, stat: listed.stat }, items, troubles);
+            }
+            Err(error) => troubles.tell(&below, &error),
+        }
+    }
+}
+
+fn get(pool: &Pool, item: &Item, force: bool, bar: &ProgressBar) -> anyhow::Result<u64> {
+    let Item { from, to, stat } = item;
+    if stat.kind == Kind::Directory {
+        return match fs::DirBuilder::new().mode(0o700).create(to) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && to.is_dir() => Ok(0),
+            made => made.map(|()| 0).with_context(|| format!("making {}", Shown::path(to))),
+        };
+    }
+    if !force && to.symlink_metadata().is_ok() {
+        bail!("{} exists; --force replaces it", Shown::path(to));
+    }
+    let stub = pool.stub(from)?;
+    let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if let Some(target) = &stub.link {
+        if force && to.symlink_metadata().is_ok() {
+            fs::remove_file(to)?;
+        }
+        symlink(OsStr::from_bytes(target), to).with_context(|| format!("making {}", Shown::path(to)))?;
+        return Ok(0);
+    }
+    let mut draft = tempfile::Builder::new().prefix(".gabion-").suffix(".tmp").tempfile_in(directory)?;
+    let bytes = pool.get(from, &mut bar.wrap_write(draft.as_file_mut()))?;
+    for failed in metadata::restore(draft.as_file(), &stub.metadata, stub.mtime) {
+        eprintln!("gabion: warning: {}: {failed}", Shown::path(to));
+    }
+    match force {
+        true => draft.persist(to).map(drop),
+        false => draft.persist_noclobber(to).map(drop),
+    }
+    .with_context(|| format!("naming {}", Shown::path(to)))?;
+    Ok(bytes)
+}

@@ -1,0 +1,186 @@
+//! `gabion pool ls`.
+
+use super::terminal::{Talk, Troubles, Which, inside};
+use gabion::exit::Outcome;
+use gabion::shard::Shown;
+use gabion_vault::storage::pool::{Listed, Pool};
+use gabion_vault::tree::{Kind, join, split};
+use gabion_vault::world::{Nanos, SECOND};
+use serde_json::{Value, json};
+use std::ffi::OsString;
+
+const EXAMPLES: &str = "\
+Examples:
+  gabion pool ls tank
+  gabion pool ls tank photos -l       with sizes, times (UTC) and targets
+  gabion pool ls tank -R --json";
+
+/// Arguments of `gabion pool ls`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    #[command(flatten)]
+    which: Which,
+    /// A file or directory in the pool
+    #[arg(default_value = "/")]
+    path: OsString,
+    /// Permissions, owner, size, time and targets too
+    #[arg(short, long)]
+    long: bool,
+    /// All that is below, too
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    #[command(flatten)]
+    talk: Talk,
+}
+
+struct Printer {
+    long: bool,
+    recursive: bool,
+    talk: Talk,
+    entries: Vec<Value>,
+    troubles: Troubles,
+}
+
+impl Args {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let Args { which, path, long, recursive, talk } = self;
+        let pool = which.open()?;
+        let mut printer =
+            Printer { long, recursive, talk, entries: Vec::new(), troubles: Troubles::default() };
+        let path = inside(&path);
+        let listed = pool.list(&path)?;
+        // A file stands for itself; its own name must not be added to its path.
+        let is_file =
+            matches!(&listed[..], [(_, Ok(only))] if only.stub.is_some() && pool.stub(&path).is_ok());
+        let base = if is_file { split(&path).0 } else { &path };
+        printer.print(&pool, base, listed);
+        if printer.talk.json {
+            let (entries, failed) = (&printer.entries, printer.troubles.texts());
+            println!("{}", json!({ "command": "pool ls", "entries": entries, "failed": failed }));
+        }
+        Ok(printer.troubles.outcome())
+    }
+}
+
+impl Printer {
+    fn print<E: std::fmt::Display>(
+        &mut self,
+        pool: &Pool,
+        base: &[u8],
+        listed: Vec<(Vec<u8>, Result<Listed, E>)>,
+    ) {
+        for (name, listed) in listed {
+            let path = join(base, &name);
+            let listed = match listed {
+                Ok(listed) => listed,
+                Err(error) => {
+                    self.troubles.tell(&path, &error);
+                    continue;
+                }
+            };
+            let shown = if self.recursive { Shown::bytes(&path) } else { Shown::bytes(&name) }.to_string();
+            match self.talk.json {
+                true => self.entries.push(as_json(&path, &listed)),
+                false => self.talk.say(line(&shown, &listed, self.long)),
+            }
+            if self.recursive && listed.stat.kind == Kind::Directory {
+                match pool.list(&path) {
+                    Ok(below) => self.print(pool, &path, below),
+                    Err(error) => self.troubles.tell(&path, &error),
+                }
+            }
+        }
+    }
+}
+
+fn line(shown: &str, listed: &Listed, long: bool) -> String {
+    let stat = &listed.stat;
+    let (letter, behind) = match stat.kind {
+        Kind::Directory => ('d', "/".to_owned()),
+        Kind::Link => {
+            let to = listed.stub.as_ref().and_then(|stub| stub.link.as_deref()).unwrap_or_default();
+            ('l', format!(" -> {}", Shown::bytes(to)))
+        }
+        _ => ('-', String::new()),
+    };
+    if !long {
+        return format!("{shown}{}", if letter == 'd' { "/" } else { "" });
+    }
+    let size = if letter == 'd' { "-".to_owned() } else { stat.size.to_string() };
+    let targets = listed.stub.as_ref().map_or_else(String::new, |stub| stub.targets.join(","));
+    format!(
+        "{letter}{} {:>5} {:>5} {size:>14} {} {:<12} {shown}{behind}",
+        permissions(stat.mode),
+        stat.uid,
+        stat.gid,
+        time(stat.mtime),
+        targets
+    )
+}
+
+fn permissions(mode: u32) -> String {
+    (0..9).rev().map(|bit| if mode >> bit & 1 == 1 { ['x', 'w', 'r'][bit % 3] } else { '-' }).collect()
+}
+
+/// Date and time of day, UTC.
+fn time(nanos: Nanos) -> String {
+    let seconds = nanos.div_euclid(SECOND);
+    let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    // Days since March of the year 0 in eras of 400 years: leap days come last and need no exception.
+    let days = days + 719_468;
+    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year + era * 400 + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}", rest / 3600, rest / 60 % 60)
+}
+
+fn as_json(path: &[u8], listed: &Listed) -> Value {
+    let stat = &listed.stat;
+    let kind = match stat.kind {
+        Kind::Directory => "directory",
+        Kind::Link => "link",
+        _ => "file",
+    };
+    let mut object = json!({
+        "path": String::from_utf8_lossy(path), "kind": kind, "size": stat.size, "mtime": stat.mtime,
+        "mode": format!("{:o}", stat.mode), "uid": stat.uid, "gid": stat.gid,
+    });
+    if let Some(stub) = &listed.stub {
+        object["id"] = json!(stub.id.to_string());
+        object["revision"] = json!(stub.revision);
+        object["targets"] = json!(stub.targets);
+        object["block"] = json!(stub.block);
+        object["link"] = json!(stub.link.as_deref().map(String::from_utf8_lossy));
+    }
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{permissions, time};
+    use gabion_vault::world::SECOND;
+
+    /// Expected values are those of `date -u`.
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        for (seconds, text) in [
+            (0, "1970-01-01 00:00"),
+            (951_782_400, "2000-02-29 00:00"),
+            (1_234_567_890, "2009-02-13 23:31"),
+            (4_107_542_399, "2100-02-28 23:59"),
+            (-1, "1969-12-31 23:59"),
+        ] {
+            assert_eq!(time(seconds * SECOND), text);
+        }
+    }
+
+    #[test]
+    fn permissions_are_written_as_ls_does() {
+        assert_eq!(permissions(0o754), "rwxr-xr--");
+    }
+}

@@ -1,0 +1,60 @@
+//! `gabion pool mv`.
+
+use super::terminal::{Talk, Which, inside, warn};
+use anyhow::ensure;
+use gabion::exit::Outcome;
+use gabion::shard::Shown;
+use gabion_vault::storage::Storage;
+use gabion_vault::tree::{Kind, join, split};
+use serde_json::json;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+const EXAMPLES: &str = "\
+Examples:
+  gabion pool mv tank film.mkv films/
+  gabion pool mv tank photos/2024 photos/2025
+
+A file that is there is replaced. Content stays where it is: only names move.";
+
+/// Arguments of `gabion pool mv`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    #[command(flatten)]
+    which: Which,
+    /// A file or directory in the pool
+    from: OsString,
+    /// Its new name, or the directory it goes into
+    to: OsString,
+    /// Say what would be done, but do nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    talk: Talk,
+}
+
+impl Args {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let Args { which, from, to, dry_run, talk } = self;
+        let pool = which.open()?;
+        let into = to.as_bytes().ends_with(b"/");
+        let (from, mut to) = (inside(&from), inside(&to));
+        ensure!(pool.find(&from)?.is_some(), "{}: not in the pool", Shown::bytes(&from));
+        if to.is_empty() || pool.find(&to)?.is_some_and(|stat| stat.kind == Kind::Directory) {
+            to = join(&to, split(&from).1);
+        } else {
+            ensure!(!into, "{}: no such directory in the pool", Shown::bytes(&to));
+        }
+        if !dry_run {
+            warn(&pool.rename(&from, &to)?);
+        }
+        if talk.json {
+            let (from, to) = (String::from_utf8_lossy(&from), String::from_utf8_lossy(&to));
+            println!("{}", json!({ "command": "pool mv", "dry_run": dry_run, "from": from, "to": to }));
+        }
+        let verb = if dry_run { "would move" } else { "moved" };
+        talk.say(format!("{verb} {} to {}", Shown::bytes(&from), Shown::bytes(&to)));
+        Ok(Outcome::Fine)
+    }
+}

@@ -1,0 +1,173 @@
+//! `gabion pool put`.
+
+use super::terminal::{Talk, Troubles, Which, inside, warn};
+use anyhow::{Context, bail};
+use gabion::exit::Outcome;
+use gabion::shard::Shown;
+use gabion_vault::metadata;
+use gabion_vault::storage::Storage;
+use gabion_vault::storage::pool::Pool;
+use gabion_vault::tree::{Kind, join, stat_of};
+use indicatif::ProgressBar;
+use serde_json::json;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+const EXAMPLES: &str = "\
+Examples:
+  gabion pool put tank film.mkv                 to /film.mkv of the pool
+  gabion pool put tank film.mkv films/film      under another name
+  gabion pool put tank photos music /           directories, with all that is in them
+
+With one FILE and no DEST it goes to the top of the pool. DEST is a directory if it is one in the pool, ends with a slash, or
+more than one FILE is given. What is there is replaced: the old file is there until the new one is whole.";
+
+/// Arguments of `gabion pool put`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    #[command(flatten)]
+    which: Which,
+    /// Files and directories, and where in the pool they go
+    #[arg(required = true, value_name = "FILE… [DEST]")]
+    paths: Vec<PathBuf>,
+    /// Say what would be done, but do nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    talk: Talk,
+}
+
+/// Something to put: where it is, where it goes, what it is.
+struct Item {
+    from: PathBuf,
+    to: Vec<u8>,
+    kind: fs::FileType,
+    size: u64,
+}
+
+impl Args {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let Args { which, mut paths, dry_run, talk } = self;
+        let pool = which.open()?;
+        let destination = if paths.len() > 1 { paths.pop() } else { None };
+        let destination = destination.unwrap_or_else(|| PathBuf::from("/"));
+        let to = inside(destination.as_os_str());
+        let is_directory = paths.len() > 1
+            || to.is_empty()
+            || destination.as_os_str().as_bytes().ends_with(b"/")
+            || pool.find(&to)?.is_some_and(|stat| stat.kind == Kind::Directory);
+        let mut troubles = Troubles::default();
+        let mut items = Vec::new();
+        for path in &paths {
+            let to = match (is_directory, name_of(path)) {
+                (false, _) => to.clone(),
+                (true, Some(name)) => join(&to, &name),
+                (true, None) => bail!("{}: it has no name to keep", Shown::path(path)),
+            };
+            collect(path, to, &mut items, &mut troubles);
+        }
+        let bar = talk.bar("put", items.iter().map(|item| item.size).sum());
+        let (mut files, mut bytes) = (0, 0);
+        for item in &items {
+            let put = if dry_run { Ok(item.size) } else { put(&pool, item, &bar) };
+            match put {
+                Ok(size) => {
+                    bytes += size;
+                    files += u64::from(!item.kind.is_dir());
+                    if dry_run {
+                        talk.say(format!(
+                            "would put {} to {}",
+                            Shown::path(&item.from),
+                            Shown::bytes(&item.to)
+                        ));
+                    }
+                }
+                Err(error) => troubles.tell(item.from.as_os_str().as_bytes(), &format!("{error:#}")),
+            }
+        }
+        bar.finish_and_clear();
+        if talk.json {
+            let object = json!({
+                "command": "pool put", "dry_run": dry_run, "files": files, "bytes": bytes, "failed": troubles.texts(),
+            });
+            println!("{object}");
+        }
+        let verb = if dry_run { "would put" } else { "put" };
+        talk.say(format!("{verb} {files} files, {bytes} bytes"));
+        Ok(troubles.outcome())
+    }
+}
+
+/// The last name of a path, also of one like `.`.
+fn name_of(path: &Path) -> Option<Vec<u8>> {
+    let name = path.file_name().map(OsString::from);
+    let name = name.or_else(|| fs::canonicalize(path).ok()?.file_name().map(OsString::from));
+    name.map(OsString::into_vec)
+}
+
+/// What is at a path, directories before what is in them.
+fn collect(path: &Path, to: Vec<u8>, items: &mut Vec<Item>, troubles: &mut Troubles) {
+    let trouble = |troubles: &mut Troubles, error: &dyn std::fmt::Display| {
+        troubles.tell(path.as_os_str().as_bytes(), error);
+    };
+    let found = match fs::symlink_metadata(path) {
+        Ok(found) => found,
+        Err(error) => return trouble(troubles, &error),
+    };
+    let kind = found.file_type();
+    if !(kind.is_file() || kind.is_dir() || kind.is_symlink()) {
+        return trouble(troubles, &"neither a file, a directory nor a link; left out");
+    }
+    let size = if kind.is_file() { found.len() } else { 0 };
+    items.push(Item { from: path.to_owned(), to: to.clone(), kind, size });
+    if !kind.is_dir() {
+        return;
+    }
+    let entries = match fs::read_dir(path).and_then(Iterator::collect::<Result<Vec<_>, _>>) {
+        Ok(mut entries) => {
+            entries.sort_by_key(fs::DirEntry::file_name);
+            entries
+        }
+        Err(error) => return trouble(troubles, &error),
+    };
+    for entry in entries {
+        collect(&entry.path(), join(&to, entry.file_name().as_bytes()), items, troubles);
+    }
+}
+
+fn put(pool: &Pool, item: &Item, bar: &ProgressBar) -> anyhow::Result<u64> {
+    if item.kind.is_dir() {
+        let found = fs::metadata(&item.from)?;
+        warn(&pool.make_directory(&item.to, found.mode() & 0o7777, found.uid(), found.gid())?);
+        return Ok(0);
+    }
+    if item.kind.is_symlink() {
+        let found = fs::symlink_metadata(&item.from)?;
+        let target = fs::read_link(&item.from)?.into_os_string().into_vec();
+        let (mode, uid, gid) = (found.mode() & 0o7777, found.uid(), found.gid());
+        let about = gabion_vault::format::Metadata { mode, uid, gid, ..Default::default() };
+        let mtime =
+            found.mtime().saturating_mul(gabion_vault::world::SECOND).saturating_add(found.mtime_nsec());
+        warn(&pool.put_link(&item.to, &target, &about, mtime)?.faults);
+        return Ok(0);
+    }
+    // Should a pipe have taken its place, nobody waits for its writer.
+    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let file = File::options().read(true).custom_flags(nonblocking).open(&item.from)?;
+    let stat = stat_of(&file)?;
+    let about = metadata::read(&file, &stat).context("reading its attributes")?;
+    if about.attributes_left_out {
+        eprintln!("gabion: warning: {}: some extended attributes are left out", Shown::path(&item.from));
+    }
+    let written = pool.put(&item.to, &mut bar.wrap_read(&file), &about, stat.mtime)?;
+    warn(&written.faults);
+    let after = stat_of(&file)?;
+    if after.generation() != stat.generation() {
+        bail!("it was changed while it was read; what was put may be a mixture: put it again");
+    }
+    Ok(written.stub.size)
+}

@@ -1,0 +1,98 @@
+//! `gabion pool rm`.
+
+use super::terminal::{Talk, Troubles, Which, inside, warn};
+use gabion::exit::Outcome;
+use gabion::shard::Shown;
+use gabion_vault::storage::Storage;
+use gabion_vault::storage::pool::Pool;
+use gabion_vault::tree::{Kind, join};
+use serde_json::json;
+use std::ffi::OsString;
+
+const EXAMPLES: &str = "\
+Examples:
+  gabion pool rm tank notes.txt
+  gabion pool rm tank photos -r --dry-run
+
+What cannot be removed is named, and the rest is removed all the same.";
+
+/// Arguments of `gabion pool rm`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    #[command(flatten)]
+    which: Which,
+    /// Files in the pool
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<OsString>,
+    /// Directories, with all that is in them
+    #[arg(short, long)]
+    recursive: bool,
+    /// Say what would be removed, but do nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    talk: Talk,
+}
+
+impl Args {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let Args { which, paths, recursive, dry_run, talk } = self;
+        let pool = which.open()?;
+        let mut troubles = Troubles::default();
+        let mut found = Vec::new();
+        for path in &paths {
+            let path = inside(path);
+            match pool.find(&path) {
+                Ok(Some(stat)) if stat.kind == Kind::Directory && !recursive => {
+                    troubles.tell(&path, &"it is a directory; -r removes it with all that is in it");
+                }
+                Ok(Some(stat)) => {
+                    collect(&pool, path, stat.kind == Kind::Directory, &mut found, &mut troubles)
+                }
+                Ok(None) => troubles.tell(&path, &"not in the pool"),
+                // A stub that cannot be read can still be removed.
+                Err(_) => found.push(path),
+            }
+        }
+        let mut removed = Vec::new();
+        for path in found {
+            let done = if dry_run { Ok(Vec::new()) } else { pool.remove(&path) };
+            match done {
+                Ok(faults) => {
+                    warn(&faults);
+                    let verb = if dry_run { "would remove" } else { "removed" };
+                    talk.say(format!("{verb} {}", Shown::bytes(&path)));
+                    removed.push(String::from_utf8_lossy(&path).into_owned());
+                }
+                Err(error) => troubles.tell(&path, &error),
+            }
+        }
+        if talk.json {
+            let object = json!({
+                "command": "pool rm", "dry_run": dry_run, "removed": removed, "failed": troubles.texts(),
+            });
+            println!("{object}");
+        }
+        Ok(troubles.outcome())
+    }
+}
+
+/// What is at a path, directories after what is in them.
+fn collect(pool: &Pool, path: Vec<u8>, directory: bool, found: &mut Vec<Vec<u8>>, troubles: &mut Troubles) {
+    if directory {
+        match pool.list(&path) {
+            Ok(listed) => {
+                for (name, listed) in listed {
+                    let directory = listed.is_ok_and(|listed| listed.stat.kind == Kind::Directory);
+                    collect(pool, join(&path, &name), directory, found, troubles);
+                }
+            }
+            Err(error) => return troubles.tell(&path, &error),
+        }
+    }
+    // The top of the pool stays.
+    if !path.is_empty() {
+        found.push(path);
+    }
+}

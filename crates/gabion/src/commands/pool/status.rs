@@ -1,0 +1,159 @@
+//! `gabion pool status`.
+
+use super::terminal::{Talk, Which};
+use gabion::exit::Outcome;
+use gabion::shard::Shown;
+use gabion_vault::storage::TargetState;
+use gabion_vault::storage::pool::config::Mirror;
+use gabion_vault::storage::pool::{Healed, Pool, Status, Sweep, TargetStatus};
+use indicatif::HumanBytes;
+use serde_json::{Value, json};
+
+const EXAMPLES: &str = "\
+Examples:
+  gabion pool status tank
+  gabion pool status /mnt/d1 --json | jq .warnings
+  gabion pool status tank --heal          bring mirrors of the namespace up to date
+  gabion pool status tank --sweep         remove objects that no file refers to
+
+Exit codes: 0 all well, 1 something to look after, 2 error.";
+
+/// Arguments of `gabion pool status`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    #[command(flatten)]
+    which: Which,
+    /// Make all mirrors of the namespace current and equal
+    #[arg(long)]
+    heal: bool,
+    /// Remove what crashes and absent targets left over; with --dry-run only list it
+    #[arg(long)]
+    sweep: bool,
+    /// Remove nothing
+    #[arg(long, requires = "sweep", conflicts_with = "heal")]
+    dry_run: bool,
+    #[command(flatten)]
+    talk: Talk,
+}
+
+impl Args {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let Args { which, heal, sweep, dry_run, talk } = self;
+        let pool = which.open()?;
+        let healed = if heal { Some(pool.heal()?) } else { None };
+        let swept = if sweep { Some(pool.sweep(!dry_run)?) } else { None };
+        let status = pool.status();
+        let failed: Vec<String> =
+            healed.iter().flat_map(|healed| &healed.failed).map(ToString::to_string).collect();
+        if talk.json {
+            let object = json!({
+                "command": "pool status", "status": status, "healed": healed.as_ref().map(|healed| as_json(healed, &failed)),
+                "swept": swept.as_ref().map(|swept| swept_json(swept, dry_run)),
+            });
+            println!("{object}");
+        } else {
+            print(&pool, &status, &talk);
+            if let Some(healed) = &healed {
+                talk.say(format!(
+                    "healed: {} entries written, {} removed; mirrors now current: {}",
+                    healed.written,
+                    healed.removed,
+                    if healed.mirrors.is_empty() {
+                        "as before".to_owned()
+                    } else {
+                        healed.mirrors.join(", ")
+                    }
+                ));
+            }
+            if let Some(swept) = &swept {
+                tell_swept(swept, dry_run, &talk);
+            }
+        }
+        failed.iter().for_each(|text| eprintln!("gabion: {text}"));
+        for warning in &status.warnings {
+            eprintln!("gabion: warning: {warning}");
+        }
+        Ok(match (failed.is_empty(), status.warnings.is_empty()) {
+            (false, _) => Outcome::Failed,
+            (true, false) => Outcome::Found,
+            (true, true) => Outcome::Fine,
+        })
+    }
+}
+
+fn as_json(healed: &Healed, failed: &[String]) -> Value {
+    json!({ "written": healed.written, "removed": healed.removed, "mirrors": healed.mirrors, "failed": failed })
+}
+
+fn swept_json(swept: &Sweep, dry_run: bool) -> Value {
+    let orphans: Vec<Value> = swept
+        .orphans
+        .iter()
+        .map(|orphan| {
+            let path = String::from_utf8_lossy(&orphan.path);
+            json!({ "target": orphan.target, "path": path, "bytes": orphan.bytes })
+        })
+        .collect();
+    json!({ "removed": !dry_run, "orphans": orphans, "busy": swept.busy })
+}
+
+fn tell_swept(swept: &Sweep, dry_run: bool, talk: &Talk) {
+    let verb = if dry_run { "left over" } else { "removed" };
+    for orphan in &swept.orphans {
+        talk.say(format!(
+            "{verb}: {} on {}, {}",
+            Shown::bytes(&orphan.path),
+            orphan.target,
+            HumanBytes(orphan.bytes)
+        ));
+    }
+    talk.say(format!("{} files that nothing refers to, {} being written", swept.orphans.len(), swept.busy));
+}
+
+fn print(pool: &Pool, status: &Status, talk: &Talk) {
+    talk.say(format!(
+        "pool {}  {}  epoch {}  stripe {}  redundancy {}  block {}",
+        status.name, status.pool, status.epoch, status.stripe, status.redundancy, status.block
+    ));
+    let mut rows =
+        vec![["target", "domain", "state", "mirror", "used", "free", "objects", "path"].map(str::to_owned)];
+    rows.extend(status.targets.iter().map(row));
+    let widths: [usize; 8] =
+        std::array::from_fn(|at| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0));
+    for row in rows {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(widths)
+            .enumerate()
+            // Numbers to the right, words to the left.
+            .map(
+                |(at, (cell, width))| {
+                    if (4..7).contains(&at) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+                },
+            )
+            .collect();
+        talk.say(format!("  {}", cells.join("  ").trim_end()));
+    }
+    let current = pool.config().target.iter().filter(|member| member.mirror == Mirror::Current).count();
+    talk.say(format!("namespace on {current} targets, {} wanted", status.wanted_mirrors));
+}
+
+fn row(target: &TargetStatus) -> [String; 8] {
+    let bytes =
+        |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), |bytes| HumanBytes(bytes).to_string());
+    let state = match target.state {
+        TargetState::Online => "online",
+        TargetState::Offline => "OFFLINE",
+        TargetState::Retired => "retired",
+    };
+    let mirror = match target.mirror {
+        Mirror::None => "-",
+        Mirror::Current => "current",
+        Mirror::Stale => "STALE",
+    };
+    let objects = target.objects.map_or_else(|| "-".to_owned(), |objects| objects.to_string());
+    let path = Shown::path(&target.path).to_string();
+    let (name, domain) = (target.name.clone(), target.domain.clone());
+    [name, domain, state.to_owned(), mirror.to_owned(), bytes(target.used), bytes(target.free), objects, path]
+}

@@ -1,0 +1,145 @@
+//! What the pool commands share in talking to people: which pool, paths in it, the progress bar.
+
+use anyhow::Context;
+use gabion::exit::Outcome;
+use gabion::shard::Shown;
+use gabion_vault::storage::pool::{MirrorFault, Options, Pool, Registry};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::ffi::{OsStr, OsString};
+use std::io::{IsTerminal, stderr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// Where names of pools are kept.
+#[derive(clap::Args)]
+pub(super) struct Names {
+    /// The directory with the names of pools; ~/.config/gabion/pools if not said
+    #[arg(long, value_name = "DIR", env = "GABION_POOLS")]
+    pools: Option<PathBuf>,
+    #[arg(long, env = "XDG_CONFIG_HOME", hide = true)]
+    config_home: Option<PathBuf>,
+    #[arg(long, env = "HOME", hide = true)]
+    home: Option<PathBuf>,
+}
+
+impl Names {
+    /// The registry; nothing where there is no place for one.
+    pub(super) fn registry(&self) -> Option<Registry> {
+        let below = |home: PathBuf| home.join("gabion/pools");
+        // An empty or relative XDG_CONFIG_HOME means nothing, says its specification.
+        let configured = self.config_home.clone().filter(|home| home.is_absolute()).map(below);
+        let usual =
+            || self.home.clone().filter(|home| home.is_absolute()).map(|home| below(home.join(".config")));
+        self.pools.clone().or(configured).or_else(usual).map(Registry::new)
+    }
+}
+
+/// Which pool is meant.
+#[derive(clap::Args)]
+pub(super) struct Which {
+    /// The pool: its name, or the directory of any of its targets
+    #[arg(value_name = "NAME")]
+    pool: OsString,
+    #[command(flatten)]
+    names: Names,
+}
+
+impl Which {
+    pub(super) fn open(&self) -> anyhow::Result<Pool> {
+        let registry = self.names.registry();
+        Pool::open(&self.pool, registry.as_ref(), Options::default())
+            .with_context(|| format!("pool {}", Shown::bytes(self.pool.as_bytes())))
+    }
+
+    /// Writes down where the targets are now, if the pool is known by name.
+    pub(super) fn record(&self, pool: &Pool) -> anyhow::Result<()> {
+        let Some(registry) = self.names.registry() else { return Ok(()) };
+        let name = pool.config().name;
+        if registry.find(&name)?.is_some() {
+            registry.record(&name, &pool.paths())?;
+        }
+        Ok(())
+    }
+}
+
+/// How to talk.
+#[derive(clap::Args)]
+pub(super) struct Talk {
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Print errors and warnings only
+    #[arg(long, short)]
+    pub(super) quiet: bool,
+}
+
+impl Talk {
+    /// Prints a line for people, unless they asked not to.
+    pub(super) fn say(&self, line: impl AsRef<str>) {
+        if !self.json && !self.quiet {
+            println!("{}", line.as_ref());
+        }
+    }
+
+    /// A bar for so many bytes, where someone can see it.
+    pub(super) fn bar(&self, name: &'static str, total: u64) -> ProgressBar {
+        if self.json || self.quiet || !stderr().is_terminal() {
+            return ProgressBar::hidden();
+        }
+        let bar = ProgressBar::new(total).with_prefix(name);
+        bar.set_draw_target(ProgressDrawTarget::stderr());
+        let template = "{prefix} {wide_bar} {bytes}/{total_bytes} {binary_bytes_per_sec} eta {eta}";
+        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        bar.with_style(style)
+    }
+}
+
+/// A path in the pool, as people write it: a slash in front or behind means nothing. Whatever else is odd the pool refuses.
+pub(super) fn inside(path: &OsStr) -> Vec<u8> {
+    let parts = path.as_bytes().split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".");
+    parts.collect::<Vec<_>>().join(&b'/')
+}
+
+/// Warns of mirrors that did not take a change.
+pub(super) fn warn(faults: &[MirrorFault]) {
+    for MirrorFault { target, source } in faults {
+        eprintln!(
+            "gabion: warning: target {target} did not take a change of the namespace and is stale now: {source}"
+        );
+    }
+}
+
+/// Errors of single files, each told when it comes.
+#[derive(Default)]
+pub(super) struct Troubles(Vec<String>);
+
+impl Troubles {
+    pub(super) fn tell(&mut self, path: &[u8], error: &dyn std::fmt::Display) {
+        let text = error.to_string();
+        let shown = Shown::bytes(path).to_string();
+        let text = if text.starts_with(&shown) { text } else { format!("{shown}: {text}") };
+        eprintln!("gabion: {text}");
+        self.0.push(text);
+    }
+
+    pub(super) fn texts(&self) -> &[String] {
+        &self.0
+    }
+
+    pub(super) fn outcome(&self) -> Outcome {
+        if self.0.is_empty() { Outcome::Fine } else { Outcome::Failed }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::inside;
+
+    #[test]
+    fn slashes_mean_nothing_and_dots_are_kept() {
+        let read = |path: &str| String::from_utf8(inside(path.as_ref())).unwrap_or_default();
+        assert_eq!(read("/"), "");
+        assert_eq!(read("/a//b/./c/"), "a/b/c");
+        assert_eq!(read("a/../b"), "a/../b", "the pool refuses it, and says so");
+    }
+}

@@ -1,0 +1,206 @@
+//! What the commands of the protector share in talking to people: which vault, how to run, sizes and times.
+
+pub(super) mod approve;
+pub(super) mod catalogue;
+pub(super) mod diff;
+pub(super) mod policy;
+pub(super) mod protect;
+pub(super) mod repair;
+pub(super) mod scrub;
+pub(super) mod status;
+pub(super) mod whatif;
+pub(super) mod work;
+
+use gabion::shard::Shown;
+use gabion_vault::policy::Rate;
+use gabion_vault::protect::{Manner, Progress};
+use gabion_vault::vault::{Location, Lock, LockError, Vault};
+use gabion_vault::world::{Clock, Nanos, SECOND};
+use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::io::{IsTerminal, stderr};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Names that are listed where not all are asked for.
+const FIRST: usize = 10;
+
+/// Which vault, or which part of it.
+#[derive(clap::Args)]
+struct Which {
+    /// A protected directory, or a file or directory within one
+    #[arg(default_value = ".")]
+    path: PathBuf,
+    #[command(flatten)]
+    elsewhere: Elsewhere,
+}
+
+#[derive(clap::Args)]
+struct Elsewhere {
+    /// The repository, where it is not DIR/.gabion
+    #[arg(long, value_name = "DIR", env = "GABION_REPOSITORY")]
+    repository: Option<PathBuf>,
+}
+
+impl Which {
+    /// Opens the vault; gives the path as it has it, relative to its root.
+    fn open(&self) -> anyhow::Result<(Vault, Vec<u8>)> {
+        let location = Location::find(&self.path, self.elsewhere.repository.as_deref())?;
+        let vault = Vault::open(&location, Clock::System)?;
+        let inside = match self.elsewhere.repository.is_some() && self.path == Path::new(".") {
+            // Without a path, the whole vault is meant, wherever we are.
+            true => Vec::new(),
+            false => vault.inside(&self.path).ok_or_else(|| {
+                anyhow::anyhow!("{} is not within {}", Shown::path(&self.path), Shown::path(&vault.root))
+            })?,
+        };
+        Ok((vault, inside))
+    }
+}
+
+/// How to run and how to talk.
+#[derive(clap::Args)]
+struct Talk {
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+    /// Print errors and warnings only
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// How much of the machine to use.
+#[derive(clap::Args)]
+struct Effort {
+    /// Threads to use, 0 for all there are
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    threads: usize,
+    /// Read at most so much per second, such as 200MiB/s
+    #[arg(long, value_name = "RATE")]
+    limit: Option<Rate>,
+}
+
+impl Effort {
+    const ALL: Effort = Effort { threads: 0, limit: None };
+
+    fn threads(&self) -> usize {
+        match self.threads {
+            0 => std::thread::available_parallelism().map_or(1, |threads| threads.get()),
+            threads => threads,
+        }
+    }
+}
+
+impl Talk {
+    /// Runs `work` with a progress bar where someone can see it, and with signals caught: the first one stops.
+    fn run<T>(&self, effort: &Effort, work: impl FnOnce(Manner<'_>) -> T) -> anyhow::Result<T> {
+        let stop = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register(signal, stop.clone())?;
+        }
+        let visible = !self.json && !self.quiet && stderr().is_terminal();
+        let bar: Mutex<Option<ProgressBar>> = Mutex::new(None);
+        let progress = |step: Progress| {
+            if !visible {
+                return;
+            }
+            let Ok(mut bar) = bar.lock() else { return };
+            match step {
+                Progress::Step(name, ahead) => {
+                    if let Some(done) = bar.replace(new_bar(name, ahead)) {
+                        done.finish_and_clear();
+                    }
+                }
+                Progress::Done(files, bytes) => bar.iter().for_each(|bar| advance(bar, files, bytes)),
+            }
+        };
+        let stopped = || stop.load(Ordering::Relaxed);
+        let rate = effort.limit.map(|rate| rate.0);
+        let result = work(Manner { threads: effort.threads(), rate, progress: &progress, stopped: &stopped });
+        if let Ok(Some(bar)) = bar.lock().map(|mut bar| bar.take()) {
+            bar.finish_and_clear();
+        }
+        Ok(result)
+    }
+
+    /// Prints a line for people, unless they asked not to.
+    fn say(&self, line: impl AsRef<str>) {
+        if !self.json && !self.quiet {
+            println!("{}", line.as_ref());
+        }
+    }
+}
+
+/// A bar that counts bytes where there are any, and files otherwise.
+fn new_bar(name: &'static str, ahead: Option<(u64, u64)>) -> ProgressBar {
+    let (bar, template) = match ahead {
+        Some((_, bytes)) if bytes > 0 => (
+            ProgressBar::new(bytes),
+            "{prefix} {wide_bar} {bytes}/{total_bytes} {binary_bytes_per_sec} eta {eta}",
+        ),
+        Some((files, _)) => (ProgressBar::new(files), "{prefix} {wide_bar} {pos}/{len} files eta {eta}"),
+        None => (ProgressBar::no_length(), "{prefix} {spinner} {human_pos} files {per_sec}"),
+    };
+    bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(5));
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let counts = if ahead.is_some_and(|(_, bytes)| bytes > 0) { "bytes" } else { "files" };
+    bar.with_style(style).with_prefix(name).with_message(counts)
+}
+
+fn advance(bar: &ProgressBar, files: u64, bytes: u64) {
+    bar.inc(if bar.message() == "bytes" { bytes } else { files });
+}
+
+/// Takes the vault for a command; with `wait`, however long that takes.
+fn lock(vault: &Vault, command: &str, wait: bool, talk: &Talk) -> anyhow::Result<Lock> {
+    let mut said = false;
+    loop {
+        match vault.lock(command) {
+            Err(LockError::Held { holder }) if wait => {
+                if !said {
+                    eprintln!("gabion: waiting for {holder}");
+                    said = !talk.json || said;
+                }
+                std::thread::sleep(Duration::from_millis(200));
+            }
+            locked => return Ok(locked?),
+        }
+    }
+}
+
+fn bytes(bytes: u64) -> String {
+    HumanBytes(bytes).to_string()
+}
+
+fn count(count: u64) -> String {
+    HumanCount(count).to_string()
+}
+
+/// A number with the word for what it counts.
+fn files(count: u64) -> String {
+    format!("{} file{}", HumanCount(count), if count == 1 { "" } else { "s" })
+}
+
+/// How long ago, in words.
+fn ago(now: Nanos, then: Nanos) -> String {
+    let seconds = now.saturating_sub(then) / SECOND;
+    match seconds {
+        ..0 => "in the future".to_owned(),
+        0..120 => format!("{seconds} s ago"),
+        120..7200 => format!("{} min ago", seconds / 60),
+        7200..172_800 => format!("{} h ago", seconds / 3600),
+        _ => format!("{} days ago", seconds / 86400),
+    }
+}
+
+/// Ranges of bytes, the first ones.
+fn ranges<'a>(ranges: impl ExactSizeIterator<Item = &'a std::ops::Range<u64>>) -> String {
+    let total = ranges.len();
+    let mut shown: Vec<String> = ranges.take(4).map(|range| format!("{}-{}", range.start, range.end)).collect();
+    if total > shown.len() {
+        shown.push(format!("and {} more", total - shown.len()));
+    }
+    shown.join(", ")
+}

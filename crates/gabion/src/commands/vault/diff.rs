@@ -1,0 +1,90 @@
+//! `gabion diff`.
+
+use super::{Effort, Talk, Which, bytes, count};
+use gabion::exit::Outcome;
+use gabion::shard::Shown;
+use gabion_vault::catalogue::{CatalogueError, Change, Class, Counts};
+use gabion_vault::protect::scan;
+use gabion_vault::status::is_below;
+use serde_json::{Value, json};
+
+const EXAMPLES: &str = "\
+Examples:
+  gabion diff /srv/photos
+  gabion diff /srv/photos/2026 --json | jq .changes
+
+added, copied: new since the last protect; moved: found under another name; changed: other size or time;
+restored: same size and time in a new file; touched: only owner, permissions or attributes; recoded: the policy
+now says otherwise; removed: gone. Nothing is read but names, sizes and times.
+Exit codes: 0 nothing changed, 1 something did.";
+
+/// Arguments of `gabion diff`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    talk: Talk,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> anyhow::Result<Outcome> {
+        let (vault, inside) = self.which.open()?;
+        let seen = self.talk.run(&Effort::ALL, |manner| scan(&vault, manner))??;
+        let mut listed = Vec::new();
+        for class in Class::ALL {
+            vault.catalogue.each_change(class, |page| -> Result<(), CatalogueError> {
+                for change in page.iter().filter(|change| is_below(&change.path, &inside)) {
+                    if self.talk.json {
+                        listed.push(as_json(change));
+                    } else {
+                        self.talk.say(line(change));
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        if self.talk.json {
+            let counts = changes_as_json(&seen.changes);
+            println!("{}", json!({ "command": "diff", "changes": counts, "files": listed }));
+        } else {
+            print_counts(&self.talk, &seen.changes);
+        }
+        Ok(if seen.changes.is_empty() { Outcome::Fine } else { Outcome::Found })
+    }
+}
+
+fn line(change: &Change) -> String {
+    let from = change.from.as_ref().map(|from| format!(" (from {})", Shown::bytes(from)));
+    format!("{:<9} {}{}", change.class.word(), Shown::bytes(&change.path), from.unwrap_or_default())
+}
+
+fn as_json(change: &Change) -> Value {
+    json!({
+        "class": change.class, "path": Shown::bytes(&change.path).to_string(), "size": change.size,
+        "from": change.from.as_ref().map(|from| Shown::bytes(from).to_string()),
+    })
+}
+
+/// Files and bytes by class.
+pub(super) fn changes_as_json(counts: &Counts) -> Value {
+    let all = Class::ALL.map(|class| {
+        let (files, bytes) = counts.of(class);
+        (class.word().to_owned(), json!({ "files": files, "bytes": bytes }))
+    });
+    Value::Object(all.into_iter().collect())
+}
+
+/// The classes that there are, one per line.
+pub(super) fn print_counts(talk: &Talk, counts: &Counts) {
+    if counts.is_empty() {
+        talk.say("nothing changed since the last protect");
+    }
+    for class in Class::ALL {
+        let (files, size) = counts.of(class);
+        if files > 0 {
+            talk.say(format!("{:<9} {:>12}  {:>12}", class.word(), count(files), bytes(size)));
+        }
+    }
+}

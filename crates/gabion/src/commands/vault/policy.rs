@@ -1,0 +1,103 @@
+//! `gabion policy`.
+
+use super::Which;
+use anyhow::Context;
+use clap::Subcommand;
+use gabion::exit::Outcome;
+use gabion::shard::Shown;
+use gabion_vault::policy::Treatment;
+use gabion_vault::vault::parse_policy;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+/// Arguments of `gabion policy`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Check a policy file; errors tell line and column
+    Check {
+        /// The policy
+        file: PathBuf,
+        /// Print one JSON object instead of text
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say which rule applies to a file, and why the ones before it do not
+    Explain {
+        #[command(flatten)]
+        which: Which,
+        /// Print one JSON object instead of text
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+impl Args {
+    pub(crate) fn run(self) -> anyhow::Result<Outcome> {
+        match self.command {
+            Command::Check { file, json } => check(&file, json),
+            Command::Explain { which, json } => explain(&which, json),
+        }
+    }
+}
+
+fn check(file: &std::path::Path, as_json: bool) -> anyhow::Result<Outcome> {
+    let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    let policy = parse_policy(&text, file)?;
+    if as_json {
+        let rules: Vec<Value> = policy
+            .rules()
+            .map(|(name, treatment)| json!({ "name": name, "treatment": treatment.map(treatment_as_json) }))
+            .collect();
+        println!(
+            "{}",
+            json!({ "command": "policy check", "default": treatment_as_json(&policy.default), "rules": rules })
+        );
+        return Ok(Outcome::Fine);
+    }
+    for (name, treatment) in policy.rules() {
+        let what = treatment.map_or("not protected".to_owned(), Treatment::to_string);
+        println!("{name}: {what}");
+    }
+    println!("default: {}", policy.default);
+    Ok(Outcome::Fine)
+}
+
+fn explain(which: &Which, as_json: bool) -> anyhow::Result<Outcome> {
+    let (vault, path) = which.open()?;
+    let stat = vault.storage.find(&path)?;
+    let stat = stat.with_context(|| format!("{}: no such file", Shown::path(&which.path)))?;
+    let now = vault.clock.now();
+    let decision = vault.policy.decide(&path, &stat, now);
+    let name = vault.policy.rule_name(decision.rule);
+    let refusals = vault.policy.refusals(&path, &stat, now);
+    if as_json {
+        let refused: Vec<Value> =
+            refusals.iter().map(|(rule, why)| json!({ "rule": rule, "why": why })).collect();
+        println!(
+            "{}",
+            json!({ "command": "policy explain", "path": Shown::bytes(&path).to_string(), "rule": name,
+                    "treatment": decision.treatment.map(treatment_as_json), "passed_over": refused })
+        );
+        return Ok(Outcome::Fine);
+    }
+    for (rule, why) in &refusals {
+        println!("{rule}: does not apply, {why}");
+    }
+    let what = decision.treatment.map_or("not protected".to_owned(), Treatment::to_string);
+    println!("{name}: applies: {what}");
+    Ok(Outcome::Fine)
+}
+
+fn treatment_as_json(treatment: &Treatment) -> Value {
+    json!({
+        "code": treatment.identity, "block": treatment.block, "quiet_s": treatment.quiet / 1_000_000_000,
+        "priority": treatment.priority, "scrub_s": treatment.scrub / 1_000_000_000,
+        "write_once": treatment.write_once,
+    })
+}

@@ -1,0 +1,239 @@
+//! `gabion protect`.
+
+use super::diff::{changes_as_json, print_counts};
+use super::{Effort, FIRST, Talk, bytes, count, files, lock};
+use anyhow::Context;
+use gabion::exit::Outcome;
+use gabion::shard::Shown;
+use gabion_vault::protect::{Report, held, protect, scan};
+use gabion_vault::vault::{Location, Vault};
+use gabion_vault::world::Clock;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::time::Instant;
+
+const EXAMPLES: &str = "\
+Examples:
+  gabion protect /srv/photos
+  gabion protect /srv/photos --code 10+4
+  gabion protect /srv/data --policy policy.toml --repository /mnt/other-disk/data.gabion
+  gabion protect /srv/photos --dry-run
+
+The first run protects everything, later ones what changed; files that were moved take their redundancy
+along. Redundancy goes to DIR/.gabion, or to a repository elsewhere, which is the better place: another disk
+can bring back what this one lost. Code and policy are remembered.
+When very many files vanished or changed at once, their redundancy is left as it is until `gabion approve`.
+Exit codes: 0 all is protected, 1 changes are held for approval, 2 some files could not be protected.";
+
+/// Arguments of `gabion protect`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The directory to protect
+    dir: PathBuf,
+    /// What files get, by rules; see `gabion policy check`
+    #[arg(long, value_name = "FILE", conflicts_with = "code")]
+    policy: Option<PathBuf>,
+    /// What all files get: K+M, K data blocks for M redundancy blocks
+    #[arg(long, value_name = "K+M")]
+    code: Option<String>,
+    /// Where redundancy goes, if not to DIR/.gabion
+    #[arg(long, value_name = "DIR", env = "GABION_REPOSITORY")]
+    repository: Option<PathBuf>,
+    /// Where changes are remembered, decided at the first run: embedded, or redis://HOST:PORT
+    #[arg(long, value_name = "ENGINE")]
+    changelog: Option<String>,
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// If another command has the vault, wait for it
+    #[arg(long)]
+    wait: bool,
+    #[command(flatten)]
+    effort: Effort,
+    #[command(flatten)]
+    talk: Talk,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> anyhow::Result<Outcome> {
+        let metadata = std::fs::metadata(&self.dir).with_context(|| self.dir.display().to_string())?;
+        anyhow::ensure!(metadata.is_dir(), "{} is not a directory", Shown::path(&self.dir));
+        let location = Location::of(&self.dir, self.repository.as_deref());
+        let policy = self.policy_text()?;
+        let mut vault = match Vault::open(&location, Clock::System) {
+            Err(gabion_vault::vault::VaultError::Unprotected { .. }) if self.dry_run => {
+                return self.dry_first(policy.as_deref());
+            }
+            Err(gabion_vault::vault::VaultError::Unprotected { .. }) => {
+                // A policy that cannot be used must not leave an empty vault behind.
+                policy.as_deref().map(|text| self.check_policy(text)).transpose()?;
+                Vault::create(&location, self.changelog.as_deref(), Clock::System)?
+            }
+            opened => opened.and_then(|_| {
+                Vault::create(&location, self.changelog.as_deref(), Clock::System)
+            })?,
+        };
+        if self.dry_run {
+            if let Some(text) = &policy {
+                vault.policy = self.check_policy(text)?;
+            }
+            return self.dry(&vault);
+        }
+        let _lock = lock(&vault, "protect", self.wait, &self.talk)?;
+        if let Some(text) = &policy {
+            vault.set_policy(text)?;
+        }
+        let start = Instant::now();
+        let report = self.talk.run(&self.effort, |manner| protect(&vault, manner))??;
+        self.print(&vault, &report, start.elapsed().as_secs_f64());
+        Ok(match &report {
+            Report { done, seen, .. } if done.failures > 0 || !seen.unreadable.is_empty() => Outcome::Failed,
+            Report { held: Some(_), .. } => Outcome::Found,
+            _ => Outcome::Fine,
+        })
+    }
+
+    fn policy_text(&self) -> anyhow::Result<Option<String>> {
+        if let Some(path) = &self.policy {
+            let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+            return Ok(Some(text));
+        }
+        let Some(code) = &self.code else { return Ok(None) };
+        let parsed: gabion_engine::Code = code.parse().with_context(|| format!("--code {code}"))?;
+        Ok(Some(format!("[default]\ncode = \"{parsed}\"\n")))
+    }
+
+    fn check_policy(&self, text: &str) -> anyhow::Result<gabion_vault::policy::Policy> {
+        let path = self.policy.clone().unwrap_or_else(|| PathBuf::from("--code"));
+        Ok(gabion_vault::vault::parse_policy(text, &path)?)
+    }
+
+    /// A dry run where nothing is protected yet: in a vault that vanishes.
+    fn dry_first(&self, policy: Option<&str>) -> anyhow::Result<Outcome> {
+        let place = tempfile::tempdir()?;
+        let location = Location::of(&self.dir, Some(place.path()));
+        let mut vault = Vault::create(&location, None, Clock::System)?;
+        if let Some(text) = policy {
+            vault.policy = self.check_policy(text)?;
+        }
+        self.dry(&vault)
+    }
+
+    fn dry(&self, vault: &Vault) -> anyhow::Result<Outcome> {
+        let seen = self.talk.run(&self.effort, |manner| scan(vault, manner))??;
+        let held = held(vault, &seen)?;
+        if self.talk.json {
+            let held = held.map(|held| held_as_json(&held));
+            println!(
+                "{}",
+                json!({ "command": "protect", "dry_run": true, "files": seen.files, "bytes": seen.bytes,
+                        "changes": changes_as_json(&seen.changes), "held": held })
+            );
+        } else {
+            self.talk.say(format!("would protect {}:", Shown::path(&self.dir)));
+            print_counts(&self.talk, &seen.changes);
+            if let Some(held) = held {
+                self.talk.say(format!("would hold removed and changed files: {}", reason(&held)));
+            }
+        }
+        Ok(Outcome::Fine)
+    }
+
+    fn print(&self, vault: &Vault, report: &Report, seconds: f64) {
+        let Report { seen, done, held } = report;
+        if self.talk.json {
+            let failed: Vec<Value> = done.failed.iter().chain(&seen.unreadable).map(failure).collect();
+            println!(
+                "{}",
+                json!({
+                    "command": "protect", "dry_run": false, "root": Shown::path(&vault.root).to_string(),
+                    "repository": Shown::path(vault.repository.path()).to_string(),
+                    "files": seen.files, "bytes": seen.bytes, "left_out": seen.left_out,
+                    "links": seen.links, "special": seen.special,
+                    "changes": changes_as_json(&seen.changes),
+                    "encoded": done.encoded, "encoded_bytes": done.encoded_bytes, "adopted": done.adopted,
+                    "moved": done.moved, "removed": done.removed, "thin": done.thin,
+                    "redundancy_bytes": done.redundancy_bytes,
+                    "stripes_encoded": done.stripes.0, "stripes_kept": done.stripes.1,
+                    "failures": done.failures + seen.unreadable.len() as u64, "failed": failed,
+                    "write_once_changed": seen.write_once.iter().map(|it| Shown::bytes(it).to_string()).collect::<Vec<_>>(),
+                    "held": held.as_ref().map(held_as_json), "seconds": seconds,
+                })
+            );
+            return;
+        }
+        let talk = &self.talk;
+        print_counts(talk, &seen.changes);
+        let rate = done.encoded_bytes as f64 / seconds.max(1e-9);
+        if done.encoded + done.adopted > 0 {
+            talk.say(format!(
+                "encoded   {} ({}), {} of redundancy, in {seconds:.1} s ({}/s)",
+                files(done.encoded),
+                bytes(done.encoded_bytes),
+                bytes(done.redundancy_bytes),
+                bytes(rate as u64),
+            ));
+        }
+        if done.stripes.1 > 0 {
+            let (new, kept) = done.stripes;
+            talk.say(format!("stripes   {} encoded, {} kept as they were", count(new), count(kept)));
+        }
+        for (label, number) in [("moved", done.moved), ("removed", done.removed), ("adopted", done.adopted)] {
+            if number > 0 {
+                talk.say(format!("{label:<9} redundancy of {}", files(number)));
+            }
+        }
+        let skipped: Vec<String> = [
+            (seen.left_out, "left out by the policy"),
+            (seen.links, "symbolic links"),
+            (seen.special, "sockets, pipes and devices"),
+        ]
+        .iter()
+        .filter(|(number, _)| *number > 0)
+        .map(|(number, what)| format!("{} {what}", count(*number)))
+        .collect();
+        if !skipped.is_empty() {
+            talk.say(format!("not protected: {}", skipped.join(", ")));
+        }
+        if done.thin > 0 {
+            println!("WARNING: {} have fewer redundancy columns than wanted", files(done.thin));
+        }
+        for path in seen.write_once.iter().take(FIRST) {
+            println!("WARNING: {} is write-once and changed: it keeps its redundancy", Shown::bytes(path));
+        }
+        let failures = done.failures + seen.unreadable.len() as u64;
+        for (path, why) in done.failed.iter().chain(&seen.unreadable).take(FIRST) {
+            eprintln!("gabion: {}: {why}", Shown::bytes(path));
+        }
+        if failures > FIRST as u64 {
+            eprintln!("gabion: and {} more; --json lists them", files(failures - FIRST as u64));
+        }
+        if let Some(held) = held {
+            println!("HELD: {}.", reason(held));
+            println!("Their redundancy stays as it was. If that is meant: gabion approve {}", held.digest);
+        }
+        if failures == 0 && held.is_none() {
+            talk.say(format!("all {} ({}) are protected", files(seen.files), bytes(seen.bytes)));
+        } else {
+            println!("{} are not protected as they are now", files(failures + held.as_ref().map_or(0, |it| it.changed)));
+        }
+    }
+}
+
+fn failure((path, why): &(Vec<u8>, String)) -> Value {
+    json!({ "path": Shown::bytes(path).to_string(), "why": why })
+}
+
+fn reason(held: &gabion_vault::guard::Held) -> String {
+    format!(
+        "of {} that were protected, {} vanished and {} changed at once",
+        files(held.known),
+        count(held.removed),
+        count(held.changed)
+    )
+}
+
+fn held_as_json(held: &gabion_vault::guard::Held) -> Value {
+    json!({ "digest": held.digest.to_string(), "removed": held.removed, "changed": held.changed, "known": held.known })
+}

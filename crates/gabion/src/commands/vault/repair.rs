@@ -1,0 +1,170 @@
+//! `gabion repair`.
+
+use super::scrub::{print_trouble, trouble_as_json};
+use super::{Effort, Talk, Which, files, lock, ranges};
+use gabion::exit::Outcome;
+use gabion::shard::Shown;
+use gabion_vault::catalogue::State;
+use gabion_vault::repair::{Options, Plan, Repaired, plan, repair};
+use serde_json::{Value, json};
+use std::io::{IsTerminal, Write, stdin, stdout};
+
+const EXAMPLES: &str = "\
+Examples:
+  gabion repair /srv/photos
+  gabion repair /srv/photos --dry-run
+  gabion repair /srv/photos/2026/beach.jpg --yes
+  gabion repair /srv/photos --yes --keep-changed
+
+Examines the files, shows what is damaged and what would be done, asks, and then brings every block back to what
+was protected: made from good blocks, checked against its signature, written in place. Files that someone
+wrote to since they were protected go back as well, unless --keep-changed; what they held is kept in the
+repository under replaced/. Data that cannot be brought back is named and left as it is.
+Exit codes: 0 nothing to do or all repaired, 1 left undone, 2 error, 3 data lost.";
+
+/// Arguments of `gabion repair`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    which: Which,
+    /// Repair without asking
+    #[arg(long, short)]
+    yes: bool,
+    /// Show what would be done, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Only look at files that scrub found damaged
+    #[arg(long)]
+    known: bool,
+    /// Leave files alone that were written since they were protected
+    #[arg(long)]
+    keep_changed: bool,
+    /// Bring files back that are gone, where redundancy suffices (m ≥ k)
+    #[arg(long)]
+    missing: bool,
+    /// List all files, not the first ten
+    #[arg(long)]
+    files: bool,
+    /// If another command has the vault, wait for it
+    #[arg(long)]
+    wait: bool,
+    #[command(flatten)]
+    effort: Effort,
+    #[command(flatten)]
+    talk: Talk,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> anyhow::Result<Outcome> {
+        let (vault, inside) = self.which.open()?;
+        let _lock = lock(&vault, "repair", self.wait, &self.talk)?;
+        // A file that is named itself is wanted back.
+        let named = vault.catalogue.find(&inside)?.is_some();
+        let options = Options {
+            known_only: self.known,
+            keep_changed: self.keep_changed,
+            missing: self.missing || named,
+        };
+        let plan = self.talk.run(&self.effort, |manner| plan(&vault, &inside, options, manner))??;
+        if !self.talk.json {
+            self.print_plan(&plan);
+        }
+        let go = !self.dry_run && !plan.files.is_empty() && (self.yes || self.confirmed(&plan)?);
+        let mut repaired = Vec::new();
+        let mut failed = plan.failed.clone();
+        if go {
+            for trouble in &plan.files {
+                match self.talk.run(&self.effort, |manner| repair(&vault, &trouble.path, manner))? {
+                    Ok(done) => repaired.push(done),
+                    Err(error) => failed.push((trouble.path.clone(), error.to_string())),
+                }
+            }
+        }
+        self.print_done(&plan, &repaired, &failed, go);
+        let lost = repaired.iter().any(|it| it.state == State::Lost)
+            || (!go && plan.files.iter().any(|it| it.state == State::Lost));
+        Ok(match () {
+            () if lost => Outcome::Unrecoverable,
+            () if !failed.is_empty() => Outcome::Failed,
+            () if !go && !plan.files.is_empty() => Outcome::Found,
+            () if repaired.iter().any(|it| it.state != State::Protected) => Outcome::Found,
+            () => Outcome::Fine,
+        })
+    }
+
+    fn print_plan(&self, plan: &Plan) {
+        if plan.files.is_empty() {
+            self.talk.say(format!("{} examined, nothing to repair", files(plan.examined)));
+        } else {
+            println!("{} of {} need repair:", files(plan.files.len() as u64), plan.examined);
+            print_trouble(&plan.files, self.files);
+        }
+        if !plan.kept.is_empty() {
+            println!("{} were written since they were protected and are left alone", files(plan.kept.len() as u64));
+        }
+    }
+
+    fn confirmed(&self, plan: &Plan) -> anyhow::Result<bool> {
+        anyhow::ensure!(
+            stdin().is_terminal() && !self.talk.json,
+            "nobody can be asked here: use --yes to repair {}, or --dry-run",
+            files(plan.files.len() as u64)
+        );
+        let changed = plan.files.iter().filter(|it| it.changed).count() as u64;
+        if changed > 0 {
+            println!("{} were written since they were protected and go back to that version.", files(changed));
+        }
+        print!("Repair {}? [y/N] ", files(plan.files.len() as u64));
+        stdout().flush()?;
+        let mut answer = String::new();
+        stdin().read_line(&mut answer)?;
+        Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    }
+
+    fn print_done(&self, plan: &Plan, repaired: &[Repaired], failed: &[(Vec<u8>, String)], went: bool) {
+        if self.talk.json {
+            let done: Vec<Value> = repaired.iter().map(as_json).collect();
+            let failed: Vec<Value> = failed
+                .iter()
+                .map(|(path, why)| json!({ "path": Shown::bytes(path).to_string(), "why": why }))
+                .collect();
+            println!(
+                "{}",
+                json!({ "command": "repair", "dry_run": self.dry_run, "carried_out": went,
+                        "examined": plan.examined,
+                        "plan": plan.files.iter().map(trouble_as_json).collect::<Vec<_>>(),
+                        "kept": plan.kept.iter().map(trouble_as_json).collect::<Vec<_>>(),
+                        "repaired": done, "failed": failed })
+            );
+            return;
+        }
+        for done in repaired {
+            let blocks = format!("{} data and {} redundancy blocks", done.data_blocks, done.redundancy_blocks);
+            match done.state {
+                State::Protected => println!("repaired  {}: {blocks}", Shown::bytes(&done.path)),
+                State::Lost => {
+                    println!("LOST      {}: bytes {}", Shown::bytes(&done.path), ranges(done.lost.iter()));
+                    println!("          brought back: {blocks}");
+                }
+                state => println!("{:<9} {}: {blocks}", state.word(), Shown::bytes(&done.path)),
+            }
+            if let Some(path) = &done.replaced {
+                println!("          what was replaced is in {}", Shown::path(path));
+            }
+            done.notes.iter().for_each(|note| println!("          {note}"));
+        }
+        for (path, why) in failed {
+            eprintln!("gabion: {}: {why}", Shown::bytes(path));
+        }
+    }
+}
+
+fn as_json(done: &Repaired) -> Value {
+    let lost: Vec<Value> = done.lost.iter().map(|it| json!({ "start": it.start, "end": it.end })).collect();
+    json!({
+        "path": Shown::bytes(&done.path).to_string(), "state": done.state, "data_blocks": done.data_blocks,
+        "redundancy_blocks": done.redundancy_blocks, "lost": lost,
+        "replaced": done.replaced.as_ref().map(|path| Shown::path(path).to_string()), "notes": done.notes,
+    })
+}

@@ -1,0 +1,149 @@
+//! `gabion scrub`.
+
+use super::{Effort, FIRST, Talk, Which, bytes, files, lock, ranges};
+use gabion::exit::Outcome;
+use gabion::shard::Shown;
+use gabion_vault::catalogue::{Piece, State};
+use gabion_vault::policy::Duration;
+use gabion_vault::scrub::{Options, Report, Selection, Trouble, scrub};
+use serde_json::{Value, json};
+use std::time::Instant;
+
+const EXAMPLES: &str = "\
+Examples:
+  gabion scrub /srv/photos
+  gabion scrub /srv/photos --older-than 10d --limit 100MiB/s
+  gabion scrub /srv/photos --percent 8
+  gabion scrub /srv/photos/2026/beach.jpg
+
+Reads data and redundancy from the disk: data against its signatures, redundancy against its own, and the
+signatures against each other. What it finds is named by file and bytes and remembered for `gabion status`;
+`gabion repair` mends it. A scrub that was interrupted goes on where it stopped.
+Exit codes: 0 all good, 1 damaged but recoverable, 2 some files could not be read, 3 data lost.";
+
+/// Arguments of `gabion scrub`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    which: Which,
+    /// All files; this is what happens without other options
+    #[arg(long)]
+    all: bool,
+    /// Only files whose last scrub is older, such as 10d
+    #[arg(long, value_name = "AGE", conflicts_with_all = ["all", "percent"])]
+    older_than: Option<Duration>,
+    /// Only this share of all files, those first whose last scrub is the oldest
+    #[arg(long, value_name = "SHARE", conflicts_with = "all", value_parser = clap::value_parser!(u8).range(1..=100))]
+    percent: Option<u8>,
+    /// Begin anew, even if the last scrub was interrupted
+    #[arg(long)]
+    restart: bool,
+    /// Trust what the system has in memory instead of reading from the disk
+    #[arg(long)]
+    cached: bool,
+    /// List all damaged files, not the first ten
+    #[arg(long)]
+    files: bool,
+    /// If another command has the vault, wait for it
+    #[arg(long)]
+    wait: bool,
+    #[command(flatten)]
+    effort: Effort,
+    #[command(flatten)]
+    talk: Talk,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> anyhow::Result<Outcome> {
+        let (vault, inside) = self.which.open()?;
+        let _lock = lock(&vault, "scrub", self.wait, &self.talk)?;
+        let selection = match (self.older_than, self.percent) {
+            (Some(age), _) => Selection::OlderThan(age.0),
+            (_, Some(share)) => Selection::Percent(share),
+            _ => Selection::All,
+        };
+        let options = Options { selection, from_medium: !self.cached, resume: !self.restart };
+        let start = Instant::now();
+        let report = self.talk.run(&self.effort, |manner| scrub(&vault, &inside, options, manner))??;
+        self.print(&report, start.elapsed().as_secs_f64());
+        Ok(match report.worst() {
+            State::Lost => Outcome::Unrecoverable,
+            _ if !report.failed.is_empty() || report.stopped => Outcome::Failed,
+            State::Protected => Outcome::Fine,
+            _ => Outcome::Found,
+        })
+    }
+
+    fn print(&self, report: &Report, seconds: f64) {
+        if self.talk.json {
+            let trouble: Vec<Value> = report.trouble.iter().map(trouble_as_json).collect();
+            let failed: Vec<Value> = report
+                .failed
+                .iter()
+                .map(|(path, why)| json!({ "path": Shown::bytes(path).to_string(), "why": why }))
+                .collect();
+            println!(
+                "{}",
+                json!({ "command": "scrub", "files": report.files, "bytes": report.bytes, "gone": report.gone,
+                        "resumed": report.resumed, "stopped": report.stopped, "worst": report.worst(),
+                        "trouble": trouble, "failed": failed, "seconds": seconds })
+            );
+            return;
+        }
+        let rate = bytes((report.bytes as f64 / seconds.max(1e-9)) as u64);
+        self.talk.say(format!(
+            "scrubbed {} ({} with redundancy) in {seconds:.1} s, {rate}/s",
+            files(report.files),
+            bytes(report.bytes)
+        ));
+        if report.resumed > 0 {
+            self.talk.say(format!("{} were scrubbed before the interruption", files(report.resumed)));
+        }
+        if report.gone > 0 {
+            self.talk.say(format!("{} are gone since they were protected", files(report.gone)));
+        }
+        print_trouble(&report.trouble, self.files);
+        for (path, why) in &report.failed {
+            eprintln!("gabion: {}: {why}", Shown::bytes(path));
+        }
+        if report.stopped {
+            println!("stopped; the next scrub goes on from here");
+        } else if report.trouble.is_empty() && report.failed.is_empty() {
+            self.talk.say("no damage");
+        } else if report.trouble.iter().any(|trouble| trouble.state != State::Lost) {
+            self.talk.say("`gabion repair` mends what can be mended");
+        }
+    }
+}
+
+/// Files with trouble, one per line, with the bytes below.
+pub(super) fn print_trouble(trouble: &[Trouble], all: bool) {
+    let shown = if all { trouble.len() } else { FIRST };
+    for Trouble { path, state, problems, changed, notes } in trouble.iter().take(shown) {
+        let written = if *changed { ", and its size or time changed since it was protected" } else { "" };
+        println!("{:<9} {}{written}", state.word(), Shown::bytes(path));
+        for piece in [Piece::Lost, Piece::Data, Piece::Redundancy, Piece::Header] {
+            let of: Vec<_> = problems.iter().filter(|it| it.piece == piece).map(|it| &it.range).collect();
+            if !of.is_empty() {
+                println!("          {}: bytes {}", piece.words(), ranges(of.into_iter()));
+            }
+        }
+        notes.iter().for_each(|note| println!("          {note}"));
+    }
+    if trouble.len() > shown {
+        println!("and {} more; --files lists all", files((trouble.len() - shown) as u64));
+    }
+}
+
+pub(super) fn trouble_as_json(trouble: &Trouble) -> Value {
+    let problems: Vec<Value> = trouble
+        .problems
+        .iter()
+        .map(|it| json!({ "piece": it.piece, "start": it.range.start, "end": it.range.end }))
+        .collect();
+    json!({
+        "path": Shown::bytes(&trouble.path).to_string(), "state": trouble.state, "changed": trouble.changed,
+        "problems": problems, "notes": trouble.notes,
+    })
+}

@@ -1,0 +1,175 @@
+//! `gabion status`.
+
+use super::diff::changes_as_json;
+use super::{Effort, FIRST, Talk, Which, ago, bytes, count, files, ranges};
+use gabion::exit::Outcome;
+use gabion::shard::Shown;
+use gabion_vault::catalogue::State;
+use gabion_vault::status::{Affected, Status, status};
+use gabion_vault::vault::Vault;
+use gabion_vault::world::moment;
+use serde_json::{Value, json};
+
+const EXAMPLES: &str = "\
+Examples:
+  gabion status /srv/photos
+  gabion status /srv/photos/2026 --files
+  gabion status /srv/photos --json | jq .lost
+
+The table has a row for each wanted number of redundancy blocks per stripe and a column for what there is: how many
+more blocks may go before data is lost. Files that changed since they were protected stand under 0.
+Exit codes: 0 all is protected, 1 something is pending, damaged or degraded, 3 data lost.";
+
+/// Arguments of `gabion status`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    which: Which,
+    /// List all affected files, not the first ten
+    #[arg(long)]
+    files: bool,
+    /// Do not look at the tree: changes since the last protect are not seen
+    #[arg(long)]
+    no_scan: bool,
+    #[command(flatten)]
+    talk: Talk,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> anyhow::Result<Outcome> {
+        let (vault, inside) = self.which.open()?;
+        let names = if self.files || self.talk.json { usize::MAX } else { FIRST };
+        let status = self
+            .talk
+            .run(&Effort::ALL, |manner| status(&vault, &inside, !self.no_scan, names, manner))??;
+        if self.talk.json {
+            println!("{}", as_json(&vault, &status));
+        } else {
+            self.print(&vault, &status);
+        }
+        let affected = status.states.keys().any(|&state| state != State::Protected);
+        Ok(match () {
+            () if status.files(State::Lost) > 0 => Outcome::Unrecoverable,
+            () if affected || status.pending.0 > 0 => Outcome::Found,
+            () => Outcome::Fine,
+        })
+    }
+
+    fn print(&self, vault: &Vault, status: &Status) {
+        let now = vault.clock.now();
+        print_matrix(status);
+        println!();
+        match status.pending.0 {
+            0 if self.no_scan => println!("pending    not looked at ({} queued)", count(status.queued)),
+            0 => println!("pending    none"),
+            pending => println!(
+                "pending    {} ({}){}",
+                files(pending),
+                bytes(status.pending.1),
+                status.oldest.map_or(String::new(), |oldest| format!(", the oldest written {}", ago(now, oldest)))
+            ),
+        }
+        for state in [State::Degraded, State::Damaged, State::Lost] {
+            match status.states.get(&state) {
+                None => println!("{:<10} none", state.word()),
+                Some((number, size)) => println!("{:<10} {} ({})", state.word(), files(*number), bytes(*size)),
+            }
+        }
+        for Affected { path, state, problems } in &status.affected {
+            let of: Vec<_> = problems.iter().map(|it| &it.range).collect();
+            let ranges = if of.is_empty() { String::new() } else { format!(": bytes {}", ranges(of.into_iter())) };
+            println!("  {:<9} {}{ranges}", state.word(), Shown::bytes(path));
+        }
+        let affected: u64 = status.states.iter().filter(|(state, _)| **state != State::Protected).map(|it| it.1.0).sum();
+        if affected > status.affected.len() as u64 {
+            println!("  and {} more; --files lists all", files(affected - status.affected.len() as u64));
+        }
+        let when = |time: Option<i64>| {
+            time.map_or("never".to_owned(), |time| format!("{} ({})", ago(now, time), moment(time)))
+        };
+        println!("protected  {}", when(status.last_protect));
+        let never = match status.never_scrubbed {
+            0 => String::new(),
+            never => format!("; {} never", files(never)),
+        };
+        println!("scrubbed   {}{never}", when(status.last_scrub));
+        let share = 100.0 * status.redundancy_bytes as f64 / (status.data_bytes as f64).max(1.0);
+        println!(
+            "redundancy {} for {} of data ({share:.1} %)",
+            bytes(status.redundancy_bytes),
+            bytes(status.data_bytes)
+        );
+        for target in &status.targets {
+            let space = target.space.map_or("does not answer".to_owned(), |(free, total)| {
+                format!("{} of {} free", bytes(free), bytes(total))
+            });
+            println!("  {:<10} {space}, {}", Shown::bytes(&target.name).to_string(), target.domain);
+        }
+        let [first, second] = &status.targets[..] else { return };
+        if vault.storage.kind() == "plain" && first.domain == second.domain {
+            println!("NOTE: data and redundancy are on one file system: it heals rot and accidents, not the loss of the disk");
+        }
+    }
+}
+
+fn print_matrix(status: &Status) {
+    let mut actual: Vec<u32> = status.matrix.keys().map(|(_, actual)| *actual).collect();
+    actual.sort_unstable();
+    actual.dedup();
+    let mut wanted: Vec<u32> = status.matrix.keys().map(|(wanted, _)| *wanted).collect();
+    wanted.sort_unstable();
+    wanted.dedup();
+    if wanted.is_empty() {
+        println!("nothing is protected");
+        return;
+    }
+    let head: String = actual.iter().map(|actual| format!("{actual:>26}")).collect();
+    println!("wanted \\ actual{head}");
+    for wanted in wanted {
+        let cells = actual.iter().map(|&actual| match status.matrix.get(&(wanted, actual)) {
+            Some((number, size)) => format!("{:>26}", format!("{} ({})", count(*number), bytes(*size))),
+            None => format!("{:>26}", "."),
+        });
+        println!("{wanted:>15}{}", cells.collect::<String>());
+    }
+}
+
+fn as_json(vault: &Vault, status: &Status) -> Value {
+    let matrix: Vec<Value> = status
+        .matrix
+        .iter()
+        .map(|((wanted, actual), (files, bytes))| {
+            json!({ "wanted": wanted, "actual": actual, "files": files, "bytes": bytes })
+        })
+        .collect();
+    let named = |state: State| -> Vec<Value> {
+        let of = status.affected.iter().filter(|it| it.state == state);
+        of.map(|it| {
+            let problems: Vec<Value> = it
+                .problems
+                .iter()
+                .map(|it| json!({ "piece": it.piece, "start": it.range.start, "end": it.range.end }))
+                .collect();
+            json!({ "path": Shown::bytes(&it.path).to_string(), "problems": problems })
+        })
+        .collect()
+    };
+    let targets: Vec<Value> = status
+        .targets
+        .iter()
+        .map(|it| {
+            json!({ "name": Shown::bytes(&it.name).to_string(), "domain": it.domain, "state": it.state,
+                    "free": it.space.map(|it| it.0), "total": it.space.map(|it| it.1) })
+        })
+        .collect();
+    json!({
+        "command": "status", "root": Shown::path(&vault.root).to_string(), "storage": vault.storage.kind(),
+        "matrix": matrix, "pending": { "files": status.pending.0, "bytes": status.pending.1, "queued": status.queued,
+        "oldest": status.oldest }, "changes": status.changes().map(changes_as_json),
+        "degraded": named(State::Degraded), "damaged": named(State::Damaged), "lost": named(State::Lost),
+        "last_protect": status.last_protect, "last_scrub": status.last_scrub,
+        "never_scrubbed": status.never_scrubbed, "data_bytes": status.data_bytes,
+        "redundancy_bytes": status.redundancy_bytes, "targets": targets,
+    })
+}

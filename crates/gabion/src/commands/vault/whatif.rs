@@ -1,0 +1,83 @@
+//! `gabion whatif`.
+
+use super::{Effort, FIRST, Talk, Which, bytes, files};
+use gabion::exit::Outcome;
+use gabion::shard::Shown;
+use gabion_vault::rebuild::what_if;
+use serde_json::json;
+
+const EXAMPLES: &str = "\
+Examples:
+  gabion whatif /srv/photos --lose repository
+  gabion whatif pool --lose disk1 disk4
+
+Computed from the placement that the headers of redundancy files record, not from a rule of thumb. A plain
+directory has two targets, data and repository; those of a pool are in `gabion pool status`.
+Exit codes: 0 nothing would be lost, 3 files would be.";
+
+/// Arguments of `gabion whatif`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    which: Which,
+    /// The targets that fail
+    #[arg(long, value_name = "TARGET", required = true, num_args = 1..)]
+    lose: Vec<String>,
+    /// List all files that would be lost, not the first ten
+    #[arg(long)]
+    files: bool,
+    #[command(flatten)]
+    talk: Talk,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> anyhow::Result<Outcome> {
+        let (vault, inside) = self.which.open()?;
+        let known = vault.storage.targets();
+        let targets: Vec<Vec<u8>> = self.lose.iter().map(|name| name.clone().into_bytes()).collect();
+        for target in &targets {
+            let names: Vec<String> = known.iter().map(|it| Shown::bytes(&it.name).to_string()).collect();
+            anyhow::ensure!(
+                known.iter().any(|it| it.name == *target),
+                "there is no target {}; there are {}",
+                Shown::bytes(target),
+                names.join(", ")
+            );
+        }
+        let names = if self.files || self.talk.json { usize::MAX } else { FIRST };
+        let answer =
+            self.talk.run(&Effort::ALL, |manner| what_if(&vault, &inside, &targets, names, manner))??;
+        let classes = [
+            ("unaffected", answer.unaffected),
+            ("exposed", answer.exposed),
+            ("degraded", answer.degraded),
+            ("lost", answer.lost),
+        ];
+        if self.talk.json {
+            let amounts: serde_json::Map<_, _> = classes
+                .iter()
+                .map(|(word, (files, bytes))| ((*word).to_owned(), json!({ "files": files, "bytes": bytes })))
+                .collect();
+            let names: Vec<String> = answer.names.iter().map(|name| Shown::bytes(name).to_string()).collect();
+            println!(
+                "{}",
+                json!({ "command": "whatif", "lose": self.lose, "result": amounts, "lost_files": names,
+                        "unknown": answer.unknown })
+            );
+        } else {
+            let words = ["keep all they have", "keep their data, lose redundancy", "can be brought back", "are gone"];
+            for ((word, (number, size)), meaning) in classes.iter().zip(words) {
+                self.talk.say(format!("{word:<11} {:>16}  {:>12}  {meaning}", files(*number), bytes(*size)));
+            }
+            answer.names.iter().for_each(|name| println!("  lost: {}", Shown::bytes(name)));
+            if answer.lost.0 > answer.names.len() as u64 {
+                println!("  and {} more; --files lists all", files(answer.lost.0 - answer.names.len() as u64));
+            }
+            if answer.unknown > 0 {
+                println!("{} have no header that can be read", files(answer.unknown));
+            }
+        }
+        Ok(if answer.lost.0 > 0 { Outcome::Unrecoverable } else { Outcome::Fine })
+    }
+}

@@ -1,0 +1,52 @@
+//! `gabion work`.
+
+use super::{Effort, Talk, Which, bytes, files};
+use gabion::exit::Outcome;
+use gabion::shard::Shown;
+use gabion_vault::protect::{Progress, work};
+use serde_json::json;
+
+const EXAMPLES: &str = "\
+Examples:
+  gabion work /srv/photos
+  gabion work /srv/photos --limit 100MiB/s
+
+Works off what the changelog has due, beside other workers: in other processes with the embedded changelog, on other hosts
+with a Redis server. Each file is one worker's at a time; what a dead worker had goes to another.";
+
+/// Arguments of `gabion work`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    effort: Effort,
+    #[command(flatten)]
+    talk: Talk,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> anyhow::Result<Outcome> {
+        let (vault, _) = self.which.open()?;
+        let ahead = (vault.changelog.pending()?.entries(), 0);
+        let done = self.talk.run(&self.effort, |manner| {
+            (manner.progress)(Progress::Step("working", Some(ahead)));
+            work(&vault, manner)
+        })??;
+        if self.talk.json {
+            println!(
+                "{}",
+                json!({ "command": "work", "encoded": done.encoded, "encoded_bytes": done.encoded_bytes,
+                        "moved": done.moved, "removed": done.removed, "failures": done.failures })
+            );
+        } else {
+            let (encoded, size) = (files(done.encoded), bytes(done.encoded_bytes));
+            self.talk.say(format!("encoded {encoded} ({size}), moved {}, removed {}", done.moved, done.removed));
+            for (path, why) in &done.failed {
+                eprintln!("gabion: {}: {why}", Shown::bytes(path));
+            }
+        }
+        Ok(if done.failures > 0 { Outcome::Failed } else { Outcome::Fine })
+    }
+}

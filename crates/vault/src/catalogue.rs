@@ -1,0 +1,467 @@
+//! What is protected, as far as this machine remembers: a cache that can be made again from the headers.
+//!
+//! It answers without opening a million redundancy files: which version of a file is protected, what is damaged, where a
+//! moved file was before. Nothing that cannot be found again is only here.
+
+mod changes;
+mod problems;
+
+pub use changes::{Change, Class, Counts};
+pub use problems::{Piece, Problem};
+
+use crate::format::FileId;
+use crate::tree::{Generation, join, split};
+use crate::world::Nanos;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use std::path::Path;
+
+/// How a protected file is, as it was last seen. Files that changed since are pending; that is the changelog's to say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// All of it is there.
+    Protected,
+    /// Redundancy or data is missing with its target; everything can be reconstructed.
+    Degraded,
+    /// Corrupt blocks were found; everything can be reconstructed.
+    Damaged,
+    /// Blocks cannot be reconstructed.
+    Lost,
+}
+
+impl State {
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            State::Protected => "protected",
+            State::Degraded => "degraded",
+            State::Damaged => "damaged",
+            State::Lost => "lost",
+        }
+    }
+
+    fn number(self) -> i64 {
+        self as i64
+    }
+
+    fn from_number(number: i64) -> State {
+        match number {
+            0 => State::Protected,
+            1 => State::Degraded,
+            2 => State::Damaged,
+            _ => State::Lost,
+        }
+    }
+}
+
+/// A protected file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its identity.
+    pub id: FileId,
+    /// The version that is protected.
+    pub generation: Generation,
+    /// The code, in full.
+    pub code: String,
+    /// Redundancy columns that the code has.
+    pub wanted: u32,
+    /// Redundancy columns that are there.
+    pub columns: u32,
+    /// Bytes of its redundancy files.
+    pub redundancy: u64,
+    /// When it was protected.
+    pub protected_at: Nanos,
+    /// When it was scrubbed last.
+    pub scrubbed_at: Option<Nanos>,
+    /// How it is.
+    pub state: State,
+}
+
+/// What went wrong with the catalogue itself; `gabion catalogue rebuild` makes it anew.
+#[derive(Debug, thiserror::Error)]
+#[error("the catalogue {path}: {source}")]
+pub struct CatalogueError {
+    path: String,
+    source: rusqlite::Error,
+}
+
+/// The catalogue of one vault.
+#[derive(Debug)]
+pub struct Catalogue {
+    connection: Connection,
+    path: String,
+}
+
+/// Files that are looked at between two changes of the catalogue.
+const PAGE: usize = 1024;
+
+/// Changes with the tables below: another number means another catalogue, which is made anew.
+const VERSION: i64 = 1;
+
+const TABLES: &str = "
+    CREATE TABLE directories(number INTEGER PRIMARY KEY, path BLOB NOT NULL UNIQUE);
+    CREATE TABLE codes(number INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE);
+    CREATE TABLE files(
+        directory INTEGER NOT NULL, name BLOB NOT NULL,
+        size INTEGER NOT NULL, mtime INTEGER NOT NULL, ctime INTEGER NOT NULL, inode INTEGER NOT NULL,
+        id BLOB NOT NULL, code INTEGER NOT NULL, wanted INTEGER NOT NULL, columns INTEGER NOT NULL,
+        redundancy INTEGER NOT NULL, protected_at INTEGER NOT NULL, scrubbed_at INTEGER,
+        state INTEGER NOT NULL,
+        PRIMARY KEY(directory, name)) WITHOUT ROWID;
+    CREATE INDEX files_by_inode ON files(inode);
+    CREATE INDEX files_by_time ON files(mtime, size);
+    CREATE INDEX files_by_state ON files(state) WHERE state != 0;
+    CREATE TABLE problems(
+        directory INTEGER NOT NULL, name BLOB NOT NULL, start INTEGER NOT NULL, stop INTEGER NOT NULL,
+        piece INTEGER NOT NULL, found_at INTEGER NOT NULL);
+    CREATE INDEX problems_by_file ON problems(directory, name);
+    CREATE TABLE notes(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+    PRAGMA user_version = 1;";
+
+const COLUMNS: &str = "size, mtime, ctime, inode, id, \
+     (SELECT identity FROM codes WHERE number = code), wanted, columns, redundancy, protected_at, scrubbed_at, state";
+
+fn entry(row: &Row<'_>, first: usize) -> rusqlite::Result<Entry> {
+    let at = |column: usize| first + column;
+    let unsigned = |column: usize| -> rusqlite::Result<u64> { Ok(row.get::<_, i64>(at(column))? as u64) };
+    Ok(Entry {
+        generation: Generation {
+            size: unsigned(0)?,
+            mtime: row.get(at(1))?,
+            ctime: row.get(at(2))?,
+            inode: unsigned(3)?,
+        },
+        id: FileId(row.get(at(4))?),
+        code: row.get(at(5))?,
+        wanted: row.get(at(6))?,
+        columns: row.get(at(7))?,
+        redundancy: unsigned(8)?,
+        protected_at: row.get(at(9))?,
+        scrubbed_at: row.get(at(10))?,
+        state: State::from_number(row.get(at(11))?),
+    })
+}
+
+type Result<T> = std::result::Result<T, CatalogueError>;
+
+impl Catalogue {
+    /// Opens the catalogue at `path`; one that is not there, or is of another version, begins empty.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    pub fn open(path: &Path) -> Result<Catalogue> {
+        let failed = |source| CatalogueError { path: path.display().to_string(), source };
+        let connection = Connection::open(path).map_err(failed)?;
+        let set_up = || -> rusqlite::Result<()> {
+            connection.busy_timeout(std::time::Duration::from_secs(30))?;
+            // It is a cache: after a crash it may be some moments old, but never torn.
+            connection.pragma_update(None, "journal_mode", "wal")?;
+            connection.pragma_update(None, "synchronous", "normal")?;
+            connection.pragma_update(None, "cache_size", -32_000)?;
+            connection.pragma_update(None, "temp_store", "file")?;
+            connection.set_prepared_statement_cache_capacity(64);
+            let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+            if version != VERSION {
+                let tables: Vec<String> = connection
+                    .prepare("SELECT name FROM sqlite_schema WHERE type = 'table'")?
+                    .query_map([], |row| row.get(0))?
+                    .collect::<rusqlite::Result<_>>()?;
+                let transaction = connection.unchecked_transaction()?;
+                for table in tables {
+                    transaction.execute_batch(&format!("DROP TABLE \"{}\"", table.replace('"', "\"\"")))?;
+                }
+                transaction.execute_batch(TABLES)?;
+                transaction.commit()?;
+            }
+            connection.execute_batch(changes::TABLES)
+        };
+        set_up().map_err(failed)?;
+        Ok(Catalogue { path: path.display().to_string(), connection })
+    }
+
+    fn wrap<T>(&self, result: rusqlite::Result<T>) -> Result<T> {
+        result.map_err(|source| CatalogueError { path: self.path.clone(), source })
+    }
+
+    /// Does several things as one, and fast.
+    ///
+    /// # Errors
+    /// [`CatalogueError`], and what `work` gives; nothing has happened then.
+    pub fn together<T, E: From<CatalogueError>>(
+        &self,
+        work: impl FnOnce() -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        self.wrap(self.connection.execute_batch("SAVEPOINT together"))?;
+        match work() {
+            Ok(value) => {
+                self.wrap(self.connection.execute_batch("RELEASE together"))?;
+                Ok(value)
+            }
+            Err(error) => {
+                self.wrap(self.connection.execute_batch("ROLLBACK TO together; RELEASE together"))?;
+                Err(error)
+            }
+        }
+    }
+
+    /// The number of a directory that files are known of.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    pub fn directory(&self, path: &[u8]) -> Result<Option<i64>> {
+        let found = || {
+            let mut find =
+                self.connection.prepare_cached("SELECT number FROM directories WHERE path = ?")?;
+            find.query_row([path], |row| row.get(0)).optional()
+        };
+        self.wrap(found())
+    }
+
+    fn directory_or_new(&self, path: &[u8]) -> Result<i64> {
+        if let Some(number) = self.directory(path)? {
+            return Ok(number);
+        }
+        let mut insert = self.wrap(self.connection.prepare_cached("INSERT INTO directories(path) VALUES (?)"))?;
+        self.wrap(insert.insert([path]))
+    }
+
+    /// All directories that files are known of, at or below `path`.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    pub fn directories(&self, path: &[u8]) -> Result<Vec<(i64, Vec<u8>)>> {
+        let found = || {
+            let mut find = self.connection.prepare_cached(
+                "SELECT number, path FROM directories WHERE ?1 = x'' OR path = ?1 \
+                 OR (path >= ?1 || x'2f' AND path < ?1 || x'30') ORDER BY path",
+            )?;
+            let rows = find.query_map([path], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            rows.collect()
+        };
+        self.wrap(found())
+    }
+
+    /// Walks through the files of a directory in the order of their names.
+    ///
+    /// # Errors
+    /// [`CatalogueError`], and what `visit` gives.
+    pub fn each<E: From<CatalogueError>>(
+        &self,
+        directory: i64,
+        mut visit: impl FnMut(&[u8], Entry) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let query = format!("SELECT name, {COLUMNS} FROM files WHERE directory = ? ORDER BY name");
+        let mut find = self.wrap(self.connection.prepare_cached(&query))?;
+        let mut rows = self.wrap(find.query([directory]))?;
+        while let Some(row) = self.wrap(rows.next())? {
+            let name = self.wrap(row.get_ref(0).and_then(|name| Ok(name.as_blob()?)))?;
+            visit(name, self.wrap(entry(row, 1))?)?;
+        }
+        Ok(())
+    }
+
+    /// Walks through all files at or below `path`, which may be one itself, in pages: what `visit` does may change the
+    /// catalogue.
+    ///
+    /// # Errors
+    /// [`CatalogueError`], and what `visit` gives.
+    pub fn each_page<E: From<CatalogueError>>(
+        &self,
+        path: &[u8],
+        mut visit: impl FnMut(Vec<(Vec<u8>, Entry)>) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let mut page: Vec<(Vec<u8>, Entry)> = Vec::new();
+        if let Some(entry) = self.find(path)? {
+            page.push((path.to_vec(), entry));
+        }
+        for (number, directory) in self.directories(path)? {
+            let mut after = Vec::new();
+            loop {
+                let some = self.some_files(number, &after)?;
+                let Some((last, _)) = some.last() else { break };
+                after.clone_from(last);
+                page.extend(some.into_iter().map(|(name, entry)| (join(&directory, &name), entry)));
+                if page.len() >= PAGE {
+                    visit(std::mem::take(&mut page))?;
+                }
+            }
+        }
+        if page.is_empty() { Ok(()) } else { visit(page) }
+    }
+
+    fn some_files(&self, directory: i64, after: &[u8]) -> Result<Vec<(Vec<u8>, Entry)>> {
+        let query =
+            format!("SELECT name, {COLUMNS} FROM files WHERE directory = ? AND name > ? ORDER BY name LIMIT {PAGE}");
+        let find = || {
+            let mut find = self.connection.prepare_cached(&query)?;
+            let rows = find.query_map(params![directory, after], |row| Ok((row.get(0)?, entry(row, 1)?)))?;
+            rows.collect()
+        };
+        self.wrap(find())
+    }
+
+    /// Files and bytes by wanted and actual redundancy columns, at or below `path`.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    pub fn matrix(&self, path: &[u8]) -> Result<Vec<(u32, u32, u64, u64)>> {
+        let find = || {
+            let mut find = self.connection.prepare_cached(
+                "SELECT wanted, columns, count(*), total(size) FROM files JOIN directories ON number = directory \
+                 WHERE ?1 = x'' OR path = ?1 OR (path >= ?1 || x'2f' AND path < ?1 || x'30') GROUP BY 1, 2",
+            )?;
+            let rows = find.query_map([path], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get::<_, f64>(3)? as u64))
+            })?;
+            rows.collect()
+        };
+        self.wrap(find())
+    }
+
+    /// The time before which the given share of all files was scrubbed last; files that never were come first.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    pub fn oldest_scrubbed(&self, files: u64) -> Result<Option<Nanos>> {
+        let query = "SELECT scrubbed_at FROM files ORDER BY scrubbed_at LIMIT 1 OFFSET ?";
+        let found = self.connection.query_row(query, [files.saturating_sub(1) as i64], |row| row.get(0));
+        Ok(self.wrap(found.optional())?.flatten())
+    }
+
+    /// What is known of a file.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    pub fn find(&self, path: &[u8]) -> Result<Option<Entry>> {
+        let (directory, name) = split(path);
+        let Some(directory) = self.directory(directory)? else { return Ok(None) };
+        let query = format!("SELECT {COLUMNS} FROM files WHERE directory = ? AND name = ?");
+        let found = || {
+            let mut find = self.connection.prepare_cached(&query)?;
+            find.query_row(params![directory, name], |row| entry(row, 0)).optional()
+        };
+        self.wrap(found())
+    }
+
+    /// Files of the same inode, size and time: where a file may have been before it was moved here.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    pub fn by_inode(&self, generation: &Generation) -> Result<Vec<Vec<u8>>> {
+        let found = || {
+            let mut find = self.connection.prepare_cached(
+                "SELECT path, name FROM files JOIN directories ON number = directory \
+                 WHERE inode = ? AND size = ? AND mtime = ? LIMIT 64",
+            )?;
+            let Generation { size, mtime, inode, .. } = *generation;
+            let rows = find.query_map(params![inode as i64, size as i64, mtime], |row| {
+                Ok(join(row.get_ref(0)?.as_blob()?, row.get_ref(1)?.as_blob()?))
+            })?;
+            rows.collect()
+        };
+        self.wrap(found())
+    }
+
+    /// Notes a file.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    pub fn put(&self, path: &[u8], entry: &Entry) -> Result<()> {
+        let (directory, name) = split(path);
+        let directory = self.directory_or_new(directory)?;
+        let code = self.code(&entry.code)?;
+        let put = || {
+            let mut insert = self.connection.prepare_cached(
+                "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            )?;
+            let Generation { size, mtime, ctime, inode } = entry.generation;
+            insert.execute(params![
+                directory,
+                name,
+                size as i64,
+                mtime,
+                ctime,
+                inode as i64,
+                entry.id.0,
+                code,
+                entry.wanted,
+                entry.columns,
+                entry.redundancy as i64,
+                entry.protected_at,
+                entry.scrubbed_at,
+                entry.state.number()
+            ])
+        };
+        self.wrap(put()).map(|_| ())
+    }
+
+    fn code(&self, identity: &str) -> Result<i64> {
+        let number = || {
+            let mut find = self.connection.prepare_cached("SELECT number FROM codes WHERE identity = ?")?;
+            if let Some(number) = find.query_row([identity], |row| row.get(0)).optional()? {
+                return Ok(number);
+            }
+            self.connection.prepare_cached("INSERT INTO codes(identity) VALUES (?)")?.insert([identity])
+        };
+        self.wrap(number())
+    }
+
+    /// Forgets a file and its problems.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    pub fn forget(&self, path: &[u8]) -> Result<()> {
+        let (directory, name) = split(path);
+        let Some(directory) = self.directory(directory)? else { return Ok(()) };
+        self.clear_problems(path)?;
+        let forget = || {
+            let mut forget =
+                self.connection.prepare_cached("DELETE FROM files WHERE directory = ? AND name = ?")?;
+            forget.execute(params![directory, name])
+        };
+        self.wrap(forget()).map(|_| ())
+    }
+
+    /// Forgets everything.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    pub fn clear(&self) -> Result<()> {
+        let tables = "DELETE FROM files; DELETE FROM directories; DELETE FROM codes; DELETE FROM problems;";
+        self.wrap(self.connection.execute_batch(tables))
+    }
+
+    /// Number of files.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    pub fn count(&self) -> Result<u64> {
+        self.wrap(self.connection.query_row("SELECT count(*) FROM files", [], |row| row.get(0)))
+    }
+
+    /// A note, by its key.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    pub fn note(&self, key: &str) -> Result<Option<String>> {
+        let note = self.connection.query_row("SELECT value FROM notes WHERE key = ?", [key], |row| row.get(0));
+        self.wrap(note.optional())
+    }
+
+    /// Writes a note; nothing removes it.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    pub fn set_note(&self, key: &str, value: Option<&str>) -> Result<()> {
+        let set = match value {
+            Some(value) => {
+                self.connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", params![key, value])
+            }
+            None => self.connection.execute("DELETE FROM notes WHERE key = ?", [key]),
+        };
+        self.wrap(set).map(|_| ())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,222 @@
+//! The change-set of one scan. It lies in a temporary table, so that a million changes fit in little memory.
+
+use super::{Catalogue, CatalogueError, Result};
+use crate::tree::join;
+use rusqlite::params;
+
+/// How a file differs from what is protected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Class {
+    /// It is new.
+    Added,
+    /// It is new, and looks like a copy of a protected one: same size, and same time to the nanosecond.
+    Copied,
+    /// It is a protected one under another name.
+    Moved,
+    /// Its content changed.
+    Changed,
+    /// Same size and time, but another inode: it was put back from somewhere.
+    Restored,
+    /// Owner, permissions or attributes changed; the content perhaps.
+    Touched,
+    /// The policy now gives it another code.
+    Recoded,
+    /// It is gone, or no longer to be protected.
+    Removed,
+}
+
+impl Class {
+    /// All of them, in the order of reports.
+    pub const ALL: [Class; 8] = [
+        Class::Added,
+        Class::Copied,
+        Class::Moved,
+        Class::Changed,
+        Class::Restored,
+        Class::Touched,
+        Class::Recoded,
+        Class::Removed,
+    ];
+
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Class::Added => "added",
+            Class::Copied => "copied",
+            Class::Moved => "moved",
+            Class::Changed => "changed",
+            Class::Restored => "restored",
+            Class::Touched => "touched",
+            Class::Recoded => "recoded",
+            Class::Removed => "removed",
+        }
+    }
+}
+
+/// One difference.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Of what kind.
+    pub class: Class,
+    /// Which file.
+    pub path: Vec<u8>,
+    /// Where it was, if it was moved or copied.
+    pub from: Option<Vec<u8>>,
+    /// Bytes it has, or had.
+    pub size: u64,
+    /// Redundancy columns it shall have.
+    pub wanted: u32,
+    /// How urgent it is.
+    pub priority: u8,
+}
+
+/// Files and bytes of each class.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts([(u64, u64); 8]);
+
+impl Counts {
+    /// Files and bytes of a class.
+    pub fn of(&self, class: Class) -> (u64, u64) {
+        self.0[class as usize]
+    }
+
+    /// All files.
+    pub fn files(&self) -> u64 {
+        self.0.iter().map(|(files, _)| files).sum()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.files() == 0
+    }
+}
+
+pub(super) const TABLES: &str = "
+    CREATE TEMP TABLE IF NOT EXISTS changes(
+        class INTEGER NOT NULL, path BLOB NOT NULL, origin BLOB, size INTEGER NOT NULL,
+        wanted INTEGER NOT NULL, priority INTEGER NOT NULL);
+    CREATE INDEX IF NOT EXISTS temp.changes_by_class ON changes(class, path);
+    CREATE INDEX IF NOT EXISTS temp.changes_by_origin ON changes(origin) WHERE origin IS NOT NULL;";
+
+impl Catalogue {
+    /// Forgets the change-set of the last scan.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    pub fn clear_changes(&self) -> Result<()> {
+        self.wrap(self.connection.execute_batch("DELETE FROM temp.changes"))
+    }
+
+    /// Adds to the change-set.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    pub fn note_change(&self, change: &Change) -> Result<()> {
+        let note = || {
+            let mut note = self.connection.prepare_cached("INSERT INTO temp.changes VALUES (?, ?, ?, ?, ?, ?)")?;
+            let Change { class, path, from, size, wanted, priority } = change;
+            note.execute(params![*class as i64, path, from, *size as i64, wanted, priority])
+        };
+        self.wrap(note()).map(|_| ())
+    }
+
+    /// What was moved is not removed.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    pub fn settle_moves(&self) -> Result<()> {
+        let settle = "DELETE FROM temp.changes WHERE class = ?1 AND path IN \
+                      (SELECT origin FROM temp.changes WHERE class = ?2)";
+        let classes = params![Class::Removed as i64, Class::Moved as i64];
+        self.wrap(self.connection.execute(settle, classes)).map(|_| ())
+    }
+
+    /// Whether a file is already known to have been moved away.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    pub fn is_moved(&self, from: &[u8]) -> Result<bool> {
+        let find = || {
+            let mut find = self.connection.prepare_cached(
+                "SELECT EXISTS(SELECT 1 FROM temp.changes WHERE origin = ? AND class = ?)",
+            )?;
+            find.query_row(params![from, Class::Moved as i64], |row| row.get(0))
+        };
+        self.wrap(find())
+    }
+
+    /// Files and bytes of each class.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    pub fn count_changes(&self) -> Result<Counts> {
+        let count = || {
+            let mut counts = Counts::default();
+            let mut query = self
+                .connection
+                .prepare_cached("SELECT class, count(*), total(size) FROM temp.changes GROUP BY class")?;
+            let mut rows = query.query([])?;
+            while let Some(row) = rows.next()? {
+                if let Some(slot) = counts.0.get_mut(row.get::<_, usize>(0)?) {
+                    *slot = (row.get(1)?, row.get::<_, f64>(2)? as u64);
+                }
+            }
+            Ok(counts)
+        };
+        self.wrap(count())
+    }
+
+    /// Walks through the changes of one class in the order of their paths, in pages.
+    ///
+    /// # Errors
+    /// [`CatalogueError`], and what `visit` gives.
+    pub fn each_change<E: From<CatalogueError>>(
+        &self,
+        class: Class,
+        mut visit: impl FnMut(&[Change]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let mut after = Vec::new();
+        loop {
+            let some = self.some_changes(class, &after)?;
+            let Some(last) = some.last() else { return Ok(()) };
+            after.clone_from(&last.path);
+            visit(&some)?;
+        }
+    }
+
+    fn some_changes(&self, class: Class, after: &[u8]) -> Result<Vec<Change>> {
+        let find = || {
+            let mut query = self.connection.prepare_cached(
+                "SELECT path, origin, size, wanted, priority FROM temp.changes \
+                 WHERE class = ? AND path > ? ORDER BY path LIMIT ?",
+            )?;
+            let rows = query.query_map(params![class as i64, after, super::PAGE as i64], |row| {
+                let size: i64 = row.get(2)?;
+                let (path, from) = (row.get(0)?, row.get(1)?);
+                Ok(Change { class, path, from, size: size as u64, wanted: row.get(3)?, priority: row.get(4)? })
+            })?;
+            rows.collect()
+        };
+        self.wrap(find())
+    }
+
+    /// A file of this size and time somewhere else: what a new file is a copy of.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    pub fn like(&self, size: u64, mtime: i64) -> Result<Option<Vec<u8>>> {
+        use rusqlite::OptionalExtension;
+        let find = || {
+            let mut find = self.connection.prepare_cached(
+                "SELECT path, name FROM files JOIN directories ON number = directory \
+                 WHERE mtime = ? AND size = ? LIMIT 1",
+            )?;
+            let path = find.query_row(params![mtime, size as i64], |row| {
+                Ok(join(row.get_ref(0)?.as_blob()?, row.get_ref(1)?.as_blob()?))
+            });
+            path.optional()
+        };
+        self.wrap(find())
+    }
+}

@@ -1,0 +1,143 @@
+//! Workers: claims, leases, fencing.
+
+use super::{Site, T0, all, at, claim, claim_one, now, paths, record, shown_all};
+use crate::changelog::change::Change;
+use crate::changelog::entry::Completion;
+use crate::changelog::error::{Error, Refusal, Result};
+use crate::world::SECOND;
+
+#[track_caller]
+fn assert_refused<T: std::fmt::Debug>(result: Result<T>, token: u64, why: Refusal) {
+    match result {
+        Err(Error::Refused { token: t, why: w }) => assert_eq!((t, w), (token, why)),
+        other => panic!("{other:?} instead of a refusal"),
+    }
+}
+
+pub(super) fn one_worker_at_a_time(site: Site<'_>, name: &str) {
+    let log = site(name);
+    record(&*log, &[Change::modify("a", 0..9, now())]);
+    let mut first = claim_one(&*log, "first", T0);
+    assert_eq!((first.expires, first.entry.sequence, first.entry.attempts), (T0 + 10 * SECOND, 1, 0));
+    assert_eq!(all(&*log)[0].token, Some(first.token));
+    assert_eq!(claim(&*log, "second", 9, T0 + 10 * SECOND - 1), []);
+    log.renew(&mut first, 10 * SECOND, T0 + 9 * SECOND).expect("renewed");
+    assert_eq!(first.expires, T0 + 19 * SECOND);
+    assert_eq!(claim(&*log, "second", 9, T0 + 19 * SECOND - 1), []);
+    assert!(log.still_mine(&first).expect("an answer"));
+
+    let second = claim_one(&*log, "second", T0 + 19 * SECOND);
+    assert!(second.token > first.token);
+    assert_eq!((second.entry.attempts, second.worker.0.as_str()), (1, "second"));
+    assert!(!log.still_mine(&first).expect("an answer"));
+    assert_refused(log.renew(&mut first, SECOND, T0 + 19 * SECOND), first.token, Refusal::Lost);
+    assert_refused(log.release(&first, T0, T0), first.token, Refusal::Lost);
+    assert_refused(log.complete(&first), first.token, Refusal::Lost);
+    assert_eq!(first.expires, T0 + 19 * SECOND, "a refusal changes nothing");
+    assert_eq!(log.complete(&second).expect("completed"), Completion::Done);
+    assert_refused(log.complete(&second), second.token, Refusal::Lost);
+    assert_eq!(all(&*log), []);
+
+    // Late, but nobody took it over.
+    record(&*log, &[Change::modify("a", 0..9, now())]);
+    let mut late = claim_one(&*log, "late", T0);
+    log.renew(&mut late, SECOND, T0 + 99 * SECOND).expect("renewed");
+    assert_eq!(log.complete(&late).expect("completed"), Completion::Done);
+}
+
+pub(super) fn what_came_after_the_claim_stays(site: Site<'_>, name: &str) {
+    let log = site(name);
+    record(&*log, &[Change::modify("a", 0..10, now()), Change::modify("a", 50..60, now())]);
+    let claimed = claim_one(&*log, "w", T0);
+    assert_eq!(claimed.entry.sequence, 2);
+    record(&*log, &[Change::modify("a", 5..20, at(T0 + 1)), Change::modify("a", 90..99, at(T0 + 2))]);
+    assert_eq!(shown_all(&*log), ["a Modify 0..20 50..60 90..99"], "until it is done, all of it is pending");
+    assert_eq!(log.complete(&claimed).expect("completed"), Completion::Newer);
+    assert_eq!(shown_all(&*log), ["a Modify 5..20 90..99"]);
+    assert_eq!((all(&*log)[0].first, all(&*log)[0].sequence), (T0 + 1, 4));
+
+    // If the worker dies, the next one gets all of it.
+    let dead = claim_one(&*log, "w", T0 + 2);
+    record(&*log, &[Change::modify("a", 0..1, at(T0 + 3))]);
+    let next = claim_one(&*log, "v", T0 + 60 * SECOND);
+    assert_eq!(next.entry.ranges.as_slice(), [0..1, 5..20, 90..99]);
+    assert_refused(log.complete(&dead), dead.token, Refusal::Lost);
+
+    // A deletion during the claim is news, too; and a file that is there again is whole.
+    record(&*log, &[Change::delete("a", at(T0 + 4))]);
+    assert_eq!(log.complete(&next).expect("completed"), Completion::Newer);
+    assert_eq!(shown_all(&*log), ["a Delete"]);
+    let deleting = claim_one(&*log, "w", T0 + 60 * SECOND);
+    record(&*log, &[Change::modify("a", 3..4, at(T0 + 5))]);
+    assert_eq!(log.complete(&deleting).expect("completed"), Completion::Newer);
+    assert_eq!(shown_all(&*log), ["a Modify whole"]);
+
+    // What is renamed onto a claimed path is news for that claim.
+    let replaced = claim_one(&*log, "w", T0 + 60 * SECOND);
+    record(&*log, &[Change::rename("b", "a", at(T0 + 6))]);
+    assert_eq!(log.complete(&replaced).expect("completed"), Completion::Newer);
+    assert_eq!(shown_all(&*log), ["a Move from b"]);
+}
+
+pub(super) fn release_counts_attempts(site: Site<'_>, name: &str) {
+    let log = site(name);
+    record(&*log, &[Change::modify("a", 0..9, now())]);
+    for attempt in 0..3 {
+        let time = T0 + i64::from(attempt) * SECOND;
+        let claimed = claim_one(&*log, "w", time);
+        assert_eq!(claimed.entry.attempts, attempt);
+        log.release(&claimed, time + SECOND, time).expect("released");
+        assert_eq!(claim(&*log, "w", 9, time + SECOND - 1), []);
+        assert_refused(log.release(&claimed, time, time), claimed.token, Refusal::Lost);
+    }
+    let claimed = claim_one(&*log, "w", T0 + 9 * SECOND);
+    record(&*log, &[Change::modify("a", 0..9, at(T0 + 9 * SECOND))]);
+    log.complete(&claimed).expect("completed");
+    assert_eq!(all(&*log)[0].attempts, 0, "it was done in between");
+}
+
+pub(super) fn a_claim_whose_file_moved_is_refused(site: Site<'_>, name: &str) {
+    let log = site(name);
+    record(&*log, &[Change::modify("d/a", 0..9, now()), Change::modify("d/b", 0..9, now())]);
+    let mut claims = claim(&*log, "w", 9, T0);
+    record(&*log, &[Change::rename("d/a", "e", now()), Change::delete("d", now())]);
+    assert_eq!(shown_all(&*log), ["d Delete", "e Modify from d/a 0..9"]);
+    for claimed in &mut claims {
+        assert!(!log.still_mine(claimed).expect("an answer"));
+        assert_refused(log.renew(claimed, SECOND, T0), claimed.token, Refusal::Overtaken);
+    }
+    // Until the workers have stopped, nobody touches what they may be writing to.
+    assert_eq!(claim(&*log, "v", 9, T0), []);
+    assert_refused(log.complete(&claims[0]), claims[0].token, Refusal::Overtaken);
+    assert_refused(log.release(&claims[1], T0, T0), claims[1].token, Refusal::Overtaken);
+    assert_eq!(paths(&claim(&*log, "v", 1, T0)), ["e"]);
+}
+
+pub(super) fn claims_never_touch_the_same_path(site: Site<'_>, name: &str) {
+    let log = site(name);
+    let changes = [
+        Change::rename("log.1", "log.2", at(T0 - 9)),
+        Change::rename("log", "log.1", at(T0 - 8)),
+        Change::modify_whole("log", at(T0 - 7)),
+        Change::gap("", at(T0 - 6)),
+        Change::delete("d", at(T0 - 5)),
+        Change::modify_whole("d/x", at(T0 - 4)),
+        Change::modify_whole("dx", at(T0 - 3)),
+    ];
+    record(&*log, &changes);
+    let expected: [&[&str]; 3] = [&["log.2", "", "d", "dx"], &["log.1", "d/x"], &["log"]];
+    for expected in expected {
+        let claims = claim(&*log, "w", 9, T0);
+        assert_eq!(paths(&claims), expected);
+        claims.iter().for_each(|claim| assert_eq!(log.complete(claim).expect("completed"), Completion::Done));
+    }
+    assert_eq!(all(&*log), []);
+
+    // Who waits keeps its place: the deletion is next, whatever else is due beneath it.
+    record(&*log, &[Change::modify_whole("d/x", now())]);
+    let working = claim_one(&*log, "w", T0);
+    record(&*log, &[Change::rename("d", "e", now()), Change::modify_whole("d/z", at(T0 + 1))]);
+    assert_eq!(claim(&*log, "v", 9, T0 + 1), []);
+    assert!(log.complete(&working).is_err());
+    assert_eq!(paths(&claim(&*log, "v", 9, T0 + 1)), ["e"]);
+}

@@ -1,0 +1,314 @@
+//! The embedded engine: SQLite in one directory, for any number of processes of one host.
+//!
+//! Recording appends a whole group to a log (`log.db`), so its cost hardly depends on the number of changes. The
+//! log is folded into the table of what is pending (`pending.db`) by whoever needs that table, and by a thread of
+//! its own when it has grown to [`FOLD_BYTES`]: so it stays short even if nobody ever claims. They are two files
+//! because SQLite locks by file, and recording shall not wait for a fold.
+//!
+//! A commit returns when it is on stable storage (`synchronous = FULL`). The table knows up to which number the log
+//! was folded into it, in the same transaction; only then is the log cut off. So after a crash anywhere a
+//! change counts once, from one or the other file.
+
+mod claims;
+mod codec;
+mod database;
+mod fold;
+mod log;
+mod state;
+mod store;
+
+use crate::changelog::change::Change;
+use crate::changelog::codec::put_change;
+use crate::changelog::entry::{Claim, Completion, Durability, Entry, Sequence, Summary, WorkerId};
+use crate::changelog::error::{Error, Result};
+use crate::changelog::queue::{Batch, Queue, Ticket};
+use crate::changelog::{Changelog, MAX_PAGE};
+use crate::world::Nanos;
+use database::Database;
+use log::Log;
+use rusqlite::Connection;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use store::Store;
+
+/// Bytes of log after which it is folded although nobody asked, and of one fold. Smaller: every path is written more
+/// often; larger: the first claim waits longer.
+pub const FOLD_BYTES: usize = 4 << 20;
+
+/// Bytes of log that this process lets wait for their fold; recording waits when there are more.
+pub const MAX_LOG_BYTES: usize = 64 << 20;
+
+/// A changelog in a directory.
+pub struct Embedded {
+    queue: Option<Queue>,
+    desk: Arc<Desk>,
+    keeper: Option<JoinHandle<()>>,
+}
+
+/// What callers, the committer and the keeper share.
+struct Desk {
+    log_file: PathBuf,
+    pending_file: PathBuf,
+    /// For reading and cutting the log, and for what is pending. Who holds one writes alone in this process: SQLite
+    /// has locks of its own, but who finds those taken sleeps for milliseconds.
+    open: Mutex<Open>,
+    /// Whose turn it is to write the log.
+    log_turn: Mutex<()>,
+    backlog: Mutex<Backlog>,
+    grown: Condvar,
+    folded: Condvar,
+}
+
+struct Open {
+    log: Connection,
+    pending: Connection,
+    /// Bytes folded since the log was last cut.
+    uncut: usize,
+}
+
+/// What this process knows of the log's length.
+#[derive(Default)]
+struct Backlog {
+    bytes: usize,
+    /// The last fold failed: waiting for another would be waiting for ever.
+    stuck: bool,
+    closed: bool,
+}
+
+impl Embedded {
+    /// Opens the changelog in a directory, or creates it there.
+    ///
+    /// # Errors
+    /// The files are no changelog, or of another version, or damaged, or do not belong together; the file
+    /// system refuses.
+    pub fn open(directory: &Path) -> Result<Embedded> {
+        create(directory).map_err(|reason| Error::System {
+            doing: "create the directory of the changelog",
+            reason: Arc::new(reason),
+        })?;
+        let log_file = directory.join("log.db");
+        let pending_file = directory.join("pending.db");
+        let log = database::open(&log_file, &log::SCHEMA)?;
+        let appender = database::open(&log_file, &log::SCHEMA)?;
+        let pending = database::open(&pending_file, &store::SCHEMA)?;
+        let desk = Arc::new(Desk {
+            log_file,
+            pending_file,
+            open: Mutex::new(Open { log, pending, uncut: FOLD_BYTES }),
+            log_turn: Mutex::new(()),
+            backlog: Mutex::new(Backlog::default()),
+            grown: Condvar::new(),
+            folded: Condvar::new(),
+        });
+        desk.pair()?;
+        let (committing, keeping) = (Arc::clone(&desk), Arc::clone(&desk));
+        let keeper = thread::Builder::new()
+            .name("changelog-fold".to_owned())
+            .spawn(move || keeping.keep())
+            .map_err(|reason| Error::System { doing: "start a thread", reason: Arc::new(reason) })?;
+        let mut embedded = Embedded { queue: None, desk, keeper: Some(keeper) };
+        let commit = Box::new(move |batch: &Batch| committing.append(&appender, batch));
+        embedded.queue = Some(Queue::start(commit)?);
+        Ok(embedded)
+    }
+}
+
+/// A directory whose name is on stable storage, as what will be in it.
+fn create(directory: &Path) -> std::io::Result<()> {
+    if !directory.is_dir() {
+        std::fs::create_dir_all(directory)?;
+        if let Some(parent) = directory.canonicalize()?.parent() {
+            std::fs::File::open(parent)?.sync_all()?;
+        }
+    }
+    Ok(())
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        // First what is queued becomes durable.
+        self.queue = None;
+        lock(&self.desk.backlog).closed = true;
+        self.desk.grown.notify_all();
+        if let Some(keeper) = self.keeper.take() {
+            // A keeper that panicked has folded nothing; the log is still there.
+            let _ = keeper.join();
+        }
+    }
+}
+
+impl Desk {
+    fn log<'a>(&'a self, connection: &'a Connection) -> Log<'a> {
+        Log(Database { connection, file: &self.log_file })
+    }
+
+    fn store<'a>(&'a self, connection: &'a Connection) -> Store<'a> {
+        Store(Database { connection, file: &self.pending_file })
+    }
+
+    /// Two files of different changelogs, or one that was lost or put back from a backup, would forget changes.
+    fn pair(&self) -> Result<()> {
+        let open = lock(&self.open);
+        let (log, store) = (self.log(&open.log), self.store(&open.pending));
+        store.0.write_transaction("open", || {
+            let (identity, sequence) = (log.identity()?, log.sequence()?);
+            let folded = store.folded()?;
+            match store.identity()? {
+                None if sequence == 0 => store.set_identity(&identity),
+                Some(other) if other == identity && folded <= sequence => Ok(()),
+                Some(other) if other == identity => Err(store.0.damaged(format!(
+                    "it knows change {folded}, but the log beside it ends with {sequence}"
+                ))),
+                _ => Err(store.0.damaged("it does not belong to the log beside it")),
+            }
+        })
+    }
+
+    fn append(&self, connection: &Connection, batch: &Batch) -> Result<Sequence> {
+        let last = {
+            let _turn = lock(&self.log_turn);
+            self.log(connection).append(&batch.bytes, batch.count)?
+        };
+        let mut backlog = lock(&self.backlog);
+        backlog.bytes += batch.bytes.len();
+        if backlog.bytes >= FOLD_BYTES {
+            self.grown.notify_one();
+        }
+        while backlog.bytes >= MAX_LOG_BYTES && !backlog.stuck && !backlog.closed {
+            backlog = self.folded.wait(backlog).unwrap_or_else(PoisonError::into_inner);
+        }
+        Ok(last)
+    }
+
+    /// Folds the log whenever it has grown.
+    fn keep(&self) {
+        let _stuck = Leaving(self);
+        loop {
+            let mut backlog = lock(&self.backlog);
+            while (backlog.bytes < FOLD_BYTES || backlog.stuck) && !backlog.closed {
+                backlog = self.grown.wait(backlog).unwrap_or_else(PoisonError::into_inner);
+            }
+            if backlog.closed {
+                return;
+            }
+            drop(backlog);
+            // If it fails, the log stays, and whoever claims next hears why.
+            let _ = self.fold_some("fold", false, |_| Ok(()));
+        }
+    }
+
+    /// Works in a transaction that sees everything that was recorded before as pending.
+    fn with_all_folded<T>(
+        &self,
+        doing: &'static str,
+        work: impl FnOnce(Store<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.fold_some(doing, true, work)
+    }
+
+    fn fold_some<T>(
+        &self,
+        doing: &'static str,
+        all: bool,
+        work: impl FnOnce(Store<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let mut open = lock(&self.open);
+        let (log, store) = (self.log(&open.log), self.store(&open.pending));
+        let mut bytes = 0;
+        let result = store.0.write_transaction(doing, || {
+            // Not until it is empty: others may record faster than it can be folded.
+            let last = log.sequence()?;
+            while store.folded()? < last {
+                bytes += fold::fold(log, store)?;
+                if !all {
+                    break;
+                }
+            }
+            Ok((work(store)?, store.folded()?))
+        });
+        let mut backlog = lock(&self.backlog);
+        backlog.stuck = result.is_err();
+        if result.is_ok() {
+            backlog.bytes = backlog.bytes.saturating_sub(bytes);
+        }
+        drop(backlog);
+        self.folded.notify_all();
+        let (value, folded) = result?;
+        open.uncut += bytes;
+        if open.uncut >= FOLD_BYTES {
+            let _turn = lock(&self.log_turn);
+            // What stays is skipped by its number, and cut next time.
+            if self.log(&open.log).cut(folded).is_ok() {
+                open.uncut = 0;
+            }
+        }
+        Ok(value)
+    }
+}
+
+/// Nobody waits for a keeper that is gone.
+struct Leaving<'a>(&'a Desk);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.backlog).closed = true;
+        self.0.folded.notify_all();
+    }
+}
+
+impl Changelog for Embedded {
+    fn record_later(&self, changes: &[Change]) -> Result<Ticket> {
+        let queue = self.queue.as_ref().ok_or(Error::Closed)?;
+        queue.submit(changes, put_change)
+    }
+
+    fn claim(&self, worker: &WorkerId, limit: usize, lease: Nanos, now: Nanos) -> Result<Vec<Claim>> {
+        self.desk.with_all_folded("claim", |store| claims::claim(store, worker, limit, lease, now))
+    }
+
+    fn renew(&self, claim: &mut Claim, lease: Nanos, now: Nanos) -> Result<()> {
+        let expires = now.saturating_add(lease.max(0));
+        let done = self.desk.with_all_folded("renew", |store| claims::renew(store, claim, now, expires))?;
+        done.map_err(|why| Error::Refused { token: claim.token, why })?;
+        claim.expires = expires;
+        Ok(())
+    }
+
+    fn still_mine(&self, claim: &Claim) -> Result<bool> {
+        self.desk.with_all_folded("look up", |store| Ok(claims::find(store, claim)?.is_ok()))
+    }
+
+    fn complete(&self, claim: &Claim) -> Result<Completion> {
+        let done = self.desk.with_all_folded("complete", |store| claims::complete(store, claim))?;
+        done.map_err(|why| Error::Refused { token: claim.token, why })
+    }
+
+    fn release(&self, claim: &Claim, retry_at: Nanos, now: Nanos) -> Result<()> {
+        let done =
+            self.desk.with_all_folded("release", |store| claims::release(store, claim, retry_at, now))?;
+        done.map_err(|why| Error::Refused { token: claim.token, why })
+    }
+
+    fn pending(&self) -> Result<Summary> {
+        self.desk.with_all_folded("count", |store| store.summary())
+    }
+
+    fn entries(&self, after: Option<&[u8]>, limit: usize) -> Result<Vec<Entry>> {
+        let rows = self.desk.with_all_folded("list", |store| store.page(after, limit.min(MAX_PAGE)))?;
+        Ok(rows.into_iter().map(|(path, slot)| slot.entry(path)).collect())
+    }
+
+    fn sequence(&self) -> Result<Sequence> {
+        self.desk.log(&lock(&self.desk.open).log).sequence()
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::Stable
+    }
+}
+
+/// A panic under these locks leaves at most a transaction that was never committed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

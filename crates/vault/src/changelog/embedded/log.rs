@@ -1,0 +1,65 @@
+//! The log: groups of changes as they came, one row per commit, nothing but appended and cut off.
+//!
+//! A file of its own, since SQLite locks by file: recording never waits for a fold.
+
+use crate::changelog::embedded::database::{Database, Schema};
+use crate::changelog::entry::Sequence;
+use crate::changelog::error::Result;
+use rusqlite::params;
+
+pub(super) const SCHEMA: Schema = Schema {
+    version: 1,
+    tables: "
+        CREATE TABLE counters (identity BLOB NOT NULL, sequence INTEGER NOT NULL);
+        INSERT INTO counters VALUES (randomblob(16), 0);
+        CREATE TABLE log (last INTEGER PRIMARY KEY, changes BLOB NOT NULL);",
+};
+
+/// The file with the log.
+#[derive(Clone, Copy)]
+pub(super) struct Log<'a>(pub(super) Database<'a>);
+
+impl Log<'_> {
+    /// Which changelog it belongs to.
+    pub(super) fn identity(self) -> Result<Vec<u8>> {
+        self.0.value("SELECT identity FROM counters", [])
+    }
+
+    /// The number of the last change.
+    pub(super) fn sequence(self) -> Result<Sequence> {
+        self.0.value("SELECT sequence FROM counters", [])
+    }
+
+    /// Appends a group of changes; the number of its last one.
+    pub(super) fn append(self, changes: &[u8], count: u64) -> Result<Sequence> {
+        if count == 0 {
+            return self.sequence();
+        }
+        self.0.write_transaction("record", || {
+            let counted = "UPDATE counters SET sequence = sequence + ?1 RETURNING sequence";
+            let last: u64 = self.0.value(counted, [count])?;
+            self.0.execute("INSERT INTO log (last, changes) VALUES (?1, ?2)", params![last, changes])?;
+            Ok(last)
+        })
+    }
+
+    /// Groups after a number, in order, each with the number of its last change; at most so many bytes, or one
+    /// group.
+    pub(super) fn read(self, after: Sequence, most_bytes: usize) -> Result<Vec<(Sequence, Vec<u8>)>> {
+        let (mut groups, mut bytes) = (Vec::new(), 0);
+        self.0.each("SELECT last, changes FROM log WHERE last > ?1 ORDER BY last", [after], |row| {
+            let changes: Vec<u8> = self.0.column(row, 1)?;
+            bytes += changes.len();
+            groups.push((self.0.column(row, 0)?, changes));
+            Ok(bytes < most_bytes)
+        })?;
+        Ok(groups)
+    }
+
+    /// Forgets the groups up to a number.
+    pub(super) fn cut(self, last: Sequence) -> Result<()> {
+        self.0.write_transaction("cut the log of", || {
+            self.0.execute("DELETE FROM log WHERE last <= ?1", [last]).map(drop)
+        })
+    }
+}

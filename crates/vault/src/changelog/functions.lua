@@ -1,0 +1,599 @@
+#!lua name=gabion_changelog_1
+
+-- The changelog as functions of the server: each call is atomic. The version in the name above and in the names at
+-- the end changes with anything that is stored.
+--
+-- Numbers in Lua are doubles, exact only up to 2^53. So times (offset by 2^63 to have no sign), offsets in files and
+-- sequence numbers are 16 lower-case hexadecimal digits here: comparing the strings compares the numbers.
+--
+-- Keys, in the order of KEYS:
+--   1 counters  hash: sequence, token
+--   2 entries   hash: path -> slot, packed
+--   3 paths     sorted set of all paths
+--   4 waiting   sorted set of priority (reversed), due, sequence and path of entries that are not claimed
+--   5 stamps    sorted set of stamp and path of entries that are not claimed
+--   6 firsts    sorted set of first and path
+--   7 sums      hash: kind -> number of entries; c -> number of those that are claimed
+--   8 claims    hash: token -> path, origin, kind, worker, granted, expires, packed
+--   9 request   string: the last request of this client and its answer, for one that asks again
+-- All sorted sets have score 0 throughout, so that they are in the order of their bytes.
+--
+-- A slot is { state, newer or false, sequence, token or 0, attempts }, a state
+-- { kind, origin or false, ranges, first, stamp, due, latest, priority }, ranges one string of starts and ends.
+
+local MODIFY, MOVE, DELETE, GAP = 0, 1, 2, 3
+local WHOLE = { '0000000000000000', 'ffffffffffffffff' }
+local MAX_RANGES = 64
+local REQUEST_SECONDS = 86400
+
+local KIND, ORIGIN, RANGES, FIRST, STAMP, DUE, LATEST, PRIORITY = 1, 2, 3, 4, 5, 6, 7, 8
+local STATE, NEWER, SEQUENCE, TOKEN, ATTEMPTS = 1, 2, 3, 4, 5
+local L_PATH, L_ORIGIN, L_KIND, L_WORKER, L_GRANTED, L_EXPIRES = 1, 2, 3, 4, 5, 6
+
+-- Numbers of 64 bits.
+
+local function split(number)
+  return tonumber(string.sub(number, 1, 8), 16), tonumber(string.sub(number, 9, 16), 16)
+end
+
+local function join(high, low)
+  return string.format('%08x%08x', high, low)
+end
+
+-- An integer up to 2^53.
+local function hex(integer)
+  return join(math.floor(integer / 4294967296), integer % 4294967296)
+end
+
+-- Down to 0 and no further.
+local function minus(a, b)
+  if a <= b then return WHOLE[1] end
+  local a_high, a_low = split(a)
+  local b_high, b_low = split(b)
+  if a_low < b_low then
+    a_low = a_low + 4294967296
+    a_high = a_high - 1
+  end
+  return join(a_high - b_high, a_low - b_low)
+end
+
+-- Up to 2^64 - 1 and no further.
+local function plus(a, b)
+  local a_high, a_low = split(a)
+  local b_high, b_low = split(b)
+  local low, high = a_low + b_low, a_high + b_high
+  if low >= 4294967296 then
+    low = low - 4294967296
+    high = high + 1
+  end
+  if high >= 4294967296 then return WHOLE[2] end
+  return join(high, low)
+end
+
+local function least(a, b)
+  if b < a then return b end
+  return a
+end
+
+local function most(a, b)
+  if b > a then return b end
+  return a
+end
+
+-- Paths.
+
+local function is_within(path, tree)
+  if tree == '' or path == tree then return true end
+  return string.sub(path, 1, #tree + 1) == tree .. '/'
+end
+
+-- The directory of a path, the root is the empty path; nil above the root.
+local function above(path)
+  if path == '' then return nil end
+  return string.match(path, '^(.*)/[^/]*$') or ''
+end
+
+-- Ranges.
+
+local function insert(ranges, first, last)
+  local starts, ends = {}, {}
+  local placed = false
+  for at = 1, #ranges, 32 do
+    local start, finish = string.sub(ranges, at, at + 15), string.sub(ranges, at + 16, at + 31)
+    if finish < first then
+      starts[#starts + 1], ends[#ends + 1] = start, finish
+    elseif start > last then
+      if not placed then
+        starts[#starts + 1], ends[#ends + 1] = first, last
+        placed = true
+      end
+      starts[#starts + 1], ends[#ends + 1] = start, finish
+    else
+      first, last = least(first, start), most(last, finish)
+    end
+  end
+  if not placed then starts[#starts + 1], ends[#ends + 1] = first, last end
+  while #starts > MAX_RANGES do
+    local narrowest, at
+    for i = 1, #starts - 1 do
+      local gap = minus(starts[i + 1], ends[i])
+      if not narrowest or gap < narrowest then narrowest, at = gap, i end
+    end
+    ends[at] = ends[at + 1]
+    table.remove(starts, at + 1)
+    table.remove(ends, at + 1)
+  end
+  local parts = {}
+  for i = 1, #starts do parts[i] = starts[i] .. ends[i] end
+  return table.concat(parts)
+end
+
+-- States. `when` is { at, due, latest, priority }.
+
+local function fresh(kind, when)
+  return { kind, false, '', when[1], when[1], least(when[2], when[3]), when[3], when[4] }
+end
+
+local function postpone(state, when)
+  state[LATEST] = least(state[LATEST], when[3])
+  state[DUE] = least(when[2], state[LATEST])
+  state[STAMP] = when[1]
+  state[PRIORITY] = math.max(state[PRIORITY], when[4])
+end
+
+local function modify(state, range, when)
+  if not state then
+    state = fresh(MODIFY, when)
+    state[RANGES] = range[1] .. range[2]
+    return state
+  end
+  if state[KIND] ~= GAP then
+    state[KIND] = MODIFY
+    state[RANGES] = insert(state[RANGES], range[1], range[2])
+  end
+  postpone(state, when)
+  return state
+end
+
+local function delete(state, when)
+  local deleted = fresh(DELETE, when)
+  if state then deleted[ORIGIN] = state[ORIGIN] end
+  return deleted
+end
+
+local function gap(state, when)
+  if not state then return fresh(GAP, when) end
+  state[KIND], state[RANGES] = GAP, ''
+  postpone(state, when)
+  return state
+end
+
+local function copy(state)
+  local twin = {}
+  for i = 1, PRIORITY do twin[i] = state[i] end
+  return twin
+end
+
+-- The tables of one call: what it read and changed, by path; false where there is nothing.
+
+local function open(keys)
+  return { keys = keys, slots = {}, stored = {}, packed = {} }
+end
+
+local function waiting_member(path, slot)
+  local state = slot[STATE]
+  return string.format('%02x', 255 - state[PRIORITY]) .. state[DUE] .. slot[SEQUENCE] .. path
+end
+
+-- Where the sorted sets and sums have the slot.
+local function places(path, slot)
+  local state = slot[STATE]
+  local free = slot[TOKEN] == 0
+  return {
+    waiting = free and waiting_member(path, slot),
+    stamp = free and state[STAMP] .. path,
+    first = state[FIRST] .. path,
+    kind = state[KIND],
+    claimed = not free,
+  }
+end
+
+local function get(db, path)
+  local slot = db.slots[path]
+  if slot == nil then
+    local packed = redis.call('HGET', db.keys[2], path)
+    slot = packed and cmsgpack.unpack(packed)
+    db.slots[path] = slot
+    db.stored[path] = slot and places(path, slot)
+    db.packed[path] = packed
+  end
+  return slot
+end
+
+local function put(db, path, slot)
+  get(db, path)
+  db.slots[path] = slot
+end
+
+local function take(db, path)
+  local slot = get(db, path)
+  db.slots[path] = false
+  return slot
+end
+
+local function move_member(key, old, new)
+  if old ~= new then
+    if old then redis.call('ZREM', key, old) end
+    if new then redis.call('ZADD', key, 0, new) end
+  end
+end
+
+local function store(db, path, slot)
+  local keys = db.keys
+  local old = db.stored[path] or {}
+  local new = slot and places(path, slot) or {}
+  local packed = slot and cmsgpack.pack(slot)
+  if packed == db.packed[path] then return end
+  if slot then
+    redis.call('HSET', keys[2], path, packed)
+  else
+    redis.call('HDEL', keys[2], path)
+  end
+  move_member(keys[3], old.first and path, new.first and path)
+  move_member(keys[4], old.waiting, new.waiting)
+  move_member(keys[5], old.stamp, new.stamp)
+  move_member(keys[6], old.first, new.first)
+  if old.kind ~= new.kind then
+    if old.kind then redis.call('HINCRBY', keys[7], old.kind, -1) end
+    if new.kind then redis.call('HINCRBY', keys[7], new.kind, 1) end
+  end
+  if old.claimed and not new.claimed then redis.call('HINCRBY', keys[7], 'c', -1) end
+  if new.claimed and not old.claimed then redis.call('HINCRBY', keys[7], 'c', 1) end
+end
+
+local function flush(db)
+  for path, slot in pairs(db.slots) do store(db, path, slot) end
+  db.slots, db.stored, db.packed = {}, {}, {}
+end
+
+-- Every path beneath one, in order.
+local function beneath(db, path)
+  flush(db)
+  if path == '' then return redis.call('ZRANGEBYLEX', db.keys[3], '(', '+') end
+  -- '0' follows '/' in ASCII.
+  return redis.call('ZRANGEBYLEX', db.keys[3], '(' .. path .. '/', '(' .. path .. '0')
+end
+
+-- Changes.
+
+-- A state that takes the place of a slot: for the claim on that, all of it is newer.
+local function replacing(state, sequence, attempts, old)
+  local token = old and old[TOKEN] or 0
+  return { state, token ~= 0 and copy(state), sequence, token, attempts }
+end
+
+local function change(db, path, sequence, act, ...)
+  local slot = get(db, path)
+  if not slot then
+    slot = replacing(act(false, ...), sequence, 0)
+  else
+    if slot[TOKEN] ~= 0 then slot[NEWER] = act(slot[NEWER], ...) end
+    slot[STATE] = act(slot[STATE], ...)
+    slot[SEQUENCE] = sequence
+  end
+  put(db, path, slot)
+  return slot
+end
+
+-- Origins that nobody refers to any more have to be cleared, unless something is pending there anyway, or they lie
+-- within `covered`, which the worker clears.
+local function clear(db, orphans, covered, sequence, when)
+  for _, orphan in ipairs(orphans) do
+    if not (covered and is_within(orphan, covered)) and not get(db, orphan) then
+      put(db, orphan, replacing(fresh(DELETE, when), sequence, 0))
+    end
+  end
+end
+
+local function record_delete(db, path, sequence, when)
+  local orphans = {}
+  for _, child in ipairs(beneath(db, path)) do
+    local origin = take(db, child)[STATE][ORIGIN]
+    if origin and not is_within(origin, path) then orphans[#orphans + 1] = origin end
+  end
+  local slot = change(db, path, sequence, delete, when)
+  slot[ATTEMPTS] = 0
+  clear(db, orphans, slot[STATE][ORIGIN], sequence, when)
+end
+
+local function record_rename(db, from, to, sequence, when)
+  local orphans = {}
+  local function replace(path, state, attempts)
+    local old = get(db, path)
+    put(db, path, replacing(state, sequence, attempts, old))
+    local origin = old and old[STATE][ORIGIN]
+    if origin then orphans[#orphans + 1] = origin end
+  end
+  local children = beneath(db, from)
+  local slot = get(db, from)
+  local state, attempts
+  if not slot then
+    state, attempts = fresh(MOVE, when), 0
+    state[ORIGIN] = from
+  elseif slot[STATE][KIND] == DELETE then
+    -- Something was there again, and nobody said what: it has to be looked at.
+    state, attempts = fresh(GAP, when), 0
+  else
+    take(db, from)
+    state, attempts = slot[STATE], slot[ATTEMPTS]
+    if state[ORIGIN] then orphans[1] = from else state[ORIGIN] = from end
+    state[PRIORITY] = math.max(state[PRIORITY], when[4])
+  end
+  replace(to, state, attempts)
+  for _, child in ipairs(children) do
+    local moved = take(db, child)
+    moved[STATE][ORIGIN] = moved[STATE][ORIGIN] or child
+    replace(to .. string.sub(child, #from + 1), moved[STATE], moved[ATTEMPTS])
+  end
+  clear(db, orphans, state[ORIGIN], sequence, when)
+end
+
+-- The answer that a client got, if it asks again for what was done already. It is written again, so that a client
+-- that waits for its last write to be on disk waits for the first one as well.
+local function answered(keys, request)
+  local last = redis.call('GET', keys[9])
+  if last and string.sub(last, 1, 16) == request then
+    redis.call('EXPIRE', keys[9], REQUEST_SECONDS)
+    return string.sub(last, 17)
+  end
+end
+
+local function answer(keys, request, result)
+  redis.call('SET', keys[9], request .. result, 'EX', REQUEST_SECONDS)
+  return result
+end
+
+-- request, then for each change: tag, path, other path, start, end, at, due, latest, priority
+local function record(keys, args)
+  local again = answered(keys, args[1])
+  if again then return again end
+  local db = open(keys)
+  local count = (#args - 1) / 9
+  local last = redis.call('HINCRBY', keys[1], 'sequence', count)
+  for i = 1, count do
+    local at = 9 * i - 7
+    local path, other, sequence = args[at + 1], args[at + 2], hex(last - count + i)
+    local range, tag = { args[at + 3], args[at + 4] }, args[at]
+    local when = { args[at + 5], args[at + 6], args[at + 7], tonumber(args[at + 8]) }
+    if tag == 'modify' then
+      -- A file that is there again after its deletion is another file.
+      local slot = get(db, path)
+      if slot and slot[STATE][KIND] == DELETE then range = WHOLE end
+      change(db, path, sequence, modify, range, when)
+    elseif tag == 'gap' then
+      change(db, path, sequence, gap, when)
+    elseif tag == 'delete' then
+      record_delete(db, path, sequence, when)
+    elseif path ~= other then
+      record_rename(db, path, other, sequence, when)
+    end
+  end
+  flush(db)
+  return answer(keys, args[1], string.format('%.0f', last))
+end
+
+-- Claims.
+
+local function touch(busy, path)
+  if not busy.touched[path] then
+    busy.touched[path] = true
+    local directory = above(path)
+    while directory and not busy.around[directory] do
+      busy.around[directory] = true
+      directory = above(directory)
+    end
+  end
+end
+
+local function is_free(busy, path)
+  if busy.touched[path] or busy.around[path] then return false end
+  local directory = above(path)
+  while directory do
+    if busy.touched[directory] then return false end
+    directory = above(directory)
+  end
+  return true
+end
+
+-- Takes the paths of a claim or says that one is taken; even then they are, so that who waits keeps its place.
+local function occupy(busy, kind, path, origin)
+  if kind == GAP then return true end
+  local free = is_free(busy, path) and (not origin or is_free(busy, origin))
+  touch(busy, path)
+  if origin then touch(busy, origin) end
+  return free
+end
+
+local function give_back(slot)
+  slot[TOKEN], slot[NEWER], slot[ATTEMPTS] = 0, false, slot[ATTEMPTS] + 1
+end
+
+-- Ends the claims whose lease ran out. A lease from the future was given before the clock was set back: it lasts as
+-- long as it was meant to, from now on.
+local function end_leases(db, now)
+  local busy = { touched = {}, around = {} }
+  local claims = redis.call('HGETALL', db.keys[8])
+  for i = 1, #claims, 2 do
+    local token, lock = claims[i], cmsgpack.unpack(claims[i + 1])
+    if lock[L_GRANTED] <= now and lock[L_EXPIRES] <= now then
+      redis.call('HDEL', db.keys[8], token)
+      local slot = get(db, lock[L_PATH])
+      if slot and slot[TOKEN] == tonumber(token) then give_back(slot) end
+    else
+      if lock[L_GRANTED] > now then
+        lock[L_EXPIRES] = plus(now, minus(lock[L_EXPIRES], lock[L_GRANTED]))
+        lock[L_GRANTED] = now
+        redis.call('HSET', db.keys[8], token, cmsgpack.pack(lock))
+      end
+      occupy(busy, lock[L_KIND], lock[L_PATH], lock[L_ORIGIN])
+    end
+  end
+  return busy
+end
+
+-- The clock was set back: what was to wait until some time waits as long from now on.
+local function pull_back(db, now, tolerated)
+  flush(db)
+  if tolerated == WHOLE[2] then return end
+  for _, member in ipairs(redis.call('ZRANGEBYLEX', db.keys[5], '[' .. plus(tolerated, hex(1)), '+')) do
+    local state = get(db, string.sub(member, 17))[STATE]
+    local ahead = least(minus(state[STAMP], now), '7fffffffffffffff')
+    state[DUE], state[LATEST] = minus(state[DUE], ahead), minus(state[LATEST], ahead)
+    state[FIRST], state[STAMP] = least(state[FIRST], now), now
+  end
+  flush(db)
+end
+
+-- Paths to claim, in order.
+local function choose(db, busy, now, limit, most_passed_over)
+  local chosen, passed_over, from = {}, 0, '-'
+  local page = 128
+  while true do
+    local next_one = redis.call('ZRANGEBYLEX', db.keys[4], from, '+', 'LIMIT', 0, 1)[1]
+    if not next_one then return chosen end
+    local priority = string.sub(next_one, 1, 2)
+    -- 'g' follows all digits: behind everything that is due by now, and behind everything of this priority.
+    local until_now, offset = '(' .. priority .. now .. 'g', 0
+    repeat
+      local members = redis.call(
+        'ZRANGEBYLEX', db.keys[4], '[' .. priority, until_now, 'LIMIT', offset, page)
+      for _, member in ipairs(members) do
+        if #chosen >= limit or passed_over >= most_passed_over then return chosen end
+        local path = string.sub(member, 35)
+        local state = get(db, path)[STATE]
+        if occupy(busy, state[KIND], path, state[ORIGIN]) then
+          chosen[#chosen + 1] = path
+        else
+          passed_over = passed_over + 1
+        end
+      end
+      offset = offset + page
+    until #members < page
+    from = '[' .. priority .. 'g'
+  end
+end
+
+local function shown(path, slot)
+  local state = slot[STATE]
+  return {
+    path, tostring(state[KIND]), state[ORIGIN] and '+' .. state[ORIGIN] or '-', state[RANGES], slot[SEQUENCE],
+    state[FIRST], state[DUE], tostring(state[PRIORITY]), tostring(slot[ATTEMPTS]),
+    string.format('%.0f', slot[TOKEN]),
+  }
+end
+
+-- worker, limit, now, now and what clocks may differ by, end of the lease, how many may be passed over
+local function claim(keys, args)
+  local worker, limit, now, tolerated, expires = args[1], tonumber(args[2]), args[3], args[4], args[5]
+  local db = open(keys)
+  local busy = end_leases(db, now)
+  pull_back(db, now, tolerated)
+  local claims = {}
+  for i, path in ipairs(choose(db, busy, now, limit, tonumber(args[6]))) do
+    local slot = get(db, path)
+    local token = redis.call('HINCRBY', keys[1], 'token', 1)
+    slot[TOKEN], slot[NEWER] = token, false
+    local state = slot[STATE]
+    local lock = { path, state[ORIGIN], state[KIND], worker, now, expires }
+    redis.call('HSET', keys[8], string.format('%.0f', token), cmsgpack.pack(lock))
+    claims[i] = shown(path, slot)
+  end
+  flush(db)
+  return claims
+end
+
+-- The slot of a claim, or why it is not held.
+local function held(db, path, token)
+  local slot = get(db, path)
+  if slot and slot[TOKEN] == tonumber(token) then return slot end
+  if redis.call('HEXISTS', db.keys[8], token) == 1 then return nil, 'overtaken' end
+  return nil, 'lost'
+end
+
+-- path, token, now, end of the lease
+local function renew(keys, args)
+  local slot, why = held(open(keys), args[1], args[2])
+  if not slot then return why end
+  local lock = cmsgpack.unpack(redis.call('HGET', keys[8], args[2]))
+  lock[L_GRANTED], lock[L_EXPIRES] = args[3], args[4]
+  redis.call('HSET', keys[8], args[2], cmsgpack.pack(lock))
+  return 'done'
+end
+
+-- path, token
+local function mine(keys, args)
+  local slot, why = held(open(keys), args[1], args[2])
+  return slot and 'done' or why
+end
+
+-- A worker that is refused has stopped as well, so its lock ends in either case.
+local function finish(keys, request, path, token, act)
+  local again = answered(keys, request)
+  if again then return again end
+  local db = open(keys)
+  local slot, result = held(db, path, token)
+  redis.call('HDEL', keys[8], token)
+  if slot then
+    result = act(slot)
+    if result == 'done' then put(db, path, false) end
+    flush(db)
+  end
+  return answer(keys, request, result)
+end
+
+-- request, path, token
+local function complete(keys, args)
+  return finish(keys, args[1], args[2], args[3], function(slot)
+    if not slot[NEWER] then return 'done' end
+    slot[STATE], slot[NEWER], slot[TOKEN], slot[ATTEMPTS] = slot[NEWER], false, 0, 0
+    return 'newer'
+  end)
+end
+
+-- request, path, token, now, when to try again
+local function release(keys, args)
+  return finish(keys, args[1], args[2], args[3], function(slot)
+    give_back(slot)
+    local state = slot[STATE]
+    state[STAMP], state[DUE], state[LATEST] = args[4], args[5], most(state[LATEST], args[5])
+    return 'released'
+  end)
+end
+
+-- What there is.
+
+local function sums(keys)
+  local sums = redis.call('HMGET', keys[7], MODIFY, MOVE, DELETE, GAP, 'c')
+  for i = 1, #sums do sums[i] = sums[i] or '0' end
+  local oldest = redis.call('ZRANGE', keys[6], 0, 0)[1]
+  sums[#sums + 1] = oldest and string.sub(oldest, 1, 16) or ''
+  sums[#sums + 1] = redis.call('HGET', keys[1], 'sequence') or '0'
+  return sums
+end
+
+-- where the page begins, how many
+local function page(keys, args)
+  local db = open(keys)
+  local entries = redis.call('ZRANGEBYLEX', keys[3], args[1], '+', 'LIMIT', 0, args[2])
+  for i, path in ipairs(entries) do entries[i] = shown(path, get(db, path)) end
+  return entries
+end
+
+redis.register_function('gabion_changelog_1_record', record)
+redis.register_function('gabion_changelog_1_claim', claim)
+redis.register_function('gabion_changelog_1_renew', renew)
+redis.register_function('gabion_changelog_1_complete', complete)
+redis.register_function('gabion_changelog_1_release', release)
+redis.register_function{ function_name = 'gabion_changelog_1_mine', callback = mine, flags = { 'no-writes' } }
+redis.register_function{ function_name = 'gabion_changelog_1_sums', callback = sums, flags = { 'no-writes' } }
+redis.register_function{ function_name = 'gabion_changelog_1_page', callback = page, flags = { 'no-writes' } }

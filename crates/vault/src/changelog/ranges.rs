@@ -1,0 +1,103 @@
+//! Which bytes of a file changed.
+
+use std::ops::Range;
+
+/// A change of the whole file, whatever its length is and will be.
+pub const WHOLE: Range<u64> = 0..u64::MAX;
+
+/// Most ranges one entry keeps. More are merged across the narrowest gap: bytes that did not change are then
+/// read again, and an entry stays small whatever a program writes.
+pub const MAX_RANGES: usize = 64;
+
+/// Ranges of bytes: sorted, never empty, never touching each other, at most [`MAX_RANGES`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ranges(Vec<Range<u64>>);
+
+impl Ranges {
+    /// No byte.
+    pub fn new() -> Ranges {
+        Ranges::default()
+    }
+
+    /// Every byte.
+    pub fn whole() -> Ranges {
+        Ranges(vec![WHOLE])
+    }
+
+    /// Adds `range`; what overlaps or touches becomes one. An empty range adds nothing.
+    pub fn insert(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        let before = self.0.partition_point(|r| r.end < range.start);
+        let after = self.0.partition_point(|r| r.start <= range.end);
+        if before == after {
+            self.0.insert(before, range);
+            self.narrow();
+        } else {
+            let joined = range.start.min(self.0[before].start)..range.end.max(self.0[after - 1].end);
+            self.0[before] = joined;
+            self.0.drain(before + 1..after);
+        }
+    }
+
+    /// Merges across the narrowest gap, the first of equals, while there are too many.
+    fn narrow(&mut self) {
+        while self.0.len() > MAX_RANGES {
+            let gap = |i: &usize| self.0[i + 1].start - self.0[*i].end;
+            let narrowest = (0..self.0.len() - 1).min_by_key(gap).unwrap_or(0);
+            self.0[narrowest].end = self.0[narrowest + 1].end;
+            self.0.remove(narrowest + 1);
+        }
+    }
+
+    /// Is it every byte?
+    pub fn is_whole(&self) -> bool {
+        self.0 == [WHOLE]
+    }
+
+    /// Is it none?
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The ranges in order.
+    pub fn as_slice(&self) -> &[Range<u64>] {
+        &self.0
+    }
+}
+
+impl FromIterator<Range<u64>> for Ranges {
+    fn from_iter<I: IntoIterator<Item = Range<u64>>>(ranges: I) -> Ranges {
+        let mut all = Ranges::new();
+        ranges.into_iter().for_each(|range| all.insert(range));
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_RANGES, Ranges};
+
+    fn of(ranges: &[(u64, u64)]) -> Ranges {
+        ranges.iter().map(|&(start, end)| start..end).collect()
+    }
+
+    #[test]
+    fn what_overlaps_or_touches_is_one() {
+        assert_eq!(of(&[(10, 20), (30, 40), (20, 30)]).as_slice(), std::slice::from_ref(&(10..40)));
+        assert_eq!(of(&[(10, 20), (30, 40), (15, 35)]).as_slice(), std::slice::from_ref(&(10..40)));
+        assert_eq!(of(&[(30, 40), (10, 20), (0, 100)]).as_slice(), std::slice::from_ref(&(0..100)));
+        assert_eq!(of(&[(5, 5), (30, 40), (10, 20)]).as_slice(), [10..20, 30..40]);
+        assert!(of(&[(0, 7), (3, u64::MAX)]).is_whole());
+    }
+
+    #[test]
+    fn too_many_are_merged_across_the_narrowest_gap() {
+        let mut ranges: Ranges = (0..MAX_RANGES as u64).map(|i| i * 100..i * 100 + 10).collect();
+        ranges.insert(3 * 100 + 15..3 * 100 + 20);
+        assert_eq!(ranges.as_slice().len(), MAX_RANGES);
+        assert_eq!(ranges.as_slice()[3], 300..320);
+        assert_eq!(ranges.as_slice()[4], 400..410);
+    }
+}

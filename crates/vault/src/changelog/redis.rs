@@ -1,0 +1,182 @@
+//! The engine for more than one host: a Redis server, 7.0 or later, that keeps an append-only file.
+//!
+//! Every operation is one function of the library in `functions.lua`, so it happens as a whole or not at all. The
+//! library is loaded when the changelog is opened and again whenever the server has lost it. Changes are merged as
+//! they arrive.
+//!
+//! A call that gets no answer is repeated a bounded number of times with the same request number, and the server
+//! answers a request it has seen as it did before: a rename counts once. When the server stays away the caller
+//! hears so; what it wanted to record is then unknown to the server, or known but not acknowledged.
+
+mod answer;
+mod link;
+
+use crate::changelog::busy::MAX_PASSED_OVER;
+use crate::changelog::change::{Change, What};
+use crate::changelog::codec::{Reader, put_change};
+use crate::changelog::entry::{Claim, Completion, Durability, Entry, Sequence, Summary, WorkerId};
+use crate::changelog::error::{Error, Refusal, Result};
+use crate::changelog::queue::{Batch, Queue, Ticket};
+use crate::changelog::{CLOCK_TOLERANCE, Changelog, MAX_CLAIM, MAX_PAGE};
+use crate::world::Nanos;
+use answer::Answer;
+use link::{Link, hex, time};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Most changes in one call: the server does nothing else meanwhile, some milliseconds.
+pub const CALL_CHANGES: usize = 256;
+
+/// Where the changelog is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    /// As in `redis://user:password@host:port/database`.
+    pub url: String,
+    /// The changelog's own name on that server: 1 to 64 letters, digits, `-`, `_` or `.`.
+    pub name: String,
+    /// Take a server that forgets acknowledged changes when it crashes. What it forgets, only a scan finds.
+    pub allow_forgetful: bool,
+}
+
+/// A changelog on a server.
+pub struct Redis {
+    queue: Queue,
+    link: Mutex<Link>,
+    durability: Durability,
+}
+
+impl Redis {
+    /// Opens the changelog on a server; it begins to exist with the first change.
+    ///
+    /// # Errors
+    /// The server is away or too old, or it may forget what it acknowledged and that is not allowed.
+    pub fn open(server: &Server) -> Result<Redis> {
+        let mut link = Link::new(server)?;
+        let (durability, syncs) = link.durability(server.allow_forgetful)?;
+        let mut recorder = Link::new(server)?;
+        recorder.sync_each = syncs;
+        let queue = Queue::start(Box::new(move |batch| record(&mut recorder, batch)))?;
+        Ok(Redis { queue, link: Mutex::new(link), durability })
+    }
+
+    fn link(&self) -> MutexGuard<'_, Link> {
+        // A panic under this lock leaves at most a connection without its answer, which is not used again.
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Sends a batch in calls that are short enough.
+fn record(link: &mut Link, batch: &Batch) -> Result<Sequence> {
+    let mut reader = Reader(&batch.bytes);
+    loop {
+        let request = link.next_request();
+        let mut arguments = vec![request];
+        for _ in 0..CALL_CHANGES {
+            match reader.change() {
+                Some(change) => put_arguments(change, &mut arguments),
+                None => break,
+            }
+        }
+        let last = link.call("record", &arguments)?.number()?;
+        if reader.is_at_end() {
+            return Ok(last);
+        }
+    }
+}
+
+fn put_arguments(change: Change, arguments: &mut Vec<Vec<u8>>) {
+    let none = Vec::new;
+    let (tag, path, other, range) = match change.what {
+        What::Modify { path, range } => ("modify", path, none(), range),
+        What::Rename { from, to } => ("rename", from, to, 0..0),
+        What::Delete { path } => ("delete", path, none(), 0..0),
+        What::Gap { root } => ("gap", root, none(), 0..0),
+    };
+    let when = change.when;
+    arguments.extend([tag.into(), path, other, hex(range.start), hex(range.end)]);
+    arguments.extend([time(when.at), time(when.due), time(when.latest), when.priority.to_string().into()]);
+}
+
+/// What a function says about a claim.
+fn heard(claim: &Claim, answer: &Answer) -> Result<Completion> {
+    match answer.text()?.as_str() {
+        "done" | "released" => Ok(Completion::Done),
+        "newer" => Ok(Completion::Newer),
+        "lost" => Err(Error::Refused { token: claim.token, why: Refusal::Lost }),
+        "overtaken" => Err(Error::Refused { token: claim.token, why: Refusal::Overtaken }),
+        _ => Err(answer.nonsense()),
+    }
+}
+
+fn token(claim: &Claim) -> Vec<u8> {
+    claim.token.to_string().into()
+}
+
+impl Changelog for Redis {
+    fn record_later(&self, changes: &[Change]) -> Result<Ticket> {
+        self.queue.submit(changes, put_change)
+    }
+
+    fn claim(&self, worker: &WorkerId, limit: usize, lease: Nanos, now: Nanos) -> Result<Vec<Claim>> {
+        let expires = now.saturating_add(lease.max(0));
+        let arguments = [
+            worker.0.clone().into_bytes(),
+            limit.min(MAX_CLAIM).to_string().into(),
+            time(now),
+            time(now.saturating_add(CLOCK_TOLERANCE)),
+            time(expires),
+            MAX_PASSED_OVER.to_string().into(),
+        ];
+        let claims = self.link().call("claim", &arguments)?.entries()?;
+        let claim = |entry: Entry| {
+            let token = entry.token.unwrap_or_default();
+            Claim { token, worker: worker.clone(), entry, expires }
+        };
+        Ok(claims.into_iter().map(claim).collect())
+    }
+
+    fn renew(&self, claim: &mut Claim, lease: Nanos, now: Nanos) -> Result<()> {
+        let expires = now.saturating_add(lease.max(0));
+        let arguments = [claim.entry.path.clone(), token(claim), time(now), time(expires)];
+        heard(claim, &self.link().call("renew", &arguments)?)?;
+        claim.expires = expires;
+        Ok(())
+    }
+
+    fn still_mine(&self, claim: &Claim) -> Result<bool> {
+        let answer = self.link().call("mine", &[claim.entry.path.clone(), token(claim)])?;
+        match heard(claim, &answer) {
+            Err(Error::Refused { .. }) => Ok(false),
+            other => other.map(|_| true),
+        }
+    }
+
+    fn complete(&self, claim: &Claim) -> Result<Completion> {
+        let mut link = self.link();
+        let request = link.next_request();
+        heard(claim, &link.call("complete", &[request, claim.entry.path.clone(), token(claim)])?)
+    }
+
+    fn release(&self, claim: &Claim, retry_at: Nanos, now: Nanos) -> Result<()> {
+        let mut link = self.link();
+        let request = link.next_request();
+        let arguments = [request, claim.entry.path.clone(), token(claim), time(now), time(retry_at)];
+        heard(claim, &link.call("release", &arguments)?).map(drop)
+    }
+
+    fn pending(&self) -> Result<Summary> {
+        Ok(self.link().call("sums", &[])?.sums()?.0)
+    }
+
+    fn entries(&self, after: Option<&[u8]>, limit: usize) -> Result<Vec<Entry>> {
+        let from = after.map_or(b"-".to_vec(), |after| [b"(", after].concat());
+        self.link().call("page", &[from, limit.min(MAX_PAGE).to_string().into()])?.entries()
+    }
+
+    fn sequence(&self) -> Result<Sequence> {
+        Ok(self.link().call("sums", &[])?.sums()?.1)
+    }
+
+    fn durability(&self) -> Durability {
+        self.durability
+    }
+}

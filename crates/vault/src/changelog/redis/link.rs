@@ -1,0 +1,196 @@
+//! One connection to the server, made again when it breaks.
+
+use crate::changelog::entry::Durability;
+use crate::changelog::error::{Error, Result};
+use crate::changelog::redis::Server;
+use crate::changelog::redis::answer::Answer;
+use crate::world::{Nanos, unique_id};
+use redis::{Client, Cmd, Connection, ConnectionAddr, RedisError, ServerErrorKind, Value};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+const LIBRARY: &str = include_str!("../functions.lua");
+/// What the names of its functions begin with.
+const PREFIX: &str = "gabion_changelog_1_";
+const KEYS: [&str; 8] = ["counters", "entries", "paths", "waiting", "stamps", "firsts", "sums", "claims"];
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A call takes milliseconds, but `appendfsync always` may wait for a slow disk.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long the server may take to bring its file to stable storage, where it has to be asked.
+const SYNC_MILLISECONDS: u64 = 10_000;
+/// How often a call is tried before the server counts as away; the pauses add up to three seconds, enough for a
+/// server that is started again at once.
+const ATTEMPTS: u32 = 6;
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// How long a promise that appends every second covers: a second, and another if the disk is slow.
+const EVERY_SECOND: Durability = Durability::Within { milliseconds: 2000 };
+
+/// A client of the server that does one thing at a time.
+pub(super) struct Link {
+    client: Client,
+    connection: Option<Connection>,
+    address: String,
+    keys: Vec<String>,
+    requests: u64,
+    /// Wait after each call until the server's file is on stable storage.
+    pub(super) sync_each: bool,
+}
+
+impl Link {
+    pub(super) fn new(server: &Server) -> Result<Link> {
+        let name = &server.name;
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        if name.is_empty() || name.len() > 64 || !name.bytes().all(plain) {
+            return Err(Error::Name { length: name.len() });
+        }
+        let client = Client::open(server.url.as_str()).map_err(|reason| Error::Server {
+            doing: "be addressed so",
+            // The address may hold a password.
+            address: "in the configuration".to_owned(),
+            reason: Arc::new(reason),
+        })?;
+        let address = match client.get_connection_info().addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                format!("{host}:{port}")
+            }
+            other => other.to_string(),
+        };
+        let id = unique_id()
+            .map_err(|reason| Error::System { doing: "name this client", reason: Arc::new(reason) })?;
+        let id = format!("client:{:032x}", u128::from_be_bytes(id));
+        // The braces keep all keys in one slot of a cluster.
+        let keys = KEYS.iter().copied().chain([id.as_str()]).map(|key| format!("gabion:{{{name}}}:{key}"));
+        let keys = keys.collect();
+        Ok(Link { client, connection: None, address, keys, requests: 0, sync_each: false })
+    }
+
+    /// A number for a call that must not be done twice, and has to be repeated with the same number.
+    pub(super) fn next_request(&mut self) -> Vec<u8> {
+        self.requests += 1;
+        hex(self.requests)
+    }
+
+    /// Calls a function of the library.
+    pub(super) fn call(&mut self, function: &'static str, arguments: &[Vec<u8>]) -> Result<Answer> {
+        let mut call = redis::cmd("FCALL");
+        call.arg(format!("{PREFIX}{function}")).arg(self.keys.len()).arg(&self.keys).arg(arguments);
+        let value = self.ask(function, &call)?;
+        Ok(Answer { value, doing: function, address: self.address.clone() })
+    }
+
+    fn ask(&mut self, doing: &'static str, command: &Cmd) -> Result<Value> {
+        let mut pause = FIRST_PAUSE;
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let reason = match self.attempt(command) {
+                Ok((value, true)) => return Ok(value),
+                Ok((_, false)) => {
+                    let (address, waited_ms) = (self.address.clone(), SYNC_MILLISECONDS);
+                    return Err(Error::NotSynced { address, waited_ms });
+                }
+                Err(reason) => reason,
+            };
+            let unknown = is_unknown_function(&reason);
+            if !unknown && !is_passing(&reason) {
+                return Err(Error::Server { doing, address: self.address.clone(), reason: Arc::new(reason) });
+            }
+            if attempts >= ATTEMPTS {
+                let address = self.address.clone();
+                return Err(Error::Away { address, attempts, reason: Arc::new(reason) });
+            }
+            // A new connection loads the library; what is left of the old one may be half an answer.
+            self.connection = None;
+            if !unknown {
+                thread::sleep(pause);
+                pause *= 2;
+            }
+        }
+    }
+
+    /// The answer, and whether what it says is as durable as it shall be. Both over one connection: the server
+    /// waits for the writes of the connection that asks it to.
+    fn attempt(&mut self, command: &Cmd) -> std::result::Result<(Value, bool), RedisError> {
+        let sync_each = self.sync_each;
+        let connection = self.connected()?;
+        let value = command.query(connection)?;
+        if !sync_each {
+            return Ok((value, true));
+        }
+        let (local, _replicas): (u64, u64) =
+            redis::cmd("WAITAOF").arg(1).arg(0).arg(SYNC_MILLISECONDS).query(connection)?;
+        Ok((value, local == 1))
+    }
+
+    fn connected(&mut self) -> std::result::Result<&mut Connection, RedisError> {
+        let connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => {
+                let mut connection = self.client.get_connection_with_timeout(CONNECT_TIMEOUT)?;
+                connection.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+                connection.set_write_timeout(Some(ANSWER_TIMEOUT))?;
+                // The same library under the same name, if others loaded it meanwhile.
+                redis::cmd("FUNCTION").arg("LOAD").arg("REPLACE").arg(LIBRARY).exec(&mut connection)?;
+                connection
+            }
+        };
+        Ok(self.connection.insert(connection))
+    }
+
+    /// What the server promises, and whether it takes a further command to make it so.
+    pub(super) fn durability(&mut self, allow_forgetful: bool) -> Result<(Durability, bool)> {
+        let setting = |link: &mut Link, name: &str| -> Result<String> {
+            let doing = "tell its settings";
+            let value = match link.ask(doing, redis::cmd("CONFIG").arg("GET").arg(name)) {
+                // Some providers forbid the question.
+                Err(Error::Server { .. }) => return Ok("unknown".to_owned()),
+                other => other?,
+            };
+            let pair = Answer { value, doing, address: link.address.clone() }.list()?;
+            pair.get(1).map_or(Ok("unknown".to_owned()), Answer::text)
+        };
+        let appendonly = setting(self, "appendonly")?;
+        let appendfsync = setting(self, "appendfsync")?;
+        match (appendonly.as_str(), appendfsync.as_str()) {
+            ("yes", "always") => Ok((Durability::Stable, false)),
+            ("yes", "everysec") if self.knows_waitaof()? => Ok((Durability::Stable, true)),
+            ("yes", "everysec") => Ok((EVERY_SECOND, false)),
+            _ if allow_forgetful => Ok((Durability::Volatile, false)),
+            _ => Err(Error::Forgetful { address: self.address.clone(), appendonly, appendfsync }),
+        }
+    }
+
+    /// Since 7.2.
+    fn knows_waitaof(&mut self) -> Result<bool> {
+        let doing = "list its commands";
+        let value = self.ask(doing, redis::cmd("COMMAND").arg("INFO").arg("WAITAOF"))?;
+        let list = Answer { value, doing, address: self.address.clone() }.list()?;
+        Ok(list.first().is_some_and(|command| !matches!(command.value, Value::Nil)))
+    }
+}
+
+fn is_unknown_function(reason: &RedisError) -> bool {
+    reason.to_string().contains("Function not found")
+}
+
+/// Can the same command succeed in a moment?
+fn is_passing(reason: &RedisError) -> bool {
+    let busy = [ServerErrorKind::BusyLoading, ServerErrorKind::TryAgain, ServerErrorKind::MasterDown];
+    reason.is_io_error()
+        || reason.is_connection_dropped()
+        || reason.is_timeout()
+        || busy.iter().any(|&kind| reason.kind() == redis::ErrorKind::Server(kind))
+        || reason.code() == Some("BUSY")
+}
+
+/// As the library wants its numbers.
+pub(super) fn hex(number: u64) -> Vec<u8> {
+    format!("{number:016x}").into_bytes()
+}
+
+/// As the library wants its times: in an order without sign.
+pub(super) fn time(nanos: Nanos) -> Vec<u8> {
+    hex(nanos.cast_unsigned() ^ 1 << 63)
+}

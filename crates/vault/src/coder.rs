@@ -1,0 +1,111 @@
+//! A code made ready: encoding, signatures and their law, repair.
+
+use crate::format::frame::{Seal, seal, signature};
+use gabion_engine::{Code, Compiled, Engine, Error, Field, Layout, Repairer, Signature, Signer};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Codes that are kept ready; a hostile repository cannot make us keep more.
+const MAX_KEPT: usize = 256;
+
+/// A code with all that workers need of it.
+#[derive(Debug)]
+pub struct Coder {
+    code: Arc<Code>,
+    encode: Compiled,
+    signer: Signer,
+    repairer: Repairer,
+}
+
+impl Coder {
+    fn new(engine: &Engine, code: Code) -> Result<Coder, Error> {
+        let encode = engine.compile(&code.encode_plan()?)?;
+        let signer = Signer::tower(Field::GF8, 2)?;
+        let repairer = engine.repairer(&code);
+        Ok(Coder { code: Arc::new(code), encode, signer, repairer })
+    }
+
+    /// The code.
+    pub fn code(&self) -> &Arc<Code> {
+        &self.code
+    }
+
+    /// Makes the redundancy blocks of a stripe; gives the seals of all k + m blocks.
+    ///
+    /// # Errors
+    /// Blocks that do not fit the code.
+    pub fn encode(&self, data: &[&[u8]], redundancy: &mut [&mut [u8]]) -> Result<Vec<Seal>, Error> {
+        let signed = self.encode.run_signed(&self.signer, data, redundancy)?;
+        Ok(signed.inputs.iter().chain(&signed.outputs).map(seal).collect())
+    }
+
+    /// The seal of a block.
+    ///
+    /// # Errors
+    /// A block that is too long.
+    pub fn sign(&self, block: &[u8]) -> Result<Seal, Error> {
+        Ok(seal(&self.signer.sign(block)?))
+    }
+
+    /// The seals of the redundancy blocks as they follow from those of the data blocks, without reading a block;
+    /// nothing for codes whose signatures have no such law.
+    pub fn redundancy_seals(&self, data: &[Seal]) -> Option<Vec<Seal>> {
+        if self.code.field() != Field::GF8 || self.code.layout() != Layout::Words {
+            return None;
+        }
+        let data: Vec<Signature> = data.iter().map(signature).collect();
+        let redundancy = self.signer.transform(self.code.redundancy(), &data).ok()?;
+        Some(redundancy.iter().map(seal).collect())
+    }
+
+    /// Makes the `wanted` columns of a stripe from k of the others.
+    ///
+    /// # Errors
+    /// Too few blocks.
+    pub fn repair(
+        &self,
+        stripe: &[Option<&[u8]>],
+        wanted: &[usize],
+        outputs: &mut [&mut [u8]],
+    ) -> Result<(), Error> {
+        self.repairer.repair(stripe, wanted, outputs)
+    }
+}
+
+/// The codes that are in use, each made ready once.
+#[derive(Debug)]
+pub struct Coders {
+    engine: Engine,
+    ready: Mutex<HashMap<String, Arc<Coder>>>,
+}
+
+impl Coders {
+    /// With the kernels of this process. Workers are threads already, so a coder uses only the one it runs on.
+    ///
+    /// # Errors
+    /// A forced kernel that cannot run here.
+    pub fn new() -> Result<Coders, Error> {
+        Ok(Coders { engine: Engine::new(1)?, ready: Mutex::default() })
+    }
+
+    /// The coder for an identity such as `subspace:8+2:w8` or, in short, `8+2`.
+    ///
+    /// # Errors
+    /// An identity that no code has.
+    pub fn get(&self, identity: &str) -> Result<Arc<Coder>, Error> {
+        if let Some(coder) = self.ready().get(identity) {
+            return Ok(coder.clone());
+        }
+        let coder = Arc::new(Coder::new(&self.engine, identity.parse()?)?);
+        let mut ready = self.ready();
+        if ready.len() < MAX_KEPT {
+            ready.insert(identity.to_owned(), coder.clone());
+        }
+        Ok(coder)
+    }
+
+    fn ready(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Coder>>> {
+        // A map is whole whenever its lock is free.
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,405 @@
+//! Makes the redundancy of one file.
+//!
+//! The file is read run by run, row by row: k blocks, which stay in the cache while they are signed and encoded. What a row
+//! gives goes into one buffer per redundancy file and from there to the disk in one write per run. A file that has
+//! redundancy already is compared with it by signatures, and rows that did not change keep their frames. The version of the
+//! file is asked for before and after: if it changed meanwhile, nothing of this is used.
+
+mod rows;
+
+use crate::coder::{Coder, Coders};
+use crate::format::frame::toggle;
+use crate::format::{FileId, Header, Records};
+use crate::geometry::Cut;
+use crate::redundancy::{Draft, Part, Place, redo};
+use crate::runs::each_run;
+use crate::shown::Shown;
+use crate::storage::{Content, Fault, Home, Layout, LayoutError, Storage};
+use crate::tree::{Generation, Stat};
+use crate::world::{Clock, unique_id};
+use rows::{Rows, Scratch};
+use std::io;
+use std::sync::Arc;
+
+/// Redundancy files up to this size are made anew rather than updated in place: many of them are made durable together,
+/// an update in place waits for the disk by itself.
+const SMALL_PART: u64 = 1 << 20;
+
+/// What makes redundancy: codes, storage, the time.
+#[derive(Debug)]
+pub struct Encoder<'a> {
+    /// Where files are.
+    pub storage: &'a dyn Storage,
+    /// Codes made ready.
+    pub coders: &'a Coders,
+    /// The time.
+    pub clock: &'a Clock,
+}
+
+/// Why a file has no new redundancy. What it had before is untouched.
+#[derive(Debug, thiserror::Error)]
+pub enum EncodeError {
+    /// It changed while it was read.
+    #[error("it changed while it was read")]
+    Changed,
+    /// It is gone.
+    #[error("it is gone")]
+    Gone,
+    /// It cannot be read.
+    #[error("it cannot be read: {0}")]
+    Read(#[source] Fault),
+    /// It cannot be cut for this code.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// The redundancy cannot be written.
+    #[error("its redundancy cannot be written to {}: {source}", Shown::path(.path))]
+    Write {
+        /// Where.
+        path: std::path::PathBuf,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// Something about the file cannot be put into a header or a code.
+    #[error("{0}")]
+    Engine(#[from] gabion_engine::Error),
+    /// The run was stopped.
+    #[error("stopped")]
+    Stopped,
+}
+
+impl EncodeError {
+    fn read(error: io::Error) -> EncodeError {
+        match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => EncodeError::Gone,
+            _ => EncodeError::Read(Fault::Io(error)),
+        }
+    }
+
+    fn write(place: &Place) -> impl Fn(io::Error) -> EncodeError + '_ {
+        |source| EncodeError::Write { path: place.tree.shown(&place.path), source }
+    }
+
+    /// Whether trying again later makes sense by itself.
+    pub fn is_passing(&self) -> bool {
+        matches!(self, EncodeError::Changed | EncodeError::Gone | EncodeError::Stopped)
+    }
+}
+
+/// What was made of a file, and what must still happen to it.
+#[derive(Debug)]
+pub struct Encoded {
+    /// Whose redundancy it is.
+    pub id: FileId,
+    /// The version of the file.
+    pub stat: Stat,
+    /// The code, in full.
+    pub code: String,
+    /// Redundancy columns that found a place.
+    pub columns: usize,
+    /// Redundancy columns that were asked for.
+    pub wanted: usize,
+    /// Bytes of all redundancy files.
+    pub redundancy_bytes: u64,
+    /// Bytes of data that were read.
+    pub read_bytes: u64,
+    /// It had this very redundancy already, and nothing was read.
+    pub adopted: bool,
+    /// Stripes that were encoded, and those that kept what they had.
+    pub encoded: u64,
+    /// See `encoded`.
+    pub kept: u64,
+    drafts: Vec<Draft>,
+    obsolete: Vec<Place>,
+}
+
+impl Encoded {
+    /// Whether files wait to be made durable and put in place.
+    pub fn is_draft(&self) -> bool {
+        !self.drafts.is_empty()
+    }
+
+    /// Makes the drafts durable one by one; for many of them, sync the file system instead.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn sync(&self) -> io::Result<()> {
+        self.drafts.iter().try_for_each(Draft::sync)
+    }
+
+    /// Puts the drafts, durable by now, in place, and removes redundancy that they replace elsewhere.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn publish(&mut self) -> io::Result<()> {
+        self.drafts.drain(..).try_for_each(Draft::publish)?;
+        self.obsolete.drain(..).try_for_each(|place| place.tree.remove(&place.path))
+    }
+}
+
+/// How to go about one file.
+#[derive(Clone, Copy)]
+pub struct Manner<'a> {
+    /// Threads for a large file.
+    pub threads: usize,
+    /// The file got another name and nothing else: what moving changes of its version does not count.
+    pub moved: bool,
+    /// Called with bytes of data as they are done.
+    pub progress: &'a (dyn Fn(u64) + Sync),
+    /// Asked now and then; true stops.
+    pub stopped: &'a (dyn Fn() -> bool + Sync),
+}
+
+/// One redundancy file that is being made.
+#[derive(Debug)]
+struct Making {
+    home: Home,
+    header: Header,
+    header_bytes: usize,
+    records: Records,
+    /// What is there already, if it is for the same cut up to the file's end.
+    old: Option<Part>,
+    draft: Option<Draft>,
+}
+
+impl Encoder<'_> {
+    /// Makes the redundancy of `path` with the given code.
+    ///
+    /// # Errors
+    /// See [`EncodeError`].
+    pub fn encode(
+        &self,
+        path: &[u8],
+        coder: &Arc<Coder>,
+        block: u64,
+        manner: Manner<'_>,
+    ) -> Result<Encoded, EncodeError> {
+        let content = self.storage.open(path).map_err(EncodeError::read)?;
+        let stat = content.stat().map_err(EncodeError::read)?;
+        let layout = self.storage.layout(path, coder.code(), block)?;
+        let (mut makings, obsolete) = self.plan(path, coder, &layout, &*content, &stat)?;
+        if let Some(adopted) = adopt(&makings, coder, &stat, manner.moved) {
+            return Ok(adopted);
+        }
+        let cut = layout.geometry.cut(stat.size);
+        let in_place = makings.iter().all(|making| {
+            let old = making.old.as_ref();
+            old.is_some_and(|old| old.records == making.records && old.head_damage.is_none())
+                && making.records.file() > SMALL_PART
+        });
+        if !in_place {
+            for making in &mut makings {
+                making.draft = Some(self.draft(&making.home.place)?);
+            }
+        }
+        let mut totals = work(&Rows { coder, content: &*content, makings: &makings, in_place }, &cut, manner)?;
+        if in_place && totals.changes_are_too_many() {
+            for making in &mut makings {
+                making.draft = Some(self.draft(&making.home.place)?);
+            }
+            let rows = Rows { coder, content: &*content, makings: &makings, in_place: false };
+            totals = work(&rows, &cut, manner)?;
+        }
+        let after = self.storage.find(path).map_err(EncodeError::read)?.ok_or(EncodeError::Gone)?;
+        if after.generation() != stat.generation() {
+            return Err(EncodeError::Changed);
+        }
+        self.conclude(makings, totals, coder, stat, obsolete)
+    }
+
+    fn draft(&self, place: &Place) -> Result<Draft, EncodeError> {
+        Draft::new(place.clone()).map_err(EncodeError::write(place))
+    }
+
+    /// Which redundancy files are to be, and which are no longer.
+    fn plan(
+        &self,
+        path: &[u8],
+        coder: &Arc<Coder>,
+        layout: &Layout,
+        content: &dyn Content,
+        stat: &Stat,
+    ) -> Result<(Vec<Making>, Vec<Place>), EncodeError> {
+        let code = coder.code();
+        let homes = self.storage.homes(path, code, layout).map_err(EncodeError::read)?;
+        let (mut found, mut obsolete) = (Vec::new(), Vec::new());
+        for repository in self.storage.repositories() {
+            let place = repository.place(path);
+            let is_home = homes.iter().any(|home| home.place.is(&place));
+            // What cannot be opened is replaced by what is made now.
+            match place.open_to_update(self.coders).ok().flatten() {
+                Some(part) if is_home => found.push(part),
+                Some(_) => obsolete.push(place),
+                None => {}
+            }
+        }
+        let newest = found.iter().max_by_key(|part| part.header.revision);
+        let revision = newest.map_or(0, |part| part.header.revision) + 1;
+        let id = match newest {
+            Some(part) => part.header.id,
+            None => FileId(unique_id().map_err(EncodeError::read)?),
+        };
+        let metadata = content.metadata().map_err(EncodeError::read)?;
+        let mut targets = layout.targets.clone();
+        if !targets.is_empty() {
+            targets.resize(code.blocks(), Vec::new());
+            for home in &homes {
+                targets[code.k() + home.first..][..home.columns].fill(home.target.clone());
+            }
+        }
+        let mut makings = Vec::new();
+        for home in homes {
+            let header = Header {
+                id,
+                revision,
+                generation: stat.generation(),
+                protected_at: self.clock.now(),
+                code: code.clone(),
+                geometry: layout.geometry,
+                first: home.first,
+                columns: home.columns,
+                root: [0; 16],
+                metadata: metadata.clone(),
+                targets: targets.clone(),
+            };
+            let old =
+                found.iter().position(|part| part.place.is(&home.place)).map(|at| found.swap_remove(at));
+            let old = old.filter(|old| {
+                let (was, now) = (&old.header, &header);
+                was.id == id
+                    && was.code == now.code
+                    && was.geometry == now.geometry
+                    && (was.first, was.columns) == (now.first, now.columns)
+            });
+            let at_least = old.as_ref().map_or(0, Part::header_bytes);
+            let write = EncodeError::write(&home.place);
+            let header_bytes = header.encode(at_least).map_err(|error| write(io::Error::other(error)))?.len();
+            let records = Records::new(&header, header_bytes);
+            drop(write);
+            makings.push(Making { home, header, header_bytes, records, old, draft: None });
+        }
+        Ok((makings, obsolete))
+    }
+
+    /// Writes headers; in place, makes the changes.
+    fn conclude(
+        &self,
+        makings: Vec<Making>,
+        totals: Totals,
+        coder: &Arc<Coder>,
+        stat: Stat,
+        obsolete: Vec<Place>,
+    ) -> Result<Encoded, EncodeError> {
+        let code = coder.code();
+        let mut encoded = Encoded {
+            id: makings.first().map_or(FileId([0; 16]), |making| making.header.id),
+            stat,
+            code: code.to_string(),
+            columns: makings.iter().map(|making| making.home.columns).sum(),
+            wanted: code.m(),
+            redundancy_bytes: makings.iter().map(|making| making.records.file()).sum(),
+            read_bytes: stat.size,
+            adopted: false,
+            encoded: totals.encoded,
+            kept: totals.kept,
+            drafts: Vec::new(),
+            obsolete,
+        };
+        for ((mut making, root), changes) in makings.into_iter().zip(totals.roots).zip(totals.changes) {
+            let place = making.home.place.clone();
+            let write = EncodeError::write(&place);
+            making.header.root = root;
+            if let Some(draft) = making.draft {
+                draft.write_headers(&making.header, making.header_bytes).map_err(&write)?;
+                encoded.drafts.push(draft);
+            } else if let Some(old) = making.old {
+                let header = making.header.encode(making.header_bytes).map_err(io::Error::other);
+                let header = header.map_err(&write)?;
+                let mut writes = changes;
+                writes.push((making.records.trailer(), header.clone()));
+                writes.push((0, header));
+                redo::update(&old.place, &old.file, &making.header, &writes).map_err(&write)?;
+            }
+        }
+        Ok(encoded)
+    }
+}
+
+/// Redundancy that is there for this very version of the file, made by someone else or before the catalogue was lost.
+fn adopt(makings: &[Making], coder: &Arc<Coder>, stat: &Stat, moved: bool) -> Option<Encoded> {
+    let same = |was: &Generation| {
+        let now = stat.generation();
+        *was == now || (moved && Generation { ctime: now.ctime, ..*was } == now)
+    };
+    let first = makings.first()?.header.id;
+    let fits = |making: &Making| {
+        let old = making.old.as_ref()?;
+        let whole = old.head_damage.is_none() && same(&old.header.generation);
+        (whole && old.header.targets == making.header.targets).then_some(old.records.file())
+    };
+    let sizes: Option<Vec<u64>> = makings.iter().map(fits).collect();
+    Some(Encoded {
+        id: first,
+        stat: *stat,
+        code: coder.code().to_string(),
+        columns: makings.iter().map(|making| making.home.columns).sum(),
+        wanted: coder.code().m(),
+        redundancy_bytes: sizes?.iter().sum(),
+        read_bytes: 0,
+        adopted: true,
+        encoded: 0,
+        kept: 0,
+        drafts: Vec::new(),
+        obsolete: Vec::new(),
+    })
+}
+
+/// What all threads together found.
+#[derive(Debug)]
+struct Totals {
+    /// Per redundancy file, the sum of the checks of its frames.
+    roots: Vec<[u8; 16]>,
+    /// Per redundancy file, records to write in place.
+    changes: Vec<Vec<(u64, Vec<u8>)>>,
+    change_bytes: usize,
+    encoded: u64,
+    kept: u64,
+}
+
+impl Totals {
+    fn new(files: usize) -> Totals {
+        let changes = (0..files).map(|_| Vec::new()).collect();
+        Totals { roots: vec![[0; 16]; files], changes, change_bytes: 0, encoded: 0, kept: 0 }
+    }
+
+    fn and(mut self, other: Totals) -> Totals {
+        self.roots.iter_mut().zip(&other.roots).for_each(|(root, other)| toggle(root, other));
+        let changes = self.changes.iter_mut().zip(other.changes);
+        changes.for_each(|(all, mut changes)| all.append(&mut changes));
+        self.change_bytes += other.change_bytes;
+        self.encoded += other.encoded;
+        self.kept += other.kept;
+        self
+    }
+
+    fn changes_are_too_many(&self) -> bool {
+        self.change_bytes > redo::MAX_BYTES
+    }
+}
+
+/// Encodes all rows of a file.
+fn work(rows: &Rows<'_>, cut: &Cut, manner: Manner<'_>) -> Result<Totals, EncodeError> {
+    let (k, files) = (rows.coder.code().k(), rows.makings.len());
+    let state = || (Scratch::new(files), Totals::new(files));
+    let states = each_run(cut, k, Some(rows.content), manner.threads, state, |run, (scratch, totals)| {
+        if (manner.stopped)() {
+            return Err(EncodeError::Stopped);
+        }
+        rows.encode(run, scratch, totals)?;
+        (manner.progress)((0..k).map(|column| run.piece(column)).map(|piece| piece.end - piece.start).sum());
+        Ok(())
+    })?;
+    Ok(states.into_iter().fold(Totals::new(files), |all, (_, totals)| all.and(totals)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,84 @@
+//! Frames know their place, and records lie without gaps.
+
+use super::{Frame, Records, SEAL_BYTES, Seal, seal, signature, table_bytes, toggle};
+use crate::format::{FileId, Header, Metadata};
+use crate::geometry::{Geometry, Tail};
+use crate::tree::Generation;
+use std::sync::Arc;
+
+const ID: FileId = FileId([1; 16]);
+
+fn frame() -> Vec<u8> {
+    let mut bytes = vec![5; 64 + table_bytes(3)];
+    let data: Vec<Seal> = (0..3).map(|column| [column; 16]).collect();
+    Frame::seal(&mut bytes, ID, 1, 7, &data, &[9; 16]);
+    bytes
+}
+
+#[test]
+fn a_frame_reads_back() {
+    let bytes = frame();
+    let opened = Frame::open(&bytes, 3, ID, 1, 7).unwrap();
+    assert_eq!(opened.block, [5; 64]);
+    assert!(opened.data().eq([[0; 16], [1; 16], [2; 16]].iter()));
+    assert_eq!((opened.own(), opened.check()), (&[9; 16], bytes.last_chunk::<16>().unwrap()));
+}
+
+#[test]
+fn a_frame_in_the_wrong_place_is_none() {
+    let bytes = frame();
+    for (k, id, column, stripe) in
+        [(3, FileId([2; 16]), 1, 7), (3, ID, 0, 7), (3, ID, 1, 8), (2, ID, 1, 7), (4, ID, 1, 7)]
+    {
+        assert!(Frame::open(&bytes, k, id, column, stripe).is_none());
+    }
+    // Lost writes leave zeros, and short files leave less than a frame.
+    assert!(Frame::open(&vec![0; bytes.len()], 3, ID, 1, 7).is_none());
+    assert!(Frame::open(&bytes[..40], 3, ID, 1, 7).is_none());
+}
+
+#[test]
+fn every_flipped_bit_of_a_table_is_noticed() {
+    let bytes = frame();
+    for bit in 64 * 8..bytes.len() * 8 {
+        let mut damaged = bytes.clone();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        assert!(Frame::open(&damaged, 3, ID, 1, 7).is_none(), "bit {bit}");
+    }
+}
+
+#[test]
+fn seals_are_signatures() {
+    let stored: Seal = std::array::from_fn(|at| at as u8);
+    assert_eq!(seal(&signature(&stored)), stored);
+    let mut root = [0; SEAL_BYTES];
+    toggle(&mut root, &stored);
+    toggle(&mut root, &stored);
+    assert_eq!(root, [0; SEAL_BYTES]);
+}
+
+#[test]
+fn records_lie_one_after_the_other() {
+    for size in [0u64, 1, 1000, 64 * 8 * 3, 64 * 8 * 3 * 4 + 100] {
+        let header = Header {
+            id: ID,
+            revision: 1,
+            generation: Generation { size, mtime: 0, ctime: 0, inode: 0 },
+            protected_at: 0,
+            code: Arc::new("8+2".parse().unwrap()),
+            geometry: Geometry::new(8, 64, 3, Tail::Balanced, 1).unwrap(),
+            first: 0,
+            columns: 2,
+            root: [0; 16],
+            metadata: Metadata::default(),
+            targets: Vec::new(),
+        };
+        let records = Records::new(&header, 192);
+        let mut at = 192;
+        for stripe in 0..records.cut().stripes() {
+            assert_eq!(records.offset(stripe), at);
+            at += records.record(stripe);
+        }
+        assert_eq!((records.trailer(), records.file()), (at, at + 192));
+    }
+}

@@ -1,0 +1,355 @@
+//! The header of a redundancy file.
+
+use super::fields::{Reader, Writer};
+use crate::geometry::{Geometry, GeometryError, MAX_SIZE, Tail};
+use crate::tree::Generation;
+use crate::world::Nanos;
+use gabion_engine::Code;
+use std::fmt;
+use std::sync::Arc;
+
+/// First bytes of a redundancy file. The byte over 127 and the line end show conversions of text.
+pub const MAGIC: [u8; 8] = *b"\x89GABRD\r\n";
+
+/// The version that is written and the only one that is read.
+pub const VERSION: u32 = 1;
+
+/// Largest header: extended attributes of a file are in it.
+pub const MAX_HEADER: usize = 1 << 18;
+
+/// A header is a multiple of this long.
+pub const HEADER_UNIT: usize = 64;
+
+/// Bytes that end a header: its length once more, so that it can be found from the end of a file, and the checksum.
+pub const END_BYTES: usize = 4 + 32;
+
+/// Most blocks of a stripe.
+pub const MAX_COLUMNS: usize = 1024;
+
+const FLAG_STRIPED: u32 = 1;
+const FLAG_ATTRIBUTES_LEFT_OUT: u32 = 2;
+
+/// One fixed field of the header; `docs/format.md` has the same table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// First byte.
+    pub offset: usize,
+    /// Number of bytes.
+    pub bytes: usize,
+    /// Name in the document.
+    pub name: &'static str,
+}
+
+/// The fixed fields in their order. They are written and read in this order; a test holds them against the document.
+pub const PLACES: [Place; 22] = places([
+    (8, "magic"),
+    (4, "version"),
+    (4, "header length"),
+    (16, "file id"),
+    (8, "revision"),
+    (8, "file size"),
+    (8, "mtime"),
+    (8, "ctime"),
+    (8, "inode"),
+    (8, "protected at"),
+    (8, "block size"),
+    (4, "rows"),
+    (4, "flags"),
+    (2, "first column"),
+    (2, "columns"),
+    (4, "mode"),
+    (4, "owner"),
+    (4, "group"),
+    (16, "root"),
+    (2, "code identity length"),
+    (2, "target count"),
+    (4, "attribute count"),
+]);
+
+const fn places<const N: usize>(fields: [(usize, &'static str); N]) -> [Place; N] {
+    let mut places = [Place { offset: 0, bytes: 0, name: "" }; N];
+    let (mut index, mut offset) = (0, 0);
+    while index < N {
+        places[index] = Place { offset, bytes: fields[index].0, name: fields[index].1 };
+        offset += fields[index].0;
+        index += 1;
+    }
+    places
+}
+
+/// Where the fixed fields end and the code identity begins.
+pub const FIXED_BYTES: usize = PLACES[PLACES.len() - 1].offset + PLACES[PLACES.len() - 1].bytes;
+
+/// Identity of a protected file; it stays when the file is renamed or changed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId(pub [u8; 16]);
+
+impl fmt::Display for FileId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for FileId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FileId({self})")
+    }
+}
+
+/// What a restored file gets back besides its bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Metadata {
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Extended attributes, access control lists among them.
+    pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Attributes were too large for a header, or could not be read, and are not all here.
+    pub attributes_left_out: bool,
+}
+
+/// All that the header says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    /// Whose redundancy this is.
+    pub id: FileId,
+    /// How often this redundancy was updated; of two that disagree, the higher is newer.
+    pub revision: u64,
+    /// The version of the file that is protected.
+    pub generation: Generation,
+    /// When that was done.
+    pub protected_at: Nanos,
+    /// The code.
+    pub code: Arc<Code>,
+    /// How the file is cut.
+    pub geometry: Geometry,
+    /// The first redundancy column in this file, counted from 0.
+    pub first: usize,
+    /// How many of them are here.
+    pub columns: usize,
+    /// Sum of the checks of all frames.
+    pub root: [u8; 16],
+    /// For restoring.
+    pub metadata: Metadata,
+    /// Names of the targets of all k + m columns, where storage has several; otherwise empty.
+    pub targets: Vec<Vec<u8>>,
+}
+
+/// Why bytes are no header.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HeaderError {
+    /// It does not begin like a redundancy file.
+    #[error("it does not begin like a redundancy file")]
+    Magic,
+    /// Something ends too early.
+    #[error("it ends too early")]
+    Short,
+    /// A length that no header has.
+    #[error("a header of {0} bytes is out of range")]
+    Length(u64),
+    /// The checksum does not fit.
+    #[error("the header's checksum does not fit")]
+    Checksum,
+    /// Written by another version of the program.
+    #[error("format version {0} is not known here (version {VERSION} is)")]
+    Version(u32),
+    /// Flags that this version does not know.
+    #[error("flags {0:#x} are not known here")]
+    Flags(u32),
+    /// No code has this identity.
+    #[error("code {identity:?}: {why}")]
+    Code {
+        /// What stands there.
+        identity: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Sizes that cannot be.
+    #[error(transparent)]
+    Geometry(#[from] GeometryError),
+    /// A field contradicts another one.
+    #[error("{field} of {value} cannot be")]
+    Field {
+        /// Which.
+        field: &'static str,
+        /// What it says.
+        value: u64,
+    },
+}
+
+impl Header {
+    /// The bytes of the header, at least `at_least` of them: an update in place must not move what follows.
+    ///
+    /// # Errors
+    /// [`HeaderError::Length`] if attributes or targets do not fit.
+    pub fn encode(&self, at_least: usize) -> Result<Vec<u8>, HeaderError> {
+        let identity = self.code.to_string();
+        let attributes = &self.metadata.attributes;
+        let variable = identity.len()
+            + self.targets.iter().map(|target| 2 + target.len()).sum::<usize>()
+            + attributes.iter().map(|(name, value)| 6 + name.len() + value.len()).sum::<usize>();
+        let length = (FIXED_BYTES + variable + END_BYTES).next_multiple_of(HEADER_UNIT).max(at_least);
+        if length > MAX_HEADER {
+            return Err(HeaderError::Length(length as u64));
+        }
+        let striped = if self.geometry.tail() == Tail::Striped { FLAG_STRIPED } else { 0 };
+        let left_out = if self.metadata.attributes_left_out { FLAG_ATTRIBUTES_LEFT_OUT } else { 0 };
+        let mut out = Writer::default();
+        out.bytes(&MAGIC).u32(VERSION).u32(length as u32).bytes(&self.id.0).u64(self.revision);
+        let Generation { size, mtime, ctime, inode } = self.generation;
+        out.u64(size).i64(mtime).i64(ctime).u64(inode).i64(self.protected_at);
+        out.u64(self.geometry.block()).u32(self.geometry.rows() as u32).u32(striped | left_out);
+        out.u16(self.first as u16).u16(self.columns as u16);
+        out.u32(self.metadata.mode).u32(self.metadata.uid).u32(self.metadata.gid).bytes(&self.root);
+        out.u16(identity.len() as u16).u16(self.targets.len() as u16).u32(attributes.len() as u32);
+        debug_assert_eq!(out.0.len(), FIXED_BYTES);
+        out.bytes(identity.as_bytes());
+        for target in &self.targets {
+            out.u16(target.len() as u16).bytes(target);
+        }
+        for (name, value) in attributes {
+            out.u16(name.len() as u16).u32(value.len() as u32).bytes(name).bytes(value);
+        }
+        out.0.resize(length - END_BYTES, 0);
+        out.u32(length as u32);
+        let checksum = blake3::hash(&out.0);
+        out.bytes(checksum.as_bytes());
+        Ok(out.0)
+    }
+
+    /// How long the header is that begins with these bytes (16 or more).
+    ///
+    /// # Errors
+    /// What is no header of any version.
+    pub fn length(start: &[u8]) -> Result<usize, HeaderError> {
+        let mut fields = Reader(start);
+        if fields.bytes(MAGIC.len())? != MAGIC {
+            return Err(HeaderError::Magic);
+        }
+        fields.u32()?;
+        check_length(fields.u32()?)
+    }
+
+    /// How long the header is that ends with these bytes ([`END_BYTES`]).
+    ///
+    /// # Errors
+    /// What is no header of any version.
+    pub fn length_from_end(end: &[u8]) -> Result<usize, HeaderError> {
+        check_length(Reader(end).u32()?)
+    }
+
+    /// Identity and revision of the header that `bytes` begin with; nothing if it is damaged.
+    pub fn identity(bytes: &[u8]) -> Option<(FileId, u64)> {
+        let header = bytes.get(..Header::length(bytes).ok()?)?;
+        let (body, checksum) = header.split_at(header.len() - 32);
+        if blake3::hash(body).as_bytes() != checksum {
+            return None;
+        }
+        let mut fields = Reader(body.get(16..)?);
+        Some((FileId(fields.id().ok()?), fields.u64().ok()?))
+    }
+
+    /// Reads a header that fills `bytes`. `code` makes a code of its identity.
+    ///
+    /// # Errors
+    /// See [`HeaderError`].
+    pub fn decode(
+        bytes: &[u8],
+        code: impl FnOnce(&str) -> Result<Arc<Code>, String>,
+    ) -> Result<Header, HeaderError> {
+        let length = Header::length(bytes)?;
+        if bytes.len() != length {
+            return Err(HeaderError::Length(bytes.len() as u64));
+        }
+        let (body, checksum) = bytes.split_at(length - 32);
+        if blake3::hash(body).as_bytes() != checksum {
+            return Err(HeaderError::Checksum);
+        }
+        let (body, length_again) = body.split_at(body.len() - 4);
+        if Header::length_from_end(length_again)? != length {
+            return Err(HeaderError::Length(length as u64));
+        }
+        let mut fields = Reader(&body[MAGIC.len()..]);
+        let version = fields.u32()?;
+        if version != VERSION {
+            return Err(HeaderError::Version(version));
+        }
+        fields.u32()?;
+        let (id, revision) = (FileId(fields.id()?), fields.u64()?);
+        let generation = Generation {
+            size: fields.u64()?,
+            mtime: fields.i64()?,
+            ctime: fields.i64()?,
+            inode: fields.u64()?,
+        };
+        let protected_at = fields.i64()?;
+        let (block, rows, flags) = (fields.u64()?, fields.u32()?, fields.u32()?);
+        if flags & !(FLAG_STRIPED | FLAG_ATTRIBUTES_LEFT_OUT) != 0 {
+            return Err(HeaderError::Flags(flags));
+        }
+        let (first, columns) = (usize::from(fields.u16()?), usize::from(fields.u16()?));
+        let (mode, uid, gid) = (fields.u32()?, fields.u32()?, fields.u32()?);
+        let root = fields.id()?;
+        let (code_length, target_count) = (fields.u16()?, fields.u16()?);
+        let attribute_count = fields.u32()?;
+        let identity = String::from_utf8_lossy(fields.bytes(code_length.into())?).into_owned();
+        let code = code(&identity).map_err(|why| HeaderError::Code { identity: identity.clone(), why })?;
+        if code.to_string() != identity || code.blocks() > MAX_COLUMNS {
+            return Err(HeaderError::Code { identity, why: "it is not written as it is here".to_owned() });
+        }
+        let limit = |field, value: u64, fits: bool| match fits {
+            true => Ok(()),
+            false => Err(HeaderError::Field { field, value }),
+        };
+        limit("file size", generation.size, generation.size <= MAX_SIZE)?;
+        limit("first column", first as u64, first < code.m().max(1))?;
+        limit("columns", columns as u64, columns <= code.m() - first.min(code.m()))?;
+        limit("mode", mode.into(), mode <= 0o7777)?;
+        let none_or_all = target_count == 0 || usize::from(target_count) == code.blocks();
+        limit("target count", target_count.into(), none_or_all)?;
+        let tail = if flags & FLAG_STRIPED == 0 { Tail::Balanced } else { Tail::Striped };
+        let geometry = Geometry::new(code.k() as u64, block, rows.into(), tail, code.granule() as u64)?;
+        let mut targets = Vec::new();
+        for _ in 0..target_count {
+            let length = fields.u16()?;
+            targets.push(fields.bytes(length.into())?.to_vec());
+        }
+        let mut attributes = Vec::new();
+        for _ in 0..attribute_count {
+            let (name, value) = (fields.u16()?, fields.u32()?);
+            attributes.push((fields.bytes(name.into())?.to_vec(), fields.bytes(value as usize)?.to_vec()));
+        }
+        limit("filling", fields.0.len() as u64, fields.0.iter().all(|&byte| byte == 0))?;
+        let attributes_left_out = flags & FLAG_ATTRIBUTES_LEFT_OUT != 0;
+        let metadata = Metadata { mode, uid, gid, attributes, attributes_left_out };
+        let header = Header {
+            id,
+            revision,
+            generation,
+            protected_at,
+            code,
+            geometry,
+            first,
+            columns,
+            root,
+            metadata,
+            targets,
+        };
+        Ok(header)
+    }
+}
+
+fn check_length(length: u32) -> Result<usize, HeaderError> {
+    let fits = (FIXED_BYTES + END_BYTES..=MAX_HEADER).contains(&(length as usize));
+    match fits && (length as usize).is_multiple_of(HEADER_UNIT) {
+        true => Ok(length as usize),
+        false => Err(HeaderError::Length(length.into())),
+    }
+}
+
+#[cfg(test)]
+mod tests;

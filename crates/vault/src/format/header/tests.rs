@@ -1,0 +1,158 @@
+//! The header against hostile bytes, and against the document that defines it.
+
+use super::{
+    END_BYTES, FIXED_BYTES, FileId, HEADER_UNIT, Header, HeaderError, MAGIC, MAX_COLUMNS, MAX_HEADER, Metadata, PLACES,
+    VERSION,
+};
+use crate::geometry::{Geometry, Tail};
+use crate::tree::Generation;
+use gabion_engine::Code;
+use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
+use std::sync::Arc;
+
+fn header() -> Header {
+    Header {
+        id: FileId([7; 16]),
+        revision: 3,
+        generation: Generation { size: 12_345_678, mtime: -5, ctime: 1_700_000_000_000_000_001, inode: 99 },
+        protected_at: 1_700_000_000_000_000_002,
+        code: Arc::new("8+2".parse().unwrap()),
+        geometry: Geometry::new(8, 65536, 256, Tail::Balanced, 1).unwrap(),
+        first: 0,
+        columns: 2,
+        root: [9; 16],
+        metadata: Metadata {
+            mode: 0o640,
+            uid: 1000,
+            gid: 100,
+            attributes: vec![(b"user.note".to_vec(), b"\x00\xff".to_vec())],
+            attributes_left_out: false,
+        },
+        targets: Vec::new(),
+    }
+}
+
+fn decode(bytes: &[u8]) -> Result<Header, HeaderError> {
+    Header::decode(bytes, |identity| {
+        identity.parse::<Code>().map(Arc::new).map_err(|error| error.to_string())
+    })
+}
+
+/// A header with bytes changed at will and a checksum that fits: what an attacker can make.
+fn resealed(change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut bytes = header().encode(0).unwrap();
+    change(&mut bytes);
+    let end = bytes.len() - 32;
+    let checksum = blake3::hash(&bytes[..end]);
+    bytes[end..].copy_from_slice(checksum.as_bytes());
+    bytes
+}
+
+fn place(name: &str) -> usize {
+    PLACES.iter().find(|place| place.name == name).unwrap().offset
+}
+
+#[test]
+fn the_document_has_the_same_offsets() {
+    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/redundancy.md");
+    let document = std::fs::read_to_string(document).unwrap();
+    let rows = document.lines().filter_map(|line| {
+        let cells: Vec<&str> = line.trim().trim_matches('|').split('|').map(str::trim).collect();
+        let [offset, bytes, name, ..] = cells[..] else { return None };
+        Some((offset.parse::<usize>().ok()?, bytes.parse::<usize>().ok()?, name.to_owned()))
+    });
+    let rows: Vec<_> = rows.collect();
+    let code: Vec<_> =
+        PLACES.iter().map(|place| (place.offset, place.bytes, place.name.to_owned())).collect();
+    assert_eq!(rows, code);
+    let says = |text: String| assert!(document.contains(&text), "the document lacks: {text}");
+    says(format!("version **{VERSION}**"));
+    says(format!("code identity begins at offset {FIXED_BYTES}"));
+    says(format!("multiple of {HEADER_UNIT}"));
+    says(format!("{MAX_HEADER} bytes"));
+    says(format!("at most {MAX_COLUMNS}"));
+    says(MAGIC.map(|byte| format!("{byte:02x}")).join(" "));
+    assert_eq!(END_BYTES, 36);
+}
+
+#[test]
+fn headers_read_back() {
+    for header in [header(), Header { targets: vec![b"disk".to_vec(); 10], ..header() }] {
+        for at_least in [0, 1024] {
+            let bytes = header.encode(at_least).unwrap();
+            assert!(bytes.len() >= at_least && bytes.len().is_multiple_of(HEADER_UNIT));
+            assert_eq!(decode(&bytes).unwrap(), header);
+            assert_eq!(Header::length_from_end(&bytes[bytes.len() - END_BYTES..]), Ok(bytes.len()));
+            assert_eq!(Header::identity(&bytes), Some((header.id, header.revision)));
+        }
+    }
+    // Without attributes it is small: this is paid for every file, twice.
+    let small = Header { metadata: Metadata::default(), ..header() };
+    assert_eq!(small.encode(0).unwrap().len(), 192);
+}
+
+#[test]
+fn attributes_that_do_not_fit_are_refused() {
+    let mut large = header();
+    large.metadata.attributes = vec![(b"user.x".to_vec(), vec![1; MAX_HEADER])];
+    assert!(matches!(large.encode(0), Err(HeaderError::Length(_))));
+}
+
+#[test]
+fn every_flipped_bit_is_noticed() {
+    let bytes = header().encode(0).unwrap();
+    for bit in 0..bytes.len() * 8 {
+        let mut damaged = bytes.clone();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        assert!(decode(&damaged).is_err(), "bit {bit}");
+    }
+}
+
+#[test]
+fn fields_that_cannot_be_are_refused_by_name() {
+    let number = |name: &str, bytes: &[u8]| {
+        let at = place(name);
+        decode(&resealed(|header| header[at..at + bytes.len()].copy_from_slice(bytes))).unwrap_err()
+    };
+    assert_eq!(number("version", &[2, 0, 0, 0]), HeaderError::Version(2));
+    assert_eq!(number("flags", &[4, 0, 0, 0]), HeaderError::Flags(4));
+    assert_eq!(
+        number("file size", &[255; 8]),
+        HeaderError::Field { field: "file size", value: u64::MAX }
+    );
+    assert_eq!(number("first column", &[2, 0]), HeaderError::Field { field: "first column", value: 2 });
+    assert_eq!(number("columns", &[3, 0]), HeaderError::Field { field: "columns", value: 3 });
+    assert_eq!(number("target count", &[3, 0]), HeaderError::Field { field: "target count", value: 3 });
+    assert_eq!(number("mode", &[0, 0, 1, 0]), HeaderError::Field { field: "mode", value: 65536 });
+    assert!(matches!(number("block size", &[1, 0, 0, 0, 0, 0, 0, 0]), HeaderError::Geometry(_)));
+    assert!(matches!(number("rows", &[0; 4]), HeaderError::Geometry(_)));
+    assert_eq!(number("attribute count", &[255; 4]), HeaderError::Short);
+    assert_eq!(number("code identity length", &[255; 2]), HeaderError::Short);
+    let code = resealed(|bytes| bytes[FIXED_BYTES] = b'x');
+    assert!(matches!(decode(&code), Err(HeaderError::Code { .. })));
+    let filling = resealed(|bytes| {
+        let last = bytes.len() - END_BYTES - 1;
+        bytes[last] = 1;
+    });
+    assert!(matches!(decode(&filling), Err(HeaderError::Field { field: "filling", .. })));
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_refused_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+        prop_assert!(decode(&bytes).is_err());
+        let _ = (Header::length(&bytes), Header::length_from_end(&bytes), Header::identity(&bytes));
+    }
+
+    #[test]
+    fn resealed_changes_are_read_or_refused(at in 0usize..250, value in any::<u8>()) {
+        let bytes = resealed(|bytes| {
+            let at = at % (bytes.len() - 32);
+            bytes[at] = value;
+        });
+        // What is accepted is written as it was read.
+        if let Ok(header) = decode(&bytes) {
+            prop_assert_eq!(header.encode(bytes.len()).unwrap(), bytes);
+        }
+    }
+}

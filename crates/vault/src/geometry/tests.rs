@@ -1,0 +1,103 @@
+//! Every byte of a file lies in one cell, whatever the cut.
+
+use super::{Geometry, GeometryError, Tail, merge};
+use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, proptest};
+
+fn geometries() -> impl Strategy<Value = Geometry> {
+    let shape = (1u64..9, 1u64..5, 1u64..6, any::<bool>());
+    shape.prop_map(|(k, blocks, rows, striped)| match striped {
+        true => Geometry::new(k, 64 * blocks, 1, Tail::Striped, 1).unwrap(),
+        false => Geometry::new(k, 64 * blocks, rows, Tail::Balanced, 1).unwrap(),
+    })
+}
+
+proptest! {
+    #[test]
+    fn every_byte_lies_in_one_cell(geometry in geometries(), size in 0u64..20_000, limit in 1u64..8) {
+        let cut = geometry.cut(size);
+        let mut owners = vec![0u8; size as usize];
+        let mut next = 0;
+        for run in cut.runs(limit) {
+            prop_assert_eq!(run.first, next);
+            next += run.count;
+            for column in 0..geometry.k() {
+                let mut bytes = Vec::new();
+                for row in 0..run.count {
+                    prop_assert_eq!(cut.block(run.first + row), run.block);
+                    let cell = run.cell(row, column);
+                    bytes.extend(cell.clone());
+                    cell.for_each(|byte| owners[byte as usize] += 1);
+                }
+                prop_assert_eq!(bytes, run.piece(column).collect::<Vec<_>>());
+            }
+        }
+        prop_assert_eq!(next, cut.stripes());
+        prop_assert!(owners.iter().all(|&owner| owner == 1));
+    }
+
+    #[test]
+    fn stripes_of_a_range_are_those_that_hold_its_bytes(
+        geometry in geometries(), size in 1u64..20_000, start in 0u64..20_000, len in 0u64..9_000,
+    ) {
+        let cut = geometry.cut(size);
+        let range = start..(start + len).min(size);
+        let holds = |stripe: u64| {
+            let run = cut.run(stripe, 1);
+            (0..geometry.k()).any(|column| {
+                let cell = run.cell(0, column);
+                cell.start < range.end && range.start < cell.end && !range.is_empty()
+            })
+        };
+        let expected: Vec<u64> = (0..cut.stripes()).filter(|&stripe| holds(stripe)).collect();
+        let found: Vec<u64> = cut.stripes_of(range.clone()).into_iter().flatten().collect();
+        prop_assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn full_segments_stay_while_a_file_grows(geometry in geometries(), size in 0u64..9_000, more in 0u64..9_000) {
+        let (before, after) = (geometry.cut(size), geometry.cut(size + more));
+        for stripe in 0..before.full_stripes() {
+            let (old, new) = (before.run(stripe, 1), after.run(stripe, 1));
+            (0..geometry.k()).for_each(|column| assert_eq!(old.cell(0, column), new.cell(0, column)));
+        }
+    }
+}
+
+#[test]
+fn a_small_file_has_small_blocks() {
+    let cut = Geometry::new(8, 65536, 256, Tail::Balanced, 1).unwrap().cut(2048);
+    assert_eq!((cut.stripes(), cut.block(0)), (1, 256));
+    assert_eq!(cut.run(0, 9).piece(7), 1792..2048);
+}
+
+#[test]
+fn a_truncated_segment_loses_few_columns_of_every_stripe() {
+    let cut = Geometry::new(8, 65536, 256, Tail::Balanced, 1).unwrap().cut(100 << 20);
+    let quarter_gone = 75 << 20;
+    for stripe in 0..cut.stripes() {
+        let run = cut.run(stripe, 1);
+        let hit = (0..8).filter(|&column| run.cell(0, column).end > quarter_gone).count();
+        assert_eq!(hit, 2, "stripe {stripe}");
+    }
+}
+
+#[test]
+fn rules_that_cannot_be_are_refused_with_their_numbers() {
+    let block = |block| Geometry::new(8, block, 1, Tail::Balanced, 1).unwrap_err();
+    assert_eq!(block(0), GeometryError::Block { block: 0, unit: 64 });
+    assert_eq!(block(100), GeometryError::Block { block: 100, unit: 64 });
+    assert_eq!(block(1 << 30), GeometryError::Block { block: 1 << 30, unit: 64 });
+    assert_eq!(Geometry::new(0, 64, 1, Tail::Balanced, 1), Err(GeometryError::Columns(0)));
+    assert_eq!(Geometry::new(1, 64, 0, Tail::Balanced, 1), Err(GeometryError::Rows(0)));
+    assert_eq!(Geometry::new(1, 64, 2, Tail::Striped, 1), Err(GeometryError::Rows(2)));
+    // A packets code with packets of 48 bytes in 8 rows.
+    assert_eq!(
+        Geometry::new(1, 448, 1, Tail::Balanced, 384),
+        Err(GeometryError::Block { block: 448, unit: 384 })
+    );
+}
+
+#[test]
+fn ranges_merge() {
+    assert_eq!(merge(vec![5..7, 0..2, 2..3, 6..9, 4..4]), [0..3, 5..9]);
+}

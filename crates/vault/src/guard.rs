@@ -1,0 +1,120 @@
+//! Holds changes that look like an accident until someone approves exactly these.
+//!
+//! A digest stands for the change-set: every path that vanished or changed, with its size. An approval names the
+//! digest, so whatever changes afterwards is another change-set and is held again.
+
+use crate::catalogue::{Catalogue, CatalogueError, Change, Class};
+use crate::policy::Guard;
+use crate::tree::{Tree, join};
+use std::fmt;
+use std::io;
+
+/// Where approvals lie, beneath the repository.
+const APPROVED: &[u8] = b"approved";
+
+/// The change-set that is held.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// What an approval must name.
+    pub digest: Digest,
+    /// Files that vanished.
+    pub removed: u64,
+    /// Files whose content changed.
+    pub changed: u64,
+    /// Files that were protected before.
+    pub known: u64,
+}
+
+/// What a change-set is known by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Digest(String);
+
+/// Text that is no digest.
+#[derive(Debug, thiserror::Error)]
+#[error("{0:?} is no digest of a change-set: it has 32 hexadecimal digits")]
+pub struct NoDigest(String);
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::str::FromStr for Digest {
+    type Err = NoDigest;
+
+    fn from_str(text: &str) -> Result<Digest, NoDigest> {
+        let fits = text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        if fits { Ok(Digest(text.to_owned())) } else { Err(NoDigest(text.to_owned())) }
+    }
+}
+
+/// Whether the change-set of the last scan must wait.
+///
+/// # Errors
+/// The catalogue fails, an approval cannot be looked up.
+pub fn check(
+    catalogue: &Catalogue,
+    guard: &Guard,
+    known: u64,
+    repository: &Tree,
+) -> Result<Option<Held>, GuardError> {
+    let counts = catalogue.count_changes()?;
+    let (removed, changed) = (counts.of(Class::Removed).0, counts.of(Class::Changed).0);
+    let too_many = |share: crate::policy::Percent, files: u64| {
+        files >= guard.at_least && share.is_exceeded(files, known)
+    };
+    if !too_many(guard.removed, removed) && !too_many(guard.changed, changed) {
+        return Ok(None);
+    }
+    let mut hasher = blake3::Hasher::new();
+    for class in [Class::Removed, Class::Changed] {
+        catalogue.each_change(class, |changes| -> Result<(), CatalogueError> {
+            for Change { path, size, .. } in changes {
+                hasher.update(class.word().as_bytes()).update(&(path.len() as u64).to_le_bytes()).update(path);
+                hasher.update(&size.to_le_bytes());
+            }
+            Ok(())
+        })?;
+    }
+    let digest = Digest(hasher.finalize().to_hex()[..32].to_owned());
+    if repository.find(&join(APPROVED, digest.0.as_bytes()))?.is_some() {
+        return Ok(None);
+    }
+    Ok(Some(Held { digest, removed, changed, known }))
+}
+
+/// Approves a change-set.
+///
+/// # Errors
+/// What the operating system says.
+pub fn approve(repository: &Tree, digest: &Digest) -> io::Result<()> {
+    repository.make_directories(APPROVED, 0o700)?;
+    match repository.create(&join(APPROVED, digest.0.as_bytes()), 0o600) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made?.sync_all().and_then(|()| repository.sync_directory(APPROVED)),
+    }
+}
+
+/// Forgets approvals: they were for one change-set, and that has been carried out.
+///
+/// # Errors
+/// What the operating system says.
+pub fn clear(repository: &Tree) -> io::Result<()> {
+    let Some(directory) = crate::tree::absent_is_none(repository.directory(APPROVED))? else { return Ok(()) };
+    for (name, _) in directory.names()?.iter() {
+        repository.remove(&join(APPROVED, name))?;
+    }
+    Ok(())
+}
+
+/// Why the guard cannot say.
+#[derive(Debug, thiserror::Error)]
+pub enum GuardError {
+    /// The catalogue fails.
+    #[error(transparent)]
+    Catalogue(#[from] CatalogueError),
+    /// The repository cannot be read.
+    #[error("the repository: {0}")]
+    Io(#[from] io::Error),
+}

@@ -1,0 +1,93 @@
+//! What a file has besides its bytes: read for the header, put back by repair.
+//!
+//! Access control lists are extended attributes to Linux (`system.posix_acl_access`) and travel with them.
+
+use crate::format::Metadata;
+use crate::format::header::MAX_HEADER;
+use crate::tree::Stat;
+use rustix::fs::{
+    Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags, fchmod, fchown, fgetxattr, flistxattr,
+    fsetxattr, futimens,
+};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+
+/// Attributes of one file that are kept; room for targets and the rest of a header is left.
+const MAX_ATTRIBUTE_BYTES: usize = MAX_HEADER / 2;
+
+/// What `file` has now. Attributes that cannot be read or are too large are left out, and that is noted.
+///
+/// # Errors
+/// What the operating system says.
+pub fn read(file: &File, stat: &Stat) -> io::Result<Metadata> {
+    let (mode, uid, gid) = (stat.mode, stat.uid, stat.gid);
+    let mut metadata = Metadata { mode, uid, gid, ..Metadata::default() };
+    // Most files have none, and asking for the size first costs no buffer.
+    let mut names = [0u8; 0];
+    match flistxattr(file, &mut names[..]) {
+        Ok(0) | Err(Errno::NOTSUP) => Ok(metadata),
+        Ok(bytes) => {
+            let mut names = vec![0; bytes + 256];
+            let bytes = flistxattr(file, &mut names[..])?;
+            let mut room = MAX_ATTRIBUTE_BYTES;
+            for name in names[..bytes].split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
+                match value(file, name) {
+                    Ok(value) if name.len() + value.len() + 6 <= room => {
+                        room -= name.len() + value.len() + 6;
+                        metadata.attributes.push((name.to_vec(), value));
+                    }
+                    _ => metadata.attributes_left_out = true,
+                }
+            }
+            metadata.attributes.sort();
+            Ok(metadata)
+        }
+        Err(_) => {
+            metadata.attributes_left_out = true;
+            Ok(metadata)
+        }
+    }
+}
+
+fn value(file: &File, name: &[u8]) -> io::Result<Vec<u8>> {
+    let mut value = vec![0; 1 << 16];
+    let bytes = fgetxattr(file, name, &mut value[..])?;
+    value.truncate(bytes);
+    Ok(value)
+}
+
+/// Gives `file` back what it had, and its times last. What cannot be given back (an owner, without the right to) is
+/// returned as text; the rest is done all the same.
+pub fn restore(file: &File, metadata: &Metadata, mtime: i64) -> Vec<String> {
+    let mut failed = Vec::new();
+    let mut attempt = |what: &str, done: rustix::io::Result<()>| {
+        if let Err(error) = done {
+            failed.push(format!("{what}: {}", io::Error::from(error)));
+        }
+    };
+    let (uid, gid) = (Uid::from_raw(metadata.uid), Gid::from_raw(metadata.gid));
+    attempt("owner", fchown(file, Some(uid), Some(gid)));
+    // After the owner: changing that clears bits.
+    attempt("permissions", fchmod(file, Mode::from_raw_mode(metadata.mode)));
+    for (name, value) in &metadata.attributes {
+        let same = self::value(file, name).is_ok_and(|now| now == *value);
+        if !same {
+            let shown = format!("attribute {}", crate::shown::Shown::bytes(name));
+            attempt(&shown, fsetxattr(file, &name[..], value, XattrFlags::empty()));
+        }
+    }
+    attempt("times", set_mtime(file, mtime));
+    failed
+}
+
+/// Sets the time of the last change.
+pub fn set_mtime(file: &File, mtime: i64) -> rustix::io::Result<()> {
+    let seconds = mtime.div_euclid(crate::world::SECOND);
+    let nanos = mtime.rem_euclid(crate::world::SECOND);
+    let times = Timestamps {
+        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        last_modification: Timespec { tv_sec: seconds, tv_nsec: nanos },
+    };
+    futimens(file, &times)
+}

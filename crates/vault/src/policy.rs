@@ -1,0 +1,408 @@
+//! Policies: which files get which redundancy, and when. Read from TOML; `docs/policy.toml` is a commented example.
+//!
+//! Rules are tried in order and the first that matches decides; what it does not say comes from `[default]`.
+
+mod units;
+
+pub use units::{Duration, Percent, Rate, Size};
+
+use crate::tree::Stat;
+use crate::world::Nanos;
+use gabion_engine::Code;
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use serde::Deserialize;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+
+/// What a file gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Treatment {
+    /// The code.
+    pub code: Code,
+    /// The code's identity in full, as headers have it.
+    pub identity: String,
+    /// Bytes of a block, where storage leaves the choice.
+    pub block: u64,
+    /// How long a file must rest before redundancy is computed without being asked for.
+    pub quiet: Nanos,
+    /// Among files that are due, the higher comes first.
+    pub priority: u8,
+    /// How old the last scrub may be.
+    pub scrub: Nanos,
+    /// A file that has redundancy and then changes is reported and keeps the old redundancy.
+    pub write_once: bool,
+}
+
+/// What a policy says of a file, and why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Decision<'a> {
+    /// Nothing: it is not protected.
+    pub treatment: Option<&'a Treatment>,
+    /// The rule that decided, counted from 0; nothing for the default.
+    pub rule: Option<usize>,
+}
+
+/// Bounds beyond which a change-set is held until someone approves it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Guard {
+    /// Share of the protected files that may vanish at once.
+    pub removed: Percent,
+    /// Share of the protected files whose content may change at once.
+    pub changed: Percent,
+    /// Below this many files nothing is held.
+    pub at_least: u64,
+}
+
+/// All rules, checked.
+#[derive(Debug)]
+pub struct Policy {
+    /// What files get that no rule speaks of.
+    pub default: Treatment,
+    rules: Vec<Rule>,
+    /// When changes are held.
+    pub guard: Guard,
+    /// Most bytes read per second; nothing for no bound.
+    pub rate: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Rule {
+    name: String,
+    condition: Condition,
+    treatment: Option<Treatment>,
+}
+
+/// All parts that are given must hold.
+#[derive(Debug)]
+struct Condition {
+    paths: Option<GlobSet>,
+    patterns: Vec<String>,
+    extensions: Vec<String>,
+    owners: Vec<u32>,
+    groups: Vec<u32>,
+    larger: Option<u64>,
+    smaller: Option<u64>,
+    older: Option<Nanos>,
+    newer: Option<Nanos>,
+}
+
+/// Why a policy cannot be used. Errors in the text tell line and column.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyError {
+    /// The text does not say a policy.
+    #[error("{0}")]
+    Text(#[from] toml::de::Error),
+    /// A pattern that is none.
+    #[error("line {line}: pattern {pattern:?}: {why}")]
+    Pattern {
+        /// The line it is in.
+        line: usize,
+        /// The pattern.
+        pattern: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// A user or group that this machine does not know.
+    #[error("line {line}: {kind} {name:?} is not known on this machine")]
+    Unknown {
+        /// The line it is in.
+        line: usize,
+        /// User or group.
+        kind: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// A block size that does not fit the code.
+    #[error("{rule}: {source}")]
+    Block {
+        /// The rule.
+        rule: String,
+        /// Why not.
+        source: crate::geometry::GeometryError,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    #[serde(default)]
+    default: TreatmentText,
+    #[serde(default, rename = "rule")]
+    rules: Vec<RuleText>,
+    #[serde(default)]
+    guard: GuardText,
+    #[serde(default)]
+    limits: LimitsText,
+}
+
+#[derive(Deserialize, Default, Clone)]
+#[serde(deny_unknown_fields)]
+struct TreatmentText {
+    code: Option<units::CodeText>,
+    block: Option<Size>,
+    quiet: Option<Duration>,
+    priority: Option<u8>,
+    scrub: Option<Duration>,
+    write_once: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleText {
+    name: Option<String>,
+    #[serde(default)]
+    paths: Vec<toml::Spanned<String>>,
+    #[serde(default)]
+    extensions: Vec<String>,
+    #[serde(default)]
+    owners: Vec<toml::Spanned<String>>,
+    #[serde(default)]
+    groups: Vec<toml::Spanned<String>>,
+    larger: Option<Size>,
+    smaller: Option<Size>,
+    older: Option<Duration>,
+    newer: Option<Duration>,
+    protect: Option<bool>,
+    code: Option<units::CodeText>,
+    block: Option<Size>,
+    quiet: Option<Duration>,
+    priority: Option<u8>,
+    scrub: Option<Duration>,
+    write_once: Option<bool>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct GuardText {
+    removed: Option<Percent>,
+    changed: Option<Percent>,
+    at_least: Option<u64>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct LimitsText {
+    read: Option<Rate>,
+}
+
+/// Bytes of a block where nothing else is said.
+pub const DEFAULT_BLOCK: u64 = 64 << 10;
+
+/// What a file gets where nothing else is said.
+pub fn default_treatment(code: Code) -> Treatment {
+    let second = crate::world::SECOND;
+    Treatment {
+        identity: code.to_string(),
+        code,
+        block: DEFAULT_BLOCK,
+        quiet: 60 * second,
+        priority: 100,
+        scrub: 30 * 86400 * second,
+        write_once: false,
+    }
+}
+
+impl Policy {
+    /// Everything gets `code`.
+    pub fn only(code: Code) -> Policy {
+        let guard = GuardText::default().build();
+        Policy { default: default_treatment(code), rules: Vec::new(), guard, rate: None }
+    }
+
+    /// Reads a policy; `code` is what files get where it says nothing. `identity` finds the number of a user or group
+    /// by its name.
+    ///
+    /// # Errors
+    /// See [`PolicyError`].
+    pub fn parse(
+        text: &str,
+        code: Code,
+        identity: &dyn Fn(&'static str, &str) -> Option<u32>,
+    ) -> Result<Policy, PolicyError> {
+        let parsed: Text = toml::from_str(text)?;
+        let default = parsed.default.over(&default_treatment(code));
+        check_block("[default]", &default)?;
+        let mut rules = Vec::new();
+        for (number, rule) in parsed.rules.into_iter().enumerate() {
+            rules.push(rule.build(number, text, &default, identity)?);
+        }
+        let rate = parsed.limits.read.map(|rate| rate.0);
+        Ok(Policy { default, rules, guard: parsed.guard.build(), rate })
+    }
+
+    /// What the file at `path` gets.
+    pub fn decide(&self, path: &[u8], stat: &Stat, now: Nanos) -> Decision<'_> {
+        let found = self.rules.iter().position(|rule| rule.condition.fails(path, stat, now).is_none());
+        let treatment = match found {
+            Some(rule) => self.rules[rule].treatment.as_ref(),
+            None => Some(&self.default),
+        };
+        Decision { treatment, rule: found }
+    }
+
+    /// The name of a rule, made up where it has none.
+    pub fn rule_name(&self, rule: Option<usize>) -> &str {
+        rule.and_then(|rule| self.rules.get(rule)).map_or("default", |rule| &rule.name)
+    }
+
+    /// For every rule before the one that decides: its name and the condition that does not hold.
+    pub fn refusals(&self, path: &[u8], stat: &Stat, now: Nanos) -> Vec<(&str, String)> {
+        let reasons = self.rules.iter().map(|rule| (&*rule.name, rule.condition.fails(path, stat, now)));
+        reasons.map_while(|(name, reason)| Some((name, reason?))).collect()
+    }
+
+    /// The names of all rules with what each gives.
+    pub fn rules(&self) -> impl Iterator<Item = (&str, Option<&Treatment>)> {
+        self.rules.iter().map(|rule| (&*rule.name, rule.treatment.as_ref()))
+    }
+
+    /// The longest quiet period and so on differ by rule; the shortest scrub interval tells when scrub is due.
+    pub fn codes(&self) -> Vec<String> {
+        let all = self.rules.iter().filter_map(|rule| rule.treatment.as_ref()).chain([&self.default]);
+        let mut codes: Vec<String> = all.map(|treatment| treatment.code.to_string()).collect();
+        codes.sort();
+        codes.dedup();
+        codes
+    }
+}
+
+fn check_block(rule: &str, treatment: &Treatment) -> Result<(), PolicyError> {
+    let (code, tail) = (&treatment.code, crate::geometry::Tail::Balanced);
+    crate::geometry::Geometry::new(code.k() as u64, treatment.block, 1, tail, code.granule() as u64)
+        .map(|_| ())
+        .map_err(|source| PolicyError::Block { rule: rule.to_owned(), source })
+}
+
+impl TreatmentText {
+    fn over(self, default: &Treatment) -> Treatment {
+        let code = self.code.map_or_else(|| default.code.clone(), |code| code.0);
+        Treatment {
+            identity: code.to_string(),
+            code,
+            block: self.block.map_or(default.block, |size| size.0),
+            quiet: self.quiet.map_or(default.quiet, |quiet| quiet.0),
+            priority: self.priority.unwrap_or(default.priority),
+            scrub: self.scrub.map_or(default.scrub, |scrub| scrub.0),
+            write_once: self.write_once.unwrap_or(default.write_once),
+        }
+    }
+}
+
+impl GuardText {
+    fn build(self) -> Guard {
+        Guard {
+            removed: self.removed.unwrap_or(Percent(25)),
+            changed: self.changed.unwrap_or(Percent(50)),
+            at_least: self.at_least.unwrap_or(100),
+        }
+    }
+}
+
+impl RuleText {
+    fn build(
+        self,
+        number: usize,
+        text: &str,
+        default: &Treatment,
+        identity: &dyn Fn(&'static str, &str) -> Option<u32>,
+    ) -> Result<Rule, PolicyError> {
+        let line = |at: usize| text[..at.min(text.len())].lines().count().max(1);
+        let mut globs = GlobSetBuilder::new();
+        for pattern in &self.paths {
+            let glob = GlobBuilder::new(pattern.get_ref()).literal_separator(true).build();
+            globs.add(glob.map_err(|error| PolicyError::Pattern {
+                line: line(pattern.span().end),
+                pattern: pattern.get_ref().clone(),
+                why: error.kind().to_string(),
+            })?);
+        }
+        let globs = globs.build().map_err(|error| PolicyError::Pattern {
+            line: 1,
+            pattern: String::new(),
+            why: error.to_string(),
+        })?;
+        let known = |kind: &'static str, names: &[toml::Spanned<String>]| -> Result<Vec<u32>, PolicyError> {
+            let number = |name: &toml::Spanned<String>| {
+                let text = name.get_ref();
+                text.parse().ok().or_else(|| identity(kind, text)).ok_or_else(|| PolicyError::Unknown {
+                    line: line(name.span().end),
+                    kind,
+                    name: text.clone(),
+                })
+            };
+            names.iter().map(number).collect()
+        };
+        let condition = Condition {
+            paths: (!self.paths.is_empty()).then_some(globs),
+            patterns: self.paths.iter().map(|pattern| pattern.get_ref().clone()).collect(),
+            extensions: self.extensions,
+            owners: known("user", &self.owners)?,
+            groups: known("group", &self.groups)?,
+            larger: self.larger.map(|size| size.0),
+            smaller: self.smaller.map(|size| size.0),
+            older: self.older.map(|age| age.0),
+            newer: self.newer.map(|age| age.0),
+        };
+        let name = self.name.unwrap_or_else(|| format!("rule {}", number + 1));
+        let own = TreatmentText {
+            code: self.code,
+            block: self.block,
+            quiet: self.quiet,
+            priority: self.priority,
+            scrub: self.scrub,
+            write_once: self.write_once,
+        };
+        let treatment = self.protect.unwrap_or(true).then(|| own.over(default));
+        treatment.iter().try_for_each(|treatment| check_block(&name, treatment))?;
+        Ok(Rule { name, condition, treatment })
+    }
+}
+
+impl Condition {
+    /// The first part that does not hold, in words.
+    fn fails(&self, path: &[u8], stat: &Stat, now: Nanos) -> Option<String> {
+        let path = std::path::Path::new(std::ffi::OsStr::from_bytes(path));
+        let age = now.saturating_sub(stat.mtime);
+        let extension = path.extension().map(|extension| extension.as_bytes());
+        let says = |holds: bool, why: &dyn Fn() -> String| (!holds).then(why);
+        says(self.paths.as_ref().is_none_or(|globs| globs.is_match(path)), &|| {
+            format!("its path matches none of {}", self.patterns.join(", "))
+        })
+        .or_else(|| {
+            let any = self.extensions.iter().any(|known| extension == Some(known.as_bytes()));
+            says(self.extensions.is_empty() || any, &|| {
+                format!("its extension is none of {}", self.extensions.join(", "))
+            })
+        })
+        .or_else(|| {
+            let held = self.owners.is_empty() || self.owners.contains(&stat.uid);
+            says(held, &|| format!("its owner is {}", stat.uid))
+        })
+        .or_else(|| {
+            let held = self.groups.is_empty() || self.groups.contains(&stat.gid);
+            says(held, &|| format!("its group is {}", stat.gid))
+        })
+        .or_else(|| {
+            let held = self.larger.is_none_or(|bound| stat.size > bound);
+            says(held, &|| format!("it has {} bytes, not more", stat.size))
+        })
+        .or_else(|| {
+            let held = self.smaller.is_none_or(|bound| stat.size < bound);
+            says(held, &|| format!("it has {} bytes, not less", stat.size))
+        })
+        .or_else(|| says(self.older.is_none_or(|bound| age > bound), &|| "it is younger".to_owned()))
+        .or_else(|| says(self.newer.is_none_or(|bound| age < bound), &|| "it is older".to_owned()))
+    }
+}
+
+impl fmt::Display for Treatment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Treatment { identity: code, block, quiet, priority, scrub, write_once, .. } = self;
+        let (quiet, scrub) = (Duration(*quiet), Duration(*scrub));
+        write!(f, "code {code}, block {}, quiet {quiet}, priority {priority}, scrub {scrub}", Size(*block))?;
+        if *write_once { write!(f, ", write once") } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+//! Policies as people write them, right and wrong.
+
+use super::{Policy, PolicyError};
+use crate::tree::{Kind, Stat};
+use crate::world::SECOND;
+
+const NOW: i64 = 1_000_000_000 * SECOND;
+
+fn file(size: u64, age_days: i64) -> Stat {
+    Stat {
+        kind: Kind::File,
+        size,
+        mtime: NOW - age_days * 86400 * SECOND,
+        ctime: 0,
+        inode: 1,
+        device: 1,
+        links: 1,
+        mode: 0o644,
+        uid: 1000,
+        gid: 100,
+        allocated: 0,
+    }
+}
+
+fn parse(text: &str) -> Result<Policy, PolicyError> {
+    let known = |kind: &'static str, name: &str| match (kind, name) {
+        ("user", "anna") => Some(1000),
+        ("group", "staff") => Some(50),
+        _ => None,
+    };
+    Policy::parse(text, "8+2".parse().unwrap(), &known)
+}
+
+fn code(policy: &Policy, path: &str, stat: &Stat) -> Option<String> {
+    policy.decide(path.as_bytes(), stat, NOW).treatment.map(|treatment| treatment.identity.clone())
+}
+
+#[test]
+fn the_example_means_what_it_says() {
+    let policy = parse(include_str!("../../../../docs/policy.toml")).unwrap();
+    let some = |code: &str| Some(format!("subspace:{code}:w8"));
+    assert_eq!(code(&policy, "letters/a.txt", &file(100, 1)), some("8+2"));
+    assert_eq!(code(&policy, "scratch/deep/a", &file(100, 1)), None);
+    assert_eq!(code(&policy, "a/b/c.tmp", &file(100, 1)), None);
+    assert_eq!(code(&policy, "archive/a", &file(100, 31)), some("10+4"));
+    assert_eq!(code(&policy, "archive/a", &file(100, 29)), some("8+2"));
+    assert_eq!(code(&policy, "p/a.dng", &file(2 << 20, 1)), some("6+3"));
+    assert_eq!(code(&policy, "p/a.dng", &file(1 << 20, 1)), some("8+2"));
+    // It shows the defaults, so it must not change them.
+    assert_eq!(policy.default, Policy::only("8+2".parse().unwrap()).default);
+    assert_eq!(policy.guard, Policy::only("8+2".parse().unwrap()).guard);
+}
+
+#[test]
+fn the_first_rule_that_matches_decides() {
+    let policy = parse(
+        "[[rule]]\nname = \"one\"\nowners = [\"anna\"]\ngroups = [\"staff\"]\ncode = \"2+1\"\n\
+         [[rule]]\nowners = [\"1000\"]\ncode = \"3+1\"\n[[rule]]\ncode = \"4+1\"\n",
+    )
+    .unwrap();
+    let stat = file(1, 1);
+    assert_eq!(code(&policy, "x", &stat), Some("subspace:3+1:w8".to_owned()));
+    assert_eq!(policy.rule_name(policy.decide(b"x", &stat, NOW).rule), "rule 2");
+    assert_eq!(policy.refusals(b"x", &stat, NOW), [("one", "its group is 100".to_owned())]);
+    let staff = Stat { gid: 50, ..stat };
+    assert_eq!(code(&policy, "x", &staff), Some("subspace:2+1:w8".to_owned()));
+}
+
+#[test]
+fn a_star_stays_within_a_name() {
+    let policy = parse("[[rule]]\npaths = [\"a/*.txt\"]\nprotect = false\n").unwrap();
+    assert_eq!(code(&policy, "a/b.txt", &file(1, 1)), None);
+    assert!(code(&policy, "a/b/c.txt", &file(1, 1)).is_some());
+    // Names that are no text can be matched as well.
+    assert!(policy.decide(b"a/\xff.txt", &file(1, 1), NOW).treatment.is_none());
+}
+
+#[test]
+fn errors_tell_line_and_column() {
+    let says = |text: &str, wanted: &str| {
+        let error = parse(text).unwrap_err().to_string();
+        assert!(error.contains(wanted), "{error}");
+    };
+    says("[default]\ncode = \"8+\"\n", "line 2, column 8");
+    says("[default]\ncode = \"8+0\"\n", "line 2, column 8");
+    says("[default]\n\nquiet = \"soon\"\n", "line 3, column 9");
+    says("[default]\nspeed = 3\n", "line 2, column 1");
+    says("[guard]\nremoved = \"120%\"\n", "line 2");
+    says("[limits]\nread = \"10MiB\"\n", "line 2");
+    says("[[rule]]\npaths = [\n  \"a/[b\",\n]\n", "line 3: pattern \"a/[b\"");
+    says("[[rule]]\nowners = [\"nobody here\"]\n", "line 2: user \"nobody here\"");
+    says("[[rule]]\nname = \"odd\"\nblock = \"100\"\n", "odd: a block of 100 bytes");
+}
+
+#[test]
+fn units_are_shown_as_they_are_read() {
+    use super::{Duration, Percent, Rate, Size};
+    for text in ["64KiB", "1GiB", "100B"] {
+        assert_eq!(text.parse::<Size>().unwrap().to_string(), text);
+    }
+    for text in ["90s", "10m", "12h", "30d", "2w"] {
+        assert_eq!(text.parse::<Duration>().unwrap().to_string(), text);
+    }
+    assert_eq!("200MiB/s".parse::<Rate>().unwrap().0, 200 << 20);
+    assert!("0/s".parse::<Rate>().is_err() && "1 parsec".parse::<Duration>().is_err());
+    assert!("99999999999999TiB".parse::<Size>().is_err() && "101%".parse::<Percent>().is_err());
+    assert!(Percent(25).is_exceeded(26, 100) && !Percent(25).is_exceeded(25, 100));
+}

@@ -1,0 +1,174 @@
+//! Brings the redundancy of a whole tree up to date: scan, guard, changelog, workers.
+
+use crate::catalogue::{CatalogueError, Change as Found, Class};
+use crate::changelog::{self, Change, When, WorkerId};
+use crate::guard::{self, GuardError, Held};
+use crate::scan::{ScanError, Scanner, Seen};
+use crate::throttle::Throttle;
+use crate::vault::Vault;
+use crate::worker::{Done, WorkError, Worker};
+use crate::world::{host, process, unique_id};
+
+/// How to run.
+#[derive(Clone, Copy)]
+pub struct Manner<'a> {
+    /// Threads to use.
+    pub threads: usize,
+    /// Most bytes read per second, in place of the policy's bound.
+    pub rate: Option<u64>,
+    /// Told what happens.
+    pub progress: &'a (dyn Fn(Progress) + Sync),
+    /// Asked now and then; true stops.
+    pub stopped: &'a (dyn Fn() -> bool + Sync),
+}
+
+/// What happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// A step begins, with so many files and bytes ahead where that is known.
+    Step(&'static str, Option<(u64, u64)>),
+    /// So many files and bytes more are done.
+    Done(u64, u64),
+}
+
+/// What a run did.
+#[derive(Debug)]
+pub struct Report {
+    /// What was seen.
+    pub seen: Seen,
+    /// What was done.
+    pub done: Done,
+    /// Changes that wait for an approval.
+    pub held: Option<Held>,
+}
+
+/// Why a run did not come to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum ProtectError {
+    /// Looking at the tree failed.
+    #[error(transparent)]
+    Scan(#[from] ScanError),
+    /// The guard cannot say.
+    #[error(transparent)]
+    Guard(#[from] GuardError),
+    /// Working failed.
+    #[error(transparent)]
+    Work(#[from] WorkError),
+    /// The catalogue fails.
+    #[error(transparent)]
+    Catalogue(#[from] CatalogueError),
+    /// The changelog fails.
+    #[error("the changelog: {0}")]
+    Changelog(#[from] changelog::Error),
+    /// The operating system refuses.
+    #[error("the repository: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+/// Looks at the tree; the change-set is in the catalogue afterwards.
+///
+/// # Errors
+/// See [`ScanError`].
+pub fn scan(vault: &Vault, manner: Manner<'_>) -> Result<Seen, ScanError> {
+    (manner.progress)(Progress::Step("looking", None));
+    let scanner = Scanner {
+        storage: &*vault.storage,
+        catalogue: &vault.catalogue,
+        policy: &vault.policy,
+        now: vault.clock.now(),
+        progress: &|files| (manner.progress)(Progress::Done(files, 0)),
+        stopped: manner.stopped,
+    };
+    scanner.scan()
+}
+
+/// What the guard says of the last scan.
+///
+/// # Errors
+/// See [`GuardError`].
+pub fn held(vault: &Vault, seen: &Seen) -> Result<Option<Held>, GuardError> {
+    guard::check(&vault.catalogue, &vault.policy.guard, seen.known, &vault.repository)
+}
+
+/// Protects everything that is not. The caller has the vault for himself.
+///
+/// # Errors
+/// See [`ProtectError`].
+pub fn protect(vault: &Vault, manner: Manner<'_>) -> Result<Report, ProtectError> {
+    let seen = scan(vault, manner)?;
+    let held = held(vault, &seen)?;
+    let mut ahead = (0, 0);
+    // In the order in which it happened, as far as that can be known: what is gone made room for what is new.
+    let mut order = Class::ALL;
+    order.sort_by_key(|class| match class {
+        Class::Removed => 0,
+        Class::Moved => 1,
+        _ => 2,
+    });
+    for class in order {
+        let waits = matches!(class, Class::Changed | Class::Removed) && held.is_some();
+        if !waits {
+            let (files, bytes) = seen.changes.of(class);
+            // What is only moved or removed is not read.
+            let read = !matches!(class, Class::Moved | Class::Removed);
+            ahead = (ahead.0 + files, ahead.1 + if read { bytes } else { 0 });
+            record(vault, class)?;
+        }
+    }
+    (manner.progress)(Progress::Step("protecting", Some(ahead)));
+    let done = work(vault, manner)?;
+    if held.is_none() {
+        guard::clear(&vault.repository)?;
+    }
+    vault.catalogue.set_note("last protect", Some(&vault.clock.now().to_string()))?;
+    Ok(Report { seen, done, held })
+}
+
+/// Works off what is due, beside others if there are any.
+///
+/// # Errors
+/// See [`WorkError`].
+pub fn work(vault: &Vault, manner: Manner<'_>) -> Result<Done, WorkError> {
+    let throttle = Throttle::new(manner.rate.or(vault.policy.rate));
+    let progress = |files: u64, bytes: u64| {
+        throttle.take(bytes);
+        (manner.progress)(Progress::Done(files, bytes));
+    };
+    let worker = Worker {
+        storage: &*vault.storage,
+        coders: &vault.coders,
+        clock: &vault.clock,
+        policy: &vault.policy,
+        changelog: &*vault.changelog,
+        threads: manner.threads.max(1),
+        name: worker_name()?,
+        progress: &progress,
+        stopped: manner.stopped,
+    };
+    worker.drain(Some(&vault.catalogue))
+}
+
+/// A name that no other worker has.
+fn worker_name() -> Result<WorkerId, WorkError> {
+    let id = unique_id().map_err(|source| WorkError::Repository { path: std::path::PathBuf::new(), source })?;
+    let unique = u32::from_le_bytes([id[0], id[1], id[2], id[3]]);
+    Ok(WorkerId(format!("{}.{}.{unique:08x}", host(), process())))
+}
+
+/// Tells the changelog what the scan found.
+fn record(vault: &Vault, class: Class) -> Result<(), ProtectError> {
+    vault.catalogue.each_change(class, |page| {
+        let now = vault.clock.now();
+        let change = |found: &Found| {
+            // Asked for by hand, so due at once; what makes room goes first.
+            let when = When::now(now, if class == Class::Removed { u8::MAX } else { found.priority });
+            match (class, &found.from) {
+                (Class::Moved, Some(from)) => Change::rename(from.clone(), found.path.clone(), when),
+                (Class::Removed, _) => Change::delete(found.path.clone(), when),
+                _ => Change::modify_whole(found.path.clone(), when),
+            }
+        };
+        vault.changelog.record(&page.iter().map(change).collect::<Vec<_>>())?;
+        Ok(())
+    })
+}

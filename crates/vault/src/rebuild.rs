@@ -1,0 +1,193 @@
+//! Makes the catalogue anew from the headers of redundancy files, and asks those headers what a loss would mean.
+
+use crate::catalogue::{CatalogueError, Entry, State};
+use crate::protect::{Manner, Progress};
+use crate::redundancy::{Part, REDUNDANCY};
+use crate::storage::Repository;
+use crate::tree::{Kind, Tree, absent_is_none, join};
+use crate::vault::Vault;
+use std::io;
+
+/// What a rebuild found.
+#[derive(Debug, Default)]
+pub struct Rebuilt {
+    /// Files whose redundancy was found.
+    pub files: u64,
+    /// Redundancy files that cannot be used, and why.
+    pub unusable: Vec<(std::path::PathBuf, String)>,
+}
+
+/// Why there is no new catalogue.
+#[derive(Debug, thiserror::Error)]
+pub enum RebuildError {
+    /// The catalogue fails.
+    #[error(transparent)]
+    Catalogue(#[from] CatalogueError),
+    /// A repository cannot be read.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// Where.
+        path: std::path::PathBuf,
+        /// What the operating system says.
+        source: io::Error,
+    },
+}
+
+/// Makes the catalogue anew. The caller has the vault for himself.
+///
+/// # Errors
+/// See [`RebuildError`]; the old catalogue is kept then.
+pub fn rebuild(vault: &Vault, manner: Manner<'_>) -> Result<Rebuilt, RebuildError> {
+    (manner.progress)(Progress::Step("reading headers", None));
+    let mut rebuilt = Rebuilt::default();
+    vault.catalogue.together(|| {
+        vault.catalogue.clear()?;
+        for (index, repository) in vault.storage.repositories().iter().enumerate() {
+            walk(&repository.tree, &mut |path| {
+                let found = vault.storage.repositories();
+                // The first repository that has the file speaks for all.
+                let earlier = found[..index].iter().any(|other| {
+                    other.tree.find(&join(REDUNDANCY, path)).is_ok_and(|stat| stat.is_some())
+                });
+                if earlier {
+                    return Ok(());
+                }
+                (manner.progress)(Progress::Done(1, 0));
+                note(vault, path, &found, &mut rebuilt)
+            })?;
+        }
+        Ok(rebuilt)
+    })
+}
+
+/// All redundancy files of a repository, in the order of directories.
+fn walk(
+    tree: &Tree,
+    visit: &mut dyn FnMut(&[u8]) -> Result<(), RebuildError>,
+) -> Result<(), RebuildError> {
+    let mut ahead = vec![Vec::new()];
+    while let Some(path) = ahead.pop() {
+        let place = if path.is_empty() { REDUNDANCY.to_vec() } else { join(REDUNDANCY, &path) };
+        let failed = |source| RebuildError::Io { path: tree.shown(&place), source };
+        let Some(directory) = absent_is_none(tree.directory(&place)).map_err(failed)? else { continue };
+        for (name, kind) in directory.names().map_err(failed)?.iter() {
+            let kind = match kind {
+                Some(kind) => kind,
+                None => directory.stat(name).map_err(failed)?.kind,
+            };
+            match kind {
+                Kind::Directory => ahead.push(join(&path, name)),
+                Kind::File => visit(&join(&path, name))?,
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+fn note(
+    vault: &Vault,
+    path: &[u8],
+    repositories: &[Repository],
+    rebuilt: &mut Rebuilt,
+) -> Result<(), RebuildError> {
+    let mut parts: Vec<Part> = Vec::new();
+    for repository in repositories {
+        let place = repository.place(path);
+        match place.open(&vault.coders) {
+            Ok(part) => parts.extend(part),
+            Err(error) => rebuilt.unusable.push((place.tree.shown(&place.path), error.to_string())),
+        }
+    }
+    let Some(newest) = parts.iter().max_by_key(|part| part.header.revision) else { return Ok(()) };
+    let header = newest.header.clone();
+    parts.retain(|part| part.header.id == header.id && part.header.generation == header.generation);
+    let columns: usize = parts.iter().map(|part| part.header.columns).sum();
+    let entry = Entry {
+        id: header.id,
+        generation: header.generation,
+        code: header.code.to_string(),
+        wanted: header.code.m() as u32,
+        columns: columns as u32,
+        redundancy: parts.iter().map(|part| part.records.file()).sum(),
+        protected_at: header.protected_at,
+        scrubbed_at: None,
+        state: if columns < header.code.m() { State::Degraded } else { State::Protected },
+    };
+    vault.catalogue.put(path, &entry)?;
+    rebuilt.files += 1;
+    Ok(())
+}
+
+/// What the loss of targets would mean.
+#[derive(Debug, Default)]
+pub struct WhatIf {
+    /// Files, and their bytes, that lose nothing.
+    pub unaffected: (u64, u64),
+    /// Files that lose blocks and can be brought back.
+    pub degraded: (u64, u64),
+    /// Files that keep their data and lose redundancy only.
+    pub exposed: (u64, u64),
+    /// Files that could not be brought back.
+    pub lost: (u64, u64),
+    /// Their names, as many as were asked for.
+    pub names: Vec<Vec<u8>>,
+    /// Files whose headers could not be read.
+    pub unknown: u64,
+}
+
+/// Computes from the headers what the loss of `targets` would mean for files at and below `path`.
+///
+/// # Errors
+/// The catalogue fails.
+pub fn what_if(
+    vault: &Vault,
+    path: &[u8],
+    targets: &[Vec<u8>],
+    names: usize,
+    manner: Manner<'_>,
+) -> Result<WhatIf, CatalogueError> {
+    (manner.progress)(Progress::Step("reading headers", None));
+    let mut answer = WhatIf::default();
+    vault.catalogue.each_page(path, |page| -> Result<(), CatalogueError> {
+        for (path, entry) in page {
+            (manner.progress)(Progress::Done(1, 0));
+            let Some((data, redundancy, k)) = losses(vault, &path, targets) else {
+                answer.unknown += 1;
+                continue;
+            };
+            let left = entry.columns as usize;
+            let amount = match (data, redundancy) {
+                (0, 0) => &mut answer.unaffected,
+                (0, _) => &mut answer.exposed,
+                (data, redundancy) if data <= left.saturating_sub(redundancy) && data <= k => &mut answer.degraded,
+                _ => {
+                    if answer.names.len() < names {
+                        answer.names.push(path);
+                    }
+                    &mut answer.lost
+                }
+            };
+            *amount = (amount.0 + 1, amount.1 + entry.generation.size);
+        }
+        Ok(())
+    })?;
+    Ok(answer)
+}
+
+/// Data and redundancy columns that a file would lose, and its k.
+fn losses(vault: &Vault, path: &[u8], targets: &[Vec<u8>]) -> Option<(usize, usize, usize)> {
+    let part = vault.storage.repositories().iter().find_map(|repository| {
+        repository.place(path).open(&vault.coders).ok().flatten()
+    })?;
+    let (k, m) = (part.header.code.k(), part.header.code.m());
+    let gone = |name: &[u8]| targets.iter().any(|target| target == name);
+    if part.header.targets.is_empty() {
+        let data = if gone(crate::storage::plain::DATA) { k } else { 0 };
+        let redundancy = if gone(crate::storage::plain::REPOSITORY) { m } else { 0 };
+        return Some((data, redundancy, k));
+    }
+    let (data, redundancy) = part.header.targets.split_at(k);
+    let count = |names: &[Vec<u8>]| names.iter().filter(|name| gone(name)).count();
+    Some((count(data), count(redundancy), k))
+}

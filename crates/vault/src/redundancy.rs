@@ -1,0 +1,232 @@
+//! Redundancy files on disk: opened, made, updated, each so that a crash leaves one whole version.
+//!
+//! A new file is a [`Draft`] in the staging directory that is renamed into place. An update of some records is a
+//! [`redo`] file: it appears there whole, its writes are then made in place, and whoever opens the redundancy after a
+//! crash makes them again.
+
+pub mod draft;
+pub mod redo;
+
+pub use draft::Draft;
+
+use crate::coder::Coders;
+use crate::format::header::{END_BYTES, HEADER_UNIT};
+use crate::format::{Header, HeaderError, Records};
+use crate::tree::{Tree, absent_is_none, stat_of};
+use rustix::fs::{FlockOperation, flock};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// Where redundancy files are, beneath a repository.
+pub const REDUNDANCY: &[u8] = b"redundancy";
+
+/// Where files are until they are whole.
+pub const STAGING: &[u8] = b"staging";
+
+/// A place for a redundancy file.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The repository, or the target's part of it.
+    pub tree: Tree,
+    /// The path in it.
+    pub path: Vec<u8>,
+}
+
+/// A redundancy file that is open.
+#[derive(Debug)]
+pub struct Part {
+    /// Where it is.
+    pub place: Place,
+    /// The file.
+    pub file: File,
+    /// What its header says: the first, or the second where the first is damaged.
+    pub header: Header,
+    /// Where its records lie.
+    pub records: Records,
+    /// What is wrong with the first header.
+    pub head_damage: Option<HeaderError>,
+    /// What is wrong with the second one. Only [`Part::check_trailer`] looks unless the first is damaged.
+    pub trailer_damage: Option<HeaderError>,
+}
+
+/// Why a redundancy file cannot be used at all.
+#[derive(Debug, thiserror::Error)]
+pub enum PartError {
+    /// The operating system refuses.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// Both headers are damaged, or it was written by another version.
+    #[error("{head}; at its end: {trailer}")]
+    Headers {
+        /// What is wrong with the first.
+        head: HeaderError,
+        /// What is wrong with the second.
+        trailer: HeaderError,
+    },
+}
+
+impl Place {
+    /// Whether both are the same place of the same tree.
+    pub fn is(&self, other: &Place) -> bool {
+        self.path == other.path && self.tree.path() == other.tree.path()
+    }
+
+    /// Opens what is there, for reading; nothing if nothing is there.
+    ///
+    /// # Errors
+    /// See [`PartError`].
+    pub fn open(&self, coders: &Coders) -> Result<Option<Part>, PartError> {
+        self.open_as(coders, false)
+    }
+
+    /// Opens what is there to update it; readers and other writers wait meanwhile.
+    ///
+    /// # Errors
+    /// See [`PartError`].
+    pub fn open_to_update(&self, coders: &Coders) -> Result<Option<Part>, PartError> {
+        self.open_as(coders, true)
+    }
+
+    fn open_as(&self, coders: &Coders, update: bool) -> Result<Option<Part>, PartError> {
+        let open = || if update { self.tree.write(&self.path) } else { self.tree.read(&self.path) };
+        let Some(file) = absent_is_none(open())? else { return Ok(None) };
+        let lock = if update { FlockOperation::LockExclusive } else { FlockOperation::LockShared };
+        flock(&file, lock).map_err(io::Error::from)?;
+        let part = self.read_headers(file, coders)?;
+        // Whoever began an update and died left its writes behind.
+        match redo::left_over(self, &part.header)? {
+            false => Ok(Some(part)),
+            true => {
+                drop(part);
+                let file = self.tree.write(&self.path)?;
+                flock(&file, FlockOperation::LockExclusive).map_err(io::Error::from)?;
+                redo::finish(self, &file)?;
+                drop(file);
+                self.open_as(coders, update)
+            }
+        }
+    }
+
+    fn read_headers(&self, file: File, coders: &Coders) -> Result<Part, PartError> {
+        let place = self.clone();
+        match head(&file, coders)? {
+            Ok((header, length)) => {
+                let records = Records::new(&header, length);
+                Ok(Part { place, file, header, records, head_damage: None, trailer_damage: None })
+            }
+            Err(head) => match trailer(&file, coders)? {
+                Ok((header, length)) => {
+                    let records = Records::new(&header, length);
+                    let head_damage = Some(head);
+                    Ok(Part { place, file, header, records, head_damage, trailer_damage: None })
+                }
+                Err(trailer) => Err(PartError::Headers { head, trailer }),
+            },
+        }
+    }
+}
+
+type Found = Result<(Header, usize), HeaderError>;
+
+fn decode(bytes: &[u8], coders: &Coders) -> Found {
+    let code = |identity: &str| {
+        coders.get(identity).map(|coder| coder.code().clone()).map_err(|error| error.to_string())
+    };
+    Header::decode(bytes, code).map(|header| (header, bytes.len()))
+}
+
+/// Most headers fit in this, so that one read is enough.
+const USUAL_HEADER: usize = 512;
+
+fn head(file: &File, coders: &Coders) -> io::Result<Found> {
+    let mut bytes = vec![0; USUAL_HEADER];
+    let got = read_up_to(file, &mut bytes, 0)?;
+    let length = match Header::length(&bytes[..got]) {
+        Ok(length) => length,
+        Err(error) => return Ok(Err(error)),
+    };
+    bytes.resize(length.max(USUAL_HEADER), 0);
+    if length > got {
+        let more = read_up_to(file, &mut bytes[got..length], got as u64)?;
+        if got + more < length {
+            return Ok(Err(HeaderError::Short));
+        }
+    }
+    Ok(decode(&bytes[..length], coders))
+}
+
+fn trailer(file: &File, coders: &Coders) -> io::Result<Found> {
+    let size = stat_of(file)?.size;
+    if size < HEADER_UNIT as u64 {
+        return Ok(Err(HeaderError::Short));
+    }
+    let mut end = [0; END_BYTES];
+    file.read_exact_at(&mut end, size - END_BYTES as u64)?;
+    let length = match Header::length_from_end(&end) {
+        Ok(length) if length as u64 <= size => length,
+        Ok(length) => return Ok(Err(HeaderError::Length(length as u64))),
+        Err(error) => return Ok(Err(error)),
+    };
+    let mut bytes = vec![0; length];
+    file.read_exact_at(&mut bytes, size - length as u64)?;
+    Ok(decode(&bytes, coders))
+}
+
+/// Reads until the buffer is full or the file ends.
+///
+/// # Errors
+/// What the operating system says.
+pub fn read_up_to(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut got = 0;
+    while got < buffer.len() {
+        match file.read_at(&mut buffer[got..], offset + got as u64) {
+            Ok(0) => break,
+            Ok(bytes) => got += bytes,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(got)
+}
+
+impl Part {
+    /// Reads the records of some stripes; what the file no longer has is zeros, which no frame consists of.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn read_records(&self, first: u64, count: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
+        let (start, end) = (self.records.offset(first), self.records.offset(first + count));
+        buffer.clear();
+        buffer.resize((end - start) as usize, 0);
+        read_up_to(&self.file, buffer, start)?;
+        Ok(())
+    }
+
+    /// Looks at the second header as well.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn check_trailer(&mut self, coders: &Coders) -> io::Result<()> {
+        self.trailer_damage = match trailer(&self.file, coders)? {
+            Ok((header, _)) if header == self.header => None,
+            Ok(_) => Some(HeaderError::Checksum),
+            Err(error) => Some(error),
+        };
+        Ok(())
+    }
+
+    /// Forgets what the system keeps of it in memory.
+    pub fn forget_cached(&self) {
+        // Only advice: what is not forgotten is read from memory.
+        let _ = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed);
+    }
+
+    /// Bytes the header takes.
+    pub fn header_bytes(&self) -> usize {
+        self.records.header_bytes() as usize
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+//! A redundancy file that appears whole or not at all.
+
+use super::{Place, STAGING};
+use crate::format::{Header, HeaderError, Records};
+use crate::tree::{join, split};
+use crate::world::unique_id;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// Only who runs us reads redundancy: it has parts of the data in it, whoever may read those.
+pub const FILE_MODE: u32 = 0o600;
+
+/// For directories of the repository, whose names are those of the data.
+pub const DIRECTORY_MODE: u32 = 0o700;
+
+/// Ends the names of drafts.
+pub const SUFFIX: &[u8] = b".draft";
+
+/// A new redundancy file under a temporary name. Dropped, it is gone.
+#[derive(Debug)]
+pub struct Draft {
+    place: Place,
+    temporary: Option<Vec<u8>>,
+    file: File,
+}
+
+impl Draft {
+    /// A draft of what will be at `place`.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn new(place: Place) -> io::Result<Draft> {
+        let name: String = unique_id()?.iter().map(|byte| format!("{byte:02x}")).collect();
+        let temporary = join(STAGING, &[name.as_bytes(), SUFFIX].concat());
+        let file = place.tree.create(&temporary, FILE_MODE)?;
+        Ok(Draft { place, temporary: Some(temporary), file })
+    }
+
+    /// Writes records.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset)
+    }
+
+    /// Writes both headers; `header_bytes` is what was assumed when records were written.
+    ///
+    /// # Errors
+    /// What the operating system says; a header that does not fit is one of `InvalidInput`.
+    pub fn write_headers(&self, header: &Header, header_bytes: usize) -> io::Result<()> {
+        let bytes = header.encode(header_bytes).map_err(invalid)?;
+        if bytes.len() != header_bytes {
+            return Err(invalid(HeaderError::Length(bytes.len() as u64)));
+        }
+        self.write(Records::new(header, bytes.len()).trailer(), &bytes)?;
+        self.write(0, &bytes)
+    }
+
+    /// A file that is small enough to be written at once: headers and records.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn write_whole(&self, bytes: &[u8]) -> io::Result<()> {
+        self.write(0, bytes)
+    }
+
+    /// Makes the content durable.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn sync(&self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+
+    /// Puts it in place of what is there. The content must be durable before.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn publish(mut self) -> io::Result<()> {
+        let Some(temporary) = self.temporary.take() else { return Ok(()) };
+        let Place { tree, path } = &self.place;
+        let published = match tree.rename(&temporary, path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                tree.make_directories(split(path).0, DIRECTORY_MODE)?;
+                tree.rename(&temporary, path)
+            }
+            renamed => renamed,
+        };
+        if published.is_err() {
+            self.temporary = Some(temporary);
+        }
+        published
+    }
+}
+
+fn invalid(error: HeaderError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, error)
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if let Some(temporary) = self.temporary.take() {
+            // It has no readers; what stays is cleared away when the vault is opened next.
+            let _ = self.place.tree.remove(&temporary);
+        }
+    }
+}

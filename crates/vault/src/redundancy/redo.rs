@@ -1,0 +1,177 @@
+//! Updates of a redundancy file in place.
+//!
+//! The writes are first collected in `staging/ID.COLUMN.redo`: magic, file id, the revision that they lead to, length of
+//! the path, path, number of writes, for each its offset, length and bytes, and BLAKE3 of all that. The file is synced and renamed to its name; from then on the
+//! update has happened. Then the writes are made, synced, and the file is removed. Making them twice does no harm;
+//! a redundancy file that has been replaced by a newer one since is left alone.
+
+use super::{Place, STAGING, read_up_to};
+use crate::format::header::MAX_HEADER;
+use crate::format::{FileId, Header};
+use crate::tree::{Tree, absent_is_none, join};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+
+const MAGIC: &[u8; 8] = b"\x89GABRO\r\n";
+
+/// Ends the names of updates that have happened.
+pub const SUFFIX: &[u8] = b".redo";
+
+/// Ends the names of updates that are being collected.
+pub const UNFINISHED: &[u8] = b".redo-draft";
+
+/// Most bytes of one update: it is in memory. Larger changes are made in several.
+pub const MAX_BYTES: usize = 64 << 20;
+
+fn name(id: FileId, first: usize, suffix: &[u8]) -> Vec<u8> {
+    join(STAGING, &[format!("{id}.{first}").as_bytes(), suffix].concat())
+}
+
+/// Whether an update of this redundancy was begun and not finished.
+pub(super) fn left_over(place: &Place, header: &Header) -> io::Result<bool> {
+    Ok(place.tree.find(&name(header.id, header.first, SUFFIX))?.is_some())
+}
+
+/// Makes the writes in `file`, which the caller has for itself, so that after a crash all or none have happened. `header`
+/// is the one that the writes put there.
+///
+/// # Errors
+/// What the operating system says.
+pub fn update(place: &Place, file: &File, header: &Header, writes: &[(u64, Vec<u8>)]) -> io::Result<()> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend(header.id.0);
+    bytes.extend(header.revision.to_le_bytes());
+    bytes.extend((place.path.len() as u32).to_le_bytes());
+    bytes.extend(&place.path);
+    bytes.extend((writes.len() as u64).to_le_bytes());
+    for (offset, content) in writes {
+        bytes.extend(offset.to_le_bytes());
+        bytes.extend((content.len() as u64).to_le_bytes());
+        bytes.extend(content);
+    }
+    let checksum = blake3::hash(&bytes);
+    bytes.extend(checksum.as_bytes());
+    let (draft, whole) = (name(header.id, header.first, UNFINISHED), name(header.id, header.first, SUFFIX));
+    place.tree.remove(&draft)?;
+    let redo = place.tree.create(&draft, super::draft::FILE_MODE)?;
+    redo.write_all_at(&bytes, 0)?;
+    redo.sync_all()?;
+    place.tree.rename(&draft, &whole)?;
+    place.tree.sync_directory(STAGING)?;
+    apply(file, writes.iter().map(|(offset, bytes)| (*offset, &bytes[..])))?;
+    place.tree.remove(&whole)
+}
+
+fn apply<'a>(file: &File, writes: impl Iterator<Item = (u64, &'a [u8])>) -> io::Result<()> {
+    for (offset, bytes) in writes {
+        file.write_all_at(bytes, offset)?;
+    }
+    file.sync_all()
+}
+
+/// Finishes the update of `place` that someone else began; the caller has `file` for itself.
+pub(super) fn finish(place: &Place, file: &File) -> io::Result<()> {
+    for found in pending(&place.tree)? {
+        if found.path == place.path {
+            if found.is_for(file)? {
+                apply(file, found.writes())?;
+            }
+            place.tree.remove(&found.name)?;
+        }
+    }
+    Ok(())
+}
+
+/// An update that was read.
+struct Update {
+    name: Vec<u8>,
+    id: [u8; 16],
+    revision: u64,
+    path: Vec<u8>,
+    bytes: Vec<u8>,
+    writes: Vec<(u64, std::ops::Range<usize>)>,
+}
+
+impl Update {
+    fn writes(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        self.writes.iter().map(|(offset, range)| (*offset, &self.bytes[range.clone()]))
+    }
+
+    /// Whether `file` is still what it was made for. A head that is torn was torn by this very update.
+    fn is_for(&self, file: &File) -> io::Result<bool> {
+        let mut head = vec![0; MAX_HEADER];
+        let got = read_up_to(file, &mut head, 0)?;
+        Ok(match Header::identity(&head[..got]) {
+            Some((id, revision)) => id.0 == self.id && revision <= self.revision,
+            None => true,
+        })
+    }
+
+    /// Nothing if it is not what was written.
+    fn parse(name: Vec<u8>, bytes: Vec<u8>) -> Option<Update> {
+        let end = bytes.len().checked_sub(32)?;
+        if blake3::hash(&bytes[..end]).as_bytes() != &bytes[end..] || !bytes.starts_with(MAGIC) {
+            return None;
+        }
+        let mut at = MAGIC.len();
+        let mut take = |count: usize| {
+            let range = at..at.checked_add(count).filter(|&stop| stop <= end)?;
+            at = range.end;
+            Some(range)
+        };
+        let number = |range: std::ops::Range<usize>| {
+            bytes[range].iter().rev().fold(0u64, |value, &byte| value << 8 | u64::from(byte))
+        };
+        let id = bytes[take(16)?].try_into().ok()?;
+        let revision = number(take(8)?);
+        let length = number(take(4)?);
+        let path = bytes[take(length as usize)?].to_vec();
+        let count = number(take(8)?);
+        let mut writes = Vec::new();
+        for _ in 0..count {
+            let (offset, length) = (number(take(8)?), number(take(8)?));
+            writes.push((offset, take(usize::try_from(length).ok()?)?));
+        }
+        Some(Update { name, id, revision, path, bytes, writes })
+    }
+}
+
+fn pending(tree: &Tree) -> io::Result<Vec<Update>> {
+    let mut found = Vec::new();
+    let Some(directory) = absent_is_none(tree.directory(STAGING))? else { return Ok(found) };
+    for (file, _) in directory.names()?.iter().filter(|(file, _)| file.ends_with(SUFFIX)) {
+        let name = join(STAGING, file);
+        let Some(mut file) = absent_is_none(tree.read(&name))? else { continue };
+        let mut bytes = Vec::new();
+        (&mut file).take(2 * MAX_BYTES as u64).read_to_end(&mut bytes)?;
+        // It was whole when it got its name; if rot has hit it since, its redundancy is found damaged by scrub.
+        found.extend(Update::parse(name, bytes));
+    }
+    Ok(found)
+}
+
+/// Finishes what was begun in a repository and removes what was never finished. The caller has it for itself.
+/// Gives how many updates were finished and how many drafts removed.
+///
+/// # Errors
+/// What the operating system says.
+pub fn recover(tree: &Tree) -> io::Result<(usize, usize)> {
+    let updates = pending(tree)?;
+    for update in &updates {
+        match absent_is_none(tree.write(&update.path))? {
+            Some(file) if update.is_for(&file)? => apply(&file, update.writes())?,
+            // Its file is gone or another one: it was removed, moved or made anew after the update.
+            _ => {}
+        }
+        tree.remove(&update.name)?;
+    }
+    let mut drafts = 0;
+    if let Some(directory) = absent_is_none(tree.directory(STAGING))? {
+        for (name, _) in directory.names()?.iter() {
+            tree.remove(&join(STAGING, name))?;
+            drafts += 1;
+        }
+    }
+    Ok((updates.len(), drafts))
+}

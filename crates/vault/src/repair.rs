@@ -1,0 +1,363 @@
+//! Brings files back to what was protected.
+//!
+//! A file is examined and its damage listed; nothing is written then. Carried out, a stripe is read again, its bad blocks are
+//! made from good ones, each is checked against its signature, and only then written in place: only blocks that were wrong
+//! are ever written, so a crash in between leaves a file no worse than it was. What a bad block held is kept in the
+//! repository, for it may have been someone's work. Redundancy is mended by the same stripe through an update that
+//! happens as a whole.
+
+use crate::catalogue::{CatalogueError, Entry, State};
+use crate::examine::{ExamineError, Findings, Manner as Look, Stripe, StripeFault, Subject, examine};
+use crate::format::frame::table_bytes;
+use crate::format::{Frame, Metadata};
+use crate::protect::{Manner, Progress};
+use crate::redundancy::redo;
+use crate::scrub::{Trouble, trouble};
+use crate::storage::Repairable;
+use crate::throttle::Throttle;
+use crate::tree::{Stat, join, split};
+use crate::vault::Vault;
+use crate::world::moment;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// Where replaced bytes are kept, beneath the repository.
+pub const REPLACED: &[u8] = b"replaced";
+
+/// Which files to look at.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// Only those that scrub found damaged.
+    pub known_only: bool,
+    /// Leave files alone that were written since they were protected.
+    pub keep_changed: bool,
+    /// Bring back files that are gone, where redundancy suffices.
+    pub missing: bool,
+}
+
+/// What would be done.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// Files to repair, as far as they can be.
+    pub files: Vec<Trouble>,
+    /// Files that were written since and shall be left alone.
+    pub kept: Vec<Trouble>,
+    /// Files that could not be examined, and why.
+    pub failed: Vec<(Vec<u8>, String)>,
+    /// Files that were examined.
+    pub examined: u64,
+}
+
+/// What was done with one file.
+#[derive(Debug)]
+pub struct Repaired {
+    /// Which one.
+    pub path: Vec<u8>,
+    /// How it is now.
+    pub state: State,
+    /// Blocks of the file that were written.
+    pub data_blocks: u64,
+    /// Blocks of redundancy that were written.
+    pub redundancy_blocks: u64,
+    /// Bytes of the file that cannot be brought back.
+    pub lost: Vec<std::ops::Range<u64>>,
+    /// Where the bytes are that were replaced.
+    pub replaced: Option<std::path::PathBuf>,
+    /// What could not be done, in words.
+    pub notes: Vec<String>,
+}
+
+/// Why a file was not repaired.
+#[derive(Debug, thiserror::Error)]
+pub enum RepairError {
+    /// It cannot be examined.
+    #[error(transparent)]
+    Examine(#[from] ExamineError),
+    /// The operating system refuses.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The catalogue fails.
+    #[error(transparent)]
+    Catalogue(#[from] CatalogueError),
+}
+
+/// Examines the files at and below `path` and says what would be done.
+///
+/// # Errors
+/// The catalogue fails.
+pub fn plan(
+    vault: &Vault,
+    path: &[u8],
+    options: Options,
+    manner: Manner<'_>,
+) -> Result<Plan, CatalogueError> {
+    let total = vault.catalogue.matrix(path)?.iter().fold((0, 0), |sum, row| (sum.0 + row.2, sum.1 + row.3));
+    (manner.progress)(Progress::Step("examining", Some(total)));
+    let throttle = Throttle::new(manner.rate.or(vault.policy.rate));
+    let progress = |bytes: u64| {
+        throttle.take(bytes);
+        (manner.progress)(Progress::Done(0, bytes));
+    };
+    let mut plan = Plan::default();
+    vault.catalogue.each_page(path, |page| -> Result<(), CatalogueError> {
+        for (path, entry) in page {
+            if (manner.stopped)() || (options.known_only && entry.state == State::Protected) {
+                continue;
+            }
+            let look =
+                Look { threads: manner.threads, from_medium: false, progress: &progress, stopped: manner.stopped };
+            let found = Subject::open(&*vault.storage, &vault.coders, &path)
+                .and_then(|subject| examine(&subject, look).map(|findings| (subject, findings)));
+            plan.examined += 1;
+            (manner.progress)(Progress::Done(1, 0));
+            match found {
+                Ok((subject, _)) if subject.content.is_none() && !options.missing => {}
+                Ok((subject, findings)) => match trouble(&path, &subject, &findings) {
+                    Some(trouble) if trouble.changed && options.keep_changed => plan.kept.push(trouble),
+                    Some(trouble) => plan.files.push(trouble),
+                    None => {}
+                },
+                Err(error) => plan.failed.push((path, error.to_string())),
+            }
+        }
+        Ok(())
+    })?;
+    Ok(plan)
+}
+
+/// Repairs one file as far as it can be.
+///
+/// # Errors
+/// See [`RepairError`]; what is lost is no error.
+pub fn repair(vault: &Vault, path: &[u8], manner: Manner<'_>) -> Result<Repaired, RepairError> {
+    let subject = Subject::open(&*vault.storage, &vault.coders, path)?;
+    let quiet = |_: u64| {};
+    let look = Look { threads: manner.threads, from_medium: false, progress: &quiet, stopped: manner.stopped };
+    let findings = examine(&subject, look)?;
+    let mut work = Work { vault, subject: &subject, path, replaced: None, done: Repaired::new(path) };
+    work.redundancy_first(&findings)?;
+    let stat = work.data(&findings)?;
+    work.conclude(&findings, stat)
+}
+
+impl Repaired {
+    fn new(path: &[u8]) -> Repaired {
+        Repaired {
+            path: path.to_vec(),
+            state: State::Protected,
+            data_blocks: 0,
+            redundancy_blocks: 0,
+            lost: Vec::new(),
+            replaced: None,
+            notes: Vec::new(),
+        }
+    }
+}
+
+struct Work<'a> {
+    vault: &'a Vault,
+    subject: &'a Subject,
+    path: &'a [u8],
+    replaced: Option<File>,
+    done: Repaired,
+}
+
+impl Work<'_> {
+    /// Reads a stripe again and makes it whole; nothing if that is beyond what is left of it.
+    fn whole(&self, fault: &StripeFault) -> Result<Option<Stripe>, RepairError> {
+        let run = self.subject.cut().run(fault.stripe, 1);
+        let mut stripe = Stripe::default();
+        stripe.read_records(self.subject, &run);
+        let mut sums = vec![[0; 16]; self.subject.parts.len()];
+        stripe.examine(self.subject, &run, 0, &mut sums)?;
+        Ok(stripe.restore(self.subject, run.block as usize)?.then_some(stripe))
+    }
+
+    /// Mends frames and headers. The data comes after: as long as it is damaged, every good frame is needed.
+    fn redundancy_first(&mut self, findings: &Findings) -> Result<(), RepairError> {
+        let k = self.subject.header.code.k();
+        for (at, part) in self.subject.parts.iter().enumerate() {
+            let (mut writes, mut bytes) = (Vec::new(), 0);
+            let columns = part.header.first..part.header.first + part.header.columns;
+            for fault in findings.faults.iter().filter(|fault| fault.redundancy.iter().any(|c| columns.contains(c))) {
+                let Some(stripe) = self.whole(fault)? else { continue };
+                let Some(seals) = &stripe.seals else { continue };
+                let block = stripe.blocks.len() / seals.len();
+                let frame = block + table_bytes(k);
+                for &column in fault.redundancy.iter().filter(|column| columns.contains(column)) {
+                    let mut mended = vec![0; frame];
+                    mended[..block].copy_from_slice(&stripe.blocks[(k + column) * block..][..block]);
+                    let (data, own) = (&seals[..k], &seals[k + column]);
+                    Frame::seal(&mut mended, part.header.id, column, fault.stripe, data, own);
+                    let within = (column - part.header.first) as u64 * frame as u64;
+                    writes.push((part.records.offset(fault.stripe) + within, mended));
+                    bytes += frame;
+                    self.done.redundancy_blocks += 1;
+                }
+                if bytes > redo::MAX_BYTES {
+                    self.update(at, std::mem::take(&mut writes))?;
+                    bytes = 0;
+                }
+            }
+            if !writes.is_empty() || findings.headers.contains(&at) {
+                let header = part.header.encode(part.header_bytes()).map_err(io::Error::other)?;
+                writes.push((part.records.trailer(), header.clone()));
+                writes.push((0, header));
+                self.update(at, writes)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn update(&self, part: usize, writes: Vec<(u64, Vec<u8>)>) -> io::Result<()> {
+        let part = &self.subject.parts[part];
+        // Ours is open for reading, and readers keep writers out.
+        rustix::fs::flock(&part.file, rustix::fs::FlockOperation::Unlock)?;
+        let file = part.place.tree.write(&part.place.path)?;
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
+        redo::update(&part.place, &file, &part.header, &writes)?;
+        drop(file);
+        Ok(rustix::fs::flock(&part.file, rustix::fs::FlockOperation::LockShared)?)
+    }
+
+    /// Writes the blocks of the file that were wrong. Gives the file as it is then.
+    fn data(&mut self, findings: &Findings) -> Result<Option<Stat>, RepairError> {
+        let header = &self.subject.header;
+        let size = header.generation.size;
+        let wrong_size = self.subject.stat.is_none_or(|stat| stat.size != size);
+        if !findings.has_bad_data() && !wrong_size {
+            return Ok(self.subject.stat);
+        }
+        // A file that is gone comes back whole or not at all.
+        if self.subject.content.is_none() && findings.is_lost() {
+            self.done.lost.push(0..size);
+            return Ok(None);
+        }
+        let metadata = match &self.subject.content {
+            Some(content) => content.metadata()?,
+            None => header.metadata.clone(),
+        };
+        if wrong_size {
+            self.keep_tail(size)?;
+        }
+        let mut file = self.vault.storage.open_for_repair(self.path)?;
+        let mut resized = !wrong_size;
+        for fault in findings.faults.iter().filter(|fault| !fault.data.is_empty()) {
+            let run = self.subject.cut().run(fault.stripe, 1);
+            let Some(stripe) = self.whole(fault)? else {
+                self.done.lost.extend(fault.data.iter().map(|&column| run.cell(0, column)));
+                continue;
+            };
+            if !resized {
+                file.set_size(size)?;
+                resized = true;
+            }
+            for &column in &fault.data {
+                let cell = run.cell(0, column);
+                let bytes = &stripe.blocks[column * run.block as usize..][..(cell.end - cell.start) as usize];
+                self.keep_block(&run, column)?;
+                file.write(&run, 0, column, bytes)?;
+                self.done.data_blocks += 1;
+            }
+        }
+        if !resized && findings.faults.iter().all(|fault| !fault.lost) {
+            file.set_size(size)?;
+        }
+        self.finish(file, &metadata)
+    }
+
+    fn finish(
+        &mut self,
+        mut file: Box<dyn Repairable>,
+        metadata: &Metadata,
+    ) -> Result<Option<Stat>, RepairError> {
+        if let Some(replaced) = &self.replaced {
+            replaced.sync_all()?;
+        }
+        // What is still damaged must not look like the protected version.
+        let mtime = match self.done.lost.is_empty() {
+            true => self.subject.header.generation.mtime,
+            false => self.subject.stat.map_or(self.subject.header.generation.mtime, |stat| stat.mtime),
+        };
+        let (failed, stat) = file.finish(metadata, mtime)?;
+        self.done.notes.extend(failed.into_iter().map(|what| format!("could not be given back: {what}")));
+        Ok(Some(stat))
+    }
+
+    /// Keeps what a block holds before it is written, at the same place of a sparse file.
+    fn keep_block(&mut self, run: &crate::geometry::Run, column: usize) -> Result<(), RepairError> {
+        let Some(content) = &self.subject.content else { return Ok(()) };
+        let mut bytes = vec![0; run.block as usize];
+        let Ok(got) = content.read(run, 0, column, &mut bytes) else { return Ok(()) };
+        if got > 0 {
+            let start = run.cell(0, column).start;
+            self.keep(&bytes[..got], start)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps what lies behind the end that the file had.
+    fn keep_tail(&mut self, size: u64) -> Result<(), RepairError> {
+        let Some(stat) = self.subject.stat.filter(|stat| stat.size > size) else { return Ok(()) };
+        let source = File::open(self.vault.storage.shown(self.path))?;
+        let mut at = size;
+        let mut bytes = vec![0; 1 << 20];
+        while at < stat.size {
+            let got = source.read_at(&mut bytes, at)?;
+            if got == 0 {
+                break;
+            }
+            self.keep(&bytes[..got], at)?;
+            at += got as u64;
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, bytes: &[u8], offset: u64) -> Result<(), RepairError> {
+        if self.replaced.is_none() {
+            let tree = &self.vault.repository;
+            let when = moment(self.vault.clock.now()).replace([' ', ':'], "-");
+            let path = join(&join(REPLACED, when.as_bytes()), self.path);
+            tree.make_directories(split(&path).0, 0o700)?;
+            let file = match tree.create(&path, 0o600) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => tree.write(&path)?,
+                made => made?,
+            };
+            self.done.replaced = Some(tree.shown(&path));
+            self.replaced = Some(file);
+        }
+        if let Some(file) = &self.replaced {
+            file.write_all_at(bytes, offset)?;
+        }
+        Ok(())
+    }
+
+    /// Looks once more at what was written, and notes it.
+    fn conclude(mut self, findings: &Findings, stat: Option<Stat>) -> Result<Repaired, RepairError> {
+        self.done.lost = crate::geometry::merge(std::mem::take(&mut self.done.lost));
+        let again = Subject::open(&*self.vault.storage, &self.vault.coders, self.path)?;
+        let look = Look { threads: 1, from_medium: false, progress: &|_| {}, stopped: &|| false };
+        let after = examine(&again, look)?;
+        let left = trouble(self.path, &again, &after);
+        self.done.state = left.as_ref().map_or(State::Protected, |left| left.state);
+        if !findings.missing.is_empty() {
+            self.done.notes.push("missing redundancy is made anew by `gabion protect`".to_owned());
+        }
+        let catalogue = &self.vault.catalogue;
+        let Some(entry) = catalogue.find(self.path)? else { return Ok(self.done) };
+        let problems = left.map_or(Vec::new(), |left| left.problems);
+        let generation = match (&self.done.state, stat) {
+            (State::Protected | State::Degraded, Some(stat)) => stat.generation(),
+            _ => entry.generation,
+        };
+        catalogue.together(|| -> Result<(), CatalogueError> {
+            let (state, now) = (self.done.state, self.vault.clock.now());
+            let columns = again.columns() as u32;
+            let columns = if after.faults.is_empty() { columns } else { entry.columns };
+            catalogue.put(self.path, &Entry { generation, state, columns, scrubbed_at: Some(now), ..entry })?;
+            catalogue.set_problems(self.path, &problems, now)
+        })?;
+        Ok(self.done)
+    }
+}

@@ -1,0 +1,61 @@
+//! The runs of a file, shared out among threads.
+
+use crate::geometry::{Cut, Run};
+use crate::storage::Content;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of data in a run: what a thread does between two looks at the others.
+pub const RUN_BYTES: u64 = 8 << 20;
+
+/// Calls `work` for every run, on up to `threads` threads, each with a state of its own, and gives the states back. What
+/// comes next is announced to the storage.
+///
+/// # Errors
+/// The first that `work` gives; the other threads end with the run they are in.
+pub fn each_run<S: Send, E: Send>(
+    cut: &Cut,
+    k: usize,
+    content: Option<&dyn Content>,
+    threads: usize,
+    state: impl Fn() -> S + Sync,
+    work: impl Fn(&Run, &mut S) -> Result<(), E> + Sync,
+) -> Result<Vec<S>, E> {
+    let (next, stripes) = (AtomicU64::new(0), cut.stripes());
+    let limit = |stripe: u64| (RUN_BYTES / (k as u64 * cut.block(stripe).max(1))).max(1);
+    let thread = || -> Result<S, E> {
+        let mut state = state();
+        let mut taken = None;
+        while next
+            .try_update(Ordering::Relaxed, Ordering::Relaxed, |stripe| {
+                taken = (stripe < stripes).then(|| cut.run(stripe, limit(stripe)));
+                taken.map(|run| run.first + run.count)
+            })
+            .is_ok()
+        {
+            let Some(run) = taken else { break };
+            let after = run.first + run.count;
+            if let Some(content) = content.filter(|_| after < stripes) {
+                content.will_read(&cut.run(after, limit(after)));
+            }
+            if let Err(error) = work(&run, &mut state) {
+                next.store(stripes, Ordering::Relaxed);
+                return Err(error);
+            }
+        }
+        Ok(state)
+    };
+    let useful = cut.size().div_ceil(RUN_BYTES).max(1);
+    let threads = (threads as u64).clamp(1, useful);
+    if threads == 1 {
+        return Ok(vec![thread()?]);
+    }
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(thread)).collect();
+        let mine = thread();
+        let others = others.into_iter().map(|other| match other.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        [mine].into_iter().chain(others).collect()
+    })
+}

@@ -1,0 +1,295 @@
+//! Finds out what changed by looking: the namespace beside the catalogue, directory by directory.
+//!
+//! Both are sorted by name, so one pass over each is enough and memory holds one directory. A directory that cannot be
+//! read is reported and everything below it counts as unchanged: a disk that does not answer is no deletion.
+
+use crate::catalogue::{Catalogue, CatalogueError, Change, Class, Counts, Entry};
+use crate::policy::{Policy, Treatment};
+use crate::storage::{Folder, Storage};
+use crate::tree::{Generation, Kind, Stat, join};
+use crate::world::Nanos;
+use std::collections::HashSet;
+use std::io;
+
+/// What a scan saw.
+#[derive(Debug, Clone, Default)]
+pub struct Seen {
+    /// Files that are to be protected, and their bytes.
+    pub files: u64,
+    /// See `files`.
+    pub bytes: u64,
+    /// Files that the policy leaves out.
+    pub left_out: u64,
+    /// Symbolic links; they are not protected.
+    pub links: u64,
+    /// Sockets, pipes and devices; they are not protected.
+    pub special: u64,
+    /// Directories and files that could not be looked at.
+    pub unreadable: Vec<(Vec<u8>, String)>,
+    /// What changed, by class; the changes themselves are in the catalogue.
+    pub changes: Counts,
+    /// Files that the catalogue knew before.
+    pub known: u64,
+    /// Files of write-once rules that changed all the same; they keep their redundancy.
+    pub write_once: Vec<Vec<u8>>,
+}
+
+/// Unreadable places that are listed; all are counted.
+const MAX_LISTED: usize = 10_000;
+
+/// Why a scan did not come to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum ScanError {
+    /// The catalogue fails.
+    #[error(transparent)]
+    Catalogue(#[from] CatalogueError),
+    /// Not even the root can be read.
+    #[error("{}: {source}", path.display())]
+    Root {
+        /// The root.
+        path: std::path::PathBuf,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// It was stopped.
+    #[error("stopped")]
+    Stopped,
+}
+
+/// A look at all files.
+pub struct Scanner<'a> {
+    /// Where files are.
+    pub storage: &'a dyn Storage,
+    /// What is known of them. The change-set goes here too.
+    pub catalogue: &'a Catalogue,
+    /// What they shall get.
+    pub policy: &'a Policy,
+    /// The time, for rules about age.
+    pub now: Nanos,
+    /// Called with files as they are seen.
+    pub progress: &'a (dyn Fn(u64) + Sync),
+    /// Asked now and then; true stops.
+    pub stopped: &'a (dyn Fn() -> bool + Sync),
+}
+
+/// Where a scan is.
+struct Walk {
+    seen: Seen,
+    visited: HashSet<i64>,
+    /// Directories that could not be read.
+    skipped: Vec<Vec<u8>>,
+}
+
+impl Scanner<'_> {
+    /// Compares everything; the change-set is in the catalogue afterwards.
+    ///
+    /// # Errors
+    /// See [`ScanError`].
+    pub fn scan(&self) -> Result<Seen, ScanError> {
+        self.catalogue.clear_changes()?;
+        let mut walk = Walk { seen: Seen::default(), visited: HashSet::new(), skipped: Vec::new() };
+        walk.seen.known = self.catalogue.count()?;
+        let root = self.storage.folder(b"");
+        let root = root.map_err(|source| ScanError::Root { path: self.storage.shown(b""), source })?;
+        drop(root);
+        self.catalogue.together(|| -> Result<(), ScanError> {
+            let mut ahead = vec![Vec::new()];
+            while let Some(path) = ahead.pop() {
+                if (self.stopped)() {
+                    return Err(ScanError::Stopped);
+                }
+                self.directory(&path, &mut walk, &mut ahead)?;
+            }
+            self.vanished(&walk)?;
+            Ok(self.catalogue.settle_moves()?)
+        })?;
+        walk.seen.changes = self.catalogue.count_changes()?;
+        Ok(walk.seen)
+    }
+
+    fn directory(&self, path: &[u8], walk: &mut Walk, ahead: &mut Vec<Vec<u8>>) -> Result<(), ScanError> {
+        let folder = match self.storage.folder(path) {
+            Ok(folder) => folder,
+            // Gone since its parent was read: what was in it has vanished.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => {
+                walk.unreadable(path, &error);
+                walk.skipped.push(path.to_vec());
+                return Ok(());
+            }
+        };
+        let number = self.catalogue.directory(path)?;
+        walk.visited.extend(number);
+        let mut names = folder.names().iter().peekable();
+        let first = ahead.len();
+        if let Some(number) = number {
+            self.catalogue.each(number, |known, entry| -> Result<(), ScanError> {
+                // Names that only the directory has come first, then the one that both have.
+                while let Some((name, kind)) = names.next_if(|(name, _)| *name < known) {
+                    self.name(path, &*folder, name, kind, None, walk, ahead)?;
+                }
+                match names.next_if(|(name, _)| *name == known) {
+                    Some((name, kind)) => self.name(path, &*folder, name, kind, Some(&entry), walk, ahead),
+                    None => self.removed(join(path, known), &entry),
+                }
+            })?;
+        }
+        for (name, kind) in names {
+            self.name(path, &*folder, name, kind, None, walk, ahead)?;
+        }
+        // They are taken from the end.
+        ahead[first..].reverse();
+        (self.progress)(folder.names().iter().len() as u64);
+        Ok(())
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one name, from both sides of the comparison")]
+    fn name(
+        &self,
+        directory: &[u8],
+        folder: &dyn Folder,
+        name: &[u8],
+        kind: Option<Kind>,
+        entry: Option<&Entry>,
+        walk: &mut Walk,
+        ahead: &mut Vec<Vec<u8>>,
+    ) -> Result<(), ScanError> {
+        // Directories need no look here, they get their own.
+        let stat = match kind {
+            Some(Kind::Directory) => None,
+            _ => match folder.stat(name) {
+                Ok(stat) => Some(stat),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    return entry.map_or(Ok(()), |entry| self.removed(join(directory, name), entry));
+                }
+                Err(error) => {
+                    walk.unreadable(&join(directory, name), &error);
+                    return Ok(());
+                }
+            },
+        };
+        let other = match stat.map_or(Kind::Directory, |stat| stat.kind) {
+            Kind::File => None,
+            Kind::Directory => {
+                ahead.push(join(directory, name));
+                Some(())
+            }
+            Kind::Link => {
+                walk.seen.links += 1;
+                Some(())
+            }
+            Kind::Special => {
+                walk.seen.special += 1;
+                Some(())
+            }
+        };
+        let (None, Some(stat)) = (other, stat) else {
+            return entry.map_or(Ok(()), |entry| self.removed(join(directory, name), entry));
+        };
+        self.file(directory, name, &stat, entry, walk)
+    }
+
+    fn file(
+        &self,
+        directory: &[u8],
+        name: &[u8],
+        stat: &Stat,
+        entry: Option<&Entry>,
+        walk: &mut Walk,
+    ) -> Result<(), ScanError> {
+        let path = || join(directory, name);
+        let decision = self.policy.decide(&path(), stat, self.now);
+        let Some(treatment) = decision.treatment else {
+            walk.seen.left_out += 1;
+            return entry.map_or(Ok(()), |entry| self.removed(path(), entry));
+        };
+        walk.seen.files += 1;
+        walk.seen.bytes += stat.size;
+        let now = stat.generation();
+        let Some(entry) = entry else {
+            return self.new_file(path(), &now, treatment);
+        };
+        let class = class(&entry.generation, &now);
+        if treatment.write_once && matches!(class, Some(Class::Changed)) {
+            if walk.seen.write_once.len() < MAX_LISTED {
+                walk.seen.write_once.push(path());
+            }
+            return Ok(());
+        }
+        let recoded = || (treatment.identity != entry.code).then_some(Class::Recoded);
+        let thin = || (entry.columns < entry.wanted).then_some(Class::Recoded);
+        if let Some(class) = class.or_else(recoded).or_else(thin) {
+            self.note(&Change { class, path: path(), ..change_of(stat.size, treatment) })?;
+        }
+        Ok(())
+    }
+
+    /// A file that was not known by this name.
+    fn new_file(
+        &self,
+        path: Vec<u8>,
+        now: &Generation,
+        treatment: &Treatment,
+    ) -> Result<(), ScanError> {
+        let change = |class, from| Change { class, path: path.clone(), from, ..change_of(now.size, treatment) };
+        for from in self.catalogue.by_inode(now)? {
+            // Its old name is gone, or stands for another file now; otherwise this is a second link to it.
+            let old = self.storage.find(&from).ok().flatten();
+            let left = old.is_none_or(|old| old.inode != now.inode);
+            if left && !self.catalogue.is_moved(&from)? {
+                return self.note(&change(Class::Moved, Some(from)));
+            }
+        }
+        match self.catalogue.like(now.size, now.mtime)? {
+            Some(from) if now.size > 0 => self.note(&change(Class::Copied, Some(from))),
+            _ => self.note(&change(Class::Added, None)),
+        }
+    }
+
+    fn removed(&self, path: Vec<u8>, entry: &Entry) -> Result<(), ScanError> {
+        let (size, wanted) = (entry.generation.size, entry.wanted);
+        self.note(&Change { class: Class::Removed, path, from: None, size, wanted, priority: 0 })
+    }
+
+    fn note(&self, change: &Change) -> Result<(), ScanError> {
+        Ok(self.catalogue.note_change(change)?)
+    }
+
+    /// Files of directories that the walk did not come to.
+    fn vanished(&self, walk: &Walk) -> Result<(), ScanError> {
+        for (number, path) in self.catalogue.directories(b"")? {
+            let below = |skipped: &Vec<u8>| {
+                path == *skipped || path.starts_with(&[skipped.as_slice(), b"/"].concat()) || skipped.is_empty()
+            };
+            if walk.visited.contains(&number) || walk.skipped.iter().any(below) {
+                continue;
+            }
+            self.catalogue.each(number, |name, entry| self.removed(join(&path, name), &entry))?;
+        }
+        Ok(())
+    }
+}
+
+impl Walk {
+    fn unreadable(&mut self, path: &[u8], error: &io::Error) {
+        if self.seen.unreadable.len() < MAX_LISTED {
+            self.seen.unreadable.push((path.to_vec(), error.to_string()));
+        }
+    }
+}
+
+/// What every change of a file that shall be protected says.
+fn change_of(size: u64, treatment: &Treatment) -> Change {
+    let (wanted, priority) = (treatment.code.m() as u32, treatment.priority);
+    Change { class: Class::Changed, path: Vec::new(), from: None, size, wanted, priority }
+}
+
+/// How a file that is known by its name differs.
+fn class(was: &Generation, now: &Generation) -> Option<Class> {
+    match (was.size == now.size && was.mtime == now.mtime, was.inode == now.inode, was.ctime == now.ctime) {
+        (false, ..) => Some(Class::Changed),
+        (true, false, _) => Some(Class::Restored),
+        (true, true, false) => Some(Class::Touched),
+        (true, true, true) => None,
+    }
+}

@@ -1,0 +1,274 @@
+//! Proves that files can be brought back: examines them one after the other, and remembers what it found.
+
+use crate::catalogue::{CatalogueError, Entry, Piece, Problem, State};
+use crate::examine::{self, ExamineError, Findings, Subject, examine};
+use crate::protect::{Manner, Progress};
+use crate::throttle::Throttle;
+use crate::vault::Vault;
+use crate::world::Nanos;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Files up to this size are examined side by side, larger ones by all threads.
+const SMALL_FILE: u64 = 16 << 20;
+
+/// Which files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Selection {
+    /// All of them.
+    All,
+    /// Those whose last scrub is older than this.
+    OlderThan(Nanos),
+    /// This share of all files, those first whose last scrub is the oldest.
+    Percent(u8),
+}
+
+/// How to scrub.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Which files.
+    pub selection: Selection,
+    /// Read from the medium, not from what the system keeps in memory.
+    pub from_medium: bool,
+    /// Go on where a run that was interrupted stopped.
+    pub resume: bool,
+}
+
+/// What is wrong with one file.
+#[derive(Debug, Clone)]
+pub struct Trouble {
+    /// Which one.
+    pub path: Vec<u8>,
+    /// How bad it is.
+    pub state: State,
+    /// Where, in bytes.
+    pub problems: Vec<Problem>,
+    /// The file system says that it was written since it was protected: this may be someone's work.
+    pub changed: bool,
+    /// What else there is to say.
+    pub notes: Vec<String>,
+}
+
+/// What a scrub found.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Files that were examined.
+    pub files: u64,
+    /// Bytes that were read for that, redundancy included.
+    pub bytes: u64,
+    /// Files with something wrong, by name.
+    pub trouble: Vec<Trouble>,
+    /// Files that are gone since they were protected.
+    pub gone: u64,
+    /// Files that were examined before an interruption, and left out now.
+    pub resumed: u64,
+    /// Files that could not be examined, and why.
+    pub failed: Vec<(Vec<u8>, String)>,
+    /// It was stopped before its end.
+    pub stopped: bool,
+}
+
+impl Report {
+    /// The worst that was found.
+    pub fn worst(&self) -> State {
+        self.trouble.iter().map(|trouble| trouble.state).max().unwrap_or(State::Protected)
+    }
+}
+
+const NOTE: &str = "scrub under way since";
+
+/// Scrubs the files at and below `path`.
+///
+/// # Errors
+/// The catalogue fails; damage is no error.
+pub fn scrub(
+    vault: &Vault,
+    path: &[u8],
+    options: Options,
+    manner: Manner<'_>,
+) -> Result<Report, CatalogueError> {
+    let catalogue = &vault.catalogue;
+    let now = vault.clock.now();
+    let interrupted = catalogue.note(NOTE)?.and_then(|note| note.parse::<Nanos>().ok());
+    let since = match interrupted.filter(|_| options.resume) {
+        Some(since) => since,
+        None => {
+            catalogue.set_note(NOTE, Some(&now.to_string()))?;
+            now
+        }
+    };
+    let limit = match options.selection {
+        Selection::All => None,
+        Selection::OlderThan(age) => Some(now.saturating_sub(age)),
+        Selection::Percent(share) => {
+            let files = (catalogue.count()? * u64::from(share)).div_ceil(100);
+            Some(catalogue.oldest_scrubbed(files)?.unwrap_or(Nanos::MIN))
+        }
+    };
+    let total = catalogue.matrix(path)?.iter().fold((0, 0), |sum, row| (sum.0 + row.2, sum.1 + row.3));
+    (manner.progress)(Progress::Step("scrubbing", Some(total)));
+    let throttle = Throttle::new(manner.rate.or(vault.policy.rate));
+    let mut report = Report::default();
+    catalogue.each_page(path, |page| -> Result<(), CatalogueError> {
+        let chosen = |entry: &Entry| {
+            let last = entry.scrubbed_at;
+            let due = limit.is_none_or(|limit| last.is_none_or(|last| last <= limit));
+            let done = interrupted.is_some() && options.resume && last.is_some_and(|last| last >= since);
+            (due && !done, done)
+        };
+        report.resumed += page.iter().filter(|(_, entry)| chosen(entry).1).count() as u64;
+        let page: Vec<_> = page.into_iter().filter(|(_, entry)| chosen(entry).0).collect();
+        if !(manner.stopped)() {
+            let seen = examine_page(vault, &page, options.from_medium, &throttle, manner);
+            catalogue.together(|| note_page(vault, page, seen, &mut report))?;
+        }
+        Ok(())
+    })?;
+    report.stopped = (manner.stopped)();
+    if !report.stopped {
+        catalogue.set_note(NOTE, None)?;
+        if options.selection == Selection::All && path.is_empty() {
+            catalogue.set_note("last scrub", Some(&vault.clock.now().to_string()))?;
+        }
+    }
+    Ok(report)
+}
+
+/// What was found of a file.
+pub(crate) type Examined = Result<(Subject, Findings), ExamineError>;
+
+/// Examines files: small ones side by side, then large ones. In the order of the page.
+fn examine_page(
+    vault: &Vault,
+    page: &[(Vec<u8>, Entry)],
+    from_medium: bool,
+    throttle: &Throttle,
+    manner: Manner<'_>,
+) -> Vec<Option<Examined>> {
+    let results: Vec<Mutex<Option<Examined>>> = page.iter().map(|_| Mutex::new(None)).collect();
+    let progress = |bytes: u64| {
+        throttle.take(bytes);
+        (manner.progress)(Progress::Done(0, bytes));
+    };
+    let (storage, coders) = (&*vault.storage, &vault.coders);
+    let one = |index: usize, threads: usize| {
+        if (manner.stopped)() {
+            return;
+        }
+        let how =
+            examine::Manner { threads, from_medium, progress: &progress, stopped: manner.stopped };
+        let found = Subject::open(storage, coders, &page[index].0);
+        let found = found.and_then(|subject| {
+            let findings = match subject.content {
+                Some(_) => examine(&subject, how)?,
+                None => Findings::default(),
+            };
+            Ok((subject, findings))
+        });
+        (manner.progress)(Progress::Done(1, 0));
+        *results[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
+    };
+    let is_large = |index: usize| page[index].1.generation.size > SMALL_FILE;
+    let small: Vec<usize> = (0..page.len()).filter(|&index| !is_large(index)).collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some(&index) = small.get(next.fetch_add(1, Ordering::Relaxed)) {
+            one(index, 1);
+        }
+    };
+    std::thread::scope(|scope| {
+        (1..manner.threads.min(small.len())).for_each(|_| {
+            scope.spawn(work);
+        });
+        work();
+    });
+    (0..page.len()).filter(|&index| is_large(index)).for_each(|index| one(index, manner.threads));
+    results.into_iter().map(|result| result.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
+}
+
+fn note_page(
+    vault: &Vault,
+    page: Vec<(Vec<u8>, Entry)>,
+    seen: Vec<Option<Examined>>,
+    report: &mut Report,
+) -> Result<(), CatalogueError> {
+    for ((path, mut entry), seen) in page.into_iter().zip(seen) {
+        match seen {
+            None | Some(Err(ExamineError::Stopped)) => {}
+            Some(Ok((subject, _))) if subject.content.is_none() => report.gone += 1,
+            Some(Ok((subject, findings))) => {
+                report.files += 1;
+                report.bytes += findings.bytes;
+                let trouble = trouble(&path, &subject, &findings);
+                entry.scrubbed_at = Some(vault.clock.now());
+                entry.state = trouble.as_ref().map_or(State::Protected, |trouble| trouble.state);
+                entry.columns = margin(&subject, &findings);
+                vault.catalogue.put(&path, &entry)?;
+                let problems = trouble.as_ref().map_or(&[][..], |trouble| &trouble.problems);
+                vault.catalogue.set_problems(&path, problems, vault.clock.now())?;
+                report.trouble.extend(trouble);
+            }
+            Some(Err(ExamineError::Unprotected | ExamineError::Unusable(_))) => {
+                let why = match seen {
+                    Some(Err(error)) => error.to_string(),
+                    _ => String::new(),
+                };
+                entry.scrubbed_at = Some(vault.clock.now());
+                (entry.state, entry.columns) = (State::Degraded, 0);
+                vault.catalogue.put(&path, &entry)?;
+                let problem = Problem { piece: Piece::Redundancy, range: 0..entry.redundancy };
+                vault.catalogue.set_problems(&path, std::slice::from_ref(&problem), vault.clock.now())?;
+                report.files += 1;
+                report.trouble.push(Trouble {
+                    path,
+                    state: State::Degraded,
+                    problems: vec![problem],
+                    changed: false,
+                    notes: vec![why],
+                });
+            }
+            Some(Err(error)) => report.failed.push((path, error.to_string())),
+        }
+    }
+    Ok(())
+}
+
+/// How many more blocks of its worst stripe may be lost.
+fn margin(subject: &Subject, findings: &Findings) -> u32 {
+    let held = subject.columns();
+    let of = |fault: &examine::StripeFault| held.saturating_sub(fault.redundancy.len() + fault.data.len());
+    findings.faults.iter().map(of).min().unwrap_or(held) as u32
+}
+
+/// What is wrong with a file; nothing if all is right.
+pub(crate) fn trouble(path: &[u8], subject: &Subject, findings: &Findings) -> Option<Trouble> {
+    let unusable = subject.unusable.iter().map(|(path, why)| format!("{}: {why}", path.display()));
+    let mut notes: Vec<String> = unusable.collect();
+    if !findings.missing.is_empty() {
+        notes.push(format!("{} of {} redundancy columns are missing", findings.missing.len(), subject.header.code.m()));
+    }
+    if findings.stale_root {
+        notes.push("a frame of its redundancy is older than its header".to_owned());
+    }
+    let longer = subject.stat.is_some_and(|now| now.size > subject.header.generation.size);
+    if longer {
+        notes.push(format!("it is longer than the {} bytes that were protected", subject.header.generation.size));
+    }
+    if findings.is_clean() && notes.is_empty() {
+        return None;
+    }
+    let only_missing = findings.faults.is_empty() && findings.headers.is_empty() && !findings.stale_root && !longer;
+    let state = match findings.is_lost() {
+        true => State::Lost,
+        false if only_missing => State::Degraded,
+        false => State::Damaged,
+    };
+    Some(Trouble {
+        path: path.to_vec(),
+        state,
+        problems: findings.problems(subject),
+        changed: subject.is_changed(),
+        notes,
+    })
+}

@@ -1,0 +1,179 @@
+//! How a vault is: wanted beside actual redundancy, what is exposed, what is broken, by name.
+
+use crate::catalogue::{CatalogueError, Class, Counts, Entry, Problem, State};
+use crate::protect::{Manner, scan};
+use crate::scan::{ScanError, Seen};
+use crate::storage::Target;
+use crate::vault::Vault;
+use crate::world::Nanos;
+use std::collections::BTreeMap;
+
+/// Files and bytes.
+pub type Amount = (u64, u64);
+
+/// A file that is not as it should be.
+#[derive(Debug, Clone)]
+pub struct Affected {
+    /// Which one.
+    pub path: Vec<u8>,
+    /// How it is.
+    pub state: State,
+    /// What is known to be damaged.
+    pub problems: Vec<Problem>,
+}
+
+/// How a vault, or a part of it, is.
+#[derive(Debug)]
+pub struct Status {
+    /// Files and bytes by wanted and actual redundancy columns. What changed since it was protected has none.
+    pub matrix: BTreeMap<(u32, u32), Amount>,
+    /// Files by state, as they were last examined.
+    pub states: BTreeMap<State, Amount>,
+    /// Files that are not protected as they are now.
+    pub pending: Amount,
+    /// When the oldest change happened that is not protected.
+    pub oldest: Option<Nanos>,
+    /// Damaged, degraded and lost files, as many as were asked for.
+    pub affected: Vec<Affected>,
+    /// What a look at the tree saw, if there was one.
+    pub seen: Option<Seen>,
+    /// Entries of the changelog that wait or are worked on.
+    pub queued: u64,
+    /// When everything was scrubbed last.
+    pub last_scrub: Option<Nanos>,
+    /// Files that were never scrubbed.
+    pub never_scrubbed: u64,
+    /// When protect came to its end last.
+    pub last_protect: Option<Nanos>,
+    /// Bytes of protected files, and of their redundancy.
+    pub data_bytes: u64,
+    /// See `data_bytes`.
+    pub redundancy_bytes: u64,
+    /// Where things are.
+    pub targets: Vec<Target>,
+}
+
+/// Why nobody knows.
+#[derive(Debug, thiserror::Error)]
+pub enum StatusError {
+    /// The catalogue fails.
+    #[error(transparent)]
+    Catalogue(#[from] CatalogueError),
+    /// The tree cannot be looked at.
+    #[error(transparent)]
+    Scan(#[from] ScanError),
+    /// The changelog fails.
+    #[error("the changelog: {0}")]
+    Changelog(#[from] crate::changelog::Error),
+}
+
+/// Gathers the status of what is at and below `path`. With `look`, the tree is compared with what is protected; without,
+/// changes that nobody recorded are not seen. At most `names` files are listed.
+///
+/// # Errors
+/// See [`StatusError`].
+pub fn status(
+    vault: &Vault,
+    path: &[u8],
+    look: bool,
+    names: usize,
+    manner: Manner<'_>,
+) -> Result<Status, StatusError> {
+    let catalogue = &vault.catalogue;
+    let seen = if look { Some(scan(vault, manner)?) } else { None };
+    let mut status = Status {
+        matrix: BTreeMap::new(),
+        states: BTreeMap::new(),
+        pending: (0, 0),
+        oldest: None,
+        affected: Vec::new(),
+        seen,
+        queued: 0,
+        last_scrub: note(vault, "last scrub")?,
+        never_scrubbed: 0,
+        last_protect: note(vault, "last protect")?,
+        data_bytes: 0,
+        redundancy_bytes: 0,
+        targets: vault.storage.targets(),
+    };
+    catalogue.each_page(path, |page| -> Result<(), CatalogueError> {
+        for (path, entry) in page {
+            status.count(&entry);
+            if entry.state != State::Protected && status.affected.len() < names {
+                let problems = catalogue.problems(&path)?;
+                status.affected.push(Affected { path, state: entry.state, problems });
+            }
+        }
+        Ok(())
+    })?;
+    if look {
+        status.count_changes(vault, path)?;
+    }
+    let summary = vault.changelog.pending()?;
+    status.queued = summary.entries();
+    status.oldest = [status.oldest, summary.oldest].into_iter().flatten().min();
+    Ok(status)
+}
+
+fn note(vault: &Vault, key: &str) -> Result<Option<Nanos>, CatalogueError> {
+    Ok(vault.catalogue.note(key)?.and_then(|note| note.parse().ok()))
+}
+
+impl Status {
+    fn count(&mut self, entry: &Entry) {
+        let size = entry.generation.size;
+        let add = |amount: &mut Amount| *amount = (amount.0 + 1, amount.1 + size);
+        add(self.matrix.entry((entry.wanted, entry.columns)).or_default());
+        add(self.states.entry(entry.state).or_default());
+        self.never_scrubbed += u64::from(entry.scrubbed_at.is_none());
+        self.data_bytes += size;
+        self.redundancy_bytes += entry.redundancy;
+    }
+
+    /// Moves what changed to where it belongs: there is no redundancy for it as it is now.
+    fn count_changes(&mut self, vault: &Vault, below: &[u8]) -> Result<(), CatalogueError> {
+        for class in Class::ALL {
+            // What only got another name, owner or inode keeps what it has until someone finds otherwise.
+            let kept = matches!(class, Class::Moved | Class::Touched | Class::Restored | Class::Recoded);
+            vault.catalogue.each_change(class, |page| -> Result<(), CatalogueError> {
+                for change in page.iter().filter(|change| is_below(&change.path, below)) {
+                    self.pending = (self.pending.0 + 1, self.pending.1 + change.size);
+                    if kept {
+                        continue;
+                    }
+                    if let Some(entry) = vault.catalogue.find(&change.path)? {
+                        let amount = self.matrix.entry((entry.wanted, entry.columns)).or_default();
+                        *amount = (amount.0.saturating_sub(1), amount.1.saturating_sub(entry.generation.size));
+                    }
+                    if class != Class::Removed {
+                        let amount = self.matrix.entry((change.wanted, 0)).or_default();
+                        *amount = (amount.0 + 1, amount.1 + change.size);
+                        let written = vault.storage.find(&change.path).ok().flatten().map(|stat| stat.mtime);
+                        self.oldest = [self.oldest, written].into_iter().flatten().min();
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        self.matrix.retain(|_, (files, _)| *files > 0);
+        Ok(())
+    }
+
+    /// Changes by class, where the tree was looked at.
+    pub fn changes(&self) -> Option<&Counts> {
+        self.seen.as_ref().map(|seen| &seen.changes)
+    }
+
+    /// Files in a state.
+    pub fn files(&self, state: State) -> u64 {
+        self.states.get(&state).map_or(0, |amount| amount.0)
+    }
+}
+
+/// Whether `path` is `below` or beneath it.
+pub fn is_below(path: &[u8], below: &[u8]) -> bool {
+    match path.strip_prefix(below) {
+        Some(rest) => below.is_empty() || rest.is_empty() || rest.starts_with(b"/"),
+        None => false,
+    }
+}

@@ -1,0 +1,226 @@
+//! Storage that people already have, behind one contract.
+//!
+//! An adapter knows where the bytes of a file are and what fails as one. It does not know codes, policies or states:
+//! it lists, reads one column of a stripe, writes one back for repair, and says where redundancy may go. Whatever is not
+//! there is data ([`Fault`]), not a reason to stop.
+
+pub mod conformance;
+pub mod plain;
+pub mod pool;
+
+use crate::format::Metadata;
+use crate::geometry::{Geometry, GeometryError, Run};
+use crate::redundancy::{Place, REDUNDANCY};
+use crate::tree::{Names, Stat, Tree, join};
+use gabion_engine::Code;
+use std::fmt::Debug;
+use std::io;
+
+/// What fails as one: a disk, a directory on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// Its name; unique in its storage.
+    pub name: Vec<u8>,
+    /// Targets of one domain may fail together.
+    pub domain: String,
+    /// Whether it answers.
+    pub state: TargetState,
+    /// Free and total bytes, where it answers.
+    pub space: Option<(u64, u64)>,
+}
+
+/// Whether a target can be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TargetState {
+    /// Reads and writes.
+    Online,
+    /// It does not answer: what is on it counts as lost until it does.
+    Offline,
+    /// It answers, but nothing new goes there.
+    Retired,
+}
+
+/// Why bytes of a file could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    /// Their target is gone.
+    #[error("target {} is gone", crate::shown::Shown::bytes(.0))]
+    Lost(Vec<u8>),
+    /// The target did not answer in time.
+    #[error("no answer within {0} ms")]
+    Timeout(u64),
+    /// The operating system says so.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Where the blocks of a file are: how it is cut, and the target of each data column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// How it is cut into stripes.
+    pub geometry: Geometry,
+    /// Names of the targets of the data columns; empty where storage has but one.
+    pub targets: Vec<Vec<u8>>,
+}
+
+/// Where redundancy columns of a file go: one redundancy file.
+#[derive(Debug, Clone)]
+pub struct Home {
+    /// The first redundancy column, counted from 0.
+    pub first: usize,
+    /// How many.
+    pub columns: usize,
+    /// The target; empty where storage has but one.
+    pub target: Vec<u8>,
+    /// The file.
+    pub place: Place,
+}
+
+/// A tree that holds redundancy files, one per protected file at most.
+#[derive(Debug, Clone)]
+pub struct Repository {
+    /// The target it is on; empty where storage has but one.
+    pub target: Vec<u8>,
+    /// The tree.
+    pub tree: Tree,
+}
+
+impl Repository {
+    /// Where the redundancy of `path` is, if it has some of it.
+    pub fn place(&self, path: &[u8]) -> Place {
+        Place { tree: self.tree.clone(), path: join(REDUNDANCY, path) }
+    }
+}
+
+/// A directory of the namespace.
+pub trait Folder {
+    /// Its names, sorted; files of ours are not among them.
+    fn names(&self) -> &Names;
+    /// What a name stands for. Sizes and times are those of the content.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn stat(&self, name: &[u8]) -> io::Result<Stat>;
+}
+
+/// A file, open for reading.
+pub trait Content: Send + Sync + Debug {
+    /// What it is now: asked before and after reading, to know that it stayed the same.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn stat(&self) -> io::Result<Stat>;
+
+    /// Owner, permissions and attributes.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn metadata(&self) -> io::Result<Metadata>;
+
+    /// Reads what block `row` of `run` has in `column` into `buffer`, and fills it up with zeros. Gives the number of
+    /// bytes that were there: fewer than [`Run::cell`] says if the file has become shorter.
+    ///
+    /// # Errors
+    /// See [`Fault`].
+    fn read(&self, run: &Run, row: u64, column: usize, buffer: &mut [u8]) -> Result<usize, Fault>;
+
+    /// Says that all columns of `run` will be read soon.
+    fn will_read(&self, run: &Run);
+
+    /// Forgets what the system keeps of the content in memory, so that the next read comes from the medium.
+    fn forget_cached(&self);
+}
+
+/// A file, open for repair.
+pub trait Repairable {
+    /// Puts back the bytes that block `row` of `run` has in `column`; `bytes` is as long as [`Run::cell`] says. What is all
+    /// zeros becomes a hole where storage has holes.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn write(&mut self, run: &Run, row: u64, column: usize, bytes: &[u8]) -> io::Result<()>;
+
+    /// Makes the file `size` bytes long.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn set_size(&mut self, size: u64) -> io::Result<()>;
+
+    /// Gives owner, permissions, attributes and times back, and makes all of it durable. What could not be given back is
+    /// returned as text. Then the file as it is now.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn finish(&mut self, metadata: &Metadata, mtime: i64) -> io::Result<(Vec<String>, Stat)>;
+}
+
+/// The contract that every adapter fulfils.
+pub trait Storage: Send + Sync + Debug {
+    /// A word for the kind of storage.
+    fn kind(&self) -> &'static str;
+
+    /// Opens a directory of the namespace.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn folder(&self, path: &[u8]) -> io::Result<Box<dyn Folder + '_>>;
+
+    /// What a path stands for; nothing where nothing is.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn find(&self, path: &[u8]) -> io::Result<Option<Stat>>;
+
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn open(&self, path: &[u8]) -> io::Result<Box<dyn Content>>;
+
+    /// Opens a file for repair; one that is gone is made anew.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn open_for_repair(&self, path: &[u8]) -> io::Result<Box<dyn Repairable>>;
+
+    /// A path for people.
+    fn shown(&self, path: &[u8]) -> std::path::PathBuf;
+
+    /// How a file is cut for `code`, in blocks of `block` bytes where storage leaves the choice.
+    ///
+    /// # Errors
+    /// Sizes that do not fit the code or the storage.
+    fn layout(&self, path: &[u8], code: &Code, block: u64) -> Result<Layout, LayoutError>;
+
+    /// The trees that redundancy lies in, those of targets that do not answer left out.
+    fn repositories(&self) -> Vec<Repository>;
+
+    /// Where the redundancy of a file with this layout goes. Columns that no target can take are left out.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn homes(&self, path: &[u8], code: &Code, layout: &Layout) -> io::Result<Vec<Home>>;
+
+    /// All targets.
+    fn targets(&self) -> Vec<Target>;
+}
+
+/// Why a file cannot be cut for a code.
+#[derive(Debug, thiserror::Error)]
+pub enum LayoutError {
+    /// Block sizes that cannot be.
+    #[error(transparent)]
+    Geometry(#[from] GeometryError),
+    /// Storage is striped over another number of targets.
+    #[error("the code has {code} data columns, the file is striped over {storage}")]
+    Columns {
+        /// The code's k.
+        code: usize,
+        /// The file's.
+        storage: usize,
+    },
+    /// The layout is not known now.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}

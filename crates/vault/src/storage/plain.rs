@@ -1,0 +1,185 @@
+//! Any directory. Columns are cut out of each file itself, redundancy goes to one repository.
+//!
+//! It heals rot, torn and overwritten regions and truncation. A file that is gone as a whole comes back only where m ≥ k.
+
+use super::{
+    Content, Fault, Folder, Home, Layout, LayoutError, Repairable, Repository, Storage, Target, TargetState,
+};
+use crate::format::Metadata;
+use crate::geometry::{Geometry, Run, Tail};
+use crate::metadata;
+use crate::redundancy::read_up_to;
+use crate::tree::{Directory, Names, Stat, Tree, absent_is_none, split, stat_of};
+use gabion_engine::Code;
+use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
+use std::fs::File;
+use std::io;
+use std::num::NonZeroU64;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+/// Bytes of a column in a full segment: what can be overwritten in one piece, times m, and still be repaired.
+pub const COLUMN_BYTES: u64 = 16 << 20;
+
+/// The name of our own directory, which is never protected.
+pub const OWN: &[u8] = b".gabion";
+
+/// The name of the tree itself among targets.
+pub const DATA: &[u8] = b"data";
+
+/// The name of the repository among targets.
+pub const REPOSITORY: &[u8] = b"repository";
+
+/// A directory and where its redundancy goes.
+#[derive(Debug, Clone)]
+pub struct Plain {
+    root: Tree,
+    repository: Tree,
+}
+
+impl Plain {
+    /// Storage for the files below `root`.
+    pub fn new(root: Tree, repository: Tree) -> Plain {
+        Plain { root, repository }
+    }
+}
+
+struct PlainFolder {
+    directory: Directory,
+    names: Names,
+}
+
+impl Folder for PlainFolder {
+    fn names(&self) -> &Names {
+        &self.names
+    }
+
+    fn stat(&self, name: &[u8]) -> io::Result<Stat> {
+        self.directory.stat(name)
+    }
+}
+
+impl Storage for Plain {
+    fn kind(&self) -> &'static str {
+        "plain"
+    }
+
+    fn folder(&self, path: &[u8]) -> io::Result<Box<dyn Folder + '_>> {
+        let directory = self.root.directory(path)?;
+        let mut names = directory.names()?;
+        names.retain(|name| name != OWN);
+        Ok(Box::new(PlainFolder { directory, names }))
+    }
+
+    fn find(&self, path: &[u8]) -> io::Result<Option<Stat>> {
+        self.root.find(path)
+    }
+
+    fn open(&self, path: &[u8]) -> io::Result<Box<dyn Content>> {
+        Ok(Box::new(PlainFile(self.root.read(path)?)))
+    }
+
+    fn open_for_repair(&self, path: &[u8]) -> io::Result<Box<dyn Repairable>> {
+        let file = match absent_is_none(self.root.write(path))? {
+            Some(file) => file,
+            None => {
+                self.root.make_directories(split(path).0, 0o700)?;
+                self.root.create(path, 0o600)?
+            }
+        };
+        Ok(Box::new(PlainFile(file)))
+    }
+
+    fn shown(&self, path: &[u8]) -> PathBuf {
+        self.root.shown(path)
+    }
+
+    fn layout(&self, _path: &[u8], code: &Code, block: u64) -> Result<Layout, LayoutError> {
+        let rows = (COLUMN_BYTES / block.max(1)).max(1);
+        let geometry = Geometry::new(code.k() as u64, block, rows, Tail::Balanced, code.granule() as u64)?;
+        Ok(Layout { geometry, targets: Vec::new() })
+    }
+
+    fn repositories(&self) -> Vec<Repository> {
+        vec![Repository { target: Vec::new(), tree: self.repository.clone() }]
+    }
+
+    fn homes(&self, path: &[u8], code: &Code, _layout: &Layout) -> io::Result<Vec<Home>> {
+        let repository = Repository { target: Vec::new(), tree: self.repository.clone() };
+        Ok(vec![Home { first: 0, columns: code.m(), target: Vec::new(), place: repository.place(path) }])
+    }
+
+    fn targets(&self) -> Vec<Target> {
+        let target = |name: &[u8], tree: &Tree| {
+            let space = tree.space().ok();
+            let state = if space.is_some() { TargetState::Online } else { TargetState::Offline };
+            // One disk may hold both; then they fail together.
+            let device = tree.stat(b"").map_or(0, |stat| stat.device);
+            Target { name: name.to_vec(), domain: format!("file system {device:x}"), state, space }
+        };
+        vec![target(DATA, &self.root), target(REPOSITORY, &self.repository)]
+    }
+}
+
+#[derive(Debug)]
+struct PlainFile(File);
+
+impl Content for PlainFile {
+    fn stat(&self) -> io::Result<Stat> {
+        stat_of(&self.0)
+    }
+
+    fn metadata(&self) -> io::Result<Metadata> {
+        metadata::read(&self.0, &stat_of(&self.0)?)
+    }
+
+    fn read(&self, run: &Run, row: u64, column: usize, buffer: &mut [u8]) -> Result<usize, Fault> {
+        let cell = run.cell(row, column);
+        let (there, filling) = buffer.split_at_mut((cell.end - cell.start) as usize);
+        let got = read_up_to(&self.0, there, cell.start)?;
+        there[got..].fill(0);
+        filling.fill(0);
+        Ok(got)
+    }
+
+    fn will_read(&self, run: &Run) {
+        for column in 0.. {
+            let piece = run.piece(column);
+            let Some(length) = NonZeroU64::new(piece.end - piece.start) else { break };
+            // Only advice: without it reading is slower, nothing else.
+            let _ = fadvise(&self.0, piece.start, Some(length), Advice::WillNeed);
+        }
+    }
+
+    fn forget_cached(&self) {
+        let _ = fadvise(&self.0, 0, None, Advice::DontNeed);
+    }
+}
+
+/// Holes are made of whole pages.
+const PAGE: u64 = 4096;
+
+impl Repairable for PlainFile {
+    fn write(&mut self, run: &Run, row: u64, column: usize, bytes: &[u8]) -> io::Result<()> {
+        let cell = run.cell(row, column);
+        let (first, end) = (cell.start.next_multiple_of(PAGE), cell.end / PAGE * PAGE);
+        if bytes.iter().all(|&byte| byte == 0) && first < end {
+            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            if fallocate(&self.0, punch, first, end - first).is_ok() {
+                self.0.write_all_at(&bytes[..(first - cell.start) as usize], cell.start)?;
+                return self.0.write_all_at(&bytes[(end - cell.start) as usize..], end);
+            }
+        }
+        self.0.write_all_at(bytes, cell.start)
+    }
+
+    fn set_size(&mut self, size: u64) -> io::Result<()> {
+        self.0.set_len(size)
+    }
+
+    fn finish(&mut self, metadata: &Metadata, mtime: i64) -> io::Result<(Vec<String>, Stat)> {
+        let failed = metadata::restore(&self.0, metadata, mtime);
+        self.0.sync_all()?;
+        Ok((failed, stat_of(&self.0)?))
+    }
+}

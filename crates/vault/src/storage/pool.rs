@@ -1,0 +1,246 @@
+//! A pool of target directories, usually one per disk.
+//!
+//! The content of a file is striped over k targets in *objects*; the namespace is a tree of small *stubs* that say
+//! where the objects are, on several targets at once; redundancy goes to targets in other domains. Every
+//! target has `pool.toml`, so any one of them leads to the others and nothing has to be kept elsewhere.
+//! `docs/format.md` has the details.
+//!
+//! A target that is missing, empty or of another pool counts as offline. What is on it is lost until it comes back; it
+//! is never taken for deleted.
+
+mod adapter;
+mod browse;
+mod change;
+pub mod config;
+mod content;
+mod disk;
+mod error;
+mod heal;
+mod lane;
+mod membership;
+mod namespace;
+mod objects;
+mod placement;
+mod put;
+pub mod registry;
+mod repair;
+mod status;
+pub mod stub;
+mod sweep;
+mod view;
+
+pub use browse::Listed;
+pub use change::MirrorFault;
+pub use error::PoolError;
+pub use heal::Healed;
+pub use membership::NewTarget;
+pub use put::Written;
+pub use registry::Registry;
+pub use status::{Status, TargetStatus, Warning};
+pub use sweep::{Orphan, Sweep};
+
+use crate::world::Clock;
+use config::Config;
+use disk::{Absence, Disk, describe, look};
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+use view::View;
+
+/// What does not belong to the pool but to who uses it.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// For times of changes.
+    pub clock: Clock,
+    /// How long a disk may take to answer a read before it counts as gone.
+    pub deadline: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { clock: Clock::System, deadline: Duration::from_secs(30) }
+    }
+}
+
+/// A pool; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Pool {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    clock: Clock,
+    deadline: Duration,
+    /// Stands for the pool in place of the number of a file system.
+    device: u64,
+    view: RwLock<Arc<View>>,
+}
+
+impl Shared {
+    /// The pool as it is known now.
+    fn view(&self) -> Arc<View> {
+        let view = self.known();
+        if view.is_outdated() {
+            self.reload(&view);
+            return self.known();
+        }
+        view
+    }
+
+    fn known(&self) -> Arc<View> {
+        self.view.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn deadline_ms(&self) -> u64 {
+        self.deadline.as_millis() as u64
+    }
+
+    /// Takes over what a target says that has a later epoch.
+    fn reload(&self, view: &View) {
+        let configs = view.answers().into_iter().map(|(_, answer)| answer.config);
+        if let Some(newest) = configs.max_by_key(|config| config.epoch) {
+            if newest.epoch > view.config.epoch {
+                self.take_over(Config::clone(&newest));
+            }
+        }
+    }
+
+    fn take_over(&self, config: Config) -> Arc<View> {
+        let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        if config.epoch > view.config.epoch {
+            let known = |uuid: &str| view.disks.iter().find(|disk| disk.uuid == uuid).cloned();
+            let disks = config.target.iter().map(|member| {
+                known(&member.uuid).unwrap_or_else(|| {
+                    let path = PathBuf::from(&member.path);
+                    Arc::new(Disk::new(&member.name, &member.uuid, path, &config.pool, self.deadline))
+                })
+            });
+            let disks = disks.collect();
+            *view = Arc::new(View { config, disks });
+        }
+        view.clone()
+    }
+
+    /// Writes the next epoch to all targets that answer.
+    fn save(&self, mut config: Config) -> Result<Arc<View>, PoolError> {
+        let view = self.known();
+        config.epoch += 1;
+        for (member, disk) in config.target.iter_mut().zip(&view.disks) {
+            // Where it is now, if it has moved.
+            if let (true, Some(path)) = (disk.ask().is_ok(), disk.path.to_str()) {
+                path.clone_into(&mut member.path);
+            }
+        }
+        let mut failed = Vec::new();
+        let mut written = 0;
+        for (index, answer) in view.answers() {
+            match config.write(&answer.tree, &config.target[index].uuid) {
+                Ok(()) => written += 1,
+                Err(error) => failed.push((index, error)),
+            }
+        }
+        if written < config.quorum() {
+            if let Some((index, error)) = failed.pop() {
+                return Err(PoolError::target(&config.target[index].name, "writing pool.toml")(error));
+            }
+            let offline = view.offline();
+            return Err(PoolError::Quorum { online: written, need: config.quorum(), offline });
+        }
+        Ok(self.take_over(config))
+    }
+}
+
+impl Pool {
+    /// Opens the pool of a name in the registry, or that a directory is a target of.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub fn open(name: &OsStr, registry: Option<&Registry>, options: Options) -> Result<Pool, PoolError> {
+        let known = match (registry, name.to_str()) {
+            (Some(registry), Some(name)) if config::is_name(name) => registry.find(name)?,
+            _ => None,
+        };
+        let paths = known.unwrap_or_else(|| vec![PathBuf::from(name)]);
+        Pool::open_at(&paths, options)
+    }
+
+    /// Opens the pool that directories are targets of. Not all have to be named, and not all have to be there.
+    ///
+    /// # Errors
+    /// [`PoolError::Foreign`] if any directory is not what it should be.
+    pub fn open_at(paths: &[PathBuf], options: Options) -> Result<Pool, PoolError> {
+        let mut found: BTreeMap<String, (PathBuf, Config)> = BTreeMap::new();
+        let mut absent = Vec::new();
+        for path in paths {
+            match look(path) {
+                Ok(config) => {
+                    let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+                    found.insert(config.this.clone(), (path, config));
+                }
+                Err(absence) => absent.push(absence.to_string()),
+            }
+        }
+        let newest = loop {
+            let newest = found.values().map(|(_, config)| config).max_by_key(|config| config.epoch);
+            let Some(newest) = newest.cloned() else {
+                let paths =
+                    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+                return Err(PoolError::NotFound { paths, why: absent.join("; ") });
+            };
+            let before = found.len();
+            for member in &newest.target {
+                if found.contains_key(&member.uuid) {
+                    continue;
+                }
+                let path = PathBuf::from(&member.path);
+                let Ok(config) = look(&path) else { continue };
+                refuse_strangers(&path, &config, &newest, &member.uuid)?;
+                found.insert(config.this.clone(), (path, config));
+            }
+            if found.len() == before {
+                break newest;
+            }
+        };
+        for (path, config) in found.values() {
+            refuse_strangers(path, config, &newest, &config.this)?;
+        }
+        let disk = |member: &config::Member| {
+            let path = found.get(&member.uuid).map_or_else(|| PathBuf::from(&member.path), |at| at.0.clone());
+            Arc::new(Disk::new(&member.name, &member.uuid, path, &newest.pool, options.deadline))
+        };
+        let disks = newest.target.iter().map(disk).collect();
+        let device = u64::from_str_radix(&newest.pool[..16], 16).unwrap_or(0);
+        let view = RwLock::new(Arc::new(View { config: newest, disks }));
+        let Options { clock, deadline } = options;
+        Ok(Pool { shared: Arc::new(Shared { clock, deadline, device, view }) })
+    }
+
+    /// What `pool.toml` says now.
+    pub fn config(&self) -> Config {
+        self.shared.view().config.clone()
+    }
+
+    /// Where the targets are, in their order.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        self.shared.view().disks.iter().map(|disk| disk.path.clone()).collect()
+    }
+}
+
+/// A directory where `uuid` of `pool` should be must be that.
+fn refuse_strangers(path: &Path, found: &Config, pool: &Config, uuid: &str) -> Result<(), PoolError> {
+    let wanted = pool.member(uuid);
+    if found.pool == pool.pool && found.this == uuid && wanted.is_some() {
+        return Ok(());
+    }
+    let target = wanted.map_or("a target", |member| member.name.as_str());
+    let wanted = format!("{target} of pool {} ({})", pool.name, pool.pool);
+    Err(PoolError::Foreign { path: path.to_owned(), found: describe(found), wanted })
+}
+
+/// Why a target does not answer, for people.
+fn reason(disk: &Disk) -> Option<String> {
+    disk.ask().err().map(|absence: Absence| absence.to_string())
+}

@@ -1,0 +1,117 @@
+//! A pool as storage that is protected.
+
+use super::content::PoolContent;
+use super::error::PoolError;
+use super::namespace::{Entry, beneath, look_up, look_up_file, names};
+use super::repair::PoolRepair;
+use super::view::{Copy, View};
+use super::{Pool, placement};
+use crate::geometry::{Geometry, Tail};
+use crate::redundancy::REDUNDANCY;
+use crate::storage::{
+    Content, Folder, Home, Layout, LayoutError, Repairable, Repository, Storage, Target, TargetState,
+};
+use crate::tree::{Names, Stat, join};
+use gabion_engine::Code;
+use std::io;
+use std::path::PathBuf;
+
+/// A directory of the namespace.
+struct PoolFolder {
+    copies: Vec<Copy>,
+    path: Vec<u8>,
+    names: Names,
+    device: u64,
+}
+
+impl Folder for PoolFolder {
+    fn names(&self) -> &Names {
+        &self.names
+    }
+
+    fn stat(&self, name: &[u8]) -> io::Result<Stat> {
+        let path = join(&self.path, name);
+        let entry = look_up(&self.copies, &path)?;
+        let entry = entry.ok_or_else(|| PoolError::path(&path, io::ErrorKind::NotFound))?;
+        Ok(entry.stat(&path, self.device))
+    }
+}
+
+impl Entry {
+    /// What the namespace says of it. Numbers are the same whichever mirror answered.
+    pub(super) fn stat(&self, path: &[u8], device: u64) -> Stat {
+        match self {
+            Entry::File(stub) => stub.stat(device),
+            Entry::Directory(stat) => {
+                let mut inode = [0; 8];
+                inode.copy_from_slice(&blake3::hash(path).as_bytes()[..8]);
+                Stat { inode: u64::from_le_bytes(inode), device, ..*stat }
+            }
+        }
+    }
+}
+
+impl Storage for Pool {
+    fn kind(&self) -> &'static str {
+        "pool"
+    }
+
+    fn folder(&self, path: &[u8]) -> io::Result<Box<dyn Folder + '_>> {
+        let copies = self.shared.view().copies()?;
+        let names = names(&copies, path)?;
+        Ok(Box::new(PoolFolder { copies, path: path.to_vec(), names, device: self.shared.device }))
+    }
+
+    fn find(&self, path: &[u8]) -> io::Result<Option<Stat>> {
+        let entry = look_up(&self.shared.view().copies()?, path)?;
+        Ok(entry.map(|entry| entry.stat(path, self.shared.device)))
+    }
+
+    fn open(&self, path: &[u8]) -> io::Result<Box<dyn Content>> {
+        Ok(Box::new(PoolContent::open(&self.shared, path)?))
+    }
+
+    fn open_for_repair(&self, path: &[u8]) -> io::Result<Box<dyn Repairable>> {
+        Ok(Box::new(PoolRepair::open(&self.shared, path)?))
+    }
+
+    fn shown(&self, path: &[u8]) -> PathBuf {
+        use std::os::unix::ffi::OsStrExt;
+        let name = self.shared.view().config.name.clone();
+        PathBuf::from(format!("{name}:")).join(std::ffi::OsStr::from_bytes(path))
+    }
+
+    fn layout(&self, path: &[u8], code: &Code, _block: u64) -> Result<Layout, LayoutError> {
+        let copies = self.shared.view().copies().map_err(io::Error::from)?;
+        let stub = look_up_file(&copies, path).map_err(io::Error::from)?;
+        if stub.targets.len() != code.k() {
+            return Err(LayoutError::Columns { code: code.k(), storage: stub.targets.len() });
+        }
+        let geometry = Geometry::new(code.k() as u64, stub.block, 1, Tail::Striped, code.granule() as u64)?;
+        let targets = stub.targets.into_iter().map(String::into_bytes).collect();
+        Ok(Layout { geometry, targets })
+    }
+
+    fn repositories(&self) -> Vec<Repository> {
+        let view = self.shared.view();
+        let answers = view.answers().into_iter();
+        let name = |index: usize| view.config.target[index].name.clone().into_bytes();
+        answers.map(|(index, answer)| Repository { target: name(index), tree: answer.tree }).collect()
+    }
+
+    fn homes(&self, path: &[u8], code: &Code, layout: &Layout) -> io::Result<Vec<Home>> {
+        beneath(REDUNDANCY, path)?;
+        Ok(placement::redundancy(&self.shared.view(), path, code.m(), layout))
+    }
+
+    fn targets(&self) -> Vec<Target> {
+        let view = self.shared.view();
+        let target = |(member, disk): (&super::config::Member, &std::sync::Arc<super::disk::Disk>)| {
+            let state = View::state(member, disk);
+            let space = disk.ask().ok().and_then(|answer| answer.tree.space().ok());
+            let (name, domain) = (member.name.clone().into_bytes(), member.domain.clone());
+            Target { name, domain, state, space: space.filter(|_| state != TargetState::Offline) }
+        };
+        view.members().map(target).collect()
+    }
+}

@@ -1,0 +1,158 @@
+//! The namespace for people: listing, directories, removing, moving.
+
+use super::Pool;
+use super::change::MirrorFault;
+use super::error::PoolError;
+use super::namespace::{Entry, TREE, beneath, dress, look_up, look_up_file, make_directories, names};
+use super::objects::remove_all;
+use super::stub::Stub;
+use crate::tree::{Kind, Stat, join, split};
+use std::io;
+
+/// A name in a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// The name.
+    pub name: Vec<u8>,
+    /// What it stands for.
+    pub stat: Stat,
+    /// Where its content is, if it is a file or a link.
+    pub stub: Option<Stub>,
+}
+
+impl Pool {
+    /// What a directory has, sorted; a path that is a file stands for itself. Names whose stubs cannot be read come with the reason.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub fn list(&self, path: &[u8]) -> Result<Vec<(Vec<u8>, Result<Listed, PoolError>)>, PoolError> {
+        let copies = self.shared.view().copies()?;
+        let device = self.shared.device;
+        let listed = |name: &[u8], path: &[u8]| {
+            let entry =
+                look_up(&copies, path)?.ok_or_else(|| PoolError::path(path, io::ErrorKind::NotFound))?;
+            let (stat, name) = (entry.stat(path, device), name.to_vec());
+            let stub = if let Entry::File(stub) = entry { Some(*stub) } else { None };
+            Ok(Listed { name, stat, stub })
+        };
+        if !path.is_empty() {
+            let itself = listed(split(path).1, path)?;
+            if itself.stat.kind != Kind::Directory {
+                return Ok(vec![(itself.name.clone(), Ok(itself))]);
+            }
+        }
+        let names = names(&copies, path)?;
+        Ok(names.iter().map(|(name, _)| (name.to_vec(), listed(name, &join(path, name)))).collect())
+    }
+
+    /// The stub of a file or link.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub fn stub(&self, path: &[u8]) -> Result<Stub, PoolError> {
+        look_up_file(&self.shared.view().copies()?, path)
+    }
+
+    /// Makes a directory and those above it; one that is there gets owner and permissions. Gives the mirrors
+    /// that did not take part.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub fn make_directory(
+        &self,
+        path: &[u8],
+        mode: u32,
+        uid: u32,
+        gid: u32,
+    ) -> Result<Vec<MirrorFault>, PoolError> {
+        let full = beneath(TREE, path)?;
+        let mut change = self.shared.change()?;
+        if let Some(Entry::File(_)) = look_up(&change.copies, path)? {
+            return Err(PoolError::path(path, io::ErrorKind::AlreadyExists));
+        }
+        change.on_all(path, |tree| {
+            make_directories(tree, &full, 0o755)?;
+            dress(tree, &full, mode, uid, gid)?;
+            tree.sync_directory(&full)
+        })?;
+        Ok(change.faults())
+    }
+
+    /// Removes a file, a link or an empty directory. Gives the mirrors that did not take part.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub fn remove(&self, path: &[u8]) -> Result<Vec<MirrorFault>, PoolError> {
+        let full = beneath(TREE, path)?;
+        let mut change = self.shared.change()?;
+        match look_up(&change.copies, path) {
+            Ok(Some(Entry::Directory(_))) => {
+                if path.is_empty() {
+                    return Err(PoolError::path(b"/", io::ErrorKind::InvalidInput));
+                }
+                if names(&change.copies, path)?.get(0).is_some() {
+                    return Err(PoolError::path(path, io::ErrorKind::DirectoryNotEmpty));
+                }
+                change.on_all(path, |tree| {
+                    tree.remove_empty(&full, split(&full).0)?;
+                    tree.sync_directory(split(&full).0)
+                })?;
+            }
+            Ok(None) => return Err(PoolError::path(path, io::ErrorKind::NotFound)),
+            // A stub that cannot be read any more can still be removed; its objects are found by a sweep.
+            found => {
+                change.on_all(path, |tree| {
+                    tree.remove(&full)?;
+                    match tree.sync_directory(split(&full).0) {
+                        // A mirror that never had the directory has nothing to keep.
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                        synced => synced,
+                    }
+                })?;
+                if let Ok(Some(Entry::File(stub))) = found {
+                    remove_all(&change.view, &stub);
+                }
+            }
+        }
+        Ok(change.faults())
+    }
+
+    /// Moves a file or directory, over a file or an empty directory that is there. Gives the mirrors that did not
+    /// take part.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub fn rename(&self, from: &[u8], to: &[u8]) -> Result<Vec<MirrorFault>, PoolError> {
+        let refuse = |path: &[u8], kind: io::ErrorKind| Err(PoolError::path(path, kind));
+        beneath(TREE, to)?;
+        if from.is_empty() || to.is_empty() || to.starts_with(&[from, b"/"].concat()) {
+            return refuse(to, io::ErrorKind::InvalidInput);
+        }
+        let mut change = self.shared.change()?;
+        let Some(source) = change.settle(from)? else { return refuse(from, io::ErrorKind::NotFound) };
+        if from == to {
+            return Ok(change.faults());
+        }
+        match change.settle(split(to).0)? {
+            Some(Entry::Directory(_)) => {}
+            Some(Entry::File(_)) => return refuse(split(to).0, io::ErrorKind::NotADirectory),
+            None => return refuse(split(to).0, io::ErrorKind::NotFound),
+        }
+        let replaced = change.settle(to)?;
+        match (&source, &replaced) {
+            (Entry::File(_), Some(Entry::Directory(_))) => return refuse(to, io::ErrorKind::IsADirectory),
+            (Entry::Directory(_), Some(Entry::File(_))) => return refuse(to, io::ErrorKind::NotADirectory),
+            (Entry::Directory(_), Some(Entry::Directory(_))) => {
+                if names(&change.copies, to)?.get(0).is_some() {
+                    return refuse(to, io::ErrorKind::DirectoryNotEmpty);
+                }
+            }
+            _ => {}
+        }
+        change.rename(from, to)?;
+        if let Some(Entry::File(stub)) = replaced {
+            remove_all(&change.view, &stub);
+        }
+        Ok(change.faults())
+    }
+}

@@ -1,0 +1,176 @@
+//! Content goes out, block by block, from whichever targets answer.
+
+use super::error::PoolError;
+use super::namespace::look_up_file;
+use super::objects::object_path;
+use super::stub::{Piece, Stub};
+use super::{Pool, Shared};
+use crate::format::Metadata;
+use crate::geometry::Run;
+use crate::redundancy::read_up_to;
+use crate::storage::{Content, Fault};
+use crate::tree::{Stat, absent_is_none};
+use rustix::fs::{Advice, fadvise};
+use rustix::io::{ReadWriteFlags, preadv2};
+use std::fs::File;
+use std::io::{self, IoSliceMut, Write};
+use std::num::NonZeroU64;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A file of a pool, open for reading: the version that was there when it was opened.
+#[derive(Debug)]
+pub(super) struct PoolContent {
+    shared: Arc<Shared>,
+    path: Vec<u8>,
+    stub: Stub,
+    objects: Vec<Mutex<Option<Arc<File>>>>,
+}
+
+impl PoolContent {
+    pub(super) fn open(shared: &Arc<Shared>, path: &[u8]) -> Result<PoolContent, PoolError> {
+        let stub = look_up_file(&shared.view().copies()?, path)?;
+        if stub.link.is_some() {
+            let what = "it is a symbolic link";
+            return Err(PoolError::path(path, io::Error::new(io::ErrorKind::InvalidInput, what)));
+        }
+        let objects = stub.targets.iter().map(|_| Mutex::default()).collect();
+        Ok(PoolContent { shared: shared.clone(), path: path.to_vec(), stub, objects })
+    }
+
+    /// The object of a column, through the lane: looking for a file on a dying disk may take forever.
+    fn object(&self, column: usize) -> Result<Arc<File>, Fault> {
+        let target = &self.stub.targets[column];
+        let lost = || Fault::Lost(target.as_bytes().to_vec());
+        let view = self.shared.view();
+        let (_, disk) = view.disk(target.as_bytes()).ok_or_else(lost)?;
+        let tree = match disk.ask() {
+            Ok(answer) => answer.tree,
+            Err(super::disk::Absence::Stuck) => return Err(Fault::Timeout(self.shared.deadline_ms())),
+            Err(_) => return Err(lost()),
+        };
+        let mut object = self.objects[column].lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = object.as_ref() {
+            return Ok(file.clone());
+        }
+        let path = object_path(self.stub.id, column);
+        let opened = disk.lane.run(move || absent_is_none(tree.read(&path)))??;
+        Ok(object.insert(Arc::new(opened.ok_or_else(lost)?)).clone())
+    }
+
+    /// Reads what the object has of a piece.
+    fn read_piece(&self, piece: &Piece, buffer: &mut [u8]) -> Result<usize, Fault> {
+        let object = self.object(piece.column)?;
+        // What is in memory can be had without waiting, and so without a deadline.
+        let mut vector = [IoSliceMut::new(buffer)];
+        if preadv2(&object, &mut vector, piece.offset, ReadWriteFlags::NOWAIT) == Ok(buffer.len()) {
+            return Ok(buffer.len());
+        }
+        let target = &self.stub.targets[piece.column];
+        let view = self.shared.view();
+        let Some((_, disk)) = view.disk(target.as_bytes()) else {
+            return Err(Fault::Lost(target.as_bytes().to_vec()));
+        };
+        // Who is given up keeps its buffer, so it must be one of its own.
+        let (mut own, offset) = (vec![0; buffer.len()], piece.offset);
+        let (own, got) = disk.lane.run(move || {
+            let got = read_up_to(&object, &mut own, offset);
+            (own, got)
+        })?;
+        let got = got?;
+        buffer[..got].copy_from_slice(&own[..got]);
+        Ok(got)
+    }
+
+    /// Reads a range of the file; gives the number of bytes up to the first one that is missing.
+    fn read_range(&self, start: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
+        let mut done = 0;
+        for piece in self.stub.pieces(start..start + buffer.len() as u64) {
+            let part = &mut buffer[done..done + piece.bytes as usize];
+            let got = self.read_piece(&piece, part)?;
+            done += got;
+            if (got as u64) < piece.bytes {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    fn advise(&self, piece: Piece, advice: Advice) {
+        let Ok(object) = self.object(piece.column) else { return };
+        let Some(length) = NonZeroU64::new(piece.bytes) else { return };
+        // Only advice: without it reading is slower, nothing else.
+        let _ = fadvise(&object, piece.offset, Some(length), advice);
+    }
+}
+
+impl Content for PoolContent {
+    fn stat(&self) -> io::Result<Stat> {
+        let now = look_up_file(&self.shared.view().copies()?, &self.path)?;
+        Ok(now.stat(self.shared.device))
+    }
+
+    fn metadata(&self) -> io::Result<Metadata> {
+        Ok(self.stub.metadata.clone())
+    }
+
+    fn read(&self, run: &Run, row: u64, column: usize, buffer: &mut [u8]) -> Result<usize, Fault> {
+        let cell = run.cell(row, column);
+        let (there, filling) = buffer.split_at_mut((cell.end - cell.start) as usize);
+        let end = (there.len() as u64).min(self.stub.size.saturating_sub(cell.start)) as usize;
+        let got = self.read_range(cell.start, &mut there[..end])?;
+        there[got..].fill(0);
+        filling.fill(0);
+        Ok(got)
+    }
+
+    fn will_read(&self, run: &Run) {
+        for column in 0..self.stub.targets.len() {
+            let range = run.piece(column);
+            self.stub.pieces(range).for_each(|piece| self.advise(piece, Advice::WillNeed));
+        }
+    }
+
+    fn forget_cached(&self) {
+        for column in 0..self.stub.targets.len() {
+            let bytes = self.stub.object_bytes(column, self.stub.size);
+            self.advise(Piece { column, offset: 0, bytes }, Advice::DontNeed);
+        }
+    }
+}
+
+impl Pool {
+    /// Writes the content of a file to `output`. Gives the number of bytes.
+    ///
+    /// # Errors
+    /// [`PoolError::Lost`] for the first bytes that are not there: what was written before is right, but not all.
+    pub fn get(&self, path: &[u8], output: &mut dyn Write) -> Result<u64, PoolError> {
+        let content = PoolContent::open(&self.shared, path)?;
+        let (size, block) = (content.stub.size, content.stub.block);
+        let mut buffer = vec![0; block as usize];
+        let mut at = 0;
+        while at < size {
+            // One block ahead on every target.
+            let ahead = at + block * content.stub.stripe();
+            let next = content.stub.pieces(ahead.min(size)..(ahead + block).min(size)).next();
+            next.into_iter().for_each(|piece| content.advise(piece, Advice::WillNeed));
+            let want = block.min(size - at) as usize;
+            let got = content.read_range(at, &mut buffer[..want]);
+            let column = (at / block % content.stub.stripe()) as usize;
+            let lost = |why: String| {
+                let target = content.stub.targets[column].clone();
+                PoolError::Lost { path: path.to_vec(), column, target, why }
+            };
+            match got {
+                Ok(got) if got == want => {}
+                Ok(got) => return Err(lost(format!("its object ends {} bytes too early", want - got))),
+                Err(Fault::Lost(_)) => return Err(lost("it is gone".to_owned())),
+                Err(fault) => return Err(lost(fault.to_string())),
+            }
+            output
+                .write_all(&buffer[..want])
+                .map_err(|source| PoolError::Caller { doing: "writing what was asked for", source })?;
+            at += want as u64;
+        }
+        Ok(size)
+    }
+}

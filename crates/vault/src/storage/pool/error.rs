@@ -1,0 +1,148 @@
+//! What can go wrong with a pool, by the names of pools, targets and files.
+
+use super::config::ConfigError;
+use crate::shown::Shown;
+use std::io;
+use std::path::PathBuf;
+
+/// Why something could not be done with a pool.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PoolError {
+    /// No target of the pool was found where it should be.
+    #[error("no pool at {}: {}", .paths, .why)]
+    NotFound {
+        /// Where was looked.
+        paths: String,
+        /// What was found instead.
+        why: String,
+    },
+    /// A directory belongs to another pool, or is another target than the one that should be there.
+    #[error("{} is target {found}, not {wanted}: was another disk mounted there?", Shown::path(.path))]
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+        /// Pool and target that its `pool.toml` names.
+        found: String,
+        /// Pool and target that were looked for.
+        wanted: String,
+    },
+    /// A directory that shall become a target has something in it that we must not touch.
+    #[error("{} cannot become a target: {why}", Shown::path(.path))]
+    Unfit {
+        /// The directory.
+        path: PathBuf,
+        /// What is the matter with it.
+        why: String,
+    },
+    /// A name or number that no pool can have.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// No target of this name.
+    #[error("pool {pool} has no target {target}; it has {known}")]
+    NoTarget {
+        /// The pool.
+        pool: String,
+        /// What was asked for.
+        target: String,
+        /// What there is.
+        known: String,
+    },
+    /// Content needs more failure domains that can take something.
+    #[error("{need} targets in different domains are needed, {have} can be used{}", unusable(.offline))]
+    Domains {
+        /// Columns to place.
+        need: usize,
+        /// Domains with a target that can take something.
+        have: usize,
+        /// Targets that do not answer.
+        offline: Vec<String>,
+    },
+    /// So many targets are gone that those left may not know of changes; nothing is changed then.
+    #[error("{online} targets answer and {need} are needed to change anything{}", unusable(.offline))]
+    Quorum {
+        /// Targets that answer.
+        online: usize,
+        /// How many it takes.
+        need: usize,
+        /// Those that do not.
+        offline: Vec<String>,
+    },
+    /// All targets that have the namespace as it is now are gone.
+    #[error("no target with the current namespace answers; it is on {}", .mirrors.join(", "))]
+    Mirrors {
+        /// Those that have it.
+        mirrors: Vec<String>,
+    },
+    /// A path of the pool.
+    #[error("{}: {source}", Shown::bytes(.path))]
+    Path {
+        /// The path.
+        path: Vec<u8>,
+        /// What is the matter.
+        source: io::Error,
+    },
+    /// A target.
+    #[error("target {target}: {doing}: {source}")]
+    Target {
+        /// Its name.
+        target: String,
+        /// What was tried.
+        doing: &'static str,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// Bytes of a file are gone or cannot be reached.
+    #[error("{}: column {column} on target {target}: {why}", Shown::bytes(.path))]
+    Lost {
+        /// The file.
+        path: Vec<u8>,
+        /// The column.
+        column: usize,
+        /// The target that should have it.
+        target: String,
+        /// What happened.
+        why: String,
+    },
+    /// No disk is to blame: reading what shall be put, writing what was asked for.
+    #[error("{doing}: {source}")]
+    Caller {
+        /// What was tried.
+        doing: &'static str,
+        /// What the operating system says.
+        source: io::Error,
+    },
+}
+
+fn unusable(offline: &[String]) -> String {
+    if offline.is_empty() { String::new() } else { format!("; offline: {}", offline.join(", ")) }
+}
+
+impl PoolError {
+    pub(super) fn path(path: &[u8], source: impl Into<io::Error>) -> PoolError {
+        PoolError::Path { path: path.to_vec(), source: source.into() }
+    }
+
+    pub(super) fn target(target: &str, doing: &'static str) -> impl FnOnce(io::Error) -> PoolError {
+        let target = target.to_owned();
+        move |source| PoolError::Target { target, doing, source }
+    }
+
+    /// What kind of trouble it is, in the words of the operating system.
+    pub fn kind(&self) -> io::ErrorKind {
+        match self {
+            PoolError::Path { source, .. }
+            | PoolError::Target { source, .. }
+            | PoolError::Caller { source, .. } => source.kind(),
+            PoolError::NotFound { .. } | PoolError::NoTarget { .. } => io::ErrorKind::NotFound,
+            PoolError::Config(_) | PoolError::Unfit { .. } => io::ErrorKind::InvalidInput,
+            _ => io::ErrorKind::Other,
+        }
+    }
+}
+
+impl From<PoolError> for io::Error {
+    fn from(error: PoolError) -> io::Error {
+        io::Error::new(error.kind(), error)
+    }
+}

@@ -1,0 +1,164 @@
+//! Mirrors of the namespace are brought to agree.
+
+use super::Pool;
+use super::change::Change;
+use super::config::{Mirror, Standing};
+use super::error::PoolError;
+use super::membership::choose_mirrors;
+use super::namespace::{
+    Entry, TREE, beneath, dress, look_up, make_directories, names, read_entry, write_stub,
+};
+use super::view::Copy;
+use crate::tree::{Kind, Tree, join, split};
+use std::io;
+
+/// What healing did.
+#[derive(Debug, Default)]
+pub struct Healed {
+    /// Stubs and directories that were written on some mirror.
+    pub written: u64,
+    /// Names that were removed from mirrors that had missed their removal.
+    pub removed: u64,
+    /// Targets that have the current namespace now and had not before.
+    pub mirrors: Vec<String>,
+    /// What could not be done, by path.
+    pub failed: Vec<PoolError>,
+}
+
+impl Pool {
+    /// Makes all mirrors of the namespace that answer current and equal, and other targets mirrors where there are too few.
+    ///
+    /// # Errors
+    /// See [`PoolError`]; what concerns single paths is in the result.
+    pub fn heal(&self) -> Result<Healed, PoolError> {
+        let mut change = self.shared.change()?;
+        let mut healed = Healed::default();
+        let answering: Vec<usize> = change.view.answers().iter().map(|(index, _)| *index).collect();
+        let mut config = change.view.config.clone();
+        let stale: Vec<usize> = config
+            .target
+            .iter()
+            .enumerate()
+            .filter(|(index, member)| member.mirror == Mirror::Stale && answering.contains(index))
+            .map(|(index, _)| index)
+            .collect();
+        stale.iter().for_each(|&index| config.target[index].mirror = Mirror::Current);
+        let wanted = config.wanted_mirrors();
+        let added = choose_mirrors(&mut config, wanted, |index| answering.contains(&index));
+        let sources = change.copies.clone();
+        let mut receivers = sources.clone();
+        for index in stale.into_iter().chain(added) {
+            let name = config.target[index].name.clone();
+            let Ok(answer) = change.view.disks[index].ask() else { continue };
+            healed.mirrors.push(name.clone());
+            receivers.push(Copy { index, name, tree: answer.tree });
+        }
+        level(&sources, &receivers, b"", &mut healed)?;
+        if healed.failed.is_empty() {
+            believe(&mut change, &receivers, &sources)?;
+        } else {
+            healed.mirrors.clear();
+        }
+        Ok(healed)
+    }
+}
+
+/// Receivers that were not among the sources are current now; mirrors that do not answer are relieved if there are enough.
+fn believe(change: &mut Change<'_>, receivers: &[Copy], sources: &[Copy]) -> Result<(), PoolError> {
+    let fresh: Vec<usize> = receivers[sources.len()..].iter().map(|copy| copy.index).collect();
+    change.mark(&fresh, Mirror::Current)?;
+    let config = &change.view.config;
+    let current = |member: &&super::config::Member| {
+        member.mirror == Mirror::Current && member.state == Standing::Online
+    };
+    if config.target.iter().filter(current).count() < config.wanted_mirrors() {
+        return Ok(());
+    }
+    let gone = config.target.iter().enumerate().filter(|(_, member)| member.mirror == Mirror::Stale);
+    let gone: Vec<usize> = gone.map(|(index, _)| index).collect();
+    change.mark(&gone, Mirror::None)
+}
+
+/// Gives every receiver what the sources have together below `path`, and nothing else.
+fn level(sources: &[Copy], receivers: &[Copy], path: &[u8], healed: &mut Healed) -> Result<(), PoolError> {
+    let wanted = names(sources, path)?;
+    for receiver in receivers {
+        let full = beneath(TREE, path)?;
+        let has = receiver.tree.directory(&full).and_then(|directory| directory.names());
+        let has = has.map_err(PoolError::target(&receiver.name, "reading its namespace"))?;
+        let mut wanted = wanted.iter().map(|(name, _)| name).peekable();
+        for (name, _) in has.iter() {
+            // Both are sorted.
+            while wanted.next_if(|next| *next < name).is_some() {}
+            if wanted.peek() != Some(&name) {
+                match remove_all_below(&receiver.tree, &join(&full, name)) {
+                    Ok(()) => healed.removed += 1,
+                    Err(error) => {
+                        healed.failed.push(PoolError::target(&receiver.name, "removing a name")(error))
+                    }
+                }
+            }
+        }
+    }
+    for (name, _) in wanted.iter() {
+        let path = join(path, name);
+        let entry = match look_up(sources, &path) {
+            Ok(Some(entry)) => entry,
+            Ok(None) => continue,
+            Err(error) => {
+                healed.failed.push(error);
+                continue;
+            }
+        };
+        for receiver in receivers {
+            match give(&receiver.tree, &beneath(TREE, &path)?, &entry) {
+                Ok(written) => healed.written += u64::from(written),
+                Err(error) => healed.failed.push(PoolError::target(&receiver.name, "writing a stub")(error)),
+            }
+        }
+        if let Entry::Directory(_) = entry {
+            if let Err(error) = level(sources, receivers, &path, healed) {
+                healed.failed.push(error);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Gives one mirror one entry. Says whether it had to be written.
+fn give(tree: &Tree, full: &[u8], entry: &Entry) -> io::Result<bool> {
+    match (entry, read_entry(tree, full)) {
+        (Entry::File(stub), Ok(Some(Entry::File(there)))) if *stub == there => Ok(false),
+        (Entry::Directory(stat), Ok(Some(Entry::Directory(there))))
+            if (stat.mode, stat.uid, stat.gid) == (there.mode, there.uid, there.gid) =>
+        {
+            Ok(false)
+        }
+        (Entry::File(stub), there) => {
+            if let Ok(Some(Entry::Directory(_))) = there {
+                remove_all_below(tree, full)?;
+            }
+            write_stub(tree, full, &stub.encode())?;
+            Ok(true)
+        }
+        (Entry::Directory(stat), there) => {
+            if !matches!(there, Ok(Some(Entry::Directory(_)))) {
+                tree.remove(full)?;
+            }
+            make_directories(tree, full, 0o755)?;
+            dress(tree, full, stat.mode, stat.uid, stat.gid)?;
+            Ok(true)
+        }
+    }
+}
+
+/// Removes stubs and directories of one mirror. Content is in objects and stays.
+fn remove_all_below(tree: &Tree, full: &[u8]) -> io::Result<()> {
+    if tree.find(full)?.is_some_and(|stat| stat.kind == Kind::Directory) {
+        for (name, _) in tree.directory(full)?.names()?.iter() {
+            remove_all_below(tree, &join(full, name))?;
+        }
+        return tree.remove_empty(full, split(full).0);
+    }
+    tree.remove(full)
+}

@@ -1,0 +1,166 @@
+//! The namespace: one tree of stubs per mirror, read as one.
+//!
+//! A name exists if any current mirror has it, and its newest revision is what counts. A crash between two mirrors
+//! thus leaves the old or the new state of a path, never something in between; which targets are current is
+//! decided in [`change`](super::change).
+
+use super::error::PoolError;
+use super::stub::{MAX_BYTES, Stub};
+use super::view::Copy;
+use crate::tree::{Kind, Names, Stat, Tree, absent_is_none, join, split};
+use std::io::{self, Read, Write};
+
+/// Where the namespace is on a mirror.
+pub(super) const TREE: &[u8] = b"tree";
+
+/// What a path stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Entry {
+    Directory(Stat),
+    File(Box<Stub>),
+}
+
+/// A path of the namespace as one on a mirror. The kernel keeps paths beneath the target; what would lead out of
+/// the namespace to other files of the target is refused here.
+pub(super) fn beneath(top: &[u8], path: &[u8]) -> Result<Vec<u8>, PoolError> {
+    if path.is_empty() {
+        return Ok(top.to_vec());
+    }
+    let odd = |name: &[u8]| name.is_empty() || name == b"." || name == b".." || name.contains(&0);
+    match path.split(|&byte| byte == b'/').any(odd) {
+        true => Err(PoolError::path(path, io::ErrorKind::InvalidInput)),
+        false => Ok(join(top, path)),
+    }
+}
+
+/// What one mirror has.
+pub(super) fn read_entry(tree: &Tree, path: &[u8]) -> io::Result<Option<Entry>> {
+    let file = match tree.read(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+            let stat = tree.stat(path)?;
+            return match stat.kind {
+                Kind::Directory => Ok(Some(Entry::Directory(stat))),
+                _ => Err(io::Error::new(io::ErrorKind::InvalidData, "it is neither a stub nor a directory")),
+            };
+        }
+        Err(error) => return absent_is_none(Err(error)),
+    };
+    let mut bytes = Vec::new();
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    let stub = Stub::decode(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    Ok(Some(Entry::File(Box::new(stub))))
+}
+
+/// What the mirrors have together. That a mirror has nothing proves nothing where another cannot be read.
+pub(super) fn look_up(copies: &[Copy], path: &[u8]) -> Result<Option<Entry>, PoolError> {
+    let full = beneath(TREE, path)?;
+    let found = copies.iter().map(|copy| (copy, read_entry(&copy.tree, &full)));
+    let mut best = None;
+    let mut failed = None;
+    for (copy, entry) in found {
+        match entry {
+            Ok(Some(entry)) => best = Some(newer(best, entry)),
+            Ok(None) => {}
+            Err(source) => failed = Some((copy, source)),
+        }
+    }
+    match (best, failed) {
+        (Some(entry), _) => Ok(Some(entry)),
+        (None, None) => Ok(None),
+        (None, Some((copy, source))) => {
+            let kind = source.kind();
+            Err(PoolError::path(path, io::Error::new(kind, format!("its stub on {}: {source}", copy.name))))
+        }
+    }
+}
+
+fn newer(best: Option<Entry>, entry: Entry) -> Entry {
+    match (best, entry) {
+        (Some(Entry::File(best)), Entry::File(stub)) if best.revision >= stub.revision => Entry::File(best),
+        (Some(Entry::File(best)), Entry::Directory(_)) => Entry::File(best),
+        (Some(best @ Entry::Directory(_)), Entry::Directory(_)) => best,
+        (_, entry) => entry,
+    }
+}
+
+/// The stub of a file or link.
+pub(super) fn look_up_file(copies: &[Copy], path: &[u8]) -> Result<Stub, PoolError> {
+    match look_up(copies, path)? {
+        Some(Entry::File(stub)) => Ok(*stub),
+        Some(Entry::Directory(_)) => Err(PoolError::path(path, io::ErrorKind::IsADirectory)),
+        None => Err(PoolError::path(path, io::ErrorKind::NotFound)),
+    }
+}
+
+/// The names that the mirrors have together. What they stand for is only told for directories: a stub may be that of
+/// a link.
+pub(super) fn names(copies: &[Copy], path: &[u8]) -> Result<Names, PoolError> {
+    let full = beneath(TREE, path)?;
+    let mut all = Vec::new();
+    let mut failed = None;
+    for copy in copies {
+        match copy.tree.directory(&full).and_then(|directory| directory.names()) {
+            Ok(names) => all.push(names),
+            Err(error) => {
+                let absent = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
+                // An error that says more is kept.
+                if !absent || failed.is_none() {
+                    failed = Some(error);
+                }
+            }
+        }
+    }
+    match (all.is_empty(), failed) {
+        (true, Some(error)) => Err(PoolError::path(path, error)),
+        _ => {
+            let entries = all.iter().flat_map(Names::iter);
+            let told = entries.map(|(name, kind)| (name, kind.filter(|kind| *kind == Kind::Directory)));
+            Names::of(told).map_err(|error| PoolError::path(path, error))
+        }
+    }
+}
+
+/// Puts a stub in place on one mirror, durably; its directory is there.
+pub(super) fn write_stub(tree: &Tree, full: &[u8], text: &str) -> io::Result<()> {
+    write_whole(tree, full, text.as_bytes(), b".stub")?;
+    tree.sync_directory(split(full).0)
+}
+
+/// Replaces a file on a target with another one; a crash leaves one of them.
+pub(super) fn write_whole(tree: &Tree, full: &[u8], bytes: &[u8], suffix: &[u8]) -> io::Result<()> {
+    let name = super::config::new_identity()?;
+    let temporary = join(crate::redundancy::STAGING, &[name.as_bytes(), suffix].concat());
+    let mut file = tree.create(&temporary, 0o600)?;
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    let replaced = written.and_then(|()| tree.rename(&temporary, full));
+    if replaced.is_err() {
+        // The reason of the failure is worth more than a second one.
+        let _ = tree.remove(&temporary);
+    }
+    replaced
+}
+
+/// Makes a directory of the namespace and those above it, durably.
+pub(super) fn make_directories(tree: &Tree, full: &[u8], mode: u32) -> io::Result<()> {
+    if tree.find(full)?.is_some_and(|stat| stat.kind == Kind::Directory) {
+        return Ok(());
+    }
+    if full != TREE {
+        make_directories(tree, split(full).0, mode)?;
+    }
+    tree.make_directories(full, mode)?;
+    tree.sync_directory(split(full).0)
+}
+
+/// Gives a directory owner and permissions. Who runs us keeps access, or the namespace could not be kept.
+pub(super) fn dress(tree: &Tree, full: &[u8], mode: u32, uid: u32, gid: u32) -> io::Result<()> {
+    use rustix::fs::{Gid, Mode, Uid, fchmod, fchown};
+    let directory = tree.directory(full)?;
+    match fchown(&directory, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid))) {
+        // Without the right to give things away they stay ours.
+        Ok(()) | Err(rustix::io::Errno::PERM) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(fchmod(&directory, Mode::from_raw_mode(mode | 0o700))?)
+}

@@ -1,0 +1,126 @@
+//! Objects: what a target has of the content of files.
+
+use super::error::PoolError;
+use super::stub::Stub;
+use super::view::View;
+use crate::format::FileId;
+use crate::redundancy::STAGING;
+use crate::tree::{Tree, join, split, stat_of};
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// Where objects are on a target.
+pub(super) const OBJECTS: &[u8] = b"objects";
+
+/// Ends the names of objects that repair has not finished.
+pub(super) const UNFINISHED: &[u8] = b".object";
+
+/// The path of an object on its target.
+pub(super) fn object_path(id: FileId, column: usize) -> Vec<u8> {
+    let name = format!("{id}.{column}");
+    join(&join(OBJECTS, &name.as_bytes()[..2]), name.as_bytes())
+}
+
+/// The file and column that an object's name says.
+pub(super) fn parse_name(name: &[u8]) -> Option<(FileId, usize)> {
+    let (id, column) = std::str::from_utf8(name).ok()?.split_once('.')?;
+    let parsed = (FileId(super::stub::unhex(id)?.try_into().ok()?), column.parse().ok()?);
+    (format!("{}.{}", parsed.0, parsed.1).as_bytes() == name).then_some(parsed)
+}
+
+/// Makes a file that a sweep does not take for something left over while it is open.
+pub(super) fn create_held(tree: &Tree, path: &[u8]) -> io::Result<File> {
+    loop {
+        let made = match tree.create(path, 0o600) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let above = split(path).0;
+                tree.make_directories(above, 0o700)?;
+                tree.sync_directory(split(above).0)?;
+                tree.create(path, 0o600)
+            }
+            made => made,
+        }?;
+        flock(&made, FlockOperation::LockExclusive)?;
+        // A sweep may have come between the two calls.
+        if stat_of(&made)?.links > 0 {
+            return Ok(made);
+        }
+    }
+}
+
+/// The path of an object that repair is making.
+pub(super) fn unfinished_path(id: FileId, column: usize) -> io::Result<Vec<u8>> {
+    let unique = super::config::new_identity()?;
+    Ok(join(STAGING, &[format!("{id}.{column}.{unique}").as_bytes(), UNFINISHED].concat()))
+}
+
+/// Zeros are looked for in pieces of this many bytes: smaller holes save no space on any disk.
+const HOLE: u64 = 4096;
+
+/// Writes where bytes are not zero; the file is empty there so far.
+pub(super) fn write_sparse(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    let mut start = 0;
+    while start < bytes.len() {
+        let end = (start + HOLE as usize).min(bytes.len());
+        let zeros = is_zero(&bytes[start..end]);
+        let mut run = end;
+        while run < bytes.len() {
+            let next = (run + HOLE as usize).min(bytes.len());
+            if is_zero(&bytes[run..next]) != zeros {
+                break;
+            }
+            run = next;
+        }
+        if !zeros {
+            file.write_all_at(&bytes[start..run], offset + start as u64)?;
+        }
+        start = run;
+    }
+    Ok(())
+}
+
+/// Writes over what is there; what is all zeros becomes a hole where that can be.
+pub(super) fn overwrite(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    let end = offset + bytes.len() as u64;
+    let (first, last) = (offset.next_multiple_of(HOLE), end / HOLE * HOLE);
+    if first < last && is_zero(bytes) {
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        if fallocate(file, punch, first, last - first).is_ok() {
+            file.write_all_at(&bytes[..(first - offset) as usize], offset)?;
+            return file.write_all_at(&bytes[(last - offset) as usize..], last);
+        }
+    }
+    file.write_all_at(bytes, offset)
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|&byte| byte == 0)
+}
+
+/// Removes the objects of a version of a file that nothing refers to any more. What cannot be removed now is found by a
+/// sweep later.
+pub(super) fn remove_all(view: &View, stub: &Stub) {
+    for (column, target) in stub.targets.iter().enumerate() {
+        let tree = view.disk(target.as_bytes()).and_then(|(_, disk)| disk.ask().ok());
+        let _ = tree.map(|answer| answer.tree.remove(&object_path(stub.id, column)));
+    }
+}
+
+/// Makes files and the directories of their names durable, all targets at once.
+pub(super) fn sync_all(files: &[(&str, &Tree, &File, Vec<u8>)]) -> Result<(), PoolError> {
+    std::thread::scope(|scope| {
+        let running: Vec<_> = files
+            .iter()
+            .map(|(target, tree, file, path)| {
+                let sync = move || file.sync_all().and_then(|()| tree.sync_directory(split(path).0));
+                (target, scope.spawn(sync))
+            })
+            .collect();
+        running.into_iter().try_for_each(|(target, thread)| {
+            let done = thread.join().unwrap_or_else(|_| Err(io::Error::other("its thread has ended")));
+            done.map_err(PoolError::target(target, "making an object durable"))
+        })
+    })
+}

@@ -1,0 +1,123 @@
+//! Which targets take what.
+//!
+//! Columns of a file are in different domains, all of them. Which domains is drawn by lot, weighted by free
+//! space, so that disks fill evenly and no state has to be kept: the lot of a target is a hash of what is placed and of
+//! the target ([rendezvous hashing](https://en.wikipedia.org/wiki/Rendezvous_hashing)).
+
+use super::config::Standing;
+use super::error::PoolError;
+use super::view::View;
+use crate::format::Header;
+use crate::format::header::{MAX_HEADER, PLACES};
+use crate::redundancy::read_up_to;
+use crate::storage::{Home, Layout, Repository};
+use crate::tree::Tree;
+use std::collections::BTreeSet;
+
+/// A target that can take something new.
+#[derive(Debug, Clone)]
+pub(super) struct Candidate {
+    pub(super) name: String,
+    pub(super) domain: String,
+    pub(super) tree: Tree,
+    free: u64,
+}
+
+/// Targets that can take something new, best lot first. With less than `need` bytes free they are not among them.
+pub(super) fn candidates(view: &View, lot: &[u8], need: u64) -> Vec<Candidate> {
+    let mut found: Vec<(f64, Candidate)> = Vec::new();
+    for (member, disk) in view.members() {
+        if member.state != Standing::Online {
+            continue;
+        }
+        let Ok(answer) = disk.ask() else { continue };
+        let Ok((free, _)) = answer.tree.space() else { continue };
+        if free < need.max(1) {
+            continue;
+        }
+        let (name, domain) = (member.name.clone(), member.domain.clone());
+        let rank = rank(lot, &member.uuid, free);
+        found.push((rank, Candidate { name, domain, tree: answer.tree, free }));
+    }
+    found.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.name.cmp(&b.1.name)));
+    found.into_iter().map(|(_, candidate)| candidate).collect()
+}
+
+/// Lower is better. Free space counts in powers of two, so that the choice does not change with every byte.
+fn rank(lot: &[u8], uuid: &str, free: u64) -> f64 {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(uuid.as_bytes()).update(lot);
+    let mut drawn = [0; 8];
+    hasher.finalize_xof().fill(&mut drawn);
+    let uniform = (u64::from_le_bytes(drawn) >> 11) as f64 / (1u64 << 53) as f64;
+    let weight = f64::from(free.ilog2()).exp2();
+    // Exponential variates with rates in proportion to the weights: the least is a weighted choice.
+    -(1.0 - uniform).max(f64::MIN_POSITIVE).ln() / weight
+}
+
+/// Targets for the data columns of a new file, outside of the domains in `taken`.
+pub(super) fn data(view: &View, id: &[u8], taken: &BTreeSet<String>) -> Result<Vec<Candidate>, PoolError> {
+    let need = view.config.stripe;
+    let mut taken = taken.clone();
+    let mut chosen = candidates(view, id, view.config.block);
+    chosen.retain(|candidate| taken.insert(candidate.domain.clone()));
+    if chosen.len() < need {
+        return Err(PoolError::Domains { need, have: chosen.len(), offline: view.offline() });
+    }
+    chosen.truncate(need);
+    Ok(chosen)
+}
+
+/// Domains of targets that have redundancy of `path`.
+pub(super) fn domains_of_redundancy(view: &View, path: &[u8]) -> BTreeSet<String> {
+    let holds = |tree: &Tree| {
+        let repository = Repository { target: Vec::new(), tree: tree.clone() };
+        tree.find(&repository.place(path).path).ok().flatten().is_some()
+    };
+    let holders = view.answers().into_iter().filter(|(_, answer)| holds(&answer.tree));
+    holders.map(|(index, _)| view.config.target[index].domain.clone()).collect()
+}
+
+/// Where redundancy columns of a file go: those that are somewhere stay, if nothing speaks against it.
+pub(super) fn redundancy(view: &View, path: &[u8], columns: usize, layout: &Layout) -> Vec<Home> {
+    let names = layout.targets.iter().map(|name| String::from_utf8_lossy(name).into_owned());
+    let mut taken: BTreeSet<String> = names.map(|name| view.domain(&name).to_owned()).collect();
+    let candidates = candidates(view, path, 1);
+    let mut homes: Vec<Option<Home>> = vec![None; columns];
+    let home = |candidate: &Candidate, first: usize| {
+        let target = candidate.name.as_bytes().to_vec();
+        let repository = Repository { target: target.clone(), tree: candidate.tree.clone() };
+        Home { first, columns: 1, target, place: repository.place(path) }
+    };
+    for candidate in &candidates {
+        let there = column_of(&home(candidate, 0));
+        let Some(slot) = there.and_then(|column| homes.get_mut(column)) else { continue };
+        if slot.is_none() && taken.insert(candidate.domain.clone()) {
+            *slot = there.map(|column| home(candidate, column));
+        }
+    }
+    // With most space first among targets of one domain; the lot decides between domains.
+    let mut rest = candidates.iter();
+    for (column, slot) in homes.iter_mut().enumerate().filter(|(_, slot)| slot.is_none()) {
+        let Some(first) = rest.find(|candidate| !taken.contains(&candidate.domain)) else { break };
+        let roomiest =
+            candidates.iter().filter(|other| other.domain == first.domain).max_by_key(|other| other.free);
+        taken.insert(first.domain.clone());
+        *slot = Some(home(roomiest.unwrap_or(first), column));
+    }
+    homes.into_iter().flatten().collect()
+}
+
+/// The redundancy column of the file that is there; nothing if its header is damaged.
+fn column_of(home: &Home) -> Option<usize> {
+    let file = home.place.tree.read(&home.place.path).ok()?;
+    let mut bytes = vec![0; MAX_HEADER];
+    let got = read_up_to(&file, &mut bytes, 0).ok()?;
+    Header::identity(&bytes[..got])?;
+    let number = |name: &str| {
+        let place = PLACES.iter().find(|place| place.name == name)?;
+        let bytes = bytes.get(place.offset..place.offset + 2)?;
+        Some(usize::from(u16::from_le_bytes(bytes.try_into().ok()?)))
+    };
+    (number("columns")? == 1).then(|| number("first column"))?
+}

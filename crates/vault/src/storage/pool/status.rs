@@ -1,0 +1,216 @@
+//! How a pool is.
+
+use super::config::{Mirror, Standing};
+use super::objects::{OBJECTS, parse_name};
+use super::view::View;
+use super::{Pool, reason};
+use crate::storage::TargetState;
+use crate::tree::{Tree, join};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// How a pool is.
+#[derive(Debug, Clone, Serialize)]
+pub struct Status {
+    /// Its name.
+    pub name: String,
+    /// Its identity.
+    pub pool: String,
+    /// Counts changes of its targets.
+    pub epoch: u64,
+    /// Targets that new files are striped over.
+    pub stripe: usize,
+    /// Bytes of a block of new files.
+    pub block: u64,
+    /// Redundancy columns that are wanted.
+    pub redundancy: usize,
+    /// Targets that shall have the namespace.
+    pub wanted_mirrors: usize,
+    /// All targets.
+    pub targets: Vec<TargetStatus>,
+    /// What someone should look after.
+    pub warnings: Vec<Warning>,
+}
+
+/// How a target is.
+#[derive(Debug, Clone, Serialize)]
+pub struct TargetStatus {
+    /// Its name.
+    pub name: String,
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it fails together with.
+    pub domain: String,
+    /// Whether it answers.
+    pub state: TargetState,
+    /// Why it does not.
+    pub reason: Option<String>,
+    /// What it knows of the namespace.
+    pub mirror: Mirror,
+    /// Free bytes of its file system.
+    pub free: Option<u64>,
+    /// All bytes of its file system.
+    pub total: Option<u64>,
+    /// Objects on it.
+    pub objects: Option<u64>,
+    /// Bytes that objects take.
+    pub used: Option<u64>,
+}
+
+/// What someone should look after.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "warning", rename_all = "kebab-case")]
+pub enum Warning {
+    /// A target does not answer.
+    Offline {
+        /// Which.
+        target: String,
+        /// Why.
+        reason: String,
+    },
+    /// Redundancy has no place.
+    FewDomains {
+        /// Domains with a target that takes new things and answers.
+        domains: usize,
+        /// Columns of a stripe, redundancy included.
+        wanted: usize,
+        /// Redundancy columns that cannot be placed.
+        missing: usize,
+    },
+    /// New files have no place.
+    NoRoom {
+        /// Domains with a target that takes new things and answers.
+        domains: usize,
+        /// Data columns.
+        stripe: usize,
+    },
+    /// A mirror missed changes of the namespace.
+    StaleMirror {
+        /// The target.
+        target: String,
+    },
+    /// Too few targets have the namespace.
+    FewMirrors {
+        /// How many have it and answer.
+        mirrors: usize,
+        /// How many shall.
+        wanted: usize,
+    },
+    /// So many targets are gone that nothing is changed.
+    ReadOnly {
+        /// Targets that answer.
+        online: usize,
+        /// How many it takes.
+        need: usize,
+    },
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Warning::Offline { target, reason } => write!(f, "target {target} is offline: {reason}"),
+            Warning::FewDomains { domains, wanted, missing } => write!(
+                f,
+                "{domains} domains can be used, fewer than the {wanted} columns of a stripe: {missing} redundancy \
+                 columns cannot be placed"
+            ),
+            Warning::NoRoom { domains, stripe } => write!(
+                f,
+                "{domains} domains can be used, fewer than the {stripe} data columns: no file can be put"
+            ),
+            Warning::StaleMirror { target } => {
+                write!(f, "target {target} missed changes of the namespace: heal the pool")
+            }
+            Warning::FewMirrors { mirrors, wanted } => {
+                write!(f, "the namespace is on {mirrors} targets, {wanted} are wanted: heal the pool")
+            }
+            Warning::ReadOnly { online, need } => {
+                write!(
+                    f,
+                    "{online} targets answer, {need} are needed: nothing is changed, and names may be old"
+                )
+            }
+        }
+    }
+}
+
+impl Pool {
+    /// How the pool is. Counting objects reads all their directories.
+    pub fn status(&self) -> Status {
+        let view = self.shared.view();
+        let config = &view.config;
+        let mut warnings = Vec::new();
+        let mut targets = Vec::new();
+        for (member, disk) in view.members() {
+            let (state, reason) = (View::state(member, disk), reason(disk));
+            if let Some(reason) = reason.clone() {
+                warnings.push(Warning::Offline { target: member.name.clone(), reason });
+            }
+            if member.mirror == Mirror::Stale {
+                warnings.push(Warning::StaleMirror { target: member.name.clone() });
+            }
+            let tree = disk.ask().ok().map(|answer| answer.tree);
+            let space = tree.as_ref().and_then(|tree| tree.space().ok());
+            let counted = tree.as_ref().and_then(|tree| count(tree).ok());
+            targets.push(TargetStatus {
+                name: member.name.clone(),
+                path: disk.path.clone(),
+                domain: member.domain.clone(),
+                state,
+                reason,
+                mirror: member.mirror,
+                free: space.map(|space| space.0),
+                total: space.map(|space| space.1),
+                objects: counted.map(|counted| counted.0),
+                used: counted.map(|counted| counted.1),
+            });
+        }
+        let usable = targets.iter().filter(|target| target.state == TargetState::Online);
+        let domains = usable.map(|target| &target.domain).collect::<BTreeSet<_>>().len();
+        let (stripe, redundancy) = (config.stripe, config.redundancy);
+        if domains < stripe {
+            warnings.push(Warning::NoRoom { domains, stripe });
+        } else if domains < stripe + redundancy {
+            let missing = stripe + redundancy - domains;
+            warnings.push(Warning::FewDomains { domains, wanted: stripe + redundancy, missing });
+        }
+        let current = view.members().filter(|(member, disk)| {
+            member.mirror == Mirror::Current && member.state == Standing::Online && disk.ask().is_ok()
+        });
+        let (mirrors, wanted) = (current.count(), config.wanted_mirrors());
+        if mirrors < wanted {
+            warnings.push(Warning::FewMirrors { mirrors, wanted });
+        }
+        let (online, need) = (view.answers().len(), config.quorum());
+        if online < need {
+            warnings.push(Warning::ReadOnly { online, need });
+        }
+        Status {
+            name: config.name.clone(),
+            pool: config.pool.clone(),
+            epoch: config.epoch,
+            stripe,
+            block: config.block,
+            redundancy,
+            wanted_mirrors: wanted,
+            targets,
+            warnings,
+        }
+    }
+}
+
+/// Objects of a target and the bytes they take.
+fn count(tree: &Tree) -> io::Result<(u64, u64)> {
+    let (mut objects, mut bytes) = (0, 0);
+    for (shelf, _) in tree.directory(OBJECTS)?.names()?.iter() {
+        let shelf = tree.directory(&join(OBJECTS, shelf))?;
+        for (name, _) in shelf.names()?.iter().filter(|(name, _)| parse_name(name).is_some()) {
+            objects += 1;
+            bytes += shelf.stat(name).map_or(0, |stat| stat.allocated);
+        }
+    }
+    Ok((objects, bytes))
+}

@@ -1,0 +1,246 @@
+//! Stubs: what the namespace has in place of a file, and where in the objects each byte of the file is.
+
+use crate::format::{FileId, Metadata};
+use crate::geometry::{BLOCK_UNIT, MAX_BLOCK, MAX_SIZE};
+use crate::tree::{Kind, Stat};
+use crate::world::Nanos;
+use std::fmt::Write;
+use std::ops::Range;
+use std::str::Lines;
+
+/// The version that is written and the only one that is read.
+pub const VERSION: u32 = 1;
+
+/// Largest stub that is read: extended attributes of a file are in it, in hexadecimal.
+pub const MAX_BYTES: u64 = 1 << 20;
+
+const HEAD: &str = "gabion pool stub";
+const EXPLANATION: &str = "the content is striped over the pool's targets; read it with: gabion pool get";
+
+/// A file of a pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stub {
+    /// Names its objects. New content has a new one.
+    pub id: FileId,
+    /// Counts changes at this path; the highest is the newest.
+    pub revision: u64,
+    /// Bytes of the content.
+    pub size: u64,
+    /// Bytes of a block.
+    pub block: u64,
+    /// Time of the last change of the content.
+    pub mtime: Nanos,
+    /// Time of the last change of anything; grows with every revision.
+    pub changed: Nanos,
+    /// Owner, permissions, attributes.
+    pub metadata: Metadata,
+    /// Names of the targets, by column.
+    pub targets: Vec<String>,
+    /// Where it leads, for a symbolic link; that has no targets and no content.
+    pub link: Option<Vec<u8>>,
+}
+
+/// Why bytes are no stub.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StubError {
+    /// It does not begin like a stub.
+    #[error("it does not begin like a stub")]
+    Head,
+    /// Written by another version of the program.
+    #[error("stub version {0} is not known here (version {VERSION} is)")]
+    Version(u32),
+    /// The last line does not fit the others.
+    #[error("the stub's checksum does not fit")]
+    Checksum,
+    /// A field is missing or says what cannot be.
+    #[error("the stub's field {0} is missing or wrong")]
+    Field(&'static str),
+}
+
+/// A piece of a file in one object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// The column.
+    pub column: usize,
+    /// Where in its object.
+    pub offset: u64,
+    /// How many bytes.
+    pub bytes: u64,
+}
+
+impl Stub {
+    /// Columns that the content is striped over.
+    pub fn stripe(&self) -> u64 {
+        self.targets.len() as u64
+    }
+
+    /// Bytes that the object of `column` has for a file of `size` bytes.
+    pub fn object_bytes(&self, column: usize, size: u64) -> u64 {
+        let row = self.stripe().saturating_mul(self.block).max(1);
+        let before = column as u64 * self.block;
+        size / row * self.block + (size % row).saturating_sub(before).min(self.block)
+    }
+
+    /// Where the bytes of a range of the file are.
+    pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Piece> + use<> {
+        let (stripe, block, mut at) = (self.stripe().max(1), self.block.max(1), range.start);
+        std::iter::from_fn(move || {
+            let left = range.end.checked_sub(at).filter(|&left| left > 0)?;
+            let bytes = left.min(block - at % block);
+            let number = at / block;
+            let offset = number / stripe * block + at % block;
+            at += bytes;
+            Some(Piece { column: (number % stripe) as usize, offset, bytes })
+        })
+    }
+
+    /// What the namespace says of it. `device` stands for the pool.
+    pub fn stat(&self, device: u64) -> Stat {
+        let mut inode = [0; 8];
+        inode.copy_from_slice(&self.id.0[..8]);
+        Stat {
+            kind: if self.link.is_some() { Kind::Link } else { Kind::File },
+            size: self.size,
+            mtime: self.mtime,
+            ctime: self.changed,
+            inode: u64::from_le_bytes(inode),
+            device,
+            links: 1,
+            mode: self.metadata.mode,
+            uid: self.metadata.uid,
+            gid: self.metadata.gid,
+            allocated: self.size,
+        }
+    }
+
+    /// The text of the stub.
+    pub fn encode(&self) -> String {
+        let mut text = format!("{HEAD} {VERSION}: {EXPLANATION}\n");
+        let Metadata { mode, uid, gid, attributes, attributes_left_out } = &self.metadata;
+        let Stub { id, revision, size, block, mtime, changed, .. } = self;
+        // Writing to a string cannot fail.
+        let _ = write!(
+            text,
+            "id = {id}\nrevision = {revision}\nsize = {size}\nstripe = {}\nblock = {block}\nmtime = {mtime}\n\
+             changed = {changed}\nmode = {mode:o}\nuid = {uid}\ngid = {gid}\nattributes = {}\nleft-out = {}\n",
+            self.targets.len(),
+            attributes.len(),
+            u8::from(*attributes_left_out),
+        );
+        for (name, value) in attributes {
+            let _ = writeln!(text, "attribute = {} {}", hex(name), hex(value));
+        }
+        for target in &self.targets {
+            let _ = writeln!(text, "target = {target}");
+        }
+        if let Some(link) = &self.link {
+            let _ = writeln!(text, "link = {}", hex(link));
+        }
+        let check = blake3::hash(text.as_bytes()).to_hex();
+        let _ = writeln!(text, "check = {check}");
+        text
+    }
+
+    /// Reads the text of a stub.
+    ///
+    /// # Errors
+    /// See [`StubError`].
+    pub fn decode(bytes: &[u8]) -> Result<Stub, StubError> {
+        let rest = bytes.strip_prefix(HEAD.as_bytes()).ok_or(StubError::Head)?;
+        let text = std::str::from_utf8(bytes).map_err(|_| StubError::Checksum)?;
+        let at = text.rfind("check = ").ok_or(StubError::Checksum)?;
+        let (body, check) = text.split_at(at);
+        if check != format!("check = {}\n", blake3::hash(body.as_bytes()).to_hex()) {
+            return Err(StubError::Checksum);
+        }
+        let digits = rest[1..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let version = std::str::from_utf8(&rest[1..1 + digits]).ok().and_then(|text| text.parse().ok());
+        match version {
+            Some(VERSION) => {}
+            Some(other) => return Err(StubError::Version(other)),
+            None => return Err(StubError::Head),
+        }
+        let mut fields = Fields(body.lines());
+        fields.0.next();
+        let stub = fields.stub()?;
+        match fields.0.next() {
+            None => Ok(stub),
+            Some(_) => Err(StubError::Field("check")),
+        }
+    }
+}
+
+/// Takes fields in their order.
+struct Fields<'a>(Lines<'a>);
+
+impl<'a> Fields<'a> {
+    fn text(&mut self, name: &'static str) -> Result<&'a str, StubError> {
+        let line = self.0.next().and_then(|line| line.strip_prefix(name));
+        line.and_then(|rest| rest.strip_prefix(" = ")).ok_or(StubError::Field(name))
+    }
+
+    fn number<T: std::str::FromStr>(&mut self, name: &'static str) -> Result<T, StubError> {
+        self.text(name)?.parse().map_err(|_| StubError::Field(name))
+    }
+
+    fn stub(&mut self) -> Result<Stub, StubError> {
+        let id = self.text("id")?;
+        let id = unhex(id).and_then(|id| id.try_into().ok()).ok_or(StubError::Field("id"))?;
+        let (revision, size, stripe) =
+            (self.number("revision")?, self.number("size")?, self.number("stripe")?);
+        let (block, mtime, changed) = (self.number("block")?, self.number("mtime")?, self.number("changed")?);
+        let mode = u32::from_str_radix(self.text("mode")?, 8).map_err(|_| StubError::Field("mode"))?;
+        let (uid, gid) = (self.number("uid")?, self.number("gid")?);
+        let attribute_count: usize = self.number("attributes")?;
+        let attributes_left_out = self.number::<u8>("left-out")? != 0;
+        let mut attributes = Vec::new();
+        for _ in 0..attribute_count {
+            let (name, value) =
+                self.text("attribute")?.split_once(' ').ok_or(StubError::Field("attribute"))?;
+            attributes.push(unhex(name).zip(unhex(value)).ok_or(StubError::Field("attribute"))?);
+        }
+        let mut targets = Vec::new();
+        for _ in 0..stripe {
+            let name = self.text("target")?;
+            if !super::config::is_name(name) {
+                return Err(StubError::Field("target"));
+            }
+            targets.push(name.to_owned());
+        }
+        let link = match stripe {
+            0usize => Some(unhex(self.text("link")?).ok_or(StubError::Field("link"))?),
+            _ => None,
+        };
+        let fits = |field, fits: bool| if fits { Ok(()) } else { Err(StubError::Field(field)) };
+        fits("size", size <= MAX_SIZE)?;
+        fits("mode", mode <= 0o7777)?;
+        let whole = (BLOCK_UNIT..=MAX_BLOCK).contains(&block) && block % BLOCK_UNIT == 0;
+        fits("block", if link.is_some() { block == 0 } else { whole })?;
+        let metadata = Metadata { mode, uid, gid, attributes, attributes_left_out };
+        Ok(Stub { id: FileId(id), revision, size, block, mtime, changed, metadata, targets, link })
+    }
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 2 + 1);
+    // A sign that is there even when there are no bytes, so that every field has a text.
+    text.push('x');
+    for byte in bytes {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+/// With or without the sign in front.
+pub(super) fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.strip_prefix('x').unwrap_or(text).as_bytes();
+    let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
+    if digits.len() % 2 != 0 {
+        return None;
+    }
+    digits.chunks(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect()
+}
+
+#[cfg(test)]
+mod tests;

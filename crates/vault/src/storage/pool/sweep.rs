@@ -1,0 +1,124 @@
+//! Objects that nothing refers to: what a crash left, or a target that was away.
+
+use super::Pool;
+use super::error::PoolError;
+use super::namespace::{Entry, look_up, names};
+use super::objects::{OBJECTS, UNFINISHED, object_path, parse_name};
+use super::view::Copy;
+use crate::format::FileId;
+use crate::redundancy::STAGING;
+use crate::tree::{Tree, absent_is_none, join};
+use rustix::fs::{FlockOperation, flock};
+use std::collections::HashSet;
+use std::io;
+
+/// An object that nothing refers to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Orphan {
+    /// The target it is on.
+    pub target: String,
+    /// Its path there.
+    pub path: Vec<u8>,
+    /// Bytes it takes.
+    pub bytes: u64,
+}
+
+/// What a sweep found.
+#[derive(Debug, Default)]
+pub struct Sweep {
+    /// What nothing refers to; removed, if that was asked for.
+    pub orphans: Vec<Orphan>,
+    /// Objects of content that is being written now.
+    pub busy: u64,
+}
+
+/// Endings of our own files in the staging directory. Drafts of redundancy belong to others.
+const TEMPORARY: [&[u8]; 3] = [UNFINISHED, b".stub", b".note"];
+
+impl Pool {
+    /// Finds what nothing refers to on the targets that answer, and removes it if asked to.
+    ///
+    /// # Errors
+    /// See [`PoolError`]. A stub that cannot be read ends it: its objects would look forgotten.
+    pub fn sweep(&self, remove: bool) -> Result<Sweep, PoolError> {
+        // In this order: what is put while we look is not in the list, and what is published is in the namespace.
+        let mut found = Vec::new();
+        let view = self.shared.view();
+        for (index, answer) in view.answers() {
+            let target = &view.config.target[index].name;
+            let listed = list(&answer.tree).map_err(PoolError::target(target, "listing its objects"))?;
+            found.extend(listed.into_iter().map(|path| (target.clone(), answer.tree.clone(), path)));
+        }
+        // Nobody can publish from here on.
+        let change = self.shared.change()?;
+        let mut used = HashSet::new();
+        refer(&change.copies, b"", &mut used)?;
+        let mut sweep = Sweep::default();
+        for (target, tree, path) in found {
+            let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(&path);
+            let is_used = parse_name(name).is_some_and(|(id, column)| {
+                path.starts_with(OBJECTS) && used.contains(&(target.clone(), id, column))
+            });
+            if is_used {
+                continue;
+            }
+            match take(&tree, &path, remove)
+                .map_err(PoolError::target(&target, "removing what is left over"))?
+            {
+                Some(bytes) => sweep.orphans.push(Orphan { target, path, bytes }),
+                None => sweep.busy += 1,
+            }
+        }
+        Ok(sweep)
+    }
+}
+
+/// Paths of all objects of a target, and of our own temporary files.
+fn list(tree: &Tree) -> io::Result<Vec<Vec<u8>>> {
+    let mut paths = Vec::new();
+    for (shelf, _) in tree.directory(OBJECTS)?.names()?.iter() {
+        let shelf = join(OBJECTS, shelf);
+        for (name, _) in tree.directory(&shelf)?.names()?.iter() {
+            // What is not ours stays.
+            if parse_name(name).is_some_and(|(id, column)| object_path(id, column) == join(&shelf, name)) {
+                paths.push(join(&shelf, name));
+            }
+        }
+    }
+    for (name, _) in tree.directory(STAGING)?.names()?.iter() {
+        if TEMPORARY.iter().any(|ending| name.ends_with(ending)) {
+            paths.push(join(STAGING, name));
+        }
+    }
+    Ok(paths)
+}
+
+fn refer(copies: &[Copy], path: &[u8], used: &mut HashSet<(String, FileId, usize)>) -> Result<(), PoolError> {
+    for (name, _) in names(copies, path)?.iter() {
+        let path = join(path, name);
+        match look_up(copies, &path)? {
+            Some(Entry::Directory(_)) => refer(copies, &path, used)?,
+            Some(Entry::File(stub)) => {
+                let columns = stub.targets.iter().enumerate();
+                used.extend(columns.map(|(column, target)| (target.clone(), stub.id, column)));
+            }
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of a file that is left over; nothing if someone is at it.
+fn take(tree: &Tree, path: &[u8], remove: bool) -> io::Result<Option<u64>> {
+    let Some(file) = absent_is_none(tree.read(path))? else { return Ok(None) };
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    }
+    let bytes = crate::tree::stat_of(&file)?.allocated;
+    if remove {
+        tree.remove(path)?;
+    }
+    Ok(Some(bytes))
+}

@@ -1,0 +1,86 @@
+//! A pool at one epoch: its targets, and who of them has what.
+
+use super::config::{Config, Member, Mirror, Standing};
+use super::disk::{Answer, Disk};
+use super::error::PoolError;
+use crate::storage::TargetState;
+use crate::tree::Tree;
+use std::sync::Arc;
+
+/// `config.target` and `disks` have the same order.
+#[derive(Debug)]
+pub(super) struct View {
+    pub(super) config: Config,
+    pub(super) disks: Vec<Arc<Disk>>,
+}
+
+/// A target whose copy of the namespace is current.
+#[derive(Debug, Clone)]
+pub(super) struct Copy {
+    pub(super) index: usize,
+    pub(super) name: String,
+    pub(super) tree: Tree,
+}
+
+impl View {
+    pub(super) fn members(&self) -> impl Iterator<Item = (&Member, &Arc<Disk>)> {
+        self.config.target.iter().zip(&self.disks)
+    }
+
+    pub(super) fn disk(&self, name: &[u8]) -> Option<(&Member, &Arc<Disk>)> {
+        self.members().find(|(member, _)| member.name.as_bytes() == name)
+    }
+
+    /// The domain of a target; one that is not known is alone in its own.
+    pub(super) fn domain<'a>(&'a self, name: &'a str) -> &'a str {
+        self.disk(name.as_bytes()).map_or(name, |(member, _)| &member.domain)
+    }
+
+    /// Whether a target can be used.
+    pub(super) fn state(member: &Member, disk: &Disk) -> TargetState {
+        match (disk.ask().is_ok(), member.state) {
+            (false, _) => TargetState::Offline,
+            (true, Standing::Online) => TargetState::Online,
+            (true, Standing::Retired) => TargetState::Retired,
+        }
+    }
+
+    /// Names of targets that do not answer.
+    pub(super) fn offline(&self) -> Vec<String> {
+        let silent = self.members().filter(|(_, disk)| disk.ask().is_err());
+        silent.map(|(member, _)| member.name.clone()).collect()
+    }
+
+    /// All that answer.
+    pub(super) fn answers(&self) -> Vec<(usize, Answer)> {
+        let asked = self.disks.iter().enumerate();
+        asked.filter_map(|(index, disk)| Some((index, disk.ask().ok()?))).collect()
+    }
+
+    /// The targets with the current namespace that answer; at least one.
+    pub(super) fn copies(&self) -> Result<Vec<Copy>, PoolError> {
+        let current =
+            || self.members().enumerate().filter(|(_, (member, _))| member.mirror == Mirror::Current);
+        let copies: Vec<Copy> = current()
+            .filter_map(|(index, (member, disk))| {
+                let tree = disk.ask().ok()?.tree;
+                Some(Copy { index, name: member.name.clone(), tree })
+            })
+            .collect();
+        match copies.is_empty() {
+            true => {
+                let mirrors = current().map(|(_, (member, _))| member.name.clone()).collect();
+                Err(PoolError::Mirrors { mirrors })
+            }
+            false => Ok(copies),
+        }
+    }
+
+    /// Whether a target knows of a later epoch.
+    pub(super) fn is_outdated(&self) -> bool {
+        let mirrors = self.members().filter(|(member, _)| member.mirror != Mirror::None);
+        mirrors
+            .map(|(_, disk)| disk)
+            .any(|disk| disk.ask().is_ok_and(|answer| answer.config.epoch > self.config.epoch))
+    }
+}

@@ -1,0 +1,473 @@
+//! A directory tree that nothing leads out of.
+//!
+//! Paths are bytes relative to the root. The kernel resolves them beneath the root and refuses symbolic links on the
+//! way (`openat2`), so neither a hostile name nor a link that someone puts in place meanwhile can lead elsewhere, and
+//! the length limit of a path counts from the root.
+
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Statx, StatxFlags, linkat, mkdirat,
+    openat2, renameat, renameat_with, statx, unlinkat,
+};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A tree; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Tree {
+    root: Arc<OwnedFd>,
+    path: Arc<PathBuf>,
+}
+
+/// What kind of thing a name stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Link,
+    /// A socket, a pipe, a device.
+    Special,
+}
+
+/// What the file system says of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stat {
+    /// What it is.
+    pub kind: Kind,
+    /// Its bytes.
+    pub size: u64,
+    /// Time of the last change of its content.
+    pub mtime: i64,
+    /// Time of the last change of anything in it.
+    pub ctime: i64,
+    /// Number of its inode.
+    pub inode: u64,
+    /// The file system it is on.
+    pub device: u64,
+    /// Names it has.
+    pub links: u32,
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Bytes it takes on the disk.
+    pub allocated: u64,
+}
+
+/// What must be equal before and after reading a file for the bytes to be one version of it, and what tells later
+/// that it is still that version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Generation {
+    /// Bytes.
+    pub size: u64,
+    /// Time of the last change of the content, in nanoseconds.
+    pub mtime: i64,
+    /// Time of the last change of anything, in nanoseconds.
+    pub ctime: i64,
+    /// Number of the inode.
+    pub inode: u64,
+}
+
+impl Stat {
+    /// The version that this is.
+    pub fn generation(&self) -> Generation {
+        Generation { size: self.size, mtime: self.mtime, ctime: self.ctime, inode: self.inode }
+    }
+}
+
+impl From<Statx> for Stat {
+    fn from(stat: Statx) -> Stat {
+        let nanos = |time: rustix::fs::StatxTimestamp| {
+            time.tv_sec.saturating_mul(crate::world::SECOND).saturating_add(i64::from(time.tv_nsec))
+        };
+        Stat {
+            kind: kind(FileType::from_raw_mode(u32::from(stat.stx_mode))),
+            size: stat.stx_size,
+            mtime: nanos(stat.stx_mtime),
+            ctime: nanos(stat.stx_ctime),
+            inode: stat.stx_ino,
+            device: u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor),
+            links: stat.stx_nlink,
+            mode: u32::from(stat.stx_mode) & 0o7777,
+            uid: stat.stx_uid,
+            gid: stat.stx_gid,
+            allocated: stat.stx_blocks * 512,
+        }
+    }
+}
+
+fn kind(file: FileType) -> Kind {
+    match file {
+        FileType::RegularFile => Kind::File,
+        FileType::Directory => Kind::Directory,
+        FileType::Symlink => Kind::Link,
+        _ => Kind::Special,
+    }
+}
+
+/// The names in a directory, in the order of their bytes. Names lie in one piece, so that a directory with a million
+/// of them fits in little memory.
+#[derive(Debug, Default)]
+pub struct Names {
+    bytes: Vec<u8>,
+    /// Start, length, and what the directory says the name stands for (it need not say).
+    entries: Vec<(u32, u16, Option<Kind>)>,
+}
+
+impl Names {
+    fn push(&mut self, name: &[u8], kind: Option<Kind>) -> io::Result<()> {
+        let start =
+            u32::try_from(self.bytes.len()).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+        self.bytes.extend_from_slice(name);
+        self.entries.push((start, name.len() as u16, kind));
+        Ok(())
+    }
+
+    fn name(&self, (start, len, _): (u32, u16, Option<Kind>)) -> &[u8] {
+        &self.bytes[start as usize..start as usize + len as usize]
+    }
+
+    fn sort(&mut self) {
+        let mut entries = std::mem::take(&mut self.entries);
+        entries.sort_unstable_by(|&a, &b| self.name(a).cmp(self.name(b)));
+        self.entries = entries;
+    }
+
+    /// Names from several sources: sorted, each once. Of a name that sources disagree about, nothing is told.
+    ///
+    /// # Errors
+    /// More names than fit.
+    pub fn of<'a>(entries: impl IntoIterator<Item = (&'a [u8], Option<Kind>)>) -> io::Result<Names> {
+        let mut names = Names::default();
+        for (name, kind) in entries {
+            names.push(name, kind)?;
+        }
+        names.sort();
+        let mut entries: Vec<(u32, u16, Option<Kind>)> = Vec::with_capacity(names.entries.len());
+        for &entry in &names.entries {
+            match entries.last_mut() {
+                Some(last) if names.name(*last) == names.name(entry) => {
+                    last.2 = last.2.filter(|_| last.2 == entry.2);
+                }
+                _ => entries.push(entry),
+            }
+        }
+        names.entries = entries;
+        Ok(names)
+    }
+
+    /// Keeps the names that `wanted` says yes to.
+    pub fn retain(&mut self, wanted: impl Fn(&[u8]) -> bool) {
+        let mut entries = std::mem::take(&mut self.entries);
+        entries.retain(|&entry| wanted(self.name(entry)));
+        self.entries = entries;
+    }
+
+    /// The name number `index`.
+    pub fn get(&self, index: usize) -> Option<(&[u8], Option<Kind>)> {
+        self.entries.get(index).map(|&entry| (self.name(entry), entry.2))
+    }
+
+    /// All names in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], Option<Kind>)> {
+        self.entries.iter().map(|&entry| (self.name(entry), entry.2))
+    }
+}
+
+const BENEATH: ResolveFlags =
+    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
+
+/// Bytes of a path that are handed to the kernel at once.
+const MAX_AT_ONCE: usize = 2048;
+
+/// Directory and last name of a path.
+pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|&byte| byte == b'/') {
+        Some(slash) => (&path[..slash], &path[slash + 1..]),
+        None => (b"", path),
+    }
+}
+
+/// A name in a directory, as a path.
+pub fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    if directory.is_empty() { name.to_vec() } else { [directory, name].join(&b'/') }
+}
+
+/// A directory of a tree, open: names in it are found without walking down to it again.
+#[derive(Debug)]
+pub struct Directory(OwnedFd);
+
+impl AsFd for Directory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Directory {
+    /// What the file system says of a name in it; a link is not followed.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn stat(&self, name: &[u8]) -> io::Result<Stat> {
+        if name.contains(&b'/') || matches!(name, b"" | b"." | b"..") {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Ok(Stat::from(statx(&self.0, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS)?))
+    }
+
+    /// Its names, sorted.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn names(&self) -> io::Result<Names> {
+        let mut names = Names::default();
+        for entry in Dir::read_from(&self.0)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                let told = Some(entry.file_type()).filter(|kind| *kind != FileType::Unknown).map(kind);
+                names.push(name, told)?;
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+}
+
+impl Tree {
+    /// The tree below `root`, which may itself be reached by links.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn open(root: &Path) -> io::Result<Tree> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(root, flags, Mode::empty())?;
+        Ok(Tree { root: Arc::new(opened), path: Arc::new(root.to_owned()) })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A path for people: with the root before it.
+    pub fn shown(&self, path: &[u8]) -> PathBuf {
+        use std::os::unix::ffi::OsStrExt;
+        if path.is_empty() {
+            self.path.to_path_buf()
+        } else {
+            self.path.join(std::ffi::OsStr::from_bytes(path))
+        }
+    }
+
+    fn open_with(&self, path: &[u8], flags: OFlags, mode: u32) -> io::Result<OwnedFd> {
+        let mode = Mode::from_raw_mode(mode);
+        // The kernel takes a limited length at once, and ours may be longer by the names that we put before it.
+        let mut reached: Option<OwnedFd> = None;
+        let mut rest = path;
+        while rest.len() > MAX_AT_ONCE {
+            let Some(cut) = rest[..MAX_AT_ONCE].iter().rposition(|&byte| byte == b'/') else { break };
+            let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let from = reached.as_ref().unwrap_or(&self.root);
+            reached = Some(openat2(from, &rest[..cut], directory, Mode::empty(), BENEATH)?);
+            rest = &rest[cut + 1..];
+        }
+        let rest = if rest.is_empty() { b"." } else { rest };
+        let from = reached.as_ref().unwrap_or(&self.root);
+        Ok(openat2(from, rest, flags | OFlags::CLOEXEC, mode, BENEATH)?)
+    }
+
+    /// The directory that `path` is in, for operations on its last name.
+    fn parent(&self, path: &[u8]) -> io::Result<OwnedFd> {
+        // Only `openat2` keeps a path beneath the root; the calls that take the last name would follow these.
+        if path.starts_with(b"/") || matches!(split(path).1, b"" | b"." | b"..") {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        self.open_with(split(path).0, OFlags::PATH | OFlags::DIRECTORY, 0)
+    }
+
+    /// Opens a directory of the tree.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn directory(&self, path: &[u8]) -> io::Result<Directory> {
+        Ok(Directory(self.open_with(path, OFlags::RDONLY | OFlags::DIRECTORY, 0)?))
+    }
+
+    /// Opens a regular file to read; never waits for a pipe.
+    ///
+    /// # Errors
+    /// What the operating system says; [`io::ErrorKind::InvalidInput`] for what is no regular file.
+    pub fn read(&self, path: &[u8]) -> io::Result<File> {
+        self.regular(self.open_with(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY, 0)?)
+    }
+
+    /// Opens a regular file to read and write in place.
+    ///
+    /// # Errors
+    /// As [`read`](Tree::read).
+    pub fn write(&self, path: &[u8]) -> io::Result<File> {
+        self.regular(self.open_with(path, OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY, 0)?)
+    }
+
+    fn regular(&self, file: OwnedFd) -> io::Result<File> {
+        match stat_of(&file)?.kind {
+            Kind::File => Ok(File::from(file)),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),
+        }
+    }
+
+    /// Makes a new file that was not there before.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn create(&self, path: &[u8], mode: u32) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        Ok(File::from(self.open_with(path, flags, mode)?))
+    }
+
+    /// What the file system says of a path; a link is not followed.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn stat(&self, path: &[u8]) -> io::Result<Stat> {
+        if path.is_empty() {
+            return stat_of(&*self.root);
+        }
+        Directory(self.parent(path)?).stat(split(path).1)
+    }
+
+    /// As [`stat`](Tree::stat), nothing where nothing is.
+    ///
+    /// # Errors
+    /// What else the operating system says.
+    pub fn find(&self, path: &[u8]) -> io::Result<Option<Stat>> {
+        absent_is_none(self.stat(path))
+    }
+
+    /// Makes a directory and those above it.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn make_directories(&self, path: &[u8], mode: u32) -> io::Result<()> {
+        if path.is_empty() || self.find(path)?.is_some_and(|stat| stat.kind == Kind::Directory) {
+            return Ok(());
+        }
+        let (above, name) = split(path);
+        self.make_directories(above, mode)?;
+        match mkdirat(self.parent(path)?, name, Mode::from_raw_mode(mode)) {
+            Err(rustix::io::Errno::EXIST) if self.stat(path)?.kind == Kind::Directory => Ok(()),
+            made => Ok(made?),
+        }
+    }
+
+    /// Moves a file or directory within the tree, over what is there.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn rename(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
+        Ok(renameat(self.parent(from)?, split(from).1, self.parent(to)?, split(to).1)?)
+    }
+
+    /// Moves as [`rename`](Tree::rename), but never over something.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::AlreadyExists`], what else the operating system says.
+    pub fn rename_new(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
+        let flags = RenameFlags::NOREPLACE;
+        Ok(renameat_with(self.parent(from)?, split(from).1, self.parent(to)?, split(to).1, flags)?)
+    }
+
+    /// Gives a file another name.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn link(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
+        Ok(linkat(self.parent(from)?, split(from).1, self.parent(to)?, split(to).1, AtFlags::empty())?)
+    }
+
+    /// Removes a file; that it is gone already is fine.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn remove(&self, path: &[u8]) -> io::Result<()> {
+        let removed =
+            self.parent(path).and_then(|parent| Ok(unlinkat(parent, split(path).1, AtFlags::empty())?));
+        absent_is_none(removed).map(|_| ())
+    }
+
+    /// Removes a directory if it is empty, and then those above it that became so, up to `keep`.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn remove_empty(&self, path: &[u8], keep: &[u8]) -> io::Result<()> {
+        let mut path = path;
+        while path != keep && !path.is_empty() {
+            let parent = absent_is_none(self.parent(path))?;
+            match parent.map(|parent| unlinkat(parent, split(path).1, AtFlags::REMOVEDIR)) {
+                Some(Ok(())) | Some(Err(rustix::io::Errno::NOENT)) | None => path = split(path).0,
+                Some(Err(rustix::io::Errno::NOTEMPTY | rustix::io::Errno::EXIST)) => return Ok(()),
+                Some(Err(error)) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes what was done in a directory durable.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn sync_directory(&self, path: &[u8]) -> io::Result<()> {
+        Ok(rustix::fs::fsync(self.open_with(path, OFlags::RDONLY | OFlags::DIRECTORY, 0)?)?)
+    }
+
+    /// Makes everything durable that was written to the file system of the root.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn sync_all(&self) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(self.open_with(b"", OFlags::RDONLY | OFlags::DIRECTORY, 0)?)?)
+    }
+
+    /// Free and total bytes of the file system of the root.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn space(&self) -> io::Result<(u64, u64)> {
+        let stat = rustix::fs::fstatvfs(&*self.root)?;
+        Ok((stat.f_bavail.saturating_mul(stat.f_frsize), stat.f_blocks.saturating_mul(stat.f_frsize)))
+    }
+}
+
+/// What the file system says of an open file.
+///
+/// # Errors
+/// What the operating system says.
+pub fn stat_of(file: impl AsFd) -> io::Result<Stat> {
+    let found = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
+    Ok(Stat::from(found))
+}
+
+/// Absence is an answer, not an error.
+///
+/// # Errors
+/// All others.
+pub fn absent_is_none<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests;

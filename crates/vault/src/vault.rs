@@ -1,0 +1,246 @@
+//! A protected tree with everything that belongs to it.
+//!
+//! The repository is a directory: `vault.toml` says what is protected and how, `policy.toml` what files get, `redundancy/` holds
+//! the redundancy files under the names of what they protect, `staging/` what is not whole yet, `catalogue.sqlite` and
+//! `changelog/` are what their names say, `lock` tells who is at work.
+
+mod lock;
+mod settings;
+
+pub use lock::{Lock, LockError};
+pub use settings::{Location, Settings};
+
+use crate::catalogue::{Catalogue, CatalogueError};
+use crate::changelog::{self, Changelog, Embedded};
+use crate::coder::Coders;
+use crate::policy::{Policy, PolicyError};
+use crate::redundancy::{REDUNDANCY, STAGING, redo};
+use crate::storage::Storage;
+use crate::storage::plain::Plain;
+use crate::tree::Tree;
+use crate::world::Clock;
+use gabion_engine::Code;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What files get where nothing is configured.
+pub const DEFAULT_CODE: &str = "8+2";
+
+/// Our directory within a tree that is protected.
+pub const OWN: &str = ".gabion";
+
+/// Why there is no vault.
+#[derive(Debug, thiserror::Error)]
+pub enum VaultError {
+    /// Nothing at or above the path is protected.
+    #[error("{} is not protected: there is no {OWN} directory in it or above it (`gabion protect DIR` makes one; \
+             --repository names one that lies elsewhere)", path.display())]
+    Unprotected {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The operating system refuses.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// What it says.
+        source: io::Error,
+    },
+    /// The settings are no settings.
+    #[error("{}: {why}", path.display())]
+    Settings {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// The policy is none.
+    #[error("{}: {source}", path.display())]
+    Policy {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        source: Box<PolicyError>,
+    },
+    /// The catalogue fails.
+    #[error(transparent)]
+    Catalogue(#[from] CatalogueError),
+    /// The changelog fails.
+    #[error("the changelog: {0}")]
+    Changelog(#[from] changelog::Error),
+    /// The engine fails.
+    #[error(transparent)]
+    Engine(#[from] gabion_engine::Error),
+    /// The repository belongs to another tree.
+    #[error("the repository {} protects {}, not {}", repository.display(), theirs.display(), ours.display())]
+    OtherTree {
+        /// The repository.
+        repository: PathBuf,
+        /// What it protects.
+        theirs: PathBuf,
+        /// What was asked for.
+        ours: PathBuf,
+    },
+}
+
+fn at(path: &Path) -> impl Fn(io::Error) -> VaultError + '_ {
+    |source| VaultError::Io { path: path.to_owned(), source }
+}
+
+/// A vault, open.
+pub struct Vault {
+    /// The protected tree.
+    pub root: PathBuf,
+    /// Where it keeps what is its own.
+    pub repository: Tree,
+    /// Where files are.
+    pub storage: Box<dyn Storage>,
+    /// Codes made ready.
+    pub coders: Coders,
+    /// The time.
+    pub clock: Clock,
+    /// What files get.
+    pub policy: Policy,
+    /// What is known of them.
+    pub catalogue: Catalogue,
+    /// What is due.
+    pub changelog: Box<dyn Changelog>,
+    /// How it is set up.
+    pub settings: Settings,
+}
+
+impl Vault {
+    /// Makes a repository for `root`, or opens the one that is there.
+    ///
+    /// # Errors
+    /// See [`VaultError`].
+    pub fn create(location: &Location, changelog: Option<&str>, clock: Clock) -> Result<Vault, VaultError> {
+        let Location { root, repository } = location;
+        if !repository.join(settings::FILE).exists() {
+            make_private(repository)?;
+            let settings = Settings::new(root, repository, changelog)?;
+            settings.save(repository)?;
+        }
+        let vault = Vault::open(location, clock)?;
+        if let Some(wanted) = changelog.filter(|wanted| *wanted != vault.settings.changelog) {
+            let (path, was) = (repository.join(settings::FILE), &vault.settings.changelog);
+            let why = format!("its changelog is {was}, not {wanted}: finish what is pending and edit this file");
+            return Err(VaultError::Settings { path, why });
+        }
+        Ok(vault)
+    }
+
+    /// Opens a vault.
+    ///
+    /// # Errors
+    /// See [`VaultError`].
+    pub fn open(location: &Location, clock: Clock) -> Result<Vault, VaultError> {
+        let Location { root, repository: path } = location;
+        let settings = Settings::load(path)?;
+        settings.check_root(root, path)?;
+        let repository = Tree::open(path).map_err(at(path))?;
+        let tree = Tree::open(root).map_err(at(root))?;
+        for directory in [REDUNDANCY, STAGING] {
+            // On a read-only medium they are there, or there is nothing to read.
+            if repository.find(directory).map_err(at(path))?.is_none() {
+                repository.make_directories(directory, 0o700).map_err(at(path))?;
+            }
+        }
+        let storage: Box<dyn Storage> = Box::new(Plain::new(tree, repository.clone()));
+        let changelog = open_changelog(&settings, path)?;
+        Ok(Vault {
+            root: root.clone(),
+            storage,
+            coders: Coders::new()?,
+            clock,
+            policy: load_policy(path)?,
+            catalogue: Catalogue::open(&path.join("catalogue.sqlite"))?,
+            changelog,
+            settings,
+            repository,
+        })
+    }
+
+    /// Takes a policy, checked, and keeps it for later runs.
+    ///
+    /// # Errors
+    /// See [`VaultError`].
+    pub fn set_policy(&mut self, text: &str) -> Result<(), VaultError> {
+        let path = self.repository.path().to_owned();
+        self.policy = parse_policy(text, &path.join(POLICY))?;
+        settings::replace(&path, POLICY, text.as_bytes())
+    }
+
+    /// Takes the vault for one command that changes it, and clears away what a crash left behind.
+    ///
+    /// # Errors
+    /// [`LockError`]: who has it.
+    pub fn lock(&self, command: &str) -> Result<Lock, LockError> {
+        let lock = Lock::take(&self.repository, command, &self.clock)?;
+        for repository in self.storage.repositories() {
+            redo::recover(&repository.tree).map_err(LockError::Io)?;
+        }
+        Ok(lock)
+    }
+
+    /// A path as the storage has it: relative to the root. Nothing for one outside.
+    pub fn inside(&self, path: &Path) -> Option<Vec<u8>> {
+        use std::os::unix::ffi::OsStrExt;
+        let root = std::fs::canonicalize(&self.root).ok()?;
+        // The file itself may be gone; its directory need not be.
+        let absolute = match std::fs::canonicalize(path) {
+            Ok(absolute) => absolute,
+            Err(_) => std::fs::canonicalize(parent(path)).ok()?.join(path.file_name()?),
+        };
+        Some(absolute.strip_prefix(&root).ok()?.as_os_str().as_bytes().to_vec())
+    }
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+const POLICY: &str = "policy.toml";
+
+fn make_private(path: &Path) -> Result<(), VaultError> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(at(path))
+}
+
+fn open_changelog(settings: &Settings, repository: &Path) -> Result<Box<dyn Changelog>, VaultError> {
+    match settings.changelog.as_str() {
+        settings::EMBEDDED => Ok(Box::new(Embedded::open(&repository.join("changelog"))?)),
+        other => Err(VaultError::Settings {
+            path: repository.join(settings::FILE),
+            why: format!("changelog {other:?}: it is \"embedded\" or redis://HOST:PORT"),
+        }),
+    }
+}
+
+fn load_policy(repository: &Path) -> Result<Policy, VaultError> {
+    let path = repository.join(POLICY);
+    match std::fs::read_to_string(&path) {
+        Ok(text) => parse_policy(&text, &path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Policy::only(DEFAULT_CODE.parse()?)),
+        Err(error) => Err(at(&path)(error)),
+    }
+}
+
+/// Reads a policy; errors name the file.
+///
+/// # Errors
+/// [`VaultError::Policy`].
+pub fn parse_policy(text: &str, path: &Path) -> Result<Policy, VaultError> {
+    let code: Code = DEFAULT_CODE.parse()?;
+    Policy::parse(text, code, &identity)
+        .map_err(|source| VaultError::Policy { path: path.to_owned(), source: Box::new(source) })
+}
+
+/// The number of a user or group, wherever this machine keeps them.
+fn identity(kind: &'static str, name: &str) -> Option<u32> {
+    let database = if kind == "user" { "passwd" } else { "group" };
+    let found = std::process::Command::new("getent").args([database, name]).output().ok()?;
+    let line = String::from_utf8(found.stdout).ok()?;
+    line.split(':').nth(2)?.parse().ok()
+}

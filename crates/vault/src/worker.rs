@@ -1,0 +1,450 @@
+//! Works off the changelog: claims what is due, brings redundancy up to date, completes.
+//!
+//! A batch of claims is split: small files are encoded side by side, one per thread, and made durable together; large ones
+//! follow one by one, each with all threads. Whatever fails is given back and named; the rest goes on. A crash leaves
+//! claims that expire and drafts that nobody reads: the work is done again.
+
+use crate::catalogue::{Catalogue, CatalogueError, Entry, State};
+use crate::changelog::{self, Changelog, Claim, Kind, WorkerId};
+use crate::coder::Coders;
+use crate::encode::{EncodeError, Encoded, Encoder, Manner};
+use crate::policy::{Policy, Treatment};
+use crate::redundancy::draft::DIRECTORY_MODE;
+use crate::redundancy::{REDUNDANCY, STAGING};
+use crate::storage::Storage;
+use crate::tree::{self, absent_is_none, join, split};
+use crate::world::{Clock, Nanos, SECOND};
+use std::io;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Files up to this size are encoded by one thread each.
+const SMALL_FILE: u64 = 16 << 20;
+
+/// How long a claim is ours without a sign of life.
+const LEASE: Nanos = 120 * SECOND;
+
+/// How long a file that failed is left alone.
+const RETRY: Nanos = 60 * SECOND;
+
+/// How often a file that changes while it is read is tried again at once.
+const TRIES: u32 = 3;
+
+/// Failures that are listed; all are counted.
+const MAX_LISTED: usize = 10_000;
+
+/// Why work cannot go on at all.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkError {
+    /// The changelog fails.
+    #[error("the changelog: {0}")]
+    Changelog(#[from] changelog::Error),
+    /// The catalogue fails.
+    #[error(transparent)]
+    Catalogue(#[from] CatalogueError),
+    /// The repository cannot be made durable.
+    #[error("the repository {}: {source}", path.display())]
+    Repository {
+        /// Where it is.
+        path: std::path::PathBuf,
+        /// What the operating system says.
+        source: io::Error,
+    },
+}
+
+/// What was done.
+#[derive(Debug, Default, Clone)]
+pub struct Done {
+    /// Files that got new redundancy, and their bytes.
+    pub encoded: u64,
+    /// See `encoded`.
+    pub encoded_bytes: u64,
+    /// Files whose redundancy was there already.
+    pub adopted: u64,
+    /// Bytes of redundancy files of all these.
+    pub redundancy_bytes: u64,
+    /// Stripes that were encoded, and that kept what they had.
+    pub stripes: (u64, u64),
+    /// Files whose redundancy was moved.
+    pub moved: u64,
+    /// Files whose redundancy was removed.
+    pub removed: u64,
+    /// Files that got fewer redundancy columns than they should have.
+    pub thin: u64,
+    /// Files that could not be protected now, and why.
+    pub failed: Vec<(Vec<u8>, String)>,
+    /// Their number, also where not all are listed.
+    pub failures: u64,
+}
+
+/// One worker process.
+pub struct Worker<'a> {
+    /// Where files are.
+    pub storage: &'a dyn Storage,
+    /// Codes made ready.
+    pub coders: &'a Coders,
+    /// The time.
+    pub clock: &'a Clock,
+    /// What files shall get.
+    pub policy: &'a Policy,
+    /// What is due.
+    pub changelog: &'a dyn Changelog,
+    /// Threads to use.
+    pub threads: usize,
+    /// Our name.
+    pub name: WorkerId,
+    /// Called with files and bytes of data as they are done.
+    pub progress: &'a (dyn Fn(u64, u64) + Sync),
+    /// Asked now and then; true stops.
+    pub stopped: &'a (dyn Fn() -> bool + Sync),
+}
+
+/// A claim with what came of it.
+struct Job {
+    claim: Claim,
+    treatment: Option<Treatment>,
+    result: Mutex<Option<Result<Encoded, EncodeError>>>,
+}
+
+impl Worker<'_> {
+    /// Works until nothing is due. Notes in `catalogue` what was done; without one, the next scan finds it.
+    ///
+    /// # Errors
+    /// See [`WorkError`].
+    pub fn drain(&self, catalogue: Option<&Catalogue>) -> Result<Done, WorkError> {
+        let mut done = Done::default();
+        while !(self.stopped)() {
+            let claims =
+                self.changelog.claim(&self.name, changelog::MAX_CLAIM, LEASE, self.clock.now())?;
+            if claims.is_empty() {
+                break;
+            }
+            self.batch(claims, catalogue, &mut done)?;
+        }
+        Ok(done)
+    }
+
+    fn batch(
+        &self,
+        claims: Vec<Claim>,
+        catalogue: Option<&Catalogue>,
+        done: &mut Done,
+    ) -> Result<(), WorkError> {
+        let claimed_at = AtomicI64::new(self.clock.now());
+        let (mut small, mut large) = (Vec::new(), Vec::new());
+        for claim in claims {
+            let path = &claim.entry.path;
+            let found = self.storage.find(path);
+            let stat = match found {
+                Ok(stat) => stat.filter(|stat| stat.kind == tree::Kind::File),
+                Err(error) => {
+                    self.fail(&claim, &error.to_string(), false, done)?;
+                    continue;
+                }
+            };
+            let wanted = stat.and_then(|stat| {
+                let decision = self.policy.decide(path, &stat, self.clock.now());
+                decision.treatment.map(|treatment| (stat, treatment.clone()))
+            });
+            let (list, treatment) = match wanted {
+                Some((stat, treatment)) if stat.size > SMALL_FILE => (&mut large, Some(treatment)),
+                Some((_, treatment)) => (&mut small, Some(treatment)),
+                None => (&mut small, None),
+            };
+            list.push(Job { claim, treatment, result: Mutex::new(None) });
+        }
+        // Redundancy that only has to go elsewhere goes first: it may be in the way of what is made anew.
+        for job in small.iter().chain(&large) {
+            self.move_redundancy(job, done)?;
+        }
+        self.encode_small(&small, &claimed_at);
+        self.conclude(small, catalogue, done)?;
+        for job in large {
+            self.keep_alive(&claimed_at, std::slice::from_ref(&job))?;
+            self.encode(&job, self.threads, &claimed_at);
+            self.conclude(vec![job], catalogue, done)?;
+        }
+        Ok(())
+    }
+
+    fn encode_small(&self, jobs: &[Job], claimed_at: &AtomicI64) {
+        let next = AtomicUsize::new(0);
+        let work = || {
+            while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                self.encode(job, 1, claimed_at);
+            }
+        };
+        std::thread::scope(|scope| {
+            (1..self.threads.min(jobs.len())).for_each(|_| {
+                scope.spawn(work);
+            });
+            work();
+        });
+    }
+
+    fn encode(&self, job: &Job, threads: usize, claimed_at: &AtomicI64) {
+        let Some(treatment) = &job.treatment else { return };
+        let progress = |bytes: u64| {
+            (self.progress)(0, bytes);
+            // A large file takes longer than a lease; if renewing fails, completing will say so.
+            let _ = self.keep_alive(claimed_at, std::slice::from_ref(job));
+        };
+        let moved = job.claim.entry.kind == Kind::Move;
+        let manner = Manner { threads, moved, progress: &progress, stopped: self.stopped };
+        let encoder = Encoder { storage: self.storage, coders: self.coders, clock: self.clock };
+        let encoded = self.coders.get(&treatment.identity).map_err(EncodeError::from);
+        let encoded = encoded
+            .and_then(|coder| encoder.encode(&job.claim.entry.path, &coder, treatment.block, manner));
+        (self.progress)(1, 0);
+        *job.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(encoded);
+    }
+
+    /// Renews claims that have used a third of their lease.
+    fn keep_alive(&self, claimed_at: &AtomicI64, jobs: &[Job]) -> Result<(), WorkError> {
+        let now = self.clock.now();
+        if now.saturating_sub(claimed_at.load(Ordering::Relaxed)) > LEASE / 3 {
+            claimed_at.store(now, Ordering::Relaxed);
+            for job in jobs {
+                self.changelog.renew(&mut job.claim.clone(), LEASE, now)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes what was encoded durable and visible, then says so.
+    fn conclude(
+        &self,
+        jobs: Vec<Job>,
+        catalogue: Option<&Catalogue>,
+        done: &mut Done,
+    ) -> Result<(), WorkError> {
+        let mut finished = Vec::new();
+        for job in jobs {
+            let result = job.result.into_inner().unwrap_or_else(PoisonError::into_inner);
+            match result {
+                Some(Ok(encoded)) => finished.push((job.claim, Some(encoded))),
+                Some(Err(EncodeError::Gone)) | None => finished.push((job.claim, None)),
+                Some(Err(error)) => {
+                    let again = error.is_passing() && job.claim.entry.attempts < TRIES;
+                    self.fail(&job.claim, &error.to_string(), again, done)?;
+                }
+            }
+        }
+        // What goes makes room for what comes: a file may have become a directory.
+        finished.sort_by_key(|(_, encoded)| encoded.is_some());
+        self.make_durable(&finished)?;
+        let mut completed = Vec::new();
+        for (claim, encoded) in finished {
+            // Someone else has taken over: what we made may be older than what he made.
+            if !self.changelog.still_mine(&claim)? {
+                self.note_failure(&claim.entry.path, "another worker took it over", done);
+                continue;
+            }
+            let settled = match encoded {
+                Some(mut encoded) => match encoded.publish() {
+                    Ok(()) => Some(Some(encoded)),
+                    Err(error) => {
+                        self.fail(&claim, &error.to_string(), false, done)?;
+                        None
+                    }
+                },
+                None => {
+                    self.remove_redundancy(&claim.entry.path, done)?;
+                    Some(None)
+                }
+            };
+            if let Some(encoded) = settled {
+                completed.push((claim, encoded));
+            }
+        }
+        // The names too must be durable before the change is forgotten.
+        self.sync_repositories(completed.iter().any(|(_, encoded)| encoded.is_some()))?;
+        if let Some(catalogue) = catalogue {
+            catalogue.together(|| {
+                completed.iter().try_for_each(|(claim, encoded)| self.catalogue_result(catalogue, claim, encoded))
+            })?;
+        }
+        for (claim, encoded) in &completed {
+            self.changelog.complete(claim)?;
+            encoded.iter().for_each(|encoded| done.count(encoded));
+        }
+        Ok(())
+    }
+
+    fn make_durable(&self, finished: &[(Claim, Option<Encoded>)]) -> Result<(), WorkError> {
+        let drafts: Vec<&Encoded> =
+            finished.iter().filter_map(|(_, encoded)| encoded.as_ref()).filter(|it| it.is_draft()).collect();
+        match drafts[..] {
+            [] => Ok(()),
+            [one] => one.sync().map_err(|source| self.repository_error(source)),
+            _ => self.sync_repositories(true),
+        }
+    }
+
+    fn sync_repositories(&self, needed: bool) -> Result<(), WorkError> {
+        for repository in self.storage.repositories().into_iter().filter(|_| needed) {
+            let path = repository.tree.path().to_owned();
+            repository.tree.sync_all().map_err(|source| WorkError::Repository { path, source })?;
+        }
+        Ok(())
+    }
+
+    fn repository_error(&self, source: io::Error) -> WorkError {
+        let path = self.storage.repositories().first().map(|it| it.tree.path().to_owned());
+        WorkError::Repository { path: path.unwrap_or_default(), source }
+    }
+
+    fn catalogue_result(
+        &self,
+        catalogue: &Catalogue,
+        claim: &Claim,
+        encoded: &Option<Encoded>,
+    ) -> Result<(), CatalogueError> {
+        let path = &claim.entry.path;
+        let Some(encoded) = encoded else { return self.forget(catalogue, path) };
+        if let Some(origin) = &claim.entry.origin {
+            catalogue.forget(origin)?;
+        }
+        catalogue.clear_problems(path)?;
+        let thin = encoded.columns < encoded.wanted;
+        catalogue.put(
+            path,
+            &Entry {
+                id: encoded.id,
+                generation: encoded.stat.generation(),
+                code: encoded.code.clone(),
+                wanted: encoded.wanted as u32,
+                columns: encoded.columns as u32,
+                redundancy: encoded.redundancy_bytes,
+                protected_at: self.clock.now(),
+                scrubbed_at: None,
+                state: if thin { State::Degraded } else { State::Protected },
+            },
+        )
+    }
+
+    /// Forgets a file, or those of a directory that are gone.
+    fn forget(&self, catalogue: &Catalogue, path: &[u8]) -> Result<(), CatalogueError> {
+        catalogue.forget(path)?;
+        for (number, directory) in catalogue.directories(path)? {
+            let mut gone = Vec::new();
+            catalogue.each(number, |name, _| -> Result<(), CatalogueError> {
+                let file = join(&directory, name);
+                if matches!(self.storage.find(&file), Ok(None)) || self.is_left_out(&file) {
+                    gone.push(file);
+                }
+                Ok(())
+            })?;
+            gone.iter().try_for_each(|file| catalogue.forget(file))?;
+        }
+        Ok(())
+    }
+
+    /// Moves the redundancy of a file that was moved, if it still is that file's.
+    fn move_redundancy(&self, job: &Job, done: &mut Done) -> Result<(), WorkError> {
+        let (Some(origin), Some(_)) = (&job.claim.entry.origin, &job.treatment) else { return Ok(()) };
+        let path = &job.claim.entry.path;
+        // Another file may have the old name by now; then that file's entry sees to what is there.
+        if !matches!(self.storage.find(origin), Ok(None)) {
+            return Ok(());
+        }
+        let mut moved = false;
+        for repository in self.storage.repositories() {
+            let (from, to) = (join(REDUNDANCY, origin), join(REDUNDANCY, path));
+            let step = || -> io::Result<bool> {
+                repository.tree.make_directories(split(&to).0, DIRECTORY_MODE)?;
+                let renamed = absent_is_none(repository.tree.rename(&from, &to))?.is_some();
+                if renamed {
+                    repository.tree.remove_empty(split(&from).0, REDUNDANCY)?;
+                }
+                Ok(renamed)
+            };
+            moved |= step().map_err(|source| self.repository_error(source))?;
+        }
+        if moved && job.claim.entry.kind == Kind::Move {
+            done.moved += 1;
+        }
+        Ok(())
+    }
+
+    /// Removes redundancy of what is gone: a file, or all files of a directory.
+    fn remove_redundancy(&self, path: &[u8], done: &mut Done) -> Result<(), WorkError> {
+        let mut removed = 0;
+        for repository in self.storage.repositories() {
+            let place = join(REDUNDANCY, path);
+            removed = removed.max(
+                remove_below(&repository.tree, &place, &|found| {
+                    let data = found.strip_prefix(&[REDUNDANCY, b"/"].concat()[..]).unwrap_or(found);
+                    let gone = matches!(self.storage.find(data), Ok(None));
+                    gone || self.is_left_out(data)
+                })
+                .map_err(|source| self.repository_error(source))?,
+            );
+            let above = split(&place).0;
+            repository.tree.remove_empty(above, REDUNDANCY).map_err(|it| self.repository_error(it))?;
+        }
+        done.removed += removed;
+        Ok(())
+    }
+
+    fn is_left_out(&self, path: &[u8]) -> bool {
+        let stat = self.storage.find(path).ok().flatten();
+        stat.is_some_and(|stat| {
+            stat.kind != tree::Kind::File
+                || self.policy.decide(path, &stat, self.clock.now()).treatment.is_none()
+        })
+    }
+
+    fn fail(&self, claim: &Claim, why: &str, again: bool, done: &mut Done) -> Result<(), WorkError> {
+        let now = self.clock.now();
+        let retry_at = if again { now } else { now.saturating_add(RETRY) };
+        self.changelog.release(claim, retry_at, now)?;
+        if !again {
+            self.note_failure(&claim.entry.path, why, done);
+        }
+        Ok(())
+    }
+
+    fn note_failure(&self, path: &[u8], why: &str, done: &mut Done) {
+        done.failures += 1;
+        if done.failed.len() < MAX_LISTED {
+            done.failed.push((path.to_vec(), why.to_owned()));
+        }
+    }
+}
+
+impl Done {
+    fn count(&mut self, encoded: &Encoded) {
+        match encoded.adopted {
+            true => self.adopted += 1,
+            false => {
+                self.encoded += 1;
+                self.encoded_bytes += encoded.read_bytes;
+            }
+        }
+        self.redundancy_bytes += encoded.redundancy_bytes;
+        self.stripes.0 += encoded.encoded;
+        self.stripes.1 += encoded.kept;
+        self.thin += u64::from(encoded.columns < encoded.wanted);
+    }
+}
+
+/// Removes the files at and below `path` that `gone` says yes to, and directories that become empty. Gives their number.
+fn remove_below(tree: &tree::Tree, path: &[u8], gone: &dyn Fn(&[u8]) -> bool) -> io::Result<u64> {
+    let Some(stat) = tree.find(path)? else { return Ok(0) };
+    if stat.kind != tree::Kind::Directory {
+        if !gone(path) {
+            return Ok(0);
+        }
+        tree.remove(path)?;
+        return Ok(1);
+    }
+    let mut removed = 0;
+    for (name, _) in tree.directory(path)?.names()?.iter() {
+        removed += remove_below(tree, &join(path, name), gone)?;
+    }
+    if path != REDUNDANCY && path != STAGING {
+        tree.remove_empty(path, split(path).0)?;
+    }
+    Ok(removed)
+}

@@ -1,0 +1,121 @@
+//! The engine on a Redis server.
+
+use crate::server::TestServer;
+use crate::{OPERATIONS, SEEDS};
+use gabion_vault::changelog::measure::{Load, measure};
+use gabion_vault::changelog::{Change, Changelog, Durability, Error, Redis, Server, When, conformance};
+use std::time::Duration;
+
+fn site(server: &TestServer) -> impl Fn(&str) -> Box<dyn Changelog> + Sync {
+    move |name| Box::new(Redis::open(&server.server(name)).expect("a changelog"))
+}
+
+fn create(path: &str) -> Change {
+    Change::modify_whole(path, When::now(0, 0))
+}
+
+#[test]
+fn conforms() {
+    let server = TestServer::start();
+    conformance::check(&site(&server));
+}
+
+#[test]
+fn does_what_the_model_does() {
+    let server = TestServer::start();
+    for seed in SEEDS {
+        let name = format!("seed-{seed}");
+        conformance::compare_with_model(&site(&server), &name, seed, OPERATIONS);
+    }
+}
+
+#[test]
+fn a_server_that_forgets_is_refused_unless_allowed() {
+    let server = TestServer::start_with(&["--appendonly", "no"]);
+    match Redis::open(&server.server("x")).map(drop) {
+        Err(Error::Forgetful { appendonly, .. }) => assert_eq!(appendonly, "no"),
+        other => panic!("{other:?}"),
+    }
+    let allowed = Server { allow_forgetful: true, ..server.server("x") };
+    assert_eq!(Redis::open(&allowed).expect("allowed").durability(), Durability::Volatile);
+
+    let server = TestServer::start_with(&["--appendonly", "yes", "--appendfsync", "everysec"]);
+    let log = Redis::open(&server.server("x")).expect("a changelog");
+    assert!(matches!(log.durability(), Durability::Within { milliseconds: 2000 } | Durability::Stable));
+    assert_eq!(log.record(&[create("a")]).expect("recorded"), 1);
+}
+
+#[test]
+fn a_server_that_is_away_is_said_to_be() {
+    let mut server = TestServer::start();
+    let log = Redis::open(&server.server("x")).expect("a changelog");
+    assert_eq!(log.durability(), Durability::Stable);
+    log.record(&[create("a")]).expect("recorded");
+    server.kill();
+    let away = log.record(&[create("b")]);
+    assert!(
+        matches!(&away, Err(error @ Error::Away { attempts: 6, .. }) if error.is_transient()),
+        "{away:?}"
+    );
+    assert!(matches!(log.pending(), Err(Error::Away { .. })));
+    server.restart();
+    assert_eq!(log.record(&[create("c")]).expect("recorded"), 2);
+    assert_eq!(log.pending().expect("sums").entries(), 2);
+}
+
+#[test]
+fn a_library_that_was_flushed_is_loaded_again() {
+    let server = TestServer::start();
+    let log = Redis::open(&server.server("x")).expect("a changelog");
+    log.record(&[create("a")]).expect("recorded");
+    let client = redis::Client::open(server.server("x").url).expect("a client");
+    let mut connection = client.get_connection().expect("a connection");
+    redis::cmd("FUNCTION").arg("FLUSH").exec(&mut connection).expect("flushed");
+    assert_eq!(log.record(&[create("b")]).expect("recorded"), 2);
+    assert_eq!(log.pending().expect("sums").entries(), 2);
+}
+
+/// A rename sent twice because the first answer got lost would cancel what the first one moved.
+#[test]
+fn a_request_that_is_repeated_counts_once() {
+    let server = TestServer::start();
+    let log = Redis::open(&server.server("x")).expect("a changelog");
+    log.record(&[create("a")]).expect("recorded");
+    let client = redis::Client::open(server.server("x").url).expect("a client");
+    let mut connection = client.get_connection().expect("a connection");
+    let keys =
+        ["counters", "entries", "paths", "waiting", "stamps", "firsts", "sums", "claims", "client:test"];
+    let time = format!("{:016x}", 1_u64 << 63);
+    for _ in 0..2 {
+        let last: u64 = redis::cmd("FCALL")
+            .arg("gabion_changelog_1_record")
+            .arg(keys.len())
+            .arg(keys.map(|key| format!("gabion:{{x}}:{key}")).as_slice())
+            .arg(&["0000000000000007", "rename", "a", "b", "", "", &time, &time, &time, "0"])
+            .query(&mut connection)
+            .expect("recorded");
+        assert_eq!(last, 2);
+    }
+    let entry = log.entries(None, 9).expect("entries").remove(0);
+    assert!(entry.ranges.is_whole() && entry.origin.as_deref() == Some(b"a"), "{entry:?}");
+}
+
+#[test]
+fn names_that_would_break_keys_are_refused() {
+    for name in ["", "a{b}", "a b", &"x".repeat(65)] {
+        let server =
+            Server { url: "redis://127.0.0.1:1/".to_owned(), name: name.to_owned(), allow_forgetful: false };
+        assert!(
+            matches!(Redis::open(&server).map(drop), Err(Error::Name { length }) if length == name.len())
+        );
+    }
+}
+
+#[test]
+fn can_be_measured() {
+    let server = TestServer::start();
+    let log = Redis::open(&server.server("x")).expect("a changelog");
+    let load =
+        Load { writers: 2, files: 100, batch: 10, in_flight: 10, rate: 0, time: Duration::from_secs(1) };
+    assert!(measure(&log, &load).expect("measured").per_second() > 0.0);
+}

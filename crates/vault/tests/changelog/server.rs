@@ -1,0 +1,97 @@
+//! A Redis server for one test, on loopback, that keeps its file in a directory of its own.
+
+use gabion_vault::changelog::Server;
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+use tempfile::TempDir;
+
+pub(crate) struct TestServer {
+    child: Child,
+    port: u16,
+    settings: Vec<String>,
+    directory: TempDir,
+}
+
+impl TestServer {
+    /// With an append-only file that is synced before each answer.
+    pub(crate) fn start() -> TestServer {
+        TestServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"])
+    }
+
+    pub(crate) fn start_with(settings: &[&str]) -> TestServer {
+        let directory = tempfile::tempdir().expect("a directory");
+        let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
+        // Another process may take the free port before the server does.
+        for _ in 0..5 {
+            let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
+            let port = free.local_addr().expect("an address").port();
+            drop(free);
+            let mut child = spawn(port, directory.path().to_owned(), &settings);
+            if is_up(port, &mut child) {
+                return TestServer { child, port, settings, directory };
+            }
+        }
+        panic!("redis-server does not come up on any free port");
+    }
+
+    pub(crate) fn server(&self, name: &str) -> Server {
+        let url = format!("redis://127.0.0.1:{}/", self.port);
+        Server { url, name: name.to_owned(), allow_forgetful: false }
+    }
+
+    /// As `kill -9` does.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("killed");
+        self.child.wait().expect("gone");
+    }
+
+    /// The same server again, from its files.
+    pub(crate) fn restart(&mut self) {
+        self.child = spawn(self.port, self.directory.path().to_owned(), &self.settings);
+        assert!(is_up(self.port, &mut self.child), "redis-server does not come up again");
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        // It may have been killed by the test.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn spawn(port: u16, directory: PathBuf, settings: &[String]) -> Child {
+    Command::new("redis-server")
+        .args([
+            "--bind",
+            "127.0.0.1",
+            "--port",
+            &port.to_string(),
+            "--save",
+            "",
+            "--daemonize",
+            "no",
+            "--dir",
+        ])
+        .arg(directory)
+        .args(settings)
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("these tests need the program redis-server (Debian: apt install redis-server)")
+}
+
+fn is_up(port: u16, child: &mut Child) -> bool {
+    for _ in 0..200 {
+        if child.try_wait().expect("a child").is_some() {
+            return false;
+        }
+        if TcpStream::connect(("127.0.0.1", port)).is_ok() {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    false
+}

@@ -1,0 +1,10 @@
+//! Storage adapters: the suite for all of them, and what only pools promise.
+
+mod conformance;
+mod crashes;
+mod files;
+mod full;
+mod mirrors;
+mod playground;
+mod repair;
+mod targets;

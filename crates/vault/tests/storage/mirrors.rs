@@ -1,0 +1,162 @@
+//! The namespace survives its disks.
+
+use super::playground::{Playground, all_names, bytes, metadata};
+use gabion_vault::storage::pool::config::Mirror;
+use gabion_vault::storage::pool::{PoolError, Warning};
+use std::fs;
+
+fn filled() -> Playground {
+    let place = Playground::new(6, 3, 2);
+    for number in 0..10 {
+        place.put(&format!("dir {}/file {number}", number % 3), &bytes(3000 * number, number as u64));
+    }
+    place
+}
+
+#[test]
+fn no_name_is_lost_with_any_two_targets() {
+    let place = filled();
+    let names = all_names(&place.pool, b"");
+    assert_eq!(names.len(), 13);
+    for first in 1..=6 {
+        for second in first + 1..=6 {
+            place.lose(first);
+            place.lose(second);
+            assert_eq!(all_names(&place.pool, b""), names, "without {first} and {second}");
+            let left = (1..=6).find(|left| *left != first && *left != second).unwrap();
+            assert_eq!(all_names(&place.reopened(left), b""), names);
+            let offline = place.pool.status().warnings;
+            let offline = offline.iter().filter(|warning| matches!(warning, Warning::Offline { .. }));
+            assert_eq!(offline.count(), 2, "and it is said");
+            place.bring_back(first);
+            place.bring_back(second);
+        }
+    }
+    assert_eq!(place.pool.status().warnings, []);
+    for number in 0..10usize {
+        let content = place.get(&format!("dir {}/file {number}", number % 3)).unwrap();
+        assert!(content == bytes(3000 * number, number as u64));
+    }
+}
+
+/// A disk that was away while files were removed, replaced and made must not bring its old names back.
+#[test]
+fn a_mirror_that_missed_changes_is_not_believed() {
+    let place = filled();
+    let elsewhere = place.reopened(6);
+    // The first three targets are the mirrors.
+    place.lose(1);
+    place.pool.remove(b"dir 0/file 0").unwrap();
+    place.put("dir 1/file 1", b"changed");
+    place.pool.rename(b"dir 2", b"moved").unwrap();
+    place.put("new", b"new");
+    let names = all_names(&place.pool, b"");
+    place.bring_back(1);
+    let check = |pool: &gabion_vault::storage::pool::Pool| {
+        assert_eq!(all_names(pool, b""), names);
+        assert_eq!(pool.stub(b"dir 1/file 1").unwrap().size, 7);
+    };
+    check(&place.pool);
+    check(&elsewhere);
+    check(&place.reopened(1));
+    assert_eq!(place.get("dir 1/file 1").unwrap(), b"changed");
+    assert_eq!(place.pool.config().target[0].mirror, Mirror::Stale);
+    assert!(place.target(1).join("tree/dir 0/file 0").exists(), "the old name is there, and not believed");
+    assert!(place.pool.status().warnings.contains(&Warning::StaleMirror { target: "d1".to_owned() }));
+    let healed = place.pool.heal().unwrap();
+    assert!(healed.failed.is_empty() && healed.mirrors == ["d1"], "{healed:?}");
+    assert_eq!(place.pool.status().warnings, []);
+    // Now it can be the only one.
+    place.lose(2);
+    place.lose(3);
+    check(&place.pool);
+    check(&place.reopened(1));
+}
+
+#[test]
+fn healing_finds_another_mirror_for_one_that_is_gone() {
+    let place = filled();
+    let names = all_names(&place.pool, b"");
+    place.lose(2);
+    let healed = place.pool.heal().unwrap();
+    assert!(healed.failed.is_empty() && healed.mirrors.len() == 1, "{healed:?}");
+    let fourth = healed.mirrors[0].clone();
+    let of =
+        |name: &str| place.pool.config().target.iter().find(|member| member.name == name).unwrap().mirror;
+    assert_eq!((of(&fourth), of("d2")), (Mirror::Current, Mirror::None));
+    place.pool.remove(b"dir 0/file 0").unwrap();
+    place.bring_back(2);
+    place.lose(1);
+    assert_eq!(all_names(&place.pool, b"").len(), names.len() - 1);
+}
+
+#[test]
+fn damaged_and_old_stubs_are_outvoted_and_healed() {
+    let place = filled();
+    let path = "dir 1/file 4";
+    let stubs = place.stubs(path);
+    assert_eq!(stubs.len(), 3);
+    let old = fs::read(&stubs[0]).unwrap();
+    place.put(path, b"newer");
+    let new = fs::read(&stubs[0]).unwrap();
+    // One mirror has an old version, one has garbage: what a crash and a bad sector leave.
+    fs::write(&stubs[0], &old).unwrap();
+    fs::write(&stubs[1], &new[..new.len() / 2]).unwrap();
+    assert_eq!(place.get(path).unwrap(), b"newer");
+    fs::remove_file(&stubs[0]).unwrap();
+    assert_eq!(place.get(path).unwrap(), b"newer");
+    let healed = place.pool.heal().unwrap();
+    assert_eq!((healed.written, healed.removed, healed.failed.len()), (2, 0, 0), "{healed:?}");
+    assert!(stubs.iter().all(|stub| fs::read(stub).unwrap() == new));
+    // A write heals too.
+    fs::write(&stubs[2], b"").unwrap();
+    place.put(path, b"newest");
+    assert!(stubs.iter().all(|stub| fs::read(stub).unwrap() == fs::read(&stubs[0]).unwrap()));
+}
+
+/// That no mirror has a name is an answer; that the only one which has it is damaged is none.
+#[test]
+fn a_damaged_stub_is_not_an_absent_file() {
+    let place = filled();
+    let stubs = place.stubs("dir 0/file 3");
+    fs::remove_file(&stubs[0]).unwrap();
+    fs::remove_file(&stubs[1]).unwrap();
+    fs::write(&stubs[2], b"gabion pool stub 1: torn").unwrap();
+    let error = place.get("dir 0/file 3").unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::InvalidData, "{error}");
+    let error = place.pool.sweep(true).unwrap_err();
+    assert!(error.to_string().contains("file 3"), "its objects must not look forgotten: {error}");
+}
+
+#[test]
+fn nothing_is_changed_when_too_many_targets_are_gone() {
+    let place = filled();
+    for number in [2, 3, 4] {
+        place.lose(number);
+    }
+    assert_eq!(all_names(&place.pool, b"").len(), 13, "names are still read");
+    let refused = place.pool.remove(b"dir 0/file 0").unwrap_err();
+    assert!(matches!(refused, PoolError::Quorum { online: 3, need: 4, .. }), "{refused}");
+    assert!(refused.to_string().contains("d2, d3, d4"), "{refused}");
+    place.lose(1);
+    let error = place.pool.list(b"").unwrap_err();
+    assert!(matches!(error, PoolError::Mirrors { .. }), "{error}");
+    for number in 1..=4 {
+        place.bring_back(number);
+    }
+    place.pool.remove(b"dir 0/file 0").unwrap();
+}
+
+#[test]
+fn a_mirror_that_refuses_a_change_becomes_stale() {
+    let place = filled();
+    // A file where the mirror must have a directory.
+    fs::write(place.target(2).join("tree/blocked"), b"").unwrap();
+    let written = place.pool.put(b"blocked/file", &mut &b"x"[..], &metadata(), 5);
+    let faults = written.unwrap().faults;
+    assert_eq!(faults.iter().map(|fault| fault.target.as_str()).collect::<Vec<_>>(), ["d2"]);
+    assert_eq!(place.pool.config().target[1].mirror, Mirror::Stale);
+    assert_eq!(place.get("blocked/file").unwrap(), b"x");
+    assert!(place.pool.heal().unwrap().failed.is_empty());
+    assert_eq!(place.pool.status().warnings, []);
+}

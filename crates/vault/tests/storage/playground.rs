@@ -1,0 +1,147 @@
+//! A pool to play with.
+
+use gabion_vault::format::Metadata;
+use gabion_vault::storage::pool::{NewTarget, Options, Pool, PoolError};
+use gabion_vault::world::Clock;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+pub(crate) const BLOCK: u64 = 4096;
+
+/// Directories d1, d2, … and the pool they make.
+#[derive(Clone)]
+pub(crate) struct Playground {
+    pub(crate) pool: Pool,
+    pub(crate) count: usize,
+    dir: Rc<tempfile::TempDir>,
+}
+
+pub(crate) fn options() -> Options {
+    Options { clock: Clock::System, deadline: Duration::from_secs(30) }
+}
+
+pub(crate) fn metadata() -> Metadata {
+    Metadata { mode: 0o640, uid: 0, gid: 0, ..Metadata::default() }
+}
+
+/// Bytes that differ from place to place.
+pub(crate) fn bytes(count: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let step = |state: &mut u64| {
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        (*state >> 32) as u8
+    };
+    (0..count).map(|_| step(&mut state)).collect()
+}
+
+impl Playground {
+    /// Each target in a domain of its own.
+    pub(crate) fn new(count: usize, stripe: usize, redundancy: usize) -> Playground {
+        let domains: Vec<Option<&str>> = vec![None; count];
+        Playground::with_domains(&domains, stripe, redundancy)
+    }
+
+    pub(crate) fn with_domains(domains: &[Option<&str>], stripe: usize, redundancy: usize) -> Playground {
+        let dir = Rc::new(tempfile::tempdir().unwrap());
+        let target = |(at, domain): (usize, &Option<&str>)| NewTarget {
+            path: dir.path().join(format!("d{}", at + 1)),
+            domain: domain.map(str::to_owned),
+        };
+        let targets: Vec<NewTarget> = domains.iter().enumerate().map(target).collect();
+        let pool = Pool::create("tank", &targets, stripe, BLOCK, redundancy, options()).unwrap();
+        Playground { pool, count: domains.len(), dir }
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub(crate) fn target(&self, number: usize) -> PathBuf {
+        self.dir.path().join(format!("d{number}"))
+    }
+
+    /// The disk is pulled out.
+    pub(crate) fn lose(&self, number: usize) {
+        fs::rename(self.target(number), self.dir.path().join(format!("away{number}"))).unwrap();
+    }
+
+    /// It is put back as it was.
+    pub(crate) fn bring_back(&self, number: usize) {
+        fs::rename(self.dir.path().join(format!("away{number}")), self.target(number)).unwrap();
+    }
+
+    pub(crate) fn put(&self, path: &str, content: &[u8]) {
+        let written = self.pool.put(path.as_bytes(), &mut &content[..], &metadata(), 5).unwrap();
+        assert!(written.faults.is_empty(), "{:?}", written.faults);
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Result<Vec<u8>, PoolError> {
+        let mut content = Vec::new();
+        self.pool.get(path.as_bytes(), &mut content).map(|_| content)
+    }
+
+    /// The pool as another process sees it that knows only this target.
+    pub(crate) fn reopened(&self, number: usize) -> Pool {
+        Pool::open_at(&[self.target(number)], options()).unwrap()
+    }
+
+    /// All objects, by target and name, with their sizes.
+    pub(crate) fn objects(&self) -> BTreeMap<(usize, String), u64> {
+        let mut found = BTreeMap::new();
+        for number in 1..=self.count {
+            for path in files_below(&self.target(number).join("objects")) {
+                let name = path.file_name().unwrap().to_string_lossy().into_owned();
+                found.insert((number, name), fs::metadata(&path).unwrap().len());
+            }
+        }
+        found
+    }
+
+    /// Where the object of a column is.
+    pub(crate) fn object(&self, path: &str, column: usize) -> PathBuf {
+        let stub = self.pool.stub(path.as_bytes()).unwrap();
+        let name = format!("{}.{column}", stub.id);
+        self.root().join(&stub.targets[column]).join("objects").join(&name[..2]).join(name)
+    }
+
+    /// Stubs of a path on all mirrors that have it.
+    pub(crate) fn stubs(&self, path: &str) -> Vec<PathBuf> {
+        let all = (1..=self.count).map(|number| self.target(number).join("tree").join(path));
+        all.filter(|path| path.exists()).collect()
+    }
+}
+
+pub(crate) fn files_below(directory: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(files_below(&path));
+        } else {
+            files.push(path);
+        }
+    }
+    files
+}
+
+/// All names of a pool, directories with a slash behind them.
+pub(crate) fn all_names(pool: &Pool, below: &[u8]) -> Vec<String> {
+    let mut names = Vec::new();
+    for (name, listed) in pool.list(below).unwrap() {
+        let path = gabion_vault::tree::join(below, &name);
+        let shown = String::from_utf8_lossy(&path).into_owned();
+        match listed.unwrap().stub {
+            Some(_) => names.push(shown),
+            None => {
+                names.push(format!("{shown}/"));
+                names.extend(all_names(pool, &path));
+            }
+        }
+    }
+    names
+}

@@ -1,0 +1,116 @@
+//! Objects that are gone are made anew.
+
+use super::playground::{BLOCK, Playground, bytes, metadata};
+use gabion_engine::Code;
+use gabion_vault::storage::{Repairable, Storage};
+use std::collections::BTreeSet;
+use std::fs;
+
+const COLUMN: usize = 1;
+
+/// Writes the cells of one column, up to a stripe.
+fn rewrite(place: &Playground, repair: &mut dyn Repairable, content: &[u8], stripes: u64) {
+    let code: Code = "3+2".parse().unwrap();
+    let layout = place.pool.layout(b"file", &code, BLOCK).unwrap();
+    for run in layout.geometry.cut(content.len() as u64).runs(1).take_while(|run| run.first < stripes) {
+        let cell = run.cell(0, COLUMN);
+        repair.write(&run, 0, COLUMN, &content[cell.start as usize..cell.end as usize]).unwrap();
+    }
+}
+
+#[test]
+fn an_object_that_is_gone_is_made_anew_in_its_place() {
+    let place = Playground::new(5, 3, 2);
+    let content = bytes(100_000, 1);
+    place.put("file", &content);
+    let before = place.pool.stub(b"file").unwrap();
+    fs::remove_file(place.object("file", COLUMN)).unwrap();
+    assert!(place.get("file").is_err());
+    let mut repair = place.pool.open_for_repair(b"file").unwrap();
+    rewrite(&place, &mut *repair, &content, u64::MAX);
+    repair.set_size(100_000).unwrap();
+    let (failed, _) = repair.finish(&metadata(), 77).unwrap();
+    assert!(failed.is_empty(), "{failed:?}");
+    let after = place.pool.stub(b"file").unwrap();
+    assert_eq!((after.id, &after.targets, after.mtime), (before.id, &before.targets, 77));
+    assert!(after.revision == before.revision + 1 && after.changed > before.changed);
+    assert!(place.get("file").unwrap() == content);
+}
+
+#[test]
+fn a_column_of_a_lost_target_moves_to_a_free_domain() {
+    let domains = [Some("a"), Some("b"), Some("c"), Some("d"), Some("d"), Some("e"), Some("f")];
+    let place = Playground::with_domains(&domains, 3, 2);
+    let content = bytes(100_000, 2);
+    place.put("file", &content);
+    let code: Code = "3+2".parse().unwrap();
+    let layout = place.pool.layout(b"file", &code, BLOCK).unwrap();
+    let homes = place.pool.homes(b"file", &code, &layout).unwrap();
+    for home in &homes {
+        let draft = gabion_vault::redundancy::Draft::new(home.place.clone()).unwrap();
+        draft.write_whole(b"redundancy").unwrap();
+        draft.publish().unwrap();
+    }
+    let before = place.pool.stub(b"file").unwrap();
+    let lost: usize = before.targets[COLUMN][1..].parse().unwrap();
+    place.lose(lost);
+    let mut repair = place.pool.open_for_repair(b"file").unwrap();
+    rewrite(&place, &mut *repair, &content, u64::MAX);
+    repair.finish(&metadata(), 5).unwrap();
+    let after = place.pool.stub(b"file").unwrap();
+    let config = place.pool.config();
+    let domain = |name: &str| config.target.iter().find(|member| member.name == name).unwrap().domain.clone();
+    let homes = homes.iter().map(|home| String::from_utf8(home.target.clone()).unwrap());
+    let all: Vec<String> = after.targets.iter().cloned().chain(homes).collect();
+    assert_eq!(all.iter().map(|name| domain(name)).collect::<BTreeSet<_>>().len(), 5, "{all:?}");
+    assert_ne!(after.targets[COLUMN], before.targets[COLUMN]);
+    assert!(place.get("file").unwrap() == content);
+    // When the disk comes back, what is on it belongs to nobody.
+    place.bring_back(lost);
+    assert!(place.get("file").unwrap() == content);
+    let orphans = place.pool.sweep(true).unwrap().orphans;
+    assert_eq!(orphans.iter().map(|orphan| &orphan.target).collect::<Vec<_>>(), [&before.targets[COLUMN]]);
+    assert!(place.get("file").unwrap() == content);
+}
+
+#[test]
+fn without_a_free_domain_nothing_moves() {
+    let place = Playground::new(3, 3, 0);
+    place.put("file", &bytes(100_000, 3));
+    let number: usize = place.pool.stub(b"file").unwrap().targets[COLUMN][1..].parse().unwrap();
+    place.lose(number);
+    let mut repair = place.pool.open_for_repair(b"file").unwrap();
+    let code: Code = "3+0".parse().unwrap();
+    let run = place.pool.layout(b"file", &code, BLOCK).unwrap().geometry.cut(100_000).run(0, 1);
+    let error = repair.write(&run, 0, COLUMN, &[1; BLOCK as usize]).unwrap_err();
+    assert!(error.to_string().contains(&format!("d{number}")), "{error}");
+}
+
+/// Half of an object must never stand for the whole: its missing half would read as zeros.
+#[test]
+fn half_an_object_takes_no_place() {
+    let place = Playground::new(5, 3, 2);
+    let content = bytes(100_000, 4);
+    place.put("file", &content);
+    fs::remove_file(place.object("file", COLUMN)).unwrap();
+    let mut repair = place.pool.open_for_repair(b"file").unwrap();
+    rewrite(&place, &mut *repair, &content, 3);
+    let error = repair.finish(&metadata(), 5).unwrap_err();
+    assert!(error.to_string().contains("column 1"), "{error}");
+    drop(repair);
+    assert!(place.get("file").is_err() && !place.object("file", COLUMN).exists());
+    assert!(place.pool.sweep(false).unwrap().orphans.is_empty(), "and nothing is left of it");
+}
+
+#[test]
+fn a_file_that_was_replaced_meanwhile_is_not_overwritten() {
+    let place = Playground::new(5, 3, 2);
+    let content = bytes(100_000, 5);
+    place.put("file", &content);
+    let mut repair = place.pool.open_for_repair(b"file").unwrap();
+    rewrite(&place, &mut *repair, &content, u64::MAX);
+    place.put("file", b"new");
+    let error = repair.finish(&metadata(), 5).unwrap_err();
+    assert!(error.to_string().contains("changed"), "{error}");
+    assert_eq!(place.get("file").unwrap(), b"new");
+}

@@ -1,0 +1,205 @@
+//! What changes, and how little is done about it.
+
+use super::playground::{Playground, Seed};
+use gabion_vault::catalogue::Class;
+use std::os::unix::fs::PermissionsExt;
+
+#[test]
+fn only_what_changed_is_encoded_again() {
+    let ground = Playground::new("4+2");
+    // Redundancy over 1 MiB is updated in place; below, it is made anew with the frames that stay.
+    for size in [200_000, 5_000_000] {
+        let mut content = Seed(1).bytes(size);
+        ground.write("file", &content);
+        let first = ground.protect_all().done;
+        assert_eq!((first.encoded, first.stripes.1), (1, 0));
+        let inode = || std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(ground.redundancy("file")).unwrap());
+        let before = inode();
+        content[size / 2] ^= 1;
+        ground.write("file", &content);
+        let second = ground.protect_all().done;
+        assert_eq!(second.stripes, (1, first.stripes.0 - 1));
+        assert_eq!(inode() == before, size > 4_000_000, "in place or not");
+        ground.assert_clean();
+        assert!(ground.protect_all().seen.changes.is_empty());
+        std::fs::remove_file(ground.path("file")).unwrap();
+        ground.protect_all();
+    }
+}
+
+#[test]
+fn a_file_that_grows_keeps_its_full_segments() {
+    let policy = "[default]\ncode = \"2+1\"\nblock = \"8MiB\"\n";
+    let ground = Playground::with_policy(policy);
+    // Segments have 2 columns of 2 blocks: 32 MiB.
+    let content = Seed(1).bytes(70 << 20);
+    ground.write("log", &content[..66 << 20]);
+    ground.protect_all();
+    ground.write("log", &content);
+    let done = ground.protect_all().done;
+    assert_eq!(done.stripes, (1, 4), "two full segments of two rows stay");
+    ground.assert_clean();
+    ground.write("log", &content[..40 << 20]);
+    assert_eq!(ground.protect_all().done.stripes, (1, 2));
+    ground.assert_clean();
+}
+
+#[test]
+fn classes_are_told_apart() {
+    let ground = Playground::new("4+2");
+    for name in ["stays", "changes", "moves", "goes", "touched", "restored", "copied from", "dir/a", "dir/b"] {
+        ground.write(name, name.as_bytes());
+    }
+    let report = ground.protect_all();
+    assert_eq!(report.seen.changes.of(Class::Added).0, 9);
+    ground.write("changes", b"something else");
+    std::fs::rename(ground.path("moves"), ground.path("moved")).unwrap();
+    std::fs::rename(ground.path("dir"), ground.path("directory")).unwrap();
+    std::fs::remove_file(ground.path("goes")).unwrap();
+    std::fs::set_permissions(ground.path("touched"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    let keep_time = |from: &str, to: &str| {
+        let time = std::fs::metadata(ground.path(from)).unwrap().modified().unwrap();
+        ground.write(to, &ground.read(from));
+        std::fs::File::options().write(true).open(ground.path(to)).unwrap().set_modified(time).unwrap();
+    };
+    keep_time("restored", "restored.new");
+    std::fs::rename(ground.path("restored.new"), ground.path("restored")).unwrap();
+    keep_time("copied from", "copied to");
+    ground.write("new", b"new");
+    let report = ground.protect_all();
+    let counts = Class::ALL.map(|class| (class.word(), report.seen.changes.of(class).0));
+    let expected = [
+        ("added", 1),
+        ("copied", 1),
+        ("moved", 3),
+        ("changed", 1),
+        ("restored", 1),
+        ("touched", 1),
+        ("recoded", 0),
+        ("removed", 1),
+    ];
+    assert_eq!(counts, expected);
+    assert_eq!((report.done.moved, report.done.removed), (3, 1));
+    // What was moved was not read; what was touched or restored was, and nothing of it encoded.
+    assert_eq!((report.done.adopted, report.done.encoded), (3, 5));
+    ground.assert_clean();
+    assert!(ground.protect_all().seen.changes.is_empty());
+    assert!(!ground.redundancy("dir").exists() && !ground.redundancy("goes").exists());
+}
+
+#[test]
+fn files_and_directories_take_each_others_names() {
+    let ground = Playground::new("4+2");
+    ground.write("a", b"a file");
+    ground.write("b/inner", b"a file in a directory");
+    ground.protect_all();
+    std::fs::remove_file(ground.path("a")).unwrap();
+    std::fs::remove_dir_all(ground.path("b")).unwrap();
+    ground.write("a/inner", b"a directory now");
+    ground.write("b", b"a file now");
+    ground.protect_all();
+    ground.assert_clean();
+    assert_eq!(ground.vault.catalogue.count().unwrap(), 2);
+}
+
+#[test]
+fn files_that_swap_names_keep_the_right_redundancy() {
+    let ground = Playground::new("4+2");
+    ground.write("a", &Seed(1).bytes(30_000));
+    ground.write("b", &Seed(2).bytes(30_000));
+    ground.protect_all();
+    std::fs::rename(ground.path("a"), ground.path("t")).unwrap();
+    std::fs::rename(ground.path("b"), ground.path("a")).unwrap();
+    std::fs::rename(ground.path("t"), ground.path("b")).unwrap();
+    ground.protect_all();
+    ground.assert_clean();
+    assert!(ground.protect_all().seen.changes.is_empty());
+}
+
+#[test]
+fn another_policy_makes_other_redundancy() {
+    let mut ground = Playground::new("4+2");
+    ground.write("a", &Seed(1).bytes(30_000));
+    ground.protect_all();
+    ground.vault.set_policy("[default]\ncode = \"4+3\"\nblock = \"4KiB\"\n").unwrap();
+    let report = ground.protect_all();
+    assert_eq!(report.seen.changes.of(Class::Recoded).0, 1);
+    assert_eq!(ground.vault.catalogue.find(b"a").unwrap().unwrap().columns, 3);
+    ground.assert_clean();
+    ground.vault.set_policy("[[rule]]\npaths = [\"a\"]\nprotect = false\n").unwrap();
+    assert_eq!(ground.protect_all().done.removed, 1);
+    assert!(!ground.redundancy("a").exists());
+}
+
+#[test]
+fn mass_changes_wait_for_an_approval_of_exactly_these() {
+    let ground = Playground::with_policy("[guard]\nat_least = 5\n");
+    for number in 0..20 {
+        ground.write(&format!("file {number}"), &Seed(number).bytes(100));
+    }
+    ground.protect_all();
+    for number in 0..10 {
+        std::fs::remove_file(ground.path(&format!("file {number}"))).unwrap();
+    }
+    ground.write("new", b"new");
+    let held = ground.protect().held.unwrap();
+    assert_eq!((held.removed, held.known), (10, 20));
+    // What is new is protected all the same, and what vanished keeps its redundancy.
+    assert!(ground.redundancy("new").exists() && ground.redundancy("file 3").exists());
+    // One more, and it is another change-set.
+    gabion_vault::guard::approve(&ground.vault.repository, &held.digest).unwrap();
+    std::fs::remove_file(ground.path("file 11")).unwrap();
+    let again = ground.protect().held.unwrap();
+    assert_ne!(again.digest, held.digest);
+    gabion_vault::guard::approve(&ground.vault.repository, &again.digest).unwrap();
+    assert_eq!(ground.protect_all().done.removed, 11);
+    assert!(!ground.redundancy("file 3").exists());
+}
+
+#[test]
+fn write_once_files_keep_their_redundancy() {
+    let ground = Playground::with_policy("[default]\nwrite_once = true\ncode = \"4+2\"\n");
+    ground.write("a", b"as it was written");
+    ground.protect_all();
+    ground.write("a", b"changed");
+    let report = ground.protect_all();
+    assert_eq!(report.seen.write_once, [b"a".to_vec()]);
+    assert_eq!(report.done.encoded, 0);
+    assert!(ground.scrub().trouble[0].changed);
+}
+
+#[test]
+fn the_catalogue_is_only_a_cache() {
+    let ground = Playground::new("4+2");
+    for number in 0..50 {
+        ground.write(&format!("d{}/file {number}", number % 3), &Seed(number).bytes(1000 * number as usize));
+    }
+    ground.protect_all();
+    let all = |ground: &Playground| {
+        let mut found = Vec::new();
+        ground
+            .vault
+            .catalogue
+            .each_page(b"", |page| -> Result<(), gabion_vault::catalogue::CatalogueError> {
+                found.extend(page.into_iter().map(|(path, entry)| {
+                    (path, entry.id, entry.generation, entry.code, entry.columns, entry.redundancy)
+                }));
+                Ok(())
+            })
+            .unwrap();
+        found.sort();
+        found
+    };
+    let before = all(&ground);
+    assert_eq!(before.len(), 50);
+    ground.vault.catalogue.clear().unwrap();
+    let rebuilt = gabion_vault::rebuild::rebuild(&ground.vault, super::playground::QUIET).unwrap();
+    assert_eq!((rebuilt.files, rebuilt.unusable.len()), (50, 0));
+    assert_eq!(all(&ground), before);
+    assert!(ground.protect_all().seen.changes.is_empty());
+    // Even without a rebuild, what is there is taken over and not computed again.
+    ground.vault.catalogue.clear().unwrap();
+    let done = ground.protect_all().done;
+    assert_eq!((done.adopted, done.encoded), (50, 0));
+    assert_eq!(all(&ground), before);
+}

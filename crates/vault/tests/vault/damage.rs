@@ -1,0 +1,216 @@
+//! Damage of every kind: found, located, repaired; beyond that, named and not made worse.
+
+use super::playground::{Playground, Seed, flip, rot};
+use gabion_vault::catalogue::{Piece, State};
+
+const BLOCK: u64 = 4096;
+
+/// A file of several segments' worth would be large; with blocks of 4 KiB, columns have 4096 rows. Some stripes are enough.
+fn content(seed: &mut Seed, stripes: u64) -> Vec<u8> {
+    seed.bytes((4 * BLOCK * stripes) as usize - 100)
+}
+
+#[test]
+fn one_flipped_bit_is_found_located_and_repaired() {
+    let ground = Playground::new("4+2");
+    let content = content(&mut Seed(1), 3);
+    ground.write("a/file", &content);
+    ground.protect_all();
+    ground.assert_clean();
+    flip(&ground.path("a/file"), 30_000);
+    let report = ground.scrub();
+    let [trouble] = &report.trouble[..] else { panic!("{report:?}") };
+    assert_eq!((trouble.path.as_slice(), trouble.state), (&b"a/file"[..], State::Damaged));
+    assert!(!trouble.changed);
+    let [problem] = &trouble.problems[..] else { panic!("{trouble:?}") };
+    assert_eq!(problem.piece, Piece::Data);
+    assert!(problem.range.contains(&30_000) && problem.range.end - problem.range.start <= BLOCK);
+    let done = ground.repair("a/file");
+    assert_eq!((done.state, done.data_blocks, done.redundancy_blocks), (State::Protected, 1, 0));
+    assert_eq!(ground.read("a/file"), content);
+    ground.assert_clean();
+    // What it replaced is not lost.
+    let replaced = std::fs::read(done.replaced.unwrap()).unwrap();
+    assert_eq!(replaced[30_000], !content[30_000]);
+    // The repair is no change to protect again.
+    assert!(ground.protect_all().seen.changes.is_empty());
+}
+
+#[test]
+fn up_to_m_bad_blocks_of_every_stripe_are_repaired_wherever_they_are() {
+    for seed in 0..60 {
+        let mut chance = Seed(seed);
+        let ground = Playground::new("4+2");
+        let stripes = 1 + chance.below(6);
+        let content = content(&mut chance, stripes);
+        ground.write("file", &content);
+        ground.protect_all();
+        let pristine = std::fs::read(ground.redundancy("file")).unwrap();
+        let (path, redundancy) = (ground.path("file"), ground.redundancy("file"));
+        let block = cut_block(&content, stripes);
+        let column = block * stripes;
+        for stripe in 0..stripes {
+            let mut columns: Vec<u64> = (0..6).collect();
+            for _ in 0..chance.below(3) {
+                let hit = columns.swap_remove(chance.below(columns.len() as u64) as usize);
+                let within = chance.below(block);
+                if hit < 4 {
+                    let offset = hit * column + stripe * block + within;
+                    flip(&path, offset.min(content.len() as u64 - 1));
+                } else {
+                    // Anywhere in the frame: block, table or check.
+                    let frame = block + 16 * 6;
+                    let within = chance.below(frame);
+                    flip(&redundancy, 192 + (2 * stripe + hit - 4) * frame + within);
+                }
+            }
+        }
+        // One of the two headers as well.
+        if chance.below(2) == 0 {
+            let header = if chance.below(2) == 0 { 0 } else { pristine.len() as u64 - 192 };
+            flip(&redundancy, header + chance.below(192));
+        }
+        let done = ground.repair("file");
+        assert_eq!(done.state, State::Protected, "seed {seed}: {done:?}");
+        assert_eq!(ground.read("file"), content, "seed {seed}");
+        assert_eq!(std::fs::read(&redundancy).unwrap(), pristine, "seed {seed}");
+        ground.assert_clean();
+    }
+}
+
+/// Bytes of a block of the only segment.
+fn cut_block(content: &[u8], stripes: u64) -> u64 {
+    (content.len() as u64).div_ceil(4 * stripes).next_multiple_of(64)
+}
+
+#[test]
+fn beyond_m_the_loss_is_named_and_nothing_made_worse() {
+    let ground = Playground::new("4+2");
+    let content = content(&mut Seed(7), 4);
+    ground.write("file", &content);
+    ground.protect_all();
+    let column = cut_block(&content, 4) * 4;
+    // Three columns of stripe 0, one of stripe 2.
+    for hit in 0..3 {
+        flip(&ground.path("file"), hit * column + 5);
+    }
+    flip(&ground.path("file"), 2 * cut_block(&content, 4) + 9);
+    let damaged = ground.read("file");
+    let report = ground.scrub();
+    let [trouble] = &report.trouble[..] else { panic!("{report:?}") };
+    assert_eq!(trouble.state, State::Lost);
+    let lost: Vec<_> = trouble.problems.iter().filter(|problem| problem.piece == Piece::Lost).collect();
+    assert_eq!(lost.len(), 3, "{trouble:?}");
+    let done = ground.repair("file");
+    assert_eq!((done.state, done.data_blocks), (State::Lost, 1));
+    assert_eq!(done.lost.len(), 3);
+    let after = ground.read("file");
+    // What could be repaired was; what could not is as it was found, not zeros.
+    for (at, (&now, &was)) in after.iter().zip(&content).enumerate() {
+        let lost = done.lost.iter().any(|range| range.contains(&(at as u64)));
+        assert_eq!(now, if lost { damaged[at] } else { was }, "byte {at}");
+    }
+    assert_eq!(ground.state("file"), State::Lost);
+}
+
+#[test]
+fn overwritten_truncated_and_extended_files_come_back() {
+    let ground = Playground::new("4+2");
+    let mut chance = Seed(3);
+    let content = content(&mut chance, 40);
+    let third = content.len() / 3;
+    type Hurt = fn(&mut Vec<u8>, usize);
+    let hurts: [(&str, Hurt); 4] = [
+        ("overwritten", |bytes, third| bytes[third..2 * third].fill(0x55)),
+        ("cut", |bytes, third| bytes.truncate(2 * third)),
+        ("grown", |bytes, _| bytes.extend(b"more and more")),
+        ("emptied", |bytes, third| bytes.drain(..third).for_each(drop)),
+    ];
+    for (name, _) in &hurts {
+        ground.write(name, &content);
+    }
+    ground.protect_all();
+    for (name, hurt) in &hurts {
+        let mut bytes = content.clone();
+        hurt(&mut bytes, third);
+        ground.write(name, &bytes);
+    }
+    let found = ground.scrub().trouble;
+    assert_eq!(found.len(), 4);
+    assert!(found.iter().all(|trouble| trouble.changed));
+    for name in ["overwritten", "cut", "grown"] {
+        let done = ground.repair(name);
+        assert_eq!(done.state, State::Protected, "{done:?}");
+        assert!(ground.read(name) == content, "{name}");
+    }
+    // Everything moved: there is nothing to repair from, and it is left alone.
+    let before = ground.read("emptied");
+    assert_eq!(ground.repair("emptied").state, State::Lost);
+    assert!(ground.read("emptied")[..before.len()] == before[..]);
+}
+
+#[test]
+fn a_file_that_is_gone_comes_back_where_redundancy_suffices() {
+    for (code, comes_back) in [("2+2", true), ("1+1", true), ("4+2", false)] {
+        let ground = Playground::new(code);
+        let content = Seed(5).bytes(50_000);
+        ground.write("deep/er/file", &content);
+        ground.protect_all();
+        std::fs::remove_dir_all(ground.path("deep")).unwrap();
+        let done = ground.repair("deep/er/file");
+        assert_eq!(done.state == State::Protected, comes_back, "{code}");
+        assert_eq!(ground.path("deep/er/file").exists(), comes_back);
+        if comes_back {
+            assert!(ground.read("deep/er/file") == content);
+        }
+    }
+}
+
+#[test]
+fn times_links_and_holes_survive_a_repair() {
+    let ground = Playground::new("4+2");
+    let mut content = vec![0; 4 << 20];
+    content[3 << 20..][..10_000].copy_from_slice(&Seed(1).bytes(10_000));
+    let file = std::fs::File::create(ground.path("sparse")).unwrap();
+    file.set_len(content.len() as u64).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &content[3 << 20..][..10_000], 3 << 20).unwrap();
+    std::fs::hard_link(ground.path("sparse"), ground.path("other name")).unwrap();
+    let allocated = || std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(ground.path("sparse")).unwrap());
+    let (before, time) = (allocated(), file.metadata().unwrap().modified().unwrap());
+    ground.protect_all();
+    rot(&ground.path("sparse"), 1 << 20, &[7; 300_000]);
+    assert!(allocated() > before);
+    assert_eq!(ground.repair("sparse").state, State::Protected);
+    assert!(ground.read("sparse") == content);
+    assert_eq!(allocated(), before, "holes were filled");
+    let metadata = std::fs::metadata(ground.path("sparse")).unwrap();
+    assert_eq!(metadata.modified().unwrap(), time);
+    assert_eq!(std::os::unix::fs::MetadataExt::nlink(&metadata), 2);
+    assert!(ground.read("other name") == content);
+    ground.assert_clean();
+}
+
+#[test]
+fn stale_and_foreign_redundancy_is_not_believed() {
+    let ground = Playground::new("4+2");
+    let (old, new) = (Seed(1).bytes(60_000), Seed(2).bytes(60_000));
+    ground.write("file", &old);
+    ground.write("other", &new);
+    ground.protect_all();
+    let before = std::fs::read(ground.redundancy("file")).unwrap();
+    ground.write("file", &new);
+    ground.protect_all();
+    let after = std::fs::read(ground.redundancy("file")).unwrap();
+    // A write of one frame was lost: it is the one that was there before.
+    let block = 60_000u64.div_ceil(4 * 4).next_multiple_of(64) as usize;
+    let frame = block + 16 * 6;
+    rot(&ground.redundancy("file"), 192, &before[192..192 + frame]);
+    assert_eq!(ground.state("file"), State::Damaged);
+    assert_eq!(ground.repair("file").state, State::Protected);
+    assert!(std::fs::read(ground.redundancy("file")).unwrap() == after);
+    // Another file's redundancy in its place says so by what it protects.
+    std::fs::copy(ground.redundancy("other"), ground.redundancy("file")).unwrap();
+    ground.assert_clean();
+    ground.write("file", &old);
+    assert_eq!(ground.state("file"), State::Lost);
+}

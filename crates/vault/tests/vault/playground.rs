@@ -1,0 +1,141 @@
+//! A protected tree to play with.
+
+use gabion_vault::catalogue::State;
+use gabion_vault::protect::{self, Manner, Report};
+use gabion_vault::repair::{self, Repaired};
+use gabion_vault::scrub::{self, Options, Selection};
+use gabion_vault::vault::{Location, Vault};
+use gabion_vault::world::{Clock, SECOND};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Numbers that look like chance and can be repeated.
+pub(crate) struct Seed(pub(crate) u64);
+
+impl Seed {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    pub(crate) fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count.div_ceil(8)).flat_map(|_| self.next().to_le_bytes()).take(count).collect()
+    }
+}
+
+pub(crate) const QUIET: Manner<'static> =
+    Manner { threads: 2, rate: None, progress: &|_| {}, stopped: &|| false };
+
+/// A tree with a vault in it; all of it vanishes with this.
+pub(crate) struct Playground {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) vault: Vault,
+    pub(crate) clock: Clock,
+}
+
+impl Playground {
+    pub(crate) fn new(code: &str) -> Playground {
+        Playground::with_policy(&format!("[default]\ncode = \"{code}\"\nblock = \"4KiB\"\n"))
+    }
+
+    pub(crate) fn with_policy(policy: &str) -> Playground {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("tree")).unwrap();
+        let clock = Clock::manual(1_800_000_000 * SECOND);
+        let location = Location::of(&dir.path().join("tree"), None);
+        let mut vault = Vault::create(&location, None, clock.clone()).unwrap();
+        vault.set_policy(policy).unwrap();
+        Playground { dir, vault, clock }
+    }
+
+    /// Opens the vault once more, as the next process would.
+    pub(crate) fn reopen(self) -> Playground {
+        let location = Location::of(&self.root(), None);
+        let Playground { dir, vault, clock } = self;
+        drop(vault);
+        let vault = Vault::open(&location, clock.clone()).unwrap();
+        Playground { dir, vault, clock }
+    }
+
+    pub(crate) fn root(&self) -> PathBuf {
+        self.dir.path().join("tree")
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.root().join(name)
+    }
+
+    /// The redundancy file of a file.
+    pub(crate) fn redundancy(&self, name: &str) -> PathBuf {
+        self.root().join(".gabion/redundancy").join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    }
+
+    pub(crate) fn read(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.path(name)).unwrap()
+    }
+
+    pub(crate) fn protect(&self) -> Report {
+        let _lock = self.vault.lock("test").unwrap();
+        protect::protect(&self.vault, QUIET).unwrap()
+    }
+
+    /// Protects, and expects that nothing goes wrong.
+    pub(crate) fn protect_all(&self) -> Report {
+        let report = self.protect();
+        assert_eq!(report.done.failed, []);
+        assert_eq!(report.seen.unreadable, []);
+        assert!(report.held.is_none());
+        report
+    }
+
+    pub(crate) fn scrub(&self) -> scrub::Report {
+        let options = Options { selection: Selection::All, from_medium: false, resume: false };
+        scrub::scrub(&self.vault, b"", options, QUIET).unwrap()
+    }
+
+    /// Expects that a scrub finds nothing.
+    pub(crate) fn assert_clean(&self) {
+        let report = self.scrub();
+        assert!(report.trouble.is_empty() && report.failed.is_empty(), "{report:?}");
+    }
+
+    pub(crate) fn repair(&self, name: &str) -> Repaired {
+        let _lock = self.vault.lock("test").unwrap();
+        repair::repair(&self.vault, name.as_bytes(), QUIET).unwrap()
+    }
+
+    /// The state that a scrub finds a file in.
+    pub(crate) fn state(&self, name: &str) -> State {
+        let report = self.scrub();
+        let found = report.trouble.iter().find(|trouble| trouble.path == name.as_bytes());
+        found.map_or(State::Protected, |trouble| trouble.state)
+    }
+}
+
+/// Writes over bytes of a file and puts its time back: rot.
+pub(crate) fn rot(path: &Path, offset: u64, bytes: &[u8]) {
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    let modified = file.metadata().unwrap().modified().unwrap();
+    file.write_all_at(bytes, offset).unwrap();
+    file.set_modified(modified).unwrap();
+}
+
+/// Inverts one byte.
+pub(crate) fn flip(path: &Path, offset: u64) {
+    let mut byte = [0];
+    std::fs::File::open(path).unwrap().read_exact_at(&mut byte, offset).unwrap();
+    rot(path, offset, &[!byte[0]]);
+}

@@ -1,0 +1,155 @@
+//! Crashes, locks, full and read-only disks: after all of them the vault tells the truth.
+
+use super::playground::{Playground, QUIET, Seed};
+use gabion_vault::protect;
+use gabion_vault::vault::LockError;
+use gabion_vault::vault::{Location, Vault};
+use gabion_vault::world::Clock;
+
+#[test]
+fn two_at_once_are_told_who_has_the_vault() {
+    let ground = Playground::new("4+2");
+    let lock = ground.vault.lock("protect").unwrap();
+    match ground.vault.lock("scrub") {
+        Err(LockError::Held { holder }) => {
+            assert!(holder.contains("gabion protect") && holder.contains(&std::process::id().to_string()), "{holder}");
+        }
+        other => panic!("{other:?}"),
+    }
+    drop(lock);
+    ground.vault.lock("scrub").unwrap();
+}
+
+#[test]
+fn an_interrupted_update_is_finished_by_whoever_comes_next() {
+    let ground = Playground::new("4+2");
+    let mut content = Seed(1).bytes(6 << 20);
+    ground.write("file", &content);
+    ground.protect_all();
+    let old = std::fs::read(ground.redundancy("file")).unwrap();
+    content[77] ^= 1;
+    ground.write("file", &content);
+    ground.protect_all();
+    let new = std::fs::read(ground.redundancy("file")).unwrap();
+    assert_eq!(old.len(), new.len());
+    let differs: Vec<usize> = (0..old.len()).filter(|&at| old[at] != new[at]).collect();
+    // The update as it stood before it was removed: everything that differs, in one write.
+    let (first, last) = (differs[0], differs[differs.len() - 1] + 1);
+    let id: String = new[16..32].iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut redo = b"\x89GABRO\r\n".to_vec();
+    redo.extend(&new[16..40]);
+    let path = b"redundancy/file";
+    redo.extend((path.len() as u32).to_le_bytes());
+    redo.extend(path);
+    redo.extend(1u64.to_le_bytes());
+    redo.extend((first as u64).to_le_bytes());
+    redo.extend(((last - first) as u64).to_le_bytes());
+    redo.extend(&new[first..last]);
+    let checksum = blake3::hash(&redo);
+    redo.extend(checksum.as_bytes());
+    // Writes reached the disk up to some byte, in any order; the frame or a header is torn.
+    for torn in [first, first + 1, (first + last) / 2, last - 100, last] {
+        let mut mixed = old.clone();
+        mixed[first..torn].copy_from_slice(&new[first..torn]);
+        let staging = ground.path(".gabion/staging");
+        for reader_finds_it in [true, false] {
+            std::fs::write(ground.redundancy("file"), &mixed).unwrap();
+            std::fs::write(staging.join(format!("{id}.0.redo")), &redo).unwrap();
+            std::fs::write(staging.join("abandoned.draft"), b"half").unwrap();
+            if reader_finds_it && torn != (first + last) / 2 {
+                ground.assert_clean();
+            }
+            drop(ground.vault.lock("test").unwrap());
+            assert!(std::fs::read(ground.redundancy("file")).unwrap() == new, "torn at {torn}");
+            assert_eq!(std::fs::read_dir(&staging).unwrap().count(), 0);
+        }
+    }
+    // An update for what is no longer there is not made.
+    content.truncate(100_000);
+    ground.write("file", &content);
+    ground.protect_all();
+    let newer = std::fs::read(ground.redundancy("file")).unwrap();
+    std::fs::write(ground.path(".gabion/staging").join(format!("{id}.0.redo")), &redo).unwrap();
+    drop(ground.vault.lock("test").unwrap());
+    assert!(std::fs::read(ground.redundancy("file")).unwrap() == newer);
+}
+
+#[test]
+fn a_stopped_run_goes_on_later() {
+    let ground = Playground::new("4+2");
+    for number in 0..30 {
+        ground.write(&format!("file {number}"), &Seed(number).bytes(100_000));
+    }
+    let seen = std::sync::atomic::AtomicU64::new(0);
+    let stopped = || seen.fetch_add(1, std::sync::atomic::Ordering::SeqCst) > 20;
+    {
+        let _lock = ground.vault.lock("test").unwrap();
+        let manner = protect::Manner { stopped: &stopped, threads: 1, ..QUIET };
+        // Wherever it stops, in the scan or among the files.
+        let _ = protect::protect(&ground.vault, manner);
+    }
+    let ground = ground.reopen();
+    ground.protect_all();
+    ground.assert_clean();
+    assert_eq!(ground.vault.catalogue.count().unwrap(), 30);
+    assert_eq!(ground.vault.changelog.pending().unwrap().entries(), 0);
+}
+
+#[test]
+fn a_repository_belongs_to_one_tree() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["one", "two"] {
+        std::fs::create_dir(dir.path().join(name)).unwrap();
+    }
+    let repository = dir.path().join("repository");
+    let one = Location::of(&dir.path().join("one"), Some(&repository));
+    Vault::create(&one, None, Clock::System).unwrap();
+    let two = Location::of(&dir.path().join("two"), Some(&repository));
+    let Err(error) = Vault::create(&two, None, Clock::System) else { panic!("two trees in one repository") };
+    assert!(error.to_string().contains("one"), "{error}");
+    // A repository within the tree, but not where it belongs, would protect itself.
+    let inner = Location::of(&dir.path().join("two"), Some(&dir.path().join("two/inner")));
+    assert!(Vault::create(&inner, None, Clock::System).is_err());
+}
+
+#[test]
+fn a_full_repository_fails_by_name_and_recovers() {
+    let dir = tempfile::tempdir().unwrap();
+    let (tree, disk) = (dir.path().join("tree"), dir.path().join("disk"));
+    std::fs::create_dir(&tree).unwrap();
+    std::fs::create_dir(&disk).unwrap();
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"])
+        .arg(&disk)
+        .status()
+        .is_ok_and(|status| status.success());
+    if !mounted {
+        println!("SKIP a_full_repository_fails_by_name_and_recovers: a tmpfs cannot be mounted here");
+        return;
+    }
+    struct Unmount(std::path::PathBuf);
+    impl Drop for Unmount {
+        fn drop(&mut self) {
+            let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+        }
+    }
+    let _unmount = Unmount(disk.clone());
+    std::fs::write(tree.join("large"), Seed(1).bytes(40 << 20)).unwrap();
+    std::fs::write(tree.join("small"), Seed(2).bytes(10_000)).unwrap();
+    let vault =
+        Vault::create(&Location::of(&tree, Some(&disk.join("repository"))), None, Clock::manual(0)).unwrap();
+    let lock = vault.lock("test").unwrap();
+    let report = protect::protect(&vault, QUIET).unwrap();
+    let [(path, why)] = &report.done.failed[..] else { panic!("{report:?}") };
+    assert_eq!(path, b"large");
+    assert!(why.contains("redundancy/large") && why.contains("No space left"), "{why}");
+    assert_eq!(report.done.encoded, 1);
+    // Nothing half-made stays behind, and with room it works.
+    assert_eq!(std::fs::read_dir(disk.join("repository/staging")).unwrap().count(), 0);
+    drop(lock);
+    std::process::Command::new("mount").args(["-o", "remount,size=64m"]).arg(&disk).status().unwrap();
+    let _lock = vault.lock("test").unwrap();
+    vault.clock.set(3_600_000_000_000);
+    let report = protect::protect(&vault, QUIET).unwrap();
+    assert_eq!((report.done.encoded, report.done.failures), (1, 0), "{report:?}");
+}
