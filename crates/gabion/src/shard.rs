@@ -22,6 +22,6 @@ pub mod stripe_list;
 pub mod verify;
 
 pub use error::Error;
+pub use gabion_vault::shown::Shown;
 pub use pipeline::{Progress, Run};
 pub use set::Scan;
-pub use gabion_vault::shown::Shown;

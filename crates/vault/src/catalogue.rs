@@ -210,8 +210,7 @@ impl Catalogue {
     /// [`CatalogueError`].
     pub fn directory(&self, path: &[u8]) -> Result<Option<i64>> {
         let found = || {
-            let mut find =
-                self.connection.prepare_cached("SELECT number FROM directories WHERE path = ?")?;
+            let mut find = self.connection.prepare_cached("SELECT number FROM directories WHERE path = ?")?;
             find.query_row([path], |row| row.get(0)).optional()
         };
         self.wrap(found())
@@ -221,7 +220,8 @@ impl Catalogue {
         if let Some(number) = self.directory(path)? {
             return Ok(number);
         }
-        let mut insert = self.wrap(self.connection.prepare_cached("INSERT INTO directories(path) VALUES (?)"))?;
+        let mut insert =
+            self.wrap(self.connection.prepare_cached("INSERT INTO directories(path) VALUES (?)"))?;
         self.wrap(insert.insert([path]))
     }
 
@@ -290,8 +290,9 @@ impl Catalogue {
     }
 
     fn some_files(&self, directory: i64, after: &[u8]) -> Result<Vec<(Vec<u8>, Entry)>> {
-        let query =
-            format!("SELECT name, {COLUMNS} FROM files WHERE directory = ? AND name > ? ORDER BY name LIMIT {PAGE}");
+        let query = format!(
+            "SELECT name, {COLUMNS} FROM files WHERE directory = ? AND name > ? ORDER BY name LIMIT {PAGE}"
+        );
         let find = || {
             let mut find = self.connection.prepare_cached(&query)?;
             let rows = find.query_map(params![directory, after], |row| Ok((row.get(0)?, entry(row, 1)?)))?;
@@ -313,6 +314,21 @@ impl Catalogue {
             let rows = find.query_map([path], |row| {
                 Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get::<_, f64>(3)? as u64))
             })?;
+            rows.collect()
+        };
+        self.wrap(find())
+    }
+
+    /// Number of files in each state but the first.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    pub fn affected(&self) -> Result<Vec<(State, u64)>> {
+        let find = || {
+            let mut find = self
+                .connection
+                .prepare_cached("SELECT state, count(*) FROM files WHERE state != 0 GROUP BY state")?;
+            let rows = find.query_map([], |row| Ok((State::from_number(row.get(0)?), row.get(1)?)))?;
             rows.collect()
         };
         self.wrap(find())
@@ -444,7 +460,8 @@ impl Catalogue {
     /// # Errors
     /// [`CatalogueError`].
     pub fn note(&self, key: &str) -> Result<Option<String>> {
-        let note = self.connection.query_row("SELECT value FROM notes WHERE key = ?", [key], |row| row.get(0));
+        let note =
+            self.connection.query_row("SELECT value FROM notes WHERE key = ?", [key], |row| row.get(0));
         self.wrap(note.optional())
     }
 

@@ -191,7 +191,8 @@ impl Encoder<'_> {
                 making.draft = Some(self.draft(&making.home.place)?);
             }
         }
-        let mut totals = work(&Rows { coder, content: &*content, makings: &makings, in_place }, &cut, manner)?;
+        let mut totals =
+            work(&Rows { coder, content: &*content, makings: &makings, in_place }, &cut, manner)?;
         if in_place && totals.changes_are_too_many() {
             for making in &mut makings {
                 making.draft = Some(self.draft(&making.home.place)?);

@@ -92,7 +92,8 @@ impl Subject {
                 && part.header.geometry == header.geometry
                 && part.header.generation.size == header.generation.size
         });
-        let stale = others.iter().map(|part| (part.place.tree.shown(&part.place.path), "it is of another version"));
+        let stale =
+            others.iter().map(|part| (part.place.tree.shown(&part.place.path), "it is of another version"));
         unusable.extend(stale.map(|(path, why)| (path, why.to_owned())));
         let coder = coders.get(&header.code.to_string())?;
         let content = match crate::tree::absent_is_none(storage.open(path)) {
@@ -118,8 +119,11 @@ impl Subject {
 
     /// Redundancy columns that have a file.
     pub fn columns(&self) -> usize {
-        let mut columns: Vec<usize> =
-            self.parts.iter().flat_map(|part| part.header.first..part.header.first + part.header.columns).collect();
+        let mut columns: Vec<usize> = self
+            .parts
+            .iter()
+            .flat_map(|part| part.header.first..part.header.first + part.header.columns)
+            .collect();
         columns.sort_unstable();
         columns.dedup();
         columns.len()
@@ -316,9 +320,10 @@ pub fn examine(subject: &Subject, manner: Manner<'_>) -> Result<Findings, Examin
     let damaged = |part: &Part| part.head_damage.is_some() || part.trailer_damage.is_some();
     findings.headers = (0..subject.parts.len()).filter(|&at| damaged(&subject.parts[at])).collect();
     let held = |column: usize| {
-        subject.parts.iter().any(|part| {
-            (part.header.first..part.header.first + part.header.columns).contains(&column)
-        })
+        subject
+            .parts
+            .iter()
+            .any(|part| (part.header.first..part.header.first + part.header.columns).contains(&column))
     };
     findings.missing = (0..subject.header.code.m()).filter(|&column| !held(column)).collect();
     // Frames with a wrong check are faults already and spoil the sum.
@@ -386,14 +391,20 @@ impl Stripe {
             }
         }
         let held = |column: usize| {
-            subject.parts.iter().any(|part| {
-                (part.header.first..part.header.first + part.header.columns).contains(&column)
-            })
+            subject
+                .parts
+                .iter()
+                .any(|part| (part.header.first..part.header.first + part.header.columns).contains(&column))
         };
         let data: Vec<usize> = (0..k).filter(|&column| !self.good[column]).collect();
         let redundancy: Vec<usize> = (0..m).filter(|&at| held(at) && !self.good[k + at]).collect();
         let lost = !data.is_empty() && self.good.iter().filter(|&&good| good).count() < k;
-        Ok((!data.is_empty() || !redundancy.is_empty()).then_some(StripeFault { stripe, data, redundancy, lost }))
+        Ok((!data.is_empty() || !redundancy.is_empty()).then_some(StripeFault {
+            stripe,
+            data,
+            redundancy,
+            lost,
+        }))
     }
 
     /// Takes the blocks from the frames, and the tables of the newest revision that has any for this stripe.

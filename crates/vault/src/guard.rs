@@ -71,7 +71,10 @@ pub fn check(
     for class in [Class::Removed, Class::Changed] {
         catalogue.each_change(class, |changes| -> Result<(), CatalogueError> {
             for Change { path, size, .. } in changes {
-                hasher.update(class.word().as_bytes()).update(&(path.len() as u64).to_le_bytes()).update(path);
+                hasher
+                    .update(class.word().as_bytes())
+                    .update(&(path.len() as u64).to_le_bytes())
+                    .update(path);
                 hasher.update(&size.to_le_bytes());
             }
             Ok(())

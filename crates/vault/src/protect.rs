@@ -1,6 +1,6 @@
 //! Brings the redundancy of a whole tree up to date: scan, guard, changelog, workers.
 
-use crate::catalogue::{CatalogueError, Change as Found, Class};
+use crate::catalogue::{CatalogueError, Change as Found, Class, State};
 use crate::changelog::{self, Change, When, WorkerId};
 use crate::guard::{self, GuardError, Held};
 use crate::scan::{ScanError, Scanner, Seen};
@@ -40,6 +40,8 @@ pub struct Report {
     pub done: Done,
     /// Changes that wait for an approval.
     pub held: Option<Held>,
+    /// Files that are known to be damaged, degraded or lost, by state.
+    pub affected: Vec<(State, u64)>,
 }
 
 /// Why a run did not come to its end.
@@ -121,7 +123,7 @@ pub fn protect(vault: &Vault, manner: Manner<'_>) -> Result<Report, ProtectError
         guard::clear(&vault.repository)?;
     }
     vault.catalogue.set_note("last protect", Some(&vault.clock.now().to_string()))?;
-    Ok(Report { seen, done, held })
+    Ok(Report { seen, done, held, affected: vault.catalogue.affected()? })
 }
 
 /// Works off what is due, beside others if there are any.
@@ -150,7 +152,8 @@ pub fn work(vault: &Vault, manner: Manner<'_>) -> Result<Done, WorkError> {
 
 /// A name that no other worker has.
 fn worker_name() -> Result<WorkerId, WorkError> {
-    let id = unique_id().map_err(|source| WorkError::Repository { path: std::path::PathBuf::new(), source })?;
+    let id =
+        unique_id().map_err(|source| WorkError::Repository { path: std::path::PathBuf::new(), source })?;
     let unique = u32::from_le_bytes([id[0], id[1], id[2], id[3]]);
     Ok(WorkerId(format!("{}.{}.{unique:08x}", host(), process())))
 }

@@ -1,9 +1,11 @@
 //! Makes the catalogue anew from the headers of redundancy files, and asks those headers what a loss would mean.
 
 use crate::catalogue::{CatalogueError, Entry, State};
+use crate::format::Header;
 use crate::protect::{Manner, Progress};
 use crate::redundancy::{Part, REDUNDANCY};
 use crate::storage::Repository;
+use crate::storage::plain::{DATA, REPOSITORY};
 use crate::tree::{Kind, Tree, absent_is_none, join};
 use crate::vault::Vault;
 use std::io;
@@ -46,9 +48,9 @@ pub fn rebuild(vault: &Vault, manner: Manner<'_>) -> Result<Rebuilt, RebuildErro
             walk(&repository.tree, &mut |path| {
                 let found = vault.storage.repositories();
                 // The first repository that has the file speaks for all.
-                let earlier = found[..index].iter().any(|other| {
-                    other.tree.find(&join(REDUNDANCY, path)).is_ok_and(|stat| stat.is_some())
-                });
+                let earlier = found[..index]
+                    .iter()
+                    .any(|other| other.tree.find(&join(REDUNDANCY, path)).is_ok_and(|stat| stat.is_some()));
                 if earlier {
                     return Ok(());
                 }
@@ -61,10 +63,7 @@ pub fn rebuild(vault: &Vault, manner: Manner<'_>) -> Result<Rebuilt, RebuildErro
 }
 
 /// All redundancy files of a repository, in the order of directories.
-fn walk(
-    tree: &Tree,
-    visit: &mut dyn FnMut(&[u8]) -> Result<(), RebuildError>,
-) -> Result<(), RebuildError> {
+fn walk(tree: &Tree, visit: &mut dyn FnMut(&[u8]) -> Result<(), RebuildError>) -> Result<(), RebuildError> {
     let mut ahead = vec![Vec::new()];
     while let Some(path) = ahead.pop() {
         let place = if path.is_empty() { REDUNDANCY.to_vec() } else { join(REDUNDANCY, &path) };
@@ -152,15 +151,14 @@ pub fn what_if(
     vault.catalogue.each_page(path, |page| -> Result<(), CatalogueError> {
         for (path, entry) in page {
             (manner.progress)(Progress::Done(1, 0));
-            let Some((data, redundancy, k)) = losses(vault, &path, targets) else {
+            let Some(remains) = remains(vault, &path, targets) else {
                 answer.unknown += 1;
                 continue;
             };
-            let left = entry.columns as usize;
-            let amount = match (data, redundancy) {
-                (0, 0) => &mut answer.unaffected,
-                (0, _) => &mut answer.exposed,
-                (data, redundancy) if data <= left.saturating_sub(redundancy) && data <= k => &mut answer.degraded,
+            let amount = match remains.data_gone {
+                0 if remains.redundancy == remains.redundancy_now => &mut answer.unaffected,
+                0 => &mut answer.exposed,
+                gone if gone <= remains.redundancy => &mut answer.degraded,
                 _ => {
                     if answer.names.len() < names {
                         answer.names.push(path);
@@ -175,19 +173,41 @@ pub fn what_if(
     Ok(answer)
 }
 
-/// Data and redundancy columns that a file would lose, and its k.
-fn losses(vault: &Vault, path: &[u8], targets: &[Vec<u8>]) -> Option<(usize, usize, usize)> {
-    let part = vault.storage.repositories().iter().find_map(|repository| {
-        repository.place(path).open(&vault.coders).ok().flatten()
-    })?;
-    let (k, m) = (part.header.code.k(), part.header.code.m());
+/// What a file would have without some targets.
+pub(crate) struct Remains {
+    /// Data columns that would be gone.
+    pub(crate) data_gone: usize,
+    /// Redundancy columns that would be there.
+    pub(crate) redundancy: usize,
+    /// Redundancy columns that are there now.
+    pub(crate) redundancy_now: usize,
+}
+
+/// What is left of a file without `targets`, by where its data is now and its redundancy is found; nothing where no header
+/// can be read.
+pub(crate) fn remains(vault: &Vault, path: &[u8], targets: &[Vec<u8>]) -> Option<Remains> {
     let gone = |name: &[u8]| targets.iter().any(|target| target == name);
-    if part.header.targets.is_empty() {
-        let data = if gone(crate::storage::plain::DATA) { k } else { 0 };
-        let redundancy = if gone(crate::storage::plain::REPOSITORY) { m } else { 0 };
-        return Some((data, redundancy, k));
+    let mut remains = Remains { data_gone: 0, redundancy: 0, redundancy_now: 0 };
+    let mut newest: Option<Header> = None;
+    for repository in vault.storage.repositories() {
+        let Ok(Some(part)) = repository.place(path).open(&vault.coders) else { continue };
+        let header = part.header;
+        remains.redundancy_now += header.columns;
+        // A plain directory has one repository, which is a target by name.
+        let target = if repository.target.is_empty() { REPOSITORY } else { &repository.target };
+        if !gone(target) {
+            remains.redundancy += header.columns;
+        }
+        if newest.as_ref().is_none_or(|newest| newest.revision < header.revision) {
+            newest = Some(header);
+        }
     }
-    let (data, redundancy) = part.header.targets.split_at(k);
-    let count = |names: &[Vec<u8>]| names.iter().filter(|name| gone(name)).count();
-    Some((count(data), count(redundancy), k))
+    let header = newest?;
+    let layout = vault.storage.layout(path, &header.code, header.geometry.block()).ok()?;
+    remains.data_gone = match layout.targets.is_empty() {
+        true if gone(DATA) => header.code.k(),
+        true => 0,
+        false => layout.targets.iter().filter(|name| gone(name)).count(),
+    };
+    Some(remains)
 }

@@ -105,8 +105,12 @@ pub fn plan(
             if (manner.stopped)() || (options.known_only && entry.state == State::Protected) {
                 continue;
             }
-            let look =
-                Look { threads: manner.threads, from_medium: false, progress: &progress, stopped: manner.stopped };
+            let look = Look {
+                threads: manner.threads,
+                from_medium: false,
+                progress: &progress,
+                stopped: manner.stopped,
+            };
             let found = Subject::open(&*vault.storage, &vault.coders, &path)
                 .and_then(|subject| examine(&subject, look).map(|findings| (subject, findings)));
             plan.examined += 1;
@@ -133,7 +137,8 @@ pub fn plan(
 pub fn repair(vault: &Vault, path: &[u8], manner: Manner<'_>) -> Result<Repaired, RepairError> {
     let subject = Subject::open(&*vault.storage, &vault.coders, path)?;
     let quiet = |_: u64| {};
-    let look = Look { threads: manner.threads, from_medium: false, progress: &quiet, stopped: manner.stopped };
+    let look =
+        Look { threads: manner.threads, from_medium: false, progress: &quiet, stopped: manner.stopped };
     let findings = examine(&subject, look)?;
     let mut work = Work { vault, subject: &subject, path, replaced: None, done: Repaired::new(path) };
     work.redundancy_first(&findings)?;
@@ -180,7 +185,9 @@ impl Work<'_> {
         for (at, part) in self.subject.parts.iter().enumerate() {
             let (mut writes, mut bytes) = (Vec::new(), 0);
             let columns = part.header.first..part.header.first + part.header.columns;
-            for fault in findings.faults.iter().filter(|fault| fault.redundancy.iter().any(|c| columns.contains(c))) {
+            for fault in
+                findings.faults.iter().filter(|fault| fault.redundancy.iter().any(|c| columns.contains(c)))
+            {
                 let Some(stripe) = self.whole(fault)? else { continue };
                 let Some(seals) = &stripe.seals else { continue };
                 let block = stripe.blocks.len() / seals.len();
@@ -355,7 +362,8 @@ impl Work<'_> {
             let (state, now) = (self.done.state, self.vault.clock.now());
             let columns = again.columns() as u32;
             let columns = if after.faults.is_empty() { columns } else { entry.columns };
-            catalogue.put(self.path, &Entry { generation, state, columns, scrubbed_at: Some(now), ..entry })?;
+            catalogue
+                .put(self.path, &Entry { generation, state, columns, scrubbed_at: Some(now), ..entry })?;
             catalogue.set_problems(self.path, &problems, now)
         })?;
         Ok(self.done)

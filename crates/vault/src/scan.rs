@@ -3,7 +3,7 @@
 //! Both are sorted by name, so one pass over each is enough and memory holds one directory. A directory that cannot be
 //! read is reported and everything below it counts as unchanged: a disk that does not answer is no deletion.
 
-use crate::catalogue::{Catalogue, CatalogueError, Change, Class, Counts, Entry};
+use crate::catalogue::{Catalogue, CatalogueError, Change, Class, Counts, Entry, State};
 use crate::policy::{Policy, Treatment};
 use crate::storage::{Folder, Storage};
 use crate::tree::{Generation, Kind, Stat, join};
@@ -217,7 +217,9 @@ impl Scanner<'_> {
             return Ok(());
         }
         let recoded = || (treatment.identity != entry.code).then_some(Class::Recoded);
-        let thin = || (entry.columns < entry.wanted).then_some(Class::Recoded);
+        // What is damaged is for repair: its redundancy must not be made anew from damaged data.
+        let thin =
+            || (entry.state == State::Degraded && entry.columns < entry.wanted).then_some(Class::Recoded);
         if let Some(class) = class.or_else(recoded).or_else(thin) {
             self.note(&Change { class, path: path(), ..change_of(stat.size, treatment) })?;
         }
@@ -225,13 +227,9 @@ impl Scanner<'_> {
     }
 
     /// A file that was not known by this name.
-    fn new_file(
-        &self,
-        path: Vec<u8>,
-        now: &Generation,
-        treatment: &Treatment,
-    ) -> Result<(), ScanError> {
-        let change = |class, from| Change { class, path: path.clone(), from, ..change_of(now.size, treatment) };
+    fn new_file(&self, path: Vec<u8>, now: &Generation, treatment: &Treatment) -> Result<(), ScanError> {
+        let change =
+            |class, from| Change { class, path: path.clone(), from, ..change_of(now.size, treatment) };
         for from in self.catalogue.by_inode(now)? {
             // Its old name is gone, or stands for another file now; otherwise this is a second link to it.
             let old = self.storage.find(&from).ok().flatten();
@@ -259,7 +257,9 @@ impl Scanner<'_> {
     fn vanished(&self, walk: &Walk) -> Result<(), ScanError> {
         for (number, path) in self.catalogue.directories(b"")? {
             let below = |skipped: &Vec<u8>| {
-                path == *skipped || path.starts_with(&[skipped.as_slice(), b"/"].concat()) || skipped.is_empty()
+                path == *skipped
+                    || path.starts_with(&[skipped.as_slice(), b"/"].concat())
+                    || skipped.is_empty()
             };
             if walk.visited.contains(&number) || walk.skipped.iter().any(below) {
                 continue;

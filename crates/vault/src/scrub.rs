@@ -156,8 +156,7 @@ fn examine_page(
         if (manner.stopped)() {
             return;
         }
-        let how =
-            examine::Manner { threads, from_medium, progress: &progress, stopped: manner.stopped };
+        let how = examine::Manner { threads, from_medium, progress: &progress, stopped: manner.stopped };
         let found = Subject::open(storage, coders, &page[index].0);
         let found = found.and_then(|subject| {
             let findings = match subject.content {
@@ -246,19 +245,27 @@ pub(crate) fn trouble(path: &[u8], subject: &Subject, findings: &Findings) -> Op
     let unusable = subject.unusable.iter().map(|(path, why)| format!("{}: {why}", path.display()));
     let mut notes: Vec<String> = unusable.collect();
     if !findings.missing.is_empty() {
-        notes.push(format!("{} of {} redundancy columns are missing", findings.missing.len(), subject.header.code.m()));
+        notes.push(format!(
+            "{} of {} redundancy columns are missing",
+            findings.missing.len(),
+            subject.header.code.m()
+        ));
     }
     if findings.stale_root {
         notes.push("a frame of its redundancy is older than its header".to_owned());
     }
     let longer = subject.stat.is_some_and(|now| now.size > subject.header.generation.size);
     if longer {
-        notes.push(format!("it is longer than the {} bytes that were protected", subject.header.generation.size));
+        notes.push(format!(
+            "it is longer than the {} bytes that were protected",
+            subject.header.generation.size
+        ));
     }
     if findings.is_clean() && notes.is_empty() {
         return None;
     }
-    let only_missing = findings.faults.is_empty() && findings.headers.is_empty() && !findings.stale_root && !longer;
+    let only_missing =
+        findings.faults.is_empty() && findings.headers.is_empty() && !findings.stale_root && !longer;
     let state = match findings.is_lost() {
         true => State::Lost,
         false if only_missing => State::Degraded,

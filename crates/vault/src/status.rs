@@ -2,8 +2,9 @@
 
 use crate::catalogue::{CatalogueError, Class, Counts, Entry, Problem, State};
 use crate::protect::{Manner, scan};
+use crate::rebuild::remains;
 use crate::scan::{ScanError, Seen};
-use crate::storage::Target;
+use crate::storage::{Target, TargetState};
 use crate::vault::Vault;
 use crate::world::Nanos;
 use std::collections::BTreeMap;
@@ -96,8 +97,13 @@ pub fn status(
         redundancy_bytes: 0,
         targets: vault.storage.targets(),
     };
+    let offline = status.targets.iter().filter(|target| target.state == TargetState::Offline);
+    let offline: Vec<Vec<u8>> = offline.map(|target| target.name.clone()).collect();
     catalogue.each_page(path, |page| -> Result<(), CatalogueError> {
-        for (path, entry) in page {
+        for (path, mut entry) in page {
+            if !offline.is_empty() {
+                lose(vault, &path, &offline, &mut entry);
+            }
             status.count(&entry);
             if entry.state != State::Protected && status.affected.len() < names {
                 let problems = catalogue.problems(&path)?;
@@ -113,6 +119,20 @@ pub fn status(
     status.queued = summary.entries();
     status.oldest = [status.oldest, summary.oldest].into_iter().flatten().min();
     Ok(status)
+}
+
+/// Takes from an entry what is on targets that do not answer.
+fn lose(vault: &Vault, path: &[u8], offline: &[Vec<u8>], entry: &mut Entry) {
+    // Where no header answers, nothing can be said for the file.
+    let (data_gone, redundancy) =
+        remains(vault, path, offline).map_or((0, 0), |remains| (remains.data_gone, remains.redundancy));
+    let actual = redundancy.saturating_sub(data_gone).min(entry.columns as usize) as u32;
+    if data_gone > redundancy {
+        entry.state = State::Lost;
+    } else if actual < entry.columns {
+        entry.state = entry.state.max(State::Degraded);
+    }
+    entry.columns = actual;
 }
 
 fn note(vault: &Vault, key: &str) -> Result<Option<Nanos>, CatalogueError> {
@@ -143,7 +163,8 @@ impl Status {
                     }
                     if let Some(entry) = vault.catalogue.find(&change.path)? {
                         let amount = self.matrix.entry((entry.wanted, entry.columns)).or_default();
-                        *amount = (amount.0.saturating_sub(1), amount.1.saturating_sub(entry.generation.size));
+                        *amount =
+                            (amount.0.saturating_sub(1), amount.1.saturating_sub(entry.generation.size));
                     }
                     if class != Class::Removed {
                         let amount = self.matrix.entry((change.wanted, 0)).or_default();

@@ -8,7 +8,7 @@ mod lock;
 mod settings;
 
 pub use lock::{Lock, LockError};
-pub use settings::{Location, Settings};
+pub use settings::{Kind, Location, Settings};
 
 use crate::catalogue::{Catalogue, CatalogueError};
 use crate::changelog::{self, Changelog, Embedded};
@@ -17,6 +17,7 @@ use crate::policy::{Policy, PolicyError};
 use crate::redundancy::{REDUNDANCY, STAGING, redo};
 use crate::storage::Storage;
 use crate::storage::plain::Plain;
+use crate::storage::pool::{self, Pool};
 use crate::tree::Tree;
 use crate::world::Clock;
 use gabion_engine::Code;
@@ -69,6 +70,9 @@ pub enum VaultError {
     /// The changelog fails.
     #[error("the changelog: {0}")]
     Changelog(#[from] changelog::Error),
+    /// The pool fails.
+    #[error(transparent)]
+    Pool(#[from] pool::PoolError),
     /// The engine fails.
     #[error(transparent)]
     Engine(#[from] gabion_engine::Error),
@@ -102,6 +106,8 @@ pub struct Vault {
     pub clock: Clock,
     /// What files get.
     pub policy: Policy,
+    /// What files get where the policy says nothing.
+    pub default_code: Code,
     /// What is known of them.
     pub catalogue: Catalogue,
     /// What is due.
@@ -116,16 +122,17 @@ impl Vault {
     /// # Errors
     /// See [`VaultError`].
     pub fn create(location: &Location, changelog: Option<&str>, clock: Clock) -> Result<Vault, VaultError> {
-        let Location { root, repository } = location;
+        let repository = &location.repository;
         if !repository.join(settings::FILE).exists() {
             make_private(repository)?;
-            let settings = Settings::new(root, repository, changelog)?;
+            let settings = Settings::new(location, changelog)?;
             settings.save(repository)?;
         }
         let vault = Vault::open(location, clock)?;
         if let Some(wanted) = changelog.filter(|wanted| *wanted != vault.settings.changelog) {
             let (path, was) = (repository.join(settings::FILE), &vault.settings.changelog);
-            let why = format!("its changelog is {was}, not {wanted}: finish what is pending and edit this file");
+            let why =
+                format!("its changelog is {was}, not {wanted}: finish what is pending and edit this file");
             return Err(VaultError::Settings { path, why });
         }
         Ok(vault)
@@ -136,25 +143,36 @@ impl Vault {
     /// # Errors
     /// See [`VaultError`].
     pub fn open(location: &Location, clock: Clock) -> Result<Vault, VaultError> {
-        let Location { root, repository: path } = location;
+        let Location { root, repository: path, .. } = location;
         let settings = Settings::load(path)?;
         settings.check_root(root, path)?;
         let repository = Tree::open(path).map_err(at(path))?;
-        let tree = Tree::open(root).map_err(at(root))?;
-        for directory in [REDUNDANCY, STAGING] {
-            // On a read-only medium they are there, or there is nothing to read.
-            if repository.find(directory).map_err(at(path))?.is_none() {
-                repository.make_directories(directory, 0o700).map_err(at(path))?;
+        let (storage, code): (Box<dyn Storage>, Code) = match settings.storage {
+            Kind::Plain => {
+                let tree = Tree::open(root).map_err(at(root))?;
+                for directory in [REDUNDANCY, STAGING] {
+                    // On a read-only medium they are there, or there is nothing to read.
+                    if repository.find(directory).map_err(at(path))?.is_none() {
+                        repository.make_directories(directory, 0o700).map_err(at(path))?;
+                    }
+                }
+                (Box::new(Plain::new(tree, repository.clone())), DEFAULT_CODE.parse()?)
             }
-        }
-        let storage: Box<dyn Storage> = Box::new(Plain::new(tree, repository.clone()));
+            Kind::Pool => {
+                let options = pool::Options { clock: clock.clone(), ..pool::Options::default() };
+                let pool = Pool::open_at(std::slice::from_ref(root), options)?;
+                let code = format!("{}+{}", pool.config().stripe, pool.config().redundancy).parse()?;
+                (Box::new(pool), code)
+            }
+        };
         let changelog = open_changelog(&settings, path)?;
         Ok(Vault {
             root: root.clone(),
             storage,
             coders: Coders::new()?,
             clock,
-            policy: load_policy(path)?,
+            policy: load_policy(path, &code)?,
+            default_code: code,
             catalogue: Catalogue::open(&path.join("catalogue.sqlite"))?,
             changelog,
             settings,
@@ -168,7 +186,7 @@ impl Vault {
     /// See [`VaultError`].
     pub fn set_policy(&mut self, text: &str) -> Result<(), VaultError> {
         let path = self.repository.path().to_owned();
-        self.policy = parse_policy(text, &path.join(POLICY))?;
+        self.policy = parse_policy(text, &path.join(POLICY), &self.default_code)?;
         settings::replace(&path, POLICY, text.as_bytes())
     }
 
@@ -184,9 +202,13 @@ impl Vault {
         Ok(lock)
     }
 
-    /// A path as the storage has it: relative to the root. Nothing for one outside.
+    /// A path of the file system as the storage has it: relative to the root. Nothing for one outside; files of a pool have no
+    /// such path.
     pub fn inside(&self, path: &Path) -> Option<Vec<u8>> {
         use std::os::unix::ffi::OsStrExt;
+        if self.settings.storage == Kind::Pool {
+            return None;
+        }
         let root = std::fs::canonicalize(&self.root).ok()?;
         // The file itself may be gone; its directory need not be.
         let absolute = match std::fs::canonicalize(path) {
@@ -218,22 +240,21 @@ fn open_changelog(settings: &Settings, repository: &Path) -> Result<Box<dyn Chan
     }
 }
 
-fn load_policy(repository: &Path) -> Result<Policy, VaultError> {
+fn load_policy(repository: &Path, code: &Code) -> Result<Policy, VaultError> {
     let path = repository.join(POLICY);
     match std::fs::read_to_string(&path) {
-        Ok(text) => parse_policy(&text, &path),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Policy::only(DEFAULT_CODE.parse()?)),
+        Ok(text) => parse_policy(&text, &path, code),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Policy::only(code.clone())),
         Err(error) => Err(at(&path)(error)),
     }
 }
 
-/// Reads a policy; errors name the file.
+/// Reads a policy, with the code that files get where it says nothing; errors name the file.
 ///
 /// # Errors
 /// [`VaultError::Policy`].
-pub fn parse_policy(text: &str, path: &Path) -> Result<Policy, VaultError> {
-    let code: Code = DEFAULT_CODE.parse()?;
-    Policy::parse(text, code, &identity)
+pub fn parse_policy(text: &str, path: &Path, code: &Code) -> Result<Policy, VaultError> {
+    Policy::parse(text, code.clone(), &identity)
         .map_err(|source| VaultError::Policy { path: path.to_owned(), source: Box::new(source) })
 }
 

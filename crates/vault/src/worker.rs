@@ -114,8 +114,7 @@ impl Worker<'_> {
     pub fn drain(&self, catalogue: Option<&Catalogue>) -> Result<Done, WorkError> {
         let mut done = Done::default();
         while !(self.stopped)() {
-            let claims =
-                self.changelog.claim(&self.name, changelog::MAX_CLAIM, LEASE, self.clock.now())?;
+            let claims = self.changelog.claim(&self.name, changelog::MAX_CLAIM, LEASE, self.clock.now())?;
             if claims.is_empty() {
                 break;
             }
@@ -193,8 +192,8 @@ impl Worker<'_> {
         let manner = Manner { threads, moved, progress: &progress, stopped: self.stopped };
         let encoder = Encoder { storage: self.storage, coders: self.coders, clock: self.clock };
         let encoded = self.coders.get(&treatment.identity).map_err(EncodeError::from);
-        let encoded = encoded
-            .and_then(|coder| encoder.encode(&job.claim.entry.path, &coder, treatment.block, manner));
+        let encoded =
+            encoded.and_then(|coder| encoder.encode(&job.claim.entry.path, &coder, treatment.block, manner));
         (self.progress)(1, 0);
         *job.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(encoded);
     }
@@ -261,7 +260,9 @@ impl Worker<'_> {
         self.sync_repositories(completed.iter().any(|(_, encoded)| encoded.is_some()))?;
         if let Some(catalogue) = catalogue {
             catalogue.together(|| {
-                completed.iter().try_for_each(|(claim, encoded)| self.catalogue_result(catalogue, claim, encoded))
+                completed
+                    .iter()
+                    .try_for_each(|(claim, encoded)| self.catalogue_result(catalogue, claim, encoded))
             })?;
         }
         for (claim, encoded) in &completed {
@@ -302,8 +303,19 @@ impl Worker<'_> {
     ) -> Result<(), CatalogueError> {
         let path = &claim.entry.path;
         let Some(encoded) = encoded else { return self.forget(catalogue, path) };
+        let known = match &claim.entry.origin {
+            Some(origin) => catalogue.find(origin)?.or(catalogue.find(path)?),
+            None => catalogue.find(path)?,
+        };
         if let Some(origin) = &claim.entry.origin {
+            let problems = catalogue.problems(origin)?;
             catalogue.forget(origin)?;
+            catalogue.set_problems(path, &problems, self.clock.now())?;
+        }
+        let broken = |entry: &Entry| matches!(entry.state, State::Damaged | State::Lost);
+        if let Some(entry) = known.filter(broken).filter(|_| encoded.adopted) {
+            // Nothing was read, so nothing is better than it was.
+            return catalogue.put(path, &Entry { generation: encoded.stat.generation(), ..entry });
         }
         catalogue.clear_problems(path)?;
         let thin = encoded.columns < encoded.wanted;

@@ -1,6 +1,7 @@
 //! `gabion bench AREA`.
 
 mod engine;
+mod vault;
 
 use clap::Subcommand;
 use gabion::exit::Outcome;
@@ -16,12 +17,15 @@ pub(crate) struct Args {
 enum Area {
     /// Coding, repair, update, region multiplication and signatures, in memory
     Engine(engine::Args),
+    /// The protector: protect, scrub and changelog on real files, beside the disk and other tools
+    Vault(vault::Args),
 }
 
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         match self.area {
             Area::Engine(args) => args.run(),
+            Area::Vault(args) => args.run(),
         }
     }
 }

@@ -12,6 +12,7 @@ mod status;
 mod terminal;
 
 use gabion::exit::Outcome;
+pub(super) use terminal::Names;
 
 const EXAMPLES: &str = "\
 Examples:

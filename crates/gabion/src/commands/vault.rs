@@ -11,15 +11,18 @@ pub(super) mod status;
 pub(super) mod whatif;
 pub(super) mod work;
 
+use crate::commands::pool::Names;
 use gabion::shard::Shown;
 use gabion_vault::policy::Rate;
 use gabion_vault::protect::{Manner, Progress};
+use gabion_vault::storage::pool::{self, Pool};
 use gabion_vault::vault::{Location, Lock, LockError, Vault};
 use gabion_vault::world::{Clock, Nanos, SECOND};
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::io::{IsTerminal, stderr};
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -30,7 +33,7 @@ const FIRST: usize = 10;
 /// Which vault, or which part of it.
 #[derive(clap::Args)]
 struct Which {
-    /// A protected directory, or a file or directory within one
+    /// A protected directory or pool, or a file or directory within one
     #[arg(default_value = ".")]
     path: PathBuf,
     #[command(flatten)]
@@ -42,11 +45,38 @@ struct Elsewhere {
     /// The repository, where it is not DIR/.gabion
     #[arg(long, value_name = "DIR", env = "GABION_REPOSITORY")]
     repository: Option<PathBuf>,
+    #[command(flatten)]
+    pools: Names,
+}
+
+impl Elsewhere {
+    /// The pool that a path names, and the path within: the directory of a target, or the name of a pool with a path behind it.
+    /// What exists as a file or directory is no name.
+    fn pool(&self, path: &Path) -> anyhow::Result<Option<(Pool, Vec<u8>)>> {
+        if self.repository.is_some() {
+            return Ok(None);
+        }
+        if path.join("pool.toml").exists() {
+            return Ok(Some((Pool::open_at(&[path.to_owned()], pool::Options::default())?, Vec::new())));
+        }
+        let mut parts = path.components();
+        let (false, Some(Component::Normal(name))) = (path.exists(), parts.next()) else { return Ok(None) };
+        let (Some(registry), Some(text)) = (self.pools.registry(), name.to_str()) else { return Ok(None) };
+        // What cannot be the name of a pool is not one.
+        if !matches!(registry.find(text), Ok(Some(_))) {
+            return Ok(None);
+        }
+        let pool = Pool::open(name, Some(&registry), pool::Options::default())?;
+        Ok(Some((pool, parts.as_path().as_os_str().as_bytes().to_vec())))
+    }
 }
 
 impl Which {
     /// Opens the vault; gives the path as it has it, relative to its root.
     fn open(&self) -> anyhow::Result<(Vault, Vec<u8>)> {
+        if let Some((pool, inside)) = self.elsewhere.pool(&self.path)? {
+            return Ok((Vault::open(&Location::of_pool(&pool)?, Clock::System)?, inside));
+        }
         let location = Location::find(&self.path, self.elsewhere.repository.as_deref())?;
         let vault = Vault::open(&location, Clock::System)?;
         let inside = match self.elsewhere.repository.is_some() && self.path == Path::new(".") {
@@ -198,7 +228,8 @@ fn ago(now: Nanos, then: Nanos) -> String {
 /// Ranges of bytes, the first ones.
 fn ranges<'a>(ranges: impl ExactSizeIterator<Item = &'a std::ops::Range<u64>>) -> String {
     let total = ranges.len();
-    let mut shown: Vec<String> = ranges.take(4).map(|range| format!("{}-{}", range.start, range.end)).collect();
+    let mut shown: Vec<String> =
+        ranges.take(4).map(|range| format!("{}-{}", range.start, range.end)).collect();
     if total > shown.len() {
         shown.push(format!("and {} more", total - shown.len()));
     }

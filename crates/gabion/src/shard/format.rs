@@ -2,8 +2,8 @@
 
 use crate::shard::frame::signature_bytes;
 use crate::shard::geometry::{Geometry, GeometryError};
-use gabion_vault::shown::Shown;
 use gabion_engine::{Code, Signature};
+use gabion_vault::shown::Shown;
 use std::collections::BTreeMap;
 use std::fmt;
 

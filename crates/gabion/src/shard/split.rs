@@ -8,9 +8,9 @@ use crate::shard::format::{
 use crate::shard::frame::{SEAL_BYTES, Sealer, seal};
 use crate::shard::geometry::Geometry;
 use crate::shard::pipeline::{Progress, Run, Slots, for_each_stripe};
-use gabion_vault::shown::Shown;
 use crate::shard::sources::{allow_open_files, law_holds};
 use gabion_engine::{Code, Engine, Signature};
+use gabion_vault::shown::Shown;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, SeekFrom};
 use std::ffi::OsStr;

@@ -114,7 +114,8 @@ impl Catalogue {
     /// [`CatalogueError`].
     pub fn note_change(&self, change: &Change) -> Result<()> {
         let note = || {
-            let mut note = self.connection.prepare_cached("INSERT INTO temp.changes VALUES (?, ?, ?, ?, ?, ?)")?;
+            let mut note =
+                self.connection.prepare_cached("INSERT INTO temp.changes VALUES (?, ?, ?, ?, ?, ?)")?;
             let Change { class, path, from, size, wanted, priority } = change;
             note.execute(params![*class as i64, path, from, *size as i64, wanted, priority])
         };
@@ -138,9 +139,9 @@ impl Catalogue {
     /// [`CatalogueError`].
     pub fn is_moved(&self, from: &[u8]) -> Result<bool> {
         let find = || {
-            let mut find = self.connection.prepare_cached(
-                "SELECT EXISTS(SELECT 1 FROM temp.changes WHERE origin = ? AND class = ?)",
-            )?;
+            let mut find = self
+                .connection
+                .prepare_cached("SELECT EXISTS(SELECT 1 FROM temp.changes WHERE origin = ? AND class = ?)")?;
             find.query_row(params![from, Class::Moved as i64], |row| row.get(0))
         };
         self.wrap(find())
@@ -194,7 +195,14 @@ impl Catalogue {
             let rows = query.query_map(params![class as i64, after, super::PAGE as i64], |row| {
                 let size: i64 = row.get(2)?;
                 let (path, from) = (row.get(0)?, row.get(1)?);
-                Ok(Change { class, path, from, size: size as u64, wanted: row.get(3)?, priority: row.get(4)? })
+                Ok(Change {
+                    class,
+                    path,
+                    from,
+                    size: size as u64,
+                    wanted: row.get(3)?,
+                    priority: row.get(4)?,
+                })
             })?;
             rows.collect()
         };

@@ -1,7 +1,7 @@
 //! What every engine has to do, as cases that panic when it does not.
 //!
 //! A case opens changelogs by name through a [`Site`]; the same name again means the same changelog, opened again.
-//! The cases compare with values written down here; [`random`] compares with the [model](super::model).
+//! The cases compare with values written down here; [`compare_with_model`] rolls dice.
 
 mod claims;
 mod collapse;

@@ -34,7 +34,10 @@ use store::Store;
 
 /// Bytes of log after which it is folded although nobody asked, and of one fold. Smaller: every path is written more
 /// often; larger: the first claim waits longer.
-pub const FOLD_BYTES: usize = 4 << 20;
+pub const FOLD_BYTES: usize = 8 << 20;
+
+/// Commits after which the log is folded although it is short: each leaves some pages in SQLite's write-ahead log.
+pub const FOLD_COMMITS: usize = 2000;
 
 /// Bytes of log that this process lets wait for their fold; recording waits when there are more.
 pub const MAX_LOG_BYTES: usize = 64 << 20;
@@ -71,9 +74,16 @@ struct Open {
 #[derive(Default)]
 struct Backlog {
     bytes: usize,
+    commits: usize,
     /// The last fold failed: waiting for another would be waiting for ever.
     stuck: bool,
     closed: bool,
+}
+
+impl Backlog {
+    fn is_long(&self) -> bool {
+        self.bytes >= FOLD_BYTES || self.commits >= FOLD_COMMITS
+    }
 }
 
 impl Embedded {
@@ -102,6 +112,7 @@ impl Embedded {
             folded: Condvar::new(),
         });
         desk.pair()?;
+        desk.log(&appender).commit_only()?;
         let (committing, keeping) = (Arc::clone(&desk), Arc::clone(&desk));
         let keeper = thread::Builder::new()
             .name("changelog-fold".to_owned())
@@ -147,10 +158,12 @@ impl Desk {
         Store(Database { connection, file: &self.pending_file })
     }
 
-    /// Two files of different changelogs, or one that was lost or put back from a backup, would forget changes.
+    /// Makes both files ready. Two files of different changelogs, or one that was lost or put back from a backup, would forget changes.
     fn pair(&self) -> Result<()> {
         let open = lock(&self.open);
         let (log, store) = (self.log(&open.log), self.store(&open.pending));
+        log.commit_only()?;
+        store.enlarge_cache()?;
         store.0.write_transaction("open", || {
             let (identity, sequence) = (log.identity()?, log.sequence()?);
             let folded = store.folded()?;
@@ -172,7 +185,8 @@ impl Desk {
         };
         let mut backlog = lock(&self.backlog);
         backlog.bytes += batch.bytes.len();
-        if backlog.bytes >= FOLD_BYTES {
+        backlog.commits += 1;
+        if backlog.is_long() {
             self.grown.notify_one();
         }
         while backlog.bytes >= MAX_LOG_BYTES && !backlog.stuck && !backlog.closed {
@@ -186,12 +200,13 @@ impl Desk {
         let _stuck = Leaving(self);
         loop {
             let mut backlog = lock(&self.backlog);
-            while (backlog.bytes < FOLD_BYTES || backlog.stuck) && !backlog.closed {
+            while (!backlog.is_long() || backlog.stuck) && !backlog.closed {
                 backlog = self.grown.wait(backlog).unwrap_or_else(PoisonError::into_inner);
             }
             if backlog.closed {
                 return;
             }
+            backlog.commits = 0;
             drop(backlog);
             // If it fails, the log stays, and whoever claims next hears why.
             let _ = self.fold_some("fold", false, |_| Ok(()));
@@ -236,14 +251,23 @@ impl Desk {
         self.folded.notify_all();
         let (value, folded) = result?;
         open.uncut += bytes;
-        if open.uncut >= FOLD_BYTES {
-            let _turn = lock(&self.log_turn);
-            // What stays is skipped by its number, and cut next time.
-            if self.log(&open.log).cut(folded).is_ok() {
-                open.uncut = 0;
-            }
+        // If it fails, what stays is skipped by its number, and cut next time.
+        if (open.uncut >= FOLD_BYTES || !all) && self.cut(self.log(&open.log), folded).is_ok() {
+            open.uncut = 0;
         }
         Ok(value)
+    }
+
+    /// Cuts the log up to a change, and lets SQLite write its own log from the beginning again: that takes a moment
+    /// at which all of it is in the file. So most is moved while others append, and the rest while they wait.
+    fn cut(&self, log: Log<'_>, folded: Sequence) -> Result<()> {
+        {
+            let _turn = lock(&self.log_turn);
+            log.cut(folded)?;
+        }
+        log.checkpoint()?;
+        let _turn = lock(&self.log_turn);
+        log.checkpoint()
     }
 }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 pub const QUEUE_BYTES: usize = 1 << 20;
 
 /// Longest time that changes lie in memory before their commit begins, if nobody waits for them.
-pub const GROUP_TIME: Duration = Duration::from_millis(20);
+pub const GROUP_TIME: Duration = Duration::from_millis(10);
 
 /// Changes in the form in which an engine stores or sends them.
 #[derive(Default)]

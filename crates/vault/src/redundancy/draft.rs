@@ -34,6 +34,8 @@ impl Draft {
         let name: String = unique_id()?.iter().map(|byte| format!("{byte:02x}")).collect();
         let temporary = join(STAGING, &[name.as_bytes(), SUFFIX].concat());
         let file = place.tree.create(&temporary, FILE_MODE)?;
+        // Whoever clears away what crashes left behind sees that this one is alive.
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
         Ok(Draft { place, temporary: Some(temporary), file })
     }
 

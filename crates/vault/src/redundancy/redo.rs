@@ -9,6 +9,7 @@ use super::{Place, STAGING, read_up_to};
 use crate::format::header::MAX_HEADER;
 use crate::format::{FileId, Header};
 use crate::tree::{Tree, absent_is_none, join};
+use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
@@ -55,6 +56,7 @@ pub fn update(place: &Place, file: &File, header: &Header, writes: &[(u64, Vec<u
     let (draft, whole) = (name(header.id, header.first, UNFINISHED), name(header.id, header.first, SUFFIX));
     place.tree.remove(&draft)?;
     let redo = place.tree.create(&draft, super::draft::FILE_MODE)?;
+    flock(&redo, FlockOperation::LockExclusive)?;
     redo.write_all_at(&bytes, 0)?;
     redo.sync_all()?;
     place.tree.rename(&draft, &whole)?;
@@ -151,27 +153,39 @@ fn pending(tree: &Tree) -> io::Result<Vec<Update>> {
     Ok(found)
 }
 
-/// Finishes what was begun in a repository and removes what was never finished. The caller has it for itself.
-/// Gives how many updates were finished and how many drafts removed.
+/// Finishes what was begun in a repository and removes what nobody will finish. Others may be at work. Gives how many updates
+/// were finished and how many drafts removed.
 ///
 /// # Errors
 /// What the operating system says.
 pub fn recover(tree: &Tree) -> io::Result<(usize, usize)> {
     let updates = pending(tree)?;
     for update in &updates {
-        match absent_is_none(tree.write(&update.path))? {
-            Some(file) if update.is_for(&file)? => apply(&file, update.writes())?,
-            // Its file is gone or another one: it was removed, moved or made anew after the update.
-            _ => {}
+        if let Some(file) = absent_is_none(tree.write(&update.path))? {
+            flock(&file, FlockOperation::LockExclusive)?;
+            // Its file may be another one by now: removed, moved or made anew after the update.
+            if tree.find(&update.name)?.is_some() && update.is_for(&file)? {
+                apply(&file, update.writes())?;
+            }
         }
         tree.remove(&update.name)?;
     }
     let mut drafts = 0;
     if let Some(directory) = absent_is_none(tree.directory(STAGING))? {
         for (name, _) in directory.names()?.iter() {
-            tree.remove(&join(STAGING, name))?;
-            drafts += 1;
+            let ours = name.ends_with(super::draft::SUFFIX) || name.ends_with(UNFINISHED);
+            let path = join(STAGING, name);
+            if ours && is_abandoned(tree, &path)? {
+                tree.remove(&path)?;
+                drafts += 1;
+            }
         }
     }
     Ok((updates.len(), drafts))
+}
+
+/// Whether the writer of a draft is dead: the living have it locked.
+fn is_abandoned(tree: &Tree, path: &[u8]) -> io::Result<bool> {
+    let Some(file) = absent_is_none(tree.read(path))? else { return Ok(false) };
+    Ok(flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
 }

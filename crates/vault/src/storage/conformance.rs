@@ -15,8 +15,17 @@ use gabion_engine::Code;
 use std::any::Any;
 use std::fmt;
 
-/// What acts on a path of the storage.
-pub type Act<T> = Box<dyn Fn(&[u8], T)>;
+/// Does something with a path of the storage.
+pub type Act = Box<dyn Fn(&[u8])>;
+
+/// Does something with a path and some bytes.
+pub type ActWith = Box<dyn Fn(&[u8], &[u8])>;
+
+/// Does something with a path and a size.
+pub type Resize = Box<dyn Fn(&[u8], u64)>;
+
+/// Says a number of a path.
+pub type Measure = Box<dyn Fn(&[u8]) -> u64>;
 
 /// Storage to be checked, and ways around it that only a test has.
 pub struct Fixture {
@@ -27,17 +36,17 @@ pub struct Fixture {
     /// Bytes of a block that it is used with.
     pub block: u64,
     /// Makes a file with this content, over what is there, and the directories above it.
-    pub put: Box<dyn Fn(&[u8], &[u8])>,
+    pub put: ActWith,
     /// Makes a symbolic link that leads there.
-    pub link: Box<dyn Fn(&[u8], &[u8])>,
+    pub link: ActWith,
     /// Removes a file.
-    pub remove: Box<dyn Fn(&[u8])>,
+    pub remove: Act,
     /// Cuts the bytes of a file off behind this one, without anyone being told.
-    pub cut: Act<u64>,
+    pub cut: Resize,
     /// Makes a file that is there one that cannot be opened.
-    pub spoil: Box<dyn Fn(&[u8])>,
+    pub spoil: Act,
     /// Bytes that a file's content takes on the disks.
-    pub allocated: Box<dyn Fn(&[u8]) -> u64>,
+    pub allocated: Measure,
     /// Whatever must live as long as the storage.
     pub keep: Box<dyn Any>,
 }

@@ -29,7 +29,7 @@ pub mod stub;
 mod sweep;
 mod view;
 
-pub use browse::Listed;
+pub use browse::{Listed, Named};
 pub use change::MirrorFault;
 pub use error::PoolError;
 pub use heal::Healed;
@@ -90,6 +90,16 @@ impl Shared {
         view
     }
 
+    /// The targets with the current namespace that answer; at least one. They know of later epochs, so they alone are
+    /// asked.
+    fn copies(&self) -> Result<Vec<view::Copy>, PoolError> {
+        let view = self.known();
+        match view.copies() {
+            Ok(copies) if copies.iter().all(|copy| copy.epoch <= view.config.epoch) => Ok(copies),
+            _ => self.view().copies(),
+        }
+    }
+
     fn known(&self) -> Arc<View> {
         self.view.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -101,10 +111,9 @@ impl Shared {
     /// Takes over what a target says that has a later epoch.
     fn reload(&self, view: &View) {
         let configs = view.answers().into_iter().map(|(_, answer)| answer.config);
-        if let Some(newest) = configs.max_by_key(|config| config.epoch) {
-            if newest.epoch > view.config.epoch {
-                self.take_over(Config::clone(&newest));
-            }
+        let newest = configs.max_by_key(|config| config.epoch);
+        if let Some(newest) = newest.filter(|newest| newest.epoch > view.config.epoch) {
+            self.take_over(Config::clone(&newest));
         }
     }
 

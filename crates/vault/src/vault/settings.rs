@@ -1,6 +1,7 @@
 //! `vault.toml`, and where a vault is.
 
 use super::{OWN, VaultError, at, parent};
+use crate::storage::pool::Pool;
 use crate::world::unique_id;
 use serde::{Deserialize, Serialize};
 use std::io::Write;
@@ -22,26 +23,58 @@ pub struct Settings {
     pub version: u32,
     /// Identity of the vault.
     pub id: String,
-    /// The protected tree; relative to the repository where it lies within.
+    /// What is protected.
+    #[serde(default)]
+    pub storage: Kind,
+    /// The protected tree, or a target of the pool; relative to the repository where that lies within.
     pub root: PathBuf,
     /// Where changes are remembered: `embedded`, or the address of a Redis server.
     pub changelog: String,
 }
 
+/// What a vault protects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A directory.
+    #[default]
+    Plain,
+    /// A pool of targets.
+    Pool,
+}
+
 /// Where a vault is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
-    /// The protected tree.
+    /// What kind of storage it protects.
+    pub storage: Kind,
+    /// The protected tree, or any target of the pool.
     pub root: PathBuf,
     /// Its repository.
     pub repository: PathBuf,
 }
 
+/// The vault of a pool lies in this directory of one of its targets.
+const OF_POOL: &str = "vault";
+
 impl Location {
     /// A vault for `root`, with its repository within unless another one is named.
     pub fn of(root: &Path, repository: Option<&Path>) -> Location {
         let repository = repository.map_or_else(|| root.join(OWN), Path::to_owned);
-        Location { root: root.to_owned(), repository }
+        Location { storage: Kind::Plain, root: root.to_owned(), repository }
+    }
+
+    /// The vault of a pool: on the first of its targets that has one; otherwise, on the first that answers.
+    ///
+    /// # Errors
+    /// [`VaultError::Unprotected`] where no target answers.
+    pub fn of_pool(pool: &Pool) -> Result<Location, VaultError> {
+        let mut paths = pool.paths();
+        let unprotected = || VaultError::Unprotected { path: PathBuf::from(pool.config().name) };
+        paths.retain(|path| path.join("pool.toml").exists());
+        let has_one = |path: &&PathBuf| path.join(OF_POOL).join(FILE).exists();
+        let root = paths.iter().find(has_one).or(paths.first()).ok_or_else(unprotected)?;
+        Ok(Location { storage: Kind::Pool, root: root.clone(), repository: root.join(OF_POOL) })
     }
 
     /// The vault that `path` is in: the nearest directory above with a repository, or the one whose repository is
@@ -51,8 +84,9 @@ impl Location {
     /// [`VaultError::Unprotected`].
     pub fn find(path: &Path, repository: Option<&Path>) -> Result<Location, VaultError> {
         if let Some(repository) = repository {
-            let root = Settings::load(repository)?.root_at(repository);
-            return Ok(Location { root, repository: repository.to_owned() });
+            let settings = Settings::load(repository)?;
+            let (storage, root) = (settings.storage, settings.root_at(repository));
+            return Ok(Location { storage, root, repository: repository.to_owned() });
         }
         let unprotected = || VaultError::Unprotected { path: path.to_owned() };
         let mut start = path;
@@ -66,22 +100,21 @@ impl Location {
 }
 
 impl Settings {
-    pub(super) fn new(
-        root: &Path,
-        repository: &Path,
-        changelog: Option<&str>,
-    ) -> Result<Settings, VaultError> {
+    pub(super) fn new(location: &Location, changelog: Option<&str>) -> Result<Settings, VaultError> {
+        let Location { storage, root, repository } = location;
         let root = std::fs::canonicalize(root).map_err(at(root))?;
         let real = std::fs::canonicalize(repository).map_err(at(repository))?;
-        let within = real == root.join(OWN);
+        let own = root.join(if *storage == Kind::Pool { OF_POOL } else { OWN });
+        let within = real == own;
         if !within && real.starts_with(&root) {
-            let why = format!("a repository within the tree has to be {}", root.join(OWN).display());
+            let why = format!("a repository within the tree has to be {}", own.display());
             return Err(VaultError::Settings { path: repository.to_owned(), why });
         }
         let id = unique_id().map_err(at(repository))?;
         Ok(Settings {
             version: VERSION,
             id: id.iter().map(|byte| format!("{byte:02x}")).collect(),
+            storage: *storage,
             root: if within { PathBuf::from("..") } else { root },
             changelog: changelog.unwrap_or(EMBEDDED).to_owned(),
         })
@@ -106,8 +139,8 @@ impl Settings {
 
     pub(super) fn save(&self, repository: &Path) -> Result<(), VaultError> {
         let path = repository.join(FILE);
-        let text = toml::to_string(self)
-            .map_err(|error| VaultError::Settings { path, why: error.to_string() })?;
+        let text =
+            toml::to_string(self).map_err(|error| VaultError::Settings { path, why: error.to_string() })?;
         replace(repository, FILE, text.as_bytes())
     }
 

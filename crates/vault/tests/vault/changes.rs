@@ -13,7 +13,8 @@ fn only_what_changed_is_encoded_again() {
         ground.write("file", &content);
         let first = ground.protect_all().done;
         assert_eq!((first.encoded, first.stripes.1), (1, 0));
-        let inode = || std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(ground.redundancy("file")).unwrap());
+        let inode =
+            || std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(ground.redundancy("file")).unwrap());
         let before = inode();
         content[size / 2] ^= 1;
         ground.write("file", &content);
@@ -47,7 +48,8 @@ fn a_file_that_grows_keeps_its_full_segments() {
 #[test]
 fn classes_are_told_apart() {
     let ground = Playground::new("4+2");
-    for name in ["stays", "changes", "moves", "goes", "touched", "restored", "copied from", "dir/a", "dir/b"] {
+    for name in ["stays", "changes", "moves", "goes", "touched", "restored", "copied from", "dir/a", "dir/b"]
+    {
         ground.write(name, name.as_bytes());
     }
     let report = ground.protect_all();

@@ -175,7 +175,8 @@ fn times_links_and_holes_survive_a_repair() {
     file.set_len(content.len() as u64).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &content[3 << 20..][..10_000], 3 << 20).unwrap();
     std::fs::hard_link(ground.path("sparse"), ground.path("other name")).unwrap();
-    let allocated = || std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(ground.path("sparse")).unwrap());
+    let allocated =
+        || std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(ground.path("sparse")).unwrap());
     let (before, time) = (allocated(), file.metadata().unwrap().modified().unwrap());
     ground.protect_all();
     rot(&ground.path("sparse"), 1 << 20, &[7; 300_000]);

@@ -12,7 +12,10 @@ fn two_at_once_are_told_who_has_the_vault() {
     let lock = ground.vault.lock("protect").unwrap();
     match ground.vault.lock("scrub") {
         Err(LockError::Held { holder }) => {
-            assert!(holder.contains("gabion protect") && holder.contains(&std::process::id().to_string()), "{holder}");
+            assert!(
+                holder.contains("gabion protect") && holder.contains(&std::process::id().to_string()),
+                "{holder}"
+            );
         }
         other => panic!("{other:?}"),
     }

@@ -12,7 +12,7 @@ use indicatif::ProgressBar;
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Seek, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -116,6 +116,28 @@ fn size(item: &Item) -> u64 {
     if item.stat.kind == Kind::File { item.stat.size } else { 0 }
 }
 
+/// Zeros become holes: a sparse file must not fill the disk it is copied to.
+struct Sparse<'a>(&'a mut fs::File);
+
+impl Write for Sparse<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        /// Smaller holes save no space on any disk.
+        const HOLE: usize = 4096;
+        let is_hole = |piece: &[u8]| piece.len() == HOLE && piece.iter().all(|&byte| byte == 0);
+        let holes: usize = bytes.chunks(HOLE).take_while(|piece| is_hole(piece)).map(<[u8]>::len).sum();
+        if holes > 0 {
+            self.0.seek_relative(holes as i64)?;
+            return Ok(holes);
+        }
+        let pieces = bytes.chunks(HOLE).take_while(|piece| !is_hole(piece));
+        self.0.write(&bytes[..pieces.map(<[u8]>::len).sum()])
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// What is at a path of the pool, directories before what is in them.
 fn collect(pool: &Pool, item: Item, items: &mut Vec<Item>, troubles: &mut Troubles) {
     let (from, to, is_directory) = (item.from.clone(), item.to.clone(), item.stat.kind == Kind::Directory);
@@ -160,7 +182,9 @@ fn get(pool: &Pool, item: &Item, force: bool, bar: &ProgressBar) -> anyhow::Resu
         return Ok(0);
     }
     let mut draft = tempfile::Builder::new().prefix(".gabion-").suffix(".tmp").tempfile_in(directory)?;
-    let bytes = pool.get(from, &mut bar.wrap_write(draft.as_file_mut()))?;
+    let bytes = pool.get(from, &mut bar.wrap_write(Sparse(draft.as_file_mut())))?;
+    // Holes at the end are only there if the length says so.
+    draft.as_file().set_len(bytes)?;
     for failed in metadata::restore(draft.as_file(), &stub.metadata, stub.mtime) {
         eprintln!("gabion: warning: {}: {failed}", Shown::path(to));
     }

@@ -5,7 +5,7 @@ use gabion::exit::Outcome;
 use gabion::shard::Shown;
 use gabion_vault::storage::TargetState;
 use gabion_vault::storage::pool::config::Mirror;
-use gabion_vault::storage::pool::{Healed, Pool, Status, Sweep, TargetStatus};
+use gabion_vault::storage::pool::{Healed, Status, Sweep, TargetStatus};
 use indicatif::HumanBytes;
 use serde_json::{Value, json};
 
@@ -53,7 +53,7 @@ impl Args {
             });
             println!("{object}");
         } else {
-            print(&pool, &status, &talk);
+            print(&status, &talk);
             if let Some(healed) = &healed {
                 talk.say(format!(
                     "healed: {} entries written, {} removed; mirrors now current: {}",
@@ -111,7 +111,7 @@ fn tell_swept(swept: &Sweep, dry_run: bool, talk: &Talk) {
     talk.say(format!("{} files that nothing refers to, {} being written", swept.orphans.len(), swept.busy));
 }
 
-fn print(pool: &Pool, status: &Status, talk: &Talk) {
+fn print(status: &Status, talk: &Talk) {
     talk.say(format!(
         "pool {}  {}  epoch {}  stripe {}  redundancy {}  block {}",
         status.name, status.pool, status.epoch, status.stripe, status.redundancy, status.block
@@ -135,7 +135,11 @@ fn print(pool: &Pool, status: &Status, talk: &Talk) {
             .collect();
         talk.say(format!("  {}", cells.join("  ").trim_end()));
     }
-    let current = pool.config().target.iter().filter(|member| member.mirror == Mirror::Current).count();
+    let current = status
+        .targets
+        .iter()
+        .filter(|target| target.mirror == Mirror::Current && target.state == TargetState::Online);
+    let current = current.count();
     talk.say(format!("namespace on {current} targets, {} wanted", status.wanted_mirrors));
 }
 

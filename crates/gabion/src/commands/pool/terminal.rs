@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 /// Where names of pools are kept.
 #[derive(clap::Args)]
-pub(super) struct Names {
+pub(in crate::commands) struct Names {
     /// The directory with the names of pools; ~/.config/gabion/pools if not said
     #[arg(long, value_name = "DIR", env = "GABION_POOLS")]
     pools: Option<PathBuf>,
@@ -24,7 +24,7 @@ pub(super) struct Names {
 
 impl Names {
     /// The registry; nothing where there is no place for one.
-    pub(super) fn registry(&self) -> Option<Registry> {
+    pub(in crate::commands) fn registry(&self) -> Option<Registry> {
         let below = |home: PathBuf| home.join("gabion/pools");
         // An empty or relative XDG_CONFIG_HOME means nothing, says its specification.
         let configured = self.config_home.clone().filter(|home| home.is_absolute()).map(below);

@@ -37,7 +37,10 @@ impl Args {
                 .iter()
                 .map(|(path, why)| json!({ "path": Shown::path(path).to_string(), "why": why }))
                 .collect();
-            println!("{}", json!({ "command": "catalogue rebuild", "files": rebuilt.files, "unusable": unusable }));
+            println!(
+                "{}",
+                json!({ "command": "catalogue rebuild", "files": rebuilt.files, "unusable": unusable })
+            );
         } else {
             talk.say(format!("the catalogue has {} now", files(rebuilt.files)));
             for (path, why) in &rebuilt.unusable {

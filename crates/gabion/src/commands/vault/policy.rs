@@ -6,7 +6,7 @@ use clap::Subcommand;
 use gabion::exit::Outcome;
 use gabion::shard::Shown;
 use gabion_vault::policy::Treatment;
-use gabion_vault::vault::parse_policy;
+use gabion_vault::vault::{DEFAULT_CODE, parse_policy};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -48,7 +48,7 @@ impl Args {
 
 fn check(file: &std::path::Path, as_json: bool) -> anyhow::Result<Outcome> {
     let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
-    let policy = parse_policy(&text, file)?;
+    let policy = parse_policy(&text, file, &DEFAULT_CODE.parse()?)?;
     if as_json {
         let rules: Vec<Value> = policy
             .rules()

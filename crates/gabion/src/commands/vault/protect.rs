@@ -1,12 +1,13 @@
 //! `gabion protect`.
 
 use super::diff::{changes_as_json, print_counts};
-use super::{Effort, FIRST, Talk, bytes, count, files, lock};
+use super::{Effort, Elsewhere, FIRST, Talk, bytes, count, files, lock};
 use anyhow::Context;
 use gabion::exit::Outcome;
 use gabion::shard::Shown;
+use gabion_engine::Code;
 use gabion_vault::protect::{Report, held, protect, scan};
-use gabion_vault::vault::{Location, Vault};
+use gabion_vault::vault::{DEFAULT_CODE, Location, Vault};
 use gabion_vault::world::Clock;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -23,13 +24,13 @@ The first run protects everything, later ones what changed; files that were move
 along. Redundancy goes to DIR/.gabion, or to a repository elsewhere, which is the better place: another disk
 can bring back what this one lost. Code and policy are remembered.
 When very many files vanished or changed at once, their redundancy is left as it is until `gabion approve`.
-Exit codes: 0 all is protected, 1 changes are held for approval, 2 some files could not be protected.";
+Exit codes: 0 all is protected, 1 changes are held for approval or files are damaged, 2 some files could not be protected.";
 
 /// Arguments of `gabion protect`.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The directory to protect
+    /// The directory or pool to protect
     dir: PathBuf,
     /// What files get, by rules; see `gabion policy check`
     #[arg(long, value_name = "FILE", conflicts_with = "code")]
@@ -37,9 +38,8 @@ pub(crate) struct Args {
     /// What all files get: K+M, K data blocks for M redundancy blocks
     #[arg(long, value_name = "K+M")]
     code: Option<String>,
-    /// Where redundancy goes, if not to DIR/.gabion
-    #[arg(long, value_name = "DIR", env = "GABION_REPOSITORY")]
-    repository: Option<PathBuf>,
+    #[command(flatten)]
+    elsewhere: Elsewhere,
     /// Where changes are remembered, decided at the first run: embedded, or redis://HOST:PORT
     #[arg(long, value_name = "ENGINE")]
     changelog: Option<String>,
@@ -57,26 +57,38 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
-        let metadata = std::fs::metadata(&self.dir).with_context(|| self.dir.display().to_string())?;
-        anyhow::ensure!(metadata.is_dir(), "{} is not a directory", Shown::path(&self.dir));
-        let location = Location::of(&self.dir, self.repository.as_deref());
+        let location = match self.elsewhere.pool(&self.dir)? {
+            Some((pool, inside)) => {
+                anyhow::ensure!(
+                    inside.is_empty(),
+                    "a pool is protected as a whole; rules for parts go into a policy"
+                );
+                Location::of_pool(&pool)?
+            }
+            None => {
+                let metadata =
+                    std::fs::metadata(&self.dir).with_context(|| self.dir.display().to_string())?;
+                anyhow::ensure!(metadata.is_dir(), "{} is not a directory", Shown::path(&self.dir));
+                Location::of(&self.dir, self.elsewhere.repository.as_deref())
+            }
+        };
         let policy = self.policy_text()?;
         let mut vault = match Vault::open(&location, Clock::System) {
             Err(gabion_vault::vault::VaultError::Unprotected { .. }) if self.dry_run => {
-                return self.dry_first(policy.as_deref());
+                return self.dry_first(&location, policy.as_deref());
             }
             Err(gabion_vault::vault::VaultError::Unprotected { .. }) => {
                 // A policy that cannot be used must not leave an empty vault behind.
-                policy.as_deref().map(|text| self.check_policy(text)).transpose()?;
+                policy.as_deref().map(|text| self.check_policy(text, &DEFAULT_CODE.parse()?)).transpose()?;
                 Vault::create(&location, self.changelog.as_deref(), Clock::System)?
             }
-            opened => opened.and_then(|_| {
-                Vault::create(&location, self.changelog.as_deref(), Clock::System)
-            })?,
+            opened => {
+                opened.and_then(|_| Vault::create(&location, self.changelog.as_deref(), Clock::System))?
+            }
         };
         if self.dry_run {
             if let Some(text) = &policy {
-                vault.policy = self.check_policy(text)?;
+                vault.policy = self.check_policy(text, &vault.default_code)?;
             }
             return self.dry(&vault);
         }
@@ -90,6 +102,7 @@ impl Args {
         Ok(match &report {
             Report { done, seen, .. } if done.failures > 0 || !seen.unreadable.is_empty() => Outcome::Failed,
             Report { held: Some(_), .. } => Outcome::Found,
+            Report { affected, .. } if !affected.is_empty() => Outcome::Found,
             _ => Outcome::Fine,
         })
     }
@@ -100,22 +113,22 @@ impl Args {
             return Ok(Some(text));
         }
         let Some(code) = &self.code else { return Ok(None) };
-        let parsed: gabion_engine::Code = code.parse().with_context(|| format!("--code {code}"))?;
+        let parsed: Code = code.parse().with_context(|| format!("--code {code}"))?;
         Ok(Some(format!("[default]\ncode = \"{parsed}\"\n")))
     }
 
-    fn check_policy(&self, text: &str) -> anyhow::Result<gabion_vault::policy::Policy> {
+    fn check_policy(&self, text: &str, code: &Code) -> anyhow::Result<gabion_vault::policy::Policy> {
         let path = self.policy.clone().unwrap_or_else(|| PathBuf::from("--code"));
-        Ok(gabion_vault::vault::parse_policy(text, &path)?)
+        Ok(gabion_vault::vault::parse_policy(text, &path, code)?)
     }
 
     /// A dry run where nothing is protected yet: in a vault that vanishes.
-    fn dry_first(&self, policy: Option<&str>) -> anyhow::Result<Outcome> {
+    fn dry_first(&self, location: &Location, policy: Option<&str>) -> anyhow::Result<Outcome> {
         let place = tempfile::tempdir()?;
-        let location = Location::of(&self.dir, Some(place.path()));
+        let location = Location { repository: place.path().to_owned(), ..location.clone() };
         let mut vault = Vault::create(&location, None, Clock::System)?;
         if let Some(text) = policy {
-            vault.policy = self.check_policy(text)?;
+            vault.policy = self.check_policy(text, &vault.default_code)?;
         }
         self.dry(&vault)
     }
@@ -141,7 +154,7 @@ impl Args {
     }
 
     fn print(&self, vault: &Vault, report: &Report, seconds: f64) {
-        let Report { seen, done, held } = report;
+        let Report { seen, done, held, affected } = report;
         if self.talk.json {
             let failed: Vec<Value> = done.failed.iter().chain(&seen.unreadable).map(failure).collect();
             println!(
@@ -159,6 +172,8 @@ impl Args {
                     "failures": done.failures + seen.unreadable.len() as u64, "failed": failed,
                     "write_once_changed": seen.write_once.iter().map(|it| Shown::bytes(it).to_string()).collect::<Vec<_>>(),
                     "held": held.as_ref().map(held_as_json), "seconds": seconds,
+                    "affected": affected.iter().map(|(state, files)| (state.word(), files)).collect::<std::collections::BTreeMap<_, _>>(),
+                    "peak_memory": gabion::machine::peak_memory(),
                 })
             );
             return;
@@ -213,10 +228,14 @@ impl Args {
             println!("HELD: {}.", reason(held));
             println!("Their redundancy stays as it was. If that is meant: gabion approve {}", held.digest);
         }
-        if failures == 0 && held.is_none() {
+        for (state, number) in affected {
+            println!("WARNING: {} {}: see `gabion status`", files(*number), state.word());
+        }
+        if failures == 0 && held.is_none() && affected.is_empty() {
             talk.say(format!("all {} ({}) are protected", files(seen.files), bytes(seen.bytes)));
-        } else {
-            println!("{} are not protected as they are now", files(failures + held.as_ref().map_or(0, |it| it.changed)));
+        } else if failures > 0 || held.is_some() {
+            let open = failures + held.as_ref().map_or(0, |it| it.changed);
+            println!("{} are not protected as they are now", files(open));
         }
     }
 }

@@ -101,7 +101,10 @@ impl Args {
             print_trouble(&plan.files, self.files);
         }
         if !plan.kept.is_empty() {
-            println!("{} were written since they were protected and are left alone", files(plan.kept.len() as u64));
+            println!(
+                "{} were written since they were protected and are left alone",
+                files(plan.kept.len() as u64)
+            );
         }
     }
 
@@ -113,7 +116,10 @@ impl Args {
         );
         let changed = plan.files.iter().filter(|it| it.changed).count() as u64;
         if changed > 0 {
-            println!("{} were written since they were protected and go back to that version.", files(changed));
+            println!(
+                "{} were written since they were protected and go back to that version.",
+                files(changed)
+            );
         }
         print!("Repair {}? [y/N] ", files(plan.files.len() as u64));
         stdout().flush()?;
@@ -140,7 +146,8 @@ impl Args {
             return;
         }
         for done in repaired {
-            let blocks = format!("{} data and {} redundancy blocks", done.data_blocks, done.redundancy_blocks);
+            let blocks =
+                format!("{} data and {} redundancy blocks", done.data_blocks, done.redundancy_blocks);
             match done.state {
                 State::Protected => println!("repaired  {}: {blocks}", Shown::bytes(&done.path)),
                 State::Lost => {

@@ -40,9 +40,8 @@ impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         let (vault, inside) = self.which.open()?;
         let names = if self.files || self.talk.json { usize::MAX } else { FIRST };
-        let status = self
-            .talk
-            .run(&Effort::ALL, |manner| status(&vault, &inside, !self.no_scan, names, manner))??;
+        let status =
+            self.talk.run(&Effort::ALL, |manner| status(&vault, &inside, !self.no_scan, names, manner))??;
         if self.talk.json {
             println!("{}", as_json(&vault, &status));
         } else {
@@ -67,21 +66,27 @@ impl Args {
                 "pending    {} ({}){}",
                 files(pending),
                 bytes(status.pending.1),
-                status.oldest.map_or(String::new(), |oldest| format!(", the oldest written {}", ago(now, oldest)))
+                status
+                    .oldest
+                    .map_or(String::new(), |oldest| format!(", the oldest written {}", ago(now, oldest)))
             ),
         }
         for state in [State::Degraded, State::Damaged, State::Lost] {
             match status.states.get(&state) {
                 None => println!("{:<10} none", state.word()),
-                Some((number, size)) => println!("{:<10} {} ({})", state.word(), files(*number), bytes(*size)),
+                Some((number, size)) => {
+                    println!("{:<10} {} ({})", state.word(), files(*number), bytes(*size))
+                }
             }
         }
         for Affected { path, state, problems } in &status.affected {
             let of: Vec<_> = problems.iter().map(|it| &it.range).collect();
-            let ranges = if of.is_empty() { String::new() } else { format!(": bytes {}", ranges(of.into_iter())) };
+            let ranges =
+                if of.is_empty() { String::new() } else { format!(": bytes {}", ranges(of.into_iter())) };
             println!("  {:<9} {}{ranges}", state.word(), Shown::bytes(path));
         }
-        let affected: u64 = status.states.iter().filter(|(state, _)| **state != State::Protected).map(|it| it.1.0).sum();
+        let affected: u64 =
+            status.states.iter().filter(|(state, _)| **state != State::Protected).map(|it| it.1.0).sum();
         if affected > status.affected.len() as u64 {
             println!("  and {} more; --files lists all", files(affected - status.affected.len() as u64));
         }
@@ -108,7 +113,9 @@ impl Args {
         }
         let [first, second] = &status.targets[..] else { return };
         if vault.storage.kind() == "plain" && first.domain == second.domain {
-            println!("NOTE: data and redundancy are on one file system: it heals rot and accidents, not the loss of the disk");
+            println!(
+                "NOTE: data and redundancy are on one file system: it heals rot and accidents, not the loss of the disk"
+            );
         }
     }
 }

@@ -66,13 +66,17 @@ impl Args {
                         "unknown": answer.unknown })
             );
         } else {
-            let words = ["keep all they have", "keep their data, lose redundancy", "can be brought back", "are gone"];
+            let words =
+                ["keep all they have", "keep their data, lose redundancy", "can be brought back", "are gone"];
             for ((word, (number, size)), meaning) in classes.iter().zip(words) {
                 self.talk.say(format!("{word:<11} {:>16}  {:>12}  {meaning}", files(*number), bytes(*size)));
             }
             answer.names.iter().for_each(|name| println!("  lost: {}", Shown::bytes(name)));
             if answer.lost.0 > answer.names.len() as u64 {
-                println!("  and {} more; --files lists all", files(answer.lost.0 - answer.names.len() as u64));
+                println!(
+                    "  and {} more; --files lists all",
+                    files(answer.lost.0 - answer.names.len() as u64)
+                );
             }
             if answer.unknown > 0 {
                 println!("{} have no header that can be read", files(answer.unknown));

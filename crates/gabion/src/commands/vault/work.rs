@@ -42,7 +42,8 @@ impl Args {
             );
         } else {
             let (encoded, size) = (files(done.encoded), bytes(done.encoded_bytes));
-            self.talk.say(format!("encoded {encoded} ({size}), moved {}, removed {}", done.moved, done.removed));
+            self.talk
+                .say(format!("encoded {encoded} ({size}), moved {}, removed {}", done.moved, done.removed));
             for (path, why) in &done.failed {
                 eprintln!("gabion: {}: {why}", Shown::bytes(path));
             }

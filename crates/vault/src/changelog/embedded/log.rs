@@ -56,6 +56,17 @@ impl Log<'_> {
         Ok(groups)
     }
 
+    /// SQLite would move pages from its write-ahead log to the file within some commit, which then takes several
+    /// times as long; [`checkpoint`](Log::checkpoint) does that beside the commits.
+    pub(super) fn commit_only(self) -> Result<()> {
+        self.0.value::<i64>("PRAGMA wal_autocheckpoint = 0", []).map(drop)
+    }
+
+    /// Moves pages to the file; others may append meanwhile.
+    pub(super) fn checkpoint(self) -> Result<()> {
+        self.0.value::<i64>("PRAGMA wal_checkpoint(PASSIVE)", []).map(drop)
+    }
+
     /// Forgets the groups up to a number.
     pub(super) fn cut(self, last: Sequence) -> Result<()> {
         self.0.write_transaction("cut the log of", || {

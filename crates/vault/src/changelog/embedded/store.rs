@@ -56,6 +56,12 @@ macro_rules! select {
 }
 
 impl Store<'_> {
+    /// Room for the pages that one fold touches, so that each is written once.
+    pub(super) fn enlarge_cache(self) -> Result<()> {
+        let kibibytes = "PRAGMA cache_size = -65536";
+        self.0.execute(kibibytes, []).map(drop)
+    }
+
     /// Which log was folded into it; none at first.
     pub(super) fn identity(self) -> Result<Option<Vec<u8>>> {
         self.0.value("SELECT identity FROM counters", [])

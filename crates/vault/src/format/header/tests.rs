@@ -1,8 +1,8 @@
 //! The header against hostile bytes, and against the document that defines it.
 
 use super::{
-    END_BYTES, FIXED_BYTES, FileId, HEADER_UNIT, Header, HeaderError, MAGIC, MAX_COLUMNS, MAX_HEADER, Metadata, PLACES,
-    VERSION,
+    END_BYTES, FIXED_BYTES, FileId, HEADER_UNIT, Header, HeaderError, MAGIC, MAX_COLUMNS, MAX_HEADER,
+    Metadata, PLACES, VERSION,
 };
 use crate::geometry::{Geometry, Tail};
 use crate::tree::Generation;
@@ -116,10 +116,7 @@ fn fields_that_cannot_be_are_refused_by_name() {
     };
     assert_eq!(number("version", &[2, 0, 0, 0]), HeaderError::Version(2));
     assert_eq!(number("flags", &[4, 0, 0, 0]), HeaderError::Flags(4));
-    assert_eq!(
-        number("file size", &[255; 8]),
-        HeaderError::Field { field: "file size", value: u64::MAX }
-    );
+    assert_eq!(number("file size", &[255; 8]), HeaderError::Field { field: "file size", value: u64::MAX });
     assert_eq!(number("first column", &[2, 0]), HeaderError::Field { field: "first column", value: 2 });
     assert_eq!(number("columns", &[3, 0]), HeaderError::Field { field: "columns", value: 3 });
     assert_eq!(number("target count", &[3, 0]), HeaderError::Field { field: "target count", value: 3 });

@@ -57,13 +57,13 @@ impl Storage for Pool {
     }
 
     fn folder(&self, path: &[u8]) -> io::Result<Box<dyn Folder + '_>> {
-        let copies = self.shared.view().copies()?;
+        let copies = self.shared.copies()?;
         let names = names(&copies, path)?;
         Ok(Box::new(PoolFolder { copies, path: path.to_vec(), names, device: self.shared.device }))
     }
 
     fn find(&self, path: &[u8]) -> io::Result<Option<Stat>> {
-        let entry = look_up(&self.shared.view().copies()?, path)?;
+        let entry = look_up(&self.shared.copies()?, path)?;
         Ok(entry.map(|entry| entry.stat(path, self.shared.device)))
     }
 
@@ -82,7 +82,7 @@ impl Storage for Pool {
     }
 
     fn layout(&self, path: &[u8], code: &Code, _block: u64) -> Result<Layout, LayoutError> {
-        let copies = self.shared.view().copies().map_err(io::Error::from)?;
+        let copies = self.shared.copies().map_err(io::Error::from)?;
         let stub = look_up_file(&copies, path).map_err(io::Error::from)?;
         if stub.targets.len() != code.k() {
             return Err(LayoutError::Columns { code: code.k(), storage: stub.targets.len() });

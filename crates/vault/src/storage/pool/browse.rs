@@ -20,13 +20,16 @@ pub struct Listed {
     pub stub: Option<Stub>,
 }
 
+/// A name in a directory, and what it stands for or why that is not known.
+pub type Named = (Vec<u8>, Result<Listed, PoolError>);
+
 impl Pool {
     /// What a directory has, sorted; a path that is a file stands for itself. Names whose stubs cannot be read come with the reason.
     ///
     /// # Errors
     /// See [`PoolError`].
-    pub fn list(&self, path: &[u8]) -> Result<Vec<(Vec<u8>, Result<Listed, PoolError>)>, PoolError> {
-        let copies = self.shared.view().copies()?;
+    pub fn list(&self, path: &[u8]) -> Result<Vec<Named>, PoolError> {
+        let copies = self.shared.copies()?;
         let device = self.shared.device;
         let listed = |name: &[u8], path: &[u8]| {
             let entry =
@@ -50,7 +53,7 @@ impl Pool {
     /// # Errors
     /// See [`PoolError`].
     pub fn stub(&self, path: &[u8]) -> Result<Stub, PoolError> {
-        look_up_file(&self.shared.view().copies()?, path)
+        look_up_file(&self.shared.copies()?, path)
     }
 
     /// Makes a directory and those above it; one that is there gets owner and permissions. Gives the mirrors
@@ -142,10 +145,10 @@ impl Pool {
         match (&source, &replaced) {
             (Entry::File(_), Some(Entry::Directory(_))) => return refuse(to, io::ErrorKind::IsADirectory),
             (Entry::Directory(_), Some(Entry::File(_))) => return refuse(to, io::ErrorKind::NotADirectory),
-            (Entry::Directory(_), Some(Entry::Directory(_))) => {
-                if names(&change.copies, to)?.get(0).is_some() {
-                    return refuse(to, io::ErrorKind::DirectoryNotEmpty);
-                }
+            (Entry::Directory(_), Some(Entry::Directory(_)))
+                if names(&change.copies, to)?.get(0).is_some() =>
+            {
+                return refuse(to, io::ErrorKind::DirectoryNotEmpty);
             }
             _ => {}
         }

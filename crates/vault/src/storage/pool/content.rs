@@ -1,5 +1,6 @@
 //! Content goes out, block by block, from whichever targets answer.
 
+use super::disk::{Absence, Disk};
 use super::error::PoolError;
 use super::namespace::look_up_file;
 use super::objects::object_path;
@@ -23,62 +24,77 @@ pub(super) struct PoolContent {
     shared: Arc<Shared>,
     path: Vec<u8>,
     stub: Stub,
-    objects: Vec<Mutex<Option<Arc<File>>>>,
+    columns: Vec<Column>,
+}
+
+/// A column of the file: its target, if the pool still has it, and its object, once it was read.
+#[derive(Debug)]
+struct Column {
+    disk: Option<Arc<Disk>>,
+    object: Mutex<Option<Arc<File>>>,
 }
 
 impl PoolContent {
     pub(super) fn open(shared: &Arc<Shared>, path: &[u8]) -> Result<PoolContent, PoolError> {
-        let stub = look_up_file(&shared.view().copies()?, path)?;
+        let stub = look_up_file(&shared.copies()?, path)?;
         if stub.link.is_some() {
             let what = "it is a symbolic link";
             return Err(PoolError::path(path, io::Error::new(io::ErrorKind::InvalidInput, what)));
         }
-        let objects = stub.targets.iter().map(|_| Mutex::default()).collect();
-        Ok(PoolContent { shared: shared.clone(), path: path.to_vec(), stub, objects })
+        let view = shared.known();
+        let disk = |target: &String| view.disk(target.as_bytes()).map(|(_, disk)| disk.clone());
+        let column = |target: &String| Column { disk: disk(target), object: Mutex::default() };
+        let columns = stub.targets.iter().map(column).collect();
+        Ok(PoolContent { shared: shared.clone(), path: path.to_vec(), stub, columns })
     }
 
-    /// The object of a column, through the lane: looking for a file on a dying disk may take forever.
-    fn object(&self, column: usize) -> Result<Arc<File>, Fault> {
-        let target = &self.stub.targets[column];
-        let lost = || Fault::Lost(target.as_bytes().to_vec());
-        let view = self.shared.view();
-        let (_, disk) = view.disk(target.as_bytes()).ok_or_else(lost)?;
+    fn lost(&self, column: usize) -> Fault {
+        Fault::Lost(self.stub.targets[column].as_bytes().to_vec())
+    }
+
+    /// The target of a column and its object. That is looked for through the lane: on a dying disk it may take forever.
+    fn object(&self, column: usize) -> Result<(&Disk, Arc<File>), Fault> {
+        let Column { disk, object } = &self.columns[column];
+        let disk = disk.as_ref().ok_or_else(|| self.lost(column))?;
         let tree = match disk.ask() {
             Ok(answer) => answer.tree,
-            Err(super::disk::Absence::Stuck) => return Err(Fault::Timeout(self.shared.deadline_ms())),
-            Err(_) => return Err(lost()),
+            Err(Absence::Stuck) => return Err(Fault::Timeout(self.shared.deadline_ms())),
+            Err(_) => return Err(self.lost(column)),
         };
-        let mut object = self.objects[column].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut object = object.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(file) = object.as_ref() {
-            return Ok(file.clone());
+            return Ok((disk, file.clone()));
         }
         let path = object_path(self.stub.id, column);
         let opened = disk.lane.run(move || absent_is_none(tree.read(&path)))??;
-        Ok(object.insert(Arc::new(opened.ok_or_else(lost)?)).clone())
+        let opened = opened.ok_or_else(|| self.lost(column))?;
+        Ok((disk, object.insert(Arc::new(opened)).clone()))
     }
 
     /// Reads what the object has of a piece.
     fn read_piece(&self, piece: &Piece, buffer: &mut [u8]) -> Result<usize, Fault> {
-        let object = self.object(piece.column)?;
+        let (disk, object) = self.object(piece.column)?;
         // What is in memory can be had without waiting, and so without a deadline.
-        let mut vector = [IoSliceMut::new(buffer)];
-        if preadv2(&object, &mut vector, piece.offset, ReadWriteFlags::NOWAIT) == Ok(buffer.len()) {
-            return Ok(buffer.len());
+        let mut done = 0;
+        while done < buffer.len() {
+            let mut vector = [IoSliceMut::new(&mut buffer[done..])];
+            match preadv2(&object, &mut vector, piece.offset + done as u64, ReadWriteFlags::NOWAIT) {
+                Ok(0) | Err(_) => break,
+                Ok(bytes) => done += bytes,
+            }
         }
-        let target = &self.stub.targets[piece.column];
-        let view = self.shared.view();
-        let Some((_, disk)) = view.disk(target.as_bytes()) else {
-            return Err(Fault::Lost(target.as_bytes().to_vec()));
-        };
+        if done == buffer.len() {
+            return Ok(done);
+        }
         // Who is given up keeps its buffer, so it must be one of its own.
-        let (mut own, offset) = (vec![0; buffer.len()], piece.offset);
+        let (mut own, offset) = (vec![0; buffer.len() - done], piece.offset + done as u64);
         let (own, got) = disk.lane.run(move || {
             let got = read_up_to(&object, &mut own, offset);
             (own, got)
         })?;
         let got = got?;
-        buffer[..got].copy_from_slice(&own[..got]);
-        Ok(got)
+        buffer[done..done + got].copy_from_slice(&own[..got]);
+        Ok(done + got)
     }
 
     /// Reads a range of the file; gives the number of bytes up to the first one that is missing.
@@ -96,7 +112,7 @@ impl PoolContent {
     }
 
     fn advise(&self, piece: Piece, advice: Advice) {
-        let Ok(object) = self.object(piece.column) else { return };
+        let Ok((_, object)) = self.object(piece.column) else { return };
         let Some(length) = NonZeroU64::new(piece.bytes) else { return };
         // Only advice: without it reading is slower, nothing else.
         let _ = fadvise(&object, piece.offset, Some(length), advice);
@@ -105,7 +121,7 @@ impl PoolContent {
 
 impl Content for PoolContent {
     fn stat(&self) -> io::Result<Stat> {
-        let now = look_up_file(&self.shared.view().copies()?, &self.path)?;
+        let now = look_up_file(&self.shared.copies()?, &self.path)?;
         Ok(now.stat(self.shared.device))
     }
 

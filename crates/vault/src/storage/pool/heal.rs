@@ -51,7 +51,7 @@ impl Pool {
             let name = config.target[index].name.clone();
             let Ok(answer) = change.view.disks[index].ask() else { continue };
             healed.mirrors.push(name.clone());
-            receivers.push(Copy { index, name, tree: answer.tree });
+            receivers.push(Copy { index, name, tree: answer.tree, epoch: config.epoch });
         }
         level(&sources, &receivers, b"", &mut healed)?;
         if healed.failed.is_empty() {
@@ -116,10 +116,10 @@ fn level(sources: &[Copy], receivers: &[Copy], path: &[u8], healed: &mut Healed)
                 Err(error) => healed.failed.push(PoolError::target(&receiver.name, "writing a stub")(error)),
             }
         }
-        if let Entry::Directory(_) = entry {
-            if let Err(error) = level(sources, receivers, &path, healed) {
-                healed.failed.push(error);
-            }
+        if let Entry::Directory(_) = entry
+            && let Err(error) = level(sources, receivers, &path, healed)
+        {
+            healed.failed.push(error);
         }
     }
     Ok(())

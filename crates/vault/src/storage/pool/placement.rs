@@ -121,3 +121,31 @@ fn column_of(home: &Home) -> Option<usize> {
     };
     (number("columns")? == 1).then(|| number("first column"))?
 }
+
+#[cfg(test)]
+mod tests {
+    use super::rank;
+
+    /// Of six equal disks each takes its share of the files; one with twice the space takes about twice as many.
+    #[test]
+    fn lots_are_fair() {
+        let uuids: Vec<String> = (0..6u8).map(|number| format!("{number:032x}")).collect();
+        let draw = |free: [u64; 6]| {
+            let mut wins = [0u32; 6];
+            for file in 0..6000u32 {
+                let ranks = uuids.iter().zip(free).map(|(uuid, free)| rank(&file.to_le_bytes(), uuid, free));
+                let best = ranks.enumerate().min_by(|a, b| a.1.total_cmp(&b.1)).map(|(at, _)| at);
+                best.into_iter().for_each(|at| wins[at] += 1);
+            }
+            wins
+        };
+        // Six standard deviations, about 29 each.
+        let even = draw([1 << 30; 6]);
+        assert!(even.iter().all(|wins| wins.abs_diff(1000) < 175), "{even:?}");
+        let uneven = draw([1 << 31, 1 << 30, 1 << 30, 1 << 30, 1 << 30, 1 << 30]);
+        assert!(
+            uneven[0].abs_diff(1714) < 215 && uneven[1..].iter().all(|wins| wins.abs_diff(857) < 165),
+            "{uneven:?}"
+        );
+    }
+}

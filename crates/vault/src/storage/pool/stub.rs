@@ -236,7 +236,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 pub(super) fn unhex(text: &str) -> Option<Vec<u8>> {
     let digits = text.strip_prefix('x').unwrap_or(text).as_bytes();
     let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
-    if digits.len() % 2 != 0 {
+    if !digits.len().is_multiple_of(2) {
         return None;
     }
     digits.chunks(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect()

@@ -20,6 +20,8 @@ pub(super) struct Copy {
     pub(super) index: usize,
     pub(super) name: String,
     pub(super) tree: Tree,
+    /// The epoch it knows of.
+    pub(super) epoch: u64,
 }
 
 impl View {
@@ -63,8 +65,8 @@ impl View {
             || self.members().enumerate().filter(|(_, (member, _))| member.mirror == Mirror::Current);
         let copies: Vec<Copy> = current()
             .filter_map(|(index, (member, disk))| {
-                let tree = disk.ask().ok()?.tree;
-                Some(Copy { index, name: member.name.clone(), tree })
+                let Answer { tree, config } = disk.ask().ok()?;
+                Some(Copy { index, name: member.name.clone(), tree, epoch: config.epoch })
             })
             .collect();
         match copies.is_empty() {

@@ -1,0 +1,396 @@
+//! Measures the protector as people use it: this very program, on real files, beside what the disk and other tools do.
+//!
+//! Every figure is a ratio within one run. Cold means that the page cache was dropped before (for that one needs to be
+//! root); warm, that everything was read before. Times are of whole processes, final sync included.
+
+use super::files::{drop_caches, fill, plain_read, plain_write, sync, usage, warm};
+use anyhow::{Context, Result, bail, ensure};
+use gabion_engine::{Code, Engine, Field, Signer};
+use gabion_vault::changelog::measure::{Load, measure};
+use gabion_vault::changelog::{Changelog, Embedded};
+use serde::Serialize;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// One figure beside what it is compared with.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Line {
+    /// Always `vault`.
+    pub(super) bench: &'static str,
+    /// What was measured.
+    pub(super) case: String,
+    /// Ours.
+    pub(super) value: f64,
+    /// Of value and reference.
+    pub(super) unit: &'static str,
+    /// What it is compared with.
+    pub(super) against: String,
+    /// That one's figure.
+    pub(super) reference: f64,
+    /// Ours over it, or what is left of an allowance: over 1 is better.
+    pub(super) ratio: f64,
+    /// The least that we want.
+    pub(super) bar: f64,
+    /// How it was measured.
+    pub(super) conditions: String,
+}
+
+impl Line {
+    /// Whether the bar is reached.
+    pub(super) fn reached(&self) -> bool {
+        self.ratio >= self.bar
+    }
+}
+
+/// What to measure with.
+#[derive(Debug, Clone)]
+pub(super) struct Bench {
+    /// A directory on the disk in question, with room.
+    pub(super) dir: PathBuf,
+    /// Small and short.
+    pub(super) quick: bool,
+}
+
+/// The cases by name, in the order in which they run.
+pub(super) const CASES: [&str; 8] = [
+    "protect cold",
+    "protect warm",
+    "scrub cold",
+    "small files",
+    "second protect",
+    "changelog",
+    "tools",
+    "memory",
+];
+
+pub(super) const MIB: u64 = 1 << 20;
+
+impl Bench {
+    /// Runs one case; gives its lines.
+    ///
+    /// # Errors
+    /// Something could not be measured; what and why.
+    pub(super) fn run(&self, case: &str) -> Result<Vec<Line>> {
+        match case {
+            "protect cold" => self.protect_cold(),
+            "protect warm" => self.protect_warm(),
+            "scrub cold" => self.scrub_cold(),
+            "small files" => self.small_files(),
+            "second protect" => self.second_protect(),
+            "changelog" => self.changelog(),
+            "tools" => super::tools::compare(self),
+            "memory" => self.memory(),
+            other => bail!("no case {other:?}; there are: {}", CASES.join(", ")),
+        }
+    }
+
+    /// An empty directory of our own, which vanishes with the value.
+    pub(super) fn place(&self) -> Result<tempfile::TempDir> {
+        tempfile::Builder::new()
+            .prefix("gabion-bench-")
+            .tempdir_in(&self.dir)
+            .with_context(|| self.dir.display().to_string())
+    }
+
+    fn large_files(&self) -> (u64, u64) {
+        if self.quick { (2, 256 * MIB) } else { (4, 1024 * MIB) }
+    }
+
+    fn tree_of_large_files(&self, place: &Path) -> Result<(PathBuf, u64)> {
+        let (count, size) = self.large_files();
+        let tree = place.join("tree");
+        std::fs::create_dir(&tree)?;
+        for number in 0..count {
+            fill(&tree.join(format!("file {number}")), size, number)?;
+        }
+        sync(&tree)?;
+        Ok((tree, count * size))
+    }
+
+    fn protect_cold(&self) -> Result<Vec<Line>> {
+        let place = self.place()?;
+        let (tree, data) = self.tree_of_large_files(place.path())?;
+        let repository = place.path().join("repository");
+        let mut best = (f64::INFINITY, f64::INFINITY);
+        let mut redundancy = 0;
+        for _ in 0..3 {
+            let _ = std::fs::remove_dir_all(&repository);
+            sync(&tree)?;
+            let state = drop_caches()?;
+            ensure!(state, "the page cache can only be dropped by root");
+            let (seconds, report) = protect(&tree, &repository, &[])?;
+            redundancy = number(&report, "redundancy_bytes")?;
+            best.0 = best.0.min(seconds);
+            drop_caches()?;
+            let copy = place.path().join("copy");
+            let start = Instant::now();
+            plain_read(&tree)?;
+            plain_write(&copy, redundancy)?;
+            best.1 = best.1.min(start.elapsed().as_secs_f64());
+            std::fs::remove_file(copy)?;
+        }
+        verify(&tree, &repository)?;
+        let moved = (data + redundancy) as f64 / 1e9;
+        Ok(vec![line(
+            "protect 8+2 cold",
+            moved / best.0,
+            "GB/s",
+            "plain-read-and-write",
+            moved / best.1,
+            0.85,
+            format!("{data} bytes in large files, caches dropped, best of 3, sync included"),
+        )])
+    }
+
+    fn protect_warm(&self) -> Result<Vec<Line>> {
+        let place = self.place()?;
+        let (tree, data) = self.tree_of_large_files(place.path())?;
+        let repository = place.path().join("repository");
+        let mut best = f64::INFINITY;
+        let mut encode = 0f64;
+        for _ in 0..3 {
+            let _ = std::fs::remove_dir_all(&repository);
+            sync(&tree)?;
+            warm(&tree)?;
+            best = best.min(protect(&tree, &repository, &[])?.0);
+            encode = encode.max(encode_rate("8+2", 64 << 10)?);
+        }
+        verify(&tree, &repository)?;
+        let rate = data as f64 / 1e9 / best;
+        let conditions = format!("{data} bytes in large files, in page cache, best of 3, sync included");
+        Ok(vec![line("protect 8+2 warm", rate, "GB/s", "encode-signed", encode, 0.6, conditions)])
+    }
+
+    fn scrub_cold(&self) -> Result<Vec<Line>> {
+        let place = self.place()?;
+        let (tree, _) = self.tree_of_large_files(place.path())?;
+        let repository = place.path().join("repository");
+        protect(&tree, &repository, &[])?;
+        sync(&tree)?;
+        let (mut ours, mut plain) = (0f64, 0f64);
+        for _ in 0..3 {
+            ensure!(drop_caches()?, "the page cache can only be dropped by root");
+            let (seconds, report) = gabion(&["scrub", "--json"], &tree, &repository)?;
+            ours = ours.max(number(&report, "bytes")? as f64 / 1e9 / seconds);
+            drop_caches()?;
+            let start = Instant::now();
+            let read = plain_read(&tree)? + plain_read(&repository.join("redundancy"))?;
+            plain = plain.max(read as f64 / 1e9 / start.elapsed().as_secs_f64());
+        }
+        let conditions = "data and redundancy, caches dropped, best of 3".to_owned();
+        Ok(vec![line("scrub 8+2 cold", ours, "GB/s", "plain-read", plain, 0.9, conditions)])
+    }
+
+    fn small_count(&self) -> u64 {
+        if self.quick { 20_000 } else { 100_000 }
+    }
+
+    fn tree_of_small_files(&self, place: &Path, count: u64) -> Result<PathBuf> {
+        let tree = place.join("tree");
+        for number in 0..count {
+            if number % 1000 == 0 {
+                std::fs::create_dir_all(tree.join(format!("{:04}", number / 1000)))?;
+            }
+            fill(&tree.join(format!("{:04}/file {number}", number / 1000)), 2048, number)?;
+        }
+        sync(&tree)?;
+        Ok(tree)
+    }
+
+    fn small_files(&self) -> Result<Vec<Line>> {
+        let place = self.place()?;
+        let count = self.small_count();
+        let tree = self.tree_of_small_files(place.path(), count)?;
+        let repository = place.path().join("repository");
+        warm(&tree)?;
+        let (seconds, _) = protect(&tree, &repository, &[])?;
+        verify(&tree, &repository)?;
+        let conditions = format!("{count} files of 2 KiB, in page cache, 8+2, sync included");
+        let rate = count as f64 / seconds;
+        let (bytes, inodes) = usage(&repository)?;
+        let size = (count * 2048) as f64;
+        Ok(vec![
+            line("protect small files", rate, "files/s", "wanted", 5000.0, 1.0, conditions.clone()),
+            line(
+                "redundancy of small files",
+                bytes as f64 / size,
+                "x",
+                "3 x their size",
+                3.0,
+                1.0,
+                conditions.clone(),
+            )
+            .inverted(),
+            line(
+                "inodes of small files",
+                inodes as f64 / count as f64,
+                "inodes",
+                "4 each",
+                4.0,
+                1.0,
+                conditions,
+            )
+            .inverted(),
+        ])
+    }
+
+    fn second_protect(&self) -> Result<Vec<Line>> {
+        let place = self.place()?;
+        let count = self.small_count();
+        let tree = self.tree_of_small_files(place.path(), count)?;
+        let repository = place.path().join("repository");
+        protect(&tree, &repository, &[])?;
+        let marker = place.path().join("marker");
+        std::fs::write(&marker, b"")?;
+        let (mut ours, mut find) = (f64::INFINITY, f64::INFINITY);
+        for _ in 0..5 {
+            ours = ours.min(protect(&tree, &repository, &[])?.0);
+            let start = Instant::now();
+            let found = Command::new("find").arg(&tree).arg("-newer").arg(&marker).output()?;
+            ensure!(found.status.success() && found.stdout.is_empty(), "find found something newer");
+            find = find.min(start.elapsed().as_secs_f64());
+        }
+        let rate = |seconds: f64| count as f64 / seconds;
+        let conditions = format!("{count} files, nothing changed, names in cache, best of 5");
+        Ok(vec![line("second protect", rate(ours), "files/s", "find -newer", rate(find), 0.5, conditions)])
+    }
+
+    fn changelog(&self) -> Result<Vec<Line>> {
+        let place = self.place()?;
+        let changelog = Embedded::open(&place.path().join("changelog"))?;
+        let time = Duration::from_secs(if self.quick { 3 } else { 10 });
+        let load = Load { writers: 8, files: 10_000, batch: 1, in_flight: 4096, rate: 0, time };
+        let measured = measure(&changelog, &load)?;
+        ensure!(changelog.sequence()? == measured.changes, "changes were lost");
+        let conditions = format!(
+            "8 writers, 10000 files, one change per call, {:.0} s; the longest wait was {} ms",
+            measured.time.as_secs_f64(),
+            measured.worst.as_millis()
+        );
+        let rate = measured.per_second();
+        Ok(vec![line("changelog embedded", rate, "changes/s", "wanted", 200_000.0, 1.0, conditions)])
+    }
+
+    fn memory(&self) -> Result<Vec<Line>> {
+        let place = self.place()?;
+        let (size, count) = if self.quick { (512 * MIB, 50_000) } else { (4096 * MIB, 1_000_000) };
+        let mut lines = Vec::new();
+        let large = place.path().join("large");
+        std::fs::create_dir(&large)?;
+        fill(&large.join("file"), size, 1)?;
+        let repository = place.path().join("repository of large");
+        let (_, report) = protect(&large, &repository, &[])?;
+        lines.push(self.memory_line(&format!("a file of {} MiB", size / MIB), &report)?);
+        std::fs::remove_dir_all(&large)?;
+        std::fs::remove_dir_all(&repository)?;
+        let many = place.path().join("tree");
+        for number in 0..count {
+            if number % 1000 == 0 {
+                std::fs::create_dir_all(many.join(format!("{:04}", number / 1000)))?;
+            }
+            std::fs::write(many.join(format!("{:04}/file {number}", number / 1000)), number.to_string())?;
+        }
+        let repository = place.path().join("repository of many");
+        let (_, report) = protect(&many, &repository, &[])?;
+        lines.push(self.memory_line(&format!("{count} files"), &report)?);
+        Ok(lines)
+    }
+
+    fn memory_line(&self, what: &str, report: &Value) -> Result<Line> {
+        let peak = number(report, "peak_memory")? as f64 / MIB as f64;
+        let case = format!("memory protecting {what}");
+        Ok(line(&case, peak, "MiB", "256 MiB", 256.0, 1.0, "peak of resident memory".to_owned()).inverted())
+    }
+}
+
+pub(super) fn line(
+    case: &str,
+    value: f64,
+    unit: &'static str,
+    against: &str,
+    reference: f64,
+    bar: f64,
+    conditions: String,
+) -> Line {
+    let (case, against) = (case.to_owned(), against.to_owned());
+    Line { bench: "vault", case, value, unit, against, reference, ratio: value / reference, bar, conditions }
+}
+
+impl Line {
+    /// For what should be small.
+    fn inverted(self) -> Line {
+        Line { ratio: self.reference / self.value, ..self }
+    }
+}
+
+/// Runs this program on a tree; gives the seconds it took and what it printed. Damage found is an error.
+pub(super) fn gabion(args: &[&str], tree: &Path, repository: &Path) -> Result<(f64, Value)> {
+    let start = Instant::now();
+    let program = std::env::current_exe()?;
+    let done = Command::new(program)
+        .args(args)
+        .arg(tree)
+        .arg("--repository")
+        .arg(repository)
+        .output()
+        .context("this program cannot be run once more")?;
+    let seconds = start.elapsed().as_secs_f64();
+    ensure!(
+        done.status.success(),
+        "gabion {} failed: {}",
+        args.join(" "),
+        String::from_utf8_lossy(&done.stderr)
+    );
+    Ok((seconds, serde_json::from_slice(&done.stdout)?))
+}
+
+pub(super) fn protect(tree: &Path, repository: &Path, more: &[&str]) -> Result<(f64, Value)> {
+    gabion(&[&["protect", "--json"], more].concat(), tree, repository)
+}
+
+/// What is not right is not worth a figure.
+fn verify(tree: &Path, repository: &Path) -> Result<()> {
+    gabion(&["scrub", "--json", "--cached"], tree, repository).map(|_| ())
+}
+
+fn number(report: &Value, key: &str) -> Result<u64> {
+    report[key].as_u64().with_context(|| format!("the report has no number {key}"))
+}
+
+/// What the engine does with signatures on all threads, from memory: 1e9 bytes of data per second.
+fn encode_rate(code: &str, block: usize) -> Result<f64> {
+    let code: Code = code.parse()?;
+    let threads = std::thread::available_parallelism()?.get();
+    let stripes = (256 << 20) / (code.k() * block);
+    let seconds: Result<Vec<f64>> = std::thread::scope(|scope| {
+        let workers: Vec<_> =
+            (0..threads).map(|_| scope.spawn(|| encode_all(&code, block, stripes))).collect();
+        workers.into_iter().map(|worker| worker.join().unwrap_or_else(|_| bail!("a thread died"))).collect()
+    });
+    let bytes = (threads * stripes * code.k() * block) as f64;
+    Ok(bytes / 1e9 / seconds?.into_iter().fold(0.0, f64::max))
+}
+
+fn encode_all(code: &Code, block: usize, stripes: usize) -> Result<f64> {
+    let encode = Engine::new(1)?.compile(&code.encode_plan()?)?;
+    let signer = Signer::tower(Field::GF8, 2)?;
+    let data = vec![1u8; stripes * code.k() * block];
+    let mut redundancy = vec![0u8; stripes * code.m() * block];
+    let mut pass = || -> Result<f64> {
+        let start = Instant::now();
+        let outputs = redundancy.chunks_exact_mut(code.m() * block);
+        for (inputs, outputs) in data.chunks_exact(code.k() * block).zip(outputs) {
+            let inputs: Vec<&[u8]> = inputs.chunks_exact(block).collect();
+            let mut outputs: Vec<&mut [u8]> = outputs.chunks_exact_mut(block).collect();
+            encode.run_signed(&signer, &inputs, &mut outputs)?;
+        }
+        Ok(start.elapsed().as_secs_f64())
+    };
+    let mut best = f64::INFINITY;
+    for _ in 0..4 {
+        best = best.min(pass()?);
+    }
+    Ok(best)
+}

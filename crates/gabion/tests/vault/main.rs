@@ -1,0 +1,5 @@
+//! The protector's commands as people and scripts run them.
+
+mod faults;
+mod playground;
+mod tour;

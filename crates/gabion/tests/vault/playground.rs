@@ -1,0 +1,111 @@
+//! A tree, its reference copy, and the program.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+/// Numbers that look like chance and can be repeated.
+pub(crate) struct Seed(pub(crate) u64);
+
+impl Seed {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    pub(crate) fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count.div_ceil(8)).flat_map(|_| self.next().to_le_bytes()).take(count).collect()
+    }
+}
+
+pub(crate) struct Playground {
+    dir: tempfile::TempDir,
+}
+
+impl Playground {
+    /// A tree of files of all sizes.
+    pub(crate) fn new() -> Playground {
+        let ground = Playground { dir: tempfile::tempdir().unwrap() };
+        std::fs::create_dir(ground.tree()).unwrap();
+        let mut seed = Seed(0x5eed);
+        for (name, size) in
+            [("a", 5_000_000), ("sub/b", 300_000), ("sub/c", 2000), ("sub/deep/d", 10), ("empty", 0)]
+        {
+            ground.write(name, &seed.bytes(size));
+        }
+        ground
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub(crate) fn tree(&self) -> PathBuf {
+        self.dir.path().join("tree")
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.tree().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gabion"));
+        command.current_dir(self.dir.path()).args(args).stdin(Stdio::null());
+        command.env_remove("GABION_REPOSITORY");
+        command
+    }
+
+    pub(crate) fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    /// Runs a command and expects this exit code; gives what it printed.
+    pub(crate) fn expect(&self, code: i32, args: &[&str]) -> String {
+        let output = self.run(args);
+        let text = String::from_utf8(output.stdout).unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "gabion {}: {text}{error}", args.join(" "));
+        text
+    }
+
+    /// Runs a command with `--json`, expects this exit code, and gives the object.
+    pub(crate) fn json(&self, code: i32, args: &[&str]) -> Value {
+        serde_json::from_str(&self.expect(code, &[args, &["--json"]].concat())).unwrap()
+    }
+
+    pub(crate) fn spawn(&self, args: &[&str]) -> Child {
+        self.command(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    }
+
+    /// All files of the tree with their content, ours left out.
+    pub(crate) fn content(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let mut found = Vec::new();
+        let mut ahead = vec![self.tree()];
+        while let Some(dir) = ahead.pop() {
+            for entry in std::fs::read_dir(dir).unwrap() {
+                let entry = entry.unwrap();
+                if entry.file_name() == ".gabion" {
+                    continue;
+                }
+                match entry.file_type().unwrap().is_dir() {
+                    true => ahead.push(entry.path()),
+                    false => found.push((entry.path(), std::fs::read(entry.path()).unwrap())),
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+}

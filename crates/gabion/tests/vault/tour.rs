@@ -1,0 +1,164 @@
+//! What the README shows, and what scripts rely on.
+
+use super::playground::{Playground, Seed};
+use std::os::unix::fs::FileExt;
+
+fn damage(ground: &Playground, name: &str, offset: u64, bytes: usize) {
+    let file = std::fs::File::options().write(true).open(ground.path(name)).unwrap();
+    file.write_all_at(&Seed(99).bytes(bytes), offset).unwrap();
+}
+
+#[test]
+fn protect_damage_scrub_repair_compare() {
+    let ground = Playground::new();
+    let before = ground.content();
+    let dry = ground.json(0, &["protect", "tree", "--dry-run"]);
+    assert_eq!(dry["changes"]["added"]["files"], 5);
+    assert!(!ground.path(".gabion").exists(), "a dry run left something behind");
+    let first = ground.json(0, &["protect", "tree"]);
+    assert_eq!((first["encoded"].as_u64(), first["failures"].as_u64()), (Some(5), Some(0)));
+    assert_eq!(ground.json(0, &["protect", "tree"])["encoded"], 0);
+    assert_eq!(ground.json(0, &["scrub", "tree"])["worst"], "protected");
+    let status = ground.json(0, &["status", "tree"]);
+    assert_eq!(status["matrix"][0]["wanted"], 2);
+    assert_eq!(status["matrix"][0]["files"], 5);
+
+    damage(&ground, "a", 1_000_000, 40_000);
+    damage(&ground, "sub/c", 100, 1);
+    let scrub = ground.json(1, &["scrub", "tree"]);
+    assert_eq!(scrub["trouble"].as_array().unwrap().len(), 2);
+    assert_eq!(scrub["trouble"][0]["path"], "a");
+    let range = &scrub["trouble"][0]["problems"][0];
+    assert!(
+        range["start"].as_u64() <= Some(1_000_000) && range["end"].as_u64() >= Some(1_040_000),
+        "{range}"
+    );
+    let status = ground.json(1, &["status", "tree"]);
+    assert_eq!(status["damaged"].as_array().unwrap().len(), 2);
+    assert!(ground.expect(1, &["status", "tree"]).contains("damaged   sub/c"));
+    // Nobody is there to be asked.
+    ground.expect(2, &["repair", "tree"]);
+    assert_eq!(ground.json(1, &["repair", "tree", "--dry-run"])["plan"].as_array().unwrap().len(), 2);
+    assert_ne!(ground.content(), before);
+    let repair = ground.json(0, &["repair", "tree", "--yes"]);
+    assert_eq!(repair["repaired"].as_array().unwrap().len(), 2);
+    assert_eq!(ground.content(), before);
+    ground.expect(0, &["scrub", "tree"]);
+    assert_eq!(ground.json(0, &["status", "tree"])["pending"]["files"], 0);
+}
+
+#[test]
+fn what_cannot_be_repaired_is_named() {
+    let ground = Playground::new();
+    ground.expect(0, &["protect", "tree", "--code", "4+1"]);
+    damage(&ground, "sub/b", 0, 200_000);
+    let before = ground.content();
+    let scrub = ground.json(3, &["scrub", "tree"]);
+    assert_eq!((&scrub["worst"], &scrub["trouble"][0]["path"]), (&"lost".into(), &"sub/b".into()));
+    let repair = ground.json(3, &["repair", "tree", "--yes"]);
+    assert_eq!(repair["repaired"][0]["state"], "lost");
+    assert!(!repair["repaired"][0]["lost"].as_array().unwrap().is_empty());
+    assert_eq!(ground.content(), before, "nothing could be done, and nothing was");
+    assert_eq!(ground.json(3, &["status", "tree"])["lost"][0]["path"], "sub/b");
+}
+
+#[test]
+fn diff_and_moves() {
+    let ground = Playground::new();
+    ground.expect(0, &["protect", "tree"]);
+    ground.expect(0, &["diff", "tree"]);
+    std::fs::rename(ground.path("sub"), ground.path("bus")).unwrap();
+    ground.write("new", b"new");
+    let diff = ground.json(1, &["diff", "tree"]);
+    assert_eq!(
+        (&diff["changes"]["moved"]["files"], &diff["changes"]["added"]["files"]),
+        (&3.into(), &1.into())
+    );
+    let from: Vec<&str> =
+        diff["files"].as_array().unwrap().iter().filter_map(|it| it["from"].as_str()).collect();
+    assert_eq!(from, ["sub/b", "sub/c", "sub/deep/d"]);
+    let done = ground.json(0, &["protect", "tree"]);
+    assert_eq!((&done["moved"], &done["encoded"]), (&3.into(), &1.into()));
+    ground.expect(0, &["scrub", "tree"]);
+}
+
+#[test]
+fn policies_are_checked_and_explained() {
+    let ground = Playground::new();
+    std::fs::write(ground.dir().join("bad.toml"), "[default]\ncode = \"8 plus 2\"\n").unwrap();
+    let output = ground.run(&["policy", "check", "bad.toml"]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(error.contains("bad.toml") && error.contains("line 2, column 8"), "{error}");
+    // A vault is not begun with a policy that cannot be used.
+    ground.expect(2, &["protect", "tree", "--policy", "bad.toml"]);
+    assert!(!ground.path(".gabion").exists());
+    let policy = "[[rule]]\nname = \"leave\"\npaths = [\"sub/deep/**\"]\nprotect = false\n\
+                  [[rule]]\nname = \"more\"\nlarger = \"1MiB\"\ncode = \"4+3\"\n";
+    std::fs::write(ground.dir().join("policy.toml"), policy).unwrap();
+    assert!(ground.expect(0, &["policy", "check", "policy.toml"]).contains("leave: not protected"));
+    let done = ground.json(0, &["protect", "tree", "--policy", "policy.toml"]);
+    assert_eq!((&done["encoded"], &done["left_out"]), (&4.into(), &1.into()));
+    let explained = ground.json(0, &["policy", "explain", "tree/a"]);
+    assert_eq!(
+        (&explained["rule"], &explained["treatment"]["code"]),
+        (&"more".into(), &"subspace:4+3:w8".into())
+    );
+    assert_eq!(explained["passed_over"][0]["rule"], "leave");
+    // It is remembered.
+    assert_eq!(ground.json(0, &["protect", "tree"])["left_out"], 1);
+    let rows = ground.json(0, &["status", "tree"])["matrix"].clone();
+    assert_eq!((rows[0]["wanted"].as_u64(), rows[1]["wanted"].as_u64()), (Some(2), Some(3)));
+}
+
+#[test]
+fn a_mass_deletion_is_held_and_approved() {
+    let ground = Playground::new();
+    (0..300).for_each(|number| ground.write(&format!("many/{number}"), number.to_string().as_bytes()));
+    ground.expect(0, &["protect", "tree"]);
+    std::fs::remove_dir_all(ground.path("many")).unwrap();
+    let held = ground.json(1, &["protect", "tree"])["held"].clone();
+    assert_eq!(held["removed"], 300);
+    let digest = held["digest"].as_str().unwrap();
+    assert!(ground.path(".gabion/redundancy/many/7").exists());
+    ground.expect(2, &["approve", &"0".repeat(32), "tree"]);
+    ground.expect(0, &["approve", digest, "tree"]);
+    assert_eq!(ground.json(0, &["protect", "tree"])["removed"], 300);
+    assert!(!ground.path(".gabion/redundancy/many").exists());
+}
+
+#[test]
+fn a_repository_elsewhere_and_what_its_loss_means() {
+    let ground = Playground::new();
+    ground.expect(0, &["protect", "tree", "--repository", "other"]);
+    assert!(!ground.path(".gabion").exists(), "the tree must not be touched");
+    ground.expect(2, &["status", "tree"]);
+    ground.expect(0, &["scrub", "tree", "--repository", "other"]);
+    let lose = |target: &str, code: i32| {
+        ground.json(code, &["whatif", "tree", "--repository", "other", "--lose", target])["result"].clone()
+    };
+    assert_eq!(lose("repository", 0)["exposed"]["files"], 5);
+    assert_eq!(lose("data", 3)["lost"]["files"], 5);
+    ground.expect(2, &["whatif", "tree", "--repository", "other", "--lose", "nothing"]);
+    std::fs::remove_file(ground.dir().join("other/catalogue.sqlite")).unwrap();
+    let rebuilt = ground.json(0, &["catalogue", "rebuild", "tree", "--repository", "other"]);
+    assert_eq!(rebuilt["files"], 5);
+    assert_eq!(ground.json(0, &["protect", "tree", "--repository", "other"])["encoded"], 0);
+}
+
+#[test]
+fn errors_name_file_and_reason() {
+    let ground = Playground::new();
+    let error = |args: &[&str]| {
+        let output = ground.run(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert!(error(&["protect", "nowhere"]).contains("nowhere: No such file"));
+    assert!(error(&["protect", "tree/a"]).contains("tree/a is not a directory"));
+    assert!(error(&["status", "tree"]).contains("tree is not protected"));
+    assert!(error(&["protect", "tree", "--code", "8"]).contains("--code 8"));
+    ground.expect(0, &["protect", "tree"]);
+    std::fs::write(ground.path(".gabion/vault.toml"), "version = 99\n").unwrap();
+    assert!(error(&["status", "tree"]).contains("vault.toml"));
+}
