@@ -139,6 +139,37 @@ pub trait Changelog: Send + Sync {
     /// [`Error::Refused`]: the entry is with somebody else, or elsewhere, and stays due. The engine's.
     fn complete(&self, claim: &Claim) -> Result<Completion>;
 
+    /// As [`still_mine`](Changelog::still_mine), for many at once.
+    ///
+    /// # Errors
+    /// The engine's.
+    fn which_are_mine(&self, claims: &[&Claim]) -> Result<Vec<bool>> {
+        claims.iter().map(|claim| self.still_mine(claim)).collect()
+    }
+
+    /// As [`complete`](Changelog::complete), for many at once: an engine may do it in one commit. A claim that is refused does
+    /// not keep the others from being completed.
+    ///
+    /// # Errors
+    /// The engine's; then any of them may be completed.
+    fn complete_all(&self, claims: &[&Claim]) -> Result<Vec<Result<Completion>>> {
+        let complete = |claim: &&Claim| match self.complete(claim) {
+            Err(error) if !matches!(error, Error::Refused { .. }) => Err(error),
+            outcome => Ok(outcome),
+        };
+        claims.iter().map(complete).collect()
+    }
+
+    /// Ends the leases of workers that are known to be dead, as if they had run out; gives how many. An engine that does
+    /// not know its workers lets leases run out by themselves.
+    ///
+    /// # Errors
+    /// The engine's.
+    fn bury(&self, is_dead: &dyn Fn(&WorkerId) -> bool) -> Result<u64> {
+        let _ = is_dead;
+        Ok(0)
+    }
+
     /// The work failed: the whole entry is due again at `retry_at`, with one more attempt counted.
     ///
     /// # Errors

@@ -1,13 +1,13 @@
 //! Brings the redundancy of a whole tree up to date: scan, guard, changelog, workers.
 
 use crate::catalogue::{CatalogueError, Change as Found, Class, State};
-use crate::changelog::{self, Change, When, WorkerId};
+use crate::changelog::{self, Change, When};
 use crate::guard::{self, GuardError, Held};
 use crate::scan::{ScanError, Scanner, Seen};
 use crate::throttle::Throttle;
 use crate::vault::Vault;
-use crate::worker::{Done, WorkError, Worker};
-use crate::world::{host, process, unique_id};
+use crate::worker::{self, Done, WorkError, Worker};
+use crate::world::unique_id;
 
 /// How to run.
 #[derive(Clone, Copy)]
@@ -118,7 +118,7 @@ pub fn protect(vault: &Vault, manner: Manner<'_>) -> Result<Report, ProtectError
         }
     }
     (manner.progress)(Progress::Step("protecting", Some(ahead)));
-    let done = work(vault, manner)?;
+    let done = with_worker(vault, manner, |worker| worker.drain_all(Some(&vault.catalogue)))?;
     if held.is_none() {
         guard::clear(&vault.repository)?;
     }
@@ -131,31 +131,31 @@ pub fn protect(vault: &Vault, manner: Manner<'_>) -> Result<Report, ProtectError
 /// # Errors
 /// See [`WorkError`].
 pub fn work(vault: &Vault, manner: Manner<'_>) -> Result<Done, WorkError> {
+    with_worker(vault, manner, |worker| worker.drain(Some(&vault.catalogue)))
+}
+
+fn with_worker<T>(
+    vault: &Vault,
+    manner: Manner<'_>,
+    work: impl FnOnce(&Worker<'_>) -> Result<T, WorkError>,
+) -> Result<T, WorkError> {
     let throttle = Throttle::new(manner.rate.or(vault.policy.rate));
     let progress = |files: u64, bytes: u64| {
         throttle.take(bytes);
         (manner.progress)(Progress::Done(files, bytes));
     };
-    let worker = Worker {
+    let id = unique_id().map_err(|source| WorkError::Repository { path: vault.root.clone(), source })?;
+    work(&Worker {
         storage: &*vault.storage,
         coders: &vault.coders,
         clock: &vault.clock,
         policy: &vault.policy,
         changelog: &*vault.changelog,
         threads: manner.threads.max(1),
-        name: worker_name()?,
+        name: worker::name(u32::from_le_bytes([id[0], id[1], id[2], id[3]])),
         progress: &progress,
         stopped: manner.stopped,
-    };
-    worker.drain(Some(&vault.catalogue))
-}
-
-/// A name that no other worker has.
-fn worker_name() -> Result<WorkerId, WorkError> {
-    let id =
-        unique_id().map_err(|source| WorkError::Repository { path: std::path::PathBuf::new(), source })?;
-    let unique = u32::from_le_bytes([id[0], id[1], id[2], id[3]]);
-    Ok(WorkerId(format!("{}.{}.{unique:08x}", host(), process())))
+    })
 }
 
 /// Tells the changelog what the scan found.

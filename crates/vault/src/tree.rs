@@ -436,6 +436,14 @@ impl Tree {
         Ok(rustix::fs::syncfs(self.open_with(b"", OFlags::RDONLY | OFlags::DIRECTORY, 0)?)?)
     }
 
+    /// Whether the file system of the root can only be read.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn is_read_only(&self) -> io::Result<bool> {
+        Ok(rustix::fs::fstatvfs(&*self.root)?.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
+    }
+
     /// Free and total bytes of the file system of the root.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ pub use lock::{Lock, LockError};
 pub use settings::{Kind, Location, Settings};
 
 use crate::catalogue::{Catalogue, CatalogueError};
-use crate::changelog::{self, Changelog, Embedded};
+use crate::changelog::{self, Changelog, Embedded, Redis, Server};
 use crate::coder::Coders;
 use crate::policy::{Policy, PolicyError};
 use crate::redundancy::{REDUNDANCY, STAGING, redo};
@@ -123,10 +123,14 @@ impl Vault {
     /// See [`VaultError`].
     pub fn create(location: &Location, changelog: Option<&str>, clock: Clock) -> Result<Vault, VaultError> {
         let repository = &location.repository;
+        make_private(repository)?;
         if !repository.join(settings::FILE).exists() {
-            make_private(repository)?;
+            let _turn = take_turn(repository)?;
             let settings = Settings::new(location, changelog)?;
-            settings.save(repository)?;
+            // Another one may have been first.
+            if !repository.join(settings::FILE).exists() {
+                settings.save(repository)?;
+            }
         }
         let vault = Vault::open(location, clock)?;
         if let Some(wanted) = changelog.filter(|wanted| *wanted != vault.settings.changelog) {
@@ -147,6 +151,11 @@ impl Vault {
         let settings = Settings::load(path)?;
         settings.check_root(root, path)?;
         let repository = Tree::open(path).map_err(at(path))?;
+        if repository.is_read_only().map_err(at(path))? {
+            return Err(at(path)(io::ErrorKind::ReadOnlyFilesystem.into()));
+        }
+        // One at a time: whoever comes first makes the databases.
+        let _turn = take_turn(path)?;
         let (storage, code): (Box<dyn Storage>, Code) = match settings.storage {
             Kind::Plain => {
                 let tree = Tree::open(root).map_err(at(root))?;
@@ -223,6 +232,14 @@ fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
+/// Keeps others from opening the repository at the same time.
+fn take_turn(repository: &Path) -> Result<std::fs::File, VaultError> {
+    let directory = std::fs::File::open(repository).map_err(at(repository))?;
+    rustix::fs::flock(&directory, rustix::fs::FlockOperation::LockExclusive)
+        .map_err(|error| at(repository)(error.into()))?;
+    Ok(directory)
+}
+
 const POLICY: &str = "policy.toml";
 
 fn make_private(path: &Path) -> Result<(), VaultError> {
@@ -233,6 +250,11 @@ fn make_private(path: &Path) -> Result<(), VaultError> {
 fn open_changelog(settings: &Settings, repository: &Path) -> Result<Box<dyn Changelog>, VaultError> {
     match settings.changelog.as_str() {
         settings::EMBEDDED => Ok(Box::new(Embedded::open(&repository.join("changelog"))?)),
+        url if url.starts_with("redis://") => {
+            // Several vaults may share a server.
+            let server = Server { url: url.to_owned(), name: settings.id.clone(), allow_forgetful: false };
+            Ok(Box::new(Redis::open(&server)?))
+        }
         other => Err(VaultError::Settings {
             path: repository.join(settings::FILE),
             why: format!("changelog {other:?}: it is \"embedded\" or redis://HOST:PORT"),

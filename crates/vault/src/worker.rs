@@ -13,7 +13,7 @@ use crate::redundancy::draft::DIRECTORY_MODE;
 use crate::redundancy::{REDUNDANCY, STAGING};
 use crate::storage::Storage;
 use crate::tree::{self, absent_is_none, join, split};
-use crate::world::{Clock, Nanos, SECOND};
+use crate::world::{Clock, Nanos, SECOND, host, process};
 use std::io;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -22,7 +22,10 @@ use std::sync::{Mutex, PoisonError};
 const SMALL_FILE: u64 = 16 << 20;
 
 /// How long a claim is ours without a sign of life.
-const LEASE: Nanos = 120 * SECOND;
+const LEASE: Nanos = 30 * SECOND;
+
+/// How often to look whether others are done.
+const POLL: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// How long a file that failed is left alone.
 const RETRY: Nanos = 60 * SECOND;
@@ -115,10 +118,25 @@ impl Worker<'_> {
         let mut done = Done::default();
         while !(self.stopped)() {
             let claims = self.changelog.claim(&self.name, changelog::MAX_CLAIM, LEASE, self.clock.now())?;
-            if claims.is_empty() {
+            if !claims.is_empty() {
+                self.batch(claims, catalogue, &mut done)?;
+            } else if self.changelog.bury(&is_dead)? == 0 {
                 break;
             }
-            self.batch(claims, catalogue, &mut done)?;
+        }
+        Ok(done)
+    }
+
+    /// As [`drain`](Worker::drain), and then waits for what other workers have in their hands: until they are done, or
+    /// dead, and their work is taken over.
+    ///
+    /// # Errors
+    /// See [`WorkError`].
+    pub fn drain_all(&self, catalogue: Option<&Catalogue>) -> Result<Done, WorkError> {
+        let mut done = self.drain(catalogue)?;
+        while !(self.stopped)() && self.changelog.pending()?.claimed > 0 {
+            std::thread::sleep(POLL);
+            done = done.and(self.drain(catalogue)?);
         }
         Ok(done)
     }
@@ -233,9 +251,11 @@ impl Worker<'_> {
         finished.sort_by_key(|(_, encoded)| encoded.is_some());
         self.make_durable(&finished)?;
         let mut completed = Vec::new();
-        for (claim, encoded) in finished {
+        let ours: Vec<&Claim> = finished.iter().map(|(claim, _)| claim).collect();
+        let ours = self.changelog.which_are_mine(&ours)?;
+        for ((claim, encoded), ours) in finished.into_iter().zip(ours) {
             // Someone else has taken over: what we made may be older than what he made.
-            if !self.changelog.still_mine(&claim)? {
+            if !ours {
                 self.note_failure(&claim.entry.path, "another worker took it over", done);
                 continue;
             }
@@ -265,8 +285,10 @@ impl Worker<'_> {
                     .try_for_each(|(claim, encoded)| self.catalogue_result(catalogue, claim, encoded))
             })?;
         }
-        for (claim, encoded) in &completed {
-            self.changelog.complete(claim)?;
+        // A claim that is refused now stays due, and whoever has it does it once more.
+        let claims: Vec<&Claim> = completed.iter().map(|(claim, _)| claim).collect();
+        self.changelog.complete_all(&claims)?;
+        for (_, encoded) in &completed {
             encoded.iter().for_each(|encoded| done.count(encoded));
         }
         Ok(())
@@ -425,7 +447,35 @@ impl Worker<'_> {
     }
 }
 
+/// The name of a worker of this process; `number` tells it from the others.
+pub fn name(number: u32) -> WorkerId {
+    WorkerId(format!("{}/{}/{number:08x}", host(), process()))
+}
+
+/// Whether a worker was one of this machine, and its process is gone.
+fn is_dead(worker: &WorkerId) -> bool {
+    let mut parts = worker.0.split('/');
+    let (Some(machine), Some(Ok(number))) = (parts.next(), parts.next().map(str::parse::<u32>)) else {
+        return false;
+    };
+    machine == host() && !std::path::Path::new(&format!("/proc/{number}")).exists()
+}
+
 impl Done {
+    fn and(mut self, other: Done) -> Done {
+        self.encoded += other.encoded;
+        self.encoded_bytes += other.encoded_bytes;
+        self.adopted += other.adopted;
+        self.redundancy_bytes += other.redundancy_bytes;
+        self.stripes = (self.stripes.0 + other.stripes.0, self.stripes.1 + other.stripes.1);
+        self.moved += other.moved;
+        self.removed += other.removed;
+        self.thin += other.thin;
+        self.failed.extend(other.failed);
+        self.failures += other.failures;
+        self
+    }
+
     fn count(&mut self, encoded: &Encoded) {
         match encoded.adopted {
             true => self.adopted += 1,

@@ -308,6 +308,27 @@ impl Changelog for Embedded {
         done.map_err(|why| Error::Refused { token: claim.token, why })
     }
 
+    fn which_are_mine(&self, claims: &[&Claim]) -> Result<Vec<bool>> {
+        self.desk.with_all_folded("look up", |store| {
+            claims.iter().map(|claim| Ok(claims::find(store, claim)?.is_ok())).collect()
+        })
+    }
+
+    fn complete_all(&self, claims: &[&Claim]) -> Result<Vec<Result<Completion>>> {
+        let done = self.desk.with_all_folded("complete", |store| {
+            claims.iter().map(|claim| claims::complete(store, claim)).collect::<Result<Vec<_>>>()
+        })?;
+        let refused = claims
+            .iter()
+            .zip(done)
+            .map(|(claim, done)| done.map_err(|why| Error::Refused { token: claim.token, why }));
+        Ok(refused.collect())
+    }
+
+    fn bury(&self, is_dead: &dyn Fn(&WorkerId) -> bool) -> Result<u64> {
+        self.desk.with_all_folded("end leases", |store| claims::bury(store, is_dead))
+    }
+
     fn release(&self, claim: &Claim, retry_at: Nanos, now: Nanos) -> Result<()> {
         let done =
             self.desk.with_all_folded("release", |store| claims::release(store, claim, retry_at, now))?;

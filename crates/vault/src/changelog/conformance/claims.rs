@@ -45,6 +45,37 @@ pub(super) fn one_worker_at_a_time(site: Site<'_>, name: &str) {
     assert_eq!(log.complete(&late).expect("completed"), Completion::Done);
 }
 
+pub(super) fn many_at_once_are_as_one_by_one(site: Site<'_>, name: &str) {
+    let log = site(name);
+    let changes: Vec<Change> =
+        (0..4).map(|number| Change::modify(format!("{number}"), 0..9, now())).collect();
+    record(&*log, &changes);
+    let held = claim(&*log, "first", 4, T0);
+    record(&*log, &[Change::modify("1", 20..30, now())]);
+    log.complete(&held[2]).expect("completed");
+    let held: Vec<_> = held.iter().collect();
+    assert_eq!(log.which_are_mine(&held).expect("an answer"), [true, true, false, true]);
+    let done = log.complete_all(&held).expect("an answer");
+    let [Ok(Completion::Done), Ok(Completion::Newer), refused, Ok(Completion::Done)] = &done[..] else {
+        panic!("{done:?}")
+    };
+    assert_refused(refused.clone(), held[2].token, Refusal::Lost);
+    assert_eq!(shown_all(&*log), ["1 Modify 20..30"]);
+
+    // The dead hold nothing, once that is known; the living keep what they have.
+    record(&*log, &[Change::modify("2", 0..9, now())]);
+    let (dead, living) = (claim_one(&*log, "dead", T0), claim_one(&*log, "living", T0));
+    let buried = log.bury(&|worker| worker.0 == "dead").expect("an answer");
+    let again = claim(&*log, "next", 9, T0);
+    match buried {
+        // Leases run out by themselves.
+        0 => assert_eq!(again, []),
+        _ => assert_eq!((buried, paths(&again)), (1, paths(&[dead.clone()]))),
+    }
+    assert!(log.still_mine(&living).expect("an answer"));
+    assert_eq!(log.still_mine(&dead).expect("an answer"), buried == 0);
+}
+
 pub(super) fn what_came_after_the_claim_stays(site: Site<'_>, name: &str) {
     let log = site(name);
     record(&*log, &[Change::modify("a", 0..10, now()), Change::modify("a", 50..60, now())]);

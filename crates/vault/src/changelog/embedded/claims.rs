@@ -75,12 +75,7 @@ fn end_leases(store: Store<'_>, now: Nanos) -> Result<Busy> {
     let mut busy = Busy::default();
     for lock in store.locks()? {
         if lock.granted <= now && lock.expires <= now {
-            store.unlock(lock.token)?;
-            let mut row = store.row(&lock.path)?;
-            if let Some(slot) = held(&mut row, lock.token) {
-                give_back(slot);
-                store.write(&lock.path, &row)?;
-            }
+            end(store, &lock)?;
             continue;
         }
         if lock.granted > now {
@@ -90,6 +85,29 @@ fn end_leases(store: Store<'_>, now: Nanos) -> Result<Busy> {
         busy.take(lock.kind, &lock.path, lock.origin.as_deref());
     }
     Ok(busy)
+}
+
+/// Ends a claim whose worker will not come back.
+fn end(store: Store<'_>, lock: &Lock) -> Result<()> {
+    store.unlock(lock.token)?;
+    let mut row = store.row(&lock.path)?;
+    if let Some(slot) = held(&mut row, lock.token) {
+        give_back(slot);
+        store.write(&lock.path, &row)?;
+    }
+    Ok(())
+}
+
+/// Ends the claims of dead workers; gives how many.
+pub(super) fn bury(store: Store<'_>, is_dead: &dyn Fn(&WorkerId) -> bool) -> Result<u64> {
+    let mut buried = 0;
+    for lock in store.locks()? {
+        if is_dead(&WorkerId(lock.worker.clone())) {
+            end(store, &lock)?;
+            buried += 1;
+        }
+    }
+    Ok(buried)
 }
 
 /// What was recorded during the claim is part of the whole anyway.
