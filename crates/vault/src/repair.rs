@@ -13,17 +13,21 @@ use crate::format::{Frame, Metadata};
 use crate::protect::{Manner, Progress};
 use crate::redundancy::redo;
 use crate::scrub::{Trouble, trouble};
-use crate::storage::Repairable;
+use crate::storage::{Repairable, Repository, Storage};
 use crate::throttle::Throttle;
-use crate::tree::{Stat, join, split};
+use crate::tree::{Stat, absent_is_none, join, split};
 use crate::vault::Vault;
 use crate::world::moment;
+use std::collections::BTreeSet;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 
 /// Where replaced bytes are kept, beneath the repository.
 pub const REPLACED: &[u8] = b"replaced";
+
+/// Where files are named that are being repaired, beneath the repository.
+pub const REPAIRING: &[u8] = b"repairing";
 
 /// Which files to look at.
 #[derive(Debug, Clone, Copy, Default)]
@@ -99,6 +103,8 @@ pub fn plan(
         throttle.take(bytes);
         (manner.progress)(Progress::Done(0, bytes));
     };
+    // If nobody can say which were interrupted, none is treated as such; protect names the reason.
+    let interrupted = interrupted(&*vault.storage).unwrap_or_default();
     let mut plan = Plan::default();
     vault.catalogue.each_page(path, |page| -> Result<(), CatalogueError> {
         for (path, entry) in page {
@@ -118,8 +124,20 @@ pub fn plan(
             match found {
                 Ok((subject, _)) if subject.content.is_none() && !options.missing => {}
                 Ok((subject, findings)) => match trouble(&path, &subject, &findings) {
-                    Some(trouble) if trouble.changed && options.keep_changed => plan.kept.push(trouble),
+                    Some(trouble)
+                        if trouble.changed && options.keep_changed && !interrupted.contains(&path) =>
+                    {
+                        plan.kept.push(trouble);
+                    }
                     Some(trouble) => plan.files.push(trouble),
+                    // Its bytes are right, its times are not yet.
+                    None if interrupted.contains(&path) => plan.files.push(Trouble {
+                        path,
+                        state: State::Protected,
+                        problems: Vec::new(),
+                        changed: false,
+                        notes: vec!["a repair of it was interrupted".to_owned()],
+                    }),
                     None => {}
                 },
                 Err(error) => plan.failed.push((path, error.to_string())),
@@ -135,15 +153,53 @@ pub fn plan(
 /// # Errors
 /// See [`RepairError`]; what is lost is no error.
 pub fn repair(vault: &Vault, path: &[u8], manner: Manner<'_>) -> Result<Repaired, RepairError> {
+    let resumed = vault.repository.find(&mark_of(path))?.is_some();
     let subject = Subject::open(&*vault.storage, &vault.coders, path)?;
     let quiet = |_: u64| {};
     let look =
         Look { threads: manner.threads, from_medium: false, progress: &quiet, stopped: manner.stopped };
     let findings = examine(&subject, look)?;
-    let mut work = Work { vault, subject: &subject, path, replaced: None, done: Repaired::new(path) };
+    let mut work =
+        Work { vault, subject: &subject, path, resumed, replaced: None, done: Repaired::new(path) };
+    work.begin(&findings)?;
     work.redundancy_first(&findings)?;
     let stat = work.data(&findings)?;
-    work.conclude(&findings, stat)
+    let done = work.conclude(&findings, stat)?;
+    forget_repair(&*vault.storage, path)?;
+    Ok(done)
+}
+
+/// A name for the mark of a file; the mark has its path in it.
+fn mark_of(path: &[u8]) -> Vec<u8> {
+    join(REPAIRING, blake3::hash(path).to_hex().as_bytes())
+}
+
+/// Files whose repair was begun and not brought to its end. The file system says that they were written to, but what is in them
+/// is nobody's work: it is not to be protected.
+///
+/// # Errors
+/// What the operating system says.
+pub fn interrupted(storage: &dyn Storage) -> io::Result<BTreeSet<Vec<u8>>> {
+    let mut found = BTreeSet::new();
+    for Repository { tree, .. } in storage.repositories() {
+        let Some(directory) = absent_is_none(tree.directory(REPAIRING))? else { continue };
+        for (name, _) in directory.names()?.iter() {
+            let mut path = Vec::new();
+            if let Some(mut mark) = absent_is_none(tree.read(&join(REPAIRING, name)))? {
+                mark.read_to_end(&mut path)?;
+            }
+            found.insert(path);
+        }
+    }
+    Ok(found)
+}
+
+/// The repair of a file has come to its end, or the file is gone.
+///
+/// # Errors
+/// What the operating system says.
+pub(crate) fn forget_repair(storage: &dyn Storage, path: &[u8]) -> io::Result<()> {
+    storage.repositories().iter().try_for_each(|repository| repository.tree.remove(&mark_of(path)))
 }
 
 impl Repaired {
@@ -164,11 +220,37 @@ struct Work<'a> {
     vault: &'a Vault,
     subject: &'a Subject,
     path: &'a [u8],
+    /// A repair of this file was begun before.
+    resumed: bool,
     replaced: Option<File>,
     done: Repaired,
 }
 
 impl Work<'_> {
+    /// Notes what is to be done, so that whatever becomes of this process, nobody takes half of it for the whole.
+    fn begin(&mut self, findings: &Findings) -> Result<(), RepairError> {
+        let Vault { repository, catalogue, clock, .. } = self.vault;
+        let trouble = trouble(self.path, self.subject, findings);
+        if let (Some(trouble), Some(entry)) = (trouble, catalogue.find(self.path)?) {
+            catalogue.together(|| -> Result<(), CatalogueError> {
+                catalogue.put(self.path, &Entry { state: trouble.state, ..entry })?;
+                catalogue.set_problems(self.path, &trouble.problems, clock.now())
+            })?;
+        }
+        // Storage of several targets puts the new version of a file in place as a whole.
+        if !findings.has_bad_data() || !self.subject.header.targets.is_empty() {
+            return Ok(());
+        }
+        repository.make_directories(REPAIRING, 0o700)?;
+        let mark = match repository.create(&mark_of(self.path), 0o600) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => repository.write(&mark_of(self.path))?,
+            made => made?,
+        };
+        mark.write_all_at(self.path, 0)?;
+        mark.sync_all()?;
+        Ok(repository.sync_directory(REPAIRING)?)
+    }
+
     /// Reads a stripe again and makes it whole; nothing if that is beyond what is left of it.
     fn whole(&self, fault: &StripeFault) -> Result<Option<Stripe>, RepairError> {
         let run = self.subject.cut().run(fault.stripe, 1);
@@ -233,7 +315,7 @@ impl Work<'_> {
         let header = &self.subject.header;
         let size = header.generation.size;
         let wrong_size = self.subject.stat.is_none_or(|stat| stat.size != size);
-        if !findings.has_bad_data() && !wrong_size {
+        if !findings.has_bad_data() && !wrong_size && !self.resumed {
             return Ok(self.subject.stat);
         }
         // A file that is gone comes back whole or not at all.
@@ -307,16 +389,11 @@ impl Work<'_> {
     /// Keeps what lies behind the end that the file had.
     fn keep_tail(&mut self, size: u64) -> Result<(), RepairError> {
         let Some(stat) = self.subject.stat.filter(|stat| stat.size > size) else { return Ok(()) };
-        let source = File::open(self.vault.storage.shown(self.path))?;
-        let mut at = size;
-        let mut bytes = vec![0; 1 << 20];
-        while at < stat.size {
-            let got = source.read_at(&mut bytes, at)?;
-            if got == 0 {
-                break;
+        let geometry = self.subject.header.geometry;
+        for run in geometry.cut(stat.size).runs(1) {
+            for column in (0..geometry.k()).filter(|&column| run.cell(0, column).end > size) {
+                self.keep_block(&run, column)?;
             }
-            self.keep(&bytes[..got], at)?;
-            at += got as u64;
         }
         Ok(())
     }

@@ -216,8 +216,12 @@ impl Scanner<'_> {
             }
             return Ok(());
         }
-        let recoded = || (treatment.identity != entry.code).then_some(Class::Recoded);
         // What is damaged is for repair: its redundancy must not be made anew from damaged data.
+        let broken = matches!(entry.state, State::Damaged | State::Lost);
+        if broken && matches!(class, None | Some(Class::Touched)) {
+            return Ok(());
+        }
+        let recoded = || (treatment.identity != entry.code).then_some(Class::Recoded);
         let thin =
             || (entry.state == State::Degraded && entry.columns < entry.wanted).then_some(Class::Recoded);
         if let Some(class) = class.or_else(recoded).or_else(thin) {
@@ -232,8 +236,9 @@ impl Scanner<'_> {
             |class, from| Change { class, path: path.clone(), from, ..change_of(now.size, treatment) };
         for from in self.catalogue.by_inode(now)? {
             // Its old name is gone, or stands for another file now; otherwise this is a second link to it.
-            let old = self.storage.find(&from).ok().flatten();
-            let left = old.is_none_or(|old| old.inode != now.inode);
+            // Where nobody can say, it is not taken for moved.
+            let old = self.storage.find(&from);
+            let left = old.is_ok_and(|old| old.is_none_or(|old| old.inode != now.inode));
             if left && !self.catalogue.is_moved(&from)? {
                 return self.note(&change(Class::Moved, Some(from)));
             }

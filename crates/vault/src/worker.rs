@@ -1,7 +1,7 @@
 //! Works off the changelog: claims what is due, brings redundancy up to date, completes.
 //!
 //! A batch of claims is split: small files are encoded side by side, one per thread, and made durable together; large ones
-//! follow one by one, each with all threads. Whatever fails is given back and named; the rest goes on. A crash leaves
+//! follow in groups of one per thread, and the last with all threads. Whatever fails is given back and named; the rest goes on. A crash leaves
 //! claims that expire and drafts that nobody reads: the work is done again.
 
 use crate::catalogue::{Catalogue, CatalogueError, Entry, State};
@@ -11,6 +11,7 @@ use crate::encode::{EncodeError, Encoded, Encoder, Manner};
 use crate::policy::{Policy, Treatment};
 use crate::redundancy::draft::DIRECTORY_MODE;
 use crate::redundancy::{REDUNDANCY, STAGING};
+use crate::repair::{forget_repair, interrupted};
 use crate::storage::Storage;
 use crate::tree::{self, absent_is_none, join, split};
 use crate::world::{Clock, Nanos, SECOND, host, process};
@@ -149,6 +150,7 @@ impl Worker<'_> {
     ) -> Result<(), WorkError> {
         let claimed_at = AtomicI64::new(self.clock.now());
         let (mut small, mut large) = (Vec::new(), Vec::new());
+        let interrupted = interrupted(self.storage).map_err(|source| self.repository_error(source))?;
         for claim in claims {
             let path = &claim.entry.path;
             let found = self.storage.find(path);
@@ -159,32 +161,41 @@ impl Worker<'_> {
                     continue;
                 }
             };
+            if interrupted.contains(path) && stat.is_some() {
+                self.fail(&claim, "a repair of it was interrupted: repair it once more", false, done)?;
+                continue;
+            }
             let wanted = stat.and_then(|stat| {
                 let decision = self.policy.decide(path, &stat, self.clock.now());
                 decision.treatment.map(|treatment| (stat, treatment.clone()))
             });
-            let (list, treatment) = match wanted {
-                Some((stat, treatment)) if stat.size > SMALL_FILE => (&mut large, Some(treatment)),
-                Some((_, treatment)) => (&mut small, Some(treatment)),
-                None => (&mut small, None),
-            };
-            list.push(Job { claim, treatment, result: Mutex::new(None) });
+            let size = wanted.as_ref().map_or(0, |(stat, _)| stat.size);
+            let treatment = wanted.map(|(_, treatment)| treatment);
+            let job = Job { claim, treatment, result: Mutex::new(None) };
+            if size > SMALL_FILE { large.push((size, job)) } else { small.push(job) }
         }
         // Redundancy that only has to go elsewhere goes first: it may be in the way of what is made anew.
-        for job in small.iter().chain(&large) {
+        for job in small.iter().chain(large.iter().map(|(_, job)| job)) {
             self.move_redundancy(job, done)?;
         }
-        self.encode_small(&small, &claimed_at);
+        self.encode_side_by_side(&small, &claimed_at);
         self.conclude(small, catalogue, done)?;
-        for job in large {
-            self.keep_alive(&claimed_at, std::slice::from_ref(&job))?;
-            self.encode(&job, self.threads, &claimed_at);
-            self.conclude(vec![job], catalogue, done)?;
+        // Side by side as long as there is one for each thread: threads on one file wait for each other when they write.
+        large.sort_by_key(|(size, _)| std::cmp::Reverse(*size));
+        let mut large = large.into_iter().map(|(_, job)| job).peekable();
+        while large.peek().is_some() {
+            let group: Vec<Job> = large.by_ref().take(self.threads).collect();
+            self.keep_alive(&claimed_at, &group)?;
+            match group.len() == self.threads {
+                true => self.encode_side_by_side(&group, &claimed_at),
+                false => group.iter().for_each(|job| self.encode(job, self.threads, &claimed_at)),
+            }
+            self.conclude(group, catalogue, done)?;
         }
         Ok(())
     }
 
-    fn encode_small(&self, jobs: &[Job], claimed_at: &AtomicI64) {
+    fn encode_side_by_side(&self, jobs: &[Job], claimed_at: &AtomicI64) {
         let next = AtomicUsize::new(0);
         let work = || {
             while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -222,7 +233,7 @@ impl Worker<'_> {
         if now.saturating_sub(claimed_at.load(Ordering::Relaxed)) > LEASE / 3 {
             claimed_at.store(now, Ordering::Relaxed);
             for job in jobs {
-                self.changelog.renew(&mut job.claim.clone(), LEASE, now)?;
+                heard(self.changelog.renew(&mut job.claim.clone(), LEASE, now))?;
             }
         }
         Ok(())
@@ -404,6 +415,7 @@ impl Worker<'_> {
     /// Removes redundancy of what is gone: a file, or all files of a directory.
     fn remove_redundancy(&self, path: &[u8], done: &mut Done) -> Result<(), WorkError> {
         let mut removed = 0;
+        forget_repair(self.storage, path).map_err(|source| self.repository_error(source))?;
         for repository in self.storage.repositories() {
             let place = join(REDUNDANCY, path);
             removed = removed.max(
@@ -432,7 +444,7 @@ impl Worker<'_> {
     fn fail(&self, claim: &Claim, why: &str, again: bool, done: &mut Done) -> Result<(), WorkError> {
         let now = self.clock.now();
         let retry_at = if again { now } else { now.saturating_add(RETRY) };
-        self.changelog.release(claim, retry_at, now)?;
+        heard(self.changelog.release(claim, retry_at, now))?;
         if !again {
             self.note_failure(&claim.entry.path, why, done);
         }
@@ -444,6 +456,14 @@ impl Worker<'_> {
         if done.failed.len() < MAX_LISTED {
             done.failed.push((path.to_vec(), why.to_owned()));
         }
+    }
+}
+
+/// A claim that is not ours any more is no reason to stop: whoever has it sees to it.
+fn heard(answer: changelog::Result<()>) -> changelog::Result<()> {
+    match answer {
+        Err(changelog::Error::Refused { .. }) => Ok(()),
+        answer => answer,
     }
 }
 

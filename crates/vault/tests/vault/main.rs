@@ -2,6 +2,8 @@
 
 mod changes;
 mod damage;
+mod faulty;
+mod model;
 mod oddities;
 mod playground;
 mod trust;

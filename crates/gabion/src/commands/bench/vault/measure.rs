@@ -54,14 +54,15 @@ pub(super) struct Bench {
 }
 
 /// The cases by name, in the order in which they run.
-pub(super) const CASES: [&str; 8] = [
+pub(super) const CASES: [&str; 9] = [
     "protect cold",
     "protect warm",
     "scrub cold",
     "small files",
     "second protect",
     "changelog",
-    "tools",
+    "par2",
+    "snapraid",
     "memory",
 ];
 
@@ -80,7 +81,8 @@ impl Bench {
             "small files" => self.small_files(),
             "second protect" => self.second_protect(),
             "changelog" => self.changelog(),
-            "tools" => super::tools::compare(self),
+            "par2" => super::tools::par2(self),
+            "snapraid" => super::tools::snapraid(self),
             "memory" => self.memory(),
             other => bail!("no case {other:?}; there are: {}", CASES.join(", ")),
         }
@@ -144,8 +146,11 @@ impl Bench {
         )])
     }
 
+    /// In memory altogether, where there is a file system for that: no disk plays a part, nor syncing to it.
     fn protect_warm(&self) -> Result<Vec<Line>> {
-        let place = self.place()?;
+        let memory = Path::new("/dev/shm");
+        let dir = if memory.is_dir() { memory.to_owned() } else { self.dir.clone() };
+        let place = Bench { dir, quick: self.quick }.place()?;
         let (tree, data) = self.tree_of_large_files(place.path())?;
         let repository = place.path().join("repository");
         let mut best = f64::INFINITY;
@@ -159,7 +164,8 @@ impl Bench {
         }
         verify(&tree, &repository)?;
         let rate = data as f64 / 1e9 / best;
-        let conditions = format!("{data} bytes in large files, in page cache, best of 3, sync included");
+        let on = if memory.is_dir() { "tmpfs" } else { "the disk, sync included" };
+        let conditions = format!("{data} bytes in large files, in page cache, on {on}, best of 3");
         Ok(vec![line("protect 8+2 warm", rate, "GB/s", "encode-signed", encode, 0.6, conditions)])
     }
 

@@ -1,0 +1,291 @@
+//! Everything that can happen to a tree, at random, beside a model of what was protected.
+//!
+//! The model is a map of names to the bytes that a file had when it was protected last. Whatever happens in between, a
+//! repair gives these bytes back or says which it cannot.
+
+use super::playground::{Playground, QUIET, Seed, rot};
+use gabion_vault::catalogue::State;
+use gabion_vault::repair;
+use std::collections::BTreeMap;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// A file as it was protected: its bytes, when they were written, and its inode.
+type Protected = (Vec<u8>, std::time::SystemTime, u64);
+
+struct World {
+    ground: Playground,
+    chance: Seed,
+    protected: BTreeMap<String, Protected>,
+    /// What happened, for who has to find out why.
+    story: Vec<String>,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let mut chance = Seed(seed);
+        let code = ["1+1", "2+1", "4+2", "8+2"][chance.below(4) as usize];
+        let block = 64 << chance.below(7);
+        let ground = Playground::with_policy(&format!("[default]\ncode = \"{code}\"\nblock = \"{block}\"\n"));
+        let story = vec![format!("seed {seed}: {code}, blocks of {block} bytes")];
+        World { ground, chance, protected: BTreeMap::new(), story }
+    }
+
+    /// A name that may or may not be there; some are directories at one time and files at another.
+    fn name(&mut self) -> String {
+        let names = ["a", "a/b", "a/b/c", "a0", "b", "d/e", "d/f", "d/g/h", "z"];
+        names[self.chance.below(names.len() as u64) as usize].to_owned()
+    }
+
+    fn bytes(&mut self) -> Vec<u8> {
+        let most = 1 << (1 + self.chance.below(15));
+        let size = self.chance.below(most);
+        match self.chance.below(8) {
+            // Holes, and what compresses well, are content as any other.
+            0 => vec![0; size as usize],
+            _ => self.chance.bytes(size as usize),
+        }
+    }
+
+    /// All files of the tree.
+    fn files(&self) -> BTreeMap<String, Protected> {
+        let (root, mut found) = (self.ground.root(), BTreeMap::new());
+        let mut ahead = vec![root.clone()];
+        while let Some(directory) = ahead.pop() {
+            for entry in std::fs::read_dir(directory).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    if path != root.join(".gabion") {
+                        ahead.push(path);
+                    }
+                    continue;
+                }
+                let name = path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
+                let stat = std::fs::metadata(&path).unwrap();
+                let content = std::fs::read(&path).unwrap();
+                found.insert(name, (content, stat.modified().unwrap(), stat.ino()));
+            }
+        }
+        found
+    }
+
+    fn existing(&mut self) -> Option<String> {
+        let files = self.files();
+        let at = self.chance.below(files.len().max(1) as u64) as usize;
+        files.into_keys().nth(at)
+    }
+
+    /// Something happens to the tree. What cannot be (a file in the place of a directory) does not happen.
+    fn happen(&mut self) {
+        let (name, bytes) = (self.name(), self.bytes());
+        let path = self.ground.path(&name);
+        let existing = self.existing().unwrap_or(name.clone());
+        let old = self.ground.path(&existing);
+        let pick = self.chance.below(14);
+        self.story.push(format!("  {pick}: {name} ({} bytes), {existing}", bytes.len()));
+        // Each of these may fail, as it may for anybody; then nothing has happened.
+        let _ = match pick {
+            0..=2 => make_room(&path).and_then(|()| std::fs::write(&path, &bytes)),
+            3 => append(&old, &bytes),
+            4 => cut(&old, self.chance.below(1 << 14)),
+            5 => overwrite(&old, &bytes[..bytes.len() / 4], &mut self.chance),
+            6 | 7 => make_room(&path).and_then(|()| std::fs::rename(&old, &path)),
+            8 => std::fs::remove_file(&old),
+            9 => make_room(&path).and_then(|()| std::fs::hard_link(&old, &path)),
+            10 => std::fs::create_dir_all(&path),
+            11 => std::fs::set_permissions(&old, std::fs::Permissions::from_mode(0o600)),
+            12 => touch(&old),
+            _ => std::fs::remove_dir_all(&path).or_else(|_| {
+                // A directory takes another name, with everything in it.
+                std::fs::rename(self.ground.path("d"), self.ground.path("a0"))
+            }),
+        };
+    }
+
+    /// Bytes change though nobody wrote them: at most one block of each stripe, or any.
+    fn rot(&mut self) {
+        let Some(name) = self.existing() else { return };
+        let size = std::fs::metadata(self.ground.path(&name)).unwrap().len();
+        if size == 0 {
+            return;
+        }
+        for _ in 0..1 + self.chance.below(3) {
+            let (at, byte) = (self.chance.below(size), self.chance.below(255) as u8);
+            self.story.push(format!("  rot: byte {at} of {name}"));
+            rot(&self.ground.path(&name), at, &[byte]);
+        }
+    }
+
+    /// Protects; the model is what is there now. A file that is known to be damaged and was not written to is left to repair.
+    fn protect(&mut self) {
+        self.story.push("protect".to_owned());
+        let broken = |name: &str| {
+            let entry = self.ground.vault.catalogue.find(name.as_bytes()).unwrap();
+            entry.is_some_and(|entry| matches!(entry.state, State::Damaged | State::Lost))
+        };
+        self.settle_moves();
+        let mut now = self.files();
+        let names: Vec<String> = now.keys().cloned().collect();
+        for name in names {
+            let found = &now[&name];
+            let same = |was: &&Protected| was.1 == found.1 && was.0.len() == found.0.len();
+            let was = match self.protected.get(&name) {
+                Some(was) => Some(was).filter(|_| broken(&name)).filter(same),
+                // What only got another name is not read: its redundancy goes along.
+                None => {
+                    let gone = |old: &str| !self.ground.path(old).exists();
+                    let mut others = self.protected.iter().filter(|(old, was)| gone(old) && was.2 == found.2);
+                    others.find(|(_, was)| same(was)).map(|(_, was)| was)
+                }
+            };
+            if let Some(was) = was.cloned() {
+                now.insert(name, was);
+            }
+        }
+        let report = self.ground.protect();
+        assert!(report.done.failed.is_empty() && report.held.is_none(), "{report:?}\n{}", self.told());
+        self.protected = now;
+    }
+
+    /// Of several names that a file had or has, nobody can say which became which: then it is written to.
+    fn settle_moves(&mut self) {
+        let now = self.files();
+        let new = |inode: u64| {
+            let new = now.iter().filter(|(name, found)| {
+                found.2 == inode && !self.protected.contains_key(*name)
+            });
+            new.count()
+        };
+        let old = |inode: u64| self.protected.values().filter(|was| was.2 == inode).count();
+        for (name, found) in &now {
+            if new(found.2) > 0 && (new(found.2) > 1 || old(found.2) > 1) {
+                touch(&self.ground.path(name)).unwrap();
+            }
+        }
+    }
+
+    /// Scrub finds all that differs from the model, and nothing else.
+    fn scrub(&mut self) {
+        self.story.push("scrub".to_owned());
+        let report = self.ground.scrub();
+        assert!(report.failed.is_empty(), "{report:?}\n{}", self.told());
+        let now = self.files();
+        for (name, (content, ..)) in &self.protected {
+            let trouble = report.trouble.iter().find(|trouble| trouble.path == name.as_bytes());
+            let differs = now.get(name).is_some_and(|now| now.0 != *content);
+            assert_eq!(trouble.is_some(), differs, "{name}: {trouble:?}\n{}", self.told());
+        }
+    }
+
+    fn repair(&mut self) {
+        self.story.push("repair".to_owned());
+        let missing = self.chance.below(2) == 0;
+        let options = repair::Options { missing, ..repair::Options::default() };
+        let plan = repair::plan(&self.ground.vault, b"", options, QUIET).unwrap();
+        assert!(plan.failed.is_empty(), "{plan:?}\n{}", self.told());
+        for trouble in plan.files {
+            let name = String::from_utf8(trouble.path.clone()).unwrap();
+            let before = self.files().remove(&name);
+            let done = {
+                let _lock = self.ground.vault.lock("test").unwrap();
+                repair::repair(&self.ground.vault, &trouble.path, QUIET)
+            };
+            let (content, ..) = &self.protected[&name];
+            let after = self.files().remove(&name);
+            let told = || format!("{name}: {done:?}\n{}", self.told());
+            match &done {
+                // Something else is in its way.
+                Err(_) => assert!(before.is_none() && after.is_none(), "{}", told()),
+                Ok(done) if done.state == State::Lost => match (before, after) {
+                    (None, after) => assert!(after.is_none(), "{}", told()),
+                    (Some(before), Some(after)) => assert_left(&before.0, &after.0, content, done, &told),
+                    (Some(_), None) => panic!("{}", told()),
+                },
+                Ok(done) => {
+                    assert_eq!(done.state, State::Protected, "{}", told());
+                    assert!(after.is_some_and(|after| after.0 == *content), "{}", told());
+                }
+            }
+        }
+    }
+
+    fn told(&self) -> String {
+        self.story.join("\n")
+    }
+}
+
+/// What is lost is as it was found; all else is as it was protected.
+fn assert_left(
+    before: &[u8],
+    after: &[u8],
+    content: &[u8],
+    done: &repair::Repaired,
+    told: &dyn Fn() -> String,
+) {
+    for (at, now) in after.iter().enumerate() {
+        let lost = done.lost.iter().any(|range| range.contains(&(at as u64)));
+        let expected = if lost { before.get(at) } else { content.get(at) };
+        // Bytes behind the old end are zeros in a file that is made longer again.
+        let filling = lost && expected.is_none() && *now == 0;
+        let tail = at >= content.len() && before.get(at) == Some(now);
+        assert!(expected == Some(now) || filling || tail, "byte {at}: {}", told());
+    }
+}
+
+fn make_room(path: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(path.parent().unwrap())
+}
+
+fn append(path: &PathBuf, bytes: &[u8]) -> std::io::Result<()> {
+    std::io::Write::write_all(&mut std::fs::File::options().append(true).open(path)?, bytes)
+}
+
+fn cut(path: &PathBuf, size: u64) -> std::io::Result<()> {
+    std::fs::File::options().write(true).open(path)?.set_len(size)
+}
+
+fn overwrite(path: &PathBuf, bytes: &[u8], chance: &mut Seed) -> std::io::Result<()> {
+    let file = std::fs::File::options().write(true).open(path)?;
+    let at = chance.below(file.metadata()?.len().max(1));
+    std::os::unix::fs::FileExt::write_all_at(&file, bytes, at)
+}
+
+fn touch(path: &PathBuf) -> std::io::Result<()> {
+    let time = std::fs::metadata(path)?.modified()? + std::time::Duration::from_secs(1);
+    std::fs::File::options().write(true).open(path)?.set_modified(time)
+}
+
+#[test]
+fn whatever_happens_a_repair_gives_back_what_was_protected() {
+    for seed in 0..80 {
+        let mut world = World::new(seed);
+        for _ in 0..8 {
+            for _ in 0..1 + world.chance.below(6) {
+                world.happen();
+            }
+            if world.chance.below(2) == 0 {
+                world.protect();
+                (0..world.chance.below(3)).for_each(|_| world.rot());
+            }
+            match world.chance.below(3) {
+                0 => world.scrub(),
+                1 => world.repair(),
+                _ => {}
+            }
+        }
+        // In the end all is calm. What is damaged beyond repair is written anew by its owner.
+        world.repair();
+        for (name, (content, ..)) in world.files() {
+            if world.protected.get(&name).is_some_and(|protected| protected.0 != content) {
+                world.story.push(format!("  written anew: {name}"));
+                world.ground.write(&name, &content);
+                touch(&world.ground.path(&name)).unwrap();
+            }
+        }
+        world.protect();
+        world.scrub();
+        assert!(world.ground.protect_all().seen.changes.is_empty(), "{}", world.told());
+        assert_eq!(world.ground.vault.changelog.pending().unwrap().entries(), 0);
+        assert_eq!(world.ground.vault.catalogue.count().unwrap(), world.protected.len() as u64);
+    }
+}
