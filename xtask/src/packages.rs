@@ -5,7 +5,7 @@ use anyhow::{Result, bail};
 use crate::shell::Cmd;
 
 /// For the workspace: the libraries it is compared with, what builds and checks them, the font of
-/// the charts.
+/// the charts, the server of the other changelog.
 const WORKSPACE: &[&str] = &[
     "gcc",
     "make",
@@ -18,6 +18,7 @@ const WORKSPACE: &[&str] = &[
     "libgf-complete-dev",
     "python3",
     "fonts-dejavu-core",
+    "redis-server",
 ];
 
 /// For aarch64: the linker, the C library it links, the processor. Debian's cross compiler only

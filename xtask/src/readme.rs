@@ -1,7 +1,9 @@
-//! `cargo xtask readme`: the speed tables of the README, made from a record of the comparison.
+//! `cargo xtask readme`: the speed tables of the README, made from records.
 //!
 //! No figure in the README is typed: they stand between two marks, and `cargo xtask test` fails if they are
-//! not what the record says.
+//! not what the records say.
+
+mod vault;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,15 +14,26 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 const README: &str = "README.md";
-/// Written by `cargo xtask compare --record`.
-const RECORD: &str = "bench/records/compare.jsonl";
-const BEGIN: &str = "<!-- speed: begin, written by `cargo xtask readme` -->\n";
-const END: &str = "<!-- speed: end -->";
 
-/// Write the README's speed tables from the record of the comparison
+/// A part of the README that is made of a record.
+struct Section {
+    /// What stands in its marks.
+    name: &'static str,
+    record: &'static str,
+    tables: fn(&str) -> Result<String>,
+}
+
+const SECTIONS: [Section; 2] = [
+    // Written by `cargo xtask compare --record`.
+    Section { name: "speed", record: "bench/records/compare.jsonl", tables },
+    // Written by `gabion bench vault --record`.
+    Section { name: "vault", record: "bench/records/vault.jsonl", tables: vault::table },
+];
+
+/// Write the README's speed tables from the records of the benches
 ///
-/// The record is bench/records/compare.jsonl; `cargo xtask compare --record bench/records/compare.jsonl
-/// --date YYYY-MM-DD` makes a new one.
+/// `cargo xtask compare --record bench/records/compare.jsonl --date YYYY-MM-DD` makes a new record of the comparison with
+/// other libraries, `gabion bench vault --record bench/records/vault.jsonl --date YYYY-MM-DD` one of the protector.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only check that they are up to date
@@ -40,10 +53,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Fails where the README does not say what the record says.
+/// Fails where the README does not say what the records say.
 pub(crate) fn check() -> Result<()> {
     let (readme, wanted) = both()?;
-    ensure!(readme == wanted, "{README} does not show {RECORD}: run `cargo xtask readme`");
+    ensure!(readme == wanted, "{README} does not show the records: run `cargo xtask readme`");
     Ok(())
 }
 
@@ -51,16 +64,23 @@ pub(crate) fn check() -> Result<()> {
 fn both() -> Result<(String, String)> {
     let read = |path| fs::read_to_string(path).with_context(|| format!("reading {path}"));
     let readme = read(README)?;
-    let tables = tables(&read(RECORD)?).with_context(|| format!("in {RECORD}"))?;
-    let wanted = spliced(&readme, &tables).with_context(|| format!("in {README}"))?;
+    let mut wanted = readme.clone();
+    for Section { name, record, tables } in SECTIONS {
+        let tables = tables(&read(record)?).with_context(|| format!("in {record}"))?;
+        wanted = spliced(&wanted, name, &tables).with_context(|| format!("in {README}"))?;
+    }
     Ok((readme, wanted))
 }
 
-/// `readme` with `tables` between the marks.
-fn spliced(readme: &str, tables: &str) -> Result<String> {
-    let (before, rest) = readme.split_once(BEGIN).context("the opening mark is missing")?;
-    let (_, after) = rest.split_once(END).context("the closing mark is missing")?;
-    Ok(format!("{before}{BEGIN}{tables}{END}{after}"))
+/// `readme` with `tables` between the marks of a section.
+fn spliced(readme: &str, name: &str, tables: &str) -> Result<String> {
+    let begin = format!("<!-- {name}: begin, written by `cargo xtask readme` -->\n");
+    let end = format!("<!-- {name}: end -->");
+    let (before, rest) =
+        readme.split_once(&begin).with_context(|| format!("the opening mark of {name} is missing"))?;
+    let (_, after) =
+        rest.split_once(&end).with_context(|| format!("the closing mark of {name} is missing"))?;
+    Ok(format!("{before}{begin}{tables}{end}{after}"))
 }
 
 /// Shapes in the order of the record, each with (size, reference) to (ours, theirs).
@@ -153,7 +173,7 @@ fn against_all(encodes: &Encodes) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BEGIN, END, spliced, tables};
+    use super::{spliced, tables};
 
     const RECORD: &str = r#"{"bench":"machine","date":"2026-01-02","cpu":"Test CPU","kernel":"wide","libraries":["A 1","B 2"]}
 {"bench":"compare","case":"encode 4+2 4KiB","value":60.0,"unit":"GB/s","against":"isal","reference":50.0,"ratio":1.2}
@@ -176,8 +196,12 @@ mod tests {
 
     #[test]
     fn only_what_is_between_the_marks_changes() {
-        let readme = format!("top\n{BEGIN}old\n{END}\nbottom\n");
-        assert_eq!(spliced(&readme, "new\n").unwrap(), format!("top\n{BEGIN}new\n{END}\nbottom\n"));
-        assert!(spliced("no marks", "new").is_err());
+        let with = |text: &str| {
+            format!(
+                "top\n<!-- x: begin, written by `cargo xtask readme` -->\n{text}<!-- x: end -->\nbottom\n"
+            )
+        };
+        assert_eq!(spliced(&with("old\n"), "x", "new\n").unwrap(), with("new\n"));
+        assert!(spliced(&with("old\n"), "y", "new").is_err() && spliced("no marks", "x", "new").is_err());
     }
 }

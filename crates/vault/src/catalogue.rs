@@ -157,7 +157,7 @@ impl Catalogue {
             // It is a cache: after a crash it may be some moments old, but never torn.
             connection.pragma_update(None, "journal_mode", "wal")?;
             connection.pragma_update(None, "synchronous", "normal")?;
-            connection.pragma_update(None, "cache_size", -32_000)?;
+            connection.pragma_update(None, "cache_size", -16_000)?;
             connection.pragma_update(None, "temp_store", "file")?;
             connection.set_prepared_statement_cache_capacity(64);
             let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;

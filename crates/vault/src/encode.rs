@@ -8,6 +8,7 @@
 mod rows;
 
 use crate::coder::{Coder, Coders};
+use crate::examine::{self, ExamineError, Subject};
 use crate::format::frame::toggle;
 use crate::format::{FileId, Header, Records};
 use crate::geometry::Cut;
@@ -62,6 +63,12 @@ pub enum EncodeError {
     /// Something about the file cannot be put into a header or a code.
     #[error("{0}")]
     Engine(#[from] gabion_engine::Error),
+    /// The file system says that nobody wrote to it, and yet it is not what was protected.
+    #[error("it is damaged: nobody wrote to it, and it is not what was protected. Repair it first")]
+    Damaged,
+    /// What it has cannot be examined.
+    #[error(transparent)]
+    Examine(#[from] ExamineError),
     /// The run was stopped.
     #[error("stopped")]
     Stopped,
@@ -161,6 +168,15 @@ struct Making {
     draft: Option<Draft>,
 }
 
+/// Which redundancy files are to be.
+struct Planned {
+    makings: Vec<Making>,
+    /// Those that are no longer to be.
+    obsolete: Vec<Place>,
+    /// Some that is there is for this very version of the file.
+    same_version: bool,
+}
+
 impl Encoder<'_> {
     /// Makes the redundancy of `path` with the given code.
     ///
@@ -176,10 +192,17 @@ impl Encoder<'_> {
         let content = self.storage.open(path).map_err(EncodeError::read)?;
         let stat = content.stat().map_err(EncodeError::read)?;
         let layout = self.storage.layout(path, coder.code(), block)?;
-        let (mut makings, obsolete) = self.plan(path, coder, &layout, &*content, &stat)?;
-        if let Some(adopted) = adopt(&makings, coder, &stat, manner.moved) {
+        let mut planned = self.plan(path, coder, &layout, &*content, &stat)?;
+        if let Some(adopted) = adopt(&planned.makings, coder, &stat, manner.moved) {
             return Ok(adopted);
         }
+        if planned.same_version {
+            // Opened again below: who examines reads what is locked here.
+            drop(planned);
+            self.refuse_damaged(path, manner)?;
+            planned = self.plan(path, coder, &layout, &*content, &stat)?;
+        }
+        let Planned { mut makings, obsolete, .. } = planned;
         let cut = layout.geometry.cut(stat.size);
         let in_place = makings.iter().all(|making| {
             let old = making.old.as_ref();
@@ -207,6 +230,30 @@ impl Encoder<'_> {
         self.conclude(makings, totals, coder, stat, obsolete)
     }
 
+    /// There is redundancy for this very version, and other is wanted. It must not be made of data that rotted meanwhile: what
+    /// there is can still bring that back.
+    fn refuse_damaged(&self, path: &[u8], manner: Manner<'_>) -> Result<(), EncodeError> {
+        let subject = match Subject::open(self.storage, self.coders, path) {
+            Err(ExamineError::Unprotected | ExamineError::Unusable(_)) => return Ok(()),
+            subject => subject?,
+        };
+        let Manner { threads, stopped, .. } = manner;
+        let look = examine::Manner { threads, from_medium: false, progress: &|_| {}, stopped };
+        let findings = examine::examine(&subject, look).map_err(|error| match error {
+            ExamineError::Stopped => EncodeError::Stopped,
+            error => EncodeError::Examine(error),
+        })?;
+        let Some(content) = &subject.content else { return Err(EncodeError::Gone) };
+        for fault in findings.faults.iter().filter(|fault| !fault.data.is_empty()) {
+            let run = subject.cut().run(fault.stripe, 1);
+            // What cannot be read at all has a reason of its own.
+            for &column in &fault.data {
+                content.read(&run, 0, column, &mut vec![0; run.block as usize]).map_err(EncodeError::Read)?;
+            }
+        }
+        if findings.has_bad_data() { Err(EncodeError::Damaged) } else { Ok(()) }
+    }
+
     fn draft(&self, place: &Place) -> Result<Draft, EncodeError> {
         Draft::new(place.clone()).map_err(EncodeError::write(place))
     }
@@ -219,25 +266,29 @@ impl Encoder<'_> {
         layout: &Layout,
         content: &dyn Content,
         stat: &Stat,
-    ) -> Result<(Vec<Making>, Vec<Place>), EncodeError> {
+    ) -> Result<Planned, EncodeError> {
         let code = coder.code();
         let homes = self.storage.homes(path, code, layout).map_err(EncodeError::read)?;
-        let (mut found, mut obsolete) = (Vec::new(), Vec::new());
+        let (mut found, mut obsolete, mut same_version) = (Vec::new(), Vec::new(), false);
+        let mut newest: Option<(u64, FileId)> = None;
         for repository in self.storage.repositories() {
             let place = repository.place(path);
             let is_home = homes.iter().any(|home| home.place.is(&place));
             // What cannot be opened is replaced by what is made now.
-            match place.open_to_update(self.coders).ok().flatten() {
+            let part = place.open_to_update(self.coders).ok().flatten();
+            if let Some(Part { header, .. }) = &part {
+                same_version |= header.generation == stat.generation();
+                newest = newest.max(Some((header.revision, header.id)));
+            }
+            match part {
                 Some(part) if is_home => found.push(part),
                 Some(_) => obsolete.push(place),
                 None => {}
             }
         }
-        let newest = found.iter().max_by_key(|part| part.header.revision);
-        let revision = newest.map_or(0, |part| part.header.revision) + 1;
-        let id = match newest {
-            Some(part) => part.header.id,
-            None => FileId(unique_id().map_err(EncodeError::read)?),
+        let (revision, id) = match newest {
+            Some((revision, id)) => (revision + 1, id),
+            None => (1, FileId(unique_id().map_err(EncodeError::read)?)),
         };
         let metadata = content.metadata().map_err(EncodeError::read)?;
         let mut targets = layout.targets.clone();
@@ -278,7 +329,7 @@ impl Encoder<'_> {
             drop(write);
             makings.push(Making { home, header, header_bytes, records, old, draft: None });
         }
-        Ok((makings, obsolete))
+        Ok(Planned { makings, obsolete, same_version })
     }
 
     /// Writes headers; in place, makes the changes.

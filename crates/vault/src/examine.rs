@@ -13,7 +13,7 @@ use crate::geometry::{Cut, Run};
 use crate::redundancy::{Part, PartError};
 use crate::runs::each_run;
 use crate::storage::{Content, Fault, Storage};
-use crate::tree::Stat;
+use crate::tree::{Generation, Stat};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -55,6 +55,33 @@ pub enum ExamineError {
     Stopped,
 }
 
+/// The redundancy files of a file that belong together, the newest first, and those that do not: a target that was away
+/// comes back with what it had. Of several histories that counts which protects the file as it is, `now`; if none does, the one
+/// that was written last. Of one column, the newest counts.
+pub(crate) fn belonging(mut parts: Vec<Part>, now: Option<Generation>) -> (Vec<Part>, Vec<Part>) {
+    let fits = |part: &Part| Some(part.header.generation) == now;
+    parts.sort_by_key(|part| std::cmp::Reverse((fits(part), part.header.revision)));
+    let mut heads: Vec<&Part> = Vec::new();
+    for part in &parts {
+        if heads.iter().all(|head| head.header.id != part.header.id) {
+            heads.push(part);
+        }
+    }
+    heads.reverse();
+    let head = heads.into_iter().max_by_key(|part| (fits(part), part.header.protected_at));
+    let Some(header) = head.map(|part| part.header.clone()) else { return (parts, Vec::new()) };
+    let mut held = vec![false; header.code.m()];
+    parts.into_iter().partition(|part| {
+        let Header { id, code, geometry, generation, .. } = &part.header;
+        let belongs = *id == header.id
+            && *code == header.code
+            && *geometry == header.geometry
+            && generation.size == header.generation.size;
+        let take = |new: bool, column: usize| new | !std::mem::replace(&mut held[column], true);
+        belongs && part.columns().fold(false, take)
+    })
+}
+
 impl Subject {
     /// Opens a file and its redundancy.
     ///
@@ -77,25 +104,12 @@ impl Subject {
                 Err(error) => unusable.push((place.tree.shown(&place.path), error.to_string())),
             }
         }
-        parts.sort_by_key(|part| std::cmp::Reverse(part.header.revision));
-        let Some(newest) = parts.first() else {
+        if parts.is_empty() {
             return Err(match unusable.first() {
                 None => ExamineError::Unprotected,
                 Some((_, why)) => ExamineError::Unusable(why.clone()),
             });
-        };
-        let header = newest.header.clone();
-        // Parts of another identity or cut are left-overs of something else.
-        let (together, others): (Vec<Part>, Vec<Part>) = parts.into_iter().partition(|part| {
-            part.header.id == header.id
-                && part.header.code == header.code
-                && part.header.geometry == header.geometry
-                && part.header.generation.size == header.generation.size
-        });
-        let stale =
-            others.iter().map(|part| (part.place.tree.shown(&part.place.path), "it is of another version"));
-        unusable.extend(stale.map(|(path, why)| (path, why.to_owned())));
-        let coder = coders.get(&header.code.to_string())?;
+        }
         let content = match crate::tree::absent_is_none(storage.open(path)) {
             Ok(content) => content,
             // Something else has its name now: a directory, a socket.
@@ -103,6 +117,13 @@ impl Subject {
             Err(error) => return Err(ExamineError::Read(error)),
         };
         let stat = content.as_ref().map(|content| content.stat()).transpose().map_err(ExamineError::Read)?;
+        let (together, others) = belonging(parts, stat.map(|stat| stat.generation()));
+        let Some(first) = together.first() else { return Err(ExamineError::Unprotected) };
+        let header = first.header.clone();
+        let stale =
+            others.iter().map(|part| (part.place.tree.shown(&part.place.path), "it is of another version"));
+        unusable.extend(stale.map(|(path, why)| (path, why.to_owned())));
+        let coder = coders.get(&header.code.to_string())?;
         Ok(Subject { content, stat, parts: together, unusable, header, coder })
     }
 
@@ -119,14 +140,18 @@ impl Subject {
 
     /// Redundancy columns that have a file.
     pub fn columns(&self) -> usize {
-        let mut columns: Vec<usize> = self
-            .parts
-            .iter()
-            .flat_map(|part| part.header.first..part.header.first + part.header.columns)
-            .collect();
-        columns.sort_unstable();
-        columns.dedup();
-        columns.len()
+        (0..self.header.code.m()).filter(|&column| self.holds(column)).count()
+    }
+
+    /// Whether a redundancy column has a file.
+    fn holds(&self, column: usize) -> bool {
+        self.parts.iter().filter(|part| self.is_current(part)).any(|part| part.columns().contains(&column))
+    }
+
+    /// Whether a redundancy file was there when the file was protected last. One that was not is read, as far as it still
+    /// fits, but it has to be made anew.
+    pub fn is_current(&self, part: &Part) -> bool {
+        part.header.revision == self.header.revision
     }
 }
 
@@ -319,13 +344,7 @@ pub fn examine(subject: &Subject, manner: Manner<'_>) -> Result<Findings, Examin
     findings.faults.sort_by_key(|fault| fault.stripe);
     let damaged = |part: &Part| part.head_damage.is_some() || part.trailer_damage.is_some();
     findings.headers = (0..subject.parts.len()).filter(|&at| damaged(&subject.parts[at])).collect();
-    let held = |column: usize| {
-        subject
-            .parts
-            .iter()
-            .any(|part| (part.header.first..part.header.first + part.header.columns).contains(&column))
-    };
-    findings.missing = (0..subject.header.code.m()).filter(|&column| !held(column)).collect();
+    findings.missing = (0..subject.header.code.m()).filter(|&column| !subject.holds(column)).collect();
     // Frames with a wrong check are faults already and spoil the sum.
     let sums_fit = subject.parts.iter().zip(&roots).all(|(part, root)| part.header.root == *root);
     findings.stale_root = !sums_fit && findings.faults.iter().all(|fault| fault.redundancy.is_empty());
@@ -390,14 +409,8 @@ impl Stripe {
                 self.compare_without_seals(subject, block, &present)?;
             }
         }
-        let held = |column: usize| {
-            subject
-                .parts
-                .iter()
-                .any(|part| (part.header.first..part.header.first + part.header.columns).contains(&column))
-        };
         let data: Vec<usize> = (0..k).filter(|&column| !self.good[column]).collect();
-        let redundancy: Vec<usize> = (0..m).filter(|&at| held(at) && !self.good[k + at]).collect();
+        let redundancy: Vec<usize> = (0..m).filter(|&at| subject.holds(at) && !self.good[k + at]).collect();
         let lost = !data.is_empty() && self.good.iter().filter(|&&good| good).count() < k;
         Ok((!data.is_empty() || !redundancy.is_empty()).then_some(StripeFault {
             stripe,

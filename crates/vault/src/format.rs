@@ -1,4 +1,4 @@
-//! What a redundancy file looks like: `docs/format.md` is normative. Every byte that is read is hostile.
+//! What a redundancy file looks like: `docs/redundancy.md` is normative. Every byte that is read is hostile.
 //!
 //! A redundancy file is a header, one record per stripe, and the header again. A record has one frame for each
 //! redundancy column that the file holds: the block, the signatures of all data blocks of the stripe, its own, and a

@@ -7,7 +7,7 @@ use crate::scan::{ScanError, Scanner, Seen};
 use crate::throttle::Throttle;
 use crate::vault::Vault;
 use crate::worker::{self, Done, WorkError, Worker};
-use crate::world::unique_id;
+use crate::world::{Nanos, unique_id};
 
 /// How to run.
 #[derive(Clone, Copy)]
@@ -99,26 +99,20 @@ pub fn held(vault: &Vault, seen: &Seen) -> Result<Option<Held>, GuardError> {
 pub fn protect(vault: &Vault, manner: Manner<'_>) -> Result<Report, ProtectError> {
     let seen = scan(vault, manner)?;
     let held = held(vault, &seen)?;
-    let mut ahead = (0, 0);
     // In the order in which it happened, as far as that can be known: what is gone made room for what is new.
-    let mut order = Class::ALL;
+    let mut order = Class::ALL.to_vec();
     order.sort_by_key(|class| match class {
         Class::Removed => 0,
         Class::Moved => 1,
         _ => 2,
     });
-    for class in order {
-        let waits = matches!(class, Class::Changed | Class::Removed) && held.is_some();
-        if !waits {
-            let (files, bytes) = seen.changes.of(class);
-            // What is only moved or removed is not read.
-            let read = !matches!(class, Class::Moved | Class::Removed);
-            ahead = (ahead.0 + files, ahead.1 + if read { bytes } else { 0 });
-            record(vault, class)?;
-        }
-    }
-    (manner.progress)(Progress::Step("protecting", Some(ahead)));
-    let done = with_worker(vault, manner, |worker| worker.drain_all(Some(&vault.catalogue)))?;
+    order.retain(|class| held.is_none() || !matches!(class, Class::Changed | Class::Removed));
+    // What is only moved or removed is not read.
+    let bytes = order.iter().filter(|class| !matches!(class, Class::Moved | Class::Removed));
+    let bytes = bytes.map(|&class| seen.changes.of(class).1).sum();
+    let files = order.iter().map(|&class| seen.changes.of(class).0).sum();
+    (manner.progress)(Progress::Step("protecting", Some((files, bytes))));
+    let done = with_worker(vault, manner, |worker| carry_out(vault, &order, worker))?;
     if held.is_none() {
         guard::clear(&vault.repository)?;
     }
@@ -134,11 +128,11 @@ pub fn work(vault: &Vault, manner: Manner<'_>) -> Result<Done, WorkError> {
     with_worker(vault, manner, |worker| worker.drain(Some(&vault.catalogue)))
 }
 
-fn with_worker<T>(
+fn with_worker<T, E: From<WorkError>>(
     vault: &Vault,
     manner: Manner<'_>,
-    work: impl FnOnce(&Worker<'_>) -> Result<T, WorkError>,
-) -> Result<T, WorkError> {
+    work: impl FnOnce(&Worker<'_>) -> Result<T, E>,
+) -> Result<T, E> {
     let throttle = Throttle::new(manner.rate.or(vault.policy.rate));
     let progress = |files: u64, bytes: u64| {
         throttle.take(bytes);
@@ -158,20 +152,37 @@ fn with_worker<T>(
     })
 }
 
-/// Tells the changelog what the scan found.
-fn record(vault: &Vault, class: Class) -> Result<(), ProtectError> {
-    vault.catalogue.each_change(class, |page| {
-        let now = vault.clock.now();
-        let change = |found: &Found| {
-            // Asked for by hand, so due at once; what makes room goes first.
-            let when = When::now(now, if class == Class::Removed { u8::MAX } else { found.priority });
-            match (class, &found.from) {
-                (Class::Moved, Some(from)) => Change::rename(from.clone(), found.path.clone(), when),
-                (Class::Removed, _) => Change::delete(found.path.clone(), when),
-                _ => Change::modify_whole(found.path.clone(), when),
+/// Changes that are recorded before they are worked off: what is pending stays small, however large the tree.
+const SLICE: usize = 32_768;
+
+/// Tells the changelog what the scan found, and works it off.
+fn carry_out(vault: &Vault, order: &[Class], worker: &Worker<'_>) -> Result<Done, ProtectError> {
+    let mut done = Done::default();
+    let mut recorded = 0;
+    for &class in order {
+        vault.catalogue.each_change(class, |page| -> Result<(), ProtectError> {
+            let now = vault.clock.now();
+            let changes: Vec<Change> = page.iter().map(|found| change(found, now)).collect();
+            vault.changelog.record(&changes)?;
+            recorded += changes.len();
+            if recorded >= SLICE {
+                recorded = 0;
+                done = std::mem::take(&mut done).and(worker.drain(Some(&vault.catalogue))?);
             }
-        };
-        vault.changelog.record(&page.iter().map(change).collect::<Vec<_>>())?;
-        Ok(())
-    })
+            Ok(())
+        })?;
+    }
+    Ok(done.and(worker.drain_all(Some(&vault.catalogue))?))
+}
+
+/// What the scan found, as the changelog has it.
+fn change(found: &Found, now: Nanos) -> Change {
+    // Asked for by hand, so due at once; what makes room goes first.
+    let removed = found.class == Class::Removed;
+    let when = When::now(now, if removed { u8::MAX } else { found.priority });
+    match (found.class, &found.from) {
+        (Class::Moved, Some(from)) => Change::rename(from.clone(), found.path.clone(), when),
+        (Class::Removed, _) => Change::delete(found.path.clone(), when),
+        _ => Change::modify_whole(found.path.clone(), when),
+    }
 }

@@ -1,12 +1,12 @@
 //! Makes the catalogue anew from the headers of redundancy files, and asks those headers what a loss would mean.
 
 use crate::catalogue::{CatalogueError, Entry, State};
-use crate::format::Header;
+use crate::examine::belonging;
 use crate::protect::{Manner, Progress};
 use crate::redundancy::{Part, REDUNDANCY};
 use crate::storage::Repository;
 use crate::storage::plain::{DATA, REPOSITORY};
-use crate::tree::{Kind, Tree, absent_is_none, join};
+use crate::tree::{Generation, Kind, Tree, absent_is_none, join};
 use crate::vault::Vault;
 use std::io;
 
@@ -98,9 +98,9 @@ fn note(
             Err(error) => rebuilt.unusable.push((place.tree.shown(&place.path), error.to_string())),
         }
     }
-    let Some(newest) = parts.iter().max_by_key(|part| part.header.revision) else { return Ok(()) };
-    let header = newest.header.clone();
-    parts.retain(|part| part.header.id == header.id && part.header.generation == header.generation);
+    let (mut parts, _) = belonging(parts, generation(vault, path));
+    let Some(header) = parts.first().map(|part| part.header.clone()) else { return Ok(()) };
+    parts.retain(|part| part.header.generation == header.generation);
     let columns: usize = parts.iter().map(|part| part.header.columns).sum();
     let entry = Entry {
         id: header.id,
@@ -151,7 +151,7 @@ pub fn what_if(
     vault.catalogue.each_page(path, |page| -> Result<(), CatalogueError> {
         for (path, entry) in page {
             (manner.progress)(Progress::Done(1, 0));
-            let Some(remains) = remains(vault, &path, targets) else {
+            let Some(remains) = remains(vault, &path, &entry.code, targets) else {
                 answer.unknown += 1;
                 continue;
             };
@@ -183,31 +183,48 @@ pub(crate) struct Remains {
     pub(crate) redundancy_now: usize,
 }
 
-/// What is left of a file without `targets`, by where its data is now and its redundancy is found; nothing where no header
-/// can be read.
-pub(crate) fn remains(vault: &Vault, path: &[u8], targets: &[Vec<u8>]) -> Option<Remains> {
+fn generation(vault: &Vault, path: &[u8]) -> Option<Generation> {
+    vault.storage.find(path).ok().flatten().map(|stat| stat.generation())
+}
+
+/// What is left of a file without `targets`, by where its data is now and its redundancy is found. Where no header can be read,
+/// its code is `code`; nothing where it is not known where the data is.
+pub(crate) fn remains(vault: &Vault, path: &[u8], code: &str, targets: &[Vec<u8>]) -> Option<Remains> {
     let gone = |name: &[u8]| targets.iter().any(|target| target == name);
+    let repositories = vault.storage.repositories();
+    let parts = repositories
+        .iter()
+        .filter_map(|repository| repository.place(path).open(&vault.coders).ok().flatten());
+    let now = vault.storage.find(path).ok().flatten();
+    let (mut parts, _) = belonging(parts.collect(), now.map(|stat| stat.generation()));
+    let revision = parts.first().map(|part| part.header.revision);
+    parts.retain(|part| Some(part.header.revision) == revision);
     let mut remains = Remains { data_gone: 0, redundancy: 0, redundancy_now: 0 };
-    let mut newest: Option<Header> = None;
-    for repository in vault.storage.repositories() {
-        let Ok(Some(part)) = repository.place(path).open(&vault.coders) else { continue };
-        let header = part.header;
-        remains.redundancy_now += header.columns;
+    for part in &parts {
+        remains.redundancy_now += part.header.columns;
+        let home = repositories.iter().find(|repository| repository.place(path).is(&part.place));
         // A plain directory has one repository, which is a target by name.
-        let target = if repository.target.is_empty() { REPOSITORY } else { &repository.target };
-        if !gone(target) {
-            remains.redundancy += header.columns;
-        }
-        if newest.as_ref().is_none_or(|newest| newest.revision < header.revision) {
-            newest = Some(header);
+        let target = home.map(|home| &home.target[..]).filter(|target| !target.is_empty());
+        if !gone(target.unwrap_or(REPOSITORY)) {
+            remains.redundancy += part.header.columns;
         }
     }
-    let header = newest?;
-    let layout = vault.storage.layout(path, &header.code, header.geometry.block()).ok()?;
-    remains.data_gone = match layout.targets.is_empty() {
-        true if gone(DATA) => header.code.k(),
-        true => 0,
-        false => layout.targets.iter().filter(|name| gone(name)).count(),
-    };
+    let header = parts.first().map(|part| &part.header);
+    let code = header.map_or_else(
+        || vault.coders.get(code).ok().map(|it| it.code().clone()),
+        |it| Some(it.code.clone()),
+    )?;
+    let block = header.map_or(DEFAULT_BLOCK, |header| header.geometry.block());
+    let layout = vault.storage.layout(path, &code, block).ok()?;
+    // A short file has nothing in some columns, wherever these would be.
+    let size = now.map(|stat| stat.size).or(header.map(|header| header.generation.size))?;
+    let cut = layout.geometry.cut(size);
+    let has_bytes = |column: usize| size > 0 && !cut.run(0, 1).cell(0, column).is_empty();
+    let data = (0..code.k()).filter(|&column| has_bytes(column));
+    let lost = |column: &usize| gone(layout.targets.get(*column).map_or(DATA, |target| target));
+    remains.data_gone = data.filter(lost).count();
     Some(remains)
 }
+
+/// Any will do to tell where columns are.
+const DEFAULT_BLOCK: u64 = 1 << 16;

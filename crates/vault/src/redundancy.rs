@@ -222,6 +222,11 @@ impl Part {
         let _ = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed);
     }
 
+    /// The redundancy columns that are in it, counted from 0.
+    pub fn columns(&self) -> std::ops::Range<usize> {
+        self.header.first..self.header.first + self.header.columns
+    }
+
     /// Bytes the header takes.
     pub fn header_bytes(&self) -> usize {
         self.records.header_bytes() as usize

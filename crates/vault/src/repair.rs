@@ -6,13 +6,13 @@
 //! repository, for it may have been someone's work. Redundancy is mended by the same stripe through an update that
 //! happens as a whole.
 
-use crate::catalogue::{CatalogueError, Entry, State};
+use crate::catalogue::{CatalogueError, Entry, Piece, State};
 use crate::examine::{ExamineError, Findings, Manner as Look, Stripe, StripeFault, Subject, examine};
 use crate::format::frame::table_bytes;
 use crate::format::{Frame, Metadata};
 use crate::protect::{Manner, Progress};
 use crate::redundancy::redo;
-use crate::scrub::{Trouble, trouble};
+use crate::scrub::{Trouble, margin, note_bare, trouble};
 use crate::storage::{Repairable, Repository, Storage};
 use crate::throttle::Throttle;
 use crate::tree::{Stat, absent_is_none, join, split};
@@ -140,6 +140,9 @@ pub fn plan(
                     }),
                     None => {}
                 },
+                Err(error @ (ExamineError::Unprotected | ExamineError::Unusable(_))) => {
+                    plan.files.push(note_bare(vault, path, entry, &error)?);
+                }
                 Err(error) => plan.failed.push((path, error.to_string())),
             }
         }
@@ -154,7 +157,12 @@ pub fn plan(
 /// See [`RepairError`]; what is lost is no error.
 pub fn repair(vault: &Vault, path: &[u8], manner: Manner<'_>) -> Result<Repaired, RepairError> {
     let resumed = vault.repository.find(&mark_of(path))?.is_some();
-    let subject = Subject::open(&*vault.storage, &vault.coders, path)?;
+    let subject = match Subject::open(&*vault.storage, &vault.coders, path) {
+        Err(error @ (ExamineError::Unprotected | ExamineError::Unusable(_))) => {
+            return without_redundancy(vault, path, error);
+        }
+        subject => subject?,
+    };
     let quiet = |_: u64| {};
     let look =
         Look { threads: manner.threads, from_medium: false, progress: &quiet, stopped: manner.stopped };
@@ -167,6 +175,16 @@ pub fn repair(vault: &Vault, path: &[u8], manner: Manner<'_>) -> Result<Repaired
     let done = work.conclude(&findings, stat)?;
     forget_repair(&*vault.storage, path)?;
     Ok(done)
+}
+
+/// There is nothing to repair a file from. What cannot be read of it is lost; otherwise it only has to be protected.
+fn without_redundancy(vault: &Vault, path: &[u8], why: ExamineError) -> Result<Repaired, RepairError> {
+    let Some(entry) = vault.catalogue.find(path)? else { return Err(why.into()) };
+    let found = note_bare(vault, path.to_vec(), entry, &why)?;
+    let lost = found.problems.into_iter().filter(|problem| problem.piece == Piece::Lost);
+    let lost = lost.map(|problem| problem.range).collect();
+    let notes = vec![why.to_string(), "redundancy is made anew by `gabion protect`".to_owned()];
+    Ok(Repaired { state: found.state, lost, notes, ..Repaired::new(path) })
 }
 
 /// A name for the mark of a file; the mark has its path in it.
@@ -243,7 +261,9 @@ impl Work<'_> {
         }
         repository.make_directories(REPAIRING, 0o700)?;
         let mark = match repository.create(&mark_of(self.path), 0o600) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => repository.write(&mark_of(self.path))?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                repository.write(&mark_of(self.path))?
+            }
             made => made?,
         };
         mark.write_all_at(self.path, 0)?;
@@ -264,9 +284,10 @@ impl Work<'_> {
     /// Mends frames and headers. The data comes after: as long as it is damaged, every good frame is needed.
     fn redundancy_first(&mut self, findings: &Findings) -> Result<(), RepairError> {
         let k = self.subject.header.code.k();
-        for (at, part) in self.subject.parts.iter().enumerate() {
+        let current = self.subject.parts.iter().enumerate();
+        for (at, part) in current.filter(|(_, part)| self.subject.is_current(part)) {
             let (mut writes, mut bytes) = (Vec::new(), 0);
-            let columns = part.header.first..part.header.first + part.header.columns;
+            let columns = part.columns();
             for fault in
                 findings.faults.iter().filter(|fault| fault.redundancy.iter().any(|c| columns.contains(c)))
             {
@@ -417,6 +438,17 @@ impl Work<'_> {
         Ok(())
     }
 
+    /// Whether redundancy lies where it may not, now that the data is where it is: then it is to be protected once more.
+    fn is_misplaced(&self, again: &Subject) -> bool {
+        let Subject { header, parts, .. } = again;
+        let storage = &self.vault.storage;
+        let homes = storage.layout(self.path, &header.code, header.geometry.block()).ok();
+        let homes = homes.and_then(|layout| storage.homes(self.path, &header.code, &layout).ok());
+        homes.is_some_and(|homes| {
+            parts.iter().any(|part| homes.iter().all(|home| !home.place.is(&part.place)))
+        })
+    }
+
     /// Looks once more at what was written, and notes it.
     fn conclude(mut self, findings: &Findings, stat: Option<Stat>) -> Result<Repaired, RepairError> {
         self.done.lost = crate::geometry::merge(std::mem::take(&mut self.done.lost));
@@ -432,13 +464,14 @@ impl Work<'_> {
         let Some(entry) = catalogue.find(self.path)? else { return Ok(self.done) };
         let problems = left.map_or(Vec::new(), |left| left.problems);
         let generation = match (&self.done.state, stat) {
-            (State::Protected | State::Degraded, Some(stat)) => stat.generation(),
+            (State::Protected | State::Degraded, Some(stat)) if !self.is_misplaced(&again) => {
+                stat.generation()
+            }
             _ => entry.generation,
         };
         catalogue.together(|| -> Result<(), CatalogueError> {
             let (state, now) = (self.done.state, self.vault.clock.now());
-            let columns = again.columns() as u32;
-            let columns = if after.faults.is_empty() { columns } else { entry.columns };
+            let columns = if after.faults.is_empty() { margin(&again, &after) } else { entry.columns };
             catalogue
                 .put(self.path, &Entry { generation, state, columns, scrubbed_at: Some(now), ..entry })?;
             catalogue.set_problems(self.path, &problems, now)

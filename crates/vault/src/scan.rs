@@ -207,7 +207,7 @@ impl Scanner<'_> {
         walk.seen.bytes += stat.size;
         let now = stat.generation();
         let Some(entry) = entry else {
-            return self.new_file(path(), &now, treatment);
+            return self.new_file(path(), &now, treatment, walk.seen.known);
         };
         let class = class(&entry.generation, &now);
         if treatment.write_once && matches!(class, Some(Class::Changed)) {
@@ -231,9 +231,18 @@ impl Scanner<'_> {
     }
 
     /// A file that was not known by this name.
-    fn new_file(&self, path: Vec<u8>, now: &Generation, treatment: &Treatment) -> Result<(), ScanError> {
+    fn new_file(
+        &self,
+        path: Vec<u8>,
+        now: &Generation,
+        treatment: &Treatment,
+        known: u64,
+    ) -> Result<(), ScanError> {
         let change =
             |class, from| Change { class, path: path.clone(), from, ..change_of(now.size, treatment) };
+        if known == 0 {
+            return self.note(&change(Class::Added, None));
+        }
         for from in self.catalogue.by_inode(now)? {
             // Its old name is gone, or stands for another file now; otherwise this is a second link to it.
             // Where nobody can say, it is not taken for moved.

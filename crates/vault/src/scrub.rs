@@ -208,24 +208,9 @@ fn note_page(
                 vault.catalogue.set_problems(&path, problems, vault.clock.now())?;
                 report.trouble.extend(trouble);
             }
-            Some(Err(ExamineError::Unprotected | ExamineError::Unusable(_))) => {
-                let why = match seen {
-                    Some(Err(error)) => error.to_string(),
-                    _ => String::new(),
-                };
-                entry.scrubbed_at = Some(vault.clock.now());
-                (entry.state, entry.columns) = (State::Degraded, 0);
-                vault.catalogue.put(&path, &entry)?;
-                let problem = Problem { piece: Piece::Redundancy, range: 0..entry.redundancy };
-                vault.catalogue.set_problems(&path, std::slice::from_ref(&problem), vault.clock.now())?;
+            Some(Err(error @ (ExamineError::Unprotected | ExamineError::Unusable(_)))) => {
                 report.files += 1;
-                report.trouble.push(Trouble {
-                    path,
-                    state: State::Degraded,
-                    problems: vec![problem],
-                    changed: false,
-                    notes: vec![why],
-                });
+                report.trouble.push(note_bare(vault, path, entry, &error)?);
             }
             Some(Err(error)) => report.failed.push((path, error.to_string())),
         }
@@ -233,9 +218,57 @@ fn note_page(
     Ok(())
 }
 
-/// How many more blocks of its worst stripe may be lost.
-fn margin(subject: &Subject, findings: &Findings) -> u32 {
-    let held = subject.columns();
+/// Notes that a file has no redundancy that can be used.
+pub(crate) fn note_bare(
+    vault: &Vault,
+    path: Vec<u8>,
+    mut entry: Entry,
+    why: &ExamineError,
+) -> Result<Trouble, CatalogueError> {
+    let lost = unreadable(vault, &path, &entry).into_iter();
+    let mut problems: Vec<Problem> = lost.map(|range| Problem { piece: Piece::Lost, range }).collect();
+    entry.scrubbed_at = Some(vault.clock.now());
+    entry.state = if problems.is_empty() { State::Degraded } else { State::Lost };
+    entry.columns = 0;
+    vault.catalogue.put(&path, &entry)?;
+    problems.push(Problem { piece: Piece::Redundancy, range: 0..entry.redundancy });
+    vault.catalogue.set_problems(&path, &problems, vault.clock.now())?;
+    Ok(Trouble { path, state: entry.state, problems, changed: false, notes: vec![why.to_string()] })
+}
+
+/// What cannot be read of a file that has no redundancy which could bring it back.
+fn unreadable(vault: &Vault, path: &[u8], entry: &Entry) -> Vec<std::ops::Range<u64>> {
+    let whole = || vec![0..entry.generation.size.max(1)];
+    let Ok(content) = vault.storage.open(path) else { return whole() };
+    let Ok(coder) = vault.coders.get(&entry.code) else { return whole() };
+    let (Ok(stat), Ok(layout)) = (content.stat(), vault.storage.layout(path, coder.code(), BLOCK)) else {
+        return whole();
+    };
+    let (mut lost, mut buffer) = (Vec::new(), Vec::new());
+    for run in layout.geometry.cut(stat.size).runs(1) {
+        buffer.resize(run.block as usize, 0);
+        for column in 0..layout.geometry.k() {
+            let cell = run.cell(0, column);
+            let got = content.read(&run, 0, column, &mut buffer);
+            if got.is_ok_and(|got| got as u64 == cell.end - cell.start) {
+                continue;
+            }
+            lost.push(cell);
+        }
+    }
+    crate::geometry::merge(lost)
+}
+
+/// Bytes of a block, where any will do.
+const BLOCK: u64 = 1 << 16;
+
+/// How many more blocks of its worst stripe may be lost. With a redundancy file that cannot be used it is at least one less
+/// than it should be, so that redundancy is put in order when the file is protected next.
+pub(crate) fn margin(subject: &Subject, findings: &Findings) -> u32 {
+    let held = match subject.unusable.is_empty() {
+        true => subject.columns(),
+        false => subject.columns().min(subject.header.code.m().saturating_sub(1)),
+    };
     let of = |fault: &examine::StripeFault| held.saturating_sub(fault.redundancy.len() + fault.data.len());
     findings.faults.iter().map(of).min().unwrap_or(held) as u32
 }

@@ -123,9 +123,9 @@ pub fn status(
 
 /// Takes from an entry what is on targets that do not answer.
 fn lose(vault: &Vault, path: &[u8], offline: &[Vec<u8>], entry: &mut Entry) {
-    // Where no header answers, nothing can be said for the file.
+    // Where it is not even known where the file is, nothing can be said for it.
     let (data_gone, redundancy) =
-        remains(vault, path, offline).map_or((0, 0), |remains| (remains.data_gone, remains.redundancy));
+        remains(vault, path, &entry.code, offline).map_or((0, 0), |it| (it.data_gone, it.redundancy));
     let actual = redundancy.saturating_sub(data_gone).min(entry.columns as usize) as u32;
     if data_gone > redundancy {
         entry.state = State::Lost;

@@ -1,7 +1,8 @@
 //! Keeps reading below a rate.
 
+use crate::world::Stopwatch;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How much may be read at once after a rest.
 const BURST: Duration = Duration::from_millis(200);
@@ -10,14 +11,15 @@ const BURST: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub struct Throttle {
     rate: Option<u64>,
-    /// When all that was taken so far will have been paid for.
-    paid: Mutex<Instant>,
+    clock: Stopwatch,
+    /// When, by the clock, all that was taken so far will have been paid for.
+    paid: Mutex<Duration>,
 }
 
 impl Throttle {
     /// At most `rate` bytes per second; nothing for no bound.
     pub fn new(rate: Option<u64>) -> Throttle {
-        Throttle { rate, paid: Mutex::new(Instant::now()) }
+        Throttle { rate, clock: Stopwatch::start(), paid: Mutex::default() }
     }
 
     /// Takes `bytes`, and waits until they are within the rate.
@@ -26,9 +28,9 @@ impl Throttle {
         let cost = Duration::from_secs_f64(bytes as f64 / rate as f64);
         let wait = {
             let mut paid = self.paid.lock().unwrap_or_else(PoisonError::into_inner);
-            let now = Instant::now();
-            *paid = (*paid).max(now.checked_sub(BURST).unwrap_or(now)) + cost;
-            paid.saturating_duration_since(now)
+            let now = self.clock.elapsed();
+            *paid = (*paid).max(now.saturating_sub(BURST)) + cost;
+            paid.saturating_sub(now)
         };
         std::thread::sleep(wait);
     }
@@ -36,23 +38,22 @@ impl Throttle {
 
 #[cfg(test)]
 mod tests {
-    use super::Throttle;
-    use std::time::Instant;
+    use super::{Stopwatch, Throttle};
 
     #[test]
     fn a_rate_is_kept_over_all_threads() {
         let throttle = Throttle::new(Some(10 << 20));
-        let start = Instant::now();
+        let start = Stopwatch::start();
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| (0..10).for_each(|_| throttle.take(128 << 10)));
             }
         });
         // 5 MiB at 10 MiB/s, less the burst.
-        let taken = start.elapsed().as_secs_f64();
+        let taken = start.seconds();
         assert!((0.29..1.0).contains(&taken), "{taken}");
-        let start = Instant::now();
+        let start = Stopwatch::start();
         Throttle::new(None).take(u64::MAX);
-        assert!(start.elapsed().as_secs_f64() < 0.1);
+        assert!(start.seconds() < 0.1);
     }
 }

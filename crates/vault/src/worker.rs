@@ -65,7 +65,7 @@ pub struct Done {
     pub encoded_bytes: u64,
     /// Files whose redundancy was there already.
     pub adopted: u64,
-    /// Bytes of redundancy files of all these.
+    /// Bytes of the redundancy files of those that got new redundancy.
     pub redundancy_bytes: u64,
     /// Stripes that were encoded, and that kept what they had.
     pub stripes: (u64, u64),
@@ -299,8 +299,9 @@ impl Worker<'_> {
         // A claim that is refused now stays due, and whoever has it does it once more.
         let claims: Vec<&Claim> = completed.iter().map(|(claim, _)| claim).collect();
         self.changelog.complete_all(&claims)?;
-        for (_, encoded) in &completed {
-            encoded.iter().for_each(|encoded| done.count(encoded));
+        for (claim, encoded) in &completed {
+            let moved = claim.entry.kind == Kind::Move;
+            encoded.iter().for_each(|encoded| done.count(encoded, moved));
         }
         Ok(())
     }
@@ -390,13 +391,18 @@ impl Worker<'_> {
         let (Some(origin), Some(_)) = (&job.claim.entry.origin, &job.treatment) else { return Ok(()) };
         let path = &job.claim.entry.path;
         // Another file may have the old name by now; then that file's entry sees to what is there.
-        if !matches!(self.storage.find(origin), Ok(None)) {
+        if !matches!(self.storage.find(origin), Ok(None)) && !self.is_left_out(origin) {
             return Ok(());
         }
         let mut moved = false;
         for repository in self.storage.repositories() {
             let (from, to) = (join(REDUNDANCY, origin), join(REDUNDANCY, path));
             let step = || -> io::Result<bool> {
+                // A directory of other files' redundancy stays where it is.
+                let found = repository.tree.find(&from)?;
+                if found.is_none_or(|found| found.kind != tree::Kind::File) {
+                    return Ok(false);
+                }
                 repository.tree.make_directories(split(&to).0, DIRECTORY_MODE)?;
                 let renamed = absent_is_none(repository.tree.rename(&from, &to))?.is_some();
                 if renamed {
@@ -482,7 +488,8 @@ fn is_dead(worker: &WorkerId) -> bool {
 }
 
 impl Done {
-    fn and(mut self, other: Done) -> Done {
+    /// Both together.
+    pub fn and(mut self, other: Done) -> Done {
         self.encoded += other.encoded;
         self.encoded_bytes += other.encoded_bytes;
         self.adopted += other.adopted;
@@ -496,15 +503,17 @@ impl Done {
         self
     }
 
-    fn count(&mut self, encoded: &Encoded) {
+    fn count(&mut self, encoded: &Encoded, moved: bool) {
         match encoded.adopted {
+            // Counted when its redundancy was moved.
+            true if moved => {}
             true => self.adopted += 1,
             false => {
                 self.encoded += 1;
                 self.encoded_bytes += encoded.read_bytes;
+                self.redundancy_bytes += encoded.redundancy_bytes;
             }
         }
-        self.redundancy_bytes += encoded.redundancy_bytes;
         self.stripes.0 += encoded.encoded;
         self.stripes.1 += encoded.kept;
         self.thin += u64::from(encoded.columns < encoded.wanted);

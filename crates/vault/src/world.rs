@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
 
 /// Nanoseconds since 1970, UTC. Signed: files may be older.
 pub type Nanos = i64;
@@ -42,6 +43,27 @@ impl Clock {
         if let Clock::Manual(clock) = self {
             clock.store(now, Ordering::SeqCst);
         }
+    }
+}
+
+/// Time that passes, whatever the time of day does.
+#[derive(Debug, Clone, Copy)]
+pub struct Stopwatch(Instant);
+
+impl Stopwatch {
+    /// Begins to count.
+    pub fn start() -> Stopwatch {
+        Stopwatch(Instant::now())
+    }
+
+    /// What passed since.
+    pub fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+
+    /// What passed since, in seconds.
+    pub fn seconds(&self) -> f64 {
+        self.elapsed().as_secs_f64()
     }
 }
 

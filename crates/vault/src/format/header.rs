@@ -29,7 +29,7 @@ pub const MAX_COLUMNS: usize = 1024;
 const FLAG_STRIPED: u32 = 1;
 const FLAG_ATTRIBUTES_LEFT_OUT: u32 = 2;
 
-/// One fixed field of the header; `docs/format.md` has the same table.
+/// One fixed field of the header; `docs/redundancy.md` has the same table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// First byte.

@@ -3,7 +3,7 @@
 //! The content of a file is striped over k targets in *objects*; the namespace is a tree of small *stubs* that say
 //! where the objects are, on several targets at once; redundancy goes to targets in other domains. Every
 //! target has `pool.toml`, so any one of them leads to the others and nothing has to be kept elsewhere.
-//! `docs/format.md` has the details.
+//! `docs/pool.md` has the details.
 //!
 //! A target that is missing, empty or of another pool counts as offline. What is on it is lost until it comes back; it
 //! is never taken for deleted.
@@ -151,12 +151,14 @@ impl Shared {
                 Err(error) => failed.push((index, error)),
             }
         }
-        if written < config.quorum() {
+        // Who is new has it already.
+        let need = config.quorum().saturating_sub(config.target.len() - view.disks.len());
+        if written < need {
             if let Some((index, error)) = failed.pop() {
                 return Err(PoolError::target(&config.target[index].name, "writing pool.toml")(error));
             }
             let offline = view.offline();
-            return Err(PoolError::Quorum { online: written, need: config.quorum(), offline });
+            return Err(PoolError::Quorum { online: written, need, offline });
         }
         Ok(self.take_over(config))
     }

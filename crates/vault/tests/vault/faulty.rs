@@ -45,6 +45,8 @@ enum Ill {
     Short,
     /// The file is of another version than it was a moment ago.
     Another,
+    /// Other bytes than were written, and nobody says so.
+    Rot,
 }
 
 type Rule = Box<dyn FnMut(Point, &[u8]) -> Option<Ill> + Send>;
@@ -140,6 +142,11 @@ impl Content for FaultyContent {
             Some(Ill::Short) => {
                 let got = self.inner.read(run, row, column, buffer)?.saturating_sub(1);
                 buffer[got..].fill(0);
+                Ok(got)
+            }
+            Some(Ill::Rot) => {
+                let got = self.inner.read(run, row, column, buffer)?;
+                buffer[..got].iter_mut().for_each(|byte| *byte ^= 1);
                 Ok(got)
             }
             _ => self.inner.read(run, row, column, buffer),
@@ -467,7 +474,7 @@ fn a_repair_that_fails_in_the_middle_is_repeated_without_loss() {
     for seed in 0..48 {
         let mut chance = Seed(seed);
         let (ground, plan) = faulty("4+2");
-        let files: Vec<_> = (0..3)
+        let files: Vec<_> = (0..4)
             .map(|at| {
                 let size = 4096 * 4 * (1 + chance.below(5)) as usize - chance.below(4000) as usize;
                 (format!("f{at}"), chance.bytes(size))
@@ -475,10 +482,8 @@ fn a_repair_that_fails_in_the_middle_is_repeated_without_loss() {
             .collect();
         files.iter().for_each(|(name, content)| ground.write(name, content));
         ground.protect_all();
-        files.iter().for_each(|(name, content)| damage(&ground, name, content, &mut chance));
-        if chance.below(2) == 0 {
-            flip(&ground.redundancy("f1"), 300);
-        }
+        files[..3].iter().for_each(|(name, content)| damage(&ground, name, content, &mut chance));
+        flip(&ground.redundancy("f3"), 300);
         let point = [Point::OpenForRepair, Point::Write, Point::Write, Point::SetSize, Point::Finish]
             [(seed % 5) as usize];
         let mut before = chance.below(3);
@@ -506,18 +511,99 @@ fn a_repair_that_fails_in_the_middle_is_repeated_without_loss() {
             }
         }
         plan.clear();
+        ground.clock.set(ground.clock.now() + 3600 * SECOND);
         if interrupted > 0 && seed % 2 == 0 {
             // What comes along every night must not take half a repair for someone's work.
             let report = ground.protect();
             assert_eq!(report.done.encoded + report.done.adopted, 0, "seed {seed} {point:?}: {report:?}");
         }
+        let listed = repair::plan(&ground.vault, b"", repair::Options::default(), QUIET).unwrap();
+        assert_eq!(listed.files.len(), interrupted, "seed {seed} {point:?}: {listed:?}");
         for (name, content) in &files {
             let done = ground.repair(name);
             assert_eq!(done.state, State::Protected, "seed {seed} {point:?}: {done:?}");
             assert!(ground.read(name) == *content, "seed {seed} {point:?}: {name}");
         }
+        ground.clock.set(ground.clock.now() + 3600 * SECOND);
         assert_converges(&ground, &plan, &files);
     }
+}
+
+/// A file whose repair was interrupted and that is then deleted, or written anew, is as any other.
+#[test]
+fn an_interrupted_repair_does_not_stand_in_the_way_of_its_owner() {
+    let (ground, plan) = faulty("4+2");
+    let content = Seed(1).bytes(30_000);
+    ground.write("file", &content);
+    ground.protect_all();
+    flip(&ground.path("file"), 77);
+    plan.set(|point, _| (point == Point::Finish).then_some(Ill::Eio));
+    repair::repair(&ground.vault, b"file", QUIET).unwrap_err();
+    plan.clear();
+    let report = ground.protect();
+    let [(path, why)] = &report.done.failed[..] else { panic!("{report:?}") };
+    assert!(path == b"file" && why.contains("repair it once more"), "{why}");
+    std::fs::remove_file(ground.path("file")).unwrap();
+    assert_eq!(ground.protect_all().done.removed, 1);
+    ground.write("file", b"another file");
+    assert_converges(&ground, &plan, &[("file".to_owned(), b"another file".to_vec())]);
+}
+
+/// Damage that scrub found was protected as if it were new as soon as someone changed permissions or the policy, and what
+/// could have repaired it was gone.
+#[test]
+fn known_damage_is_not_protected_as_if_it_were_new() {
+    let (mut ground, plan) = faulty("4+2");
+    let content = Seed(1).bytes(60_000);
+    for name in ["rotten", "lost"] {
+        ground.write(name, &content);
+    }
+    ground.protect_all();
+    flip(&ground.path("rotten"), 100);
+    [0, 15_104, 30_208].iter().for_each(|&at| flip(&ground.path("lost"), at + 100));
+    ground.scrub();
+    assert_eq!(ground.repair("lost").state, State::Lost);
+    let before = ["rotten", "lost"].map(|name| std::fs::read(ground.redundancy(name)).unwrap());
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(ground.path("rotten"), mode).unwrap();
+    for policy in ["4+2", "4+3"] {
+        let policy = format!("[default]\ncode = \"{policy}\"\nblock = \"4KiB\"\n");
+        ground.vault.set_policy(&policy).unwrap();
+        let report = ground.protect();
+        assert_eq!(report.done.encoded, 0, "{report:?}");
+        assert_eq!(report.affected, [(State::Damaged, 1), (State::Lost, 1)]);
+        let after = ["rotten", "lost"].map(|name| std::fs::read(ground.redundancy(name)).unwrap());
+        assert!(before == after);
+    }
+    assert_eq!(ground.repair("rotten").state, State::Protected);
+    assert!(ground.read("rotten") == content);
+    // What was lost is put back from elsewhere, and protected as before.
+    ground.write("lost", &content);
+    assert_eq!(ground.protect_all().done.encoded, 2);
+    let files = ["lost", "rotten"].map(|name| (name.to_owned(), content.clone()));
+    assert_converges(&ground, &plan, &files);
+}
+
+/// Rot that nobody has found yet went into new redundancy when the policy asked for another code.
+#[test]
+fn redundancy_is_not_made_anew_from_rot() {
+    let (mut ground, plan) = faulty("4+2");
+    let files = fill(&ground, &mut Seed(6), 6);
+    ground.protect_all();
+    let before: Vec<_> =
+        files.iter().map(|(name, _)| std::fs::read(ground.redundancy(name)).unwrap()).collect();
+    ground.vault.set_policy("[default]\ncode = \"5+3\"\nblock = \"4KiB\"\n").unwrap();
+    for ill in [Ill::Rot, Ill::Eio] {
+        plan.set(move |point, path| (point == Point::Read && path.starts_with(b"d1")).then_some(ill));
+        let report = ground.protect();
+        assert_eq!(report.done.failures, 2, "{report:?}");
+        let reason = if ill == Ill::Rot { "Repair it first" } else { "Input/output error" };
+        assert!(report.done.failed.iter().all(|(_, why)| why.contains(reason)), "{report:?}");
+        for ((name, _), before) in files.iter().zip(&before).filter(|((name, _), _)| name.starts_with("d1")) {
+            assert!(std::fs::read(ground.redundancy(name)).unwrap() == *before, "{name}");
+        }
+    }
+    assert_converges(&ground, &plan, &files);
 }
 
 /// What a file held that was repaired is kept, also where it had become longer.

@@ -6,4 +6,5 @@ mod faulty;
 mod model;
 mod oddities;
 mod playground;
+mod pool;
 mod trust;

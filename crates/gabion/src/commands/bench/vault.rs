@@ -4,7 +4,9 @@ mod files;
 mod measure;
 mod tools;
 
+use anyhow::Context;
 use gabion::exit::Outcome;
+use gabion_engine::kernel::Backend;
 use measure::{Bench, CASES, Line};
 use std::path::PathBuf;
 
@@ -34,12 +36,19 @@ pub(crate) struct Args {
     /// Print one JSON object per line instead of a table
     #[arg(long)]
     json: bool,
+    /// Write the JSON lines to this file as well, after one about the machine
+    #[arg(long, value_name = "FILE", requires = "date")]
+    record: Option<PathBuf>,
+    /// The date to record
+    #[arg(long, value_name = "YYYY-MM-DD", requires = "record")]
+    date: Option<String>,
 }
 
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         let bench = Bench { dir: self.dir, quick: self.quick };
         let mut failed = false;
+        let mut record = Vec::new();
         if !self.json {
             println!(
                 "{:<38} {:>12} {:<10} {:>12}  {:<22} {:>6} {:>6}",
@@ -48,12 +57,18 @@ impl Args {
         }
         for case in CASES.iter().filter(|case| self.only.as_ref().is_none_or(|only| only == *case)) {
             match bench.run(case) {
-                Ok(lines) => lines.iter().try_for_each(|line| print(line, self.json))?,
+                Ok(lines) => {
+                    lines.iter().try_for_each(|line| print(line, self.json))?;
+                    record.extend(lines);
+                }
                 Err(error) => {
                     failed = true;
                     eprintln!("gabion: {case}: {error:#}");
                 }
             }
+        }
+        if let (Some(path), Some(date)) = (&self.record, &self.date) {
+            write_record(path, date, &record)?;
         }
         Ok(if failed { Outcome::Failed } else { Outcome::Fine })
     }
@@ -71,4 +86,18 @@ fn print(line: &Line, json: bool) -> anyhow::Result<()> {
     );
     println!("    {}", line.conditions);
     Ok(())
+}
+
+fn write_record(path: &std::path::Path, date: &str, lines: &[Line]) -> anyhow::Result<()> {
+    let cores = std::thread::available_parallelism()?.get();
+    let (cpu, kernel) =
+        (gabion::machine::Cpu::of_this_machine().model, gabion_engine::kernel::Row::chosen()?.name());
+    let machine =
+        serde_json::json!({ "bench": "machine", "date": date, "cpu": cpu, "cores": cores, "kernel": kernel });
+    let mut text = format!("{machine}\n");
+    for line in lines {
+        text += &serde_json::to_string(line)?;
+        text.push('\n');
+    }
+    std::fs::write(path, text).with_context(|| path.display().to_string())
 }

@@ -8,10 +8,9 @@ use gabion::shard::Shown;
 use gabion_engine::Code;
 use gabion_vault::protect::{Report, held, protect, scan};
 use gabion_vault::vault::{DEFAULT_CODE, Location, Vault};
-use gabion_vault::world::Clock;
+use gabion_vault::world::{Clock, Stopwatch};
 use serde_json::{Value, json};
 use std::path::PathBuf;
-use std::time::Instant;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -96,9 +95,9 @@ impl Args {
         if let Some(text) = &policy {
             vault.set_policy(text)?;
         }
-        let start = Instant::now();
+        let start = Stopwatch::start();
         let report = self.talk.run(&self.effort, |manner| protect(&vault, manner))??;
-        self.print(&vault, &report, start.elapsed().as_secs_f64());
+        self.print(&vault, &report, start.seconds());
         Ok(match &report {
             Report { done, seen, .. } if done.failures > 0 || !seen.unreadable.is_empty() => Outcome::Failed,
             Report { held: Some(_), .. } => Outcome::Found,

@@ -6,8 +6,8 @@ use gabion::shard::Shown;
 use gabion_vault::catalogue::{Piece, State};
 use gabion_vault::policy::Duration;
 use gabion_vault::scrub::{Options, Report, Selection, Trouble, scrub};
+use gabion_vault::world::Stopwatch;
 use serde_json::{Value, json};
-use std::time::Instant;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -64,9 +64,9 @@ impl Args {
             _ => Selection::All,
         };
         let options = Options { selection, from_medium: !self.cached, resume: !self.restart };
-        let start = Instant::now();
+        let start = Stopwatch::start();
         let report = self.talk.run(&self.effort, |manner| scrub(&vault, &inside, options, manner))??;
-        self.print(&report, start.elapsed().as_secs_f64());
+        self.print(&report, start.seconds());
         Ok(match report.worst() {
             State::Lost => Outcome::Unrecoverable,
             _ if !report.failed.is_empty() || report.stopped => Outcome::Failed,

@@ -70,7 +70,7 @@ pub(super) fn many_at_once_are_as_one_by_one(site: Site<'_>, name: &str) {
     match buried {
         // Leases run out by themselves.
         0 => assert_eq!(again, []),
-        _ => assert_eq!((buried, paths(&again)), (1, paths(&[dead.clone()]))),
+        _ => assert_eq!((buried, paths(&again)), (1, paths(std::slice::from_ref(&dead)))),
     }
     assert!(log.still_mine(&living).expect("an answer"));
     assert_eq!(log.still_mine(&dead).expect("an answer"), buried == 0);

@@ -58,7 +58,7 @@ macro_rules! select {
 impl Store<'_> {
     /// Room for the pages that one fold touches, so that each is written once.
     pub(super) fn enlarge_cache(self) -> Result<()> {
-        let kibibytes = "PRAGMA cache_size = -65536";
+        let kibibytes = "PRAGMA cache_size = -24576";
         self.0.execute(kibibytes, []).map(drop)
     }
 
