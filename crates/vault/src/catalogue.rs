@@ -183,7 +183,7 @@ impl Catalogue {
         result.map_err(|source| CatalogueError { path: self.path.clone(), source })
     }
 
-    /// Does several things as one, and fast.
+    /// Does several things as one, and fast. Others that write wait meanwhile.
     ///
     /// # Errors
     /// [`CatalogueError`], and what `work` gives; nothing has happened then.
@@ -191,17 +191,37 @@ impl Catalogue {
         &self,
         work: impl FnOnce() -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
-        self.wrap(self.connection.execute_batch("SAVEPOINT together"))?;
-        match work() {
-            Ok(value) => {
-                self.wrap(self.connection.execute_batch("RELEASE together"))?;
-                Ok(value)
-            }
-            Err(error) => {
-                self.wrap(self.connection.execute_batch("ROLLBACK TO together; RELEASE together"))?;
-                Err(error)
-            }
+        // Who reads first and writes then is refused at once if another one wrote in between; who comes to write waits.
+        match self.connection.is_autocommit() {
+            true => self.between("BEGIN IMMEDIATE", "COMMIT", "ROLLBACK", work),
+            false => self.as_of_now(work),
         }
+    }
+
+    /// Reads several things as they were at one time, and fast. Others may write; what `work` writes goes to the change-set
+    /// alone.
+    ///
+    /// # Errors
+    /// [`CatalogueError`], and what `work` gives; nothing has happened then.
+    pub fn as_of_now<T, E: From<CatalogueError>>(
+        &self,
+        work: impl FnOnce() -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        self.between("SAVEPOINT part", "RELEASE part", "ROLLBACK TO part; RELEASE part", work)
+    }
+
+    fn between<T, E: From<CatalogueError>>(
+        &self,
+        begin: &str,
+        end: &str,
+        undo: &str,
+        work: impl FnOnce() -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        self.wrap(self.connection.execute_batch(begin))?;
+        let done = work();
+        let finish = if done.is_ok() { end } else { undo };
+        self.wrap(self.connection.execute_batch(finish))?;
+        done
     }
 
     /// The number of a directory that files are known of.
@@ -231,9 +251,10 @@ impl Catalogue {
     /// [`CatalogueError`].
     pub fn directories(&self, path: &[u8]) -> Result<Vec<(i64, Vec<u8>)>> {
         let found = || {
+            // `||` makes text even of blobs, and every blob is more than any text.
             let mut find = self.connection.prepare_cached(
                 "SELECT number, path FROM directories WHERE ?1 = x'' OR path = ?1 \
-                 OR (path >= ?1 || x'2f' AND path < ?1 || x'30') ORDER BY path",
+                 OR (path >= CAST(?1 || x'2f' AS BLOB) AND path < CAST(?1 || x'30' AS BLOB)) ORDER BY path",
             )?;
             let rows = find.query_map([path], |row| Ok((row.get(0)?, row.get(1)?)))?;
             rows.collect()
@@ -309,7 +330,8 @@ impl Catalogue {
         let find = || {
             let mut find = self.connection.prepare_cached(
                 "SELECT wanted, columns, count(*), total(size) FROM files JOIN directories ON number = directory \
-                 WHERE ?1 = x'' OR path = ?1 OR (path >= ?1 || x'2f' AND path < ?1 || x'30') GROUP BY 1, 2",
+                 WHERE ?1 = x'' OR path = ?1 \
+                 OR (path >= CAST(?1 || x'2f' AS BLOB) AND path < CAST(?1 || x'30' AS BLOB)) GROUP BY 1, 2",
             )?;
             let rows = find.query_map([path], |row| {
                 Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get::<_, f64>(3)? as u64))

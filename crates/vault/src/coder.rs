@@ -93,8 +93,8 @@ impl Coders {
     /// # Errors
     /// An identity that no code has.
     pub fn get(&self, identity: &str) -> Result<Arc<Coder>, Error> {
-        if let Some(coder) = self.ready().get(identity) {
-            return Ok(coder.clone());
+        if let Some(coder) = self.known(identity) {
+            return Ok(coder);
         }
         let coder = Arc::new(Coder::new(&self.engine, identity.parse()?)?);
         let mut ready = self.ready();
@@ -102,6 +102,11 @@ impl Coders {
             ready.insert(identity.to_owned(), coder.clone());
         }
         Ok(coder)
+    }
+
+    /// The coder for an identity, if it was made ready before.
+    pub fn known(&self, identity: &str) -> Option<Arc<Coder>> {
+        self.ready().get(identity).cloned()
     }
 
     fn ready(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Coder>>> {

@@ -17,7 +17,7 @@ use crate::runs::each_run;
 use crate::shown::Shown;
 use crate::storage::{Content, Fault, Home, Layout, LayoutError, Storage};
 use crate::tree::{Generation, Stat};
-use crate::world::{Clock, unique_id};
+use crate::world::{Clock, Nanos, unique_id};
 use rows::{Rows, Scratch};
 use std::io;
 use std::sync::Arc;
@@ -99,6 +99,8 @@ pub struct Encoded {
     pub id: FileId,
     /// The version of the file.
     pub stat: Stat,
+    /// When its redundancy was made, as the headers say.
+    pub protected_at: Nanos,
     /// The code, in full.
     pub code: String,
     /// Redundancy columns that found a place.
@@ -194,7 +196,7 @@ impl Encoder<'_> {
         let layout = self.storage.layout(path, coder.code(), block)?;
         let mut planned = self.plan(path, coder, &layout, &*content, &stat)?;
         if let Some(adopted) = adopt(&planned.makings, coder, &stat, manner.moved) {
-            return Ok(adopted);
+            return Ok(Encoded { obsolete: planned.obsolete, ..adopted });
         }
         if planned.same_version {
             // Opened again below: who examines reads what is locked here.
@@ -299,12 +301,13 @@ impl Encoder<'_> {
             }
         }
         let mut makings = Vec::new();
+        let protected_at = self.clock.now();
         for home in homes {
             let header = Header {
                 id,
                 revision,
                 generation: stat.generation(),
-                protected_at: self.clock.now(),
+                protected_at,
                 code: code.clone(),
                 geometry: layout.geometry,
                 first: home.first,
@@ -345,6 +348,7 @@ impl Encoder<'_> {
         let mut encoded = Encoded {
             id: makings.first().map_or(FileId([0; 16]), |making| making.header.id),
             stat,
+            protected_at: makings.first().map_or_else(|| self.clock.now(), |it| it.header.protected_at),
             code: code.to_string(),
             columns: makings.iter().map(|making| making.home.columns).sum(),
             wanted: code.m(),
@@ -389,9 +393,11 @@ fn adopt(makings: &[Making], coder: &Arc<Coder>, stat: &Stat, moved: bool) -> Op
         (whole && old.header.targets == making.header.targets).then_some(old.records.file())
     };
     let sizes: Option<Vec<u64>> = makings.iter().map(fits).collect();
+    let old = makings.iter().filter_map(|making| making.old.as_ref());
     Some(Encoded {
         id: first,
         stat: *stat,
+        protected_at: old.map(|old| old.header.protected_at).min()?,
         code: coder.code().to_string(),
         columns: makings.iter().map(|making| making.home.columns).sum(),
         wanted: coder.code().m(),
@@ -442,14 +448,23 @@ impl Totals {
 fn work(rows: &Rows<'_>, cut: &Cut, manner: Manner<'_>) -> Result<Totals, EncodeError> {
     let (k, files) = (rows.coder.code().k(), rows.makings.len());
     let state = || (Scratch::new(files), Totals::new(files));
-    let states = each_run(cut, k, Some(rows.content), manner.threads, state, |run, (scratch, totals)| {
-        if (manner.stopped)() {
-            return Err(EncodeError::Stopped);
-        }
-        rows.encode(run, scratch, totals)?;
-        (manner.progress)((0..k).map(|column| run.piece(column)).map(|piece| piece.end - piece.start).sum());
-        Ok(())
-    })?;
+    let states = each_run(
+        cut,
+        k.max(rows.coder.code().m()),
+        Some(rows.content),
+        manner.threads,
+        state,
+        |run, (scratch, totals)| {
+            if (manner.stopped)() {
+                return Err(EncodeError::Stopped);
+            }
+            rows.encode(run, scratch, totals)?;
+            (manner.progress)(
+                (0..k).map(|column| run.piece(column)).map(|piece| piece.end - piece.start).sum(),
+            );
+            Ok(())
+        },
+    )?;
     Ok(states.into_iter().fold(Totals::new(files), |all, (_, totals)| all.and(totals)))
 }
 

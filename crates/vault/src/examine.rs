@@ -5,7 +5,7 @@
 //! is right. Tables that disagree mean that a write was lost: that of the newest revision counts, among several of these the one
 //! that fits most blocks, and the others' frames are stale.
 
-use crate::catalogue::{Piece, Problem};
+use crate::catalogue::{Entry, Piece, Problem};
 use crate::coder::{Coder, Coders};
 use crate::format::frame::{Seal, table_bytes, toggle};
 use crate::format::{Frame, Header};
@@ -117,7 +117,15 @@ impl Subject {
             Err(error) => return Err(ExamineError::Read(error)),
         };
         let stat = content.as_ref().map(|content| content.stat()).transpose().map_err(ExamineError::Read)?;
-        let (together, others) = belonging(parts, stat.map(|stat| stat.generation()));
+        let size = stat.map_or(0, |stat| stat.size);
+        let (parts, hollow): (Vec<Part>, Vec<Part>) =
+            parts.into_iter().partition(|part| part.is_plausible(size));
+        if let (true, Some(part)) = (parts.is_empty(), hollow.first()) {
+            let why = format!("it speaks of {} bytes that are not there", part.header.generation.size);
+            return Err(ExamineError::Unusable(why));
+        }
+        let (together, mut others) = belonging(parts, stat.map(|stat| stat.generation()));
+        others.extend(hollow);
         let Some(first) = together.first() else { return Err(ExamineError::Unprotected) };
         let header = first.header.clone();
         let stale =
@@ -127,15 +135,33 @@ impl Subject {
         Ok(Subject { content, stat, parts: together, unusable, header, coder })
     }
 
+    /// Opens a file that `entry` is about. Redundancy of an older version than the one that was protected last is none: a file that
+    /// is right must not be taken back to it.
+    ///
+    /// # Errors
+    /// See [`ExamineError`].
+    pub fn open_known(
+        storage: &dyn Storage,
+        coders: &Coders,
+        path: &[u8],
+        entry: &Entry,
+    ) -> Result<Subject, ExamineError> {
+        let subject = Subject::open(storage, coders, path)?;
+        match subject.header.protected_at < entry.protected_at {
+            true => Err(ExamineError::Unusable("it is older than what was protected last".to_owned())),
+            false => Ok(subject),
+        }
+    }
+
     /// The cut of the protected version.
     pub fn cut(&self) -> Cut {
         self.header.geometry.cut(self.header.generation.size)
     }
 
-    /// Whether the file system says that the content was written since it was protected.
+    /// Whether the file system says that the content was written, or another file put in its place, since it was protected.
     pub fn is_changed(&self) -> bool {
         let was = &self.header.generation;
-        self.stat.is_none_or(|now| now.size != was.size || now.mtime != was.mtime)
+        self.stat.is_none_or(|now| (now.size, now.mtime, now.inode) != (was.size, was.mtime, was.inode))
     }
 
     /// Redundancy columns that have a file.
@@ -318,23 +344,30 @@ pub fn examine(subject: &Subject, manner: Manner<'_>) -> Result<Findings, Examin
     }
     let state = || (Stripe::default(), Findings::default(), vec![[0u8; 16]; subject.parts.len()]);
     let content = subject.content.as_deref();
-    let states = each_run(&cut, k, content, manner.threads, state, |run, (stripe, findings, roots)| {
-        if (manner.stopped)() {
-            return Err(ExamineError::Stopped);
-        }
-        stripe.read_records(subject, run);
-        for row in 0..run.count {
-            let fault = stripe.examine(subject, run, row, roots)?;
-            if findings.faults.len() < MAX_FAULTS {
-                findings.faults.extend(fault);
+    let states = each_run(
+        &cut,
+        k.max(subject.header.code.m()),
+        content,
+        manner.threads,
+        state,
+        |run, (stripe, findings, roots)| {
+            if (manner.stopped)() {
+                return Err(ExamineError::Stopped);
             }
-            findings.stripes += 1;
-        }
-        let data: u64 = (0..k).map(|column| run.piece(column)).map(|piece| piece.end - piece.start).sum();
-        findings.bytes += data + stripe.records.iter().map(|records| records.len() as u64).sum::<u64>();
-        (manner.progress)(data);
-        Ok(())
-    })?;
+            stripe.read_records(subject, run);
+            for row in 0..run.count {
+                let fault = stripe.examine(subject, run, row, roots)?;
+                if findings.faults.len() < MAX_FAULTS {
+                    findings.faults.extend(fault);
+                }
+                findings.stripes += 1;
+            }
+            let data: u64 = (0..k).map(|column| run.piece(column)).map(|piece| piece.end - piece.start).sum();
+            findings.bytes += data + stripe.records.iter().map(|records| records.len() as u64).sum::<u64>();
+            (manner.progress)(data);
+            Ok(())
+        },
+    )?;
     let mut findings = Findings::default();
     let mut roots = vec![[0u8; 16]; subject.parts.len()];
     for (_, some, sums) in states {

@@ -12,6 +12,7 @@ pub mod examine;
 pub mod format;
 pub mod geometry;
 pub mod guard;
+pub mod hostile;
 pub mod metadata;
 pub mod policy;
 pub mod protect;

@@ -8,6 +8,7 @@ use crate::throttle::Throttle;
 use crate::vault::Vault;
 use crate::worker::{self, Done, WorkError, Worker};
 use crate::world::{Nanos, unique_id};
+use std::collections::BTreeSet;
 
 /// How to run.
 #[derive(Clone, Copy)]
@@ -40,6 +41,8 @@ pub struct Report {
     pub done: Done,
     /// Changes that wait for an approval.
     pub held: Option<Held>,
+    /// Changes that are still due afterwards: those of files that failed, and what others recorded meanwhile.
+    pub pending: u64,
     /// Files that are known to be damaged, degraded or lost, by state.
     pub affected: Vec<(State, u64)>,
 }
@@ -112,12 +115,13 @@ pub fn protect(vault: &Vault, manner: Manner<'_>) -> Result<Report, ProtectError
     let bytes = bytes.map(|&class| seen.changes.of(class).1).sum();
     let files = order.iter().map(|&class| seen.changes.of(class).0).sum();
     (manner.progress)(Progress::Step("protecting", Some((files, bytes))));
-    let done = with_worker(vault, manner, |worker| carry_out(vault, &order, worker))?;
+    let done = with_worker(vault, manner, true, |worker| carry_out(vault, &order, worker))?;
     if held.is_none() {
         guard::clear(&vault.repository)?;
     }
     vault.catalogue.set_note("last protect", Some(&vault.clock.now().to_string()))?;
-    Ok(Report { seen, done, held, affected: vault.catalogue.affected()? })
+    let pending = vault.changelog.pending()?.entries();
+    Ok(Report { seen, done, held, pending, affected: vault.catalogue.affected()? })
 }
 
 /// Works off what is due, beside others if there are any.
@@ -125,12 +129,13 @@ pub fn protect(vault: &Vault, manner: Manner<'_>) -> Result<Report, ProtectError
 /// # Errors
 /// See [`WorkError`].
 pub fn work(vault: &Vault, manner: Manner<'_>) -> Result<Done, WorkError> {
-    with_worker(vault, manner, |worker| worker.drain(Some(&vault.catalogue)))
+    with_worker(vault, manner, false, |worker| worker.drain(Some(&vault.catalogue)))
 }
 
 fn with_worker<T, E: From<WorkError>>(
     vault: &Vault,
     manner: Manner<'_>,
+    scanned: bool,
     work: impl FnOnce(&Worker<'_>) -> Result<T, E>,
 ) -> Result<T, E> {
     let throttle = Throttle::new(manner.rate.or(vault.policy.rate));
@@ -146,6 +151,7 @@ fn with_worker<T, E: From<WorkError>>(
         policy: &vault.policy,
         changelog: &*vault.changelog,
         threads: manner.threads.max(1),
+        scanned,
         name: worker::name(u32::from_le_bytes([id[0], id[1], id[2], id[3]])),
         progress: &progress,
         stopped: manner.stopped,
@@ -159,10 +165,15 @@ const SLICE: usize = 32_768;
 fn carry_out(vault: &Vault, order: &[Class], worker: &Worker<'_>) -> Result<Done, ProtectError> {
     let mut done = Done::default();
     let mut recorded = 0;
+    let waiting = moves_that_wait(vault)?;
     for &class in order {
         vault.catalogue.each_change(class, |page| -> Result<(), ProtectError> {
             let now = vault.clock.now();
-            let changes: Vec<Change> = page.iter().map(|found| change(found, now)).collect();
+            let mut changes: Vec<Change> = page.iter().map(|found| change(found, now)).collect();
+            let again = page.iter().filter(|found| waiting.contains(&found.path));
+            changes.extend(
+                again.map(|found| Change::modify_whole(found.path.clone(), When::now(now, found.priority))),
+            );
             vault.changelog.record(&changes)?;
             recorded += changes.len();
             if recorded >= SLICE {
@@ -173,6 +184,21 @@ fn carry_out(vault: &Vault, order: &[Class], worker: &Worker<'_>) -> Result<Done
         })?;
     }
     Ok(done.and(worker.drain_all(Some(&vault.catalogue))?))
+}
+
+/// Files that were moved and could not be seen to. A further move leaves their time alone, but who protects by hand does not
+/// want to wait for it.
+fn moves_that_wait(vault: &Vault) -> Result<BTreeSet<Vec<u8>>, ProtectError> {
+    let (mut waiting, now) = (BTreeSet::new(), vault.clock.now());
+    let mut after: Option<Vec<u8>> = None;
+    loop {
+        let page = vault.changelog.entries(after.as_deref(), changelog::MAX_PAGE)?;
+        let Some(last) = page.last() else { return Ok(waiting) };
+        after = Some(last.path.clone());
+        let failed = |entry: &changelog::Entry| entry.kind == changelog::Kind::Move && entry.attempts > 0;
+        let failed = page.into_iter().filter(|entry| failed(entry) && entry.due > now);
+        waiting.extend(failed.map(|entry| entry.path));
+    }
 }
 
 /// What the scan found, as the changelog has it.

@@ -10,9 +10,10 @@ pub mod redo;
 pub use draft::Draft;
 
 use crate::coder::Coders;
-use crate::format::header::{END_BYTES, HEADER_UNIT};
+use crate::format::header::{END_BYTES, HEADER_UNIT, MAX_COLUMNS};
 use crate::format::{Header, HeaderError, Records};
 use crate::tree::{Tree, absent_is_none, stat_of};
+use gabion_engine::Code;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
 use std::io;
@@ -129,8 +130,16 @@ impl Place {
 
 type Found = Result<(Header, usize), HeaderError>;
 
-fn decode(bytes: &[u8], coders: &Coders) -> Found {
+pub(crate) fn decode(bytes: &[u8], coders: &Coders) -> Found {
     let code = |identity: &str| {
+        if let Some(coder) = coders.known(identity) {
+            return Ok(coder.code().clone());
+        }
+        // Before it is made ready: that takes time and memory in proportion to k × m.
+        let blocks = identity.parse::<Code>().map(|code| code.blocks()).map_err(|error| error.to_string())?;
+        if blocks > MAX_COLUMNS {
+            return Err(format!("it has {blocks} columns, more than {MAX_COLUMNS}"));
+        }
         coders.get(identity).map(|coder| coder.code().clone()).map_err(|error| error.to_string())
     };
     Header::decode(bytes, code).map(|header| (header, bytes.len()))
@@ -220,6 +229,13 @@ impl Part {
     pub fn forget_cached(&self) {
         // Only advice: what is not forgotten is read from memory.
         let _ = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed);
+    }
+
+    /// Whether at least half of what its header speaks of is there: in it, or in a file of `size` bytes. Otherwise the header
+    /// speaks of another world, and looking at every stripe of that would never end.
+    pub fn is_plausible(&self, size: u64) -> bool {
+        let there = stat_of(&self.file).map_or(0, |stat| stat.size);
+        there >= self.records.file() / 2 || size >= self.header.generation.size / 2
     }
 
     /// The redundancy columns that are in it, counted from 0.

@@ -117,7 +117,7 @@ pub fn plan(
                 progress: &progress,
                 stopped: manner.stopped,
             };
-            let found = Subject::open(&*vault.storage, &vault.coders, &path)
+            let found = Subject::open_known(&*vault.storage, &vault.coders, &path, &entry)
                 .and_then(|subject| examine(&subject, look).map(|findings| (subject, findings)));
             plan.examined += 1;
             (manner.progress)(Progress::Done(1, 0));
@@ -157,7 +157,11 @@ pub fn plan(
 /// See [`RepairError`]; what is lost is no error.
 pub fn repair(vault: &Vault, path: &[u8], manner: Manner<'_>) -> Result<Repaired, RepairError> {
     let resumed = vault.repository.find(&mark_of(path))?.is_some();
-    let subject = match Subject::open(&*vault.storage, &vault.coders, path) {
+    let opened = match vault.catalogue.find(path)? {
+        Some(entry) => Subject::open_known(&*vault.storage, &vault.coders, path, &entry),
+        None => Subject::open(&*vault.storage, &vault.coders, path),
+    };
+    let subject = match opened {
         Err(error @ (ExamineError::Unprotected | ExamineError::Unusable(_))) => {
             return without_redundancy(vault, path, error);
         }
@@ -410,16 +414,26 @@ impl Work<'_> {
     /// Keeps what lies behind the end that the file had.
     fn keep_tail(&mut self, size: u64) -> Result<(), RepairError> {
         let Some(stat) = self.subject.stat.filter(|stat| stat.size > size) else { return Ok(()) };
-        let geometry = self.subject.header.geometry;
-        for run in geometry.cut(stat.size).runs(1) {
-            for column in (0..geometry.k()).filter(|&column| run.cell(0, column).end > size) {
-                self.keep_block(&run, column)?;
+        let Some(content) = &self.subject.content else { return Ok(()) };
+        // Cut as it is now, every byte of it lies in some cell.
+        for run in self.subject.header.geometry.cut(stat.size).runs(1) {
+            for column in 0..self.subject.header.code.k() {
+                let cell = run.cell(0, column);
+                if cell.end > size {
+                    let mut bytes = vec![0; run.block as usize];
+                    let got = content.read(&run, 0, column, &mut bytes).unwrap_or(0);
+                    let skip = size.saturating_sub(cell.start).min(got as u64);
+                    self.keep(&bytes[skip as usize..got], cell.start + skip)?;
+                }
             }
         }
         Ok(())
     }
 
     fn keep(&mut self, bytes: &[u8], offset: u64) -> Result<(), RepairError> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
         if self.replaced.is_none() {
             let tree = &self.vault.repository;
             let when = moment(self.vault.clock.now()).replace([' ', ':'], "-");

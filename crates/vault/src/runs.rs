@@ -7,21 +7,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Bytes of data in a run: what a thread does between two looks at the others.
 pub const RUN_BYTES: u64 = 8 << 20;
 
-/// Calls `work` for every run, on up to `threads` threads, each with a state of its own, and gives the states back. What
+/// Calls `work` for every run of a file with `columns` columns of data, or of redundancy if these are more, on up to `threads` threads, each with a state of its own, and gives the states back. What
 /// comes next is announced to the storage.
 ///
 /// # Errors
 /// The first that `work` gives; the other threads end with the run they are in.
 pub fn each_run<S: Send, E: Send>(
     cut: &Cut,
-    k: usize,
+    columns: usize,
     content: Option<&dyn Content>,
     threads: usize,
     state: impl Fn() -> S + Sync,
     work: impl Fn(&Run, &mut S) -> Result<(), E> + Sync,
 ) -> Result<Vec<S>, E> {
     let (next, stripes) = (AtomicU64::new(0), cut.stripes());
-    let limit = |stripe: u64| (RUN_BYTES / (k as u64 * cut.block(stripe).max(1))).max(1);
+    let limit = |stripe: u64| (RUN_BYTES / (columns as u64 * cut.block(stripe).max(1))).max(1);
     let thread = || -> Result<S, E> {
         let mut state = state();
         let mut taken = None;

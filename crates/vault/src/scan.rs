@@ -92,7 +92,7 @@ impl Scanner<'_> {
         let root = self.storage.folder(b"");
         let root = root.map_err(|source| ScanError::Root { path: self.storage.shown(b""), source })?;
         drop(root);
-        self.catalogue.together(|| -> Result<(), ScanError> {
+        self.catalogue.as_of_now(|| -> Result<(), ScanError> {
             let mut ahead = vec![Vec::new()];
             while let Some(path) = ahead.pop() {
                 if (self.stopped)() {

@@ -157,7 +157,7 @@ fn examine_page(
             return;
         }
         let how = examine::Manner { threads, from_medium, progress: &progress, stopped: manner.stopped };
-        let found = Subject::open(storage, coders, &page[index].0);
+        let found = Subject::open_known(storage, coders, &page[index].0, &page[index].1);
         let found = found.and_then(|subject| {
             let findings = match subject.content {
                 Some(_) => examine(&subject, how)?,
@@ -238,7 +238,7 @@ pub(crate) fn note_bare(
 
 /// What cannot be read of a file that has no redundancy which could bring it back.
 fn unreadable(vault: &Vault, path: &[u8], entry: &Entry) -> Vec<std::ops::Range<u64>> {
-    let whole = || vec![0..entry.generation.size.max(1)];
+    let whole = || std::iter::once(0..entry.generation.size.max(1)).collect();
     let Ok(content) = vault.storage.open(path) else { return whole() };
     let Ok(coder) = vault.coders.get(&entry.code) else { return whole() };
     let (Ok(stat), Ok(layout)) = (content.stat(), vault.storage.layout(path, coder.code(), BLOCK)) else {

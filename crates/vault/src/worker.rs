@@ -29,7 +29,7 @@ const LEASE: Nanos = 30 * SECOND;
 const POLL: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// How long a file that failed is left alone.
-const RETRY: Nanos = 60 * SECOND;
+const RETRY: Nanos = SECOND;
 
 /// How often a file that changes while it is read is tried again at once.
 const TRIES: u32 = 3;
@@ -95,6 +95,8 @@ pub struct Worker<'a> {
     pub changelog: &'a dyn Changelog,
     /// Threads to use.
     pub threads: usize,
+    /// Everything was scanned before: what a gap asks for is done.
+    pub scanned: bool,
     /// Our name.
     pub name: WorkerId,
     /// Called with files and bytes of data as they are done.
@@ -152,6 +154,9 @@ impl Worker<'_> {
         let (mut small, mut large) = (Vec::new(), Vec::new());
         let interrupted = interrupted(self.storage).map_err(|source| self.repository_error(source))?;
         for claim in claims {
+            if self.is_for_a_scan(&claim)? {
+                continue;
+            }
             let path = &claim.entry.path;
             let found = self.storage.find(path);
             let stat = match found {
@@ -176,7 +181,7 @@ impl Worker<'_> {
         }
         // Redundancy that only has to go elsewhere goes first: it may be in the way of what is made anew.
         for job in small.iter().chain(large.iter().map(|(_, job)| job)) {
-            self.move_redundancy(job, done)?;
+            self.move_redundancy(job, done);
         }
         self.encode_side_by_side(&small, &claimed_at);
         self.conclude(small, catalogue, done)?;
@@ -193,6 +198,27 @@ impl Worker<'_> {
             self.conclude(group, catalogue, done)?;
         }
         Ok(())
+    }
+
+    /// Sees to gaps, and to directories that were moved, which a scan tells apart by their files: they stay due until there
+    /// was one.
+    fn is_for_a_scan(&self, claim: &Claim) -> Result<bool, WorkError> {
+        let entry = &claim.entry;
+        if !matches!(entry.kind, Kind::Gap | Kind::Move) {
+            return Ok(false);
+        }
+        // A file is seen to by itself, whatever happened to it; the gap may be younger than the scan.
+        let found = self.storage.find(&entry.path).ok().flatten().map(|stat| stat.kind);
+        let (file, moved) = (found == Some(tree::Kind::File), found == Some(tree::Kind::Directory));
+        if file || (entry.kind == Kind::Move && !moved) {
+            return Ok(false);
+        }
+        let now = self.clock.now();
+        match self.scanned {
+            true => heard(self.changelog.complete(claim).map(|_| ()))?,
+            false => heard(self.changelog.release(claim, now.saturating_add(RETRY), now))?,
+        }
+        Ok(true)
     }
 
     fn encode_side_by_side(&self, jobs: &[Job], claimed_at: &AtomicI64) {
@@ -212,6 +238,9 @@ impl Worker<'_> {
 
     fn encode(&self, job: &Job, threads: usize, claimed_at: &AtomicI64) {
         let Some(treatment) = &job.treatment else { return };
+        if job.result.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+            return;
+        }
         let progress = |bytes: u64| {
             (self.progress)(0, bytes);
             // A large file takes longer than a lease; if renewing fails, completing will say so.
@@ -362,7 +391,7 @@ impl Worker<'_> {
                 wanted: encoded.wanted as u32,
                 columns: encoded.columns as u32,
                 redundancy: encoded.redundancy_bytes,
-                protected_at: self.clock.now(),
+                protected_at: encoded.protected_at,
                 scrubbed_at: None,
                 state: if thin { State::Degraded } else { State::Protected },
             },
@@ -387,12 +416,12 @@ impl Worker<'_> {
     }
 
     /// Moves the redundancy of a file that was moved, if it still is that file's.
-    fn move_redundancy(&self, job: &Job, done: &mut Done) -> Result<(), WorkError> {
-        let (Some(origin), Some(_)) = (&job.claim.entry.origin, &job.treatment) else { return Ok(()) };
+    fn move_redundancy(&self, job: &Job, done: &mut Done) {
+        let (Some(origin), Some(_)) = (&job.claim.entry.origin, &job.treatment) else { return };
         let path = &job.claim.entry.path;
         // Another file may have the old name by now; then that file's entry sees to what is there.
         if !matches!(self.storage.find(origin), Ok(None)) && !self.is_left_out(origin) {
-            return Ok(());
+            return;
         }
         let mut moved = false;
         for repository in self.storage.repositories() {
@@ -410,12 +439,19 @@ impl Worker<'_> {
                 }
                 Ok(renamed)
             };
-            moved |= step().map_err(|source| self.repository_error(source))?;
+            match step() {
+                Ok(renamed) => moved |= renamed,
+                // What is in its way may have to stay: a deletion that waits for an approval.
+                Err(source) => {
+                    let failed = EncodeError::Write { path: repository.tree.shown(&to), source };
+                    *job.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(Err(failed));
+                    return;
+                }
+            }
         }
         if moved && job.claim.entry.kind == Kind::Move {
             done.moved += 1;
         }
-        Ok(())
     }
 
     /// Removes redundancy of what is gone: a file, or all files of a directory.

@@ -313,6 +313,12 @@ impl Header {
         limit("target count", target_count.into(), none_or_all)?;
         let tail = if flags & FLAG_STRIPED == 0 { Tail::Balanced } else { Tail::Striped };
         let geometry = Geometry::new(code.k() as u64, block, rows.into(), tail, code.granule() as u64)?;
+        // The redundancy file must be one that can be.
+        let cut = geometry.cut(generation.size);
+        let frame = cut.block(0).max(block) + super::frame::table_bytes(code.k()) as u64;
+        let records = u128::from(cut.stripes()) * columns as u128 * u128::from(frame);
+        let file = records + 2 * bytes.len() as u128;
+        limit("file size", generation.size, file <= u128::from(MAX_SIZE))?;
         let mut targets = Vec::new();
         for _ in 0..target_count {
             let length = fields.u16()?;

@@ -1,1 +1,204 @@
+//! One whole version, whatever happens in between.
 
+use super::{Draft, Place, REDUNDANCY, STAGING, redo};
+use crate::coder::Coders;
+use crate::format::{FileId, Header, Metadata, Records};
+use crate::geometry::{Geometry, Tail};
+use crate::tree::{Generation, Tree, join};
+use std::os::unix::fs::MetadataExt;
+
+struct Ground {
+    directory: tempfile::TempDir,
+    tree: Tree,
+    coders: Coders,
+}
+
+impl Ground {
+    fn new() -> Ground {
+        let directory = tempfile::tempdir().unwrap();
+        let tree = Tree::open(directory.path()).unwrap();
+        for top in [REDUNDANCY, STAGING] {
+            tree.make_directories(top, 0o700).unwrap();
+        }
+        Ground { directory, tree, coders: Coders::new().unwrap() }
+    }
+
+    fn place(&self, path: &[u8]) -> Place {
+        Place { tree: self.tree.clone(), path: join(REDUNDANCY, path) }
+    }
+
+    fn staged(&self) -> usize {
+        std::fs::read_dir(self.directory.path().join("staging")).unwrap().count()
+    }
+
+    fn header(&self, revision: u64) -> Header {
+        let code = self.coders.get("4+2").unwrap().code().clone();
+        Header {
+            id: FileId([7; 16]),
+            revision,
+            generation: Generation { size: 1000, mtime: 1, ctime: 2, inode: 3 },
+            protected_at: 4,
+            geometry: Geometry::new(4, 256, 16, Tail::Balanced, code.granule() as u64).unwrap(),
+            code,
+            first: 0,
+            columns: 2,
+            root: [0; 16],
+            metadata: Metadata::default(),
+            targets: Vec::new(),
+        }
+    }
+
+    fn publish(&self, path: &[u8], revision: u64) {
+        let header = self.header(revision);
+        let draft = Draft::new(self.place(path)).unwrap();
+        draft.write_headers(&header, header.encode(0).unwrap().len()).unwrap();
+        draft.sync().unwrap();
+        draft.publish().unwrap();
+    }
+}
+
+#[test]
+fn a_draft_takes_the_place_of_what_is_there_or_is_gone() {
+    let ground = Ground::new();
+    ground.publish(b"a/b/file", 1);
+    let path = ground.directory.path().join("redundancy/a/b/file");
+    let inode = std::fs::metadata(&path).unwrap().ino();
+    let draft = Draft::new(ground.place(b"a/b/file")).unwrap();
+    draft.write_whole(b"half").unwrap();
+    assert_eq!(ground.staged(), 1);
+    drop(draft);
+    assert_eq!((ground.staged(), std::fs::metadata(&path).unwrap().ino()), (0, inode));
+    ground.publish(b"a/b/file", 2);
+    assert_ne!(std::fs::metadata(&path).unwrap().ino(), inode);
+    assert_eq!(ground.place(b"a/b/file").open(&ground.coders).unwrap().unwrap().header.revision, 2);
+    assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn a_draft_that_has_no_place_is_gone_too() {
+    let ground = Ground::new();
+    ground.publish(b"file", 1);
+    // A file where a directory should be, and a directory where a file should be.
+    for (path, made) in [(&b"file/inner"[..], b""), (b"directory", b"")] {
+        ground.tree.make_directories(b"redundancy/directory/inner", 0o700).unwrap();
+        let draft = Draft::new(ground.place(path)).unwrap();
+        draft.write_whole(made).unwrap();
+        draft.publish().unwrap_err();
+        assert_eq!(ground.staged(), 0);
+    }
+    assert_eq!(ground.place(b"file").open(&ground.coders).unwrap().unwrap().header.revision, 1);
+}
+
+#[test]
+fn a_header_that_grew_does_not_overwrite_records() {
+    let ground = Ground::new();
+    let mut header = ground.header(1);
+    let bytes = header.encode(0).unwrap().len();
+    header.metadata.attributes = vec![(b"user.long".to_vec(), vec![1; 500])];
+    let error = Draft::new(ground.place(b"file")).unwrap().write_headers(&header, bytes).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+}
+
+/// The bytes of an update as the document has them.
+fn update(id: u8, revision: u64, path: &[u8], writes: &[(u64, &[u8])]) -> Vec<u8> {
+    let mut bytes = b"\x89GABRO\r\n".to_vec();
+    bytes.extend([id; 16]);
+    bytes.extend(revision.to_le_bytes());
+    bytes.extend((path.len() as u32).to_le_bytes());
+    bytes.extend(path);
+    bytes.extend((writes.len() as u64).to_le_bytes());
+    for (offset, content) in writes {
+        bytes.extend(offset.to_le_bytes());
+        bytes.extend((content.len() as u64).to_le_bytes());
+        bytes.extend(*content);
+    }
+    sealed(bytes)
+}
+
+fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
+    let checksum = blake3::hash(&bytes);
+    bytes.extend(checksum.as_bytes());
+    bytes
+}
+
+#[test]
+fn updates_of_others_and_of_the_past_are_not_made() {
+    let ground = Ground::new();
+    ground.publish(b"file", 5);
+    let path = ground.directory.path().join("redundancy/file");
+    let before = std::fs::read(&path).unwrap();
+    let at = Records::new(&ground.header(5), ground.header(5).encode(0).unwrap().len()).offset(0);
+    for (id, revision, made) in [(7, 4, false), (8, 9, false), (7, 5, true)] {
+        let bytes = update(id, revision, b"redundancy/file", &[(at, b"new")]);
+        std::fs::write(ground.directory.path().join("staging/x.redo"), bytes).unwrap();
+        assert_eq!(redo::recover(&ground.tree).unwrap(), (1, 0));
+        assert_eq!(ground.staged(), 0);
+        assert_eq!(std::fs::read(&path).unwrap() != before, made, "{id}, {revision}");
+    }
+}
+
+#[test]
+fn an_update_leads_nowhere_else() {
+    let ground = Ground::new();
+    let outside = ground.directory.path().parent().unwrap().join("gabion-redo-outside");
+    for path in [&b"../gabion-redo-outside"[..], b"/etc/hostname", b"redundancy/../../x", b"", b".", b"no\0"]
+    {
+        std::fs::write(ground.directory.path().join("staging/x.redo"), update(7, 9, path, &[(0, b"!")]))
+            .unwrap();
+        // Refused or without effect, but never carried out.
+        let _ = redo::recover(&ground.tree);
+        assert!(!outside.exists());
+    }
+}
+
+#[test]
+fn hostile_updates_are_no_updates() {
+    let ground = Ground::new();
+    ground.publish(b"file", 5);
+    let path = ground.directory.path().join("redundancy/file");
+    let before = std::fs::read(&path).unwrap();
+    let good = update(7, 9, b"redundancy/file", &[(400, b"some"), (500, b"bytes")]);
+    let body = &good[..good.len() - 32];
+    let number = |at: usize, value: u64| {
+        let mut bytes = body.to_vec();
+        bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+        sealed(bytes)
+    };
+    let count_at = 8 + 16 + 8 + 4 + b"redundancy/file".len();
+    let mut hostile = vec![Vec::new(), vec![0; 31], vec![0; 32], sealed(Vec::new()), body.to_vec()];
+    // Numbers that lead beyond the end, or around it.
+    for value in [u64::MAX, u64::MAX - 7, 1 << 63, 3, 1 << 32] {
+        hostile.push(number(count_at, value));
+        hostile.push(number(count_at + 16, value));
+    }
+    hostile.extend((0..body.len()).map(|length| sealed(body[..length].to_vec())));
+    hostile.extend((0..good.len()).step_by(7).map(|at| {
+        let mut bytes = good.clone();
+        bytes[at] ^= 1;
+        bytes
+    }));
+    for bytes in hostile {
+        std::fs::write(ground.directory.path().join("staging/x.redo"), &bytes).unwrap();
+        redo::recover(&ground.tree).unwrap();
+        ground.place(b"file").open(&ground.coders).unwrap();
+        let parsed = std::fs::read(&path).unwrap() != before;
+        assert!(!parsed, "an update of {} bytes was made", bytes.len());
+    }
+    // The true one is.
+    std::fs::write(ground.directory.path().join("staging/x.redo"), &good).unwrap();
+    redo::recover(&ground.tree).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap()[400..404], *b"some");
+}
+
+#[test]
+fn drafts_of_the_living_are_left_alone() {
+    let ground = Ground::new();
+    let alive = Draft::new(ground.place(b"file")).unwrap();
+    std::fs::write(ground.directory.path().join("staging/dead.draft"), b"half").unwrap();
+    std::fs::write(ground.directory.path().join("staging/dead.redo-draft"), b"half").unwrap();
+    std::fs::write(ground.directory.path().join("staging/not ours"), b"whatever").unwrap();
+    assert_eq!(redo::recover(&ground.tree).unwrap(), (0, 2));
+    assert_eq!(ground.staged(), 2);
+    alive.write_whole(b"still").unwrap();
+    alive.publish().unwrap();
+}

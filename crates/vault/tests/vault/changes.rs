@@ -205,3 +205,29 @@ fn the_catalogue_is_only_a_cache() {
     assert_eq!((done.adopted, done.encoded), (50, 0));
     assert_eq!(all(&ground), before);
 }
+
+#[test]
+fn a_gap_stays_due_until_someone_scans() {
+    use gabion_vault::changelog::{Change, When};
+    let ground = Playground::new("4+2");
+    ground.write("dir/a", &Seed(1).bytes(30_000));
+    ground.protect_all();
+    // A monitor lost events; before, it saw a directory move.
+    std::fs::rename(ground.path("dir"), ground.path("moved")).unwrap();
+    ground.write("moved/b", b"nobody saw this");
+    let when = When::now(ground.clock.now(), 0);
+    ground
+        .vault
+        .changelog
+        .record(&[Change::rename("dir", "moved", when), Change::gap("moved", when)])
+        .unwrap();
+    gabion_vault::protect::work(&ground.vault, super::playground::QUIET).unwrap();
+    assert!(ground.vault.changelog.pending().unwrap().entries() > 0);
+    assert!(ground.redundancy("dir/a").exists(), "redundancy of a moved file was thrown away");
+    let report = ground.protect_all();
+    assert_eq!((report.done.moved, report.done.encoded), (1, 1));
+    ground.clock.set(ground.clock.now() + 3600 * gabion_vault::world::SECOND);
+    ground.protect_all();
+    assert_eq!(ground.vault.changelog.pending().unwrap().entries(), 0);
+    ground.assert_clean();
+}

@@ -142,6 +142,10 @@ fn overwritten_truncated_and_extended_files_come_back() {
         let done = ground.repair(name);
         assert_eq!(done.state, State::Protected, "{done:?}");
         assert!(ground.read(name) == content, "{name}");
+        if name == "grown" {
+            // What was behind the end is not lost.
+            assert!(std::fs::read(done.replaced.unwrap()).unwrap().ends_with(b"more and more"));
+        }
     }
     // Everything moved: there is nothing to repair from, and it is left alone.
     let before = ground.read("emptied");

@@ -7,4 +7,7 @@ mod model;
 mod oddities;
 mod playground;
 mod pool;
+mod redis;
+#[path = "../changelog/server.rs"]
+mod server;
 mod trust;

@@ -6,6 +6,8 @@
 use super::playground::{Playground, QUIET, Seed, rot};
 use gabion_vault::catalogue::State;
 use gabion_vault::repair;
+use gabion_vault::scrub;
+use gabion_vault::status::status;
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -309,4 +311,52 @@ fn whatever_happens_a_repair_gives_back_what_was_protected() {
         assert_eq!(world.ground.vault.changelog.pending().unwrap().entries(), 0);
         assert_eq!(world.ground.vault.catalogue.count().unwrap(), world.protected.len() as u64);
     }
+}
+
+/// Files in directories of a directory were left out when a part of the tree was asked for.
+#[test]
+fn a_part_of_the_tree_is_all_that_is_below_it() {
+    let ground = Playground::new("4+2");
+    let names = ["a", "part/x", "part/sub/y", "part/sub/deep/z", "part0/x", "part-/x"];
+    names.iter().for_each(|name| ground.write(name, name.as_bytes()));
+    ground.protect_all();
+    let options = scrub::Options { selection: scrub::Selection::All, from_medium: false, resume: false };
+    for (part, files) in [("", 6), ("part", 3), ("part/sub", 2), ("part/sub/deep/z", 1), ("par", 0)] {
+        let part = part.as_bytes();
+        assert_eq!(scrub::scrub(&ground.vault, part, options, QUIET).unwrap().files, files);
+        let plan = repair::plan(&ground.vault, part, repair::Options::default(), QUIET).unwrap();
+        assert_eq!(plan.examined, files);
+        let counted = status(&ground.vault, part, false, 10, QUIET).unwrap();
+        assert_eq!(counted.matrix.values().map(|amount| amount.0).sum::<u64>(), files);
+    }
+    rot(&ground.path("part/sub/deep/z"), 0, b"!");
+    assert_eq!(scrub::scrub(&ground.vault, b"part", options, QUIET).unwrap().trouble.len(), 1);
+}
+
+/// A deletion waits for an approval, and its redundancy is in the way of what was moved to a directory of that name: that file
+/// is named, and the run goes on.
+#[test]
+fn what_is_held_stands_in_the_way_of_one_file_only() {
+    let policy = "[default]\ncode = \"4+2\"\n[guard]\nat_least = 2\nremoved = \"20%\"\n";
+    let ground = Playground::with_policy(policy);
+    ["a", "b", "c", "d"].iter().for_each(|name| ground.write(name, name.as_bytes()));
+    ground.protect_all();
+    std::fs::remove_file(ground.path("a")).unwrap();
+    std::fs::remove_file(ground.path("b")).unwrap();
+    std::fs::create_dir(ground.path("a")).unwrap();
+    std::fs::rename(ground.path("c"), ground.path("a/c")).unwrap();
+    ground.write("e", b"new");
+    let report = ground.protect();
+    let held = report.held.unwrap();
+    let [(path, why)] = &report.done.failed[..] else { panic!("{:?}", report.done) };
+    assert!(path == b"a/c" && why.contains("redundancy/a/c"), "{why}");
+    assert_eq!(report.done.encoded, 1);
+    assert!(["a", "b", "c"].iter().all(|name| ground.redundancy(name).exists()));
+    gabion_vault::guard::approve(&ground.vault.repository, &held.digest).unwrap();
+    // What failed is left alone for a moment, and that is said as well.
+    assert_eq!((report.pending, ground.protect_all().pending), (1, 1));
+    ground.clock.set(ground.clock.now() + 60 * gabion_vault::world::SECOND);
+    assert_eq!(ground.protect_all().pending, 0);
+    ground.assert_clean();
+    assert_eq!(ground.vault.catalogue.count().unwrap(), 3);
 }

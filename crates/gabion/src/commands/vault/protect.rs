@@ -23,7 +23,7 @@ The first run protects everything, later ones what changed; files that were move
 along. Redundancy goes to DIR/.gabion, or to a repository elsewhere, which is the better place: another disk
 can bring back what this one lost. Code and policy are remembered.
 When very many files vanished or changed at once, their redundancy is left as it is until `gabion approve`.
-Exit codes: 0 all is protected, 1 changes are held for approval or files are damaged, 2 some files could not be protected.";
+Exit codes: 0 all is protected, 1 changes are held or pending or files are damaged, 2 some files could not be protected.";
 
 /// Arguments of `gabion protect`.
 #[derive(clap::Args)]
@@ -101,7 +101,7 @@ impl Args {
         Ok(match &report {
             Report { done, seen, .. } if done.failures > 0 || !seen.unreadable.is_empty() => Outcome::Failed,
             Report { held: Some(_), .. } => Outcome::Found,
-            Report { affected, .. } if !affected.is_empty() => Outcome::Found,
+            Report { affected, pending, .. } if !affected.is_empty() || *pending > 0 => Outcome::Found,
             _ => Outcome::Fine,
         })
     }
@@ -153,7 +153,7 @@ impl Args {
     }
 
     fn print(&self, vault: &Vault, report: &Report, seconds: f64) {
-        let Report { seen, done, held, affected } = report;
+        let Report { seen, done, held, pending, affected } = report;
         if self.talk.json {
             let failed: Vec<Value> = done.failed.iter().chain(&seen.unreadable).map(failure).collect();
             println!(
@@ -170,7 +170,7 @@ impl Args {
                     "stripes_encoded": done.stripes.0, "stripes_kept": done.stripes.1,
                     "failures": done.failures + seen.unreadable.len() as u64, "failed": failed,
                     "write_once_changed": seen.write_once.iter().map(|it| Shown::bytes(it).to_string()).collect::<Vec<_>>(),
-                    "held": held.as_ref().map(held_as_json), "seconds": seconds,
+                    "held": held.as_ref().map(held_as_json), "pending": pending, "seconds": seconds,
                     "affected": affected.iter().map(|(state, files)| (state.word(), files)).collect::<std::collections::BTreeMap<_, _>>(),
                     "peak_memory": gabion::machine::peak_memory(),
                 })
@@ -230,7 +230,10 @@ impl Args {
         for (state, number) in affected {
             println!("WARNING: {} {}: see `gabion status`", files(*number), state.word());
         }
-        if failures == 0 && held.is_none() && affected.is_empty() {
+        if *pending > done.failures {
+            println!("{} changes are still pending", count(*pending - done.failures));
+        }
+        if failures == 0 && held.is_none() && affected.is_empty() && *pending == 0 {
             talk.say(format!("all {} ({}) are protected", files(seen.files), bytes(seen.bytes)));
         } else if failures > 0 || held.is_some() {
             let open = failures + held.as_ref().map_or(0, |it| it.changed);

@@ -1,0 +1,212 @@
+//! Everything that is read from a disk may be anything: bytes of chance and bytes of an attacker as headers, redundancy files,
+//! stubs and settings of pools. A fuzzer drives these, and tests with seeded bytes.
+//!
+//! Whatever the bytes are, nothing panics, what is accepted is written back as it was, and nothing is written but the file that
+//! is repaired. Checksums keep chance out and attackers in, so each body also puts a right one behind the bytes.
+
+use crate::coder::Coders;
+use crate::examine::{self, Subject, examine};
+use crate::format::header::END_BYTES;
+use crate::format::{Header, HeaderError};
+use crate::protect::Manner;
+use crate::redundancy::REDUNDANCY;
+use crate::repair::{Repaired, repair};
+use crate::storage::pool::config::Config;
+use crate::storage::pool::stub::Stub;
+use crate::tree::join;
+use crate::vault::{Location, Vault, VaultError};
+use crate::world::Clock;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Any bytes as a header: as they are, and with lengths and checksum made right.
+///
+/// # Panics
+/// If a header is accepted and not written back byte for byte.
+pub fn header(bytes: &[u8], coders: &Coders) {
+    let decode = |bytes: &[u8]| -> Result<Header, HeaderError> {
+        let found = crate::redundancy::decode(bytes, coders);
+        if let Ok((header, length)) = &found {
+            let again = header.encode(*length);
+            assert_eq!(again.as_deref(), Ok(bytes), "an accepted header is written otherwise");
+            // Sizes that are accepted can be computed with.
+            let records = crate::format::Records::new(header, *length);
+            assert!(records.trailer() <= records.file());
+        }
+        found.map(|(header, _)| header)
+    };
+    let _ = decode(bytes);
+    let mut sealed = bytes.to_vec();
+    seal_header(&mut sealed);
+    let _ = decode(&sealed);
+}
+
+/// Makes the lengths and the checksum of a header right.
+pub fn seal_header(bytes: &mut [u8]) {
+    let length = bytes.len();
+    if length < 16 + END_BYTES {
+        return;
+    }
+    bytes[12..16].copy_from_slice(&(length as u32).to_le_bytes());
+    bytes[length - END_BYTES..][..4].copy_from_slice(&(length as u32).to_le_bytes());
+    let checksum = blake3::hash(&bytes[..length - 32]);
+    bytes[length - 32..].copy_from_slice(checksum.as_bytes());
+}
+
+/// Any bytes as a stub: as they are, and with a check put behind them.
+///
+/// # Panics
+/// If a stub is accepted and means something else when it is written and read again.
+pub fn stub(bytes: &[u8]) {
+    let checked = |text: &[u8]| {
+        let Ok(stub) = Stub::decode(text) else { return };
+        assert_eq!(Stub::decode(stub.encode().as_bytes()).as_ref(), Ok(&stub));
+        let all = (0..stub.targets.len()).map(|column| stub.object_bytes(column, stub.size));
+        assert!(stub.link.is_some() || all.sum::<u64>() == stub.size, "columns are not the whole");
+        let end = stub.size.saturating_sub(5)..stub.size;
+        assert_eq!(stub.pieces(end.clone()).map(|piece| piece.bytes).sum::<u64>(), end.end - end.start);
+    };
+    checked(bytes);
+    checked(&[bytes, format!("check = {}\n", blake3::hash(bytes).to_hex()).as_bytes()].concat());
+}
+
+/// Any bytes as a `pool.toml`: as they are, and with a check put behind them.
+///
+/// # Panics
+/// If settings are accepted and mean something else when they are written and read again.
+pub fn pool(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let checked = |text: &str| {
+        let Ok(config) = Config::decode(text) else { return };
+        let again = config.encode().map(|text| Config::decode(&text));
+        assert_eq!(again, Ok(Ok(config.clone())));
+        assert!(config.quorum() >= 1 && config.wanted_mirrors() <= config.target.len());
+    };
+    checked(text);
+    checked(&format!("{text}# check {}\n", blake3::hash(bytes).to_hex()));
+}
+
+/// The file whose redundancy is exchanged.
+const FILE: &str = "file";
+
+/// What everything else is compared with.
+const BYSTANDER: &[u8] = b"nobody has anything to do with this";
+
+/// A tree with one protected file.
+pub struct Stage {
+    vault: Vault,
+    directory: PathBuf,
+    content: Vec<u8>,
+    redundancy: Vec<u8>,
+}
+
+impl Stage {
+    /// In an empty directory; `content` is protected with `code`.
+    ///
+    /// # Errors
+    /// What the vault says.
+    ///
+    /// # Panics
+    /// If the file cannot be protected.
+    pub fn new(directory: &Path, code: &str, content: &[u8]) -> Result<Stage, VaultError> {
+        let root = directory.join("tree");
+        let at = |source: io::Error| VaultError::Io { path: root.clone(), source };
+        std::fs::create_dir(&root).map_err(at)?;
+        for path in [directory.join("outside"), root.join("bystander")] {
+            std::fs::write(path, BYSTANDER).map_err(at)?;
+        }
+        std::fs::write(root.join(FILE), content).map_err(at)?;
+        let mut vault = Vault::create(&Location::of(&root, None), None, Clock::manual(0))?;
+        vault.set_policy(&format!("[default]\ncode = \"{code}\"\nblock = \"256\"\n"))?;
+        let report = crate::protect::protect(&vault, QUIET);
+        assert!(report.is_ok_and(|report| report.done.encoded == 2), "nothing is protected");
+        let redundancy = std::fs::read(place(&root)).map_err(at)?;
+        Ok(Stage { vault, directory: directory.to_owned(), content: content.to_vec(), redundancy })
+    }
+
+    /// The redundancy file as it was written.
+    pub fn redundancy(&self) -> &[u8] {
+        &self.redundancy
+    }
+
+    /// Puts `bytes` in the place of the redundancy, examines, repairs and looks around. Gives the content of the file then.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    ///
+    /// # Panics
+    /// If anything else was written, or a file that is called right is not.
+    pub fn play(&self, bytes: &[u8]) -> io::Result<Vec<u8>> {
+        let root = self.directory.join("tree");
+        std::fs::write(root.join(FILE), &self.content)?;
+        std::fs::write(place(&root), bytes)?;
+        let (storage, coders) = (&*self.vault.storage, &self.vault.coders);
+        if let Ok(subject) = Subject::open(storage, coders, FILE.as_bytes()) {
+            let look =
+                examine::Manner { threads: 1, from_medium: false, progress: &|_| {}, stopped: &|| false };
+            let findings = examine(&subject, look);
+            findings.iter().for_each(|findings| drop(findings.problems(&subject)));
+        }
+        let done = repair(&self.vault, FILE.as_bytes(), QUIET);
+        if let Ok(Repaired { state: crate::catalogue::State::Protected, .. }) = &done {
+            let again = repair(&self.vault, FILE.as_bytes(), QUIET);
+            assert!(
+                again.as_ref().is_ok_and(|again| again.data_blocks == 0 && again.redundancy_blocks == 0),
+                "what is right was repaired again: {done:?}, {again:?}"
+            );
+        }
+        for path in [self.directory.join("outside"), root.join("bystander")] {
+            assert_eq!(std::fs::read(path)?, BYSTANDER, "a bystander was written to");
+        }
+        assert_eq!(std::fs::read_dir(&self.directory)?.count(), 2, "something came up outside");
+        assert_eq!(std::fs::read_dir(&root)?.count(), 3, "something came up beside the file");
+        std::fs::read(root.join(FILE))
+    }
+
+    /// As [`play`](Stage::play), with the checksums of both headers made right: what an attacker would do. The length of
+    /// the header is that of the true one.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn play_sealed(&self, bytes: &[u8]) -> io::Result<Vec<u8>> {
+        let (mut bytes, length) = (bytes.to_vec(), self.header_bytes());
+        if bytes.len() >= 2 * length {
+            seal_header(&mut bytes[..length]);
+            let end = bytes.len() - length;
+            bytes.copy_within(..length, end);
+        }
+        self.play(&bytes)
+    }
+
+    /// Bytes of the header of the true redundancy.
+    pub fn header_bytes(&self) -> usize {
+        Header::length(&self.redundancy).unwrap_or(0)
+    }
+}
+
+/// Any bytes as a redundancy file.
+///
+/// # Panics
+/// See [`Stage::play`].
+pub fn part(bytes: &[u8], stage: &Stage) {
+    // A disk that fails is no finding.
+    let _ = stage.play(bytes);
+    // The first bytes are changes of the true one.
+    let mut changed = stage.redundancy().to_vec();
+    for change in bytes.chunks_exact(4) {
+        let at = usize::from(u16::from_le_bytes([change[0], change[1]])) % changed.len();
+        changed[at] = change[2];
+    }
+    let _ = stage.play_sealed(&changed);
+}
+
+fn place(root: &Path) -> PathBuf {
+    use std::os::unix::ffi::OsStrExt;
+    let path = join(REDUNDANCY, FILE.as_bytes());
+    root.join(crate::vault::OWN).join(std::ffi::OsStr::from_bytes(&path))
+}
+
+const QUIET: Manner<'static> = Manner { threads: 1, rate: None, progress: &|_| {}, stopped: &|| false };
+
+#[cfg(test)]
+mod tests;

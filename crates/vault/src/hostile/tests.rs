@@ -1,0 +1,247 @@
+//! What the fuzzers do, for as long as a test may take.
+
+use super::{Stage, header, part, pool, seal_header, stub};
+use crate::coder::Coders;
+use crate::format::header::{FIXED_BYTES, PLACES};
+
+/// Numbers that look like chance and can be repeated.
+struct Chance(u64);
+
+impl Chance {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound.max(1) as u64) as usize
+    }
+
+    fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.next() as u8).collect()
+    }
+
+    /// A number as attackers like them: small, large, near a power of two.
+    fn number(&mut self) -> u64 {
+        let power = 1u64 << self.below(64);
+        match self.below(6) {
+            0 => self.below(5) as u64,
+            1 => u64::MAX - self.below(5) as u64,
+            2 => power,
+            3 => power.wrapping_sub(1),
+            4 => i64::MAX as u64 - self.below(70_000) as u64,
+            _ => self.next(),
+        }
+    }
+
+    /// Changes one thing.
+    fn change(&mut self, bytes: &mut Vec<u8>) {
+        let at = self.below(bytes.len());
+        match self.below(6) {
+            0 => bytes.truncate(at),
+            1 => {
+                let more = self.below(300);
+                bytes.extend(self.bytes(more));
+            }
+            2 if !bytes.is_empty() => {
+                let from = self.below(bytes.len());
+                let length = self.below(300).min(bytes.len() - at.max(from));
+                bytes.copy_within(from..from + length, at);
+            }
+            3 => {
+                let length = self.below(400).min(bytes.len() - at);
+                bytes[at..at + length].fill(0);
+            }
+            _ if !bytes.is_empty() => bytes[at] ^= 1 << self.below(8),
+            _ => {}
+        }
+    }
+
+    /// Writes a number over a field of the header.
+    fn change_field(&mut self, bytes: &mut [u8]) {
+        let place = PLACES[self.below(PLACES.len())];
+        let number = self.number().to_le_bytes();
+        let count = place.bytes.min(8);
+        if let Some(field) = bytes.get_mut(place.offset..place.offset + count) {
+            field.copy_from_slice(&number[..count]);
+        }
+    }
+}
+
+fn stages(sizes: &[(&str, usize)]) -> Vec<(tempfile::TempDir, Stage, Vec<u8>)> {
+    let stage = |&(code, size): &(&str, usize)| {
+        let directory = tempfile::tempdir().unwrap();
+        let content = Chance(size as u64).bytes(size);
+        let stage = Stage::new(directory.path(), code, &content).unwrap();
+        (directory, stage, content)
+    };
+    sizes.iter().map(stage).collect()
+}
+
+#[test]
+fn headers_of_chance_and_malice() {
+    let coders = Coders::new().unwrap();
+    let mut chance = Chance(1);
+    let stages = stages(&[("4+2", 3000)]);
+    let (_, stage, _) = &stages[0];
+    let length = stage.header_bytes();
+    let mut accepted = 0;
+    for _ in 0..20_000 {
+        let mut bytes = stage.redundancy()[..length].to_vec();
+        for _ in 0..1 + chance.below(3) {
+            match chance.below(3) {
+                0 => chance.change(&mut bytes),
+                1 => chance.change_field(&mut bytes),
+                _ => {
+                    let at = FIXED_BYTES + chance.below(length - FIXED_BYTES);
+                    if let Some(byte) = bytes.get_mut(at) {
+                        *byte = chance.next() as u8;
+                    }
+                }
+            }
+        }
+        header(&bytes, &coders);
+        seal_header(&mut bytes);
+        accepted += u32::from(crate::redundancy::decode(&bytes, &coders).is_ok());
+    }
+    assert!(accepted > 1000, "only {accepted} were accepted: nothing was tried");
+}
+
+/// Chance alone never makes a file worse that is right: whatever hits its redundancy, the file is left alone.
+#[test]
+fn redundancy_of_chance_does_no_harm() {
+    let mut chance = Chance(2);
+    for (_directory, stage, content) in stages(&[("4+2", 3000), ("2+1", 0), ("1+1", 700), ("8+2", 20_000)]) {
+        assert!(stage.play(stage.redundancy()).unwrap() == content);
+        assert!(stage.play(b"").unwrap() == content);
+        for round in 0..250 {
+            let mut bytes = stage.redundancy().to_vec();
+            (0..1 + chance.below(4)).for_each(|_| chance.change(&mut bytes));
+            assert!(stage.play(&bytes).unwrap() == content, "round {round}");
+        }
+    }
+}
+
+/// Sizes that no disk has, and codes that take all memory.
+#[test]
+fn claims_that_cannot_be_true_are_refused_at_once() {
+    let stages = stages(&[("4+2", 3000)]);
+    let (_, stage, content) = &stages[0];
+    let coders = Coders::new().unwrap();
+    let length = stage.header_bytes();
+    for (code, k, m) in
+        [("4+2", 4, 2), ("1+1023", 1, 1023), ("1000+24", 1000, 24), ("30000+30000", 30000, 30000)]
+    {
+        let identity = code.parse::<gabion_engine::Code>().map(|code| code.to_string());
+        let identity = identity.unwrap_or_else(|_| format!("subspace:{code}:w16"));
+        for size in [3000, 1 << 40, i64::MAX as u64] {
+            let mut bytes = stage.redundancy().to_vec();
+            let mut set = |name: &str, number: u64| {
+                let place = PLACES.iter().find(|place| place.name == name).unwrap();
+                let number = number.to_le_bytes();
+                bytes[place.offset..][..place.bytes].copy_from_slice(&number[..place.bytes]);
+            };
+            set("file size", size);
+            set("block size", 64);
+            set("rows", 1 << 18);
+            set("columns", m);
+            set("code identity length", identity.len() as u64);
+            bytes[FIXED_BYTES..length - 36].fill(0);
+            bytes[FIXED_BYTES..][..identity.len()].copy_from_slice(identity.as_bytes());
+            seal_header(&mut bytes[..length]);
+            let found = crate::redundancy::decode(&bytes[..length], &coders);
+            let fits = k + m <= 1024 && size < 1 << 60;
+            assert_eq!(found.is_ok(), fits, "{code}, {size} bytes: {found:?}");
+            assert!(stage.play_sealed(&bytes).unwrap() == *content, "{code}, {size} bytes");
+        }
+    }
+}
+
+/// An attacker who writes redundancy writes files: that is said in the document. But only those, and nothing falls over.
+#[test]
+fn redundancy_of_malice_stays_where_it_is() {
+    let mut chance = Chance(3);
+    for (_directory, stage, _) in stages(&[("4+2", 3000), ("1+1", 700), ("2+2", 5000)]) {
+        for _ in 0..250 {
+            let mut bytes = stage.redundancy().to_vec();
+            for _ in 0..1 + chance.below(3) {
+                match chance.below(3) {
+                    0 => chance.change(&mut bytes),
+                    _ => chance.change_field(&mut bytes),
+                }
+            }
+            stage.play_sealed(&bytes).unwrap();
+        }
+        for _ in 0..100 {
+            let length = chance.below(60);
+            part(&chance.bytes(length), &stage);
+        }
+    }
+}
+
+#[test]
+fn stubs_of_chance_and_malice() {
+    let mut chance = Chance(4);
+    let fields = ["id", "revision", "size", "stripe", "block", "mtime", "changed", "mode", "attributes"];
+    for _ in 0..20_000 {
+        let mut text = "gabion pool stub 1: any\n".to_owned();
+        for field in ["id = 000102030405060708090a0b0c0d0e0f", "revision = 1", "size = 100", "stripe = 2"] {
+            text += &format!("{field}\n");
+        }
+        text += "block = 64\nmtime = 0\nchanged = 0\nmode = 644\nuid = 0\ngid = 0\nattributes = 1\n\
+                 left-out = 0\nattribute = x00 xff\ntarget = d1\ntarget = d2\n";
+        let field = fields[chance.below(fields.len())];
+        let number = chance.number();
+        let start = text.find(&format!("{field} = ")).unwrap() + field.len() + 3;
+        let end = start + text[start..].find('\n').unwrap();
+        if chance.below(2) == 0 {
+            text.replace_range(start..end, &number.to_string());
+        }
+        let mut bytes = text.into_bytes();
+        if chance.below(3) > 0 {
+            chance.change(&mut bytes);
+        }
+        stub(&bytes);
+    }
+    // It is one, as long as nothing is changed.
+    stub(b"gabion pool stub");
+    stub(b"");
+}
+
+#[test]
+fn pools_of_chance_and_malice() {
+    let mut chance = Chance(5);
+    let identity = |digit: char| String::from(digit).repeat(32);
+    let target = |digit: char| {
+        format!(
+            "[[target]]\nname = \"d{digit}\"\nuuid = \"{}\"\npath = \"/d\"\ndomain = \"d{digit}\"\n\
+             state = \"online\"\nmirror = \"current\"\n",
+            identity(digit)
+        )
+    };
+    let fields = ["format", "epoch", "stripe", "block", "redundancy"];
+    let mut accepted = 0;
+    for _ in 0..3000 {
+        let mut text = format!("format = 1\npool = \"{}\"\nname = \"tank\"\n", identity('0'));
+        text += "epoch = 1\nstripe = 2\nblock = 4096\nredundancy = 1\n";
+        text += &format!("this = \"{}\"\n", identity('1'));
+        text.extend(['1', '2', '3'].map(target));
+        if chance.below(2) == 0 {
+            let field = fields[chance.below(fields.len())];
+            let start = text.find(&format!("{field} = ")).unwrap() + field.len() + 3;
+            let end = start + text[start..].find('\n').unwrap();
+            text.replace_range(start..end, &chance.number().to_string());
+        }
+        let mut bytes = text.into_bytes();
+        if chance.below(2) == 0 {
+            chance.change(&mut bytes);
+        }
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let sealed = format!("{text}# check {}\n", blake3::hash(text.as_bytes()).to_hex());
+        accepted += u32::from(crate::storage::pool::config::Config::decode(&sealed).is_ok());
+        pool(&bytes);
+    }
+    assert!(accepted > 300, "only {accepted} were accepted: nothing was tried");
+}

@@ -1,0 +1,229 @@
+//! Storage with faults in it: asks a plan before it answers.
+
+use gabion_vault::format::Metadata;
+use gabion_vault::geometry::Run;
+use gabion_vault::storage::{
+    Content, Fault, Folder, Home, Layout, LayoutError, Repairable, Repository, Storage, Target,
+};
+use gabion_vault::tree::{Names, Stat, join};
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+/// Where storage is asked for something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Point {
+    Folder,
+    Find,
+    Open,
+    Stat,
+    Read,
+    OpenForRepair,
+    Write,
+    SetSize,
+    Finish,
+}
+
+/// What goes wrong there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ill {
+    /// The medium fails.
+    Eio,
+    /// The target does not answer.
+    Timeout,
+    /// Fewer bytes are there than the file's size says.
+    Short,
+    /// The file is of another version than it was a moment ago.
+    Another,
+    /// Other bytes than were written, and nobody says so.
+    Rot,
+}
+
+pub(super) type Rule = Box<dyn FnMut(Point, &[u8]) -> Option<Ill> + Send>;
+
+/// What goes wrong next.
+#[derive(Clone)]
+pub(super) struct Plan(pub(super) Arc<Mutex<Rule>>);
+
+impl fmt::Debug for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Plan")
+    }
+}
+
+impl Plan {
+    pub(super) fn set(&self, rule: impl FnMut(Point, &[u8]) -> Option<Ill> + Send + 'static) {
+        *self.0.lock().unwrap() = Box::new(rule);
+    }
+
+    /// Nothing goes wrong any more.
+    pub(super) fn clear(&self) {
+        self.set(|_, _| None);
+    }
+
+    fn ask(&self, point: Point, path: &[u8]) -> Option<Ill> {
+        (self.0.lock().unwrap())(point, path)
+    }
+
+    fn check(&self, point: Point, path: &[u8]) -> io::Result<()> {
+        match self.ask(point, path) {
+            Some(Ill::Eio | Ill::Timeout) => Err(eio()),
+            _ => Ok(()),
+        }
+    }
+
+    fn stat(&self, point: Point, path: &[u8], stat: Stat) -> io::Result<Stat> {
+        match self.ask(point, path) {
+            Some(Ill::Another) => Ok(Stat { ctime: stat.ctime + 1, ..stat }),
+            Some(_) => Err(eio()),
+            None => Ok(stat),
+        }
+    }
+}
+
+fn eio() -> io::Error {
+    io::Error::from_raw_os_error(5)
+}
+
+/// Storage with faults in it.
+#[derive(Debug)]
+pub(super) struct Faulty<S> {
+    pub(super) inner: S,
+    pub(super) plan: Plan,
+}
+
+struct FaultyFolder<'a> {
+    inner: Box<dyn Folder + 'a>,
+    plan: Plan,
+    path: Vec<u8>,
+}
+
+impl Folder for FaultyFolder<'_> {
+    fn names(&self) -> &Names {
+        self.inner.names()
+    }
+
+    fn stat(&self, name: &[u8]) -> io::Result<Stat> {
+        self.plan.check(Point::Stat, &join(&self.path, name))?;
+        self.inner.stat(name)
+    }
+}
+
+#[derive(Debug)]
+struct FaultyContent {
+    inner: Box<dyn Content>,
+    plan: Plan,
+    path: Vec<u8>,
+}
+
+impl Content for FaultyContent {
+    fn stat(&self) -> io::Result<Stat> {
+        self.inner.stat()
+    }
+
+    fn metadata(&self) -> io::Result<Metadata> {
+        self.inner.metadata()
+    }
+
+    fn read(&self, run: &Run, row: u64, column: usize, buffer: &mut [u8]) -> Result<usize, Fault> {
+        match self.plan.ask(Point::Read, &self.path) {
+            Some(Ill::Eio) => Err(Fault::Io(eio())),
+            Some(Ill::Timeout) => Err(Fault::Timeout(30_000)),
+            Some(Ill::Short) => {
+                let got = self.inner.read(run, row, column, buffer)?.saturating_sub(1);
+                buffer[got..].fill(0);
+                Ok(got)
+            }
+            Some(Ill::Rot) => {
+                let got = self.inner.read(run, row, column, buffer)?;
+                buffer[..got].iter_mut().for_each(|byte| *byte ^= 1);
+                Ok(got)
+            }
+            _ => self.inner.read(run, row, column, buffer),
+        }
+    }
+
+    fn will_read(&self, run: &Run) {
+        self.inner.will_read(run);
+    }
+
+    fn forget_cached(&self) {
+        self.inner.forget_cached();
+    }
+}
+
+struct FaultyRepair {
+    inner: Box<dyn Repairable>,
+    plan: Plan,
+    path: Vec<u8>,
+}
+
+impl Repairable for FaultyRepair {
+    fn write(&mut self, run: &Run, row: u64, column: usize, bytes: &[u8]) -> io::Result<()> {
+        self.plan.check(Point::Write, &self.path)?;
+        self.inner.write(run, row, column, bytes)
+    }
+
+    fn set_size(&mut self, size: u64) -> io::Result<()> {
+        self.plan.check(Point::SetSize, &self.path)?;
+        self.inner.set_size(size)
+    }
+
+    fn finish(&mut self, metadata: &Metadata, mtime: i64) -> io::Result<(Vec<String>, Stat)> {
+        self.plan.check(Point::Finish, &self.path)?;
+        self.inner.finish(metadata, mtime)
+    }
+}
+
+impl<S: Storage> Storage for Faulty<S> {
+    fn kind(&self) -> &'static str {
+        self.inner.kind()
+    }
+
+    fn folder(&self, path: &[u8]) -> io::Result<Box<dyn Folder + '_>> {
+        self.plan.check(Point::Folder, path)?;
+        let (inner, plan) = (self.inner.folder(path)?, self.plan.clone());
+        Ok(Box::new(FaultyFolder { inner, plan, path: path.to_vec() }))
+    }
+
+    fn find(&self, path: &[u8]) -> io::Result<Option<Stat>> {
+        let found = self.inner.find(path)?;
+        match found {
+            Some(stat) => self.plan.stat(Point::Find, path, stat).map(Some),
+            None => self.plan.check(Point::Find, path).map(|()| None),
+        }
+    }
+
+    fn open(&self, path: &[u8]) -> io::Result<Box<dyn Content>> {
+        self.plan.check(Point::Open, path)?;
+        let (inner, plan) = (self.inner.open(path)?, self.plan.clone());
+        Ok(Box::new(FaultyContent { inner, plan, path: path.to_vec() }))
+    }
+
+    fn open_for_repair(&self, path: &[u8]) -> io::Result<Box<dyn Repairable>> {
+        self.plan.check(Point::OpenForRepair, path)?;
+        let (inner, plan) = (self.inner.open_for_repair(path)?, self.plan.clone());
+        Ok(Box::new(FaultyRepair { inner, plan, path: path.to_vec() }))
+    }
+
+    fn shown(&self, path: &[u8]) -> PathBuf {
+        self.inner.shown(path)
+    }
+
+    fn layout(&self, path: &[u8], code: &gabion_engine::Code, block: u64) -> Result<Layout, LayoutError> {
+        self.inner.layout(path, code, block)
+    }
+
+    fn repositories(&self) -> Vec<Repository> {
+        self.inner.repositories()
+    }
+
+    fn homes(&self, path: &[u8], code: &gabion_engine::Code, layout: &Layout) -> io::Result<Vec<Home>> {
+        self.inner.homes(path, code, layout)
+    }
+
+    fn targets(&self) -> Vec<Target> {
+        self.inner.targets()
+    }
+}

@@ -1,0 +1,151 @@
+//! A vault whose changelog is on a Redis server: shared with others, killed, away.
+
+use super::playground::{QUIET, Seed};
+use super::server::TestServer;
+use gabion_vault::changelog::{Change, When};
+use gabion_vault::protect::{Manner, Progress, protect, work};
+use gabion_vault::scrub::{Options, Selection, scrub};
+use gabion_vault::vault::{Location, Vault, VaultError};
+use gabion_vault::world::{Clock, SECOND};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A tree, its vault, and the server.
+struct Ground {
+    dir: tempfile::TempDir,
+    server: TestServer,
+    clock: Clock,
+}
+
+impl Ground {
+    fn new(files: u64, size: usize) -> Ground {
+        let dir = tempfile::tempdir().unwrap();
+        let ground =
+            Ground { dir, server: TestServer::start(), clock: Clock::manual(1_800_000_000 * SECOND) };
+        std::fs::create_dir(ground.root()).unwrap();
+        (0..files).for_each(|number| ground.write(number, &Seed(number).bytes(size)));
+        ground
+    }
+
+    fn root(&self) -> PathBuf {
+        self.dir.path().join("tree")
+    }
+
+    fn write(&self, number: u64, bytes: &[u8]) {
+        std::fs::write(self.root().join(number.to_string()), bytes).unwrap();
+    }
+
+    fn open(&self) -> Result<Vault, VaultError> {
+        let url = self.server.server("unused").url;
+        Vault::create(&Location::of(&self.root(), None), Some(url.as_str()), self.clock.clone())
+    }
+
+    /// All is protected and right, and nothing waits.
+    fn assert_whole(&self, vault: &Vault, files: u64) {
+        let report = protect(vault, QUIET).unwrap();
+        assert_eq!(report.done.failed, []);
+        assert_eq!(vault.changelog.pending().unwrap().entries(), 0);
+        let options = Options { selection: Selection::All, from_medium: false, resume: false };
+        let report = scrub(vault, b"", options, QUIET).unwrap();
+        assert!(report.files == files && report.trouble.is_empty() && report.failed.is_empty(), "{report:?}");
+        assert!(protect(vault, QUIET).unwrap().seen.changes.is_empty());
+        let staging = self.root().join(".gabion/staging");
+        drop(vault.lock("test").unwrap());
+        assert_eq!(std::fs::read_dir(staging).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn a_vault_works_with_it() {
+    let ground = Ground::new(20, 5000);
+    let vault = ground.open().unwrap();
+    assert_eq!(protect(&vault, QUIET).unwrap().done.encoded, 20);
+    ground.assert_whole(&vault, 20);
+    std::fs::remove_file(ground.root().join("3")).unwrap();
+    std::fs::rename(ground.root().join("4"), ground.root().join("moved")).unwrap();
+    ground.write(5, b"changed");
+    let done = protect(&vault, QUIET).unwrap().done;
+    assert_eq!((done.removed, done.moved, done.encoded), (1, 1, 1), "{done:?}");
+    ground.assert_whole(&vault, 19);
+    // Another changelog than the one it was begun with is refused: what waits there would be forgotten.
+    let location = Location::of(&ground.root(), None);
+    let error = Vault::create(&location, Some("embedded"), ground.clock.clone()).map(drop).unwrap_err();
+    assert!(error.to_string().contains("its changelog is redis://"), "{error}");
+}
+
+#[test]
+fn two_at_once_share_the_work() {
+    const FILES: u64 = 3000;
+    let ground = Ground::new(FILES, 2000);
+    let (one, other) = (ground.open().unwrap(), ground.open().unwrap());
+    let when = When::now(ground.clock.now(), 0);
+    let changes: Vec<Change> =
+        (0..FILES).map(|number| Change::modify_whole(number.to_string(), when)).collect();
+    one.changelog.record(&changes).unwrap();
+    let done: Vec<_> = std::thread::scope(|scope| {
+        let threads = [one, other].map(|vault| scope.spawn(move || (work(&vault, QUIET).unwrap(), vault)));
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let counts: Vec<u64> = done.iter().map(|(done, _)| done.encoded + done.adopted).collect();
+    assert_eq!(counts.iter().sum::<u64>(), FILES, "{counts:?}");
+    assert!(counts.iter().all(|&count| count > 0), "one did all: {counts:?}");
+    assert!(done.iter().all(|(done, _)| done.failures == 0));
+    ground.assert_whole(&done[0].1, FILES);
+}
+
+/// Two that protect everything at the same time, though they should not: both come to an end, and all is protected.
+#[test]
+fn two_that_protect_at_once_do_no_harm() {
+    for seed in 0..4 {
+        let ground = Ground::new(300, 1000 + 777 * seed as usize);
+        let vaults = [ground.open().unwrap(), ground.open().unwrap()];
+        let vaults: Vec<Vault> = std::thread::scope(|scope| {
+            let threads = vaults.map(|vault| {
+                scope.spawn(move || {
+                    protect(&vault, QUIET).unwrap();
+                    vault
+                })
+            });
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        ground.assert_whole(&vaults[0], 300);
+    }
+}
+
+#[test]
+fn a_server_that_dies_in_the_middle_loses_nothing() {
+    for kill_at in [0, 1, 5, 90, 199] {
+        let mut ground = Ground::new(200, 3000);
+        let vault = ground.open().unwrap();
+        let done = AtomicU64::new(0);
+        let server = std::sync::Mutex::new(&mut ground.server);
+        let progress = |step: Progress| {
+            if matches!(step, Progress::Done(1, 0)) && done.fetch_add(1, Ordering::SeqCst) == kill_at {
+                server.lock().unwrap().kill();
+            }
+        };
+        let error = protect(&vault, Manner { progress: &progress, ..QUIET }).unwrap_err().to_string();
+        assert!(error.contains("127.0.0.1") && error.contains("is away"), "{error}");
+        assert!(done.load(Ordering::SeqCst) > kill_at);
+        ground.server.restart();
+        // Who had the work in his hands is not known to be dead; his leases run out.
+        ground.clock.set(ground.clock.now() + 3600 * SECOND);
+        ground.assert_whole(&vault, 200);
+    }
+}
+
+#[test]
+fn a_server_that_is_away_is_named() {
+    let mut ground = Ground::new(3, 100);
+    let vault = ground.open().unwrap();
+    protect(&vault, QUIET).unwrap();
+    ground.server.kill();
+    ground.write(1, b"changed");
+    let error = protect(&vault, QUIET).unwrap_err().to_string();
+    assert!(error.starts_with("the changelog: the server 127.0.0.1:"), "{error}");
+    let error = ground.open().map(drop).unwrap_err().to_string();
+    assert!(error.contains("is away after"), "{error}");
+    // Nothing was forgotten, and what was protected is.
+    ground.server.restart();
+    ground.assert_whole(&ground.open().unwrap(), 3);
+}
