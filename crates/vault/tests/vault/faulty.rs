@@ -50,7 +50,7 @@ fn assert_converges(ground: &Playground, plan: &Plan, files: &[(String, Vec<u8>)
 
 #[test]
 fn a_file_that_cannot_be_read_is_named_and_the_others_are_protected() {
-    for seed in 0..24 {
+    for seed in 0..12 {
         let mut chance = Seed(seed);
         let (ground, plan) = faulty("4+2");
         let files = fill(&ground, &mut chance, 12);
@@ -249,7 +249,7 @@ fn damage(ground: &Playground, name: &str, content: &[u8], chance: &mut Seed) {
 /// the redundancy can still bring them back, even if a run that protects comes between.
 #[test]
 fn a_repair_that_fails_in_the_middle_is_repeated_without_loss() {
-    for seed in 0..48 {
+    for seed in 0..30 {
         let mut chance = Seed(seed);
         let (ground, plan) = faulty("4+2");
         let files: Vec<_> = (0..4)
@@ -430,7 +430,7 @@ fn a_worker_that_lost_its_claims_goes_on_with_the_rest() {
 /// Chance decides everywhere at once; whatever happens, the next run without faults makes it good.
 #[test]
 fn any_mixture_of_faults_is_survived() {
-    for seed in 0..60 {
+    for seed in 0..30 {
         let mut chance = Seed(seed);
         let (ground, plan) = faulty(["4+2", "2+1", "8+2"][(seed % 3) as usize]);
         let mut files = fill(&ground, &mut chance, 8);

@@ -114,7 +114,7 @@ fn two_that_protect_at_once_do_no_harm() {
 
 #[test]
 fn a_server_that_dies_in_the_middle_loses_nothing() {
-    for kill_at in [0, 1, 5, 90, 199] {
+    for kill_at in [0, 90, 199] {
         let mut ground = Ground::new(200, 3000);
         let vault = ground.open().unwrap();
         let done = AtomicU64::new(0);
