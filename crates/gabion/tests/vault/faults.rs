@@ -84,7 +84,8 @@ fn two_at_once_do_not_meet() {
     ground.expect(0, &["scrub", "tree"]);
     // Without --wait, the second is told who has it.
     ground.write("more/0", &seed.bytes(40 << 20));
-    let mut first = ground.spawn(&["protect", "tree", "--limit", "20MiB/s"]);
+    // It waits for a scrub that was quicker.
+    let mut first = ground.spawn(&["protect", "tree", "--limit", "20MiB/s", "--wait"]);
     let mut refused = false;
     for _ in 0..200 {
         let output = ground.run(&["scrub", "tree"]);
