@@ -5,8 +5,6 @@
 //! is right. Tables that disagree mean that a write was lost: that of the newest revision counts, among several of these the one
 //! that fits most blocks, and the others' frames are stale.
 
-mod stale;
-
 use crate::catalogue::{Entry, Piece, Problem};
 use crate::coder::{Coder, Coders};
 use crate::format::frame::{Seal, table_bytes, toggle};
@@ -194,8 +192,6 @@ pub struct StripeFault {
     pub redundancy: Vec<usize>,
     /// There is too little left to make the data again.
     pub lost: bool,
-    /// Its redundancy is older than the data, which is right.
-    pub stale: bool,
 }
 
 /// What an examination found.
@@ -385,9 +381,6 @@ pub fn examine(subject: &Subject, manner: Manner<'_>) -> Result<Findings, Examin
     // Frames with a wrong check are faults already and spoil the sum.
     let sums_fit = subject.parts.iter().zip(&roots).all(|(part, root)| part.header.root == *root);
     findings.stale_root = !sums_fit && findings.faults.iter().all(|fault| fault.redundancy.is_empty());
-    if findings.stale_root && findings.has_bad_data() {
-        stale::settle(subject, &mut findings, &roots)?;
-    }
     Ok(findings)
 }
 
@@ -457,7 +450,6 @@ impl Stripe {
             data,
             redundancy,
             lost,
-            stale: false,
         }))
     }
 
@@ -527,28 +519,6 @@ impl Stripe {
             self.seals = Some(seals);
         }
         Ok(())
-    }
-
-    /// Takes the data for right and all redundancy for wrong. False if not all of the data can be read.
-    ///
-    /// # Errors
-    /// The code fails.
-    pub fn trust_data(&mut self, subject: &Subject, run: &Run) -> Result<bool, ExamineError> {
-        let (k, m, block) = (subject.header.code.k(), subject.header.code.m(), run.block as usize);
-        let Some(content) = &subject.content else { return Ok(false) };
-        for (column, buffer) in self.blocks.chunks_exact_mut(block).take(k).enumerate() {
-            let cell = run.cell(0, column);
-            let read = content.read(run, 0, column, buffer);
-            if !read.is_ok_and(|got| got as u64 == cell.end - cell.start) {
-                return Ok(false);
-            }
-        }
-        let data: Vec<&[u8]> = self.blocks.chunks_exact(block).take(k).collect();
-        let mut made = vec![0; m * block];
-        let mut outputs: Vec<&mut [u8]> = made.chunks_exact_mut(block).collect();
-        self.seals = Some(subject.coder.encode(&data, &mut outputs)?);
-        self.good = (0..k + m).map(|column| column < k).collect();
-        Ok(true)
     }
 
     /// Makes the bad blocks from the good ones, checks them, and puts them in their place. False if there are too few good

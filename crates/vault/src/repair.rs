@@ -282,9 +282,6 @@ impl Work<'_> {
         stripe.read_records(self.subject, &run);
         let mut sums = vec![[0; 16]; self.subject.parts.len()];
         stripe.examine(self.subject, &run, 0, &mut sums)?;
-        if fault.stale && !stripe.trust_data(self.subject, &run)? {
-            return Ok(None);
-        }
         Ok(stripe.restore(self.subject, run.block as usize)?.then_some(stripe))
     }
 

@@ -4,7 +4,7 @@ mod adapter;
 
 use super::playground::{Playground, QUIET, Seed, flip, rot};
 use adapter::{Faulty, Ill, Plan, Point};
-use gabion_vault::catalogue::{Piece, State};
+use gabion_vault::catalogue::State;
 use gabion_vault::changelog::WorkerId;
 use gabion_vault::protect;
 use gabion_vault::repair;
@@ -460,39 +460,4 @@ fn any_mixture_of_faults_is_survived() {
         }
         assert_converges(&ground, &plan, &files);
     }
-}
-
-/// A write of redundancy was lost: what stands there is right by itself, and older than the data. Repair took the data back to
-/// it, block by block, where the sum of checks in the header knows better.
-#[test]
-fn data_is_not_taken_back_to_redundancy_of_an_older_version() {
-    let (ground, plan) = faulty("4+2");
-    let mut content = Seed(1).bytes(4 * 4096 * 40);
-    ground.write("file", &content);
-    ground.protect_all();
-    let before = std::fs::read(ground.redundancy("file")).unwrap();
-    let stripes = [0usize, 7, 39];
-    stripes.iter().for_each(|row| content[row * 4096 + 5] ^= 1);
-    ground.write("file", &content);
-    ground.protect_all();
-    let after = std::fs::read(ground.redundancy("file")).unwrap();
-    let record = 2 * (4096 + 96);
-    for lost in [&stripes[..1], &stripes[1..], &stripes] {
-        for &row in lost {
-            let at = 192 + row * record;
-            rot(&ground.redundancy("file"), at as u64, &before[at..at + record]);
-        }
-        // One block of the data rots as well, in a stripe whose redundancy is right.
-        flip(&ground.path("file"), 20 * 4096);
-        let report = ground.scrub();
-        let [trouble] = &report.trouble[..] else { panic!("{report:?}") };
-        assert_eq!(trouble.state, State::Damaged, "{trouble:?}");
-        let data = trouble.problems.iter().filter(|problem| problem.piece == Piece::Data);
-        assert_eq!(data.map(|problem| problem.range.clone()).collect::<Vec<_>>(), [81_920..86_016]);
-        let done = ground.repair("file");
-        assert_eq!((done.state, done.data_blocks), (State::Protected, 1), "{done:?}");
-        assert!(ground.read("file") == content, "{lost:?}");
-        assert!(std::fs::read(ground.redundancy("file")).unwrap() == after, "{lost:?}");
-    }
-    assert_converges(&ground, &plan, &[("file".to_owned(), content)]);
 }
