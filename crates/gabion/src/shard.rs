@@ -4,7 +4,7 @@
 //! set identity), [`frame`] (blocks and their seals), [`geometry`] (what lies where), [`set`]
 //! (which shards of which set are in a directory), then one room per command: [`split`], [`join`],
 //! [`verify`], [`repair`]. They share [`pipeline`] (stripes in parallel, results in order), [`sources`]
-//! (blocks of a set, whole or rebuilt), [`draft`] (files that appear complete or not at all) and [`shown`]
+//! (blocks of a set, whole or rebuilt), [`draft`] (files that appear complete or not at all) and [`Shown`]
 //! (names made safe to print).
 
 pub mod draft;
