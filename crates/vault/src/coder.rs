@@ -50,12 +50,17 @@ impl Coder {
     /// The seals of the redundancy blocks as they follow from those of the data blocks, without reading a block;
     /// nothing for codes whose signatures have no such law.
     pub fn redundancy_seals(&self, data: &[Seal]) -> Option<Vec<Seal>> {
-        if self.code.field() != Field::GF8 || self.code.layout() != Layout::Words {
+        if !self.has_law() {
             return None;
         }
         let data: Vec<Signature> = data.iter().map(signature).collect();
         let redundancy = self.signer.transform(self.code.redundancy(), &data).ok()?;
         Some(redundancy.iter().map(seal).collect())
+    }
+
+    /// Whether the seals of redundancy blocks follow from those of data blocks.
+    pub fn has_law(&self) -> bool {
+        self.code.field() == Field::GF8 && self.code.layout() == Layout::Words
     }
 
     /// Makes the `wanted` columns of a stripe from k of the others.

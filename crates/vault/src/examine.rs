@@ -5,9 +5,11 @@
 //! is right. Tables that disagree mean that a write was lost: that of the newest revision counts, among several of these the one
 //! that fits most blocks, and the others' frames are stale.
 
+mod versions;
+
 use crate::catalogue::{Entry, Piece, Problem};
 use crate::coder::{Coder, Coders};
-use crate::format::frame::{Seal, table_bytes, toggle};
+use crate::format::frame::{Seal, table_bytes};
 use crate::format::{Frame, Header};
 use crate::geometry::{Cut, Run};
 use crate::redundancy::{Part, PartError};
@@ -17,6 +19,7 @@ use crate::tree::{Generation, Stat};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use versions::Sums;
 
 /// A protected file, opened with its redundancy.
 #[derive(Debug)]
@@ -192,6 +195,8 @@ pub struct StripeFault {
     pub redundancy: Vec<usize>,
     /// There is too little left to make the data again.
     pub lost: bool,
+    /// The data is right: what frames say of it is of an older version.
+    pub stale: bool,
 }
 
 /// What an examination found.
@@ -207,8 +212,8 @@ pub struct Findings {
     pub headers: Vec<usize>,
     /// Redundancy columns, counted from 0, that have no file.
     pub missing: Vec<usize>,
-    /// A frame is one that was there before: the sum of checks is not the header's.
-    pub stale_root: bool,
+    /// Some redundancy is older than its header says, and nobody can tell which. Data that it says is wrong may be newer and right.
+    pub doubtful: bool,
 }
 
 /// Stripes with faults that are listed for one file; what is beyond is not repaired in one go.
@@ -217,7 +222,7 @@ const MAX_FAULTS: usize = 1 << 20;
 impl Findings {
     /// Whether all is right.
     pub fn is_clean(&self) -> bool {
-        self.faults.is_empty() && self.headers.is_empty() && self.missing.is_empty() && !self.stale_root
+        self.faults.is_empty() && self.headers.is_empty() && self.missing.is_empty() && !self.doubtful
     }
 
     /// Whether bytes of the file are beyond repair.
@@ -342,7 +347,7 @@ pub fn examine(subject: &Subject, manner: Manner<'_>) -> Result<Findings, Examin
         subject.content.iter().for_each(|content| content.forget_cached());
         subject.parts.iter().for_each(Part::forget_cached);
     }
-    let state = || (Stripe::default(), Findings::default(), vec![[0u8; 16]; subject.parts.len()]);
+    let state = || (Stripe::default(), Findings::default(), Sums::new(subject));
     let content = subject.content.as_deref();
     let states = each_run(
         &cut,
@@ -350,13 +355,14 @@ pub fn examine(subject: &Subject, manner: Manner<'_>) -> Result<Findings, Examin
         content,
         manner.threads,
         state,
-        |run, (stripe, findings, roots)| {
+        |run, (stripe, findings, sums)| {
             if (manner.stopped)() {
                 return Err(ExamineError::Stopped);
             }
             stripe.read_records(subject, run);
             for row in 0..run.count {
-                let fault = stripe.examine(subject, run, row, roots)?;
+                let (fault, readable) = stripe.examine(subject, run, row)?;
+                sums.take(subject, stripe, run.first + row, run.block as usize, readable)?;
                 if findings.faults.len() < MAX_FAULTS {
                     findings.faults.extend(fault);
                 }
@@ -369,18 +375,16 @@ pub fn examine(subject: &Subject, manner: Manner<'_>) -> Result<Findings, Examin
         },
     )?;
     let mut findings = Findings::default();
-    let mut roots = vec![[0u8; 16]; subject.parts.len()];
-    for (_, some, sums) in states {
+    let mut sums = Sums::new(subject);
+    for (_, some, more) in states {
         findings = findings.and(some);
-        roots.iter_mut().zip(&sums).for_each(|(root, sum)| toggle(root, sum));
+        sums = sums.and(more);
     }
     findings.faults.sort_by_key(|fault| fault.stripe);
     let damaged = |part: &Part| part.head_damage.is_some() || part.trailer_damage.is_some();
     findings.headers = (0..subject.parts.len()).filter(|&at| damaged(&subject.parts[at])).collect();
     findings.missing = (0..subject.header.code.m()).filter(|&column| !subject.holds(column)).collect();
-    // Frames with a wrong check are faults already and spoil the sum.
-    let sums_fit = subject.parts.iter().zip(&roots).all(|(part, root)| part.header.root == *root);
-    findings.stale_root = !sums_fit && findings.faults.iter().all(|fault| fault.redundancy.is_empty());
+    sums.settle(subject, &mut findings);
     Ok(findings)
 }
 
@@ -395,7 +399,7 @@ impl Stripe {
         }
     }
 
-    /// Examines the stripe in `row` of `run`, whose records were read. `roots` sums up the checks that were seen.
+    /// Examines the stripe in `row` of `run`, whose records were read. Says as well whether all of its data could be read.
     ///
     /// # Errors
     /// The code fails.
@@ -404,8 +408,7 @@ impl Stripe {
         subject: &Subject,
         run: &Run,
         row: u64,
-        roots: &mut [[u8; 16]],
-    ) -> Result<Option<StripeFault>, ExamineError> {
+    ) -> Result<(Option<StripeFault>, bool), ExamineError> {
         let (k, m) = (subject.header.code.k(), subject.header.code.m());
         let block = run.block as usize;
         let stripe = run.first + row;
@@ -426,7 +429,7 @@ impl Stripe {
                 present[column] = true;
             }
         }
-        let tables = self.read_frames(subject, stripe, row, block, &mut present, roots);
+        let tables = self.read_frames(subject, stripe, row, block, &mut present);
         let mut actual: Vec<Seal> = Vec::with_capacity(k + m);
         if !tables.is_empty() {
             for bytes in self.blocks.chunks_exact(block) {
@@ -445,12 +448,9 @@ impl Stripe {
         let data: Vec<usize> = (0..k).filter(|&column| !self.good[column]).collect();
         let redundancy: Vec<usize> = (0..m).filter(|&at| subject.holds(at) && !self.good[k + at]).collect();
         let lost = !data.is_empty() && self.good.iter().filter(|&&good| good).count() < k;
-        Ok((!data.is_empty() || !redundancy.is_empty()).then_some(StripeFault {
-            stripe,
-            data,
-            redundancy,
-            lost,
-        }))
+        let right = data.is_empty() && redundancy.is_empty();
+        let fault = StripeFault { stripe, data, redundancy, lost, stale: false };
+        Ok(((!right).then_some(fault), present[..k].iter().all(|&there| there)))
     }
 
     /// Takes the blocks from the frames, and the tables of the newest revision that has any for this stripe.
@@ -461,12 +461,11 @@ impl Stripe {
         row: u64,
         block: usize,
         present: &mut [bool],
-        roots: &mut [[u8; 16]],
     ) -> Vec<Table> {
         let (k, m) = (subject.header.code.k(), subject.header.code.m());
         let frame = block + table_bytes(k);
         let (mut tables, mut newest): (Vec<Table>, u64) = (Vec::new(), 0);
-        for ((part, records), root) in subject.parts.iter().zip(&self.records).zip(roots) {
+        for (part, records) in subject.parts.iter().zip(&self.records) {
             let Header { id, first, columns, revision, .. } = part.header;
             let start = row as usize * columns * frame;
             for (at, bytes) in records[start..start + columns * frame].chunks_exact(frame).enumerate() {
@@ -474,7 +473,6 @@ impl Stripe {
                 self.blocks[(k + column) * block..][..block].copy_from_slice(&bytes[..block]);
                 present[k + column] = true;
                 let Some(opened) = Frame::open(bytes, k, id, column, stripe) else { continue };
-                toggle(root, opened.check());
                 // Parts come in the order of their revisions.
                 if tables.is_empty() {
                     newest = revision;

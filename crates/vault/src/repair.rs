@@ -260,7 +260,7 @@ impl Work<'_> {
             })?;
         }
         // Storage of several targets puts the new version of a file in place as a whole.
-        if !findings.has_bad_data() || !self.subject.header.targets.is_empty() {
+        if findings.doubtful || !findings.has_bad_data() || !self.subject.header.targets.is_empty() {
             return Ok(());
         }
         repository.make_directories(REPAIRING, 0o700)?;
@@ -280,8 +280,10 @@ impl Work<'_> {
         let run = self.subject.cut().run(fault.stripe, 1);
         let mut stripe = Stripe::default();
         stripe.read_records(self.subject, &run);
-        let mut sums = vec![[0; 16]; self.subject.parts.len()];
-        stripe.examine(self.subject, &run, 0, &mut sums)?;
+        stripe.examine(self.subject, &run, 0)?;
+        if fault.stale {
+            return Ok(Some(stripe.trusting(self.subject, run.block as usize)?));
+        }
         Ok(stripe.restore(self.subject, run.block as usize)?.then_some(stripe))
     }
 
@@ -341,6 +343,10 @@ impl Work<'_> {
         let size = header.generation.size;
         let wrong_size = self.subject.stat.is_none_or(|stat| stat.size != size);
         if !findings.has_bad_data() && !wrong_size && !self.resumed {
+            return Ok(self.subject.stat);
+        }
+        if findings.doubtful && self.subject.content.is_some() {
+            self.done.notes.push("its data was left alone: it may be newer than its redundancy".to_owned());
             return Ok(self.subject.stat);
         }
         // A file that is gone comes back whole or not at all.

@@ -284,8 +284,15 @@ pub(crate) fn trouble(path: &[u8], subject: &Subject, findings: &Findings) -> Op
             subject.header.code.m()
         ));
     }
-    if findings.stale_root {
-        notes.push("a frame of its redundancy is older than its header".to_owned());
+    let stale = findings.faults.iter().filter(|fault| fault.stale).count();
+    if stale > 0 {
+        notes.push(format!(
+            "the redundancy of {stale} of its stripes is older than its header; its data is right"
+        ));
+    }
+    if findings.doubtful {
+        let why = "some of its redundancy is older than its header, and which cannot be told: its data may be right and is left alone";
+        notes.push(why.to_owned());
     }
     let longer = subject.stat.is_some_and(|now| now.size > subject.header.generation.size);
     if longer {
@@ -298,7 +305,7 @@ pub(crate) fn trouble(path: &[u8], subject: &Subject, findings: &Findings) -> Op
         return None;
     }
     let only_missing =
-        findings.faults.is_empty() && findings.headers.is_empty() && !findings.stale_root && !longer;
+        findings.faults.is_empty() && findings.headers.is_empty() && !findings.doubtful && !longer;
     let state = match findings.is_lost() {
         true => State::Lost,
         false if only_missing => State::Degraded,

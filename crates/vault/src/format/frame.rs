@@ -140,7 +140,8 @@ impl<'a> Frame<'a> {
     }
 }
 
-fn check_of(id: FileId, column: usize, stripe: u64, seals: &[u8]) -> Seal {
+/// The check of a table, given its seals.
+pub(crate) fn check_of(id: FileId, column: usize, stripe: u64, seals: &[u8]) -> Seal {
     let mut hasher = blake3::Hasher::new();
     hasher.update(CHECK_NAME).update(&id.0);
     hasher.update(&(column as u32).to_le_bytes()).update(&stripe.to_le_bytes()).update(seals);

@@ -4,15 +4,20 @@ use crate::tree::Tree;
 use crate::world::{Clock, host, moment, process};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+/// How often, and after which pauses, to look for the name of someone who has just taken the vault and not written it yet.
+const LOOKS: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(5);
 
 const FILE: &[u8] = b"lock";
 
 /// The vault is ours until this is dropped; the operating system takes it back from the dead.
 #[derive(Debug)]
 pub struct Lock {
-    _file: File,
+    file: File,
 }
 
 /// Why the vault is not ours.
@@ -31,19 +36,23 @@ pub enum LockError {
 
 impl Lock {
     pub(super) fn take(repository: &Tree, command: &str, clock: &Clock) -> Result<Lock, LockError> {
-        let mut file = match repository.create(FILE, 0o600) {
+        let file = match repository.create(FILE, 0o600) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => repository.write(FILE)?,
             made => made?,
         };
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                let mut holder = String::new();
-                (&mut file).take(1024).read_to_string(&mut holder)?;
-                let holder = if holder.is_empty() { "another process".to_owned() } else { holder };
-                return Err(LockError::Held { holder: holder.trim_end().to_owned() });
+        for look in 1.. {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(rustix::io::Errno::WOULDBLOCK) => {}
+                Err(error) => return Err(io::Error::from(error).into()),
             }
-            Err(error) => return Err(io::Error::from(error).into()),
+            let mut holder = [0; 1024];
+            let got = file.read_at(&mut holder, 0)?;
+            match String::from_utf8_lossy(&holder[..got]).trim_end() {
+                "" if look < LOOKS => std::thread::sleep(PAUSE),
+                "" => return Err(LockError::Held { holder: "another process".to_owned() }),
+                holder => return Err(LockError::Held { holder: holder.to_owned() }),
+            }
         }
         let text = format!(
             "`gabion {command}`, process {} on {}, since {}\n",
@@ -53,6 +62,13 @@ impl Lock {
         );
         file.set_len(0)?;
         file.write_all_at(text.as_bytes(), 0)?;
-        Ok(Lock { _file: file })
+        Ok(Lock { file })
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Whoever is next is not to be taken for us; if that fails, it writes its own name over ours anyway.
+        let _ = self.file.set_len(0);
     }
 }

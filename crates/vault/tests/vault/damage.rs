@@ -219,3 +219,69 @@ fn stale_and_foreign_redundancy_is_not_believed() {
     ground.write("file", &old);
     assert_eq!(ground.state("file"), State::Lost);
 }
+
+/// Frames of the version before lie where those of this one should: a write of redundancy was lost. They are whole and agree with
+/// each other; the data that they call wrong is newer and right, and a repair took it back to what it was.
+#[test]
+fn older_frames_do_not_take_newer_data_back() {
+    for (seed, rotten) in (0..24).map(|seed| (seed, seed % 2 == 1)) {
+        let mut chance = Seed(seed);
+        let ground = Playground::new("4+2");
+        let stripes = 2 + chance.below(6);
+        let mut content = content(&mut chance, stripes);
+        ground.write("file", &content);
+        ground.protect_all();
+        let older = std::fs::read(ground.redundancy("file")).unwrap();
+        let block = cut_block(&content, stripes);
+        let frame = block + 16 * 6;
+        // Changed in some stripes, whose frames are then lost in part of them.
+        let changed: Vec<u64> = (0..stripes).filter(|_| chance.below(2) == 0).chain([0]).collect();
+        for stripe in &changed {
+            let at = (chance.below(4) * block * stripes + stripe * block + chance.below(block)) as usize;
+            let at = at.min(content.len() - 1);
+            content[at] ^= 0x55;
+        }
+        ground.write("file", &content);
+        assert_eq!(ground.protect_all().done.encoded, 1);
+        let newer = std::fs::read(ground.redundancy("file")).unwrap();
+        assert_eq!(newer.len(), older.len());
+        let mut lost: Vec<u64> = changed.iter().copied().filter(|_| chance.below(2) == 0).collect();
+        lost.push(changed[0]);
+        for stripe in lost {
+            let record = (192 + 2 * stripe * frame) as usize;
+            rot(&ground.redundancy("file"), record as u64, &older[record..record + 2 * frame as usize]);
+        }
+        // A block of data that is really bad, in a stripe that was not changed, is told apart.
+        let intact = (0..stripes).find(|stripe| !changed.contains(stripe));
+        if let (true, Some(stripe)) = (rotten, intact) {
+            flip(&ground.path("file"), stripe * block + 3);
+        }
+        let done = ground.repair("file");
+        assert_eq!(ground.read("file"), content, "seed {seed}: {done:?}");
+        assert_eq!(std::fs::read(ground.redundancy("file")).unwrap(), newer, "seed {seed}: {done:?}");
+        assert_eq!(done.state, State::Protected, "seed {seed}: {done:?}");
+        ground.assert_clean();
+    }
+}
+
+/// As before, but data of the very stripe is bad as well: which is right cannot be told, and nothing of the file is touched.
+#[test]
+fn what_cannot_be_told_from_older_frames_is_left_alone() {
+    let ground = Playground::new("4+2");
+    let mut content = content(&mut Seed(5), 3);
+    ground.write("file", &content);
+    ground.protect_all();
+    let older = std::fs::read(ground.redundancy("file")).unwrap();
+    content[7] ^= 1;
+    ground.write("file", &content);
+    ground.protect_all();
+    let frame = cut_block(&content, 3) as usize + 16 * 6;
+    rot(&ground.redundancy("file"), 192, &older[192..192 + 2 * frame]);
+    flip(&ground.path("file"), 9);
+    let before = ground.read("file");
+    assert_eq!(ground.state("file"), State::Damaged);
+    let done = ground.repair("file");
+    assert_eq!((done.state, done.data_blocks), (State::Damaged, 0));
+    assert!(done.notes.iter().any(|note| note.contains("left alone")), "{done:?}");
+    assert_eq!(ground.read("file"), before);
+}

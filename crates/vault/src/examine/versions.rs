@@ -1,0 +1,217 @@
+//! Which version the frames are of.
+//!
+//! A write that never reached the medium leaves frames of an older version: whole, with tables that agree with each other, and at odds
+//! with data that is newer and right. The header's root, the sum of the checks of all frames, tells them from damaged data. If the sum is
+//! not what it should be, some frames are older; which ones follows from the checks that the stripes in question would have
+//! if their data were right: exactly one choice of them makes the sum fit.
+
+use super::{ExamineError, Findings, Stripe, Subject};
+use crate::format::frame::{Seal, check_of, toggle};
+
+/// Stripes in question that are kept apart; with more of them than bits in a sum, the choice is not unique anyway.
+const MAX_QUESTIONS: usize = 1024;
+
+/// The sums of the checks that frames have, or should have by the other frames of their stripe.
+#[derive(Debug, Clone)]
+pub(super) struct Sums {
+    parts: Vec<Sum>,
+    questions: Vec<Question>,
+    too_many: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Sum {
+    total: Seal,
+    /// What every frame should be is known.
+    known: bool,
+}
+
+/// A stripe whose data is not what its frames say.
+#[derive(Debug, Clone)]
+struct Question {
+    stripe: u64,
+    /// Per redundancy file: what the sum changes by if the data is right.
+    turns: Vec<Seal>,
+}
+
+impl Sums {
+    pub(super) fn new(subject: &Subject) -> Sums {
+        let sum = |part| Sum { total: [0; 16], known: subject.is_current(part) };
+        Sums { parts: subject.parts.iter().map(sum).collect(), questions: Vec::new(), too_many: false }
+    }
+
+    /// Takes in a stripe that was examined, with its blocks of `block` bytes. `readable`: all of its data could be read.
+    pub(super) fn take(
+        &mut self,
+        subject: &Subject,
+        stripe: &Stripe,
+        number: u64,
+        block: usize,
+        readable: bool,
+    ) -> Result<(), ExamineError> {
+        let k = subject.header.code.k();
+        let checks = stripe.checks(subject, number);
+        for (sum, check) in self.parts.iter_mut().zip(&checks) {
+            match check {
+                Some(check) => toggle(&mut sum.total, check),
+                None => sum.known = false,
+            }
+        }
+        if !readable || stripe.seals.is_none() || stripe.good[..k].iter().all(|&good| good) {
+            return Ok(());
+        }
+        if self.questions.len() == MAX_QUESTIONS {
+            self.too_many = true;
+            return Ok(());
+        }
+        let trusted =
+            Stripe { blocks: stripe.blocks.clone(), ..Stripe::default() }.trusting(subject, block)?;
+        let mut turns: Vec<Seal> = vec![[0; 16]; checks.len()];
+        for (turn, (is, would_be)) in turns.iter_mut().zip(checks.iter().zip(trusted.checks(subject, number)))
+        {
+            is.iter().chain(&would_be).for_each(|check| toggle(turn, check));
+        }
+        self.questions.push(Question { stripe: number, turns });
+        Ok(())
+    }
+
+    pub(super) fn and(mut self, other: Sums) -> Sums {
+        for (sum, other) in self.parts.iter_mut().zip(&other.parts) {
+            toggle(&mut sum.total, &other.total);
+            sum.known &= other.known;
+        }
+        self.too_many |= other.too_many || self.questions.len() + other.questions.len() > MAX_QUESTIONS;
+        self.questions.extend(other.questions);
+        self
+    }
+
+    /// Says of the findings which stripes have older frames than their header speaks of, where that can be known.
+    pub(super) fn settle(mut self, subject: &Subject, findings: &mut Findings) {
+        let known: Vec<usize> = (0..self.parts.len()).filter(|&at| self.parts[at].known).collect();
+        let mut difference = Vec::new();
+        for &at in &known {
+            let mut sum = self.parts[at].total;
+            toggle(&mut sum, &subject.parts[at].header.root);
+            difference.extend(sum);
+        }
+        if difference.iter().all(|&byte| byte == 0) {
+            return;
+        }
+        self.questions.sort_by_key(|question| question.stripe);
+        let of = |question: &Question| known.iter().flat_map(|&at| question.turns[at]).collect();
+        let turns: Vec<Vec<u8>> = self.questions.iter().map(of).collect();
+        let chosen = if self.too_many { None } else { the_only_choice(&turns, difference) };
+        let Some(chosen) = chosen else {
+            findings.doubtful = true;
+            return;
+        };
+        let stale = self.questions.iter().zip(chosen).filter(|(_, chosen)| *chosen);
+        for (Question { stripe, .. }, _) in stale {
+            if let Ok(at) = findings.faults.binary_search_by_key(stripe, |fault| fault.stripe) {
+                let fault = &mut findings.faults[at];
+                fault.data.clear();
+                let held = (0..subject.header.code.m()).filter(|&column| subject.holds(column));
+                fault.redundancy = held.collect();
+                (fault.stale, fault.lost) = (true, false);
+            }
+        }
+    }
+}
+
+impl Stripe {
+    /// Per redundancy file: the sum of the checks that its frames of this stripe should have; nothing where that is not known.
+    fn checks(&self, subject: &Subject, number: u64) -> Vec<Option<Seal>> {
+        let k = subject.header.code.k();
+        let of = |part: &crate::redundancy::Part| {
+            let seals = self.seals.as_ref()?;
+            let mut sum = [0; 16];
+            for column in part.columns() {
+                // Without the law only the frame itself says what it should be.
+                if !subject.coder.has_law() && !self.good[k + column] {
+                    return None;
+                }
+                let own = &seals[k + column];
+                let table: Vec<u8> = seals[..k].iter().chain([own]).flatten().copied().collect();
+                toggle(&mut sum, &check_of(part.header.id, column, number, &table));
+            }
+            Some(sum)
+        };
+        subject.parts.iter().map(of).collect()
+    }
+
+    /// The stripe as it is if its data is right, whatever frames say: redundancy is made anew from it.
+    ///
+    /// # Errors
+    /// The code fails.
+    pub fn trusting(mut self, subject: &Subject, block: usize) -> Result<Stripe, ExamineError> {
+        let k = subject.header.code.k();
+        let (data, redundancy) = self.blocks.split_at_mut(k * block);
+        let data: Vec<&[u8]> = data.chunks_exact(block).collect();
+        let mut outputs: Vec<&mut [u8]> = redundancy.chunks_exact_mut(block).collect();
+        self.seals = Some(subject.coder.encode(&data, &mut outputs)?);
+        self.good = vec![true; subject.header.code.blocks()];
+        Ok(self)
+    }
+}
+
+/// Which of the `turns` add up to `difference`; nothing if none or several choices do.
+fn the_only_choice(turns: &[Vec<u8>], mut difference: Vec<u8>) -> Option<Vec<bool>> {
+    let add = |to: &mut Vec<u8>, other: &[u8]| to.iter_mut().zip(other).for_each(|(to, other)| *to ^= other);
+    let first_bit = |bytes: &[u8]| {
+        let byte = bytes.iter().position(|&byte| byte != 0)?;
+        Some(8 * byte + bytes[byte].leading_zeros() as usize)
+    };
+    let has_bit = |bytes: &[u8], bit: usize| bytes[bit / 8] & (0x80 >> (bit % 8)) != 0;
+    // Gauss: rows in echelon form, each with the turns that it is the sum of.
+    let mut rows: Vec<(usize, Vec<u8>, Vec<bool>)> = Vec::new();
+    for (number, turn) in turns.iter().enumerate() {
+        let mut row = turn.clone();
+        let mut of: Vec<bool> = (0..turns.len()).map(|at| at == number).collect();
+        for (bit, other, others) in &rows {
+            if has_bit(&row, *bit) {
+                add(&mut row, other);
+                of.iter_mut().zip(others).for_each(|(of, other)| *of ^= other);
+            }
+        }
+        // A turn that others add up to could be left out or taken in.
+        let bit = first_bit(&row)?;
+        rows.push((bit, row, of));
+    }
+    let mut chosen = vec![false; turns.len()];
+    for (bit, row, of) in &rows {
+        if has_bit(&difference, *bit) {
+            add(&mut difference, row);
+            chosen.iter_mut().zip(of).for_each(|(chosen, of)| *chosen ^= of);
+        }
+    }
+    difference.iter().all(|&byte| byte == 0).then_some(chosen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::the_only_choice;
+
+    #[test]
+    fn a_choice_is_found_if_there_is_one() {
+        let turns: Vec<Vec<u8>> =
+            (0..100u64).map(|number| blake3::hash(&number.to_le_bytes()).as_bytes()[..16].to_vec()).collect();
+        for pattern in [1u128, 0b1010, (1 << 99) | 5, (1 << 100) - 1, 0x5555 << 60 | 0x1234_5678] {
+            let wanted: Vec<bool> = (0..100).map(|at| pattern >> at & 1 == 1).collect();
+            let mut sum = vec![0u8; 16];
+            for (turn, _) in turns.iter().zip(&wanted).filter(|(_, wanted)| **wanted) {
+                sum.iter_mut().zip(turn).for_each(|(sum, turn)| *sum ^= turn);
+            }
+            assert_eq!(the_only_choice(&turns, sum.clone()), Some(wanted));
+            sum[3] ^= 1;
+            assert_eq!(the_only_choice(&turns, sum), None);
+        }
+    }
+
+    #[test]
+    fn what_is_not_unique_is_no_choice() {
+        let turns = vec![vec![1, 0], vec![0, 2], vec![1, 2]];
+        assert_eq!(the_only_choice(&turns, vec![1, 2]), None);
+        assert_eq!(the_only_choice(&[], vec![1, 2]), None);
+        assert_eq!(the_only_choice(&turns[..2], vec![1, 2]), Some(vec![true, true]));
+    }
+}
