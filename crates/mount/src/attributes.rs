@@ -1,0 +1,113 @@
+//! What the kernel wants to know of a file, and what it wants changed.
+
+use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
+use rustix::fs::{Statx, StatxTimestamp, Timespec};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// What to change of a file.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Wanted {
+    pub(crate) mode: Option<u32>,
+    pub(crate) uid: Option<u32>,
+    pub(crate) gid: Option<u32>,
+    pub(crate) size: Option<u64>,
+    pub(crate) atime: Option<TimeOrNow>,
+    pub(crate) mtime: Option<TimeOrNow>,
+}
+
+/// What a file system says, for the kernel.
+pub(crate) fn attributes(number: u64, stat: &Statx) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(number),
+        size: stat.stx_size,
+        blocks: stat.stx_blocks,
+        atime: time(stat.stx_atime),
+        mtime: time(stat.stx_mtime),
+        ctime: time(stat.stx_ctime),
+        crtime: time(stat.stx_btime),
+        kind: kind(u32::from(stat.stx_mode)),
+        perm: stat.stx_mode & 0o7777,
+        nlink: stat.stx_nlink,
+        uid: stat.stx_uid,
+        gid: stat.stx_gid,
+        rdev: device_number(stat.stx_rdev_major, stat.stx_rdev_minor),
+        blksize: stat.stx_blksize,
+        flags: 0,
+    }
+}
+
+/// The kind that a mode says.
+pub(crate) fn kind(mode: u32) -> FileType {
+    match rustix::fs::FileType::from_raw_mode(mode) {
+        rustix::fs::FileType::Directory => FileType::Directory,
+        rustix::fs::FileType::Symlink => FileType::Symlink,
+        rustix::fs::FileType::Fifo => FileType::NamedPipe,
+        rustix::fs::FileType::Socket => FileType::Socket,
+        rustix::fs::FileType::CharacterDevice => FileType::CharDevice,
+        rustix::fs::FileType::BlockDevice => FileType::BlockDevice,
+        _ => FileType::RegularFile,
+    }
+}
+
+/// Numbers of a device as the protocol has them.
+fn device_number(major: u32, minor: u32) -> u32 {
+    minor & 0xff | major << 8 | (minor & !0xff) << 12
+}
+
+/// And back.
+pub(crate) fn device_of(number: u32) -> rustix::fs::Dev {
+    rustix::fs::makedev((number & 0xf_ff00) >> 8, number & 0xff | number >> 12 & 0xf_ff00)
+}
+
+fn time(stamp: StatxTimestamp) -> SystemTime {
+    let nanos = Duration::from_nanos(u64::from(stamp.tv_nsec));
+    match u64::try_from(stamp.tv_sec) {
+        Ok(seconds) => UNIX_EPOCH + Duration::from_secs(seconds) + nanos,
+        Err(_) => UNIX_EPOCH - Duration::from_secs(stamp.tv_sec.unsigned_abs()) + nanos,
+    }
+}
+
+/// A time to set, in the form of the system call.
+pub(crate) fn timespec(time: Option<TimeOrNow>) -> Timespec {
+    match time {
+        None => Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
+        Some(TimeOrNow::Now) => Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW },
+        Some(TimeOrNow::SpecificTime(time)) => match time.duration_since(UNIX_EPOCH) {
+            Ok(since) => {
+                Timespec { tv_sec: since.as_secs() as i64, tv_nsec: i64::from(since.subsec_nanos()) as _ }
+            }
+            Err(before) => {
+                let before = before.duration();
+                let (seconds, nanos) = (before.as_secs() as i64, i64::from(before.subsec_nanos()));
+                match nanos {
+                    0 => Timespec { tv_sec: -seconds, tv_nsec: 0 },
+                    nanos => Timespec { tv_sec: -seconds - 1, tv_nsec: (1_000_000_000 - nanos) as _ },
+                }
+            }
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{device_number, device_of, time, timespec};
+    use fuser::TimeOrNow;
+    use rustix::fs::StatxTimestamp;
+
+    #[test]
+    fn times_before_1970_survive() {
+        for (seconds, nanos) in [(0, 0), (1, 5), (-1, 0), (-1, 999_999_999), (-86_400, 1), (1 << 33, 7)] {
+            let stamp = StatxTimestamp { tv_sec: seconds, tv_nsec: nanos, ..StatxTimestamp::default() };
+            let spec = timespec(Some(TimeOrNow::SpecificTime(time(stamp))));
+            assert_eq!((spec.tv_sec, spec.tv_nsec as u32), (seconds, nanos));
+        }
+    }
+
+    #[test]
+    fn devices_survive() {
+        for (major, minor) in [(1, 3), (8, 255), (8, 256), (4095, 0xf_ffff)] {
+            let device = device_of(device_number(major, minor));
+            assert_eq!((rustix::fs::major(device), rustix::fs::minor(device)), (major, minor));
+        }
+    }
+}

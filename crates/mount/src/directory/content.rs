@@ -1,0 +1,284 @@
+//! What is in files.
+
+use super::reach::{Reached, magic, stat_of};
+use super::{Answer, Shared};
+use crate::attributes::{Wanted, timespec};
+use crate::recorder::Rest;
+use fuser::{FileHandle, FopenFlags};
+use gabion_vault::changelog::WHOLE;
+use gabion_vault::redundancy::read_up_to;
+use rustix::fs::{AtFlags, FallocateFlags, Gid, Mode, OFlags, SeekFrom, Statx, Timestamps, Uid, XattrFlags};
+use rustix::io::Errno;
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, PoisonError};
+
+/// A file that a program has open.
+#[derive(Debug)]
+pub(super) struct OpenFile {
+    pub(super) number: u64,
+    pub(super) file: File,
+    rest: Rest,
+    writable: bool,
+    /// Every write is to be durable when it returns.
+    synchronous: bool,
+}
+
+/// What tells one content of a file from the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Version {
+    size: u64,
+    mtime: (i64, u32),
+}
+
+impl Version {
+    fn of(stat: &Statx) -> Version {
+        Version { size: stat.stx_size, mtime: (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec) }
+    }
+}
+
+/// The flags of a program that count for the file beneath. The kernel cuts the file itself, says where appended bytes go, and
+/// sends pieces that need not be aligned.
+fn flags_beneath(flags: i32) -> OFlags {
+    let flags = OFlags::from_bits_retain(flags as u32);
+    let kept = OFlags::ACCMODE | OFlags::SYNC | OFlags::DSYNC;
+    flags & kept | OFlags::CLOEXEC
+}
+
+/// Lends a buffer of `size` bytes that this thread uses again and again.
+pub(super) fn with_buffer<T>(size: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
+    thread_local!(static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) });
+    BUFFER.with_borrow_mut(|buffer| {
+        if buffer.len() < size {
+            buffer.resize(size, 0);
+        }
+        work(&mut buffer[..size])
+    })
+}
+
+/// Permissions after someone who is not privileged has written: nobody gets rights by a content that its owner did not write.
+fn without_rights(stat: &Statx) -> Option<Mode> {
+    let mode = u32::from(stat.stx_mode);
+    let group = if mode & 0o010 != 0 { 0o2000 } else { 0 };
+    (mode & (0o4000 | group) != 0).then(|| Mode::from_raw_mode(mode & 0o7777 & !(0o4000 | group)))
+}
+
+impl Shared {
+    pub(super) fn open(&self, number: u64, flags: i32) -> Answer<(FileHandle, FopenFlags)> {
+        let reached = self.reach(number)?;
+        let flags = flags_beneath(flags);
+        let file = File::from(rustix::fs::open(reached.magic(), flags, Mode::empty())?);
+        let stat = stat_of(&file)?;
+        let handle = self.opened(number, file, flags, &stat);
+        let version = Version::of(&stat);
+        let before = self.cached.lock().unwrap_or_else(PoisonError::into_inner).insert(number, version);
+        let keep = if before == Some(version) { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
+        Ok((FileHandle(handle), keep | FopenFlags::FOPEN_NOFLUSH))
+    }
+
+    /// Notes that a file is open.
+    pub(super) fn opened(&self, number: u64, file: File, flags: OFlags, stat: &Statx) -> u64 {
+        let path = self.nodes.path(number).unwrap_or_default();
+        let writable = !(flags & OFlags::ACCMODE).is_empty();
+        let synchronous = flags.intersects(OFlags::SYNC | OFlags::DSYNC);
+        let rest = self.recorder.rest(&path, &(*stat).into());
+        self.nodes.opened(number, true);
+        self.files.add(Arc::new(OpenFile { number, file, rest, writable, synchronous }))
+    }
+
+    pub(super) fn release(&self, handle: u64) {
+        let Some(open) = self.files.remove(handle) else { return };
+        self.nodes.opened(open.number, false);
+        if open.writable {
+            self.record_written(open.number);
+            if let Ok(stat) = stat_of(&open.file) {
+                let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+                cached.insert(open.number, Version::of(&stat));
+            }
+        }
+    }
+
+    pub(super) fn forget(&self, number: u64, count: u64) {
+        self.nodes.forget(number, count);
+        if !self.nodes.is_known(number) {
+            self.cached.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+            self.source.forget(number);
+        }
+    }
+
+    pub(super) fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Answer<usize> {
+        read_up_to(&self.files.get(handle)?.file, buffer, offset)
+    }
+
+    pub(super) fn write(&self, handle: u64, offset: u64, data: &[u8], drop_rights: bool) -> Answer<()> {
+        let open = self.files.get(handle)?;
+        if drop_rights && let Some(mode) = without_rights(&stat_of(&open.file)?) {
+            rustix::fs::fchmod(&open.file, mode)?;
+        }
+        let written = open.file.write_all_at(data, offset);
+        // Part of it may have been written all the same.
+        if !data.is_empty() {
+            self.note_written(open.number, offset..offset + data.len() as u64, open.rest);
+        }
+        written?;
+        if open.synchronous {
+            self.record_written(open.number);
+            self.recorder.settle();
+        }
+        Ok(())
+    }
+
+    pub(super) fn sync(&self, handle: u64, data_only: bool) -> Answer<()> {
+        let open = self.files.get(handle)?;
+        self.record_written(open.number);
+        if data_only { open.file.sync_data() } else { open.file.sync_all() }?;
+        self.recorder.settle();
+        Ok(())
+    }
+
+    pub(super) fn allocate(&self, handle: u64, offset: u64, length: u64, mode: i32) -> Answer<()> {
+        let open = self.files.get(handle)?;
+        let flags = FallocateFlags::from_bits_retain(mode as u32);
+        rustix::fs::fallocate(&open.file, flags, offset, length)?;
+        // Pieces taken out or put in move all that follows.
+        let moves = FallocateFlags::COLLAPSE_RANGE | FallocateFlags::INSERT_RANGE;
+        let range =
+            if flags.intersects(moves) { offset..u64::MAX } else { offset..offset.saturating_add(length) };
+        self.note_written(open.number, range, open.rest);
+        Ok(())
+    }
+
+    pub(super) fn seek(&self, handle: u64, offset: i64, whence: i32) -> Answer<i64> {
+        let open = self.files.get(handle)?;
+        let offset = u64::try_from(offset).map_err(|_| Errno::NXIO)?;
+        let to = match whence {
+            3 => SeekFrom::Data(offset),
+            4 => SeekFrom::Hole(offset),
+            _ => return Err(Errno::INVAL.into()),
+        };
+        Ok(rustix::fs::seek(&open.file, to)?.cast_signed())
+    }
+
+    pub(super) fn copy(&self, from: (u64, u64), to: (u64, u64), length: u64) -> Answer<u32> {
+        let (source, target) = (self.files.get(from.0)?, self.files.get(to.0)?);
+        let (mut source_at, mut target_at) = (from.1, to.1);
+        // The answer has 32 bits.
+        let length = length.min(1 << 30) as usize;
+        let copied = rustix::fs::copy_file_range(
+            &source.file,
+            Some(&mut source_at),
+            &target.file,
+            Some(&mut target_at),
+            length,
+        )?;
+        if copied > 0 {
+            self.note_written(target.number, to.1..to.1 + copied as u64, target.rest);
+        }
+        Ok(copied as u32)
+    }
+
+    /// Changes attributes, the size among them.
+    pub(super) fn change(&self, number: u64, handle: Option<u64>, wanted: Wanted, uid: u32) -> Answer<Statx> {
+        let open = handle.and_then(|handle| self.files.get(handle).ok());
+        let reached = match open {
+            Some(open) => Reached::Open(open),
+            None => self.reach(number)?,
+        };
+        if let Some(size) = wanted.size {
+            self.resize(&reached, size, uid)?;
+        }
+        if wanted.uid.is_some() || wanted.gid.is_some() {
+            let (uid, gid) = (wanted.uid.map(Uid::from_raw), wanted.gid.map(Gid::from_raw));
+            rustix::fs::chownat(&reached, "", uid, gid, AtFlags::EMPTY_PATH)?;
+        }
+        if let Some(mode) = wanted.mode {
+            rustix::fs::chmod(reached.magic(), Mode::from_raw_mode(mode & 0o7777))?;
+        }
+        if wanted.atime.is_some() || wanted.mtime.is_some() {
+            let times =
+                Timestamps { last_access: timespec(wanted.atime), last_modification: timespec(wanted.mtime) };
+            rustix::fs::utimensat(rustix::fs::CWD, reached.magic(), &times, AtFlags::empty())?;
+        }
+        let stat = stat_of(&reached)?;
+        if wanted.size.is_some() {
+            self.record_change_of(number, WHOLE, &stat);
+        } else if wanted.mode.is_some()
+            || wanted.uid.is_some()
+            || wanted.gid.is_some()
+            || wanted.mtime.is_some()
+        {
+            self.record_change_of(number, ANYTHING, &stat);
+        }
+        Ok(stat)
+    }
+
+    fn resize(&self, reached: &Reached, size: u64, uid: u32) -> Answer<()> {
+        let opened;
+        let file = match reached {
+            Reached::Open(open) if open.writable => &open.file,
+            other => {
+                let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+                opened = File::from(rustix::fs::open(magic(other.as_fd()), flags, Mode::empty())?);
+                &opened
+            }
+        };
+        rustix::fs::ftruncate(file, size)?;
+        if uid != 0
+            && let Some(mode) = without_rights(&stat_of(file)?)
+        {
+            rustix::fs::fchmod(file, mode)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn attribute(&self, number: u64, name: &OsStr) -> Answer<Vec<u8>> {
+        let path = self.reach(number)?.magic();
+        grown(|buffer| rustix::fs::getxattr(&path, name, buffer))
+    }
+
+    pub(super) fn attribute_names(&self, number: u64) -> Answer<Vec<u8>> {
+        let path = self.reach(number)?.magic();
+        grown(|buffer| rustix::fs::listxattr(&path, buffer))
+    }
+
+    pub(super) fn set_attribute(
+        &self,
+        number: u64,
+        name: &OsStr,
+        value: &[u8],
+        flags: XattrFlags,
+    ) -> Answer<()> {
+        let reached = self.reach(number)?;
+        rustix::fs::setxattr(reached.magic(), name, value, flags)?;
+        self.record_change_of(number, ANYTHING, &stat_of(&reached)?);
+        Ok(())
+    }
+
+    pub(super) fn remove_attribute(&self, number: u64, name: &OsStr) -> Answer<()> {
+        let reached = self.reach(number)?;
+        rustix::fs::removexattr(reached.magic(), name)?;
+        self.record_change_of(number, ANYTHING, &stat_of(&reached)?);
+        Ok(())
+    }
+}
+
+/// The range of a change that is not one of the content: it has to be looked at.
+const ANYTHING: std::ops::Range<u64> = 0..1;
+
+/// Asks for bytes whose number is not known before.
+fn grown(ask: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> Answer<Vec<u8>> {
+    let mut bytes = vec![0; 256];
+    loop {
+        match ask(&mut bytes) {
+            Ok(got) => {
+                bytes.truncate(got);
+                return Ok(bytes);
+            }
+            Err(Errno::RANGE) if bytes.len() < 1 << 20 => bytes.resize(bytes.len() * 8, 0),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! Names: what they stand for, and how they come and go.
+
+use super::reach::{stat_at, stat_of};
+use super::{Answer, BELIEVED, Shared};
+use crate::attributes::{attributes, device_of, kind};
+use fuser::{
+    FileAttr, FileHandle, FileType, Generation, INodeNo, RenameFlags, ReplyDirectory, ReplyDirectoryPlus,
+    Request,
+};
+use gabion_vault::changelog::WHOLE;
+use rustix::fs::{AtFlags, Dir, Gid, Mode, OFlags, Statx, Uid, chownat, openat};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A directory that a program has open.
+#[derive(Debug)]
+pub(super) struct OpenDirectory {
+    directory: File,
+    number: u64,
+    /// What is in it, as it was when it was read from its beginning.
+    entries: Mutex<Option<Arc<Vec<Listed>>>>,
+}
+
+#[derive(Debug)]
+struct Listed {
+    name: Vec<u8>,
+    inode: u64,
+    kind: FileType,
+}
+
+type Told = (FileAttr, Generation);
+
+impl Shared {
+    pub(super) fn look_up(&self, parent: u64, name: &[u8]) -> Answer<Told> {
+        if self.source.is_hidden(parent, name) {
+            return Err(Errno::NOENT.into());
+        }
+        let stat = stat_at(&*self.directory(parent)?, name)?;
+        Ok(self.tell(parent, name, &stat))
+    }
+
+    /// The directory that a new name is for.
+    fn place_for(&self, parent: u64, name: &[u8]) -> Answer<Arc<OwnedFd>> {
+        if self.source.is_hidden(parent, name) {
+            return Err(Errno::PERM.into());
+        }
+        self.directory(parent)
+    }
+
+    /// Gives what was made to who asked for it. In a directory that hands its group down, it has the group already.
+    fn give(&self, directory: &OwnedFd, name: &[u8], request: &Request) -> Answer<Statx> {
+        let stat = stat_at(directory, name)?;
+        let handed_down = || Ok::<bool, std::io::Error>(stat_of(directory)?.stx_mode & 0o2000 != 0);
+        let uid = Some(request.uid()).filter(|&uid| uid != stat.stx_uid);
+        let gid = Some(request.gid()).filter(|&gid| gid != stat.stx_gid);
+        let gid = if gid.is_some() && handed_down()? { None } else { gid };
+        if uid.is_none() && gid.is_none() {
+            return Ok(stat);
+        }
+        let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
+        chownat(directory, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
+        // A change of the owner takes these away.
+        let mode = u32::from(stat.stx_mode);
+        if mode & 0o6000 != 0 && rustix::fs::FileType::from_raw_mode(mode).is_file() {
+            rustix::fs::chmodat(directory, name, Mode::from_raw_mode(mode & 0o7777), AtFlags::empty())?;
+        }
+        stat_at(directory, name)
+    }
+
+    fn told_of_new(&self, parent: u64, name: &[u8], stat: &Statx) -> Told {
+        let told = self.tell(parent, name, stat);
+        self.record_change_of(told.0.ino.0, WHOLE, stat);
+        told
+    }
+
+    pub(super) fn make_node(
+        &self,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+        device: u32,
+        request: &Request,
+    ) -> Answer<Told> {
+        let directory = self.place_for(parent, name)?;
+        let kind = rustix::fs::FileType::from_raw_mode(mode);
+        let permissions = Mode::from_raw_mode(mode & 0o7777);
+        rustix::fs::mknodat(&*directory, name, kind, permissions, device_of(device))?;
+        let stat = self.give(&directory, name, request)?;
+        Ok(self.told_of_new(parent, name, &stat))
+    }
+
+    pub(super) fn make_directory(
+        &self,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+        request: &Request,
+    ) -> Answer<Told> {
+        let directory = self.place_for(parent, name)?;
+        rustix::fs::mkdirat(&*directory, name, Mode::from_raw_mode(mode & 0o7777))?;
+        let stat = self.give(&directory, name, request)?;
+        Ok(self.tell(parent, name, &stat))
+    }
+
+    pub(super) fn make_link(
+        &self,
+        parent: u64,
+        name: &[u8],
+        target: &Path,
+        request: &Request,
+    ) -> Answer<Told> {
+        let directory = self.place_for(parent, name)?;
+        rustix::fs::symlinkat(target, &*directory, name)?;
+        let stat = self.give(&directory, name, request)?;
+        Ok(self.tell(parent, name, &stat))
+    }
+
+    pub(super) fn read_link(&self, number: u64) -> Answer<Vec<u8>> {
+        let reached = self.reach(number)?;
+        Ok(rustix::fs::readlinkat(&reached, "", Vec::new())?.into_bytes())
+    }
+
+    pub(super) fn create(
+        &self,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+        flags: i32,
+        request: &Request,
+    ) -> Answer<(FileAttr, Generation, FileHandle)> {
+        let directory = self.place_for(parent, name)?;
+        let asked = OFlags::from_bits_retain(flags as u32);
+        let kept =
+            asked & (OFlags::ACCMODE | OFlags::SYNC | OFlags::DSYNC) | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let permissions = Mode::from_raw_mode(mode & 0o7777);
+        let made = openat(&*directory, name, kept | OFlags::CREATE | OFlags::EXCL, permissions);
+        let (file, stat) = match made {
+            Ok(file) => (File::from(file), self.give(&directory, name, request)?),
+            // Someone else was first, and that is what was asked for.
+            Err(Errno::EXIST) if !asked.contains(OFlags::EXCL) => {
+                let file = File::from(openat(&*directory, name, kept, Mode::empty())?);
+                let stat = stat_of(&file)?;
+                (file, stat)
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let (attr, generation) = self.told_of_new(parent, name, &stat);
+        let handle = self.opened(attr.ino.0, file, kept, &stat);
+        Ok((attr, generation, FileHandle(handle)))
+    }
+
+    pub(super) fn unlink(&self, parent: u64, name: &[u8], is_directory: bool) -> Answer<()> {
+        if self.source.is_hidden(parent, name) {
+            return Err(Errno::NOENT.into());
+        }
+        let path = self.nodes.path_of(parent, name);
+        let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        rustix::fs::unlinkat(&*self.directory(parent)?, name, flags)?;
+        // What is noted for it goes by its other names, if it has any.
+        self.nodes.removed(parent, name);
+        match path {
+            Some(path) => self.recorder.removed(path),
+            None => self.recorder.unknown(Vec::new()),
+        }
+        Ok(())
+    }
+
+    pub(super) fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: RenameFlags) -> Answer<()> {
+        if self.source.is_hidden(from.0, from.1) {
+            return Err(Errno::NOENT.into());
+        }
+        let (old, new) = (self.directory(from.0)?, self.place_for(to.0, to.1)?);
+        let paths = self.nodes.path_of(from.0, from.1).zip(self.nodes.path_of(to.0, to.1));
+        let how = rustix::fs::RenameFlags::from_bits_retain(flags.bits());
+        rustix::fs::renameat_with(&*old, from.1, &*new, to.1, how)?;
+        let exchanged = flags.contains(RenameFlags::RENAME_EXCHANGE);
+        match exchanged {
+            true => self.nodes.exchanged(from, to),
+            false => self.nodes.renamed(from, to),
+        }
+        match paths {
+            Some((from, to)) if !exchanged => self.recorder.renamed(from, to),
+            Some((from, to)) => [from, to].into_iter().for_each(|path| self.recorder.unknown(path)),
+            None => self.recorder.unknown(Vec::new()),
+        }
+        Ok(())
+    }
+
+    pub(super) fn link(&self, number: u64, parent: u64, name: &[u8]) -> Answer<Told> {
+        let directory = self.place_for(parent, name)?;
+        let reached = self.reach(number)?;
+        rustix::fs::linkat(rustix::fs::CWD, reached.magic(), &*directory, name, AtFlags::SYMLINK_FOLLOW)?;
+        let stat = stat_at(&*directory, name)?;
+        Ok(self.told_of_new(parent, name, &stat))
+    }
+
+    pub(super) fn open_directory(&self, number: u64) -> Answer<u64> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = File::from(openat(&*self.directory(number)?, ".", flags, Mode::empty())?);
+        Ok(self.directories.add(Arc::new(OpenDirectory { directory, number, entries: Mutex::default() })))
+    }
+
+    /// What an open directory has; read anew whenever a program begins at the beginning.
+    fn entries(&self, open: &OpenDirectory, offset: u64) -> Answer<Arc<Vec<Listed>>> {
+        let mut entries = open.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(entries), true) = (&*entries, offset > 0) {
+            return Ok(Arc::clone(entries));
+        }
+        let mut listed = Vec::new();
+        for entry in Dir::read_from(&open.directory)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes().to_vec();
+            if !self.source.is_hidden(open.number, &name) {
+                listed.push(Listed { name, inode: entry.ino(), kind: kind(entry.file_type().as_raw_mode()) });
+            }
+        }
+        let listed = Arc::new(listed);
+        *entries = Some(Arc::clone(&listed));
+        Ok(listed)
+    }
+
+    pub(super) fn list(&self, handle: u64, offset: u64, reply: &mut ReplyDirectory) -> Answer<()> {
+        let open = self.directories.get(handle)?;
+        let entries = self.entries(&open, offset)?;
+        for (at, entry) in entries.iter().enumerate().skip(offset as usize) {
+            let name = OsStr::from_bytes(&entry.name);
+            if reply.add(INodeNo(entry.inode), at as u64 + 1, entry.kind, name) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lists a directory with what there is to know of everything in it.
+    pub(super) fn list_all(
+        &self,
+        number: u64,
+        handle: u64,
+        offset: u64,
+        reply: &mut ReplyDirectoryPlus,
+    ) -> Answer<()> {
+        let open = self.directories.get(handle)?;
+        let entries = self.entries(&open, offset)?;
+        for (at, entry) in entries.iter().enumerate().skip(offset as usize) {
+            let next = at as u64 + 1;
+            let name = OsStr::from_bytes(&entry.name);
+            let is_dots = matches!(entry.name.as_slice(), b"." | b"..");
+            // Gone meanwhile.
+            let Ok(stat) = stat_at(open.directory.as_fd(), &entry.name) else { continue };
+            let full = if is_dots {
+                let attr = attributes(number, &stat);
+                reply.add(INodeNo(entry.inode), next, name, &BELIEVED, &attr, Generation(0))
+            } else {
+                let (attr, generation) = self.tell(number, &entry.name, &stat);
+                let full = reply.add(attr.ino, next, name, &BELIEVED, &attr, generation);
+                if full {
+                    // The kernel was not told after all.
+                    self.nodes.forget(attr.ino.0, 1);
+                }
+                full
+            };
+            if full {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn sync_directory(&self, handle: u64) -> Answer<()> {
+        self.directories.get(handle)?.directory.sync_all()?;
+        self.recorder.settle();
+        Ok(())
+    }
+}

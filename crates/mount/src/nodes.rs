@@ -1,0 +1,260 @@
+//! What the kernel knows of: numbers of files, and the names they have.
+//!
+//! The kernel speaks of files by number, the changelog and storage by path. A node is here as long as the kernel remembers
+//! its number; its paths follow from its names and those of the directories above it, so renaming a directory renames all
+//! that is in it at no cost.
+
+use std::collections::HashMap;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// The number of the root, by the protocol.
+pub const ROOT: u64 = 1;
+
+/// A name in a directory.
+pub type Name = (u64, Box<[u8]>);
+
+/// The nodes of a mount.
+#[derive(Debug)]
+pub struct Nodes {
+    table: RwLock<Table>,
+}
+
+#[derive(Debug)]
+struct Table {
+    nodes: HashMap<u64, Node>,
+    by_name: HashMap<Name, u64>,
+    /// Tells a file from another that had its number before.
+    generation: u64,
+}
+
+#[derive(Debug)]
+struct Node {
+    /// How often the kernel was told of it, less how often it forgot.
+    lookups: u64,
+    /// How many handles are open.
+    opens: u64,
+    generation: u64,
+    names: Vec<Name>,
+}
+
+impl Default for Nodes {
+    fn default() -> Nodes {
+        let root = Node { lookups: 1, opens: 0, generation: 0, names: Vec::new() };
+        let table = Table { nodes: HashMap::from([(ROOT, root)]), by_name: HashMap::new(), generation: 0 };
+        Nodes { table: RwLock::new(table) }
+    }
+}
+
+impl Nodes {
+    fn read(&self) -> RwLockReadGuard<'_, Table> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Table> {
+        self.table.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The kernel is told that `name` in `parent` stands for `number`. Gives the generation to tell it with.
+    pub fn found(&self, parent: u64, name: &[u8], number: u64) -> u64 {
+        let mut table = self.write();
+        table.generation += 1;
+        let generation = table.generation;
+        if let Some(node) = table.nodes.get_mut(&number) {
+            // The last name is gone and nobody has it open: this is another file, which got its number.
+            if node.names.is_empty() && node.opens == 0 && number != ROOT {
+                node.generation = generation;
+            }
+        }
+        table.name(parent, name, number);
+        let Some(node) = table.nodes.get_mut(&number) else { return 0 };
+        node.lookups += 1;
+        node.generation
+    }
+
+    /// A handle was opened (`true`) or closed.
+    pub fn opened(&self, number: u64, open: bool) {
+        if let Some(node) = self.write().nodes.get_mut(&number) {
+            node.opens = if open { node.opens + 1 } else { node.opens.saturating_sub(1) };
+        }
+    }
+
+    /// The kernel forgets `count` of the times it was told.
+    pub fn forget(&self, number: u64, count: u64) {
+        if number == ROOT {
+            return;
+        }
+        let mut table = self.write();
+        let Some(node) = table.nodes.get_mut(&number) else { return };
+        node.lookups = node.lookups.saturating_sub(count);
+        if node.lookups == 0 {
+            let names = table.nodes.remove(&number).map_or(Vec::new(), |node| node.names);
+            for name in names {
+                table.by_name.remove(&name);
+            }
+        }
+    }
+
+    /// One name of a node; nothing if it has none that we know.
+    pub fn name(&self, number: u64) -> Option<Name> {
+        self.read().nodes.get(&number)?.names.first().cloned()
+    }
+
+    /// What a name stands for, as far as the kernel was told.
+    pub fn number(&self, parent: u64, name: &[u8]) -> Option<u64> {
+        self.read().by_name.get(&(parent, name.into())).copied()
+    }
+
+    /// The path of a node from the root, parts divided by `/`; empty for the root. Nothing if it has no name any more.
+    pub fn path(&self, number: u64) -> Option<Vec<u8>> {
+        let table = self.read();
+        match number {
+            ROOT => Some(Vec::new()),
+            _ => table.path_of(table.nodes.get(&number)?.names.first()?),
+        }
+    }
+
+    /// All paths of a node that we know.
+    pub fn paths(&self, number: u64) -> Vec<Vec<u8>> {
+        let table = self.read();
+        let Some(node) = table.nodes.get(&number) else { return Vec::new() };
+        node.names.iter().filter_map(|name| table.path_of(name)).collect()
+    }
+
+    /// The path of a name, whether it stands for something or not.
+    pub fn path_of(&self, parent: u64, name: &[u8]) -> Option<Vec<u8>> {
+        self.read().path_of(&(parent, name.into()))
+    }
+
+    /// A name is gone.
+    pub fn removed(&self, parent: u64, name: &[u8]) {
+        self.write().unname(&(parent, name.into()));
+    }
+
+    /// A name is another one now; what had that one is without it.
+    pub fn renamed(&self, from: (u64, &[u8]), to: (u64, &[u8])) {
+        let mut table = self.write();
+        if let Some(number) = table.unname(&(from.0, from.1.into())) {
+            table.name(to.0, to.1, number);
+        } else {
+            table.unname(&(to.0, to.1.into()));
+        }
+    }
+
+    /// Two names stand for what the other did.
+    pub fn exchanged(&self, one: (u64, &[u8]), other: (u64, &[u8])) {
+        let mut table = self.write();
+        let (first, second) =
+            (table.unname(&(one.0, one.1.into())), table.unname(&(other.0, other.1.into())));
+        if let Some(number) = first {
+            table.name(other.0, other.1, number);
+        }
+        if let Some(number) = second {
+            table.name(one.0, one.1, number);
+        }
+    }
+
+    /// Whether the kernel remembers a number.
+    pub fn is_known(&self, number: u64) -> bool {
+        self.read().nodes.contains_key(&number)
+    }
+
+    /// How many nodes there are.
+    pub fn count(&self) -> usize {
+        self.read().nodes.len()
+    }
+}
+
+impl Table {
+    /// `number` has the name, and nothing else has it.
+    fn name(&mut self, parent: u64, name: &[u8], number: u64) {
+        let name: Name = (parent, name.into());
+        if self.by_name.get(&name) == Some(&number) {
+            return;
+        }
+        self.unname(&name);
+        self.by_name.insert(name.clone(), number);
+        let generation = self.generation;
+        let fresh = || Node { lookups: 0, opens: 0, generation, names: Vec::new() };
+        let node = self.nodes.entry(number).or_insert_with(fresh);
+        node.names.push(name);
+    }
+
+    fn unname(&mut self, name: &Name) -> Option<u64> {
+        let number = self.by_name.remove(name)?;
+        if let Some(node) = self.nodes.get_mut(&number) {
+            node.names.retain(|other| other != name);
+        }
+        Some(number)
+    }
+
+    fn path_of(&self, name: &Name) -> Option<Vec<u8>> {
+        let mut parts: Vec<&[u8]> = vec![&name.1];
+        let mut parent = name.0;
+        while parent != ROOT {
+            let above = self.nodes.get(&parent)?.names.first()?;
+            parts.push(&above.1);
+            parent = above.0;
+        }
+        parts.reverse();
+        Some(parts.join(&b'/'))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Nodes, ROOT};
+
+    #[test]
+    fn paths_follow_renames_of_directories() {
+        let nodes = Nodes::default();
+        nodes.found(ROOT, b"a", 10);
+        nodes.found(10, b"b", 11);
+        nodes.found(11, b"file", 12);
+        assert_eq!(nodes.path(12).unwrap(), b"a/b/file");
+        nodes.renamed((10, b"b"), (ROOT, b"c"));
+        assert_eq!(nodes.path(12).unwrap(), b"c/file");
+        assert_eq!(nodes.path_of(11, b"new").unwrap(), b"c/new");
+        assert_eq!(nodes.path(ROOT).unwrap(), b"");
+    }
+
+    #[test]
+    fn a_number_that_is_used_again_is_told_apart() {
+        let nodes = Nodes::default();
+        let first = nodes.found(ROOT, b"a", 5);
+        assert_eq!(nodes.found(ROOT, b"a", 5), first);
+        // Open, its last name gone, and found by another name: the same file.
+        nodes.opened(5, true);
+        nodes.removed(ROOT, b"a");
+        assert_eq!(nodes.found(ROOT, b"link", 5), first);
+        nodes.removed(ROOT, b"link");
+        nodes.opened(5, false);
+        assert_ne!(nodes.found(ROOT, b"new", 5), first);
+        // A rename is none.
+        let now = nodes.found(ROOT, b"new", 5);
+        nodes.renamed((ROOT, b"new"), (ROOT, b"newer"));
+        assert_eq!(nodes.found(ROOT, b"newer", 5), now);
+    }
+
+    #[test]
+    fn names_come_and_go() {
+        let nodes = Nodes::default();
+        nodes.found(ROOT, b"a", 5);
+        nodes.found(ROOT, b"b", 5);
+        assert_eq!(nodes.paths(5), [b"a", b"b"]);
+        nodes.found(ROOT, b"c", 6);
+        // Over an existing name: that one's file has it no more.
+        nodes.renamed((ROOT, b"c"), (ROOT, b"a"));
+        assert_eq!((nodes.paths(5), nodes.paths(6)), (vec![b"b".to_vec()], vec![b"a".to_vec()]));
+        nodes.exchanged((ROOT, b"a"), (ROOT, b"b"));
+        assert_eq!((nodes.paths(5), nodes.paths(6)), (vec![b"a".to_vec()], vec![b"b".to_vec()]));
+        nodes.removed(ROOT, b"a");
+        assert_eq!((nodes.path(5), nodes.number(ROOT, b"a")), (None, None));
+        nodes.forget(5, 1);
+        assert_eq!(nodes.count(), 3);
+        nodes.forget(5, 1);
+        nodes.forget(6, 1);
+        nodes.forget(ROOT, 9);
+        assert_eq!(nodes.count(), 1);
+        assert_eq!(nodes.number(ROOT, b"b"), None);
+    }
+}
