@@ -2,6 +2,7 @@
 
 mod bench;
 mod info;
+mod mount;
 mod pool;
 mod shard;
 mod vault;
@@ -42,6 +43,8 @@ enum Command {
     Catalogue(vault::catalogue::Args),
     /// Work off pending changes beside other workers
     Work(vault::work::Args),
+    /// Show a directory at another place, and protect what is written through it
+    Mount(mount::Args),
     /// Stripe files over disks, so that losing some loses nothing that is protected
     Pool(pool::Args),
     /// Split a file into shards, any k of which bring it back
@@ -65,6 +68,7 @@ impl Cli {
             Command::Approve(args) => args.run(),
             Command::Catalogue(args) => args.run(),
             Command::Work(args) => args.run(),
+            Command::Mount(args) => args.run(),
             Command::Pool(args) => args.run(),
             Command::Shard(args) => args.run(),
             Command::Info(args) => args.run(),

@@ -235,13 +235,13 @@ impl Shared {
     }
 
     pub(super) fn attribute(&self, number: u64, name: &OsStr) -> Answer<Vec<u8>> {
-        let path = self.reach(number)?.magic();
-        grown(|buffer| rustix::fs::getxattr(&path, name, buffer))
+        let reached = self.reach(number)?;
+        grown(|buffer| rustix::fs::getxattr(reached.magic(), name, buffer))
     }
 
     pub(super) fn attribute_names(&self, number: u64) -> Answer<Vec<u8>> {
-        let path = self.reach(number)?.magic();
-        grown(|buffer| rustix::fs::listxattr(&path, buffer))
+        let reached = self.reach(number)?;
+        grown(|buffer| rustix::fs::listxattr(reached.magic(), buffer))
     }
 
     pub(super) fn set_attribute(

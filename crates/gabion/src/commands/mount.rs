@@ -1,0 +1,182 @@
+//! `gabion mount`.
+
+use super::vault::{Elsewhere, Wishes};
+use anyhow::Context;
+use gabion::exit::Outcome;
+use gabion::keeper::Keeper;
+use gabion::shard::Shown;
+use gabion_mount::{Directory, Mounted, Options, Outage, Recorder, mount};
+use gabion_vault::vault::{Location, OWN, Vault};
+use gabion_vault::world::Clock;
+use serde_json::json;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  gabion mount /srv/photos /mnt/photos                 show a directory, and protect what is written through it
+  gabion mount /srv/photos /mnt/photos --background    return as soon as it is mounted
+  gabion mount /srv/data /mnt/data --repository /mnt/other-disk/data.gabion --code 10+4
+  umount /mnt/photos                                   ends it; so does Ctrl-C
+
+Programs use MOUNTPOINT as any other directory. Every change is remembered before a program is told that it is durable, and
+protected when the file has rested as long as the policy says; reads and writes never wait for that. What was there before is
+protected as well. The source may still be used directly: such changes are found by the next `gabion protect`.";
+
+/// Arguments of `gabion mount`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The directory to show
+    source: PathBuf,
+    /// Where to show it: an empty directory outside of the source
+    mountpoint: PathBuf,
+    #[command(flatten)]
+    wishes: Wishes,
+    #[command(flatten)]
+    elsewhere: Elsewhere,
+    /// Return as soon as it is mounted, and go on in the background
+    #[arg(long, short)]
+    background: bool,
+    /// Threads that protect what changed; 0 leaves that to `gabion work` elsewhere
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    workers: usize,
+    /// Threads that serve programs
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    threads: usize,
+    /// Only who mounts may use it
+    #[arg(long)]
+    private: bool,
+    /// Nothing can be changed through it
+    #[arg(long)]
+    read_only: bool,
+    /// While the changelog does not answer (a Redis server that is away), writes go on instead of waiting; everything is looked
+    /// at once it is back
+    #[arg(long)]
+    continue_without_changelog: bool,
+    /// Print JSON, one object per line
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a mount in the background says when it is ready.
+const READY: &str = "mounted";
+
+impl Args {
+    pub(crate) fn run(self) -> anyhow::Result<Outcome> {
+        if self.background {
+            return self.in_background();
+        }
+        let source =
+            std::fs::canonicalize(&self.source).with_context(|| self.source.display().to_string())?;
+        let mountpoint =
+            std::fs::canonicalize(&self.mountpoint).with_context(|| self.mountpoint.display().to_string())?;
+        for (path, name) in [(&source, &self.source), (&mountpoint, &self.mountpoint)] {
+            anyhow::ensure!(path.is_dir(), "{} is not a directory", Shown::path(name));
+        }
+        if source.starts_with(&mountpoint) || mountpoint.starts_with(&source) {
+            return Err(gabion_mount::MountError::Overlap { mountpoint, path: source }.into());
+        }
+        let location = Location::of(&source, self.elsewhere.repository.as_deref());
+        let mut vault = self.wishes.open(&location)?;
+        if let Some(text) = self.wishes.policy_text()? {
+            vault.set_policy(&text)?;
+        }
+        let outage = if self.continue_without_changelog { Outage::Continue } else { Outage::Wait };
+        let Vault { changelog, policy, repository, .. } = vault;
+        let repository = repository.path().to_owned();
+        let recorder = Recorder::start(changelog.into(), policy, Clock::System, outage, &repository)
+            .with_context(|| repository.display().to_string())?;
+        let recorder = Arc::new(recorder);
+        let stop = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signal_hook::flag::register(signal, stop.clone())?;
+        }
+        let options = Options {
+            name: source.display().to_string(),
+            threads: self.threads,
+            allow_other: !self.private,
+            read_only: self.read_only,
+        };
+        let hidden = hidden_name(&source, &repository);
+        let files = Directory::new(&source, hidden, Arc::clone(&recorder))
+            .with_context(|| source.display().to_string())?;
+        let mounted = mount(files, &mountpoint, &options)?;
+        self.say_ready(&source, &mountpoint);
+        let keeper = Keeper::start(location, self.workers, stop.clone(), |said| eprintln!("gabion: {said}"))?;
+        wait(mounted, &stop, &mountpoint)?;
+        stop.store(true, Ordering::Relaxed);
+        keeper.join();
+        recorder.finish().context("the mark of the mount")?;
+        Ok(Outcome::Fine)
+    }
+
+    fn say_ready(&self, source: &Path, mountpoint: &Path) {
+        let process = std::process::id();
+        if self.json {
+            println!(
+                "{}",
+                json!({ "event": READY, "source": source, "mountpoint": mountpoint, "process": process })
+            );
+        } else {
+            println!(
+                "{READY} {} at {}, process {process}; end it with Ctrl-C or umount",
+                Shown::path(source),
+                Shown::path(mountpoint)
+            );
+        }
+        // Whoever waits for this line may be gone by now.
+        let _ = std::io::stdout().flush();
+    }
+
+    /// Starts this program once more, without a terminal, and waits until it says that it is ready.
+    fn in_background(&self) -> anyhow::Result<Outcome> {
+        let program = std::env::current_exe()?;
+        let arguments = std::env::args_os().skip(1).filter(|argument| !is_background(argument));
+        let mut child = Command::new("setsid")
+            .arg(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("setsid")?;
+        let mut line = String::new();
+        if let Some(output) = child.stdout.take() {
+            BufReader::new(output).read_line(&mut line)?;
+        }
+        if line.contains(READY) {
+            print!("{line}");
+            return Ok(Outcome::Fine);
+        }
+        // It has said why.
+        child.wait()?;
+        Ok(Outcome::Failed)
+    }
+}
+
+fn is_background(argument: &OsStr) -> bool {
+    argument == "--background" || argument == "-b"
+}
+
+/// The directory of ours that lies in the source, if it does.
+fn hidden_name<'a>(source: &Path, repository: &'a Path) -> &'a OsStr {
+    let inside = std::fs::canonicalize(repository).is_ok_and(|path| path.parent() == Some(source));
+    repository.file_name().filter(|_| inside).unwrap_or(OsStr::new(OWN))
+}
+
+/// Waits for a signal, or until someone unmounts.
+fn wait(mounted: Mounted, stop: &AtomicBool, mountpoint: &Path) -> anyhow::Result<()> {
+    while !stop.load(Ordering::Relaxed) {
+        if mounted.is_over() {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    mounted.unmount().with_context(|| format!("{} cannot be unmounted", Shown::path(mountpoint)))
+}
