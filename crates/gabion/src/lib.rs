@@ -4,7 +4,6 @@
 
 pub mod bench;
 pub mod exit;
-pub mod keeper;
 pub mod machine;
 pub mod plot;
 pub mod shard;

@@ -1,6 +1,9 @@
 //! `gabion bench AREA`.
 
 mod engine;
+mod figures;
+mod files;
+mod mount;
 mod vault;
 
 use clap::Subcommand;
@@ -19,6 +22,8 @@ enum Area {
     Engine(engine::Args),
     /// The protector: protect, scrub and changelog on real files, beside the disk and other tools
     Vault(vault::Args),
+    /// The mount: reading and writing through it, beside the directory itself and mergerfs
+    Mount(mount::Args),
 }
 
 impl Args {
@@ -26,6 +31,7 @@ impl Args {
         match self.area {
             Area::Engine(args) => args.run(),
             Area::Vault(args) => args.run(),
+            Area::Mount(args) => args.run(),
         }
     }
 }

@@ -3,54 +3,21 @@
 //! Every figure is a ratio within one run. Cold means that the page cache was dropped before (for that one needs to be
 //! root); warm, that everything was read before. Times are of whole processes, final sync included.
 
-use super::files::{drop_caches, fill, plain_read, plain_write, sync, usage, warm};
+use crate::commands::bench::figures::{Line, Request, place_in};
+use crate::commands::bench::files::{drop_caches, fill, plain_read, plain_write, sync, usage, warm};
 use anyhow::{Context, Result, bail, ensure};
 use gabion_engine::{Code, Engine, Field, Signer};
 use gabion_vault::changelog::measure::{Load, measure};
 use gabion_vault::changelog::{Changelog, Embedded};
-use serde::Serialize;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// One figure beside what it is compared with.
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct Line {
-    /// Always `vault`.
-    pub(super) bench: &'static str,
-    /// What was measured.
-    pub(super) case: String,
-    /// Ours.
-    pub(super) value: f64,
-    /// Of value and reference.
-    pub(super) unit: &'static str,
-    /// What it is compared with.
-    pub(super) against: String,
-    /// That one's figure.
-    pub(super) reference: f64,
-    /// Ours over it, or what is left of an allowance: over 1 is better.
-    pub(super) ratio: f64,
-    /// The least that we want.
-    pub(super) bar: f64,
-    /// How it was measured.
-    pub(super) conditions: String,
-}
-
-impl Line {
-    /// Whether the bar is reached.
-    pub(super) fn reached(&self) -> bool {
-        self.ratio >= self.bar
-    }
-}
-
 /// What to measure with.
-#[derive(Debug, Clone)]
 pub(super) struct Bench {
-    /// A directory on the disk in question, with room.
-    pub(super) dir: PathBuf,
-    /// Small and short.
-    pub(super) quick: bool,
+    /// Where, and how long.
+    pub(super) request: Request,
 }
 
 /// The cases by name, in the order in which they run.
@@ -88,16 +55,8 @@ impl Bench {
         }
     }
 
-    /// An empty directory of our own, which vanishes with the value.
-    pub(super) fn place(&self) -> Result<tempfile::TempDir> {
-        tempfile::Builder::new()
-            .prefix("gabion-bench-")
-            .tempdir_in(&self.dir)
-            .with_context(|| self.dir.display().to_string())
-    }
-
     fn large_files(&self) -> (u64, u64) {
-        if self.quick { (2, 256 * MIB) } else { (4, 1024 * MIB) }
+        if self.request.quick { (2, 256 * MIB) } else { (4, 1024 * MIB) }
     }
 
     fn tree_of_large_files(&self, place: &Path) -> Result<(PathBuf, u64)> {
@@ -112,7 +71,7 @@ impl Bench {
     }
 
     fn protect_cold(&self) -> Result<Vec<Line>> {
-        let place = self.place()?;
+        let place = self.request.place()?;
         let (tree, data) = self.tree_of_large_files(place.path())?;
         let repository = place.path().join("repository");
         let mut best = (f64::INFINITY, f64::INFINITY);
@@ -149,8 +108,8 @@ impl Bench {
     /// In memory altogether, where there is a file system for that: no disk plays a part, nor syncing to it.
     fn protect_warm(&self) -> Result<Vec<Line>> {
         let memory = Path::new("/dev/shm");
-        let dir = if memory.is_dir() { memory.to_owned() } else { self.dir.clone() };
-        let place = Bench { dir, quick: self.quick }.place()?;
+        let dir = if memory.is_dir() { memory.to_owned() } else { self.request.dir.clone() };
+        let place = place_in(&dir)?;
         let (tree, data) = self.tree_of_large_files(place.path())?;
         let repository = place.path().join("repository");
         let mut best = f64::INFINITY;
@@ -170,7 +129,7 @@ impl Bench {
     }
 
     fn scrub_cold(&self) -> Result<Vec<Line>> {
-        let place = self.place()?;
+        let place = self.request.place()?;
         let (tree, _) = self.tree_of_large_files(place.path())?;
         let repository = place.path().join("repository");
         protect(&tree, &repository, &[])?;
@@ -190,7 +149,7 @@ impl Bench {
     }
 
     fn small_count(&self) -> u64 {
-        if self.quick { 20_000 } else { 100_000 }
+        if self.request.quick { 20_000 } else { 100_000 }
     }
 
     fn tree_of_small_files(&self, place: &Path, count: u64) -> Result<PathBuf> {
@@ -206,7 +165,7 @@ impl Bench {
     }
 
     fn small_files(&self) -> Result<Vec<Line>> {
-        let place = self.place()?;
+        let place = self.request.place()?;
         let count = self.small_count();
         let tree = self.tree_of_small_files(place.path(), count)?;
         let repository = place.path().join("repository");
@@ -243,7 +202,7 @@ impl Bench {
     }
 
     fn second_protect(&self) -> Result<Vec<Line>> {
-        let place = self.place()?;
+        let place = self.request.place()?;
         let count = self.small_count();
         let tree = self.tree_of_small_files(place.path(), count)?;
         let repository = place.path().join("repository");
@@ -264,9 +223,9 @@ impl Bench {
     }
 
     fn changelog(&self) -> Result<Vec<Line>> {
-        let place = self.place()?;
+        let place = self.request.place()?;
         let changelog = Embedded::open(&place.path().join("changelog"))?;
-        let time = Duration::from_secs(if self.quick { 3 } else { 10 });
+        let time = Duration::from_secs(if self.request.quick { 3 } else { 10 });
         let load = Load { writers: 8, files: 10_000, batch: 1, in_flight: 4096, rate: 0, time };
         let measured = measure(&changelog, &load)?;
         ensure!(changelog.sequence()? == measured.changes, "changes were lost");
@@ -280,8 +239,8 @@ impl Bench {
     }
 
     fn memory(&self) -> Result<Vec<Line>> {
-        let place = self.place()?;
-        let (size, count) = if self.quick { (512 * MIB, 50_000) } else { (4096 * MIB, 1_000_000) };
+        let place = self.request.place()?;
+        let (size, count) = if self.request.quick { (512 * MIB, 50_000) } else { (4096 * MIB, 1_000_000) };
         let mut lines = Vec::new();
         let large = place.path().join("large");
         std::fs::create_dir(&large)?;
@@ -322,13 +281,6 @@ pub(super) fn line(
 ) -> Line {
     let (case, against) = (case.to_owned(), against.to_owned());
     Line { bench: "vault", case, value, unit, against, reference, ratio: value / reference, bar, conditions }
-}
-
-impl Line {
-    /// For what should be small.
-    fn inverted(self) -> Line {
-        Line { ratio: self.reference / self.value, ..self }
-    }
 }
 
 /// Runs this program on a tree; gives the seconds it took and what it printed. Damage found is an error.

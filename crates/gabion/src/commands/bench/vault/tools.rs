@@ -1,7 +1,8 @@
 //! par2 and SnapRAID beside ours: same data, same share of redundancy.
 
-use super::files::{drop_caches, fill, sync, warm};
-use super::measure::{Bench, Line, MIB, gabion, line, protect};
+use super::measure::{Bench, MIB, gabion, line, protect};
+use crate::commands::bench::figures::Line;
+use crate::commands::bench::files::{drop_caches, fill, sync, warm};
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
 use std::process::Command;
@@ -25,8 +26,8 @@ fn timed(command: &mut Command, place: &Path) -> Result<f64> {
 
 pub(super) fn par2(bench: &Bench) -> Result<Vec<Line>> {
     require("par2")?;
-    let place = bench.place()?;
-    let size = if bench.quick { 32 * MIB } else { 256 * MIB };
+    let place = bench.request.place()?;
+    let size = if bench.request.quick { 32 * MIB } else { 256 * MIB };
     let tree = place.path().join("tree");
     std::fs::create_dir(&tree)?;
     fill(&tree.join("file"), size, 1)?;
@@ -61,8 +62,8 @@ pub(super) fn par2(bench: &Bench) -> Result<Vec<Line>> {
 
 pub(super) fn snapraid(bench: &Bench) -> Result<Vec<Line>> {
     require("snapraid")?;
-    let place = bench.place()?;
-    let size = if bench.quick { 32 * MIB } else { 256 * MIB };
+    let place = bench.request.place()?;
+    let size = if bench.request.quick { 32 * MIB } else { 256 * MIB };
     let tree = place.path().join("tree");
     let mut settings = String::new();
     let at = |name: &str| place.path().join(name).display().to_string();

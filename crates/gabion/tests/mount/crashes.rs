@@ -1,0 +1,70 @@
+//! The process of a mount dies at any moment.
+
+use crate::ground::{Ground, Seed, can_mount};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Writes files with fsync until told to stop or until it fails; gives what is known to be durable.
+fn write_until(dir: &Path, number: u64, stop: &AtomicBool) -> BTreeMap<String, Vec<u8>> {
+    let mut seed = Seed(number * 1000 + 7);
+    let mut durable = BTreeMap::new();
+    while !stop.load(Ordering::Relaxed) {
+        let name = format!("w{number} f{}", seed.below(20));
+        let size = seed.below(200_000) as usize;
+        let bytes = seed.bytes(size);
+        let temporary = dir.join(format!("{name}.new"));
+        let written = (|| -> std::io::Result<()> {
+            let mut file = std::fs::File::create(&temporary)?;
+            file.write_all(&bytes)?;
+            file.sync_all()?;
+            std::fs::rename(&temporary, dir.join(&name))?;
+            std::fs::File::open(dir)?.sync_all()
+        })();
+        match written {
+            Ok(()) => drop(durable.insert(name, bytes)),
+            // From the rename on it may be either.
+            Err(_) => {
+                durable.remove(&name);
+                return durable;
+            }
+        }
+    }
+    durable
+}
+
+#[test]
+fn mounted_kill_at_any_moment_loses_nothing() {
+    if !can_mount("kill") {
+        return;
+    }
+    for round in 1..=5 {
+        let mut chance = Seed(round);
+        let mut ground = Ground::new();
+        ground.mount(&[]);
+        let stop = AtomicBool::new(false);
+        let dir = ground.at("");
+        let durable: Vec<BTreeMap<String, Vec<u8>>> = std::thread::scope(|scope| {
+            let (dir, stop) = (&dir, &stop);
+            let writers: Vec<_> =
+                (0..3).map(|number| scope.spawn(move || write_until(dir, number, stop))).collect();
+            std::thread::sleep(Duration::from_millis(100 + chance.below(900)));
+            ground.kill();
+            stop.store(true, Ordering::Relaxed);
+            writers.into_iter().map(|writer| writer.join().unwrap()).collect()
+        });
+        assert!(ground.source(".gabion/mounted").exists(), "the mark is there until the end");
+        ground.mount(&[]);
+        let mut found = 0;
+        for (name, bytes) in durable.iter().flatten() {
+            assert!(std::fs::read(ground.at(name)).unwrap() == *bytes, "round {round}: {name}");
+            found += 1;
+        }
+        println!("round {round}: {found} files");
+        ground.wait_until_protected();
+        ground.unmount();
+        ground.assert_protected();
+    }
+}

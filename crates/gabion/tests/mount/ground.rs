@@ -1,0 +1,177 @@
+//! A source, a mount of it, and the program.
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Numbers that look like chance and can be repeated.
+pub(crate) struct Seed(pub(crate) u64);
+
+impl Seed {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    pub(crate) fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count.div_ceil(8)).flat_map(|_| self.next().to_le_bytes()).take(count).collect()
+    }
+}
+
+/// Whether a test that mounts can run; says so if it cannot.
+pub(crate) fn can_mount(test: &str) -> bool {
+    let can = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
+    if !can {
+        println!("SKIP {test}: mounting needs root and /dev/fuse");
+    }
+    can
+}
+
+pub(crate) struct Ground {
+    dir: tempfile::TempDir,
+    mount: Option<Child>,
+}
+
+impl Ground {
+    /// A source whose files are protected as soon as they have changed.
+    pub(crate) fn new() -> Ground {
+        let ground = Ground { dir: tempfile::tempdir().unwrap(), mount: None };
+        for name in ["source", "mount"] {
+            std::fs::create_dir(ground.dir.path().join(name)).unwrap();
+        }
+        let policy = "[default]\ncode = \"4+2\"\nblock = \"4KiB\"\nquiet = \"0s\"\n";
+        std::fs::write(ground.dir.path().join("policy.toml"), policy).unwrap();
+        ground
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub(crate) fn source(&self, name: &str) -> PathBuf {
+        self.dir.path().join("source").join(name)
+    }
+
+    /// A path in the mount.
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
+        self.dir.path().join("mount").join(name)
+    }
+
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gabion"));
+        command.current_dir(self.dir.path()).args(args).stdin(Stdio::null()).env_remove("GABION_REPOSITORY");
+        command
+    }
+
+    pub(crate) fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    /// Runs a command and expects this exit code; gives what it printed.
+    pub(crate) fn expect(&self, code: i32, args: &[&str]) -> String {
+        let output = self.run(args);
+        let text = String::from_utf8(output.stdout).unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "gabion {}: {text}{error}", args.join(" "));
+        text
+    }
+
+    /// Mounts the source, with more arguments.
+    pub(crate) fn mount(&mut self, more: &[&str]) {
+        assert!(self.mount.is_none(), "it is mounted");
+        let args = [&["mount", "source", "mount", "--policy", "policy.toml"], more].concat();
+        let mut child = self.command(&args).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.starts_with("mounted "), "{line:?}");
+        self.mount = Some(child);
+    }
+
+    /// Unmounts as people do, and expects that the process ends well.
+    pub(crate) fn unmount(&mut self) {
+        let mut child = self.mount.take().expect("it is mounted");
+        let status = Command::new("umount").arg(self.at("")).status().unwrap();
+        assert!(status.success(), "umount: {status}");
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+    }
+
+    /// As `kill -9` does; what is left of the mount is cleared away.
+    pub(crate) fn kill(&mut self) {
+        let mut child = self.mount.take().expect("it is mounted");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let status = Command::new("umount").arg("-l").arg(self.at("")).status().unwrap();
+        assert!(status.success(), "umount: {status}");
+    }
+
+    pub(crate) fn status(&self) -> Value {
+        let output = self.run(&["status", "source", "--json"]);
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+            panic!("{error}: {}", String::from_utf8_lossy(&output.stderr));
+        })
+    }
+
+    /// Waits until nothing is pending.
+    pub(crate) fn wait_until_protected(&self) {
+        let start = Instant::now();
+        loop {
+            let status = self.status();
+            let pending = &status["pending"];
+            if pending["files"] == 0 && pending["queued"] == 0 {
+                return;
+            }
+            assert!(start.elapsed() < Duration::from_secs(60), "still pending: {status}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// What is protected is what is there, without anyone looking for changes now, and all of it is right.
+    pub(crate) fn assert_protected(&self) {
+        let changes = self.expect(0, &["diff", "source", "--json"]);
+        let changes: Value = serde_json::from_str(&changes).unwrap();
+        let kinds = changes["changes"].as_object().unwrap();
+        for (kind, found) in kinds {
+            // Another time of the last change of attributes is no other content.
+            assert!(found["files"] == 0 || kind == "touched", "{changes}");
+        }
+        self.expect(0, &["scrub", "source", "--json"]);
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.mount.take() {
+            let _ = Command::new("umount").arg("-l").arg(self.at("")).status();
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Everything below a directory: paths, and what files hold.
+pub(crate) fn content(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut entries: Vec<_> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap()).collect();
+    entries.sort_by_key(std::fs::DirEntry::file_name);
+    for entry in entries {
+        let kind = entry.file_type().unwrap();
+        if kind.is_dir() && entry.file_name() != ".gabion" {
+            found.push((entry.path(), Vec::new()));
+            found.extend(content(&entry.path()));
+        } else if kind.is_file() {
+            found.push((entry.path(), std::fs::read(entry.path()).unwrap()));
+        }
+    }
+    found
+        .into_iter()
+        .map(|(path, bytes)| (path.strip_prefix(dir).map_or(path.clone(), Path::to_owned), bytes))
+        .collect()
+}

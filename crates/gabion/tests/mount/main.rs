@@ -1,0 +1,7 @@
+//! `gabion mount` on real mounts. They need root: without it, each test says that it was skipped.
+
+mod crashes;
+mod ground;
+mod outage;
+mod posix;
+mod protection;

@@ -1,0 +1,92 @@
+//! The changelog's server is away for a while.
+
+use crate::ground::{Ground, can_mount};
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+struct Redis {
+    child: Child,
+    port: u16,
+}
+
+impl Redis {
+    fn start(dir: &Path, port: u16) -> Redis {
+        let port = match port {
+            0 => TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port(),
+            port => port,
+        };
+        let child = Command::new("redis-server")
+            .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""])
+            .args(["--appendonly", "yes", "--appendfsync", "always", "--dir"])
+            .arg(dir)
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("this test needs the program redis-server (Debian: apt install redis-server)");
+        for _ in 0..500 {
+            if TcpStream::connect(("127.0.0.1", port)).is_ok() {
+                return Redis { child, port };
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("redis-server does not come up");
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn write_durably(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut file = std::fs::File::create(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+/// Durability waits for the server, or goes on without it; in both cases everything is protected in the end.
+#[test]
+fn mounted_a_server_that_is_away_loses_no_change() {
+    if !can_mount("outage") {
+        return;
+    }
+    for go_on in [false, true] {
+        let mut ground = Ground::new();
+        let files = tempfile::tempdir().unwrap();
+        let mut redis = Redis::start(files.path(), 0);
+        let url = format!("redis://127.0.0.1:{}", redis.port);
+        let mut args = vec!["--changelog", url.as_str(), "--workers", "0"];
+        args.extend(go_on.then_some("--continue-without-changelog"));
+        ground.mount(&args);
+        write_durably(&ground.at("before"), b"before").unwrap();
+        redis.kill();
+        let (sender, receiver) = mpsc::channel();
+        let path = ground.at("meanwhile");
+        let writer = std::thread::spawn(move || {
+            let result = write_durably(&path, b"meanwhile");
+            sender.send(()).unwrap();
+            result
+        });
+        let done = receiver.recv_timeout(Duration::from_secs(if go_on { 30 } else { 6 }));
+        assert_eq!(done.is_ok(), go_on, "writes go on: {go_on}");
+        let mut redis = Redis::start(files.path(), redis.port);
+        writer.join().unwrap().unwrap();
+        write_durably(&ground.at("after"), b"after").unwrap();
+        ground.unmount();
+        let pending = ground.status()["pending"]["queued"].as_u64().unwrap();
+        assert!(pending >= 1, "{}", ground.status());
+        ground.expect(0, &["protect", "source"]);
+        ground.assert_protected();
+        redis.kill();
+    }
+}
