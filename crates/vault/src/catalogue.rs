@@ -477,6 +477,21 @@ impl Catalogue {
         self.wrap(self.connection.query_row("SELECT count(*) FROM files", [], |row| row.get(0)))
     }
 
+    /// Number of files below a directory, however deep.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    pub fn count_beneath(&self, path: &[u8]) -> Result<u64> {
+        let count = || {
+            let mut count = self.connection.prepare_cached(
+                "SELECT count(*) FROM files JOIN directories ON number = directory WHERE ?1 = x'' OR path = ?1 \
+                 OR (path >= CAST(?1 || x'2f' AS BLOB) AND path < CAST(?1 || x'30' AS BLOB))",
+            )?;
+            count.query_row([path], |row| row.get(0))
+        };
+        self.wrap(count())
+    }
+
     /// A note, by its key.
     ///
     /// # Errors

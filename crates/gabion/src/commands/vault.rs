@@ -8,6 +8,8 @@ pub(super) mod protect;
 pub(super) mod repair;
 pub(super) mod scrub;
 pub(super) mod status;
+mod wanted;
+pub(super) mod watch;
 pub(super) mod whatif;
 pub(super) mod work;
 

@@ -1,13 +1,12 @@
 //! `gabion protect`.
 
 use super::diff::{changes_as_json, print_counts};
+use super::wanted::{Wanted, directory};
 use super::{Effort, Elsewhere, FIRST, Talk, bytes, count, files, lock};
-use anyhow::Context;
 use gabion::exit::Outcome;
 use gabion::shard::Shown;
-use gabion_engine::Code;
 use gabion_vault::protect::{Report, held, protect, scan};
-use gabion_vault::vault::{DEFAULT_CODE, Location, Vault};
+use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::{Clock, Stopwatch};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -31,17 +30,10 @@ Exit codes: 0 all is protected, 1 changes are held or pending or files are damag
 pub(crate) struct Args {
     /// The directory or pool to protect
     dir: PathBuf,
-    /// What files get, by rules; see `gabion policy check`
-    #[arg(long, value_name = "FILE", conflicts_with = "code")]
-    policy: Option<PathBuf>,
-    /// What all files get: K+M, K data blocks for M redundancy blocks
-    #[arg(long, value_name = "K+M")]
-    code: Option<String>,
+    #[command(flatten)]
+    wanted: Wanted,
     #[command(flatten)]
     elsewhere: Elsewhere,
-    /// Where changes are remembered, decided at the first run: embedded, or redis://HOST:PORT
-    #[arg(long, value_name = "ENGINE")]
-    changelog: Option<String>,
     /// Say what would be done, and do nothing
     #[arg(long)]
     dry_run: bool,
@@ -65,29 +57,22 @@ impl Args {
                 Location::of_pool(&pool)?
             }
             None => {
-                let metadata =
-                    std::fs::metadata(&self.dir).with_context(|| self.dir.display().to_string())?;
-                anyhow::ensure!(metadata.is_dir(), "{} is not a directory", Shown::path(&self.dir));
+                directory(&self.dir)?;
                 Location::of(&self.dir, self.elsewhere.repository.as_deref())
             }
         };
-        let policy = self.policy_text()?;
-        let mut vault = match Vault::open(&location, Clock::System) {
-            Err(gabion_vault::vault::VaultError::Unprotected { .. }) if self.dry_run => {
-                return self.dry_first(&location, policy.as_deref());
-            }
-            Err(gabion_vault::vault::VaultError::Unprotected { .. }) => {
-                // A policy that cannot be used must not leave an empty vault behind.
-                policy.as_deref().map(|text| self.check_policy(text, &DEFAULT_CODE.parse()?)).transpose()?;
-                Vault::create(&location, self.changelog.as_deref(), Clock::System)?
-            }
-            opened => {
-                opened.and_then(|_| Vault::create(&location, self.changelog.as_deref(), Clock::System))?
-            }
+        let policy = self.wanted.policy_text()?;
+        let unprotected = || {
+            let opened = Vault::open(&location, Clock::System);
+            matches!(opened, Err(gabion_vault::vault::VaultError::Unprotected { .. }))
         };
+        if self.dry_run && unprotected() {
+            return self.dry_first(&location, policy.as_deref());
+        }
+        let mut vault = self.wanted.open(&location, policy.as_deref())?;
         if self.dry_run {
             if let Some(text) = &policy {
-                vault.policy = self.check_policy(text, &vault.default_code)?;
+                vault.policy = self.wanted.check_policy(text, &vault.default_code)?;
             }
             return self.dry(&vault);
         }
@@ -106,28 +91,13 @@ impl Args {
         })
     }
 
-    fn policy_text(&self) -> anyhow::Result<Option<String>> {
-        if let Some(path) = &self.policy {
-            let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-            return Ok(Some(text));
-        }
-        let Some(code) = &self.code else { return Ok(None) };
-        let parsed: Code = code.parse().with_context(|| format!("--code {code}"))?;
-        Ok(Some(format!("[default]\ncode = \"{parsed}\"\n")))
-    }
-
-    fn check_policy(&self, text: &str, code: &Code) -> anyhow::Result<gabion_vault::policy::Policy> {
-        let path = self.policy.clone().unwrap_or_else(|| PathBuf::from("--code"));
-        Ok(gabion_vault::vault::parse_policy(text, &path, code)?)
-    }
-
     /// A dry run where nothing is protected yet: in a vault that vanishes.
     fn dry_first(&self, location: &Location, policy: Option<&str>) -> anyhow::Result<Outcome> {
         let place = tempfile::tempdir()?;
         let location = Location { repository: place.path().to_owned(), ..location.clone() };
         let mut vault = Vault::create(&location, None, Clock::System)?;
         if let Some(text) = policy {
-            vault.policy = self.check_policy(text, &vault.default_code)?;
+            vault.policy = self.wanted.check_policy(text, &vault.default_code)?;
         }
         self.dry(&vault)
     }
@@ -242,11 +212,11 @@ impl Args {
     }
 }
 
-fn failure((path, why): &(Vec<u8>, String)) -> Value {
+pub(super) fn failure((path, why): &(Vec<u8>, String)) -> Value {
     json!({ "path": Shown::bytes(path).to_string(), "why": why })
 }
 
-fn reason(held: &gabion_vault::guard::Held) -> String {
+pub(super) fn reason(held: &gabion_vault::guard::Held) -> String {
     format!(
         "of {} that were protected, {} vanished and {} changed at once",
         files(held.known),
@@ -255,6 +225,6 @@ fn reason(held: &gabion_vault::guard::Held) -> String {
     )
 }
 
-fn held_as_json(held: &gabion_vault::guard::Held) -> Value {
+pub(super) fn held_as_json(held: &gabion_vault::guard::Held) -> Value {
     json!({ "digest": held.digest.to_string(), "removed": held.removed, "changed": held.changed, "known": held.known })
 }
