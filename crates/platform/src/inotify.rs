@@ -55,8 +55,9 @@ struct Node {
 struct Half {
     cookie: u32,
     path: Vec<u8>,
-    /// Its watch, if it is a directory that has one.
-    watch: Option<i32>,
+    /// The watch of the directory that it was in, and its name there.
+    parent: i32,
+    name: Vec<u8>,
     directory: bool,
     /// All that there was to read was read once more since.
     old: bool,
@@ -163,10 +164,19 @@ impl Inotify {
                 }
             };
             let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(&path).to_vec();
+            let node = Node { parent, name };
+            let same = |known: &Node| (known.parent, &known.name) == (node.parent, &node.name);
             // What hangs below a directory that was watched already came along with it.
-            if self.nodes.insert(watch, Node { parent, name }).is_some() {
+            if let Some(known) = self.nodes.get(&watch) {
+                let moved = !same(known);
+                self.nodes.insert(watch, node);
+                // It was moved to a place that nobody watched yet.
+                if let Some(events) = tell.as_deref_mut().filter(|_| moved) {
+                    events.push(Event::Moved { from: None, to: Some(path), directory: true });
+                }
                 continue;
             }
+            self.nodes.insert(watch, node);
             if let Err(error) = self.look_through(&directory, &path, watch, &mut ahead, tell.as_deref_mut()) {
                 self.unwatched.push((path, std::io::Error::from(error).to_string()));
             }
@@ -269,8 +279,8 @@ impl Inotify {
         let Some(above) = self.path_of(report.watch) else { return Ok(()) };
         let (path, directory) = (join(&above, name), mask.contains(ReadFlags::ISDIR));
         let change = if mask.contains(ReadFlags::MOVED_FROM) {
-            let watch = self.child(report.watch, name).filter(|_| directory);
-            self.halves.push(Half { cookie: report.cookie, path, watch, directory, old: false });
+            let (cookie, parent, name) = (report.cookie, report.watch, name.to_vec());
+            self.halves.push(Half { cookie, path, parent, name, directory, old: false });
             return Ok(());
         } else if mask.contains(ReadFlags::MOVED_TO) {
             return self.arrived(path, report, directory, events);
@@ -303,7 +313,8 @@ impl Inotify {
     ) -> Result<(), SourceError> {
         let half = self.halves.iter().position(|half| half.cookie == report.cookie);
         let half = half.map(|at| self.halves.remove(at));
-        if let Some(node) = half.as_ref().and_then(|half| half.watch).and_then(|at| self.nodes.get_mut(&at)) {
+        let watch = half.as_ref().filter(|_| directory).and_then(|half| self.child(half.parent, &half.name));
+        if let Some(node) = watch.and_then(|watch| self.nodes.get_mut(&watch)) {
             let name = report.name.unwrap_or_default().to_vec();
             *node = Node { parent: Some(report.watch), name };
         }
@@ -323,7 +334,10 @@ impl Inotify {
                 self.halves.push(Half { old: true, ..half });
                 continue;
             }
-            half.watch.into_iter().for_each(|watch| self.forget(watch));
+            // One that was found elsewhere in the tree since hangs there now.
+            if let Some(watch) = self.child(half.parent, &half.name).filter(|_| half.directory) {
+                self.forget(watch);
+            }
             events.push(Event::Moved { from: Some(half.path), to: None, directory: half.directory });
         }
     }

@@ -158,11 +158,12 @@ pub(crate) struct Terms<'a> {
     pub(crate) scanned: &'a Scanned,
     pub(crate) hold: bool,
     pub(crate) retry: Nanos,
+    pub(crate) links: bool,
 }
 
 impl<'a> Terms<'a> {
     fn by_hand(scanned: &'a Scanned) -> Terms<'a> {
-        Terms { scanned, hold: false, retry: worker::RETRY }
+        Terms { scanned, hold: false, retry: worker::RETRY, links: false }
     }
 }
 
@@ -188,6 +189,7 @@ pub(crate) fn with_worker<T, E: From<WorkError>>(
         scanned: terms.scanned,
         hold: terms.hold,
         retry: terms.retry,
+        links: terms.links,
         name: worker::name(u32::from_le_bytes([id[0], id[1], id[2], id[3]])),
         progress: &progress,
         stopped: manner.stopped,

@@ -83,6 +83,8 @@ pub struct Worker<'a> {
     pub hold: bool,
     /// How long a file that failed is left alone.
     pub retry: Nanos,
+    /// Whether to tell of inodes that may have other names.
+    pub links: bool,
     /// Our name.
     pub name: WorkerId,
     /// Called with files and bytes of data as they are done.
@@ -316,6 +318,7 @@ impl Worker<'_> {
         // The names too must be durable before the change is forgotten.
         self.sync_repositories(completed.iter().any(|(_, encoded)| encoded.is_some()))?;
         if let Some(catalogue) = catalogue {
+            self.note_links(&completed, catalogue, done)?;
             catalogue.together(|| {
                 completed
                     .iter()

@@ -2,6 +2,7 @@
 
 mod engine;
 mod vault;
+mod watch;
 
 use clap::Subcommand;
 use gabion::exit::Outcome;
@@ -19,6 +20,8 @@ enum Area {
     Engine(engine::Args),
     /// The protector: protect, scrub and changelog on real files, beside the disk and other tools
     Vault(vault::Args),
+    /// Live protection: what watching costs those who write
+    Watch(watch::Args),
 }
 
 impl Args {
@@ -26,6 +29,7 @@ impl Args {
         match self.area {
             Area::Engine(args) => args.run(),
             Area::Vault(args) => args.run(),
+            Area::Watch(args) => args.run(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::batch::rested;
 use super::{Notice, Options, Scan, Shared};
 use crate::catalogue::{Change as Found, Class};
-use crate::changelog::{self, Kind, When};
+use crate::changelog::{self, Change, Kind, When};
 use crate::guard::{self, Held};
 use crate::protect::{self, Manner, ProtectError, Terms, change_at, order, with_worker};
 use crate::tree::Generation;
@@ -281,7 +281,7 @@ impl Keeper {
         let shared = Arc::clone(&self.shared);
         let stopped = || shared.is_stopping();
         let retry = self.shortest_quiet().saturating_mul(RETRY_QUIETS).max(crate::worker::RETRY);
-        let terms = Terms { scanned: &self.scanned, hold: self.held.is_some(), retry };
+        let terms = Terms { scanned: &self.scanned, hold: self.held.is_some(), retry, links: true };
         let done = with_worker(&self.vault, self.manner(&stopped), terms, |worker| {
             worker.drain(Some(&self.vault.catalogue))
         })?;
@@ -289,11 +289,32 @@ impl Keeper {
         if self.held.is_none() && guard::is_any_approved(&self.vault.repository) {
             guard::clear(&self.vault.repository)?;
         }
+        self.look_at_links(&done.inodes)?;
         if done.is_something() {
             self.shared.status().add(&done);
             (self.shared.tell)(&Notice::Worked(done.clone()));
         }
         Ok(done)
+    }
+
+    /// Other names of files that changed or lost a name: no event tells of them.
+    fn look_at_links(&self, inodes: &[u64]) -> Result<(), ProtectError> {
+        let now = self.vault.clock.now();
+        let mut changes = Vec::new();
+        for &inode in inodes {
+            for (path, known) in self.vault.catalogue.names_of(inode)? {
+                let stat = self.vault.storage.find(&path).ok().flatten();
+                if stat.is_some_and(|stat| stat.inode == inode && stat.generation() != known) {
+                    changes
+                        .push(Change::modify_whole(path, When::now(now, self.vault.policy.default.priority)));
+                }
+            }
+        }
+        if !changes.is_empty() {
+            self.vault.changelog.record(&changes)?;
+            self.shared.call_keeper(now);
+        }
+        Ok(())
     }
 
     /// Whether what is pending would be held if it were found by a scan.

@@ -57,7 +57,7 @@ impl Status {
 
     /// Adds what workers did. Names of failures are told once and not kept.
     pub(super) fn add(&mut self, done: &Done) {
-        let counted = Done { failed: Vec::new(), for_scan: Vec::new(), ..done.clone() };
+        let counted = Done { failed: Vec::new(), for_scan: Vec::new(), inodes: Vec::new(), ..done.clone() };
         self.done = std::mem::take(&mut self.done).and(counted);
     }
 }

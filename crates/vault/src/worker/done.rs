@@ -29,6 +29,8 @@ pub struct Done {
     pub held: u64,
     /// Gaps and directories that were moved: what is at and beneath these paths has to be scanned.
     pub for_scan: Vec<Vec<u8>>,
+    /// Inodes of which one name was seen to; others may have to be.
+    pub inodes: Vec<u64>,
 }
 
 impl Done {
@@ -52,6 +54,7 @@ impl Done {
         self.failures += other.failures;
         self.held += other.held;
         self.for_scan.extend(other.for_scan);
+        self.inodes.extend(other.inodes);
         self
     }
 

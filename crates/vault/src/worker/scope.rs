@@ -1,8 +1,9 @@
 //! What a worker must leave alone: what only a scan can tell, and what waits for an approval.
 
-use super::Worker;
+use super::{Done, Worker};
 use crate::catalogue::{Catalogue, CatalogueError, Entry};
 use crate::changelog::{self, Claim, Sequence, is_within};
+use crate::encode::Encoded;
 use crate::tree::Stat;
 
 /// Which parts of the tree were scanned, and what had been recorded before.
@@ -48,6 +49,25 @@ impl Worker<'_> {
             claim.entry.origin = None;
         }
         Ok(false)
+    }
+}
+
+impl Worker<'_> {
+    /// What happened to one name of an inode, other names of it are not told of: such inodes are listed.
+    pub(super) fn note_links(
+        &self,
+        completed: &[(Claim, Option<Encoded>)],
+        catalogue: &Catalogue,
+        done: &mut Done,
+    ) -> Result<(), CatalogueError> {
+        for (claim, encoded) in completed.iter().filter(|_| self.links) {
+            let now = encoded.as_ref().map(|encoded| encoded.stat);
+            done.inodes.extend(now.filter(|stat| stat.links > 1).map(|stat| stat.inode));
+            // The one that had this name before has lost it.
+            let before = catalogue.find(&claim.entry.path)?.map(|known| known.generation.inode);
+            done.inodes.extend(before.filter(|&inode| now.is_none_or(|stat| stat.inode != inode)));
+        }
+        Ok(())
     }
 }
 

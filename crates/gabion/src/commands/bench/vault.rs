@@ -1,13 +1,14 @@
 //! `gabion bench vault`.
 
-mod files;
+pub(super) mod files;
 mod measure;
 mod tools;
 
 use anyhow::Context;
 use gabion::exit::Outcome;
 use gabion_engine::kernel::Backend;
-use measure::{Bench, CASES, Line};
+pub(super) use measure::Line;
+use measure::{Bench, CASES};
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -50,10 +51,7 @@ impl Args {
         let mut failed = false;
         let mut record = Vec::new();
         if !self.json {
-            println!(
-                "{:<38} {:>12} {:<10} {:>12}  {:<22} {:>6} {:>6}",
-                "case", "ours", "", "reference", "against", "ratio", "bar"
-            );
+            print_head();
         }
         for case in CASES.iter().filter(|case| self.only.as_ref().is_none_or(|only| only == *case)) {
             match bench.run(case) {
@@ -74,7 +72,15 @@ impl Args {
     }
 }
 
-fn print(line: &Line, json: bool) -> anyhow::Result<()> {
+/// The head of the table.
+pub(super) fn print_head() {
+    println!(
+        "{:<38} {:>12} {:<10} {:>12}  {:<22} {:>6} {:>6}",
+        "case", "ours", "", "reference", "against", "ratio", "bar"
+    );
+}
+
+pub(super) fn print(line: &Line, json: bool) -> anyhow::Result<()> {
     if json {
         println!("{}", serde_json::to_string(line)?);
         return Ok(());

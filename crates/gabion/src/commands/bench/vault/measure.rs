@@ -16,25 +16,25 @@ use std::time::{Duration, Instant};
 
 /// One figure beside what it is compared with.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Line {
-    /// Always `vault`.
-    pub(super) bench: &'static str,
+pub(in crate::commands::bench) struct Line {
+    /// The area: `vault` or another one.
+    pub(in crate::commands::bench) bench: &'static str,
     /// What was measured.
-    pub(super) case: String,
+    pub(in crate::commands::bench) case: String,
     /// Ours.
-    pub(super) value: f64,
+    pub(in crate::commands::bench) value: f64,
     /// Of value and reference.
-    pub(super) unit: &'static str,
+    pub(in crate::commands::bench) unit: &'static str,
     /// What it is compared with.
-    pub(super) against: String,
+    pub(in crate::commands::bench) against: String,
     /// That one's figure.
-    pub(super) reference: f64,
+    pub(in crate::commands::bench) reference: f64,
     /// Ours over it, or what is left of an allowance: over 1 is better.
-    pub(super) ratio: f64,
+    pub(in crate::commands::bench) ratio: f64,
     /// The least that we want.
-    pub(super) bar: f64,
+    pub(in crate::commands::bench) bar: f64,
     /// How it was measured.
-    pub(super) conditions: String,
+    pub(in crate::commands::bench) conditions: String,
 }
 
 impl Line {
