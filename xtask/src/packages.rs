@@ -5,7 +5,8 @@ use anyhow::{Result, bail};
 use crate::shell::Cmd;
 
 /// For the workspace: the libraries it is compared with, what builds and checks them, the font of
-/// the charts, the server of the other changelog.
+/// the charts, the server of the other changelog,
+/// a second file system to watch.
 const WORKSPACE: &[&str] = &[
     "gcc",
     "make",
@@ -19,6 +20,7 @@ const WORKSPACE: &[&str] = &[
     "python3",
     "fonts-dejavu-core",
     "redis-server",
+    "xfsprogs",
 ];
 
 /// For aarch64: the linker, the C library it links, the processor. Debian's cross compiler only

@@ -25,6 +25,8 @@ pub(crate) struct Cli {
 enum Command {
     /// Protect a directory: give every file redundancy, and bring it up to date
     Protect(vault::protect::Args),
+    /// Watch a directory and protect what changes in it
+    Watch(vault::watch::Args),
     /// Show how well files are protected: wanted beside actual redundancy, exposure, damage by name
     Status(vault::status::Args),
     /// List what changed since the last protect
@@ -59,6 +61,7 @@ impl Cli {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         match self.command {
             Command::Protect(args) => args.run(),
+            Command::Watch(args) => args.run(),
             Command::Status(args) => args.run(),
             Command::Diff(args) => args.run(),
             Command::Scrub(args) => args.run(),

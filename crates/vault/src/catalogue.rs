@@ -400,6 +400,25 @@ impl Catalogue {
         self.wrap(found())
     }
 
+    /// All names of an inode, with the version that is protected under each.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    pub fn names_of(&self, inode: u64) -> Result<Vec<(Vec<u8>, Generation)>> {
+        let found = || {
+            let mut find = self.connection.prepare_cached(
+                "SELECT path, name, size, mtime, ctime FROM files JOIN directories ON number = directory WHERE inode = ?",
+            )?;
+            let rows = find.query_map([inode as i64], |row| {
+                let path = join(row.get_ref(0)?.as_blob()?, row.get_ref(1)?.as_blob()?);
+                let (size, mtime, ctime) = (row.get::<_, i64>(2)? as u64, row.get(3)?, row.get(4)?);
+                Ok((path, Generation { size, mtime, ctime, inode }))
+            })?;
+            rows.collect()
+        };
+        self.wrap(found())
+    }
+
     /// Notes a file.
     ///
     /// # Errors
@@ -475,6 +494,21 @@ impl Catalogue {
     /// [`CatalogueError`].
     pub fn count(&self) -> Result<u64> {
         self.wrap(self.connection.query_row("SELECT count(*) FROM files", [], |row| row.get(0)))
+    }
+
+    /// Number of files below a directory, however deep.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    pub fn count_beneath(&self, path: &[u8]) -> Result<u64> {
+        let count = || {
+            let mut count = self.connection.prepare_cached(
+                "SELECT count(*) FROM files JOIN directories ON number = directory WHERE ?1 = x'' OR path = ?1 \
+                 OR (path >= CAST(?1 || x'2f' AS BLOB) AND path < CAST(?1 || x'30' AS BLOB))",
+            )?;
+            count.query_row([path], |row| row.get(0))
+        };
+        self.wrap(count())
     }
 
     /// A note, by its key.

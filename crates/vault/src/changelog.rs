@@ -73,6 +73,7 @@ mod ranges;
 pub mod redis;
 
 pub use self::redis::{Redis, Server};
+pub(crate) use change::is_within;
 pub use change::{Change, MAX_PATH, What, When};
 pub use embedded::Embedded;
 pub use entry::{Claim, Completion, Durability, Entry, Kind, Sequence, Summary, WorkerId};

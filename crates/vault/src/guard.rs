@@ -61,10 +61,7 @@ pub fn check(
 ) -> Result<Option<Held>, GuardError> {
     let counts = catalogue.count_changes()?;
     let (removed, changed) = (counts.of(Class::Removed).0, counts.of(Class::Changed).0);
-    let too_many = |share: crate::policy::Percent, files: u64| {
-        files >= guard.at_least && share.is_exceeded(files, known)
-    };
-    if !too_many(guard.removed, removed) && !too_many(guard.changed, changed) {
+    if !guard.is_exceeded(removed, changed, known) {
         return Ok(None);
     }
     let mut hasher = blake3::Hasher::new();
@@ -97,6 +94,12 @@ pub fn approve(repository: &Tree, digest: &Digest) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         made => made?.sync_all().and_then(|()| repository.sync_directory(APPROVED)),
     }
+}
+
+/// Whether any change-set is approved and was not carried out yet.
+pub fn is_any_approved(repository: &Tree) -> bool {
+    let names = repository.directory(APPROVED).and_then(|directory| directory.names());
+    names.is_ok_and(|names| names.iter().len() > 0)
 }
 
 /// Forgets approvals: they were for one change-set, and that has been carried out.

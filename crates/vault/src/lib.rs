@@ -14,6 +14,7 @@ pub mod geometry;
 pub mod guard;
 pub mod hostile;
 pub mod metadata;
+pub mod monitor;
 pub mod policy;
 pub mod protect;
 pub mod rebuild;

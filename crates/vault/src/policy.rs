@@ -53,6 +53,14 @@ pub struct Guard {
     pub at_least: u64,
 }
 
+impl Guard {
+    /// Whether so many of the `known` files may not vanish or change at once.
+    pub fn is_exceeded(&self, removed: u64, changed: u64, known: u64) -> bool {
+        let too_many = |share: Percent, files: u64| files >= self.at_least && share.is_exceeded(files, known);
+        too_many(self.removed, removed) || too_many(self.changed, changed)
+    }
+}
+
 /// All rules, checked.
 #[derive(Debug)]
 pub struct Policy {

@@ -6,7 +6,7 @@ use crate::guard::{self, GuardError, Held};
 use crate::scan::{ScanError, Scanner, Seen};
 use crate::throttle::Throttle;
 use crate::vault::Vault;
-use crate::worker::{self, Done, WorkError, Worker};
+use crate::worker::{self, Done, Scanned, WorkError, Worker};
 use crate::world::{Nanos, unique_id};
 use std::collections::BTreeSet;
 
@@ -75,11 +75,20 @@ pub enum ProtectError {
 /// # Errors
 /// See [`ScanError`].
 pub fn scan(vault: &Vault, manner: Manner<'_>) -> Result<Seen, ScanError> {
+    scan_within(vault, &[Vec::new()], manner)
+}
+
+/// Looks at parts of the tree; the change-set of these is in the catalogue afterwards.
+///
+/// # Errors
+/// See [`ScanError`].
+pub fn scan_within(vault: &Vault, within: &[Vec<u8>], manner: Manner<'_>) -> Result<Seen, ScanError> {
     (manner.progress)(Progress::Step("looking", None));
     let scanner = Scanner {
         storage: &*vault.storage,
         catalogue: &vault.catalogue,
         policy: &vault.policy,
+        within,
         now: vault.clock.now(),
         progress: &|files| (manner.progress)(Progress::Done(files, 0)),
         stopped: manner.stopped,
@@ -100,22 +109,18 @@ pub fn held(vault: &Vault, seen: &Seen) -> Result<Option<Held>, GuardError> {
 /// # Errors
 /// See [`ProtectError`].
 pub fn protect(vault: &Vault, manner: Manner<'_>) -> Result<Report, ProtectError> {
+    // What someone records while we look may not have been seen.
+    let scanned = Scanned { upto: vault.changelog.sequence()?, within: vec![Vec::new()] };
     let seen = scan(vault, manner)?;
     let held = held(vault, &seen)?;
-    // In the order in which it happened, as far as that can be known: what is gone made room for what is new.
-    let mut order = Class::ALL.to_vec();
-    order.sort_by_key(|class| match class {
-        Class::Removed => 0,
-        Class::Moved => 1,
-        _ => 2,
-    });
-    order.retain(|class| held.is_none() || !matches!(class, Class::Changed | Class::Removed));
+    let order = order(held.is_some());
     // What is only moved or removed is not read.
     let bytes = order.iter().filter(|class| !matches!(class, Class::Moved | Class::Removed));
     let bytes = bytes.map(|&class| seen.changes.of(class).1).sum();
     let files = order.iter().map(|&class| seen.changes.of(class).0).sum();
     (manner.progress)(Progress::Step("protecting", Some((files, bytes))));
-    let done = with_worker(vault, manner, true, |worker| carry_out(vault, &order, worker))?;
+    let done =
+        with_worker(vault, manner, Terms::by_hand(&scanned), |worker| carry_out(vault, &order, worker))?;
     if held.is_none() {
         guard::clear(&vault.repository)?;
     }
@@ -129,13 +134,43 @@ pub fn protect(vault: &Vault, manner: Manner<'_>) -> Result<Report, ProtectError
 /// # Errors
 /// See [`WorkError`].
 pub fn work(vault: &Vault, manner: Manner<'_>) -> Result<Done, WorkError> {
-    with_worker(vault, manner, false, |worker| worker.drain(Some(&vault.catalogue)))
+    with_worker(vault, manner, Terms::by_hand(&Scanned::default()), |worker| {
+        worker.drain(Some(&vault.catalogue))
+    })
 }
 
-fn with_worker<T, E: From<WorkError>>(
+/// The classes of changes to carry out, in the order in which they happened, as far as that can be known: what is gone made
+/// room for what is new.
+pub(crate) fn order(held: bool) -> Vec<Class> {
+    let mut order = Class::ALL.to_vec();
+    order.sort_by_key(|class| match class {
+        Class::Removed => 0,
+        Class::Moved => 1,
+        _ => 2,
+    });
+    order.retain(|class| !held || !matches!(class, Class::Changed | Class::Removed));
+    order
+}
+
+/// What a worker has to know of those who sent it.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms<'a> {
+    pub(crate) scanned: &'a Scanned,
+    pub(crate) hold: bool,
+    pub(crate) retry: Nanos,
+    pub(crate) links: bool,
+}
+
+impl<'a> Terms<'a> {
+    fn by_hand(scanned: &'a Scanned) -> Terms<'a> {
+        Terms { scanned, hold: false, retry: worker::RETRY, links: false }
+    }
+}
+
+pub(crate) fn with_worker<T, E: From<WorkError>>(
     vault: &Vault,
     manner: Manner<'_>,
-    scanned: bool,
+    terms: Terms<'_>,
     work: impl FnOnce(&Worker<'_>) -> Result<T, E>,
 ) -> Result<T, E> {
     let throttle = Throttle::new(manner.rate.or(vault.policy.rate));
@@ -151,7 +186,10 @@ fn with_worker<T, E: From<WorkError>>(
         policy: &vault.policy,
         changelog: &*vault.changelog,
         threads: manner.threads.max(1),
-        scanned,
+        scanned: terms.scanned,
+        hold: terms.hold,
+        retry: terms.retry,
+        links: terms.links,
         name: worker::name(u32::from_le_bytes([id[0], id[1], id[2], id[3]])),
         progress: &progress,
         stopped: manner.stopped,
@@ -205,7 +243,11 @@ fn moves_that_wait(vault: &Vault) -> Result<BTreeSet<Vec<u8>>, ProtectError> {
 fn change(found: &Found, now: Nanos) -> Change {
     // Asked for by hand, so due at once; what makes room goes first.
     let removed = found.class == Class::Removed;
-    let when = When::now(now, if removed { u8::MAX } else { found.priority });
+    change_at(found, When::now(now, if removed { u8::MAX } else { found.priority }))
+}
+
+/// What the scan found, as the changelog has it, with other times.
+pub(crate) fn change_at(found: &Found, when: When) -> Change {
     match (found.class, &found.from) {
         (Class::Moved, Some(from)) => Change::rename(from.clone(), found.path.clone(), when),
         (Class::Removed, _) => Change::delete(found.path.clone(), when),

@@ -4,9 +4,10 @@
 //! read is reported and everything below it counts as unchanged: a disk that does not answer is no deletion.
 
 use crate::catalogue::{Catalogue, CatalogueError, Change, Class, Counts, Entry, State};
+use crate::changelog::is_within;
 use crate::policy::{Policy, Treatment};
 use crate::storage::{Folder, Storage};
-use crate::tree::{Generation, Kind, Stat, join};
+use crate::tree::{Generation, Kind, Stat, join, split};
 use crate::world::Nanos;
 use std::collections::HashSet;
 use std::io;
@@ -64,6 +65,8 @@ pub struct Scanner<'a> {
     pub catalogue: &'a Catalogue,
     /// What they shall get.
     pub policy: &'a Policy,
+    /// Where to look: at and beneath these paths; the empty one is everything.
+    pub within: &'a [Vec<u8>],
     /// The time, for rules about age.
     pub now: Nanos,
     /// Called with files as they are seen.
@@ -93,18 +96,55 @@ impl Scanner<'_> {
         let root = root.map_err(|source| ScanError::Root { path: self.storage.shown(b""), source })?;
         drop(root);
         self.catalogue.as_of_now(|| -> Result<(), ScanError> {
-            let mut ahead = vec![Vec::new()];
+            let mut ahead = Vec::new();
+            let tops = self.tops();
+            tops.iter().try_for_each(|top| self.top(top, &mut walk, &mut ahead))?;
             while let Some(path) = ahead.pop() {
                 if (self.stopped)() {
                     return Err(ScanError::Stopped);
                 }
                 self.directory(&path, &mut walk, &mut ahead)?;
             }
-            self.vanished(&walk)?;
+            tops.iter().try_for_each(|top| self.vanished(top, &walk))?;
             Ok(self.catalogue.settle_moves()?)
         })?;
         walk.seen.changes = self.catalogue.count_changes()?;
         Ok(walk.seen)
+    }
+
+    /// Where to begin, each part of the tree once.
+    fn tops(&self) -> Vec<Vec<u8>> {
+        let mut tops: Vec<Vec<u8>> = Vec::new();
+        let mut within: Vec<&Vec<u8>> = self.within.iter().collect();
+        within.sort_by_key(|path| path.len());
+        for path in within {
+            if !tops.iter().any(|top| is_within(path, top)) {
+                tops.push(path.clone());
+            }
+        }
+        tops
+    }
+
+    /// Begins with a path that may be anything, or gone.
+    fn top(&self, path: &[u8], walk: &mut Walk, ahead: &mut Vec<Vec<u8>>) -> Result<(), ScanError> {
+        let known = self.catalogue.find(path)?;
+        match self.storage.find(path) {
+            Ok(Some(stat)) if stat.kind == Kind::File => {
+                let (directory, name) = split(path);
+                self.file(directory, name, &stat, known.as_ref(), walk)
+            }
+            Ok(found) => {
+                if found.is_some_and(|stat| stat.kind == Kind::Directory) {
+                    ahead.push(path.to_vec());
+                }
+                known.map_or(Ok(()), |known| self.removed(path.to_vec(), &known))
+            }
+            Err(error) => {
+                walk.unreadable(path, &error);
+                walk.skipped.push(path.to_vec());
+                Ok(())
+            }
+        }
     }
 
     fn directory(&self, path: &[u8], walk: &mut Walk, ahead: &mut Vec<Vec<u8>>) -> Result<(), ScanError> {
@@ -267,9 +307,9 @@ impl Scanner<'_> {
         Ok(self.catalogue.note_change(change)?)
     }
 
-    /// Files of directories that the walk did not come to.
-    fn vanished(&self, walk: &Walk) -> Result<(), ScanError> {
-        for (number, path) in self.catalogue.directories(b"")? {
+    /// Files of directories below `top` that the walk did not come to.
+    fn vanished(&self, top: &[u8], walk: &Walk) -> Result<(), ScanError> {
+        for (number, path) in self.catalogue.directories(top)? {
             let below = |skipped: &Vec<u8>| {
                 path == *skipped
                     || path.starts_with(&[skipped.as_slice(), b"/"].concat())

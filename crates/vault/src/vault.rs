@@ -18,11 +18,12 @@ use crate::redundancy::{REDUNDANCY, STAGING, redo};
 use crate::storage::Storage;
 use crate::storage::plain::Plain;
 use crate::storage::pool::{self, Pool};
-use crate::tree::Tree;
+use crate::tree::{Generation, Tree};
 use crate::world::Clock;
 use gabion_engine::Code;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// What files get where nothing is configured.
 pub const DEFAULT_CODE: &str = "8+2";
@@ -111,7 +112,7 @@ pub struct Vault {
     /// What is known of them.
     pub catalogue: Catalogue,
     /// What is due.
-    pub changelog: Box<dyn Changelog>,
+    pub changelog: Arc<dyn Changelog>,
     /// How it is set up.
     pub settings: Settings,
 }
@@ -211,6 +212,31 @@ impl Vault {
         Ok(lock)
     }
 
+    /// Becomes the one that watches this tree; others may use the vault meanwhile.
+    ///
+    /// # Errors
+    /// [`LockError::Watched`]: who does.
+    pub fn lock_to_watch(&self) -> Result<Lock, LockError> {
+        Lock::take_to_watch(&self.repository, &self.clock)
+    }
+
+    /// Which version of the policy the repository has, and nothing of what is in it.
+    ///
+    /// # Errors
+    /// See [`VaultError`].
+    pub fn policy_version(&self) -> Result<Option<Generation>, VaultError> {
+        let found = self.repository.find(POLICY.as_bytes());
+        Ok(found.map_err(at(self.repository.path()))?.map(|stat| stat.generation()))
+    }
+
+    /// Reads the policy of the repository again.
+    ///
+    /// # Errors
+    /// See [`VaultError`]; the policy stays as it was.
+    pub fn read_policy(&self) -> Result<Policy, VaultError> {
+        load_policy(self.repository.path(), &self.default_code)
+    }
+
     /// A path of the file system as the storage has it: relative to the root. Nothing for one outside; files of a pool have no
     /// such path.
     pub fn inside(&self, path: &Path) -> Option<Vec<u8>> {
@@ -247,13 +273,13 @@ fn make_private(path: &Path) -> Result<(), VaultError> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(at(path))
 }
 
-fn open_changelog(settings: &Settings, repository: &Path) -> Result<Box<dyn Changelog>, VaultError> {
+fn open_changelog(settings: &Settings, repository: &Path) -> Result<Arc<dyn Changelog>, VaultError> {
     match settings.changelog.as_str() {
-        settings::EMBEDDED => Ok(Box::new(Embedded::open(&repository.join("changelog"))?)),
+        settings::EMBEDDED => Ok(Arc::new(Embedded::open(&repository.join("changelog"))?)),
         url if url.starts_with("redis://") => {
             // Several vaults may share a server.
             let server = Server { url: url.to_owned(), name: settings.id.clone(), allow_forgetful: false };
-            Ok(Box::new(Redis::open(&server)?))
+            Ok(Arc::new(Redis::open(&server)?))
         }
         other => Err(VaultError::Settings {
             path: repository.join(settings::FILE),

@@ -4,6 +4,13 @@
 //! follow in groups of one per thread, and the last with all threads. Whatever fails is given back and named; the rest goes on. A crash leaves
 //! claims that expire and drafts that nobody reads: the work is done again.
 
+mod done;
+mod scope;
+
+pub use done::Done;
+pub use scope::Scanned;
+pub(crate) use scope::is_another_version;
+
 use crate::catalogue::{Catalogue, CatalogueError, Entry, State};
 use crate::changelog::{self, Changelog, Claim, Kind, WorkerId};
 use crate::coder::Coders;
@@ -28,8 +35,8 @@ const LEASE: Nanos = 30 * SECOND;
 /// How often to look whether others are done.
 const POLL: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// How long a file that failed is left alone.
-const RETRY: Nanos = SECOND;
+/// How long a file that failed is left alone, where nobody says otherwise.
+pub const RETRY: Nanos = SECOND;
 
 /// How often a file that changes while it is read is tried again at once.
 const TRIES: u32 = 3;
@@ -56,31 +63,6 @@ pub enum WorkError {
     },
 }
 
-/// What was done.
-#[derive(Debug, Default, Clone)]
-pub struct Done {
-    /// Files that got new redundancy, and their bytes.
-    pub encoded: u64,
-    /// See `encoded`.
-    pub encoded_bytes: u64,
-    /// Files whose redundancy was there already.
-    pub adopted: u64,
-    /// Bytes of the redundancy files of those that got new redundancy.
-    pub redundancy_bytes: u64,
-    /// Stripes that were encoded, and that kept what they had.
-    pub stripes: (u64, u64),
-    /// Files whose redundancy was moved.
-    pub moved: u64,
-    /// Files whose redundancy was removed.
-    pub removed: u64,
-    /// Files that got fewer redundancy columns than they should have.
-    pub thin: u64,
-    /// Files that could not be protected now, and why.
-    pub failed: Vec<(Vec<u8>, String)>,
-    /// Their number, also where not all are listed.
-    pub failures: u64,
-}
-
 /// One worker process.
 pub struct Worker<'a> {
     /// Where files are.
@@ -95,8 +77,14 @@ pub struct Worker<'a> {
     pub changelog: &'a dyn Changelog,
     /// Threads to use.
     pub threads: usize,
-    /// Everything was scanned before: what a gap asks for is done.
-    pub scanned: bool,
+    /// What was scanned before: what a gap in it asks for is done.
+    pub scanned: &'a Scanned,
+    /// Whether files that are known and changed or vanished wait for an approval.
+    pub hold: bool,
+    /// How long a file that failed is left alone.
+    pub retry: Nanos,
+    /// Whether to tell of inodes that may have other names.
+    pub links: bool,
     /// Our name.
     pub name: WorkerId,
     /// Called with files and bytes of data as they are done.
@@ -153,8 +141,8 @@ impl Worker<'_> {
         let claimed_at = AtomicI64::new(self.clock.now());
         let (mut small, mut large) = (Vec::new(), Vec::new());
         let interrupted = interrupted(self.storage).map_err(|source| self.repository_error(source))?;
-        for claim in claims {
-            if self.is_for_a_scan(&claim)? {
+        for mut claim in claims {
+            if self.is_for_a_scan(&claim, done)? {
                 continue;
             }
             let path = &claim.entry.path;
@@ -170,6 +158,15 @@ impl Worker<'_> {
                 self.fail(&claim, "a repair of it was interrupted: repair it once more", false, done)?;
                 continue;
             }
+            if let Some(catalogue) = catalogue.filter(|_| self.hold)
+                && self.waits_for_approval(&mut claim, stat.as_ref(), catalogue)?
+            {
+                // The next scan finds it again, as long as it is not carried out.
+                heard(self.changelog.complete(&claim).map(|_| ()))?;
+                done.held += 1;
+                continue;
+            }
+            let path = &claim.entry.path;
             let wanted = stat.and_then(|stat| {
                 let decision = self.policy.decide(path, &stat, self.clock.now());
                 decision.treatment.map(|treatment| (stat, treatment.clone()))
@@ -202,7 +199,7 @@ impl Worker<'_> {
 
     /// Sees to gaps, and to directories that were moved, which a scan tells apart by their files: they stay due until there
     /// was one.
-    fn is_for_a_scan(&self, claim: &Claim) -> Result<bool, WorkError> {
+    fn is_for_a_scan(&self, claim: &Claim, done: &mut Done) -> Result<bool, WorkError> {
         let entry = &claim.entry;
         if !matches!(entry.kind, Kind::Gap | Kind::Move) {
             return Ok(false);
@@ -214,9 +211,11 @@ impl Worker<'_> {
             return Ok(false);
         }
         let now = self.clock.now();
-        match self.scanned {
-            true => heard(self.changelog.complete(claim).map(|_| ()))?,
-            false => heard(self.changelog.release(claim, now.saturating_add(RETRY), now))?,
+        if self.scanned.covers(entry) {
+            heard(self.changelog.complete(claim).map(|_| ()))?;
+        } else {
+            heard(self.changelog.release(claim, now.saturating_add(RETRY), now))?;
+            done.for_scan.extend(entry.origin.iter().chain([&entry.path]).cloned());
         }
         Ok(true)
     }
@@ -319,6 +318,7 @@ impl Worker<'_> {
         // The names too must be durable before the change is forgotten.
         self.sync_repositories(completed.iter().any(|(_, encoded)| encoded.is_some()))?;
         if let Some(catalogue) = catalogue {
+            self.note_links(&completed, catalogue, done)?;
             catalogue.together(|| {
                 completed
                     .iter()
@@ -485,7 +485,7 @@ impl Worker<'_> {
 
     fn fail(&self, claim: &Claim, why: &str, again: bool, done: &mut Done) -> Result<(), WorkError> {
         let now = self.clock.now();
-        let retry_at = if again { now } else { now.saturating_add(RETRY) };
+        let retry_at = if again { now } else { now.saturating_add(self.retry) };
         heard(self.changelog.release(claim, retry_at, now))?;
         if !again {
             self.note_failure(&claim.entry.path, why, done);
@@ -521,39 +521,6 @@ fn is_dead(worker: &WorkerId) -> bool {
         return false;
     };
     machine == host() && !std::path::Path::new(&format!("/proc/{number}")).exists()
-}
-
-impl Done {
-    /// Both together.
-    pub fn and(mut self, other: Done) -> Done {
-        self.encoded += other.encoded;
-        self.encoded_bytes += other.encoded_bytes;
-        self.adopted += other.adopted;
-        self.redundancy_bytes += other.redundancy_bytes;
-        self.stripes = (self.stripes.0 + other.stripes.0, self.stripes.1 + other.stripes.1);
-        self.moved += other.moved;
-        self.removed += other.removed;
-        self.thin += other.thin;
-        self.failed.extend(other.failed);
-        self.failures += other.failures;
-        self
-    }
-
-    fn count(&mut self, encoded: &Encoded, moved: bool) {
-        match encoded.adopted {
-            // Counted when its redundancy was moved.
-            true if moved => {}
-            true => self.adopted += 1,
-            false => {
-                self.encoded += 1;
-                self.encoded_bytes += encoded.read_bytes;
-                self.redundancy_bytes += encoded.redundancy_bytes;
-            }
-        }
-        self.stripes.0 += encoded.encoded;
-        self.stripes.1 += encoded.kept;
-        self.thin += u64::from(encoded.columns < encoded.wanted);
-    }
 }
 
 /// Removes the files at and below `path` that `gone` says yes to, and directories that become empty. Gives their number.

@@ -5,6 +5,7 @@ mod figures;
 mod files;
 mod mount;
 mod vault;
+mod watch;
 
 use clap::Subcommand;
 use gabion::exit::Outcome;
@@ -24,6 +25,8 @@ enum Area {
     Vault(vault::Args),
     /// The mount: reading and writing through it, beside the directory itself and mergerfs
     Mount(mount::Args),
+    /// Live protection: what watching costs those who write
+    Watch(watch::Args),
 }
 
 impl Args {
@@ -32,6 +35,7 @@ impl Args {
             Area::Engine(args) => args.run(),
             Area::Vault(args) => args.run(),
             Area::Mount(args) => args.run(),
+            Area::Watch(args) => args.run(),
         }
     }
 }

@@ -1,12 +1,14 @@
 //! `gabion mount`.
 
-use super::vault::{Elsewhere, Wishes};
+use super::vault::Elsewhere;
+use super::vault::talk::Talker;
+use super::vault::wanted::{Wanted, directory};
 use anyhow::Context;
 use gabion::exit::Outcome;
-use gabion::keeper::Keeper;
 use gabion::shard::Shown;
 use gabion_mount::{Directory, Mounted, Options, Outage, Recorder, mount};
-use gabion_vault::vault::{Location, OWN, Vault};
+use gabion_vault::monitor::{self, Live};
+use gabion_vault::vault::{Location, OWN};
 use gabion_vault::world::Clock;
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -38,7 +40,7 @@ pub(crate) struct Args {
     /// Where to show it: an empty directory outside of the source
     mountpoint: PathBuf,
     #[command(flatten)]
-    wishes: Wishes,
+    wanted: Wanted,
     #[command(flatten)]
     elsewhere: Elsewhere,
     /// Return as soon as it is mounted, and go on in the background
@@ -60,6 +62,9 @@ pub(crate) struct Args {
     /// at once it is back
     #[arg(long)]
     continue_without_changelog: bool,
+    /// We are the one in the background
+    #[arg(long, hide = true)]
+    detached: bool,
     /// Print JSON, one object per line
     #[arg(long)]
     json: bool,
@@ -77,21 +82,21 @@ impl Args {
             std::fs::canonicalize(&self.source).with_context(|| self.source.display().to_string())?;
         let mountpoint =
             std::fs::canonicalize(&self.mountpoint).with_context(|| self.mountpoint.display().to_string())?;
-        for (path, name) in [(&source, &self.source), (&mountpoint, &self.mountpoint)] {
-            anyhow::ensure!(path.is_dir(), "{} is not a directory", Shown::path(name));
-        }
+        directory(&self.source)?;
+        directory(&self.mountpoint)?;
         if source.starts_with(&mountpoint) || mountpoint.starts_with(&source) {
             return Err(gabion_mount::MountError::Overlap { mountpoint, path: source }.into());
         }
         let location = Location::of(&source, self.elsewhere.repository.as_deref());
-        let mut vault = self.wishes.open(&location)?;
-        if let Some(text) = self.wishes.policy_text()? {
-            vault.set_policy(&text)?;
+        let policy = self.wanted.policy_text()?;
+        let mut vault = self.wanted.open(&location, policy.as_deref())?;
+        if let Some(text) = &policy {
+            vault.set_policy(text)?;
         }
         let outage = if self.continue_without_changelog { Outage::Continue } else { Outage::Wait };
-        let Vault { changelog, policy, repository, .. } = vault;
-        let repository = repository.path().to_owned();
-        let recorder = Recorder::start(changelog.into(), policy, Clock::System, outage, &repository)
+        let repository = vault.repository.path().to_owned();
+        let (changelog, rules) = (Arc::clone(&vault.changelog), vault.read_policy()?);
+        let recorder = Recorder::start(changelog, rules, Clock::System, outage, &repository)
             .with_context(|| repository.display().to_string())?;
         let recorder = Arc::new(recorder);
         let stop = Arc::new(AtomicBool::new(false));
@@ -109,10 +114,17 @@ impl Args {
             .with_context(|| source.display().to_string())?;
         let mounted = mount(files, &mountpoint, &options)?;
         self.say_ready(&source, &mountpoint);
-        let keeper = Keeper::start(location, self.workers, stop.clone(), |said| eprintln!("gabion: {said}"))?;
+        if self.detached {
+            detach(&repository).with_context(|| repository.display().to_string())?;
+        }
+        let talker = Arc::new(Talker::new(self.json, true));
+        let keeping = monitor::Options { threads: self.workers, ..monitor::Options::default() };
+        let live = match self.workers {
+            0 => None,
+            _ => Some(Live::keep(vault, keeping, Arc::new(move |notice| talker.tell(notice)))?),
+        };
         wait(mounted, &stop, &mountpoint)?;
-        stop.store(true, Ordering::Relaxed);
-        keeper.join();
+        live.map(Live::stop).transpose()?;
         recorder.finish().context("the mark of the mount")?;
         Ok(Outcome::Fine)
     }
@@ -142,8 +154,10 @@ impl Args {
         let mut child = Command::new("setsid")
             .arg(program)
             .args(arguments)
+            .arg("--detached")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()
             .context("setsid")?;
         let mut line = String::new();
@@ -154,10 +168,19 @@ impl Args {
             print!("{line}");
             return Ok(Outcome::Fine);
         }
-        // It has said why.
+        if let Some(mut error) = child.stderr.take() {
+            std::io::copy(&mut error, &mut std::io::stderr())?;
+        }
         child.wait()?;
         Ok(Outcome::Failed)
     }
+}
+
+/// Lets go of whoever started us: from now on we talk to a file in the repository.
+fn detach(repository: &Path) -> std::io::Result<()> {
+    let log = std::fs::File::options().create(true).append(true).open(repository.join("mount.log"))?;
+    rustix::stdio::dup2_stdout(&log)?;
+    Ok(rustix::stdio::dup2_stderr(&log)?)
 }
 
 fn is_background(argument: &OsStr) -> bool {

@@ -8,17 +8,18 @@ pub(super) mod protect;
 pub(super) mod repair;
 pub(super) mod scrub;
 pub(super) mod status;
+pub(super) mod talk;
+pub(super) mod wanted;
+pub(super) mod watch;
 pub(super) mod whatif;
 pub(super) mod work;
 
 use crate::commands::pool::Names;
-use anyhow::Context;
 use gabion::shard::Shown;
-use gabion_engine::Code;
-use gabion_vault::policy::{Policy, Rate};
+use gabion_vault::policy::Rate;
 use gabion_vault::protect::{Manner, Progress};
 use gabion_vault::storage::pool::{self, Pool};
-use gabion_vault::vault::{DEFAULT_CODE, Location, Lock, LockError, Vault, VaultError};
+use gabion_vault::vault::{Location, Lock, LockError, Vault};
 use gabion_vault::world::{Clock, Nanos, SECOND};
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -40,48 +41,6 @@ struct Which {
     path: PathBuf,
     #[command(flatten)]
     elsewhere: Elsewhere,
-}
-
-/// How a vault is to be, if it is not yet.
-#[derive(clap::Args)]
-pub(super) struct Wishes {
-    /// What files get, by rules; see `gabion policy check`
-    #[arg(long, value_name = "FILE", conflicts_with = "code")]
-    policy: Option<PathBuf>,
-    /// What all files get: K+M, K data blocks for M redundancy blocks
-    #[arg(long, value_name = "K+M")]
-    code: Option<String>,
-    /// Where changes are remembered, decided at the first run: embedded, or redis://HOST:PORT
-    #[arg(long, value_name = "ENGINE")]
-    changelog: Option<String>,
-}
-
-impl Wishes {
-    /// Opens the vault, or makes it.
-    pub(super) fn open(&self, location: &Location) -> anyhow::Result<Vault> {
-        if let Err(VaultError::Unprotected { .. }) = Vault::open(location, Clock::System) {
-            // A policy that cannot be used must not leave an empty vault behind.
-            let policy = self.policy_text()?;
-            policy.map(|text| self.check_policy(&text, &DEFAULT_CODE.parse()?)).transpose()?;
-        }
-        Ok(Vault::create(location, self.changelog.as_deref(), Clock::System)?)
-    }
-
-    /// The policy that is asked for, if one is.
-    pub(super) fn policy_text(&self) -> anyhow::Result<Option<String>> {
-        if let Some(path) = &self.policy {
-            let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-            return Ok(Some(text));
-        }
-        let Some(code) = &self.code else { return Ok(None) };
-        let parsed: Code = code.parse().with_context(|| format!("--code {code}"))?;
-        Ok(Some(format!("[default]\ncode = \"{parsed}\"\n")))
-    }
-
-    fn check_policy(&self, text: &str, code: &Code) -> anyhow::Result<Policy> {
-        let path = self.policy.clone().unwrap_or_else(|| PathBuf::from("--code"));
-        Ok(gabion_vault::vault::parse_policy(text, &path, code)?)
-    }
 }
 
 #[derive(clap::Args)]

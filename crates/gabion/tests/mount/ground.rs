@@ -97,9 +97,9 @@ impl Ground {
 
     /// Unmounts as people do, and expects that the process ends well.
     pub(crate) fn unmount(&mut self) {
-        let mut child = self.mount.take().expect("it is mounted");
         let status = Command::new("umount").arg(self.at("")).status().unwrap();
         assert!(status.success(), "umount: {status}");
+        let mut child = self.mount.take().expect("it is mounted");
         assert_eq!(child.wait().unwrap().code(), Some(0));
     }
 

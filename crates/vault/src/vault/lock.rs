@@ -14,6 +14,9 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 const FILE: &[u8] = b"lock";
 
+/// Held for as long as someone watches.
+const WATCH: &[u8] = b"watch";
+
 /// The vault is ours until this is dropped; the operating system takes it back from the dead.
 #[derive(Debug)]
 pub struct Lock {
@@ -29,6 +32,12 @@ pub enum LockError {
         /// Who, since when, doing what.
         holder: String,
     },
+    /// Someone watches the tree already.
+    #[error("this tree is watched already, by {holder}")]
+    Watched {
+        /// Who, since when.
+        holder: String,
+    },
     /// The operating system refuses.
     #[error("the vault cannot be locked: {0}")]
     Io(#[from] io::Error),
@@ -36,8 +45,19 @@ pub enum LockError {
 
 impl Lock {
     pub(super) fn take(repository: &Tree, command: &str, clock: &Clock) -> Result<Lock, LockError> {
-        let file = match repository.create(FILE, 0o600) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => repository.write(FILE)?,
+        Lock::take_file(repository, FILE, command, clock)
+    }
+
+    pub(super) fn take_to_watch(repository: &Tree, clock: &Clock) -> Result<Lock, LockError> {
+        Lock::take_file(repository, WATCH, "watch", clock).map_err(|error| match error {
+            LockError::Held { holder } => LockError::Watched { holder },
+            error => error,
+        })
+    }
+
+    fn take_file(repository: &Tree, name: &[u8], command: &str, clock: &Clock) -> Result<Lock, LockError> {
+        let file = match repository.create(name, 0o600) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => repository.write(name)?,
             made => made?,
         };
         for look in 1.. {

@@ -10,7 +10,7 @@ use std::path::Path;
 const PIECE: usize = 1 << 20;
 
 /// A new file of bytes that do not compress and differ by `seed`.
-pub(super) fn fill(path: &Path, size: u64, seed: u64) -> Result<()> {
+pub(in crate::commands::bench) fn fill(path: &Path, size: u64, seed: u64) -> Result<()> {
     let mut file = File::create(path)?;
     let mut piece = vec![0u8; PIECE.min(size as usize)];
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -30,7 +30,7 @@ pub(super) fn fill(path: &Path, size: u64, seed: u64) -> Result<()> {
 }
 
 /// Makes everything on the file system of `path` durable.
-pub(super) fn sync(path: &Path) -> Result<()> {
+pub(in crate::commands::bench) fn sync(path: &Path) -> Result<()> {
     Ok(rustix::fs::syncfs(File::open(path)?)?)
 }
 

@@ -1,12 +1,12 @@
 //! `gabion protect`.
 
 use super::diff::{changes_as_json, print_counts};
-use super::{Effort, Elsewhere, FIRST, Talk, Wishes, bytes, count, files, lock};
-use anyhow::Context;
+use super::wanted::{Wanted, directory};
+use super::{Effort, Elsewhere, FIRST, Talk, bytes, count, files, lock};
 use gabion::exit::Outcome;
 use gabion::shard::Shown;
 use gabion_vault::protect::{Report, held, protect, scan};
-use gabion_vault::vault::{Location, Vault, VaultError};
+use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::{Clock, Stopwatch};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// The directory or pool to protect
     dir: PathBuf,
     #[command(flatten)]
-    wishes: Wishes,
+    wanted: Wanted,
     #[command(flatten)]
     elsewhere: Elsewhere,
     /// Say what would be done, and do nothing
@@ -57,21 +57,22 @@ impl Args {
                 Location::of_pool(&pool)?
             }
             None => {
-                let metadata =
-                    std::fs::metadata(&self.dir).with_context(|| self.dir.display().to_string())?;
-                anyhow::ensure!(metadata.is_dir(), "{} is not a directory", Shown::path(&self.dir));
+                directory(&self.dir)?;
                 Location::of(&self.dir, self.elsewhere.repository.as_deref())
             }
         };
-        let policy = self.wishes.policy_text()?;
-        let unprotected = |error: &VaultError| matches!(error, VaultError::Unprotected { .. });
-        if self.dry_run && Vault::open(&location, Clock::System).as_ref().is_err_and(unprotected) {
+        let policy = self.wanted.policy_text()?;
+        let unprotected = || {
+            let opened = Vault::open(&location, Clock::System);
+            matches!(opened, Err(gabion_vault::vault::VaultError::Unprotected { .. }))
+        };
+        if self.dry_run && unprotected() {
             return self.dry_first(&location, policy.as_deref());
         }
-        let mut vault = self.wishes.open(&location)?;
+        let mut vault = self.wanted.open(&location, policy.as_deref())?;
         if self.dry_run {
             if let Some(text) = &policy {
-                vault.policy = self.wishes.check_policy(text, &vault.default_code)?;
+                vault.policy = self.wanted.check_policy(text, &vault.default_code)?;
             }
             return self.dry(&vault);
         }
@@ -96,7 +97,7 @@ impl Args {
         let location = Location { repository: place.path().to_owned(), ..location.clone() };
         let mut vault = Vault::create(&location, None, Clock::System)?;
         if let Some(text) = policy {
-            vault.policy = self.wishes.check_policy(text, &vault.default_code)?;
+            vault.policy = self.wanted.check_policy(text, &vault.default_code)?;
         }
         self.dry(&vault)
     }
@@ -211,11 +212,11 @@ impl Args {
     }
 }
 
-fn failure((path, why): &(Vec<u8>, String)) -> Value {
+pub(super) fn failure((path, why): &(Vec<u8>, String)) -> Value {
     json!({ "path": Shown::bytes(path).to_string(), "why": why })
 }
 
-fn reason(held: &gabion_vault::guard::Held) -> String {
+pub(super) fn reason(held: &gabion_vault::guard::Held) -> String {
     format!(
         "of {} that were protected, {} vanished and {} changed at once",
         files(held.known),
@@ -224,6 +225,6 @@ fn reason(held: &gabion_vault::guard::Held) -> String {
     )
 }
 
-fn held_as_json(held: &gabion_vault::guard::Held) -> Value {
+pub(super) fn held_as_json(held: &gabion_vault::guard::Held) -> Value {
     json!({ "digest": held.digest.to_string(), "removed": held.removed, "changed": held.changed, "known": held.known })
 }

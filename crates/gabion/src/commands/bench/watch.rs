@@ -1,0 +1,222 @@
+//! `gabion bench watch`: what watching costs those who write.
+//!
+//! The same archive of small files is unpacked into empty directories of one disk, in turn with and without a watch, so that whatever
+//! else the machine does hits both. The median counts. The watch is this program, as people run it: nothing is encoded
+//! within the quiet period, so what is measured is hearing of changes and remembering them.
+
+use super::figures::{Line, Request};
+use super::files::{fill, sync};
+use anyhow::{Context, Result, bail, ensure};
+use gabion::exit::Outcome;
+use gabion_vault::world::Stopwatch;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+const EXAMPLES: &str = "\
+Examples:
+  gabion bench watch
+  gabion bench watch --dir /mnt/disk --source inotify
+  gabion bench watch --quick --json
+
+Unpacks an archive of small files below --dir, in turn with and without `gabion watch` on the directory, and compares the
+medians: a ratio of 0.95 means that unpacking takes 5 % longer while it is watched. The second case lets the disk
+write everything, too. What was heard is checked: every file, or a gap.";
+
+/// Arguments of `gabion bench watch`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    request: Request,
+    /// Where events come from: auto, fanotify or inotify
+    #[arg(long, default_value = "auto")]
+    source: String,
+}
+
+const CASES: [&str; 1] = ["untar"];
+
+/// Bytes of a file.
+const SIZE: u64 = 2048;
+
+/// Files in one directory.
+const PER_DIRECTORY: u64 = 100;
+
+/// Seconds of one round: unpacked, and on the disk.
+type Seconds = (f64, f64);
+
+impl Args {
+    pub(crate) fn run(self) -> Result<Outcome> {
+        self.request.run(&CASES, |_| self.untar())
+    }
+
+    fn untar(&self) -> Result<Vec<Line>> {
+        let (count, rounds) = if self.request.quick { (20_000, 5) } else { (50_000, 9) };
+        let place = self.request.place()?;
+        let archive = pack(place.path(), count)?;
+        // The first round of each is not counted: it pays for what later ones find in memory.
+        let (mut with, mut without, mut gaps) = (Vec::new(), Vec::new(), 0);
+        for round in 0..=rounds {
+            let mut watched = || -> Result<()> {
+                let (seconds, lost) = self.unpack_watched(place.path(), &archive, count)?;
+                gaps += lost;
+                with.push(seconds);
+                Ok(())
+            };
+            // Whoever comes first has another disk than who comes second.
+            if round % 2 == 1 {
+                watched()?;
+            }
+            without.push(unpack(place.path(), &archive, count)?);
+            if round % 2 == 0 {
+                watched()?;
+            }
+        }
+        let cases: [(&str, fn(&Seconds) -> f64); 2] = [("", |it| it.0), ("and sync ", |it| it.1)];
+        let line = |(what, of): (&str, fn(&Seconds) -> f64)| {
+            let rate = |all: &[Seconds]| count as f64 / median(all[1..].iter().map(of));
+            let (ours, reference) = (rate(&with), rate(&without));
+            let conditions = format!(
+                "{count} files of {SIZE} bytes, {PER_DIRECTORY} to a directory, medians of {rounds} rounds in turn, source {}, gaps {gaps}",
+                self.source
+            );
+            Line {
+                bench: "watch",
+                case: format!("untar {what}{count} files"),
+                value: ours,
+                unit: "files/s",
+                against: "unwatched".to_owned(),
+                reference,
+                ratio: ours / reference,
+                bar: 0.95,
+                conditions,
+            }
+        };
+        Ok(cases.into_iter().map(line).collect())
+    }
+
+    /// Unpacks under a watch; gives what it took, and how often events were lost.
+    fn unpack_watched(&self, place: &Path, archive: &Path, count: u64) -> Result<(Seconds, u64)> {
+        let tree = fresh(place, "watched")?;
+        let repository = place.join("repository");
+        let _ = std::fs::remove_dir_all(&repository);
+        let mut watch = Watch::start(&tree, &repository, &self.source)?;
+        let seconds = timed(archive, &tree)?;
+        let last = watch.stop()?;
+        let number = |key: &str| last[key].as_u64().with_context(|| format!("no number {key} in {last}"));
+        let (recorded, gaps) = (number("recorded")?, number("gaps")?);
+        ensure!(recorded >= count || gaps > 0, "{recorded} changes were recorded for {count} files");
+        std::fs::remove_dir_all(&tree)?;
+        std::fs::remove_dir_all(&repository)?;
+        Ok((seconds, gaps))
+    }
+}
+
+/// A watch by this very program.
+struct Watch {
+    child: Child,
+    lines: BufReader<std::process::ChildStdout>,
+}
+
+impl Watch {
+    /// Returns when everything was scanned and only events are waited for.
+    fn start(tree: &Path, repository: &Path, source: &str) -> Result<Watch> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["watch", "--json", "--source", source, "--repository"])
+            .arg(repository)
+            .arg(tree)
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("this program cannot be run once more")?;
+        let Some(output) = child.stdout.take() else { bail!("the watch has no output") };
+        let mut watch = Watch { child, lines: BufReader::new(output) };
+        watch.until("scanned")?;
+        Ok(watch)
+    }
+
+    fn until(&mut self, event: &str) -> Result<Value> {
+        let mut line = String::new();
+        while self.lines.read_line(&mut line)? > 0 {
+            let value: Value = serde_json::from_str(&line).with_context(|| line.clone())?;
+            if value["event"] == event {
+                return Ok(value);
+            }
+            line.clear();
+        }
+        bail!("the watch ended without saying {event:?}")
+    }
+
+    fn stop(&mut self) -> Result<Value> {
+        if let Some(process) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            kill_process(process, Signal::TERM)?;
+        }
+        let last = self.until("stopped")?;
+        let ended = self.child.wait()?;
+        ensure!(ended.success(), "the watch ended with {ended}");
+        Ok(last)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // After an error, nothing is left running; after `stop`, there is nothing to kill.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// An archive of `count` small files.
+fn pack(place: &Path, count: u64) -> Result<PathBuf> {
+    let source = fresh(place, "source")?;
+    for number in 0..count {
+        let directory = source.join(format!("{:04}", number / PER_DIRECTORY));
+        if number % PER_DIRECTORY == 0 {
+            std::fs::create_dir(&directory)?;
+        }
+        fill(&directory.join(format!("file {number}")), SIZE, number)?;
+    }
+    let archive = place.join("archive.tar");
+    tar(&["--create", "--file"], &archive, &source, &["."])?;
+    std::fs::remove_dir_all(&source)?;
+    Ok(archive)
+}
+
+fn tar(action: &[&str], archive: &Path, directory: &Path, more: &[&str]) -> Result<()> {
+    let mut command = Command::new("tar");
+    command.args(action).arg(archive).arg("--directory").arg(directory).args(more);
+    let done = command.output().context("tar")?;
+    ensure!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
+    Ok(())
+}
+
+fn fresh(place: &Path, name: &str) -> Result<PathBuf> {
+    let path = place.join(name);
+    std::fs::create_dir(&path)?;
+    sync(place)?;
+    Ok(path)
+}
+
+fn timed(archive: &Path, tree: &Path) -> Result<Seconds> {
+    let watch = Stopwatch::start();
+    tar(&["--extract", "--file"], archive, tree, &[])?;
+    let unpacked = watch.seconds();
+    sync(tree)?;
+    Ok((unpacked, watch.seconds()))
+}
+
+fn unpack(place: &Path, archive: &Path, count: u64) -> Result<Seconds> {
+    let tree = fresh(place, "unwatched")?;
+    let seconds = timed(archive, &tree)?;
+    let directories = std::fs::read_dir(&tree)?.count() as u64;
+    ensure!(directories == count.div_ceil(PER_DIRECTORY), "tar made {directories} directories");
+    std::fs::remove_dir_all(&tree)?;
+    Ok(seconds)
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut sorted: Vec<f64> = values.collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}

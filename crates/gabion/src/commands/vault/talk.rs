@@ -1,0 +1,227 @@
+//! What a watch says: lines for people and a line that shows how it is, or JSON.
+
+use crate::commands::vault::protect::{failure, held_as_json, reason};
+use crate::commands::vault::{FIRST, ago, bytes, count, files};
+use gabion::shard::Shown;
+use gabion_vault::monitor::{Notice, Scan, Status};
+use gabion_vault::worker::Done;
+use gabion_vault::world::{Nanos, SECOND};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::{Value, json};
+use std::io::{IsTerminal, Write, stderr, stdout};
+
+/// Says what happens.
+pub(in crate::commands) struct Talker {
+    json: bool,
+    quiet: bool,
+    /// The line that shows how it is, where someone can see it.
+    line: Option<ProgressBar>,
+}
+
+impl Talker {
+    pub(in crate::commands) fn new(json: bool, quiet: bool) -> Talker {
+        let visible = !json && !quiet && stderr().is_terminal();
+        let line = visible.then(|| {
+            let line = ProgressBar::new_spinner();
+            line.set_draw_target(ProgressDrawTarget::stderr_with_hz(5));
+            let style = ProgressStyle::with_template("{spinner} {wide_msg}");
+            line.with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
+        });
+        Talker { json, quiet, line }
+    }
+
+    fn print(&self, text: &str) {
+        // Whoever does not listen any more does not keep files from being protected.
+        let write = || writeln!(stdout().lock(), "{text}");
+        let _ = match &self.line {
+            Some(line) => line.suspend(write),
+            None => write(),
+        };
+    }
+
+    fn say(&self, text: &str) {
+        if !self.quiet {
+            self.print(text);
+        }
+    }
+
+    /// Says what happened.
+    pub(in crate::commands) fn tell(&self, notice: &Notice) {
+        match self.json {
+            true => self.print(&as_json(notice).to_string()),
+            false => self.tell_people(notice),
+        }
+    }
+
+    fn tell_people(&self, notice: &Notice) {
+        match notice {
+            Notice::Armed { source, instead, mounts, unwatched } => {
+                self.say(&format!("watching with {source}"));
+                if let Some(why) = instead {
+                    self.say(&format!("not with fanotify: {why}"));
+                }
+                for mount in mounts {
+                    let mount = Shown::bytes(mount);
+                    self.print(&format!(
+                        "WARNING: {mount} is a mount point: nothing is heard from there, only scans see it"
+                    ));
+                }
+                for (path, why) in unwatched.iter().take(FIRST) {
+                    self.print(&format!(
+                        "WARNING: {} is not watched, only scans see it: {why}",
+                        Shown::bytes(path)
+                    ));
+                }
+                if unwatched.len() > FIRST {
+                    self.print(&format!("WARNING: and {} more directories", unwatched.len() - FIRST));
+                }
+            }
+            Notice::Gap(loss) => {
+                self.print(&format!("events were lost: {}; everything is scanned", loss.words()))
+            }
+            Notice::Recorded(_) => {}
+            Notice::Scanned(scan) => self.scanned(scan),
+            Notice::Worked(done) => self.worked(done),
+            Notice::Held(held) => {
+                self.print(&format!("HELD: {}.", reason(held)));
+                self.print(&format!(
+                    "Their redundancy stays as it was. If that is meant: gabion approve {}",
+                    held.digest
+                ));
+            }
+            Notice::Released => self.say("nothing is held any more"),
+            Notice::Policy => self.say("another policy is in force"),
+            Notice::Trouble(why) => self.print(&format!("WARNING: {why}")),
+        }
+    }
+
+    fn scanned(&self, scan: &Scan) {
+        let what = match scan.within.iter().any(Vec::is_empty) {
+            true => "all".to_owned(),
+            false => {
+                scan.within.iter().map(|path| Shown::bytes(path).to_string()).collect::<Vec<_>>().join(", ")
+            }
+        };
+        self.say(&format!(
+            "scanned   {what}: {}, {} changed, in {:.1} s",
+            files(scan.files),
+            count(scan.changes),
+            scan.seconds
+        ));
+        for (path, why) in scan.unreadable.iter().take(FIRST) {
+            self.print(&format!("WARNING: {}: {why}", Shown::bytes(path)));
+        }
+        if scan.unreadable.len() > FIRST {
+            self.print(&format!("WARNING: and {} more; --json lists them", scan.unreadable.len() - FIRST));
+        }
+        for path in scan.write_once.iter().take(FIRST) {
+            let path = Shown::bytes(path);
+            self.print(&format!("WARNING: {path} is write-once and changed: it keeps its redundancy"));
+        }
+    }
+
+    fn worked(&self, done: &Done) {
+        let mut parts = Vec::new();
+        if done.encoded > 0 {
+            parts.push(format!("encoded {} ({})", files(done.encoded), bytes(done.encoded_bytes)));
+        }
+        for (word, number) in
+            [("adopted", done.adopted), ("moved", done.moved), ("removed", done.removed), ("held", done.held)]
+        {
+            if number > 0 {
+                parts.push(format!("{word} {}", count(number)));
+            }
+        }
+        if !parts.is_empty() {
+            self.say(&format!("protected {}", parts.join(", ")));
+        }
+        for (path, why) in done.failed.iter().take(FIRST) {
+            self.print(&format!("WARNING: {}: {why}", Shown::bytes(path)));
+        }
+        if done.failures > FIRST as u64 {
+            self.print(&format!("WARNING: and {} more failed", count(done.failures - FIRST as u64)));
+        }
+    }
+
+    /// Shows how it is.
+    pub(in crate::commands) fn show(&self, status: &Status, now: Nanos) {
+        let Some(line) = &self.line else { return };
+        line.set_message(format!(
+            "{} events, {} recorded, {} pending{}, {} encoded{}",
+            count(status.events),
+            count(status.recorded),
+            count(status.pending),
+            status.last_scan.map_or_else(String::new, |scan| format!(", scanned {}", ago(now, scan))),
+            files(status.done.encoded),
+            status.trouble.as_ref().map_or_else(String::new, |why| format!(", waiting: {why}")),
+        ));
+        line.tick();
+    }
+
+    /// Says how it was.
+    pub(in crate::commands) fn stopped(&self, status: &Status, now: Nanos) {
+        if let Some(line) = &self.line {
+            line.finish_and_clear();
+        }
+        if self.json {
+            self.print(&status_as_json("stopped", status, now).to_string());
+            return;
+        }
+        self.say(&format!(
+            "stopped: {} events, {} changes recorded, {} encoded, {} still pending",
+            count(status.events),
+            count(status.recorded),
+            files(status.done.encoded),
+            count(status.pending)
+        ));
+    }
+}
+
+fn status_as_json(event: &str, status: &Status, now: Nanos) -> Value {
+    json!({
+        "event": event, "source": status.source, "events": status.events, "recorded": status.recorded,
+        "gaps": status.gaps, "pending": status.pending, "scans": status.scans,
+        "lag_seconds": status.lag(now) as f64 / SECOND as f64,
+        "last_scan": status.last_scan.map(gabion_vault::world::moment),
+        "done": done_as_json(&status.done), "held": status.held.as_ref().map(held_as_json),
+        "trouble": status.trouble,
+    })
+}
+
+fn done_as_json(done: &Done) -> Value {
+    json!({
+        "encoded": done.encoded, "encoded_bytes": done.encoded_bytes, "adopted": done.adopted,
+        "moved": done.moved, "removed": done.removed, "thin": done.thin, "held": done.held,
+        "stripes_encoded": done.stripes.0, "stripes_kept": done.stripes.1, "failures": done.failures,
+        "failed": done.failed.iter().map(failure).collect::<Vec<_>>(),
+    })
+}
+
+fn names(paths: &[Vec<u8>]) -> Vec<String> {
+    paths.iter().map(|path| Shown::bytes(path).to_string()).collect()
+}
+
+fn as_json(notice: &Notice) -> Value {
+    match notice {
+        Notice::Armed { source, instead, mounts, unwatched } => {
+            let unwatched: Vec<Value> = unwatched.iter().map(failure).collect();
+            json!({ "event": "armed", "source": source, "instead": instead, "mounts": names(mounts), "unwatched": unwatched })
+        }
+        Notice::Gap(loss) => json!({ "event": "gap", "why": loss.words() }),
+        Notice::Recorded(changes) => json!({ "event": "recorded", "changes": changes }),
+        Notice::Scanned(scan) => json!({
+            "event": "scanned", "within": names(&scan.within), "files": scan.files, "changes": scan.changes,
+            "unreadable": scan.unreadable.iter().map(failure).collect::<Vec<_>>(),
+            "write_once_changed": names(&scan.write_once), "seconds": scan.seconds,
+        }),
+        Notice::Worked(done) => {
+            let mut value = done_as_json(done);
+            value["event"] = json!("worked");
+            value
+        }
+        Notice::Held(held) => json!({ "event": "held", "held": held_as_json(held) }),
+        Notice::Released => json!({ "event": "released" }),
+        Notice::Policy => json!({ "event": "policy" }),
+        Notice::Trouble(why) => json!({ "event": "trouble", "why": why }),
+    }
+}

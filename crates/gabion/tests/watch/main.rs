@@ -1,0 +1,246 @@
+//! `gabion watch` as people and scripts run it: killed, beside other commands, without rights.
+
+#[path = "../vault/playground.rs"]
+#[allow(dead_code, reason = "other tests use the rest of it")]
+mod playground;
+
+use playground::{Playground, Seed};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+/// How long a busy machine may take for what takes a second.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A watch, with what it prints.
+struct Watch {
+    child: Child,
+    lines: Receiver<Value>,
+}
+
+impl Watch {
+    fn start(ground: &Playground, args: &[&str]) -> Watch {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gabion"));
+        command.current_dir(ground.dir()).args(["watch", "tree", "--json"]).args(args);
+        Watch::of(command)
+    }
+
+    fn of(mut command: Command) -> Watch {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let output = child.stdout.take().unwrap();
+        let (send, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                // Nobody listens to one that was killed.
+                let _ = send.send(serde_json::from_str(&line).unwrap());
+            }
+        });
+        Watch { child, lines }
+    }
+
+    /// Waits for an event that fits.
+    fn until(&self, event: &str, fits: impl Fn(&Value) -> bool) -> Value {
+        let began = Instant::now();
+        loop {
+            let left = PATIENCE.saturating_sub(began.elapsed());
+            let line = self.lines.recv_timeout(left).unwrap_or_else(|error| panic!("no {event}: {error}"));
+            if line["event"] == event && fits(&line) {
+                return line;
+            }
+        }
+    }
+
+    fn stop(mut self, signal: Signal) -> Value {
+        kill_process(Pid::from_raw(self.child.id() as i32).unwrap(), signal).unwrap();
+        let last = self.until("stopped", |_| true);
+        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+        last
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+fn policy(ground: &Playground, quiet: &str) {
+    let text = format!("[default]\ncode = \"4+2\"\nquiet = \"{quiet}\"\n[guard]\nat_least = 100000\n");
+    std::fs::write(ground.dir().join("policy.toml"), text).unwrap();
+}
+
+/// Waits until everything is protected and nothing pending.
+fn until_protected(ground: &Playground) {
+    let began = Instant::now();
+    loop {
+        // Its exit code says the same.
+        let output = ground.run(&["status", "tree", "--json"]);
+        let status: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let pending = &status["pending"];
+        if pending["files"] == 0 && pending["queued"] == 0 {
+            return;
+        }
+        assert!(began.elapsed() < PATIENCE, "{pending}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Changes a tree at random: content, names, deletions, directories.
+fn storm(ground: &Playground, seed: &mut Seed) {
+    for _ in 0..30 {
+        let name = format!("storm {}/{}", seed.below(3), seed.below(20));
+        let other = format!("storm {}/{}", seed.below(3), seed.below(20));
+        // What fails, fails because a name is not there now.
+        match seed.below(7) {
+            0 => drop(std::fs::remove_file(ground.path(&name))),
+            1 => drop(std::fs::rename(ground.path(&name), ground.path(&other))),
+            2 => {
+                let (from, to) = (format!("storm {}", seed.below(3)), format!("storm {}", seed.below(5)));
+                drop(std::fs::rename(ground.path(&from), ground.path(&to)));
+            }
+            _ => {
+                let size = 1 << seed.below(18);
+                ground.write(&name, &seed.bytes(size));
+            }
+        }
+    }
+}
+
+#[test]
+fn kill_at_any_moment_loses_nothing() {
+    let ground = Playground::new();
+    policy(&ground, "0s");
+    let mut seed = Seed(0xdead);
+    for _ in 0..8 {
+        let watch = Watch::start(&ground, &["--policy", "policy.toml"]);
+        storm(&ground, &mut seed);
+        std::thread::sleep(Duration::from_millis(seed.below(400)));
+        storm(&ground, &mut seed);
+        watch.kill();
+    }
+    storm(&ground, &mut seed);
+    let content = ground.content();
+    let watch = Watch::start(&ground, &[]);
+    watch.until("scanned", |_| true);
+    until_protected(&ground);
+    // It does not have the vault, so this needs no waiting.
+    let scrub = ground.json(0, &["scrub", "tree"]);
+    assert_eq!(scrub["files"].as_u64(), Some(content.len() as u64));
+    let last = watch.stop(Signal::TERM);
+    assert_eq!(last["done"]["failures"], 0, "{last}");
+    assert_eq!(ground.content(), content);
+    assert_eq!(std::fs::read_dir(ground.path(".gabion/staging")).unwrap().count(), 0);
+}
+
+/// Protects by hand. What the watch records meanwhile may be pending afterwards.
+fn protect(ground: &Playground) {
+    let output = ground.run(&["protect", "tree", "--wait"]);
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
+}
+
+#[test]
+fn other_commands_work_beside_it() {
+    let ground = Playground::new();
+    policy(&ground, "1h");
+    let watch = Watch::start(&ground, &["--policy", "policy.toml", "--workers", "1"]);
+    watch.until("scanned", |_| true);
+    ground.write("more", &Seed(5).bytes(500_000));
+    watch.until("recorded", |_| true);
+    // By hand nothing has to rest.
+    protect(&ground);
+    ground.expect(0, &["scrub", "tree", "--wait"]);
+    // Damage is brought back; the watch hears of both, and waits.
+    let path = ground.path("more");
+    let content = std::fs::read(&path).unwrap();
+    let modified = std::fs::metadata(&path).unwrap().modified().unwrap();
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"rot", 1000).unwrap();
+    file.set_modified(modified).unwrap();
+    drop(file);
+    ground.expect(0, &["repair", "tree", "--yes", "--wait"]);
+    assert!(std::fs::read(&path).unwrap() == content);
+    watch.until("recorded", |_| true);
+    protect(&ground);
+    ground.expect(0, &["scrub", "tree", "--wait"]);
+    // A second one is told who watches.
+    let second = ground.run(&["watch", "tree"]);
+    let error = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert_eq!(second.status.code(), Some(2));
+    assert!(error.contains("watched already") && error.contains(&watch.child.id().to_string()), "{error}");
+    watch.stop(Signal::INT);
+    protect(&ground);
+    until_protected(&ground);
+    ground.expect(0, &["scrub", "tree"]);
+}
+
+#[test]
+fn without_rights_inotify_is_used_and_said_so() {
+    let ground = Playground::new();
+    policy(&ground, "0s");
+    for path in [ground.dir(), &ground.tree()] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", env!("CARGO_BIN_EXE_gabion")]);
+    command.current_dir(ground.dir()).args(["watch", "tree", "--json", "--policy", "policy.toml"]);
+    if !can_drop_rights() {
+        println!("SKIP without_rights_inotify_is_used: rights cannot be dropped here");
+        return;
+    }
+    let watch = Watch::of(command);
+    let armed = watch.until("armed", |_| true);
+    assert_eq!(armed["source"], "inotify");
+    assert!(armed["instead"].as_str().unwrap().contains("root"), "{armed}");
+    watch.until("worked", |done| done["encoded"].as_u64() >= Some(5));
+    ground.write("sub/new directory/new", b"new");
+    watch.until("worked", |done| done["encoded"] == 1);
+    watch.stop(Signal::TERM);
+    // Fanotify by name is refused with the reason.
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", env!("CARGO_BIN_EXE_gabion")]);
+    let args = ["watch", "tree", "--source", "fanotify"];
+    let output = command.current_dir(ground.dir()).args(args).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("needs to be root"), "{output:?}");
+}
+
+/// Whether this test can run a command as someone without rights.
+fn can_drop_rights() -> bool {
+    let binary = Path::new(env!("CARGO_BIN_EXE_gabion"));
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(binary).arg("--version");
+    command.output().is_ok_and(|output| output.status.success())
+}
+
+#[test]
+fn it_says_what_it_does_and_what_it_cannot() {
+    let ground = Playground::new();
+    let help = ground.expect(0, &["watch", "--help"]);
+    for word in ["--rescan", "--source", "--workers", "quiet", "approve", "memory maps", "Examples"] {
+        assert!(help.contains(word), "no {word} in {help}");
+    }
+    let output = ground.run(&["watch", "tree/a"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("not a directory"));
+    let output = ground.run(&["watch", "tree", "--rescan", "soon"]);
+    assert_eq!(output.status.code(), Some(2));
+    // For people: what it found, and how it ended.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gabion"));
+    command.current_dir(ground.dir()).args(["watch", "tree"]).stdout(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let process = Pid::from_raw(child.id() as i32).unwrap();
+    let began = Instant::now();
+    while !ground.path(".gabion/catalogue.sqlite").exists() || began.elapsed() < Duration::from_secs(1) {
+        assert!(began.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    kill_process(process, Signal::TERM).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.contains("watching with") && text.contains("stopped:"), "{text}");
+}

@@ -1,0 +1,135 @@
+//! Events of fanotify as the kernel writes them into a buffer: read without trust, and without touching the system.
+//!
+//! An event is 24 bytes (length of all of it, version, a reserved byte, length of this part, mask, descriptor, process)
+//! and then records, each with its type and length: the identity of the file system, a handle (length, kind, bytes), and for
+//! some types a name that ends with a zero. All numbers are the machine's own.
+
+/// Longest handle that a file system gives.
+pub const MAX_HANDLE: usize = 128;
+
+/// Bytes of an event before its records.
+const HEAD: usize = 24;
+
+/// The version of events that is read here.
+const VERSION: u8 = 3;
+
+/// What the kernel knows a directory by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Handle<'a> {
+    /// Its kind; the file system's own number.
+    pub kind: i32,
+    /// Its bytes.
+    pub bytes: &'a [u8],
+}
+
+impl Handle<'_> {
+    /// Kind and bytes in one piece.
+    pub(super) fn key(self) -> Box<[u8]> {
+        [&self.kind.to_ne_bytes()[..], self.bytes].concat().into()
+    }
+}
+
+/// A name in a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place<'a> {
+    /// The directory.
+    pub directory: Handle<'a>,
+    /// The name, without its zero; never empty, `.`, `..`, nor with a `/`.
+    pub name: &'a [u8],
+}
+
+/// One event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Report<'a> {
+    /// What happened.
+    pub mask: u64,
+    /// Where it happened, if it was not a rename.
+    pub place: Option<Place<'a>>,
+    /// The old name.
+    pub from: Option<Place<'a>>,
+    /// The new name.
+    pub to: Option<Place<'a>>,
+}
+
+/// What a buffer holds, one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Item<'a> {
+    /// An event.
+    Report(Report<'a>),
+    /// Events were lost.
+    Overflow,
+    /// An event that cannot be read. Where its length is no length, it is the last item.
+    Unreadable,
+}
+
+/// The events of a buffer.
+pub fn items(buffer: &[u8]) -> impl Iterator<Item = Item<'_>> {
+    let mut rest = buffer;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let length = number::<4>(rest, 0).map(u32::from_ne_bytes).map(|length| length as usize);
+        let Some(length) = length.filter(|&length| length >= HEAD && length <= rest.len()) else {
+            rest = &[];
+            return Some(Item::Unreadable);
+        };
+        let (event, others) = rest.split_at(length);
+        rest = others;
+        Some(item(event).unwrap_or(Item::Unreadable))
+    })
+}
+
+fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at.checked_add(N)?)?.try_into().ok()
+}
+
+fn item(event: &[u8]) -> Option<Item<'_>> {
+    let head = u16::from_ne_bytes(number(event, 6)?) as usize;
+    let mask = u64::from_ne_bytes(number(event, 8)?);
+    if event[4] != VERSION || head < HEAD {
+        return None;
+    }
+    if mask & libc::FAN_Q_OVERFLOW != 0 {
+        return Some(Item::Overflow);
+    }
+    let mut report = Report { mask, place: None, from: None, to: None };
+    let mut records = event.get(head..)?;
+    while !records.is_empty() {
+        let length = u16::from_ne_bytes(number(records, 2)?) as usize;
+        // A length of nothing would never end.
+        let record = records.get(..length).filter(|record| record.len() >= 4)?;
+        match record[0] {
+            libc::FAN_EVENT_INFO_TYPE_DFID_NAME => report.place = place(record)?,
+            libc::FAN_EVENT_INFO_TYPE_OLD_DFID_NAME => report.from = place(record)?,
+            libc::FAN_EVENT_INFO_TYPE_NEW_DFID_NAME => report.to = place(record)?,
+            // The file itself, or what later kernels add.
+            _ => {}
+        }
+        records = &records[length..];
+    }
+    Some(Item::Report(report))
+}
+
+/// Directory and name of a record; nothing inside for a directory that speaks of itself.
+fn place(record: &[u8]) -> Option<Option<Place<'_>>> {
+    // Type, length, and the identity of the file system come before the handle.
+    let (size_at, kind_at, bytes_at) = (12, 16, 20);
+    let size = u32::from_ne_bytes(number(record, size_at)?) as usize;
+    let kind = i32::from_ne_bytes(number(record, kind_at)?);
+    if size > MAX_HANDLE {
+        return None;
+    }
+    let bytes = record.get(bytes_at..bytes_at + size)?;
+    let name = record.get(bytes_at + size..)?;
+    let name = &name[..name.iter().position(|&byte| byte == 0)?];
+    match name {
+        b"." => Some(None),
+        b"" | b".." => None,
+        name if name.contains(&b'/') => None,
+        name => Some(Some(Place { directory: Handle { kind, bytes }, name })),
+    }
+}
+
+#[cfg(test)]
+mod tests;

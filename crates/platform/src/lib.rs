@@ -1,0 +1,8 @@
+//! Edges of the operating system that need unsafe code or bindings, behind safe interfaces.
+//!
+//! What is here knows nothing of redundancy: [`fanotify`] and [`inotify`] tell what changes in a directory tree, in
+//! the words of [`event`].
+
+pub mod event;
+pub mod fanotify;
+pub mod inotify;

@@ -1,0 +1,176 @@
+//! Both sources on real directories: what people do to files is told, and in which words.
+
+use gabion_platform::event::{Change, Event, Source};
+use gabion_platform::fanotify::Fanotify;
+use gabion_platform::inotify::Inotify;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+const OWN: &[u8] = b".own";
+
+/// The whole file system is watched, so tests that fill its queue keep the others waiting.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// A directory in memory, where little else happens and files are made fast.
+fn place() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap()
+}
+
+/// All sources that can be had here.
+fn sources(root: &Path, test: &str) -> Vec<Box<dyn Source>> {
+    let mut all: Vec<Box<dyn Source>> = vec![Box::new(Inotify::watch(root, OWN).unwrap())];
+    match Fanotify::watch(root, OWN) {
+        Ok(fanotify) => all.push(Box::new(fanotify)),
+        Err(error) if rustix::process::geteuid().is_root() => panic!("{error}"),
+        Err(error) => println!("SKIP {test} with fanotify: {error}"),
+    }
+    all
+}
+
+/// Everything that is told until nothing more comes.
+fn told(source: &mut dyn Source) -> Vec<Event> {
+    let mut events = Vec::new();
+    while source.wait(Duration::from_millis(50)).unwrap() {
+        source.drain(&mut events).unwrap();
+    }
+    events
+}
+
+fn changed(path: &str, change: Change) -> Event {
+    Event::Changed { path: path.into(), change, directory: false }
+}
+
+fn moved(from: Option<&str>, to: Option<&str>, directory: bool) -> Event {
+    Event::Moved { from: from.map(Into::into), to: to.map(Into::into), directory }
+}
+
+#[test]
+fn every_change_is_told_by_path() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let dir = place();
+    let root = dir.path().join("root");
+    fs::create_dir_all(root.join("old/deep")).unwrap();
+    fs::create_dir_all(root.join(".own")).unwrap();
+    fs::create_dir(dir.path().join("outside")).unwrap();
+    for name in ["gone", "shrinks", "renamed", "leaves", "old/deep/file", "link me"] {
+        fs::write(root.join(name), name).unwrap();
+    }
+    fs::write(dir.path().join("outside/comes"), "comes").unwrap();
+    fs::create_dir(dir.path().join("outside/full")).unwrap();
+    let mut all = sources(&root, "every_change_is_told_by_path");
+    fs::write(root.join("old/deep/new"), "new").unwrap();
+    fs::remove_file(root.join("gone")).unwrap();
+    fs::File::options().write(true).open(root.join("shrinks")).unwrap().set_len(2).unwrap();
+    fs::rename(root.join("renamed"), root.join("old/here")).unwrap();
+    fs::rename(root.join("leaves"), dir.path().join("outside/leaves")).unwrap();
+    fs::rename(dir.path().join("outside/comes"), root.join("comes")).unwrap();
+    fs::rename(dir.path().join("outside/full"), root.join("full")).unwrap();
+    fs::hard_link(root.join("link me"), root.join("linked")).unwrap();
+    fs::set_permissions(root.join("comes"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    fs::write(root.join(".own/not told"), "x").unwrap();
+    fs::write(dir.path().join("outside/not told"), "x").unwrap();
+    let odd = std::ffi::OsStr::new("new\nline \u{1}");
+    fs::write(root.join(odd), "x").unwrap();
+    fs::rename(root.join("old"), root.join("older")).unwrap();
+    fs::write(root.join("older/deep/after"), "x").unwrap();
+    for source in &mut all {
+        let events = told(&mut **source);
+        let has =
+            |event: Event| assert!(events.contains(&event), "{}: no {event:?} in {events:#?}", source.name());
+        let either = |places: [&str; 2]| {
+            let found = |event: &Event| matches!(event, Event::Changed { path, .. } if places.iter().any(|place| place.as_bytes() == path));
+            assert!(events.iter().any(found), "{}: {places:?} not in {events:#?}", source.name());
+        };
+        has(changed("gone", Change::Deleted));
+        either(["old/deep/new", "older/deep/new"]);
+        either(["older/deep/after", "older/deep/after"]);
+        either(["shrinks", "shrinks"]);
+        has(moved(Some("leaves"), None, false));
+        has(moved(None, Some("comes"), false));
+        has(moved(None, Some("full"), true));
+        has(moved(Some("old"), Some("older"), true));
+        has(changed("linked", Change::Created));
+        assert!(
+            events.iter().any(|event| matches!(event, Event::Moved { from: Some(from), to: Some(to), .. }
+            if from == b"renamed" && (to == b"old/here" || to == b"older/here")))
+        );
+        let paths: BTreeSet<&[u8]> = events
+            .iter()
+            .filter_map(|event| match event {
+                Event::Changed { path, .. } => Some(&path[..]),
+                _ => None,
+            })
+            .collect();
+        assert!(paths.contains("new\nline \u{1}".as_bytes()));
+        assert!(!paths.iter().any(|path| path.windows(8).any(|part| part == b"not told")), "{events:#?}");
+        assert!(!events.iter().any(|event| matches!(event, Event::Gap(_))), "{}: {events:#?}", source.name());
+    }
+}
+
+#[test]
+fn what_was_in_a_new_directory_before_its_watch_is_told() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let dir = place();
+    let root = dir.path().join("root");
+    fs::create_dir(&root).unwrap();
+    for mut source in sources(&root, "what_was_in_a_new_directory") {
+        let top = source.name();
+        let deep = root.join(top).join("b/c");
+        fs::create_dir_all(&deep).unwrap();
+        fs::write(deep.join("file"), "x").unwrap();
+        fs::write(root.join(top).join("b/other"), "x").unwrap();
+        let events = told(&mut *source);
+        for path in [format!("{top}/b/c/file"), format!("{top}/b/other")] {
+            let is_it =
+                |event: &Event| matches!(event, Event::Changed { path: told, .. } if told == path.as_bytes());
+            assert!(events.iter().any(is_it), "{path}: {events:#?}");
+        }
+        // A directory that left is not heard of again, one that comes back is.
+        fs::rename(root.join(top), dir.path().join("left")).unwrap();
+        assert!(told(&mut *source).contains(&moved(Some(top), None, true)));
+        fs::write(dir.path().join("left/b/c/file"), "y").unwrap();
+        assert_eq!(told(&mut *source), []);
+        fs::rename(dir.path().join("left"), root.join("back")).unwrap();
+        told(&mut *source);
+        fs::write(root.join("back/b/c/file"), "z").unwrap();
+        let events = told(&mut *source);
+        assert!(events.contains(&changed("back/b/c/file", Change::Closed)), "{events:#?}");
+        fs::remove_dir_all(root.join("back")).unwrap();
+        let events = told(&mut *source);
+        let gone = Event::Changed { path: b"back".into(), change: Change::Deleted, directory: true };
+        assert!(events.contains(&gone), "{events:#?}");
+    }
+}
+
+#[test]
+fn a_full_queue_is_a_gap_and_the_source_goes_on() {
+    let limit = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
+    let limit: usize = limit.trim().parse().unwrap();
+    if limit > 50_000 {
+        println!("SKIP a_full_queue_is_a_gap: the queue takes {limit} events here");
+        return;
+    }
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let dir = place();
+    let root = dir.path().join("root");
+    fs::create_dir(&root).unwrap();
+    for mut source in sources(&root, "a_full_queue_is_a_gap") {
+        let name = source.name();
+        let many = root.join(name);
+        fs::create_dir(&many).unwrap();
+        told(&mut *source);
+        for number in 0..limit + 100 {
+            fs::File::create(many.join(number.to_string())).unwrap();
+        }
+        let events = told(&mut *source);
+        assert!(events.iter().any(|event| matches!(event, Event::Gap(_))), "{name}");
+        fs::write(many.join("after"), "x").unwrap();
+        let path = format!("{name}/after");
+        let is_it =
+            |event: &Event| matches!(event, Event::Changed { path: told, .. } if told == path.as_bytes());
+        assert!(told(&mut *source).iter().any(is_it), "{name}");
+    }
+}

@@ -1,0 +1,364 @@
+//! Scans what only a scan can tell, and works off what has rested.
+
+use super::batch::rested;
+use super::{Notice, Options, Scan, Shared};
+use crate::catalogue::{Change as Found, Class};
+use crate::changelog::{self, Change, Kind, When};
+use crate::guard::{self, Held};
+use crate::protect::{self, Manner, ProtectError, Terms, change_at, order, with_worker};
+use crate::tree::Generation;
+use crate::vault::Vault;
+use crate::worker::{Done, Scanned, is_another_version};
+use crate::world::{Nanos, SECOND, Stopwatch};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+/// How often to look whether an approval came, or another policy.
+const LOOK: Nanos = 2 * SECOND;
+
+/// A scan is followed by a pause of so many times its length: a storm of gaps must not become one of scans.
+const PAUSE: u32 = 5;
+
+/// Longest pause after a scan.
+const MAX_PAUSE: Duration = Duration::from_secs(600);
+
+/// How often, at least and at most, to look at the changelog while something is pending, in parts of the shortest quiet period.
+const LOOKS_PER_QUIET: Nanos = 4;
+const MIN_LOOK: Nanos = SECOND / 10;
+const MAX_LOOK: Nanos = 5 * SECOND;
+
+/// How long to wait after something failed that is not about one file.
+const AFTER_TROUBLE: Nanos = 10 * SECOND;
+
+/// A file that failed is left alone for so many quiet periods, at least [`crate::worker::RETRY`].
+const RETRY_QUIETS: Nanos = 2;
+
+/// The thread that keeps a tree protected.
+pub(super) struct Keeper {
+    vault: Vault,
+    options: Options,
+    shared: Arc<Shared>,
+    scanned: Scanned,
+    /// What waits for an approval.
+    held: Option<Held>,
+    /// When the last scan of everything ended, and how long a pause the last scan asks for.
+    last_scan: Option<Stopwatch>,
+    pause: (Stopwatch, Duration),
+    policy: Option<Generation>,
+    /// Paths that wait for a scan.
+    for_scan: Vec<Vec<u8>>,
+    wants_scan: bool,
+    /// What was recorded before a scan of everything that the guard let pass.
+    passed: changelog::Sequence,
+}
+
+impl Keeper {
+    pub(super) fn new(vault: Vault, options: Options, shared: Arc<Shared>) -> Keeper {
+        Keeper {
+            policy: vault.policy_version().ok().flatten(),
+            vault,
+            options,
+            shared,
+            scanned: Scanned::default(),
+            held: None,
+            last_scan: None,
+            pause: (Stopwatch::start(), Duration::ZERO),
+            for_scan: Vec::new(),
+            wants_scan: true,
+            passed: 0,
+        }
+    }
+
+    pub(super) fn run(mut self) {
+        while !self.shared.is_stopping() {
+            let next = match self.turn() {
+                Ok(next) => {
+                    self.shared.status().trouble = None;
+                    next
+                }
+                Err(ProtectError::Scan(crate::scan::ScanError::Stopped)) => continue,
+                Err(error) => {
+                    let why = error.to_string();
+                    self.shared.status().trouble = Some(why.clone());
+                    (self.shared.tell)(&Notice::Trouble(why));
+                    Some(self.vault.clock.now().saturating_add(AFTER_TROUBLE))
+                }
+            };
+            self.sleep(next);
+        }
+    }
+
+    /// Does what is to be done now. When to come again, if nobody calls before.
+    fn turn(&mut self) -> Result<Option<Nanos>, ProtectError> {
+        *self.shared.due() = None;
+        self.follow_policy();
+        let old = self.last_scan.is_none_or(|since| since.elapsed().as_nanos() as i64 >= self.options.rescan);
+        let all = self.wants_scan || old || self.is_approved();
+        if all {
+            self.scan_all()?;
+        } else if !self.for_scan.is_empty() && self.pause.0.elapsed() >= self.pause.1 {
+            self.scan_parts()?;
+        }
+        // What a scan of everything lets pass needs no second look.
+        if !all && self.held.is_none() && self.is_mass_change()? {
+            self.scan_all()?;
+        }
+        let done = self.work()?;
+        let pending = self.vault.changelog.pending()?;
+        {
+            let mut status = self.shared.status();
+            (status.pending, status.oldest) = (pending.entries(), pending.oldest);
+        }
+        self.for_scan.extend(done.for_scan);
+        self.for_scan.sort();
+        self.for_scan.dedup();
+        let now = self.vault.clock.now();
+        let again = if self.for_scan.is_empty() { self.look() } else { MIN_LOOK };
+        Ok((pending.entries() > 0).then(|| now.saturating_add(again)))
+    }
+
+    fn sleep(&self, next: Option<Nanos>) {
+        let mut due = self.shared.due();
+        if let Some(next) = next {
+            *due = Some(due.map_or(next, |due| due.min(next)));
+        }
+        let slept = Stopwatch::start();
+        loop {
+            let now = self.vault.clock.now();
+            let waited = slept.elapsed().as_nanos() as i64;
+            if self.shared.is_stopping() || due.is_some_and(|due| due <= now) || waited >= LOOK {
+                return;
+            }
+            let left = due.map_or(LOOK, |due| due.saturating_sub(now)).clamp(1_000_000, LOOK);
+            let left = Duration::from_nanos(left.unsigned_abs());
+            due = self.shared.wake.wait_timeout(due, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// How long until the changelog is looked at again while something is pending.
+    fn look(&self) -> Nanos {
+        (self.shortest_quiet() / LOOKS_PER_QUIET).clamp(MIN_LOOK, MAX_LOOK)
+    }
+
+    fn shortest_quiet(&self) -> Nanos {
+        let policy = &self.vault.policy;
+        let rules = policy.rules().filter_map(|(_, treatment)| treatment);
+        rules.chain([&policy.default]).map(|treatment| treatment.quiet).min().unwrap_or(0)
+    }
+
+    /// Takes another policy over when someone sets one; what it says of files that are there, a scan finds.
+    fn follow_policy(&mut self) {
+        let Ok(version) = self.vault.policy_version() else { return };
+        if version == self.policy {
+            return;
+        }
+        match (self.vault.read_policy(), self.vault.read_policy()) {
+            (Ok(policy), Ok(same)) => {
+                self.vault.policy = policy;
+                *self.shared.policy.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(same);
+                self.policy = version;
+                self.wants_scan = true;
+                (self.shared.tell)(&Notice::Policy);
+            }
+            // It may be half written; the old one is in force until it can be read.
+            (Err(error), _) | (_, Err(error)) => {
+                self.policy = version;
+                (self.shared.tell)(&Notice::Trouble(format!("the policy stays as it was: {error}")));
+            }
+        }
+    }
+
+    /// Whether someone approved something while changes are held.
+    fn is_approved(&self) -> bool {
+        self.held.is_some() && guard::is_any_approved(&self.vault.repository)
+    }
+
+    fn scan_all(&mut self) -> Result<(), ProtectError> {
+        self.wants_scan = false;
+        self.for_scan.clear();
+        if let Err(error) = self.scan(vec![Vec::new()]) {
+            self.wants_scan = true;
+            return Err(error);
+        }
+        self.last_scan = Some(Stopwatch::start());
+        self.shared.status().last_scan = Some(self.vault.clock.now());
+        Ok(())
+    }
+
+    fn scan_parts(&mut self) -> Result<(), ProtectError> {
+        let parts = std::mem::take(&mut self.for_scan);
+        // Everything is in the root.
+        if parts.iter().any(Vec::is_empty) {
+            return self.scan_all();
+        }
+        self.scan(parts)
+    }
+
+    /// Looks at parts of the tree and records what is different there.
+    fn scan(&mut self, within: Vec<Vec<u8>>) -> Result<(), ProtectError> {
+        let whole = within.iter().any(Vec::is_empty);
+        let began = Stopwatch::start();
+        let upto = self.vault.changelog.sequence()?;
+        let shared = Arc::clone(&self.shared);
+        let stopped = || shared.is_stopping();
+        let seen = protect::scan_within(&self.vault, &within, self.manner(&stopped))?;
+        let held = protect::held(&self.vault, &seen)?;
+        if held.is_some() && !whole {
+            // An approval is for all that is different, so all of it has to be known.
+            return self.scan_all();
+        }
+        let approved = whole && self.held.is_some() && held.is_none();
+        // A part that is fine says nothing of the rest.
+        if whole {
+            self.passed = if held.is_none() { upto } else { 0 };
+            self.tell_held(held);
+        }
+        self.record_found(approved)?;
+        self.pause = (Stopwatch::start(), (began.elapsed() * PAUSE).min(MAX_PAUSE));
+        self.shared.status().scans += 1;
+        let scan = Scan {
+            within: within.clone(),
+            files: seen.files,
+            changes: seen.changes.files(),
+            unreadable: seen.unreadable,
+            write_once: seen.write_once,
+            seconds: began.seconds(),
+        };
+        self.scanned = Scanned { upto, within };
+        (self.shared.tell)(&Notice::Scanned(scan));
+        Ok(())
+    }
+
+    fn tell_held(&mut self, held: Option<Held>) {
+        match (&self.held, &held) {
+            (Some(_), None) => (self.shared.tell)(&Notice::Released),
+            (was, Some(now)) if was.as_ref() != Some(now) => (self.shared.tell)(&Notice::Held(now.clone())),
+            _ => {}
+        }
+        self.shared.status().held.clone_from(&held);
+        self.held = held;
+    }
+
+    /// Records the change-set of the last scan. One that was approved is carried out as it was then.
+    fn record_found(&self, approved: bool) -> Result<(), ProtectError> {
+        let when = |found: &Found| match approved {
+            true => When::now(self.vault.clock.now(), found.priority),
+            false => self.when(found),
+        };
+        for class in order(self.held.is_some()) {
+            self.vault.catalogue.each_change(class, |page| -> Result<(), ProtectError> {
+                let changes: Vec<_> = page.iter().map(|found| change_at(found, when(found))).collect();
+                self.vault.changelog.record(&changes)?;
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// What rested before anybody looked is due at once.
+    fn when(&self, found: &Found) -> When {
+        let now = self.vault.clock.now();
+        let at_once = |priority| When::now(now, priority);
+        if matches!(found.class, Class::Removed | Class::Moved) {
+            return at_once(u8::MAX);
+        }
+        let Ok(Some(stat)) = self.vault.storage.find(&found.path) else { return at_once(found.priority) };
+        let decision = self.vault.policy.decide(&found.path, &stat, now);
+        let quiet = decision.treatment.map_or(0, |treatment| treatment.quiet);
+        let changed = stat.mtime.max(stat.ctime).min(now);
+        match changed.saturating_add(quiet) > now {
+            true => When { due: changed.saturating_add(quiet), ..rested(now, quiet, found.priority) },
+            false => at_once(found.priority),
+        }
+    }
+
+    fn manner<'a>(&self, stopped: &'a (dyn Fn() -> bool + Sync)) -> Manner<'a> {
+        Manner { threads: self.options.threads, rate: self.options.rate, progress: &|_| {}, stopped }
+    }
+
+    /// Works off what is due.
+    fn work(&mut self) -> Result<Done, ProtectError> {
+        let shared = Arc::clone(&self.shared);
+        let stopped = || shared.is_stopping();
+        let retry = self.shortest_quiet().saturating_mul(RETRY_QUIETS).max(crate::worker::RETRY);
+        let terms = Terms { scanned: &self.scanned, hold: self.held.is_some(), retry, links: true };
+        let done = with_worker(&self.vault, self.manner(&stopped), terms, |worker| {
+            worker.drain(Some(&self.vault.catalogue))
+        })?;
+        // It was for one change-set, and that has been carried out.
+        if self.held.is_none() && guard::is_any_approved(&self.vault.repository) {
+            guard::clear(&self.vault.repository)?;
+        }
+        self.look_at_links(&done.inodes)?;
+        if done.is_something() {
+            self.shared.status().add(&done);
+            (self.shared.tell)(&Notice::Worked(done.clone()));
+        }
+        Ok(done)
+    }
+
+    /// Other names of files that changed or lost a name: no event tells of them.
+    fn look_at_links(&self, inodes: &[u64]) -> Result<(), ProtectError> {
+        let now = self.vault.clock.now();
+        let mut changes = Vec::new();
+        for &inode in inodes {
+            for (path, known) in self.vault.catalogue.names_of(inode)? {
+                let stat = self.vault.storage.find(&path).ok().flatten();
+                if stat.is_some_and(|stat| stat.inode == inode && stat.generation() != known) {
+                    changes
+                        .push(Change::modify_whole(path, When::now(now, self.vault.policy.default.priority)));
+                }
+            }
+        }
+        if !changes.is_empty() {
+            self.vault.changelog.record(&changes)?;
+            self.shared.call_keeper(now);
+        }
+        Ok(())
+    }
+
+    /// Whether what is pending would be held if it were found by a scan.
+    fn is_mass_change(&self) -> Result<bool, ProtectError> {
+        let vault = &self.vault;
+        let pending = vault.changelog.pending()?;
+        let bound = &vault.policy.guard;
+        let (modified, deleted) = (pending.of(Kind::Modify), pending.of(Kind::Delete));
+        if (deleted == 0 && modified < bound.at_least) || vault.changelog.sequence()? == self.passed {
+            return Ok(false);
+        }
+        let known = vault.catalogue.count()?;
+        let (mut removed, mut changed) = (0, 0);
+        vault.catalogue.as_of_now(|| -> Result<(), ProtectError> {
+            let mut after: Option<Vec<u8>> = None;
+            loop {
+                let page = vault.changelog.entries(after.as_deref(), changelog::MAX_PAGE)?;
+                let Some(last) = page.last() else { return Ok(()) };
+                after = Some(last.path.clone());
+                for entry in &page {
+                    let (gone, other) = self.count_known(entry)?;
+                    removed += gone;
+                    changed += other;
+                }
+            }
+        })?;
+        Ok(bound.is_exceeded(removed, changed, known))
+    }
+
+    /// Known files that vanished, and that changed, by what one entry is about.
+    fn count_known(&self, entry: &changelog::Entry) -> Result<(u64, u64), ProtectError> {
+        let catalogue = &self.vault.catalogue;
+        let known = catalogue.find(&entry.path)?;
+        let beneath = || catalogue.count_beneath(&entry.path);
+        Ok(match (entry.kind, known) {
+            (Kind::Move | Kind::Gap, _) | (Kind::Modify, None) => (0, 0),
+            (Kind::Delete, None) => match self.vault.storage.find(&entry.path)? {
+                None => (beneath()?, 0),
+                Some(_) => (0, 0),
+            },
+            (_, Some(known)) => match self.vault.storage.find(&entry.path)? {
+                None => (1, 0),
+                Some(stat) => (0, u64::from(is_another_version(&known, &stat))),
+            },
+        })
+    }
+}

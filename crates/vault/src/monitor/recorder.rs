@@ -1,0 +1,182 @@
+//! Takes events and records what they mean.
+
+use super::batch::{Batch, View};
+use super::{MonitorError, Notice, Options, Shared};
+use crate::changelog::{Change, Changelog, When};
+use crate::policy::Policy;
+use crate::tree::{Kind, Tree};
+use crate::vault::Vault;
+use crate::world::{Clock, Nanos, Stopwatch};
+use gabion_platform::event::{Event, Source};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// Most changes that are gathered before they are recorded: some megabytes.
+const MAX_GATHERED: usize = 20_000;
+
+/// How often to look whether someone wants us to stop.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// The thread that records.
+pub(super) struct Recorder {
+    source: Box<dyn Source>,
+    changelog: Arc<dyn Changelog>,
+    tree: Tree,
+    clock: Clock,
+    options: Options,
+    shared: Arc<Shared>,
+    batch: Batch,
+    /// Since when something is gathered.
+    gathering: Option<Stopwatch>,
+    /// What could not be recorded is forgotten; a scan is owed for it.
+    owes_gap: bool,
+    unwatched: usize,
+}
+
+/// The tree as it is while events are read.
+struct Now<'a> {
+    tree: &'a Tree,
+    clock: &'a Clock,
+    policy: &'a Policy,
+}
+
+impl View for Now<'_> {
+    fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
+    fn rest(&self, path: &[u8]) -> Option<(Nanos, u8)> {
+        let default = &self.policy.default;
+        // Where rules differ, they differ by what the file is.
+        let stat = match self.policy.rules().next() {
+            Some(_) => self.tree.find(path).ok().flatten(),
+            None => None,
+        };
+        let Some(stat) = stat else { return Some((default.quiet, default.priority)) };
+        let treatment = self.policy.decide(path, &stat, self.clock.now()).treatment?;
+        Some((treatment.quiet, treatment.priority))
+    }
+
+    fn rest_of_gone(&self) -> Nanos {
+        self.policy.default.quiet
+    }
+
+    fn is_directory(&self, path: &[u8]) -> Option<bool> {
+        let stat = self.tree.find(path).ok().flatten()?;
+        Some(stat.kind == Kind::Directory)
+    }
+}
+
+impl Recorder {
+    pub(super) fn new(
+        source: Box<dyn Source>,
+        vault: &Vault,
+        options: Options,
+        shared: Arc<Shared>,
+    ) -> Result<Recorder, MonitorError> {
+        Ok(Recorder {
+            unwatched: source.unwatched().len(),
+            source,
+            changelog: Arc::clone(&vault.changelog),
+            tree: Tree::open(&vault.root)?,
+            clock: vault.clock.clone(),
+            options,
+            shared,
+            batch: Batch::default(),
+            gathering: None,
+            owes_gap: false,
+        })
+    }
+
+    /// Records until someone wants it to stop. If it ends by itself, the owner can see that.
+    pub(super) fn run(mut self) -> Result<(), MonitorError> {
+        let ended = self.until_stopped();
+        if ended.is_err() {
+            self.shared.over.store(true, Ordering::Relaxed);
+        }
+        ended
+    }
+
+    fn until_stopped(&mut self) -> Result<(), MonitorError> {
+        let mut events = Vec::new();
+        loop {
+            // Asked before events are taken: what happened before the wish to stop is still recorded.
+            let stopping = self.shared.is_stopping();
+            if !stopping && self.source.wait(self.patience())? {
+                thread::sleep(self.options.gather);
+            }
+            self.source.drain(&mut events)?;
+            self.gather(&mut events);
+            let full = self.batch.len() >= MAX_GATHERED || self.patience().is_zero();
+            if stopping || full {
+                self.record();
+            }
+            if stopping {
+                return Ok(());
+            }
+        }
+    }
+
+    /// How long events may be waited for.
+    fn patience(&self) -> Duration {
+        let left = |since: &Stopwatch| self.options.record.saturating_sub(since.elapsed());
+        self.gathering.as_ref().map_or(LOOK, |since| left(since).min(LOOK))
+    }
+
+    fn gather(&mut self, events: &mut Vec<Event>) {
+        if !events.is_empty() {
+            self.shared.status().events += events.len() as u64;
+        }
+        let policy = Arc::clone(&self.shared.policy.lock().unwrap_or_else(PoisonError::into_inner));
+        let view = Now { tree: &self.tree, clock: &self.clock, policy: &policy };
+        for event in events.drain(..) {
+            if let Event::Gap(loss) = event {
+                self.shared.status().gaps += 1;
+                (self.shared.tell)(&Notice::Gap(loss));
+            }
+            self.batch.add(event, &view);
+        }
+        // Directories that cannot be watched may hide anything.
+        if self.source.unwatched().len() > self.unwatched {
+            let new = &self.source.unwatched()[self.unwatched..];
+            let named: Vec<String> = new
+                .iter()
+                .map(|(path, why)| format!("{}: {why}", crate::shown::Shown::bytes(path)))
+                .collect();
+            (self.shared.tell)(&Notice::Trouble(format!("not watched: {}", named.join(", "))));
+        }
+        self.unwatched = self.source.unwatched().len();
+        if self.batch.len() > 0 && self.gathering.is_none() {
+            self.gathering = Some(Stopwatch::start());
+        }
+    }
+
+    fn record(&mut self) {
+        self.gathering = None;
+        let mut changes = self.batch.take();
+        if std::mem::take(&mut self.owes_gap) {
+            let now = self.clock.now();
+            changes = vec![Change::gap(Vec::new(), When::now(now, u8::MAX))];
+        }
+        let Some(due) = changes.iter().map(|change| change.when.due).min() else { return };
+        match self.changelog.record(&changes) {
+            Ok(_) => {
+                {
+                    let mut status = self.shared.status();
+                    status.recorded += changes.len() as u64;
+                    status.pending += changes.len() as u64;
+                }
+                (self.shared.tell)(&Notice::Recorded(changes.len() as u64));
+                self.shared.call_keeper(due);
+            }
+            // Nobody knows what of it was recorded; a rename must not be recorded twice.
+            Err(error) => {
+                self.owes_gap = true;
+                self.gathering = Some(Stopwatch::start());
+                (self.shared.tell)(&Notice::Trouble(format!("the changelog: {error}")));
+            }
+        }
+    }
+}

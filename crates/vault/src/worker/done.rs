@@ -1,0 +1,76 @@
+//! What workers did.
+
+use crate::encode::Encoded;
+
+/// What was done.
+#[derive(Debug, Default, Clone)]
+pub struct Done {
+    /// Files that got new redundancy, and their bytes.
+    pub encoded: u64,
+    /// See `encoded`.
+    pub encoded_bytes: u64,
+    /// Files whose redundancy was there already.
+    pub adopted: u64,
+    /// Bytes of the redundancy files of those that got new redundancy.
+    pub redundancy_bytes: u64,
+    /// Stripes that were encoded, and that kept what they had.
+    pub stripes: (u64, u64),
+    /// Files whose redundancy was moved.
+    pub moved: u64,
+    /// Files whose redundancy was removed.
+    pub removed: u64,
+    /// Files that got fewer redundancy columns than they should have.
+    pub thin: u64,
+    /// Files that could not be protected now, and why.
+    pub failed: Vec<(Vec<u8>, String)>,
+    /// Their number, also where not all are listed.
+    pub failures: u64,
+    /// Changes that were left alone, because they wait for an approval.
+    pub held: u64,
+    /// Gaps and directories that were moved: what is at and beneath these paths has to be scanned.
+    pub for_scan: Vec<Vec<u8>>,
+    /// Inodes of which one name was seen to; others may have to be.
+    pub inodes: Vec<u64>,
+}
+
+impl Done {
+    /// Whether anything was done, or failed.
+    pub fn is_something(&self) -> bool {
+        let all = [self.encoded, self.adopted, self.moved, self.removed, self.failures, self.held];
+        all.iter().any(|&number| number > 0)
+    }
+
+    /// Both together.
+    pub fn and(mut self, other: Done) -> Done {
+        self.encoded += other.encoded;
+        self.encoded_bytes += other.encoded_bytes;
+        self.adopted += other.adopted;
+        self.redundancy_bytes += other.redundancy_bytes;
+        self.stripes = (self.stripes.0 + other.stripes.0, self.stripes.1 + other.stripes.1);
+        self.moved += other.moved;
+        self.removed += other.removed;
+        self.thin += other.thin;
+        self.failed.extend(other.failed);
+        self.failures += other.failures;
+        self.held += other.held;
+        self.for_scan.extend(other.for_scan);
+        self.inodes.extend(other.inodes);
+        self
+    }
+
+    pub(super) fn count(&mut self, encoded: &Encoded, moved: bool) {
+        match encoded.adopted {
+            // Counted when its redundancy was moved.
+            true if moved => {}
+            true => self.adopted += 1,
+            false => {
+                self.encoded += 1;
+                self.encoded_bytes += encoded.read_bytes;
+                self.redundancy_bytes += encoded.redundancy_bytes;
+            }
+        }
+        self.stripes.0 += encoded.encoded;
+        self.stripes.1 += encoded.kept;
+        self.thin += u64::from(encoded.columns < encoded.wanted);
+    }
+}

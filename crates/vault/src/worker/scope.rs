@@ -1,0 +1,77 @@
+//! What a worker must leave alone: what only a scan can tell, and what waits for an approval.
+
+use super::{Done, Worker};
+use crate::catalogue::{Catalogue, CatalogueError, Entry};
+use crate::changelog::{self, Claim, Sequence, is_within};
+use crate::encode::Encoded;
+use crate::tree::Stat;
+
+/// Which parts of the tree were scanned, and what had been recorded before.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Scanned {
+    /// What was recorded later may have happened behind the scan's back.
+    pub upto: Sequence,
+    /// At and beneath these paths; the empty one is everything.
+    pub within: Vec<Vec<u8>>,
+}
+
+impl Scanned {
+    /// Whether a scan has seen all that an entry asks to be scanned for.
+    pub fn covers(&self, entry: &changelog::Entry) -> bool {
+        let seen = |path: &Vec<u8>| self.within.iter().any(|top| is_within(path, top));
+        entry.sequence <= self.upto && seen(&entry.path) && entry.origin.iter().all(seen)
+    }
+}
+
+impl Worker<'_> {
+    /// Whether a claim is about a known file that changed or vanished, or about some that did. Such redundancy is also
+    /// not moved elsewhere: then the origin is taken out of the claim.
+    pub(super) fn waits_for_approval(
+        &self,
+        claim: &mut Claim,
+        stat: Option<&Stat>,
+        catalogue: &Catalogue,
+    ) -> Result<bool, CatalogueError> {
+        let path = &claim.entry.path;
+        let differs = |known: &Entry| stat.is_none_or(|stat| is_another_version(known, stat));
+        if catalogue.find(path)?.as_ref().is_some_and(differs) {
+            return Ok(true);
+        }
+        if stat.is_none() && catalogue.count_beneath(path)? > 0 {
+            return Ok(true);
+        }
+        let origin = claim.entry.origin.as_ref();
+        let known = origin.map(|origin| catalogue.find(origin)).transpose()?.flatten();
+        if known.as_ref().is_some_and(differs) {
+            if stat.is_none() {
+                return Ok(true);
+            }
+            claim.entry.origin = None;
+        }
+        Ok(false)
+    }
+}
+
+impl Worker<'_> {
+    /// What happened to one name of an inode, other names of it are not told of: such inodes are listed.
+    pub(super) fn note_links(
+        &self,
+        completed: &[(Claim, Option<Encoded>)],
+        catalogue: &Catalogue,
+        done: &mut Done,
+    ) -> Result<(), CatalogueError> {
+        for (claim, encoded) in completed.iter().filter(|_| self.links) {
+            let now = encoded.as_ref().map(|encoded| encoded.stat);
+            done.inodes.extend(now.filter(|stat| stat.links > 1).map(|stat| stat.inode));
+            // The one that had this name before has lost it.
+            let before = catalogue.find(&claim.entry.path)?.map(|known| known.generation.inode);
+            done.inodes.extend(before.filter(|&inode| now.is_none_or(|stat| stat.inode != inode)));
+        }
+        Ok(())
+    }
+}
+
+/// Whether the content of a file changed since it was protected, by its size and time.
+pub(crate) fn is_another_version(known: &Entry, stat: &Stat) -> bool {
+    (known.generation.size, known.generation.mtime) != (stat.size, stat.mtime)
+}

@@ -1,0 +1,6 @@
+//! Live protection on real file systems: whatever happens to files ends in protection.
+
+mod events;
+mod guards;
+mod playground;
+mod storms;

@@ -1,0 +1,116 @@
+//! More events than the queue takes, and changes beside changes.
+
+use super::playground::{Playground, Seed, is_root};
+use gabion_vault::monitor::{Choice, Notice, Options};
+use std::fs;
+use std::time::Duration;
+
+const POLICY: &str = "[default]\ncode = \"2+1\"\nquiet = \"0s\"\n[guard]\nat_least = 1000000\n";
+
+fn queue_limit() -> usize {
+    let limits = ["inotify", "fanotify"].map(|name| {
+        let text = fs::read_to_string(format!("/proc/sys/fs/{name}/max_queued_events")).unwrap();
+        text.trim().parse::<usize>().unwrap()
+    });
+    limits[0].max(limits[1])
+}
+
+/// More files than events are kept, while nobody reads them.
+fn overflow(source: Choice) {
+    let limit = queue_limit();
+    if limit > 20_000 {
+        println!("SKIP overflow of {source:?}: the queue takes {limit} events here");
+        return;
+    }
+    let ground = Playground::new();
+    ground.create(POLICY);
+    ground.write("first", b"first");
+    fs::create_dir(ground.path("many")).unwrap();
+    let slow = Options { gather: Duration::from_secs(4), ..Playground::options(source) };
+    let live = ground.watch(slow);
+    ground.until("protected", || live.status().done.encoded == 1);
+    // One event wakes the recorder, which then leaves the others to gather.
+    ground.write("wakes", b"x");
+    std::thread::sleep(Duration::from_millis(200));
+    for number in 0..limit / 2 + 600 {
+        // Created and closed under two names: at least two events that cannot become one.
+        let path = ground.path(format!("many/{number}"));
+        fs::File::create(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+    }
+    fs::create_dir_all(ground.path("many/deep")).unwrap();
+    for number in 0..50 {
+        ground.write(format!("many/deep/{number}"), &Seed(number + 1).bytes(100));
+    }
+    ground.until("gap", || live.status().gaps > 0);
+    ground.until("scanned again", || ground.whole_scans() > 1);
+    assert!(ground.notices().iter().any(|notice| matches!(notice, Notice::Gap(_))));
+    ground.until_protected();
+    ground.assert_protected();
+    // And it goes on.
+    ground.write("many/deep/after", b"after");
+    ground.until_protected();
+    ground.assert_protected();
+    ground.stop(live);
+}
+
+#[test]
+fn a_full_queue_of_inotify_is_a_gap_that_is_closed() {
+    overflow(Choice::Inotify);
+}
+
+#[test]
+fn a_full_queue_of_fanotify_is_a_gap_that_is_closed() {
+    match is_root() {
+        true => overflow(Choice::Fanotify),
+        false => println!("SKIP a_full_queue_of_fanotify: we are not root"),
+    }
+}
+
+/// Files and directories come, change, go and get other names, faster than anybody follows.
+fn storm(source: Choice, seed: u64) {
+    let ground = Playground::new();
+    ground.create(POLICY);
+    let live = ground.watch(Playground::options(source));
+    let mut seed = Seed(seed);
+    for round in 0..400 {
+        let name = |seed: &mut Seed| format!("d{}/{}", seed.below(4), seed.below(12));
+        let (a, b) = (name(&mut seed), name(&mut seed));
+        // What fails, fails because a name is not there now.
+        match seed.below(8) {
+            0 => drop(fs::remove_file(ground.path(&a))),
+            1 | 2 => drop(fs::rename(ground.path(&a), ground.path(&b))),
+            3 => drop(fs::rename(ground.path(split(&a)), ground.path(split(&b)))),
+            4 => drop(fs::remove_dir_all(ground.path(split(&a)))),
+            5 => drop(fs::hard_link(ground.path(&a), ground.path(&b))),
+            _ => {
+                let size = 1 << seed.below(15);
+                let bytes = seed.bytes(size);
+                ground.write(&a, &bytes);
+            }
+        }
+        if round % 100 == 0 {
+            std::thread::sleep(Duration::from_millis(30));
+        }
+    }
+    ground.until_protected();
+    ground.assert_protected();
+    ground.stop(live);
+}
+
+fn split(path: &str) -> &str {
+    path.split('/').next().unwrap_or(path)
+}
+
+#[test]
+fn storms_end_in_protection_with_inotify() {
+    (1..4).for_each(|seed| storm(Choice::Inotify, seed * 77));
+}
+
+#[test]
+fn storms_end_in_protection_with_fanotify() {
+    match is_root() {
+        true => (1..4).for_each(|seed| storm(Choice::Fanotify, seed * 99)),
+        false => println!("SKIP storms_end_in_protection_with_fanotify: we are not root"),
+    }
+}
