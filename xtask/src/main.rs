@@ -14,6 +14,7 @@ mod shell;
 mod steps;
 mod test;
 mod tidy;
+mod tools;
 mod vectors;
 
 use std::path::Path;

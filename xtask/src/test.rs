@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::packages::{self, Need};
 use crate::shell::Cmd;
 use crate::steps::Steps;
-use crate::{aarch64, ladder, readme, tidy};
+use crate::{aarch64, ladder, readme, tidy, tools};
 
 /// Run all checks: format, lints, tests on every rung of the CPU ladder, documentation, tidy
 ///
@@ -17,7 +17,8 @@ use crate::{aarch64, ladder, readme, tidy};
 /// GABION_REQUIRE_KERNELS=name,name to make a skipped row a failure. Once more the engine is tested without its
 /// run-time compiler, so that programs are interpreted.
 ///
-/// Missing Debian packages are installed when this runs as root; otherwise it says what to type.
+/// Missing Debian packages are installed when this runs as root; otherwise it says what to type. Test suites of others are built into
+/// target/tools.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Also run the engine's tests for aarch64 under emulation (downloads about 150 MB once)
@@ -38,6 +39,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 fn all(args: &Args, steps: &mut Steps) -> Result<()> {
     let needs: &[Need] = if args.full { &[Need::Workspace, Need::Aarch64] } else { &[Need::Workspace] };
     steps.step("Debian packages", || packages::ensure(needs))?;
+    steps.step("suites of others", tools::ensure)?;
     steps.command("format", &Cmd::cargo("fmt --all --check"))?;
     let clippy = Cmd::cargo("clippy --workspace --all-targets -- -D warnings");
     steps.command("lints", &clippy)?;
@@ -51,11 +53,11 @@ fn all(args: &Args, steps: &mut Steps) -> Result<()> {
 
 /// Tests that walk the whole kernel table by themselves, and take long, have nothing to gain from a forced row.
 const FORCED: &str = "test -p gabion-engine -p gabion -- --skip compiler::tests \
-                      --skip random_plans_match_the_reference --skip every_loss_is_survived";
+                      --skip random_plans_match_the_reference --skip every_loss_is_survived --skip mounted_";
 
 /// The tests with the engine's own choice of kernel, then down the ladder.
 fn kernels(args: &Args, steps: &mut Steps) -> Result<()> {
-    let automatic = Cmd::cargo("test --workspace").unset(ladder::FORCE);
+    let automatic = tools::known(Cmd::cargo("test --workspace").unset(ladder::FORCE));
     steps.command("tests, automatic kernel", &automatic)?;
     if args.quick {
         steps.skip("tests, without the compiler", "--quick");

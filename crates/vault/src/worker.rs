@@ -366,11 +366,13 @@ impl Worker<'_> {
     ) -> Result<(), CatalogueError> {
         let path = &claim.entry.path;
         let Some(encoded) = encoded else { return self.forget(catalogue, path) };
-        let known = match &claim.entry.origin {
+        // Another file may have the old name by now, and may be known already.
+        let origin = claim.entry.origin.as_ref().filter(|origin| self.is_vacated(origin));
+        let known = match origin {
             Some(origin) => catalogue.find(origin)?.or(catalogue.find(path)?),
             None => catalogue.find(path)?,
         };
-        if let Some(origin) = &claim.entry.origin {
+        if let Some(origin) = origin {
             let problems = catalogue.problems(origin)?;
             catalogue.forget(origin)?;
             catalogue.set_problems(path, &problems, self.clock.now())?;
@@ -405,7 +407,7 @@ impl Worker<'_> {
             let mut gone = Vec::new();
             catalogue.each(number, |name, _| -> Result<(), CatalogueError> {
                 let file = join(&directory, name);
-                if matches!(self.storage.find(&file), Ok(None)) || self.is_left_out(&file) {
+                if self.is_vacated(&file) {
                     gone.push(file);
                 }
                 Ok(())
@@ -420,7 +422,7 @@ impl Worker<'_> {
         let (Some(origin), Some(_)) = (&job.claim.entry.origin, &job.treatment) else { return };
         let path = &job.claim.entry.path;
         // Another file may have the old name by now; then that file's entry sees to what is there.
-        if !matches!(self.storage.find(origin), Ok(None)) && !self.is_left_out(origin) {
+        if !self.is_vacated(origin) {
             return;
         }
         let mut moved = false;
@@ -463,8 +465,7 @@ impl Worker<'_> {
             removed = removed.max(
                 remove_below(&repository.tree, &place, &|found| {
                     let data = found.strip_prefix(&[REDUNDANCY, b"/"].concat()[..]).unwrap_or(found);
-                    let gone = matches!(self.storage.find(data), Ok(None));
-                    gone || self.is_left_out(data)
+                    self.is_vacated(data)
                 })
                 .map_err(|source| self.repository_error(source))?,
             );
@@ -473,6 +474,11 @@ impl Worker<'_> {
         }
         done.removed += removed;
         Ok(())
+    }
+
+    /// Whether nothing that is to be protected has a name.
+    fn is_vacated(&self, path: &[u8]) -> bool {
+        matches!(self.storage.find(path), Ok(None)) || self.is_left_out(path)
     }
 
     fn is_left_out(&self, path: &[u8]) -> bool {

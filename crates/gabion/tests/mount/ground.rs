@@ -128,7 +128,10 @@ impl Ground {
             if pending["files"] == 0 && pending["queued"] == 0 {
                 return;
             }
-            assert!(start.elapsed() < Duration::from_secs(60), "still pending: {status}");
+            if start.elapsed() > Duration::from_secs(60) {
+                let changes = self.run(&["diff", "source"]);
+                panic!("still pending: {status}\n{}", String::from_utf8_lossy(&changes.stdout));
+            }
             std::thread::sleep(Duration::from_millis(100));
         }
     }

@@ -142,6 +142,7 @@ fn mounted_large_and_sparse_files_stay_so() {
     let mut found = [0; 8];
     std::fs::File::open(ground.at("sparse")).unwrap().read_exact_at(&mut found, (5 << 30) + 3).unwrap();
     assert_eq!(&found, b"far away");
+    drop(file);
     std::fs::remove_file(ground.at("sparse")).unwrap();
     ground.unmount();
 }

@@ -231,3 +231,26 @@ fn a_gap_stays_due_until_someone_scans() {
     assert_eq!(ground.vault.changelog.pending().unwrap().entries(), 0);
     ground.assert_clean();
 }
+
+/// The name that a file had was given to a new one, which was seen to first: the move forgot it.
+#[test]
+fn a_new_file_at_the_old_name_of_a_moved_one_stays_known() {
+    use gabion_vault::changelog::{Change, When};
+    let ground = Playground::new("4+2");
+    ground.write("a", &Seed(1).bytes(30_000));
+    ground.protect_all();
+    std::fs::rename(ground.path("a"), ground.path("b")).unwrap();
+    ground.write("a", &Seed(2).bytes(20_000));
+    let when = |priority| When::now(ground.clock.now(), priority);
+    ground
+        .vault
+        .changelog
+        .record(&[Change::rename("a", "b", when(0)), Change::modify_whole("a", when(200))])
+        .unwrap();
+    gabion_vault::protect::work(&ground.vault, super::playground::QUIET).unwrap();
+    for name in ["a", "b"] {
+        assert!(ground.vault.catalogue.find(name.as_bytes()).unwrap().is_some(), "{name}");
+    }
+    assert!(ground.protect_all().seen.changes.is_empty());
+    ground.assert_clean();
+}

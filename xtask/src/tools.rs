@@ -1,0 +1,31 @@
+//! Programs of other projects that tests run, built from the registry once.
+
+use crate::shell::Cmd;
+use anyhow::Result;
+
+/// Suites that nobody here wrote: POSIX semantics, and random operations against a model.
+const SUITES: [(&str, &str); 2] = [("pjdfstest", "0.2.2"), ("fsx", "0.3.2")];
+
+/// Where they go, below the root.
+pub(crate) const PLACE: &str = "target/tools";
+
+/// Tells tests where the programs are, and makes it an error if they are not.
+pub(crate) fn known(cmd: Cmd) -> Cmd {
+    let place = std::path::absolute(PLACE).unwrap_or_else(|_| PLACE.into());
+    cmd.env("GABION_TOOLS", &place.display().to_string()).env("GABION_REQUIRE_TOOLS", "1")
+}
+
+/// Installs what is not there in this version.
+pub(crate) fn ensure() -> Result<()> {
+    let listed = Cmd::cargo("install --list --root").args([PLACE]).capture()?;
+    for (name, version) in SUITES {
+        if listed.lines().any(|line| line == format!("{name} v{version}:")) {
+            println!("    {name} {version} is there");
+            continue;
+        }
+        let install = Cmd::cargo("install --locked --quiet --version").args([version, "--root", PLACE, name]);
+        println!("    {install}");
+        install.run()?;
+    }
+    Ok(())
+}
