@@ -100,6 +100,8 @@ pub struct Vault {
     pub repository: Tree,
     /// Where files are.
     pub storage: Box<dyn Storage>,
+    /// The pool they are in, if it is one.
+    pub pool: Option<Pool>,
     /// Codes made ready.
     pub coders: Coders,
     /// The time.
@@ -156,6 +158,7 @@ impl Vault {
         }
         // One at a time: whoever comes first makes the databases.
         let _turn = take_turn(path)?;
+        let mut of_files = None;
         let (storage, code): (Box<dyn Storage>, Code) = match settings.storage {
             Kind::Plain => {
                 let tree = Tree::open(root).map_err(at(root))?;
@@ -171,6 +174,7 @@ impl Vault {
                 let options = pool::Options { clock: clock.clone(), ..pool::Options::default() };
                 let pool = Pool::open_at(std::slice::from_ref(root), options)?;
                 let code = format!("{}+{}", pool.config().stripe, pool.config().redundancy).parse()?;
+                of_files = Some(pool.clone());
                 (Box::new(pool), code)
             }
         };
@@ -178,6 +182,7 @@ impl Vault {
         Ok(Vault {
             root: root.clone(),
             storage,
+            pool: of_files,
             coders: Coders::new()?,
             clock,
             policy: load_policy(path, &code)?,

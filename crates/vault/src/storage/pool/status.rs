@@ -184,7 +184,7 @@ impl Pool {
         if mirrors < wanted {
             warnings.push(Warning::FewMirrors { mirrors, wanted });
         }
-        let (online, need) = (view.answers().len(), config.quorum());
+        let (online, need) = (view.present(), config.quorum());
         if online < need {
             warnings.push(Warning::ReadOnly { online, need });
         }
