@@ -14,10 +14,11 @@ use crate::catalogue::{Catalogue, CatalogueError};
 use crate::changelog::{self, Changelog, Embedded, Redis, Server};
 use crate::coder::Coders;
 use crate::policy::{Policy, PolicyError};
+use crate::protect::Manner;
 use crate::redundancy::{REDUNDANCY, STAGING, redo};
-use crate::storage::Storage;
 use crate::storage::plain::Plain;
 use crate::storage::pool::{self, Pool};
+use crate::storage::{Storage, TargetState};
 use crate::tree::Tree;
 use crate::world::Clock;
 use gabion_engine::Code;
@@ -192,6 +193,29 @@ impl Vault {
             settings,
             repository,
         })
+    }
+
+    /// Opens the vault of a pool. If the target that it was on is gone, another one is begun on one that answers, with a catalogue
+    /// made from the headers of redundancy files. Says whether that was so.
+    ///
+    /// # Errors
+    /// See [`VaultError`].
+    pub fn of_pool(pool: &Pool, clock: Clock) -> Result<(Vault, bool), VaultError> {
+        let location = Location::of_pool(pool)?;
+        let begun = !location.repository.join(settings::FILE).exists();
+        let all_answer = pool.targets().iter().all(|target| target.state != TargetState::Offline);
+        if begun && all_answer {
+            return Err(VaultError::Unprotected { path: PathBuf::from(pool.config().name) });
+        }
+        let vault = Vault::create(&location, None, clock)?;
+        if begun {
+            let quiet = Manner { threads: 1, rate: None, progress: &|_| {}, stopped: &|| false };
+            crate::rebuild::rebuild(&vault, quiet).map_err(|error| match error {
+                crate::rebuild::RebuildError::Catalogue(error) => VaultError::Catalogue(error),
+                crate::rebuild::RebuildError::Io { path, source } => VaultError::Io { path, source },
+            })?;
+        }
+        Ok((vault, begun))
     }
 
     /// Takes a policy, checked, and keeps it for later runs.
