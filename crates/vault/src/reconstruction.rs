@@ -128,6 +128,8 @@ pub struct Report {
     pub unmoved: Vec<(Vec<u8>, usize)>,
     /// Files that could not be put in order, and why; those that are lost first.
     pub failed: Vec<(Vec<u8>, FileError)>,
+    /// Targets that came back and have something that may still be needed: what was made anew in its place is damaged.
+    pub unsettled: BTreeSet<String>,
     /// Targets that are in service again.
     pub taken_back: Vec<String>,
     /// What was left over from runs that did not come to their end.
@@ -146,6 +148,7 @@ impl Report {
             && self.failed.is_empty()
             && self.homeless.is_empty()
             && self.unmoved.is_empty()
+            && self.unsettled.is_empty()
             && self.healed.failed.is_empty()
             && !self.stopped
     }
@@ -375,6 +378,7 @@ fn note(
     if !done.homeless.is_empty() {
         report.homeless.push((path.clone(), done.homeless.len()));
     }
+    report.unsettled.extend(done.kept.iter().cloned());
     if done.unmoved > 0 {
         report.unmoved.push((path.clone(), done.unmoved));
     }
@@ -395,8 +399,8 @@ fn conclude(vault: &Vault, pool: &Pool, report: &mut Report) -> Result<(), Rebui
         let failed = report.failed.iter().map(|(path, _)| path);
         let failed: BTreeSet<&Vec<u8>> = failed.collect();
         let items = report.plan.files.iter().filter(|item| failed.contains(&item.path));
-        items.chain(&report.plan.lost).any(|item| item.targets.contains(name))
-            || !report.plan.unreadable.is_empty()
+        let missed = items.chain(&report.plan.lost).any(|item| item.targets.contains(name));
+        missed || report.unsettled.contains(name) || !report.plan.unreadable.is_empty()
     };
     let (kept, settled): (Vec<String>, Vec<String>) = returned.into_iter().partition(unsettled);
     drop(kept);

@@ -93,6 +93,8 @@ pub struct FileDone {
     pub unmoved: usize,
     /// Files on targets that came back which were made anew elsewhere, and are removed.
     pub removed: u64,
+    /// Targets that came back and keep what was made anew elsewhere, because that is not whole.
+    pub kept: Vec<String>,
     /// Data columns of the code; 0 for a file without redundancy.
     pub k: usize,
     /// Redundancy columns of the code.
@@ -423,6 +425,8 @@ impl Rebuilder<'_> {
             if !bad.is_empty() {
                 // It stays until a scrub or repair has put the others in order.
                 done.wrong += bad.len() as u64;
+                let superseded = superseded.into_iter().map(|(target, _)| target);
+                done.kept = superseded.chain(objects).collect();
                 return Ok(());
             }
         }

@@ -207,6 +207,14 @@ impl Talking<'_> {
                 report.wrong
             ));
         }
+        if !report.unsettled.is_empty() {
+            let targets: Vec<&str> = report.unsettled.iter().map(String::as_str).collect();
+            self.talk.say(format!(
+                "NOT SETTLED: {} came back, and what was made anew in place of what it has is damaged. Repair that, and \
+                 run this once more",
+                targets.join(", ")
+            ));
+        }
         if !report.taken_back.is_empty() {
             self.talk.say(format!("in service again: {}", report.taken_back.join(", ")));
         }
@@ -265,6 +273,6 @@ fn as_json(command: &str, report: &Report, seconds: f64) -> Value {
         "seconds": seconds, "verified_columns": report.verified, "reconstructed_blocks": report.reconstructed,
         "wrong_blocks": report.wrong, "removed": report.removed, "swept": report.swept,
         "homeless": counted(&report.homeless), "unmoved": counted(&report.unmoved), "failed": failed,
-        "taken_back": report.taken_back, "stopped": report.stopped,
+        "taken_back": report.taken_back, "unsettled": report.unsettled, "stopped": report.stopped,
     })
 }

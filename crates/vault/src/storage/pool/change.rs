@@ -8,7 +8,7 @@
 //! 4. A rename is written down first: half of one would give a file two names.
 
 use super::Shared;
-use super::config::{Config, Mirror};
+use super::config::Mirror;
 use super::error::PoolError;
 use super::namespace::{
     Entry, TREE, beneath, look_up, look_up_file, make_directories, read_entry, write_stub, write_whole,
@@ -53,11 +53,19 @@ pub(super) struct Change<'a> {
 impl Shared {
     /// Waits for the right to change the namespace.
     pub(super) fn change(&self) -> Result<Change<'_>, PoolError> {
-        self.change_with(|config| config.quorum())
+        let mut change = self.turn()?;
+        let (online, need) = (change.view.present(), change.view.config.quorum());
+        if online < need {
+            let offline = change.view.offline();
+            return Err(PoolError::Quorum { online, need, offline });
+        }
+        change.leave_behind_the_silent()?;
+        change.finish_renames()?;
+        Ok(change)
     }
 
-    /// As [`change`](Shared::change), with so many targets that have to answer.
-    pub(super) fn change_with(&self, quorum: impl Fn(&Config) -> usize) -> Result<Change<'_>, PoolError> {
+    /// Waits for the right to change the pool, however few targets answer.
+    pub(super) fn turn(&self) -> Result<Change<'_>, PoolError> {
         loop {
             let view = self.view();
             let locks = lock(&view)?;
@@ -67,16 +75,8 @@ impl Shared {
             if now.config.epoch != view.config.epoch {
                 continue;
             }
-            let (answers, need) = (view.present(), quorum(&view.config));
-            if answers < need {
-                let offline = view.offline();
-                return Err(PoolError::Quorum { online: answers, need, offline });
-            }
             let copies = view.copies()?;
-            let mut change = Change { shared: self, view, copies, faults: Vec::new(), _locks: locks };
-            change.leave_behind_the_silent()?;
-            change.finish_renames()?;
-            return Ok(change);
+            return Ok(Change { shared: self, view, copies, faults: Vec::new(), _locks: locks });
         }
     }
 }

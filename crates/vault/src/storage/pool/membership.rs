@@ -143,7 +143,7 @@ impl Pool {
     /// # Errors
     /// See [`PoolError`].
     pub fn give_up(&self, targets: &[String], agreed: bool) -> Result<(), PoolError> {
-        let change = self.shared.change_with(|config| if agreed { 1 } else { config.quorum() })?;
+        let change = if agreed { self.shared.turn()? } else { self.shared.change()? };
         self.set_standing(change.view.config.clone(), targets, Standing::Away)
     }
 
