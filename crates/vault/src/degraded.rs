@@ -372,12 +372,11 @@ impl DegradedReader {
     /// A place for a stripe; the one that was longest unused makes room.
     fn slot(&self, stripe: u64) -> Arc<Mutex<Gathering>> {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(at) = cache.iter().position(|(number, _)| *number == stripe) {
-            if let Some(found) = cache.remove(at) {
-                let slot = found.1.clone();
-                cache.push_back(found);
-                return slot;
-            }
+        let known = cache.iter().position(|(number, _)| *number == stripe);
+        if let Some(found) = known.and_then(|at| cache.remove(at)) {
+            let slot = found.1.clone();
+            cache.push_back(found);
+            return slot;
         }
         let mut gathering = Gathering::default();
         while cache.len() >= self.kept {

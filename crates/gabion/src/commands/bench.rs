@@ -1,6 +1,7 @@
 //! `gabion bench AREA`.
 
 mod engine;
+mod rebuild;
 mod vault;
 
 use clap::Subcommand;
@@ -19,6 +20,8 @@ enum Area {
     Engine(engine::Args),
     /// The protector: protect, scrub and changelog on real files, beside the disk and other tools
     Vault(vault::Args),
+    /// Rebuild of a lost target of a pool, and reads without it, beside the machine's limits
+    Rebuild(rebuild::Args),
 }
 
 impl Args {
@@ -26,6 +29,7 @@ impl Args {
         match self.area {
             Area::Engine(args) => args.run(),
             Area::Vault(args) => args.run(),
+            Area::Rebuild(args) => args.run(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `gabion bench vault`.
 
-mod files;
-mod measure;
+pub(super) mod files;
+pub(super) mod measure;
 mod tools;
 
 use anyhow::Context;
@@ -74,7 +74,7 @@ impl Args {
     }
 }
 
-fn print(line: &Line, json: bool) -> anyhow::Result<()> {
+pub(super) fn print(line: &Line, json: bool) -> anyhow::Result<()> {
     if json {
         println!("{}", serde_json::to_string(line)?);
         return Ok(());

@@ -16,45 +16,45 @@ use std::time::{Duration, Instant};
 
 /// One figure beside what it is compared with.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Line {
+pub(in crate::commands::bench) struct Line {
     /// Always `vault`.
-    pub(super) bench: &'static str,
+    pub(in crate::commands::bench) bench: &'static str,
     /// What was measured.
-    pub(super) case: String,
+    pub(in crate::commands::bench) case: String,
     /// Ours.
-    pub(super) value: f64,
+    pub(in crate::commands::bench) value: f64,
     /// Of value and reference.
-    pub(super) unit: &'static str,
+    pub(in crate::commands::bench) unit: &'static str,
     /// What it is compared with.
-    pub(super) against: String,
+    pub(in crate::commands::bench) against: String,
     /// That one's figure.
-    pub(super) reference: f64,
+    pub(in crate::commands::bench) reference: f64,
     /// Ours over it, or what is left of an allowance: over 1 is better.
-    pub(super) ratio: f64,
+    pub(in crate::commands::bench) ratio: f64,
     /// The least that we want.
-    pub(super) bar: f64,
+    pub(in crate::commands::bench) bar: f64,
     /// How it was measured.
-    pub(super) conditions: String,
+    pub(in crate::commands::bench) conditions: String,
 }
 
 impl Line {
     /// Whether the bar is reached.
-    pub(super) fn reached(&self) -> bool {
+    pub(in crate::commands::bench) fn reached(&self) -> bool {
         self.ratio >= self.bar
     }
 }
 
 /// What to measure with.
 #[derive(Debug, Clone)]
-pub(super) struct Bench {
+pub(in crate::commands::bench) struct Bench {
     /// A directory on the disk in question, with room.
-    pub(super) dir: PathBuf,
+    pub(in crate::commands::bench) dir: PathBuf,
     /// Small and short.
-    pub(super) quick: bool,
+    pub(in crate::commands::bench) quick: bool,
 }
 
 /// The cases by name, in the order in which they run.
-pub(super) const CASES: [&str; 9] = [
+pub(in crate::commands::bench) const CASES: [&str; 9] = [
     "protect cold",
     "protect warm",
     "scrub cold",
@@ -66,14 +66,14 @@ pub(super) const CASES: [&str; 9] = [
     "memory",
 ];
 
-pub(super) const MIB: u64 = 1 << 20;
+pub(in crate::commands::bench) const MIB: u64 = 1 << 20;
 
 impl Bench {
     /// Runs one case; gives its lines.
     ///
     /// # Errors
     /// Something could not be measured; what and why.
-    pub(super) fn run(&self, case: &str) -> Result<Vec<Line>> {
+    pub(in crate::commands::bench) fn run(&self, case: &str) -> Result<Vec<Line>> {
         match case {
             "protect cold" => self.protect_cold(),
             "protect warm" => self.protect_warm(),
@@ -89,7 +89,7 @@ impl Bench {
     }
 
     /// An empty directory of our own, which vanishes with the value.
-    pub(super) fn place(&self) -> Result<tempfile::TempDir> {
+    pub(in crate::commands::bench) fn place(&self) -> Result<tempfile::TempDir> {
         tempfile::Builder::new()
             .prefix("gabion-bench-")
             .tempdir_in(&self.dir)
@@ -311,7 +311,7 @@ impl Bench {
     }
 }
 
-pub(super) fn line(
+pub(in crate::commands::bench) fn line(
     case: &str,
     value: f64,
     unit: &'static str,
@@ -332,7 +332,11 @@ impl Line {
 }
 
 /// Runs this program on a tree; gives the seconds it took and what it printed. Damage found is an error.
-pub(super) fn gabion(args: &[&str], tree: &Path, repository: &Path) -> Result<(f64, Value)> {
+pub(in crate::commands::bench) fn gabion(
+    args: &[&str],
+    tree: &Path,
+    repository: &Path,
+) -> Result<(f64, Value)> {
     let start = Instant::now();
     let program = std::env::current_exe()?;
     let done = Command::new(program)
@@ -352,7 +356,11 @@ pub(super) fn gabion(args: &[&str], tree: &Path, repository: &Path) -> Result<(f
     Ok((seconds, serde_json::from_slice(&done.stdout)?))
 }
 
-pub(super) fn protect(tree: &Path, repository: &Path, more: &[&str]) -> Result<(f64, Value)> {
+pub(in crate::commands::bench) fn protect(
+    tree: &Path,
+    repository: &Path,
+    more: &[&str],
+) -> Result<(f64, Value)> {
     gabion(&[&["protect", "--json"], more].concat(), tree, repository)
 }
 
@@ -361,7 +369,7 @@ fn verify(tree: &Path, repository: &Path) -> Result<()> {
     gabion(&["scrub", "--json", "--cached"], tree, repository).map(|_| ())
 }
 
-fn number(report: &Value, key: &str) -> Result<u64> {
+pub(in crate::commands::bench) fn number(report: &Value, key: &str) -> Result<u64> {
     report[key].as_u64().with_context(|| format!("the report has no number {key}"))
 }
 
