@@ -14,6 +14,7 @@ pub use record::{Record, note, recorded};
 use crate::coder::Coders;
 use crate::examine::ExamineError;
 use crate::gather::{Ailment, Gathering, Known, Sources};
+use crate::geometry::Tail;
 use crate::shown::Shown;
 use crate::storage::{Content, Fault, Storage};
 use crate::tree::{Generation, Stat};
@@ -21,6 +22,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Memory for stripes that are kept; one is kept whatever it takes.
@@ -111,6 +113,13 @@ impl Report {
 /// A file, open for reading; may be shared by threads.
 #[derive(Debug)]
 pub struct DegradedReader {
+    inner: Arc<Inner>,
+    /// Threads that gather stripes before they are asked for, once a sequential reader needs blocks that have to be made.
+    ahead: Mutex<Option<Sender<u64>>>,
+}
+
+#[derive(Debug)]
+struct Inner {
     /// The file as it was when it was opened.
     stat: Stat,
     mode: Mode,
@@ -120,9 +129,10 @@ pub struct DegradedReader {
     suspicious: AtomicBool,
     /// One bit per block that was found right.
     verified: Vec<AtomicU64>,
-    /// Where the last read ended, and how far the storage was told of.
+    /// Where the last read ended, how far the storage was told of, and the first stripe that nobody gathers ahead yet.
     last: AtomicU64,
     announced: AtomicU64,
+    gathered: AtomicU64,
     report: Mutex<Report>,
 }
 
@@ -164,7 +174,7 @@ impl DegradedReader {
             kept = (KEPT_BYTES / stripe.max(1)).clamp(1, KEPT);
             bits = sources.cut().stripes() * code.k() as u64;
         }
-        Ok(DegradedReader {
+        let inner = Arc::new(Inner {
             stat,
             mode,
             cache: Mutex::default(),
@@ -173,28 +183,30 @@ impl DegradedReader {
             verified: (0..bits.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
             last: AtomicU64::new(u64::MAX),
             announced: AtomicU64::new(0),
+            gathered: AtomicU64::new(0),
             report: Mutex::default(),
-        })
+        });
+        Ok(DegradedReader { inner, ahead: Mutex::default() })
     }
 
     /// Bytes of the file.
     pub fn size(&self) -> u64 {
-        self.stat.size
+        self.inner.stat.size
     }
 
     /// The file as it was when it was opened.
     pub fn stat(&self) -> &Stat {
-        &self.stat
+        &self.inner.stat
     }
 
     /// Whether blocks are checked: there is redundancy for the file as it is.
     pub fn is_guarded(&self) -> bool {
-        matches!(self.mode, Mode::Guarded(_))
+        matches!(self.inner.mode, Mode::Guarded(_))
     }
 
     /// What was done so far.
     pub fn report(&self) -> Report {
-        self.counted().clone()
+        self.inner.counted().clone()
     }
 
     /// Reads from `offset` on until the buffer is full or the file ends; gives the number of bytes.
@@ -202,6 +214,77 @@ impl DegradedReader {
     /// # Errors
     /// See [`ReadError`].
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, ReadError> {
+        let sequential = self.inner.last.load(Ordering::Relaxed) == offset;
+        if !sequential {
+            self.inner.gathered.store(0, Ordering::Relaxed);
+        }
+        let got = self.inner.read(offset, buffer)?;
+        if sequential && self.inner.suspicious.load(Ordering::Relaxed) {
+            self.gather_ahead(offset + got as u64);
+        }
+        Ok(got)
+    }
+
+    /// Has the stripes behind `offset` gathered by other threads.
+    fn gather_ahead(&self, offset: u64) {
+        let Mode::Guarded(sources) = &self.inner.mode else { return };
+        if offset >= self.size() || sources.header().geometry.tail() != Tail::Striped {
+            return;
+        }
+        let stripe = sources.cut().locate(offset).0;
+        let until = (stripe + self.inner.kept as u64).saturating_sub(1).min(sources.cut().stripes());
+        let next = self.inner.gathered.fetch_max(until, Ordering::Relaxed).max(stripe + 1);
+        if next >= until {
+            return;
+        }
+        let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        let send = ahead.get_or_insert_with(|| start(&self.inner));
+        // If no thread could be started, nothing is gathered ahead, and reading is slower.
+        for stripe in next..until {
+            let _ = send.send(stripe);
+        }
+    }
+}
+
+/// Threads that gather stripes, until nobody asks for any more.
+fn start(inner: &Arc<Inner>) -> Sender<u64> {
+    let (send, receive) = channel::<u64>();
+    let receive = Arc::new(Mutex::new(receive));
+    for _ in 0..GATHERERS {
+        let (inner, receive) = (inner.clone(), receive.clone());
+        let work = move || {
+            loop {
+                let next = receive.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                let Ok(stripe) = next else { break };
+                inner.gather_stripe(stripe);
+            }
+        };
+        let _ = std::thread::Builder::new().name("gather ahead".to_owned()).spawn(work);
+    }
+    send
+}
+
+/// Threads that gather ahead.
+const GATHERERS: usize = 2;
+
+impl Inner {
+    /// Gathers all data of a stripe. What cannot be had is told to whoever asks for it.
+    fn gather_stripe(&self, stripe: u64) {
+        let Mode::Guarded(sources) = &self.mode else { return };
+        let slot = self.slot(stripe);
+        let mut gathering = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if gathering.known.is_empty() {
+            sources.begin(&mut gathering, stripe);
+        }
+        let run = sources.cut().run(stripe, 1);
+        for column in 0..sources.header().code.k() {
+            if self.gather(sources, &mut gathering, column, run.cell(0, column)).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, ReadError> {
         let want = (buffer.len() as u64).min(self.stat.size.saturating_sub(offset)) as usize;
         let buffer = &mut buffer[..want];
         match &self.mode {
@@ -259,7 +342,7 @@ impl DegradedReader {
             for stripe in stripes {
                 sources.will_read(stripe);
                 if self.suspicious.load(Ordering::Relaxed) {
-                    sources.will_read_frames(stripe);
+                    sources.will_read_frames(stripe, 1);
                 }
             }
         }

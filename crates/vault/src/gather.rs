@@ -262,16 +262,23 @@ impl Sources {
         self.content().iter().for_each(|content| content.will_read(&self.run(stripe)));
     }
 
-    /// Says that the frames of a stripe will be read soon.
-    pub fn will_read_frames(&self, stripe: u64) {
+    /// Says that the first `count` redundancy blocks of a stripe will be read soon.
+    pub fn will_read_frames(&self, stripe: u64, count: usize) {
         if stripe >= self.cut.stripes() {
             return;
         }
-        for (part, (file, _)) in self.subject.parts.iter().zip(&self.files) {
-            let length = std::num::NonZeroU64::new(part.records.record(stripe));
+        let k = self.header().code.k();
+        let held = (0..self.header().code.m()).filter(|&column| !self.target(k + column).is_empty());
+        for column in held.take(count) {
+            let Some(at) = self.subject.parts.iter().position(|part| part.columns().contains(&column)) else {
+                continue;
+            };
+            let part = &self.subject.parts[at];
+            let frame = part.records.record(stripe) / part.header.columns.max(1) as u64;
+            let start = part.records.offset(stripe) + (column - part.header.first) as u64 * frame;
+            let length = std::num::NonZeroU64::new(frame);
             // Only advice: without it reading is slower, nothing else.
-            let _ =
-                rustix::fs::fadvise(file, part.records.offset(stripe), length, rustix::fs::Advice::WillNeed);
+            let _ = rustix::fs::fadvise(&self.files[at].0, start, length, rustix::fs::Advice::WillNeed);
         }
     }
 

@@ -310,7 +310,8 @@ fn work(vault: &Vault, pool: &Pool, report: &mut Report, manner: Manner<'_>) -> 
     let places = Places::of(pool);
     let rebuilder =
         Rebuilder { pool, coders: &vault.coders, places, progress: &progress, stopped: manner.stopped };
-    let threads = manner.threads.max(1);
+    // Half of them wait for a disk while the others compute.
+    let threads = 2 * manner.threads.max(1);
     let apart = files.len() - files.len() % threads;
     let next = AtomicUsize::new(0);
     let mut outcome = Ok(());

@@ -108,6 +108,9 @@ impl FileDone {
     }
 }
 
+/// Bytes of data that a thread tells the storage of before it reads them.
+const AHEAD: u64 = 8 << 20;
+
 /// Puts files in order.
 pub(super) struct Rebuilder<'a> {
     pub(super) pool: &'a Pool,
@@ -272,14 +275,24 @@ impl Rebuilder<'_> {
             wrong: 0,
         };
         let state = || (Gathering::default(), new(), Vec::new());
-        let stride = threads.max(1) as u64;
+        // What has to be read in place of data that is gone.
+        let gone = moves.data.iter().filter(|(column, _)| {
+            let name = String::from_utf8_lossy(sources.target(*column)).into_owned();
+            self.places.state(&name) == TargetState::Offline
+        });
+        let frames = gone.count();
+        let announce = |stripe: u64| {
+            sources.will_read(stripe);
+            sources.will_read_frames(stripe, frames);
+        };
+        let ahead = (AHEAD / (k as u64 * block).max(1)).clamp(1, 16) * threads.max(1) as u64;
+        (0..ahead).for_each(announce);
         let states = each_run(sources.cut(), k, None, threads, state, |run, (gathering, totals, frame)| {
             for stripe in run.first..run.first + run.count {
                 if (self.stopped)() {
                     return Err(FileError::Stopped);
                 }
-                sources.will_read(stripe + stride);
-                sources.will_read_frames(stripe + stride);
+                announce(stripe + ahead);
                 self.gather(sources, gathering, stripe, &wanted)?;
                 totals.take(gathering, &wanted);
                 let (cells, mut written) = (sources.cut().run(stripe, 1), 0);

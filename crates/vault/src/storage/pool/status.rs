@@ -71,6 +71,11 @@ pub enum Warning {
         /// Why.
         reason: String,
     },
+    /// A target answers again after it was given up.
+    Returned {
+        /// Which.
+        target: String,
+    },
     /// Redundancy has no place.
     FewDomains {
         /// Domains with a target that takes new things and answers.
@@ -112,6 +117,12 @@ impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Warning::Offline { target, reason } => write!(f, "target {target} is offline: {reason}"),
+            Warning::Returned { target } => {
+                write!(
+                    f,
+                    "target {target} came back, and nothing on it counts before it is verified: rebuild the pool"
+                )
+            }
             Warning::FewDomains { domains, wanted, missing } => write!(
                 f,
                 "{domains} domains can be used, fewer than the {wanted} columns of a stripe: {missing} redundancy \
@@ -148,6 +159,9 @@ impl Pool {
             let (state, reason) = (View::state(member, disk), reason(disk));
             if let Some(reason) = reason.clone() {
                 warnings.push(Warning::Offline { target: member.name.clone(), reason });
+            }
+            if state == TargetState::Returned {
+                warnings.push(Warning::Returned { target: member.name.clone() });
             }
             if member.mirror == Mirror::Stale {
                 warnings.push(Warning::StaleMirror { target: member.name.clone() });

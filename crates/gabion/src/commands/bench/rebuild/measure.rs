@@ -33,7 +33,7 @@ pub(super) struct Bench {
 impl Bench {
     pub(super) fn new(dir: &Path, quick: bool) -> Result<Bench> {
         let dir = tempfile::Builder::new().prefix("gabion-bench-").tempdir_in(dir)?;
-        let (files, size) = if quick { (8, 64 * MIB) } else { (16, 256 * MIB) };
+        let (files, size) = if quick { (8, 128 * MIB) } else { (16, 256 * MIB) };
         let bench = Bench { dir, files, size };
         let target = |number: usize| NewTarget { path: bench.target(number), domain: None };
         let targets: Vec<NewTarget> = (0..TARGETS).map(target).collect();
