@@ -229,6 +229,10 @@ impl Encoder<'_> {
         if after.generation() != stat.generation() {
             return Err(EncodeError::Changed);
         }
+        // Its columns may have been moved to where redundancy would go.
+        if self.storage.layout(path, coder.code(), block)? != layout {
+            return Err(EncodeError::Changed);
+        }
         self.conclude(makings, totals, coder, stat, obsolete)
     }
 

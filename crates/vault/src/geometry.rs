@@ -229,6 +229,16 @@ impl Cut {
         })
     }
 
+    /// Stripe and column of the block that has the byte at `offset` of the file.
+    pub fn locate(&self, offset: u64) -> (u64, usize) {
+        let segment = offset / self.geometry.segment();
+        let first = segment * self.geometry.rows;
+        let run = self.run(first, MAX_ROWS);
+        let column = ((offset - segment * self.geometry.segment()) / run.stride) as usize;
+        let row = (offset - run.piece(column).start) / run.block;
+        (first + row, column)
+    }
+
     /// The stripes that hold any byte of `range`.
     pub fn stripes_of(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let end = range.end.min(self.size);

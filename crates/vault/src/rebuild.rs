@@ -63,7 +63,10 @@ pub fn rebuild(vault: &Vault, manner: Manner<'_>) -> Result<Rebuilt, RebuildErro
 }
 
 /// All redundancy files of a repository, in the order of directories.
-fn walk(tree: &Tree, visit: &mut dyn FnMut(&[u8]) -> Result<(), RebuildError>) -> Result<(), RebuildError> {
+pub(crate) fn walk(
+    tree: &Tree,
+    visit: &mut dyn FnMut(&[u8]) -> Result<(), RebuildError>,
+) -> Result<(), RebuildError> {
     let mut ahead = vec![Vec::new()];
     while let Some(path) = ahead.pop() {
         let place = if path.is_empty() { REDUNDANCY.to_vec() } else { join(REDUNDANCY, &path) };
@@ -199,6 +202,11 @@ pub(crate) fn remains(vault: &Vault, path: &[u8], code: &str, targets: &[Vec<u8>
     let (mut parts, _) = belonging(parts.collect(), now.map(|stat| stat.generation()));
     let revision = parts.first().map(|part| part.header.revision);
     parts.retain(|part| Some(part.header.revision) == revision);
+    // What protects an older version does not protect this one.
+    parts.retain(|part| {
+        let was = part.header.generation;
+        now.is_none_or(|now| (now.size, now.mtime, now.inode) == (was.size, was.mtime, was.inode))
+    });
     let mut remains = Remains { data_gone: 0, redundancy: 0, redundancy_now: 0 };
     for part in &parts {
         remains.redundancy_now += part.header.columns;

@@ -1,6 +1,7 @@
 //! How a vault is: wanted beside actual redundancy, what is exposed, what is broken, by name.
 
 use crate::catalogue::{CatalogueError, Class, Counts, Entry, Problem, State};
+use crate::degraded;
 use crate::protect::{Manner, scan};
 use crate::rebuild::remains;
 use crate::scan::{ScanError, Seen};
@@ -52,6 +53,8 @@ pub struct Status {
     pub redundancy_bytes: u64,
     /// Where things are.
     pub targets: Vec<Target>,
+    /// Reads that were served with the help of redundancy.
+    pub degraded_reads: Option<degraded::Record>,
 }
 
 /// Why nobody knows.
@@ -81,6 +84,9 @@ pub fn status(
     manner: Manner<'_>,
 ) -> Result<Status, StatusError> {
     let catalogue = &vault.catalogue;
+    if let Some(pool) = &vault.pool {
+        pool.probe();
+    }
     let seen = if look { Some(scan(vault, manner)?) } else { None };
     let mut status = Status {
         matrix: BTreeMap::new(),
@@ -96,13 +102,13 @@ pub fn status(
         data_bytes: 0,
         redundancy_bytes: 0,
         targets: vault.storage.targets(),
+        degraded_reads: degraded::recorded(catalogue)?,
     };
-    let offline = status.targets.iter().filter(|target| target.state == TargetState::Offline);
-    let offline: Vec<Vec<u8>> = offline.map(|target| target.name.clone()).collect();
+    let missing = Missing::of(&status.targets);
     catalogue.each_page(path, |page| -> Result<(), CatalogueError> {
         for (path, mut entry) in page {
-            if !offline.is_empty() {
-                lose(vault, &path, &offline, &mut entry);
+            if !missing.uncounted.is_empty() {
+                lose(vault, &path, &missing, &mut entry);
             }
             status.count(&entry);
             if entry.state != State::Protected && status.affected.len() < names {
@@ -114,6 +120,7 @@ pub fn status(
     })?;
     if look {
         status.count_changes(vault, path)?;
+        status.count_unprotected(vault, path, &missing, names)?;
     }
     let summary = vault.changelog.pending()?;
     status.queued = summary.entries();
@@ -121,13 +128,41 @@ pub fn status(
     Ok(status)
 }
 
-/// Takes from an entry what is on targets that do not answer.
-fn lose(vault: &Vault, path: &[u8], offline: &[Vec<u8>], entry: &mut Entry) {
+/// Targets whose content does not count.
+struct Missing {
+    /// All of them: those that do not answer, and those that came back and are not verified.
+    uncounted: Vec<Vec<u8>>,
+    /// Those that do not answer.
+    offline: Vec<Vec<u8>>,
+}
+
+impl Missing {
+    fn of(targets: &[Target]) -> Missing {
+        let names = |is: &dyn Fn(TargetState) -> bool| {
+            targets.iter().filter(|target| is(target.state)).map(|target| target.name.clone()).collect()
+        };
+        Missing {
+            uncounted: names(&|state| !state.counts()),
+            offline: names(&|state| state == TargetState::Offline),
+        }
+    }
+}
+
+/// Takes from an entry what is on targets that do not count.
+fn lose(vault: &Vault, path: &[u8], missing: &Missing, entry: &mut Entry) {
     // Where it is not even known where the file is, nothing can be said for it.
-    let (data_gone, redundancy) =
-        remains(vault, path, &entry.code, offline).map_or((0, 0), |it| (it.data_gone, it.redundancy));
+    let left = |gone: &[Vec<u8>]| {
+        remains(vault, path, &entry.code, gone).map_or((0, 0), |it| (it.data_gone, it.redundancy))
+    };
+    let (data_gone, redundancy) = left(&missing.uncounted);
     let actual = redundancy.saturating_sub(data_gone).min(entry.columns as usize) as u32;
-    if data_gone > redundancy {
+    let mut lost = data_gone > redundancy;
+    if lost && missing.offline.len() < missing.uncounted.len() {
+        // What came back may save it.
+        let (data_gone, redundancy) = left(&missing.offline);
+        lost = data_gone > redundancy;
+    }
+    if lost {
         entry.state = State::Lost;
     } else if actual < entry.columns {
         entry.state = entry.state.max(State::Degraded);
@@ -177,6 +212,39 @@ impl Status {
             })?;
         }
         self.matrix.retain(|_, (files, _)| *files > 0);
+        Ok(())
+    }
+
+    /// Files of a pool that were never protected and have bytes on targets that do not answer: nothing can bring these back.
+    fn count_unprotected(
+        &mut self,
+        vault: &Vault,
+        below: &[u8],
+        missing: &Missing,
+        names: usize,
+    ) -> Result<(), CatalogueError> {
+        let Some(pool) = vault.pool.as_ref().filter(|_| !missing.offline.is_empty()) else { return Ok(()) };
+        for class in [Class::Added, Class::Copied] {
+            vault.catalogue.each_change(class, |page| -> Result<(), CatalogueError> {
+                for change in page.iter().filter(|change| is_below(&change.path, below)) {
+                    let Ok(stub) = pool.stub(&change.path) else { continue };
+                    let gone = |column: usize| {
+                        stub.object_bytes(column, stub.size) > 0
+                            && missing.offline.iter().any(|name| name == stub.targets[column].as_bytes())
+                    };
+                    if !(0..stub.targets.len()).any(gone) {
+                        continue;
+                    }
+                    let amount = self.states.entry(State::Lost).or_default();
+                    *amount = (amount.0 + 1, amount.1 + stub.size);
+                    if self.affected.len() < names {
+                        let (path, problems) = (change.path.clone(), Vec::new());
+                        self.affected.push(Affected { path, state: State::Lost, problems });
+                    }
+                }
+                Ok(())
+            })?;
+        }
         Ok(())
     }
 

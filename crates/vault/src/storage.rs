@@ -5,6 +5,7 @@
 //! there is data ([`Fault`]), not a reason to stop.
 
 pub mod conformance;
+pub mod lane;
 pub mod plain;
 pub mod pool;
 
@@ -13,8 +14,10 @@ use crate::geometry::{Geometry, GeometryError, Run};
 use crate::redundancy::{Place, REDUNDANCY};
 use crate::tree::{Names, Stat, Tree, join};
 use gabion_engine::Code;
+use lane::Lane;
 use std::fmt::Debug;
 use std::io;
+use std::sync::Arc;
 
 /// What fails as one: a disk, a directory on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +42,15 @@ pub enum TargetState {
     Offline,
     /// It answers, but nothing new goes there.
     Retired,
+    /// It answers again after it was given up: what is on it counts as lost until it has been verified.
+    Returned,
+}
+
+impl TargetState {
+    /// Whether what is on the target counts.
+    pub fn counts(self) -> bool {
+        matches!(self, TargetState::Online | TargetState::Retired)
+    }
 }
 
 /// Why bytes of a file could not be read.
@@ -125,6 +137,19 @@ pub trait Content: Send + Sync + Debug {
     /// See [`Fault`].
     fn read(&self, run: &Run, row: u64, column: usize, buffer: &mut [u8]) -> Result<usize, Fault>;
 
+    /// Reads from `offset` on, until the buffer is full or the file ends. Gives the number of bytes: fewer than there should be
+    /// if bytes before the file's end are not there.
+    ///
+    /// # Errors
+    /// See [`Fault`].
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault>;
+
+    /// Whether the bytes of a version never change: storage gives new content a new identity, and this file stays the one that
+    /// was opened.
+    fn is_frozen(&self) -> bool {
+        false
+    }
+
     /// Says that all columns of `run` will be read soon.
     fn will_read(&self, run: &Run);
 
@@ -204,6 +229,11 @@ pub trait Storage: Send + Sync + Debug {
 
     /// All targets.
     fn targets(&self) -> Vec<Target>;
+
+    /// What waits no longer than a deadline for the disk that a redundancy file is on; nothing where storage sets none.
+    fn patience(&self, _place: &Place) -> Option<Arc<Lane>> {
+        None
+    }
 }
 
 /// Why a file cannot be cut for a code.

@@ -14,10 +14,11 @@ use crate::catalogue::{Catalogue, CatalogueError};
 use crate::changelog::{self, Changelog, Embedded, Redis, Server};
 use crate::coder::Coders;
 use crate::policy::{Policy, PolicyError};
+use crate::protect::Manner;
 use crate::redundancy::{REDUNDANCY, STAGING, redo};
-use crate::storage::Storage;
 use crate::storage::plain::Plain;
 use crate::storage::pool::{self, Pool};
+use crate::storage::{Storage, TargetState};
 use crate::tree::{Generation, Tree};
 use crate::world::Clock;
 use gabion_engine::Code;
@@ -101,6 +102,8 @@ pub struct Vault {
     pub repository: Tree,
     /// Where files are.
     pub storage: Box<dyn Storage>,
+    /// The pool they are in, if it is one.
+    pub pool: Option<Pool>,
     /// Codes made ready.
     pub coders: Coders,
     /// The time.
@@ -157,6 +160,7 @@ impl Vault {
         }
         // One at a time: whoever comes first makes the databases.
         let _turn = take_turn(path)?;
+        let mut of_files = None;
         let (storage, code): (Box<dyn Storage>, Code) = match settings.storage {
             Kind::Plain => {
                 let tree = Tree::open(root).map_err(at(root))?;
@@ -172,6 +176,7 @@ impl Vault {
                 let options = pool::Options { clock: clock.clone(), ..pool::Options::default() };
                 let pool = Pool::open_at(std::slice::from_ref(root), options)?;
                 let code = format!("{}+{}", pool.config().stripe, pool.config().redundancy).parse()?;
+                of_files = Some(pool.clone());
                 (Box::new(pool), code)
             }
         };
@@ -179,6 +184,7 @@ impl Vault {
         Ok(Vault {
             root: root.clone(),
             storage,
+            pool: of_files,
             coders: Coders::new()?,
             clock,
             policy: load_policy(path, &code)?,
@@ -188,6 +194,29 @@ impl Vault {
             settings,
             repository,
         })
+    }
+
+    /// Opens the vault of a pool. If the target that it was on is gone, another one is begun on one that answers, with a catalogue
+    /// made from the headers of redundancy files. Says whether that was so.
+    ///
+    /// # Errors
+    /// See [`VaultError`].
+    pub fn of_pool(pool: &Pool, clock: Clock) -> Result<(Vault, bool), VaultError> {
+        let location = Location::of_pool(pool)?;
+        let begun = !location.repository.join(settings::FILE).exists();
+        let all_answer = pool.targets().iter().all(|target| target.state != TargetState::Offline);
+        if begun && all_answer {
+            return Err(VaultError::Unprotected { path: PathBuf::from(pool.config().name) });
+        }
+        let vault = Vault::create(&location, None, clock)?;
+        if begun {
+            let quiet = Manner { threads: 1, rate: None, progress: &|_| {}, stopped: &|| false };
+            crate::rebuild::rebuild(&vault, quiet).map_err(|error| match error {
+                crate::rebuild::RebuildError::Catalogue(error) => VaultError::Catalogue(error),
+                crate::rebuild::RebuildError::Io { path, source } => VaultError::Io { path, source },
+            })?;
+        }
+        Ok((vault, begun))
     }
 
     /// Takes a policy, checked, and keeps it for later runs.

@@ -4,6 +4,7 @@ mod engine;
 mod figures;
 mod files;
 mod mount;
+mod rebuild;
 mod vault;
 mod watch;
 
@@ -27,6 +28,8 @@ enum Area {
     Mount(mount::Args),
     /// Live protection: what watching costs those who write
     Watch(watch::Args),
+    /// Rebuild of a lost target of a pool, and reads without it, beside the machine's limits
+    Rebuild(rebuild::Args),
 }
 
 impl Args {
@@ -36,6 +39,7 @@ impl Args {
             Area::Vault(args) => args.run(),
             Area::Mount(args) => args.run(),
             Area::Watch(args) => args.run(),
+            Area::Rebuild(args) => args.run(),
         }
     }
 }

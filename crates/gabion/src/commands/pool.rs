@@ -6,6 +6,7 @@ mod get;
 mod ls;
 mod mv;
 mod put;
+mod rebuild;
 mod retire;
 mod rm;
 mod status;
@@ -20,7 +21,9 @@ Examples:
   gabion pool put tank photos /                copy a directory into the pool
   gabion pool ls tank photos -l                what is there, and on which targets
   gabion pool get tank photos/cat.jpg          copy a file out
-  gabion pool status tank                      how the targets are
+  gabion pool status tank                      how the targets are, and which files miss something
+  gabion pool rebuild tank                     after a disk is lost: make anew elsewhere what it had
+  gabion pool retire tank d3                   before a disk goes: bring what it has onto others
 
 A pool is named by its name or by the directory of any of its targets.
 Exit codes: 0 fine, 1 something to look after, 2 error.";
@@ -39,8 +42,10 @@ enum Command {
     Create(create::Args),
     /// Add a directory to a pool
     Add(add::Args),
-    /// Let nothing new go to a target
+    /// Let nothing new go to a target, and bring what it has onto others
     Retire(retire::Args),
+    /// Bring what was on lost or retired targets onto others, and verify targets that came back
+    Rebuild(rebuild::Args),
     /// Show targets, mirrors of the namespace, and what to look after
     Status(status::Args),
     /// Copy files into a pool
@@ -61,6 +66,7 @@ impl Args {
             Command::Create(args) => args.run(),
             Command::Add(args) => args.run(),
             Command::Retire(args) => args.run(),
+            Command::Rebuild(args) => args.run(),
             Command::Status(args) => args.run(),
             Command::Put(args) => args.run(),
             Command::Get(args) => args.run(),

@@ -31,7 +31,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Names that are listed where not all are asked for.
-const FIRST: usize = 10;
+pub(super) const FIRST: usize = 10;
+
+/// Said when the vault of a pool went with its target.
+pub(super) const BEGUN: &str = "the target with the pool's vault does not answer: another vault is begun, its catalogue \
+    made from headers. A policy that was set is not in it";
 
 /// Which vault, or which part of it.
 #[derive(clap::Args)]
@@ -78,7 +82,11 @@ impl Which {
     /// Opens the vault; gives the path as it has it, relative to its root.
     fn open(&self) -> anyhow::Result<(Vault, Vec<u8>)> {
         if let Some((pool, inside)) = self.elsewhere.pool(&self.path)? {
-            return Ok((Vault::open(&Location::of_pool(&pool)?, Clock::System)?, inside));
+            let (vault, begun) = Vault::of_pool(&pool, Clock::System)?;
+            if begun {
+                eprintln!("gabion: warning: {BEGUN}");
+            }
+            return Ok((vault, inside));
         }
         let location = Location::find(&self.path, self.elsewhere.repository.as_deref())?;
         let vault = Vault::open(&location, Clock::System)?;
@@ -95,18 +103,18 @@ impl Which {
 
 /// How to run and how to talk.
 #[derive(clap::Args)]
-struct Talk {
+pub(super) struct Talk {
     /// Print one JSON object instead of text
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
     /// Print errors and warnings only
     #[arg(long, short)]
-    quiet: bool,
+    pub(super) quiet: bool,
 }
 
 /// How much of the machine to use.
 #[derive(clap::Args)]
-struct Effort {
+pub(super) struct Effort {
     /// Threads to use, 0 for all there are
     #[arg(long, value_name = "N", default_value_t = 0)]
     threads: usize,
@@ -128,7 +136,7 @@ impl Effort {
 
 impl Talk {
     /// Runs `work` with a progress bar where someone can see it, and with signals caught: the first one stops.
-    fn run<T>(&self, effort: &Effort, work: impl FnOnce(Manner<'_>) -> T) -> anyhow::Result<T> {
+    pub(super) fn run<T>(&self, effort: &Effort, work: impl FnOnce(Manner<'_>) -> T) -> anyhow::Result<T> {
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
             signal_hook::flag::register(signal, stop.clone())?;
@@ -159,7 +167,7 @@ impl Talk {
     }
 
     /// Prints a line for people, unless they asked not to.
-    fn say(&self, line: impl AsRef<str>) {
+    pub(super) fn say(&self, line: impl AsRef<str>) {
         if !self.json && !self.quiet {
             println!("{}", line.as_ref());
         }
@@ -187,7 +195,7 @@ fn advance(bar: &ProgressBar, files: u64, bytes: u64) {
 }
 
 /// Takes the vault for a command; with `wait`, however long that takes.
-fn lock(vault: &Vault, command: &str, wait: bool, talk: &Talk) -> anyhow::Result<Lock> {
+pub(super) fn lock(vault: &Vault, command: &str, wait: bool, talk: &Talk) -> anyhow::Result<Lock> {
     let mut said = false;
     loop {
         match vault.lock(command) {
@@ -203,7 +211,7 @@ fn lock(vault: &Vault, command: &str, wait: bool, talk: &Talk) -> anyhow::Result
     }
 }
 
-fn bytes(bytes: u64) -> String {
+pub(super) fn bytes(bytes: u64) -> String {
     HumanBytes(bytes).to_string()
 }
 
@@ -212,7 +220,7 @@ fn count(count: u64) -> String {
 }
 
 /// A number with the word for what it counts.
-fn files(count: u64) -> String {
+pub(super) fn files(count: u64) -> String {
     format!("{} file{}", HumanCount(count), if count == 1 { "" } else { "s" })
 }
 

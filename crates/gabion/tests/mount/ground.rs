@@ -1,10 +1,11 @@
 //! A source, a mount of it, and the program.
 
+use gabion_vault::world::Stopwatch;
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Numbers that look like chance and can be repeated.
 pub(crate) struct Seed(pub(crate) u64);
@@ -121,7 +122,7 @@ impl Ground {
 
     /// Waits until nothing is pending.
     pub(crate) fn wait_until_protected(&self) {
-        let start = Instant::now();
+        let start = Stopwatch::start();
         loop {
             let status = self.status();
             let pending = &status["pending"];

@@ -2,4 +2,5 @@
 
 mod faults;
 mod playground;
+mod rebuild;
 mod tour;

@@ -23,6 +23,10 @@ proptest! {
             for column in 0..geometry.k() {
                 let mut bytes = Vec::new();
                 for row in 0..run.count {
+                    if let Some(byte) = run.cell(row, column).next_back() {
+                        prop_assert_eq!(cut.locate(byte), (run.first + row, column));
+                        prop_assert_eq!(cut.locate(run.cell(row, column).start), (run.first + row, column));
+                    }
                     prop_assert_eq!(cut.block(run.first + row), run.block);
                     let cell = run.cell(row, column);
                     bytes.extend(cell.clone());

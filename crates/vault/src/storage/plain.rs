@@ -142,6 +142,10 @@ impl Content for PlainFile {
         Ok(got)
     }
 
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
+        Ok(read_up_to(&self.0, buffer, offset)?)
+    }
+
     fn will_read(&self, run: &Run) {
         for column in 0.. {
             let piece = run.piece(column);

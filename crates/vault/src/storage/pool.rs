@@ -16,13 +16,13 @@ mod content;
 mod disk;
 mod error;
 mod heal;
-mod lane;
 mod membership;
 mod namespace;
 mod objects;
 mod placement;
 mod put;
 pub mod registry;
+mod relocation;
 mod repair;
 mod status;
 pub mod stub;
@@ -36,6 +36,7 @@ pub use heal::Healed;
 pub use membership::NewTarget;
 pub use put::Written;
 pub use registry::Registry;
+pub(crate) use relocation::{Relocation, Spot};
 pub use status::{Status, TargetStatus, Warning};
 pub use sweep::{Orphan, Sweep};
 
@@ -147,7 +148,7 @@ impl Shared {
         let mut written = 0;
         for (index, answer) in view.answers() {
             match config.write(&answer.tree, &config.target[index].uuid) {
-                Ok(()) => written += 1,
+                Ok(()) => written += usize::from(config.target[index].state == config::Standing::Online),
                 Err(error) => failed.push((index, error)),
             }
         }
@@ -232,6 +233,24 @@ impl Pool {
     /// What `pool.toml` says now.
     pub fn config(&self) -> Config {
         self.shared.view().config.clone()
+    }
+
+    /// Asks every target that answers for bytes from its medium. One that fails counts as gone until it is probed again.
+    pub fn probe(&self) {
+        let view = self.shared.view();
+        std::thread::scope(|scope| {
+            for disk in &view.disks {
+                scope.spawn(|| disk.probe());
+            }
+        });
+    }
+
+    /// Names of targets that answer and do not know of the latest changes, because they were away.
+    pub fn behind(&self) -> Vec<String> {
+        let view = self.shared.view();
+        let missed = |config: &Config| config.epoch < view.config.epoch;
+        let answers = view.answers().into_iter().filter(|(_, answer)| missed(&answer.config));
+        answers.map(|(index, _)| view.config.target[index].name.clone()).collect()
     }
 
     /// Where the targets are, in their order.

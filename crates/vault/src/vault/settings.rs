@@ -64,7 +64,8 @@ impl Location {
         Location { storage: Kind::Plain, root: root.to_owned(), repository }
     }
 
-    /// The vault of a pool: on the first of its targets that has one; otherwise, on the first that answers.
+    /// The vault of a pool: on the target that has one; otherwise, on the first that answers. While a target was away, another vault may
+    /// have been begun: the one that was worked with last counts.
     ///
     /// # Errors
     /// [`VaultError::Unprotected`] where no target answers.
@@ -73,7 +74,14 @@ impl Location {
         let unprotected = || VaultError::Unprotected { path: PathBuf::from(pool.config().name) };
         paths.retain(|path| path.join("pool.toml").exists());
         let has_one = |path: &&PathBuf| path.join(OF_POOL).join(FILE).exists();
-        let root = paths.iter().find(has_one).or(paths.first()).ok_or_else(unprotected)?;
+        let used = |path: &&PathBuf| {
+            let of =
+                |name: &str| std::fs::metadata(path.join(OF_POOL).join(name)).and_then(|it| it.modified());
+            of("lock").or_else(|_| of(FILE)).ok()
+        };
+        // The first of equals.
+        let newest = paths.iter().rev().filter(has_one).max_by_key(used);
+        let root = newest.or(paths.first()).ok_or_else(unprotected)?;
         Ok(Location { storage: Kind::Pool, root: root.clone(), repository: root.join(OF_POOL) })
     }
 

@@ -30,6 +30,19 @@ pub(super) struct Line {
 }
 
 impl Line {
+    /// Ours over the reference.
+    pub(super) fn new(
+        bench: &'static str,
+        case: &str,
+        (value, unit): (f64, &'static str),
+        (against, reference): (&str, f64),
+        bar: f64,
+        conditions: String,
+    ) -> Line {
+        let (case, against) = (case.to_owned(), against.to_owned());
+        Line { bench, case, value, unit, against, reference, ratio: value / reference, bar, conditions }
+    }
+
     /// Whether the bar is reached.
     pub(super) fn reached(&self) -> bool {
         self.ratio >= self.bar

@@ -35,7 +35,7 @@ pub(in crate::commands::bench) fn sync(path: &Path) -> Result<()> {
 }
 
 /// Empties the page cache; false if that is not allowed.
-pub(super) fn drop_caches() -> Result<bool> {
+pub(in crate::commands::bench) fn drop_caches() -> Result<bool> {
     match std::fs::write("/proc/sys/vm/drop_caches", "3") {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Ok(false),
@@ -44,7 +44,7 @@ pub(super) fn drop_caches() -> Result<bool> {
 }
 
 /// Reads all files below `path`, one after the other; gives the number of bytes.
-pub(super) fn plain_read(path: &Path) -> Result<u64> {
+pub(in crate::commands::bench) fn plain_read(path: &Path) -> Result<u64> {
     let mut piece = vec![0; PIECE];
     let mut total = 0;
     each_file(path, &mut |file| {
@@ -60,12 +60,12 @@ pub(super) fn plain_read(path: &Path) -> Result<u64> {
 }
 
 /// Brings all files below `path` into the page cache.
-pub(super) fn warm(path: &Path) -> Result<()> {
+pub(in crate::commands::bench) fn warm(path: &Path) -> Result<()> {
     plain_read(path).map(|_| ())
 }
 
 /// Writes a file, and makes it durable.
-pub(super) fn plain_write(path: &Path, size: u64) -> Result<()> {
+pub(in crate::commands::bench) fn plain_write(path: &Path, size: u64) -> Result<()> {
     let piece = vec![0x5a; PIECE];
     let mut file = File::create(path)?;
     let mut left = size;
@@ -78,7 +78,7 @@ pub(super) fn plain_write(path: &Path, size: u64) -> Result<()> {
 }
 
 /// Bytes on the disk and inodes of everything below `path`.
-pub(super) fn usage(path: &Path) -> Result<(u64, u64)> {
+pub(in crate::commands::bench) fn usage(path: &Path) -> Result<(u64, u64)> {
     let metadata = std::fs::symlink_metadata(path)?;
     let mut total = (metadata.blocks() * 512, 1);
     if metadata.is_dir() {

@@ -1,6 +1,6 @@
 //! `gabion bench vault`.
 
-mod measure;
+pub(super) mod measure;
 mod tools;
 
 use super::figures::Request;

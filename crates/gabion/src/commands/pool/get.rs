@@ -4,12 +4,17 @@ use super::terminal::{Talk, Troubles, Which, inside};
 use anyhow::{Context, bail};
 use gabion::exit::Outcome;
 use gabion::shard::Shown;
+use gabion_vault::coder::Coders;
+use gabion_vault::degraded::{self, DegradedReader, Report, copy_out};
 use gabion_vault::metadata;
 use gabion_vault::storage::Storage;
 use gabion_vault::storage::pool::Pool;
 use gabion_vault::tree::{Kind, Stat, join, split};
+use gabion_vault::vault::Vault;
+use gabion_vault::world::Clock;
 use indicatif::ProgressBar;
 use serde_json::json;
+use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Seek, Write};
@@ -24,7 +29,8 @@ Examples:
   gabion pool get tank photos /mnt/restore        a directory, with all that is in it
   gabion pool get tank notes.txt -                to standard output
 
-A file appears when all of it is there. Bytes that no target has any more are an error that names the target.";
+A file appears when all of it is there. Blocks are checked against their signatures; what is gone or wrong is reconstructed from
+redundancy, and that is said. Bytes that nothing can bring back are an error that names the targets.";
 
 /// Arguments of `gabion pool get`.
 #[derive(clap::Args)]
@@ -57,11 +63,13 @@ impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let Args { which, path, dest, force, dry_run, talk } = self;
         let pool = which.open()?;
+        let out = Out { pool: &pool, coders: Coders::new()?, degraded: RefCell::default() };
         let from = inside(&path);
         let Some(stat) = pool.find(&from)? else { bail!("{}: not in the pool", Shown::bytes(&from)) };
         if dest.as_ref().is_some_and(|dest| dest.as_os_str() == "-") {
-            pool.get(&from, &mut io::stdout().lock())?;
+            out.copy(&from, &mut io::stdout().lock())?;
             io::stdout().flush()?;
+            out.note();
             return Ok(Outcome::Fine);
         }
         let name = OsStr::from_bytes(split(&from).1);
@@ -77,7 +85,7 @@ impl Args {
         let bar = talk.bar("get", items.iter().map(size).sum());
         let (mut files, mut bytes) = (0, 0);
         for item in &items {
-            let got = if dry_run { Ok(size(item)) } else { get(&pool, item, force, &bar) };
+            let got = if dry_run { Ok(size(item)) } else { get(&out, item, force, &bar) };
             match got {
                 Ok(size) => {
                     bytes += size;
@@ -100,15 +108,61 @@ impl Args {
             }
         }
         bar.finish_and_clear();
+        let degraded = out.note();
         if talk.json {
             let object = json!({
                 "command": "pool get", "dry_run": dry_run, "files": files, "bytes": bytes, "failed": troubles.texts(),
+                "degraded": degraded,
             });
             println!("{object}");
         }
         let verb = if dry_run { "would get" } else { "got" };
         talk.say(format!("{verb} {files} files, {bytes} bytes"));
         Ok(troubles.outcome())
+    }
+}
+
+/// Files come out checked, and whole even if targets are gone; what that took is told and noted.
+struct Out<'a> {
+    pool: &'a Pool,
+    coders: Coders,
+    degraded: RefCell<Vec<Report>>,
+}
+
+impl Out<'_> {
+    fn copy(&self, from: &[u8], output: &mut dyn Write) -> anyhow::Result<u64> {
+        let reader = DegradedReader::open(self.pool, &self.coders, from, None)?;
+        let bytes = copy_out(&reader, output)?;
+        let report = reader.report();
+        if report.is_degraded() {
+            eprintln!(
+                "gabion: warning: {}: {} blocks were reconstructed ({})",
+                Shown::bytes(from),
+                report.reconstructed,
+                report.causes()
+            );
+            self.degraded.borrow_mut().push(report);
+        }
+        Ok(bytes)
+    }
+
+    /// Notes degraded reads where `gabion status` finds them; gives their number.
+    fn note(&self) -> usize {
+        let reports = self.degraded.borrow();
+        if reports.is_empty() {
+            return 0;
+        }
+        let noted = || -> anyhow::Result<()> {
+            let (vault, _) = Vault::of_pool(self.pool, Clock::System)?;
+            for report in reports.iter() {
+                degraded::note(&vault.catalogue, report, vault.clock.now())?;
+            }
+            Ok(())
+        };
+        if let Err(error) = noted() {
+            eprintln!("gabion: warning: degraded reads could not be noted: {error:#}");
+        }
+        reports.len()
     }
 }
 
@@ -161,7 +215,7 @@ fn collect(pool: &Pool, item: Item, items: &mut Vec<Item>, troubles: &mut Troubl
     }
 }
 
-fn get(pool: &Pool, item: &Item, force: bool, bar: &ProgressBar) -> anyhow::Result<u64> {
+fn get(out: &Out<'_>, item: &Item, force: bool, bar: &ProgressBar) -> anyhow::Result<u64> {
     let Item { from, to, stat } = item;
     if stat.kind == Kind::Directory {
         return match fs::DirBuilder::new().mode(0o700).create(to) {
@@ -172,7 +226,7 @@ fn get(pool: &Pool, item: &Item, force: bool, bar: &ProgressBar) -> anyhow::Resu
     if !force && to.symlink_metadata().is_ok() {
         bail!("{} exists; --force replaces it", Shown::path(to));
     }
-    let stub = pool.stub(from)?;
+    let stub = out.pool.stub(from)?;
     let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if let Some(target) = &stub.link {
         if force && to.symlink_metadata().is_ok() {
@@ -182,7 +236,7 @@ fn get(pool: &Pool, item: &Item, force: bool, bar: &ProgressBar) -> anyhow::Resu
         return Ok(0);
     }
     let mut draft = tempfile::Builder::new().prefix(".gabion-").suffix(".tmp").tempfile_in(directory)?;
-    let bytes = pool.get(from, &mut bar.wrap_write(Sparse(draft.as_file_mut())))?;
+    let bytes = out.copy(from, &mut bar.wrap_write(Sparse(draft.as_file_mut())))?;
     // Holes at the end are only there if the length says so.
     draft.as_file().set_len(bytes)?;
     for failed in metadata::restore(draft.as_file(), &stub.metadata, stub.mtime) {

@@ -1,8 +1,11 @@
 //! `gabion pool status`.
 
 use super::terminal::{Talk, Which};
+use crate::commands::vault::FIRST;
 use gabion::exit::Outcome;
 use gabion::shard::Shown;
+use gabion_vault::coder::Coders;
+use gabion_vault::reconstruction::survey::{Overview, Standing, overview};
 use gabion_vault::storage::TargetState;
 use gabion_vault::storage::pool::config::Mirror;
 use gabion_vault::storage::pool::{Healed, Status, Sweep, TargetStatus};
@@ -16,7 +19,8 @@ Examples:
   gabion pool status tank --heal          bring mirrors of the namespace up to date
   gabion pool status tank --sweep         remove objects that no file refers to
 
-Exit codes: 0 all well, 1 something to look after, 2 error.";
+Files that miss something are named, from where their parts are; nothing is read for that.
+Exit codes: 0 all well, 1 something to look after, 2 error, 3 files are lost.";
 
 /// Arguments of `gabion pool status`.
 #[derive(clap::Args)]
@@ -30,6 +34,9 @@ pub(super) struct Args {
     /// Remove what crashes and absent targets left over; with --dry-run only list it
     #[arg(long)]
     sweep: bool,
+    /// List all files that miss something, not the first ten, and look for them even if all targets are there
+    #[arg(long)]
+    files: bool,
     /// Remove nothing
     #[arg(long, requires = "sweep", conflicts_with = "heal")]
     dry_run: bool,
@@ -39,21 +46,31 @@ pub(super) struct Args {
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let Args { which, heal, sweep, dry_run, talk } = self;
+        let Args { which, heal, sweep, files, dry_run, talk } = self;
         let pool = which.open()?;
         let healed = if heal { Some(pool.heal()?) } else { None };
         let swept = if sweep { Some(pool.sweep(!dry_run)?) } else { None };
+        pool.probe();
         let status = pool.status();
+        // Without a target that is gone or on its way, where files are is known to be right.
+        let wrong = status.targets.iter().any(|target| target.state != TargetState::Online);
+        let names = if files || talk.json { usize::MAX } else { FIRST };
+        let overview = if wrong || files { Some(overview(&pool, &Coders::new()?, names)) } else { None };
+        let overview = overview.transpose();
         let failed: Vec<String> =
             healed.iter().flat_map(|healed| &healed.failed).map(ToString::to_string).collect();
         if talk.json {
             let object = json!({
                 "command": "pool status", "status": status, "healed": healed.as_ref().map(|healed| as_json(healed, &failed)),
                 "swept": swept.as_ref().map(|swept| swept_json(swept, dry_run)),
+                "files": overview.as_ref().ok().and_then(Option::as_ref).map(files_json),
             });
             println!("{object}");
         } else {
             print(&status, &talk);
+            if let Ok(Some(overview)) = &overview {
+                tell_files(overview, &talk);
+            }
             if let Some(healed) = &healed {
                 talk.say(format!(
                     "healed: {} entries written, {} removed; mirrors now current: {}",
@@ -71,15 +88,52 @@ impl Args {
             }
         }
         failed.iter().for_each(|text| eprintln!("gabion: {text}"));
+        if let Err(error) = &overview {
+            eprintln!("gabion: nobody can say how files are: {error}");
+        }
+        let lost = matches!(&overview, Ok(Some(overview)) if overview.files.contains_key(&Standing::Lost));
         for warning in &status.warnings {
             eprintln!("gabion: warning: {warning}");
         }
         Ok(match (failed.is_empty(), status.warnings.is_empty()) {
+            _ if lost => Outcome::Unrecoverable,
             (false, _) => Outcome::Failed,
             (true, false) => Outcome::Found,
             (true, true) => Outcome::Fine,
         })
     }
+}
+
+fn tell_files(overview: &Overview, talk: &Talk) {
+    let count = |standing: Standing| overview.files.get(&standing).copied().unwrap_or(0);
+    talk.say(format!(
+        "files: {} whole, {} pending, {} to be moved, {} degraded, {} lost",
+        count(Standing::Whole),
+        count(Standing::Pending),
+        count(Standing::Leaving),
+        count(Standing::Degraded),
+        count(Standing::Lost)
+    ));
+    for (path, standing, targets) in &overview.named {
+        let word = if *standing == Standing::Lost { "LOST" } else { "degraded" };
+        talk.say(format!("  {word:<9} {} (misses {})", Shown::bytes(path), targets.join(", ")));
+    }
+    let affected = count(Standing::Degraded) + count(Standing::Lost);
+    if affected > overview.named.len() as u64 {
+        talk.say(format!("  and {} more; --files lists all", affected - overview.named.len() as u64));
+    }
+    for (path, why) in &overview.unreadable {
+        eprintln!("gabion: {}: {why}", Shown::bytes(path));
+    }
+}
+
+fn files_json(overview: &Overview) -> Value {
+    let named = |wanted: Standing| -> Vec<Value> {
+        let of = overview.named.iter().filter(|(_, standing, _)| *standing == wanted);
+        of.map(|(path, _, targets)| json!({ "path": Shown::bytes(path).to_string(), "misses": targets }))
+            .collect()
+    };
+    json!({ "count": overview.files, "degraded": named(Standing::Degraded), "lost": named(Standing::Lost) })
 }
 
 fn as_json(healed: &Healed, failed: &[String]) -> Value {
@@ -150,6 +204,7 @@ fn row(target: &TargetStatus) -> [String; 8] {
         TargetState::Online => "online",
         TargetState::Offline => "OFFLINE",
         TargetState::Retired => "retired",
+        TargetState::Returned => "returned",
     };
     let mirror = match target.mirror {
         Mirror::None => "-",

@@ -6,6 +6,7 @@ use gabion::exit::Outcome;
 use gabion::shard::Shown;
 use gabion_vault::catalogue::State;
 use gabion_vault::status::{Affected, Status, status};
+use gabion_vault::storage::TargetState;
 use gabion_vault::vault::Vault;
 use gabion_vault::world::moment;
 use serde_json::{Value, json};
@@ -105,10 +106,28 @@ impl Args {
             bytes(status.redundancy_bytes),
             bytes(status.data_bytes)
         );
+        if let Some(record) = &status.degraded_reads {
+            let targets: Vec<String> =
+                record.targets.iter().map(|(name, blocks)| format!("{name} ({blocks} blocks)")).collect();
+            println!(
+                "degraded reads served: {} ({} reconstructed), the last {}, because of {}",
+                count(record.reads),
+                bytes(record.bytes),
+                ago(now, record.last),
+                targets.join(", ")
+            );
+        }
         for target in &status.targets {
             let space = target.space.map_or("does not answer".to_owned(), |(free, total)| {
                 format!("{} of {} free", bytes(free), bytes(total))
             });
+            let space = match target.state {
+                TargetState::Retired => format!("{space}, retired"),
+                TargetState::Returned => {
+                    format!("{space}, came back and is not verified: gabion pool rebuild")
+                }
+                TargetState::Online | TargetState::Offline => space,
+            };
             println!("  {:<10} {space}, {}", Shown::bytes(&target.name).to_string(), target.domain);
         }
         let [first, second] = &status.targets[..] else { return };
@@ -177,6 +196,6 @@ fn as_json(vault: &Vault, status: &Status) -> Value {
         "degraded": named(State::Degraded), "damaged": named(State::Damaged), "lost": named(State::Lost),
         "last_protect": status.last_protect, "last_scrub": status.last_scrub,
         "never_scrubbed": status.never_scrubbed, "data_bytes": status.data_bytes,
-        "redundancy_bytes": status.redundancy_bytes, "targets": targets,
+        "redundancy_bytes": status.redundancy_bytes, "targets": targets, "degraded_reads": status.degraded_reads,
     })
 }

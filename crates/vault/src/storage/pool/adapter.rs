@@ -7,7 +7,8 @@ use super::repair::PoolRepair;
 use super::view::{Copy, View};
 use super::{Pool, placement};
 use crate::geometry::{Geometry, Tail};
-use crate::redundancy::REDUNDANCY;
+use crate::redundancy::{Place, REDUNDANCY};
+use crate::storage::lane::Lane;
 use crate::storage::{
     Content, Folder, Home, Layout, LayoutError, Repairable, Repository, Storage, Target, TargetState,
 };
@@ -15,6 +16,7 @@ use crate::tree::{Names, Stat, join};
 use gabion_engine::Code;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// A directory of the namespace.
 struct PoolFolder {
@@ -94,7 +96,10 @@ impl Storage for Pool {
 
     fn repositories(&self) -> Vec<Repository> {
         let view = self.shared.view();
-        let answers = view.answers().into_iter();
+        let mut answers = view.answers();
+        // Of redundancy that is there twice, the one that counts comes first.
+        answers.sort_by_key(|(index, _)| view.config.target[*index].state);
+        let answers = answers.into_iter();
         let name = |index: usize| view.config.target[index].name.clone().into_bytes();
         answers.map(|(index, answer)| Repository { target: name(index), tree: answer.tree }).collect()
     }
@@ -104,9 +109,15 @@ impl Storage for Pool {
         Ok(placement::redundancy(&self.shared.view(), path, code.m(), layout))
     }
 
+    fn patience(&self, place: &Place) -> Option<Arc<Lane>> {
+        let view = self.shared.view();
+        let disk = view.disks.iter().find(|disk| disk.path == place.tree.path())?;
+        Some(disk.lane.clone())
+    }
+
     fn targets(&self) -> Vec<Target> {
         let view = self.shared.view();
-        let target = |(member, disk): (&super::config::Member, &std::sync::Arc<super::disk::Disk>)| {
+        let target = |(member, disk): (&super::config::Member, &Arc<super::disk::Disk>)| {
             let state = View::state(member, disk);
             let space = disk.ask().ok().and_then(|answer| answer.tree.space().ok());
             let (name, domain) = (member.name.clone().into_bytes(), member.domain.clone());

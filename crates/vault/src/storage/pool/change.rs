@@ -11,7 +11,7 @@ use super::Shared;
 use super::config::Mirror;
 use super::error::PoolError;
 use super::namespace::{
-    Entry, TREE, beneath, look_up, make_directories, read_entry, write_stub, write_whole,
+    Entry, TREE, beneath, look_up, look_up_file, make_directories, read_entry, write_stub, write_whole,
 };
 use super::stub::{Stub, hex, unhex};
 use super::view::{Copy, View};
@@ -53,6 +53,19 @@ pub(super) struct Change<'a> {
 impl Shared {
     /// Waits for the right to change the namespace.
     pub(super) fn change(&self) -> Result<Change<'_>, PoolError> {
+        let mut change = self.turn()?;
+        let (online, need) = (change.view.present(), change.view.config.quorum());
+        if online < need {
+            let offline = change.view.offline();
+            return Err(PoolError::Quorum { online, need, offline });
+        }
+        change.leave_behind_the_silent()?;
+        change.finish_renames()?;
+        Ok(change)
+    }
+
+    /// Waits for the right to change the pool, however few targets answer.
+    pub(super) fn turn(&self) -> Result<Change<'_>, PoolError> {
         loop {
             let view = self.view();
             let locks = lock(&view)?;
@@ -62,16 +75,8 @@ impl Shared {
             if now.config.epoch != view.config.epoch {
                 continue;
             }
-            let answers = view.answers().len();
-            if answers < view.config.quorum() {
-                let (need, offline) = (view.config.quorum(), view.offline());
-                return Err(PoolError::Quorum { online: answers, need, offline });
-            }
             let copies = view.copies()?;
-            let mut change = Change { shared: self, view, copies, faults: Vec::new(), _locks: locks };
-            change.leave_behind_the_silent()?;
-            change.finish_renames()?;
-            return Ok(change);
+            return Ok(Change { shared: self, view, copies, faults: Vec::new(), _locks: locks });
         }
     }
 }
@@ -170,6 +175,24 @@ impl Change<'_> {
             write_stub(tree, &full, &text)
         })?;
         Ok((stub, before))
+    }
+
+    /// Makes `targets` the places of the columns of a file whose stub is `known`. Content and version stay the same.
+    pub(super) fn relocate(
+        &mut self,
+        path: &[u8],
+        known: &Stub,
+        targets: Vec<String>,
+    ) -> Result<Stub, PoolError> {
+        let now = look_up_file(&self.copies, path)?;
+        if (now.id, now.revision) != (known.id, known.revision) {
+            return Err(PoolError::Changed { path: path.to_vec() });
+        }
+        let full = beneath(TREE, path)?;
+        let stub = Stub { revision: now.revision + 1, targets, ..now };
+        let text = stub.encode();
+        self.on_all(path, |tree| write_stub(tree, &full, &text))?;
+        Ok(stub)
     }
 
     /// Brings one path to the same state on all mirrors.

@@ -66,13 +66,16 @@ pub struct Member {
 }
 
 /// Whether new things go to a target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Standing {
     /// They do.
     Online,
     /// They do not; what is there stays.
     Retired,
+    /// It was given up, and what it had is made anew elsewhere. When it answers again, nothing on it counts before it has
+    /// been verified.
+    Away,
 }
 
 /// What a target knows of the namespace.

@@ -8,13 +8,11 @@ use super::stub::{Piece, Stub};
 use super::{Pool, Shared};
 use crate::format::Metadata;
 use crate::geometry::Run;
-use crate::redundancy::read_up_to;
 use crate::storage::{Content, Fault};
 use crate::tree::{Stat, absent_is_none};
 use rustix::fs::{Advice, fadvise};
-use rustix::io::{ReadWriteFlags, preadv2};
 use std::fs::File;
-use std::io::{self, IoSliceMut, Write};
+use std::io::{self, Write};
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -74,27 +72,7 @@ impl PoolContent {
     /// Reads what the object has of a piece.
     fn read_piece(&self, piece: &Piece, buffer: &mut [u8]) -> Result<usize, Fault> {
         let (disk, object) = self.object(piece.column)?;
-        // What is in memory can be had without waiting, and so without a deadline.
-        let mut done = 0;
-        while done < buffer.len() {
-            let mut vector = [IoSliceMut::new(&mut buffer[done..])];
-            match preadv2(&object, &mut vector, piece.offset + done as u64, ReadWriteFlags::NOWAIT) {
-                Ok(0) | Err(_) => break,
-                Ok(bytes) => done += bytes,
-            }
-        }
-        if done == buffer.len() {
-            return Ok(done);
-        }
-        // Who is given up keeps its buffer, so it must be one of its own.
-        let (mut own, offset) = (vec![0; buffer.len() - done], piece.offset + done as u64);
-        let (own, got) = disk.lane.run(move || {
-            let got = read_up_to(&object, &mut own, offset);
-            (own, got)
-        })?;
-        let got = got?;
-        buffer[done..done + got].copy_from_slice(&own[..got]);
-        Ok(done + got)
+        disk.lane.read(&object, buffer, piece.offset)
     }
 
     /// Reads a range of the file; gives the number of bytes up to the first one that is missing.
@@ -137,6 +115,15 @@ impl Content for PoolContent {
         there[got..].fill(0);
         filling.fill(0);
         Ok(got)
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
+        let want = (buffer.len() as u64).min(self.stub.size.saturating_sub(offset)) as usize;
+        self.read_range(offset, &mut buffer[..want])
+    }
+
+    fn is_frozen(&self) -> bool {
+        true
     }
 
     fn will_read(&self, run: &Run) {

@@ -1,8 +1,11 @@
 //! One target, as it is now. Nothing on it is believed before its `pool.toml` says that it is the right disk.
 
 use super::config::{CONFIG, Config};
-use super::lane::Lane;
+use super::objects::OBJECTS;
+use crate::storage::Fault;
+use crate::storage::lane::Lane;
 use crate::tree::{Generation, Tree, stat_of};
+use rustix::fs::{Advice, fadvise};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -16,7 +19,9 @@ pub(super) struct Disk {
     pub(super) path: PathBuf,
     pool: String,
     known: Mutex<Option<Known>>,
-    pub(super) lane: Lane,
+    /// Why it is not asked any more, though its directory is there: reading from its medium failed.
+    failing: Mutex<Option<String>>,
+    pub(super) lane: Arc<Lane>,
 }
 
 /// A target that answers.
@@ -41,6 +46,8 @@ struct Known {
 pub(super) enum Absence {
     #[error("it does not answer")]
     Stuck,
+    #[error("it cannot be read: {0}")]
+    Failing(String),
     #[error("{0}")]
     Directory(io::Error),
     #[error("no pool.toml: is the disk not mounted?")]
@@ -53,9 +60,9 @@ pub(super) enum Absence {
 
 impl Disk {
     pub(super) fn new(name: &str, uuid: &str, path: PathBuf, pool: &str, deadline: Duration) -> Disk {
-        let lane = Lane::new(name, deadline);
+        let lane = Arc::new(Lane::new(name, deadline));
         let (uuid, pool) = (uuid.to_owned(), pool.to_owned());
-        Disk { uuid, path, pool, known: Mutex::default(), lane }
+        Disk { uuid, path, pool, known: Mutex::default(), failing: Mutex::default(), lane }
     }
 
     /// The target, if it is there and the right one.
@@ -65,9 +72,32 @@ impl Disk {
         if self.lane.is_stuck() {
             return Err(Absence::Stuck);
         }
+        if let Some(why) = self.failing.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            return Err(Absence::Failing(why.clone()));
+        }
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let found = self.ask_again(known.take())?;
         Ok(known.insert(found).answer.clone())
+    }
+
+    /// Asks the medium itself, not what the system remembers of it: a disk that died is still listed for a while. From a
+    /// disk that fails here nothing is taken until a probe succeeds.
+    pub(super) fn probe(&self) {
+        *self.failing.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let Ok(Answer { tree, .. }) = self.ask() else { return };
+        let read = move || -> io::Result<()> {
+            let file = tree.read(CONFIG)?;
+            // Only advice: without it the answer may come from memory.
+            let _ = fadvise(&file, 0, None, Advice::DontNeed);
+            Config::read(&tree)?;
+            tree.directory(OBJECTS)?.names().map(|_| ())
+        };
+        let failed = match self.lane.run(read) {
+            Ok(Ok(())) | Err(Fault::Timeout(_)) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(fault) => Some(fault.to_string()),
+        };
+        *self.failing.lock().unwrap_or_else(PoisonError::into_inner) = failed;
     }
 
     fn ask_again(&self, known: Option<Known>) -> Result<Known, Absence> {

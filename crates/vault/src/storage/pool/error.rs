@@ -104,6 +104,12 @@ pub enum PoolError {
         /// What happened.
         why: String,
     },
+    /// A file was replaced, moved or removed while something was done with it.
+    #[error("{}: it was changed meanwhile", Shown::bytes(.path))]
+    Changed {
+        /// The file.
+        path: Vec<u8>,
+    },
     /// No disk is to blame: reading what shall be put, writing what was asked for.
     #[error("{doing}: {source}")]
     Caller {
@@ -135,6 +141,7 @@ impl PoolError {
             | PoolError::Target { source, .. }
             | PoolError::Caller { source, .. } => source.kind(),
             PoolError::NotFound { .. } | PoolError::NoTarget { .. } => io::ErrorKind::NotFound,
+            PoolError::Changed { .. } => io::ErrorKind::ResourceBusy,
             PoolError::Config(_) | PoolError::Unfit { .. } => io::ErrorKind::InvalidInput,
             _ => io::ErrorKind::Other,
         }

@@ -135,6 +135,51 @@ impl Pool {
     }
 }
 
+impl Pool {
+    /// Gives targets up: what is on them counts as lost from now on, also if they answer again, until
+    /// [`take_back`](Pool::take_back). Nothing new goes there. With more targets gone than the pool has redundancy, the rest may be the ones
+    /// that missed a change: then only a person can decide that there are no others, `agreed`.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub fn give_up(&self, targets: &[String], agreed: bool) -> Result<(), PoolError> {
+        let change = if agreed { self.shared.turn()? } else { self.shared.change()? };
+        self.set_standing(change.view.config.clone(), targets, Standing::Away)
+    }
+
+    /// Takes targets back that were given up, now that all that is on them has been verified.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub fn take_back(&self, targets: &[String]) -> Result<(), PoolError> {
+        let change = self.shared.change()?;
+        self.set_standing(change.view.config.clone(), targets, Standing::Online)
+    }
+
+    fn set_standing(
+        &self,
+        mut config: Config,
+        targets: &[String],
+        standing: Standing,
+    ) -> Result<(), PoolError> {
+        let mut changed = false;
+        for target in targets {
+            let known = || config.target.iter().map(|member| member.name.clone()).collect::<Vec<_>>();
+            let (pool, list) = (config.name.clone(), known().join(", "));
+            let member = config.target.iter_mut().find(|member| member.name == *target);
+            let Some(member) = member else {
+                return Err(PoolError::NoTarget { pool, target: target.clone(), known: list });
+            };
+            // Who was retired stays so: it is not to come back into service by itself.
+            if member.state != standing && member.state != Standing::Retired {
+                member.state = standing;
+                changed = true;
+            }
+        }
+        if changed { self.shared.save(config).map(|_| ()) } else { Ok(()) }
+    }
+}
+
 fn in_service(config: &Config) -> impl Iterator<Item = &Member> {
     config.target.iter().filter(|member| member.state == Standing::Online)
 }

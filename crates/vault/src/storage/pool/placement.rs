@@ -32,7 +32,8 @@ pub(super) fn candidates(view: &View, lot: &[u8], need: u64) -> Vec<Candidate> {
         }
         let Ok(answer) = disk.ask() else { continue };
         let Ok((free, _)) = answer.tree.space() else { continue };
-        if free < need.max(1) {
+        // A file system that saw errors is often made read-only.
+        if free < need.max(1) || answer.tree.is_read_only().unwrap_or(true) {
             continue;
         }
         let (name, domain) = (member.name.clone(), member.domain.clone());
@@ -67,6 +68,29 @@ pub(super) fn data(view: &View, id: &[u8], taken: &BTreeSet<String>) -> Result<V
     chosen.truncate(need);
     Ok(chosen)
 }
+
+/// Places for columns of a file that lost theirs, with so many bytes each: in domains that are neither `taken` nor those of
+/// one another. Where there is none, nothing. Targets in `full` are not asked.
+pub(super) fn spots(
+    view: &View,
+    lot: &[u8],
+    needs: &[u64],
+    taken: &BTreeSet<String>,
+    full: &BTreeSet<String>,
+) -> Vec<Option<Candidate>> {
+    let mut taken = taken.clone();
+    let spot = |(number, &need): (usize, &u64)| {
+        let lot = [lot, &number.to_le_bytes()].concat();
+        let mut rest = candidates(view, &lot, need.saturating_add(SPARE)).into_iter();
+        let found = rest.find(|it| !full.contains(&it.name) && !taken.contains(&it.domain))?;
+        taken.insert(found.domain.clone());
+        Some(found)
+    };
+    needs.iter().enumerate().map(spot).collect()
+}
+
+/// Bytes that a target keeps free when columns are moved to it: for stubs, headers and directories.
+const SPARE: u64 = 1 << 20;
 
 /// Domains of targets that have redundancy of `path`.
 pub(super) fn domains_of_redundancy(view: &View, path: &[u8]) -> BTreeSet<String> {

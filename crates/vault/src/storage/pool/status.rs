@@ -71,6 +71,11 @@ pub enum Warning {
         /// Why.
         reason: String,
     },
+    /// A target answers again after it was given up.
+    Returned {
+        /// Which.
+        target: String,
+    },
     /// Redundancy has no place.
     FewDomains {
         /// Domains with a target that takes new things and answers.
@@ -112,6 +117,12 @@ impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Warning::Offline { target, reason } => write!(f, "target {target} is offline: {reason}"),
+            Warning::Returned { target } => {
+                write!(
+                    f,
+                    "target {target} came back, and nothing on it counts before it is verified: rebuild the pool"
+                )
+            }
             Warning::FewDomains { domains, wanted, missing } => write!(
                 f,
                 "{domains} domains can be used, fewer than the {wanted} columns of a stripe: {missing} redundancy \
@@ -149,6 +160,9 @@ impl Pool {
             if let Some(reason) = reason.clone() {
                 warnings.push(Warning::Offline { target: member.name.clone(), reason });
             }
+            if state == TargetState::Returned {
+                warnings.push(Warning::Returned { target: member.name.clone() });
+            }
             if member.mirror == Mirror::Stale {
                 warnings.push(Warning::StaleMirror { target: member.name.clone() });
             }
@@ -184,7 +198,7 @@ impl Pool {
         if mirrors < wanted {
             warnings.push(Warning::FewMirrors { mirrors, wanted });
         }
-        let (online, need) = (view.answers().len(), config.quorum());
+        let (online, need) = (view.present(), config.quorum());
         if online < need {
             warnings.push(Warning::ReadOnly { online, need });
         }

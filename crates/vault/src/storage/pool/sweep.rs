@@ -1,6 +1,7 @@
 //! Objects that nothing refers to: what a crash left, or a target that was away.
 
 use super::Pool;
+use super::config::Standing;
 use super::error::PoolError;
 use super::namespace::{Entry, look_up, names};
 use super::objects::{OBJECTS, UNFINISHED, object_path, parse_name};
@@ -53,13 +54,22 @@ impl Pool {
         let change = self.shared.change()?;
         let mut used = HashSet::new();
         refer(&change.copies, b"", &mut used)?;
+        // What was made anew while a target was away is removed from it when that is known to be whole, not here.
+        let away = change.view.config.target.iter().filter(|member| member.state == Standing::Away);
+        let away: HashSet<&str> = away.map(|member| member.name.as_str()).collect();
+        let living: HashSet<FileId> = match away.is_empty() {
+            true => HashSet::new(),
+            false => used.iter().map(|(_, id, _)| *id).collect(),
+        };
         let mut sweep = Sweep::default();
         for (target, tree, path) in found {
             let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(&path);
             let is_used = parse_name(name).is_some_and(|(id, column)| {
                 path.starts_with(OBJECTS) && used.contains(&(target.clone(), id, column))
             });
-            if is_used {
+            let is_spared = parse_name(name)
+                .is_some_and(|(id, _)| away.contains(target.as_str()) && living.contains(&id));
+            if is_used || is_spared {
                 continue;
             }
             match take(&tree, &path, remove)

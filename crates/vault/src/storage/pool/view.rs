@@ -44,6 +44,7 @@ impl View {
             (false, _) => TargetState::Offline,
             (true, Standing::Online) => TargetState::Online,
             (true, Standing::Retired) => TargetState::Retired,
+            (true, Standing::Away) => TargetState::Returned,
         }
     }
 
@@ -57,6 +58,12 @@ impl View {
     pub(super) fn answers(&self) -> Vec<(usize, Answer)> {
         let asked = self.disks.iter().enumerate();
         asked.filter_map(|(index, disk)| Some((index, disk.ask().ok()?))).collect()
+    }
+
+    /// How many of those in service answer: only they know of all changes.
+    pub(super) fn present(&self) -> usize {
+        let serving = self.members().filter(|(member, _)| member.state == Standing::Online);
+        serving.filter(|(_, disk)| disk.ask().is_ok()).count()
     }
 
     /// The targets with the current namespace that answer; at least one.

@@ -144,6 +144,23 @@ impl Content for FaultyContent {
         }
     }
 
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
+        let ill = self.plan.ask(Point::Read, &self.path);
+        let got = match ill {
+            Some(Ill::Eio) => return Err(Fault::Io(eio())),
+            Some(Ill::Timeout) => return Err(Fault::Timeout(30_000)),
+            _ => self.inner.read_at(offset, buffer)?,
+        };
+        match ill {
+            Some(Ill::Short) => Ok(got.saturating_sub(1)),
+            Some(Ill::Rot) => {
+                buffer[..got].iter_mut().for_each(|byte| *byte ^= 1);
+                Ok(got)
+            }
+            _ => Ok(got),
+        }
+    }
+
     fn will_read(&self, run: &Run) {
         self.inner.will_read(run);
     }

@@ -271,6 +271,5 @@ fn line(
     bar: f64,
     conditions: String,
 ) -> Line {
-    let (case, against) = (case.to_owned(), against.to_owned());
-    Line { bench: "mount", case, value, unit, against, reference, ratio: value / reference, bar, conditions }
+    Line::new("mount", case, (value, unit), (against, reference), bar, conditions)
 }

@@ -33,7 +33,7 @@ pub(super) const CASES: [&str; 9] = [
     "memory",
 ];
 
-pub(super) const MIB: u64 = 1 << 20;
+pub(in crate::commands::bench) const MIB: u64 = 1 << 20;
 
 impl Bench {
     /// Runs one case; gives its lines.
@@ -270,6 +270,7 @@ impl Bench {
     }
 }
 
+/// A line of this area.
 pub(super) fn line(
     case: &str,
     value: f64,
@@ -279,8 +280,7 @@ pub(super) fn line(
     bar: f64,
     conditions: String,
 ) -> Line {
-    let (case, against) = (case.to_owned(), against.to_owned());
-    Line { bench: "vault", case, value, unit, against, reference, ratio: value / reference, bar, conditions }
+    Line::new("vault", case, (value, unit), (against, reference), bar, conditions)
 }
 
 /// Runs this program on a tree; gives the seconds it took and what it printed. Damage found is an error.
@@ -313,7 +313,7 @@ fn verify(tree: &Path, repository: &Path) -> Result<()> {
     gabion(&["scrub", "--json", "--cached"], tree, repository).map(|_| ())
 }
 
-fn number(report: &Value, key: &str) -> Result<u64> {
+pub(in crate::commands::bench) fn number(report: &Value, key: &str) -> Result<u64> {
     report[key].as_u64().with_context(|| format!("the report has no number {key}"))
 }
 

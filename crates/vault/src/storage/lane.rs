@@ -3,8 +3,11 @@
 //! Who waits gives up after the deadline; the thread stays with its call, since nothing can take it back. Until it returns
 //! the target counts as gone, so a dead disk costs one thread and one deadline, however many readers come.
 
+use crate::redundancy::read_up_to;
 use crate::storage::Fault;
-use std::io;
+use rustix::io::{ReadWriteFlags, preadv2};
+use std::fs::File;
+use std::io::{self, IoSliceMut};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -13,7 +16,7 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// Runs calls one after the other. The queue is bounded by the callers: each waits for its answer.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub struct Lane {
     name: String,
     deadline: Duration,
     state: Mutex<State>,
@@ -33,20 +36,21 @@ struct Runner {
 }
 
 impl Lane {
-    pub(super) fn new(name: &str, deadline: Duration) -> Lane {
+    /// A lane for the target of this name.
+    pub fn new(name: &str, deadline: Duration) -> Lane {
         Lane { name: name.to_owned(), deadline, state: Mutex::default() }
     }
 
     /// Whether a call has not come back in time, and still has not.
-    pub(super) fn is_stuck(&self) -> bool {
+    pub fn is_stuck(&self) -> bool {
         self.state().stuck.strong_count() > 0
     }
 
     /// Runs `work` on the lane's thread and waits for it, up to the deadline.
-    pub(super) fn run<T: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Fault> {
+    ///
+    /// # Errors
+    /// [`Fault::Timeout`].
+    pub fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Fault> {
         let timeout = Fault::Timeout(self.deadline.as_millis() as u64);
         let (reply, answer) = channel();
         let job: Job = Box::new(move || {
@@ -83,6 +87,33 @@ impl Lane {
                 Err(timeout)
             }
         }
+    }
+
+    /// Reads until the buffer is full or the file ends. What is in memory can be had without waiting, and so without a deadline.
+    ///
+    /// # Errors
+    /// See [`Fault`].
+    pub fn read(&self, file: &Arc<File>, buffer: &mut [u8], offset: u64) -> Result<usize, Fault> {
+        let mut done = 0;
+        while done < buffer.len() {
+            let mut vector = [IoSliceMut::new(&mut buffer[done..])];
+            match preadv2(file, &mut vector, offset + done as u64, ReadWriteFlags::NOWAIT) {
+                Ok(0) | Err(_) => break,
+                Ok(bytes) => done += bytes,
+            }
+        }
+        if done == buffer.len() {
+            return Ok(done);
+        }
+        // Who is given up keeps its buffer, so it must be one of its own.
+        let (mut own, start, file) = (vec![0; buffer.len() - done], offset + done as u64, file.clone());
+        let (own, got) = self.run(move || {
+            let got = read_up_to(&file, &mut own, start);
+            (own, got)
+        })?;
+        let got = got?;
+        buffer[done..done + got].copy_from_slice(&own[..got]);
+        Ok(done + got)
     }
 
     fn start(&self) -> io::Result<Runner> {

@@ -1,0 +1,278 @@
+//! `gabion pool rebuild`.
+
+use super::terminal::Which;
+use crate::commands::vault::{BEGUN, Effort, FIRST, Talk, bytes, files, lock};
+use gabion::exit::Outcome;
+use gabion::shard::Shown;
+use gabion_vault::reconstruction::{Item, Options, Plan, Report, check_mass, plan, rebuild};
+use gabion_vault::storage::pool::Pool;
+use gabion_vault::vault::{Location, Vault};
+use gabion_vault::world::{Clock, Stopwatch};
+use serde_json::{Value, json};
+
+const EXAMPLES: &str = "\
+Examples:
+  gabion pool rebuild tank                     all targets that are gone, retired, or came back
+  gabion pool rebuild tank --dry-run           what would be done, and which files are lost
+  gabion pool rebuild tank --target d3         only what was on d3
+  gabion pool rebuild tank --limit 100MiB/s    leave the disks some time for others
+
+Makes anew what was on targets that are gone: data and redundancy, from what is left, on other targets in failure domains of
+their own. The most exposed files come first. A target that is gone is given up first; when it comes back, run this once more:
+what it has is verified, what was made anew meanwhile is removed from it, and it takes new things again. A target that is in
+service is verified if it is named.
+It can be interrupted or killed at any time: what is done is done, the next run goes on with the rest.
+If more targets are gone than files have redundancy, or more than half of them, nothing is done until a person has looked and agrees to
+just these with --agree.
+Exit codes: 0 nothing to do or all is in order, 1 something is left undone, 2 error, 3 data lost.";
+
+/// Arguments of `gabion pool rebuild`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    #[command(flatten)]
+    which: Which,
+    /// Only what is or was on these targets
+    #[arg(long = "target", value_name = "TARGET", num_args = 1..)]
+    targets: Vec<String>,
+    /// Show what would be done, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Agree that just the targets are lost that a refusal named
+    #[arg(long, value_name = "DIGEST")]
+    agree: Option<String>,
+    /// List all files, not the first ten
+    #[arg(long)]
+    files: bool,
+    /// If another command has the vault, wait for it
+    #[arg(long)]
+    wait: bool,
+    #[command(flatten)]
+    effort: Effort,
+    #[command(flatten)]
+    talk: Talk,
+}
+
+impl Args {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let pool = self.which.open()?;
+        for target in &self.targets {
+            let known = pool.config().target.iter().any(|member| member.name == *target);
+            anyhow::ensure!(known, "pool {} has no target {target}", pool.config().name);
+        }
+        let options = Options { targets: self.targets, agreed: self.agree };
+        let talking = Talking { talk: &self.talk, effort: &self.effort, all: self.files, wait: self.wait };
+        match self.dry_run {
+            true => talking.plan(&pool, &options),
+            false => talking.rebuild(&pool, &options, "pool rebuild"),
+        }
+    }
+}
+
+/// How to run and to talk about a rebuild.
+pub(super) struct Talking<'a> {
+    pub(super) talk: &'a Talk,
+    pub(super) effort: &'a Effort,
+    /// List all files.
+    pub(super) all: bool,
+    /// Wait for the vault.
+    pub(super) wait: bool,
+}
+
+/// The vault of a pool; one is begun where there is none.
+fn vault(pool: &Pool) -> anyhow::Result<Vault> {
+    let location = Location::of_pool(pool)?;
+    let first = !location.repository.join("vault.toml").exists();
+    let all_answer = pool.status().targets.iter().all(|target| target.reason.is_none());
+    if first && all_answer {
+        return Ok(Vault::create(&location, None, Clock::System)?);
+    }
+    let (vault, begun) = Vault::of_pool(pool, Clock::System)?;
+    if begun {
+        eprintln!("gabion: warning: {BEGUN}");
+    }
+    Ok(vault)
+}
+
+impl Talking<'_> {
+    fn plan(&self, pool: &Pool, options: &Options) -> anyhow::Result<Outcome> {
+        let vault = vault(pool)?;
+        let plan = self.talk.run(self.effort, |manner| plan(&vault, options, manner))??;
+        let refused =
+            vault.pool.as_ref().map(|pool| check_mass(pool, &vault.coders, options.agreed.as_deref()));
+        let refused = refused.and_then(Result::err).map(|error| error.to_string());
+        if self.talk.json {
+            let object = json!({ "command": "pool rebuild", "dry_run": true, "plan": plan_as_json(&plan), "refused": refused });
+            println!("{object}");
+        } else {
+            self.print_plan(&plan);
+        }
+        refused.iter().for_each(|why| eprintln!("gabion: {why}"));
+        Ok(match () {
+            () if !plan.lost.is_empty() => Outcome::Unrecoverable,
+            () if !plan.files.is_empty() || !plan.unreadable.is_empty() => Outcome::Found,
+            () => Outcome::Fine,
+        })
+    }
+
+    pub(super) fn rebuild(&self, pool: &Pool, options: &Options, command: &str) -> anyhow::Result<Outcome> {
+        let vault = vault(pool)?;
+        let _lock = lock(&vault, command, self.wait, self.talk)?;
+        let clock = Stopwatch::start();
+        let report = self.talk.run(self.effort, |manner| rebuild(&vault, options, manner))??;
+        let seconds = clock.seconds();
+        if self.talk.json {
+            println!("{}", as_json(command, &report, seconds));
+        } else {
+            self.print(&report, seconds);
+        }
+        for (path, error) in &report.failed {
+            eprintln!("gabion: {}: {error}", Shown::bytes(path));
+        }
+        for (path, why) in &report.plan.unreadable {
+            eprintln!("gabion: {}: {why}", Shown::bytes(path));
+        }
+        for error in &report.healed.failed {
+            eprintln!("gabion: {error}");
+        }
+        Ok(match () {
+            () if report.has_losses() => Outcome::Unrecoverable,
+            () if !report.is_whole() => Outcome::Found,
+            () => Outcome::Fine,
+        })
+    }
+
+    fn names<'b>(&self, word: &str, items: impl ExactSizeIterator<Item = (&'b [u8], String)>) {
+        let total = items.len();
+        let shown = if self.all { total } else { FIRST };
+        for (path, what) in items.take(shown) {
+            self.talk.say(format!("  {word:<9} {}{what}", Shown::bytes(path)));
+        }
+        if total > shown {
+            self.talk.say(format!("  and {} more; --files lists all", files((total - shown) as u64)));
+        }
+    }
+
+    fn print_targets(&self, plan: &Plan) {
+        let said =
+            [("gone", &plan.gone), ("to be emptied", &plan.retired), ("to be verified", &plan.returned)];
+        for (word, targets) in said.into_iter().filter(|(_, targets)| !targets.is_empty()) {
+            self.talk.say(format!("{word}: {}", targets.join(", ")));
+        }
+    }
+
+    fn print_plan(&self, plan: &Plan) {
+        self.print_targets(plan);
+        if plan.files.is_empty() && plan.lost.is_empty() {
+            self.talk.say(format!("{} looked at, nothing to rebuild", files(plan.examined)));
+            return;
+        }
+        self.talk.say(format!(
+            "{} of {} to rebuild, {} to write or verify:",
+            files(plan.files.len() as u64),
+            plan.examined,
+            bytes(plan.bytes())
+        ));
+        let what = |item: &Item| format!(" ({} to spare; {})", item.spare, item.targets.join(", "));
+        self.names("rebuild", plan.files.iter().map(|item| (&item.path[..], what(item))));
+        self.names("LOST", plan.lost.iter().map(|item| (&item.path[..], missing(item))));
+    }
+
+    fn print(&self, report: &Report, seconds: f64) {
+        self.print_targets(&report.plan);
+        let plan = &report.plan;
+        if plan.files.is_empty() && plan.lost.is_empty() {
+            self.talk.say(format!("{} looked at, nothing to rebuild", files(plan.examined)));
+        } else {
+            let rate = report.bytes as f64 / seconds.max(1e-9);
+            self.talk.say(format!(
+                "rebuilt   {} of {}: {} data and {} redundancy columns, {} in {seconds:.1} s ({}/s)",
+                files(report.files),
+                plan.files.len() + plan.lost.len(),
+                report.data,
+                report.redundancy,
+                bytes(report.bytes),
+                bytes(rate as u64)
+            ));
+        }
+        if report.verified + report.removed + report.swept > 0 {
+            self.talk.say(format!(
+                "verified  {} columns where they are; removed {} files that were made anew elsewhere, and {} left over",
+                report.verified, report.removed, report.swept
+            ));
+        }
+        if report.wrong > 0 {
+            self.talk.say(format!(
+                "WARNING: {} blocks were not what was protected, and were routed around: scrub",
+                report.wrong
+            ));
+        }
+        if !report.unsettled.is_empty() {
+            let targets: Vec<&str> = report.unsettled.iter().map(String::as_str).collect();
+            self.talk.say(format!(
+                "NOT SETTLED: {} came back, and what was made anew in place of what it has is damaged. Repair that, and \
+                 run this once more",
+                targets.join(", ")
+            ));
+        }
+        if !report.taken_back.is_empty() {
+            self.talk.say(format!("in service again: {}", report.taken_back.join(", ")));
+        }
+        if !report.homeless.is_empty() {
+            self.talk.say(format!(
+                "NOT SAFE: {} have columns without a place in a failure domain of their own: add a target",
+                files(report.homeless.len() as u64)
+            ));
+            let what = |columns: usize| format!(": {columns} columns have no place");
+            self.names("exposed", report.homeless.iter().map(|(path, columns)| (&path[..], what(*columns))));
+        }
+        if !report.unmoved.is_empty() {
+            self.talk.say("NOT EMPTY: a target that is to go keeps what has no other place: add a target");
+            let what = |columns: usize| format!(": {columns} columns stay");
+            self.names("stays", report.unmoved.iter().map(|(path, columns)| (&path[..], what(*columns))));
+        }
+        self.names("LOST", report.plan.lost.iter().map(|item| (&item.path[..], missing(item))));
+        if report.stopped {
+            self.talk.say("stopped before the end; the next run goes on");
+        }
+    }
+}
+
+fn missing(item: &Item) -> String {
+    format!(": {} blocks too few; it misses {}", -item.spare, item.targets.join(", "))
+}
+
+fn item_as_json(item: &Item) -> Value {
+    json!({ "path": Shown::bytes(&item.path).to_string(), "standing": item.standing, "spare": item.spare,
+            "bytes": item.bytes, "targets": item.targets })
+}
+
+fn plan_as_json(plan: &Plan) -> Value {
+    let items = |items: &[Item]| items.iter().map(item_as_json).collect::<Vec<_>>();
+    json!({ "gone": plan.gone, "retired": plan.retired, "returned": plan.returned, "examined": plan.examined,
+            "bytes": plan.bytes(), "files": items(&plan.files), "lost": items(&plan.lost),
+            "unreadable": plan.unreadable.iter().map(|(path, why)|
+                json!({ "path": Shown::bytes(path).to_string(), "why": why })).collect::<Vec<_>>() })
+}
+
+fn as_json(command: &str, report: &Report, seconds: f64) -> Value {
+    let counted = |list: &[(Vec<u8>, usize)]| -> Vec<Value> {
+        let one = |(path, columns): &(Vec<u8>, usize)| json!({ "path": Shown::bytes(path).to_string(), "columns": columns });
+        list.iter().map(one).collect()
+    };
+    let failed: Vec<Value> = report
+        .failed
+        .iter()
+        .map(|(path, why)| {
+            json!({ "path": Shown::bytes(path).to_string(), "why": why.to_string(), "lost": why.is_loss() })
+        })
+        .collect();
+    json!({
+        "command": command, "dry_run": false, "plan": plan_as_json(&report.plan), "files": report.files,
+        "data_columns": report.data, "redundancy_columns": report.redundancy, "bytes": report.bytes,
+        "seconds": seconds, "verified_columns": report.verified, "reconstructed_blocks": report.reconstructed,
+        "wrong_blocks": report.wrong, "removed": report.removed, "swept": report.swept,
+        "homeless": counted(&report.homeless), "unmoved": counted(&report.unmoved), "failed": failed,
+        "taken_back": report.taken_back, "unsettled": report.unsettled, "stopped": report.stopped,
+    })
+}

@@ -1,0 +1,128 @@
+//! A pool loses targets, and what the commands say and do then.
+
+use super::playground::{Playground, Seed};
+use std::path::PathBuf;
+
+/// A pool of eight directories in the playground, with protected files.
+struct Pool {
+    ground: Playground,
+    files: Vec<(String, Vec<u8>)>,
+}
+
+impl Pool {
+    fn new() -> Pool {
+        let ground = Playground::new();
+        let targets: Vec<String> = (1..=8).map(|number| format!("d{number}")).collect();
+        let mut create =
+            vec!["pool", "create", "tank", "--pools", "names", "--stripe", "3", "--block", "4KiB"];
+        create.extend(["--redundancy", "2", "--targets"]);
+        create.extend(targets.iter().map(String::as_str));
+        ground.expect(0, &create);
+        let mut seed = Seed(0x5eed);
+        let mut files = Vec::new();
+        for number in 0..12 {
+            let (name, content) = (format!("file{number:02}"), seed.bytes(20_000 + number * 3000));
+            ground.write(&name, &content);
+            ground.expect(0, &["pool", "put", "tank", &format!("tree/{name}"), "/", "--pools", "names"]);
+            files.push((name, content));
+        }
+        ground.expect(0, &["protect", "tank", "--pools", "names"]);
+        Pool { ground, files }
+    }
+
+    fn target(&self, number: usize) -> PathBuf {
+        self.ground.dir().join(format!("d{number}"))
+    }
+
+    fn lose(&self, number: usize) {
+        std::fs::rename(self.target(number), self.ground.dir().join(format!("away{number}"))).unwrap();
+    }
+
+    fn bring_back(&self, number: usize) {
+        std::fs::rename(self.ground.dir().join(format!("away{number}")), self.target(number)).unwrap();
+    }
+
+    fn json(&self, code: i32, args: &[&str]) -> serde_json::Value {
+        self.ground.json(code, &[args, &["--pools", "names"]].concat())
+    }
+
+    /// Gets every file and compares; gives how many were degraded.
+    fn compare(&self) -> u64 {
+        let mut degraded = 0;
+        for (name, content) in &self.files {
+            let got = self.json(0, &["pool", "get", "tank", name, "got", "--force"]);
+            degraded += got["degraded"].as_u64().unwrap();
+            assert!(std::fs::read(self.ground.dir().join("got")).unwrap() == *content, "{name}");
+        }
+        degraded
+    }
+}
+
+#[test]
+fn a_lost_target_from_the_first_sign_to_its_return() {
+    let pool = Pool::new();
+    assert_eq!(pool.compare(), 0);
+    assert_eq!(pool.json(0, &["pool", "rebuild", "tank"])["files"], 0);
+    // The vault is on the first target: that goes with it.
+    pool.lose(1);
+    let status = pool.json(1, &["pool", "status", "tank"]);
+    let missing = status["files"]["degraded"].as_array().unwrap().len();
+    assert!(missing > 0 && status["files"]["lost"].as_array().unwrap().is_empty(), "{status}");
+    assert!(pool.compare() > 0);
+    let status = pool.json(1, &["status", "tank"]);
+    assert_eq!(status["degraded"].as_array().unwrap().len(), missing, "{status}");
+    assert!(status["degraded_reads"]["reads"].as_u64().unwrap() > 0, "{status}");
+    let plan = pool.json(1, &["pool", "rebuild", "tank", "--dry-run"]);
+    assert_eq!(plan["plan"]["files"].as_array().unwrap().len(), missing, "{plan}");
+    let report = pool.json(0, &["pool", "rebuild", "tank", "--threads", "2", "--limit", "200MiB/s"]);
+    assert_eq!(report["files"].as_u64().unwrap() as usize, missing, "{report}");
+    assert_eq!(pool.compare(), 0);
+    assert_eq!(pool.json(0, &["scrub", "tank"])["trouble"].as_array().map_or(0, Vec::len), 0);
+    pool.json(0, &["status", "tank"]);
+    pool.bring_back(1);
+    let status = pool.json(1, &["pool", "status", "tank"]);
+    assert_eq!(status["status"]["targets"][0]["state"], "returned", "{status}");
+    let report = pool.json(0, &["pool", "rebuild", "tank"]);
+    assert_eq!(report["taken_back"][0], "d1", "{report}");
+    pool.json(0, &["pool", "status", "tank"]);
+    pool.json(0, &["scrub", "tank"]);
+    assert_eq!(pool.compare(), 0);
+}
+
+#[test]
+fn too_many_lost_targets_wait_for_an_agreement_to_just_these() {
+    let pool = Pool::new();
+    for number in [4, 6, 8] {
+        pool.lose(number);
+    }
+    let status = pool.json(3, &["pool", "status", "tank"]);
+    let lost = status["files"]["lost"].as_array().unwrap().len();
+    assert!(lost > 0, "{status}");
+    let refused = pool.ground.run(&["pool", "rebuild", "tank", "--pools", "names"]);
+    assert_eq!(refused.status.code(), Some(2));
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(said.contains("d4, d6, d8"), "{said}");
+    let digest = said.trim().rsplit(' ').next().unwrap().to_owned();
+    let report = pool.json(3, &["pool", "rebuild", "tank", "--agree", &digest]);
+    assert_eq!(report["plan"]["lost"].as_array().unwrap().len(), lost, "{report}");
+    assert_eq!(report["failed"].as_array().unwrap().len(), 0, "{report}");
+    for number in [4, 6, 8] {
+        pool.bring_back(number);
+    }
+    pool.json(0, &["pool", "rebuild", "tank"]);
+    assert_eq!(pool.compare(), 0);
+    pool.json(0, &["scrub", "tank"]);
+}
+
+#[test]
+fn a_retired_target_is_empty_afterwards() {
+    let pool = Pool::new();
+    pool.json(0, &["pool", "retire", "tank", "d5", "--no-rebuild"]);
+    let status = pool.json(0, &["pool", "status", "tank"]);
+    assert_eq!(status["status"]["targets"][4]["state"], "retired", "{status}");
+    let report = pool.json(0, &["pool", "retire", "tank", "d5"]);
+    assert!(report["data_columns"].as_u64().unwrap() > 0, "{report}");
+    assert_eq!(report["reconstructed_blocks"], 0, "{report}");
+    pool.lose(5);
+    assert_eq!(pool.compare(), 0);
+}

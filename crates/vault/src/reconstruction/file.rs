@@ -1,0 +1,567 @@
+//! One file is put in order: columns of targets that are gone or to be emptied get other places.
+//!
+//! Blocks are read where they are, or made from others, checked, and written under temporary names; only what is whole and durable
+//! is named by the stub. Nothing that counts is removed before what takes its place is there.
+
+use super::survey::{Places, Standing, parts, survey};
+use crate::coder::Coders;
+use crate::examine::ExamineError;
+use crate::format::frame::{Seal, table_bytes, toggle};
+use crate::format::{Frame, Header, Records};
+use crate::gather::{Ailment, Gathering, Known, Sources};
+use crate::redundancy::{Draft, Place, REDUNDANCY};
+use crate::runs::each_run;
+use crate::storage::pool::stub::Stub;
+use crate::storage::pool::{Pool, PoolError, Relocation, Spot};
+use crate::storage::{Storage, TargetState};
+use crate::tree::{Tree, split};
+use std::collections::BTreeSet;
+use std::io;
+
+/// Why a file could not be put in order. It is no worse than before.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// The pool fails.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    /// It cannot be examined.
+    #[error(transparent)]
+    Examine(#[from] ExamineError),
+    /// Too few blocks are left.
+    #[error("it is lost: of the stripe at byte {offset} too few blocks are left ({why})")]
+    Lost {
+        /// Where the stripe begins.
+        offset: u64,
+        /// What is wrong with which.
+        why: String,
+    },
+    /// It has no redundancy, and its bytes are on a target that is gone.
+    #[error("it is lost: it was not protected, and {0} is gone")]
+    Unprotected(String),
+    /// Frames are older than their header says.
+    #[error("some of its redundancy is older than its header says: scrub and repair it first")]
+    Doubtful,
+    /// Redundancy cannot be written.
+    #[error("its redundancy on {target}: {source}")]
+    Write {
+        /// Where.
+        target: String,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// It was stopped.
+    #[error("stopped")]
+    Stopped,
+}
+
+impl FileError {
+    /// Whether bytes are beyond what the redundancy can restore.
+    pub fn is_loss(&self) -> bool {
+        matches!(self, FileError::Lost { .. } | FileError::Unprotected(_))
+    }
+
+    fn is_full(&self) -> Option<&str> {
+        let full = |error: &io::Error| {
+            matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+        };
+        match self {
+            FileError::Pool(PoolError::Target { target, source, .. }) if full(source) => Some(target),
+            FileError::Write { target, source } if full(source) => Some(target),
+            _ => None,
+        }
+    }
+}
+
+/// What was done with a file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FileDone {
+    /// Data columns that have another place now.
+    pub data: usize,
+    /// Redundancy columns that were made or moved.
+    pub redundancy: usize,
+    /// Bytes that were written.
+    pub bytes: u64,
+    /// Columns that were verified where they are.
+    pub verified: usize,
+    /// Blocks that were made from others; the rest was copied.
+    pub reconstructed: u64,
+    /// Blocks of sources that were not what was protected.
+    pub wrong: u64,
+    /// Columns that found no place, redundancy last.
+    pub homeless: Vec<usize>,
+    /// Columns that stay on targets which are to be emptied, because they found no other place.
+    pub unmoved: usize,
+    /// Files on targets that came back which were made anew elsewhere, and are removed.
+    pub removed: u64,
+    /// Targets that came back and keep what was made anew elsewhere, because that is not whole.
+    pub kept: Vec<String>,
+    /// Data columns of the code; 0 for a file without redundancy.
+    pub k: usize,
+    /// Redundancy columns of the code.
+    pub m: usize,
+}
+
+impl FileDone {
+    /// How many more blocks of a stripe may be lost; nothing without redundancy.
+    pub fn margin(&self) -> Option<u32> {
+        (self.k > 0).then(|| self.m.saturating_sub(self.homeless.len()) as u32)
+    }
+}
+
+/// Bytes of data that a thread tells the storage of before it reads them.
+const AHEAD: u64 = 8 << 20;
+
+/// Puts files in order.
+pub(super) struct Rebuilder<'a> {
+    pub(super) pool: &'a Pool,
+    pub(super) coders: &'a Coders,
+    pub(super) places: Places,
+    /// Told of bytes: read, and written or verified.
+    pub(super) progress: &'a (dyn Fn(u64, u64) + Sync),
+    pub(super) stopped: &'a (dyn Fn() -> bool + Sync),
+}
+
+/// Columns that get other places.
+struct Moves {
+    data: Vec<(usize, Spot)>,
+    redundancy: Vec<(usize, Spot)>,
+}
+
+/// What threads found together.
+struct Totals {
+    roots: Vec<Seal>,
+    /// Per part that is a source: the sum of the checks of its frames, as long as all of them were read.
+    sums: Vec<Option<Seal>>,
+    reconstructed: u64,
+    wrong: u64,
+}
+
+impl Rebuilder<'_> {
+    /// Puts one file in order, with so many threads.
+    pub(super) fn file(&self, path: &[u8], threads: usize) -> Result<FileDone, FileError> {
+        let stub = self.pool.stub(path)?;
+        let Some(sources) = Sources::open(self.pool, self.coders, path, None)? else {
+            return self.bare(path, &stub);
+        };
+        let code = sources.header().code.clone();
+        let mut done = FileDone { k: code.k(), m: code.m(), ..FileDone::default() };
+        let name = |column: usize| String::from_utf8_lossy(sources.target(column)).into_owned();
+        let has_bytes = |column: usize| column >= code.k() || stub.object_bytes(column, stub.size) > 0;
+        // What is on targets that came back stays if all of it is right.
+        let returned: Vec<usize> = (0..code.blocks())
+            .filter(|&column| has_bytes(column) && self.places.state(&name(column)) == TargetState::Returned)
+            .collect();
+        let mut bad: BTreeSet<usize> = BTreeSet::new();
+        if !returned.is_empty() {
+            bad = self.verify(&sources, &returned, threads)?;
+            done.verified = returned.len() - bad.len();
+        }
+        let stays = |column: usize| match self.places.state(&name(column)) {
+            TargetState::Online => true,
+            TargetState::Returned => returned.contains(&column) && !bad.contains(&column),
+            _ => false,
+        };
+        let mut wanted: Vec<usize> = (0..code.blocks()).filter(|&column| !stays(column)).collect();
+        // Where places are few, columns without bytes must not take one.
+        wanted.sort_by_key(|&column| !has_bytes(column));
+        let stay: BTreeSet<String> = (0..code.blocks())
+            .filter(|&column| stays(column))
+            .map(name)
+            .filter(|name| !name.is_empty())
+            .collect();
+        let mut full = BTreeSet::new();
+        let now = loop {
+            let made = self.make(path, &stub, &sources, &wanted, &stay, &full, threads, &mut done);
+            match made {
+                // Another target may have room.
+                Err(error) if error.is_full().is_some_and(|target| full.insert(target.to_owned())) => {}
+                made => break made?,
+            }
+        };
+        drop(sources);
+        self.clear(path, &now, &wanted, &mut done, threads)?;
+        Ok(done)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one attempt, with other targets left out")]
+    fn make(
+        &self,
+        path: &[u8],
+        stub: &Stub,
+        sources: &Sources,
+        wanted: &[usize],
+        stay: &BTreeSet<String>,
+        full: &BTreeSet<String>,
+        threads: usize,
+        done: &mut FileDone,
+    ) -> Result<Stub, FileError> {
+        let k = sources.header().code.k();
+        let redundancy_bytes = sources.parts().first().map_or(0, |part| part.records.file());
+        let needs: Vec<u64> = wanted
+            .iter()
+            .map(|&column| if column < k { stub.object_bytes(column, stub.size) } else { redundancy_bytes })
+            .collect();
+        let spots = self.pool.spots(&stub.id.0, &needs, stay, full);
+        let mut moves = Moves { data: Vec::new(), redundancy: Vec::new() };
+        done.homeless.clear();
+        done.unmoved = 0;
+        for (&column, spot) in wanted.iter().zip(spots) {
+            match spot {
+                Some(spot) if column < k => moves.data.push((column, spot)),
+                Some(spot) => moves.redundancy.push((column - k, spot)),
+                // A column without bytes needs no place, and one that is only to be moved is still there.
+                None if column < k && stub.object_bytes(column, stub.size) == 0 => {}
+                None => {
+                    let name = String::from_utf8_lossy(sources.target(column)).into_owned();
+                    match self.places.state(&name) {
+                        TargetState::Retired => done.unmoved += 1,
+                        _ => done.homeless.push(column),
+                    }
+                }
+            }
+        }
+        if moves.data.is_empty() && moves.redundancy.is_empty() {
+            return Ok(stub.clone());
+        }
+        let relocation = self.pool.relocate(path, stub, &moves.data)?;
+        let mut headers = Vec::new();
+        let mut drafts = Vec::new();
+        for (column, spot) in &moves.redundancy {
+            let place = Place { tree: spot.tree.clone(), path: crate::tree::join(REDUNDANCY, path) };
+            let draft = Draft::new(place).map_err(at(&spot.target))?;
+            let header = header(sources, &moves, stub, *column);
+            let length = header.encode(0).map_err(io::Error::other).map_err(at(&spot.target))?.len();
+            headers.push((header.clone(), Records::new(&header, length), length));
+            drafts.push((spot.target.clone(), draft));
+        }
+        let totals = self.stripes(sources, &relocation, &moves, &headers, &drafts, threads)?;
+        for (sum, part) in totals.sums.iter().zip(sources.parts()) {
+            if sum.is_some_and(|sum| sum != part.header.root) {
+                return Err(FileError::Doubtful);
+            }
+        }
+        for (((header, _, length), root), (target, draft)) in headers.iter().zip(totals.roots).zip(&drafts) {
+            let header = Header { root, ..header.clone() };
+            draft.write_headers(&header, *length).map_err(at(target))?;
+        }
+        let now = relocation.finish(drafts)?;
+        done.data +=
+            moves.data.iter().filter(|(column, _)| stub.object_bytes(*column, stub.size) > 0).count();
+        done.redundancy += moves.redundancy.len();
+        done.bytes += moves.data.iter().map(|(column, _)| stub.object_bytes(*column, stub.size)).sum::<u64>()
+            + moves.redundancy.len() as u64 * redundancy_bytes;
+        done.reconstructed += totals.reconstructed;
+        done.wrong += totals.wrong;
+        Ok(now)
+    }
+
+    /// Has all blocks that are wanted of every stripe, and writes them.
+    fn stripes(
+        &self,
+        sources: &Sources,
+        relocation: &Relocation,
+        moves: &Moves,
+        headers: &[(Header, Records, usize)],
+        drafts: &[(String, Draft)],
+        threads: usize,
+    ) -> Result<Totals, FileError> {
+        let (k, block) = (sources.header().code.k(), sources.header().geometry.block());
+        let data = moves.data.iter().map(|(column, _)| *column);
+        let wanted: Vec<usize> = data.chain(moves.redundancy.iter().map(|(column, _)| k + column)).collect();
+        let new = || Totals {
+            roots: vec![[0; 16]; headers.len()],
+            sums: vec![Some([0; 16]); sources.parts().len()],
+            reconstructed: 0,
+            wrong: 0,
+        };
+        let state = || (Gathering::default(), new(), Vec::new());
+        // What has to be read in place of data that is gone.
+        let gone = moves.data.iter().filter(|(column, _)| {
+            let name = String::from_utf8_lossy(sources.target(*column)).into_owned();
+            self.places.state(&name) == TargetState::Offline
+        });
+        let frames = gone.count();
+        let announce = |stripe: u64| {
+            sources.will_read(stripe);
+            sources.will_read_frames(stripe, frames);
+        };
+        let ahead = (AHEAD / (k as u64 * block).max(1)).clamp(1, 16) * threads.max(1) as u64;
+        (0..ahead).for_each(announce);
+        let states = each_run(sources.cut(), k, None, threads, state, |run, (gathering, totals, frame)| {
+            for stripe in run.first..run.first + run.count {
+                if (self.stopped)() {
+                    return Err(FileError::Stopped);
+                }
+                announce(stripe + ahead);
+                self.gather(sources, gathering, stripe, &wanted)?;
+                totals.take(gathering, &wanted);
+                let (cells, mut written) = (sources.cut().run(stripe, 1), 0);
+                for (column, _) in &moves.data {
+                    let cell = cells.cell(0, *column);
+                    let bytes = &gathering.blocks[*column][..(cell.end - cell.start) as usize];
+                    relocation.write(*column, stripe * block, bytes)?;
+                    written += bytes.len() as u64;
+                }
+                let seals: Option<Vec<Seal>> = gathering.seals[..k].iter().copied().collect();
+                for (at, (column, _)) in moves.redundancy.iter().enumerate() {
+                    let bytes = &gathering.blocks[k + column];
+                    let (Some(seals), Some(own)) = (&seals, gathering.seals[k + column]) else {
+                        return Err(FileError::Doubtful);
+                    };
+                    frame.clear();
+                    frame.extend_from_slice(bytes);
+                    frame.resize(bytes.len() + table_bytes(k), 0);
+                    let check = Frame::seal(frame, headers[at].0.id, *column, stripe, seals, &own);
+                    toggle(&mut totals.roots[at], &check);
+                    let (target, draft) = &drafts[at];
+                    draft.write(headers[at].1.offset(stripe), frame).map_err(self::at(target))?;
+                    written += frame.len() as u64;
+                }
+                (self.progress)(0, written);
+            }
+            Ok(())
+        })?;
+        Ok(states.into_iter().fold(new(), |all, (_, totals, _)| all.and(totals)))
+    }
+
+    /// Has the wanted blocks of a stripe, or says what is wrong.
+    fn gather(
+        &self,
+        sources: &Sources,
+        gathering: &mut Gathering,
+        stripe: u64,
+        wanted: &[usize],
+    ) -> Result<(), FileError> {
+        sources.begin(gathering, stripe);
+        let had = sources.gather(gathering, wanted)?;
+        let read = gathering.known.iter().filter(|known| **known == Known::Good).count();
+        (self.progress)((read * gathering.block) as u64, 0);
+        if gathering.unsure {
+            return Err(FileError::Doubtful);
+        }
+        if had {
+            return Ok(());
+        }
+        let bad = gathering.known.iter().enumerate().filter(|(_, known)| !known.is_right());
+        let word = |known: &Known| match known {
+            Known::Bad(Some(why)) => why.words(),
+            _ => "not right",
+        };
+        let why: Vec<String> = bad
+            .map(|(column, known)| match sources.target(column) {
+                b"" => format!("redundancy {} is nowhere", column - sources.header().code.k()),
+                name => format!("{}: {}", String::from_utf8_lossy(name), word(known)),
+            })
+            .collect();
+        let offset = sources.cut().run(stripe, 1).cell(0, 0).start;
+        Err(FileError::Lost { offset, why: why.join(", ") })
+    }
+
+    /// Reads columns where they are; gives those that are not right throughout.
+    fn verify(
+        &self,
+        sources: &Sources,
+        columns: &[usize],
+        threads: usize,
+    ) -> Result<BTreeSet<usize>, FileError> {
+        let state = || (Gathering::default(), BTreeSet::new());
+        let states =
+            each_run(sources.cut(), columns.len(), None, threads, state, |run, (gathering, bad)| {
+                for stripe in run.first..run.first + run.count {
+                    if (self.stopped)() {
+                        return Err(FileError::Stopped);
+                    }
+                    let has_table = sources.begin(gathering, stripe);
+                    for &column in columns {
+                        if !has_table || sources.fetch(gathering, column)? != Known::Good {
+                            bad.insert(column);
+                        }
+                    }
+                    let bytes = (columns.len() * gathering.block) as u64;
+                    (self.progress)(bytes, bytes);
+                }
+                Ok(())
+            })?;
+        Ok(states.into_iter().flat_map(|(_, bad)| bad).collect())
+    }
+
+    /// Removes what lies on targets that are to be emptied, or came back, and has another place now. What took its place is read
+    /// before, unless it has just been written.
+    fn clear(
+        &self,
+        path: &[u8],
+        stub: &Stub,
+        fresh: &[usize],
+        done: &mut FileDone,
+        threads: usize,
+    ) -> Result<(), FileError> {
+        let leaving = [TargetState::Retired, TargetState::Returned];
+        let leaving: Vec<String> = leaving.iter().flat_map(|&state| self.places.in_state(state)).collect();
+        if leaving.is_empty() {
+            return Ok(());
+        }
+        let (current, others) = parts(self.pool, self.coders, &self.places, path, stub);
+        let held: BTreeSet<usize> = current.iter().flat_map(|(_, part)| part.columns()).collect();
+        // Redundancy that is there twice, or is of another version of a file that has all it needs now.
+        let complete = current.first().is_some_and(|(_, part)| held.len() == part.header.code.m());
+        let superseded: Vec<(String, Place)> = others
+            .iter()
+            .filter(|(target, part)| {
+                leaving.contains(target) && (complete || part.columns().all(|column| held.contains(&column)))
+            })
+            .map(|(target, part)| (target.clone(), part.place.clone()))
+            .collect();
+        let (mut objects, mut columns) = (Vec::new(), BTreeSet::new());
+        for target in &leaving {
+            let has = |tree: &Tree| self.pool.leftovers(tree, target, stub);
+            let found = self.places.tree(target).map_or(Ok(Vec::new()), has).map_err(at(target))?;
+            if !found.is_empty() {
+                objects.push(target.clone());
+                columns.extend(found);
+            }
+        }
+        if superseded.is_empty() && objects.is_empty() {
+            return Ok(());
+        }
+        for (_, part) in others.iter().filter(|(target, _)| leaving.contains(target)) {
+            columns.extend(part.columns().map(|column| stub.targets.len() + column));
+        }
+        drop((current, others));
+        let Some(sources) = Sources::open(self.pool, self.coders, path, None)? else { return Ok(()) };
+        // What has just been written was checked then.
+        let old: Vec<usize> = columns
+            .into_iter()
+            .filter(|column| !fresh.contains(column) && !sources.target(*column).is_empty())
+            .collect();
+        if !old.is_empty() {
+            let bad = self.verify(&sources, &old, threads)?;
+            if !bad.is_empty() {
+                // It stays until a scrub or repair has put the others in order.
+                done.wrong += bad.len() as u64;
+                let superseded = superseded.into_iter().map(|(target, _)| target);
+                done.kept = superseded.chain(objects).collect();
+                return Ok(());
+            }
+        }
+        drop(sources);
+        for (target, place) in superseded {
+            place.tree.remove(&place.path).map_err(at(&target))?;
+            place.tree.remove_empty(split(&place.path).0, REDUNDANCY).map_err(at(&target))?;
+            done.removed += 1;
+        }
+        for target in objects {
+            done.removed += self.pool.remove_leftovers(path, &target, stub)?;
+        }
+        Ok(())
+    }
+
+    /// A file without redundancy for what it is: what is on targets that answer is copied as it is.
+    fn bare(&self, path: &[u8], stub: &Stub) -> Result<FileDone, FileError> {
+        let mut done = FileDone::default();
+        let state = |column: usize| self.places.state(&stub.targets[column]);
+        let bytes = |column: usize| stub.object_bytes(column, stub.size);
+        let columns = || 0..stub.targets.len();
+        if let Some(gone) = columns().find(|&it| bytes(it) > 0 && state(it) == TargetState::Offline) {
+            return Err(FileError::Unprotected(stub.targets[gone].clone()));
+        }
+        // There is nothing to verify it against: on a target that came back it stays as it is.
+        let wanted: Vec<usize> = columns().filter(|&it| state(it) == TargetState::Retired).collect();
+        let stay: BTreeSet<String> = columns()
+            .filter(|&it| state(it) != TargetState::Retired)
+            .map(|it| stub.targets[it].clone())
+            .collect();
+        let needs: Vec<u64> = wanted.iter().map(|&column| bytes(column)).collect();
+        let spots = self.pool.spots(&stub.id.0, &needs, &stay, &BTreeSet::new());
+        let moves: Vec<(usize, Spot)> =
+            wanted.iter().zip(spots).filter_map(|(&column, spot)| Some((column, spot?))).collect();
+        let placed = |column: &usize| moves.iter().any(|(moved, _)| moved == column);
+        done.unmoved = wanted.iter().filter(|column| bytes(**column) > 0 && !placed(column)).count();
+        if moves.is_empty() {
+            return Ok(done);
+        }
+        let relocation = self.pool.relocate(path, stub, &moves)?;
+        let content = self.pool.open(path).map_err(ExamineError::Read)?;
+        let mut buffer = vec![0; stub.block as usize];
+        let mut offset = 0;
+        while offset < stub.size {
+            if (self.stopped)() {
+                return Err(FileError::Stopped);
+            }
+            let want = stub.block.min(stub.size - offset) as usize;
+            let column = (offset / stub.block % stub.stripe()) as usize;
+            if placed(&column) {
+                let got = content.read_at(offset, &mut buffer[..want]);
+                if !matches!(got, Ok(got) if got == want) {
+                    return Err(FileError::Unprotected(stub.targets[column].clone()));
+                }
+                relocation.write(
+                    column,
+                    offset / stub.block / stub.stripe() * stub.block,
+                    &buffer[..want],
+                )?;
+                (self.progress)(want as u64, want as u64);
+                done.bytes += want as u64;
+            }
+            offset += want as u64;
+        }
+        let now = relocation.finish(Vec::new())?;
+        done.data = moves.iter().filter(|(column, _)| bytes(*column) > 0).count();
+        // What was copied is durable, and there was nothing to check it against.
+        for target in self.places.in_state(TargetState::Retired) {
+            done.removed += self.pool.remove_leftovers(path, &target, &now)?;
+        }
+        Ok(done)
+    }
+
+    /// How a file stands now.
+    pub(super) fn standing(&self, path: &[u8]) -> Result<Standing, PoolError> {
+        let stub = self.pool.stub(path)?;
+        Ok(survey(self.pool, self.coders, &self.places, path, &stub).standing)
+    }
+}
+
+fn at(target: &str) -> impl Fn(io::Error) -> FileError + '_ {
+    |source| FileError::Write { target: target.to_owned(), source }
+}
+
+/// The header of a redundancy column that is made anew: the same version, other places.
+fn header(sources: &Sources, moves: &Moves, stub: &Stub, column: usize) -> Header {
+    let k = sources.header().code.k();
+    let mut targets: Vec<Vec<u8>> = stub.targets.iter().map(|name| name.clone().into_bytes()).collect();
+    targets.extend((k..sources.header().code.blocks()).map(|column| sources.target(column).to_vec()));
+    for (column, spot) in &moves.data {
+        targets[*column] = spot.target.clone().into_bytes();
+    }
+    for (column, spot) in &moves.redundancy {
+        targets[k + column] = spot.target.clone().into_bytes();
+    }
+    Header { first: column, columns: 1, targets, ..sources.header().clone() }
+}
+
+impl Totals {
+    fn take(&mut self, gathering: &mut Gathering, wanted: &[usize]) {
+        for (sum, check) in self.sums.iter_mut().zip(&gathering.checks) {
+            match (sum.as_mut(), check) {
+                (Some(sum), Some(check)) => toggle(sum, check),
+                _ => *sum = None,
+            }
+        }
+        let made = wanted.iter().filter(|&&column| gathering.known[column] == Known::Made).count();
+        self.reconstructed += made as u64;
+        let wrong = gathering.ailing.drain(..).filter(|(_, why)| *why == Ailment::Wrong);
+        self.wrong += wrong.count() as u64;
+    }
+
+    fn and(mut self, other: Totals) -> Totals {
+        self.roots.iter_mut().zip(&other.roots).for_each(|(root, other)| toggle(root, other));
+        for (sum, other) in self.sums.iter_mut().zip(other.sums) {
+            match (sum.as_mut(), other) {
+                (Some(sum), Some(other)) => toggle(sum, &other),
+                _ => *sum = None,
+            }
+        }
+        self.reconstructed += other.reconstructed;
+        self.wrong += other.wrong;
+        self
+    }
+}

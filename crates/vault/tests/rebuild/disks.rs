@@ -1,0 +1,137 @@
+//! Real file systems on loop devices: unmounted, dying, mounted again.
+
+use super::playground::{Ground, files_below};
+use gabion_vault::reconstruction::survey::Standing;
+use gabion_vault::storage::{Storage, TargetState};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Disks d1, d2, … in a directory: images with ext4 on them, mounted. Unmounted when dropped.
+struct Disks {
+    dir: PathBuf,
+    count: usize,
+}
+
+fn run(command: &mut Command) -> Result<(), String> {
+    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim())),
+    }
+}
+
+impl Disks {
+    fn image(&self, number: usize) -> PathBuf {
+        self.dir.join(format!("image{number}"))
+    }
+
+    fn point(&self, number: usize) -> PathBuf {
+        self.dir.join(format!("d{number}"))
+    }
+
+    fn make(dir: &Path, count: usize) -> Result<Disks, String> {
+        let disks = Disks { dir: dir.to_owned(), count };
+        for number in 1..=count {
+            fs::create_dir(disks.point(number)).map_err(|error| error.to_string())?;
+            run(Command::new("truncate").args(["-s", "12M"]).arg(disks.image(number)))?;
+            let ext4 = ["-q", "-F", "-O", "^has_journal", "-E", "lazy_itable_init=1", "-m", "0"];
+            run(Command::new("mkfs.ext4").args(ext4).arg(disks.image(number)))?;
+            disks.mount(number)?;
+        }
+        Ok(disks)
+    }
+
+    fn mount(&self, number: usize) -> Result<(), String> {
+        run(Command::new("mount").args(["-o", "loop"]).arg(self.image(number)).arg(self.point(number)))
+    }
+
+    fn unmount(&self, number: usize) {
+        let _ = Command::new("umount").arg("-l").arg(self.point(number)).output();
+    }
+}
+
+impl Drop for Disks {
+    fn drop(&mut self) {
+        (1..=self.count).for_each(|number| self.unmount(number));
+    }
+}
+
+/// Seven disks, 3 + 2; nothing without the right to mount.
+fn ground(test: &str, seed: u64) -> Option<(Disks, Ground)> {
+    let dir = tempfile::tempdir().unwrap();
+    match Disks::make(dir.path(), 7) {
+        Ok(disks) => {
+            let mut ground = Ground::within(dir, &[None; 7], 3, 2);
+            ground.fill(seed);
+            Some((disks, ground))
+        }
+        Err(why) => {
+            println!("SKIP {test}: {why}");
+            None
+        }
+    }
+}
+
+#[test]
+fn an_unmounted_disk_is_noticed_rebuilt_and_taken_back() {
+    let Some((disks, mut ground)) = ground("an_unmounted_disk_is_noticed_rebuilt_and_taken_back", 40) else {
+        return;
+    };
+    let touched = ground.on(5);
+    disks.unmount(5);
+    // Also for who had the pool open all the time.
+    assert_eq!(ground.named(Standing::Degraded), touched);
+    let status = ground.pool.status();
+    assert!(status.targets[4].reason.as_ref().unwrap().contains("not mounted"), "{status:?}");
+    ground.assert_right("unmounted");
+    ground.open();
+    ground.rebuild_all("unmounted");
+    ground.assert_whole("unmounted");
+    assert_eq!(fs::read_dir(disks.point(5)).unwrap().count(), 0, "nothing is written below a mount point");
+    disks.mount(5).unwrap();
+    ground.open();
+    let report = ground.rebuild_all("mounted again");
+    assert_eq!(report.taken_back, ["d5"]);
+    assert!(report.removed > 0, "{report:?}");
+    ground.assert_whole("mounted again");
+}
+
+/// A medium that fails under a mounted file system: names are still listed from memory, reads fail.
+#[test]
+fn a_dying_disk_is_noticed_by_reading_from_it() {
+    let Some((disks, mut ground)) = ground("a_dying_disk_is_noticed_by_reading_from_it", 41) else { return };
+    // Not the disk that the vault is on: what dies there dies with it.
+    let number = 6;
+    run(Command::new("sync").arg("-f").arg(disks.point(number))).unwrap();
+    fs::File::options().write(true).open(disks.image(number)).unwrap().set_len(0).unwrap();
+    fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
+    let touched = ground.on(number);
+    ground.pool.probe();
+    assert_eq!(ground.pool.targets()[number - 1].state, TargetState::Offline);
+    let reason = ground.pool.status().targets[number - 1].reason.clone().unwrap();
+    assert!(reason.contains("error"), "{reason}");
+    assert!(!touched.is_empty() || ground.named(Standing::Degraded).len() > 1);
+    ground.assert_right("dying");
+    ground.open();
+    ground.assert_right("dying, opened once more");
+    ground.rebuild_all("dying");
+    disks.unmount(number);
+    ground.open();
+    ground.assert_whole("taken out");
+}
+
+#[test]
+fn a_directory_that_was_removed_is_no_deletion_of_files() {
+    let mut ground = Ground::filled(42);
+    fs::remove_dir_all(ground.target(3)).unwrap();
+    ground.assert_right("removed");
+    ground.open();
+    ground.rebuild_all("removed");
+    ground.assert_whole("removed");
+    // An empty directory in its place is a mount point without its disk.
+    fs::create_dir(ground.target(3)).unwrap();
+    ground.open();
+    ground.assert_whole("empty");
+    assert!(files_below(&ground.target(3)).is_empty());
+}

@@ -1,0 +1,78 @@
+//! A rebuild is killed at any moment, and goes on.
+
+use super::playground::{Ground, QUIET, Seed, options};
+use gabion_vault::reconstruction::{Options, rebuild};
+use gabion_vault::storage::pool::Pool;
+use gabion_vault::vault::Vault;
+use gabion_vault::world::Clock;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+/// A target that is never lost here: the child finds the pool by it.
+const KEPT: &str = "d1";
+
+#[test]
+#[ignore = "this is the child, which the other test starts and kills"]
+fn child() {
+    let pool = Pool::open_at(&[PathBuf::from(KEPT)], options()).unwrap();
+    let (vault, _) = Vault::of_pool(&pool, Clock::System).unwrap();
+    let _lock = vault.lock("child").unwrap();
+    let report = rebuild(&vault, &Options::default(), QUIET).unwrap();
+    assert!(report.is_whole(), "{report:?}");
+}
+
+#[test]
+fn a_killed_rebuild_goes_on_and_nothing_is_worse() {
+    let mut ground = Ground::new(&[None; 8], 3, 2);
+    let mut chance = Seed(77);
+    for number in 0..30 {
+        let size = 1000 + chance.below(60_000) as usize;
+        ground.put(&format!("file {number:02}"), &chance.bytes(size));
+    }
+    ground.protect();
+    let (mut killed, mut finished) = (0, 0);
+    for round in 0..6u64 {
+        let number = 2 + chance.below(7) as usize;
+        ground.lose(number);
+        // Until one comes to its end, each is killed a little later.
+        for attempt in 0..60u64 {
+            let mut child = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "kills::child", "--ignored"])
+                .current_dir(ground.dir.path())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            let patience = Duration::from_millis(10 + attempt * 25 + chance.below(40));
+            let mut waited = Duration::ZERO;
+            while waited < patience && child.try_wait().unwrap().is_none() {
+                sleep(Duration::from_millis(2));
+                waited += Duration::from_millis(2);
+            }
+            child.kill().unwrap();
+            let status = child.wait().unwrap();
+            ground.open();
+            let told = format!("round {round}, attempt {attempt}, without d{number}");
+            if status.success() {
+                finished += 1;
+                break;
+            }
+            assert!(status.code().is_none(), "{told}: it was killed, it did not fail: {status}");
+            killed += 1;
+            if attempt % 3 == 0 {
+                ground.assert_right(&told);
+            }
+        }
+        ground.assert_right(&format!("round {round}"));
+        if round % 2 == 1 {
+            ground.assert_whole(&format!("round {round}, without d{number}"));
+        }
+        ground.bring_back(number);
+        ground.rebuild_all(&format!("round {round}, d{number} is back"));
+    }
+    println!("{killed} rebuilds were killed, {finished} came to their end");
+    assert!(killed >= 6 && finished == 6, "{killed} {finished}");
+    ground.assert_whole("at the end");
+}

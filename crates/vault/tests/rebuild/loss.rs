@@ -1,0 +1,229 @@
+//! Targets go for good, or are to go.
+
+use super::playground::{BLOCK, Ground, Seed, files_below, rot};
+use gabion_vault::catalogue::State;
+use gabion_vault::reconstruction::RebuildError;
+use gabion_vault::reconstruction::survey::Standing;
+use gabion_vault::storage::pool::NewTarget;
+use gabion_vault::watchdog::TooMany;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+#[test]
+fn a_lost_target_is_seen_by_name_read_around_and_rebuilt() {
+    for number in [1, 4, 8] {
+        let mut ground = Ground::filled(number as u64);
+        let told = format!("without d{number}");
+        let touched = ground.on(number);
+        ground.lose(number);
+        assert_eq!(ground.named(Standing::Degraded), touched, "{told}");
+        let status = ground.status();
+        let named: BTreeSet<String> = status
+            .affected
+            .iter()
+            .map(|it| {
+                assert_eq!(it.state, State::Degraded, "{told}");
+                String::from_utf8(it.path.clone()).unwrap()
+            })
+            .collect();
+        assert_eq!(named, touched, "{told}");
+        ground.assert_right(&told);
+        let report = ground.rebuild_all(&told);
+        assert_eq!(report.files as usize, touched.len(), "{told}: {report:?}");
+        assert!(report.reconstructed > 0 && report.wrong == 0, "{told}: {report:?}");
+        // The most exposed first.
+        assert!(report.plan.files.is_sorted_by_key(|item| item.spare), "{told}: {report:?}");
+        ground.assert_whole(&told);
+    }
+}
+
+#[test]
+fn as_many_as_there_is_redundancy_may_go_at_once() {
+    let mut ground = Ground::filled(2);
+    ground.lose(2);
+    ground.lose(5);
+    ground.assert_right("before");
+    ground.rebuild_all("without d2 and d5");
+    ground.assert_whole("without d2 and d5");
+    // And once more: what was rebuilt carries the next loss, without a question.
+    ground.lose(7);
+    ground.assert_right("without d7 as well");
+    let report = ground.rebuild();
+    assert!(!report.has_losses() && report.failed.is_empty(), "{report:?}");
+    ground.assert_right("five targets for five columns");
+}
+
+#[test]
+fn one_too_many_waits_for_a_person_and_names_what_is_lost() {
+    let mut ground = Ground::filled(3);
+    let lost = [3, 5, 7];
+    let beyond = ground.beyond(&lost);
+    assert!(!beyond.is_empty() && beyond.len() < ground.files.len(), "{beyond:?}");
+    lost.iter().for_each(|&number| ground.lose(number));
+    assert_eq!(ground.named(Standing::Lost), beyond);
+    let before = files_below(&ground.target(1));
+    let Err(RebuildError::Ask { why, gone, agreement }) = ground.try_rebuild(&[], None) else {
+        panic!("nothing may be done without a person")
+    };
+    assert_eq!(why, TooMany::Redundancy { gone: 3, redundancy: 2 });
+    assert_eq!(gone, ["d3", "d5", "d7"]);
+    assert!(ground.try_rebuild(&[], Some("0123456789ab".to_owned())).is_err(), "another agreement");
+    assert_eq!(files_below(&ground.target(1)), before, "nothing was done");
+    let report = ground.try_rebuild(&[], Some(agreement)).unwrap();
+    let named: BTreeSet<String> =
+        report.plan.lost.iter().map(|item| String::from_utf8(item.path.clone()).unwrap()).collect();
+    assert_eq!(named, beyond);
+    assert!(report.failed.is_empty(), "{report:?}");
+    for (name, content) in &ground.files {
+        let read = ground.read(name).0;
+        assert!(
+            if beyond.contains(name) { read.is_none() } else { read.as_ref() == Some(content) },
+            "{name}"
+        );
+    }
+    // What is lost is not gone: with one target back it can be rebuilt.
+    ground.bring_back(5);
+    ground.assert_right("d5 is back");
+    let report = ground.rebuild();
+    assert!(!report.has_losses(), "{report:?}");
+    ground.assert_right("d5 is back and verified");
+    ground.bring_back(3);
+    ground.bring_back(7);
+    ground.rebuild_all("all are back");
+    ground.assert_whole("all are back");
+}
+
+#[test]
+fn what_was_never_protected_is_named_when_it_is_lost() {
+    let mut ground = Ground::filled(4);
+    ground.put("new", &Seed(1).bytes(50_000));
+    let holder: usize = ground.data("new")[0][1..].parse().unwrap();
+    ground.lose(holder);
+    assert_eq!(ground.named(Standing::Lost), BTreeSet::from(["new".to_owned()]));
+    let status = ground.status();
+    let lost: Vec<&[u8]> =
+        status.affected.iter().filter(|it| it.state == State::Lost).map(|it| &it.path[..]).collect();
+    assert_eq!(lost, [b"new"]);
+    let report = ground.rebuild();
+    assert!(report.has_losses() && report.plan.lost.len() == 1, "{report:?}");
+    ground.bring_back(holder);
+    ground.rebuild_all("it is back");
+    ground.protect();
+    ground.assert_whole("it is back");
+}
+
+#[test]
+fn a_retired_target_is_emptied_by_copying() {
+    let mut ground = Ground::filled(5);
+    let touched = ground.on(3);
+    ground.put("unprotected", &Seed(9).bytes(60_000));
+    ground.pool.retire("d3").unwrap();
+    let report = ground.try_rebuild(&["d3"], None).unwrap();
+    assert!(report.is_whole() && report.files as usize >= touched.len(), "{report:?}");
+    assert_eq!(report.reconstructed, 0, "all of it could be read: {report:?}");
+    assert_eq!(files_below(&ground.target(3).join("objects")), Vec::<std::path::PathBuf>::new());
+    assert_eq!(files_below(&ground.target(3).join("redundancy")), Vec::<std::path::PathBuf>::new());
+    ground.protect();
+    ground.assert_whole("without d3");
+    ground.lose(3);
+    ground.assert_whole("d3 is taken out");
+}
+
+#[test]
+fn rot_on_sources_is_routed_around() {
+    for seed in 0..3 {
+        let mut ground = Ground::filled(10 + seed);
+        let mut chance = Seed(seed);
+        let lost = 1 + chance.below(8) as usize;
+        let mut hit = 0;
+        // One block of each stripe rots where it is; with the lost target that makes two.
+        for name in ground.files.keys() {
+            let others: Vec<usize> = (0..3).collect();
+            let column = others[chance.below(3) as usize];
+            let path = match chance.below(2) {
+                0 => ground.object(name, column),
+                _ => ground.redundancy(name)[0].1.clone(),
+            };
+            if path.starts_with(ground.target(lost)) || !path.exists() {
+                continue;
+            }
+            let size = fs::metadata(&path).unwrap().len();
+            for at in (0..size).step_by(BLOCK as usize) {
+                rot(&path, at + chance.below((size - at).min(BLOCK)));
+                hit += 1;
+            }
+        }
+        assert!(hit > 10);
+        ground.lose(lost);
+        let told = format!("seed {seed}, without d{lost}");
+        ground.assert_right(&told);
+        let report = ground.rebuild();
+        assert!(!report.has_losses() && report.failed.is_empty(), "{told}: {report:?}");
+        ground.assert_right(&told);
+        let wrong = ground.scrub().trouble;
+        assert!(wrong.iter().all(|trouble| trouble.state < State::Lost), "{told}: {wrong:?}");
+    }
+}
+
+#[test]
+fn without_a_domain_of_its_own_nothing_is_called_whole() {
+    // Five domains for five columns.
+    let domains = ["a", "a", "b", "b", "c", "d", "e"].map(Some);
+    let mut ground = Ground::new(&domains, 3, 2);
+    ground.fill(6);
+    ground.lose(5);
+    let report = ground.rebuild();
+    assert!(!report.is_whole() && !report.has_losses(), "{report:?}");
+    assert!(!report.homeless.is_empty(), "{report:?}");
+    ground.assert_apart("without c");
+    ground.assert_right("without c");
+    let status = ground.status();
+    assert!(!status.affected.is_empty(), "{status:?}");
+    // With one more domain there is room.
+    ground.pool.add(&NewTarget { path: ground.target(8), domain: Some("f".to_owned()) }).unwrap();
+    ground.count = 8;
+    ground.open();
+    ground.rebuild_all("with f");
+    ground.assert_whole("with f");
+}
+
+/// A small file system; unmounted when dropped.
+struct Small<'a>(&'a Path);
+
+impl Drop for Small<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0).status();
+    }
+}
+
+#[test]
+fn a_spare_that_fills_up_is_left_for_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("d6");
+    fs::create_dir(&path).unwrap();
+    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=3M", "none"]).arg(&path).output();
+    if !mount.is_ok_and(|output| output.status.success()) {
+        println!("SKIP a_spare_that_fills_up_is_left_for_another: no right to mount a tmpfs");
+        return;
+    }
+    let _small = Small(&path);
+    // Five columns on five targets; of the two spares one is small.
+    let mut ground = Ground::within(dir, &[None; 5], 3, 2);
+    for number in 0..12 {
+        ground.put(&format!("file {number}"), &Seed(number).bytes(1_500_000));
+    }
+    ground.protect();
+    for number in [6, 7] {
+        ground.pool.add(&NewTarget { path: ground.target(number), domain: None }).unwrap();
+    }
+    ground.count = 7;
+    ground.lose(2);
+    let report = ground.rebuild_all("two spares");
+    assert_eq!(report.files, 12);
+    ground.assert_whole("two spares");
+    let used = files_below(&ground.target(6).join("objects")).len()
+        + files_below(&ground.target(6).join("redundancy")).len();
+    assert!(used < 12, "the small one cannot take all of them: {used}");
+}

@@ -1,0 +1,9 @@
+//! Targets are lost, retired, killed, filled, and come back: every file is what it was, or is named.
+
+mod disks;
+mod kills;
+mod loss;
+mod playground;
+mod reading;
+mod returns;
+mod sequence;

@@ -1,0 +1,202 @@
+//! Reads of damaged files give the right bytes, or none.
+
+#[allow(dead_code, reason = "other tests use more of it")]
+#[path = "../vault/faulty/adapter.rs"]
+mod adapter;
+
+use super::playground::{Ground, QUIET, Seed, rot};
+use adapter::{Faulty, Ill, Plan, Point};
+use gabion_vault::coder::Coders;
+use gabion_vault::degraded::{self, DegradedReader};
+use gabion_vault::gather::Ailment;
+use gabion_vault::protect;
+use gabion_vault::storage::Storage;
+use gabion_vault::vault::{Location, Vault};
+use gabion_vault::world::Clock;
+use std::fs;
+use std::sync::{Arc, Mutex};
+
+fn open(storage: &dyn Storage, name: &str) -> DegradedReader {
+    DegradedReader::open(storage, &Coders::new().unwrap(), name.as_bytes(), None).unwrap()
+}
+
+/// Reads ranges drawn by lot, of all lengths, and compares.
+fn compare(reader: &DegradedReader, content: &[u8], chance: &mut Seed, told: &str) {
+    for _ in 0..60 {
+        let start = chance.below(content.len() as u64 + 10) as usize;
+        let mut buffer = vec![0xaa; 1 << chance.below(17)];
+        let got = reader.read(start as u64, &mut buffer).unwrap_or_else(|error| panic!("{told}: {error}"));
+        let wanted = &content[start.min(content.len())..(start + buffer.len()).min(content.len())];
+        assert!(buffer[..got] == *wanted, "{told}: {got} bytes at {start}");
+    }
+}
+
+#[test]
+fn any_range_of_a_degraded_file_is_right() {
+    let mut ground = Ground::filled(50);
+    let mut chance = Seed(1);
+    let name = "dir1/file 9";
+    let content = ground.files[name].clone();
+    let holders = ground.data(name);
+    let number = |at: usize| holders[at][1..].parse::<usize>().unwrap();
+    let reader = open(&ground.pool, name);
+    compare(&reader, &content, &mut chance, "healthy");
+    assert!(reader.is_guarded() && !reader.report().is_degraded(), "{:?}", reader.report());
+    for lost in [vec![0], vec![0, 2]] {
+        lost.iter().for_each(|&at| ground.lose(number(at)));
+        let reader = open(&ground.pool, name);
+        compare(&reader, &content, &mut chance, &format!("without {lost:?}"));
+        let report = reader.report();
+        assert!(report.is_degraded() && report.ailing.contains_key(&holders[0]), "{report:?}");
+        assert!(report.causes().contains("gone"), "{}", report.causes());
+        // By several at once.
+        std::thread::scope(|scope| {
+            for seed in 0..4 {
+                let (reader, content) = (&reader, &content);
+                scope.spawn(move || compare(reader, content, &mut Seed(seed), "side by side"));
+            }
+        });
+        lost.iter().for_each(|&at| ground.bring_back(number(at)));
+    }
+}
+
+#[test]
+fn rot_is_never_given_away() {
+    let ground = Ground::filled(51);
+    let mut chance = Seed(2);
+    for (name, content) in ground.files.iter().filter(|(_, content)| !content.is_empty()) {
+        let path = ground.object(name, 0);
+        let size = fs::metadata(&path).unwrap().len();
+        (0..3).for_each(|_| rot(&path, chance.below(size)));
+        let reader = open(&ground.pool, name);
+        compare(&reader, content, &mut chance, name);
+        let (read, report) = ground.read(name);
+        assert!(read.as_ref() == Some(content), "{name}");
+        assert!(report.is_degraded() && !report.wrong.is_empty(), "{name}: {report:?}");
+    }
+}
+
+#[test]
+fn what_is_beyond_redundancy_is_an_error_with_names() {
+    let mut ground = Ground::filled(52);
+    let name = "dir1/file 9";
+    let holders = ground.data(name);
+    holders.iter().for_each(|holder| ground.lose(holder[1..].parse().unwrap()));
+    let error = open(&ground.pool, name).read(0, &mut [0; 100]).unwrap_err().to_string();
+    assert!(holders.iter().all(|holder| error.contains(holder.as_str())), "{error}");
+}
+
+/// The redundancy is for what the file was: nothing of that may be given away for what it is.
+#[test]
+fn a_file_that_was_changed_is_read_as_it_is() {
+    let mut ground = Ground::filled(53);
+    let name = "dir1/file 7";
+    let new = Seed(5).bytes(ground.files[name].len());
+    ground.put(name, &new);
+    let reader = open(&ground.pool, name);
+    assert!(!reader.is_guarded());
+    compare(&reader, &new, &mut Seed(6), "changed");
+    assert!(reader.report().unverified_bytes > 0);
+    // And if it is gone, it is gone: older bytes are no substitute.
+    let holder = ground.data(name)[0].clone();
+    ground.lose(holder[1..].parse().unwrap());
+    let error = open(&ground.pool, name).read(0, &mut [0; 100]).unwrap_err().to_string();
+    assert!(error.contains("no redundancy"), "{error}");
+}
+
+fn plain(block: &str) -> (tempfile::TempDir, Vault) {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("tree")).unwrap();
+    let location = Location::of(&dir.path().join("tree"), None);
+    let mut vault = Vault::create(&location, None, Clock::System).unwrap();
+    vault.set_policy(&format!("[default]\ncode = \"4+2\"\nblock = \"{block}\"\n")).unwrap();
+    (dir, vault)
+}
+
+#[test]
+fn plain_files_are_read_like_those_of_pools() {
+    let (dir, vault) = plain("4KiB");
+    let path = dir.path().join("tree/file");
+    let content = Seed(7).bytes(300_000);
+    fs::write(&path, &content).unwrap();
+    let reader = open(&*vault.storage, "file");
+    assert!(!reader.is_guarded(), "not protected yet");
+    compare(&reader, &content, &mut Seed(8), "unprotected");
+    protect::protect(&vault, QUIET).unwrap();
+    let generation = vault.storage.find(b"file").unwrap().unwrap().generation();
+    let modified = fs::metadata(&path).unwrap().modified().unwrap();
+    for at in [10, 100_000, 299_999] {
+        rot(&path, at);
+    }
+    assert_eq!(fs::metadata(&path).unwrap().modified().unwrap(), modified);
+    // Only the time of the last change of anything tells rot, which this is, from a write: without someone who knows better
+    // the bytes are given as they are.
+    let damaged = fs::read(&path).unwrap();
+    let reader = open(&*vault.storage, "file");
+    compare(&reader, &damaged, &mut Seed(9), "it may be newer");
+    assert!(!reader.report().is_degraded());
+    let now = vault.storage.find(b"file").unwrap().unwrap().generation();
+    assert_ne!(now, generation);
+    let coders = Coders::new().unwrap();
+    let reader = DegradedReader::open(&*vault.storage, &coders, b"file", Some(now)).unwrap();
+    compare(&reader, &content, &mut Seed(10), "known to be rot");
+    let report = reader.report();
+    assert!(report.is_degraded() && report.ailing["data"].contains_key(&Ailment::Wrong), "{report:?}");
+    // Written to while it is open: what was known is not used any more.
+    fs::write(&path, b"new").unwrap();
+    assert!(reader.read(0, &mut [0; 3]).is_err());
+    let mut buffer = [0; 3];
+    open(&*vault.storage, "file").read(0, &mut buffer).unwrap();
+    assert_eq!(&buffer, b"new");
+}
+
+#[test]
+fn reads_that_fail_or_take_too_long_are_reconstructed() {
+    let ground = Ground::filled(54);
+    let name = "dir0/file 8";
+    for (ill, ailment) in [
+        (Ill::Timeout, Ailment::Timeout),
+        (Ill::Eio, Ailment::Unreadable),
+        (Ill::Rot, Ailment::Wrong),
+        (Ill::Short, Ailment::Lost),
+    ] {
+        let plan = Plan(Arc::new(Mutex::new(Box::new(|_, _| None))));
+        let faulty = Faulty { inner: ground.pool.clone(), plan: plan.clone() };
+        let reader = open(&faulty, name);
+        let mut reads = 0;
+        // Every fifth read goes wrong: of five blocks at most one.
+        plan.set(move |point, _| {
+            reads += u32::from(point == Point::Read);
+            (point == Point::Read && reads % 5 == 0).then_some(ill)
+        });
+        match ill {
+            // What was right once is not checked again.
+            Ill::Rot => {
+                let mut read = Vec::new();
+                degraded::copy_out(&reader, &mut read).unwrap();
+                assert!(read == ground.files[name]);
+            }
+            _ => compare(&reader, &ground.files[name], &mut Seed(11), &format!("{ill:?}")),
+        }
+        let report = reader.report();
+        let seen = report.ailing.values().any(|why| why.contains_key(&ailment));
+        // A block that is right when it is read once more needs not be made.
+        assert!((report.is_degraded() || ill == Ill::Rot) && seen, "{ill:?}: {report:?}");
+    }
+}
+
+#[test]
+fn degraded_reads_are_noted_for_status() {
+    let mut ground = Ground::filled(55);
+    assert_eq!(ground.status().degraded_reads, None);
+    let name = "dir0/file 8";
+    let holder = ground.data(name)[0].clone();
+    ground.lose(holder[1..].parse().unwrap());
+    for _ in 0..2 {
+        let (_, report) = ground.read(name);
+        degraded::note(&ground.vault.catalogue, &report, 77).unwrap();
+    }
+    let record = ground.status().degraded_reads.unwrap();
+    assert_eq!((record.reads, record.last), (2, 77));
+    assert!(record.blocks > 0 && record.targets.contains_key(&holder), "{record:?}");
+}

@@ -1,0 +1,112 @@
+//! Targets come back, with what they had when they went.
+
+use super::playground::{Ground, Seed, files_below, rot};
+use gabion_vault::storage::{Storage, TargetState};
+use std::fs;
+
+#[test]
+fn a_target_that_comes_back_stale_is_not_believed() {
+    for number in [1, 2, 6] {
+        let mut ground = Ground::filled(20 + number as u64);
+        let told = format!("d{number}");
+        ground.lose(number);
+        ground.rebuild_all(&told);
+        // Meanwhile files are changed, removed, moved and made.
+        ground.put("dir1/file 7", &Seed(1).bytes(70_000));
+        ground.put("dir0/file 4", &Seed(2).bytes(5000));
+        ground.pool.remove(b"dir0/file 8").unwrap();
+        ground.files.remove("dir0/file 8");
+        ground.pool.rename(b"dir1/file 9", b"moved").unwrap();
+        let moved = ground.files.remove("dir1/file 9").unwrap();
+        ground.files.insert("moved".to_owned(), moved);
+        ground.put("new", &Seed(3).bytes(33_000));
+        ground.protect();
+        ground.bring_back(number);
+        ground.assert_right(&format!("{told} is back"));
+        let state = |ground: &Ground| ground.pool.targets()[number - 1].state;
+        assert_eq!(state(&ground), TargetState::Returned);
+        // Nothing new goes there before it is verified.
+        ground.put("later", &Seed(4).bytes(60_000));
+        assert!(!ground.data("later").contains(&format!("d{number}")));
+        ground.protect();
+        let report = ground.rebuild_all(&format!("{told} is back"));
+        assert_eq!(report.taken_back, [format!("d{number}")], "{report:?}");
+        assert_eq!(state(&ground), TargetState::Online);
+        ground.assert_whole(&format!("{told} is back and verified"));
+        // Of old it has nothing left.
+        let stubs: Vec<String> = ground
+            .files
+            .keys()
+            .map(|name| ground.pool.stub(name.as_bytes()).unwrap().id.to_string())
+            .collect();
+        for path in files_below(&ground.target(number).join("objects")) {
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            assert!(stubs.iter().any(|id| name.starts_with(id.as_str())), "{told}: {name} is of no file");
+        }
+        for path in files_below(&ground.target(number).join("redundancy")) {
+            let name = path.strip_prefix(ground.target(number).join("redundancy")).unwrap().to_str().unwrap();
+            assert!(ground.files.contains_key(name), "{told}: redundancy of {name}, which is gone");
+        }
+    }
+}
+
+#[test]
+fn what_it_still_has_is_verified_before_it_counts() {
+    let mut ground = Ground::filled(30);
+    let touched = ground.on(4);
+    ground.lose(4);
+    // Given up, but nothing was rebuilt yet.
+    ground.pool.give_up(&["d4".to_owned()], false).unwrap();
+    let mut hit = 0;
+    for top in ["objects", "redundancy"] {
+        for path in files_below(&ground.dir.path().join("away4").join(top)) {
+            let size = fs::metadata(&path).unwrap().len();
+            if size > 5000 && hit < 4 {
+                rot(&path, size / 2);
+                hit += 1;
+            }
+        }
+    }
+    assert!(hit > 1, "{hit}");
+    ground.bring_back(4);
+    let degraded = ground.status().affected.len();
+    assert_eq!(degraded, touched.len(), "unverified, it does not count");
+    ground.assert_right("back and rotten");
+    let report = ground.rebuild_all("back and rotten");
+    assert!(report.verified > 0 && report.reconstructed > 0, "{report:?}");
+    assert_eq!(report.taken_back, ["d4"]);
+    ground.assert_whole("back and verified");
+}
+
+#[test]
+fn a_target_in_service_is_verified_when_it_is_named() {
+    let ground = Ground::filled(31);
+    let report = ground.try_rebuild(&["d6"], None).unwrap();
+    assert!(report.is_whole() && report.verified > 0, "{report:?}");
+    assert_eq!((report.data, report.redundancy, report.taken_back), (0, 0, vec!["d6".to_owned()]));
+    ground.assert_whole("d6 was looked at");
+}
+
+/// What was made anew is damaged when the old one comes back: then that is not thrown away.
+#[test]
+fn the_old_is_kept_while_the_new_is_not_whole() {
+    let mut ground = Ground::filled(32);
+    let name = "dir0/file 8";
+    let holder: usize = ground.data(name)[1][1..].parse().unwrap();
+    let old = ground.object(name, 1);
+    ground.lose(holder);
+    ground.rebuild_all("rebuilt");
+    let new = ground.object(name, 1);
+    assert_ne!(old, new);
+    rot(&new, 10);
+    ground.bring_back(holder);
+    let report = ground.rebuild();
+    assert!(report.wrong > 0, "{report:?}");
+    assert!(old.exists(), "it may be needed");
+    assert!(!report.is_whole() && report.taken_back.is_empty(), "{report:?}");
+    ground.assert_right("rot in the new one");
+    ground.repair(name);
+    let report = ground.rebuild_all("repaired");
+    assert!(report.taken_back.len() == 1 && !old.exists(), "{report:?}");
+    ground.assert_whole("repaired");
+}
