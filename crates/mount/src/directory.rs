@@ -19,6 +19,9 @@ use fuser::{
     ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen,
     ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
+use gabion_vault::coder::Coders;
+use gabion_vault::degraded::Report;
+use gabion_vault::storage::Storage;
 use names::OpenDirectory;
 use reach::Source;
 use rustix::fs::{Statx, XattrFlags};
@@ -54,6 +57,16 @@ pub struct Directory {
     shared: Arc<Shared>,
 }
 
+/// What reads are checked against.
+pub struct Guarded {
+    /// The source as storage.
+    pub storage: Box<dyn Storage>,
+    /// Codes made ready.
+    pub coders: Coders,
+    /// Told of a file that was read with the help of redundancy, when it is closed.
+    pub note: Box<dyn Fn(&[u8], &Report) + Send + Sync>,
+}
+
 /// What requests and the beat share.
 struct Shared {
     source: Source,
@@ -65,6 +78,7 @@ struct Shared {
     cached: Mutex<HashMap<u64, Version>>,
     directories: Handles<OpenDirectory>,
     recorder: Arc<Recorder>,
+    guarded: Option<Guarded>,
     ended: Mutex<bool>,
     over: std::sync::Condvar,
 }
@@ -73,11 +87,17 @@ struct Shared {
 type Answer<T> = io::Result<T>;
 
 impl Directory {
-    /// Shows the directory at `path`, without the one named `hidden` in it.
+    /// Shows the directory at `path`, without the one named `hidden` in it. With `guarded`, files that are only read are checked
+    /// block by block, and blocks that are gone or wrong are made from others.
     ///
     /// # Errors
     /// The directory cannot be opened, or there is no thread to be had.
-    pub fn new(path: &Path, hidden: &OsStr, recorder: Arc<Recorder>) -> io::Result<Directory> {
+    pub fn new(
+        path: &Path,
+        hidden: &OsStr,
+        recorder: Arc<Recorder>,
+        guarded: Option<Guarded>,
+    ) -> io::Result<Directory> {
         let shared = Arc::new(Shared {
             source: Source::open(path, hidden.as_bytes())?,
             nodes: Nodes::default(),
@@ -86,6 +106,7 @@ impl Directory {
             cached: Mutex::default(),
             directories: Handles::default(),
             recorder,
+            guarded,
             ended: Mutex::new(false),
             over: std::sync::Condvar::new(),
         });

@@ -12,6 +12,6 @@ pub mod nodes;
 pub mod recorder;
 mod session;
 
-pub use directory::Directory;
+pub use directory::{Directory, Guarded};
 pub use recorder::{Outage, Recorder};
 pub use session::{MountError, Mounted, Options, mount};

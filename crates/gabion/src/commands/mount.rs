@@ -6,9 +6,10 @@ use super::vault::wanted::{Wanted, directory};
 use anyhow::Context;
 use gabion::exit::Outcome;
 use gabion::shard::Shown;
-use gabion_mount::{Directory, Mounted, Options, Outage, Recorder, mount};
+use gabion_mount::{Directory, Guarded, Mounted, Options, Outage, Recorder, mount};
+use gabion_vault::degraded::{self, Report};
 use gabion_vault::monitor::{self, Live};
-use gabion_vault::vault::{Location, OWN};
+use gabion_vault::vault::{Location, OWN, Vault};
 use gabion_vault::world::Clock;
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -16,8 +17,8 @@ use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 const EXAMPLES: &str = "\
@@ -29,7 +30,8 @@ Examples:
 
 Programs use MOUNTPOINT as any other directory. Every change is remembered before a program is told that it is durable, and
 protected when the file has rested as long as the policy says; reads and writes never wait for that. What was there before is
-protected as well. The source may still be used directly: such changes are found by the next `gabion protect`.";
+protected as well. Files that are only read are checked: blocks that are damaged are made from others on the way, and noted in
+`gabion status`. The source may still be used directly: such changes are found by the next `gabion protect`.";
 
 /// Arguments of `gabion mount`.
 #[derive(clap::Args)]
@@ -58,6 +60,9 @@ pub(crate) struct Args {
     /// Nothing can be changed through it
     #[arg(long)]
     read_only: bool,
+    /// Give programs what is there, without looking whether it is what was protected
+    #[arg(long)]
+    no_verify: bool,
     /// While the changelog does not answer (a Redis server that is away), writes go on instead of waiting; everything is looked
     /// at once it is back
     #[arg(long)]
@@ -110,7 +115,8 @@ impl Args {
             read_only: self.read_only,
         };
         let hidden = hidden_name(&source, &repository);
-        let files = Directory::new(&source, hidden, Arc::clone(&recorder))
+        let guarded = if self.no_verify { None } else { Some(guarded(&location)?) };
+        let files = Directory::new(&source, hidden, Arc::clone(&recorder), guarded)
             .with_context(|| source.display().to_string())?;
         let mounted = mount(files, &mountpoint, &options)?;
         self.say_ready(&source, &mountpoint);
@@ -191,6 +197,24 @@ fn is_background(argument: &OsStr) -> bool {
 fn hidden_name<'a>(source: &Path, repository: &'a Path) -> &'a OsStr {
     let inside = std::fs::canonicalize(repository).is_ok_and(|path| path.parent() == Some(source));
     repository.file_name().filter(|_| inside).unwrap_or(OsStr::new(OWN))
+}
+
+/// What reads are checked against, and where they are noted.
+fn guarded(location: &Location) -> anyhow::Result<Guarded> {
+    let Vault { storage, coders, catalogue, clock, .. } = Vault::open(location, Clock::System)?;
+    let catalogue = Mutex::new(catalogue);
+    let note = move |path: &[u8], report: &Report| {
+        let path = Shown::bytes(path);
+        let (blocks, causes) = (report.reconstructed, report.causes());
+        eprintln!(
+            "gabion: {path}: {blocks} blocks were made from others to read it ({causes}); see `gabion scrub`"
+        );
+        let catalogue = catalogue.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = degraded::note(&catalogue, report, clock.now()) {
+            eprintln!("gabion: that cannot be noted: {error}");
+        }
+    };
+    Ok(Guarded { storage, coders, note: Box::new(note) })
 }
 
 /// Waits for a signal, or until someone unmounts.

@@ -92,3 +92,87 @@ fn mounted_in_the_background_and_read_only() {
     assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
     assert!(std::process::Command::new("umount").arg(ground.at("")).status().unwrap().success());
 }
+
+/// A small disk of its own, where bytes can rot that no file system has touched.
+struct Disk {
+    image: tempfile::NamedTempFile,
+    at: std::path::PathBuf,
+}
+
+impl Disk {
+    fn new(at: &Path) -> Disk {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        image.as_file().set_len(64 << 20).unwrap();
+        run(
+            "mkfs.ext4",
+            &["-q", "-F", "-b", "4096"]
+                .map(std::ffi::OsStr::new)
+                .into_iter()
+                .chain([image.path().as_os_str()])
+                .collect::<Vec<_>>(),
+        );
+        let disk = Disk { image, at: at.to_owned() };
+        disk.insert();
+        disk
+    }
+
+    fn insert(&self) {
+        run("mount", &["-o".as_ref(), "loop".as_ref(), self.image.path().as_os_str(), self.at.as_os_str()]);
+    }
+
+    /// Takes it out, writes over everything that is as `bytes` are, 4 KiB at a time, and puts it back.
+    fn rot(&self, bytes: &[u8]) {
+        run("umount", &[self.at.as_os_str()]);
+        let mut disk = std::fs::read(self.image.path()).unwrap();
+        let mut hit = 0;
+        for block in disk.chunks_exact_mut(4096) {
+            if bytes.chunks_exact(4096).any(|piece| piece == block) {
+                block.fill(0x5a);
+                hit += 1;
+            }
+        }
+        assert_eq!(hit, bytes.len() / 4096, "all of it was on the disk");
+        std::fs::write(self.image.path(), disk).unwrap();
+        self.insert();
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.at).status();
+    }
+}
+
+fn run(program: &str, args: &[&std::ffi::OsStr]) {
+    let done = std::process::Command::new(program).args(args).output().unwrap();
+    assert!(done.status.success(), "{program}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+#[test]
+fn mounted_damage_is_hidden_from_programs_and_shown_to_people() {
+    if !can_mount("damage") {
+        return;
+    }
+    let mut ground = Ground::new();
+    let disk = Disk::new(&ground.source(""));
+    let (bytes, others) = (Seed(9).bytes(3 << 20), Seed(10).bytes(3 << 20));
+    std::fs::write(ground.source("file"), &bytes).unwrap();
+    std::fs::write(ground.source("lost"), &others).unwrap();
+    ground.expect(0, &["protect", "source", "--policy", "policy.toml"]);
+    disk.rot(&bytes[1 << 20..(1 << 20) + 65_536]);
+    disk.rot(&others[..2 << 20]);
+    ground.mount(&[]);
+    assert!(std::fs::read(ground.at("file")).unwrap() == bytes);
+    // Beyond repair: an error, not other bytes.
+    assert!(std::fs::read(ground.at("lost")).is_err());
+    // Who changes a file gets what is there, and what he wrote.
+    let file = std::fs::File::options().read(true).write(true).open(ground.at("file")).unwrap();
+    file.write_all_at(b"mine", 5).unwrap();
+    drop(file);
+    let mut mine = [0; 4];
+    std::fs::File::open(ground.at("file")).unwrap().read_exact_at(&mut mine, 5).unwrap();
+    assert_eq!(&mine, b"mine");
+    let status = ground.status();
+    assert!(status["degraded_reads"]["blocks"].as_u64().is_some_and(|blocks| blocks > 0), "{status}");
+    ground.unmount();
+}

@@ -6,6 +6,7 @@ use crate::attributes::{Wanted, timespec};
 use crate::recorder::Rest;
 use fuser::{FileHandle, FopenFlags};
 use gabion_vault::changelog::WHOLE;
+use gabion_vault::degraded::{DegradedReader, ReadError};
 use gabion_vault::redundancy::read_up_to;
 use rustix::fs::{
     Advice, AtFlags, FallocateFlags, Gid, Mode, OFlags, SeekFrom, Statx, Timestamps, Uid, XattrFlags,
@@ -18,7 +19,7 @@ use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 /// A file that a program has open.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub(super) struct OpenFile {
     synchronous: bool,
     /// Bytes written since the disk was last set to work.
     idle: AtomicU64,
+    /// Reads blocks that are known to be right; nothing where there is nothing to know that from.
+    reader: OnceLock<Option<DegradedReader>>,
 }
 
 /// The disk is set to work whenever so much of a file was written: an fsync at the end then finds most of it done.
@@ -102,12 +105,19 @@ impl Shared {
             writable,
             synchronous,
             idle: AtomicU64::new(0),
+            reader: OnceLock::new(),
         }))
     }
 
     pub(super) fn release(&self, handle: u64) {
         let Some(open) = self.files.remove(handle) else { return };
         self.nodes.opened(open.number, false);
+        if let (Some(guarded), Some(Some(reader))) = (&self.guarded, open.reader.get()) {
+            let report = reader.report();
+            if report.is_degraded() {
+                (guarded.note)(&self.nodes.path(open.number).unwrap_or_default(), &report);
+            }
+        }
         if open.writable {
             self.record_written(open.number);
             if let Ok(stat) = stat_of(&open.file) {
@@ -126,7 +136,24 @@ impl Shared {
     }
 
     pub(super) fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Answer<usize> {
-        read_up_to(&self.files.get(handle)?.file, buffer, offset)
+        let open = self.files.get(handle)?;
+        match open.reader.get_or_init(|| self.reader(&open)).as_ref().map(|it| it.read(offset, buffer)) {
+            Some(Ok(got)) => Ok(got),
+            // What it was opened for is not what is there now.
+            None | Some(Err(ReadError::Open(_) | ReadError::Short(_))) => {
+                read_up_to(&open.file, buffer, offset)
+            }
+            Some(Err(_)) => Err(Errno::IO.into()),
+        }
+    }
+
+    /// A reader that knows which blocks of a file are right. Who writes a file sees what is there.
+    fn reader(&self, open: &OpenFile) -> Option<DegradedReader> {
+        let guarded = self.guarded.as_ref().filter(|_| !open.writable)?;
+        let path = self.nodes.path(open.number)?;
+        let reader = DegradedReader::open(&*guarded.storage, &guarded.coders, &path, None).ok()?;
+        let same = stat_of(&open.file).is_ok_and(|stat| stat.stx_ino == reader.stat().inode);
+        (same && reader.is_guarded()).then_some(reader)
     }
 
     pub(super) fn write(&self, handle: u64, offset: u64, data: &[u8], drop_rights: bool) -> Answer<()> {
