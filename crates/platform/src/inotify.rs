@@ -38,6 +38,8 @@ pub struct Inotify {
     nodes: HashMap<i32, Node>,
     /// Renames of which only one end was told yet.
     halves: Vec<Half>,
+    /// Directories that were moved since all watches were known to be where they are.
+    moves: usize,
     unwatched: Vec<(Vec<u8>, String)>,
     buffer: Vec<u8>,
 }
@@ -100,6 +102,7 @@ impl Inotify {
             own: own.to_vec(),
             nodes: HashMap::new(),
             halves: Vec::new(),
+            moves: 0,
             unwatched: Vec::new(),
             buffer: vec![0; BUFFER],
         };
@@ -321,7 +324,28 @@ impl Inotify {
         let from = half.map(|half| half.path);
         events.push(Event::Moved { from, to: Some(path.clone()), directory });
         if directory {
+            self.moves += 1;
             self.watch_tree(path, Some(report.watch), Some(events))?;
+        }
+        Ok(())
+    }
+
+    /// Finds out where all watched directories are. A path of an event may stand for another directory by the time that it is
+    /// read, if directories are moved one after the other.
+    fn find_all(&mut self, events: &mut Vec<Event>) -> Result<(), SourceError> {
+        self.moves = 0;
+        let before = std::mem::take(&mut self.nodes);
+        self.unwatched.clear();
+        self.watch_tree(Vec::new(), None, None)?;
+        for (watch, node) in before {
+            match self.nodes.get(&watch) {
+                None => drop(inotify::remove_watch(&self.queue, watch)),
+                Some(now) if (now.parent, &now.name) == (node.parent, &node.name) => {}
+                Some(_) => {
+                    let to = self.path_of(watch);
+                    events.push(Event::Moved { from: None, to, directory: true });
+                }
+            }
         }
         Ok(())
     }
@@ -385,6 +409,10 @@ impl Source for Inotify {
 
     fn drain(&mut self, events: &mut Vec<Event>) -> Result<(), SourceError> {
         while self.read(events)? {}
+        if self.moves > 1 {
+            self.find_all(events)?;
+        }
+        self.moves = 0;
         self.departed(events);
         Ok(())
     }

@@ -366,11 +366,13 @@ impl Worker<'_> {
     ) -> Result<(), CatalogueError> {
         let path = &claim.entry.path;
         let Some(encoded) = encoded else { return self.forget(catalogue, path) };
-        let known = match &claim.entry.origin {
+        // Another file may have the old name by now, and be known by it.
+        let origin = claim.entry.origin.as_ref().filter(|origin| self.is_left(origin));
+        let known = match origin {
             Some(origin) => catalogue.find(origin)?.or(catalogue.find(path)?),
             None => catalogue.find(path)?,
         };
-        if let Some(origin) = &claim.entry.origin {
+        if let Some(origin) = origin {
             let problems = catalogue.problems(origin)?;
             catalogue.forget(origin)?;
             catalogue.set_problems(path, &problems, self.clock.now())?;
@@ -420,7 +422,7 @@ impl Worker<'_> {
         let (Some(origin), Some(_)) = (&job.claim.entry.origin, &job.treatment) else { return };
         let path = &job.claim.entry.path;
         // Another file may have the old name by now; then that file's entry sees to what is there.
-        if !matches!(self.storage.find(origin), Ok(None)) && !self.is_left_out(origin) {
+        if !self.is_left(origin) {
             return;
         }
         let mut moved = false;
@@ -473,6 +475,11 @@ impl Worker<'_> {
         }
         done.removed += removed;
         Ok(())
+    }
+
+    /// Whether no file that is to be protected has this name.
+    fn is_left(&self, path: &[u8]) -> bool {
+        matches!(self.storage.find(path), Ok(None)) || self.is_left_out(path)
     }
 
     fn is_left_out(&self, path: &[u8]) -> bool {
