@@ -54,7 +54,7 @@ type Seconds = (f64, f64);
 
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let (count, rounds) = if self.quick { (20_000, 5) } else { (50_000, 9) };
+        let (count, rounds) = if self.quick { (10_000, 3) } else { (50_000, 5) };
         let place = tempfile::Builder::new().prefix("gabion-bench-").tempdir_in(&self.dir);
         let place = place.with_context(|| self.dir.display().to_string())?;
         let archive = pack(place.path(), count)?;
@@ -65,7 +65,8 @@ impl Args {
         let (mut with, mut without, mut gaps) = (Vec::new(), Vec::new(), 0);
         for round in 0..=rounds {
             let mut watched = || -> Result<()> {
-                let (seconds, lost) = self.unpack_watched(place.path(), &archive, count)?;
+                let (seconds, lost) =
+                    self.unpack_watched(&place.path().join(format!("watched {round}")), &archive, count)?;
                 gaps += lost;
                 with.push(seconds);
                 Ok(())
@@ -74,7 +75,7 @@ impl Args {
             if round % 2 == 1 {
                 watched()?;
             }
-            without.push(unpack(place.path(), &archive, count)?);
+            without.push(unpack(&place.path().join(format!("unwatched {round}")), &archive, count)?);
             if round % 2 == 0 {
                 watched()?;
             }
@@ -105,17 +106,14 @@ impl Args {
 
     /// Unpacks under a watch; gives what it took, and how often events were lost.
     fn unpack_watched(&self, place: &Path, archive: &Path, count: u64) -> Result<(Seconds, u64)> {
-        let tree = fresh(place, "watched")?;
-        let repository = place.join("repository");
-        let _ = std::fs::remove_dir_all(&repository);
+        let (tree, repository) = (place.join("tree"), place.join("repository"));
+        fresh(&tree)?;
         let mut watch = Watch::start(&tree, &repository, &self.source)?;
         let seconds = timed(archive, &tree)?;
         let last = watch.stop()?;
         let number = |key: &str| last[key].as_u64().with_context(|| format!("no number {key} in {last}"));
         let (recorded, gaps) = (number("recorded")?, number("gaps")?);
         ensure!(recorded >= count || gaps > 0, "{recorded} changes were recorded for {count} files");
-        std::fs::remove_dir_all(&tree)?;
-        std::fs::remove_dir_all(&repository)?;
         Ok((seconds, gaps))
     }
 }
@@ -175,7 +173,8 @@ impl Drop for Watch {
 
 /// An archive of `count` small files.
 fn pack(place: &Path, count: u64) -> Result<PathBuf> {
-    let source = fresh(place, "source")?;
+    let source = place.join("source");
+    fresh(&source)?;
     for number in 0..count {
         let directory = source.join(format!("{:04}", number / PER_DIRECTORY));
         if number % PER_DIRECTORY == 0 {
@@ -185,7 +184,6 @@ fn pack(place: &Path, count: u64) -> Result<PathBuf> {
     }
     let archive = place.join("archive.tar");
     tar(&["--create", "--file"], &archive, &source, &["."])?;
-    std::fs::remove_dir_all(&source)?;
     Ok(archive)
 }
 
@@ -197,11 +195,11 @@ fn tar(action: &[&str], archive: &Path, directory: &Path, more: &[&str]) -> Resu
     Ok(())
 }
 
-fn fresh(place: &Path, name: &str) -> Result<PathBuf> {
-    let path = place.join(name);
-    std::fs::create_dir(&path)?;
-    sync(place)?;
-    Ok(path)
+/// An empty directory, on a disk that has nothing left to write. Nothing is removed before the end: some disks are busy
+/// with that for long.
+fn fresh(path: &Path) -> Result<()> {
+    std::fs::create_dir_all(path)?;
+    sync(path)
 }
 
 fn timed(archive: &Path, tree: &Path) -> Result<Seconds> {
@@ -213,11 +211,11 @@ fn timed(archive: &Path, tree: &Path) -> Result<Seconds> {
 }
 
 fn unpack(place: &Path, archive: &Path, count: u64) -> Result<Seconds> {
-    let tree = fresh(place, "unwatched")?;
+    let tree = place.join("tree");
+    fresh(&tree)?;
     let seconds = timed(archive, &tree)?;
     let directories = std::fs::read_dir(&tree)?.count() as u64;
     ensure!(directories == count.div_ceil(PER_DIRECTORY), "tar made {directories} directories");
-    std::fs::remove_dir_all(&tree)?;
     Ok(seconds)
 }
 

@@ -102,6 +102,10 @@ fn an_old_name_that_stands_for_something_again_is_looked_at() {
     let view = Tree { files: &[b"a"], directories: &[b"d"], ..EMPTY };
     let events = vec![moved(Some("a"), Some("b"), false), moved(Some("d"), Some("e"), true)];
     assert_eq!(short(&view, events), ["rename a b", "modify a", "rename d e", "gap d"]);
+    // Its new files were told of before the old directory was deleted, and must outlive that.
+    let deleted = Event::Changed { path: b"d".into(), change: Kind::Deleted, directory: true };
+    let events = vec![changed("d/new", Kind::Created), deleted, moved(Some("d"), None, true)];
+    assert_eq!(short(&view, events), ["modify d/new", "delete d", "gap d", "delete d", "gap d"]);
 }
 
 #[test]
