@@ -93,10 +93,12 @@ impl Fanotify {
 /// A new queue.
 fn queue(root: &Path) -> Result<OwnedFd, SourceError> {
     let call = "fanotify_init";
+    // Directory and name, and not the file itself: its handle would cost every event, and tell apart only what whoever reads
+    // events has to look at anyway.
     let flags = libc::FAN_CLASS_NOTIF
         | libc::FAN_CLOEXEC
         | libc::FAN_NONBLOCK
-        | libc::FAN_REPORT_DFID_NAME_TARGET
+        | libc::FAN_REPORT_DFID_NAME
         | libc::FAN_UNLIMITED_MARKS;
     let file = (libc::O_RDONLY | libc::O_CLOEXEC | libc::O_LARGEFILE) as libc::c_uint;
     // SAFETY: the call takes two numbers and touches no memory of ours.

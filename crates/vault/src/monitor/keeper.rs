@@ -14,7 +14,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 /// How often to look whether an approval came, or another policy.
-const LOOK: Nanos = 2 * SECOND;
+const LOOK: Nanos = SECOND;
 
 /// A scan is followed by a pause of so many times its length: a storm of gaps must not become one of scans.
 const PAUSE: u32 = 5;
