@@ -93,14 +93,13 @@ impl Batch {
     }
 
     fn modify(&mut self, path: Vec<u8>, view: &dyn View) {
-        if let Some(&at) = self.open.get(&path) {
-            if let Some(Some(change)) = self.changes.get_mut(at) {
-                // It rests from now on.
-                let passed = view.now().saturating_sub(change.when.at);
-                change.when.at = change.when.at.saturating_add(passed);
-                change.when.due = change.when.due.saturating_add(passed);
-                return;
-            }
+        let open = self.open.get(&path).copied();
+        if let Some(Some(change)) = open.and_then(|at| self.changes.get_mut(at)) {
+            // It rests from now on.
+            let passed = view.now().saturating_sub(change.when.at);
+            change.when.at = change.when.at.saturating_add(passed);
+            change.when.due = change.when.due.saturating_add(passed);
+            return;
         }
         let Some((quiet, priority)) = view.rest(&path) else { return };
         let at = self.changes.len();

@@ -52,6 +52,9 @@ const PER_DIRECTORY: u64 = 100;
 /// Seconds of one round: unpacked, and on the disk.
 type Seconds = (f64, f64);
 
+/// A word for the case, and which seconds count.
+type Case = (&'static str, fn(&Seconds) -> f64);
+
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
         let (count, rounds) = if self.quick { (10_000, 3) } else { (50_000, 5) };
@@ -80,7 +83,7 @@ impl Args {
                 watched()?;
             }
         }
-        let cases: [(&str, fn(&Seconds) -> f64); 2] = [("", |it| it.0), ("and sync ", |it| it.1)];
+        let cases: [Case; 2] = [("", |it| it.0), ("and sync ", |it| it.1)];
         for (what, of) in cases {
             let rate = |all: &[Seconds]| count as f64 / median(all[1..].iter().map(of));
             let (ours, reference) = (rate(&with), rate(&without));
