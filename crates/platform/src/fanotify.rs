@@ -93,10 +93,12 @@ impl Fanotify {
 /// A new queue.
 fn queue(root: &Path) -> Result<OwnedFd, SourceError> {
     let call = "fanotify_init";
+    // Directory and name, and not the file itself: its handle would cost every event, and tell apart only what whoever reads
+    // events has to look at anyway.
     let flags = libc::FAN_CLASS_NOTIF
         | libc::FAN_CLOEXEC
         | libc::FAN_NONBLOCK
-        | libc::FAN_REPORT_DFID_NAME_TARGET
+        | libc::FAN_REPORT_DFID_NAME
         | libc::FAN_UNLIMITED_MARKS;
     let file = (libc::O_RDONLY | libc::O_CLOEXEC | libc::O_LARGEFILE) as libc::c_uint;
     // SAFETY: the call takes two numbers and touches no memory of ours.
@@ -132,15 +134,16 @@ fn mark(queue: &OwnedFd, root: &OwnedFd, path: &Path) -> Result<(), SourceError>
     })
 }
 
+/// A handle as the kernel has it, with room for the longest.
+#[repr(C)]
+struct FileHandle {
+    bytes: libc::c_uint,
+    kind: libc::c_int,
+    handle: [u8; wire::MAX_HANDLE],
+}
+
 /// Opens what a handle stands for, on the file system of `root`.
 fn open_by_handle(root: &OwnedFd, handle: Handle<'_>) -> io::Result<OwnedFd> {
-    /// As the kernel has it, with room for the longest.
-    #[repr(C)]
-    struct FileHandle {
-        bytes: libc::c_uint,
-        kind: libc::c_int,
-        handle: [u8; wire::MAX_HANDLE],
-    }
     if handle.bytes.len() > wire::MAX_HANDLE {
         return Err(io::ErrorKind::InvalidData.into());
     }
@@ -164,12 +167,6 @@ fn open_by_handle(root: &OwnedFd, handle: Handle<'_>) -> io::Result<OwnedFd> {
 
 /// The handle of an open file or directory: its kind and bytes.
 fn handle_of(file: &OwnedFd) -> io::Result<(i32, Vec<u8>)> {
-    #[repr(C)]
-    struct FileHandle {
-        bytes: libc::c_uint,
-        kind: libc::c_int,
-        handle: [u8; wire::MAX_HANDLE],
-    }
     let mut given =
         FileHandle { bytes: wire::MAX_HANDLE as libc::c_uint, kind: 0, handle: [0; wire::MAX_HANDLE] };
     let mut mount = 0;

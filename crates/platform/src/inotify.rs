@@ -2,7 +2,8 @@
 //!
 //! A directory that appears gets a watch first and is then looked through: whatever came before the watch is told as
 //! created. Both ends of a rename are two events with one number; the first waits for the second until all that the
-//! kernel has to tell is read twice, and then the directory or file has left the tree. When the kernel's queue was full, all watches
+//! kernel has to tell is read twice, and then the directory or file has left the tree. After a directory was moved, all
+//! directories are looked at again: a path may stand for another one by the time that its event is read. When the kernel's queue was full, all watches
 //! are made anew.
 
 pub mod wire;
@@ -38,6 +39,8 @@ pub struct Inotify {
     nodes: HashMap<i32, Node>,
     /// Renames of which only one end was told yet.
     halves: Vec<Half>,
+    /// Directories that were moved since all watches were known to be where they are.
+    moves: usize,
     unwatched: Vec<(Vec<u8>, String)>,
     buffer: Vec<u8>,
 }
@@ -55,9 +58,6 @@ struct Node {
 struct Half {
     cookie: u32,
     path: Vec<u8>,
-    /// The watch of the directory that it was in, and its name there.
-    parent: i32,
-    name: Vec<u8>,
     directory: bool,
     /// All that there was to read was read once more since.
     old: bool,
@@ -100,6 +100,7 @@ impl Inotify {
             own: own.to_vec(),
             nodes: HashMap::new(),
             halves: Vec::new(),
+            moves: 0,
             unwatched: Vec::new(),
             buffer: vec![0; BUFFER],
         };
@@ -235,33 +236,6 @@ impl Inotify {
         None
     }
 
-    /// The watch of a directory by its name in another one.
-    fn child(&self, parent: i32, name: &[u8]) -> Option<i32> {
-        let is_it = |node: &Node| node.parent == Some(parent) && node.name == name;
-        self.nodes.iter().find(|(_, node)| is_it(node)).map(|(&watch, _)| watch)
-    }
-
-    /// Forgets a directory that left the tree, and all below it.
-    fn forget(&mut self, top: i32) {
-        let below = |watch: i32| {
-            let mut at = Some(watch);
-            for _ in 0..MAX_DEPTH {
-                match at {
-                    Some(here) if here == top => return true,
-                    Some(here) => at = self.nodes.get(&here).and_then(|node| node.parent),
-                    None => return false,
-                }
-            }
-            false
-        };
-        let gone: Vec<i32> = self.nodes.keys().copied().filter(|&watch| below(watch)).collect();
-        for watch in gone {
-            self.nodes.remove(&watch);
-            // It may be gone already.
-            let _ = inotify::remove_watch(&self.queue, watch);
-        }
-    }
-
     fn start_again(&mut self) -> Result<(), SourceError> {
         self.queue = queue()?;
         self.nodes.clear();
@@ -279,8 +253,7 @@ impl Inotify {
         let Some(above) = self.path_of(report.watch) else { return Ok(()) };
         let (path, directory) = (join(&above, name), mask.contains(ReadFlags::ISDIR));
         let change = if mask.contains(ReadFlags::MOVED_FROM) {
-            let (cookie, parent, name) = (report.cookie, report.watch, name.to_vec());
-            self.halves.push(Half { cookie, path, parent, name, directory, old: false });
+            self.halves.push(Half { cookie: report.cookie, path, directory, old: false });
             return Ok(());
         } else if mask.contains(ReadFlags::MOVED_TO) {
             return self.arrived(path, report, directory, events);
@@ -313,15 +286,34 @@ impl Inotify {
     ) -> Result<(), SourceError> {
         let half = self.halves.iter().position(|half| half.cookie == report.cookie);
         let half = half.map(|at| self.halves.remove(at));
-        let watch = half.as_ref().filter(|_| directory).and_then(|half| self.child(half.parent, &half.name));
-        if let Some(node) = watch.and_then(|watch| self.nodes.get_mut(&watch)) {
-            let name = report.name.unwrap_or_default().to_vec();
-            *node = Node { parent: Some(report.watch), name };
-        }
         let from = half.map(|half| half.path);
         events.push(Event::Moved { from, to: Some(path.clone()), directory });
         if directory {
+            self.moves += 1;
             self.watch_tree(path, Some(report.watch), Some(events))?;
+        }
+        Ok(())
+    }
+
+    /// Finds out where all watched directories are. A path of an event may stand for another directory by the time that it is
+    /// read, if directories are moved one after the other.
+    fn find_all(&mut self, events: &mut Vec<Event>) -> Result<(), SourceError> {
+        self.moves = 0;
+        let before = std::mem::take(&mut self.nodes);
+        self.unwatched.clear();
+        self.watch_tree(Vec::new(), None, None)?;
+        let all: Vec<i32> = self.nodes.keys().copied().collect();
+        for watch in all {
+            let (was, now) = (before.get(&watch), self.nodes.get(&watch));
+            if was.zip(now).is_none_or(|(was, now)| (was.parent, &was.name) != (now.parent, &now.name)) {
+                // Whatever was told of it may have gone to another path; of a new one nothing was told.
+                let to = self.path_of(watch);
+                events.push(Event::Moved { from: None, to, directory: true });
+            }
+        }
+        for watch in before.keys().filter(|watch| !self.nodes.contains_key(watch)) {
+            // It left the tree, or is gone.
+            let _ = inotify::remove_watch(&self.queue, *watch);
         }
         Ok(())
     }
@@ -334,10 +326,7 @@ impl Inotify {
                 self.halves.push(Half { old: true, ..half });
                 continue;
             }
-            // One that was found elsewhere in the tree since hangs there now.
-            if let Some(watch) = self.child(half.parent, &half.name).filter(|_| half.directory) {
-                self.forget(watch);
-            }
+            self.moves += usize::from(half.directory);
             events.push(Event::Moved { from: Some(half.path), to: None, directory: half.directory });
         }
     }
@@ -386,6 +375,9 @@ impl Source for Inotify {
     fn drain(&mut self, events: &mut Vec<Event>) -> Result<(), SourceError> {
         while self.read(events)? {}
         self.departed(events);
+        if self.moves > 0 {
+            self.find_all(events)?;
+        }
         Ok(())
     }
 

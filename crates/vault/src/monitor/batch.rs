@@ -64,7 +64,7 @@ impl Batch {
             // What is in a new directory is told by itself.
             Event::Changed { directory: true, change, .. } if change != Kind::Deleted => {}
             Event::Changed { path, change: Kind::Deleted, directory } => {
-                self.delete(path, directory, gone(view));
+                self.delete(path, directory, view);
             }
             Event::Changed { path, .. } => self.modify(path, view),
             Event::Moved { from: Some(from), to: Some(to), directory } => {
@@ -73,7 +73,7 @@ impl Batch {
             Event::Moved { from: None, to: Some(to), directory: true } => self.gap(to, at_once(view)),
             Event::Moved { from: None, to: Some(to), directory: false } => self.modify(to, view),
             Event::Moved { from: Some(from), to: None, directory } => {
-                self.delete(from, directory, gone(view));
+                self.delete(from, directory, view);
             }
             Event::Moved { from: None, to: None, .. } => {}
             Event::Gap(_) => self.gap(Vec::new(), at_once(view)),
@@ -93,14 +93,13 @@ impl Batch {
     }
 
     fn modify(&mut self, path: Vec<u8>, view: &dyn View) {
-        if let Some(&at) = self.open.get(&path) {
-            if let Some(Some(change)) = self.changes.get_mut(at) {
-                // It rests from now on.
-                let passed = view.now().saturating_sub(change.when.at);
-                change.when.at = change.when.at.saturating_add(passed);
-                change.when.due = change.when.due.saturating_add(passed);
-                return;
-            }
+        let open = self.open.get(&path).copied();
+        if let Some(Some(change)) = open.and_then(|at| self.changes.get_mut(at)) {
+            // It rests from now on.
+            let passed = view.now().saturating_sub(change.when.at);
+            change.when.at = change.when.at.saturating_add(passed);
+            change.when.due = change.when.due.saturating_add(passed);
+            return;
         }
         let Some((quiet, priority)) = view.rest(&path) else { return };
         let at = self.changes.len();
@@ -117,13 +116,19 @@ impl Batch {
         }
     }
 
-    fn delete(&mut self, path: Vec<u8>, directory: bool, when: When) {
-        match directory {
-            // Those beneath are cancelled where they are recorded.
-            true => self.open.clear(),
-            false => self.drop_open(&path),
+    fn delete(&mut self, path: Vec<u8>, directory: bool, view: &dyn View) {
+        if !directory {
+            self.drop_open(&path);
+            self.push(Change::delete(path, gone(view)));
+            return;
         }
-        self.push(Change::delete(path, when));
+        self.open.clear();
+        self.push(Change::delete(path.clone(), gone(view)));
+        // The deletion cancels what was recorded beneath it; a source may have told of what is in a new directory of that
+        // name before it told that the old one went.
+        if view.is_directory(&path) == Some(true) {
+            self.gap(path, at_once(view));
+        }
     }
 
     fn rename(&mut self, from: Vec<u8>, to: Vec<u8>, directory: bool, view: &dyn View) {

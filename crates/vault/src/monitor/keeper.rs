@@ -14,7 +14,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 /// How often to look whether an approval came, or another policy.
-const LOOK: Nanos = 2 * SECOND;
+const LOOK: Nanos = SECOND;
 
 /// A scan is followed by a pause of so many times its length: a storm of gaps must not become one of scans.
 const PAUSE: u32 = 5;
@@ -90,14 +90,24 @@ impl Keeper {
 
     /// Does what is to be done now. When to come again, if nobody calls before.
     fn turn(&mut self) -> Result<Option<Nanos>, ProtectError> {
-        *self.shared.due() = None;
+        let is_due = {
+            let mut due = self.shared.due();
+            let now = self.vault.clock.now();
+            due.take_if(|due| *due <= now).is_some()
+        };
         self.follow_policy();
         let old = self.last_scan.is_none_or(|since| since.elapsed().as_nanos() as i64 >= self.options.rescan);
-        let all = self.wants_scan || old || self.is_approved();
+        let may_scan = self.pause.0.elapsed() >= self.pause.1;
+        // What is held may have been undone, and is another change-set if not.
+        let held = self.held.is_some() && is_due && may_scan;
+        let all = self.wants_scan || old || held || self.is_approved();
         if all {
             self.scan_all()?;
-        } else if !self.for_scan.is_empty() && self.pause.0.elapsed() >= self.pause.1 {
+        } else if !self.for_scan.is_empty() && may_scan {
             self.scan_parts()?;
+        } else if !is_due {
+            // Within quiet periods nothing competes with those who write.
+            return Ok(None);
         }
         // What a scan of everything lets pass needs no second look.
         if !all && self.held.is_none() && self.is_mass_change()? {

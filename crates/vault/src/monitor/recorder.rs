@@ -2,7 +2,7 @@
 
 use super::batch::{Batch, View};
 use super::{MonitorError, Notice, Options, Shared};
-use crate::changelog::{Change, Changelog, When};
+use crate::changelog::{Change, Changelog, Ticket, When};
 use crate::policy::Policy;
 use crate::tree::{Kind, Tree};
 use crate::vault::Vault;
@@ -16,8 +16,14 @@ use std::time::Duration;
 /// Most changes that are gathered before they are recorded: some megabytes.
 const MAX_GATHERED: usize = 20_000;
 
-/// How often to look whether someone wants us to stop.
+/// Most changes that are gathered while others are on their way to the disk; then events wait in the kernel.
+const MAX_WAITING: usize = 200_000;
+
+/// How often to look whether someone wants us to stop, or changes are durable.
 const LOOK: Duration = Duration::from_millis(250);
+
+/// The shortest time that is waited.
+const SOON: Duration = Duration::from_millis(1);
 
 /// The thread that records.
 pub(super) struct Recorder {
@@ -30,9 +36,18 @@ pub(super) struct Recorder {
     batch: Batch,
     /// Since when something is gathered.
     gathering: Option<Stopwatch>,
+    /// What is on its way to the disk; events are taken meanwhile.
+    in_flight: Option<InFlight>,
     /// What could not be recorded is forgotten; a scan is owed for it.
     owes_gap: bool,
     unwatched: usize,
+}
+
+/// Changes that are not durable yet.
+struct InFlight {
+    ticket: Ticket,
+    changes: u64,
+    due: Nanos,
 }
 
 /// The tree as it is while events are read.
@@ -86,6 +101,7 @@ impl Recorder {
             shared,
             batch: Batch::default(),
             gathering: None,
+            in_flight: None,
             owes_gap: false,
         })
     }
@@ -109,11 +125,15 @@ impl Recorder {
             }
             self.source.drain(&mut events)?;
             self.gather(&mut events);
-            let full = self.batch.len() >= MAX_GATHERED || self.patience().is_zero();
-            if stopping || full {
+            if stopping || self.in_flight.as_ref().is_some_and(|it| it.ticket.is_decided()) {
+                self.settle();
+            }
+            let full = self.batch.len() >= MAX_GATHERED || self.is_ripe();
+            if stopping || (full && (self.in_flight.is_none() || self.batch.len() >= MAX_WAITING)) {
                 self.record();
             }
             if stopping {
+                self.settle();
                 return Ok(());
             }
         }
@@ -122,7 +142,16 @@ impl Recorder {
     /// How long events may be waited for.
     fn patience(&self) -> Duration {
         let left = |since: &Stopwatch| self.options.record.saturating_sub(since.elapsed());
-        self.gathering.as_ref().map_or(LOOK, |since| left(since).min(LOOK))
+        match &self.gathering {
+            // What waits for a commit is looked at soon.
+            _ if self.in_flight.is_some() => self.options.gather.clamp(SOON, LOOK),
+            Some(since) => left(since).clamp(SOON, LOOK),
+            None => LOOK,
+        }
+    }
+
+    fn is_ripe(&self) -> bool {
+        self.gathering.as_ref().is_some_and(|since| since.elapsed() >= self.options.record)
     }
 
     fn gather(&mut self, events: &mut Vec<Event>) {
@@ -154,29 +183,39 @@ impl Recorder {
     }
 
     fn record(&mut self) {
+        self.settle();
         self.gathering = None;
         let mut changes = self.batch.take();
         if std::mem::take(&mut self.owes_gap) {
-            let now = self.clock.now();
-            changes = vec![Change::gap(Vec::new(), When::now(now, u8::MAX))];
+            changes = vec![Change::gap(Vec::new(), When::now(self.clock.now(), u8::MAX))];
         }
         let Some(due) = changes.iter().map(|change| change.when.due).min() else { return };
-        match self.changelog.record(&changes) {
-            Ok(_) => {
-                {
-                    let mut status = self.shared.status();
-                    status.recorded += changes.len() as u64;
-                    status.pending += changes.len() as u64;
-                }
-                (self.shared.tell)(&Notice::Recorded(changes.len() as u64));
-                self.shared.call_keeper(due);
-            }
-            // Nobody knows what of it was recorded; a rename must not be recorded twice.
-            Err(error) => {
-                self.owes_gap = true;
-                self.gathering = Some(Stopwatch::start());
-                (self.shared.tell)(&Notice::Trouble(format!("the changelog: {error}")));
-            }
+        match self.changelog.record_later(&changes) {
+            Ok(ticket) => self.in_flight = Some(InFlight { ticket, changes: changes.len() as u64, due }),
+            Err(error) => self.lost(&error),
         }
+    }
+
+    /// Waits for what is on its way.
+    fn settle(&mut self) {
+        let Some(InFlight { ticket, changes, due }) = self.in_flight.take() else { return };
+        if let Err(error) = ticket.wait() {
+            self.lost(&error);
+            return;
+        }
+        {
+            let mut status = self.shared.status();
+            status.recorded += changes;
+            status.pending += changes;
+        }
+        (self.shared.tell)(&Notice::Recorded(changes));
+        self.shared.call_keeper(due);
+    }
+
+    /// Nobody knows what of it was recorded, and a rename must not be recorded twice.
+    fn lost(&mut self, error: &crate::changelog::Error) {
+        self.owes_gap = true;
+        self.gathering = Some(Stopwatch::start());
+        (self.shared.tell)(&Notice::Trouble(format!("the changelog: {error}")));
     }
 }

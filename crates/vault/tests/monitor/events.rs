@@ -104,7 +104,9 @@ fn all_is_protected(ground: &Playground, source: Choice) {
     ground.assert_protected();
     let status = ground.stop(live);
     assert_eq!(ground.whole_scans(), 1 + status.gaps as usize, "{:#?}", ground.notices());
-    assert!(status.gaps > 0 || status.done.moved >= 3, "{status:?}");
+    // A directory that goes to a place which is not watched yet is told by inotify as gone from here and found there.
+    let moved = if source == Choice::Inotify { 1 } else { 3 };
+    assert!(status.gaps > 0 || status.done.moved >= moved, "{status:?}");
     assert_eq!(status.pending, 0);
     assert!(status.events > 20 && status.recorded > 20 && status.last_scan.is_some());
     assert_eq!(status.done.failures, 0, "{:#?}", ground.notices());

@@ -26,14 +26,14 @@ fn overflow(source: Choice) {
     ground.create(POLICY);
     ground.write("first", b"first");
     fs::create_dir(ground.path("many")).unwrap();
-    let slow = Options { gather: Duration::from_secs(4), ..Playground::options(source) };
+    let slow = Options { gather: Duration::from_millis(2500), ..Playground::options(source) };
     let live = ground.watch(slow);
     ground.until("protected", || live.status().done.encoded == 1);
     // One event wakes the recorder, which then leaves the others to gather.
     ground.write("wakes", b"x");
     std::thread::sleep(Duration::from_millis(200));
-    for number in 0..limit / 2 + 600 {
-        // Created and closed under two names: at least two events that cannot become one.
+    for number in 0..limit + 600 {
+        // The kernel makes one event of all that happens to one name.
         let path = ground.path(format!("many/{number}"));
         fs::File::create(&path).unwrap();
         fs::remove_file(&path).unwrap();
