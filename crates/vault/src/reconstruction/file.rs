@@ -5,16 +5,18 @@
 
 use super::survey::{Places, Standing, parts, survey};
 use crate::coder::Coders;
+use crate::encode::{self, EncodeError, Encoder};
 use crate::examine::ExamineError;
 use crate::format::frame::{Seal, table_bytes, toggle};
 use crate::format::{Frame, Header, Records};
 use crate::gather::{Ailment, Gathering, Known, Sources};
-use crate::redundancy::{Draft, Place, REDUNDANCY};
+use crate::redundancy::{Draft, Place, REDUNDANCY, redo};
 use crate::runs::each_run;
 use crate::storage::pool::stub::Stub;
 use crate::storage::pool::{Pool, PoolError, Relocation, Spot};
 use crate::storage::{Storage, TargetState};
 use crate::tree::{Tree, split};
+use crate::world::Clock;
 use std::collections::BTreeSet;
 use std::io;
 
@@ -49,6 +51,9 @@ pub enum FileError {
         /// What the operating system says.
         source: io::Error,
     },
+    /// It cannot be protected anew.
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
     /// It was stopped.
     #[error("stopped")]
     Stopped,
@@ -111,10 +116,14 @@ impl FileDone {
 /// Bytes of data that a thread tells the storage of before it reads them.
 const AHEAD: u64 = 8 << 20;
 
+/// Storage that stripes files leaves no choice.
+const ANY_BLOCK: u64 = 1 << 16;
+
 /// Puts files in order.
 pub(super) struct Rebuilder<'a> {
     pub(super) pool: &'a Pool,
     pub(super) coders: &'a Coders,
+    pub(super) clock: &'a Clock,
     pub(super) places: Places,
     /// Told of bytes: read, and written or verified.
     pub(super) progress: &'a (dyn Fn(u64, u64) + Sync),
@@ -137,11 +146,20 @@ struct Totals {
 }
 
 impl Rebuilder<'_> {
-    /// Puts one file in order, with so many threads.
-    pub(super) fn file(&self, path: &[u8], threads: usize) -> Result<FileDone, FileError> {
+    /// Puts one file in order, with so many threads. One that lost all of its redundancy and nothing else gets new one with `code`.
+    pub(super) fn file(
+        &self,
+        path: &[u8],
+        code: Option<&str>,
+        threads: usize,
+    ) -> Result<FileDone, FileError> {
         let stub = self.pool.stub(path)?;
         let Some(sources) = Sources::open(self.pool, self.coders, path, None)? else {
-            return self.bare(path, &stub);
+            let mut done = self.bare(path, &stub)?;
+            if let Some(code) = code {
+                self.protect(path, code, threads, &mut done)?;
+            }
+            return Ok(done);
         };
         let code = sources.header().code.clone();
         let mut done = FileDone { k: code.k(), m: code.m(), ..FileDone::default() };
@@ -180,7 +198,36 @@ impl Rebuilder<'_> {
         };
         drop(sources);
         self.clear(path, &now, &wanted, &mut done, threads)?;
+        if done.data + done.redundancy > 0 {
+            self.retell(path, &now)?;
+        }
         Ok(done)
+    }
+
+    /// Brings the lists of targets in the other headers up to date: when a redundancy file is gone, they alone tell where it was.
+    fn retell(&self, path: &[u8], stub: &Stub) -> Result<(), FileError> {
+        let (current, _) = parts(self.pool, self.coders, &self.places, path, stub);
+        let Some(m) = current.first().map(|(_, part)| part.header.code.m()) else { return Ok(()) };
+        let mut targets: Vec<Vec<u8>> = stub.targets.iter().map(|name| name.clone().into_bytes()).collect();
+        for column in 0..m {
+            let holder = current.iter().find(|(_, part)| part.columns().contains(&column));
+            targets.push(holder.map_or(Vec::new(), |(name, _)| name.clone().into_bytes()));
+        }
+        let old = current.iter().filter(|(_, part)| part.header.targets != targets);
+        let old: Vec<(String, Place)> = old.map(|(name, part)| (name.clone(), part.place.clone())).collect();
+        // Readers keep writers out.
+        drop(current);
+        for (name, place) in old {
+            let Ok(Some(part)) = place.open_to_update(self.coders) else { continue };
+            let header = Header { targets: targets.clone(), ..part.header.clone() };
+            let bytes = header.encode(part.header_bytes()).map_err(io::Error::other).map_err(at(&name))?;
+            // A list that does not fit stays as it was; a damaged header is for repair.
+            if bytes.len() == part.header_bytes() && part.head_damage.is_none() {
+                let writes = [(part.records.trailer(), bytes.clone()), (0, bytes)];
+                redo::update(&part.place, &part.file, &header, &writes).map_err(at(&name))?;
+            }
+        }
+        Ok(())
     }
 
     #[expect(clippy::too_many_arguments, reason = "one attempt, with other targets left out")]
@@ -511,6 +558,23 @@ impl Rebuilder<'_> {
             done.removed += self.pool.remove_leftovers(path, &target, &now)?;
         }
         Ok(done)
+    }
+
+    /// Gives a file redundancy.
+    fn protect(&self, path: &[u8], code: &str, threads: usize, done: &mut FileDone) -> Result<(), FileError> {
+        let coder = self.coders.get(code).map_err(ExamineError::from)?;
+        let encoder = Encoder { storage: self.pool, coders: self.coders, clock: self.clock };
+        let progress = |bytes: u64| (self.progress)(bytes, bytes);
+        let manner = encode::Manner { threads, moved: false, progress: &progress, stopped: self.stopped };
+        // Blocks are what the file is striped in.
+        let mut encoded = encoder.encode(path, &coder, ANY_BLOCK, manner)?;
+        let written = encoded.sync().and_then(|()| encoded.publish());
+        written.map_err(|source| FileError::Write { target: "other targets".to_owned(), source })?;
+        (done.k, done.m) = (coder.code().k(), coder.code().m());
+        done.redundancy += encoded.columns;
+        done.bytes += encoded.redundancy_bytes;
+        done.homeless = (encoded.columns..encoded.wanted).map(|column| done.k + column).collect();
+        Ok(())
     }
 
     /// How a file stands now.
