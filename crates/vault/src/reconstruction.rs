@@ -4,6 +4,7 @@
 //! one, which finds what is still missing. The most exposed files come first. Targets that are gone are *given up* before: when one comes
 //! back, nothing on it counts until this room has verified it, and what was made anew meanwhile is removed from it.
 
+mod clearing;
 mod file;
 pub mod survey;
 
