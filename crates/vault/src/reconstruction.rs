@@ -4,6 +4,7 @@
 //! one, which finds what is still missing. The most exposed files come first. Targets that are gone are *given up* before: when one comes
 //! back, nothing on it counts until this room has verified it, and what was made anew meanwhile is removed from it.
 
+mod clearing;
 mod file;
 pub mod survey;
 
@@ -14,6 +15,7 @@ use crate::coder::Coders;
 use crate::protect::{Manner, Progress};
 use crate::storage::TargetState;
 use crate::storage::pool::config::Standing as Membership;
+use crate::storage::pool::stub::Stub;
 use crate::storage::pool::{Healed, Pool, PoolError};
 use crate::throttle::Throttle;
 use crate::vault::Vault;
@@ -73,6 +75,8 @@ pub struct Item {
     pub bytes: u64,
     /// Targets that it misses or leaves.
     pub targets: Vec<String>,
+    /// All of its redundancy is gone, and its data is there: it is protected anew with this code.
+    pub code: Option<String>,
 }
 
 /// What is to be done.
@@ -225,6 +229,7 @@ fn make_plan(
         returned: of(TargetState::Returned),
         ..Plan::default()
     };
+    let mut failed = None;
     each_file(pool, &mut |path, stub| {
         plan.examined += 1;
         (manner.progress)(Progress::Done(1, 0));
@@ -233,15 +238,24 @@ fn make_plan(
             Err(error) => return plan.unreadable.push((path, error.to_string())),
         };
         let found = survey(pool, &vault.coders, &places, &path, &stub);
-        let ours = found.targets.iter().any(chosen) || found.leftover;
+        let mut code = None;
+        if matches!(found.standing, Standing::Pending | Standing::Leaving) && found.spare == 0 {
+            match stripped(vault, pool, &places, &path, &stub) {
+                Ok(was) => code = was,
+                Err(error) => failed = Some(error),
+            }
+        }
+        let ours = found.targets.iter().any(chosen) || found.leftover || code.is_some();
         let item = Item {
             path,
             standing: found.standing,
             spare: found.spare,
             bytes: found.bytes,
             targets: found.targets,
+            code,
         };
         match found.standing {
+            _ if item.code.is_some() => plan.files.push(item),
             _ if !ours => {}
             Standing::Lost => plan.lost.push(item),
             Standing::Degraded | Standing::Leaving => plan.files.push(item),
@@ -249,9 +263,27 @@ fn make_plan(
             _ => {}
         }
     })?;
+    if let Some(error) = failed {
+        return Err(error.into());
+    }
     plan.files.sort_by(|a, b| (a.spare, &a.path).cmp(&(b.spare, &b.path)));
     plan.lost.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(plan)
+}
+
+/// The code of a file that was protected as it is and has no redundancy left.
+fn stripped(
+    vault: &Vault,
+    pool: &Pool,
+    places: &Places,
+    path: &[u8],
+    stub: &Stub,
+) -> Result<Option<String>, CatalogueError> {
+    let Some(entry) = vault.catalogue.find(path)?.filter(|entry| entry.wanted > 0) else { return Ok(None) };
+    let (was, now) = (entry.generation, stub.stat(0).generation());
+    let same = (was.size, was.mtime, was.inode) == (now.size, now.mtime, now.inode);
+    let none = same && survey::parts(pool, &vault.coders, places, path, stub).0.is_empty();
+    Ok(none.then_some(entry.code))
 }
 
 /// Gives up targets that are gone, and brings what they had, and what retired ones have, onto others; verifies targets that came
@@ -308,8 +340,14 @@ fn work(vault: &Vault, pool: &Pool, report: &mut Report, manner: Manner<'_>) -> 
         (manner.progress)(Progress::Done(0, done));
     };
     let places = Places::of(pool);
-    let rebuilder =
-        Rebuilder { pool, coders: &vault.coders, places, progress: &progress, stopped: manner.stopped };
+    let rebuilder = Rebuilder {
+        pool,
+        coders: &vault.coders,
+        clock: &vault.clock,
+        places,
+        progress: &progress,
+        stopped: manner.stopped,
+    };
     // Half of them wait for a disk while the others compute.
     let threads = 2 * manner.threads.max(1);
     let apart = files.len() - files.len() % threads;
@@ -324,7 +362,8 @@ fn work(vault: &Vault, pool: &Pool, report: &mut Report, manner: Manner<'_>) -> 
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     let Some(item) = files.get(at).filter(|_| !(manner.stopped)()) else { break };
                     // The last ones are shared by all threads, which would be idle otherwise.
-                    let done = rebuilder.file(&item.path, if at < apart { 1 } else { threads });
+                    let helpers = if at < apart { 1 } else { threads };
+                    let done = rebuilder.file(&item.path, item.code.as_deref(), helpers);
                     (manner.progress)(Progress::Done(1, 0));
                     // Nobody listens any more if the catalogue failed.
                     let _ = send.send((item, done));

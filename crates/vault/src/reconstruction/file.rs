@@ -3,8 +3,9 @@
 //! Blocks are read where they are, or made from others, checked, and written under temporary names; only what is whole and durable
 //! is named by the stub. Nothing that counts is removed before what takes its place is there.
 
-use super::survey::{Places, Standing, parts, survey};
+use super::survey::{Places, Standing, survey};
 use crate::coder::Coders;
+use crate::encode::{self, EncodeError, Encoder};
 use crate::examine::ExamineError;
 use crate::format::frame::{Seal, table_bytes, toggle};
 use crate::format::{Frame, Header, Records};
@@ -14,7 +15,7 @@ use crate::runs::each_run;
 use crate::storage::pool::stub::Stub;
 use crate::storage::pool::{Pool, PoolError, Relocation, Spot};
 use crate::storage::{Storage, TargetState};
-use crate::tree::{Tree, split};
+use crate::world::Clock;
 use std::collections::BTreeSet;
 use std::io;
 
@@ -49,6 +50,9 @@ pub enum FileError {
         /// What the operating system says.
         source: io::Error,
     },
+    /// It cannot be protected anew.
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
     /// It was stopped.
     #[error("stopped")]
     Stopped,
@@ -111,10 +115,14 @@ impl FileDone {
 /// Bytes of data that a thread tells the storage of before it reads them.
 const AHEAD: u64 = 8 << 20;
 
+/// Storage that stripes files leaves no choice.
+const ANY_BLOCK: u64 = 1 << 16;
+
 /// Puts files in order.
 pub(super) struct Rebuilder<'a> {
     pub(super) pool: &'a Pool,
     pub(super) coders: &'a Coders,
+    pub(super) clock: &'a Clock,
     pub(super) places: Places,
     /// Told of bytes: read, and written or verified.
     pub(super) progress: &'a (dyn Fn(u64, u64) + Sync),
@@ -137,11 +145,20 @@ struct Totals {
 }
 
 impl Rebuilder<'_> {
-    /// Puts one file in order, with so many threads.
-    pub(super) fn file(&self, path: &[u8], threads: usize) -> Result<FileDone, FileError> {
+    /// Puts one file in order, with so many threads. One that lost all of its redundancy and nothing else gets new one with `code`.
+    pub(super) fn file(
+        &self,
+        path: &[u8],
+        code: Option<&str>,
+        threads: usize,
+    ) -> Result<FileDone, FileError> {
         let stub = self.pool.stub(path)?;
         let Some(sources) = Sources::open(self.pool, self.coders, path, None)? else {
-            return self.bare(path, &stub);
+            let mut done = self.bare(path, &stub)?;
+            if let Some(code) = code {
+                self.protect(path, code, threads, &mut done)?;
+            }
+            return Ok(done);
         };
         let code = sources.header().code.clone();
         let mut done = FileDone { k: code.k(), m: code.m(), ..FileDone::default() };
@@ -180,6 +197,9 @@ impl Rebuilder<'_> {
         };
         drop(sources);
         self.clear(path, &now, &wanted, &mut done, threads)?;
+        if done.data + done.redundancy > 0 {
+            self.retell(path, &now)?;
+        }
         Ok(done)
     }
 
@@ -358,7 +378,7 @@ impl Rebuilder<'_> {
     }
 
     /// Reads columns where they are; gives those that are not right throughout.
-    fn verify(
+    pub(super) fn verify(
         &self,
         sources: &Sources,
         columns: &[usize],
@@ -383,76 +403,6 @@ impl Rebuilder<'_> {
                 Ok(())
             })?;
         Ok(states.into_iter().flat_map(|(_, bad)| bad).collect())
-    }
-
-    /// Removes what lies on targets that are to be emptied, or came back, and has another place now. What took its place is read
-    /// before, unless it has just been written.
-    fn clear(
-        &self,
-        path: &[u8],
-        stub: &Stub,
-        fresh: &[usize],
-        done: &mut FileDone,
-        threads: usize,
-    ) -> Result<(), FileError> {
-        let leaving = [TargetState::Retired, TargetState::Returned];
-        let leaving: Vec<String> = leaving.iter().flat_map(|&state| self.places.in_state(state)).collect();
-        if leaving.is_empty() {
-            return Ok(());
-        }
-        let (current, others) = parts(self.pool, self.coders, &self.places, path, stub);
-        let held: BTreeSet<usize> = current.iter().flat_map(|(_, part)| part.columns()).collect();
-        // Redundancy that is there twice, or is of another version of a file that has all it needs now.
-        let complete = current.first().is_some_and(|(_, part)| held.len() == part.header.code.m());
-        let superseded: Vec<(String, Place)> = others
-            .iter()
-            .filter(|(target, part)| {
-                leaving.contains(target) && (complete || part.columns().all(|column| held.contains(&column)))
-            })
-            .map(|(target, part)| (target.clone(), part.place.clone()))
-            .collect();
-        let (mut objects, mut columns) = (Vec::new(), BTreeSet::new());
-        for target in &leaving {
-            let has = |tree: &Tree| self.pool.leftovers(tree, target, stub);
-            let found = self.places.tree(target).map_or(Ok(Vec::new()), has).map_err(at(target))?;
-            if !found.is_empty() {
-                objects.push(target.clone());
-                columns.extend(found);
-            }
-        }
-        if superseded.is_empty() && objects.is_empty() {
-            return Ok(());
-        }
-        for (_, part) in others.iter().filter(|(target, _)| leaving.contains(target)) {
-            columns.extend(part.columns().map(|column| stub.targets.len() + column));
-        }
-        drop((current, others));
-        let Some(sources) = Sources::open(self.pool, self.coders, path, None)? else { return Ok(()) };
-        // What has just been written was checked then.
-        let old: Vec<usize> = columns
-            .into_iter()
-            .filter(|column| !fresh.contains(column) && !sources.target(*column).is_empty())
-            .collect();
-        if !old.is_empty() {
-            let bad = self.verify(&sources, &old, threads)?;
-            if !bad.is_empty() {
-                // It stays until a scrub or repair has put the others in order.
-                done.wrong += bad.len() as u64;
-                let superseded = superseded.into_iter().map(|(target, _)| target);
-                done.kept = superseded.chain(objects).collect();
-                return Ok(());
-            }
-        }
-        drop(sources);
-        for (target, place) in superseded {
-            place.tree.remove(&place.path).map_err(at(&target))?;
-            place.tree.remove_empty(split(&place.path).0, REDUNDANCY).map_err(at(&target))?;
-            done.removed += 1;
-        }
-        for target in objects {
-            done.removed += self.pool.remove_leftovers(path, &target, stub)?;
-        }
-        Ok(())
     }
 
     /// A file without redundancy for what it is: what is on targets that answer is copied as it is.
@@ -513,6 +463,23 @@ impl Rebuilder<'_> {
         Ok(done)
     }
 
+    /// Gives a file redundancy.
+    fn protect(&self, path: &[u8], code: &str, threads: usize, done: &mut FileDone) -> Result<(), FileError> {
+        let coder = self.coders.get(code).map_err(ExamineError::from)?;
+        let encoder = Encoder { storage: self.pool, coders: self.coders, clock: self.clock };
+        let progress = |bytes: u64| (self.progress)(bytes, bytes);
+        let manner = encode::Manner { threads, moved: false, progress: &progress, stopped: self.stopped };
+        // Blocks are what the file is striped in.
+        let mut encoded = encoder.encode(path, &coder, ANY_BLOCK, manner)?;
+        let written = encoded.sync().and_then(|()| encoded.publish());
+        written.map_err(|source| FileError::Write { target: "other targets".to_owned(), source })?;
+        (done.k, done.m) = (coder.code().k(), coder.code().m());
+        done.redundancy += encoded.columns;
+        done.bytes += encoded.redundancy_bytes;
+        done.homeless = (encoded.columns..encoded.wanted).map(|column| done.k + column).collect();
+        Ok(())
+    }
+
     /// How a file stands now.
     pub(super) fn standing(&self, path: &[u8]) -> Result<Standing, PoolError> {
         let stub = self.pool.stub(path)?;
@@ -520,7 +487,7 @@ impl Rebuilder<'_> {
     }
 }
 
-fn at(target: &str) -> impl Fn(io::Error) -> FileError + '_ {
+pub(super) fn at(target: &str) -> impl Fn(io::Error) -> FileError + '_ {
     |source| FileError::Write { target: target.to_owned(), source }
 }
 

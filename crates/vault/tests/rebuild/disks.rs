@@ -106,12 +106,11 @@ fn a_dying_disk_is_noticed_by_reading_from_it() {
     run(Command::new("sync").arg("-f").arg(disks.point(number))).unwrap();
     fs::File::options().write(true).open(disks.image(number)).unwrap().set_len(0).unwrap();
     fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
-    let touched = ground.on(number);
     ground.pool.probe();
     assert_eq!(ground.pool.targets()[number - 1].state, TargetState::Offline);
     let reason = ground.pool.status().targets[number - 1].reason.clone().unwrap();
     assert!(reason.contains("error"), "{reason}");
-    assert!(!touched.is_empty() || ground.named(Standing::Degraded).len() > 1);
+    assert!(!ground.named(Standing::Degraded).is_empty());
     ground.assert_right("dying");
     ground.open();
     ground.assert_right("dying, opened once more");

@@ -1,0 +1,110 @@
+//! What comes after columns of a file got other places: the old ones are cleared, the other headers told.
+
+use super::file::{FileDone, FileError, Rebuilder, at};
+use super::survey::parts;
+use crate::format::Header;
+use crate::gather::Sources;
+use crate::redundancy::{Place, REDUNDANCY, redo};
+use crate::storage::TargetState;
+use crate::storage::pool::stub::Stub;
+use crate::tree::{Tree, split};
+use std::collections::BTreeSet;
+use std::io;
+
+impl Rebuilder<'_> {
+    /// Removes what lies on targets that are to be emptied, or came back, and has another place now. What took its place is read
+    /// before, unless it has just been written.
+    pub(super) fn clear(
+        &self,
+        path: &[u8],
+        stub: &Stub,
+        fresh: &[usize],
+        done: &mut FileDone,
+        threads: usize,
+    ) -> Result<(), FileError> {
+        let leaving = [TargetState::Retired, TargetState::Returned];
+        let leaving: Vec<String> = leaving.iter().flat_map(|&state| self.places.in_state(state)).collect();
+        if leaving.is_empty() {
+            return Ok(());
+        }
+        let (current, others) = parts(self.pool, self.coders, &self.places, path, stub);
+        let held: BTreeSet<usize> = current.iter().flat_map(|(_, part)| part.columns()).collect();
+        // Redundancy that is there twice, or is of another version of a file that has all it needs now.
+        let complete = current.first().is_some_and(|(_, part)| held.len() == part.header.code.m());
+        let superseded: Vec<(String, Place)> = others
+            .iter()
+            .filter(|(target, part)| {
+                leaving.contains(target) && (complete || part.columns().all(|column| held.contains(&column)))
+            })
+            .map(|(target, part)| (target.clone(), part.place.clone()))
+            .collect();
+        let (mut objects, mut columns) = (Vec::new(), BTreeSet::new());
+        for target in &leaving {
+            let has = |tree: &Tree| self.pool.leftovers(tree, target, stub);
+            let found = self.places.tree(target).map_or(Ok(Vec::new()), has).map_err(at(target))?;
+            if !found.is_empty() {
+                objects.push(target.clone());
+                columns.extend(found);
+            }
+        }
+        if superseded.is_empty() && objects.is_empty() {
+            return Ok(());
+        }
+        for (_, part) in others.iter().filter(|(target, _)| leaving.contains(target)) {
+            columns.extend(part.columns().map(|column| stub.targets.len() + column));
+        }
+        drop((current, others));
+        let Some(sources) = Sources::open(self.pool, self.coders, path, None)? else { return Ok(()) };
+        // What has just been written was checked then.
+        let old: Vec<usize> = columns
+            .into_iter()
+            .filter(|column| !fresh.contains(column) && !sources.target(*column).is_empty())
+            .collect();
+        if !old.is_empty() {
+            let bad = self.verify(&sources, &old, threads)?;
+            if !bad.is_empty() {
+                // It stays until a scrub or repair has put the others in order.
+                done.wrong += bad.len() as u64;
+                let superseded = superseded.into_iter().map(|(target, _)| target);
+                done.kept = superseded.chain(objects).collect();
+                return Ok(());
+            }
+        }
+        drop(sources);
+        for (target, place) in superseded {
+            place.tree.remove(&place.path).map_err(at(&target))?;
+            place.tree.remove_empty(split(&place.path).0, REDUNDANCY).map_err(at(&target))?;
+            done.removed += 1;
+        }
+        for target in objects {
+            done.removed += self.pool.remove_leftovers(path, &target, stub)?;
+        }
+        Ok(())
+    }
+
+    /// Brings the lists of targets in the other headers up to date: when a redundancy file is gone, they alone tell where it was.
+    pub(super) fn retell(&self, path: &[u8], stub: &Stub) -> Result<(), FileError> {
+        let (current, _) = parts(self.pool, self.coders, &self.places, path, stub);
+        let Some(m) = current.first().map(|(_, part)| part.header.code.m()) else { return Ok(()) };
+        let mut targets: Vec<Vec<u8>> = stub.targets.iter().map(|name| name.clone().into_bytes()).collect();
+        for column in 0..m {
+            let holder = current.iter().find(|(_, part)| part.columns().contains(&column));
+            targets.push(holder.map_or(Vec::new(), |(name, _)| name.clone().into_bytes()));
+        }
+        let old = current.iter().filter(|(_, part)| part.header.targets != targets);
+        let old: Vec<(String, Place)> = old.map(|(name, part)| (name.clone(), part.place.clone())).collect();
+        // Readers keep writers out.
+        drop(current);
+        for (name, place) in old {
+            let Ok(Some(part)) = place.open_to_update(self.coders) else { continue };
+            let header = Header { targets: targets.clone(), ..part.header.clone() };
+            let bytes = header.encode(part.header_bytes()).map_err(io::Error::other).map_err(at(&name))?;
+            // A list that does not fit stays as it was; a damaged header is for repair.
+            if bytes.len() == part.header_bytes() && part.head_damage.is_none() {
+                let writes = [(part.records.trailer(), bytes.clone()), (0, bytes)];
+                redo::update(&part.place, &part.file, &header, &writes).map_err(at(&name))?;
+            }
+        }
+        Ok(())
+    }
+}
