@@ -4,6 +4,7 @@
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod playground;
 
+use gabion_vault::world::Stopwatch;
 use playground::{Playground, Seed};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -12,7 +13,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a busy machine may take for what takes a second.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -45,7 +46,7 @@ impl Watch {
 
     /// Waits for an event that fits.
     fn until(&self, event: &str, fits: impl Fn(&Value) -> bool) -> Value {
-        let began = Instant::now();
+        let began = Stopwatch::start();
         loop {
             let left = PATIENCE.saturating_sub(began.elapsed());
             let line = self.lines.recv_timeout(left).unwrap_or_else(|error| panic!("no {event}: {error}"));
@@ -75,7 +76,7 @@ fn policy(ground: &Playground, quiet: &str) {
 
 /// Waits until everything is protected and nothing pending.
 fn until_protected(ground: &Playground) {
-    let began = Instant::now();
+    let began = Stopwatch::start();
     loop {
         // Its exit code says the same.
         let output = ground.run(&["status", "tree", "--json"]);
@@ -236,7 +237,7 @@ fn it_says_what_it_does_and_what_it_cannot() {
     command.current_dir(ground.dir()).args(["watch", "tree"]).stdout(Stdio::piped());
     let child = command.spawn().unwrap();
     let process = Pid::from_raw(child.id() as i32).unwrap();
-    let began = Instant::now();
+    let began = Stopwatch::start();
     while !ground.path(".gabion/catalogue.sqlite").exists() || began.elapsed() < Duration::from_secs(1) {
         assert!(began.elapsed() < PATIENCE);
         std::thread::sleep(Duration::from_millis(50));

@@ -5,14 +5,14 @@ use gabion_vault::monitor::{Choice, Live, Notice, Options, Status};
 use gabion_vault::protect::{self, Manner};
 use gabion_vault::scrub::{self, Selection};
 use gabion_vault::vault::{Location, Vault};
-use gabion_vault::world::Clock;
+use gabion_vault::world::{Clock, Stopwatch};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The whole file system is watched: a test that fills the queue would disturb the others.
 static TURN: Mutex<()> = Mutex::new(());
@@ -160,7 +160,7 @@ impl Playground {
 
     /// Waits until something is so.
     pub(crate) fn until(&self, what: &str, mut so: impl FnMut() -> bool) {
-        let began = Instant::now();
+        let began = Stopwatch::start();
         while !so() {
             assert!(began.elapsed() < PATIENCE, "never: {what}; {:#?}", self.notices());
             std::thread::sleep(Duration::from_millis(20));
@@ -170,7 +170,7 @@ impl Playground {
     /// Waits until all that is there is protected as it is, and nothing is pending.
     pub(crate) fn until_protected(&self) {
         let vault = self.vault();
-        let began = Instant::now();
+        let began = Stopwatch::start();
         loop {
             let pending = vault.changelog.entries(None, 10).unwrap();
             let seen = protect::scan(&vault, QUIET).unwrap();
