@@ -192,7 +192,7 @@ impl Live {
         recorder: Option<JoinHandle<Result<(), MonitorError>>>,
         watching: Lock,
     ) -> Result<Live, MonitorError> {
-        let keeper = keeper::Keeper::new(vault, options, Arc::clone(&shared));
+        let keeper = keeper::Keeper::new(vault, options, Arc::clone(&shared), recorder.is_some());
         let keeper = thread::Builder::new().name("keeper".to_owned()).spawn(move || keeper.run())?;
         Ok(Live { shared, recorder, keeper, _watching: watching })
     }

@@ -91,8 +91,11 @@ impl Ground {
         let args = [&["mount", "source", "mount", "--policy", "policy.toml"], more].concat();
         let mut child = self.command(&args).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        output.read_line(&mut line).unwrap();
         assert!(line.starts_with("mounted "), "{line:?}");
+        // What it says later belongs to what a test that fails shows.
+        std::thread::spawn(move || output.lines().map_while(Result::ok).for_each(|line| eprintln!("{line}")));
         self.mount = Some(child);
     }
 

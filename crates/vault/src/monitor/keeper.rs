@@ -38,6 +38,8 @@ pub(super) struct Keeper {
     vault: Vault,
     options: Options,
     shared: Arc<Shared>,
+    /// Whether someone calls when there is something to look at; otherwise it is looked for.
+    is_called: bool,
     scanned: Scanned,
     /// What waits for an approval.
     held: Option<Held>,
@@ -53,12 +55,13 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    pub(super) fn new(vault: Vault, options: Options, shared: Arc<Shared>) -> Keeper {
+    pub(super) fn new(vault: Vault, options: Options, shared: Arc<Shared>, is_called: bool) -> Keeper {
         Keeper {
             policy: vault.policy_version().ok().flatten(),
             vault,
             options,
             shared,
+            is_called,
             scanned: Scanned::default(),
             held: None,
             last_scan: None,
@@ -124,7 +127,8 @@ impl Keeper {
         self.for_scan.dedup();
         let now = self.vault.clock.now();
         let again = if self.for_scan.is_empty() { self.look() } else { MIN_LOOK };
-        Ok((pending.entries() > 0).then(|| now.saturating_add(again)))
+        let look = pending.entries() > 0 || !self.is_called;
+        Ok(look.then(|| now.saturating_add(again)))
     }
 
     fn sleep(&self, next: Option<Nanos>) {
