@@ -74,6 +74,12 @@ pub enum PoolError {
         /// Those that have it.
         mirrors: Vec<String>,
     },
+    /// Another process has the pool mounted.
+    #[error("the pool is mounted already: the process that has it holds `live` on target {target}")]
+    Mounted {
+        /// A target that it has locked.
+        target: String,
+    },
     /// A path of the pool.
     #[error("{}: {source}", Shown::bytes(.path))]
     Path {
@@ -136,6 +142,7 @@ impl PoolError {
             | PoolError::Caller { source, .. } => source.kind(),
             PoolError::NotFound { .. } | PoolError::NoTarget { .. } => io::ErrorKind::NotFound,
             PoolError::Config(_) | PoolError::Unfit { .. } => io::ErrorKind::InvalidInput,
+            PoolError::Mounted { .. } => io::ErrorKind::ResourceBusy,
             _ => io::ErrorKind::Other,
         }
     }
