@@ -8,7 +8,7 @@ use super::super::put::new_stub;
 use super::super::stub::Stub;
 use super::file::LiveFile;
 use super::{Live, lock};
-use crate::format::{FileId, Metadata};
+use crate::format::Metadata;
 use crate::tree::{Names, Stat, split};
 use crate::world::{Nanos, SECOND, Stopwatch};
 use rustix::fs::{Timespec, Timestamps, UTIME_OMIT, futimens};
@@ -120,17 +120,16 @@ impl Live {
         Ok(stub)
     }
 
-    /// Changes what is in the stub of a file that nobody has open, but for its content.
+    /// The group that a directory hands down to what is made in it; nothing if it hands none down.
     ///
     /// # Errors
-    /// See [`PoolError`]; those of `change`.
-    pub fn update(
-        &self,
-        path: &[u8],
-        id: FileId,
-        change: impl FnOnce(&mut Stub) -> Result<(), PoolError>,
-    ) -> Result<Stub, PoolError> {
-        self.inner.update(path, id, change)
+    /// See [`PoolError`].
+    pub fn handed_down(&self, path: &[u8]) -> Result<Option<u32>, PoolError> {
+        let full = beneath(TREE, path)?;
+        self.inner.turns.read(&self.inner.pool.shared, |copies| {
+            let stat = copies.iter().find_map(|copy| copy.tree.stat(&full).ok());
+            Ok(stat.filter(|stat| stat.mode & 0o2000 != 0).map(|stat| stat.gid))
+        })
     }
 
     /// Makes a directory.

@@ -177,32 +177,6 @@ impl Inner {
         Ok(published)
     }
 
-    /// Changes the stub of a file that nobody has open. What is changed must not be its content.
-    pub(super) fn update(
-        &self,
-        path: &[u8],
-        id: crate::format::FileId,
-        change: impl FnOnce(&mut Stub) -> Result<(), PoolError>,
-    ) -> Result<Stub, PoolError> {
-        let (stub, failed) = self.turns.with(&self.pool.shared, |lease| {
-            let mut stub = match look_up(&lease.held.copies, path)? {
-                Some(Entry::File(there)) if there.id == id => *there,
-                _ => return Err(PoolError::path(path, io::ErrorKind::NotFound)),
-            };
-            let before = stub.stat(0).generation();
-            change(&mut stub)?;
-            self.advance(&mut stub);
-            let care = if self.is_young(id) { Care::Cheap } else { Care::Synced };
-            let failed = self.spread(lease, path, &stub, care)?;
-            let mut versions = self.versions_of(id);
-            versions.push(before);
-            self.remember(id, versions);
-            Ok((stub, failed))
-        })?;
-        self.leave_behind(&failed)?;
-        Ok(stub)
-    }
-
     /// Makes names in some directories durable.
     pub(super) fn sync_names(&self, directories: &BTreeSet<&[u8]>) -> Result<(), PoolError> {
         let failed = self.turns.with(&self.pool.shared, |lease| {
