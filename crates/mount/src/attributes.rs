@@ -60,10 +60,14 @@ pub(crate) fn device_of(number: u32) -> rustix::fs::Dev {
 }
 
 fn time(stamp: StatxTimestamp) -> SystemTime {
-    let nanos = Duration::from_nanos(u64::from(stamp.tv_nsec));
-    match u64::try_from(stamp.tv_sec) {
+    moment(stamp.tv_sec, stamp.tv_nsec)
+}
+
+fn moment(seconds: i64, nanos: u32) -> SystemTime {
+    let nanos = Duration::from_nanos(u64::from(nanos));
+    match u64::try_from(seconds) {
         Ok(seconds) => UNIX_EPOCH + Duration::from_secs(seconds) + nanos,
-        Err(_) => UNIX_EPOCH - Duration::from_secs(stamp.tv_sec.unsigned_abs()) + nanos,
+        Err(_) => UNIX_EPOCH - Duration::from_secs(seconds.unsigned_abs()) + nanos,
     }
 }
 
@@ -90,15 +94,13 @@ pub(crate) fn timespec(time: Option<TimeOrNow>) -> Timespec {
 
 #[cfg(test)]
 mod tests {
-    use super::{device_number, device_of, time, timespec};
+    use super::{device_number, device_of, moment, timespec};
     use fuser::TimeOrNow;
-    use rustix::fs::StatxTimestamp;
 
     #[test]
     fn times_before_1970_survive() {
         for (seconds, nanos) in [(0, 0), (1, 5), (-1, 0), (-1, 999_999_999), (-86_400, 1), (1 << 33, 7)] {
-            let stamp = StatxTimestamp { tv_sec: seconds, tv_nsec: nanos, ..StatxTimestamp::default() };
-            let spec = timespec(Some(TimeOrNow::SpecificTime(time(stamp))));
+            let spec = timespec(Some(TimeOrNow::SpecificTime(moment(seconds, nanos))));
             assert_eq!((spec.tv_sec, spec.tv_nsec as u32), (seconds, nanos));
         }
     }

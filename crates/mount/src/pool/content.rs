@@ -132,7 +132,7 @@ impl Shared {
                 let _stay = self.names_stay();
                 work().for_kernel()
             }
-            // The kernel is told by the number of bytes; the name of the file is in the log of the program that has it.
+            // Part of it may have been written all the same.
             done => done.inspect_err(|_| self.note_written(inode.number, ANYTHING, self.rest_of(inode))),
         }
     }

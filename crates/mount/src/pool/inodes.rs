@@ -115,11 +115,23 @@ impl Shared {
     }
 
     /// Tells the kernel of what a name stands for.
-    pub(super) fn tell(&self, parent: u64, name: &[u8], path: &[u8], found: &Found) -> (FileAttr, Generation) {
+    pub(super) fn tell(
+        &self,
+        parent: u64,
+        name: &[u8],
+        path: &[u8],
+        found: &Found,
+    ) -> (FileAttr, Generation) {
         let (number, stat) = match found {
             Found::Directory(stat) => (self.directory_number(parent, name, path), *stat),
             Found::File(stub) => {
                 let number = number_of(stub.id);
+                // A file has one name. Someone else gave it another one.
+                if let Some((old, its_name)) =
+                    self.nodes.name(number).filter(|known| (known.0, &*known.1) != (parent, name))
+                {
+                    self.nodes.removed(old, &its_name);
+                }
                 (number, self.opened(number).map_or_else(|| stub.stat(0), |inode| inode.file.stat()))
             }
         };
@@ -180,16 +192,12 @@ impl Shared {
         if inode.users.load(Ordering::Acquire) > 0 {
             return;
         }
-        match closed {
-            Ok(removed) => {
-                inodes.remove(&inode.number);
-                drop(inodes);
-                if let Some(stub) = removed {
-                    self.live.bury(&lock(&inode.was_at), stub);
-                }
-            }
-            // It stays in the table; the beat tries again.
-            Err(_) => {}
+        // What could not be published stays in the table; the beat tries again.
+        let Ok(removed) = closed else { return };
+        inodes.remove(&inode.number);
+        drop(inodes);
+        if let Some(stub) = removed {
+            self.live.bury(&lock(&inode.was_at), stub);
         }
     }
 
@@ -240,5 +248,7 @@ impl Inode {
 
 /// A number for some bytes; FNV-1a.
 fn fingerprint(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }

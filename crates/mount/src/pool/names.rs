@@ -39,7 +39,11 @@ impl Shared {
     pub(super) fn look_up(&self, parent: u64, name: &[u8]) -> Answer<Told> {
         let _stay = self.names_stay();
         let path = self.path_of(parent, name)?;
-        let found = self.live.find(&path).for_kernel()?.ok_or(Errno::NOENT)?;
+        let Some(found) = self.live.find(&path).for_kernel()? else {
+            // Someone else took it away.
+            self.nodes.removed(parent, name);
+            return Err(Errno::NOENT.into());
+        };
         Ok(self.tell(parent, name, &path, &found))
     }
 

@@ -31,10 +31,10 @@ use super::stub::Stub;
 use super::view::View;
 use crate::coder::Coders;
 use crate::format::FileId;
-use crate::tree::Generation;
 use crate::world::Stopwatch;
 use rustix::fs::{FlockOperation, flock};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use state::Version;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fs::File;
 use std::io;
 use std::sync::atomic::AtomicU64;
@@ -47,10 +47,13 @@ use turns::Turns;
 const YOUNG: Duration = Duration::from_secs(5);
 
 /// How long the free space of targets is believed.
-const ROOM_BELIEVED: Duration = Duration::from_millis(500);
+const ROOM_BELIEVED: Duration = Duration::from_millis(100);
 
 /// Most files whose earlier versions are remembered; beyond that they are forgotten until they are protected again.
 const MAX_REMEMBERED: usize = 1 << 16;
+
+/// Most changes of names that are remembered; redundancy of files that moved before has long followed them.
+const MAX_MOVES: usize = 4096;
 
 /// The file on every target that is locked by the process that has the pool mounted.
 const LIVE: &[u8] = b"live";
@@ -69,8 +72,10 @@ struct Inner {
     turns: Turns,
     /// Files that were made here and never synced.
     young: Mutex<HashMap<FileId, Stopwatch>>,
-    /// Versions of files with the content that they have now: only something else about them changed since.
-    versions: Mutex<HashMap<FileId, Vec<Generation>>>,
+    /// Versions that files had, and what was written to them since.
+    versions: Mutex<HashMap<FileId, Vec<Version>>>,
+    /// Names that were changed, the last one at the end: redundancy follows them later.
+    moves: Mutex<VecDeque<(Vec<u8>, Vec<u8>)>>,
     /// Files that no name leads to any more, with the directory that their name was in.
     removed: Mutex<Vec<(Vec<u8>, Stub)>>,
     /// Directories that were made and are not durable.
@@ -110,6 +115,7 @@ impl Live {
             turns: Turns::default(),
             young: Mutex::default(),
             versions: Mutex::default(),
+            moves: Mutex::default(),
             removed: Mutex::default(),
             new_directories: Mutex::default(),
             room: Mutex::default(),
@@ -187,13 +193,13 @@ impl Inner {
         lock(&self.young).get(&id).is_some_and(|since| since.elapsed() < YOUNG)
     }
 
-    /// Versions whose content is that of the file now.
-    fn versions_of(&self, id: FileId) -> Vec<Generation> {
+    /// Versions that a file had.
+    fn versions_of(&self, id: FileId) -> Vec<Version> {
         lock(&self.versions).get(&id).cloned().unwrap_or_default()
     }
 
-    /// The content of a file is still that of `versions`.
-    fn remember(&self, id: FileId, versions: Vec<Generation>) {
+    /// Keeps in mind which versions a file had.
+    fn remember(&self, id: FileId, versions: Vec<Version>) {
         let mut known = lock(&self.versions);
         if known.len() >= MAX_REMEMBERED {
             known.clear();
@@ -202,6 +208,29 @@ impl Inner {
             true => known.remove(&id),
             false => known.insert(id, versions),
         };
+    }
+
+    /// A name is another one now.
+    fn note_move(&self, from: &[u8], to: &[u8]) {
+        let mut moves = lock(&self.moves);
+        if moves.len() >= MAX_MOVES {
+            moves.pop_front();
+        }
+        moves.push_back((from.to_vec(), to.to_vec()));
+    }
+
+    /// Paths that a file may have had, the one that it has first: redundancy may still lie there.
+    fn former_paths(&self, path: &[u8]) -> Vec<Vec<u8>> {
+        let (mut paths, mut now) = (vec![path.to_vec()], path.to_vec());
+        for (from, to) in lock(&self.moves).iter().rev() {
+            let rest = match now.strip_prefix(to.as_slice()) {
+                Some(rest) if rest.is_empty() || rest[0] == b'/' => rest,
+                _ => continue,
+            };
+            now = [from.as_slice(), rest].concat();
+            paths.push(now.clone());
+        }
+        paths
     }
 
     /// No name leads to a file any more, and nobody has it open.
@@ -217,7 +246,8 @@ impl Inner {
         if removed.is_empty() {
             return Ok(());
         }
-        let directories: BTreeSet<&[u8]> = removed.iter().map(|(directory, _)| directory.as_slice()).collect();
+        let directories: BTreeSet<&[u8]> =
+            removed.iter().map(|(directory, _)| directory.as_slice()).collect();
         if let Err(error) = self.sync_names(&directories) {
             lock(&self.removed).extend(removed);
             return Err(error);
@@ -231,8 +261,7 @@ impl Inner {
     fn place(&self, id: FileId) -> Result<Vec<Candidate>, PoolError> {
         let view = self.pool.shared.known();
         let mut room = lock(&self.room);
-        let is_old =
-            |room: &Room| room.seen.elapsed() > ROOM_BELIEVED || room.epoch != view.config.epoch;
+        let is_old = |room: &Room| room.seen.elapsed() > ROOM_BELIEVED || room.epoch != view.config.epoch;
         if room.as_ref().is_none_or(is_old) {
             *room = Some(Room::look(&self.pool.shared.view()));
         }

@@ -27,7 +27,7 @@ use std::time::Duration;
 const BELIEVED: Duration = Duration::from_millis(100);
 
 /// The number that `statfs` gives for memory.
-const TMPFS: i64 = 0x0102_1994;
+const TMPFS: rustix::fs::FsWord = 0x0102_1994;
 
 /// A column of an open file.
 #[derive(Debug, Default)]
@@ -51,7 +51,7 @@ pub(super) struct Object {
 
 impl Object {
     fn new(file: File, disk: Arc<Disk>, writable: bool) -> Object {
-        let in_memory = rustix::fs::fstatfs(&file).is_ok_and(|system| i64::from(system.f_type) == TMPFS);
+        let in_memory = rustix::fs::fstatfs(&file).is_ok_and(|system| system.f_type == TMPFS);
         Object { file: Arc::new(file), disk, writable, in_memory }
     }
 
@@ -60,7 +60,8 @@ impl Object {
         let want: usize = buffers.iter().map(|buffer| buffer.len()).sum();
         let how = if self.in_memory { ReadWriteFlags::empty() } else { ReadWriteFlags::NOWAIT };
         // What is in memory can be had without waiting, and so without a deadline.
-        let mut vector: Vec<IoSliceMut<'_>> = buffers.iter_mut().map(|buffer| IoSliceMut::new(buffer)).collect();
+        let mut vector: Vec<IoSliceMut<'_>> =
+            buffers.iter_mut().map(|buffer| IoSliceMut::new(buffer)).collect();
         // The kernel takes this many at once; small blocks of large requests are more.
         let at_once = vector.len().min(1024);
         let got = preadv2(&*self.file, &mut vector[..at_once], offset, how).unwrap_or(0);
@@ -130,8 +131,27 @@ impl LiveFile {
     ) -> Result<Arc<File>, PoolError> {
         match self.existing(state, column)? {
             Some(file) => Ok(file),
-            None => self.make_anew(state, name, column),
+            None => self.make_anew(state, name, column)?.map_err(|why| self.lost(state, name, column, why)),
         }
+    }
+
+    /// Locks the object of a column that is about to be written, or that another column of is. One that is lost for good stays so.
+    pub(super) fn lock_or_make_anew(
+        &self,
+        state: &mut State,
+        name: Name<'_>,
+        column: usize,
+    ) -> Result<(), PoolError> {
+        if self.existing(state, column)?.is_none() {
+            // Beyond repair: then nothing gets worse by writing elsewhere.
+            let _beyond = self.make_anew(state, name, column)?;
+        }
+        Ok(())
+    }
+
+    fn lost(&self, state: &State, name: Name<'_>, column: usize, why: RescueError) -> PoolError {
+        let (path, target) = (name().unwrap_or_default(), state.stub.targets[column].clone());
+        PoolError::Lost { path, column, target, why: format!("it is gone: {why}") }
     }
 
     /// The object of a column, to write to, if its target answers. What was never written is made.
@@ -172,52 +192,55 @@ impl LiveFile {
         let view = self.inner.pool.shared.view();
         let others = state.stub.targets.iter().enumerate().filter(|(other, _)| *other != column);
         let mut taken: BTreeSet<String> = others.map(|(_, name)| view.domain(name).to_owned()).collect();
-        taken.extend(placement::domains_of_redundancy(&view, path));
+        let former = self.inner.former_paths(path);
+        taken.extend(former.iter().flat_map(|path| placement::domains_of_redundancy(&view, path)));
         let lot = [&self.id.0[..], &column.to_le_bytes()].concat();
         let mut candidates = placement::candidates(&view, &lot, state.stub.block);
         candidates.retain(|candidate| !taken.contains(&candidate.domain));
         candidates
     }
 
-    /// Puts the object of a column on another target: what it had is made again first.
-    fn make_anew(&self, state: &mut State, name: Name<'_>, column: usize) -> Result<Arc<File>, PoolError> {
+    /// Puts the object of a column on another target: what it had is made again first, or it is said why that cannot be.
+    fn make_anew(
+        &self,
+        state: &mut State,
+        name: Name<'_>,
+        column: usize,
+    ) -> Result<Result<Arc<File>, RescueError>, PoolError> {
         let path = name().unwrap_or_default();
-        let lost = |why: String| PoolError::Lost {
-            path: path.clone(),
-            column,
-            target: state.stub.targets[column].clone(),
-            why,
-        };
-        let nowhere = || lost("it is gone, and no target in a domain of its own can take its place".to_owned());
         let found = self.replacements(state, &path, column).into_iter().next();
-        let Candidate { name: target, tree, .. } = found.ok_or_else(nowhere)?;
+        let Some(Candidate { name: target, tree, .. }) = found else {
+            let why = "it is gone, and no target in a domain of its own can take its place".to_owned();
+            let target = state.stub.targets[column].clone();
+            return Err(PoolError::Lost { path, column, target, why });
+        };
         let failed = |doing| PoolError::target(&target, doing);
         let temporary = unfinished_path(self.id, column).map_err(failed("naming an object"))?;
         let file = create_held(&tree, &temporary).map_err(failed("making an object anew"))?;
         let bytes = state.stub.object_bytes(column, state.stub.size);
-        let filled = self.fill_anew(state, &path, column, &file, bytes);
-        let placed = filled.map_err(|why| lost(format!("it is gone: {why}"))).and_then(|()| {
-            let object = object_path(self.id, column);
-            let place = || {
-                file.sync_all()?;
-                tree.make_directories(split(&object).0, 0o700)?;
-                tree.rename(&temporary, &object)?;
-                tree.sync_directory(split(&object).0)?;
-                tree.sync_directory(super::super::objects::OBJECTS)
-            };
-            place().map_err(failed("placing an object"))
-        });
-        if let Err(error) = placed {
+        let object = object_path(self.id, column);
+        let place = || {
+            file.sync_all()?;
+            tree.make_directories(split(&object).0, 0o700)?;
+            tree.rename(&temporary, &object)?;
+            tree.sync_directory(split(&object).0)?;
+            tree.sync_directory(super::super::objects::OBJECTS)
+        };
+        if let Err(why) = self.fill_anew(state, &path, column, &file, bytes) {
             // What stays is found by a sweep.
             let _ = tree.remove(&temporary);
-            return Err(error);
+            return Ok(Err(why));
+        }
+        if let Err(error) = place() {
+            let _ = tree.remove(&temporary);
+            return Err(failed("placing an object")(error));
         }
         self.publish_anew(state, &path, column, &target)?;
         let view = self.inner.pool.shared.known();
         let disk = view.disk(target.as_bytes()).map(|(_, disk)| Arc::clone(disk)).ok_or_else(nowhere_now)?;
         let mut known = lock(&self.columns[column]);
         known.seen = Some(Stopwatch::start());
-        Ok(Arc::clone(&known.object.insert(Object::new(file, disk, true)).file))
+        Ok(Ok(Arc::clone(&known.object.insert(Object::new(file, disk, true)).file)))
     }
 
     /// Makes all bytes of a column again.
@@ -237,8 +260,10 @@ impl LiveFile {
             let start = (row * stripe + column as u64) * block;
             start..(start + block).min(size)
         });
+        let blocks: Vec<_> = blocks.collect();
+        let paths = self.inner.former_paths(path);
         let is_in = |version: &_, range: &_| state.is_in(version, range);
-        rescue(&self.inner.pool, &self.inner.coders, path, blocks, is_in, |range, made| {
+        rescue(&self.inner.pool, &self.inner.coders, &paths, &blocks, is_in, |range, made| {
             let at = state.stub.object_bytes(column, range.start);
             file.write_all_at(made, at).map_err(|error| RescueError::Examine(error_of(error)))
         })?;
@@ -255,9 +280,15 @@ impl LiveFile {
         let mut stub = state.stub.clone();
         stub.targets[column] = target.to_owned();
         stub.writing = true;
+        stub.mtime = self.now_after(stub.mtime);
         if !state.gone {
             match self.inner.publish(path, &mut stub, state.seen, Care::Durable)? {
-                Published::As(number) => (state.seen, state.marked) = (number, true),
+                Published::As(number) => {
+                    if !state.marked {
+                        state.began_as([state.stub.stat(0).generation()]);
+                    }
+                    (state.seen, state.marked) = (number, true);
+                }
                 Published::Gone => state.gone = true,
             }
         }

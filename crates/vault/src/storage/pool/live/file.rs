@@ -44,8 +44,8 @@ impl LiveFile {
 
     pub(super) fn found(inner: Arc<Inner>, stub: Stub) -> LiveFile {
         let mut state = State::new(stub, false, 0);
-        let versions = inner.versions_of(state.stub.id);
-        state.began_as(versions.into_iter().chain([state.stub.stat(0).generation()]));
+        state.had(inner.versions_of(state.stub.id));
+        state.began_as([state.stub.stat(0).generation()]);
         LiveFile::new(inner, state)
     }
 
@@ -142,7 +142,8 @@ impl LiveFile {
         }
         failed.iter().for_each(|(column, _)| self.look_again(*column));
         let is_in = |version: &_, range: &_| state.is_in(version, range);
-        rescue(&self.inner.pool, &self.inner.coders, &path, pieces, is_in, |range, made| {
+        let paths = self.inner.former_paths(&path);
+        rescue(&self.inner.pool, &self.inner.coders, &paths, &pieces, is_in, |range, made| {
             buffer[(range.start - offset) as usize..][..made.len()].copy_from_slice(made);
             Ok(())
         })
@@ -150,21 +151,20 @@ impl LiveFile {
     }
 
     /// Says in the stub that the file is being written, if it does not say so yet. `size` is what it will have.
-    pub(super) fn mark(
-        &self,
-        state: &mut State,
-        name: Name<'_>,
-        size: Option<u64>,
-    ) -> Result<(), PoolError> {
+    pub(super) fn mark(&self, state: &mut State, name: Name<'_>, size: Option<u64>) -> Result<(), PoolError> {
         if state.gone || (state.marked && size.is_none()) {
             return Ok(());
         }
         if !state.marked {
-            // Whoever repairs it must see our locks before we say that it is ours.
+            // Whoever repairs it must see our locks before we say that it is ours. And what is lost must be made again while its
+            // redundancy is current.
             for column in 0..self.columns.len() {
                 if state.stub.object_bytes(column, state.stub.size) > 0 || column == 0 {
-                    self.existing(state, column)?;
+                    self.lock_or_make_anew(state, name, column)?;
                 }
+            }
+            if state.gone || (state.marked && size.is_none()) {
+                return Ok(());
             }
         }
         let Some(path) = name() else {
@@ -190,7 +190,7 @@ impl LiveFile {
     }
 
     /// A time that differs from the one that was.
-    fn now_after(&self, before: i64) -> i64 {
+    pub(super) fn now_after(&self, before: i64) -> i64 {
         match self.inner.pool.shared.clock.now() {
             now if now == before => now + 1,
             now => now,
@@ -387,7 +387,7 @@ impl LiveFile {
             self.publish_now(&mut state, name, false, None)?;
         }
         if !state.gone {
-            self.inner.remember(self.id, state.unchanged());
+            self.inner.remember(self.id, state.versions());
         }
         self.let_go();
         Ok(state.removed.then(|| state.stub.clone()))
@@ -395,8 +395,8 @@ impl LiveFile {
 }
 
 /// Writes several pieces one after the other.
-fn write_all(file: &File, pieces: &mut Vec<IoSlice<'_>>, mut offset: u64) -> io::Result<()> {
-    let mut left = &mut pieces[..];
+fn write_all(file: &File, pieces: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
+    let mut left = pieces;
     while !left.is_empty() {
         // The kernel takes this many at once.
         let at_once = left.len().min(1024);

@@ -168,10 +168,8 @@ impl Live {
                     dress(tree, &full, mode, uid.unwrap_or(now.uid), gid.unwrap_or(now.gid))?;
                 }
                 if let Some(mtime) = mtime {
-                    let at = Timespec {
-                        tv_sec: mtime.div_euclid(SECOND),
-                        tv_nsec: mtime.rem_euclid(SECOND) as _,
-                    };
+                    let at =
+                        Timespec { tv_sec: mtime.div_euclid(SECOND), tv_nsec: mtime.rem_euclid(SECOND) as _ };
                     let last_access = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
                     futimens(tree.directory(&full)?, &Timestamps { last_access, last_modification: at })?;
                 }
@@ -237,7 +235,9 @@ impl Live {
                 return refuse(to, io::ErrorKind::AlreadyExists);
             }
             self.inner.sync_moved(change, from)?;
-            change.move_name(from, to)
+            let replaced = change.move_name(from, to)?;
+            self.inner.note_move(from, to);
+            Ok(replaced)
         })
     }
 
@@ -265,4 +265,3 @@ impl super::Inner {
         Ok(())
     }
 }
-

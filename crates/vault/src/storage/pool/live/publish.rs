@@ -184,10 +184,12 @@ impl Inner {
                 if directories.len() > MAX_DIRECTORIES {
                     return tree.sync_all();
                 }
-                directories.iter().try_for_each(|directory| match tree.sync_directory(&join(TREE, directory)) {
-                    // One that is gone has nothing to be kept.
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => tree.sync_all(),
-                    synced => synced,
+                directories.iter().try_for_each(|directory| {
+                    match tree.sync_directory(&join(TREE, directory)) {
+                        // One that is gone has nothing to be kept.
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => tree.sync_all(),
+                        synced => synced,
+                    }
                 })
             })
         })?;

@@ -3,6 +3,7 @@
 use super::super::Pool;
 use crate::coder::Coders;
 use crate::examine::{ExamineError, Stripe, Subject};
+use crate::storage::Storage;
 use crate::tree::Generation;
 use std::ops::Range;
 
@@ -17,32 +18,54 @@ pub(super) enum RescueError {
     Examine(#[from] ExamineError),
 }
 
-/// Makes bytes of the file at `path` again and gives them away piece by piece. Each range lies within one block. `is_in` says whether
-/// redundancy of a version has bytes as they are now.
+/// Takes bytes that were made again.
+type Give<'a> = &'a mut dyn FnMut(Range<u64>, &[u8]) -> Result<(), RescueError>;
+
+/// Makes bytes of a file again and gives them away piece by piece. The file is at the first of `paths`, its redundancy at any of them.
+/// Each range lies within one block. `is_in` says whether redundancy of a version has bytes as they are now.
 pub(super) fn rescue(
     pool: &Pool,
     coders: &Coders,
-    path: &[u8],
-    ranges: impl IntoIterator<Item = Range<u64>>,
+    paths: &[Vec<u8>],
+    ranges: &[Range<u64>],
     is_in: impl Fn(&Generation, &Range<u64>) -> bool,
     mut give: impl FnMut(Range<u64>, &[u8]) -> Result<(), RescueError>,
 ) -> Result<(), RescueError> {
-    let subject = Subject::open(pool, coders, path)?;
-    let generation = subject.header.generation;
+    let mut failed = RescueError::Outdated;
+    for path in paths {
+        let subject = Subject::open(pool, coders, path);
+        let fits = |subject: &Subject| {
+            let generation = &subject.header.generation;
+            ranges.iter().all(|range| range.end <= generation.size && is_in(generation, range))
+        };
+        match subject {
+            Ok(mut subject) if fits(&subject) => {
+                if path != &paths[0] {
+                    subject.content = Some(pool.open(&paths[0]).map_err(ExamineError::Read)?);
+                }
+                return rescue_from(&subject, ranges, &mut give);
+            }
+            Ok(_) => {}
+            Err(error) => failed = error.into(),
+        }
+    }
+    Err(failed)
+}
+
+fn rescue_from(subject: &Subject, ranges: &[Range<u64>], give: Give<'_>) -> Result<(), RescueError> {
     let cut = subject.cut();
     let mut stripe = Stripe::default();
     let mut loaded = None;
     for range in ranges {
-        if range.end > generation.size || !is_in(&generation, &range) {
-            return Err(RescueError::Outdated);
-        }
-        let Some(first) = cut.stripes_of(range.clone()).first().map(|stripes| stripes.start) else { continue };
+        let Some(first) = cut.stripes_of(range.clone()).first().map(|stripes| stripes.start) else {
+            continue;
+        };
         let run = cut.run(first, 1);
         let block = run.block as usize;
         if loaded != Some(first) {
-            stripe.read_records(&subject, &run);
-            stripe.examine(&subject, &run, 0)?;
-            if !stripe.restore(&subject, block)? {
+            stripe.read_records(subject, &run);
+            stripe.examine(subject, &run, 0)?;
+            if !stripe.restore(subject, block)? {
                 return Err(RescueError::TooLittle);
             }
             loaded = Some(first);
@@ -54,7 +77,7 @@ pub(super) fn rescue(
         let Some(column) = column else { return Err(RescueError::Outdated) };
         let start = column * block + (range.start - run.cell(0, column).start) as usize;
         let bytes = (range.end - range.start) as usize;
-        give(range, &stripe.blocks[start..start + bytes])?;
+        give(range.clone(), &stripe.blocks[start..start + bytes])?;
     }
     Ok(())
 }

@@ -84,7 +84,10 @@ impl LiveFile {
     ) -> Result<(), PoolError> {
         let end = offset.saturating_add(length);
         if end > MAX_SIZE {
-            return Err(PoolError::Caller { doing: "allocating", source: io::ErrorKind::FileTooLarge.into() });
+            return Err(PoolError::Caller {
+                doing: "allocating",
+                source: io::ErrorKind::FileTooLarge.into(),
+            });
         }
         let mut state = self.change();
         self.mark(&mut state, name, None)?;
@@ -156,8 +159,7 @@ impl LiveFile {
                 Some((last, others)) => (Some(last), others),
                 None => (None, &[][..]),
             };
-            let running: Vec<_> =
-                others.iter().map(|(_, file)| scope.spawn(|| file.sync_all())).collect();
+            let running: Vec<_> = others.iter().map(|(_, file)| scope.spawn(|| file.sync_all())).collect();
             let own = last.map(|(_, file)| file.sync_all());
             let ended = |_| Err(io::Error::other("its thread has ended"));
             let theirs = running.into_iter().map(|thread| thread.join().unwrap_or_else(ended));

@@ -75,7 +75,7 @@ impl State {
             if let (true, Some(first), Some(last)) =
                 (written.len() > MAX_PIECES, written.first().cloned(), written.last().cloned())
             {
-                *written = vec![first.start..last.end];
+                *written = std::iter::once(first.start..last.end).collect();
             }
         }
     }
@@ -83,15 +83,17 @@ impl State {
     /// Whether redundancy of a version has these bytes as they are now.
     pub(super) fn is_in(&self, version: &Generation, range: &Range<u64>) -> bool {
         let untouched = |written: &Range<u64>| written.end <= range.start || range.end <= written.start;
-        self.versions
-            .iter()
-            .any(|known| known.generation == *version && known.written.iter().all(untouched))
+        self.versions.iter().any(|known| known.generation == *version && known.written.iter().all(untouched))
     }
 
-    /// Versions whose content is that of the file now.
-    pub(super) fn unchanged(&self) -> Vec<Generation> {
-        let same = self.versions.iter().filter(|version| version.written.is_empty());
-        same.map(|version| version.generation).collect()
+    /// The versions that it had, to be remembered.
+    pub(super) fn versions(&self) -> Vec<Version> {
+        self.versions.clone()
+    }
+
+    /// It had these versions before.
+    pub(super) fn had(&mut self, versions: Vec<Version>) {
+        self.versions = versions;
     }
 }
 
@@ -127,8 +129,9 @@ mod tests {
         assert!(state.is_in(&version(2), &(15..16)) && !state.is_in(&version(2), &(25..26)));
         assert!(!state.is_in(&version(3), &(0..1)));
         assert!(state.is_in(&version(2), &(30..90)) && !state.is_in(&version(2), &(30..91)));
-        assert!(state.unchanged().is_empty());
-        state.began_as([version(4)]);
-        assert_eq!(state.unchanged(), [version(4)]);
+        // Another one who has it open later knows as much.
+        let mut later = State::new(state.stub.clone(), false, 0);
+        later.had(state.versions());
+        assert!(later.is_in(&version(2), &(15..16)) && !later.is_in(&version(2), &(25..26)));
     }
 }
