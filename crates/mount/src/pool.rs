@@ -140,9 +140,7 @@ impl Shared {
         }
         drop(ended);
         self.record_all_written();
-        // Twice: what was written a moment ago rests only when it is looked at again.
-        self.rest_all();
-        self.rest_all();
+        self.close_all();
     }
 
     /// Notes that bytes of a file were written. Ranges that touch become one; others are recorded at once.

@@ -216,6 +216,18 @@ impl Shared {
         let _ = self.live.tick();
     }
 
+    /// The mount is over, and so are all files that were open: the kernel need not have said so of each.
+    pub(super) fn close_all(&self) {
+        let all: Vec<Arc<Inode>> = lock(&self.inodes).drain().map(|(_, inode)| inode).collect();
+        for inode in all {
+            // What cannot be published now is as a crash would leave it.
+            if let Ok(Some(stub)) = inode.file.close(&|| self.nodes.path(inode.number)) {
+                self.live.bury(&lock(&inode.was_at), stub);
+            }
+        }
+        let _ = self.live.tick();
+    }
+
     /// The file of a stub has lost its name.
     pub(super) fn lost_name(&self, path: &[u8], stub: Stub) {
         match self.opened(number_of(stub.id)) {

@@ -1,5 +1,6 @@
 //! Names of a pool in use.
 
+use super::super::change::Change;
 use super::super::error::PoolError;
 use super::super::extent::settled;
 use super::super::namespace::{Entry, TREE, beneath, dress, look_up, names};
@@ -9,7 +10,7 @@ use super::super::stub::Stub;
 use super::file::LiveFile;
 use super::{Live, lock};
 use crate::format::Metadata;
-use crate::tree::{Names, Stat, split};
+use crate::tree::{Names, Stat, absent_is_none, split};
 use crate::world::{Nanos, SECOND, Stopwatch};
 use rustix::fs::{Timespec, Timestamps, UTIME_OMIT, futimens};
 use std::io;
@@ -234,7 +235,8 @@ impl Live {
             if stays && look_up(&change.copies, to)?.is_some() {
                 return refuse(to, io::ErrorKind::AlreadyExists);
             }
-            self.inner.sync_moved(change, from)?;
+            let replaces = look_up(&change.copies, to)?.is_some();
+            self.inner.sync_moved(change, from, replaces)?;
             let replaced = change.move_name(from, to)?;
             self.inner.note_move(from, to);
             Ok(replaced)
@@ -251,8 +253,8 @@ impl Live {
 }
 
 impl super::Inner {
-    /// A young stub that gets the name of an older one must be whole before that: or a crash would leave neither.
-    fn sync_moved(&self, change: &super::super::change::Change<'_>, from: &[u8]) -> Result<(), PoolError> {
+    /// A young file that takes the place of another must be whole before that: or a crash would leave neither.
+    fn sync_moved(&self, change: &Change<'_>, from: &[u8], replaces: bool) -> Result<(), PoolError> {
         let full = beneath(TREE, from)?;
         let Some(Entry::File(stub)) = look_up(&change.copies, from)? else { return Ok(()) };
         if !self.is_young(stub.id) {
@@ -261,6 +263,16 @@ impl super::Inner {
         for copy in &change.copies {
             // A mirror that fails here fails the move as well and is left behind then.
             let _ = copy.tree.read(&full).and_then(|file| file.sync_all());
+        }
+        for (column, target) in stub.targets.iter().enumerate().filter(|_| replaces) {
+            let Some(Ok(answer)) = change.view.disk(target.as_bytes()).map(|(_, disk)| disk.ask()) else {
+                continue;
+            };
+            if let Some(object) = absent_is_none(answer.tree.read(&object_path(stub.id, column)))
+                .map_err(PoolError::target(target, "opening an object"))?
+            {
+                object.sync_all().map_err(PoolError::target(target, "making an object durable"))?;
+            }
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use std::ops::Range;
 const MAX_PIECES: usize = 4096;
 
 /// Most versions that are remembered.
-const MAX_VERSIONS: usize = 4;
+const MAX_VERSIONS: usize = 64;
 
 /// A version of the file, and what was written since.
 #[derive(Debug, Clone)]
@@ -54,8 +54,11 @@ impl State {
 
     /// The content is that of these versions so far.
     pub(super) fn began_as(&mut self, versions: impl IntoIterator<Item = Generation>) {
-        let fresh = versions.into_iter().map(|generation| Version { generation, written: Vec::new() });
-        self.versions.extend(fresh);
+        for generation in versions {
+            if self.versions.iter().all(|known| known.generation != generation) {
+                self.versions.push(Version { generation, written: Vec::new() });
+            }
+        }
         let surplus = self.versions.len().saturating_sub(MAX_VERSIONS);
         self.versions.drain(..surplus);
     }
@@ -86,9 +89,11 @@ impl State {
         self.versions.iter().any(|known| known.generation == *version && known.written.iter().all(untouched))
     }
 
-    /// The versions that it had, to be remembered.
+    /// The versions that it had, to be remembered. The one that its stub tells is not among them.
     pub(super) fn versions(&self) -> Vec<Version> {
-        self.versions.clone()
+        let now = self.stub.stat(0).generation();
+        let told = |version: &&Version| version.generation != now || !version.written.is_empty();
+        self.versions.iter().filter(told).cloned().collect()
     }
 
     /// It had these versions before.

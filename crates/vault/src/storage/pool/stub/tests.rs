@@ -98,3 +98,17 @@ fn pieces_follow_the_law_and_the_geometry() {
         }
     }
 }
+
+/// The end of a file can be told from the lengths of its objects, and from nothing else while it is written.
+#[test]
+fn lengths_of_objects_tell_the_end_of_a_file() {
+    let stub = stub();
+    for size in (0..50_000).step_by(37).chain([4095, 4096, 4097, 12_287, 12_288, 12_289, 1 << 40]) {
+        let lengths = (0..3).map(|column| stub.object_bytes(column, size));
+        let ends = lengths.enumerate().map(|(column, bytes)| stub.first_byte_after(column, bytes));
+        assert_eq!(ends.min(), Some(size));
+    }
+    // A byte behind a hole that the other objects do not have is not the end.
+    assert_eq!(stub.first_byte_after(0, 4096), 12_288);
+    assert_eq!(stub.first_byte_after(1, 0), 4096);
+}
