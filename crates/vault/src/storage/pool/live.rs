@@ -81,6 +81,8 @@ struct Inner {
     /// Directories that were made and are not durable.
     new_directories: Mutex<BTreeSet<Vec<u8>>>,
     room: Mutex<Option<Room>>,
+    /// Processors that there are.
+    cores: usize,
     /// Begins the names of temporary files, and counts them.
     temporary: (String, AtomicU64),
     // Held, not read.
@@ -119,6 +121,7 @@ impl Live {
             removed: Mutex::default(),
             new_directories: Mutex::default(),
             room: Mutex::default(),
+            cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             temporary: (prefix, AtomicU64::new(0)),
             _mounted: mounted,
         });

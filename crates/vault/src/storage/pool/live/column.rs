@@ -55,19 +55,22 @@ impl Object {
         Object { file: Arc::new(file), disk, writable, in_memory }
     }
 
-    /// Reads into several buffers, one after the other; gives the number of bytes that were there.
-    pub(super) fn read(&self, offset: u64, buffers: &mut [&mut [u8]]) -> Result<usize, Fault> {
+    /// Reads into several buffers, one after the other, what can be had without waiting, and so without a deadline. Gives the
+    /// number of bytes that were there; nothing if one has to wait for them.
+    pub(super) fn read_now(&self, offset: u64, buffers: &mut [&mut [u8]]) -> Option<usize> {
         let want: usize = buffers.iter().map(|buffer| buffer.len()).sum();
         let how = if self.in_memory { ReadWriteFlags::empty() } else { ReadWriteFlags::NOWAIT };
-        // What is in memory can be had without waiting, and so without a deadline.
         let mut vector: Vec<IoSliceMut<'_>> =
             buffers.iter_mut().map(|buffer| IoSliceMut::new(buffer)).collect();
         // The kernel takes this many at once; small blocks of large requests are more.
         let at_once = vector.len().min(1024);
         let got = preadv2(&*self.file, &mut vector[..at_once], offset, how).unwrap_or(0);
-        if got == want || (self.in_memory && at_once == buffers.len()) {
-            return Ok(got);
-        }
+        (got == want || (self.in_memory && at_once == buffers.len())).then_some(got)
+    }
+
+    /// Reads as [`read_now`](Object::read_now), and waits for the disk up to the deadline.
+    pub(super) fn read_waiting(&self, offset: u64, buffers: &mut [&mut [u8]]) -> Result<usize, Fault> {
+        let want: usize = buffers.iter().map(|buffer| buffer.len()).sum();
         // Who is given up keeps its buffer, so it must be one of its own.
         let (mut own, file) = (vec![0; want], Arc::clone(&self.file));
         let (own, got) = self.disk.lane.run(move || {

@@ -15,7 +15,11 @@ use rustix::io::pwritev;
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::ops::Range;
+use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// Requests of this many bytes are worth a thread per target, where there are processors for them.
+const LARGE: usize = 1 << 19;
 
 /// Says which path a file has now; nothing if it has none any more.
 pub type Name<'a> = &'a dyn Fn() -> Option<Vec<u8>>;
@@ -104,12 +108,26 @@ impl LiveFile {
             slices[piece.column].push(now);
             rest = later;
         }
-        let mut failed = Vec::new();
+        let (mut done, mut waiting) = (Vec::new(), Vec::new());
         for (column, slices) in slices.iter_mut().enumerate().filter(|(_, slices)| !slices.is_empty()) {
             let start = state.stub.object_bytes(column, offset);
-            let want = (state.stub.object_bytes(column, end) - start) as usize;
-            match self.readable(state, column).and_then(|object| object.read(start, slices)) {
-                Ok(got) if got == want => {}
+            match self.readable(state, column) {
+                Ok(object) => match object.read_now(start, slices) {
+                    Some(got) => done.push((column, Ok(got))),
+                    None => waiting.push((column, object, start, slices)),
+                },
+                Err(fault) => done.push((column, Err(fault))),
+            }
+        }
+        // Disks that one has to wait for are waited for together.
+        done.extend(side_by_side(waiting.len() > 1, waiting, |(column, object, start, slices)| {
+            (column, object.read_waiting(start, slices))
+        }));
+        let mut failed = Vec::new();
+        for (column, got) in done {
+            let want = state.stub.object_bytes(column, end) - state.stub.object_bytes(column, offset);
+            match got {
+                Ok(got) if got as u64 == want => {}
                 Ok(_) => failed.push((column, Fault::Lost(state.stub.targets[column].as_bytes().to_vec()))),
                 Err(fault) => failed.push((column, fault)),
             }
@@ -269,14 +287,19 @@ impl LiveFile {
             slices[piece.column].push(IoSlice::new(now));
             rest = later;
         }
+        let mut work = Vec::new();
         for (column, slices) in slices.iter_mut().enumerate().filter(|(_, slices)| !slices.is_empty()) {
             let file = self.writable(state, name, column)?;
-            let start = state.stub.object_bytes(column, offset);
-            let target = state.stub.targets[column].clone();
             self.note_unsynced(column);
-            write_all(&file, slices, start).map_err(PoolError::target(&target, "writing an object"))?;
+            work.push((column, file, state.stub.object_bytes(column, offset), slices));
         }
-        Ok(())
+        let together = work.len() > 1 && bytes.len() >= LARGE && self.inner.cores > 2;
+        let written = side_by_side(together, work, |(column, file, start, slices)| {
+            (column, write_all(&file, slices, start))
+        });
+        written.into_iter().try_for_each(|(column, written)| {
+            written.map_err(PoolError::target(&state.stub.targets[column], "writing an object"))
+        })
     }
 
     /// Changes something that is not content, and publishes it.
@@ -394,6 +417,18 @@ impl LiveFile {
     }
 }
 
+/// Does all of `work`, side by side if that is worth the threads.
+fn side_by_side<W: Send, T: Send>(together: bool, work: Vec<W>, act: impl Fn(W) -> T + Sync) -> Vec<T> {
+    if !together {
+        return work.into_iter().map(act).collect();
+    }
+    std::thread::scope(|scope| {
+        let act = &act;
+        let running: Vec<_> = work.into_iter().map(|one| scope.spawn(move || act(one))).collect();
+        running.into_iter().map(|thread| thread.join().unwrap_or_else(|why| resume_unwind(why))).collect()
+    })
+}
+
 /// Writes several pieces one after the other.
 fn write_all(file: &File, pieces: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
     let mut left = pieces;
@@ -411,4 +446,39 @@ fn write_all(file: &File, pieces: &mut [IoSlice<'_>], mut offset: u64) -> io::Re
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{side_by_side, write_all};
+    use std::io::IoSlice;
+
+    #[test]
+    fn pieces_are_written_one_after_the_other_and_objects_together() {
+        let dir = tempfile::tempdir().unwrap();
+        for together in [false, true] {
+            let file = |number| {
+                let path = dir.path().join(format!("{together}{number}"));
+                std::fs::File::options()
+                    .create(true)
+                    .truncate(true)
+                    .read(true)
+                    .write(true)
+                    .open(path)
+                    .unwrap()
+            };
+            let work: Vec<_> = (0..3u8).map(|number| (number, file(number))).collect();
+            let done = side_by_side(together, work, |(number, file)| {
+                // More pieces than the kernel takes at once.
+                let pieces = vec![[number; 3]; 3000];
+                let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+                write_all(&file, &mut slices, 5).map(|()| number)
+            });
+            assert_eq!(done.into_iter().map(Result::unwrap).collect::<Vec<_>>(), [0, 1, 2]);
+            for number in 0..3u8 {
+                let content = std::fs::read(dir.path().join(format!("{together}{number}"))).unwrap();
+                assert!(content[..5] == [0; 5] && content[5..] == vec![number; 9000]);
+            }
+        }
+    }
 }
