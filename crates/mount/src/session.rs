@@ -103,6 +103,10 @@ impl Mounted {
     /// # Errors
     /// It is in use, or the session ended with an error.
     pub fn unmount(self) -> io::Result<()> {
-        self.session.umount_and_join()
+        match self.session.umount_and_join() {
+            // A thread was waiting for a request when the connection ended; all of them are over by now.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => Ok(()),
+            ended => ended,
+        }
     }
 }

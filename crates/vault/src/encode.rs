@@ -193,6 +193,7 @@ impl Encoder<'_> {
     ) -> Result<Encoded, EncodeError> {
         let content = self.storage.open(path).map_err(EncodeError::read)?;
         let stat = content.stat().map_err(EncodeError::read)?;
+        self.refuse_being_written(path)?;
         let layout = self.storage.layout(path, coder.code(), block)?;
         let mut planned = self.plan(path, coder, &layout, &*content, &stat)?;
         if let Some(adopted) = adopt(&planned.makings, coder, &stat, manner.moved) {
@@ -233,7 +234,16 @@ impl Encoder<'_> {
         if self.storage.layout(path, coder.code(), block)? != layout {
             return Err(EncodeError::Changed);
         }
+        self.refuse_being_written(path)?;
         self.conclude(makings, totals, coder, stat, obsolete)
+    }
+
+    /// While a file is written in place its version says nothing. It is looked at again when it rests.
+    fn refuse_being_written(&self, path: &[u8]) -> Result<(), EncodeError> {
+        match self.storage.is_being_written(path).map_err(EncodeError::read)? {
+            true => Err(EncodeError::Changed),
+            false => Ok(()),
+        }
     }
 
     /// There is redundancy for this very version, and other is wanted. It must not be made of data that rotted meanwhile: what

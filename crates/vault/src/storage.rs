@@ -197,6 +197,14 @@ pub trait Storage: Send + Sync + Debug {
     /// What the operating system says.
     fn find(&self, path: &[u8]) -> io::Result<Option<Stat>>;
 
+    /// Whether someone is writing to a file in a way that its [`Stat`] does not show until it is done.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn is_being_written(&self, _path: &[u8]) -> io::Result<bool> {
+        Ok(false)
+    }
+
     /// Opens a file.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 use super::content::PoolContent;
 use super::error::PoolError;
+use super::extent;
 use super::namespace::{Entry, beneath, look_up, look_up_file, names};
 use super::repair::PoolRepair;
 use super::view::{Copy, View};
@@ -20,6 +21,7 @@ use std::sync::Arc;
 
 /// A directory of the namespace.
 struct PoolFolder {
+    view: Arc<View>,
     copies: Vec<Copy>,
     path: Vec<u8>,
     names: Names,
@@ -35,7 +37,7 @@ impl Folder for PoolFolder {
         let path = join(&self.path, name);
         let entry = look_up(&self.copies, &path)?;
         let entry = entry.ok_or_else(|| PoolError::path(&path, io::ErrorKind::NotFound))?;
-        Ok(entry.stat(&path, self.device))
+        Ok(entry.settled(&self.view).stat(&path, self.device))
     }
 }
 
@@ -61,12 +63,21 @@ impl Storage for Pool {
     fn folder(&self, path: &[u8]) -> io::Result<Box<dyn Folder + '_>> {
         let copies = self.shared.copies()?;
         let names = names(&copies, path)?;
-        Ok(Box::new(PoolFolder { copies, path: path.to_vec(), names, device: self.shared.device }))
+        let (view, device) = (self.shared.known(), self.shared.device);
+        Ok(Box::new(PoolFolder { view, copies, path: path.to_vec(), names, device }))
     }
 
     fn find(&self, path: &[u8]) -> io::Result<Option<Stat>> {
         let entry = look_up(&self.shared.copies()?, path)?;
-        Ok(entry.map(|entry| entry.stat(path, self.shared.device)))
+        let view = self.shared.known();
+        Ok(entry.map(|entry| entry.settled(&view).stat(path, self.shared.device)))
+    }
+
+    fn is_being_written(&self, path: &[u8]) -> io::Result<bool> {
+        match look_up(&self.shared.copies()?, path)? {
+            Some(Entry::File(stub)) => extent::is_being_written(&self.shared.known(), &stub),
+            _ => Ok(false),
+        }
     }
 
     fn open(&self, path: &[u8]) -> io::Result<Box<dyn Content>> {

@@ -1,8 +1,9 @@
 //! The namespace for people: listing, directories, removing, moving.
 
 use super::Pool;
-use super::change::MirrorFault;
+use super::change::{Change, MirrorFault};
 use super::error::PoolError;
+use super::extent::settled;
 use super::namespace::{Entry, TREE, beneath, dress, look_up, look_up_file, make_directories, names};
 use super::objects::remove_all;
 use super::stub::Stub;
@@ -34,6 +35,7 @@ impl Pool {
         let listed = |name: &[u8], path: &[u8]| {
             let entry =
                 look_up(&copies, path)?.ok_or_else(|| PoolError::path(path, io::ErrorKind::NotFound))?;
+            let entry = entry.settled(&self.shared.known());
             let (stat, name) = (entry.stat(path, device), name.to_vec());
             let stub = if let Entry::File(stub) = entry { Some(*stub) } else { None };
             Ok(Listed { name, stat, stub })
@@ -53,7 +55,8 @@ impl Pool {
     /// # Errors
     /// See [`PoolError`].
     pub fn stub(&self, path: &[u8]) -> Result<Stub, PoolError> {
-        look_up_file(&self.shared.copies()?, path)
+        let stub = look_up_file(&self.shared.copies()?, path)?;
+        Ok(settled(&self.shared.known(), stub))
     }
 
     /// Makes a directory and those above it; one that is there gets owner and permissions. Gives the mirrors
@@ -126,15 +129,26 @@ impl Pool {
     /// # Errors
     /// See [`PoolError`].
     pub fn rename(&self, from: &[u8], to: &[u8]) -> Result<Vec<MirrorFault>, PoolError> {
+        let mut change = self.shared.change()?;
+        if let Some(stub) = change.move_name(from, to)? {
+            remove_all(&change.view, &stub);
+        }
+        Ok(change.faults())
+    }
+}
+
+impl Change<'_> {
+    /// Moves a file or directory as [`Pool::rename`] does. Gives the file that had the new name.
+    pub(super) fn move_name(&mut self, from: &[u8], to: &[u8]) -> Result<Option<Stub>, PoolError> {
+        let change = self;
         let refuse = |path: &[u8], kind: io::ErrorKind| Err(PoolError::path(path, kind));
         beneath(TREE, to)?;
         if from.is_empty() || to.is_empty() || to.starts_with(&[from, b"/"].concat()) {
             return refuse(to, io::ErrorKind::InvalidInput);
         }
-        let mut change = self.shared.change()?;
         let Some(source) = change.settle(from)? else { return refuse(from, io::ErrorKind::NotFound) };
         if from == to {
-            return Ok(change.faults());
+            return Ok(None);
         }
         match change.settle(split(to).0)? {
             Some(Entry::Directory(_)) => {}
@@ -153,9 +167,9 @@ impl Pool {
             _ => {}
         }
         change.rename(from, to)?;
-        if let Some(Entry::File(stub)) = replaced {
-            remove_all(&change.view, &stub);
-        }
-        Ok(change.faults())
+        Ok(match replaced {
+            Some(Entry::File(stub)) => Some(*stub),
+            _ => None,
+        })
     }
 }

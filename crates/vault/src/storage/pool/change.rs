@@ -103,6 +103,27 @@ fn lock(view: &View) -> Result<Vec<File>, PoolError> {
     }
 }
 
+/// What a change holds, kept for later ones.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) view: Arc<View>,
+    pub(super) copies: Vec<Copy>,
+    locks: Vec<File>,
+}
+
+impl<'a> Change<'a> {
+    /// Keeps the right to change the namespace for another time.
+    pub(super) fn keep(self) -> Held {
+        Held { view: self.view, copies: self.copies, locks: self._locks }
+    }
+
+    /// Goes on with a right that was kept.
+    pub(super) fn go_on(shared: &'a Shared, held: Held) -> Change<'a> {
+        let Held { view, copies, locks } = held;
+        Change { shared, view, copies, faults: Vec::new(), _locks: locks }
+    }
+}
+
 impl Change<'_> {
     fn leave_behind_the_silent(&mut self) -> Result<(), PoolError> {
         let current =

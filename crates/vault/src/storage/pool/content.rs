@@ -2,6 +2,7 @@
 
 use super::disk::{Absence, Disk};
 use super::error::PoolError;
+use super::extent::settled;
 use super::namespace::look_up_file;
 use super::objects::object_path;
 use super::stub::{Piece, Stub};
@@ -40,6 +41,7 @@ impl PoolContent {
             return Err(PoolError::path(path, io::Error::new(io::ErrorKind::InvalidInput, what)));
         }
         let view = shared.known();
+        let stub = settled(&view, stub);
         let disk = |target: &String| view.disk(target.as_bytes()).map(|(_, disk)| disk.clone());
         let column = |target: &String| Column { disk: disk(target), object: Mutex::default() };
         let columns = stub.targets.iter().map(column).collect();
@@ -100,7 +102,7 @@ impl PoolContent {
 impl Content for PoolContent {
     fn stat(&self) -> io::Result<Stat> {
         let now = look_up_file(&self.shared.copies()?, &self.path)?;
-        Ok(now.stat(self.shared.device))
+        Ok(settled(&self.shared.known(), now).stat(self.shared.device))
     }
 
     fn metadata(&self) -> io::Result<Metadata> {

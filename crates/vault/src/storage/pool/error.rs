@@ -74,6 +74,12 @@ pub enum PoolError {
         /// Those that have it.
         mirrors: Vec<String>,
     },
+    /// Another process has the pool mounted.
+    #[error("the pool is mounted already: the process that has it holds `live` on target {target}")]
+    Mounted {
+        /// A target that it has locked.
+        target: String,
+    },
     /// A path of the pool.
     #[error("{}: {source}", Shown::bytes(.path))]
     Path {
@@ -143,6 +149,7 @@ impl PoolError {
             PoolError::NotFound { .. } | PoolError::NoTarget { .. } => io::ErrorKind::NotFound,
             PoolError::Changed { .. } => io::ErrorKind::ResourceBusy,
             PoolError::Config(_) | PoolError::Unfit { .. } => io::ErrorKind::InvalidInput,
+            PoolError::Mounted { .. } => io::ErrorKind::ResourceBusy,
             _ => io::ErrorKind::Other,
         }
     }

@@ -48,6 +48,10 @@ pub(super) fn read_entry(tree: &Tree, path: &[u8]) -> io::Result<Option<Entry>> 
     };
     let mut bytes = Vec::new();
     file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    // A new name whose stub was not made durable before a crash: nobody was promised anything.
+    if bytes.iter().all(|&byte| byte == 0) {
+        return Ok(None);
+    }
     let stub = Stub::decode(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
     Ok(Some(Entry::File(Box::new(stub))))
 }

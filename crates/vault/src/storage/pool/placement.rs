@@ -20,7 +20,7 @@ pub(super) struct Candidate {
     pub(super) name: String,
     pub(super) domain: String,
     pub(super) tree: Tree,
-    free: u64,
+    pub(super) free: u64,
 }
 
 /// Targets that can take something new, best lot first. With less than `need` bytes free they are not among them.
@@ -45,7 +45,7 @@ pub(super) fn candidates(view: &View, lot: &[u8], need: u64) -> Vec<Candidate> {
 }
 
 /// Lower is better. Free space counts in powers of two, so that the choice does not change with every byte.
-fn rank(lot: &[u8], uuid: &str, free: u64) -> f64 {
+pub(super) fn rank(lot: &[u8], uuid: &str, free: u64) -> f64 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(uuid.as_bytes()).update(lot);
     let mut drawn = [0; 8];

@@ -81,8 +81,8 @@ pub(super) fn new_stub(
 ) -> Result<Stub, PoolError> {
     let id = unique_id().map_err(|source| PoolError::Caller { doing: "making an identity", source })?;
     let metadata = metadata.clone();
-    let (revision, size, changed, link) = (0, 0, 0, None);
-    Ok(Stub { id: FileId(id), revision, size, block, mtime, changed, metadata, targets, link })
+    let (revision, size, changed, link, writing) = (0, 0, 0, None, false);
+    Ok(Stub { id: FileId(id), revision, size, block, mtime, changed, metadata, targets, link, writing })
 }
 
 impl<'a> Objects<'a> {

@@ -83,8 +83,30 @@ impl PoolRepair {
             return Ok(None);
         };
         let file = absent_is_none(answer.tree.write(&object_path(self.stub.id, column)))?;
+        if let Some(file) = &file {
+            self.refuse_being_written(file)?;
+        }
         let (target, tree) = (target.clone(), answer.tree);
         Ok(file.map(|file| Column { target, tree, file, unfinished: None }))
+    }
+
+    /// Keeps others from writing to an object in place while it is repaired, or leaves it to them.
+    fn refuse_being_written(&self, object: &File) -> io::Result<()> {
+        let busy = |why: &str| {
+            let why = io::Error::new(io::ErrorKind::ResourceBusy, why);
+            Err(PoolError::path(&self.path, why).into())
+        };
+        match rustix::fs::flock(object, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return busy("it is open for writing in a mounted pool"),
+            Err(error) => return Err(error.into()),
+        }
+        // Whoever wrote before we had the lock said so in the stub first.
+        let now = look_up_file(&self.shared.copies()?, &self.path)?;
+        match self.revision == Some(now.revision) && now.id == self.stub.id {
+            true => Ok(()),
+            false => busy("it was changed while it was repaired"),
+        }
     }
 
     /// Targets for an object that is made anew: its own, then those in domains that have nothing of the file.
@@ -228,7 +250,7 @@ impl Repairable for PoolRepair {
             return Err(PoolError::path(&self.path, why).into());
         }
         let (metadata, targets) = (metadata.clone(), self.stub.targets.clone());
-        let stub = Stub { metadata, mtime, targets, ..self.stub.clone() };
+        let stub = Stub { metadata, mtime, targets, writing: false, ..self.stub.clone() };
         let (stub, _) = change.publish(&self.path, stub)?;
         self.revision = Some(stub.revision);
         self.columns.iter_mut().for_each(|column| *column = None);

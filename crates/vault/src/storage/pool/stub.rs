@@ -8,8 +8,11 @@ use std::fmt::Write;
 use std::ops::Range;
 use std::str::Lines;
 
-/// The version that is written and the only one that is read.
+/// The version of a stub whose file rests.
 pub const VERSION: u32 = 1;
+
+/// The version of a stub whose file is being written in place.
+pub const VERSION_WRITING: u32 = 2;
 
 /// Largest stub that is read: extended attributes of a file are in it, in hexadecimal.
 pub const MAX_BYTES: u64 = 1 << 20;
@@ -38,6 +41,8 @@ pub struct Stub {
     pub targets: Vec<String>,
     /// Where it leads, for a symbolic link; that has no targets and no content.
     pub link: Option<Vec<u8>>,
+    /// Its objects are written in place: bytes may change, and more may follow, without a word here.
+    pub writing: bool,
 }
 
 /// Why bytes are no stub.
@@ -48,7 +53,7 @@ pub enum StubError {
     #[error("it does not begin like a stub")]
     Head,
     /// Written by another version of the program.
-    #[error("stub version {0} is not known here (version {VERSION} is)")]
+    #[error("stub version {0} is not known here (versions {VERSION} and {VERSION_WRITING} are)")]
     Version(u32),
     /// The last line does not fit the others.
     #[error("the stub's checksum does not fit")]
@@ -80,6 +85,13 @@ impl Stub {
         let row = self.stripe().saturating_mul(self.block).max(1);
         let before = column as u64 * self.block;
         size / row * self.block + (size % row).saturating_sub(before).min(self.block)
+    }
+
+    /// The first byte of the file that `column` does not have if its object has `bytes` bytes.
+    pub(super) fn first_byte_after(&self, column: usize, bytes: u64) -> u64 {
+        let (block, stripe) = (self.block.max(1), self.stripe());
+        let row = (bytes / block).saturating_mul(stripe).saturating_add(column as u64);
+        row.saturating_mul(block).saturating_add(bytes % block)
     }
 
     /// Where the bytes of a range of the file are.
@@ -116,7 +128,8 @@ impl Stub {
 
     /// The text of the stub.
     pub fn encode(&self) -> String {
-        let mut text = format!("{HEAD} {VERSION}: {EXPLANATION}\n");
+        let version = if self.writing { VERSION_WRITING } else { VERSION };
+        let mut text = format!("{HEAD} {version}: {EXPLANATION}\n");
         let Metadata { mode, uid, gid, attributes, attributes_left_out } = &self.metadata;
         let Stub { id, revision, size, block, mtime, changed, .. } = self;
         // Writing to a string cannot fail.
@@ -157,13 +170,13 @@ impl Stub {
         let digits = rest[1..].iter().take_while(|byte| byte.is_ascii_digit()).count();
         let version = std::str::from_utf8(&rest[1..1 + digits]).ok().and_then(|text| text.parse().ok());
         match version {
-            Some(VERSION) => {}
+            Some(VERSION | VERSION_WRITING) => {}
             Some(other) => return Err(StubError::Version(other)),
             None => return Err(StubError::Head),
         }
         let mut fields = Fields(body.lines());
         fields.0.next();
-        let stub = fields.stub()?;
+        let stub = Stub { writing: version == Some(VERSION_WRITING), ..fields.stub()? };
         match fields.0.next() {
             None => Ok(stub),
             Some(_) => Err(StubError::Field("check")),
@@ -218,7 +231,8 @@ impl<'a> Fields<'a> {
         let whole = (BLOCK_UNIT..=MAX_BLOCK).contains(&block) && block % BLOCK_UNIT == 0;
         fits("block", if link.is_some() { block == 0 } else { whole })?;
         let metadata = Metadata { mode, uid, gid, attributes, attributes_left_out };
-        Ok(Stub { id: FileId(id), revision, size, block, mtime, changed, metadata, targets, link })
+        let writing = false;
+        Ok(Stub { id: FileId(id), revision, size, block, mtime, changed, metadata, targets, link, writing })
     }
 }
 

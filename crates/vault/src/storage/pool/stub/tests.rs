@@ -17,6 +17,7 @@ fn stub() -> Stub {
         metadata: Metadata { mode: 0o4755, uid: 1, gid: 2, attributes, attributes_left_out: true },
         targets: vec!["d1".to_owned(), "d2".to_owned(), "d3".to_owned()],
         link: None,
+        writing: false,
     }
 }
 
@@ -27,6 +28,9 @@ fn what_is_written_is_read() {
     let link = Stub { targets: Vec::new(), block: 0, size: 4, link: Some(b"../\xff".to_vec()), ..file };
     assert_eq!(Stub::decode(link.encode().as_bytes()), Ok(link));
     assert!(stub().encode().starts_with("gabion pool stub 1: "), "a person who opens it learns what it is");
+    let busy = Stub { writing: true, ..stub() };
+    assert!(busy.encode().starts_with("gabion pool stub 2: "), "programs that do not know of it refuse it");
+    assert_eq!(Stub::decode(busy.encode().as_bytes()), Ok(busy));
 }
 
 #[test]
@@ -56,7 +60,7 @@ fn fields_that_cannot_be_are_refused() {
         assert!(body.contains(from), "{from}");
         Stub::decode(&sealed(&body.replace(from, to))).unwrap_err()
     };
-    assert_eq!(refused("stub 1", "stub 2"), StubError::Version(2));
+    assert_eq!(refused("stub 1", "stub 3"), StubError::Version(3));
     assert_eq!(refused("stub 1", "stub"), StubError::Head);
     assert_eq!(refused("block = 4096", "block = 0"), StubError::Field("block"));
     assert_eq!(refused("block = 4096", "block = 100"), StubError::Field("block"));
@@ -93,4 +97,18 @@ fn pieces_follow_the_law_and_the_geometry() {
             }
         }
     }
+}
+
+/// The end of a file can be told from the lengths of its objects, and from nothing else while it is written.
+#[test]
+fn lengths_of_objects_tell_the_end_of_a_file() {
+    let stub = stub();
+    for size in (0..50_000).step_by(37).chain([4095, 4096, 4097, 12_287, 12_288, 12_289, 1 << 40]) {
+        let lengths = (0..3).map(|column| stub.object_bytes(column, size));
+        let ends = lengths.enumerate().map(|(column, bytes)| stub.first_byte_after(column, bytes));
+        assert_eq!(ends.min(), Some(size));
+    }
+    // A byte behind a hole that the other objects do not have is not the end.
+    assert_eq!(stub.first_byte_after(0, 4096), 12_288);
+    assert_eq!(stub.first_byte_after(1, 0), 4096);
 }

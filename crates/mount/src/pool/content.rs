@@ -1,0 +1,330 @@
+//! What is in files, and what else there is to know of them.
+
+use super::errors::ForKernel;
+use super::inodes::{Inode, attributes_of};
+use super::{Answer, Shared, lock};
+use crate::attributes::Wanted;
+use crate::recorder::Rest;
+use fuser::{FileAttr, FileHandle, FopenFlags, TimeOrNow};
+use gabion_vault::changelog::WHOLE;
+use gabion_vault::storage::pool::PoolError;
+use gabion_vault::storage::pool::live::DirectoryChange;
+use gabion_vault::storage::pool::stub::Stub;
+use gabion_vault::tree::Stat;
+use gabion_vault::world::Nanos;
+use rustix::fs::{FallocateFlags, OFlags, XattrFlags};
+use rustix::io::Errno;
+use std::cell::RefCell;
+use std::io;
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+/// Bytes of extended attributes that a file may have: they travel in headers of redundancy.
+const MAX_ATTRIBUTES: usize = 16 << 10;
+
+/// The range of a change that is not one of the content: it has to be looked at.
+const ANYTHING: std::ops::Range<u64> = 0..1;
+
+/// A file that a program has open.
+#[derive(Debug)]
+pub(super) struct OpenFile {
+    inode: Arc<Inode>,
+    rest: Rest,
+    writable: bool,
+    /// Every write is to be durable when it returns.
+    synchronous: bool,
+}
+
+/// What tells one content of a file from the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Version {
+    size: u64,
+    mtime: Nanos,
+    changed: Nanos,
+}
+
+impl Version {
+    pub(super) fn of(stat: &Stat) -> Version {
+        Version { size: stat.size, mtime: stat.mtime, changed: stat.ctime }
+    }
+}
+
+/// Lends a buffer of `size` bytes that this thread uses again and again.
+pub(super) fn with_buffer<T>(size: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
+    thread_local!(static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) });
+    BUFFER.with_borrow_mut(|buffer| {
+        if buffer.len() < size {
+            buffer.resize(size, 0);
+        }
+        work(&mut buffer[..size])
+    })
+}
+
+/// Permissions after someone has written who is not privileged, or the owner is another one: nobody gets rights by a content that
+/// its owner did not write.
+fn without_rights(mode: u32) -> u32 {
+    let group = if mode & 0o010 != 0 { 0o2000 } else { 0 };
+    mode & !(0o4000 | group)
+}
+
+fn refuse(number: Errno) -> PoolError {
+    PoolError::Caller { doing: "changing a file", source: number.into() }
+}
+
+impl Shared {
+    fn nanos(&self, time: TimeOrNow) -> Nanos {
+        match time {
+            TimeOrNow::Now => self.clock.now(),
+            TimeOrNow::SpecificTime(time) => match time.duration_since(UNIX_EPOCH) {
+                Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
+                Err(before) => -i64::try_from(before.duration().as_nanos()).unwrap_or(i64::MAX),
+            },
+        }
+    }
+
+    pub(super) fn open(&self, number: u64, flags: i32) -> Answer<(FileHandle, FopenFlags)> {
+        let inode = self.hold(number)?;
+        let version = Shared::version(&inode);
+        let path = self.nodes.path(number).unwrap_or_default();
+        let handle = self.opened_as(inode, &path, flags);
+        let before = lock(&self.cached).insert(number, version);
+        let keep = if before == Some(version) { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
+        Ok((handle, keep | FopenFlags::FOPEN_NOFLUSH))
+    }
+
+    /// Notes that a file is open; it is held already.
+    pub(super) fn opened_as(&self, inode: Arc<Inode>, path: &[u8], flags: i32) -> FileHandle {
+        let flags = OFlags::from_bits_retain(flags as u32);
+        let writable = !(flags & OFlags::ACCMODE).is_empty();
+        let synchronous = flags.intersects(OFlags::SYNC | OFlags::DSYNC);
+        let rest = self.recorder.rest(path, &inode.file.stat());
+        self.nodes.opened(inode.number, true);
+        FileHandle(self.files.add(Arc::new(OpenFile { inode, rest, writable, synchronous })))
+    }
+
+    pub(super) fn release(&self, handle: u64) {
+        let Some(open) = self.files.remove(handle) else { return };
+        let number = open.inode.number;
+        self.nodes.opened(number, false);
+        if open.writable {
+            self.record_written(number);
+        }
+        self.let_go(&open.inode);
+        if open.writable {
+            lock(&self.cached).insert(number, Shared::version(&open.inode));
+        }
+    }
+
+    pub(super) fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Answer<usize> {
+        let open = self.files.get(handle)?;
+        open.inode.file.read(&|| self.nodes.path(open.inode.number), offset, buffer).for_kernel()
+    }
+
+    /// Changes the content of an open file. If there is no room, what was removed a moment ago is cleared away first.
+    fn work(&self, inode: &Inode, work: impl Fn() -> Result<(), PoolError>) -> Answer<()> {
+        let done = {
+            let _stay = self.names_stay();
+            work().for_kernel()
+        };
+        match done {
+            Err(error) if error.raw_os_error() == Some(Errno::NOSPC.raw_os_error()) => {
+                self.live.tick().for_kernel()?;
+                let _stay = self.names_stay();
+                work().for_kernel()
+            }
+            // Part of it may have been written all the same.
+            done => done.inspect_err(|_| self.note_written(inode.number, ANYTHING, self.rest_of(inode))),
+        }
+    }
+
+    fn rest_of(&self, inode: &Inode) -> Rest {
+        let path = self.nodes.path(inode.number).unwrap_or_default();
+        self.recorder.rest(&path, &inode.file.stat())
+    }
+
+    pub(super) fn write(&self, handle: u64, offset: u64, data: &[u8], drop_rights: bool) -> Answer<()> {
+        let open = self.files.get(handle)?;
+        let OpenFile { inode, rest, synchronous, .. } = &*open;
+        let name = || self.nodes.path(inode.number);
+        if drop_rights && without_rights(inode.file.stat().mode) != inode.file.stat().mode {
+            self.work(inode, || {
+                inode.file.update(&name, |stub| {
+                    stub.metadata.mode = without_rights(stub.metadata.mode);
+                    Ok(())
+                })
+            })?;
+        }
+        self.work(inode, || inode.file.write(&name, offset, data))?;
+        if !data.is_empty() {
+            self.note_written(inode.number, offset..offset + data.len() as u64, *rest);
+        }
+        if *synchronous { self.sync(handle) } else { Ok(()) }
+    }
+
+    pub(super) fn sync(&self, handle: u64) -> Answer<()> {
+        let open = self.files.get(handle)?;
+        let inode = &open.inode;
+        self.record_written(inode.number);
+        {
+            let _stay = self.names_stay();
+            inode.file.sync(&|| self.nodes.path(inode.number)).for_kernel()?;
+        }
+        self.recorder.settle();
+        Ok(())
+    }
+
+    pub(super) fn allocate(&self, handle: u64, offset: u64, length: u64, mode: i32) -> Answer<()> {
+        let open = self.files.get(handle)?;
+        let inode = &open.inode;
+        let name = || self.nodes.path(inode.number);
+        let flags = FallocateFlags::from_bits_retain(mode as u32);
+        let keep = flags.contains(FallocateFlags::KEEP_SIZE);
+        match flags - FallocateFlags::KEEP_SIZE {
+            FallocateFlags::PUNCH_HOLE => self.work(inode, || inode.file.punch(&name, offset, length))?,
+            FallocateFlags::ZERO_RANGE => self.work(inode, || {
+                inode.file.punch(&name, offset, length)?;
+                inode.file.allocate(&name, offset, length, keep)
+            })?,
+            flags if flags.is_empty() => {
+                self.work(inode, || inode.file.allocate(&name, offset, length, keep))?;
+            }
+            _ => return Err(Errno::OPNOTSUPP.into()),
+        }
+        self.note_written(inode.number, offset..offset.saturating_add(length), open.rest);
+        Ok(())
+    }
+
+    /// Changes attributes, the size among them.
+    pub(super) fn change(&self, number: u64, wanted: Wanted, uid: u32) -> Answer<FileAttr> {
+        if Shared::is_directory(number) {
+            let _stay = self.names_stay();
+            let Wanted { mode, uid, gid, .. } = wanted;
+            let mtime = wanted.mtime.map(|time| self.nanos(time));
+            let change = DirectoryChange { mode: mode.map(|mode| mode & 0o7777), uid, gid, mtime };
+            self.live.change_directory(&self.path(number)?, change).for_kernel()?;
+        } else {
+            let inode = self.hold(number)?;
+            let changed = self.change_file(&inode, wanted, uid);
+            let attributes = attributes_of(number, &inode.file.stat());
+            self.let_go(&inode);
+            changed?;
+            if wanted.size.is_none() {
+                return Ok(attributes);
+            }
+        }
+        self.attributes(number)
+    }
+
+    fn change_file(&self, inode: &Inode, wanted: Wanted, uid: u32) -> Answer<()> {
+        let name = || self.nodes.path(inode.number);
+        if let Some(size) = wanted.size {
+            self.work(inode, || inode.file.set_size(&name, size))?;
+            self.note_written(inode.number, WHOLE, self.rest_of(inode));
+        }
+        let mode_before = inode.file.stat().mode;
+        let owned = wanted.uid.is_some() || wanted.gid.is_some();
+        let cut = wanted.size.is_some() && uid != 0;
+        let mode = match wanted.mode {
+            Some(mode) => Some(mode & 0o7777),
+            None if owned || cut => Some(without_rights(mode_before)).filter(|&mode| mode != mode_before),
+            None => None,
+        };
+        let mtime = wanted.mtime.map(|time| self.nanos(time));
+        if mode.is_none() && !owned && mtime.is_none() {
+            return Ok(());
+        }
+        self.work(inode, || {
+            inode.file.update(&name, |stub| {
+                stub.metadata.mode = mode.unwrap_or(stub.metadata.mode);
+                stub.metadata.uid = wanted.uid.unwrap_or(stub.metadata.uid);
+                stub.metadata.gid = wanted.gid.unwrap_or(stub.metadata.gid);
+                stub.mtime = mtime.unwrap_or(stub.mtime);
+                Ok(())
+            })
+        })?;
+        if inode.file.stub().link.is_none() {
+            self.note_written(inode.number, ANYTHING, self.rest_of(inode));
+        }
+        Ok(())
+    }
+
+    pub(super) fn attribute(&self, number: u64, name: &[u8]) -> Answer<Vec<u8>> {
+        let stub = self.stub(number)?;
+        let found = stub.metadata.attributes.into_iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value).ok_or_else(|| Errno::NODATA.into())
+    }
+
+    pub(super) fn attribute_names(&self, number: u64) -> Answer<Vec<u8>> {
+        if Shared::is_directory(number) {
+            return Ok(Vec::new());
+        }
+        let stub = self.stub(number)?;
+        Ok(stub.metadata.attributes.iter().flat_map(|(name, _)| [name.as_slice(), b"\0"].concat()).collect())
+    }
+
+    fn stub(&self, number: u64) -> Answer<Stub> {
+        if Shared::is_directory(number) {
+            return Err(Errno::NODATA.into());
+        }
+        let inode = self.hold(number)?;
+        let stub = inode.file.stub();
+        self.let_go(&inode);
+        Ok(stub)
+    }
+
+    fn change_attributes(
+        &self,
+        number: u64,
+        change: impl Fn(&mut Vec<(Vec<u8>, Vec<u8>)>) -> Result<(), PoolError>,
+    ) -> Answer<()> {
+        if Shared::is_directory(number) {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        let inode = self.hold(number)?;
+        let name = || self.nodes.path(number);
+        let done = self.work(&inode, || {
+            inode.file.update(&name, |stub| {
+                change(&mut stub.metadata.attributes)?;
+                stub.metadata.attributes.sort();
+                Ok(())
+            })
+        });
+        if done.is_ok() {
+            self.note_written(number, ANYTHING, self.rest_of(&inode));
+        }
+        self.let_go(&inode);
+        done
+    }
+
+    pub(super) fn set_attribute(&self, number: u64, name: &[u8], value: &[u8], flags: i32) -> Answer<()> {
+        if name.starts_with(b"system.") {
+            return Err(io::Error::from(Errno::OPNOTSUPP));
+        }
+        let flags = XattrFlags::from_bits_retain(flags as u32);
+        self.change_attributes(number, |attributes| {
+            let known = attributes.iter().position(|(known, _)| known == name);
+            match known {
+                Some(_) if flags.contains(XattrFlags::CREATE) => return Err(refuse(Errno::EXIST)),
+                None if flags.contains(XattrFlags::REPLACE) => return Err(refuse(Errno::NODATA)),
+                Some(at) => {
+                    attributes.swap_remove(at);
+                }
+                None => {}
+            }
+            let bytes: usize = attributes.iter().map(|(name, value)| name.len() + value.len() + 6).sum();
+            if bytes + name.len() + value.len() + 6 > MAX_ATTRIBUTES {
+                return Err(refuse(Errno::NOSPC));
+            }
+            attributes.push((name.to_vec(), value.to_vec()));
+            Ok(())
+        })
+    }
+
+    pub(super) fn remove_attribute(&self, number: u64, name: &[u8]) -> Answer<()> {
+        self.change_attributes(number, |attributes| {
+            let known = attributes.iter().position(|(known, _)| known == name);
+            attributes.swap_remove(known.ok_or_else(|| refuse(Errno::NODATA))?);
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,49 @@
+//! What a pool says, in the numbers of the operating system.
+
+use super::Answer;
+use gabion_vault::storage::pool::PoolError;
+use rustix::io::Errno;
+use std::io;
+
+/// The same outcome, for the kernel.
+pub(super) trait ForKernel<T> {
+    /// With a number in place of the words.
+    fn for_kernel(self) -> Answer<T>;
+}
+
+impl<T> ForKernel<T> for Result<T, PoolError> {
+    fn for_kernel(self) -> Answer<T> {
+        self.map_err(|error| number(&error).into())
+    }
+}
+
+fn number(error: &PoolError) -> Errno {
+    match error {
+        PoolError::Path { source, .. }
+        | PoolError::Target { source, .. }
+        | PoolError::Caller { source, .. } => number_of(source),
+        // Targets that are full are not counted.
+        PoolError::Domains { .. } => Errno::NOSPC,
+        PoolError::Quorum { .. } => Errno::ROFS,
+        PoolError::Mounted { .. } => Errno::BUSY,
+        _ => Errno::IO,
+    }
+}
+
+fn number_of(error: &io::Error) -> Errno {
+    if let Some(number) = Errno::from_io_error(error) {
+        return number;
+    }
+    match error.kind() {
+        io::ErrorKind::NotFound => Errno::NOENT,
+        io::ErrorKind::AlreadyExists => Errno::EXIST,
+        io::ErrorKind::IsADirectory => Errno::ISDIR,
+        io::ErrorKind::NotADirectory => Errno::NOTDIR,
+        io::ErrorKind::DirectoryNotEmpty => Errno::NOTEMPTY,
+        io::ErrorKind::InvalidInput => Errno::INVAL,
+        io::ErrorKind::FileTooLarge => Errno::FBIG,
+        io::ErrorKind::StorageFull => Errno::NOSPC,
+        io::ErrorKind::ResourceBusy => Errno::BUSY,
+        _ => Errno::IO,
+    }
+}

@@ -1,0 +1,276 @@
+//! Names: what they stand for, and how they come and go.
+
+use super::errors::ForKernel;
+use super::inodes::attributes_of;
+use super::{Answer, BELIEVED, Shared, lock};
+use crate::nodes::ROOT;
+use fuser::{
+    FileAttr, FileHandle, FileType, Generation, INodeNo, RenameFlags, ReplyDirectory, ReplyDirectoryPlus,
+    Request,
+};
+use gabion_vault::changelog::WHOLE;
+use gabion_vault::format::Metadata;
+use gabion_vault::storage::pool::live::{Found, LiveFile};
+use gabion_vault::storage::pool::stub::Stub;
+use gabion_vault::tree::{join, split};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+/// A directory that a program has open.
+#[derive(Debug)]
+pub(super) struct OpenDirectory {
+    number: u64,
+    /// What is in it, as it was when it was read from its beginning.
+    names: Mutex<Option<Arc<Vec<Vec<u8>>>>>,
+}
+
+type Told = (FileAttr, Generation);
+
+impl OpenDirectory {
+    pub(super) fn new(number: u64) -> OpenDirectory {
+        OpenDirectory { number, names: Mutex::default() }
+    }
+}
+
+impl Shared {
+    pub(super) fn look_up(&self, parent: u64, name: &[u8]) -> Answer<Told> {
+        let _stay = self.names_stay();
+        let path = self.path_of(parent, name)?;
+        let Some(found) = self.live.find(&path).for_kernel()? else {
+            // Someone else took it away.
+            self.nodes.removed(parent, name);
+            return Err(Errno::NOENT.into());
+        };
+        Ok(self.tell(parent, name, &path, &found))
+    }
+
+    /// Owner and permissions of what is made in a directory.
+    fn metadata(&self, path: &[u8], mode: u32, request: &Request) -> Answer<Metadata> {
+        let handed_down = self.live.handed_down(split(path).0).for_kernel()?;
+        let gid = handed_down.unwrap_or_else(|| request.gid());
+        Ok(Metadata { mode: mode & 0o7777, uid: request.uid(), gid, ..Metadata::default() })
+    }
+
+    fn make(&self, path: &[u8], mode: u32, request: &Request) -> Answer<LiveFile> {
+        let metadata = self.metadata(path, mode, request)?;
+        match self.live.create(path, &metadata).for_kernel() {
+            Err(error) if error.raw_os_error() == Some(Errno::NOSPC.raw_os_error()) => {
+                // What was removed a moment ago may still take room.
+                self.live.tick().for_kernel()?;
+                self.live.create(path, &metadata).for_kernel()
+            }
+            made => made,
+        }
+    }
+
+    pub(super) fn make_node(&self, parent: u64, name: &[u8], mode: u32, request: &Request) -> Answer<Told> {
+        if rustix::fs::FileType::from_raw_mode(mode) != rustix::fs::FileType::RegularFile {
+            // Stubs stand for files and links only.
+            return Err(Errno::PERM.into());
+        }
+        let stay = self.names_stay();
+        let path = self.path_of(parent, name)?;
+        let inode = self.add(self.make(&path, mode, request)?);
+        let found = Found::File(Box::new(inode.file.stub()));
+        let told = self.tell(parent, name, &path, &found);
+        drop(stay);
+        self.record_new(path, &inode.file);
+        self.let_go(&inode);
+        Ok(told)
+    }
+
+    fn record_new(&self, path: Vec<u8>, file: &LiveFile) {
+        let rest = self.recorder.rest(&path, &file.stat());
+        self.recorder.wrote(path, WHOLE, rest);
+    }
+
+    pub(super) fn create(
+        &self,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+        flags: i32,
+        request: &Request,
+    ) -> Answer<(FileAttr, Generation, FileHandle)> {
+        let stay = self.names_stay();
+        let path = self.path_of(parent, name)?;
+        let exclusive = rustix::fs::OFlags::from_bits_retain(flags as u32).contains(rustix::fs::OFlags::EXCL);
+        let inode = match self.make(&path, mode, request) {
+            // Someone else was first, and that is what was asked for.
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && !exclusive => {
+                drop(stay);
+                let (attr, generation) = self.look_up(parent, name)?;
+                let (handle, _) = self.open(attr.ino.0, flags)?;
+                return Ok((attr, generation, handle));
+            }
+            made => self.add(made?),
+        };
+        let found = Found::File(Box::new(inode.file.stub()));
+        let (attr, generation) = self.tell(parent, name, &path, &found);
+        drop(stay);
+        self.record_new(path.clone(), &inode.file);
+        let handle = self.opened_as(inode, &path, flags);
+        Ok((attr, generation, handle))
+    }
+
+    pub(super) fn make_directory(
+        &self,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+        request: &Request,
+    ) -> Answer<Told> {
+        let _stay = self.names_stay();
+        let path = self.path_of(parent, name)?;
+        let Metadata { mode, uid, gid, .. } = self.metadata(&path, mode, request)?;
+        let handed_down = self.live.handed_down(split(&path).0).for_kernel()?;
+        let mode = if handed_down.is_some() { mode | 0o2000 } else { mode };
+        self.live.make_directory(&path, mode, uid, gid).for_kernel()?;
+        let found = self.live.find(&path).for_kernel()?.ok_or(Errno::NOENT)?;
+        Ok(self.tell(parent, name, &path, &found))
+    }
+
+    pub(super) fn make_link(
+        &self,
+        parent: u64,
+        name: &[u8],
+        target: &Path,
+        request: &Request,
+    ) -> Answer<Told> {
+        let _stay = self.names_stay();
+        let path = self.path_of(parent, name)?;
+        let metadata = self.metadata(&path, 0o777, request)?;
+        let stub = self.live.make_link(&path, target.as_os_str().as_bytes(), &metadata).for_kernel()?;
+        Ok(self.tell(parent, name, &path, &Found::File(Box::new(stub))))
+    }
+
+    pub(super) fn read_link(&self, number: u64) -> Answer<Vec<u8>> {
+        let inode = self.hold(number)?;
+        let link = inode.file.stub().link;
+        self.let_go(&inode);
+        link.ok_or_else(|| Errno::INVAL.into())
+    }
+
+    pub(super) fn unlink(&self, parent: u64, name: &[u8]) -> Answer<()> {
+        let change = self.names_change();
+        let path = self.path_of(parent, name)?;
+        let stub = self.live.remove(&path).for_kernel()?;
+        let is_file = stub.link.is_none();
+        self.lost_name(&path, stub);
+        self.nodes.removed(parent, name);
+        drop(change);
+        if is_file {
+            self.recorder.removed(path);
+        }
+        Ok(())
+    }
+
+    pub(super) fn remove_directory(&self, parent: u64, name: &[u8]) -> Answer<()> {
+        let change = self.names_change();
+        let path = self.path_of(parent, name)?;
+        self.live.remove_directory(&path).for_kernel()?;
+        self.nodes.removed(parent, name);
+        drop(change);
+        self.recorder.removed(path);
+        Ok(())
+    }
+
+    pub(super) fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: RenameFlags) -> Answer<()> {
+        if flags.intersects(RenameFlags::RENAME_EXCHANGE | RenameFlags::RENAME_WHITEOUT) {
+            return Err(Errno::INVAL.into());
+        }
+        let change = self.names_change();
+        let (old, new) = (self.path_of(from.0, from.1)?, self.path_of(to.0, to.1)?);
+        let stays = flags.contains(RenameFlags::RENAME_NOREPLACE);
+        let replaced: Option<Stub> = self.live.rename(&old, &new, stays).for_kernel()?;
+        if let Some(stub) = replaced {
+            self.lost_name(&new, stub);
+        }
+        self.nodes.renamed(from, to);
+        drop(change);
+        self.recorder.renamed(old, new);
+        Ok(())
+    }
+
+    /// What an open directory has; read anew whenever a program begins at the beginning.
+    fn names(&self, open: &OpenDirectory, offset: u64) -> Answer<Arc<Vec<Vec<u8>>>> {
+        let mut names = lock(&open.names);
+        if let (Some(names), true) = (&*names, offset > 0) {
+            return Ok(Arc::clone(names));
+        }
+        let found = self.live.names(&self.path(open.number)?).for_kernel()?;
+        let dots = [b".".to_vec(), b"..".to_vec()];
+        let listed = dots.into_iter().chain(found.iter().map(|(name, _)| name.to_vec())).collect();
+        Ok(Arc::clone(names.insert(Arc::new(listed))))
+    }
+
+    /// What there is to know of the names of an open directory, from `offset` on, until nobody takes more.
+    fn walk(
+        &self,
+        handle: u64,
+        offset: u64,
+        mut take: impl FnMut(u64, u64, &OsStr, &[u8], Option<(Vec<u8>, Found)>) -> bool,
+    ) -> Answer<()> {
+        let open = self.directories.get(handle)?;
+        let _stay = self.names_stay();
+        let names = self.names(&open, offset)?;
+        for (at, name) in names.iter().enumerate().skip(offset as usize) {
+            let found = match name.as_slice() {
+                b"." | b".." => None,
+                _ => {
+                    let path = join(&self.path(open.number)?, name);
+                    match self.live.find(&path) {
+                        Ok(Some(found)) => Some((path, found)),
+                        // Gone meanwhile, or a stub that cannot be read: looking it up says so.
+                        Ok(None) | Err(_) => continue,
+                    }
+                }
+            };
+            if take(open.number, at as u64 + 1, OsStr::from_bytes(name), name, found) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn list(&self, handle: u64, offset: u64, reply: &mut ReplyDirectory) -> Answer<()> {
+        self.walk(handle, offset, |number, next, shown, name, found| match found {
+            None => reply.add(INodeNo(number), next, FileType::Directory, shown),
+            Some((path, Found::Directory(_))) => {
+                let child = self.directory_number(number, name, &path);
+                reply.add(INodeNo(child), next, FileType::Directory, shown)
+            }
+            Some((_, Found::File(stub))) => {
+                let attr = attributes_of(super::inodes::number_of(stub.id), &stub.stat(0));
+                reply.add(attr.ino, next, attr.kind, shown)
+            }
+        })
+    }
+
+    /// Lists a directory with what there is to know of everything in it.
+    pub(super) fn list_all(&self, handle: u64, offset: u64, reply: &mut ReplyDirectoryPlus) -> Answer<()> {
+        let own = self.attributes(self.directories.get(handle)?.number).or_else(|_| self.attributes(ROOT))?;
+        self.walk(handle, offset, |number, next, shown, name, found| match found {
+            None => reply.add(INodeNo(number), next, shown, &BELIEVED, &own, Generation(0)),
+            Some((path, found)) => {
+                let (attr, generation) = self.tell(number, name, &path, &found);
+                let full = reply.add(attr.ino, next, shown, &BELIEVED, &attr, generation);
+                if full {
+                    // The kernel was not told after all.
+                    self.nodes.forget(attr.ino.0, 1);
+                }
+                full
+            }
+        })
+    }
+
+    pub(super) fn sync_names(&self) -> Answer<()> {
+        self.record_all_written();
+        self.live.sync_names().for_kernel()?;
+        self.recorder.settle();
+        Ok(())
+    }
+}

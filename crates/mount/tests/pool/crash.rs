@@ -1,0 +1,190 @@
+//! Kill -9 of the process that serves a mount: what was written is there, and redundancy converges.
+
+use super::playground::{Ground, Mount, Seed, can_mount};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const TARGETS: usize = 6;
+const WRITERS: u64 = 3;
+
+/// The child of the test below: it is told on standard input what to mount, and serves it until it is killed.
+#[test]
+#[ignore = "is run by `a_mount_that_is_killed_loses_nothing`"]
+fn child() {
+    let mut told = String::new();
+    std::io::stdin().read_line(&mut told).unwrap();
+    if told.trim_end().is_empty() {
+        return;
+    }
+    let _mount = Mount::new(Path::new(told.trim_end()), TARGETS);
+    println!("\nready");
+    // Until someone kills us, or dies.
+    let mut rest = String::new();
+    while std::io::stdin().read_line(&mut rest).is_ok_and(|bytes| bytes > 0) {}
+}
+
+fn serve(ground: &Ground) -> Child {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "crash::child", "--ignored", "--nocapture"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.as_mut().unwrap().write_all(format!("{}\n", ground.root().display()).as_bytes()).unwrap();
+    let mut lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap() == "ready"), "the child mounts");
+    child
+}
+
+/// What a program asked for and was not answered: it may have happened, or part of it.
+enum Pending {
+    Nothing,
+    Write(u64, u64),
+    Cut(u64),
+}
+
+/// One program: a file that it changes in many ways, and small files that it makes and syncs.
+struct Writer {
+    path: PathBuf,
+    content: Vec<u8>,
+    pending: Pending,
+    small: BTreeMap<PathBuf, Vec<u8>>,
+}
+
+impl Writer {
+    fn run(&mut self, seed: u64, count: &AtomicU64) {
+        let mut chance = Seed(seed);
+        let Ok(file) = File::options().create(true).truncate(false).write(true).open(&self.path) else {
+            return;
+        };
+        for number in 0.. {
+            let bytes = chance.below(9000) as usize + 1;
+            let bytes = chance.bytes(bytes);
+            let size = self.content.len() as u64;
+            let kind = chance.below(10);
+            let done = match kind {
+                0..=5 => {
+                    let offset = if kind < 3 { size } else { chance.below(size + 5000) };
+                    let end = offset + bytes.len() as u64;
+                    self.pending = Pending::Write(offset, end);
+                    file.write_all_at(&bytes, offset).map(|()| {
+                        self.content.resize(self.content.len().max(end as usize), 0);
+                        self.content[offset as usize..end as usize].copy_from_slice(&bytes);
+                    })
+                }
+                6 => {
+                    let to = chance.below(size + 1);
+                    self.pending = Pending::Cut(to);
+                    file.set_len(to).map(|()| self.content.truncate(to as usize))
+                }
+                7 => {
+                    self.pending = Pending::Nothing;
+                    file.sync_data()
+                }
+                _ => {
+                    self.pending = Pending::Nothing;
+                    let path = self.path.with_extension(format!("{seed}-{number}"));
+                    let temporary = self.path.with_extension("temporary");
+                    let made = File::create(&temporary).and_then(|mut file| {
+                        file.write_all(&bytes)?;
+                        file.sync_all()?;
+                        fs::rename(&temporary, &path)
+                    });
+                    made.map(|()| drop(self.small.insert(path, bytes)))
+                }
+            };
+            if done.is_err() {
+                return;
+            }
+            self.pending = Pending::Nothing;
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Everything that was answered is there; what was asked for last may be. It is taken over.
+    fn check(&mut self, told: &str) {
+        for (path, content) in &self.small {
+            assert!(fs::read(path).unwrap() == *content, "{told}: {}", path.display());
+        }
+        let found = match fs::read(&self.path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && self.content.is_empty() => return,
+            found => found.unwrap_or_else(|error| panic!("{told}: {}: {error}", self.path.display())),
+        };
+        let (size, len) = (self.content.len(), found.len());
+        let same = |range: std::ops::Range<usize>| {
+            let at = range.clone().find(|&at| found.get(at) != self.content.get(at));
+            assert!(at.is_none(), "{told}: {}: byte {at:?} of {len}, {size} expected", self.path.display());
+        };
+        match self.pending {
+            Pending::Nothing => {
+                assert_eq!(len, size, "{told}");
+                same(0..size);
+            }
+            Pending::Write(start, end) => {
+                assert!(len >= size && len <= size.max(end as usize), "{told}: {len}, {size} to {end}");
+                same(0..size.min(start as usize));
+                same(size.min(end as usize)..size);
+            }
+            Pending::Cut(to) => {
+                assert!(len == size || len == to as usize, "{told}: {len}, {size} to {to}");
+                same(0..len);
+            }
+        }
+        self.content = found;
+    }
+}
+
+#[test]
+fn a_mount_that_is_killed_loses_nothing() {
+    if !can_mount("a_mount_that_is_killed_loses_nothing") {
+        return;
+    }
+    let ground = Ground::new(TARGETS, 3, 2, 4096);
+    let writer = |number: u64| Writer {
+        path: ground.mountpoint().join(format!("w{number}")),
+        content: Vec::new(),
+        pending: Pending::Nothing,
+        small: BTreeMap::new(),
+    };
+    let mut writers: Vec<Writer> = (0..WRITERS).map(writer).collect();
+    let mut chance = Seed(7);
+    for round in 0..5 {
+        let mut child = serve(&ground);
+        let count = AtomicU64::new(0);
+        let kill_after = 20 + chance.below(400);
+        std::thread::scope(|scope| {
+            for (number, writer) in writers.iter_mut().enumerate() {
+                let count = &count;
+                scope.spawn(move || writer.run(round * 100 + number as u64, count));
+            }
+            // On a machine that is too slow for so many, it is killed all the same.
+            let mut waits = 0;
+            while count.load(Ordering::Relaxed) < kill_after && waits < 50_000 {
+                std::thread::sleep(std::time::Duration::from_micros(200));
+                waits += 1;
+            }
+            child.kill().unwrap();
+            child.wait().unwrap();
+        });
+        // The kernel keeps the mount of a dead process until someone takes it away.
+        let gone = Command::new("umount").arg("-l").arg(ground.mountpoint()).status().unwrap();
+        assert!(gone.success());
+        let told = format!("round {round}, after {kill_after} operations");
+        let mount = ground.mount();
+        writers.iter_mut().for_each(|writer| writer.check(&told));
+        mount.unmount();
+        if round % 2 == 1 {
+            ground.assert_converges();
+        }
+    }
+    ground.pool().sweep(true).unwrap();
+    ground.assert_converges();
+    let mount = ground.mount();
+    writers.iter_mut().for_each(|writer| writer.check("at the end"));
+    mount.unmount();
+}

@@ -1,0 +1,190 @@
+//! Disks that go and disks that are full, under programs that go on.
+
+use super::playground::{Ground, QUIET, Seed, can_mount, drop_caches};
+use gabion_vault::catalogue::State;
+use gabion_vault::repair::{self, plan, repair};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Redundancy follows the names of files. Where some of it is gone as well, that takes a repair before it can be made anew.
+fn repair_moved(ground: &Ground) {
+    let vault = ground.vault();
+    let _lock = vault.lock("test").unwrap();
+    let report = gabion_vault::protect::protect(&vault, QUIET).unwrap();
+    for (path, why) in &report.done.failed {
+        assert!(why.contains("is gone") && path.ends_with(b" moved"), "{report:?}");
+        let done = repair(&vault, path, QUIET).unwrap();
+        assert!(done.state <= State::Degraded, "{done:?}");
+    }
+}
+
+fn repair_all(ground: &Ground) {
+    let vault = ground.vault();
+    let _lock = vault.lock("test").unwrap();
+    let plan =
+        plan(&vault, b"", repair::Options { keep_changed: true, ..Default::default() }, QUIET).unwrap();
+    assert_eq!(plan.failed, []);
+    for trouble in &plan.files {
+        let done = repair(&vault, &trouble.path, QUIET).unwrap();
+        assert!(done.state <= State::Degraded, "{done:?}");
+    }
+}
+
+/// Two of eight disks are pulled out while files are read; then files are written as well.
+#[test]
+fn pulled_disks_stop_nobody() {
+    if !can_mount("pulled_disks_stop_nobody") {
+        return;
+    }
+    for (seed, lost) in [(1, [2, 5]), (2, [4, 7]), (3, [3, 8])] {
+        let mut chance = Seed(seed);
+        let ground = Ground::new(8, 3, 2, 4096);
+        let mount = ground.mount();
+        let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+        for number in 0..16 {
+            let size = [0, 1, 5000, 12_288, 70_000, 200_001][number % 6];
+            files.insert(format!("f{number}"), chance.bytes(size));
+        }
+        for (name, content) in &files {
+            fs::write(mount.path(name), content).unwrap();
+        }
+        ground.assert_converges();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut rounds = 0;
+                while !stop.load(Ordering::Relaxed) || rounds < 2 {
+                    drop_caches();
+                    for (name, content) in &files {
+                        let found =
+                            fs::read(mount.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+                        assert!(found == *content, "{name}");
+                    }
+                    rounds += 1;
+                }
+            });
+            lost.iter().for_each(|&number| ground.lose(number));
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            stop.store(true, Ordering::Relaxed);
+            reader.join().unwrap();
+        });
+        // Nothing was protected since; whatever is written now goes elsewhere.
+        let names: Vec<String> = files.keys().cloned().collect();
+        for (at, name) in names.iter().enumerate() {
+            let content = files.get_mut(name).unwrap();
+            let file = File::options().read(true).write(true).open(mount.path(name)).unwrap();
+            match at % 4 {
+                0 => {
+                    let (offset, bytes) = (chance.below(content.len() as u64 + 1), chance.bytes(9000));
+                    file.write_all_at(&bytes, offset).unwrap_or_else(|error| panic!("{name}: {error}"));
+                    content.resize(content.len().max(offset as usize + 9000), 0);
+                    content[offset as usize..][..9000].copy_from_slice(&bytes);
+                    file.sync_all().unwrap();
+                }
+                1 => {
+                    let size = chance.below(content.len() as u64 + 1);
+                    file.set_len(size).unwrap();
+                    content.truncate(size as usize);
+                }
+                2 => {
+                    fs::rename(mount.path(name), mount.path(&format!("{name} moved"))).unwrap();
+                    let content = files.remove(name).unwrap();
+                    files.insert(format!("{name} moved"), content);
+                }
+                _ => {}
+            }
+            let new = chance.bytes(20_000);
+            fs::write(mount.path(&format!("new{at}")), &new).unwrap();
+            files.insert(format!("new{at}"), new);
+        }
+        drop_caches();
+        for (name, content) in &files {
+            let found = fs::read(mount.path(name)).unwrap_or_else(|error| {
+                panic!("seed {seed}: {name}: {error}: {:?}", ground.pool().stub(name.as_bytes()))
+            });
+            assert!(found == *content, "seed {seed}: {name}");
+        }
+        mount.unmount();
+        repair_moved(&ground);
+        ground.protect();
+        repair_all(&ground);
+        ground.assert_converges();
+        // The disks come back with what they had: nothing of that counts.
+        lost.iter().for_each(|&number| ground.bring_back(number));
+        ground.pool().heal().unwrap();
+        let mount = ground.mount();
+        for (name, content) in &files {
+            assert!(
+                fs::read(mount.path(name)).unwrap() == *content,
+                "seed {seed}: {name}, all disks are back"
+            );
+        }
+        mount.unmount();
+    }
+}
+
+/// A file system of a few megabytes in place of a disk; it goes with this.
+struct Small<'a>(&'a Path);
+
+impl Drop for Small<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0).status();
+    }
+}
+
+#[test]
+fn full_disks_refuse_and_lose_nothing() {
+    if !can_mount("full_disks_refuse_and_lose_nothing") {
+        return;
+    }
+    let ground = Ground::bare(4);
+    let paths = [2, 3, 4].map(|number| ground.target(number));
+    let mut small = Vec::new();
+    for path in &paths {
+        let made = Command::new("mount").args(["-t", "tmpfs", "-o", "size=6m", "tmpfs"]).arg(path).status();
+        assert!(made.unwrap().success());
+        small.push(Small(path));
+    }
+    ground.found(3, 1, 65536);
+    let mount = ground.mount();
+    let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    let mut chance = Seed(5);
+    let refused = loop {
+        let (name, content) = (format!("f{}", files.len()), chance.bytes(300_000));
+        let written = File::create(mount.path(&name)).and_then(|mut file| file.write_all(&content));
+        match written {
+            Ok(()) => files.insert(name, content),
+            Err(error) => break (name, error),
+        };
+        assert!(files.len() < 200, "the disks are never full");
+    };
+    assert_eq!(refused.1.kind(), ErrorKind::StorageFull, "{}", refused.1);
+    let _ = fs::remove_file(mount.path(&refused.0));
+    drop_caches();
+    for (name, content) in &files {
+        assert!(fs::read(mount.path(name)).unwrap() == *content, "{name}");
+    }
+    // With room there is room again, for files and for their redundancy.
+    let names: Vec<String> = files.keys().cloned().collect();
+    for name in names.iter().take(names.len() * 2 / 3) {
+        fs::remove_file(mount.path(name)).unwrap();
+        files.remove(name);
+    }
+    let content = chance.bytes(300_000);
+    fs::write(mount.path("again"), &content).unwrap();
+    files.insert("again".to_owned(), content);
+    mount.unmount();
+    ground.pool().heal().unwrap();
+    ground.assert_converges();
+    let mount = ground.mount();
+    for (name, content) in &files {
+        assert!(fs::read(mount.path(name)).unwrap() == *content, "{name}, mounted again");
+    }
+    mount.unmount();
+    drop(small);
+}

@@ -1,0 +1,202 @@
+//! A pool to mount, and its vault.
+
+use gabion_mount::{Mounted, Options, Outage, Recorder, mount};
+use gabion_vault::changelog::Embedded;
+use gabion_vault::coder::Coders;
+use gabion_vault::policy::Policy;
+use gabion_vault::protect::{self, Manner};
+use gabion_vault::scrub::{self, Selection, scrub};
+use gabion_vault::storage::pool::{self, NewTarget, Pool};
+use gabion_vault::vault::{Location, Vault};
+use gabion_vault::world::Clock;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Numbers that look like chance and can be repeated.
+pub(crate) struct Seed(pub(crate) u64);
+
+impl Seed {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    pub(crate) fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count.div_ceil(8)).flat_map(|_| self.next().to_le_bytes()).take(count).collect()
+    }
+}
+
+/// Whether tests can mount here; says so if not.
+pub(crate) fn can_mount(name: &str) -> bool {
+    let can = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
+    if !can {
+        println!("SKIP {name}: mounting needs root and /dev/fuse");
+    }
+    can
+}
+
+/// What the kernel keeps of files is read again.
+pub(crate) fn drop_caches() {
+    std::fs::write("/proc/sys/vm/drop_caches", "1").unwrap();
+}
+
+pub(crate) const QUIET: Manner<'static> =
+    Manner { threads: 2, rate: None, progress: &|_| {}, stopped: &|| false };
+
+/// Nothing is held back: these tests change everything at once.
+const POLICY: &str = "[guard]\nat_least = 1000000\n";
+
+/// Targets d1, d2, … of a pool, and a place to mount it at.
+pub(crate) struct Ground {
+    dir: tempfile::TempDir,
+    count: usize,
+}
+
+/// A pool that is mounted. Dropped without a word, it is unmounted as well: a test that fails leaves nothing behind.
+pub(crate) struct Mount {
+    mounted: Option<Mounted>,
+    recorder: Arc<Recorder>,
+    root: PathBuf,
+}
+
+impl Ground {
+    /// Targets in memory.
+    pub(crate) fn new(count: usize, stripe: usize, redundancy: usize, block: u64) -> Ground {
+        let memory = Path::new("/dev/shm");
+        let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+        let dir = tempfile::tempdir_in(parent).unwrap();
+        let ground = Ground { dir, count };
+        (1..=count).for_each(|number| std::fs::create_dir(ground.target(number)).unwrap());
+        ground.found(stripe, redundancy, block);
+        ground
+    }
+
+    /// Directories for targets; the pool is not made yet.
+    pub(crate) fn bare(count: usize) -> Ground {
+        let ground = Ground { dir: tempfile::tempdir().unwrap(), count };
+        (1..=count).for_each(|number| std::fs::create_dir(ground.target(number)).unwrap());
+        ground
+    }
+
+    /// Makes the pool of targets that are there.
+    pub(crate) fn found(&self, stripe: usize, redundancy: usize, block: u64) {
+        let target = |number| NewTarget { path: self.target(number), domain: None };
+        let targets: Vec<NewTarget> = (1..=self.count).map(target).collect();
+        Pool::create("tank", &targets, stripe, block, redundancy, options()).unwrap();
+        std::fs::create_dir_all(self.mountpoint()).unwrap();
+        let mut vault = Vault::create(&self.location(), None, Clock::System).unwrap();
+        vault.set_policy(POLICY).unwrap();
+    }
+
+    /// What a child process has of a ground.
+    pub(crate) fn root(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub(crate) fn target(&self, number: usize) -> PathBuf {
+        self.dir.path().join(format!("d{number}"))
+    }
+
+    pub(crate) fn mountpoint(&self) -> PathBuf {
+        self.dir.path().join("mnt")
+    }
+
+    pub(crate) fn pool(&self) -> Pool {
+        open_pool(self.dir.path(), self.count)
+    }
+
+    fn location(&self) -> Location {
+        Location::of_pool(&self.pool()).unwrap()
+    }
+
+    pub(crate) fn vault(&self) -> Vault {
+        Vault::create(&self.location(), None, Clock::System).unwrap()
+    }
+
+    /// The disk is pulled out.
+    pub(crate) fn lose(&self, number: usize) {
+        std::fs::rename(self.target(number), self.dir.path().join(format!("away{number}"))).unwrap();
+    }
+
+    /// It is put back as it was.
+    pub(crate) fn bring_back(&self, number: usize) {
+        std::fs::rename(self.dir.path().join(format!("away{number}")), self.target(number)).unwrap();
+    }
+
+    pub(crate) fn mount(&self) -> Mount {
+        Mount::new(self.dir.path(), self.count)
+    }
+
+    /// Protects everything, and expects that nothing goes wrong.
+    pub(crate) fn protect(&self) -> protect::Report {
+        let vault = self.vault();
+        let _lock = vault.lock("test").unwrap();
+        let report = protect::protect(&vault, QUIET).unwrap();
+        assert_eq!(report.done.failed, []);
+        assert_eq!(report.seen.unreadable, []);
+        assert!(report.held.is_none(), "{:?}", report.held);
+        report
+    }
+
+    pub(crate) fn scrub(&self) -> scrub::Report {
+        let options = scrub::Options { selection: Selection::All, from_medium: false, resume: false };
+        scrub(&self.vault(), b"", options, QUIET).unwrap()
+    }
+
+    /// Protects, and expects that a scrub finds nothing then.
+    pub(crate) fn assert_converges(&self) {
+        self.protect();
+        let report = self.scrub();
+        assert!(report.trouble.is_empty() && report.failed.is_empty(), "{report:?}");
+    }
+}
+
+pub(crate) fn options() -> pool::Options {
+    pool::Options::default()
+}
+
+pub(crate) fn open_pool(root: &Path, count: usize) -> Pool {
+    let targets = (1..=count).map(|number| root.join(format!("d{number}")));
+    let there: Vec<PathBuf> = targets.filter(|path| path.join("pool.toml").exists()).collect();
+    Pool::open_at(&there, options()).unwrap()
+}
+
+impl Mount {
+    pub(crate) fn new(root: &Path, count: usize) -> Mount {
+        let pool = open_pool(root, count);
+        let location = Location::of_pool(&pool).unwrap();
+        let changelog = Arc::new(Embedded::open(&location.repository.join("changelog")).unwrap());
+        let code = format!("{}+{}", pool.config().stripe, pool.config().redundancy).parse().unwrap();
+        let policy = Policy::only(code);
+        let recorder =
+            Recorder::start(changelog, policy, Clock::System, Outage::Wait, &location.repository).unwrap();
+        let recorder = Arc::new(recorder);
+        let files =
+            gabion_mount::Pool::new(pool, Coders::new().unwrap(), Clock::System, Arc::clone(&recorder))
+                .unwrap();
+        let at = root.join("mnt");
+        let options = Options { name: "tank".to_owned(), threads: 3, allow_other: false, read_only: false };
+        let mounted = mount(files, &at, &options).unwrap();
+        Mount { mounted: Some(mounted), recorder, root: at }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    pub(crate) fn recorded(&self) -> u64 {
+        self.recorder.recorded()
+    }
+
+    pub(crate) fn unmount(mut self) {
+        self.mounted.take().unwrap().unmount().unwrap();
+        self.recorder.finish().unwrap();
+    }
+}

@@ -1,0 +1,341 @@
+//! The objects of a file that is open.
+
+use super::super::disk::{Absence, Disk};
+use super::super::error::PoolError;
+use super::super::objects::{create_held, object_path, unfinished_path};
+use super::super::placement::{self, Candidate};
+use super::super::view::View;
+use super::file::{LiveFile, Name};
+use super::lock;
+use super::publish::{Care, Published};
+use super::rescue::{RescueError, rescue};
+use super::state::State;
+use crate::redundancy::read_up_to;
+use crate::storage::Fault;
+use crate::tree::{Tree, absent_is_none, split};
+use crate::world::Stopwatch;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::{ReadWriteFlags, preadv2};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, IoSliceMut};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a target that answered is believed to be there.
+const BELIEVED: Duration = Duration::from_millis(100);
+
+/// The number that `statfs` gives for memory.
+const TMPFS: rustix::fs::FsWord = 0x0102_1994;
+
+/// A column of an open file.
+#[derive(Debug, Default)]
+pub(super) struct Column {
+    object: Option<Object>,
+    /// When its target answered last.
+    seen: Option<Stopwatch>,
+    /// Something was written to it and not made durable.
+    unsynced: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Object {
+    pub(super) file: Arc<File>,
+    disk: Arc<Disk>,
+    /// Open for writing, and locked.
+    writable: bool,
+    /// It is in memory, which is always there.
+    in_memory: bool,
+}
+
+impl Object {
+    fn new(file: File, disk: Arc<Disk>, writable: bool) -> Object {
+        let in_memory = rustix::fs::fstatfs(&file).is_ok_and(|system| system.f_type == TMPFS);
+        Object { file: Arc::new(file), disk, writable, in_memory }
+    }
+
+    /// Reads into several buffers, one after the other, what can be had without waiting, and so without a deadline. Gives the
+    /// number of bytes that were there; nothing if one has to wait for them.
+    pub(super) fn read_now(&self, offset: u64, buffers: &mut [&mut [u8]]) -> Option<usize> {
+        let want: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+        let how = if self.in_memory { ReadWriteFlags::empty() } else { ReadWriteFlags::NOWAIT };
+        let mut vector: Vec<IoSliceMut<'_>> =
+            buffers.iter_mut().map(|buffer| IoSliceMut::new(buffer)).collect();
+        // The kernel takes this many at once; small blocks of large requests are more.
+        let at_once = vector.len().min(1024);
+        let got = preadv2(&*self.file, &mut vector[..at_once], offset, how).unwrap_or(0);
+        (got == want || (self.in_memory && at_once == buffers.len())).then_some(got)
+    }
+
+    /// Reads as [`read_now`](Object::read_now), and waits for the disk up to the deadline.
+    pub(super) fn read_waiting(&self, offset: u64, buffers: &mut [&mut [u8]]) -> Result<usize, Fault> {
+        let want: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+        // Who is given up keeps its buffer, so it must be one of its own.
+        let (mut own, file) = (vec![0; want], Arc::clone(&self.file));
+        let (own, got) = self.disk.lane.run(move || {
+            let got = read_up_to(&file, &mut own, offset);
+            (own, got)
+        })?;
+        let got = got?;
+        let mut rest = &own[..got];
+        for buffer in buffers {
+            let (now, later) = rest.split_at(rest.len().min(buffer.len()));
+            buffer[..now.len()].copy_from_slice(now);
+            rest = later;
+        }
+        Ok(got)
+    }
+}
+
+impl LiveFile {
+    fn target(&self, view: &View, name: &str) -> Result<(Arc<Disk>, Tree), Fault> {
+        let lost = || Fault::Lost(name.as_bytes().to_vec());
+        let (_, disk) = view.disk(name.as_bytes()).ok_or_else(lost)?;
+        match disk.ask() {
+            Ok(answer) => Ok((Arc::clone(disk), answer.tree)),
+            Err(Absence::Stuck) => Err(Fault::Timeout(self.inner.pool.shared.deadline_ms())),
+            Err(_) => Err(lost()),
+        }
+    }
+
+    /// Whether the target of a column still answers; asked now and then.
+    fn is_there(&self, state: &State, column: usize, known: &mut Column) -> Result<(), Fault> {
+        if known.seen.is_some_and(|seen| seen.elapsed() < BELIEVED) {
+            return Ok(());
+        }
+        known.seen = None;
+        self.target(&self.inner.pool.shared.known(), &state.stub.targets[column])?;
+        known.seen = Some(Stopwatch::start());
+        Ok(())
+    }
+
+    /// The object of a column, to read from.
+    pub(super) fn readable(&self, state: &State, column: usize) -> Result<Object, Fault> {
+        let mut known = lock(&self.columns[column]);
+        self.is_there(state, column, &mut known)?;
+        if let Some(object) = &known.object {
+            return Ok(object.clone());
+        }
+        let name = &state.stub.targets[column];
+        let (disk, tree) = self.target(&self.inner.pool.shared.known(), name)?;
+        let path = object_path(self.id, column);
+        let file = disk.lane.run(move || absent_is_none(tree.read(&path)))??;
+        let file = file.ok_or_else(|| Fault::Lost(name.as_bytes().to_vec()))?;
+        Ok(known.object.insert(Object::new(file, disk, false)).clone())
+    }
+
+    /// The object of a column, to write to: locked, and made anew elsewhere if its target is gone.
+    pub(super) fn writable(
+        &self,
+        state: &mut State,
+        name: Name<'_>,
+        column: usize,
+    ) -> Result<Arc<File>, PoolError> {
+        match self.existing(state, column)? {
+            Some(file) => Ok(file),
+            None => self.make_anew(state, name, column)?.map_err(|why| self.lost(state, name, column, why)),
+        }
+    }
+
+    /// Locks the object of a column that is about to be written, or that another column of is. One that is lost for good stays so.
+    pub(super) fn lock_or_make_anew(
+        &self,
+        state: &mut State,
+        name: Name<'_>,
+        column: usize,
+    ) -> Result<(), PoolError> {
+        if self.existing(state, column)?.is_none() {
+            // Beyond repair: then nothing gets worse by writing elsewhere.
+            let _beyond = self.make_anew(state, name, column)?;
+        }
+        Ok(())
+    }
+
+    fn lost(&self, state: &State, name: Name<'_>, column: usize, why: RescueError) -> PoolError {
+        let (path, target) = (name().unwrap_or_default(), state.stub.targets[column].clone());
+        PoolError::Lost { path, column, target, why: format!("it is gone: {why}") }
+    }
+
+    /// The object of a column, to write to, if its target answers. What was never written is made.
+    pub(super) fn existing(&self, state: &State, column: usize) -> Result<Option<Arc<File>>, PoolError> {
+        let mut known = lock(&self.columns[column]);
+        if self.is_there(state, column, &mut known).is_err() {
+            known.object = None;
+            return Ok(None);
+        }
+        if let Some(object) = known.object.as_ref().filter(|object| object.writable) {
+            return Ok(Some(Arc::clone(&object.file)));
+        }
+        let target = &state.stub.targets[column];
+        let failed = |doing| PoolError::target(target, doing);
+        let Ok((disk, tree)) = self.target(&self.inner.pool.shared.known(), target) else { return Ok(None) };
+        let path = object_path(self.id, column);
+        let bytes = state.stub.object_bytes(column, state.stub.size);
+        let file = match absent_is_none(tree.write(&path)).map_err(failed("opening an object"))? {
+            Some(file) => {
+                let locked = flock(&file, FlockOperation::LockExclusive);
+                locked.map_err(|error| failed("locking an object")(error.into()))?;
+                // What a crash left behind the end of the file must not appear when that moves.
+                let length = file.metadata().map_err(failed("looking at an object"))?.len();
+                if length > bytes {
+                    file.set_len(bytes).map_err(failed("cutting an object"))?;
+                }
+                file
+            }
+            None if bytes == 0 => create_held(&tree, &path).map_err(failed("making an object"))?,
+            None => return Ok(None),
+        };
+        let object = known.object.insert(Object::new(file, disk, true));
+        Ok(Some(Arc::clone(&object.file)))
+    }
+
+    /// Targets for an object that is made anew: in domains that have nothing of the file.
+    fn replacements(&self, state: &State, path: &[u8], column: usize) -> Vec<Candidate> {
+        let view = self.inner.pool.shared.view();
+        let others = state.stub.targets.iter().enumerate().filter(|(other, _)| *other != column);
+        let mut taken: BTreeSet<String> = others.map(|(_, name)| view.domain(name).to_owned()).collect();
+        let former = self.inner.former_paths(path);
+        taken.extend(former.iter().flat_map(|path| placement::domains_of_redundancy(&view, path)));
+        let lot = [&self.id.0[..], &column.to_le_bytes()].concat();
+        let mut candidates = placement::candidates(&view, &lot, state.stub.block);
+        candidates.retain(|candidate| !taken.contains(&candidate.domain));
+        candidates
+    }
+
+    /// Puts the object of a column on another target: what it had is made again first, or it is said why that cannot be.
+    fn make_anew(
+        &self,
+        state: &mut State,
+        name: Name<'_>,
+        column: usize,
+    ) -> Result<Result<Arc<File>, RescueError>, PoolError> {
+        let path = name().unwrap_or_default();
+        let found = self.replacements(state, &path, column).into_iter().next();
+        let Some(Candidate { name: target, tree, .. }) = found else {
+            let why = "it is gone, and no target in a domain of its own can take its place".to_owned();
+            let target = state.stub.targets[column].clone();
+            return Err(PoolError::Lost { path, column, target, why });
+        };
+        let failed = |doing| PoolError::target(&target, doing);
+        let temporary = unfinished_path(self.id, column).map_err(failed("naming an object"))?;
+        let file = create_held(&tree, &temporary).map_err(failed("making an object anew"))?;
+        let bytes = state.stub.object_bytes(column, state.stub.size);
+        let object = object_path(self.id, column);
+        let place = || {
+            file.sync_all()?;
+            tree.make_directories(split(&object).0, 0o700)?;
+            tree.rename(&temporary, &object)?;
+            tree.sync_directory(split(&object).0)?;
+            tree.sync_directory(super::super::objects::OBJECTS)
+        };
+        if let Err(why) = self.fill_anew(state, &path, column, &file, bytes) {
+            // What stays is found by a sweep.
+            let _ = tree.remove(&temporary);
+            return Ok(Err(why));
+        }
+        if let Err(error) = place() {
+            let _ = tree.remove(&temporary);
+            return Err(failed("placing an object")(error));
+        }
+        self.publish_anew(state, &path, column, &target)?;
+        let view = self.inner.pool.shared.known();
+        let disk = view.disk(target.as_bytes()).map(|(_, disk)| Arc::clone(disk)).ok_or_else(nowhere_now)?;
+        let mut known = lock(&self.columns[column]);
+        known.seen = Some(Stopwatch::start());
+        Ok(Ok(Arc::clone(&known.object.insert(Object::new(file, disk, true)).file)))
+    }
+
+    /// Makes all bytes of a column again.
+    fn fill_anew(
+        &self,
+        state: &State,
+        path: &[u8],
+        column: usize,
+        file: &File,
+        bytes: u64,
+    ) -> Result<(), RescueError> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let (block, stripe, size) = (state.stub.block, state.stub.stripe(), state.stub.size);
+        let blocks = (0..bytes.div_ceil(block)).map(|row| {
+            let start = (row * stripe + column as u64) * block;
+            start..(start + block).min(size)
+        });
+        let blocks: Vec<_> = blocks.collect();
+        let paths = self.inner.former_paths(path);
+        let is_in = |version: &_, range: &_| state.is_in(version, range);
+        rescue(&self.inner.pool, &self.inner.coders, &paths, &blocks, is_in, |range, made| {
+            let at = state.stub.object_bytes(column, range.start);
+            file.write_all_at(made, at).map_err(|error| RescueError::Examine(error_of(error)))
+        })?;
+        file.set_len(bytes).map_err(|error| RescueError::Examine(error_of(error)))
+    }
+
+    fn publish_anew(
+        &self,
+        state: &mut State,
+        path: &[u8],
+        column: usize,
+        target: &str,
+    ) -> Result<(), PoolError> {
+        let mut stub = state.stub.clone();
+        stub.targets[column] = target.to_owned();
+        stub.writing = true;
+        stub.mtime = self.now_after(stub.mtime);
+        if !state.gone {
+            match self.inner.publish(path, &mut stub, state.seen, Care::Durable)? {
+                Published::As(number) => {
+                    if !state.marked {
+                        state.began_as([state.stub.stat(0).generation()]);
+                    }
+                    (state.seen, state.marked) = (number, true);
+                }
+                Published::Gone => state.gone = true,
+            }
+        }
+        state.stub = stub;
+        Ok(())
+    }
+
+    /// Lets go of all objects, and of their locks.
+    pub(super) fn let_go(&self) {
+        for column in &self.columns {
+            *lock(column) = Column::default();
+        }
+    }
+
+    /// Objects are looked for again: someone else may have moved them.
+    pub(super) fn look_again(&self, column: usize) {
+        let mut known = lock(&self.columns[column]);
+        *known = Column { unsynced: known.unsynced, ..Column::default() };
+    }
+
+    /// Something is written to a column.
+    pub(super) fn note_unsynced(&self, column: usize) {
+        lock(&self.columns[column]).unsynced = true;
+    }
+
+    /// A column is about to be made durable. Says whether there was anything to it.
+    pub(super) fn begin_sync(&self, column: usize) -> bool {
+        std::mem::take(&mut lock(&self.columns[column]).unsynced)
+    }
+
+    /// The first column of a file that was just made.
+    pub(super) fn hold(&self, column: usize, file: File, target: &str) {
+        let view = self.inner.pool.shared.known();
+        if let Some((_, disk)) = view.disk(target.as_bytes()) {
+            let object = Some(Object::new(file, Arc::clone(disk), true));
+            *lock(&self.columns[column]) = Column { object, seen: Some(Stopwatch::start()), unsynced: false };
+        }
+    }
+}
+
+fn error_of(error: io::Error) -> crate::examine::ExamineError {
+    crate::examine::ExamineError::Read(error)
+}
+
+fn nowhere_now() -> PoolError {
+    PoolError::Caller { doing: "finding the target of a new object", source: io::ErrorKind::NotFound.into() }
+}

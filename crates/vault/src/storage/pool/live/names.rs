@@ -1,0 +1,279 @@
+//! Names of a pool in use.
+
+use super::super::change::Change;
+use super::super::error::PoolError;
+use super::super::extent::settled;
+use super::super::namespace::{Entry, TREE, beneath, dress, look_up, names};
+use super::super::objects::{create_held, object_path};
+use super::super::put::new_stub;
+use super::super::stub::Stub;
+use super::file::LiveFile;
+use super::{Live, lock};
+use crate::format::Metadata;
+use crate::tree::{Names, Stat, absent_is_none, split};
+use crate::world::{Nanos, SECOND, Stopwatch};
+use rustix::fs::{Timespec, Timestamps, UTIME_OMIT, futimens};
+use std::io;
+use std::sync::Arc;
+
+/// What a path stands for.
+#[derive(Debug, Clone)]
+pub enum Found {
+    /// A directory, as the first mirror has it.
+    Directory(Stat),
+    /// A file or symbolic link, with the size that it has now.
+    File(Box<Stub>),
+}
+
+/// What to change of a directory.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DirectoryChange {
+    /// Permissions.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Time of the last change.
+    pub mtime: Option<Nanos>,
+}
+
+fn refuse<T>(path: &[u8], kind: io::ErrorKind) -> Result<T, PoolError> {
+    Err(PoolError::path(path, kind))
+}
+
+impl Live {
+    /// What a path stands for.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub fn find(&self, path: &[u8]) -> Result<Option<Found>, PoolError> {
+        let shared = &self.inner.pool.shared;
+        let entry = self.inner.turns.read(shared, |copies| look_up(copies, path))?;
+        Ok(entry.map(|entry| match entry {
+            Entry::Directory(stat) => Found::Directory(stat),
+            Entry::File(stub) if stub.writing => Found::File(Box::new(settled(&shared.known(), *stub))),
+            Entry::File(stub) => Found::File(stub),
+        }))
+    }
+
+    /// The names in a directory.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub fn names(&self, path: &[u8]) -> Result<Names, PoolError> {
+        self.inner.turns.read(&self.inner.pool.shared, |copies| names(copies, path))
+    }
+
+    /// Makes a file that was not there before.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub fn create(&self, path: &[u8], metadata: &Metadata) -> Result<LiveFile, PoolError> {
+        beneath(TREE, path)?;
+        let inner = &self.inner;
+        let now = inner.pool.shared.clock.now();
+        let mut stub = new_stub(metadata, now, Vec::new(), inner.pool.shared.known().config.block)?;
+        stub.writing = true;
+        let mut targets = inner.place(stub.id)?;
+        // The first column is there from the beginning: its lock tells others that someone writes.
+        let object = object_path(stub.id, 0);
+        let first = match create_held(&targets[0].tree, &object) {
+            Ok(file) => file,
+            Err(_) => {
+                // The disk may have gone since it was asked, or be full.
+                inner.forget_room();
+                targets = inner.place(stub.id)?;
+                create_held(&targets[0].tree, &object)
+                    .map_err(PoolError::target(&targets[0].name, "making an object"))?
+            }
+        };
+        stub.targets = targets.iter().map(|target| target.name.clone()).collect();
+        match inner.publish_new(path, &mut stub) {
+            Ok(seen) => {
+                lock(&inner.young).insert(stub.id, Stopwatch::start());
+                Ok(LiveFile::made(Arc::clone(inner), stub, first, seen))
+            }
+            Err(error) => {
+                // What stays is found by a sweep.
+                let _ = targets[0].tree.remove(&object);
+                Err(error)
+            }
+        }
+    }
+
+    /// A file that is there, as [`find`](Live::find) gave it.
+    pub fn open(&self, stub: Stub) -> LiveFile {
+        LiveFile::found(Arc::clone(&self.inner), stub)
+    }
+
+    /// Makes a symbolic link.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub fn make_link(&self, path: &[u8], target: &[u8], metadata: &Metadata) -> Result<Stub, PoolError> {
+        beneath(TREE, path)?;
+        let mut stub = new_stub(metadata, self.inner.pool.shared.clock.now(), Vec::new(), 0)?;
+        stub.link = Some(target.to_vec());
+        stub.size = target.len() as u64;
+        self.inner.publish_new(path, &mut stub)?;
+        lock(&self.inner.young).insert(stub.id, Stopwatch::start());
+        Ok(stub)
+    }
+
+    /// The group that a directory hands down to what is made in it; nothing if it hands none down.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub fn handed_down(&self, path: &[u8]) -> Result<Option<u32>, PoolError> {
+        let full = beneath(TREE, path)?;
+        self.inner.turns.read(&self.inner.pool.shared, |copies| {
+            let stat = copies.iter().find_map(|copy| copy.tree.stat(&full).ok());
+            Ok(stat.filter(|stat| stat.mode & 0o2000 != 0).map(|stat| stat.gid))
+        })
+    }
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub fn make_directory(&self, path: &[u8], mode: u32, uid: u32, gid: u32) -> Result<(), PoolError> {
+        let full = beneath(TREE, path)?;
+        let failed = self.inner.turns.with(&self.inner.pool.shared, |lease| {
+            if look_up(&lease.held.copies, path)?.is_some() {
+                return refuse(path, io::ErrorKind::AlreadyExists);
+            }
+            self.inner.on_all(lease, path, false, |tree| {
+                tree.make_directories(&full, 0o755)?;
+                dress(tree, &full, mode, uid, gid)
+            })
+        })?;
+        lock(&self.inner.new_directories).insert(path.to_vec());
+        self.inner.leave_behind(&failed)
+    }
+
+    /// Changes owner, permissions and time of a directory.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub fn change_directory(&self, path: &[u8], wanted: DirectoryChange) -> Result<(), PoolError> {
+        let full = beneath(TREE, path)?;
+        let DirectoryChange { mode, uid, gid, mtime } = wanted;
+        let failed = self.inner.turns.with(&self.inner.pool.shared, |lease| {
+            let Some(Entry::Directory(now)) = look_up(&lease.held.copies, path)? else {
+                return refuse(path, io::ErrorKind::NotFound);
+            };
+            self.inner.on_all(lease, path, false, |tree| {
+                if mode.is_some() || uid.is_some() || gid.is_some() {
+                    let mode = mode.unwrap_or(now.mode);
+                    dress(tree, &full, mode, uid.unwrap_or(now.uid), gid.unwrap_or(now.gid))?;
+                }
+                if let Some(mtime) = mtime {
+                    let at =
+                        Timespec { tv_sec: mtime.div_euclid(SECOND), tv_nsec: mtime.rem_euclid(SECOND) as _ };
+                    let last_access = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+                    futimens(tree.directory(&full)?, &Timestamps { last_access, last_modification: at })?;
+                }
+                Ok(())
+            })
+        })?;
+        self.inner.leave_behind(&failed)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub fn remove_directory(&self, path: &[u8]) -> Result<(), PoolError> {
+        let full = beneath(TREE, path)?;
+        let failed = self.inner.turns.with(&self.inner.pool.shared, |lease| {
+            match look_up(&lease.held.copies, path)? {
+                Some(Entry::Directory(_)) => {}
+                Some(Entry::File(_)) => return refuse(path, io::ErrorKind::NotADirectory),
+                None => return refuse(path, io::ErrorKind::NotFound),
+            }
+            if names(&lease.held.copies, path)?.get(0).is_some() {
+                return refuse(path, io::ErrorKind::DirectoryNotEmpty);
+            }
+            self.inner.on_all(lease, path, false, |tree| tree.remove_empty(&full, split(&full).0))
+        })?;
+        lock(&self.inner.new_directories).remove(path);
+        self.inner.leave_behind(&failed)
+    }
+
+    /// Takes the name from a file or symbolic link and gives what it stood for. Its objects stay until it is
+    /// [buried](Live::bury): someone may have it open.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub fn remove(&self, path: &[u8]) -> Result<Stub, PoolError> {
+        let full = beneath(TREE, path)?;
+        let (stub, failed) = self.inner.turns.with(&self.inner.pool.shared, |lease| {
+            let stub = match look_up(&lease.held.copies, path)? {
+                Some(Entry::File(stub)) => *stub,
+                Some(Entry::Directory(_)) => return refuse(path, io::ErrorKind::IsADirectory),
+                None => return refuse(path, io::ErrorKind::NotFound),
+            };
+            Ok((stub, self.inner.on_all(lease, path, false, |tree| tree.remove(&full))?))
+        })?;
+        self.inner.leave_behind(&failed)?;
+        Ok(stub)
+    }
+
+    /// Nobody has a file open any more that was at `path`: its objects go when the removal of its name is durable.
+    pub fn bury(&self, path: &[u8], stub: Stub) {
+        self.inner.bury(split(path).0.to_vec(), stub);
+    }
+
+    /// Moves a file or directory, over a file or an empty directory that is there unless that is to stay. Gives the file that had
+    /// the new name, to be [buried](Live::bury).
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub fn rename(&self, from: &[u8], to: &[u8], stays: bool) -> Result<Option<Stub>, PoolError> {
+        self.inner.turns.alone(&self.inner.pool.shared, |change| {
+            if stays && look_up(&change.copies, to)?.is_some() {
+                return refuse(to, io::ErrorKind::AlreadyExists);
+            }
+            let replaces = look_up(&change.copies, to)?.is_some();
+            self.inner.sync_moved(change, from, replaces)?;
+            let replaced = change.move_name(from, to)?;
+            self.inner.note_move(from, to);
+            Ok(replaced)
+        })
+    }
+
+    /// Makes all names durable.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub fn sync_names(&self) -> Result<(), PoolError> {
+        self.inner.sync_all_names()
+    }
+}
+
+impl super::Inner {
+    /// A young file that takes the place of another must be whole before that: or a crash would leave neither.
+    fn sync_moved(&self, change: &Change<'_>, from: &[u8], replaces: bool) -> Result<(), PoolError> {
+        let full = beneath(TREE, from)?;
+        let Some(Entry::File(stub)) = look_up(&change.copies, from)? else { return Ok(()) };
+        if !self.is_young(stub.id) {
+            return Ok(());
+        }
+        for copy in &change.copies {
+            // A mirror that fails here fails the move as well and is left behind then.
+            let _ = copy.tree.read(&full).and_then(|file| file.sync_all());
+        }
+        for (column, target) in stub.targets.iter().enumerate().filter(|_| replaces) {
+            let Some(Ok(answer)) = change.view.disk(target.as_bytes()).map(|(_, disk)| disk.ask()) else {
+                continue;
+            };
+            if let Some(object) = absent_is_none(answer.tree.read(&object_path(stub.id, column)))
+                .map_err(PoolError::target(target, "opening an object"))?
+            {
+                object.sync_all().map_err(PoolError::target(target, "making an object durable"))?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,142 @@
+//! What is known of a file that is open, and not all in its stub yet.
+
+use super::super::stub::Stub;
+use crate::geometry::merge;
+use crate::tree::Generation;
+use std::ops::Range;
+
+/// Most pieces of a file that are remembered as written; beyond that they become one.
+const MAX_PIECES: usize = 4096;
+
+/// Most versions that are remembered.
+const MAX_VERSIONS: usize = 64;
+
+/// A version of the file, and what was written since.
+#[derive(Debug, Clone)]
+pub(super) struct Version {
+    pub(super) generation: Generation,
+    written: Vec<Range<u64>>,
+}
+
+/// A file as it is now.
+#[derive(Debug)]
+pub(super) struct State {
+    /// What its stub would say, size and times included.
+    pub(super) stub: Stub,
+    /// The stub on the mirrors says something else.
+    pub(super) dirty: bool,
+    /// The stub on the mirrors says that it is being written, and we said so.
+    pub(super) marked: bool,
+    /// It was written since someone looked.
+    pub(super) busy: bool,
+    /// No name that we know leads to it.
+    pub(super) gone: bool,
+    /// We took its last name from it.
+    pub(super) removed: bool,
+    /// The lease under which the stub was last seen on the mirrors.
+    pub(super) seen: u64,
+    versions: Vec<Version>,
+}
+
+impl State {
+    pub(super) fn new(stub: Stub, marked: bool, seen: u64) -> State {
+        State {
+            stub,
+            dirty: false,
+            marked,
+            busy: false,
+            gone: false,
+            removed: false,
+            seen,
+            versions: Vec::new(),
+        }
+    }
+
+    /// The content is that of these versions so far.
+    pub(super) fn began_as(&mut self, versions: impl IntoIterator<Item = Generation>) {
+        for generation in versions {
+            if self.versions.iter().all(|known| known.generation != generation) {
+                self.versions.push(Version { generation, written: Vec::new() });
+            }
+        }
+        let surplus = self.versions.len().saturating_sub(MAX_VERSIONS);
+        self.versions.drain(..surplus);
+    }
+
+    /// Bytes are other ones now.
+    pub(super) fn wrote(&mut self, range: Range<u64>) {
+        for Version { written, .. } in &mut self.versions {
+            match written.last_mut() {
+                Some(last) if last.start <= range.end && range.start <= last.end => {
+                    *last = last.start.min(range.start)..last.end.max(range.end);
+                }
+                _ => written.push(range.clone()),
+            }
+            if written.len() > MAX_PIECES {
+                *written = merge(std::mem::take(written));
+            }
+            if let (true, Some(first), Some(last)) =
+                (written.len() > MAX_PIECES, written.first().cloned(), written.last().cloned())
+            {
+                *written = std::iter::once(first.start..last.end).collect();
+            }
+        }
+    }
+
+    /// Whether redundancy of a version has these bytes as they are now.
+    pub(super) fn is_in(&self, version: &Generation, range: &Range<u64>) -> bool {
+        let untouched = |written: &Range<u64>| written.end <= range.start || range.end <= written.start;
+        self.versions.iter().any(|known| known.generation == *version && known.written.iter().all(untouched))
+    }
+
+    /// The versions that it had, to be remembered. The one that its stub tells is not among them.
+    pub(super) fn versions(&self) -> Vec<Version> {
+        let now = self.stub.stat(0).generation();
+        let told = |version: &&Version| version.generation != now || !version.written.is_empty();
+        self.versions.iter().filter(told).cloned().collect()
+    }
+
+    /// It had these versions before.
+    pub(super) fn had(&mut self, versions: Vec<Version>) {
+        self.versions = versions;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::State;
+    use crate::format::{FileId, Metadata};
+    use crate::storage::pool::stub::Stub;
+    use crate::tree::Generation;
+
+    #[test]
+    fn redundancy_counts_for_what_was_not_written_since() {
+        let stub = Stub {
+            id: FileId([1; 16]),
+            revision: 1,
+            size: 100,
+            block: 64,
+            mtime: 0,
+            changed: 0,
+            metadata: Metadata::default(),
+            targets: vec!["d1".to_owned()],
+            link: None,
+            writing: false,
+        };
+        let version = |ctime| Generation { size: 100, mtime: 0, ctime, inode: 1 };
+        let mut state = State::new(stub, false, 0);
+        state.began_as([version(1)]);
+        state.wrote(10..20);
+        state.began_as([version(2)]);
+        state.wrote(20..30);
+        state.wrote(90..95);
+        assert!(state.is_in(&version(1), &(0..10)) && !state.is_in(&version(1), &(15..16)));
+        assert!(state.is_in(&version(2), &(15..16)) && !state.is_in(&version(2), &(25..26)));
+        assert!(!state.is_in(&version(3), &(0..1)));
+        assert!(state.is_in(&version(2), &(30..90)) && !state.is_in(&version(2), &(30..91)));
+        // Another one who has it open later knows as much.
+        let mut later = State::new(state.stub.clone(), false, 0);
+        later.had(state.versions());
+        assert!(later.is_in(&version(2), &(15..16)) && !later.is_in(&version(2), &(25..26)));
+    }
+}
