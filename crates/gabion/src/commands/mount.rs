@@ -6,7 +6,8 @@ use super::vault::wanted::{Wanted, directory};
 use anyhow::Context;
 use gabion::exit::Outcome;
 use gabion::shard::Shown;
-use gabion_mount::{Directory, Guarded, Mounted, Options, Outage, Recorder, mount};
+use gabion_mount::{Directory, Guarded, Mounted, Options, Outage, Pool, Recorder, mount};
+use gabion_vault::coder::Coders;
 use gabion_vault::degraded::{self, Report};
 use gabion_vault::monitor::{self, Live};
 use gabion_vault::vault::{Location, OWN, Vault};
@@ -26,6 +27,7 @@ Examples:
   gabion mount /srv/photos /mnt/photos                 show a directory, and protect what is written through it
   gabion mount /srv/photos /mnt/photos --background    return as soon as it is mounted
   gabion mount /srv/data /mnt/data --repository /mnt/other-disk/data.gabion --code 10+4
+  gabion mount tank /mnt/tank                          a pool of disks
   umount /mnt/photos                                   ends it; so does Ctrl-C
 
 Programs use MOUNTPOINT as any other directory. Every change is remembered before a program is told that it is durable, and
@@ -37,7 +39,7 @@ protected as well. Files that are only read are checked: blocks that are damaged
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The directory to show
+    /// The directory or pool to show
     source: PathBuf,
     /// Where to show it: an empty directory outside of the source
     mountpoint: PathBuf,
@@ -83,16 +85,27 @@ impl Args {
         if self.background {
             return self.in_background();
         }
-        let source =
-            std::fs::canonicalize(&self.source).with_context(|| self.source.display().to_string())?;
         let mountpoint =
             std::fs::canonicalize(&self.mountpoint).with_context(|| self.mountpoint.display().to_string())?;
-        directory(&self.source)?;
         directory(&self.mountpoint)?;
-        if source.starts_with(&mountpoint) || mountpoint.starts_with(&source) {
-            return Err(gabion_mount::MountError::Overlap { mountpoint, path: source }.into());
-        }
-        let location = Location::of(&source, self.elsewhere.repository.as_deref());
+        let pool = self.elsewhere.pool(&self.source)?;
+        let (source, location) = match &pool {
+            Some((pool, inside)) => {
+                anyhow::ensure!(inside.is_empty(), "a pool is mounted as a whole");
+                for target in pool.paths() {
+                    refuse_overlap(&std::fs::canonicalize(&target).unwrap_or(target), &mountpoint)?;
+                }
+                (self.source.clone(), Location::of_pool(pool)?)
+            }
+            None => {
+                let source =
+                    std::fs::canonicalize(&self.source).with_context(|| self.source.display().to_string())?;
+                directory(&self.source)?;
+                refuse_overlap(&source, &mountpoint)?;
+                let location = Location::of(&source, self.elsewhere.repository.as_deref());
+                (source, location)
+            }
+        };
         let policy = self.wanted.policy_text()?;
         let mut vault = self.wanted.open(&location, policy.as_deref())?;
         if let Some(text) = &policy {
@@ -114,11 +127,19 @@ impl Args {
             allow_other: !self.private,
             read_only: self.read_only,
         };
-        let hidden = hidden_name(&source, &repository);
-        let guarded = if self.no_verify { None } else { Some(guarded(&location)?) };
-        let files = Directory::new(&source, hidden, Arc::clone(&recorder), guarded)
-            .with_context(|| source.display().to_string())?;
-        let mounted = mount(files, &mountpoint, &options)?;
+        let named = || source.display().to_string();
+        let mounted = match pool {
+            Some((pool, _)) => {
+                let files = Pool::new(pool, Coders::new()?, Clock::System, Arc::clone(&recorder));
+                mount(files.with_context(named)?, &mountpoint, &options)?
+            }
+            None => {
+                let hidden = hidden_name(&source, &repository);
+                let guarded = if self.no_verify { None } else { Some(guarded(&location)?) };
+                let files = Directory::new(&source, hidden, Arc::clone(&recorder), guarded);
+                mount(files.with_context(named)?, &mountpoint, &options)?
+            }
+        };
         self.say_ready(&source, &mountpoint);
         if self.detached {
             detach(&repository).with_context(|| repository.display().to_string())?;
@@ -187,6 +208,15 @@ fn detach(repository: &Path) -> std::io::Result<()> {
     let log = std::fs::File::options().create(true).append(true).open(repository.join("mount.log"))?;
     rustix::stdio::dup2_stdout(&log)?;
     Ok(rustix::stdio::dup2_stderr(&log)?)
+}
+
+/// A mount must not show itself.
+fn refuse_overlap(source: &Path, mountpoint: &Path) -> anyhow::Result<()> {
+    if source.starts_with(mountpoint) || mountpoint.starts_with(source) {
+        let (mountpoint, path) = (mountpoint.to_owned(), source.to_owned());
+        return Err(gabion_mount::MountError::Overlap { mountpoint, path }.into());
+    }
+    Ok(())
 }
 
 fn is_background(argument: &OsStr) -> bool {

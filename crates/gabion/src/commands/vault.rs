@@ -59,7 +59,7 @@ pub(super) struct Elsewhere {
 impl Elsewhere {
     /// The pool that a path names, and the path within: the directory of a target, or the name of a pool with a path behind it.
     /// What exists as a file or directory is no name.
-    fn pool(&self, path: &Path) -> anyhow::Result<Option<(Pool, Vec<u8>)>> {
+    pub(super) fn pool(&self, path: &Path) -> anyhow::Result<Option<(Pool, Vec<u8>)>> {
         if self.repository.is_some() {
             return Ok(None);
         }

@@ -87,8 +87,12 @@ impl Ground {
 
     /// Mounts the source, with more arguments.
     pub(crate) fn mount(&mut self, more: &[&str]) {
+        self.mount_source("source", more);
+    }
+
+    pub(crate) fn mount_source(&mut self, source: &str, more: &[&str]) {
         assert!(self.mount.is_none(), "it is mounted");
-        let args = [&["mount", "source", "mount", "--policy", "policy.toml"], more].concat();
+        let args = [&["mount", source, "mount", "--policy", "policy.toml"], more].concat();
         let mut child = self.command(&args).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         let mut output = BufReader::new(child.stdout.take().unwrap());
@@ -117,7 +121,11 @@ impl Ground {
     }
 
     pub(crate) fn status(&self) -> Value {
-        let output = self.run(&["status", "source", "--json"]);
+        self.status_of("source")
+    }
+
+    fn status_of(&self, source: &str) -> Value {
+        let output = self.run(&["status", source, "--json"]);
         serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
             panic!("{error}: {}", String::from_utf8_lossy(&output.stderr));
         })
@@ -125,15 +133,19 @@ impl Ground {
 
     /// Waits until nothing is pending.
     pub(crate) fn wait_until_protected(&self) {
+        self.wait_until("source");
+    }
+
+    pub(crate) fn wait_until(&self, source: &str) {
         let start = Stopwatch::start();
         loop {
-            let status = self.status();
+            let status = self.status_of(source);
             let pending = &status["pending"];
             if pending["files"] == 0 && pending["queued"] == 0 {
                 return;
             }
             if start.elapsed() > Duration::from_secs(60) {
-                let changes = self.run(&["diff", "source"]);
+                let changes = self.run(&["diff", source]);
                 panic!("still pending: {status}\n{}", String::from_utf8_lossy(&changes.stdout));
             }
             std::thread::sleep(Duration::from_millis(100));

@@ -93,6 +93,48 @@ fn mounted_in_the_background_and_read_only() {
     assert!(std::process::Command::new("umount").arg(ground.at("")).status().unwrap().success());
 }
 
+/// A pool by the command: written through the mount, protected without a search, read without two of its targets.
+#[test]
+fn mounted_pool_lives_without_two_targets() {
+    if !can_mount("pool") {
+        return;
+    }
+    let mut ground = Ground::new();
+    let targets: Vec<String> = (1..=8).map(|number| format!("t{number}")).collect();
+    let create =
+        ["pool", "create", "tank", "--pools", "pools", "--stripe", "4", "--block", "64KiB", "--targets"];
+    let create: Vec<&str> = create.into_iter().chain(targets.iter().map(String::as_str)).collect();
+    ground.expect(0, &create);
+    let policy = "[default]\ncode = \"4+2\"\nquiet = \"0s\"\n";
+    std::fs::write(ground.path().join("policy.toml"), policy).unwrap();
+    ground.mount_source("t1", &[]);
+    let contents: Vec<Vec<u8>> = (1..=6).map(|seed| Seed(seed).bytes(400_000 * seed as usize)).collect();
+    std::fs::create_dir(ground.at("dir")).unwrap();
+    for (number, content) in contents.iter().enumerate() {
+        std::fs::write(ground.at(&format!("dir/file {number}")), content).unwrap();
+    }
+    std::fs::rename(ground.at("dir"), ground.at("renamed")).unwrap();
+    ground.wait_until("t1");
+    for lost in ["t4", "t7"] {
+        std::fs::rename(ground.path().join(lost), ground.path().join(format!("{lost} away"))).unwrap();
+    }
+    for (number, content) in contents.iter().enumerate() {
+        assert!(
+            std::fs::read(ground.at(&format!("renamed/file {number}"))).unwrap() == *content,
+            "file {number}"
+        );
+    }
+    ground.unmount();
+    ground.mount_source("t1", &[]);
+    for (number, content) in contents.iter().enumerate() {
+        assert!(
+            std::fs::read(ground.at(&format!("renamed/file {number}"))).unwrap() == *content,
+            "file {number}"
+        );
+    }
+    ground.unmount();
+}
+
 /// A small disk of its own, where bytes can rot that no file system has touched.
 struct Disk {
     image: tempfile::NamedTempFile,
