@@ -1,0 +1,13 @@
+//! Plans of the engine on graphics processors.
+//!
+//! [`cuda`] and [`opencl`] compile any [`Plan`](gabion_engine::Plan) into a kernel of the device. Both libraries are loaded when
+//! they are first asked for: a machine that has neither runs everything else, and asking gives
+//! [`GpuError::Unavailable`] with the reason.
+
+//
+mod error;
+pub mod shape;
+pub mod source;
+pub mod tuning;
+
+pub use error::{Api, GpuError};
