@@ -89,6 +89,14 @@ pub enum GpuError {
         /// What it gave back.
         reason: String,
     },
+    /// A result that is not the CPU's.
+    #[error("output {output} is wrong at byte {byte}")]
+    Wrong {
+        /// Which output.
+        output: usize,
+        /// Where in it.
+        byte: usize,
+    },
     /// What the engine says.
     #[error(transparent)]
     Engine(#[from] gabion_engine::Error),

@@ -4,10 +4,16 @@
 //! they are first asked for: a machine that has neither runs everything else, and asking gives
 //! [`GpuError::Unavailable`] with the reason.
 
-//
+mod cache;
+pub mod check;
+mod choice;
+pub mod cuda;
 mod error;
+pub mod opencl;
+mod rounds;
 pub mod shape;
 pub mod source;
 pub mod tuning;
 
+pub use choice::{Choice, Form};
 pub use error::{Api, GpuError};

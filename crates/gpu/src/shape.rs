@@ -51,6 +51,16 @@ impl Shape {
         }
     }
 
+    /// Bytes from block to block on the device, for blocks of `len` bytes on the host and tiles of `tile` bytes: whole tiles, since
+    /// the kernels of the words layout know no end within one; whole packets, as the device has them.
+    pub fn stride(&self, len: usize, tile: usize) -> usize {
+        let bytes = self.copy(len).device_bytes();
+        match self.packet_words {
+            None => bytes.next_multiple_of(tile),
+            Some(_) => bytes,
+        }
+    }
+
     /// Threads that a block of `len` bytes on the host needs where each covers `bytes_per_thread` on the device.
     pub fn threads(&self, len: usize, bytes_per_thread: usize) -> usize {
         self.copy(len).device_bytes().div_ceil(bytes_per_thread)
