@@ -5,7 +5,7 @@ use anyhow::{Result, bail};
 use crate::shell::Cmd;
 
 /// For the workspace: the libraries it is compared with, what builds and checks them, the font of
-/// the charts, the server of the other changelog.
+/// the charts, the server of the other changelog, OpenCL on the CPU.
 const WORKSPACE: &[&str] = &[
     "gcc",
     "make",
@@ -19,6 +19,8 @@ const WORKSPACE: &[&str] = &[
     "python3",
     "fonts-dejavu-core",
     "redis-server",
+    "pocl-opencl-icd",
+    "ocl-icd-opencl-dev",
 ];
 
 /// For aarch64: the linker, the C library it links, the processor. Debian's cross compiler only

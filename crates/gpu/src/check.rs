@@ -3,8 +3,9 @@
 //! Checks are independent of each other and most of their time is compiling, so several threads share them.
 
 use gabion_engine::conformance::{
-    Buffers, PatternLimits, Random, boundary_lengths, every_run_is_launched, partial_and_update_agree_with_encode,
-    random_plans, refuses_wrong_buffers, same_as_reference, survives_losses,
+    Buffers, PatternLimits, Random, boundary_lengths, every_run_is_launched,
+    partial_and_update_agree_with_encode, random_plans, refuses_wrong_buffers, same_as_reference,
+    survives_losses,
 };
 use gabion_engine::kernel::Backend;
 use gabion_engine::{Code, Field, Mode, Plan};
@@ -26,6 +27,8 @@ pub struct Effort {
     pub updates: Vec<&'static str>,
     /// Wide or long plans, with the bytes of a block.
     pub wide: Vec<(&'static str, usize)>,
+    /// Fields whose multiplication is tried with lengths around every size that a kernel knows.
+    pub boundaries: Vec<Field>,
     /// Threads that share the checks.
     pub threads: usize,
 }
@@ -67,8 +70,14 @@ pub const UPDATES: [&str; 6] =
     ["6+3", "3+6:w16", "raidz:7+3", "cauchy:5+2:w32", "cauchy:3+2:w64", "cauchy-good:6+3:w6:packets=11"];
 
 /// Wide plans, and blocks of several tiles and rounds.
-pub const WIDE: [(&str, usize); 6] =
-    [("40+17", 333), ("200+56", 65), ("64+9:w16", 130), ("9+4:w64", 520), ("3+2", 900_001), ("10+4:packets=4096", 8 * 4096 * 9)];
+pub const WIDE: [(&str, usize); 6] = [
+    ("40+17", 333),
+    ("200+56", 65),
+    ("64+9:w16", 130),
+    ("9+4:w64", 520),
+    ("3+2", 900_001),
+    ("10+4:packets=4096", 8 * 4096 * 9),
+];
 
 impl Effort {
     /// Everything, for a device that compiles quickly.
@@ -79,6 +88,7 @@ impl Effort {
             losses: PatternLimits { exhaustive: 12, samples: 4 },
             updates: UPDATES.to_vec(),
             wide: WIDE.to_vec(),
+            boundaries: Field::WORDS.to_vec(),
             threads,
         }
     }
@@ -195,7 +205,7 @@ fn checks<'a>(
             }),
         );
     }
-    for field in Field::WORDS {
+    for &field in &effort.boundaries {
         add(
             format!("boundary lengths over {field:?}"),
             Box::new(move || {
@@ -231,6 +241,7 @@ mod tests {
             losses: PatternLimits { exhaustive: 1, samples: 1 },
             updates: vec!["6+3"],
             wide: vec![],
+            boundaries: vec![Field::GF8],
             threads: 2,
         }
     }

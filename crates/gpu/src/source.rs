@@ -19,10 +19,9 @@
 //! 1. Subsets are shared by all rows of all outputs ("four Russians"); only those that some row needs are made.
 //! 2. NVIDIA's `lop3` adds three words at once.
 //! 3. Inputs are asked for before the one in front of them is worked on.
-//! 4. Outputs that need more registers than there are become *groups*: warps of one block that read the same inputs
-//!    at the same time, so that the cache serves all but the first.
-//! 5. Warps of a block can be made to wait for each other every few inputs, so that one fetch of the long code
-//!    serves all of them.
+//! 4. Outputs that need more registers than there are, or more code than the cache of instructions holds, become
+//!    several passes over the inputs ([`tuning`](crate::tuning)).
+//! 5. Warps of a block can be made to wait for each other every few inputs.
 //!
 //! The generic kernel ([`generic`]) is the same walk with the matrix as data: one text for every plan of a width and
 //! layout, slower, and ready at once.
@@ -35,6 +34,8 @@ mod text;
 mod transpose;
 
 pub use dialect::Dialect;
+
+use crate::tuning::Order;
 
 /// The text of a kernel and how to launch it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,12 +56,22 @@ pub const ENTRY: &str = "gabion";
 pub struct Launch {
     /// Threads side by side in a block.
     pub threads: usize,
-    /// Groups of outputs, the second dimension of a block.
-    pub groups: usize,
-    /// Parts of the outputs that are done one after the other, the second dimension of the grid.
-    pub chunks: usize,
+    /// Passes over the inputs, each for some of the outputs.
+    pub passes: usize,
+    /// When they run.
+    pub order: Order,
     /// Bytes of every device block that one thread covers.
     pub bytes_per_thread: usize,
+}
+
+impl Launch {
+    /// Blocks of threads in the two dimensions of the grid, for `tiles` tiles.
+    pub fn grid(&self, tiles: usize) -> [usize; 2] {
+        match self.order {
+            Order::OneByOne => [tiles, self.passes],
+            Order::SideBySide => [tiles * self.passes, 1],
+        }
+    }
 }
 
 /// Instructions of one thread, as far as the text decides.

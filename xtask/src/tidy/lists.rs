@@ -25,6 +25,8 @@ pub(super) const UNSAFE_ROOMS: &[&str] = &[
     "crates/engine/src/compiler/no_kernel.rs",
     "crates/engine/src/compiler/routine.rs",
     "crates/engine/tests/",
+    "crates/gpu/src/cuda/",
+    "crates/gpu/src/opencl/",
     "bench/src/isal.rs",
     "bench/src/jerasure.rs",
 ];
@@ -38,6 +40,7 @@ pub(super) const CLOCK_ROOMS: &[&str] = &[
     "crates/vault/src/world.rs",
     "crates/vault/src/changelog/measure.rs",
     "crates/gabion/src/bench/rounds.rs",
+    "crates/gabion/src/bench/gpu.rs",
     "crates/gabion/src/commands/bench/vault/",
     "bench/",
     "xtask/src/steps.rs",

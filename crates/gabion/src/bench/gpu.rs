@@ -157,7 +157,13 @@ pub fn raw(work: Work, code: &Code, kernels: &[Ready], limits: Limits) -> Result
     kernels.iter().map(|ready| raw_one(work, code, ready, &blocks, limits)).collect()
 }
 
-fn raw_one(work: Work, code: &Code, ready: &Ready, blocks: &DeviceBlocks, limits: Limits) -> Result<Line, GpuError> {
+fn raw_one(
+    work: Work,
+    code: &Code,
+    ready: &Ready,
+    blocks: &DeviceBlocks,
+    limits: Limits,
+) -> Result<Line, GpuError> {
     let verified = ready.kernel.check_on(blocks)? > 0;
     let seconds = ready.kernel.time_on(blocks, PASSES)?.median;
     let block = blocks.block_bytes();
@@ -196,8 +202,7 @@ pub fn overall(device: &CudaDevice, code: &Code, bytes: usize) -> Result<Line, G
     let kernel = CudaBackend::new(device.clone(), Choice::Specialised).kernel(&plan)?;
     let compile = began.elapsed();
     let block = (bytes / code.k()) / (1 << 20) * (1 << 20);
-    let mut memory: Vec<_> =
-        (0..code.blocks()).map(|_| device.pinned(block)).collect::<Result<_, _>>()?;
+    let mut memory: Vec<_> = (0..code.blocks()).map(|_| device.pinned(block)).collect::<Result<_, _>>()?;
     let mut random = gabion_engine::conformance::Random(11);
     memory[..code.k()].iter_mut().for_each(|block| random.fill(block));
     let (inputs, outputs) = memory.split_at_mut(code.k());

@@ -6,14 +6,14 @@ use crate::cache::DiskCache;
 use crate::error::{Api, GpuError};
 use crate::source::ENTRY;
 use cudarc::driver::{CudaContext, CudaFunction};
+use cudarc::nvrtc::Ptx;
 use cudarc::nvrtc::result::{self, NvrtcError};
 use cudarc::nvrtc::sys;
-use cudarc::nvrtc::Ptx;
+use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::path::PathBuf;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Version of NVRTC.
 pub(super) fn version() -> Result<(i32, i32), GpuError> {
@@ -85,7 +85,8 @@ impl Modules {
     }
 
     fn load(&self, binary: Vec<u8>) -> Result<CudaFunction, GpuError> {
-        let module = self.context.load_module(Ptx::from_binary(binary)).map_err(driver("cuModuleLoadData"))?;
+        let module =
+            self.context.load_module(Ptx::from_binary(binary)).map_err(driver("cuModuleLoadData"))?;
         module.load_function(ENTRY).map_err(driver("cuModuleGetFunction"))
     }
 }
@@ -120,7 +121,9 @@ fn compile(text: &str, architecture: &str) -> Result<Vec<u8>, GpuError> {
         // SAFETY: as above; the log ends with a zero byte.
         let log = unsafe { result::get_program_log(program.0) };
         let log = log.map(|log| log.iter().map(|&letter| letter as u8).collect::<Vec<u8>>());
-        let log = log.ok().and_then(|log| Some(CStr::from_bytes_until_nul(&log).ok()?.to_string_lossy().into_owned()));
+        let log = log
+            .ok()
+            .and_then(|log| Some(CStr::from_bytes_until_nul(&log).ok()?.to_string_lossy().into_owned()));
         failed("nvrtcCompileProgram", error, log.unwrap_or_default())
     })?;
     let mut size = 0;

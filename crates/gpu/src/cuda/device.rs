@@ -133,10 +133,7 @@ impl CudaDevice {
 
     /// Kernels launched so far, the specialised and the generic ones: whatever is computed here shows in these numbers.
     pub fn launches(&self) -> (u64, u64) {
-        (
-            self.0.specialised_launches.load(Ordering::Relaxed),
-            self.0.generic_launches.load(Ordering::Relaxed),
-        )
+        (self.0.specialised_launches.load(Ordering::Relaxed), self.0.generic_launches.load(Ordering::Relaxed))
     }
 
     /// Kernels compiled by NVRTC so far, and kernels taken from the disk.
@@ -170,6 +167,9 @@ mod tests {
             Err(other) => panic!("{other}"),
         }
         let far = CudaDevice::open(9999, CudaOptions::default()).err().unwrap();
-        assert!(matches!(far, GpuError::Unavailable { .. } | GpuError::NoSuchDevice { index: 9999, .. }), "{far}");
+        assert!(
+            matches!(far, GpuError::Unavailable { .. } | GpuError::NoSuchDevice { index: 9999, .. }),
+            "{far}"
+        );
     }
 }

@@ -65,7 +65,7 @@ pub struct CudaKernel {
     function: CudaFunction,
     counts: Counts,
     /// The matrix as data, for the generic form.
-    masks: Option<DeviceMemory>,
+    places: Option<DeviceMemory>,
 }
 
 /// Where the blocks of one launch lie: `stride` bytes apart from the addresses on.
@@ -93,7 +93,7 @@ impl CudaKernel {
         let function = device.0.modules.function(&source.text)?;
         let (device, plan) = (device.clone(), plan.clone());
         let (launch, counts) = (source.launch, source.counts);
-        Ok(CudaKernel { device, plan, shape, launch, function, counts, masks: None })
+        Ok(CudaKernel { device, plan, shape, launch, function, counts, places: None })
     }
 
     /// The kernel of all plans, with this plan's matrix as data.
@@ -104,19 +104,19 @@ impl CudaKernel {
         let shape = Shape::of(plan);
         let source = generic::source(Dialect::Cuda, &shape);
         let function = device.0.modules.function(&source.text)?;
-        let masks = generic::masks(&shape, &BitMatrix::expand(plan.matrix())?);
-        let memory = DeviceMemory::new(&device.0.context, masks.len() * 4)?;
-        // SAFETY: the memory has room for all masks, and the call returns when they are copied.
-        let copied = unsafe { cudarc::driver::result::memcpy_htod_sync(memory.at(0), &masks) };
+        let places = generic::places(&shape, &BitMatrix::expand(plan.matrix())?);
+        let memory = DeviceMemory::new(&device.0.context, places.len() * 4)?;
+        // SAFETY: the memory has room for all of them, and the call returns when they are copied.
+        let copied = unsafe { cudarc::driver::result::memcpy_htod_sync(memory.at(0), &places) };
         copied.map_err(driver("cuMemcpyHtoD"))?;
         let (device, plan) = (device.clone(), plan.clone());
         let (launch, counts) = (source.launch, source.counts);
-        Ok(CudaKernel { device, plan, shape, launch, function, counts, masks: Some(memory) })
+        Ok(CudaKernel { device, plan, shape, launch, function, counts, places: Some(memory) })
     }
 
     /// Whether the matrix is in its code.
     pub fn is_specialised(&self) -> bool {
-        self.masks.is_none()
+        self.places.is_none()
     }
 
     /// Instructions of one thread.
@@ -152,9 +152,14 @@ impl CudaKernel {
     /// # Safety
     /// The blocks have [`stride`](Self::stride) bytes each, and until the stream was waited for nothing else writes
     /// them or reads the outputs.
-    pub(super) unsafe fn start(&self, stream: &CudaStream, blocks: Blocks, len: usize) -> Result<(), GpuError> {
+    pub(super) unsafe fn start(
+        &self,
+        stream: &CudaStream,
+        blocks: Blocks,
+        len: usize,
+    ) -> Result<(), GpuError> {
         let threads = self.shape.threads(len, self.launch.bytes_per_thread);
-        let tiles = threads.div_ceil(self.launch.threads);
+        let grid = self.launch.grid(threads.div_ceil(self.launch.threads));
         let limit = u32::MAX as usize / 2;
         if threads > limit {
             return Err(GpuError::TooLarge { what: "a block in threads", size: threads, limit });
@@ -162,25 +167,30 @@ impl CudaKernel {
         let Blocks { inputs, outputs, stride } = blocks;
         let (stride, total) = (stride as u64, threads as u32);
         let (input_count, output_count) = (self.shape.inputs as u32, self.shape.outputs as u32);
-        let masks = self.masks.as_ref().map_or(0, |masks| masks.at(0));
+        let places = self.places.as_ref().map_or(0, |places| places.at(0));
         fn parameter<T>(value: &T) -> *mut c_void {
             std::ptr::from_ref(value).cast_mut().cast()
         }
-        let mut parameters =
-            vec![parameter(&inputs), parameter(&stride), parameter(&outputs), parameter(&stride), parameter(&total)];
-        if self.masks.is_some() {
-            parameters.extend([parameter(&masks), parameter(&input_count), parameter(&output_count)]);
+        let mut parameters = vec![
+            parameter(&inputs),
+            parameter(&stride),
+            parameter(&outputs),
+            parameter(&stride),
+            parameter(&total),
+        ];
+        if self.places.is_some() {
+            parameters.extend([parameter(&places), parameter(&input_count), parameter(&output_count)]);
         }
         // SAFETY: the parameters are those of the kernel's head, in its order and sizes, and are copied by the call;
         // the addresses are the caller's promise.
         let got = unsafe {
             sys::cuLaunchKernel(
                 self.function.cu_function(),
-                tiles as u32,
-                self.launch.chunks as u32,
+                grid[0] as u32,
+                grid[1] as u32,
                 1,
                 self.launch.threads as u32,
-                self.launch.groups as u32,
+                1,
                 1,
                 0,
                 stream.cu_stream(),

@@ -80,7 +80,8 @@ impl CudaDevice {
             marks.push((before, after));
         }
         stream.synchronize().map_err(driver("cuStreamSynchronize"))?;
-        let seconds = marks.iter().map(|(before, after)| before.elapsed_ms(after).map(|ms| f64::from(ms) / 1e3));
+        let seconds =
+            marks.iter().map(|(before, after)| before.elapsed_ms(after).map(|ms| f64::from(ms) / 1e3));
         let seconds: Result<Vec<f64>, _> = seconds.collect();
         Ok(Rates::of(seconds.map_err(driver("cuEventElapsedTime"))?))
     }

@@ -35,7 +35,11 @@ pub(super) struct Slot {
 
 impl Slot {
     /// Device memory of at least `bytes`; what there was is given back first if it is too small.
-    pub(super) fn device(&mut self, context: &Arc<CudaContext>, bytes: usize) -> Result<&DeviceMemory, GpuError> {
+    pub(super) fn device(
+        &mut self,
+        context: &Arc<CudaContext>,
+        bytes: usize,
+    ) -> Result<&DeviceMemory, GpuError> {
         if self.device.as_ref().is_none_or(|memory| memory.bytes() < bytes) {
             self.device = None;
             self.device = Some(DeviceMemory::new(context, bytes)?);

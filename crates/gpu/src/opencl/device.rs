@@ -87,11 +87,13 @@ pub struct OpenClOptions {
     pub slots: usize,
     /// Where compiled kernels are kept from run to run; nowhere if `None`.
     pub cache: Option<PathBuf>,
+    /// What the device's compiler is told, for example `-cl-opt-disable`.
+    pub build: String,
 }
 
 impl Default for OpenClOptions {
     fn default() -> OpenClOptions {
-        OpenClOptions { device_bytes: 512 << 20, slots: 2, cache: None }
+        OpenClOptions { device_bytes: 512 << 20, slots: 2, cache: None, build: String::new() }
     }
 }
 
@@ -136,7 +138,7 @@ impl OpenClDevice {
         }
         let (info, id) = ids.swap_remove(index);
         let context = Context::from_device(&Device::new(id)).map_err(call("clCreateContext"))?;
-        let machine = format!("{} {} {}", info.platform, info.name, info.driver);
+        let machine = format!("{} {} {} {}", info.platform, info.name, info.driver, options.build);
         let cache = options.cache.as_ref().map(|directory| DiskCache::new(directory, &machine));
         let zero = || AtomicU64::new(0);
         Ok(OpenClDevice(Arc::new(Opened {
@@ -199,7 +201,7 @@ impl Opened {
         let failed = |reason: String, log| GpuError::Compile { api: Api::OpenCl, reason, log };
         let mut program = Program::create_from_source(&self.context, text)
             .map_err(|error| failed(format!("clCreateProgramWithSource: {error}"), String::new()))?;
-        program.build(&[self.id.0], "").map_err(|error| {
+        program.build(&[self.id.0], &self.options.build).map_err(|error| {
             let log = program.get_build_log(self.id.0).unwrap_or_default();
             failed(format!("clBuildProgram: {error}"), log)
         })?;
@@ -216,7 +218,7 @@ impl Opened {
     fn load(&self, binary: &[u8]) -> opencl3::Result<Program> {
         // SAFETY: the device is the context's; a binary that is not its own is refused.
         let mut program = unsafe { Program::create_from_binary(&self.context, &[self.id.0], &[binary])? };
-        program.build(&[self.id.0], "")?;
+        program.build(&[self.id.0], &self.options.build)?;
         Ok(program)
     }
 }
@@ -234,6 +236,9 @@ mod tests {
             Err(other) => panic!("{other}"),
         }
         let far = OpenClDevice::open(9999, OpenClOptions::default()).err().unwrap();
-        assert!(matches!(far, GpuError::Unavailable { .. } | GpuError::NoSuchDevice { index: 9999, .. }), "{far}");
+        assert!(
+            matches!(far, GpuError::Unavailable { .. } | GpuError::NoSuchDevice { index: 9999, .. }),
+            "{far}"
+        );
     }
 }

@@ -16,6 +16,9 @@ use opencl3::program::Program;
 use opencl3::types::cl_mem;
 use std::sync::Arc;
 
+/// Threads of a block, which every device allows.
+const THREADS: usize = 128;
+
 /// A device that compiles plans.
 pub struct OpenClBackend {
     device: OpenClDevice,
@@ -79,9 +82,11 @@ impl OpenClKernel {
         tuning: Option<Tuning>,
     ) -> Result<OpenClKernel, GpuError> {
         let shape = Shape::of(plan);
-        let tuning = tuning.unwrap_or_else(|| Tuning::of(&shape));
+        let model = || Tuning { threads: THREADS, ..Tuning::of(&shape) };
+        let tuning = tuning.unwrap_or_else(model);
         tuning::check_size(&shape)?;
-        let source = specialised::source(Dialect::OpenCl, &shape, &BitMatrix::expand(plan.matrix())?, &tuning);
+        let source =
+            specialised::source(Dialect::OpenCl, &shape, &BitMatrix::expand(plan.matrix())?, &tuning);
         let program = device.0.program(&source.text)?;
         let (device, plan, launch) = (device.clone(), plan.clone(), source.launch);
         Ok(OpenClKernel { device, plan, shape, launch, program, data: None })
@@ -96,11 +101,12 @@ impl OpenClKernel {
         let source = generic::source(Dialect::OpenCl, &shape);
         let program = device.0.program(&source.text)?;
         // An empty buffer is none.
-        let mut masks = generic::masks(&shape, &BitMatrix::expand(plan.matrix())?);
-        masks.resize(masks.len().max(1), 0);
+        let mut places = generic::places(&shape, &BitMatrix::expand(plan.matrix())?);
+        places.resize(places.len().max(1), 0);
         let flags = CL_MEM_READ_ONLY | CL_MEM_COPY_HOST_PTR;
-        // SAFETY: the masks are copied by the call.
-        let data = unsafe { Buffer::create(&device.0.context, flags, masks.len(), masks.as_mut_ptr().cast()) };
+        // SAFETY: the places are copied by the call.
+        let data =
+            unsafe { Buffer::create(&device.0.context, flags, places.len(), places.as_mut_ptr().cast()) };
         let data = data.map_err(call("clCreateBuffer"))?;
         let (device, plan, launch) = (device.clone(), plan.clone(), source.launch);
         Ok(OpenClKernel { device, plan, shape, launch, program, data: Some(data) })
@@ -136,7 +142,7 @@ impl OpenClKernel {
         stride: usize,
         len: usize,
     ) -> Result<(), GpuError> {
-        let Launch { threads, groups, chunks, bytes_per_thread } = self.launch;
+        let Launch { threads, bytes_per_thread, .. } = self.launch;
         let total = self.shape.threads(len, bytes_per_thread);
         let limit = u32::MAX as usize / 2;
         if total > limit {
@@ -161,11 +167,18 @@ impl OpenClKernel {
                 kernel.set_arg(7, &(self.shape.outputs as u32)).map_err(&set)?;
             }
         }
-        let global = [tiles * threads, groups * chunks];
-        let local = [threads, groups];
+        let grid = self.launch.grid(tiles);
+        let (global, local) = ([grid[0] * threads, grid[1]], [threads, 1]);
         // SAFETY: the sizes are those the kernel was written for; the memory is the caller's promise.
         let started = unsafe {
-            queue.enqueue_nd_range_kernel(kernel.get(), 2, std::ptr::null(), global.as_ptr(), local.as_ptr(), &[])
+            queue.enqueue_nd_range_kernel(
+                kernel.get(),
+                2,
+                std::ptr::null(),
+                global.as_ptr(),
+                local.as_ptr(),
+                &[],
+            )
         };
         started.map_err(call("clEnqueueNDRangeKernel"))?;
         self.device.0.count_launch();

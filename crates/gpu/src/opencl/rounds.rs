@@ -8,7 +8,8 @@ use crate::rounds::round_bytes;
 use crate::shape::BlockCopy;
 use gabion_engine::Mode;
 use opencl3::command_queue::{
-    CommandQueue, enqueue_read_buffer, enqueue_read_buffer_rect, enqueue_write_buffer, enqueue_write_buffer_rect,
+    CommandQueue, enqueue_read_buffer, enqueue_read_buffer_rect, enqueue_write_buffer,
+    enqueue_write_buffer_rect,
 };
 use opencl3::event::Event;
 use opencl3::memory::{Buffer, CL_MEM_READ_WRITE, ClMem};
@@ -62,8 +63,9 @@ impl Slot {
         let room = |blocks: usize| {
             let bytes = (blocks * stride).max(1);
             // SAFETY: no host memory is involved.
-            let buffer =
-                unsafe { Buffer::<u8>::create(&opened.context, CL_MEM_READ_WRITE, bytes, std::ptr::null_mut()) };
+            let buffer = unsafe {
+                Buffer::<u8>::create(&opened.context, CL_MEM_READ_WRITE, bytes, std::ptr::null_mut())
+            };
             buffer.map_err(|_| GpuError::Memory { api: Api::OpenCl, kind: "device", bytes })
         };
         let (inputs, outputs) = (room(kernel.shape.inputs)?, room(kernel.shape.outputs)?);
@@ -105,7 +107,13 @@ impl Slot {
 
     /// # Safety
     /// The bytes live until the queue has finished.
-    unsafe fn upload(&self, to: &Buffer<u8>, at: usize, from: &[u8], copy: BlockCopy) -> Result<(), GpuError> {
+    unsafe fn upload(
+        &self,
+        to: &Buffer<u8>,
+        at: usize,
+        from: &[u8],
+        copy: BlockCopy,
+    ) -> Result<(), GpuError> {
         let (queue, memory) = (self.queue.get(), ClMem::get(to));
         let address = from.as_ptr().cast_mut().cast();
         let nothing = std::ptr::null();
@@ -122,7 +130,19 @@ impl Slot {
         // SAFETY: as above, for every row.
         let begun = unsafe {
             enqueue_write_buffer_rect(
-                queue, memory, CL_NON_BLOCKING, origin, host, region, pitch, 0, width, 0, address, 0, nothing,
+                queue,
+                memory,
+                CL_NON_BLOCKING,
+                origin,
+                host,
+                region,
+                pitch,
+                0,
+                width,
+                0,
+                address,
+                0,
+                nothing,
             )
         };
         begun.map(drop_event).map_err(|code| call("clEnqueueWriteBufferRect")(code.into()))
@@ -147,7 +167,19 @@ impl Slot {
         // SAFETY: as in `upload`.
         let begun = unsafe {
             enqueue_read_buffer_rect(
-                queue, memory, CL_NON_BLOCKING, origin, host, region, pitch, 0, width, 0, address, 0, nothing,
+                queue,
+                memory,
+                CL_NON_BLOCKING,
+                origin,
+                host,
+                region,
+                pitch,
+                0,
+                width,
+                0,
+                address,
+                0,
+                nothing,
             )
         };
         begun.map(drop_event).map_err(|code| call("clEnqueueReadBufferRect")(code.into()))

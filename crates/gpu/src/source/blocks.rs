@@ -39,7 +39,10 @@ impl Writer<'_> {
                 line!(self.text, "const bool active = t < total;");
                 line!(self.text, "if (!active) t = total - 1u;");
                 let within = 4 * lanes;
-                line!(self.text, "const u64 at = (u64)(t / {columns}u) * {group}u + (t % {columns}u) * {within}u;");
+                line!(
+                    self.text,
+                    "const u64 at = (u64)(t / {columns}u) * {group}u + (t % {columns}u) * {within}u;"
+                );
             }
             None => {
                 let tile = threads * self.shape.w * 4 * lanes;

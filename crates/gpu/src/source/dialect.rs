@@ -1,6 +1,7 @@
 //! The words in which CUDA and OpenCL differ; everything else of a kernel's text is the same.
 
 use super::{ENTRY, Launch};
+use crate::tuning::Order;
 
 /// A language that kernels are written in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -11,15 +12,6 @@ pub enum Dialect {
     OpenCl,
 }
 
-/// Whether what is loaded will be read again soon, by another group of the same block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reuse {
-    /// Once: it need not stay in any cache.
-    Once,
-    /// By all groups of a block.
-    Groups,
-}
-
 const CUDA: &str = "\
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -27,9 +19,8 @@ typedef unsigned char byte;
 #define GLOBAL
 #define PRIVATE static __device__ __forceinline__
 #define LOCAL_X threadIdx.x
-#define LOCAL_Y threadIdx.y
-#define TILE blockIdx.x
-#define CHUNK blockIdx.y
+#define GROUP_X blockIdx.x
+#define GROUP_Y blockIdx.y
 #define MEET __syncthreads()
 PRIVATE u32 x3(u32 a, u32 b, u32 c) {
   u32 d;
@@ -41,11 +32,12 @@ PRIVATE u32 choose(u32 mask, u32 yes, u32 no) {
   asm(\"lop3.b32 %0, %1, %2, %3, 0xca;\" : \"=r\"(d) : \"r\"(mask), \"r\"(yes), \"r\"(no));
   return d;
 }
-PRIVATE u32 masked(u32 sum, u32 row, u32 mask) {
-  u32 d;
-  asm(\"lop3.b32 %0, %1, %2, %3, 0x78;\" : \"=r\"(d) : \"r\"(sum), \"r\"(row), \"r\"(mask));
-  return d;
-}
+#define SHARED __shared__
+#define SHARED_POINTER
+#define PUT1(p, a) *(unsigned int*)(p) = a
+#define PUT2(p, a, b) *(uint2*)(p) = make_uint2(a, b)
+#define GET1(p, a) a = *(const unsigned int*)(p)
+#define GET2(p, a, b) { uint2 v = *(const uint2*)(p); a = v.x; b = v.y; }
 #define BYTES(a, b, places) __byte_perm(a, b, places)
 #define STORE1(p, a) __stcs((unsigned int*)(p), a)
 #define STORE2(p, a, b) __stcs((uint2*)(p), make_uint2(a, b))
@@ -55,8 +47,9 @@ PRIVATE u32 masked(u32 sum, u32 row, u32 mask) {
 #define READ1(p, a) a = *(const unsigned int*)(p)
 ";
 
+// What is read once need not stay in any cache; neighbours that read the same find it in the device's.
 const CUDA_ONCE: &str = "#define FETCH(type, p) __ldcs((const type*)(p))\n";
-const CUDA_GROUPS: &str = "#define FETCH(type, p) __ldg((const type*)(p))\n";
+const CUDA_SHARED: &str = "#define FETCH(type, p) __ldg((const type*)(p))\n";
 
 const CUDA_LOADS: &str = "\
 #define LOAD1(p, a) a = FETCH(unsigned int, p)
@@ -71,13 +64,17 @@ typedef uchar byte;
 #define GLOBAL __global
 #define PRIVATE static inline
 #define LOCAL_X ((u32)get_local_id(0))
-#define LOCAL_Y ((u32)get_local_id(1))
-#define TILE ((u32)get_group_id(0))
-#define CHUNK ((u32)get_group_id(1))
+#define GROUP_X ((u32)get_group_id(0))
+#define GROUP_Y ((u32)get_group_id(1))
 #define MEET barrier(CLK_LOCAL_MEM_FENCE)
 #define x3(a, b, c) ((a) ^ (b) ^ (c))
 #define choose(mask, yes, no) bitselect((u32)(no), (u32)(yes), (u32)(mask))
-#define masked(sum, row, mask) ((sum) ^ ((row) & (mask)))
+#define SHARED __local
+#define SHARED_POINTER __local
+#define PUT1(p, a) *(__local uint*)(p) = (a)
+#define PUT2(p, a, b) *(__local uint2*)(p) = (uint2)(a, b)
+#define GET1(p, a) a = *(__local const uint*)(p)
+#define GET2(p, a, b) { uint2 v = *(__local const uint2*)(p); a = v.x; b = v.y; }
 #define STORE1(p, a) *(__global uint*)(p) = (a)
 #define STORE2(p, a, b) *(__global uint2*)(p) = (uint2)(a, b)
 #define STORE4(p, a, b, c, d) *(__global uint4*)(p) = (uint4)(a, b, c, d)
@@ -91,25 +88,32 @@ typedef uchar byte;
 
 impl Dialect {
     /// What every text begins with.
-    pub(super) fn prelude(self, reuse: Reuse) -> String {
-        match (self, reuse) {
-            (Dialect::Cuda, Reuse::Once) => [CUDA, CUDA_ONCE, CUDA_LOADS].concat(),
-            (Dialect::Cuda, Reuse::Groups) => [CUDA, CUDA_GROUPS, CUDA_LOADS].concat(),
+    pub(super) fn prelude(self, launch: Launch) -> String {
+        let passes = launch.passes;
+        let order = match launch.order {
+            Order::OneByOne => "#define TILE GROUP_X\n#define PASS GROUP_Y\n".to_owned(),
+            Order::SideBySide => {
+                format!("#define TILE (GROUP_X / {passes}u)\n#define PASS (GROUP_X % {passes}u)\n")
+            }
+        };
+        let language = match (self, launch.order) {
+            (Dialect::Cuda, Order::OneByOne) => [CUDA, CUDA_ONCE, CUDA_LOADS].concat(),
+            (Dialect::Cuda, Order::SideBySide) => [CUDA, CUDA_SHARED, CUDA_LOADS].concat(),
             (Dialect::OpenCl, _) => OPEN_CL.to_owned(),
-        }
+        };
+        language + &order
     }
 
     /// The head of the kernel's function, with parameters beyond those that all kernels have. `least_blocks` is how
     /// many blocks should fit on a multiprocessor at once: it bounds the registers of a thread.
     pub(super) fn head(self, launch: Launch, least_blocks: usize, more: &str) -> String {
-        let Launch { threads, groups, .. } = launch;
+        let threads = launch.threads;
         let (start, global) = match self {
             Dialect::Cuda => {
-                let all = threads * groups;
-                (format!("extern \"C\" __global__ void __launch_bounds__({all}, {least_blocks})"), "")
+                (format!("extern \"C\" __global__ void __launch_bounds__({threads}, {least_blocks})"), "")
             }
             Dialect::OpenCl => {
-                let size = format!("__attribute__((reqd_work_group_size({threads}, {groups}, 1)))");
+                let size = format!("__attribute__((reqd_work_group_size({threads}, 1, 1)))");
                 (format!("__kernel {size} void"), "__global ")
             }
         };

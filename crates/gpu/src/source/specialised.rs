@@ -1,7 +1,6 @@
 //! The kernel of one plan, its matrix unrolled into additions.
 
 use super::blocks::{Writer, input_name, sum_name};
-use super::dialect::Reuse;
 use super::text::{Text, line};
 use super::{Counts, Dialect, Launch, Source};
 use crate::shape::Shape;
@@ -11,20 +10,20 @@ use std::ops::Range;
 
 /// Writes the kernel of `matrix`, which belongs to a plan of `shape`.
 pub fn source(dialect: Dialect, shape: &Shape, matrix: &BitMatrix, tuning: &Tuning) -> Source {
-    let groups = tuning.groups(shape.outputs);
+    let passes = tuning.passes(shape.outputs);
     let (lanes, threads) = (tuning.lanes, tuning.threads);
-    let launch = Launch { threads, groups: groups.len(), chunks: 1, bytes_per_thread: shape.w * 4 * lanes };
-    let reuse = if groups.len() > 1 { Reuse::Groups } else { Reuse::Once };
-    let text = Text(dialect.prelude(reuse) + &dialect.head(launch, tuning.least_blocks, ""));
+    let launch =
+        Launch { threads, passes: passes.len(), order: tuning.order, bytes_per_thread: shape.w * 4 * lanes };
+    let text = Text(dialect.prelude(launch) + &dialect.head(launch, tuning.least_blocks, ""));
     let writer = Writer { dialect, shape, lanes, threads, text, counts: Counts::default() };
     let mut unrolled = Unrolled { writer, matrix, tuning };
     unrolled.writer.position();
-    for (index, outputs) in groups.iter().enumerate() {
-        if groups.len() > 1 {
-            line!(unrolled.writer.text, "if (LOCAL_Y == {index}) {{");
+    for (index, outputs) in passes.iter().enumerate() {
+        if passes.len() > 1 {
+            line!(unrolled.writer.text, "if (PASS == {index}) {{");
         }
-        unrolled.group(outputs.clone());
-        if groups.len() > 1 {
+        unrolled.pass(outputs.clone());
+        if passes.len() > 1 {
             line!(unrolled.writer.text, "}}");
         }
     }
@@ -39,7 +38,7 @@ struct Unrolled<'a> {
 }
 
 impl Unrolled<'_> {
-    fn group(&mut self, outputs: Range<usize>) {
+    fn pass(&mut self, outputs: Range<usize>) {
         let (ahead, inputs, w) = (self.tuning.ahead, self.writer.shape.inputs, self.writer.shape.w);
         let rows = outputs.start * w..outputs.end * w;
         let mut begun = vec![vec![false; rows.len()]; self.writer.lanes];
@@ -127,9 +126,7 @@ impl Unrolled<'_> {
     fn make_subsets(&mut self, input: usize, lane: usize, four: &Range<usize>, wanted: Vec<usize>) {
         const ALL: usize = 15;
         const PAIR: usize = 3;
-        let is_wanted = |subset: usize| {
-            wanted.contains(&subset) || subset == PAIR && wanted.contains(&ALL)
-        };
+        let is_wanted = |subset: usize| wanted.contains(&subset) || subset == PAIR && wanted.contains(&ALL);
         for subset in (3..=ALL).filter(|subset| subset.count_ones() > 1 && is_wanted(*subset)) {
             let mut terms: Vec<String> = Vec::with_capacity(3);
             let mut rest = subset;

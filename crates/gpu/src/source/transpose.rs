@@ -47,7 +47,10 @@ fn exchange(text: &mut Text, dialect: Dialect, stage: usize, low: &str, high: &s
         _ => None,
     };
     if let Some((lower, upper)) = places.filter(|_| dialect.has_byte_permute()) {
-        line!(text, "{{ u32 t = BYTES({low}, {high}, {lower}); {high} = BYTES({low}, {high}, {upper}); {low} = t; }}");
+        line!(
+            text,
+            "{{ u32 t = BYTES({low}, {high}, {lower}); {high} = BYTES({low}, {high}, {upper}); {low} = t; }}"
+        );
         return 2;
     }
     let mask = mask(stage);

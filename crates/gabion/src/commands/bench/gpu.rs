@@ -26,7 +26,8 @@ Examples:
 
 /// Shapes of the table; each is measured in both layouts.
 const SHAPES: [&str; 14] = [
-    "4+2", "10+4", "12+4", "16+4", "30+3", "45+2", "64+4", "10+8", "20+8", "45+8", "64+8", "16+16", "64+16", "30+33",
+    "4+2", "10+4", "12+4", "16+4", "30+3", "45+2", "64+4", "10+8", "20+8", "45+8", "64+8", "16+16", "64+16",
+    "30+33",
 ];
 const QUICK: [&str; 4] = ["4+2", "10+4", "45+8", "16+16"];
 const PACKET: &str = ":packets=4096";
@@ -104,7 +105,9 @@ impl Args {
         }
         let (specialised, generic) = device.launches();
         let (compiled, from_disk) = device.compiled();
-        eprintln!("launches: {specialised} specialised, {generic} generic; kernels: {compiled} compiled, {from_disk} from the disk");
+        eprintln!(
+            "launches: {specialised} specialised, {generic} generic; kernels: {compiled} compiled, {from_disk} from the disk"
+        );
         Ok(Outcome::Fine)
     }
 
@@ -117,7 +120,13 @@ impl Args {
         Ok(both.map(|text| text.parse()).collect::<Result<_, _>>()?)
     }
 
-    fn case(&self, device: &CudaDevice, work: Work, code: &Code, limits: Limits) -> Result<Vec<Line>, GpuError> {
+    fn case(
+        &self,
+        device: &CudaDevice,
+        work: Work,
+        code: &Code,
+        limits: Limits,
+    ) -> Result<Vec<Line>, GpuError> {
         let plan = work.plan(code)?;
         let asked: Vec<Asked> = if self.tune {
             variants(&Shape::of(&plan)).into_iter().map(Asked::Tuned).collect()
@@ -127,8 +136,15 @@ impl Args {
             vec![Asked::Specialised]
         };
         let ready = std::thread::scope(|scope| {
-            let compiling: Vec<_> =
-                asked.iter().map(|&asked| scope.spawn({ let plan = &plan; move || compile(device, plan, asked) })).collect();
+            let compiling: Vec<_> = asked
+                .iter()
+                .map(|&asked| {
+                    scope.spawn({
+                        let plan = &plan;
+                        move || compile(device, plan, asked)
+                    })
+                })
+                .collect();
             let done = compiling.into_iter().map(|thread| match thread.join() {
                 Ok(ready) => ready,
                 Err(panic) => std::panic::resume_unwind(panic),
@@ -177,12 +193,13 @@ impl Args {
                 if choice == Choice::Generic { generic } else { specialised }
             };
             let before = launches();
-            let failures = conformance(&backend, &launches, &Effort::full(threads), &|check, outcome| {
-                match outcome {
+            let failures =
+                conformance(&backend, &launches, &Effort::full(threads), &|check, outcome| match outcome {
                     Ok(()) => println!("ok    {name}: {check}"),
-                    Err(why) => println!("FAIL  {name}: {check}: {}", why.chars().take(600).collect::<String>()),
-                }
-            });
+                    Err(why) => {
+                        println!("FAIL  {name}: {check}: {}", why.chars().take(600).collect::<String>())
+                    }
+                });
             println!("{name}: {failures} checks failed, {} launches of this form", launches() - before);
             failed += failures;
         }
