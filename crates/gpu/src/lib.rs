@@ -15,5 +15,5 @@ pub mod shape;
 pub mod source;
 pub mod tuning;
 
-pub use choice::{Choice, Form};
+pub use choice::{AUTOMATIC_BYTES, Choice, Form, Growing};
 pub use error::{Api, GpuError};

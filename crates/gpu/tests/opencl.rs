@@ -6,6 +6,7 @@ use gabion_engine::kernel::Backend;
 use gabion_gpu::check::{Effort, conformance};
 use gabion_gpu::opencl::{OpenClBackend, OpenClDevice, OpenClOptions, devices};
 use gabion_gpu::{Choice, GpuError};
+use std::sync::{Mutex, PoisonError};
 
 /// The device to test with. A machine without one is named, so that nobody takes it for tested.
 fn device(test: &str, options: OpenClOptions) -> Option<OpenClDevice> {
@@ -27,6 +28,9 @@ fn quickly_compiled() -> OpenClOptions {
     OpenClOptions { build: "-cl-opt-disable".to_owned(), ..OpenClOptions::default() }
 }
 
+/// PoCL 3.1 sometimes crashes where two contexts compile at once, so the tests take turns.
+static TURN: Mutex<()> = Mutex::new(());
+
 fn check(device: &OpenClDevice, choice: Choice, effort: &Effort) {
     let backend = OpenClBackend::new(device.clone(), choice);
     let failed = conformance(&backend, &|| device.launches(), effort, &|check, outcome| {
@@ -40,6 +44,7 @@ fn check(device: &OpenClDevice, choice: Choice, effort: &Effort) {
 /// One text per width, layout, mode and size of packets; PoCL takes a second or two for each, so there are few of them.
 #[test]
 fn the_generic_kernel_conforms() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(device) = device("the_generic_kernel_conforms", quickly_compiled()) else { return };
     let effort = Effort {
         rounds: 0,
@@ -57,6 +62,7 @@ fn the_generic_kernel_conforms() {
 /// Every plan is a text of its own.
 #[test]
 fn specialised_kernels_conform() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(device) = device("specialised_kernels_conform", quickly_compiled()) else { return };
     let effort = Effort {
         rounds: 0,

@@ -95,6 +95,47 @@ pub struct Limits {
     pub bus: Transfers,
 }
 
+/// The first line of a record: where the others were measured.
+#[derive(Debug, Clone, Serialize)]
+pub struct Machine {
+    /// Always `machine`.
+    pub bench: &'static str,
+    /// Name of the device.
+    pub device: String,
+    /// Compute capability.
+    pub capability: (i32, i32),
+    /// Version of the driver's API.
+    pub driver: i32,
+    /// Version of NVRTC.
+    pub compiler: (i32, i32),
+    /// Bytes read and written by a copy on the device, 1e9 per second.
+    pub copy: f64,
+    /// The bus to the device, 1e9 bytes per second.
+    pub to_device: f64,
+    /// The bus from the device.
+    pub from_device: f64,
+    /// Version of this program.
+    pub version: &'static str,
+}
+
+impl Machine {
+    /// The machine of a run.
+    pub fn of(device: &CudaDevice, limits: Limits) -> Machine {
+        let info = device.info();
+        Machine {
+            bench: "machine",
+            device: info.name.clone(),
+            capability: info.capability,
+            driver: info.driver,
+            compiler: info.compiler,
+            copy: rounded(limits.copy / 1e9),
+            to_device: rounded(limits.bus.to_device / 1e9),
+            from_device: rounded(limits.bus.from_device / 1e9),
+            version: env!("CARGO_PKG_VERSION"),
+        }
+    }
+}
+
 /// Bytes of all blocks of a case: several times the cache.
 const DEVICE_BYTES: usize = 4 << 30;
 const PASSES: usize = 15;

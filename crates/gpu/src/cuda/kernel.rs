@@ -3,6 +3,7 @@
 use super::device::CudaDevice;
 use super::memory::DeviceMemory;
 use super::{driver, pipeline};
+use crate::choice::{AUTOMATIC_BYTES, Growing};
 use crate::error::GpuError;
 use crate::shape::Shape;
 use crate::source::{Counts, Dialect, Launch, generic, specialised};
@@ -52,7 +53,14 @@ impl Backend for CudaBackend {
     }
 
     fn compile(&self, plan: &Plan) -> Result<Box<dyn Kernel>, Error> {
-        Ok(Box::new(self.kernel(plan)?))
+        if self.choice != Choice::Automatic {
+            return Ok(Box::new(self.kernel(plan)?));
+        }
+        let (device, own) = (self.device.clone(), plan.clone());
+        let can = Choice::Specialised.form(&Shape::of(plan)) == Form::Specialised;
+        let make = move || CudaKernel::specialised(&device, &own, None);
+        let make: Option<Box<dyn Fn() -> _ + Send + Sync>> = if can { Some(Box::new(make)) } else { None };
+        Ok(Box::new(Growing::new(CudaKernel::generic(&self.device, plan)?, make, AUTOMATIC_BYTES)))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::device::OpenClDevice;
 use super::{call, rounds};
+use crate::choice::{AUTOMATIC_BYTES, Growing};
 use crate::error::GpuError;
 use crate::shape::Shape;
 use crate::source::{Dialect, Launch, generic, specialised};
@@ -56,7 +57,14 @@ impl Backend for OpenClBackend {
     }
 
     fn compile(&self, plan: &Plan) -> Result<Box<dyn Kernel>, Error> {
-        Ok(Box::new(self.kernel(plan)?))
+        if self.choice != Choice::Automatic {
+            return Ok(Box::new(self.kernel(plan)?));
+        }
+        let (device, own) = (self.device.clone(), plan.clone());
+        let can = Choice::Specialised.form(&Shape::of(plan)) == Form::Specialised;
+        let make = move || OpenClKernel::specialised(&device, &own, None);
+        let make: Option<Box<dyn Fn() -> _ + Send + Sync>> = if can { Some(Box::new(make)) } else { None };
+        Ok(Box::new(Growing::new(OpenClKernel::generic(&self.device, plan)?, make, AUTOMATIC_BYTES)))
     }
 }
 

@@ -6,13 +6,17 @@ use gabion_gpu::tuning::{Order, Tuning};
 /// A way to cut a kernel.
 pub type Variant = Tuning;
 
+/// Instructions of a pass so far beyond the cache that nobody need try.
+const HOPELESS: usize = 14_000;
+
 /// The variants worth a try for a shape.
 pub fn variants(shape: &Shape) -> Vec<Variant> {
     let model = Tuning::of(shape);
     let mut variants = vec![model];
     let mut add = |variant: Tuning| {
         let room = 65536 / (variant.threads * variant.least_blocks);
-        if variant.registers(shape) <= 250.min(room + 8) && !variants.contains(&variant) {
+        let fits = variant.registers(shape) <= 250.min(room + 8) && variant.instructions(shape) <= HOPELESS;
+        if fits && !variants.contains(&variant) {
             variants.push(variant);
         }
     };
@@ -21,6 +25,8 @@ pub fn variants(shape: &Shape) -> Vec<Variant> {
     let mut cuts = vec![(all, Order::OneByOne)];
     if all * shape.w > 48 {
         cuts.extend([(all.div_ceil(2), Order::OneByOne), (all.div_ceil(2), Order::SideBySide)]);
+    }
+    if all > 16 {
         cuts.push((all.div_ceil(4), Order::SideBySide));
     }
     for &lanes in lanes {
