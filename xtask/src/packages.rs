@@ -5,8 +5,7 @@ use anyhow::{Result, bail};
 use crate::shell::Cmd;
 
 /// For the workspace: the libraries it is compared with, what builds and checks them, the font of
-/// the charts, the server of the other changelog,
-/// a second file system to watch.
+/// the charts, the server of the other changelog, a second file system to watch, OpenCL on the CPU.
 const WORKSPACE: &[&str] = &[
     "gcc",
     "make",
@@ -21,6 +20,9 @@ const WORKSPACE: &[&str] = &[
     "fonts-dejavu-core",
     "redis-server",
     "xfsprogs",
+    "e2fsprogs",
+    "pocl-opencl-icd",
+    "ocl-icd-opencl-dev",
 ];
 
 /// For aarch64: the linker, the C library it links, the processor. Debian's cross compiler only

@@ -288,3 +288,22 @@ pub fn partial_and_update_agree_with_encode<B: Buffers>(
         assert_eq!(redundancy, after, "{}: {code} update of {changed:?}", backend.name());
     }
 }
+
+/// Every run over something shows in `launches`, the device's own count: nothing is computed elsewhere in its name.
+pub fn every_run_is_launched<B: Buffers>(backend: &dyn Backend, buffers: &mut B, launches: &dyn Fn() -> u64) {
+    let mut random = Random(23);
+    for text in ["10+4", "3+2:w16", "cauchy-good:6+3:w5:packets=24", "raidz:5+3"] {
+        let code: Code = text.parse().expect("a code");
+        for plan in [
+            code.encode_plan(),
+            code.update_plan(&[1]),
+            code.repair_plan(&[0], &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10][..code.k()]),
+        ] {
+            let plan = plan.expect("a plan");
+            let len = 1000usize.next_multiple_of(plan.granule());
+            let before = launches();
+            same_as_reference(&[backend], &plan, len, buffers, &mut random);
+            assert!(launches() > before, "{}: {code} ran, but not on the device", backend.name());
+        }
+    }
+}

@@ -240,4 +240,10 @@ pub enum Error {
         /// What the system said.
         reason: String,
     },
+    /// A back end that is no CPU could not do its work.
+    #[error("{reason}")]
+    Device {
+        /// What it said.
+        reason: String,
+    },
 }

@@ -9,6 +9,8 @@
 mod case;
 mod charts;
 mod explain;
+#[cfg(feature = "gpu")]
+pub mod gpu;
 mod limits;
 mod memory;
 mod report;

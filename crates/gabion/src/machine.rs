@@ -1,8 +1,10 @@
 //! The machine as the engine sees it: CPU, caches, and every row of the kernel table.
 
 mod cpu;
+mod devices;
 
 pub use cpu::{Cache, Cpu};
+pub use devices::{DeviceState, Devices};
 
 use gabion_engine::Error;
 use gabion_engine::kernel::{Backend, Row, measured, rows};
@@ -46,6 +48,8 @@ pub struct Machine {
     pub chosen_because: Reason,
     /// All rows of this build, scalar first.
     pub kernels: Vec<KernelState>,
+    /// Graphics processors and other devices, and why there are none.
+    pub devices: Vec<Devices>,
 }
 
 impl Machine {
@@ -71,6 +75,7 @@ impl Machine {
             threads: std::thread::available_parallelism().map_or(1, |count| count.get()),
             chosen_because,
             kernels: kernels.collect(),
+            devices: devices::all(),
         })
     }
 }

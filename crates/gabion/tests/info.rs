@@ -42,6 +42,21 @@ fn json_lists_every_row_of_the_table() {
     assert!(info["cpu"]["caches"].is_array());
 }
 
+/// Every library has devices or a reason why not, never both.
+#[cfg(feature = "gpu")]
+#[test]
+fn devices_are_listed_or_their_absence_is_explained() {
+    let info = json(&info(None, &["--json"]));
+    let libraries = info["devices"].as_array().unwrap();
+    let names: Vec<&str> = libraries.iter().map(|library| library["api"].as_str().unwrap()).collect();
+    assert_eq!(names, ["cuda", "opencl"]);
+    for library in libraries {
+        let found = library["found"].as_array().unwrap();
+        assert_eq!(found.is_empty(), library["missing"].is_string(), "{library}");
+        assert!(found.iter().all(|device| device["name"].is_string()), "{library}");
+    }
+}
+
 #[test]
 fn every_kernel_that_runs_can_be_forced() {
     for row in rows().iter().filter(|row| row.supported()) {

@@ -57,6 +57,9 @@ pub struct Directory {
     shared: Arc<Shared>,
 }
 
+/// Told of the path of a file, and what had to be done to read it.
+pub type Note = Box<dyn Fn(&[u8], &Report) + Send + Sync>;
+
 /// What reads are checked against.
 pub struct Guarded {
     /// The source as storage.
@@ -64,7 +67,7 @@ pub struct Guarded {
     /// Codes made ready.
     pub coders: Coders,
     /// Told of a file that was read with the help of redundancy, when it is closed.
-    pub note: Box<dyn Fn(&[u8], &Report) + Send + Sync>,
+    pub note: Note,
 }
 
 /// What requests and the beat share.

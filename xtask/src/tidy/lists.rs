@@ -26,6 +26,8 @@ pub(super) const UNSAFE_ROOMS: &[&str] = &[
     "crates/engine/src/compiler/routine.rs",
     "crates/engine/tests/",
     "crates/platform/src/fanotify.rs",
+    "crates/gpu/src/cuda/",
+    "crates/gpu/src/opencl/",
     "bench/src/isal.rs",
     "bench/src/jerasure.rs",
 ];
@@ -41,6 +43,7 @@ pub(super) const CLOCK_ROOMS: &[&str] = &[
     "crates/vault/src/changelog/measure.rs",
     "crates/gabion/src/bench/rounds.rs",
     "crates/gabion/src/commands/bench/",
+    "crates/gabion/src/bench/gpu.rs",
     "bench/",
     "xtask/src/steps.rs",
 ];

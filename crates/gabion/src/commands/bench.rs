@@ -3,6 +3,8 @@
 mod engine;
 mod figures;
 mod files;
+#[cfg(feature = "gpu")]
+mod gpu;
 mod mount;
 mod rebuild;
 mod vault;
@@ -22,6 +24,9 @@ pub(crate) struct Args {
 enum Area {
     /// Coding, repair, update, region multiplication and signatures, in memory
     Engine(engine::Args),
+    /// A GPU: kernels on data that is there, and whole runs from host memory
+    #[cfg(feature = "gpu")]
+    Gpu(gpu::Args),
     /// The protector: protect, scrub and changelog on real files, beside the disk and other tools
     Vault(vault::Args),
     /// The mount: reading and writing through it, beside the directory itself and mergerfs
@@ -36,6 +41,8 @@ impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         match self.area {
             Area::Engine(args) => args.run(),
+            #[cfg(feature = "gpu")]
+            Area::Gpu(args) => args.run(),
             Area::Vault(args) => args.run(),
             Area::Mount(args) => args.run(),
             Area::Watch(args) => args.run(),

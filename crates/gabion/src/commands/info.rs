@@ -70,5 +70,15 @@ fn table(machine: &Machine) -> Result<String, std::fmt::Error> {
         };
         writeln!(text, "{:names$}  {:needs$}  {supported:9}  {speed:>6}{chosen}", row.name, row.needs)?;
     }
+    for library in &machine.devices {
+        writeln!(text)?;
+        if let Some(reason) = &library.missing {
+            writeln!(text, "{:9}  none: {reason}", library.api)?;
+        }
+        for device in &library.found {
+            let (memory, details) = (device.memory >> 20, &device.details);
+            writeln!(text, "{:9}  {}: {}, {memory} MiB, {details}", library.api, device.index, device.name)?;
+        }
+    }
     Ok(text)
 }

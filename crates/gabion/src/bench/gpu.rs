@@ -1,0 +1,313 @@
+//! Measures a GPU: kernels on data that is already there, as a fraction of the device's own copies, and whole runs from
+//! host memory, as a fraction of the bus.
+//!
+//! Every kernel's results are checked before it is timed. Counted are all bytes moved: k + m blocks.
+
+mod tune;
+
+pub use tune::{Variant, variants};
+
+use gabion_engine::kernel::Kernel;
+use gabion_engine::{Code, Error, Plan};
+use gabion_gpu::cuda::{CudaBackend, CudaDevice, CudaKernel, DeviceBlocks, Transfers};
+use gabion_gpu::tuning::Tuning;
+use gabion_gpu::{Choice, GpuError};
+use serde::Serialize;
+use std::time::{Duration, Instant};
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Work {
+    /// All redundancy from all data.
+    Encode,
+    /// m data blocks, or all of them, from the rest.
+    Repair,
+}
+
+impl Work {
+    /// Its name in a case.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Work::Encode => "encode",
+            Work::Repair => "repair",
+        }
+    }
+
+    /// The plan of this work.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub fn plan(self, code: &Code) -> Result<Plan, Error> {
+        match self {
+            Work::Encode => code.encode_plan(),
+            Work::Repair => {
+                let count = code.m().min(code.k());
+                // Spread over the data, as failures are.
+                let lost: Vec<usize> = (0..count).map(|place| place * code.k() / count).collect();
+                let surviving: Vec<usize> =
+                    (0..code.blocks()).filter(|column| !lost.contains(column)).collect();
+                code.repair_plan(&lost, &surviving)
+            }
+        }
+    }
+}
+
+/// One line of the result.
+#[derive(Debug, Clone, Serialize)]
+pub struct Line {
+    /// Always `gpu`.
+    pub bench: &'static str,
+    /// Operation, shape, layout, where the data is.
+    pub case: String,
+    /// Bytes moved per second, 1e9.
+    pub value: f64,
+    /// Of value and reference.
+    pub unit: &'static str,
+    /// What it is compared with.
+    pub against: &'static str,
+    /// That, in the same run.
+    pub reference: f64,
+    /// Value over reference.
+    pub ratio: f64,
+    /// Bytes of data per second, 1e9.
+    pub data: f64,
+    /// Identity of the code.
+    pub code: String,
+    /// Bytes of a block.
+    pub block: usize,
+    /// Registers of a thread, and bytes that did not fit.
+    pub registers: (usize, usize),
+    /// How the kernel is cut.
+    pub tuning: String,
+    /// Seconds to compile, or to take from the cache.
+    pub compile: f64,
+    /// Results were compared with the CPU's before.
+    pub verified: bool,
+}
+
+/// The device's own limits, measured once per run.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Bytes read and written per second by a copy on the device.
+    pub copy: f64,
+    /// The bus, each way alone.
+    pub bus: Transfers,
+}
+
+/// The first line of a record: where the others were measured.
+#[derive(Debug, Clone, Serialize)]
+pub struct Machine {
+    /// Always `machine`.
+    pub bench: &'static str,
+    /// Name of the device.
+    pub device: String,
+    /// Compute capability.
+    pub capability: (i32, i32),
+    /// Version of the driver's API.
+    pub driver: i32,
+    /// Version of NVRTC.
+    pub compiler: (i32, i32),
+    /// Bytes read and written by a copy on the device, 1e9 per second.
+    pub copy: f64,
+    /// The bus to the device, 1e9 bytes per second.
+    pub to_device: f64,
+    /// The bus from the device.
+    pub from_device: f64,
+    /// Version of this program.
+    pub version: &'static str,
+}
+
+impl Machine {
+    /// The machine of a run.
+    pub fn of(device: &CudaDevice, limits: Limits) -> Machine {
+        let info = device.info();
+        Machine {
+            bench: "machine",
+            device: info.name.clone(),
+            capability: info.capability,
+            driver: info.driver,
+            compiler: info.compiler,
+            copy: rounded(limits.copy / 1e9),
+            to_device: rounded(limits.bus.to_device / 1e9),
+            from_device: rounded(limits.bus.from_device / 1e9),
+            version: env!("CARGO_PKG_VERSION"),
+        }
+    }
+}
+
+/// Bytes of all blocks of a case: several times the cache.
+const DEVICE_BYTES: usize = 4 << 30;
+const PASSES: usize = 15;
+
+/// Measures the limits.
+///
+/// # Errors
+/// What the device says.
+pub fn limits(device: &CudaDevice) -> Result<Limits, GpuError> {
+    let bytes = DEVICE_BYTES / 2;
+    let copy = 2.0 * bytes as f64 / device.copy_rate(bytes, PASSES)?.median;
+    Ok(Limits { copy, bus: device.transfer_rates(256 << 20, 8)? })
+}
+
+/// How a kernel is asked for.
+#[derive(Debug, Clone, Copy)]
+pub enum Asked {
+    /// As the cost model cuts it.
+    Specialised,
+    /// Cut as told.
+    Tuned(Tuning),
+    /// The matrix as data.
+    Generic,
+}
+
+/// A compiled kernel, and how long that took.
+pub struct Ready {
+    kernel: CudaKernel,
+    asked: Asked,
+    compile: Duration,
+}
+
+/// Compiles a kernel.
+///
+/// # Errors
+/// What the device's compiler says.
+pub fn compile(device: &CudaDevice, plan: &Plan, asked: Asked) -> Result<Ready, GpuError> {
+    let began = Instant::now();
+    let kernel = match asked {
+        Asked::Specialised => CudaBackend::new(device.clone(), Choice::Specialised).kernel(plan)?,
+        Asked::Tuned(tuning) => CudaKernel::specialised(device, plan, Some(tuning))?,
+        Asked::Generic => CudaKernel::generic(device, plan)?,
+    };
+    Ok(Ready { kernel, asked, compile: began.elapsed() })
+}
+
+/// Times kernels of one plan over the same blocks on the device.
+///
+/// # Errors
+/// What the device says; wrong results.
+pub fn raw(work: Work, code: &Code, kernels: &[Ready], limits: Limits) -> Result<Vec<Line>, GpuError> {
+    let Some(first) = kernels.first() else { return Ok(Vec::new()) };
+    let count = code.k() + code.m();
+    // Whole tiles of every kernel: a megabyte is, and so is any number of groups of packets.
+    let mut len = (DEVICE_BYTES / count) >> 20 << 20;
+    if let gabion_engine::Layout::Packets { .. } = code.layout() {
+        len = len / code.granule() * code.granule();
+    }
+    let blocks = first.kernel.blocks_on_device(len, 77)?;
+    kernels.iter().map(|ready| raw_one(work, code, ready, &blocks, limits)).collect()
+}
+
+fn raw_one(
+    work: Work,
+    code: &Code,
+    ready: &Ready,
+    blocks: &DeviceBlocks,
+    limits: Limits,
+) -> Result<Line, GpuError> {
+    let verified = ready.kernel.check_on(blocks)? > 0;
+    let seconds = ready.kernel.time_on(blocks, PASSES)?.median;
+    let block = blocks.block_bytes();
+    let data = (code.k() * block) as f64 / seconds;
+    let moved = ((code.k() + code.m()) * block) as f64 / seconds;
+    let form = if ready.kernel.is_specialised() { "raw" } else { "raw generic" };
+    Ok(Line {
+        bench: "gpu",
+        case: format!("{} {} {form}", work.name(), shown(code)),
+        value: rounded(moved / 1e9),
+        unit: "GB/s",
+        against: "copy",
+        reference: rounded(limits.copy / 1e9),
+        ratio: rounded(moved / limits.copy),
+        data: rounded(data / 1e9),
+        code: code.to_string(),
+        block,
+        registers: ready.kernel.registers()?,
+        tuning: match ready.asked {
+            Asked::Specialised => "model".to_owned(),
+            Asked::Generic => "generic".to_owned(),
+            Asked::Tuned(tuning) => tune::shown(&tuning),
+        },
+        compile: rounded(ready.compile.as_secs_f64()),
+        verified,
+    })
+}
+
+/// Times whole runs from pinned host memory.
+///
+/// # Errors
+/// What the device says; wrong results.
+pub fn overall(device: &CudaDevice, code: &Code, bytes: usize) -> Result<Line, GpuError> {
+    let plan = code.encode_plan()?;
+    let began = Instant::now();
+    let kernel = CudaBackend::new(device.clone(), Choice::Specialised).kernel(&plan)?;
+    let compile = began.elapsed();
+    let block = (bytes / code.k()) / (1 << 20) * (1 << 20);
+    let mut memory: Vec<_> = (0..code.blocks()).map(|_| device.pinned(block)).collect::<Result<_, _>>()?;
+    let mut random = gabion_engine::conformance::Random(11);
+    memory[..code.k()].iter_mut().for_each(|block| random.fill(block));
+    let (inputs, outputs) = memory.split_at_mut(code.k());
+    let inputs: Vec<&[u8]> = inputs.iter().map(|block| &block[..]).collect();
+    let mut outputs: Vec<&mut [u8]> = outputs.iter_mut().map(|block| &mut block[..]).collect();
+    kernel.run(&inputs, &mut outputs)?;
+    let verified = same_as_cpu(&plan, &inputs, &outputs)?;
+    let mut best = f64::INFINITY;
+    for _ in 0..5 {
+        let began = Instant::now();
+        kernel.run(&inputs, &mut outputs)?;
+        best = best.min(began.elapsed().as_secs_f64());
+    }
+    let (inward, outward) = (code.k() * block, code.m() * block);
+    drop(memory);
+    let limit = device.both_ways(inward, outward, 5)?.best;
+    let moved = (inward + outward) as f64;
+    Ok(Line {
+        bench: "gpu",
+        case: format!("encode {} from pinned memory", shown(code)),
+        value: rounded(moved / best / 1e9),
+        unit: "GB/s",
+        against: "bus",
+        reference: rounded(moved / limit / 1e9),
+        ratio: rounded(limit / best),
+        data: rounded(inward as f64 / best / 1e9),
+        code: code.to_string(),
+        block,
+        registers: kernel.registers()?,
+        tuning: "model".to_owned(),
+        compile: rounded(compile.as_secs_f64()),
+        verified,
+    })
+}
+
+fn same_as_cpu(plan: &Plan, inputs: &[&[u8]], outputs: &[&mut [u8]]) -> Result<bool, GpuError> {
+    let engine = gabion_engine::Engine::new(0)?;
+    let mut wanted: Vec<Vec<u8>> = outputs.iter().map(|block| vec![0; block.len()]).collect();
+    let mut slices: Vec<&mut [u8]> = wanted.iter_mut().map(|block| &mut block[..]).collect();
+    engine.compile(plan)?.run(inputs, &mut slices)?;
+    for (output, (found, wanted)) in outputs.iter().zip(&wanted).enumerate() {
+        if let Some(byte) = found.iter().zip(wanted).position(|(a, b)| a != b) {
+            return Err(GpuError::Wrong { output, byte });
+        }
+    }
+    Ok(true)
+}
+
+/// A code as cases name it: shape, then layout, then what is not usual.
+fn shown(code: &Code) -> String {
+    let layout = match code.layout() {
+        gabion_engine::Layout::Words => "words",
+        gabion_engine::Layout::Packets { .. } => "packets",
+    };
+    let w = code.field().w();
+    let width = if w == 8 { String::new() } else { format!(" w{w}") };
+    format!("{}+{} {layout}{width}", code.k(), code.m())
+}
+
+/// Four digits that count.
+fn rounded(value: f64) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    let scale = 10f64.powi(3 - value.abs().log10().floor() as i32);
+    (value * scale).round() / scale
+}

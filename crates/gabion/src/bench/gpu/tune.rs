@@ -1,0 +1,55 @@
+//! Variants of a kernel, to see which cut is best for a shape.
+
+use gabion_gpu::shape::Shape;
+use gabion_gpu::tuning::{Order, Tuning};
+
+/// A way to cut a kernel.
+pub type Variant = Tuning;
+
+/// Instructions of a pass so far beyond the cache that nobody need try.
+const HOPELESS: usize = 14_000;
+
+/// The variants worth a try for a shape.
+pub fn variants(shape: &Shape) -> Vec<Variant> {
+    let model = Tuning::of(shape);
+    let mut variants = vec![model];
+    let mut add = |variant: Tuning| {
+        let room = 65536 / (variant.threads * variant.least_blocks);
+        let fits = variant.registers(shape) <= 250.min(room + 8) && variant.instructions(shape) <= HOPELESS;
+        if fits && !variants.contains(&variant) {
+            variants.push(variant);
+        }
+    };
+    let lanes: &[usize] = if shape.packet_words.is_some() { &[1, 2, 4] } else { &[1, 2] };
+    let all = shape.outputs.max(1);
+    let mut cuts = vec![(all, Order::OneByOne)];
+    if all * shape.w > 48 {
+        cuts.extend([(all.div_ceil(2), Order::OneByOne), (all.div_ceil(2), Order::SideBySide)]);
+    }
+    if all > 16 {
+        cuts.push((all.div_ceil(4), Order::SideBySide));
+    }
+    for &lanes in lanes {
+        for &(outputs_per_pass, order) in &cuts {
+            for (threads, least_blocks) in [(128, 1), (256, 1), (512, 1)] {
+                for meet_every in [0, 2] {
+                    let ahead = model.ahead;
+                    add(Tuning { lanes, threads, outputs_per_pass, order, least_blocks, ahead, meet_every });
+                }
+            }
+        }
+    }
+    variants
+}
+
+/// A cut in few letters.
+pub(super) fn shown(tuning: &Tuning) -> String {
+    let Tuning { lanes, threads, outputs_per_pass, order, least_blocks, ahead, meet_every } = tuning;
+    let order = match order {
+        Order::OneByOne => "one-by-one",
+        Order::SideBySide => "side-by-side",
+    };
+    format!(
+        "lanes={lanes} threads={threads} outputs={outputs_per_pass} {order} blocks={least_blocks} ahead={ahead} meet={meet_every}"
+    )
+}

@@ -1,0 +1,36 @@
+//! NVIDIA's GPUs through the driver and NVRTC, both loaded at run time.
+
+mod build;
+mod device;
+mod kernel;
+mod measure;
+mod memory;
+mod pipeline;
+mod pool;
+
+pub use device::{CudaDevice, CudaOptions, DeviceInfo, devices};
+pub use kernel::{CudaBackend, CudaKernel};
+pub use measure::{DeviceBlocks, Rates, Transfers};
+pub use memory::PinnedMemory;
+pub use pool::Limits;
+
+use crate::error::{Api, GpuError};
+use cudarc::driver::DriverError;
+use cudarc::driver::sys::CUresult;
+
+/// A driver's result as ours.
+fn driver(call: &'static str) -> impl Fn(DriverError) -> GpuError {
+    move |error| GpuError::Call { api: Api::Cuda, call, reason: error.to_string() }
+}
+
+/// The same for calls that take memory, where running out has a name of its own.
+fn memory(call: &'static str, kind: &'static str, bytes: usize) -> impl Fn(DriverError) -> GpuError {
+    move |error| match error.0 {
+        CUresult::CUDA_ERROR_OUT_OF_MEMORY => GpuError::Memory { api: Api::Cuda, kind, bytes },
+        _ => driver(call)(error),
+    }
+}
+
+fn unavailable(reason: impl Into<String>) -> GpuError {
+    GpuError::Unavailable { api: Api::Cuda, reason: reason.into() }
+}

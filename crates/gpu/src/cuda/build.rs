@@ -1,0 +1,138 @@
+//! From text to a function on the device: NVRTC, the cache on disk, the driver.
+
+use super::device::DeviceInfo;
+use super::{driver, unavailable};
+use crate::cache::DiskCache;
+use crate::error::{Api, GpuError};
+use crate::source::ENTRY;
+use cudarc::driver::{CudaContext, CudaFunction};
+use cudarc::nvrtc::Ptx;
+use cudarc::nvrtc::result::{self, NvrtcError};
+use cudarc::nvrtc::sys;
+use std::collections::HashMap;
+use std::ffi::{CStr, CString};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Version of NVRTC.
+pub(super) fn version() -> Result<(i32, i32), GpuError> {
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: writes two integers, which live here.
+    let got = unsafe { sys::nvrtcVersion(&mut major, &mut minor) };
+    got.result().map_err(|error| unavailable(format!("nvrtcVersion: {error:?}")))?;
+    Ok((major, minor))
+}
+
+/// Kernels of one device, compiled or taken from the disk.
+pub(super) struct Modules {
+    context: Arc<CudaContext>,
+    architecture: String,
+    cache: Option<DiskCache>,
+    /// By the hash of their texts.
+    loaded: Mutex<HashMap<blake3::Hash, CudaFunction>>,
+    compiled: AtomicU64,
+    from_disk: AtomicU64,
+}
+
+/// Most kernels that stay loaded. When there are more, all are forgotten: those in use live on with their users.
+const MOST_LOADED: usize = 512;
+
+impl Modules {
+    pub(super) fn new(context: Arc<CudaContext>, info: &DeviceInfo, cache: Option<PathBuf>) -> Modules {
+        let architecture = format!("sm_{}{}", info.capability.0, info.capability.1);
+        let machine = format!("{} {architecture} {} {:?}", info.name, info.driver, info.compiler);
+        let cache = cache.map(|directory| DiskCache::new(&directory, &machine));
+        let (compiled, from_disk) = (AtomicU64::new(0), AtomicU64::new(0));
+        Modules { context, architecture, cache, loaded: Mutex::default(), compiled, from_disk }
+    }
+
+    pub(super) fn counts(&self) -> (u64, u64) {
+        (self.compiled.load(Ordering::Relaxed), self.from_disk.load(Ordering::Relaxed))
+    }
+
+    /// The function of a text: from memory, from the disk, or compiled.
+    pub(super) fn function(&self, text: &str) -> Result<CudaFunction, GpuError> {
+        let key = blake3::hash(text.as_bytes());
+        let loaded = || self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(function) = loaded().get(&key) {
+            return Ok(function.clone());
+        }
+        // Nobody waits for another kernel's compilation; two who want the same one may compile it twice.
+        let function = self.make(text)?;
+        let mut loaded = loaded();
+        if loaded.len() >= MOST_LOADED {
+            loaded.clear();
+        }
+        loaded.insert(key, function.clone());
+        Ok(function)
+    }
+
+    /// What the disk has is taken if the driver takes it.
+    fn make(&self, text: &str) -> Result<CudaFunction, GpuError> {
+        let kept = self.cache.as_ref().and_then(|cache| cache.get(text));
+        if let Some(function) = kept.and_then(|binary| self.load(binary).ok()) {
+            self.from_disk.fetch_add(1, Ordering::Relaxed);
+            return Ok(function);
+        }
+        let binary = compile(text, &self.architecture)?;
+        self.compiled.fetch_add(1, Ordering::Relaxed);
+        if let Some(cache) = &self.cache {
+            // A full or read-only disk costs the next process a compilation and nothing else.
+            let _ = cache.put(text, &binary);
+        }
+        self.load(binary)
+    }
+
+    fn load(&self, binary: Vec<u8>) -> Result<CudaFunction, GpuError> {
+        let module =
+            self.context.load_module(Ptx::from_binary(binary)).map_err(driver("cuModuleLoadData"))?;
+        module.load_function(ENTRY).map_err(driver("cuModuleGetFunction"))
+    }
+}
+
+/// A program of NVRTC, destroyed with this value.
+struct Program(sys::nvrtcProgram);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // SAFETY: the program was made by create_program and is destroyed once. A failure leaves memory behind.
+        let _ = unsafe { result::destroy_program(self.0) };
+    }
+}
+
+fn failed(call: &str, error: NvrtcError, log: String) -> GpuError {
+    GpuError::Compile { api: Api::Cuda, reason: format!("{call}: {error:?}"), log }
+}
+
+/// Machine code of a text for one architecture.
+fn compile(text: &str, architecture: &str) -> Result<Vec<u8>, GpuError> {
+    let text = CString::new(text).map_err(|_| GpuError::Compile {
+        api: Api::Cuda,
+        reason: "the text has a zero byte".to_owned(),
+        log: String::new(),
+    })?;
+    let program = result::create_program(&text, None);
+    let program = Program(program.map_err(|error| failed("nvrtcCreateProgram", error, String::new()))?);
+    let options = [format!("--gpu-architecture={architecture}"), "--std=c++17".to_owned()];
+    // SAFETY: the program is alive.
+    let compiled = unsafe { result::compile_program(program.0, &options) };
+    compiled.map_err(|error| {
+        // SAFETY: as above; the log ends with a zero byte.
+        let log = unsafe { result::get_program_log(program.0) };
+        let log = log.map(|log| log.iter().map(|&letter| letter as u8).collect::<Vec<u8>>());
+        let log = log
+            .ok()
+            .and_then(|log| Some(CStr::from_bytes_until_nul(&log).ok()?.to_string_lossy().into_owned()));
+        failed("nvrtcCompileProgram", error, log.unwrap_or_default())
+    })?;
+    let mut size = 0;
+    // SAFETY: the program is compiled; one number is written.
+    let got = unsafe { sys::nvrtcGetCUBINSize(program.0, &mut size) };
+    got.result().map_err(|error| failed("nvrtcGetCUBINSize", error, String::new()))?;
+    let mut binary = vec![0u8; size];
+    // SAFETY: the buffer has the size that was asked for.
+    let got = unsafe { sys::nvrtcGetCUBIN(program.0, binary.as_mut_ptr().cast()) };
+    got.result().map_err(|error| failed("nvrtcGetCUBIN", error, String::new()))?;
+    Ok(binary)
+}

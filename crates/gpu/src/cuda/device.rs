@@ -1,0 +1,175 @@
+//! Devices: whether there are any, what they are, and one of them opened.
+
+use super::build::Modules;
+use super::pool::{Limits, Pool};
+use super::{driver, unavailable};
+use crate::error::{Api, GpuError};
+use cudarc::driver::sys::{self, CUdevice_attribute};
+use cudarc::driver::{CudaContext, result};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What is known of a device without opening it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// Its number, from 0.
+    pub index: usize,
+    /// Its name.
+    pub name: String,
+    /// Bytes of memory.
+    pub memory: usize,
+    /// Multiprocessors.
+    pub multiprocessors: usize,
+    /// Compute capability, for example (9, 0).
+    pub capability: (i32, i32),
+    /// Version of the driver's API, for example 13000.
+    pub driver: i32,
+    /// Version of NVRTC.
+    pub compiler: (i32, i32),
+}
+
+/// Whether the libraries can be loaded. Everything else of this back end is called after this.
+fn libraries() -> Result<(), GpuError> {
+    // SAFETY: only opens the library by its name and closes it again; its initialisers are those of NVIDIA's driver.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(unavailable("the driver's library, libcuda.so, cannot be loaded"));
+    }
+    // SAFETY: as above, for NVRTC.
+    if !unsafe { cudarc::nvrtc::sys::is_culib_present() } {
+        return Err(unavailable("NVIDIA's run-time compiler, libnvrtc.so, cannot be loaded"));
+    }
+    Ok(())
+}
+
+/// All devices.
+///
+/// # Errors
+/// [`GpuError::Unavailable`] where there is no library or no device.
+pub fn devices() -> Result<Vec<DeviceInfo>, GpuError> {
+    libraries()?;
+    result::init().map_err(|error| unavailable(format!("the driver does not start: {error}")))?;
+    let count = result::device::get_count().map_err(|error| unavailable(error.to_string()))?;
+    if count == 0 {
+        return Err(unavailable("the driver knows no device"));
+    }
+    (0..count as usize).map(info).collect()
+}
+
+fn info(index: usize) -> Result<DeviceInfo, GpuError> {
+    let device = result::device::get(index as i32).map_err(driver("cuDeviceGet"))?;
+    let attribute = |which| {
+        // SAFETY: the device comes from cuDeviceGet.
+        unsafe { result::device::get_attribute(device, which) }.map_err(driver("cuDeviceGetAttribute"))
+    };
+    let mut version = 0;
+    // SAFETY: writes one integer, which lives here.
+    let got = unsafe { sys::cuDriverGetVersion(&mut version) };
+    got.result().map_err(driver("cuDriverGetVersion"))?;
+    Ok(DeviceInfo {
+        index,
+        name: result::device::get_name(device).map_err(driver("cuDeviceGetName"))?,
+        // SAFETY: the device comes from cuDeviceGet.
+        memory: unsafe { result::device::total_mem(device) }.map_err(driver("cuDeviceTotalMem"))?,
+        multiprocessors: attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as usize,
+        capability: (
+            attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        ),
+        driver: version,
+        compiler: super::build::version()?,
+    })
+}
+
+/// How a device is used.
+#[derive(Debug, Clone, Default)]
+pub struct CudaOptions {
+    /// Memory that runs from host memory may take.
+    pub limits: Limits,
+    /// Where compiled kernels are kept from run to run; nowhere if `None`.
+    pub cache: Option<PathBuf>,
+}
+
+/// An opened device. Clones are the same device.
+#[derive(Clone)]
+pub struct CudaDevice(pub(super) Arc<Opened>);
+
+pub(super) struct Opened {
+    pub(super) info: DeviceInfo,
+    pub(super) context: Arc<CudaContext>,
+    pub(super) modules: Modules,
+    pub(super) pool: Pool,
+    specialised_launches: AtomicU64,
+    generic_launches: AtomicU64,
+}
+
+impl CudaDevice {
+    /// Opens device number `index`.
+    ///
+    /// # Errors
+    /// [`GpuError::Unavailable`], [`GpuError::NoSuchDevice`].
+    pub fn open(index: usize, options: CudaOptions) -> Result<CudaDevice, GpuError> {
+        let mut devices = devices()?;
+        let count = devices.len();
+        if index >= count {
+            return Err(GpuError::NoSuchDevice { api: Api::Cuda, index, count });
+        }
+        let info = devices.swap_remove(index);
+        let context = CudaContext::new(index).map_err(driver("cuDevicePrimaryCtxRetain"))?;
+        // SAFETY: this crate orders all work on its streams itself: what a stream uses is released after it was
+        // waited for.
+        unsafe { context.disable_event_tracking() };
+        let modules = Modules::new(context.clone(), &info, options.cache);
+        let pool = Pool::new(context.clone(), options.limits);
+        let (specialised_launches, generic_launches) = (AtomicU64::new(0), AtomicU64::new(0));
+        let opened = Opened { info, context, modules, pool, specialised_launches, generic_launches };
+        Ok(CudaDevice(Arc::new(opened)))
+    }
+
+    /// What it is.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.0.info
+    }
+
+    /// Kernels launched so far, the specialised and the generic ones: whatever is computed here shows in these numbers.
+    pub fn launches(&self) -> (u64, u64) {
+        (self.0.specialised_launches.load(Ordering::Relaxed), self.0.generic_launches.load(Ordering::Relaxed))
+    }
+
+    /// Kernels compiled by NVRTC so far, and kernels taken from the disk.
+    pub fn compiled(&self) -> (u64, u64) {
+        self.0.modules.counts()
+    }
+}
+
+impl Opened {
+    pub(super) fn count_launch(&self, specialised: bool) {
+        let counter = if specialised { &self.specialised_launches } else { &self.generic_launches };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Makes the device's context that of the calling thread.
+    pub(super) fn bind(&self) -> Result<(), GpuError> {
+        self.context.bind_to_thread().map_err(driver("cuCtxSetCurrent"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine without NVIDIA's libraries says so; one that has them lists what it has.
+    #[test]
+    fn absence_is_an_answer() {
+        match devices() {
+            Ok(found) => assert!(found.iter().all(|device| device.memory > 0)),
+            Err(GpuError::Unavailable { api: Api::Cuda, reason }) => assert!(!reason.is_empty()),
+            Err(other) => panic!("{other}"),
+        }
+        let far = CudaDevice::open(9999, CudaOptions::default()).err().unwrap();
+        assert!(
+            matches!(far, GpuError::Unavailable { .. } | GpuError::NoSuchDevice { index: 9999, .. }),
+            "{far}"
+        );
+    }
+}

@@ -1,0 +1,244 @@
+//! Devices of all platforms, and one of them opened.
+
+use super::{call, unavailable};
+use crate::cache::DiskCache;
+use crate::error::{Api, GpuError};
+use opencl3::context::Context;
+use opencl3::device::{CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_CPU, CL_DEVICE_TYPE_GPU, Device};
+use opencl3::error_codes::DLOPEN_RUNTIME_LOAD_FAILED;
+use opencl3::platform::get_platforms;
+use opencl3::program::Program;
+use opencl3::types::cl_device_id;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What is known of a device without opening it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenClInfo {
+    /// Its number over all platforms, from 0.
+    pub index: usize,
+    /// Its name.
+    pub name: String,
+    /// The platform it belongs to.
+    pub platform: String,
+    /// `gpu`, `cpu` or `other`.
+    pub kind: &'static str,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Compute units.
+    pub units: u32,
+    /// Version of its driver.
+    pub driver: String,
+}
+
+/// All devices of all platforms.
+///
+/// # Errors
+/// [`GpuError::Unavailable`] where there is no library, no platform or no device.
+pub fn devices() -> Result<Vec<OpenClInfo>, GpuError> {
+    Ok(ids()?.into_iter().map(|(info, _)| info).collect())
+}
+
+fn ids() -> Result<Vec<(OpenClInfo, cl_device_id)>, GpuError> {
+    let platforms = get_platforms().map_err(|error| match error.0 {
+        DLOPEN_RUNTIME_LOAD_FAILED => unavailable("the library, libOpenCL.so, cannot be loaded"),
+        _ => unavailable(format!("there is no platform: {error}")),
+    })?;
+    let mut found = Vec::new();
+    for platform in platforms {
+        let name = platform.name().map_err(call("clGetPlatformInfo"))?;
+        // A platform without devices answers with an error; others may have some.
+        for id in platform.get_devices(CL_DEVICE_TYPE_ALL).unwrap_or_default() {
+            let info = info(found.len(), &name, &Device::new(id)).map_err(call("clGetDeviceInfo"))?;
+            found.push((info, id));
+        }
+    }
+    if found.is_empty() {
+        return Err(unavailable("no platform has a device"));
+    }
+    Ok(found)
+}
+
+fn info(index: usize, platform: &str, device: &Device) -> opencl3::Result<OpenClInfo> {
+    let kind = device.dev_type()?;
+    Ok(OpenClInfo {
+        index,
+        name: device.name()?.trim().to_owned(),
+        platform: platform.to_owned(),
+        kind: match () {
+            () if kind & CL_DEVICE_TYPE_GPU != 0 => "gpu",
+            () if kind & CL_DEVICE_TYPE_CPU != 0 => "cpu",
+            () => "other",
+        },
+        memory: device.global_mem_size()?,
+        units: device.max_compute_units()?,
+        driver: device.driver_version()?,
+    })
+}
+
+/// How a device is used.
+#[derive(Debug, Clone)]
+pub struct OpenClOptions {
+    /// Most bytes on the device at once, for all blocks of a round.
+    pub device_bytes: usize,
+    /// Rounds under way at once.
+    pub slots: usize,
+    /// Where compiled kernels are kept from run to run; nowhere if `None`.
+    pub cache: Option<PathBuf>,
+    /// What the device's compiler is told, for example `-cl-opt-disable`.
+    pub build: String,
+}
+
+impl Default for OpenClOptions {
+    fn default() -> OpenClOptions {
+        OpenClOptions { device_bytes: 512 << 20, slots: 2, cache: None, build: String::new() }
+    }
+}
+
+/// An opened device. Clones are the same device.
+#[derive(Clone)]
+pub struct OpenClDevice(pub(super) Arc<Opened>);
+
+pub(super) struct Opened {
+    pub(super) info: OpenClInfo,
+    pub(super) id: Id,
+    pub(super) context: Context,
+    pub(super) options: OpenClOptions,
+    cache: Option<DiskCache>,
+    programs: Mutex<HashMap<blake3::Hash, Arc<Program>>>,
+    launches: AtomicU64,
+    compiled: AtomicU64,
+    from_disk: AtomicU64,
+}
+
+/// The name that OpenCL has for a device.
+#[derive(Clone, Copy)]
+pub(super) struct Id(pub(super) cl_device_id);
+
+// SAFETY: the value is a name; the object behind it belongs to the platform and may be used by every thread.
+unsafe impl Send for Id {}
+// SAFETY: as above.
+unsafe impl Sync for Id {}
+
+/// Most programs that stay loaded. When there are more, all are forgotten: those in use live on with their users.
+const MOST_LOADED: usize = 512;
+
+impl OpenClDevice {
+    /// Opens device number `index`.
+    ///
+    /// # Errors
+    /// [`GpuError::Unavailable`], [`GpuError::NoSuchDevice`].
+    pub fn open(index: usize, options: OpenClOptions) -> Result<OpenClDevice, GpuError> {
+        let mut ids = ids()?;
+        let count = ids.len();
+        if index >= count {
+            return Err(GpuError::NoSuchDevice { api: Api::OpenCl, index, count });
+        }
+        let (info, id) = ids.swap_remove(index);
+        let context = Context::from_device(&Device::new(id)).map_err(call("clCreateContext"))?;
+        let machine = format!("{} {} {} {}", info.platform, info.name, info.driver, options.build);
+        let cache = options.cache.as_ref().map(|directory| DiskCache::new(directory, &machine));
+        let zero = || AtomicU64::new(0);
+        Ok(OpenClDevice(Arc::new(Opened {
+            info,
+            id: Id(id),
+            context,
+            options,
+            cache,
+            programs: Mutex::default(),
+            launches: zero(),
+            compiled: zero(),
+            from_disk: zero(),
+        })))
+    }
+
+    /// What it is.
+    pub fn info(&self) -> &OpenClInfo {
+        &self.0.info
+    }
+
+    /// Kernels launched so far: whatever is computed here shows in this number.
+    pub fn launches(&self) -> u64 {
+        self.0.launches.load(Ordering::Relaxed)
+    }
+
+    /// Kernels compiled so far, and kernels taken from the disk.
+    pub fn compiled(&self) -> (u64, u64) {
+        (self.0.compiled.load(Ordering::Relaxed), self.0.from_disk.load(Ordering::Relaxed))
+    }
+}
+
+impl Opened {
+    pub(super) fn count_launch(&self) {
+        self.launches.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The program of a text: from memory, from the disk, or compiled.
+    pub(super) fn program(&self, text: &str) -> Result<Arc<Program>, GpuError> {
+        let key = blake3::hash(text.as_bytes());
+        let programs = || self.programs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(program) = programs().get(&key) {
+            return Ok(program.clone());
+        }
+        let program = Arc::new(self.make(text)?);
+        let mut programs = programs();
+        if programs.len() >= MOST_LOADED {
+            programs.clear();
+        }
+        programs.insert(key, program.clone());
+        Ok(program)
+    }
+
+    /// What the disk has is taken if the driver takes it.
+    fn make(&self, text: &str) -> Result<Program, GpuError> {
+        let kept = self.cache.as_ref().and_then(|cache| cache.get(text));
+        if let Some(program) = kept.and_then(|binary| self.load(&binary).ok()) {
+            self.from_disk.fetch_add(1, Ordering::Relaxed);
+            return Ok(program);
+        }
+        let failed = |reason: String, log| GpuError::Compile { api: Api::OpenCl, reason, log };
+        let mut program = Program::create_from_source(&self.context, text)
+            .map_err(|error| failed(format!("clCreateProgramWithSource: {error}"), String::new()))?;
+        program.build(&[self.id.0], &self.options.build).map_err(|error| {
+            let log = program.get_build_log(self.id.0).unwrap_or_default();
+            failed(format!("clBuildProgram: {error}"), log)
+        })?;
+        self.compiled.fetch_add(1, Ordering::Relaxed);
+        if let (Some(cache), Ok(binaries)) = (&self.cache, program.get_binaries())
+            && let [binary] = &binaries[..]
+        {
+            // A full or read-only disk costs the next process a compilation and nothing else.
+            let _ = cache.put(text, binary);
+        }
+        Ok(program)
+    }
+
+    fn load(&self, binary: &[u8]) -> opencl3::Result<Program> {
+        // SAFETY: the device is the context's; a binary that is not its own is refused.
+        let mut program = unsafe { Program::create_from_binary(&self.context, &[self.id.0], &[binary])? };
+        program.build(&[self.id.0], &self.options.build)?;
+        Ok(program)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine without OpenCL says so; one that has it lists what it has.
+    #[test]
+    fn absence_is_an_answer() {
+        match devices() {
+            Ok(found) => assert!(found.iter().all(|device| device.units > 0)),
+            Err(GpuError::Unavailable { api: Api::OpenCl, reason }) => assert!(!reason.is_empty()),
+            Err(other) => panic!("{other}"),
+        }
+        let far = OpenClDevice::open(9999, OpenClOptions::default()).err().unwrap();
+        assert!(
+            matches!(far, GpuError::Unavailable { .. } | GpuError::NoSuchDevice { index: 9999, .. }),
+            "{far}"
+        );
+    }
+}

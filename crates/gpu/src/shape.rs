@@ -1,0 +1,115 @@
+//! What a kernel has to know of a plan beside its matrix, and how blocks lie on the device.
+
+use gabion_engine::{Layout, Mode, Plan};
+
+/// Packets and blocks begin at multiples of this on the device, so that every load is one of 16 bytes.
+const ALIGNMENT: usize = 16;
+
+/// Number and form of a plan's blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Shape {
+    /// Bits of a symbol, and so rows of a block.
+    pub w: usize,
+    /// Input blocks.
+    pub inputs: usize,
+    /// Output blocks.
+    pub outputs: usize,
+    /// Whether outputs are replaced or added to.
+    pub mode: Mode,
+    /// Words of 32 bits of one packet on the device; `None` is the words layout.
+    pub packet_words: Option<usize>,
+    /// Bytes of a packet on the host; those of the device may be more.
+    packet_bytes: usize,
+}
+
+impl Shape {
+    /// The shape of a plan.
+    pub fn of(plan: &Plan) -> Shape {
+        let packet_bytes = match plan.layout() {
+            Layout::Words => 0,
+            Layout::Packets { bytes } => bytes,
+        };
+        Shape {
+            w: plan.field().w() as usize,
+            inputs: plan.inputs().len(),
+            outputs: plan.outputs().len(),
+            mode: plan.mode(),
+            packet_words: (packet_bytes > 0).then(|| packet_bytes.next_multiple_of(ALIGNMENT) / 4),
+            packet_bytes,
+        }
+    }
+
+    /// How a block of `len` bytes is copied to the device and back.
+    pub fn copy(&self, len: usize) -> BlockCopy {
+        match self.packet_words {
+            None => BlockCopy { width: len, pitch: len, rows: 1 },
+            Some(words) if words * 4 == self.packet_bytes => BlockCopy { width: len, pitch: len, rows: 1 },
+            Some(words) => {
+                let rows = len / self.packet_bytes;
+                BlockCopy { width: self.packet_bytes, pitch: words * 4, rows }
+            }
+        }
+    }
+
+    /// Bytes from block to block on the device, for blocks of `len` bytes on the host and tiles of `tile` bytes: whole tiles, since
+    /// the kernels of the words layout know no end within one; whole packets, as the device has them.
+    pub fn stride(&self, len: usize, tile: usize) -> usize {
+        let bytes = self.copy(len).device_bytes();
+        match self.packet_words {
+            None => bytes.next_multiple_of(tile),
+            Some(_) => bytes,
+        }
+    }
+
+    /// Threads that a block of `len` bytes on the host needs where each covers `bytes_per_thread` on the device.
+    pub fn threads(&self, len: usize, bytes_per_thread: usize) -> usize {
+        self.copy(len).device_bytes().div_ceil(bytes_per_thread)
+    }
+}
+
+/// Rows of bytes that lie side by side on the host, and `pitch` bytes apart on the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockCopy {
+    /// Bytes of a row.
+    pub width: usize,
+    /// From row to row on the device.
+    pub pitch: usize,
+    /// Number of rows.
+    pub rows: usize,
+}
+
+impl BlockCopy {
+    /// Bytes on the device.
+    pub fn device_bytes(&self) -> usize {
+        self.pitch * self.rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gabion_engine::Code;
+
+    fn shape(code: &str) -> Shape {
+        Shape::of(&code.parse::<Code>().unwrap().encode_plan().unwrap())
+    }
+
+    #[test]
+    fn packets_are_padded_on_the_device_only() {
+        let odd = shape("cauchy:4+2:w5:packets=17");
+        assert_eq!(odd.packet_words, Some(8));
+        assert_eq!(odd.copy(170), BlockCopy { width: 17, pitch: 32, rows: 10 });
+        // Two groups of 5 packets; a thread takes 4 bytes of each packet.
+        assert_eq!(odd.threads(170, 5 * 4), 16);
+        let whole = shape("cauchy:4+2:w5:packets=32");
+        assert_eq!(whole.copy(320), BlockCopy { width: 320, pitch: 320, rows: 1 });
+        assert_eq!(whole.threads(320, 5 * 4), 16);
+    }
+
+    #[test]
+    fn words_are_copied_as_they_are() {
+        let words = shape("4+2");
+        assert_eq!(words.copy(33), BlockCopy { width: 33, pitch: 33, rows: 1 });
+        assert_eq!(words.threads(33, 32), 2);
+    }
+}

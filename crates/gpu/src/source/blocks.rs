@@ -1,0 +1,160 @@
+//! Blocks in registers: where a thread's words are, how they are loaded, brought into rows and stored.
+
+use super::text::{Text, line, together};
+use super::transpose::transpose;
+use super::{Counts, Dialect};
+use crate::shape::Shape;
+use gabion_engine::Mode;
+
+/// A text in the making, with what its loads and stores depend on.
+pub(super) struct Writer<'a> {
+    pub(super) dialect: Dialect,
+    pub(super) shape: &'a Shape,
+    /// Words of every row that a thread holds.
+    pub(super) lanes: usize,
+    /// Threads side by side.
+    pub(super) threads: usize,
+    pub(super) text: Text,
+    pub(super) counts: Counts,
+}
+
+/// How rows lie in registers: `x3_1_7` is lane 1 of row 7 of input 3.
+pub(super) fn input_name(input: usize, lane: usize, row: usize) -> String {
+    format!("x{input}_{lane}_{row}")
+}
+
+pub(super) fn sum_name(lane: usize, row: usize) -> String {
+    format!("a{lane}_{row}")
+}
+
+impl Writer<'_> {
+    /// Where the thread's part of a block is. Threads past the end do the work of the last one and store nothing: they
+    /// have to be there where all meet.
+    pub(super) fn position(&mut self) {
+        let (threads, lanes, w) = (self.threads, self.lanes, self.shape.w);
+        match self.shape.packet_words {
+            Some(words) => {
+                let (columns, group) = (words / lanes, w * words * 4);
+                line!(self.text, "u32 t = TILE * {threads}u + LOCAL_X;");
+                line!(self.text, "const bool active = t < total;");
+                line!(self.text, "if (!active) t = total - 1u;");
+                let within = 4 * lanes;
+                line!(
+                    self.text,
+                    "const u64 at = (u64)(t / {columns}u) * {group}u + (t % {columns}u) * {within}u;"
+                );
+            }
+            None => {
+                let tile = threads * self.shape.w * 4 * lanes;
+                line!(self.text, "const bool active = true;");
+                line!(self.text, "const u64 at = (u64)TILE * {tile}u + LOCAL_X * 16u;");
+            }
+        }
+        line!(self.text, "GLOBAL const byte* const p = in + at;");
+        line!(self.text, "GLOBAL byte* const q = out + at;");
+    }
+
+    /// The variables of a block's words in the order in which they lie in memory, as many at a time as one instruction moves,
+    /// each with its place beyond the thread's first byte.
+    fn pieces(&self, name: impl Fn(usize, usize) -> String) -> Vec<(usize, Vec<String>)> {
+        let (lanes, w) = (self.lanes, self.shape.w);
+        match self.shape.packet_words {
+            Some(words) => {
+                let row = |row: usize| (row * words * 4, (0..lanes).map(|lane| name(lane, row)).collect());
+                (0..w).map(row).collect()
+            }
+            None => {
+                let rows = self.shape.w;
+                let piece = |piece: usize| {
+                    let names = (4 * piece..4 * piece + 4).map(|word| name(word / rows, word % rows));
+                    (piece * self.threads * 16, names.collect())
+                };
+                (0..rows * lanes / 4).map(piece).collect()
+            }
+        }
+    }
+
+    pub(super) fn declare_sums(&mut self, rows: usize) {
+        for lane in (0..self.lanes).filter(|_| rows > 0) {
+            let names: Vec<String> = (0..rows).map(|row| sum_name(lane, row)).collect();
+            line!(self.text, "u32 {};", names.join(", "));
+        }
+    }
+
+    /// Declares the words of input `input` and loads them from the block whose number is the expression `block`.
+    pub(super) fn load(&mut self, input: usize, block: &str) {
+        line!(self.text, "// input {input}");
+        let pieces = self.pieces(|lane, row| input_name(input, lane, row));
+        let all: Vec<&str> = pieces.iter().flat_map(|(_, names)| names).map(String::as_str).collect();
+        line!(self.text, "u32 {};", all.join(", "));
+        self.counts.loaded += all.len();
+        line!(self.text, "{{ GLOBAL const byte* const b = p + {block} * in_stride;");
+        for (place, names) in &pieces {
+            line!(self.text, "{}", together("LOAD", &format!("b + {place}"), names));
+        }
+        line!(self.text, "}}");
+    }
+
+    pub(super) fn transpose_input(&mut self, input: usize) {
+        for lane in 0..self.lanes {
+            let words: Vec<String> = (0..self.shape.w).map(|row| input_name(input, lane, row)).collect();
+            self.transpose(&words);
+        }
+    }
+
+    /// Words of 64-bit symbols are low and high halves in turn; each half is a transposition of its own.
+    fn transpose(&mut self, words: &[String]) {
+        if words.len() == 64 {
+            for half in 0..2 {
+                let half: Vec<String> = words.iter().skip(half).step_by(2).cloned().collect();
+                self.counts.transposing += transpose(&mut self.text, self.dialect, &half);
+            }
+        } else {
+            self.counts.transposing += transpose(&mut self.text, self.dialect, words);
+        }
+    }
+
+    /// The word that holds a row after the transposition.
+    pub(super) fn place_of_row(&self, row: usize) -> usize {
+        match (self.shape.packet_words, self.shape.w) {
+            (None, 64) => row % 32 * 2 + row / 32,
+            _ => row,
+        }
+    }
+
+    /// Stores the sums from row `within` · w on, or adds them, to the block whose number is the expression `block`.
+    pub(super) fn store(&mut self, within: usize, block: &str) {
+        let w = self.shape.w;
+        // Row `place` of the output, by the word that holds it.
+        let row_in = |place: usize| match (self.shape.packet_words, w) {
+            (None, 64) => place % 2 * 32 + place / 2,
+            _ => place,
+        };
+        let name = |lane: usize, place: usize| sum_name(lane, within * w + row_in(place));
+        if self.shape.packet_words.is_none() {
+            for lane in 0..self.lanes {
+                let words: Vec<String> = (0..self.shape.w).map(|place| name(lane, place)).collect();
+                self.transpose(&words);
+            }
+        }
+        let pieces = self.pieces(name);
+        self.counts.stored += pieces.iter().map(|(_, names)| names.len()).sum::<usize>();
+        line!(self.text, "if (active) {{ GLOBAL byte* const b = q + {block} * out_stride;");
+        for (place, names) in &pieces {
+            let place = format!("b + {place}");
+            if self.shape.mode == Mode::Add {
+                let old: Vec<String> = (0..names.len()).map(|word| format!("o{word}")).collect();
+                line!(self.text, "{{ u32 {};", old.join(", "));
+                line!(self.text, "{}", together("READ", &place, &old));
+                for (name, old) in names.iter().zip(&old) {
+                    line!(self.text, "{name} ^= {old};");
+                }
+                line!(self.text, "}}");
+                self.counts.loaded += names.len();
+                self.counts.additions += names.len();
+            }
+            line!(self.text, "{}", together("STORE", &place, names));
+        }
+        line!(self.text, "}}");
+    }
+}

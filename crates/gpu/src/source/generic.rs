@@ -1,0 +1,225 @@
+//! The kernel of every plan of a width and layout: the matrix is data (the design of G-CRS, with shared subsets).
+//!
+//! As in the specialised kernel, subsets of four rows are added up once for all outputs; here they go into a table in
+//! shared memory, where each thread has its own column, and the matrix is a list of places in that table:
+//!
+//! ```text
+//! for every input, for every two fours of its rows:
+//!     table[s], table[16 + s] = sums of the subsets s of both fours
+//!     for every row of every output of this pass:
+//!         a = a + table[low place] + table[16 + high place]
+//! ```
+//!
+//! A word of the matrix holds both places of a row in bytes; all threads read the same one at the same time. A pass makes
+//! at most 64 rows of outputs, or one output where that has more.
+
+use super::blocks::{Writer, input_name, sum_name};
+use super::text::{Text, line, together};
+use super::{Counts, Dialect, Launch, Source};
+use crate::shape::Shape;
+use crate::tuning::Order;
+use gabion_engine::matrix::bits::BitMatrix;
+
+const THREADS: usize = 128;
+
+/// Rows of outputs of a short pass and of a long one, unless one output has more.
+const SHORT: usize = 32;
+const LONG: usize = 64;
+
+/// Sums of subsets of a four, the empty one among them.
+const SUBSETS: usize = 16;
+
+/// Words of every row that a thread holds.
+fn lanes(shape: &Shape) -> usize {
+    if shape.w <= 8 { 2 } else { 1 }
+}
+
+/// Outputs that one pass makes.
+fn outputs_per_pass(shape: &Shape) -> usize {
+    let rows = if shape.outputs * shape.w <= SHORT { SHORT } else { LONG };
+    (rows / shape.w).max(1)
+}
+
+/// Pairs of fours of a block's rows.
+fn pairs(shape: &Shape) -> usize {
+    shape.w.div_ceil(8)
+}
+
+/// Words of the matrix per pass, input and pair: four are read at once.
+fn words_per_pair(shape: &Shape) -> usize {
+    (outputs_per_pass(shape) * shape.w).next_multiple_of(4)
+}
+
+/// Bytes from one sum to the next in the table.
+fn column(shape: &Shape) -> usize {
+    THREADS * lanes(shape) * 4
+}
+
+/// A matrix as the kernel reads it: by pass, input, pair of fours, row of the pass.
+pub fn places(shape: &Shape, matrix: &BitMatrix) -> Vec<u32> {
+    let (per_pass, w) = (outputs_per_pass(shape), shape.w);
+    let mut places = Vec::new();
+    for first in (0..shape.outputs).step_by(per_pass) {
+        for (input, pair) in
+            (0..shape.inputs).flat_map(|input| (0..pairs(shape)).map(move |pair| (input, pair)))
+        {
+            places.extend((0..words_per_pair(shape)).map(|within| {
+                let row = first * w + within;
+                let exists = within < per_pass * w && row < matrix.rows();
+                let is_one = |bit: usize| exists && bit < w && matrix.at(row, input * w + bit);
+                let subset = |four: usize| {
+                    (0..4)
+                        .filter(|place| is_one(8 * pair + 4 * four + place))
+                        .map(|place| 1 << place)
+                        .sum::<usize>()
+                };
+                let low = subset(0) * column(shape);
+                let high = (SUBSETS + subset(1)) * column(shape);
+                (low | high << 16) as u32
+            }));
+        }
+    }
+    places
+}
+
+/// Writes the kernel; of `shape`, number of inputs and outputs decide the launch and whether the passes are long.
+pub fn source(dialect: Dialect, shape: &Shape) -> Source {
+    let (lanes, per_pass, w) = (lanes(shape), outputs_per_pass(shape), shape.w);
+    let passes = shape.outputs.div_ceil(per_pass);
+    let launch = Launch { threads: THREADS, passes, order: Order::OneByOne, bytes_per_thread: w * 4 * lanes };
+    let global = if dialect == Dialect::OpenCl { "__global " } else { "" };
+    let more = format!(", {global}const byte* matrix, u32 inputs, u32 outputs");
+    let text = Text(dialect.prelude(launch) + &dialect.head(launch, 1, &more));
+    let mut writer = Writer { dialect, shape, lanes, threads: THREADS, text, counts: Counts::default() };
+    line!(writer.text, "SHARED u64 table[{}];", 2 * SUBSETS * column(shape) / 8);
+    line!(writer.text, "SHARED_POINTER byte* const sums = (SHARED_POINTER byte*)table;");
+    line!(writer.text, "const u32 mine = LOCAL_X * {}u;", lanes * 4);
+    writer.position();
+    let rows = per_pass * w;
+    writer.declare_sums(rows);
+    for lane in 0..lanes {
+        let zeros: Vec<String> = (0..rows).map(|row| format!("{} = 0u;", sum_name(lane, row))).collect();
+        line!(writer.text, "{}", zeros.join(" "));
+    }
+    let nothing = vec!["0u".to_owned(); lanes];
+    for empty in [0, SUBSETS] {
+        let place = format!("sums + {} + mine", empty * column(shape));
+        line!(writer.text, "{}", together("PUT", &place, &nothing));
+    }
+    let pair_bytes = words_per_pair(shape) * 4;
+    line!(writer.text, "const u32 here = outputs - PASS * {per_pass}u;");
+    line!(
+        writer.text,
+        "GLOBAL const byte* place = matrix + (u64)PASS * inputs * {}u;",
+        pairs(shape) * pair_bytes
+    );
+    line!(writer.text, "for (u32 input = 0; input < inputs; input++) {{");
+    writer.load(0, "input");
+    if shape.packet_words.is_none() {
+        writer.transpose_input(0);
+    }
+    for pair in 0..pairs(shape) {
+        for four in 0..2 {
+            put_subsets(&mut writer, pair, four);
+        }
+        for output in 0..per_pass {
+            line!(writer.text, "if ({output}u < here) {{");
+            add_rows(&mut writer, pair * pair_bytes, output * w..(output + 1) * w);
+            line!(writer.text, "}}");
+        }
+    }
+    line!(writer.text, "place += {}u;", pairs(shape) * pair_bytes);
+    line!(writer.text, "}}");
+    for within in 0..per_pass {
+        line!(writer.text, "if ({within}u < here) {{");
+        writer.store(within, &format!("(PASS * {per_pass}u + {within}u)"));
+        line!(writer.text, "}}");
+    }
+    line!(writer.text, "}}");
+    Source { text: writer.text.0, launch, counts: writer.counts }
+}
+
+/// The sums of all subsets of a four, each of one addition to a smaller one.
+fn put_subsets(writer: &mut Writer<'_>, pair: usize, four: usize) {
+    let (first, w, lanes) = (8 * pair + 4 * four, writer.shape.w, writer.lanes);
+    let bits = w.saturating_sub(first).min(4);
+    line!(writer.text, "{{");
+    for subset in 1..1usize << bits {
+        let top = subset.ilog2() as usize;
+        let rest = subset ^ (1 << top);
+        let names: Vec<String> = (0..lanes).map(|lane| format!("c{lane}_{subset}")).collect();
+        for (lane, name) in names.iter().enumerate() {
+            let row = input_name(0, lane, writer.place_of_row(first + top));
+            let sum = if rest == 0 { row } else { format!("c{lane}_{rest} ^ {row}") };
+            line!(writer.text, "const u32 {name} = {sum};");
+            writer.counts.additions += usize::from(rest != 0);
+        }
+        let place = format!("sums + {} + mine", (four * SUBSETS + subset) * column(writer.shape));
+        line!(writer.text, "{}", together("PUT", &place, &names));
+    }
+    line!(writer.text, "}}");
+}
+
+/// Adds a pair's sums to the rows of one output, whose places begin `pair_bytes` beyond the pointer.
+fn add_rows(writer: &mut Writer<'_>, pair_bytes: usize, rows: std::ops::Range<usize>) {
+    let lanes = writer.lanes;
+    let (first, last) = (rows.start / 4 * 4, rows.end);
+    for four in (first..last).step_by(4) {
+        line!(
+            writer.text,
+            "{{ u32 p0, p1, p2, p3; READ4(place + {}, p0, p1, p2, p3);",
+            pair_bytes + four * 4
+        );
+        for row in (four..four + 4).filter(|row| rows.contains(row)) {
+            let word = format!("p{}", row - four);
+            let low: Vec<String> = (0..lanes).map(|lane| format!("l{lane}")).collect();
+            let high: Vec<String> = (0..lanes).map(|lane| format!("h{lane}")).collect();
+            line!(writer.text, "{{ u32 {}, {};", low.join(", "), high.join(", "));
+            line!(writer.text, "{}", together("GET", &format!("sums + (({word} & 0xffffu) | mine)"), &low));
+            line!(writer.text, "{}", together("GET", &format!("sums + (({word} >> 16) | mine)"), &high));
+            for lane in 0..lanes {
+                let sum = sum_name(lane, row);
+                line!(writer.text, "{sum} = x3({sum}, l{lane}, h{lane});");
+                writer.counts.additions += 1;
+            }
+            line!(writer.text, "}}");
+        }
+        line!(writer.text, "}}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gabion_engine::Code;
+
+    #[test]
+    fn places_of_the_matrix_lie_in_the_table() {
+        for code in ["10+4", "10+9", "3+2:w16", "cauchy:5+3:w7:packets=16", "cauchy:3+2:w64"] {
+            let plan = code.parse::<Code>().unwrap().encode_plan().unwrap();
+            let shape = Shape::of(&plan);
+            let places = places(&shape, &BitMatrix::expand(plan.matrix()).unwrap());
+            let passes = source(Dialect::OpenCl, &shape).launch.passes;
+            assert_eq!(
+                places.len(),
+                passes * shape.inputs * pairs(&shape) * words_per_pair(&shape),
+                "{code}"
+            );
+            for place in places {
+                let (low, high) = (place as usize & 0xffff, place as usize >> 16);
+                assert!(low < SUBSETS * column(&shape) && low.is_multiple_of(column(&shape)), "{code}");
+                assert!((SUBSETS * column(&shape)..2 * SUBSETS * column(&shape)).contains(&high), "{code}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_text_serves_all_plans_of_a_width_and_layout() {
+        let text = |code: &str| {
+            source(Dialect::Cuda, &Shape::of(&code.parse::<Code>().unwrap().encode_plan().unwrap())).text
+        };
+        assert_eq!(text("10+4"), text("64+2"));
+        assert_eq!(text("10+8"), text("30+33"));
+        assert_ne!(text("10+4"), text("10+4:w16"));
+    }
+}

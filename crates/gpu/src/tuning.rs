@@ -1,0 +1,191 @@
+//! How the specialised kernel of a plan is cut: words per thread, threads per block, passes over the inputs.
+//!
+//! Three things bound a kernel, in this order. Its sums have to stay in registers; its code has to stay in the cache of
+//! instructions, beyond which speed falls to a third; and it should read its inputs once. So outputs are cut into as few
+//! passes as the first two allow. What is left, words per thread and threads per block, follows what was measured on
+//! an H200 (docs/notes.md).
+
+use crate::error::GpuError;
+use crate::shape::Shape;
+use std::ops::Range;
+
+/// Choices that change a kernel's speed and nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Tuning {
+    /// Words of every row that a thread holds: 1, 2 or 4.
+    pub lanes: usize,
+    /// Threads of a block.
+    pub threads: usize,
+    /// Outputs that one pass over the inputs makes.
+    pub outputs_per_pass: usize,
+    /// When passes run.
+    pub order: Order,
+    /// Blocks that should fit on a multiprocessor at once; bounds the registers of a thread.
+    pub least_blocks: usize,
+    /// Inputs that are asked for before the one that is worked on.
+    pub ahead: usize,
+    /// After how many inputs the warps of a block wait for each other; 0 is never.
+    pub meet_every: usize,
+}
+
+/// When the passes of a kernel run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// One over all data, then the next: the code of one pass stays in the cache of instructions.
+    OneByOne,
+    /// Neighbouring blocks of threads do different passes over the same data: inputs come from memory once and from the cache
+    /// of the device afterwards.
+    SideBySide,
+}
+
+impl Tuning {
+    /// The outputs of each pass, of sizes that differ by at most one.
+    pub fn passes(&self, outputs: usize) -> Vec<Range<usize>> {
+        let count = outputs.div_ceil(self.outputs_per_pass.max(1)).max(1);
+        (0..count).map(|pass| pass * outputs / count..(pass + 1) * outputs / count).collect()
+    }
+
+    fn most_rows(&self, shape: &Shape) -> usize {
+        self.passes(shape.outputs).iter().map(Range::len).max().unwrap_or(0) * shape.w
+    }
+
+    /// Registers that a thread is expected to need: sums, inputs on their way, subsets, addresses.
+    pub fn registers(&self, shape: &Shape) -> usize {
+        let rows = self.most_rows(shape);
+        self.lanes * (rows + shape.w * (self.ahead + 1)) + SUBSETS.min(rows) + ADDRESSES
+    }
+
+    /// Instructions of the longest pass, for a dense matrix.
+    pub fn instructions(&self, shape: &Shape) -> usize {
+        let rows = self.most_rows(shape);
+        let fours = shape.w.div_ceil(4);
+        let transposing =
+            if shape.packet_words.is_some() { 0 } else { 2 * shape.w * (shape.w.ilog2() as usize) };
+        let loads = if shape.packet_words.is_some() { shape.w } else { shape.w / 4 };
+        let per_input = self.lanes * (fours * 11 + rows * fours.div_ceil(2) + transposing) + loads;
+        shape.inputs * per_input + self.lanes * rows / shape.w * transposing
+    }
+
+    /// The choice for a plan without measuring.
+    pub fn of(shape: &Shape) -> Tuning {
+        let base = Tuning {
+            lanes: 1,
+            threads: 128,
+            outputs_per_pass: shape.outputs.max(1),
+            order: Order::OneByOne,
+            least_blocks: 1,
+            ahead: 1,
+            meet_every: 0,
+        };
+        let cut = |passes: usize| Tuning { outputs_per_pass: shape.outputs.div_ceil(passes).max(1), ..base };
+        let fits = |tuning: &Tuning| {
+            tuning.registers(shape) <= REGISTERS && tuning.instructions(shape) <= CACHED_INSTRUCTIONS
+        };
+        let chosen = (1..=shape.outputs).map(cut).find(fits).unwrap_or(cut(shape.outputs.max(1)));
+        let rows = chosen.most_rows(shape);
+        let most_for_two = if shape.packet_words.is_some() { 64 } else { 32 };
+        let twice = Tuning { lanes: 2, ..chosen };
+        if shape.w <= 8 && rows <= most_for_two && fits(&twice) {
+            twice
+        } else if rows > 32
+            && chosen.instructions(shape) > LONG
+            && chosen.registers(shape) <= FILE / MANY_THREADS
+        {
+            // One block fills a multiprocessor; its warps begin together and stay so close that one fetch of the long
+            // code serves all.
+            Tuning { threads: MANY_THREADS, ..chosen }
+        } else {
+            chosen
+        }
+    }
+}
+
+/// Instructions beyond which a plan is not unrolled: compiling would take minutes, and so long a text runs out of every
+/// cache of instructions.
+pub const MOST_INSTRUCTIONS: usize = 40_000;
+
+/// Whether a plan can be unrolled.
+///
+/// # Errors
+/// [`GpuError::TooLarge`].
+pub fn check_size(shape: &Shape) -> Result<(), GpuError> {
+    let all = Tuning { outputs_per_pass: shape.outputs.max(1), lanes: 1, ..Tuning::of(shape) };
+    let size = all.instructions(shape);
+    if size > MOST_INSTRUCTIONS {
+        return Err(GpuError::TooLarge { what: "an unrolled kernel", size, limit: MOST_INSTRUCTIONS });
+    }
+    Ok(())
+}
+
+/// Sums of subsets of four rows that are alive at once, two fours of them.
+const SUBSETS: usize = 22;
+
+/// Registers for addresses and positions.
+const ADDRESSES: usize = 24;
+
+/// Registers of a thread that the choice may count on; there are 255.
+const REGISTERS: usize = 240;
+
+/// Registers of a multiprocessor.
+const FILE: usize = 65536;
+
+/// What 128 KiB hold, with a little that runs out.
+const CACHED_INSTRUCTIONS: usize = 9_200;
+
+/// From here on threads that have drifted apart disturb each other.
+const LONG: usize = 4_000;
+
+const MANY_THREADS: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gabion_engine::Code;
+
+    fn shape(code: &str) -> Shape {
+        Shape::of(&code.parse::<Code>().unwrap().encode_plan().unwrap())
+    }
+
+    fn cut(code: &str) -> (usize, usize, usize) {
+        let shape = shape(code);
+        let tuning = Tuning::of(&shape);
+        (tuning.passes(shape.outputs).len(), tuning.lanes, tuning.threads)
+    }
+
+    #[test]
+    fn passes_cover_all_outputs_evenly() {
+        let tuning = Tuning { outputs_per_pass: 12, ..Tuning::of(&shape("4+2")) };
+        assert_eq!(tuning.passes(33), [0..11, 11..22, 22..33]);
+        assert_eq!(tuning.passes(16), [0..8, 8..16]);
+        assert_eq!(tuning.passes(12).len(), 1);
+        assert_eq!(tuning.passes(0).len(), 1);
+    }
+
+    #[test]
+    fn no_choice_asks_for_more_registers_than_a_thread_has() {
+        for code in
+            ["4+2", "10+4", "45+8", "64+16", "30+33", "200+56", "10+4:w16", "subspace:8+8:w4", "9+4:w64"]
+        {
+            let shape = shape(code);
+            let registers = Tuning::of(&shape).registers(&shape);
+            assert!(registers <= 255, "{code}: {registers}");
+        }
+    }
+
+    /// Passes, words per thread and threads per block that were best when measured.
+    #[test]
+    fn the_choice_is_what_was_measured_best() {
+        assert_eq!(cut("10+4"), (1, 2, 128));
+        assert_eq!(cut("45+2"), (1, 2, 128));
+        assert_eq!(cut("64+4"), (1, 1, 128));
+        assert_eq!(cut("64+4:packets=4096"), (1, 2, 128));
+        assert_eq!(cut("10+8"), (1, 1, 128));
+        assert_eq!(cut("10+8:packets=4096"), (1, 2, 128));
+        assert_eq!(cut("45+8"), (1, 1, 512));
+        assert_eq!(cut("45+8:packets=4096"), (1, 2, 128));
+        assert_eq!(cut("16+16"), (1, 1, 128));
+        assert_eq!(cut("16+16:packets=4096"), (1, 1, 128));
+        assert_eq!(cut("64+16"), (2, 1, 512));
+        assert_eq!(cut("30+33"), (2, 1, 128));
+    }
+}
