@@ -13,7 +13,7 @@ const PIECE: usize = 1 << 20;
 /// The byte that a file has at an offset: cheap to make and to check.
 fn pattern(file: usize, piece: &mut [u8], offset: u64) {
     for (at, word) in piece.chunks_exact_mut(8).enumerate() {
-        word.copy_from_slice(&(offset + 8 * at as u64 ^ (file as u64) << 56).to_le_bytes());
+        word.copy_from_slice(&((offset + 8 * at as u64) ^ ((file as u64) << 56)).to_le_bytes());
     }
 }
 
@@ -40,7 +40,7 @@ pub(super) fn write(dir: &Path, files: usize, size: u64) -> Result<f64> {
         pattern(number, &mut piece, 0);
         for offset in (0..size).step_by(PIECE) {
             // A new first word makes every piece another one, at no cost.
-            piece[..8].copy_from_slice(&(offset ^ (number as u64) << 56).to_le_bytes());
+            piece[..8].copy_from_slice(&(offset ^ ((number as u64) << 56)).to_le_bytes());
             file.write_all(&piece)?;
         }
         Ok(file.sync_all()?)
@@ -57,7 +57,7 @@ pub(super) fn read(dir: &Path, files: usize, size: u64) -> Result<f64> {
         for offset in (0..size).step_by(PIECE) {
             file.read_exact(&mut piece).with_context(|| path.display().to_string())?;
             let first = u64::from_le_bytes(piece[..8].try_into()?);
-            ensure!(first == offset ^ (number as u64) << 56, "{} is wrong at {offset}", path.display());
+            ensure!(first == offset ^ ((number as u64) << 56), "{} is wrong at {offset}", path.display());
         }
     }
     Ok(start.elapsed().as_secs_f64())
