@@ -2,7 +2,7 @@
 //!
 //! Multiplication by a constant of GF(2^w) is linear over GF(2), so a plan is a matrix of bits between *rows*: row
 //! b of a block holds bit b of every symbol. In the packets layout rows lie in the block as they are; in the words layout
-//! a thread makes them of w words by a transposition in registers ([`transpose`]) and turns its results back.
+//! a thread makes them of w words by a transposition in registers (`transpose`) and turns its results back.
 //!
 //! A thread of the specialised kernel ([`specialised`]) does, for its word of every row,
 //!

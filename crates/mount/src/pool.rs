@@ -1,7 +1,7 @@
 //! A pool of targets, shown as one file system.
 //!
 //! Names are those of the pool's namespace; files are read and written in place in their objects, on several targets. What is
-//! not in a stub yet is in the table of [`Inode`]s: files that someone has open. Publishing what they are and taking names away
+//! not in a stub yet is in the table of `Inode`s: files that someone has open. Publishing what they are and taking names away
 //! exclude each other (`order`), so that no stub comes back after its name is gone.
 
 mod content;

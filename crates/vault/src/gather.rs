@@ -3,7 +3,7 @@
 //!
 //! The usual way reads as little as it can: the table of one redundancy file says what every block of the stripe has to be, and k
 //! blocks that fit it are enough. Whatever does not fit ends the usual way: then everything there is of the stripe is read and
-//! judged as in a scrub ([`examine`](crate::examine)), and it is asked whether the redundancy itself may be older than the data.
+//! judged as in a scrub ([`examine`](mod@crate::examine)), and it is asked whether the redundancy itself may be older than the data.
 //! Redundancy files of another version of the file than the one that is there are no source at all.
 
 use crate::coder::{Coder, Coders};

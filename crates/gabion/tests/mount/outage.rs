@@ -26,9 +26,10 @@ impl Redis {
             .stdout(Stdio::null())
             .spawn()
             .expect("this test needs the program redis-server (Debian: apt install redis-server)");
+        let redis = Redis { child, port };
         for _ in 0..500 {
             if TcpStream::connect(("127.0.0.1", port)).is_ok() {
-                return Redis { child, port };
+                return redis;
             }
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -2,8 +2,8 @@
 //!
 //! `put` makes every step durable before the next. Here nothing is promised before someone asks for it (`fsync`), so:
 //!
-//! 1. The namespace's locks are kept for many changes ([`turns`]).
-//! 2. A stub is replaced without being synced only while it is young ([`YOUNG`]): what a crash then takes with it was
+//! 1. The namespace's locks are kept for many changes (`turns`).
+//! 2. A stub is replaced without being synced only while it is young (`YOUNG`): what a crash then takes with it was
 //!    never promised. An older one is replaced by one that is synced first.
 //! 3. Before the first byte of a file is written in place its stub says so, durably, with another time and revision:
 //!    from then on no redundancy is that of this version, and nobody takes new bytes back to the old ones.
