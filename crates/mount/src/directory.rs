@@ -24,7 +24,7 @@ use gabion_vault::degraded::Report;
 use gabion_vault::storage::Storage;
 use names::OpenDirectory;
 use reach::Source;
-use rustix::fs::{Statx, XattrFlags};
+use rustix::fs::{OFlags, Statx, XattrFlags};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
@@ -339,8 +339,10 @@ impl Filesystem for Directory {
         reply: ReplyCreate,
     ) {
         let made = self.shared.create(parent.0, name.as_bytes(), mode, flags, request);
+        let how = content::past_the_cache(OFlags::from_bits_retain(flags as u32));
+        let how = how | FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH;
         answer!(reply, made, (attr, generation, handle) => {
-            reply.created(&BELIEVED, &attr, generation, handle, FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH);
+            reply.created(&BELIEVED, &attr, generation, handle, how);
         });
     }
 

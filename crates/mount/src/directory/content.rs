@@ -32,12 +32,32 @@ pub(super) struct OpenFile {
     synchronous: bool,
     /// Bytes written since the disk was last set to work.
     idle: AtomicU64,
+    /// Up to where the source was told that it will be read.
+    announced: AtomicU64,
     /// Reads blocks that are known to be right; nothing where there is nothing to know that from.
     reader: OnceLock<Option<DegradedReader>>,
 }
 
 /// The disk is set to work whenever so much of a file was written: an fsync at the end then finds most of it done.
 const EARLY: u64 = 8 << 20;
+
+/// How far ahead of a sequential reader the source is read. Its own reading ahead is confused by pieces that come from several threads.
+const AHEAD: u64 = 8 << 20;
+
+impl OpenFile {
+    /// Has the source read ahead of who goes on from where he is, `end`: as far as he has come, up to a bound.
+    fn announce(&self, end: u64) {
+        let announced = self.announced.load(Ordering::Relaxed);
+        let window = end.min(AHEAD);
+        let goes_on = end <= announced + 2 * AHEAD && announced < end + window / 2;
+        if goes_on && self.announced.fetch_max(end + window, Ordering::Relaxed) == announced {
+            let start = announced.max(end.saturating_sub(window));
+            let length = NonZeroU64::new((end + window).saturating_sub(start));
+            // Only advice: what is not there yet is waited for.
+            let _ = rustix::fs::fadvise(&self.file, start, length, Advice::WillNeed);
+        }
+    }
+}
 
 /// What tells one content of a file from the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +78,15 @@ fn flags_beneath(flags: i32) -> OFlags {
     let flags = OFlags::from_bits_retain(flags as u32);
     let kept = OFlags::ACCMODE | OFlags::SYNC | OFlags::DSYNC;
     flags & kept | OFlags::CLOEXEC
+}
+
+/// Who only writes needs no pages of the mount: they would be copied once more and read by nobody. The kernel drops those that
+/// others have of the same bytes.
+pub(super) fn past_the_cache(flags: OFlags) -> FopenFlags {
+    match flags & OFlags::ACCMODE == OFlags::WRONLY {
+        true => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
+        false => FopenFlags::empty(),
+    }
 }
 
 /// Lends a buffer of `size` bytes that this thread uses again and again.
@@ -88,7 +117,7 @@ impl Shared {
         let version = Version::of(&stat);
         let before = self.cached.lock().unwrap_or_else(PoisonError::into_inner).insert(number, version);
         let keep = if before == Some(version) { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
-        Ok((FileHandle(handle), keep | FopenFlags::FOPEN_NOFLUSH))
+        Ok((FileHandle(handle), keep | FopenFlags::FOPEN_NOFLUSH | past_the_cache(flags)))
     }
 
     /// Notes that a file is open.
@@ -105,6 +134,7 @@ impl Shared {
             writable,
             synchronous,
             idle: AtomicU64::new(0),
+            announced: AtomicU64::new(0),
             reader: OnceLock::new(),
         }))
     }
@@ -141,6 +171,7 @@ impl Shared {
             Some(Ok(got)) => Ok(got),
             // What it was opened for is not what is there now.
             None | Some(Err(ReadError::Open(_) | ReadError::Short(_))) => {
+                open.announce(offset + buffer.len() as u64);
                 read_up_to(&open.file, buffer, offset)
             }
             Some(Err(_)) => Err(Errno::IO.into()),
