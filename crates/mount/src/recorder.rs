@@ -8,6 +8,7 @@ use gabion_vault::changelog::{Change, Changelog, Error, Ticket, When};
 use gabion_vault::policy::Policy;
 use gabion_vault::tree::Stat;
 use gabion_vault::world::{Clock, Nanos, SECOND};
+use rustix::fs::{FlockOperation, flock};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write};
@@ -68,7 +69,7 @@ impl Recorder {
     /// reconciled: that is recorded before this returns.
     ///
     /// # Errors
-    /// The mark cannot be made, or the changelog does not answer.
+    /// Another mount is alive, the mark cannot be made, or the changelog does not answer.
     pub fn start(
         changelog: Arc<dyn Changelog>,
         policy: Policy,
@@ -78,7 +79,12 @@ impl Recorder {
     ) -> io::Result<Recorder> {
         let path = repository.join(MARK);
         let left = path.exists();
-        let mut file = File::options().create(true).write(true).truncate(true).open(&path)?;
+        let mut file = File::options().create(true).truncate(false).write(true).open(&path)?;
+        // The living hold it: another mount would take their mark away at its end.
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, "it is mounted by another process"));
+        }
+        file.set_len(0)?;
         writeln!(file, "process {} on {}", gabion_vault::world::process(), gabion_vault::world::host())?;
         file.sync_all()?;
         File::open(repository)?.sync_all()?;

@@ -31,14 +31,6 @@ pub enum MountError {
         /// What it says.
         source: io::Error,
     },
-    /// The source cannot be opened.
-    #[error("{}: {source}", path.display())]
-    Source {
-        /// The source.
-        path: PathBuf,
-        /// What the operating system says.
-        source: io::Error,
-    },
     /// The mount would show itself.
     #[error("{} and {} overlap: mount elsewhere", mountpoint.display(), path.display())]
     Overlap {

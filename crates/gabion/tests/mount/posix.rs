@@ -159,6 +159,10 @@ fn mounted_what_is_ours_is_not_shown_and_overlaps_are_refused() {
     assert_eq!(std::fs::read_dir(ground.at("")).unwrap().count(), 0);
     let error = std::fs::create_dir(ground.at(".gabion")).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(1), "{error}");
+    std::fs::create_dir(ground.path().join("second")).unwrap();
+    let second = ground.run(&["mount", "source", "second", "--workers", "0"]);
+    let error = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(second.status.code() == Some(2) && error.contains("mounted by another process"), "{error}");
     std::fs::write(ground.at("a"), b"a").unwrap();
     assert!(std::fs::rename(ground.at("a"), ground.at(".gabion")).is_err());
     ground.unmount();
