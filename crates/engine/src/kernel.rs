@@ -53,4 +53,14 @@ pub trait Kernel: Send + Sync {
     /// # Errors
     /// Buffers that do not fit the plan; nothing is written then.
     fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error>;
+
+    /// As [`run`](Kernel::run), over a part of blocks that have `whole` bytes: what depends on how much a call moves, as
+    /// whether its outputs will still be in a cache when it ends, is decided by that.
+    ///
+    /// # Errors
+    /// As [`run`](Kernel::run).
+    fn run_part(&self, whole: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
+        let _ = whole;
+        self.run(inputs, outputs)
+    }
 }

@@ -104,8 +104,8 @@ impl CodeKernel {
     }
 
     /// Turns inputs into outputs. The buffers were checked: as many as the plan has, all of `len` bytes, a multiple
-    /// of its granule.
-    pub(crate) fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], len: usize) {
+    /// of its granule; they are parts of blocks of `whole` bytes.
+    pub(crate) fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], len: usize, whole: usize) {
         let count = inputs.len() + outputs.len();
         let mut few = [std::ptr::null(); FEW_BLOCKS];
         let mut many = Vec::new();
@@ -119,13 +119,13 @@ impl CodeKernel {
         let addresses = inputs.iter().map(|input| input.as_ptr());
         let addresses = addresses.chain(outputs.iter_mut().map(|output| output.as_mut_ptr().cast_const()));
         blocks.iter_mut().zip(addresses).for_each(|(block, address)| *block = address);
+        let large = whole.saturating_mul(blocks.len()) >= STREAM_BYTES;
         match self.packets {
-            None => self.run_words(blocks, len),
+            None => self.run_words(blocks, len, large),
             Some((packet, group)) => {
                 let width = self.routine.width();
                 let aligned = blocks[self.inputs..].iter().all(|output| output.addr().is_multiple_of(width));
-                let large = aligned && len.saturating_mul(blocks.len()) >= STREAM_BYTES;
-                let routine = self.streaming.as_ref().filter(|_| large).unwrap_or(&self.routine);
+                let routine = self.streaming.as_ref().filter(|_| large && aligned).unwrap_or(&self.routine);
                 for at in (0..len).step_by(group) {
                     self.run_range(routine, blocks, at, at + packet, at);
                 }
@@ -133,7 +133,7 @@ impl CodeKernel {
         }
     }
 
-    fn run_words(&self, blocks: &[*const u8], len: usize) {
+    fn run_words(&self, blocks: &[*const u8], len: usize, large: bool) {
         let outputs = &blocks[self.inputs..];
         let width = self.routine.width();
         let misaligned = outputs.first().map_or(0, |output| output.addr() % width);
@@ -145,7 +145,6 @@ impl CodeKernel {
         if self.plan_mode == Mode::Add || len < step + head {
             return self.run_range(&self.routine, blocks, 0, len, 0);
         }
-        let large = len.saturating_mul(blocks.len()) >= STREAM_BYTES;
         if !alike && outputs.len() <= TILED_OUTPUTS {
             return self.run_tiles(blocks, len);
         } else if !alike {

@@ -38,8 +38,8 @@ impl Compiled {
         let ranges = self.threads.map_ranges(granule, inputs, outputs, |inputs, outputs| {
             // A plan without inputs has outputs of zeros.
             let first = inputs.first().map(|input| input.len());
-            let len = first.or(outputs.first().map(|output| output.len())).unwrap_or(0);
-            Ok((len, self.sign_tiles(signer, len, inputs, outputs)?))
+            let part = first.or(outputs.first().map(|output| output.len())).unwrap_or(0);
+            Ok((part, self.sign_tiles(signer, [len, part], inputs, outputs)?))
         })?;
         let range = ranges.first().map_or(0, |(len, _)| *len);
         let mut inputs = signer.joined(range, ranges.into_iter().map(|(_, signatures)| signatures).collect());
@@ -50,12 +50,12 @@ impl Compiled {
         Ok(Signed { inputs, outputs })
     }
 
-    /// Runs over buffers of `len` bytes. Gives the signatures of the inputs and, unless they follow from those, of
+    /// Runs over buffers of `len` bytes, parts of blocks of `whole` bytes. Gives the signatures of the inputs and, unless they follow from those, of
     /// the outputs.
     fn sign_tiles(
         &self,
         signer: &Signer,
-        len: usize,
+        [whole, len]: [usize; 2],
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
     ) -> Result<Vec<Signature>, Error> {
@@ -71,7 +71,7 @@ impl Compiled {
             let mut outputs: Vec<&mut [u8]> =
                 outputs.iter_mut().map(|output| &mut output[part.clone()]).collect();
             of_inputs.iter_mut().zip(&inputs).for_each(|(lanes, input)| signer.absorb(lanes, input));
-            self.kernel.run(&inputs, &mut outputs)?;
+            self.kernel.run_part(whole, &inputs, &mut outputs)?;
             of_outputs.iter_mut().zip(&outputs).for_each(|(lanes, output)| signer.absorb(lanes, output));
         }
         Ok(of_inputs.iter().chain(&of_outputs).map(|lanes| signer.finish(lanes)).collect())

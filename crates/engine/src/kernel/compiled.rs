@@ -74,7 +74,7 @@ pub(super) fn multiply<I: Isa>(
     let products = <I::V as Vector>::Map::gf8_products();
     let product = |output, input| [products[coefficients[output * inputs.len() + input] as usize]];
     let dense = Dense::new(1, inputs.len(), outputs.len(), product);
-    isa.run(Work::Words(&dense, Buffers { inputs, outputs, len, add: false }));
+    isa.run(Work::Words(&dense, Buffers { inputs, outputs, len, whole: len, add: false }));
 }
 
 fn dense<V: Vector>(plan: &Plan) -> Result<Dense<V>, Error> {
@@ -114,15 +114,20 @@ fn horner_parities(plan: &Plan) -> Option<Parities> {
 
 impl<I: Isa> Kernel for CompiledPlan<I> {
     fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
+        self.run_part(0, inputs, outputs)
+    }
+
+    fn run_part(&self, whole: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
         let len = self.plan.check_buffers(inputs, outputs)?;
+        let whole = whole.max(len);
         let add = self.plan.mode() == Mode::Add;
         let bytes = len.saturating_mul(inputs.len() + outputs.len());
         let ready = self.slot.as_ref().and_then(|slot| slot.get(bytes));
         if let Some(Ready::Code(code)) = ready {
-            code.run(inputs, outputs, len);
+            code.run(inputs, outputs, len, whole);
             return Ok(());
         }
-        let buffers = Buffers { inputs, outputs, len, add };
+        let buffers = Buffers { inputs, outputs, len, whole, add };
         if let Some(Ready::Steps(allocated)) = ready {
             let steps =
                 self.steps.get_or_init(|| Steps::new(allocated, self.plan.layout(), self.plan.granule()));

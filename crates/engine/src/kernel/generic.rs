@@ -72,6 +72,8 @@ pub(super) struct Buffers<'a, 'b> {
     pub(super) outputs: &'a mut [&'b mut [u8]],
     /// That length.
     pub(super) len: usize,
+    /// The length of the blocks that these are parts of.
+    pub(super) whole: usize,
     /// Whether results are added to what the outputs hold.
     pub(super) add: bool,
 }

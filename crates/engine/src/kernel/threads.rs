@@ -1,21 +1,26 @@
 //! Threads split the bytes of a call into ranges; each runs the whole kernel over its range.
 
+mod pool;
+
 use super::Kernel;
 use crate::error::Error;
+use pool::Pool;
 use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Bytes of inputs and outputs together below which a range is not worth another thread: waking one
-/// costs some microseconds, the time in which one core codes this much.
-const MIN_BYTES_PER_THREAD: usize = 256 << 10;
+/// Bytes of inputs and outputs together below which a range is not worth another thread: a sleeping one may have
+/// to be woken, which costs the caller about the time in which it codes this much.
+const MIN_BYTES_PER_THREAD: usize = 128 << 10;
 
-/// Ranges start at multiples of this, so that threads share no page.
+/// Ranges start at multiples of this, so that threads share no page: what the hardware reads ahead ends with the page, and would
+/// be taken out of the other core's cache.
 const RANGE_ALIGNMENT: usize = 4096;
 
 /// A pool of worker threads.
 pub struct Threads {
     count: usize,
     /// None for a single thread: the caller's.
-    pool: Option<rayon::ThreadPool>,
+    pool: Option<Pool>,
 }
 
 impl Threads {
@@ -29,11 +34,8 @@ impl Threads {
         if count == 1 {
             return Ok(Threads { count, pool: None });
         }
-        let named = rayon::ThreadPoolBuilder::new()
-            .num_threads(count - 1)
-            .thread_name(|index| format!("gabion-{index}"));
-        let pool = named.build();
-        let pool = pool.map_err(|error| Error::Threads { threads: count, reason: error.to_string() })?;
+        let pool = Pool::new(count - 1)
+            .map_err(|error| Error::Threads { threads: count, reason: error.to_string() })?;
         Ok(Threads { count, pool: Some(pool) })
     }
 
@@ -53,7 +55,16 @@ impl Threads {
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
     ) -> Result<(), Error> {
-        self.map_ranges(granule, inputs, outputs, |inputs, outputs| kernel.run(inputs, outputs)).map(drop)
+        let ranges = self.ranges(granule, inputs, outputs);
+        let whole = ranges.whole;
+        // Only a range that fails touches what threads share.
+        let failed = Mutex::new(None);
+        self.for_ranges(ranges, inputs, outputs, |_, inputs, outputs| {
+            if let Err(error) = kernel.run_part(whole, inputs, outputs) {
+                locked(&failed).get_or_insert(error);
+            }
+        });
+        failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }
 
     /// What `work` makes of every range of the buffers, in the order of the ranges; all but the last have one length, a
@@ -65,53 +76,74 @@ impl Threads {
         outputs: &mut [&mut [u8]],
         work: impl Fn(&[&[u8]], &mut [&mut [u8]]) -> Result<T, Error> + Sync,
     ) -> Result<Vec<T>, Error> {
-        let Some(pool) = &self.pool else { return Ok(vec![work(inputs, outputs)?]) };
-        let len = inputs.first().map_or(0, |input| input.len());
-        let uniform =
-            inputs.iter().all(|input| input.len() == len) && outputs.iter().all(|output| output.len() == len);
-        let total = len.saturating_mul(inputs.len() + outputs.len());
-        let parts = self.count.min(total / MIN_BYTES_PER_THREAD);
+        let ranges = self.ranges(granule, inputs, outputs);
+        let results: Vec<Mutex<Option<Result<T, Error>>>> =
+            (0..ranges.count).map(|_| Mutex::default()).collect();
+        self.for_ranges(ranges, inputs, outputs, |index, inputs, outputs| {
+            *locked(&results[index]) = Some(work(inputs, outputs));
+        });
+        let results =
+            results.into_iter().map(|cell| cell.into_inner().unwrap_or_else(PoisonError::into_inner));
+        results.flatten().collect()
+    }
+
+    fn ranges(&self, granule: usize, inputs: &[&[u8]], outputs: &[&mut [u8]]) -> Ranges {
+        let mut lengths =
+            inputs.iter().map(|input| input.len()).chain(outputs.iter().map(|output| output.len()));
+        let whole = lengths.next().unwrap_or(0);
+        let total = whole.saturating_mul(inputs.len() + outputs.len());
+        let threads = self.count.min(total / MIN_BYTES_PER_THREAD);
         // Buffers that do not fit are the kernel's to refuse.
-        if !uniform || parts < 2 {
-            return Ok(vec![work(inputs, outputs)?]);
+        if threads < 2 || lengths.any(|length| length != whole) {
+            return Ranges { whole, size: whole, count: 1 };
         }
         let unit = granule.max(1) * RANGE_ALIGNMENT.div_ceil(granule.max(1));
-        let range = len.div_ceil(parts).next_multiple_of(unit);
-        let ranges = split(inputs, outputs, range);
-        let mut results: Vec<Option<Result<T, Error>>> = ranges.iter().map(|_| None).collect();
-        let work = |(inputs, mut outputs): Range<'_>| Some(work(&inputs, &mut outputs));
-        pool.in_place_scope(|scope| {
-            let mut ranges = ranges.into_iter().zip(&mut results);
-            // The calling thread takes a range itself: it would only wait otherwise.
-            let own = ranges.next_back();
-            for (range, result) in ranges {
-                scope.spawn(|_| *result = work(range));
-            }
-            if let Some((range, result)) = own {
-                *result = work(range);
-            }
+        let size = whole.div_ceil(threads).next_multiple_of(unit);
+        Ranges { whole, size, count: whole.div_ceil(size) }
+    }
+
+    fn for_ranges(
+        &self,
+        ranges: Ranges,
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+        work: impl Fn(usize, &[&[u8]], &mut [&mut [u8]]) + Sync,
+    ) {
+        let Some(pool) = self.pool.as_ref().filter(|_| ranges.count > 1) else {
+            return work(0, inputs, outputs);
+        };
+        let outputs: Vec<Output> = outputs.iter_mut().map(|output| Output(output.as_mut_ptr())).collect();
+        pool.run(ranges.count, &|index| {
+            let range = index * ranges.size..ranges.whole.min((index + 1) * ranges.size);
+            let inputs: Vec<&[u8]> = inputs.iter().map(|input| &input[range.clone()]).collect();
+            let part = |output: &Output| {
+                // SAFETY: all outputs have `whole` bytes, ranges are disjoint and each is run once, while the caller keeps the
+                // outputs borrowed.
+                unsafe { std::slice::from_raw_parts_mut(output.0.add(range.start), range.len()) }
+            };
+            let mut outputs: Vec<&mut [u8]> = outputs.iter().map(part).collect();
+            work(index, &inputs, &mut outputs);
         });
-        results.into_iter().flatten().collect()
     }
 }
 
-type Range<'a> = (Vec<&'a [u8]>, Vec<&'a mut [u8]>);
+/// How the bytes of a call are cut: into `count` ranges of `size` bytes, of which the last may be shorter. More than one only
+/// where all buffers have `whole` bytes.
+#[derive(Clone, Copy)]
+struct Ranges {
+    whole: usize,
+    size: usize,
+    count: usize,
+}
 
-/// Cuts all buffers into pieces of `size` bytes; the last may be shorter.
-fn split<'a>(inputs: &[&'a [u8]], outputs: &'a mut [&mut [u8]], size: usize) -> Vec<Range<'a>> {
-    let mut inputs: Vec<_> = inputs.iter().map(|input| input.chunks(size)).collect();
-    let mut outputs: Vec<_> = outputs.iter_mut().map(|output| output.chunks_mut(size)).collect();
-    let mut ranges = Vec::new();
-    loop {
-        let range: Range<'a> = (
-            inputs.iter_mut().filter_map(|chunks| chunks.next()).collect(),
-            outputs.iter_mut().filter_map(|chunks| chunks.next()).collect(),
-        );
-        if range.0.is_empty() && range.1.is_empty() {
-            return ranges;
-        }
-        ranges.push(range);
-    }
+/// Where an output begins.
+struct Output(*mut u8);
+
+// SAFETY: threads make slices of disjoint ranges of it only.
+unsafe impl Sync for Output {}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Debug for Threads {

@@ -34,7 +34,7 @@ pub(super) unsafe fn run<V: Vector>(parities: Parities, buffers: Buffers<'_, '_>
 #[inline(always)]
 unsafe fn horner_pass<V: Vector, const N: usize, const P: bool, const Q: bool>(buffers: Buffers<'_, '_>) {
     const U: usize = 4;
-    let Buffers { inputs, outputs, len, add } = buffers;
+    let Buffers { inputs, outputs, len, add, .. } = buffers;
     let mut at = 0;
     // SAFETY: [at, at + size) is within every buffer, and there are N outputs.
     unsafe {

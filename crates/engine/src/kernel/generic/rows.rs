@@ -35,7 +35,7 @@ impl Rows {
 
 #[inline(always)]
 pub(super) unsafe fn run<V: Vector>(rows: &Rows, buffers: Buffers<'_, '_>) {
-    let Buffers { inputs, outputs, len, add } = buffers;
+    let Buffers { inputs, outputs, len, add, .. } = buffers;
     let (w, packet) = (rows.w, rows.packet);
     for group in (0..len).step_by(w * packet) {
         for tile in (0..packet).step_by(PACKET_TILE) {

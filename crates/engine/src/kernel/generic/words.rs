@@ -79,8 +79,8 @@ impl<V: Vector> Dense<V> {
 
 #[inline(always)]
 pub(super) unsafe fn run<V: Vector>(dense: &Dense<V>, buffers: Buffers<'_, '_>) {
-    let Buffers { inputs, outputs, len, add } = buffers;
-    let stream = !add && streams::<V>(inputs.len(), outputs, len);
+    let Buffers { inputs, outputs, len, whole, add } = buffers;
+    let stream = !add && streams::<V>(inputs.len(), outputs, whole);
     let mut start = 0;
     while start < len {
         let end = start.saturating_add(dense.tile).min(len);
@@ -124,10 +124,10 @@ pub(super) unsafe fn run<V: Vector>(dense: &Dense<V>, buffers: Buffers<'_, '_>) 
 
 /// Whether this much is worth streaming, and all outputs have the same alignment, so that peeling aligns all.
 #[inline(always)]
-fn streams<V: Vector>(inputs: usize, outputs: &[&mut [u8]], len: usize) -> bool {
+fn streams<V: Vector>(inputs: usize, outputs: &[&mut [u8]], whole: usize) -> bool {
     let offset = |output: &[u8]| output.as_ptr().addr() % V::BYTES;
     let alike = outputs.windows(2).all(|pair| offset(pair[0]) == offset(pair[1]));
-    alike && len.saturating_mul(inputs + outputs.len()) >= STREAM_BYTES
+    alike && whole.saturating_mul(inputs + outputs.len()) >= STREAM_BYTES
 }
 
 struct Pass<'a, 'b, M> {
