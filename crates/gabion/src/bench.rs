@@ -13,6 +13,7 @@ mod explain;
 pub mod gpu;
 mod limits;
 mod memory;
+pub mod paper;
 mod report;
 mod rounds;
 mod size;

@@ -6,6 +6,7 @@ mod files;
 #[cfg(feature = "gpu")]
 mod gpu;
 mod mount;
+mod paper;
 mod rebuild;
 mod vault;
 mod watch;
@@ -33,6 +34,8 @@ enum Area {
     Mount(mount::Args),
     /// Live protection: what watching costs those who write
     Watch(watch::Args),
+    /// The experiments of the papers, run again with this engine
+    Paper(paper::Args),
     /// Rebuild of a lost target of a pool, and reads without it, beside the machine's limits
     Rebuild(rebuild::Args),
 }
@@ -46,6 +49,7 @@ impl Args {
             Area::Vault(args) => args.run(),
             Area::Mount(args) => args.run(),
             Area::Watch(args) => args.run(),
+            Area::Paper(args) => args.run(),
             Area::Rebuild(args) => args.run(),
         }
     }
