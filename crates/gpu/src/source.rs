@@ -21,7 +21,9 @@
 //! 3. Inputs are asked for before the one in front of them is worked on.
 //! 4. Outputs that need more registers than there are, or more code than the cache of instructions holds, become
 //!    several passes over the inputs ([`tuning`](crate::tuning)).
-//! 5. Warps of a block can be made to wait for each other every few inputs.
+//! 5. In the words layout with many outputs, inputs come four at a time into shared memory, past the registers; a loop makes rows of
+//!    them there, so that the code of the transposition stands there once per stage and not once per input.
+//! 6. Warps of a block can be made to wait for each other every few inputs.
 //!
 //! The generic kernel ([`generic`]) is the same walk with the matrix as data: one text for every plan of a width and
 //! layout, slower, and ready at once.

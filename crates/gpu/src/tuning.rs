@@ -26,6 +26,9 @@ pub struct Tuning {
     pub ahead: usize,
     /// After how many inputs the warps of a block wait for each other; 0 is never.
     pub meet_every: usize,
+    /// Inputs of the words layout that are turned into rows by a loop and wait in shared memory; 0: each in registers, when
+    /// it is needed.
+    pub staged: usize,
 }
 
 /// When the passes of a kernel run.
@@ -62,12 +65,20 @@ impl Tuning {
         let transposing =
             if shape.packet_words.is_some() { 0 } else { 2 * shape.w * (shape.w.ilog2() as usize) };
         let loads = if shape.packet_words.is_some() { shape.w } else { shape.w / 4 };
-        let per_input = self.lanes * (fours * 11 + rows * fours.div_ceil(2) + transposing) + loads;
-        shape.inputs * per_input + self.lanes * rows / shape.w * transposing
+        let adding = self.lanes * (fours * 11 + rows * fours.div_ceil(2)) + loads;
+        let out = self.lanes * rows / shape.w * transposing;
+        match self.staged {
+            0 => shape.inputs * (adding + self.lanes * transposing) + out,
+            staged => {
+                let loops = shape.inputs.div_ceil(staged) * (self.lanes * transposing + 40);
+                shape.inputs * adding + loops + out
+            }
+        }
     }
 
-    /// The choice for a plan without measuring.
+    /// The choice for a plan on a CUDA device, without measuring.
     pub fn of(shape: &Shape) -> Tuning {
+        let words = shape.packet_words.is_none();
         let base = Tuning {
             lanes: 1,
             threads: 128,
@@ -76,6 +87,8 @@ impl Tuning {
             least_blocks: 1,
             ahead: 1,
             meet_every: 0,
+            // Wider symbols would not fit into the shared memory of a block.
+            staged: if words && shape.w <= 8 { STAGED } else { 0 },
         };
         let cut = |passes: usize| Tuning { outputs_per_pass: shape.outputs.div_ceil(passes).max(1), ..base };
         let fits = |tuning: &Tuning| {
@@ -83,19 +96,18 @@ impl Tuning {
         };
         let chosen = (1..=shape.outputs).map(cut).find(fits).unwrap_or(cut(shape.outputs.max(1)));
         let rows = chosen.most_rows(shape);
-        let most_for_two = if shape.packet_words.is_some() { 64 } else { 32 };
-        let twice = Tuning { lanes: 2, ..chosen };
-        if shape.w <= 8 && rows <= most_for_two && fits(&twice) {
-            twice
-        } else if rows > 32
-            && chosen.instructions(shape) > LONG
-            && chosen.registers(shape) <= FILE / MANY_THREADS
-        {
-            // One block fills a multiprocessor; its warps begin together and stay so close that one fetch of the long
-            // code serves all.
-            Tuning { threads: MANY_THREADS, ..chosen }
-        } else {
+        let twice = Tuning { lanes: 2, staged: 0, ..chosen };
+        let few_rows = rows <= if words { 32 } else { 64 };
+        if shape.w <= 8 && few_rows && fits(&twice) {
+            // Where the code is short, more and smaller blocks share the registers better.
+            let small = rows > 32 && twice.instructions(shape) < LONG;
+            Tuning { threads: if small { SMALL_BLOCK } else { base.threads }, ..twice }
+        } else if chosen.staged > 0 || rows <= 32 {
             chosen
+        } else if rows <= 64 {
+            Tuning { threads: SMALL_BLOCK, least_blocks: 8, ..chosen }
+        } else {
+            Tuning { threads: SMALL_BLOCK, ..chosen }
         }
     }
 }
@@ -126,16 +138,17 @@ const ADDRESSES: usize = 24;
 /// Registers of a thread that the choice may count on; there are 255.
 const REGISTERS: usize = 240;
 
-/// Registers of a multiprocessor.
-const FILE: usize = 65536;
-
 /// What 128 KiB hold, with a little that runs out.
 const CACHED_INSTRUCTIONS: usize = 9_200;
 
-/// From here on threads that have drifted apart disturb each other.
+/// Beyond this a code is long: its threads had better stay together.
 const LONG: usize = 4_000;
 
-const MANY_THREADS: usize = 512;
+/// Threads of a block where registers are short: what is left of a multiprocessor's has room for one more of these.
+const SMALL_BLOCK: usize = 64;
+
+/// Inputs of a stage: two stages of 8-bit words are 32 KiB for a block of threads.
+const STAGED: usize = 4;
 
 #[cfg(test)]
 mod tests {
@@ -178,14 +191,18 @@ mod tests {
         assert_eq!(cut("10+4"), (1, 2, 128));
         assert_eq!(cut("45+2"), (1, 2, 128));
         assert_eq!(cut("64+4"), (1, 1, 128));
+        assert_eq!(Tuning::of(&shape("64+4")).staged, 4);
+        assert_eq!(Tuning::of(&shape("10+4")).staged, 0);
+        assert_eq!(Tuning::of(&shape("10+8:w16")).staged, 0);
         assert_eq!(cut("64+4:packets=4096"), (1, 2, 128));
         assert_eq!(cut("10+8"), (1, 1, 128));
-        assert_eq!(cut("10+8:packets=4096"), (1, 2, 128));
-        assert_eq!(cut("45+8"), (1, 1, 512));
+        assert_eq!(cut("10+8:packets=4096"), (1, 2, 64));
+        assert_eq!(cut("45+8"), (1, 1, 128));
         assert_eq!(cut("45+8:packets=4096"), (1, 2, 128));
         assert_eq!(cut("16+16"), (1, 1, 128));
-        assert_eq!(cut("16+16:packets=4096"), (1, 1, 128));
-        assert_eq!(cut("64+16"), (2, 1, 512));
+        assert_eq!(cut("64+8:packets=4096"), (1, 1, 64));
+        assert_eq!(cut("16+16:packets=4096"), (1, 1, 64));
+        assert_eq!(cut("64+16"), (2, 1, 128));
         assert_eq!(cut("30+33"), (2, 1, 128));
     }
 }

@@ -90,7 +90,7 @@ impl OpenClKernel {
         tuning: Option<Tuning>,
     ) -> Result<OpenClKernel, GpuError> {
         let shape = Shape::of(plan);
-        let model = || Tuning { threads: THREADS, ..Tuning::of(&shape) };
+        let model = || Tuning { threads: THREADS, staged: 0, ..Tuning::of(&shape) };
         let tuning = tuning.unwrap_or_else(model);
         tuning::check_size(&shape)?;
         let source =

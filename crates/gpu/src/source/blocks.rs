@@ -95,6 +95,49 @@ impl Writer<'_> {
         line!(self.text, "}}");
     }
 
+    /// Where the pieces of a block lie beyond the thread's first byte.
+    pub(super) fn piece_places(&self) -> Vec<usize> {
+        self.pieces(|_, _| String::new()).into_iter().map(|(place, _)| place).collect()
+    }
+
+    /// Makes rows of `count` inputs that wait in shared memory from place `first` on, one after the other in a loop.
+    pub(super) fn transpose_stage(&mut self, first: usize, count: usize) {
+        let pieces = self.pieces(|lane, row| format!("y{lane}_{row}"));
+        let block = pieces.len() * self.threads * 16;
+        let all: Vec<&str> = pieces.iter().flat_map(|(_, names)| names).map(String::as_str).collect();
+        line!(self.text, "{{ SHARED_POINTER byte* s = mine + {};", first * block);
+        line!(self.text, "_Pragma(\"unroll 1\")");
+        line!(self.text, "for (u32 j = 0; j < {count}u; ++j, s += {block}) {{");
+        line!(self.text, "u32 {};", all.join(", "));
+        for (piece, (_, names)) in pieces.iter().enumerate() {
+            line!(self.text, "{}", together("GET", &format!("s + {}", piece * self.threads * 16), names));
+        }
+        let before = self.counts.transposing;
+        for lane in 0..self.lanes {
+            let words: Vec<String> = (0..self.shape.w).map(|row| format!("y{lane}_{row}")).collect();
+            self.transpose(&words);
+        }
+        // Counts are of what is done, not of what is written.
+        self.counts.transposing = before + (self.counts.transposing - before) * count;
+        self.counts.loaded += all.len() * count;
+        for (piece, (_, names)) in pieces.iter().enumerate() {
+            line!(self.text, "{}", together("PUT", &format!("s + {}", piece * self.threads * 16), names));
+        }
+        line!(self.text, "}} }}");
+    }
+
+    /// The rows of input `input` out of shared memory, where they are at place `at`.
+    pub(super) fn take_staged(&mut self, input: usize, at: usize) {
+        let pieces = self.pieces(|lane, row| input_name(input, lane, row));
+        let all: Vec<&str> = pieces.iter().flat_map(|(_, names)| names).map(String::as_str).collect();
+        line!(self.text, "// input {input}");
+        line!(self.text, "u32 {};", all.join(", "));
+        for (piece, (_, names)) in pieces.iter().enumerate() {
+            let place = (at * pieces.len() + piece) * self.threads * 16;
+            line!(self.text, "{}", together("GET", &format!("mine + {place}"), names));
+        }
+    }
+
     pub(super) fn transpose_input(&mut self, input: usize) {
         for lane in 0..self.lanes {
             let words: Vec<String> = (0..self.shape.w).map(|row| input_name(input, lane, row)).collect();

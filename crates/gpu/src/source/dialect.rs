@@ -38,6 +38,12 @@ PRIVATE u32 choose(u32 mask, u32 yes, u32 no) {
 #define PUT2(p, a, b) *(uint2*)(p) = make_uint2(a, b)
 #define GET1(p, a) a = *(const unsigned int*)(p)
 #define GET2(p, a, b) { uint2 v = *(const uint2*)(p); a = v.x; b = v.y; }
+#define PUT4(p, a, b, c, d) *(uint4*)(p) = make_uint4(a, b, c, d)
+#define GET4(p, a, b, c, d) { uint4 v = *(const uint4*)(p); a = v.x; b = v.y; c = v.z; d = v.w; }
+// 16 bytes from device memory into shared memory, past the registers; groups of such copies can be waited for.
+#define BRING(to, from) asm volatile(\"cp.async.cg.shared.global [%0], [%1], 16;\" :: \"r\"((u32)__cvta_generic_to_shared(to)), \"l\"(from) : \"memory\")
+#define BROUGHT_ALL asm volatile(\"cp.async.commit_group;\" ::: \"memory\")
+#define AWAIT_BUT(groups) asm volatile(\"cp.async.wait_group %0;\" :: \"n\"(groups) : \"memory\")
 #define BYTES(a, b, places) __byte_perm(a, b, places)
 #define STORE1(p, a) __stcs((unsigned int*)(p), a)
 #define STORE2(p, a, b) __stcs((uint2*)(p), make_uint2(a, b))

@@ -17,6 +17,14 @@ pub fn source(dialect: Dialect, shape: &Shape, matrix: &BitMatrix, tuning: &Tuni
     let text = Text(dialect.prelude(launch) + &dialect.head(launch, tuning.least_blocks, ""));
     let writer = Writer { dialect, shape, lanes, threads, text, counts: Counts::default() };
     let mut unrolled = Unrolled { writer, matrix, tuning };
+    let staged = unrolled.stage_bytes();
+    if staged > 0 {
+        line!(unrolled.writer.text, "SHARED uint4 stage[{}];", staged / 16);
+        line!(
+            unrolled.writer.text,
+            "SHARED_POINTER byte* const mine = (SHARED_POINTER byte*)stage + LOCAL_X * 16u;"
+        );
+    }
     unrolled.writer.position();
     for (index, outputs) in passes.iter().enumerate() {
         if passes.len() > 1 {
@@ -43,15 +51,25 @@ impl Unrolled<'_> {
         let rows = outputs.start * w..outputs.end * w;
         let mut begun = vec![vec![false; rows.len()]; self.writer.lanes];
         self.writer.declare_sums(rows.len());
-        (0..ahead.min(inputs)).for_each(|input| self.load(input));
+        let staged = self.tuning.staged;
+        if staged > 0 {
+            self.bring(0);
+        } else {
+            (0..ahead.min(inputs)).for_each(|input| self.load(input));
+        }
         for input in 0..inputs {
-            if input + ahead < inputs {
+            if staged > 0 {
+                if input % staged == 0 {
+                    self.next_stage(input / staged);
+                }
+                self.writer.take_staged(input, input % (2 * staged));
+            } else if input + ahead < inputs {
                 self.load(input + ahead);
             }
             if self.tuning.meet_every > 0 && input % self.tuning.meet_every == 0 && input > 0 {
                 line!(self.writer.text, "MEET;");
             }
-            if self.writer.shape.packet_words.is_none() {
+            if self.writer.shape.packet_words.is_none() && staged == 0 {
                 self.writer.transpose_input(input);
             }
             for (lane, begun) in begun.iter_mut().enumerate() {
@@ -65,6 +83,47 @@ impl Unrolled<'_> {
             }
         }
         outputs.enumerate().for_each(|(within, output)| self.writer.store(within, &format!("{output}u")));
+    }
+
+    /// Shared memory for two stages: one is worked on while the other comes.
+    fn stage_bytes(&self) -> usize {
+        2 * self.tuning.staged * self.writer.piece_places().len() * self.writer.threads * 16
+    }
+
+    /// Asks for the inputs of a stage.
+    fn bring(&mut self, stage: usize) {
+        let staged = self.tuning.staged;
+        let first = stage * staged;
+        let count = staged.min(self.writer.shape.inputs - first);
+        let places = self.writer.piece_places();
+        let text = &mut self.writer.text;
+        line!(text, "{{ GLOBAL const byte* b = p + {first}u * in_stride;");
+        line!(
+            text,
+            "SHARED_POINTER byte* s = mine + {};",
+            stage % 2 * staged * places.len() * self.writer.threads * 16
+        );
+        line!(text, "_Pragma(\"unroll 1\")");
+        line!(text, "for (u32 j = 0; j < {count}u; ++j) {{");
+        for (piece, place) in places.iter().enumerate() {
+            line!(text, "BRING(s + {}, b + {place});", piece * self.writer.threads * 16);
+        }
+        line!(text, "b += in_stride; s += {}; }}", places.len() * self.writer.threads * 16);
+        line!(text, "BROUGHT_ALL; }}");
+    }
+
+    /// Asks for the stage after this one, waits for this one and makes rows of it. A thread reads only what it brought
+    /// itself, so nobody waits for others.
+    fn next_stage(&mut self, stage: usize) {
+        let staged = self.tuning.staged;
+        let (first, inputs) = (stage * staged, self.writer.shape.inputs);
+        let more = first + staged < inputs;
+        if more {
+            self.bring(stage + 1);
+        }
+        line!(self.writer.text, "AWAIT_BUT({});", usize::from(more));
+        let count = staged.min(inputs - first);
+        self.writer.transpose_stage(stage % 2 * staged, count);
     }
 
     fn load(&mut self, input: usize) {

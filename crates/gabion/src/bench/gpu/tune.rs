@@ -14,28 +14,23 @@ pub fn variants(shape: &Shape) -> Vec<Variant> {
     let model = Tuning::of(shape);
     let mut variants = vec![model];
     let mut add = |variant: Tuning| {
-        let room = 65536 / (variant.threads * variant.least_blocks);
+        let room = 65536 / (variant.threads * variant.least_blocks).max(256);
         let fits = variant.registers(shape) <= 250.min(room + 8) && variant.instructions(shape) <= HOPELESS;
         if fits && !variants.contains(&variant) {
             variants.push(variant);
         }
     };
-    let lanes: &[usize] = if shape.packet_words.is_some() { &[1, 2, 4] } else { &[1, 2] };
     let all = shape.outputs.max(1);
-    let mut cuts = vec![(all, Order::OneByOne)];
-    if all * shape.w > 48 {
-        cuts.extend([(all.div_ceil(2), Order::OneByOne), (all.div_ceil(2), Order::SideBySide)]);
+    let mut cuts = vec![all];
+    if all > 8 {
+        cuts.push(all.div_ceil(2));
     }
-    if all > 16 {
-        cuts.push((all.div_ceil(4), Order::SideBySide));
-    }
-    for &lanes in lanes {
-        for &(outputs_per_pass, order) in &cuts {
-            for (threads, least_blocks) in [(128, 1), (256, 1), (512, 1)] {
-                for meet_every in [0, 2] {
-                    let ahead = model.ahead;
-                    add(Tuning { lanes, threads, outputs_per_pass, order, least_blocks, ahead, meet_every });
-                }
+    for outputs_per_pass in cuts {
+        for (threads, least_blocks) in [(64, 1), (64, 8), (128, 1), (128, 4), (256, 1), (512, 1)] {
+            let cut = Tuning { threads, least_blocks, outputs_per_pass, ..model };
+            add(cut);
+            if shape.packet_words.is_none() && threads <= 128 {
+                add(Tuning { staged: 4, ..cut });
             }
         }
     }
@@ -44,12 +39,12 @@ pub fn variants(shape: &Shape) -> Vec<Variant> {
 
 /// A cut in few letters.
 pub(super) fn shown(tuning: &Tuning) -> String {
-    let Tuning { lanes, threads, outputs_per_pass, order, least_blocks, ahead, meet_every } = tuning;
+    let Tuning { lanes, threads, outputs_per_pass, order, least_blocks, ahead, meet_every, staged } = tuning;
     let order = match order {
         Order::OneByOne => "one-by-one",
         Order::SideBySide => "side-by-side",
     };
     format!(
-        "lanes={lanes} threads={threads} outputs={outputs_per_pass} {order} blocks={least_blocks} ahead={ahead} meet={meet_every}"
+        "lanes={lanes} threads={threads} outputs={outputs_per_pass} {order} blocks={least_blocks} ahead={ahead} meet={meet_every} staged={staged}"
     )
 }
