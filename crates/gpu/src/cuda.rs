@@ -8,9 +8,9 @@ mod memory;
 mod pipeline;
 mod pool;
 
-pub use device::{CudaDevice, CudaOptions, DeviceInfo, devices};
+pub use device::{CudaDevice, CudaOptions, CudaTransfer, DeviceInfo, devices};
 pub use kernel::{CudaBackend, CudaKernel};
-pub use measure::{DeviceBlocks, Rates, Transfers};
+pub use measure::DeviceBlocks;
 pub use memory::PinnedMemory;
 pub use pool::Limits;
 

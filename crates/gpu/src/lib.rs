@@ -9,11 +9,17 @@ pub mod check;
 mod choice;
 pub mod cuda;
 mod error;
+mod faults;
+pub mod measure;
 pub mod opencl;
+mod prepared;
 mod rounds;
 pub mod shape;
 pub mod source;
+mod takeover;
 pub mod tuning;
 
-pub use choice::{AUTOMATIC_BYTES, Choice, Form, Growing};
+pub use choice::{AUTOMATIC_BYTES, Choice, Form, Growing, Make};
 pub use error::{Api, GpuError};
+pub use faults::{Fault, Faults, Step};
+pub use takeover::{TakenOver, Takeover};

@@ -3,8 +3,12 @@
 use super::{call, unavailable};
 use crate::cache::DiskCache;
 use crate::error::{Api, GpuError};
+use crate::faults::{Faults, Step};
+use crate::takeover::{Ledger, TakenOver, Takeover};
 use opencl3::context::Context;
-use opencl3::device::{CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_CPU, CL_DEVICE_TYPE_GPU, Device};
+use opencl3::device::{
+    CL_DEVICE_SVM_COARSE_GRAIN_BUFFER, CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_CPU, CL_DEVICE_TYPE_GPU, Device,
+};
 use opencl3::error_codes::DLOPEN_RUNTIME_LOAD_FAILED;
 use opencl3::platform::get_platforms;
 use opencl3::program::Program;
@@ -89,11 +93,35 @@ pub struct OpenClOptions {
     pub cache: Option<PathBuf>,
     /// What the device's compiler is told, for example `-cl-opt-disable`.
     pub build: String,
+    /// Whether the CPU does what the device fails at.
+    pub takeover: Takeover,
+    /// How blocks get to the device.
+    pub transfer: OpenClTransfer,
+    /// Where the device is made to fail, for tests.
+    pub faults: Option<Arc<Faults>>,
+}
+
+/// How blocks of host memory get to the device and back.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum OpenClTransfer {
+    /// By copies into buffers, in rounds that overlap.
+    #[default]
+    Copies,
+    /// Through coarse-grained shared virtual memory, which host and device map in turn.
+    SharedMemory,
 }
 
 impl Default for OpenClOptions {
     fn default() -> OpenClOptions {
-        OpenClOptions { device_bytes: 512 << 20, slots: 2, cache: None, build: String::new() }
+        OpenClOptions {
+            device_bytes: 512 << 20,
+            slots: 2,
+            cache: None,
+            build: String::new(),
+            takeover: Takeover::default(),
+            transfer: OpenClTransfer::default(),
+            faults: None,
+        }
     }
 }
 
@@ -106,6 +134,7 @@ pub(super) struct Opened {
     pub(super) id: Id,
     pub(super) context: Context,
     pub(super) options: OpenClOptions,
+    pub(super) ledger: Arc<Ledger>,
     cache: Option<DiskCache>,
     programs: Mutex<HashMap<blake3::Hash, Arc<Program>>>,
     launches: AtomicU64,
@@ -137,6 +166,9 @@ impl OpenClDevice {
             return Err(GpuError::NoSuchDevice { api: Api::OpenCl, index, count });
         }
         let (info, id) = ids.swap_remove(index);
+        if options.transfer == OpenClTransfer::SharedMemory {
+            check_shared_memory(&Device::new(id))?;
+        }
         let context = Context::from_device(&Device::new(id)).map_err(call("clCreateContext"))?;
         let machine = format!("{} {} {} {}", info.platform, info.name, info.driver, options.build);
         let cache = options.cache.as_ref().map(|directory| DiskCache::new(directory, &machine));
@@ -145,6 +177,7 @@ impl OpenClDevice {
             info,
             id: Id(id),
             context,
+            ledger: Arc::new(Ledger::new(options.takeover)),
             options,
             cache,
             programs: Mutex::default(),
@@ -164,9 +197,25 @@ impl OpenClDevice {
         self.0.launches.load(Ordering::Relaxed)
     }
 
+    /// What the CPU did in its place; nothing unless [`OpenClOptions::takeover`] allows it.
+    pub fn taken_over(&self) -> Option<TakenOver> {
+        self.0.ledger.taken()
+    }
+
     /// Kernels compiled so far, and kernels taken from the disk.
     pub fn compiled(&self) -> (u64, u64) {
         (self.0.compiled.load(Ordering::Relaxed), self.0.from_disk.load(Ordering::Relaxed))
+    }
+}
+
+/// Devices before OpenCL 2.0 do not know the question.
+fn check_shared_memory(device: &Device) -> Result<(), GpuError> {
+    let refused =
+        |reason: String| GpuError::Transfer { api: Api::OpenCl, transfer: "shared virtual memory", reason };
+    match device.svm_capabilities() {
+        Ok(has) if has & CL_DEVICE_SVM_COARSE_GRAIN_BUFFER != 0 => Ok(()),
+        Ok(_) => Err(refused("it has no coarse-grained buffers".to_owned())),
+        Err(error) => Err(refused(error.to_string())),
     }
 }
 
@@ -177,6 +226,7 @@ impl Opened {
 
     /// The program of a text: from memory, from the disk, or compiled.
     pub(super) fn program(&self, text: &str) -> Result<Arc<Program>, GpuError> {
+        self.options.faults.as_ref().map_or(Ok(()), |faults| faults.check(Step::Compile, Api::OpenCl))?;
         let key = blake3::hash(text.as_bytes());
         let programs = || self.programs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(program) = programs().get(&key) {
