@@ -49,6 +49,9 @@ pub trait Measured: Sync {
     /// Bytes of its memory.
     fn memory_bytes(&self) -> u64;
 
+    /// What [`host`](Self::host) gives, in a word.
+    fn host_kind(&self) -> &'static str;
+
     /// Whether it is a processor that runs this program too.
     fn is_cpu(&self) -> bool;
 

@@ -147,16 +147,18 @@ pub struct Effort {
     pub host_bytes: usize,
     /// Times.
     pub passes: usize,
+    /// Whether results are held against the bars.
+    pub bars: bool,
 }
 
 impl Effort {
     /// For a device: a CPU that plays one has no time for gigabytes.
     pub fn of(device: &impl Measured) -> Effort {
         if device.is_cpu() {
-            return Effort { device_bytes: 96 << 20, host_bytes: 64 << 20, passes: 3 };
+            return Effort { device_bytes: 96 << 20, host_bytes: 64 << 20, passes: 3, bars: false };
         }
         let most = (device.memory_bytes() / 4) as usize;
-        Effort { device_bytes: most.min(4 << 30), host_bytes: most.min(2 << 30), passes: 15 }
+        Effort { device_bytes: most.min(4 << 30), host_bytes: most.min(2 << 30), passes: 15, bars: true }
     }
 }
 
@@ -265,7 +267,7 @@ fn raw_one<K: MeasuredKernel>(
     let case = format!("{} {} {form}", work.name(), shown(code));
     Ok(Line {
         bench: "gpu",
-        bar: bar(&case, code),
+        bar: bar(&case, code).filter(|_| effort.bars),
         case,
         value: rounded(moved / 1e9),
         unit: "GB/s",
@@ -320,10 +322,10 @@ pub fn overall<D: Measured>(
         Asked::Specialised | Asked::Tuned(_) => String::new(),
         _ => format!(" {}", asked.tuning()),
     };
-    let case = format!("encode {} from pinned memory{form}{how}", shown(code));
+    let case = format!("encode {} from {} memory{form}{how}", shown(code), device.host_kind());
     Ok(Line {
         bench: "gpu",
-        bar: bar(&case, code),
+        bar: bar(&case, code).filter(|_| effort.bars),
         case,
         value: rounded(moved / best / 1e9),
         unit: "GB/s",

@@ -76,6 +76,10 @@ impl Measured for CudaDevice {
         self.info().memory as u64
     }
 
+    fn host_kind(&self) -> &'static str {
+        "pinned"
+    }
+
     fn is_cpu(&self) -> bool {
         false
     }

@@ -91,6 +91,10 @@ impl Measured for OpenClDevice {
         self.info().memory
     }
 
+    fn host_kind(&self) -> &'static str {
+        "host"
+    }
+
     fn is_cpu(&self) -> bool {
         self.info().kind == "cpu"
     }

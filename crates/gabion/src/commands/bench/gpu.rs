@@ -309,13 +309,14 @@ impl Args {
         for line in lines {
             self.keep(line)?;
             if !self.json {
+                let precision = if line.value < 10.0 { 2 } else { 1 };
                 let verdict = match line.bar {
                     Some(bar) if line.ratio < bar => format!("  MISSED {bar:.2}"),
                     Some(bar) => format!("  bar {bar:.2}"),
                     None => String::new(),
                 };
                 println!(
-                    "{:36} {:7.1} GB/s {:5.3} of {:4}  data {:7.1}  regs {:3}+{:<4} compile {:5.2} s  {}{verdict}",
+                    "{:36} {:7.precision$} GB/s {:5.3} of {:4}  data {:7.precision$}  regs {:3}+{:<4} compile {:5.2} s  {}{verdict}",
                     line.case,
                     line.value,
                     line.ratio,
