@@ -72,6 +72,8 @@ step() {
         ;;
     bench) once bench bench ;;
     transfers)
+        once check-cuda-mapped bench --check --kernels generic --transfer mapped
+        on_opencl check-opencl-svm --check --kernels generic --transfer svm
         for code in 10+4 30+33; do
             once "copies-$code" bench --code "$code"
             once "mapped-$code" bench --code "$code" --transfer mapped
