@@ -243,34 +243,29 @@ impl Chosen {
         let rates = RateFile::new(options.cache.as_deref());
         let own = rates.of_cpu(&*cpu()?, &plan, job)?;
         let bytes = job.bytes.unwrap_or(STREAM) as f64;
-        let mut measured = vec![own.clone()];
-        let (mut best, mut refused) = (None, Vec::new());
+        let (mut candidates, mut rates_found, mut refused) = (Vec::new(), Vec::new(), String::new());
         for candidate in found {
             match candidate.rate(options, &rates, &plan, job) {
                 Ok(rate) => {
-                    if best
-                        .as_ref()
-                        .is_none_or(|(_, other): &(_, Rate)| rate.seconds(bytes) < other.seconds(bytes))
-                    {
-                        best = Some((candidate, rate.clone()));
-                    }
-                    measured.push(rate);
+                    candidates.push(candidate.wanted);
+                    rates_found.push(rate);
                 }
-                Err(error) => refused.push(error.to_string()),
+                Err(error) => refused += &format!("; {error}"),
             }
         }
-        let refused = if refused.is_empty() { String::new() } else { format!("; {}", refused.join("; ")) };
-        match best {
-            Some((candidate, rate)) if rate.seconds(bytes) < own.seconds(bytes) => {
-                let opened = gpu::Device::open(options, candidate.wanted, true)?;
-                let why = format!("{}{refused}", versus(&rate, &own, bytes));
-                let report = report(options, opened.backend.name(), &why, measured);
-                Ok(Chosen { backend: opened.backend, report, device: Some(opened.device) })
-            }
-            Some((_, rate)) => {
-                Chosen::cpu(options, &format!("{}{refused}", versus(&own, &rate, bytes)), measured)
-            }
-            None => Chosen::cpu(options, &format!("no device could be measured{refused}"), measured),
+        let decision = decide(&own, &rates_found, bytes);
+        let measured = [vec![own], rates_found].concat();
+        let why = format!("{}{refused}", decision.why);
+        match decision.device {
+            None => Chosen::cpu(options, &why, measured),
+            // Rates may be from better days.
+            Some(index) => match gpu::Device::open(options, candidates[index], true) {
+                Err(error) => Chosen::cpu(options, &format!("{error}; otherwise {why}"), measured),
+                Ok(opened) => {
+                    let report = report(options, opened.backend.name(), &why, measured);
+                    Ok(Chosen { backend: opened.backend, report, device: Some(opened.device) })
+                }
+            },
         }
     }
 
@@ -289,17 +284,34 @@ impl Chosen {
     }
 }
 
-/// Why the first of two ends first.
+/// Who does a job, and why.
 #[cfg(feature = "gpu")]
-fn versus(first: &Rate, second: &Rate, bytes: f64) -> String {
-    format!(
+struct Decision {
+    /// Which of the devices; none is the CPU.
+    device: Option<usize>,
+    why: String,
+}
+
+/// Whoever would end first, start-up included; the CPU where nobody is faster.
+#[cfg(feature = "gpu")]
+fn decide(cpu: &Rate, devices: &[Rate], bytes: f64) -> Decision {
+    let of = |index: &usize| devices[*index].seconds(bytes);
+    let fastest = (0..devices.len()).min_by(|a, b| of(a).total_cmp(&of(b)));
+    let Some(fastest) = fastest else {
+        return Decision { device: None, why: "no device could be measured".to_owned() };
+    };
+    let rate = &devices[fastest];
+    let pays = rate.seconds(bytes) < cpu.seconds(bytes);
+    let (first, second) = if pays { (rate, cpu) } else { (cpu, rate) };
+    let why = format!(
         "{:.2} s are expected, {:.1} GB/s of data; {} would take {:.2} s at {:.1} GB/s",
         first.seconds(bytes),
         first.gb_per_s,
         second.device,
         second.seconds(bytes),
         second.gb_per_s
-    )
+    );
+    Decision { device: pays.then_some(fastest), why }
 }
 
 fn report(options: &Options, used: &str, why: &str, measured: Vec<Rate>) -> Report {
@@ -395,5 +407,27 @@ mod tests {
             let error = Chooser::new(Options { wanted, ..Options::default() }).err().unwrap();
             assert!(error.to_string().starts_with(&format!("--device {wanted}: ")), "{error}");
         }
+    }
+
+    /// Little data is done before a device is awake; much of it goes where the rate is higher.
+    #[cfg(feature = "gpu")]
+    #[test]
+    fn who_would_end_first_does_the_job() {
+        let rate = |device: &str, gb_per_s, startup| Rate {
+            device: device.to_owned(),
+            gb_per_s,
+            startup,
+            from_cache: false,
+        };
+        let cpu = rate("avx2", 10.0, 0.0);
+        let devices = [rate("cuda0", 30.0, 0.5), rate("cuda1", 40.0, 0.6), rate("slow", 5.0, 0.0)];
+        let decide = |devices: &[Rate], bytes: f64| decide(&cpu, devices, bytes);
+        assert_eq!(decide(&devices, 1e9).device, None);
+        let much = decide(&devices, 100e9);
+        assert_eq!(much.device, Some(1));
+        assert!(much.why.starts_with("3.10 s are expected, 40.0 GB/s"), "{}", much.why);
+        assert!(much.why.contains("avx2 would take 10.00 s at 10.0 GB/s"), "{}", much.why);
+        assert_eq!(decide(&devices[2..], 100e9).device, None);
+        assert_eq!(decide(&[], 100e9).device, None);
     }
 }

@@ -12,6 +12,7 @@ mod error;
 mod faults;
 pub mod measure;
 pub mod opencl;
+mod pool;
 mod prepared;
 mod rounds;
 pub mod shape;

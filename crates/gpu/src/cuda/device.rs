@@ -1,10 +1,11 @@
 //! Devices: whether there are any, what they are, and one of them opened.
 
 use super::build::Modules;
-use super::pool::{Limits, Pool};
+use super::slot::{Limits, Slot};
 use super::{driver, unavailable};
 use crate::error::{Api, GpuError};
 use crate::faults::{Faults, Step};
+use crate::pool::Pool;
 use crate::takeover::{Ledger, TakenOver, Takeover};
 use cudarc::driver::sys::{self, CUdevice_attribute};
 use cudarc::driver::{CudaContext, CudaFunction, result};
@@ -116,7 +117,8 @@ pub(super) struct Opened {
     pub(super) info: DeviceInfo,
     pub(super) context: Arc<CudaContext>,
     pub(super) modules: Modules,
-    pub(super) pool: Pool,
+    pub(super) limits: Limits,
+    pub(super) pool: Pool<Slot>,
     pub(super) ledger: Arc<Ledger>,
     pub(super) transfer: CudaTransfer,
     pub(super) faults: Option<Arc<Faults>>,
@@ -141,12 +143,13 @@ impl CudaDevice {
         // waited for.
         unsafe { context.disable_event_tracking() };
         let modules = Modules::new(context.clone(), &info, options.cache);
-        let pool = Pool::new(context.clone(), options.limits);
+        let pool = Pool::new(options.limits.slots);
         let (specialised_launches, generic_launches) = (AtomicU64::new(0), AtomicU64::new(0));
         Ok(CudaDevice(Arc::new(Opened {
             info,
             context,
             modules,
+            limits: options.limits,
             pool,
             ledger: Arc::new(Ledger::new(options.takeover)),
             transfer: options.transfer,

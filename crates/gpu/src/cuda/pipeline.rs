@@ -7,7 +7,7 @@
 use super::device::CudaTransfer;
 use super::kernel::{Blocks, CudaKernel};
 use super::memory::{begin_download, begin_upload, is_pinned};
-use super::pool::Slot;
+use super::slot::Slot;
 use crate::error::{Api, GpuError};
 use crate::rounds::{Course, Slots, copy_in_parallel, round_bytes};
 use crate::shape::BlockCopy;
@@ -25,17 +25,18 @@ pub(super) fn run(
         return Ok(());
     }
     let (device, prepared) = (&kernel.device.0, &kernel.prepared);
-    let limits = device.pool.limits;
+    let (limits, most) = (device.limits, device.pool.most());
     let way = Way::of(kernel, len, inputs, outputs);
-    let share = limits.device_bytes / limits.slots;
-    let share = if way.staged == 0 { share } else { share.min(limits.pinned_bytes / limits.slots) };
+    let share = limits.device_bytes / most;
+    let share = if way.staged == 0 { share } else { share.min(limits.pinned_bytes / most) };
     let unit = prepared.unit();
     let bytes = match way.in_place {
         // One launch over everything: there is nothing to overlap with.
         Some(_) => len,
         None => round_bytes(len, unit, prepared.blocks(), share),
     };
-    let slots = device.bind().and_then(|()| device.pool.take(len.div_ceil(bytes)));
+    let slots =
+        device.bind().and_then(|()| device.pool.take(len.div_ceil(bytes), || Slot::new(&device.context)));
     let mut under_way = slots.map(|slots| UnderWay { kernel, slots, way });
     let course = Course {
         api: Api::Cuda,

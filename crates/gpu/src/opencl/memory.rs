@@ -12,8 +12,7 @@ use opencl3::context::Context;
 use opencl3::error_codes::ClError;
 use opencl3::event::Event;
 use opencl3::memory::{Buffer, CL_MAP_READ, CL_MAP_WRITE, CL_MEM_READ_WRITE, ClMem, svm_alloc, svm_free};
-use opencl3::types::{CL_BLOCKING, CL_NON_BLOCKING, cl_event, cl_int};
-use std::sync::Arc;
+use opencl3::types::{CL_BLOCKING, CL_NON_BLOCKING, cl_context, cl_event, cl_int};
 
 /// A queue that works in order. OpenCL 1.2 has no other call for this.
 pub(super) fn queue(opened: &Opened, properties: u64) -> Result<CommandQueue, GpuError> {
@@ -134,23 +133,28 @@ pub(super) unsafe fn begin_download(
 
 /// Coarse-grained shared virtual memory: host and device have it in turn.
 pub(super) struct SharedMemory {
-    opened: Arc<Opened>,
+    /// Outlives it: memory lies in the device's own pool, or with somebody who has the device.
+    context: cl_context,
     address: *mut u8,
     bytes: usize,
 }
 
-// SAFETY: the memory belongs to this value alone, as that of a Vec does.
+// SAFETY: the memory belongs to this value alone, as that of a Vec does, and contexts may be used by every thread.
 unsafe impl Send for SharedMemory {}
 
 impl SharedMemory {
-    pub(super) fn new(opened: &Arc<Opened>, bytes: usize) -> Result<SharedMemory, GpuError> {
+    pub(super) fn new(opened: &Opened, bytes: usize) -> Result<SharedMemory, GpuError> {
         let bytes = bytes.max(1);
         // SAFETY: the device was asked whether it has such memory when it was opened; what is allocated is freed once, on
         // drop. 0 is the largest alignment of the device's types.
         let address = unsafe { svm_alloc(opened.context.get(), CL_MEM_READ_WRITE, bytes, 0) };
         let address =
             address.map_err(|_| GpuError::Memory { api: Api::OpenCl, kind: "shared", bytes })?.cast();
-        Ok(SharedMemory { opened: opened.clone(), address, bytes })
+        Ok(SharedMemory { context: opened.context.get(), address, bytes })
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// The address of the byte at `offset`, at most the end.
@@ -190,7 +194,8 @@ impl SharedMemory {
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
-        // SAFETY: allocated by `new`, freed here and nowhere else; whoever used it has waited for its queue.
-        let _ = unsafe { svm_free(self.opened.context.get(), self.address.cast()) };
+        // SAFETY: allocated by `new` for this context, which still is; freed here and nowhere else. Whoever used it has waited
+        // for its queue.
+        let _ = unsafe { svm_free(self.context, self.address.cast()) };
     }
 }

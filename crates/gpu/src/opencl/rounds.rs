@@ -24,10 +24,10 @@ pub(super) fn run(
         return Ok(());
     }
     let (opened, prepared) = (&kernel.device.0, &kernel.prepared);
-    let (unit, most) = (prepared.unit(), opened.options.slots.max(1));
+    let (unit, most) = (prepared.unit(), opened.pool.most());
     let bytes = round_bytes(len, unit, prepared.blocks(), opened.options.device_bytes / most);
-    let slots = most.min(len.div_ceil(bytes));
-    let mut under_way = UnderWay { kernel, slots: (0..slots).map(|_| None).collect() };
+    let slots = opened.pool.take(len.div_ceil(bytes), || Ok(Slot { queue: queue(opened, 0)?, memory: None }));
+    let mut under_way = slots.map(|slots| UnderWay { kernel, slots });
     let course = Course {
         api: Api::OpenCl,
         plan: &prepared.plan,
@@ -37,37 +37,49 @@ pub(super) fn run(
         faults: opened.options.faults.as_ref(),
         ledger: &opened.ledger,
     };
-    course.run(Ok(&mut under_way), inputs, outputs)
+    let slots = under_way.as_mut().map(|slots| slots as &mut dyn Slots).map_err(|error| error.clone());
+    course.run(slots, inputs, outputs)
 }
 
 struct UnderWay<'a> {
     kernel: &'a OpenClKernel,
-    slots: Vec<Option<Slot>>,
+    slots: Vec<Slot>,
 }
 
-struct Slot {
+/// A queue and the memory of its rounds.
+pub(super) struct Slot {
     queue: CommandQueue,
-    memory: Memory,
+    /// None before the first round.
+    memory: Option<Memory>,
 }
 
 enum Memory {
     Buffers {
         inputs: Buffer<u8>,
         outputs: Buffer<u8>,
+        /// Bytes of both.
+        bytes: (usize, usize),
         /// Results that are added to what is there, before they are right.
         results: Vec<u8>,
     },
     Shared(SharedMemory),
 }
 
+impl Memory {
+    /// Whether there is room for so many bytes of inputs, outputs and results.
+    fn holds(&self, inputs: usize, outputs: usize, own: usize) -> bool {
+        match self {
+            Memory::Buffers { bytes, results, .. } => {
+                inputs <= bytes.0 && outputs <= bytes.1 && own <= results.len()
+            }
+            Memory::Shared(memory) => inputs + outputs <= memory.bytes(),
+        }
+    }
+}
+
 impl UnderWay<'_> {
     fn adds(&self) -> bool {
         self.kernel.prepared.shape.mode == Mode::Add
-    }
-
-    fn slot(&mut self, slot: usize) -> Result<&mut Slot, GpuError> {
-        // Rounds begin after `make_room`.
-        self.slots[slot].as_mut().ok_or(GpuError::Memory { api: Api::OpenCl, kind: "device", bytes: 0 })
     }
 }
 
@@ -79,19 +91,23 @@ impl Slots for UnderWay<'_> {
     fn make_room(&mut self, slot: usize, bytes: usize) -> Result<(), GpuError> {
         let (opened, prepared) = (&self.kernel.device.0, &self.kernel.prepared);
         let (stride, shape) = (prepared.stride(bytes), &prepared.shape);
+        let (inputs, outputs) = (shape.inputs * stride, shape.outputs * stride);
+        let own = if self.adds() { shape.outputs * bytes } else { 0 };
+        let slot = &mut self.slots[slot];
+        if slot.memory.as_ref().is_some_and(|memory| memory.holds(inputs, outputs, own)) {
+            return Ok(());
+        }
         // What there was is given back first.
-        self.slots[slot] = None;
-        let memory = match opened.options.transfer {
+        slot.memory = None;
+        slot.memory = Some(match opened.options.transfer {
             OpenClTransfer::Copies => Memory::Buffers {
-                inputs: buffer(&opened.context, shape.inputs * stride)?,
-                outputs: buffer(&opened.context, shape.outputs * stride)?,
-                results: if self.adds() { vec![0; shape.outputs * bytes] } else { Vec::new() },
+                inputs: buffer(&opened.context, inputs)?,
+                outputs: buffer(&opened.context, outputs)?,
+                bytes: (inputs, outputs),
+                results: vec![0; own],
             },
-            OpenClTransfer::SharedMemory => {
-                Memory::Shared(SharedMemory::new(opened, prepared.blocks() * stride)?)
-            }
-        };
-        self.slots[slot] = Some(Slot { queue: queue(opened, 0)?, memory });
+            OpenClTransfer::SharedMemory => Memory::Shared(SharedMemory::new(opened, inputs + outputs)?),
+        });
         Ok(())
     }
 
@@ -108,8 +124,8 @@ impl Slots for UnderWay<'_> {
     ) -> Result<(), GpuError> {
         let (kernel, adds, len) = (self.kernel, self.adds(), part.len());
         let (copy, stride) = (kernel.prepared.shape.copy(len), kernel.prepared.stride(len));
-        let Slot { queue, memory } = self.slot(slot)?;
-        match memory {
+        let Slot { queue, memory } = &mut self.slots[slot];
+        match memory.as_mut().ok_or_else(no_memory)? {
             Memory::Shared(memory) => {
                 let sources = inputs.iter().map(|block| &block[part.clone()]);
                 let old = outputs.iter().map(|block| &block[part.clone()]).filter(|_| adds);
@@ -121,7 +137,7 @@ impl Slots for UnderWay<'_> {
                 // slot is waited for before it is used again or dropped.
                 unsafe { kernel.start(queue, blocks, stride, len)? };
             }
-            Memory::Buffers { inputs: to_inputs, outputs: to_outputs, results } => {
+            Memory::Buffers { inputs: to_inputs, outputs: to_outputs, results, .. } => {
                 for (block, input) in inputs.iter().enumerate() {
                     // SAFETY: the buffer has a stride for every block; the host's bytes live until this slot was waited
                     // for, at the latest when it is dropped.
@@ -148,7 +164,7 @@ impl Slots for UnderWay<'_> {
     }
 
     fn wait(&mut self, slot: usize) -> Result<(), GpuError> {
-        self.slot(slot)?.queue.finish().map_err(super::memory("clFinish", 0))
+        self.slots[slot].queue.finish().map_err(super::memory("clFinish", 0))
     }
 
     fn collect(
@@ -160,9 +176,9 @@ impl Slots for UnderWay<'_> {
         let (adds, prepared) = (self.adds(), &self.kernel.prepared);
         let (copy, stride) = (prepared.shape.copy(part.len()), prepared.stride(part.len()));
         let inputs = prepared.shape.inputs;
-        let Slot { queue, memory } = self.slot(slot)?;
+        let Slot { queue, memory } = &mut self.slots[slot];
         let places = outputs.iter_mut().map(|block| &mut block[part.clone()]);
-        match memory {
+        match memory.as_mut().ok_or_else(no_memory)? {
             Memory::Shared(memory) => {
                 let pairs = places.zip(memory.map(queue)?.chunks(stride).skip(inputs));
                 copy_in_parallel(pairs.flat_map(|(to, from)| copy.gather(to, from)).collect());
@@ -178,12 +194,18 @@ impl Slots for UnderWay<'_> {
     }
 }
 
+/// Rounds begin after `make_room`, so nobody hears this.
+fn no_memory() -> GpuError {
+    GpuError::Memory { api: Api::OpenCl, kind: "device", bytes: 0 }
+}
+
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        for slot in self.slots.iter().flatten() {
+        for slot in &self.slots {
             // Whatever happened, the device is done with the blocks before they are given back. A device that cannot
             // even be waited for does nothing any more.
             let _ = slot.queue.finish();
         }
+        self.kernel.device.0.pool.give_back(std::mem::take(&mut self.slots));
     }
 }
