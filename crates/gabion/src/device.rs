@@ -7,14 +7,16 @@
 
 #[cfg(feature = "gpu")]
 mod gpu;
+#[cfg(feature = "gpu")]
 mod measure;
+#[cfg(feature = "gpu")]
 mod rates;
-
-pub use rates::{Rate, RateFile};
 
 use gabion_engine::kernel::{Backend, Kernel, Row};
 use gabion_engine::{Code, Plan};
-use serde::Serialize;
+#[cfg(feature = "gpu")]
+use rates::RateFile;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -106,7 +108,29 @@ pub struct Job<'a> {
 pub const SMALL: u64 = 64 << 20;
 
 /// What a stream is taken for.
+#[cfg(feature = "gpu")]
 const STREAM: u64 = 1 << 30;
+
+/// How fast a device does a job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Rate {
+    /// The back end.
+    pub device: String,
+    /// 1e9 bytes of data per second, all threads together.
+    pub gb_per_s: f64,
+    /// Seconds before the first result.
+    pub startup: f64,
+    /// Whether an earlier run measured it.
+    #[serde(default)]
+    pub from_cache: bool,
+}
+
+impl Rate {
+    /// Seconds that so many bytes of data would take.
+    pub fn seconds(&self, bytes: f64) -> f64 {
+        self.startup + bytes / (self.gb_per_s * 1e9)
+    }
+}
 
 /// Which device was chosen and why, for people and programs.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -244,6 +244,7 @@ fn operations_are_drawn_over_shapes_or_per_code() {
     }
 }
 
+#[cfg(feature = "gpu")]
 fn bench_gpu(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gabion"));
     command.args(["bench", "gpu"]).args(arguments).env_remove(KERNEL_VARIABLE);
@@ -251,6 +252,7 @@ fn bench_gpu(arguments: &[&str]) -> Output {
 }
 
 /// A method of multiplication on whatever OpenCL device there is, PoCL in CI: checked, measured, recorded.
+#[cfg(feature = "gpu")]
 #[test]
 fn methods_are_measured_on_an_opencl_device_and_recorded() {
     let directory = tempfile::tempdir().unwrap();
@@ -282,6 +284,7 @@ fn methods_are_measured_on_an_opencl_device_and_recorded() {
     assert_eq!(kept.as_bytes(), output.stdout);
 }
 
+#[cfg(feature = "gpu")]
 #[test]
 fn what_a_library_does_not_have_is_refused() {
     let refused = |arguments: &[&str], why: &str| {

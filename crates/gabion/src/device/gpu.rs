@@ -1,7 +1,8 @@
 //! Devices beside the CPU, found and opened.
 
 use super::measure::measure;
-use super::{DeviceError, Job, Options, Rate, RateFile, SharedBackend, Wanted};
+use super::rates::RateFile;
+use super::{DeviceError, Job, Options, Rate, SharedBackend, Wanted};
 use gabion_engine::Plan;
 use gabion_gpu::cuda::{CudaBackend, CudaDevice, CudaOptions};
 use gabion_gpu::opencl::{OpenClBackend, OpenClDevice, OpenClOptions};

@@ -1,43 +1,21 @@
 //! What was measured, kept from run to run: one JSON file, whose entries are named by everything that decides them.
 
 use super::measure::measure;
-use super::{DeviceError, Job};
+use super::{DeviceError, Job, Rate};
 use crate::machine::Cpu;
 use gabion_engine::Plan;
 use gabion_engine::kernel::Backend;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// How fast a device does a job.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Rate {
-    /// The back end.
-    pub device: String,
-    /// 1e9 bytes of data per second, all threads together.
-    pub gb_per_s: f64,
-    /// Seconds before the first result.
-    pub startup: f64,
-    /// Whether an earlier run measured it.
-    #[serde(default)]
-    pub from_cache: bool,
-}
-
-impl Rate {
-    /// Seconds that so many bytes of data would take.
-    pub fn seconds(&self, bytes: f64) -> f64 {
-        self.startup + bytes / (self.gb_per_s * 1e9)
-    }
-}
-
 /// The file, or nothing.
 #[derive(Debug, Clone)]
-pub struct RateFile(Option<PathBuf>);
+pub(super) struct RateFile(Option<PathBuf>);
 
 impl RateFile {
     /// Rates kept in a directory; measured every time without one.
-    pub fn new(directory: Option<&Path>) -> RateFile {
+    pub(super) fn new(directory: Option<&Path>) -> RateFile {
         RateFile(directory.map(|directory| directory.join("rates.json")))
     }
 
