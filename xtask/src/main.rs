@@ -7,6 +7,7 @@
 
 mod aarch64;
 mod compare;
+mod gpu_check;
 mod ladder;
 mod packages;
 mod readme;
@@ -41,6 +42,7 @@ enum Task {
     Vectors(vectors::Args),
     Readme(readme::Args),
     Aarch64(aarch64::Args),
+    GpuCheck(gpu_check::Args),
 }
 
 /// The repository's root; every task works there, wherever it was called.
@@ -57,6 +59,7 @@ fn run(task: &Task) -> anyhow::Result<ExitCode> {
         Task::Vectors(_) => vectors::run(),
         Task::Readme(args) => readme::run(args),
         Task::Aarch64(args) => aarch64::run(args),
+        Task::GpuCheck(args) => gpu_check::run(args),
     }
 }
 

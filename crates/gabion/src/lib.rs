@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bench;
+pub mod device;
 pub mod exit;
 pub mod machine;
 pub mod plot;

@@ -243,3 +243,59 @@ fn operations_are_drawn_over_shapes_or_per_code() {
         }
     }
 }
+
+#[cfg(feature = "gpu")]
+fn bench_gpu(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gabion"));
+    command.args(["bench", "gpu"]).args(arguments).env_remove(KERNEL_VARIABLE);
+    command.output().expect("the program starts")
+}
+
+/// A method of multiplication on whatever OpenCL device there is, PoCL in CI: checked, measured, recorded.
+#[cfg(feature = "gpu")]
+#[test]
+fn methods_are_measured_on_an_opencl_device_and_recorded() {
+    let directory = tempfile::tempdir().unwrap();
+    let record = directory.path().join("gpu.jsonl");
+    let output = bench_gpu(&[
+        "--api=opencl",
+        "--code=4+2",
+        "--method=full",
+        "--vector=4",
+        "--raw-only",
+        "--json",
+        "--date=2026-01-31",
+        &format!("--record={}", record.display()),
+    ]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("opencl is not available") {
+        println!("SKIP methods_are_measured_on_an_opencl_device_and_recorded: {said}");
+        return;
+    }
+    let found = lines(&output);
+    assert_eq!(found.len(), 3, "{found:?}");
+    assert_eq!((&found[0]["bench"], &found[0]["date"]), (&"machine".into(), &"2026-01-31".into()));
+    for (line, work) in found[1..].iter().zip(["encode", "repair"]) {
+        assert_eq!(line["case"], format!("{work} 4+2 words raw full4"));
+        assert_eq!((&line["verified"], &line["against"]), (&true.into(), &"copy".into()));
+        assert!(line["value"].as_f64().unwrap() > 0.0);
+    }
+    let kept = std::fs::read_to_string(&record).unwrap();
+    assert_eq!(kept.as_bytes(), output.stdout);
+}
+
+#[cfg(feature = "gpu")]
+#[test]
+fn what_a_library_does_not_have_is_refused() {
+    let refused = |arguments: &[&str], why: &str| {
+        let output = bench_gpu(arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(why), "{said}");
+    };
+    refused(&["--transfer=svm"], "add --api opencl");
+    refused(&["--api=opencl", "--transfer=mapped"], "OpenCL has svm");
+    refused(&["--check", "--part=3/2"], "with I from 1 to N");
+    refused(&["--part=1/2"], "--check");
+    refused(&["--api=opencl", "--device=99"], "99");
+}

@@ -7,6 +7,7 @@ mod shard {
     mod codes;
     mod crashes;
     mod damage;
+    mod devices;
     mod disorder;
     mod layout;
     mod limits;

@@ -3,8 +3,12 @@
 //! A file is a hash of its contents and the contents. What is damaged is as good as absent, and so is a directory
 //! that cannot be written: the kernel is compiled then.
 
+use crate::error::GpuError;
+use std::collections::HashMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// A directory of compiled kernels.
 #[derive(Debug, Clone)]
@@ -56,6 +60,70 @@ impl DiskCache {
     }
 }
 
+/// Compiled kernels of one device: in memory, on disk, or compiled now.
+pub(crate) struct KernelCache<T> {
+    disk: Option<DiskCache>,
+    /// By the hash of their texts.
+    loaded: Mutex<HashMap<blake3::Hash, T>>,
+    compiled: AtomicU64,
+    from_disk: AtomicU64,
+}
+
+/// Most kernels that stay loaded. When there are more, all are forgotten: those in use live on with their users.
+const MOST_LOADED: usize = 512;
+
+impl<T: Clone> KernelCache<T> {
+    /// For kernels of `machine`, kept in `directory` if there is one.
+    pub(crate) fn new(directory: Option<&Path>, machine: &str) -> KernelCache<T> {
+        let disk = directory.map(|directory| DiskCache::new(directory, machine));
+        let (compiled, from_disk) = (AtomicU64::new(0), AtomicU64::new(0));
+        KernelCache { disk, loaded: Mutex::default(), compiled, from_disk }
+    }
+
+    /// Kernels compiled so far, and kernels taken from the disk.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.compiled.load(Ordering::Relaxed), self.from_disk.load(Ordering::Relaxed))
+    }
+
+    /// The kernel of a text. `load` takes what the disk has, if the driver takes it; `compile` makes the kernel and, if the
+    /// driver gives it, what goes to the disk.
+    pub(crate) fn get(
+        &self,
+        text: &str,
+        load: impl FnOnce(Vec<u8>) -> Option<T>,
+        compile: impl FnOnce() -> Result<(T, Option<Vec<u8>>), GpuError>,
+    ) -> Result<T, GpuError> {
+        let key = blake3::hash(text.as_bytes());
+        let loaded = || self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kernel) = loaded().get(&key) {
+            return Ok(kernel.clone());
+        }
+        // Nobody waits for another kernel's compilation; two who want the same one may compile it twice.
+        let kept = self.disk.as_ref().and_then(|disk| disk.get(text)).and_then(load);
+        let kernel = match kept {
+            Some(kernel) => {
+                self.from_disk.fetch_add(1, Ordering::Relaxed);
+                kernel
+            }
+            None => {
+                let (kernel, binary) = compile()?;
+                self.compiled.fetch_add(1, Ordering::Relaxed);
+                if let (Some(disk), Some(binary)) = (&self.disk, binary) {
+                    // A full or read-only disk costs the next process a compilation and nothing else.
+                    let _ = disk.put(text, &binary);
+                }
+                kernel
+            }
+        };
+        let mut loaded = loaded();
+        if loaded.len() >= MOST_LOADED {
+            loaded.clear();
+        }
+        loaded.insert(key, kernel.clone());
+        Ok(kernel)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,5 +144,22 @@ mod tests {
         assert_eq!(cache.get("text"), None);
         std::fs::write(&file, &bytes[..7]).unwrap();
         assert_eq!(cache.get("text"), None);
+    }
+
+    #[test]
+    fn kernels_are_compiled_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = || KernelCache::<String>::new(Some(directory.path()), "a device");
+        let load = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
+        let compile = || Ok(("kernel".to_owned(), Some(b"kernel".to_vec())));
+        let first = cache();
+        assert_eq!(first.get("text", load, compile).unwrap(), "kernel");
+        assert_eq!(first.get("text", load, || panic!("compiled again")).unwrap(), "kernel");
+        assert_eq!(first.counts(), (1, 0));
+        let second = cache();
+        assert_eq!(second.get("text", load, || panic!("compiled again")).unwrap(), "kernel");
+        assert_eq!(second.counts(), (0, 1));
+        // What the driver does not take is compiled.
+        assert_eq!(cache().get("text", |_| None, compile).unwrap(), "kernel");
     }
 }

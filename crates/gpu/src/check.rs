@@ -8,7 +8,7 @@ use gabion_engine::conformance::{
     survives_losses,
 };
 use gabion_engine::kernel::Backend;
-use gabion_engine::{Code, Field, Mode, Plan};
+use gabion_engine::{Code, Field, Layout, Mode, Plan};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -31,6 +31,50 @@ pub struct Effort {
     pub boundaries: Vec<Field>,
     /// Threads that share the checks.
     pub threads: usize,
+    /// Whether wrong buffers and launches are looked at, with plans of several widths and layouts.
+    pub general: bool,
+    /// Which part of the checks is run.
+    pub part: Part,
+}
+
+/// One of several parts of the checks, so that a long suite can be run in pieces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// From 1.
+    index: usize,
+    count: usize,
+}
+
+impl Part {
+    /// Everything.
+    pub const WHOLE: Part = Part { index: 1, count: 1 };
+
+    /// Whether check number `place` belongs to it.
+    fn has(self, place: usize) -> bool {
+        place % self.count == self.index - 1
+    }
+}
+
+/// A part that is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is no part: use I/N, such as 1/8, with I from 1 to N")]
+pub struct BadPart(String);
+
+impl std::str::FromStr for Part {
+    type Err = BadPart;
+
+    fn from_str(text: &str) -> Result<Part, BadPart> {
+        let numbers = text
+            .split_once('/')
+            .and_then(|(index, count)| Some(Part { index: index.parse().ok()?, count: count.parse().ok()? }));
+        numbers.filter(|part| (1..=part.count).contains(&part.index)).ok_or_else(|| BadPart(text.to_owned()))
+    }
+}
+
+impl std::fmt::Display for Part {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.index, self.count)
+    }
 }
 
 /// Every family, field and layout, narrow and wide.
@@ -90,6 +134,26 @@ impl Effort {
             wide: WIDE.to_vec(),
             boundaries: Field::WORDS.to_vec(),
             threads,
+            general: true,
+            part: Part::WHOLE,
+        }
+    }
+
+    /// What back ends can do that know words of 8 bits and nothing else.
+    pub fn of_bytes(threads: usize) -> Effort {
+        let knows = |text: &str| {
+            let code = code(text);
+            code.layout() == Layout::Words && code.field() == Field::GF8
+        };
+        let all = Effort::full(threads);
+        Effort {
+            rounds: 0,
+            codes: all.codes.into_iter().filter(|text| knows(text)).collect(),
+            updates: all.updates.into_iter().filter(|text| knows(text)).collect(),
+            wide: all.wide.into_iter().filter(|(text, _)| knows(text)).collect(),
+            boundaries: vec![Field::GF8],
+            general: false,
+            ..Effort::full(threads)
         }
     }
 }
@@ -128,27 +192,41 @@ impl AsMut<[u8]> for ShiftedBlock {
 type Check<'a> = (String, Box<dyn Fn() + Send + Sync + 'a>);
 
 /// Runs the suite; `report` hears of every check as it ends, with what was wrong. Returns how many failed.
+///
+/// Launches are counted while nobody else launches anything.
 pub fn conformance(
     backend: &dyn Backend,
     launches: &(dyn Fn() -> u64 + Sync),
     effort: &Effort,
     report: &(dyn Fn(&str, Result<(), String>) + Sync),
 ) -> usize {
-    let checks = checks(backend, launches, effort);
+    let alone = if effort.general { general_checks(backend, launches) } else { Vec::new() };
+    let first = alone.len();
     let (next, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let reporting = Mutex::new(());
+    let run = |(name, check): &Check<'_>| {
+        let outcome = catch_unwind(AssertUnwindSafe(check)).map_err(|panic| {
+            let text = panic.downcast_ref::<String>().cloned();
+            text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()))
+                .unwrap_or_else(|| "a panic without words".to_owned())
+        });
+        failed.fetch_add(usize::from(outcome.is_err()), Ordering::Relaxed);
+        let _one_at_a_time = reporting.lock().unwrap_or_else(PoisonError::into_inner);
+        report(name, outcome);
+    };
+    alone.iter().enumerate().filter(|(place, _)| effort.part.has(*place)).for_each(|(_, check)| run(check));
+    let shared = checks(backend, effort);
+    let shared: Vec<&Check<'_>> = shared
+        .iter()
+        .enumerate()
+        .filter(|(place, _)| effort.part.has(first + place))
+        .map(|(_, c)| c)
+        .collect();
     std::thread::scope(|scope| {
         for _ in 0..effort.threads.max(1) {
             scope.spawn(|| {
-                while let Some((name, check)) = checks.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let outcome = catch_unwind(AssertUnwindSafe(check)).map_err(|panic| {
-                        let text = panic.downcast_ref::<String>().cloned();
-                        text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()))
-                            .unwrap_or_else(|| "a panic without words".to_owned())
-                    });
-                    failed.fetch_add(usize::from(outcome.is_err()), Ordering::Relaxed);
-                    let _one_at_a_time = reporting.lock().unwrap_or_else(PoisonError::into_inner);
-                    report(name, outcome);
+                while let Some(check) = shared.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    run(check);
                 }
             });
         }
@@ -156,18 +234,19 @@ pub fn conformance(
     failed.into_inner()
 }
 
-fn checks<'a>(
-    backend: &'a dyn Backend,
-    launches: &'a (dyn Fn() -> u64 + Sync),
-    effort: &'a Effort,
-) -> Vec<Check<'a>> {
+fn general_checks<'a>(backend: &'a dyn Backend, launches: &'a (dyn Fn() -> u64 + Sync)) -> Vec<Check<'a>> {
+    vec![
+        ("wrong buffers are refused".to_owned(), Box::new(move || refuses_wrong_buffers(backend))),
+        (
+            "every run is launched".to_owned(),
+            Box::new(move || every_run_is_launched(backend, &mut Shifted(0), &|| launches())),
+        ),
+    ]
+}
+
+fn checks<'a>(backend: &'a dyn Backend, effort: &'a Effort) -> Vec<Check<'a>> {
     let mut checks: Vec<Check<'a>> = Vec::new();
     let mut add = |name: String, check: Box<dyn Fn() + Send + Sync + 'a>| checks.push((name, check));
-    add("wrong buffers are refused".to_owned(), Box::new(move || refuses_wrong_buffers(backend)));
-    add(
-        "every run is launched".to_owned(),
-        Box::new(move || every_run_is_launched(backend, &mut Shifted(0), &|| launches())),
-    );
     // What takes longest comes first, so that threads end together.
     for &(text, len) in &effort.wide {
         add(
@@ -243,6 +322,30 @@ mod tests {
             wide: vec![],
             boundaries: vec![Field::GF8],
             threads: 2,
+            general: true,
+            part: Part::WHOLE,
+        }
+    }
+
+    #[test]
+    fn parts_make_the_whole() {
+        let names = |part: &str| {
+            let names = Mutex::new(Vec::new());
+            let effort = Effort { part: part.parse().unwrap(), ..little() };
+            let launches = AtomicU64::new(0);
+            let counting = || launches.fetch_add(1, Ordering::Relaxed);
+            conformance(&Reference, &counting, &effort, &|name, _| {
+                names.lock().unwrap().push(name.to_owned())
+            });
+            names.into_inner().unwrap()
+        };
+        let mut parts = [names("1/3"), names("2/3"), names("3/3")].concat();
+        let mut whole = names("1/1");
+        parts.sort();
+        whole.sort();
+        assert_eq!(parts, whole);
+        for text in ["", "0/3", "4/3", "1", "1/0", "a/b"] {
+            assert!(text.parse::<Part>().is_err(), "{text}");
         }
     }
 

@@ -6,13 +6,13 @@ mod kernel;
 mod measure;
 mod memory;
 mod pipeline;
-mod pool;
+mod slot;
 
-pub use device::{CudaDevice, CudaOptions, DeviceInfo, devices};
+pub use device::{CudaDevice, CudaOptions, CudaTransfer, DeviceInfo, devices};
 pub use kernel::{CudaBackend, CudaKernel};
-pub use measure::{DeviceBlocks, Rates, Transfers};
+pub use measure::DeviceBlocks;
 pub use memory::PinnedMemory;
-pub use pool::Limits;
+pub use slot::Limits;
 
 use crate::error::{Api, GpuError};
 use cudarc::driver::DriverError;

@@ -89,6 +89,38 @@ pub enum GpuError {
         /// What it gave back.
         reason: String,
     },
+    /// The device failed when outputs were written already. They are whole nevertheless: the CPU computed the rest.
+    #[error(
+        "the device failed after {done} of {len} bytes of every block; the CPU computed the rest, so the outputs are whole: {reason}"
+    )]
+    Interrupted {
+        /// Bytes of every output that came from the device.
+        done: usize,
+        /// Bytes of a block.
+        len: usize,
+        /// What the device said.
+        reason: String,
+    },
+    /// A plan that a method of multiplication has no kernel for.
+    #[error("{method} multiplies {can}, not {plan}")]
+    Method {
+        /// The method.
+        method: &'static str,
+        /// What it can do.
+        can: &'static str,
+        /// What was asked for.
+        plan: String,
+    },
+    /// A way to move blocks that the device does not have.
+    #[error("{api}: this device cannot move blocks by {transfer}: {reason}")]
+    Transfer {
+        /// Of which device.
+        api: Api,
+        /// The way asked for.
+        transfer: &'static str,
+        /// What is missing.
+        reason: String,
+    },
     /// A result that is not the CPU's.
     #[error("output {output} is wrong at byte {byte}")]
     Wrong {

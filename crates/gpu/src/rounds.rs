@@ -1,4 +1,31 @@
-//! How much of every block goes through a device at once, and copies by several threads.
+//! Blocks of host memory through a device: rounds of a part of every block, several under way at once.
+//!
+//! ```text
+//! for every round:
+//!     slot = the one that was used longest ago
+//!     wait for it, take its results
+//!     begin: inputs to the device, kernel, outputs to the host
+//! wait for all
+//! ```
+//!
+//! Memory is asked for before the first round. Where it runs out all the same, what is done stays, and the rest goes on in
+//! smaller rounds, down to one tile; beyond that it is an error.
+//!
+//! **Outputs are complete or untouched.** As long as none was written, an error leaves them as they were. Afterwards the CPU
+//! computes what the device had not done (`takeover`), so they are whole, and the error says so. That costs nothing
+//! while all is well. It needs one rule: outputs that are added to are copied to their place when a round is done, never
+//! by the device itself, since half a copy could not be told from none.
+
+mod copies;
+
+pub(crate) use copies::copy_in_parallel;
+
+use crate::error::{Api, GpuError};
+use crate::faults::{Faults, Step};
+use crate::takeover::{Ledger, Stopped};
+use gabion_engine::Plan;
+use std::ops::Range;
+use std::sync::Arc;
 
 /// Blocks of a round together, where limits allow: long enough that starting a copy costs little beside the copy, short
 /// enough that the first and the last round, which overlap with nothing, are short too.
@@ -11,67 +38,159 @@ pub(crate) fn round_bytes(len: usize, unit: usize, blocks: usize, share: usize) 
     (units * unit).min(len.next_multiple_of(unit))
 }
 
-/// Bytes from which a copy is worth more than one thread.
-const PARALLEL: usize = 4 << 20;
+/// Places of a device in which rounds can be under way. Whoever implements this waits for the device when it is dropped.
+pub(crate) trait Slots {
+    /// How many there are, at least one.
+    fn count(&self) -> usize;
 
-/// Most threads for a copy: memory has no more to give.
-const COPY_THREADS: usize = 8;
+    /// Gets the memory for rounds of `bytes` bytes of every block.
+    fn make_room(&mut self, slot: usize, bytes: usize) -> Result<(), GpuError>;
 
-/// Copies every source to the slice beside it, of the same length.
-pub(crate) fn copy_in_parallel(copies: Vec<(&mut [u8], &[u8])>) {
-    let total: usize = copies.iter().map(|(_, from)| from.len()).sum();
-    let threads = std::thread::available_parallelism().map_or(1, |count| count.get()).min(COPY_THREADS);
-    if total < PARALLEL || threads == 1 {
-        copies.into_iter().for_each(|(to, from)| to.copy_from_slice(from));
-        return;
+    /// Whether the device writes outputs while a round is under way; otherwise `collect` does.
+    fn writes_directly(&self) -> bool;
+
+    /// Begins a round: `part` of every block.
+    fn begin(
+        &mut self,
+        slot: usize,
+        part: Range<usize>,
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+    ) -> Result<(), GpuError>;
+
+    /// Waits for whatever the slot does.
+    fn wait(&mut self, slot: usize) -> Result<(), GpuError>;
+
+    /// Copies the results of a round that was waited for into the outputs, if the device did not write them. An error means
+    /// that nothing was copied.
+    fn collect(&mut self, slot: usize, part: Range<usize>, outputs: &mut [&mut [u8]])
+    -> Result<(), GpuError>;
+}
+
+/// One run of a kernel.
+pub(crate) struct Course<'a> {
+    pub(crate) api: Api,
+    pub(crate) plan: &'a Plan,
+    /// Bytes of a block.
+    pub(crate) len: usize,
+    /// What rounds are cut at.
+    pub(crate) unit: usize,
+    /// Bytes of every block in the first round.
+    pub(crate) bytes: usize,
+    pub(crate) faults: Option<&'a Arc<Faults>>,
+    pub(crate) ledger: &'a Ledger,
+}
+
+impl Course<'_> {
+    /// Takes all blocks through the slots, or lets the CPU finish where that is due.
+    pub(crate) fn run(
+        &self,
+        slots: Result<&mut dyn Slots, GpuError>,
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+    ) -> Result<(), GpuError> {
+        let stopped = match slots {
+            Ok(slots) => self.rounds(slots, inputs, outputs),
+            Err(error) => Err(Stopped { done: 0, touched: false, error }),
+        };
+        stopped.or_else(|stopped| self.ledger.settle(self.plan, stopped, inputs, outputs))
     }
-    let share = total.div_ceil(threads);
-    let mut loads: Vec<Vec<(&mut [u8], &[u8])>> = vec![Vec::new()];
-    let mut room = share;
-    for (mut to, mut from) in copies {
-        while !from.is_empty() {
-            if room == 0 {
-                loads.push(Vec::new());
-                room = share;
+
+    fn rounds(
+        &self,
+        slots: &mut dyn Slots,
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+    ) -> Result<(), Stopped> {
+        let (mut done, mut touched, mut bytes) = (0, false, self.bytes);
+        loop {
+            let mut going = Going { course: self, slots: &mut *slots, busy: Vec::new(), done, touched };
+            let result = going.rounds(bytes, inputs, outputs);
+            (done, touched) = (going.done, going.touched);
+            match result {
+                Ok(()) => return Ok(()),
+                Err(GpuError::Memory { .. }) if bytes > self.unit => {
+                    bytes = (bytes / 2).next_multiple_of(self.unit);
+                }
+                Err(error) => return Err(Stopped { done, touched: touched || done > 0, error }),
             }
-            let cut = from.len().min(room);
-            let (to_head, to_tail) = to.split_at_mut(cut);
-            let (from_head, from_tail) = from.split_at(cut);
-            if let Some(load) = loads.last_mut() {
-                load.push((to_head, from_head));
-            }
-            (to, from, room) = (to_tail, from_tail, room - cut);
         }
     }
-    std::thread::scope(|scope| {
-        for load in loads {
-            scope.spawn(move || load.into_iter().for_each(|(to, from)| to.copy_from_slice(from)));
+
+    fn may(&self, step: Step) -> Result<(), GpuError> {
+        self.faults.map_or(Ok(()), |faults| faults.check(step, self.api))
+    }
+}
+
+/// Rounds of one size.
+struct Going<'a> {
+    course: &'a Course<'a>,
+    slots: &'a mut dyn Slots,
+    /// For every slot the part of the blocks that it works on.
+    busy: Vec<Option<Range<usize>>>,
+    /// Rounds end in the order in which they began, so what is done is a beginning.
+    done: usize,
+    touched: bool,
+}
+
+impl Going<'_> {
+    fn rounds(&mut self, bytes: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), GpuError> {
+        let result = self.try_rounds(bytes, inputs, outputs);
+        if result.is_err() {
+            for (slot, busy) in self.busy.iter_mut().enumerate() {
+                if busy.take().is_some() {
+                    // The error that ended the rounds is the one to tell.
+                    let _ = self.slots.wait(slot);
+                }
+            }
         }
-    });
+        result
+    }
+
+    fn try_rounds(
+        &mut self,
+        bytes: usize,
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+    ) -> Result<(), GpuError> {
+        let (count, len) = (self.slots.count(), self.course.len);
+        self.busy = vec![None; count];
+        for slot in 0..count {
+            self.course.may(Step::Room)?;
+            self.slots.make_room(slot, bytes)?;
+        }
+        for (round, start) in (self.done..len).step_by(bytes).enumerate() {
+            let slot = round % count;
+            self.complete(slot, outputs)?;
+            let part = start..(start + bytes).min(len);
+            // Even a round that fails to begin may have begun to write.
+            self.busy[slot] = Some(part.clone());
+            self.touched |= self.slots.writes_directly();
+            self.slots.begin(slot, part, inputs, outputs)?;
+            self.course.may(Step::Begin)?;
+        }
+        // The rest in the order in which it began.
+        let next = self.next_slot(count);
+        (0..count).try_for_each(|place| self.complete((next + place) % count, outputs))
+    }
+
+    /// The slot whose round began first.
+    fn next_slot(&self, count: usize) -> usize {
+        let start = |slot: &usize| self.busy[*slot].as_ref().map_or(usize::MAX, |part| part.start);
+        (0..count).min_by_key(start).unwrap_or(0)
+    }
+
+    /// Waits for a slot and takes its results.
+    fn complete(&mut self, slot: usize, outputs: &mut [&mut [u8]]) -> Result<(), GpuError> {
+        let Some(part) = self.busy[slot].clone() else { return Ok(()) };
+        self.slots.wait(slot)?;
+        self.busy[slot] = None;
+        self.course.may(Step::Wait)?;
+        self.slots.collect(slot, part.clone(), outputs)?;
+        self.done = part.end;
+        Ok(())
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rounds_are_whole_units_within_the_share() {
-        assert_eq!(round_bytes(1000, 64, 10, 1 << 20), 1024);
-        assert_eq!(round_bytes(1 << 30, 4096, 14, 14 * 8192), 8192);
-        assert_eq!(round_bytes(1 << 30, 4096, 14, 10), 4096);
-        assert_eq!(round_bytes(1 << 30, 4096, 12, 1 << 40), 4 << 20);
-    }
-
-    #[test]
-    fn every_byte_is_copied_by_someone() {
-        let lengths = [3 << 20, 1, 0, (2 << 20) + 7, 5];
-        let from: Vec<Vec<u8>> = lengths
-            .iter()
-            .map(|&len| (0..len).map(|byte: usize| (byte * 31 + len) as u8).collect())
-            .collect();
-        let mut to: Vec<Vec<u8>> = lengths.iter().map(|&len| vec![0; len]).collect();
-        let pairs = to.iter_mut().zip(&from).map(|(to, from)| (&mut to[..], &from[..]));
-        copy_in_parallel(pairs.collect());
-        assert!(to == from);
-    }
-}
+mod tests;

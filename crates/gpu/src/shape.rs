@@ -83,6 +83,29 @@ impl BlockCopy {
     pub fn device_bytes(&self) -> usize {
         self.pitch * self.rows
     }
+
+    /// The copies that bring a block from the host's form into the device's, where both are host memory.
+    pub(crate) fn spread<'a>(
+        self,
+        device: &'a mut [u8],
+        host: &'a [u8],
+    ) -> impl Iterator<Item = (&'a mut [u8], &'a [u8])> {
+        let rows = device.chunks_mut(self.pitch.max(1)).zip(host.chunks(self.width.max(1)));
+        rows.map(|(to, from)| (&mut to[..from.len()], from))
+    }
+
+    /// The copies that bring it back.
+    pub(crate) fn gather<'a>(
+        self,
+        host: &'a mut [u8],
+        device: &'a [u8],
+    ) -> impl Iterator<Item = (&'a mut [u8], &'a [u8])> {
+        let rows = host.chunks_mut(self.width.max(1)).zip(device.chunks(self.pitch.max(1)));
+        rows.map(|(to, from)| {
+            let width = to.len();
+            (to, &from[..width])
+        })
+    }
 }
 
 #[cfg(test)]
@@ -104,6 +127,17 @@ mod tests {
         let whole = shape("cauchy:4+2:w5:packets=32");
         assert_eq!(whole.copy(320), BlockCopy { width: 320, pitch: 320, rows: 1 });
         assert_eq!(whole.threads(320, 5 * 4), 16);
+    }
+
+    #[test]
+    fn rows_are_spread_and_gathered() {
+        let copy = BlockCopy { width: 3, pitch: 4, rows: 2 };
+        let mut device = [0u8; 8];
+        copy.spread(&mut device, &[1, 2, 3, 4, 5, 6]).for_each(|(to, from)| to.copy_from_slice(from));
+        assert_eq!(device, [1, 2, 3, 0, 4, 5, 6, 0]);
+        let mut host = [0u8; 6];
+        copy.gather(&mut host, &device).for_each(|(to, from)| to.copy_from_slice(from));
+        assert_eq!(host, [1, 2, 3, 4, 5, 6]);
     }
 
     #[test]

@@ -26,11 +26,12 @@
 //! 6. Warps of a block can be made to wait for each other every few inputs.
 //!
 //! The generic kernel ([`generic`]) is the same walk with the matrix as data: one text for every plan of a width and
-//! layout, slower, and ready at once.
+//! layout, slower, and ready at once. [`method`] has kernels that multiply symbols instead, for OpenCL.
 
 mod blocks;
 pub mod dialect;
 pub mod generic;
+pub mod method;
 pub mod specialised;
 mod text;
 mod transpose;

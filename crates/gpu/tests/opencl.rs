@@ -2,11 +2,13 @@
 
 use gabion_engine::conformance::{Buffers, PatternLimits, Random, same_as_reference};
 use gabion_engine::kernel::Backend;
+use gabion_engine::kernel::Reference;
 use gabion_engine::{Code, Field};
-use gabion_gpu::check::{Effort, conformance};
-use gabion_gpu::opencl::{OpenClBackend, OpenClDevice, OpenClOptions, devices};
-use gabion_gpu::{Choice, GpuError};
-use std::sync::{Mutex, PoisonError};
+use gabion_gpu::check::{Effort, Part, conformance};
+use gabion_gpu::opencl::{OpenClBackend, OpenClDevice, OpenClOptions, OpenClTransfer, devices};
+use gabion_gpu::source::method::{Method, Variant, Vector};
+use gabion_gpu::{Choice, Fault, Faults, GpuError, Step, Takeover};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The device to test with. A machine without one is named, so that nobody takes it for tested.
 fn device(test: &str, options: OpenClOptions) -> Option<OpenClDevice> {
@@ -54,13 +56,15 @@ fn the_generic_kernel_conforms() {
         wide: vec![("40+17", 333), ("3+2", 900_001), ("3+2:w32", 520)],
         boundaries: vec![Field::GF4, Field::GF8, Field::GF16],
         threads: 2,
+        general: true,
+        part: Part::WHOLE,
     };
     check(&device, Choice::Generic, &effort);
     assert!(device.launches() > 100, "{}", device.launches());
 }
 
 /// Every plan is a text of its own, so there are few plans here; devices that compile quickly run the whole suite
-/// (`gabion bench gpu --check-opencl`).
+/// (`gabion bench gpu --check --api opencl`).
 #[test]
 fn specialised_kernels_conform() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,6 +84,194 @@ fn specialised_kernels_conform() {
         let (len, before) = (usize::next_multiple_of(len, plan.granule()), device.launches());
         same_as_reference(&[&backend], &plan, len, &mut Heap, &mut Random(4));
         assert!(device.launches() > before, "a run that was not launched");
+    }
+}
+
+/// Every method with every vector: losses, updates, lengths around every boundary, several rounds.
+#[test]
+fn methods_of_multiplication_conform() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(device) = device("methods_of_multiplication_conform", quickly_compiled()) else { return };
+    for method in Method::ALL {
+        for vector in Vector::ALL {
+            // A text of its own for every number of inputs.
+            let codes = if method == Method::Unrolled { vec!["4+2"] } else { vec!["10+4", "raidz:8+3"] };
+            let effort = Effort {
+                codes,
+                losses: PatternLimits { exhaustive: 0, samples: 2 },
+                updates: vec!["6+3"],
+                wide: vec![("3+2", 200_001)],
+                ..Effort::of_bytes(1)
+            };
+            let backend = OpenClBackend::by_method(device.clone(), Variant { method, vector });
+            let before = device.launches();
+            let failed = conformance(&backend, &|| device.launches(), &effort, &|check, outcome| {
+                if let Err(why) = outcome {
+                    println!("{}: {check}: {why}", backend.name());
+                }
+            });
+            assert_eq!(failed, 0, "{}", backend.name());
+            assert!(device.launches() - before > 20, "{}", device.launches() - before);
+        }
+    }
+    for code in ["3+2:w4", "3+2:w16", "3+2:w32"] {
+        let plan = code.parse::<Code>().unwrap().encode_plan().unwrap();
+        let variant = Variant { method: Method::Peasant, vector: Vector::Four };
+        let backend = OpenClBackend::by_method(device.clone(), variant);
+        same_as_reference(&[&backend], &plan, 5000, &mut Heap, &mut Random(9));
+        let variant = Variant { method: Method::Full, vector: Vector::Four };
+        let refused = OpenClBackend::by_method(device.clone(), variant).kernel(&plan).err().unwrap();
+        assert!(matches!(refused, GpuError::Method { method: "full", .. }), "{refused}");
+    }
+}
+
+/// Blocks that go through memory which host and device have in turn.
+#[test]
+fn shared_memory_conforms() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let options =
+        OpenClOptions { transfer: OpenClTransfer::SharedMemory, device_bytes: 1 << 20, ..quickly_compiled() };
+    let device = match devices() {
+        Ok(_) => OpenClDevice::open(0, options),
+        Err(error) => Err(error),
+    };
+    let device = match device {
+        Err(error @ (GpuError::Unavailable { .. } | GpuError::Transfer { .. })) => {
+            println!("SKIP shared_memory_conforms: {error}");
+            return;
+        }
+        other => other.unwrap(),
+    };
+    let effort = Effort {
+        rounds: 0,
+        codes: vec!["10+4", "cauchy-good:10+4:w4:packets=24"],
+        losses: PatternLimits { exhaustive: 0, samples: 2 },
+        updates: vec!["6+3", "cauchy-good:6+3:w6:packets=11"],
+        wide: vec![("3+2", 900_001)],
+        boundaries: vec![Field::GF8],
+        threads: 1,
+        general: true,
+        part: Part::WHOLE,
+    };
+    check(&device, Choice::Generic, &effort);
+}
+
+fn with_faults(takeover: Takeover) -> (OpenClOptions, Arc<Faults>) {
+    let faults = Arc::new(Faults::default());
+    // Rounds of few tiles, so that there are many of them.
+    let options = OpenClOptions {
+        device_bytes: 2 << 20,
+        slots: 3,
+        takeover,
+        faults: Some(faults.clone()),
+        ..quickly_compiled()
+    };
+    (options, faults)
+}
+
+/// A device that fails at any step of a run leaves outputs as they were, or whole.
+#[test]
+fn a_failing_device_leaves_outputs_complete_or_untouched() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let (options, faults) = with_faults(Takeover::Refused);
+    let Some(device) = device("a_failing_device_leaves_outputs_complete_or_untouched", options) else {
+        return;
+    };
+    let backend = OpenClBackend::new(device, Choice::Generic);
+    let code: Code = "10+4".parse().unwrap();
+    const LEN: usize = 600_000;
+    for plan in [code.encode_plan().unwrap(), code.update_plan(&[3]).unwrap()] {
+        let mut random = Random(12);
+        let mut blocks = |count: usize| -> Vec<Vec<u8>> {
+            let filled = |_| {
+                let mut block = vec![0; LEN];
+                random.fill(&mut block);
+                block
+            };
+            (0..count).map(filled).collect()
+        };
+        let (inputs, before) = (blocks(plan.inputs().len()), blocks(plan.outputs().len()));
+        let inputs: Vec<&[u8]> = inputs.iter().map(|block| &block[..]).collect();
+        let run = |kernel: &dyn gabion_engine::kernel::Kernel| {
+            let mut outputs = before.clone();
+            let mut slices: Vec<&mut [u8]> = outputs.iter_mut().map(|block| &mut block[..]).collect();
+            let result = kernel.run(&inputs, &mut slices);
+            (result, outputs)
+        };
+        let (_, right) = run(&*Reference.compile(&plan).unwrap());
+        let kernel = backend.compile(&plan).unwrap();
+        let (mut untouched, mut whole) = (0, 0);
+        for step in [Step::Room, Step::Begin, Step::Wait] {
+            for skip in [0, 1, 4, 7] {
+                faults.plan(step, skip, 1, Fault::Lost);
+                let (result, outputs) = run(&*kernel);
+                match result {
+                    // A run that ended before: a later one fails in its place.
+                    Ok(()) => {
+                        assert!(outputs == right, "{step:?} {skip}");
+                        while !faults.are_over() {
+                            let _ = run(&*kernel);
+                        }
+                    }
+                    Err(error) if error.to_string().contains("outputs are whole") => {
+                        whole += 1;
+                        assert!(outputs == right, "{step:?} {skip}");
+                    }
+                    Err(_) => {
+                        untouched += 1;
+                        assert!(outputs == before, "{step:?} {skip}");
+                    }
+                }
+            }
+        }
+        assert!(untouched > 1 && whole > 2, "{untouched} {whole}");
+        // Memory that runs out only makes rounds smaller.
+        for (step, skip) in [(Step::Room, 0), (Step::Begin, 3), (Step::Wait, 2)] {
+            faults.plan(step, skip, 2, Fault::Memory);
+            let (result, outputs) = run(&*kernel);
+            assert_eq!(result, Ok(()));
+            assert!(outputs == right && faults.are_over());
+        }
+    }
+}
+
+/// What the device's compiler refuses is told with its log; the CPU takes over where that is allowed, and it shows.
+#[test]
+fn the_cpu_takes_over_only_if_allowed_and_says_so() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let plan = "4+2".parse::<Code>().unwrap().encode_plan().unwrap();
+    let (options, faults) = with_faults(Takeover::Refused);
+    let Some(strict) = device("the_cpu_takes_over_only_if_allowed_and_says_so", options) else { return };
+    faults.plan(Step::Compile, 0, 1, Fault::Lost);
+    let backend = OpenClBackend::new(strict.clone(), Choice::Generic);
+    let error = backend.compile(&plan).err().unwrap().to_string();
+    assert!(error.contains("line 1: a planned error"), "{error}");
+    assert_eq!(strict.taken_over(), None);
+
+    let (options, faults) = with_faults(Takeover::Allowed);
+    let lenient = OpenClDevice::open(0, options).unwrap();
+    let backend = OpenClBackend::new(lenient.clone(), Choice::Generic);
+    faults.plan(Step::Compile, 0, 1, Fault::Lost);
+    same_as_reference(&[&backend], &plan, 5000, &mut Heap, &mut Random(3));
+    let (launches, taken) = (lenient.launches(), lenient.taken_over().unwrap());
+    assert_eq!((launches, taken.times), (0, 1));
+    assert!(taken.reason.contains("a planned error"), "{}", taken.reason);
+    faults.plan(Step::Wait, 0, 1, Fault::Lost);
+    same_as_reference(&[&backend], &plan, 5000, &mut Heap, &mut Random(3));
+    assert!(lenient.taken_over().unwrap().times == 2 && lenient.launches() > 0);
+}
+
+/// A text that is no program: what the compiler of the device itself says reaches the caller.
+#[test]
+fn a_real_compiler_error_has_a_log() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let options = OpenClOptions { build: "-Dbyte=,".to_owned(), ..OpenClOptions::default() };
+    let Some(device) = device("a_real_compiler_error_has_a_log", options) else { return };
+    let plan = "4+2".parse::<Code>().unwrap().encode_plan().unwrap();
+    let error = OpenClBackend::new(device, Choice::Generic).kernel(&plan).err().unwrap();
+    match error {
+        GpuError::Compile { log, .. } => assert!(log.contains("error"), "{log}"),
+        other => panic!("{other}"),
     }
 }
 

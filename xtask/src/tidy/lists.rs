@@ -44,6 +44,8 @@ pub(super) const CLOCK_ROOMS: &[&str] = &[
     "crates/gabion/src/bench/rounds.rs",
     "crates/gabion/src/commands/bench/",
     "crates/gabion/src/bench/gpu.rs",
+    "crates/gabion/src/device/measure.rs",
+    "crates/gpu/src/opencl/measure.rs",
     "bench/",
     "xtask/src/steps.rs",
 ];

@@ -3,15 +3,22 @@
 //!
 //! Every kernel's results are checked before it is timed. Counted are all bytes moved: k + m blocks.
 
+mod bars;
+mod charts;
+mod model;
 mod tune;
 
+pub use bars::bar;
+pub use charts::over_data_blocks;
+pub use model::{Grid, Kind, ModelLine, ModelReport, measure_model};
 pub use tune::{Variant, variants};
 
 use gabion_engine::kernel::Kernel;
 use gabion_engine::{Code, Error, Plan};
-use gabion_gpu::cuda::{CudaBackend, CudaDevice, CudaKernel, DeviceBlocks, Transfers};
-use gabion_gpu::tuning::Tuning;
-use gabion_gpu::{Choice, GpuError};
+use gabion_gpu::measure::{Measured, MeasuredKernel, Transfers};
+use gabion_gpu::source::method;
+use gabion_gpu::tuning::{Tuning, check_size};
+use gabion_gpu::{GpuError, shape::Shape};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
@@ -84,6 +91,8 @@ pub struct Line {
     pub compile: f64,
     /// Results were compared with the CPU's before.
     pub verified: bool,
+    /// The least that we want, where there is a bar.
+    pub bar: Option<f64>,
 }
 
 /// The device's own limits, measured once per run.
@@ -102,12 +111,8 @@ pub struct Machine {
     pub bench: &'static str,
     /// Name of the device.
     pub device: String,
-    /// Compute capability.
-    pub capability: (i32, i32),
-    /// Version of the driver's API.
-    pub driver: i32,
-    /// Version of NVRTC.
-    pub compiler: (i32, i32),
+    /// What else there is to say of it: driver, compiler, capability.
+    pub details: String,
     /// Bytes read and written by a copy on the device, 1e9 per second.
     pub copy: f64,
     /// The bus to the device, 1e9 bytes per second.
@@ -120,14 +125,11 @@ pub struct Machine {
 
 impl Machine {
     /// The machine of a run.
-    pub fn of(device: &CudaDevice, limits: Limits) -> Machine {
-        let info = device.info();
+    pub fn of(device: &impl Measured, details: &str, limits: Limits) -> Machine {
         Machine {
             bench: "machine",
-            device: info.name.clone(),
-            capability: info.capability,
-            driver: info.driver,
-            compiler: info.compiler,
+            device: device.title(),
+            details: details.to_owned(),
             copy: rounded(limits.copy / 1e9),
             to_device: rounded(limits.bus.to_device / 1e9),
             from_device: rounded(limits.bus.from_device / 1e9),
@@ -136,34 +138,77 @@ impl Machine {
     }
 }
 
-/// Bytes of all blocks of a case: several times the cache.
-const DEVICE_BYTES: usize = 4 << 30;
-const PASSES: usize = 15;
+/// How much is measured, and how often.
+#[derive(Debug, Clone, Copy)]
+pub struct Effort {
+    /// Bytes of all blocks on the device: several times its cache.
+    pub device_bytes: usize,
+    /// Bytes of data of runs from host memory.
+    pub host_bytes: usize,
+    /// Times.
+    pub passes: usize,
+    /// Whether results are held against the bars.
+    pub bars: bool,
+}
+
+impl Effort {
+    /// For a device: a CPU that plays one has no time for gigabytes.
+    pub fn of(device: &impl Measured) -> Effort {
+        if device.is_cpu() {
+            return Effort { device_bytes: 96 << 20, host_bytes: 64 << 20, passes: 3, bars: false };
+        }
+        let most = (device.memory_bytes() / 4) as usize;
+        Effort { device_bytes: most.min(4 << 30), host_bytes: most.min(2 << 30), passes: 15, bars: true }
+    }
+}
 
 /// Measures the limits.
 ///
 /// # Errors
 /// What the device says.
-pub fn limits(device: &CudaDevice) -> Result<Limits, GpuError> {
-    let bytes = DEVICE_BYTES / 2;
-    let copy = 2.0 * bytes as f64 / device.copy_rate(bytes, PASSES)?.median;
-    Ok(Limits { copy, bus: device.transfer_rates(256 << 20, 8)? })
+pub fn limits(device: &impl Measured, effort: Effort) -> Result<Limits, GpuError> {
+    let bytes = effort.device_bytes / 2;
+    let copy = 2.0 * bytes as f64 / device.copy_rate(bytes, effort.passes)?.median;
+    Ok(Limits { copy, bus: device.transfer_rates(bytes.min(256 << 20), effort.passes.min(8))? })
 }
 
 /// How a kernel is asked for.
 #[derive(Debug, Clone, Copy)]
 pub enum Asked {
-    /// As the cost model cuts it.
+    /// As the cost model cuts it, or generic where the plan is too large.
     Specialised,
     /// Cut as told.
     Tuned(Tuning),
     /// The matrix as data.
     Generic,
+    /// Products of symbols.
+    Method(method::Variant),
+}
+
+impl Asked {
+    fn form(self, specialised: bool) -> String {
+        match self {
+            Asked::Method(variant) => format!("raw {}{}", variant.method.name(), variant.vector.words()),
+            _ if specialised => "raw".to_owned(),
+            _ => "raw generic".to_owned(),
+        }
+    }
+
+    fn tuning(self) -> String {
+        match self {
+            Asked::Specialised => "model".to_owned(),
+            Asked::Generic => "generic".to_owned(),
+            Asked::Tuned(tuning) => tune::shown(&tuning),
+            Asked::Method(variant) => {
+                format!("{} vectors of {}", variant.method.name(), variant.vector.words())
+            }
+        }
+    }
 }
 
 /// A compiled kernel, and how long that took.
-pub struct Ready {
-    kernel: CudaKernel,
+pub struct Ready<K> {
+    kernel: K,
     asked: Asked,
     compile: Duration,
 }
@@ -172,12 +217,13 @@ pub struct Ready {
 ///
 /// # Errors
 /// What the device's compiler says.
-pub fn compile(device: &CudaDevice, plan: &Plan, asked: Asked) -> Result<Ready, GpuError> {
+pub fn compile<D: Measured>(device: &D, plan: &Plan, asked: Asked) -> Result<Ready<D::Kernel>, GpuError> {
     let began = Instant::now();
     let kernel = match asked {
-        Asked::Specialised => CudaBackend::new(device.clone(), Choice::Specialised).kernel(plan)?,
-        Asked::Tuned(tuning) => CudaKernel::specialised(device, plan, Some(tuning))?,
-        Asked::Generic => CudaKernel::generic(device, plan)?,
+        Asked::Specialised if check_size(&Shape::of(plan)).is_ok() => device.specialised(plan, None)?,
+        Asked::Specialised | Asked::Generic => device.generic(plan)?,
+        Asked::Tuned(tuning) => device.specialised(plan, Some(tuning))?,
+        Asked::Method(variant) => device.by_method(plan, variant)?,
     };
     Ok(Ready { kernel, asked, compile: began.elapsed() })
 }
@@ -186,34 +232,43 @@ pub fn compile(device: &CudaDevice, plan: &Plan, asked: Asked) -> Result<Ready, 
 ///
 /// # Errors
 /// What the device says; wrong results.
-pub fn raw(work: Work, code: &Code, kernels: &[Ready], limits: Limits) -> Result<Vec<Line>, GpuError> {
+pub fn raw<K: MeasuredKernel>(
+    work: Work,
+    code: &Code,
+    kernels: &[Ready<K>],
+    limits: Limits,
+    effort: Effort,
+) -> Result<Vec<Line>, GpuError> {
     let Some(first) = kernels.first() else { return Ok(Vec::new()) };
     let count = code.k() + code.m();
     // Whole tiles of every kernel: a megabyte is, and so is any number of groups of packets.
-    let mut len = (DEVICE_BYTES / count) >> 20 << 20;
+    let mut len = ((effort.device_bytes / count) >> 20).max(1) << 20;
     if let gabion_engine::Layout::Packets { .. } = code.layout() {
         len = len / code.granule() * code.granule();
     }
     let blocks = first.kernel.blocks_on_device(len, 77)?;
-    kernels.iter().map(|ready| raw_one(work, code, ready, &blocks, limits)).collect()
+    kernels.iter().map(|ready| raw_one(work, code, ready, &blocks, limits, effort)).collect()
 }
 
-fn raw_one(
+fn raw_one<K: MeasuredKernel>(
     work: Work,
     code: &Code,
-    ready: &Ready,
-    blocks: &DeviceBlocks,
+    ready: &Ready<K>,
+    blocks: &K::Blocks,
     limits: Limits,
+    effort: Effort,
 ) -> Result<Line, GpuError> {
     let verified = ready.kernel.check_on(blocks)? > 0;
-    let seconds = ready.kernel.time_on(blocks, PASSES)?.median;
-    let block = blocks.block_bytes();
+    let seconds = ready.kernel.time_on(blocks, effort.passes)?.median;
+    let block = K::block_bytes(blocks);
     let data = (code.k() * block) as f64 / seconds;
     let moved = ((code.k() + code.m()) * block) as f64 / seconds;
-    let form = if ready.kernel.is_specialised() { "raw" } else { "raw generic" };
+    let form = ready.asked.form(ready.kernel.is_specialised());
+    let case = format!("{} {} {form}", work.name(), shown(code));
     Ok(Line {
         bench: "gpu",
-        case: format!("{} {} {form}", work.name(), shown(code)),
+        bar: bar(&case, code).filter(|_| effort.bars),
+        case,
         value: rounded(moved / 1e9),
         unit: "GB/s",
         against: "copy",
@@ -223,47 +278,55 @@ fn raw_one(
         code: code.to_string(),
         block,
         registers: ready.kernel.registers()?,
-        tuning: match ready.asked {
-            Asked::Specialised => "model".to_owned(),
-            Asked::Generic => "generic".to_owned(),
-            Asked::Tuned(tuning) => tune::shown(&tuning),
-        },
+        tuning: ready.asked.tuning(),
         compile: rounded(ready.compile.as_secs_f64()),
         verified,
     })
 }
 
-/// Times whole runs from pinned host memory.
+/// Times whole runs from host memory, pinned where the library has such. `how` names the way blocks take, if it is not
+/// the usual one.
 ///
 /// # Errors
 /// What the device says; wrong results.
-pub fn overall(device: &CudaDevice, code: &Code, bytes: usize) -> Result<Line, GpuError> {
+pub fn overall<D: Measured>(
+    device: &D,
+    code: &Code,
+    asked: Asked,
+    how: &str,
+    effort: Effort,
+) -> Result<Line, GpuError> {
     let plan = code.encode_plan()?;
-    let began = Instant::now();
-    let kernel = CudaBackend::new(device.clone(), Choice::Specialised).kernel(&plan)?;
-    let compile = began.elapsed();
-    let block = (bytes / code.k()) / (1 << 20) * (1 << 20);
-    let mut memory: Vec<_> = (0..code.blocks()).map(|_| device.pinned(block)).collect::<Result<_, _>>()?;
-    let mut random = gabion_engine::conformance::Random(11);
-    memory[..code.k()].iter_mut().for_each(|block| random.fill(block));
-    let (inputs, outputs) = memory.split_at_mut(code.k());
-    let inputs: Vec<&[u8]> = inputs.iter().map(|block| &block[..]).collect();
-    let mut outputs: Vec<&mut [u8]> = outputs.iter_mut().map(|block| &mut block[..]).collect();
+    let Ready { kernel, compile, .. } = compile(device, &plan, asked)?;
+    let block = ((effort.host_bytes / code.k()) >> 20).max(1) << 20;
+    let block = block / code.granule() * code.granule();
+    // One piece: blocks lie evenly in it, so that a kernel can work on them where they are.
+    let mut memory = device.host(code.blocks() * block)?;
+    let (inputs, outputs) = memory.split_at_mut(code.k() * block);
+    gabion_engine::conformance::Random(11).fill(inputs);
+    let inputs: Vec<&[u8]> = inputs.chunks(block).collect();
+    let mut outputs: Vec<&mut [u8]> = outputs.chunks_mut(block).collect();
     kernel.run(&inputs, &mut outputs)?;
     let verified = same_as_cpu(&plan, &inputs, &outputs)?;
     let mut best = f64::INFINITY;
-    for _ in 0..5 {
+    for _ in 0..effort.passes.min(5) {
         let began = Instant::now();
         kernel.run(&inputs, &mut outputs)?;
         best = best.min(began.elapsed().as_secs_f64());
     }
     let (inward, outward) = (code.k() * block, code.m() * block);
     drop(memory);
-    let limit = device.both_ways(inward, outward, 5)?.best;
+    let limit = device.both_ways(inward, outward, effort.passes.min(5))?.best;
     let moved = (inward + outward) as f64;
+    let form = match asked {
+        Asked::Specialised | Asked::Tuned(_) => String::new(),
+        _ => format!(" {}", asked.tuning()),
+    };
+    let case = format!("encode {} from {} memory{form}{how}", shown(code), device.host_kind());
     Ok(Line {
         bench: "gpu",
-        case: format!("encode {} from pinned memory", shown(code)),
+        bar: bar(&case, code).filter(|_| effort.bars),
+        case,
         value: rounded(moved / best / 1e9),
         unit: "GB/s",
         against: "bus",
@@ -273,7 +336,7 @@ pub fn overall(device: &CudaDevice, code: &Code, bytes: usize) -> Result<Line, G
         code: code.to_string(),
         block,
         registers: kernel.registers()?,
-        tuning: "model".to_owned(),
+        tuning: asked.tuning(),
         compile: rounded(compile.as_secs_f64()),
         verified,
     })

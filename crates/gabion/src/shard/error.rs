@@ -22,6 +22,9 @@ pub enum Error {
     /// The engine refused.
     #[error(transparent)]
     Engine(#[from] gabion_engine::Error),
+    /// No device to compute on.
+    #[error(transparent)]
+    Device(#[from] crate::device::DeviceError),
     /// Sizes that the format does not allow.
     #[error(transparent)]
     Geometry(#[from] crate::shard::geometry::GeometryError),

@@ -48,7 +48,7 @@ pub struct Report {
 pub fn join(dir: &Path, prefix: Option<&str>, target: &Target, run: &Run<'_>) -> Result<Report, Error> {
     let scan = Scan::of(dir)?;
     let set = scan.choose(prefix, true)?;
-    let sources = Sources::open(set)?;
+    let sources = Sources::open(set, run)?;
     let (content, geometry) = (&sources.content, &sources.geometry);
     let draft = match target {
         Target::Stdout => None,

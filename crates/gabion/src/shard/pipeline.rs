@@ -5,12 +5,13 @@
 //! back. Reading, coding and writing of different stripes overlap, and a stripe stays with one core and
 //! its cache. Memory is the number of buffers, whatever the size of the file.
 
+use crate::device::{Chooser, Coding};
 use crate::shard::error::Error;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 /// Most workers: beyond this, disks and page cache are the limit.
@@ -36,6 +37,8 @@ pub struct Run<'a> {
     pub stop: &'a AtomicBool,
     /// Told as work goes on.
     pub progress: &'a (dyn Fn(Progress) + Sync),
+    /// Says which device computes.
+    pub device: &'a Arc<Chooser>,
 }
 
 impl Run<'_> {
@@ -173,11 +176,7 @@ impl Slots {
     }
 
     /// Runs a compiled plan over the slots of its columns.
-    pub(crate) fn apply(
-        &mut self,
-        plan: &gabion_engine::Compiled,
-        len: usize,
-    ) -> Result<(), gabion_engine::Error> {
+    pub(crate) fn apply(&mut self, plan: &Coding, len: usize) -> Result<(), gabion_engine::Error> {
         let slots = self.bytes.chunks_mut(self.stride);
         let mut slots: Vec<Option<&mut [u8]>> = slots.map(|slot| Some(&mut slot[..len])).collect();
         let (inputs, outputs) = (plan.plan().inputs(), plan.plan().outputs());

@@ -70,7 +70,7 @@ impl<'a> Plan<'a> {
     /// Reading, writing, interruption: shards are as they were then. A failure among the renames
     /// themselves leaves some shards repaired.
     pub fn run(&self, run: &Run<'_>) -> Result<(), Error> {
-        let sources = Sources::open(self.set)?;
+        let sources = Sources::open(self.set, run)?;
         allow_open_files(2 * self.report.content.code.blocks());
         let (content, geometry) = (&sources.content, &sources.geometry);
         let mode = Some(self.set.mode());

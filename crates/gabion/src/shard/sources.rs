@@ -1,20 +1,21 @@
 //! The blocks of a set as they are on disk: read, checked, and rebuilt where they are bad.
 
+use crate::device::{Chooser, Coding, Job};
 use crate::shard::error::{Error, plain};
 use crate::shard::format::{Codes, Content};
 use crate::shard::frame::{SEAL_BYTES, Sealer, seal};
 use crate::shard::geometry::Geometry;
-use crate::shard::pipeline::Slots;
+use crate::shard::pipeline::{Run, Slots};
 use crate::shard::set::{Set, open_regular, read_header, read_up_to};
 use crate::shard::stripe_list::StripeList;
-use gabion_engine::{Compiled, Engine, Field, Layout, Signature};
+use gabion_engine::{Field, Layout, Plan, Signature};
 use gabion_vault::shown::Shown;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Most compiled plans that are kept: one per pattern of bad blocks. When a set has more patterns
 /// than this, they are compiled again.
@@ -63,8 +64,15 @@ pub(crate) struct Sources {
     /// By column.
     pub(crate) shards: Vec<Option<Source>>,
     header_len: u64,
-    engine: Engine,
-    plans: Mutex<BTreeMap<Pattern, Arc<Compiled>>>,
+    device: Arc<Chooser>,
+    threads: usize,
+    plans: Mutex<BTreeMap<Pattern, Arc<Repair>>>,
+}
+
+/// The plan of a pattern, and its kernel once there are blocks to make.
+pub(crate) struct Repair {
+    pub(crate) plan: Plan,
+    coding: OnceLock<Coding>,
 }
 
 /// Wanted columns, then the columns there are.
@@ -81,7 +89,7 @@ pub(crate) struct Stripe {
 
 impl Sources {
     /// Opens the shards of a set.
-    pub(crate) fn open(set: &Set) -> Result<Sources, Error> {
+    pub(crate) fn open(set: &Set, run: &Run<'_>) -> Result<Sources, Error> {
         let blocks = set.content.code.blocks();
         allow_open_files(blocks);
         let mut codes = Codes::default();
@@ -97,13 +105,14 @@ impl Sources {
                 shards[index as usize] = Some(Source { path: found.path.clone(), len: metadata.len(), file });
             }
         }
+        let geometry = set.content.geometry()?;
         Ok(Sources {
-            geometry: set.content.geometry()?,
+            threads: run.workers(geometry.stripe_bytes()),
+            geometry,
             sealer: Sealer::new()?,
             shards,
             header_len: set.content.header_len() as u64,
-            // Stripes run in parallel already.
-            engine: Engine::new(1)?,
+            device: run.device.clone(),
             plans: Mutex::default(),
             content: set.content.clone(),
         })
@@ -219,9 +228,9 @@ impl Sources {
         }
         let len = self.geometry.block_len(stripe);
         let there: Vec<usize> = (0..of.good.len()).filter(|&column| of.good[column].is_some()).collect();
-        let compiled = self.compiled(wanted, &there)?;
-        of.slots.apply(&compiled, len)?;
-        let plan = compiled.plan();
+        let repair = self.repair(wanted, &there)?;
+        of.slots.apply(self.coding(&repair)?, len)?;
+        let plan = &repair.plan;
         let inputs: Vec<Signature> = plan.inputs().iter().filter_map(|&c| of.good[c].clone()).collect();
         for &column in wanted {
             of.good[column] = Some(self.sealer.sign(of.slots.block(column, len))?);
@@ -236,22 +245,33 @@ impl Sources {
         Ok(())
     }
 
-    /// The plan from `there` to `wanted`, compiled once per pattern.
-    pub(crate) fn compiled(&self, wanted: &[usize], there: &[usize]) -> Result<Arc<Compiled>, Error> {
+    /// The plan from `there` to `wanted`, made once per pattern.
+    pub(crate) fn repair(&self, wanted: &[usize], there: &[usize]) -> Result<Arc<Repair>, Error> {
         let pattern = (wanted.to_vec(), there.to_vec());
         let known = self.plans.lock().ok().and_then(|plans| plans.get(&pattern).cloned());
-        if let Some(plan) = known {
-            return Ok(plan);
+        if let Some(repair) = known {
+            return Ok(repair);
         }
-        let plan = self.engine.compile(&self.content.code.repair_plan(wanted, there)?)?;
-        let plan = Arc::new(plan);
+        let plan = self.content.code.repair_plan(wanted, there)?;
+        let repair = Arc::new(Repair { plan, coding: OnceLock::new() });
         if let Ok(mut plans) = self.plans.lock() {
             if plans.len() >= MAX_PLANS {
                 plans.clear();
             }
-            plans.insert(pattern, plan.clone());
+            plans.insert(pattern, repair.clone());
         }
-        Ok(plan)
+        Ok(repair)
+    }
+
+    /// Its kernel; two threads that want it at once may both compile it.
+    fn coding<'a>(&self, repair: &'a Repair) -> Result<&'a Coding, Error> {
+        if let Some(coding) = repair.coding.get() {
+            return Ok(coding);
+        }
+        let (code, block) = (&self.content.code, self.geometry.longest_block());
+        let job = Job { code, block, bytes: Some(self.content.size), threads: self.threads };
+        let made = Coding::new(&*self.device.backend(&job)?, repair.plan.clone())?;
+        Ok(repair.coding.get_or_init(|| made))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Splitting: a file or a stream becomes k + m shards.
 
+use crate::device::{Coding, Job};
 use crate::shard::draft::{Draft, create_directory, publish};
 use crate::shard::error::Error;
 use crate::shard::format::{
@@ -9,7 +10,7 @@ use crate::shard::frame::{SEAL_BYTES, Sealer, seal};
 use crate::shard::geometry::Geometry;
 use crate::shard::pipeline::{Progress, Run, Slots, for_each_stripe};
 use crate::shard::sources::{allow_open_files, law_holds};
-use gabion_engine::{Code, Engine, Signature};
+use gabion_engine::{Code, Signature};
 use gabion_vault::shown::Shown;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, SeekFrom};
@@ -144,11 +145,13 @@ impl Plan {
             None => (stream, stdin, true),
         };
         let mut input = Input { reader: reader.map_err(Error::io("read", path))?, path, waits, ended: false };
-        let coder = Coder::new(&content)?;
+        let workers = run.workers(content.block * content.code.blocks() as u64);
+        let known_size = source.as_ref().map(|_| content.size);
+        let coder = Coder::new(&content, known_size, workers, run)?;
         let mut signatures = SetHasher::default();
         let (mut size, mut taken) = (0, 0);
         for_each_stripe(
-            run.workers(content.block * content.code.blocks() as u64),
+            workers,
             || Work {
                 slots: Slots::new(content.code.blocks(), content.block as usize),
                 data: 0,
@@ -309,17 +312,18 @@ struct Coder {
     geometry: Geometry,
     sealer: Sealer,
     /// None without redundancy.
-    encode: Option<gabion_engine::Compiled>,
+    encode: Option<Coding>,
     header_len: u64,
 }
 
 impl Coder {
-    fn new(content: &Content) -> Result<Coder, Error> {
+    fn new(content: &Content, bytes: Option<u64>, threads: usize, run: &Run<'_>) -> Result<Coder, Error> {
         let code = &content.code;
-        // Stripes run in parallel already.
+        let job = Job { code, block: content.block as usize, bytes, threads };
+        // Stripes run in parallel already: each is computed by one thread.
         let encode = match code.m() {
             0 => None,
-            _ => Some(Engine::new(1)?.compile(&code.encode_plan()?)?),
+            _ => Some(Coding::new(&*run.device.backend(&job)?, code.encode_plan()?)?),
         };
         let (geometry, sealer, header_len) =
             (content.geometry()?, Sealer::new()?, content.header_len() as u64);

@@ -140,7 +140,7 @@ impl Report {
 /// # Errors
 /// Interruption; what is wrong with shards is in the report.
 pub fn verify(scan: &Scan, set: &Set, run: &Run<'_>) -> Result<Report, Error> {
-    let sources = Sources::open(set)?;
+    let sources = Sources::open(set, run)?;
     let (content, geometry) = (&sources.content, &sources.geometry);
     let present = sources.shards.iter().flatten().count() as u64;
     (run.progress)(Progress::Pass("verify", Some(present * geometry.body_len())));
@@ -225,10 +225,10 @@ fn check_stripe(sources: &Sources, stripe: u64, buffer: &mut Stripe) -> Result<(
         if wanted.is_empty() {
             return Ok(());
         }
-        let plan = sources.compiled(&wanted, from)?;
-        let inputs: Vec<Signature> =
-            plan.plan().inputs().iter().filter_map(|&c| buffer.good[c].clone()).collect();
-        let lawful = sources.sealer.signer().transform(plan.plan().matrix(), &inputs)?;
+        let repair = sources.repair(&wanted, from)?;
+        let plan = &repair.plan;
+        let inputs: Vec<Signature> = plan.inputs().iter().filter_map(|&c| buffer.good[c].clone()).collect();
+        let lawful = sources.sealer.signer().transform(plan.matrix(), &inputs)?;
         for (&column, signature) in wanted.iter().zip(lawful) {
             buffer.good[column] = Some(signature);
         }

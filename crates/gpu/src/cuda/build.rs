@@ -2,18 +2,16 @@
 
 use super::device::DeviceInfo;
 use super::{driver, unavailable};
-use crate::cache::DiskCache;
+use crate::cache::KernelCache;
 use crate::error::{Api, GpuError};
 use crate::source::ENTRY;
 use cudarc::driver::{CudaContext, CudaFunction};
 use cudarc::nvrtc::Ptx;
 use cudarc::nvrtc::result::{self, NvrtcError};
 use cudarc::nvrtc::sys;
-use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Version of NVRTC.
 pub(super) fn version() -> Result<(i32, i32), GpuError> {
@@ -24,64 +22,34 @@ pub(super) fn version() -> Result<(i32, i32), GpuError> {
     Ok((major, minor))
 }
 
-/// Kernels of one device, compiled or taken from the disk.
+/// Kernels of one device.
 pub(super) struct Modules {
     context: Arc<CudaContext>,
     architecture: String,
-    cache: Option<DiskCache>,
-    /// By the hash of their texts.
-    loaded: Mutex<HashMap<blake3::Hash, CudaFunction>>,
-    compiled: AtomicU64,
-    from_disk: AtomicU64,
+    cache: KernelCache<CudaFunction>,
 }
-
-/// Most kernels that stay loaded. When there are more, all are forgotten: those in use live on with their users.
-const MOST_LOADED: usize = 512;
 
 impl Modules {
     pub(super) fn new(context: Arc<CudaContext>, info: &DeviceInfo, cache: Option<PathBuf>) -> Modules {
         let architecture = format!("sm_{}{}", info.capability.0, info.capability.1);
         let machine = format!("{} {architecture} {} {:?}", info.name, info.driver, info.compiler);
-        let cache = cache.map(|directory| DiskCache::new(&directory, &machine));
-        let (compiled, from_disk) = (AtomicU64::new(0), AtomicU64::new(0));
-        Modules { context, architecture, cache, loaded: Mutex::default(), compiled, from_disk }
+        Modules { context, architecture, cache: KernelCache::new(cache.as_deref(), &machine) }
     }
 
     pub(super) fn counts(&self) -> (u64, u64) {
-        (self.compiled.load(Ordering::Relaxed), self.from_disk.load(Ordering::Relaxed))
+        self.cache.counts()
     }
 
     /// The function of a text: from memory, from the disk, or compiled.
     pub(super) fn function(&self, text: &str) -> Result<CudaFunction, GpuError> {
-        let key = blake3::hash(text.as_bytes());
-        let loaded = || self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(function) = loaded().get(&key) {
-            return Ok(function.clone());
-        }
-        // Nobody waits for another kernel's compilation; two who want the same one may compile it twice.
-        let function = self.make(text)?;
-        let mut loaded = loaded();
-        if loaded.len() >= MOST_LOADED {
-            loaded.clear();
-        }
-        loaded.insert(key, function.clone());
-        Ok(function)
-    }
-
-    /// What the disk has is taken if the driver takes it.
-    fn make(&self, text: &str) -> Result<CudaFunction, GpuError> {
-        let kept = self.cache.as_ref().and_then(|cache| cache.get(text));
-        if let Some(function) = kept.and_then(|binary| self.load(binary).ok()) {
-            self.from_disk.fetch_add(1, Ordering::Relaxed);
-            return Ok(function);
-        }
-        let binary = compile(text, &self.architecture)?;
-        self.compiled.fetch_add(1, Ordering::Relaxed);
-        if let Some(cache) = &self.cache {
-            // A full or read-only disk costs the next process a compilation and nothing else.
-            let _ = cache.put(text, &binary);
-        }
-        self.load(binary)
+        self.cache.get(
+            text,
+            |binary| self.load(binary).ok(),
+            || {
+                let binary = compile(text, &self.architecture)?;
+                Ok((self.load(binary.clone())?, Some(binary)))
+            },
+        )
     }
 
     fn load(&self, binary: Vec<u8>) -> Result<CudaFunction, GpuError> {

@@ -1,11 +1,14 @@
 //! Devices: whether there are any, what they are, and one of them opened.
 
 use super::build::Modules;
-use super::pool::{Limits, Pool};
+use super::slot::{Limits, Slot};
 use super::{driver, unavailable};
 use crate::error::{Api, GpuError};
+use crate::faults::{Faults, Step};
+use crate::pool::Pool;
+use crate::takeover::{Ledger, TakenOver, Takeover};
 use cudarc::driver::sys::{self, CUdevice_attribute};
-use cudarc::driver::{CudaContext, result};
+use cudarc::driver::{CudaContext, CudaFunction, result};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -88,6 +91,22 @@ pub struct CudaOptions {
     pub limits: Limits,
     /// Where compiled kernels are kept from run to run; nowhere if `None`.
     pub cache: Option<PathBuf>,
+    /// Whether the CPU does what the device fails at.
+    pub takeover: Takeover,
+    /// How blocks get to the device.
+    pub transfer: CudaTransfer,
+    /// Where the device is made to fail, for tests.
+    pub faults: Option<Arc<Faults>>,
+}
+
+/// How blocks of host memory get to the device and back.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum CudaTransfer {
+    /// By copies, in rounds that overlap.
+    #[default]
+    Copies,
+    /// Not at all: kernels read and write pinned host memory over the bus.
+    Mapped,
 }
 
 /// An opened device. Clones are the same device.
@@ -98,7 +117,11 @@ pub(super) struct Opened {
     pub(super) info: DeviceInfo,
     pub(super) context: Arc<CudaContext>,
     pub(super) modules: Modules,
-    pub(super) pool: Pool,
+    pub(super) limits: Limits,
+    pub(super) pool: Pool<Slot>,
+    pub(super) ledger: Arc<Ledger>,
+    pub(super) transfer: CudaTransfer,
+    pub(super) faults: Option<Arc<Faults>>,
     specialised_launches: AtomicU64,
     generic_launches: AtomicU64,
 }
@@ -120,10 +143,20 @@ impl CudaDevice {
         // waited for.
         unsafe { context.disable_event_tracking() };
         let modules = Modules::new(context.clone(), &info, options.cache);
-        let pool = Pool::new(context.clone(), options.limits);
+        let pool = Pool::new(options.limits.slots);
         let (specialised_launches, generic_launches) = (AtomicU64::new(0), AtomicU64::new(0));
-        let opened = Opened { info, context, modules, pool, specialised_launches, generic_launches };
-        Ok(CudaDevice(Arc::new(opened)))
+        Ok(CudaDevice(Arc::new(Opened {
+            info,
+            context,
+            modules,
+            limits: options.limits,
+            pool,
+            ledger: Arc::new(Ledger::new(options.takeover)),
+            transfer: options.transfer,
+            faults: options.faults,
+            specialised_launches,
+            generic_launches,
+        })))
     }
 
     /// What it is.
@@ -136,6 +169,11 @@ impl CudaDevice {
         (self.0.specialised_launches.load(Ordering::Relaxed), self.0.generic_launches.load(Ordering::Relaxed))
     }
 
+    /// What the CPU did in its place; nothing unless [`CudaOptions::takeover`] allows it.
+    pub fn taken_over(&self) -> Option<TakenOver> {
+        self.0.ledger.taken()
+    }
+
     /// Kernels compiled by NVRTC so far, and kernels taken from the disk.
     pub fn compiled(&self) -> (u64, u64) {
         self.0.modules.counts()
@@ -143,6 +181,12 @@ impl CudaDevice {
 }
 
 impl Opened {
+    /// The function of a text.
+    pub(super) fn function(&self, text: &str) -> Result<CudaFunction, GpuError> {
+        self.faults.as_ref().map_or(Ok(()), |faults| faults.check(Step::Compile, Api::Cuda))?;
+        self.modules.function(text)
+    }
+
     pub(super) fn count_launch(&self, specialised: bool) {
         let counter = if specialised { &self.specialised_launches } else { &self.generic_launches };
         counter.fetch_add(1, Ordering::Relaxed);

@@ -3,17 +3,17 @@
 use super::device::CudaDevice;
 use super::memory::DeviceMemory;
 use super::{driver, pipeline};
-use crate::choice::{AUTOMATIC_BYTES, Growing};
+use crate::choice::{Growing, boxed};
 use crate::error::GpuError;
+use crate::prepared::{Prepared, Written};
 use crate::shape::Shape;
-use crate::source::{Counts, Dialect, Launch, generic, specialised};
-use crate::tuning::{self, Tuning};
+use crate::source::Dialect;
+use crate::tuning::Tuning;
 use crate::{Choice, Form};
 use cudarc::driver::sys::{self, CUdeviceptr};
 use cudarc::driver::{CudaFunction, CudaStream};
 use gabion_engine::kernel::{Backend, Kernel};
-use gabion_engine::matrix::bits::BitMatrix;
-use gabion_engine::{Error, Layout, Plan};
+use gabion_engine::{Error, Plan};
 use std::ffi::c_void;
 
 /// A device that compiles plans.
@@ -53,25 +53,23 @@ impl Backend for CudaBackend {
     }
 
     fn compile(&self, plan: &Plan) -> Result<Box<dyn Kernel>, Error> {
-        if self.choice != Choice::Automatic {
-            return Ok(Box::new(self.kernel(plan)?));
-        }
         let (device, own) = (self.device.clone(), plan.clone());
-        let can = Choice::Specialised.form(&Shape::of(plan)) == Form::Specialised;
-        let make = move || CudaKernel::specialised(&device, &own, None);
-        let make: Option<Box<dyn Fn() -> _ + Send + Sync>> = if can { Some(Box::new(make)) } else { None };
-        Ok(Box::new(Growing::new(CudaKernel::generic(&self.device, plan)?, make, AUTOMATIC_BYTES)))
+        let compiled = match self.choice {
+            Choice::Automatic => CudaKernel::generic(&self.device, plan).map(|generic| {
+                let own = move || CudaKernel::specialised(&device, &own, None);
+                boxed(Growing::on_device(plan, generic, own, self.device.0.ledger.clone()))
+            }),
+            _ => self.kernel(plan).map(boxed),
+        };
+        self.device.0.ledger.kernel(plan, compiled)
     }
 }
 
 /// A plan compiled for a CUDA device.
 pub struct CudaKernel {
     pub(super) device: CudaDevice,
-    pub(super) plan: Plan,
-    pub(super) shape: Shape,
-    pub(super) launch: Launch,
+    pub(super) prepared: Prepared,
     function: CudaFunction,
-    counts: Counts,
     /// The matrix as data, for the generic form.
     places: Option<DeviceMemory>,
 }
@@ -94,14 +92,8 @@ impl CudaKernel {
         plan: &Plan,
         tuning: Option<Tuning>,
     ) -> Result<CudaKernel, GpuError> {
-        let shape = Shape::of(plan);
-        let tuning = tuning.unwrap_or_else(|| Tuning::of(&shape));
-        tuning::check_size(&shape)?;
-        let source = specialised::source(Dialect::Cuda, &shape, &BitMatrix::expand(plan.matrix())?, &tuning);
-        let function = device.0.modules.function(&source.text)?;
-        let (device, plan) = (device.clone(), plan.clone());
-        let (launch, counts) = (source.launch, source.counts);
-        Ok(CudaKernel { device, plan, shape, launch, function, counts, places: None })
+        let tuning = tuning.unwrap_or_else(|| Tuning::of(&Shape::of(plan)));
+        CudaKernel::new(device, Written::specialised(Dialect::Cuda, plan, &tuning)?)
     }
 
     /// The kernel of all plans, with this plan's matrix as data.
@@ -109,27 +101,25 @@ impl CudaKernel {
     /// # Errors
     /// A matrix too large for the device; what the device's compiler says.
     pub fn generic(device: &CudaDevice, plan: &Plan) -> Result<CudaKernel, GpuError> {
-        let shape = Shape::of(plan);
-        let source = generic::source(Dialect::Cuda, &shape);
-        let function = device.0.modules.function(&source.text)?;
-        let places = generic::places(&shape, &BitMatrix::expand(plan.matrix())?);
-        let memory = DeviceMemory::new(&device.0.context, places.len() * 4)?;
-        // SAFETY: the memory has room for all of them, and the call returns when they are copied.
-        let copied = unsafe { cudarc::driver::result::memcpy_htod_sync(memory.at(0), &places) };
-        copied.map_err(driver("cuMemcpyHtoD"))?;
-        let (device, plan) = (device.clone(), plan.clone());
-        let (launch, counts) = (source.launch, source.counts);
-        Ok(CudaKernel { device, plan, shape, launch, function, counts, places: Some(memory) })
+        CudaKernel::new(device, Written::generic(Dialect::Cuda, plan)?)
+    }
+
+    fn new(device: &CudaDevice, written: Written) -> Result<CudaKernel, GpuError> {
+        let function = device.0.function(&written.text)?;
+        let upload = |places: Vec<u32>| -> Result<DeviceMemory, GpuError> {
+            let memory = DeviceMemory::new(&device.0.context, places.len() * 4)?;
+            // SAFETY: the memory has room for all of them, and the call returns when they are copied.
+            let copied = unsafe { cudarc::driver::result::memcpy_htod_sync(memory.at(0), &places) };
+            copied.map_err(driver("cuMemcpyHtoD"))?;
+            Ok(memory)
+        };
+        let places = written.data.map(upload).transpose()?;
+        Ok(CudaKernel { device: device.clone(), prepared: written.prepared, function, places })
     }
 
     /// Whether the matrix is in its code.
     pub fn is_specialised(&self) -> bool {
-        self.places.is_none()
-    }
-
-    /// Instructions of one thread.
-    pub fn counts(&self) -> Counts {
-        self.counts
+        self.prepared.form == Form::Specialised
     }
 
     /// Registers of a thread, and bytes that did not fit into them.
@@ -142,23 +132,10 @@ impl CudaKernel {
         Ok((registers as usize, spilled as usize))
     }
 
-    /// Bytes from block to block on the device, for blocks of `len` bytes.
-    pub(super) fn stride(&self, len: usize) -> usize {
-        self.shape.stride(len, self.launch.threads * self.launch.bytes_per_thread)
-    }
-
-    /// What rounds are cut at, in bytes of the host's blocks: whole tiles of words, whole groups of packets.
-    pub(super) fn round_unit(&self) -> usize {
-        match self.plan.layout() {
-            Layout::Words => self.launch.threads * self.launch.bytes_per_thread,
-            Layout::Packets { .. } => self.plan.granule(),
-        }
-    }
-
     /// Starts the kernel over blocks of `len` bytes.
     ///
     /// # Safety
-    /// The blocks have [`stride`](Self::stride) bytes each, and until the stream was waited for nothing else writes
+    /// The blocks have [`stride`](Prepared::stride) bytes each, and until the stream was waited for nothing else writes
     /// them or reads the outputs.
     pub(super) unsafe fn start(
         &self,
@@ -166,15 +143,11 @@ impl CudaKernel {
         blocks: Blocks,
         len: usize,
     ) -> Result<(), GpuError> {
-        let threads = self.shape.threads(len, self.launch.bytes_per_thread);
-        let grid = self.launch.grid(threads.div_ceil(self.launch.threads));
-        let limit = u32::MAX as usize / 2;
-        if threads > limit {
-            return Err(GpuError::TooLarge { what: "a block in threads", size: threads, limit });
-        }
+        let (threads, grid) = self.prepared.grid(len)?;
         let Blocks { inputs, outputs, stride } = blocks;
         let (stride, total) = (stride as u64, threads as u32);
-        let (input_count, output_count) = (self.shape.inputs as u32, self.shape.outputs as u32);
+        let shape = &self.prepared.shape;
+        let (input_count, output_count) = (shape.inputs as u32, shape.outputs as u32);
         let places = self.places.as_ref().map_or(0, |places| places.at(0));
         fn parameter<T>(value: &T) -> *mut c_void {
             std::ptr::from_ref(value).cast_mut().cast()
@@ -197,7 +170,7 @@ impl CudaKernel {
                 grid[0] as u32,
                 grid[1] as u32,
                 1,
-                self.launch.threads as u32,
+                self.prepared.launch.threads as u32,
                 1,
                 1,
                 0,
@@ -214,7 +187,7 @@ impl CudaKernel {
 
 impl Kernel for CudaKernel {
     fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
-        let len = self.plan.check_buffers(inputs, outputs)?;
+        let len = self.prepared.plan.check_buffers(inputs, outputs)?;
         Ok(pipeline::run(self, len, inputs, outputs)?)
     }
 }

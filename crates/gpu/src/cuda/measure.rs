@@ -5,39 +5,16 @@ use super::driver;
 use super::kernel::{Blocks, CudaKernel};
 use super::memory::{DeviceMemory, PinnedMemory, begin_download, begin_upload};
 use crate::error::GpuError;
+use crate::measure::{Measured, MeasuredKernel, Rates, Transfers, compare, whole};
 use crate::shape::BlockCopy;
+use crate::source::Counts;
+use crate::source::method::Variant;
+use crate::tuning::Tuning;
 use cudarc::driver::sys::CUevent_flags;
 use cudarc::driver::{CudaStream, result};
+use gabion_engine::Plan;
 use gabion_engine::conformance::Random;
-use gabion_engine::kernel::{Backend, Row};
-use gabion_engine::{Layout, Mode};
 use std::sync::Arc;
-
-/// Seconds of one pass, out of several.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Rates {
-    /// The shortest.
-    pub best: f64,
-    /// The middle one.
-    pub median: f64,
-}
-
-impl Rates {
-    fn of(mut seconds: Vec<f64>) -> Rates {
-        seconds.sort_by(f64::total_cmp);
-        let first = seconds.first().copied().unwrap_or(f64::NAN);
-        Rates { best: first, median: seconds.get(seconds.len() / 2).copied().unwrap_or(first) }
-    }
-}
-
-/// Bytes per second between pinned host memory and the device.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Transfers {
-    /// To the device, nothing coming back.
-    pub to_device: f64,
-    /// From the device alone.
-    pub from_device: f64,
-}
 
 /// Random blocks on the device, and room for results.
 pub struct DeviceBlocks {
@@ -85,12 +62,51 @@ impl CudaDevice {
         let seconds: Result<Vec<f64>, _> = seconds.collect();
         Ok(Rates::of(seconds.map_err(driver("cuEventElapsedTime"))?))
     }
+}
 
-    /// Copies `bytes` bytes from one place of the device to another; counts as twice as many, read and written.
-    ///
-    /// # Errors
-    /// [`GpuError::Memory`], or what the driver says.
-    pub fn copy_rate(&self, bytes: usize, passes: usize) -> Result<Rates, GpuError> {
+impl Measured for CudaDevice {
+    type Kernel = CudaKernel;
+    type Host = PinnedMemory;
+
+    fn title(&self) -> String {
+        self.info().name.clone()
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.info().memory as u64
+    }
+
+    fn host_kind(&self) -> &'static str {
+        "pinned"
+    }
+
+    fn is_cpu(&self) -> bool {
+        false
+    }
+
+    fn specialised(&self, plan: &Plan, tuning: Option<Tuning>) -> Result<CudaKernel, GpuError> {
+        CudaKernel::specialised(self, plan, tuning)
+    }
+
+    fn generic(&self, plan: &Plan) -> Result<CudaKernel, GpuError> {
+        CudaKernel::generic(self, plan)
+    }
+
+    fn by_method(&self, _: &Plan, variant: Variant) -> Result<CudaKernel, GpuError> {
+        let (method, can) = (variant.method.name(), "symbols on OpenCL devices");
+        Err(GpuError::Method { method, can, plan: "on CUDA".to_owned() })
+    }
+
+    fn host(&self, bytes: usize) -> Result<PinnedMemory, GpuError> {
+        self.pinned(bytes)
+    }
+
+    fn launch_count(&self) -> u64 {
+        let (specialised, generic) = self.launches();
+        specialised + generic
+    }
+
+    fn copy_rate(&self, bytes: usize, passes: usize) -> Result<Rates, GpuError> {
         let memory = DeviceMemory::new(&self.0.context, 2 * bytes)?;
         let stream = self.0.context.new_stream().map_err(driver("cuStreamCreate"))?;
         fill(&stream, &memory, 1)?;
@@ -103,11 +119,7 @@ impl CudaDevice {
         })
     }
 
-    /// The speed of the bus, each way alone.
-    ///
-    /// # Errors
-    /// [`GpuError::Memory`], or what the driver says.
-    pub fn transfer_rates(&self, bytes: usize, passes: usize) -> Result<Transfers, GpuError> {
+    fn transfer_rates(&self, bytes: usize, passes: usize) -> Result<Transfers, GpuError> {
         let memory = DeviceMemory::new(&self.0.context, bytes)?;
         let mut host = PinnedMemory::new(&self.0.context, bytes)?;
         Random(9).fill(&mut host);
@@ -126,12 +138,7 @@ impl CudaDevice {
         Ok(Transfers { to_device: rate(up), from_device: rate(down) })
     }
 
-    /// Seconds to bring `inward` bytes to the device while `outward` bytes come back, on two streams: what no
-    /// pipeline that moves these bytes can undercut.
-    ///
-    /// # Errors
-    /// [`GpuError::Memory`], or what the driver says.
-    pub fn both_ways(&self, inward: usize, outward: usize, passes: usize) -> Result<Rates, GpuError> {
+    fn both_ways(&self, inward: usize, outward: usize, passes: usize) -> Result<Rates, GpuError> {
         let memory = DeviceMemory::new(&self.0.context, inward + outward)?;
         let mut host = PinnedMemory::new(&self.0.context, inward + outward)?;
         Random(10).fill(&mut host);
@@ -169,83 +176,63 @@ fn fill(stream: &CudaStream, memory: &DeviceMemory, seed: u64) -> Result<(), Gpu
 }
 
 impl CudaKernel {
-    /// Random blocks of about `len` bytes, a whole number of tiles, on the device.
-    ///
-    /// # Errors
-    /// [`GpuError::Memory`], or what the driver says.
-    pub fn blocks_on_device(&self, len: usize, seed: u64) -> Result<DeviceBlocks, GpuError> {
-        let unit = self.round_unit();
-        let len = (len / unit).max(1) * unit;
-        let stride = self.stride(len);
-        let count = self.shape.inputs + self.shape.outputs;
-        let memory = DeviceMemory::new(&self.device.0.context, count * stride)?;
+    fn start_on(&self, blocks: &DeviceBlocks) -> Result<(), GpuError> {
+        let outputs = blocks.memory.at(self.prepared.shape.inputs * blocks.stride);
+        let places = Blocks { inputs: blocks.memory.at(0), outputs, stride: blocks.stride };
+        // SAFETY: the blocks were made for this kernel's stride, and their memory waits for the device when it goes.
+        unsafe { self.start(&blocks.stream, places, blocks.len) }
+    }
+}
+
+impl MeasuredKernel for CudaKernel {
+    type Blocks = DeviceBlocks;
+
+    fn blocks_on_device(&self, len: usize, seed: u64) -> Result<DeviceBlocks, GpuError> {
+        let len = whole(&self.prepared, len);
+        let stride = self.prepared.stride(len);
+        let memory = DeviceMemory::new(&self.device.0.context, self.prepared.blocks() * stride)?;
         let stream = self.device.0.context.new_stream().map_err(driver("cuStreamCreate"))?;
         fill(&stream, &memory, seed)?;
         Ok(DeviceBlocks { memory, stream, stride, len })
     }
 
-    fn start_on(&self, blocks: &DeviceBlocks) -> Result<(), GpuError> {
-        let outputs = blocks.memory.at(self.shape.inputs * blocks.stride);
-        let places = Blocks { inputs: blocks.memory.at(0), outputs, stride: blocks.stride };
-        // SAFETY: the blocks were made for this kernel's stride, and their memory waits for the device when it goes.
-        unsafe { self.start(&blocks.stream, places, blocks.len) }
+    fn block_bytes(blocks: &DeviceBlocks) -> usize {
+        blocks.len
     }
 
-    /// Times the kernel over blocks that were made by [`blocks_on_device`](Self::blocks_on_device) of a kernel of the same plan.
-    ///
-    /// # Errors
-    /// What the driver says.
-    pub fn time_on(&self, blocks: &DeviceBlocks, passes: usize) -> Result<Rates, GpuError> {
-        assert!(self.stride(blocks.len) <= blocks.stride, "blocks of another kernel");
+    fn time_on(&self, blocks: &DeviceBlocks, passes: usize) -> Result<Rates, GpuError> {
+        assert!(self.prepared.stride(blocks.len) <= blocks.stride, "blocks of another kernel");
+        assert!(self.prepared.blocks() * blocks.stride <= blocks.memory.bytes(), "too few blocks");
         self.device.time(&blocks.stream, passes, || self.start_on(blocks))
     }
 
-    /// Runs the kernel once and compares samples of the results with the CPU's: the first and the last bytes, and some
-    /// between. Only for plans that replace their outputs. Returns the bytes compared.
-    ///
-    /// # Errors
-    /// What the driver says, and [`GpuError::Wrong`] at the first difference.
-    pub fn check_on(&self, blocks: &DeviceBlocks) -> Result<usize, GpuError> {
-        assert_eq!(self.shape.mode, Mode::Write, "old contents are not kept");
-        let (inputs, outputs) = (self.shape.inputs, self.shape.outputs);
+    fn check_on(&self, blocks: &DeviceBlocks) -> Result<usize, GpuError> {
         self.start_on(blocks)?;
         blocks.stream.synchronize().map_err(driver("cuStreamSynchronize"))?;
-        let unit = match self.plan.layout() {
-            Layout::Words => 4096,
-            Layout::Packets { .. } => self.plan.granule(),
-        };
-        let units = blocks.len / unit;
-        let cpu = Row::chosen()?.compile(&self.plan)?;
-        let mut compared = 0;
-        for place in [0, units / 3, units / 2, units - 1] {
-            let read = |block: usize| -> Result<Vec<u8>, GpuError> {
-                let mut bytes = vec![0; unit];
-                let copy = BlockCopy { width: unit, pitch: unit, rows: 1 };
-                let from = blocks.memory.at(block * blocks.stride + place * unit);
-                // SAFETY: both sides have `unit` bytes and live until the wait.
-                unsafe { begin_download(&blocks.stream, bytes.as_mut_ptr(), from, copy)? };
-                blocks.stream.synchronize().map_err(driver("cuStreamSynchronize"))?;
-                Ok(bytes)
-            };
-            let sources: Vec<Vec<u8>> = (0..inputs).map(read).collect::<Result<_, _>>()?;
-            let found: Vec<Vec<u8>> = (inputs..inputs + outputs).map(read).collect::<Result<_, _>>()?;
-            let mut wanted = vec![vec![0; unit]; outputs];
-            let sources: Vec<&[u8]> = sources.iter().map(|block| &block[..]).collect();
-            cpu.run(&sources, &mut wanted.iter_mut().map(|block| &mut block[..]).collect::<Vec<_>>())?;
-            for (output, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
-                if let Some(byte) = found.iter().zip(wanted).position(|(a, b)| a != b) {
-                    return Err(GpuError::Wrong { output, byte: place * unit + byte });
-                }
-                compared += unit;
-            }
-        }
-        Ok(compared)
+        compare(&self.prepared, blocks.len, |block, at, bytes| {
+            let mut read = vec![0; bytes];
+            let copy = BlockCopy { width: bytes, pitch: bytes, rows: 1 };
+            let from = blocks.memory.at(block * blocks.stride + at);
+            // SAFETY: both sides have the bytes and live until the wait.
+            unsafe { begin_download(&blocks.stream, read.as_mut_ptr(), from, copy)? };
+            blocks.stream.synchronize().map_err(driver("cuStreamSynchronize"))?;
+            Ok(read)
+        })
     }
-}
 
-impl DeviceBlocks {
-    /// Bytes of a block.
-    pub fn block_bytes(&self) -> usize {
-        self.len
+    fn registers(&self) -> Result<(usize, usize), GpuError> {
+        CudaKernel::registers(self)
+    }
+
+    fn counts(&self) -> Counts {
+        self.prepared.counts
+    }
+
+    fn bytes_per_thread(&self) -> usize {
+        self.prepared.launch.bytes_per_thread
+    }
+
+    fn is_specialised(&self) -> bool {
+        CudaKernel::is_specialised(self)
     }
 }

@@ -1,21 +1,17 @@
-//! Blocks of host memory through the device: rounds of a part of every block, several under way at once.
+//! Rounds on a CUDA device: streams with memory of their own.
 //!
-//! ```text
-//! for every round:
-//!     slot = the one that was used longest ago
-//!     wait for it, take its results            staged outputs are copied from pinned memory
-//!     begin: inputs to the device, kernel, outputs to the host
-//! wait for all
-//! ```
-//!
-//! Blocks that are pinned are copied by the device itself; others go through pinned memory of the slot. Where memory runs
-//! out, rounds become smaller, down to one tile; beyond that it is an error.
+//! Blocks that are pinned are copied by the device itself; others go through pinned memory of the slot, and so do outputs that
+//! are added to. With [`CudaTransfer::Mapped`] nothing is copied to the device: the kernel works on pinned memory, on
+//! the blocks themselves where they lie evenly spaced in it, on the slot's otherwise.
 
+use super::device::CudaTransfer;
 use super::kernel::{Blocks, CudaKernel};
 use super::memory::{begin_download, begin_upload, is_pinned};
-use super::pool::Slot;
-use crate::error::GpuError;
-use crate::rounds::{copy_in_parallel, round_bytes};
+use super::slot::Slot;
+use crate::error::{Api, GpuError};
+use crate::rounds::{Course, Slots, copy_in_parallel, round_bytes};
+use crate::shape::BlockCopy;
+use cudarc::driver::sys::CUdeviceptr;
 use gabion_engine::Mode;
 use std::ops::Range;
 
@@ -28,84 +24,129 @@ pub(super) fn run(
     if len == 0 || outputs.is_empty() {
         return Ok(());
     }
-    let device = &kernel.device.0;
-    device.bind()?;
-    let pinned = inputs.iter().all(|block| is_pinned(block)) && outputs.iter().all(|block| is_pinned(block));
-    let limits = device.pool.limits;
-    let unit = kernel.round_unit();
-    let blocks = inputs.len() + outputs.len();
-    let share = limits.device_bytes / limits.slots;
-    let share = if pinned { share } else { share.min(limits.pinned_bytes / limits.slots) };
-    let mut bytes = round_bytes(len, unit, blocks, share);
-    loop {
-        let slots = device.pool.take(len.div_ceil(bytes))?;
-        let mut under_way = UnderWay { kernel, slots, busy: Vec::new(), pinned };
-        let result = under_way.all_rounds(len, bytes, inputs, outputs);
-        under_way.finish();
-        match result {
-            // Nothing was begun with a round that found no memory, and results of rounds before it stay valid: an output
-            // is written, or added to, by its own round alone.
-            Err(Stopped { done: 0, error: GpuError::Memory { .. } }) if bytes > unit => {
-                bytes = (bytes / 2).next_multiple_of(unit);
+    let (device, prepared) = (&kernel.device.0, &kernel.prepared);
+    let (limits, most) = (device.limits, device.pool.most());
+    let way = Way::of(kernel, len, inputs, outputs);
+    let share = limits.device_bytes / most;
+    let share = if way.staged == 0 { share } else { share.min(limits.pinned_bytes / most) };
+    let unit = prepared.unit();
+    let bytes = match way.in_place {
+        // One launch over everything: there is nothing to overlap with.
+        Some(_) => len,
+        None => round_bytes(len, unit, prepared.blocks(), share),
+    };
+    let slots =
+        device.bind().and_then(|()| device.pool.take(len.div_ceil(bytes), || Slot::new(&device.context)));
+    let mut under_way = slots.map(|slots| UnderWay { kernel, slots, way });
+    let course = Course {
+        api: Api::Cuda,
+        plan: &prepared.plan,
+        len,
+        unit,
+        bytes,
+        faults: device.faults.as_ref(),
+        ledger: &device.ledger,
+    };
+    let slots = under_way.as_mut().map(|slots| slots as &mut dyn Slots).map_err(|error| error.clone());
+    course.run(slots, inputs, outputs)
+}
+
+/// How blocks get to the kernel.
+#[derive(Clone, Copy)]
+struct Way {
+    mapped: bool,
+    inputs_pinned: bool,
+    /// Outputs are copied by the device into their place.
+    direct: bool,
+    /// Blocks that go through pinned memory of the slot.
+    staged: usize,
+    /// Bytes from block to block, where the kernel works on the blocks themselves.
+    in_place: Option<usize>,
+}
+
+impl Way {
+    fn of(kernel: &CudaKernel, len: usize, inputs: &[&[u8]], outputs: &[&mut [u8]]) -> Way {
+        let prepared = &kernel.prepared;
+        let mapped = kernel.device.0.transfer == CudaTransfer::Mapped;
+        let adds = prepared.shape.mode == Mode::Add;
+        let inputs_pinned = inputs.iter().all(|block| is_pinned(block));
+        let outputs_pinned = !adds && outputs.iter().all(|block| is_pinned(block));
+        let spacing = evenly_spaced(inputs.iter().map(|block| block.as_ptr().addr()))
+            .filter(|&spacing| {
+                outputs.len() == 1
+                    || evenly_spaced(outputs.iter().map(|block| block.as_ptr().addr())) == Some(spacing)
+            })
+            .filter(|spacing| spacing.is_multiple_of(16) && prepared.stride(len) == len);
+        let aligned =
+            inputs.iter().map(|block| block.as_ptr()).chain(outputs.iter().map(|block| block.as_ptr()));
+        let aligned = aligned.into_iter().all(|address| address.addr().is_multiple_of(16));
+        let in_place = spacing.filter(|_| mapped && inputs_pinned && outputs_pinned && aligned);
+        let staged = match (mapped, in_place) {
+            (true, Some(_)) => 0,
+            (true, None) => prepared.blocks(),
+            (false, _) => {
+                (if inputs_pinned { 0 } else { inputs.len() })
+                    + (if outputs_pinned { 0 } else { outputs.len() })
             }
-            Err(stopped) => return Err(stopped.error),
-            Ok(()) => return Ok(()),
-        }
+        };
+        let direct = if mapped { in_place.is_some() } else { outputs_pinned };
+        Way { mapped, inputs_pinned: inputs_pinned && !mapped, direct, staged, in_place }
     }
 }
 
-/// How far a run came.
-struct Stopped {
-    /// Bytes of every output that were written.
-    done: usize,
-    error: GpuError,
+/// The distance between neighbours, if it is always the same; a single block fits any other's.
+fn evenly_spaced(addresses: impl Iterator<Item = usize>) -> Option<usize> {
+    let addresses: Vec<usize> = addresses.collect();
+    let spacing = addresses.get(1)?.checked_sub(*addresses.first()?)?;
+    addresses.windows(2).all(|pair| pair[1].checked_sub(pair[0]) == Some(spacing)).then_some(spacing)
 }
 
 struct UnderWay<'a> {
     kernel: &'a CudaKernel,
     slots: Vec<Slot>,
-    /// For every slot the part of the blocks that it works on.
-    busy: Vec<Option<Range<usize>>>,
-    pinned: bool,
+    way: Way,
 }
 
 impl UnderWay<'_> {
-    fn all_rounds(
-        &mut self,
-        len: usize,
-        bytes: usize,
-        inputs: &[&[u8]],
-        outputs: &mut [&mut [u8]],
-    ) -> Result<(), Stopped> {
-        self.busy = vec![None; self.slots.len()];
-        let mut done = 0;
-        // Memory first: where there is not enough, nothing was touched yet.
-        for slot in 0..self.slots.len() {
-            self.room(slot, bytes).map_err(|error| Stopped { done, error })?;
+    /// Bytes from block to block in the slot's pinned memory: the kernel's own distance where it works there.
+    fn spacing(&self, len: usize) -> usize {
+        if self.way.mapped { self.kernel.prepared.stride(len) } else { len }
+    }
+
+    /// How blocks lie in the slot's pinned memory: as on the device where the kernel works there.
+    fn staging(&self, len: usize) -> BlockCopy {
+        let as_it_is = BlockCopy { width: len, pitch: len, rows: 1 };
+        if self.way.mapped { self.kernel.prepared.shape.copy(len) } else { as_it_is }
+    }
+
+    /// Launches over memory of the host that the device reaches over the bus.
+    fn launch_on_host(&mut self, slot: usize, blocks: Blocks, len: usize) -> Result<(), GpuError> {
+        // SAFETY: pinned memory has the same address for the device. The blocks have a stride each, in place or in the slot,
+        // and the slot is busy until it was waited for.
+        unsafe { self.kernel.start(&self.slots[slot].stream.clone(), blocks, len) }
+    }
+}
+
+impl Slots for UnderWay<'_> {
+    fn count(&self) -> usize {
+        self.slots.len()
+    }
+
+    fn make_room(&mut self, slot: usize, bytes: usize) -> Result<(), GpuError> {
+        let prepared = &self.kernel.prepared;
+        let context = &self.kernel.device.0.context;
+        let staged = self.way.staged * self.spacing(bytes);
+        if !self.way.mapped {
+            self.slots[slot].device(context, prepared.blocks() * prepared.stride(bytes))?;
         }
-        for (round, start) in (0..len).step_by(bytes).enumerate() {
-            let slot = round % self.slots.len();
-            done += self.complete(slot, outputs).map_err(|error| Stopped { done, error })?;
-            let part = start..(start + bytes).min(len);
-            self.begin(slot, part, inputs, outputs).map_err(|error| Stopped { done, error })?;
-        }
-        for slot in 0..self.slots.len() {
-            done += self.complete(slot, outputs).map_err(|error| Stopped { done, error })?;
+        if staged > 0 {
+            self.slots[slot].pinned(context, staged)?;
         }
         Ok(())
     }
 
-    fn blocks(&self) -> usize {
-        self.kernel.shape.inputs + self.kernel.shape.outputs
-    }
-
-    fn room(&mut self, slot: usize, bytes: usize) -> Result<(), GpuError> {
-        let (context, blocks) = (&self.kernel.device.0.context, self.blocks());
-        self.slots[slot].device(context, blocks * self.kernel.stride(bytes))?;
-        if !self.pinned {
-            self.slots[slot].pinned(context, blocks * bytes)?;
-        }
-        Ok(())
+    fn writes_directly(&self) -> bool {
+        self.way.direct
     }
 
     fn begin(
@@ -115,35 +156,46 @@ impl UnderWay<'_> {
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
     ) -> Result<(), GpuError> {
-        let kernel = self.kernel;
-        let (len, context) = (part.len(), &kernel.device.0.context);
-        let (copy, stride) = (kernel.shape.copy(len), kernel.stride(len));
-        let adds = kernel.shape.mode == Mode::Add;
-        let blocks = self.blocks();
-        let slot_index = slot;
-        let slot = &mut self.slots[slot];
-        // Where each block lies on the host: in place, or one after the other in pinned memory.
-        let mut places: Vec<*mut u8> = Vec::with_capacity(blocks);
-        if self.pinned {
-            places.extend(inputs.iter().map(|block| block[part.clone()].as_ptr().cast_mut()));
-            places.extend(outputs.iter_mut().map(|block| block[part.clone()].as_mut_ptr()));
-        } else {
-            let staging = slot.pinned(context, blocks * len)?;
-            let mut pieces: Vec<&mut [u8]> = staging.chunks_mut(len).take(blocks).collect();
-            places.extend(pieces.iter_mut().map(|piece| piece.as_mut_ptr()));
-            let sources = inputs.iter().map(|block| &block[part.clone()]);
-            let old = outputs.iter().map(|block| &block[part.clone()]).filter(|_| adds);
-            copy_in_parallel(pieces.into_iter().zip(sources.chain(old)).collect());
+        let (kernel, way, len) = (self.kernel, self.way, part.len());
+        let (prepared, context) = (&kernel.prepared, &kernel.device.0.context);
+        if let Some(stride) = way.in_place {
+            let address = |block: *const u8| block.addr() as CUdeviceptr;
+            let (inputs, outputs) = (address(inputs[0].as_ptr()), address(outputs[0].as_ptr()));
+            return self.launch_on_host(slot, Blocks { inputs, outputs, stride }, len);
         }
+        let (copy, stride) = (prepared.shape.copy(len), prepared.stride(len));
+        let (adds, spacing) = (prepared.shape.mode == Mode::Add, self.spacing(len));
+        let form = self.staging(len);
+        // Where each block lies on the host: in place, or one after the other in pinned memory.
+        let mut places: Vec<*mut u8> = Vec::with_capacity(prepared.blocks());
+        if way.inputs_pinned {
+            places.extend(inputs.iter().map(|block| block[part.clone()].as_ptr().cast_mut()));
+        }
+        if way.staged > 0 {
+            let staging = self.slots[slot].pinned(context, way.staged * spacing)?;
+            let mut pieces: Vec<&mut [u8]> = staging.chunks_mut(spacing).take(way.staged).collect();
+            places.extend(pieces.iter_mut().map(|piece| piece.as_mut_ptr()));
+            let sources = inputs.iter().map(|block| &block[part.clone()]).filter(|_| !way.inputs_pinned);
+            let old = outputs.iter().map(|block| &block[part.clone()]).filter(|_| adds);
+            let pairs = pieces.into_iter().zip(sources.chain(old));
+            copy_in_parallel(pairs.flat_map(|(piece, block)| form.spread(piece, block)).collect());
+        }
+        if way.mapped {
+            let (inputs_at, outputs_at) = (places[0], places[inputs.len()]);
+            let (inputs, outputs) = (inputs_at.addr() as CUdeviceptr, outputs_at.addr() as CUdeviceptr);
+            return self.launch_on_host(slot, Blocks { inputs, outputs, stride }, len);
+        }
+        if way.direct {
+            places.extend(outputs.iter_mut().map(|block| block[part.clone()].as_mut_ptr()));
+        }
+        let slot = &mut self.slots[slot];
         let stream = slot.stream.clone();
-        let memory = slot.device(context, blocks * stride)?;
+        let memory = slot.device(context, prepared.blocks() * stride)?;
         let on_device = |block: usize| memory.at(block * stride);
-        // From here on the device works with the blocks: `finish` waits for it before they are given back.
-        self.busy[slot_index] = Some(part);
-        let uploads = if adds { blocks } else { inputs.len() };
+        let uploads = if adds { prepared.blocks() } else { inputs.len() };
         for (block, &place) in places.iter().enumerate().take(uploads) {
-            // SAFETY: the place has `len` bytes and the device memory `stride`, and both outlive the wait in `complete`
-            // or `finish`; nobody writes to either before.
+            // SAFETY: the place has `len` bytes and the device memory `stride`, and both outlive the wait for this slot,
+            // at the latest when the slots are dropped; nobody writes to either before.
             unsafe { begin_upload(&stream, on_device(block), place, copy)? };
         }
         let launch = Blocks { inputs: on_device(0), outputs: on_device(inputs.len()), stride };
@@ -156,27 +208,49 @@ impl UnderWay<'_> {
         Ok(())
     }
 
-    /// Waits for a slot and takes its results; returns the bytes of every output that are done.
-    fn complete(&mut self, slot: usize, outputs: &mut [&mut [u8]]) -> Result<usize, GpuError> {
-        let Some(part) = self.busy[slot].clone() else { return Ok(0) };
-        self.slots[slot].wait()?;
-        self.busy[slot] = None;
-        if let (false, (_, Some(staging))) = (self.pinned, self.slots[slot].held()) {
-            let results = staging.chunks(part.len()).skip(self.kernel.shape.inputs);
-            let places = outputs.iter_mut().map(|block| &mut block[part.clone()]);
-            copy_in_parallel(places.zip(results).collect());
-        }
-        Ok(part.len())
+    fn wait(&mut self, slot: usize) -> Result<(), GpuError> {
+        self.slots[slot].wait()
     }
 
-    /// Waits for whatever is still under way and gives the slots back.
-    fn finish(mut self) {
-        for (slot, busy) in self.slots.iter().zip(&mut self.busy) {
-            if busy.take().is_some() {
-                // The error that ended the run is the one to tell.
-                let _ = slot.wait();
-            }
+    fn collect(
+        &mut self,
+        slot: usize,
+        part: Range<usize>,
+        outputs: &mut [&mut [u8]],
+    ) -> Result<(), GpuError> {
+        if self.way.direct {
+            return Ok(());
+        }
+        let (spacing, form) = (self.spacing(part.len()), self.staging(part.len()));
+        if let (_, Some(staging)) = self.slots[slot].held() {
+            let results = staging.chunks(spacing).take(self.way.staged).skip(self.way.staged - outputs.len());
+            let places = outputs.iter_mut().map(|block| &mut block[part.clone()]);
+            copy_in_parallel(places.zip(results).flat_map(|(to, from)| form.gather(to, from)).collect());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        for slot in &self.slots {
+            // Whatever happened, the device is done with the blocks before they are given back. A device that cannot
+            // even be waited for does nothing any more.
+            let _ = slot.wait();
         }
         self.kernel.device.0.pool.give_back(std::mem::take(&mut self.slots));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::evenly_spaced;
+
+    #[test]
+    fn spacing_is_even_or_none() {
+        assert_eq!(evenly_spaced([16, 48, 80].into_iter()), Some(32));
+        assert_eq!(evenly_spaced([16, 48, 96].into_iter()), None);
+        assert_eq!(evenly_spaced([48, 16].into_iter()), None);
+        assert_eq!(evenly_spaced([16].into_iter()), None);
     }
 }

@@ -1,18 +1,23 @@
 //! Devices of all platforms, and one of them opened.
 
+use super::rounds::Slot;
 use super::{call, unavailable};
-use crate::cache::DiskCache;
+use crate::cache::KernelCache;
 use crate::error::{Api, GpuError};
+use crate::faults::{Faults, Step};
+use crate::pool::Pool;
+use crate::takeover::{Ledger, TakenOver, Takeover};
 use opencl3::context::Context;
-use opencl3::device::{CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_CPU, CL_DEVICE_TYPE_GPU, Device};
+use opencl3::device::{
+    CL_DEVICE_SVM_COARSE_GRAIN_BUFFER, CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_CPU, CL_DEVICE_TYPE_GPU, Device,
+};
 use opencl3::error_codes::DLOPEN_RUNTIME_LOAD_FAILED;
 use opencl3::platform::get_platforms;
 use opencl3::program::Program;
 use opencl3::types::cl_device_id;
-use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// What is known of a device without opening it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,11 +94,35 @@ pub struct OpenClOptions {
     pub cache: Option<PathBuf>,
     /// What the device's compiler is told, for example `-cl-opt-disable`.
     pub build: String,
+    /// Whether the CPU does what the device fails at.
+    pub takeover: Takeover,
+    /// How blocks get to the device.
+    pub transfer: OpenClTransfer,
+    /// Where the device is made to fail, for tests.
+    pub faults: Option<Arc<Faults>>,
+}
+
+/// How blocks of host memory get to the device and back.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum OpenClTransfer {
+    /// By copies into buffers, in rounds that overlap.
+    #[default]
+    Copies,
+    /// Through coarse-grained shared virtual memory, which host and device map in turn.
+    SharedMemory,
 }
 
 impl Default for OpenClOptions {
     fn default() -> OpenClOptions {
-        OpenClOptions { device_bytes: 512 << 20, slots: 2, cache: None, build: String::new() }
+        OpenClOptions {
+            device_bytes: 512 << 20,
+            slots: 2,
+            cache: None,
+            build: String::new(),
+            takeover: Takeover::default(),
+            transfer: OpenClTransfer::default(),
+            faults: None,
+        }
     }
 }
 
@@ -102,15 +131,15 @@ impl Default for OpenClOptions {
 pub struct OpenClDevice(pub(super) Arc<Opened>);
 
 pub(super) struct Opened {
+    /// Before the context, which its memory belongs to: fields are dropped in this order.
+    pub(super) pool: Pool<Slot>,
     pub(super) info: OpenClInfo,
     pub(super) id: Id,
     pub(super) context: Context,
     pub(super) options: OpenClOptions,
-    cache: Option<DiskCache>,
-    programs: Mutex<HashMap<blake3::Hash, Arc<Program>>>,
+    pub(super) ledger: Arc<Ledger>,
+    cache: KernelCache<Arc<Program>>,
     launches: AtomicU64,
-    compiled: AtomicU64,
-    from_disk: AtomicU64,
 }
 
 /// The name that OpenCL has for a device.
@@ -121,9 +150,6 @@ pub(super) struct Id(pub(super) cl_device_id);
 unsafe impl Send for Id {}
 // SAFETY: as above.
 unsafe impl Sync for Id {}
-
-/// Most programs that stay loaded. When there are more, all are forgotten: those in use live on with their users.
-const MOST_LOADED: usize = 512;
 
 impl OpenClDevice {
     /// Opens device number `index`.
@@ -137,20 +163,21 @@ impl OpenClDevice {
             return Err(GpuError::NoSuchDevice { api: Api::OpenCl, index, count });
         }
         let (info, id) = ids.swap_remove(index);
+        if options.transfer == OpenClTransfer::SharedMemory {
+            check_shared_memory(&Device::new(id))?;
+        }
         let context = Context::from_device(&Device::new(id)).map_err(call("clCreateContext"))?;
         let machine = format!("{} {} {} {}", info.platform, info.name, info.driver, options.build);
-        let cache = options.cache.as_ref().map(|directory| DiskCache::new(directory, &machine));
-        let zero = || AtomicU64::new(0);
+        let cache = KernelCache::new(options.cache.as_deref(), &machine);
         Ok(OpenClDevice(Arc::new(Opened {
+            pool: Pool::new(options.slots),
             info,
             id: Id(id),
             context,
+            ledger: Arc::new(Ledger::new(options.takeover)),
             options,
             cache,
-            programs: Mutex::default(),
-            launches: zero(),
-            compiled: zero(),
-            from_disk: zero(),
+            launches: AtomicU64::new(0),
         })))
     }
 
@@ -164,9 +191,25 @@ impl OpenClDevice {
         self.0.launches.load(Ordering::Relaxed)
     }
 
+    /// What the CPU did in its place; nothing unless [`OpenClOptions::takeover`] allows it.
+    pub fn taken_over(&self) -> Option<TakenOver> {
+        self.0.ledger.taken()
+    }
+
     /// Kernels compiled so far, and kernels taken from the disk.
     pub fn compiled(&self) -> (u64, u64) {
-        (self.0.compiled.load(Ordering::Relaxed), self.0.from_disk.load(Ordering::Relaxed))
+        self.0.cache.counts()
+    }
+}
+
+/// Devices before OpenCL 2.0 do not know the question.
+fn check_shared_memory(device: &Device) -> Result<(), GpuError> {
+    let refused =
+        |reason: String| GpuError::Transfer { api: Api::OpenCl, transfer: "shared virtual memory", reason };
+    match device.svm_capabilities() {
+        Ok(has) if has & CL_DEVICE_SVM_COARSE_GRAIN_BUFFER != 0 => Ok(()),
+        Ok(_) => Err(refused("it has no coarse-grained buffers".to_owned())),
+        Err(error) => Err(refused(error.to_string())),
     }
 }
 
@@ -177,27 +220,12 @@ impl Opened {
 
     /// The program of a text: from memory, from the disk, or compiled.
     pub(super) fn program(&self, text: &str) -> Result<Arc<Program>, GpuError> {
-        let key = blake3::hash(text.as_bytes());
-        let programs = || self.programs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(program) = programs().get(&key) {
-            return Ok(program.clone());
-        }
-        let program = Arc::new(self.make(text)?);
-        let mut programs = programs();
-        if programs.len() >= MOST_LOADED {
-            programs.clear();
-        }
-        programs.insert(key, program.clone());
-        Ok(program)
+        self.options.faults.as_ref().map_or(Ok(()), |faults| faults.check(Step::Compile, Api::OpenCl))?;
+        let load = |binary: Vec<u8>| self.load(&binary).ok().map(Arc::new);
+        self.cache.get(text, load, || self.compile(text))
     }
 
-    /// What the disk has is taken if the driver takes it.
-    fn make(&self, text: &str) -> Result<Program, GpuError> {
-        let kept = self.cache.as_ref().and_then(|cache| cache.get(text));
-        if let Some(program) = kept.and_then(|binary| self.load(&binary).ok()) {
-            self.from_disk.fetch_add(1, Ordering::Relaxed);
-            return Ok(program);
-        }
+    fn compile(&self, text: &str) -> Result<(Arc<Program>, Option<Vec<u8>>), GpuError> {
         let failed = |reason: String, log| GpuError::Compile { api: Api::OpenCl, reason, log };
         let mut program = Program::create_from_source(&self.context, text)
             .map_err(|error| failed(format!("clCreateProgramWithSource: {error}"), String::new()))?;
@@ -205,14 +233,9 @@ impl Opened {
             let log = program.get_build_log(self.id.0).unwrap_or_default();
             failed(format!("clBuildProgram: {error}"), log)
         })?;
-        self.compiled.fetch_add(1, Ordering::Relaxed);
-        if let (Some(cache), Ok(binaries)) = (&self.cache, program.get_binaries())
-            && let [binary] = &binaries[..]
-        {
-            // A full or read-only disk costs the next process a compilation and nothing else.
-            let _ = cache.put(text, binary);
-        }
-        Ok(program)
+        // One device, one binary; a driver that gives none is asked to compile again next time.
+        let binary = program.get_binaries().ok().and_then(|mut binaries| binaries.pop());
+        Ok((Arc::new(program), binary))
     }
 
     fn load(&self, binary: &[u8]) -> opencl3::Result<Program> {

@@ -1,17 +1,20 @@
 //! Plans as kernels of an OpenCL device.
 
 use super::device::OpenClDevice;
+use super::memory::SharedMemory;
 use super::{call, rounds};
-use crate::choice::{AUTOMATIC_BYTES, Growing};
+use crate::choice::{Growing, boxed};
 use crate::error::GpuError;
+use crate::prepared::{Prepared, Written};
 use crate::shape::Shape;
-use crate::source::{Dialect, Launch, generic, specialised};
-use crate::tuning::{self, Tuning};
+use crate::source::Dialect;
+use crate::source::method::Variant;
+use crate::tuning::Tuning;
 use crate::{Choice, Form};
 use gabion_engine::kernel::{Backend, Kernel};
-use gabion_engine::matrix::bits::BitMatrix;
-use gabion_engine::{Error, Layout, Plan};
+use gabion_engine::{Error, Plan};
 use opencl3::command_queue::CommandQueue;
+use opencl3::event::Event;
 use opencl3::memory::{Buffer, CL_MEM_COPY_HOST_PTR, CL_MEM_READ_ONLY, ClMem};
 use opencl3::program::Program;
 use opencl3::types::cl_mem;
@@ -23,15 +26,27 @@ const THREADS: usize = 128;
 /// A device that compiles plans.
 pub struct OpenClBackend {
     device: OpenClDevice,
-    choice: Choice,
+    how: How,
     name: String,
 }
 
+#[derive(Debug, Clone, Copy)]
+enum How {
+    ByRows(Choice),
+    BySymbols(Variant),
+}
+
 impl OpenClBackend {
-    /// Plans run on `device`, in the form that `choice` says.
+    /// Plans run on `device` as additions of rows of bits, in the form that `choice` says.
     pub fn new(device: OpenClDevice, choice: Choice) -> OpenClBackend {
         let name = format!("opencl{}{}", device.info().index, choice.suffix());
-        OpenClBackend { device, choice, name }
+        OpenClBackend { device, how: How::ByRows(choice), name }
+    }
+
+    /// Plans run on `device` as products of symbols. Those that the method cannot do are refused.
+    pub fn by_method(device: OpenClDevice, variant: Variant) -> OpenClBackend {
+        let name = format!("opencl{}{}", device.info().index, variant.suffix());
+        OpenClBackend { device, how: How::BySymbols(variant), name }
     }
 
     /// The device.
@@ -44,9 +59,12 @@ impl OpenClBackend {
     /// # Errors
     /// What the device's compiler says.
     pub fn kernel(&self, plan: &Plan) -> Result<OpenClKernel, GpuError> {
-        match self.choice.form(&Shape::of(plan)) {
-            Form::Specialised => OpenClKernel::specialised(&self.device, plan, None),
-            Form::Generic => OpenClKernel::generic(&self.device, plan),
+        match self.how {
+            How::BySymbols(variant) => OpenClKernel::by_method(&self.device, plan, variant),
+            How::ByRows(choice) => match choice.form(&Shape::of(plan)) {
+                Form::Specialised => OpenClKernel::specialised(&self.device, plan, None),
+                Form::Generic => OpenClKernel::generic(&self.device, plan),
+            },
         }
     }
 }
@@ -57,26 +75,33 @@ impl Backend for OpenClBackend {
     }
 
     fn compile(&self, plan: &Plan) -> Result<Box<dyn Kernel>, Error> {
-        if self.choice != Choice::Automatic {
-            return Ok(Box::new(self.kernel(plan)?));
-        }
         let (device, own) = (self.device.clone(), plan.clone());
-        let can = Choice::Specialised.form(&Shape::of(plan)) == Form::Specialised;
-        let make = move || OpenClKernel::specialised(&device, &own, None);
-        let make: Option<Box<dyn Fn() -> _ + Send + Sync>> = if can { Some(Box::new(make)) } else { None };
-        Ok(Box::new(Growing::new(OpenClKernel::generic(&self.device, plan)?, make, AUTOMATIC_BYTES)))
+        let compiled = match self.how {
+            How::ByRows(Choice::Automatic) => OpenClKernel::generic(&self.device, plan).map(|generic| {
+                let own = move || OpenClKernel::specialised(&device, &own, None);
+                boxed(Growing::on_device(plan, generic, own, self.device.0.ledger.clone()))
+            }),
+            _ => self.kernel(plan).map(boxed),
+        };
+        self.device.0.ledger.kernel(plan, compiled)
     }
 }
 
 /// A plan compiled for an OpenCL device.
 pub struct OpenClKernel {
     pub(super) device: OpenClDevice,
-    pub(super) plan: Plan,
-    pub(super) shape: Shape,
-    pub(super) launch: Launch,
-    pub(super) program: Arc<Program>,
-    /// The matrix as data, for the generic form.
+    pub(super) prepared: Prepared,
+    program: Arc<Program>,
+    /// The matrix as data, unless it is in the text.
     data: Option<Buffer<u32>>,
+}
+
+/// Where the blocks of one launch lie.
+pub(super) enum Blocks<'a> {
+    /// In two buffers, inputs and outputs.
+    Buffers(&'a Buffer<u8>, &'a Buffer<u8>),
+    /// In shared memory, outputs from a byte of it on.
+    Shared(&'a SharedMemory, usize),
 }
 
 impl OpenClKernel {
@@ -89,15 +114,9 @@ impl OpenClKernel {
         plan: &Plan,
         tuning: Option<Tuning>,
     ) -> Result<OpenClKernel, GpuError> {
-        let shape = Shape::of(plan);
-        let model = || Tuning { threads: THREADS, staged: 0, ..Tuning::of(&shape) };
+        let model = || Tuning { threads: THREADS, staged: 0, ..Tuning::of(&Shape::of(plan)) };
         let tuning = tuning.unwrap_or_else(model);
-        tuning::check_size(&shape)?;
-        let source =
-            specialised::source(Dialect::OpenCl, &shape, &BitMatrix::expand(plan.matrix())?, &tuning);
-        let program = device.0.program(&source.text)?;
-        let (device, plan, launch) = (device.clone(), plan.clone(), source.launch);
-        Ok(OpenClKernel { device, plan, shape, launch, program, data: None })
+        OpenClKernel::new(device, Written::specialised(Dialect::OpenCl, plan, &tuning)?)
     }
 
     /// The kernel of all plans, with this plan's matrix as data.
@@ -105,77 +124,78 @@ impl OpenClKernel {
     /// # Errors
     /// What the device's compiler says.
     pub fn generic(device: &OpenClDevice, plan: &Plan) -> Result<OpenClKernel, GpuError> {
-        let shape = Shape::of(plan);
-        let source = generic::source(Dialect::OpenCl, &shape);
-        let program = device.0.program(&source.text)?;
-        // An empty buffer is none.
-        let mut places = generic::places(&shape, &BitMatrix::expand(plan.matrix())?);
-        places.resize(places.len().max(1), 0);
-        let flags = CL_MEM_READ_ONLY | CL_MEM_COPY_HOST_PTR;
-        // SAFETY: the places are copied by the call.
-        let data =
-            unsafe { Buffer::create(&device.0.context, flags, places.len(), places.as_mut_ptr().cast()) };
-        let data = data.map_err(call("clCreateBuffer"))?;
-        let (device, plan, launch) = (device.clone(), plan.clone(), source.launch);
-        Ok(OpenClKernel { device, plan, shape, launch, program, data: Some(data) })
+        OpenClKernel::new(device, Written::generic(Dialect::OpenCl, plan)?)
+    }
+
+    /// A kernel that multiplies symbols.
+    ///
+    /// # Errors
+    /// A plan that the method cannot do; what the device's compiler says.
+    pub fn by_method(device: &OpenClDevice, plan: &Plan, variant: Variant) -> Result<OpenClKernel, GpuError> {
+        OpenClKernel::new(device, Written::by_method(plan, variant)?)
+    }
+
+    fn new(device: &OpenClDevice, written: Written) -> Result<OpenClKernel, GpuError> {
+        let program = device.0.program(&written.text)?;
+        let upload = |mut data: Vec<u32>| {
+            // An empty buffer is none.
+            data.resize(data.len().max(1), 0);
+            let flags = CL_MEM_READ_ONLY | CL_MEM_COPY_HOST_PTR;
+            // SAFETY: the words are copied by the call.
+            let buffer =
+                unsafe { Buffer::create(&device.0.context, flags, data.len(), data.as_mut_ptr().cast()) };
+            buffer.map_err(call("clCreateBuffer"))
+        };
+        let data = written.data.map(upload).transpose()?;
+        Ok(OpenClKernel { device: device.clone(), prepared: written.prepared, program, data })
     }
 
     /// Whether the matrix is in its code.
     pub fn is_specialised(&self) -> bool {
-        self.data.is_none()
+        self.prepared.form == Form::Specialised
     }
 
-    /// Bytes from block to block on the device, for blocks of `len` bytes.
-    pub(super) fn stride(&self, len: usize) -> usize {
-        self.shape.stride(len, self.launch.threads * self.launch.bytes_per_thread)
-    }
-
-    /// What rounds are cut at, in bytes of the host's blocks.
-    pub(super) fn round_unit(&self) -> usize {
-        match self.plan.layout() {
-            Layout::Words => self.launch.threads * self.launch.bytes_per_thread,
-            Layout::Packets { .. } => self.plan.granule(),
-        }
-    }
-
-    /// Starts the kernel over blocks of `len` bytes, `stride` bytes apart in the two buffers.
+    /// Starts the kernel over blocks of `len` bytes, `stride` bytes apart.
     ///
     /// # Safety
-    /// Each buffer holds its blocks, and nothing else writes them or reads the outputs until the queue has finished.
+    /// There is memory for all blocks, and nothing else writes them or reads the outputs until the queue has finished.
     pub(super) unsafe fn start(
         &self,
         queue: &CommandQueue,
-        inputs: &Buffer<u8>,
-        outputs: &Buffer<u8>,
+        blocks: Blocks<'_>,
         stride: usize,
         len: usize,
-    ) -> Result<(), GpuError> {
-        let Launch { threads, bytes_per_thread, .. } = self.launch;
-        let total = self.shape.threads(len, bytes_per_thread);
-        let limit = u32::MAX as usize / 2;
-        if total > limit {
-            return Err(GpuError::TooLarge { what: "a block in threads", size: total, limit });
-        }
+    ) -> Result<Event, GpuError> {
+        let (total, grid) = self.prepared.grid(len)?;
+        let threads = self.prepared.launch.threads;
         // A kernel object holds its parameters, so every launch has one of its own.
         let kernel = opencl3::kernel::Kernel::create(&self.program, crate::source::ENTRY);
         let kernel = kernel.map_err(call("clCreateKernel"))?;
         let set = call("clSetKernelArg");
-        let (stride, tiles) = (stride as u64, total.div_ceil(threads));
-        let (in_memory, out_memory): (cl_mem, cl_mem) = (inputs.get(), outputs.get());
+        let shape = &self.prepared.shape;
+        let stride = stride as u64;
         // SAFETY: these are the parameters of the kernel's head, in its order and sizes.
         unsafe {
-            kernel.set_arg(0, &in_memory).map_err(&set)?;
+            match blocks {
+                Blocks::Buffers(inputs, outputs) => {
+                    let (inputs, outputs): (cl_mem, cl_mem) = (inputs.get(), outputs.get());
+                    kernel.set_arg(0, &inputs).map_err(&set)?;
+                    kernel.set_arg(2, &outputs).map_err(&set)?;
+                }
+                Blocks::Shared(memory, outputs) => {
+                    kernel.set_arg_svm_pointer(0, memory.at(0).cast()).map_err(&set)?;
+                    kernel.set_arg_svm_pointer(2, memory.at(outputs).cast()).map_err(&set)?;
+                }
+            }
             kernel.set_arg(1, &stride).map_err(&set)?;
-            kernel.set_arg(2, &out_memory).map_err(&set)?;
             kernel.set_arg(3, &stride).map_err(&set)?;
             kernel.set_arg(4, &(total as u32)).map_err(&set)?;
             if let Some(data) = &self.data {
                 kernel.set_arg(5, &data.get()).map_err(&set)?;
-                kernel.set_arg(6, &(self.shape.inputs as u32)).map_err(&set)?;
-                kernel.set_arg(7, &(self.shape.outputs as u32)).map_err(&set)?;
+                kernel.set_arg(6, &(shape.inputs as u32)).map_err(&set)?;
+                kernel.set_arg(7, &(shape.outputs as u32)).map_err(&set)?;
             }
         }
-        let grid = self.launch.grid(tiles);
         let (global, local) = ([grid[0] * threads, grid[1]], [threads, 1]);
         // SAFETY: the sizes are those the kernel was written for; the memory is the caller's promise.
         let started = unsafe {
@@ -188,15 +208,15 @@ impl OpenClKernel {
                 &[],
             )
         };
-        started.map_err(call("clEnqueueNDRangeKernel"))?;
+        let started = started.map_err(super::memory("clEnqueueNDRangeKernel", 0))?;
         self.device.0.count_launch();
-        Ok(())
+        Ok(started)
     }
 }
 
 impl Kernel for OpenClKernel {
     fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
-        let len = self.plan.check_buffers(inputs, outputs)?;
+        let len = self.prepared.plan.check_buffers(inputs, outputs)?;
         Ok(rounds::run(self, len, inputs, outputs)?)
     }
 }

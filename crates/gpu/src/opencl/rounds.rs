@@ -1,19 +1,17 @@
-//! Blocks of host memory through an OpenCL device: rounds of a part of every block, each in a queue of its own, so that
-//! copies and kernels of different rounds can overlap.
+//! Rounds on an OpenCL device, each in a queue of its own, so that copies and kernels of different rounds can overlap.
+//!
+//! Outputs that are added to come back into memory of the slot. With [`OpenClTransfer::SharedMemory`] there are no copies between
+//! host and device: blocks are put into memory that both have in turn.
 
 use super::call;
-use super::kernel::OpenClKernel;
+use super::device::OpenClTransfer;
+use super::kernel::{Blocks, OpenClKernel};
+use super::memory::{SharedMemory, begin_download, begin_upload, buffer, queue};
 use crate::error::{Api, GpuError};
-use crate::rounds::round_bytes;
-use crate::shape::BlockCopy;
+use crate::rounds::{Course, Slots, copy_in_parallel, round_bytes};
 use gabion_engine::Mode;
-use opencl3::command_queue::{
-    CommandQueue, enqueue_read_buffer, enqueue_read_buffer_rect, enqueue_write_buffer,
-    enqueue_write_buffer_rect,
-};
-use opencl3::event::Event;
-use opencl3::memory::{Buffer, CL_MEM_READ_WRITE, ClMem};
-use opencl3::types::{CL_NON_BLOCKING, cl_event};
+use opencl3::command_queue::CommandQueue;
+use opencl3::memory::Buffer;
 use std::ops::Range;
 
 pub(super) fn run(
@@ -25,173 +23,189 @@ pub(super) fn run(
     if len == 0 || outputs.is_empty() {
         return Ok(());
     }
-    let options = &kernel.device.0.options;
-    let unit = kernel.round_unit();
-    let slots = options.slots.max(1);
-    let mut bytes = round_bytes(len, unit, inputs.len() + outputs.len(), options.device_bytes / slots);
-    let slots = loop {
-        let slots: Result<Vec<Slot>, GpuError> =
-            (0..slots.min(len.div_ceil(bytes))).map(|_| Slot::new(kernel, bytes)).collect();
-        match slots {
-            // Nothing was begun yet.
-            Err(GpuError::Memory { .. }) if bytes > unit => bytes = (bytes / 2).next_multiple_of(unit),
-            other => break other?,
-        }
+    let (opened, prepared) = (&kernel.device.0, &kernel.prepared);
+    let (unit, most) = (prepared.unit(), opened.pool.most());
+    let bytes = round_bytes(len, unit, prepared.blocks(), opened.options.device_bytes / most);
+    let slots = opened.pool.take(len.div_ceil(bytes), || Ok(Slot { queue: queue(opened, 0)?, memory: None }));
+    let mut under_way = slots.map(|slots| UnderWay { kernel, slots });
+    let course = Course {
+        api: Api::OpenCl,
+        plan: &prepared.plan,
+        len,
+        unit,
+        bytes,
+        faults: opened.options.faults.as_ref(),
+        ledger: &opened.ledger,
     };
-    let rounds = (0..len).step_by(bytes).enumerate().try_for_each(|(round, start)| {
-        let slot = &slots[round % slots.len()];
-        // The slot's earlier round has to leave its memory.
-        slot.wait()?;
-        slot.begin(kernel, start..(start + bytes).min(len), inputs, outputs)
-    });
-    // Whatever happened, the device is done with the blocks before they are given back.
-    let finished: Vec<Result<(), GpuError>> = slots.iter().map(Slot::wait).collect();
-    rounds?;
-    finished.into_iter().collect()
+    let slots = under_way.as_mut().map(|slots| slots as &mut dyn Slots).map_err(|error| error.clone());
+    course.run(slots, inputs, outputs)
 }
 
-struct Slot {
+struct UnderWay<'a> {
+    kernel: &'a OpenClKernel,
+    slots: Vec<Slot>,
+}
+
+/// A queue and the memory of its rounds.
+pub(super) struct Slot {
     queue: CommandQueue,
-    inputs: Buffer<u8>,
-    outputs: Buffer<u8>,
+    /// None before the first round.
+    memory: Option<Memory>,
 }
 
-impl Slot {
-    fn new(kernel: &OpenClKernel, bytes: usize) -> Result<Slot, GpuError> {
-        let opened = &kernel.device.0;
-        let stride = kernel.stride(bytes);
-        let room = |blocks: usize| {
-            let bytes = (blocks * stride).max(1);
-            // SAFETY: no host memory is involved.
-            let buffer = unsafe {
-                Buffer::<u8>::create(&opened.context, CL_MEM_READ_WRITE, bytes, std::ptr::null_mut())
-            };
-            buffer.map_err(|_| GpuError::Memory { api: Api::OpenCl, kind: "device", bytes })
-        };
-        let (inputs, outputs) = (room(kernel.shape.inputs)?, room(kernel.shape.outputs)?);
-        // SAFETY: the device is the context's. OpenCL 1.2 has no other call for this.
-        let queue = unsafe { CommandQueue::create(&opened.context, opened.id.0, 0) };
-        Ok(Slot { queue: queue.map_err(call("clCreateCommandQueue"))?, inputs, outputs })
+enum Memory {
+    Buffers {
+        inputs: Buffer<u8>,
+        outputs: Buffer<u8>,
+        /// Bytes of both.
+        bytes: (usize, usize),
+        /// Results that are added to what is there, before they are right.
+        results: Vec<u8>,
+    },
+    Shared(SharedMemory),
+}
+
+impl Memory {
+    /// Whether there is room for so many bytes of inputs, outputs and results.
+    fn holds(&self, inputs: usize, outputs: usize, own: usize) -> bool {
+        match self {
+            Memory::Buffers { bytes, results, .. } => {
+                inputs <= bytes.0 && outputs <= bytes.1 && own <= results.len()
+            }
+            Memory::Shared(memory) => inputs + outputs <= memory.bytes(),
+        }
+    }
+}
+
+impl UnderWay<'_> {
+    fn adds(&self) -> bool {
+        self.kernel.prepared.shape.mode == Mode::Add
+    }
+}
+
+impl Slots for UnderWay<'_> {
+    fn count(&self) -> usize {
+        self.slots.len()
     }
 
-    fn wait(&self) -> Result<(), GpuError> {
-        self.queue.finish().map_err(call("clFinish"))
+    fn make_room(&mut self, slot: usize, bytes: usize) -> Result<(), GpuError> {
+        let (opened, prepared) = (&self.kernel.device.0, &self.kernel.prepared);
+        let (stride, shape) = (prepared.stride(bytes), &prepared.shape);
+        let (inputs, outputs) = (shape.inputs * stride, shape.outputs * stride);
+        let own = if self.adds() { shape.outputs * bytes } else { 0 };
+        let slot = &mut self.slots[slot];
+        if slot.memory.as_ref().is_some_and(|memory| memory.holds(inputs, outputs, own)) {
+            return Ok(());
+        }
+        // What there was is given back first.
+        slot.memory = None;
+        slot.memory = Some(match opened.options.transfer {
+            OpenClTransfer::Copies => Memory::Buffers {
+                inputs: buffer(&opened.context, inputs)?,
+                outputs: buffer(&opened.context, outputs)?,
+                bytes: (inputs, outputs),
+                results: vec![0; own],
+            },
+            OpenClTransfer::SharedMemory => Memory::Shared(SharedMemory::new(opened, inputs + outputs)?),
+        });
+        Ok(())
+    }
+
+    fn writes_directly(&self) -> bool {
+        self.kernel.device.0.options.transfer == OpenClTransfer::Copies && !self.adds()
     }
 
     fn begin(
-        &self,
-        kernel: &OpenClKernel,
+        &mut self,
+        slot: usize,
         part: Range<usize>,
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
     ) -> Result<(), GpuError> {
-        let (copy, stride) = (kernel.shape.copy(part.len()), kernel.stride(part.len()));
-        for (block, input) in inputs.iter().enumerate() {
-            // SAFETY: the buffer has a stride for every block; host and device memory live until `run` has waited.
-            unsafe { self.upload(&self.inputs, block * stride, &input[part.clone()], copy)? };
-        }
-        if kernel.shape.mode == Mode::Add {
-            for (block, output) in outputs.iter().enumerate() {
-                // SAFETY: as above.
-                unsafe { self.upload(&self.outputs, block * stride, &output[part.clone()], copy)? };
+        let (kernel, adds, len) = (self.kernel, self.adds(), part.len());
+        let (copy, stride) = (kernel.prepared.shape.copy(len), kernel.prepared.stride(len));
+        let Slot { queue, memory } = &mut self.slots[slot];
+        match memory.as_mut().ok_or_else(no_memory)? {
+            Memory::Shared(memory) => {
+                let sources = inputs.iter().map(|block| &block[part.clone()]);
+                let old = outputs.iter().map(|block| &block[part.clone()]).filter(|_| adds);
+                let pairs = memory.map(queue)?.chunks_mut(stride).zip(sources.chain(old));
+                copy_in_parallel(pairs.flat_map(|(to, from)| copy.spread(to, from)).collect());
+                memory.unmap(queue)?;
+                let blocks = Blocks::Shared(memory, inputs.len() * stride);
+                // SAFETY: the memory has a stride for every block, the device has it since the host gave it back, and the
+                // slot is waited for before it is used again or dropped.
+                unsafe { kernel.start(queue, blocks, stride, len)? };
+            }
+            Memory::Buffers { inputs: to_inputs, outputs: to_outputs, results, .. } => {
+                for (block, input) in inputs.iter().enumerate() {
+                    // SAFETY: the buffer has a stride for every block; the host's bytes live until this slot was waited
+                    // for, at the latest when it is dropped.
+                    unsafe { begin_upload(queue, to_inputs, block * stride, &input[part.clone()], copy)? };
+                }
+                for (block, output) in outputs.iter().enumerate().filter(|_| adds) {
+                    // SAFETY: as above.
+                    unsafe { begin_upload(queue, to_outputs, block * stride, &output[part.clone()], copy)? };
+                }
+                let blocks = Blocks::Buffers(to_inputs, to_outputs);
+                // SAFETY: the buffers have a stride for every block, and the queue works in order.
+                unsafe { kernel.start(queue, blocks, stride, len)? };
+                let count = outputs.len();
+                let own = results.chunks_mut(len).filter(|_| adds);
+                let direct = outputs.iter_mut().map(|block| &mut block[part.clone()]).filter(|_| !adds);
+                for (block, place) in own.chain(direct).take(count).enumerate() {
+                    // SAFETY: as for the uploads; nobody looks at the outputs, or at the slot's own memory, before the
+                    // slot was waited for.
+                    unsafe { begin_download(queue, place, to_outputs, block * stride, copy)? };
+                }
             }
         }
-        // SAFETY: the queue works in order, and `run` waits for it.
-        unsafe { kernel.start(&self.queue, &self.inputs, &self.outputs, stride, part.len())? };
-        for (block, output) in outputs.iter_mut().enumerate() {
-            // SAFETY: as for the uploads; outputs are borrowed mutably until `run` has waited.
-            unsafe { self.download(block * stride, &mut output[part.clone()], copy)? };
-        }
-        self.queue.flush().map_err(call("clFlush"))
+        queue.flush().map_err(call("clFlush"))
     }
 
-    /// # Safety
-    /// The bytes live until the queue has finished.
-    unsafe fn upload(
-        &self,
-        to: &Buffer<u8>,
-        at: usize,
-        from: &[u8],
-        copy: BlockCopy,
+    fn wait(&mut self, slot: usize) -> Result<(), GpuError> {
+        self.slots[slot].queue.finish().map_err(super::memory("clFinish", 0))
+    }
+
+    fn collect(
+        &mut self,
+        slot: usize,
+        part: Range<usize>,
+        outputs: &mut [&mut [u8]],
     ) -> Result<(), GpuError> {
-        let (queue, memory) = (self.queue.get(), ClMem::get(to));
-        let address = from.as_ptr().cast_mut().cast();
-        let nothing = std::ptr::null();
-        if copy.rows == 1 {
-            // SAFETY: the bytes lie within the buffer, and outlive the copy by the caller's promise.
-            let begun = unsafe {
-                enqueue_write_buffer(queue, memory, CL_NON_BLOCKING, at, copy.width, address, 0, nothing)
-            };
-            return begun.map(drop_event).map_err(|code| call("clEnqueueWriteBuffer")(code.into()));
+        let (adds, prepared) = (self.adds(), &self.kernel.prepared);
+        let (copy, stride) = (prepared.shape.copy(part.len()), prepared.stride(part.len()));
+        let inputs = prepared.shape.inputs;
+        let Slot { queue, memory } = &mut self.slots[slot];
+        let places = outputs.iter_mut().map(|block| &mut block[part.clone()]);
+        match memory.as_mut().ok_or_else(no_memory)? {
+            Memory::Shared(memory) => {
+                let pairs = places.zip(memory.map(queue)?.chunks(stride).skip(inputs));
+                copy_in_parallel(pairs.flat_map(|(to, from)| copy.gather(to, from)).collect());
+                // The results are out; what cannot be given back is an error when the slot is used again.
+                let _ = memory.unmap(queue);
+            }
+            Memory::Buffers { results, .. } if adds => {
+                copy_in_parallel(places.zip(results.chunks(part.len())).collect());
+            }
+            Memory::Buffers { .. } => {}
         }
-        let (origin, host, region) = rectangle(at, copy);
-        let (origin, host, region) = (origin.as_ptr(), host.as_ptr(), region.as_ptr());
-        let (pitch, width) = (copy.pitch, copy.width);
-        // SAFETY: as above, for every row.
-        let begun = unsafe {
-            enqueue_write_buffer_rect(
-                queue,
-                memory,
-                CL_NON_BLOCKING,
-                origin,
-                host,
-                region,
-                pitch,
-                0,
-                width,
-                0,
-                address,
-                0,
-                nothing,
-            )
-        };
-        begun.map(drop_event).map_err(|code| call("clEnqueueWriteBufferRect")(code.into()))
-    }
-
-    /// # Safety
-    /// The bytes live until the queue has finished, and nobody looks at them.
-    unsafe fn download(&self, at: usize, to: &mut [u8], copy: BlockCopy) -> Result<(), GpuError> {
-        let (queue, memory) = (self.queue.get(), ClMem::get(&self.outputs));
-        let address = to.as_mut_ptr().cast();
-        let nothing = std::ptr::null();
-        if copy.rows == 1 {
-            // SAFETY: as in `upload`.
-            let begun = unsafe {
-                enqueue_read_buffer(queue, memory, CL_NON_BLOCKING, at, copy.width, address, 0, nothing)
-            };
-            return begun.map(drop_event).map_err(|code| call("clEnqueueReadBuffer")(code.into()));
-        }
-        let (origin, host, region) = rectangle(at, copy);
-        let (origin, host, region) = (origin.as_ptr(), host.as_ptr(), region.as_ptr());
-        let (pitch, width) = (copy.pitch, copy.width);
-        // SAFETY: as in `upload`.
-        let begun = unsafe {
-            enqueue_read_buffer_rect(
-                queue,
-                memory,
-                CL_NON_BLOCKING,
-                origin,
-                host,
-                region,
-                pitch,
-                0,
-                width,
-                0,
-                address,
-                0,
-                nothing,
-            )
-        };
-        begun.map(drop_event).map_err(|code| call("clEnqueueReadBufferRect")(code.into()))
+        Ok(())
     }
 }
 
-/// The event of a command that nobody waits for.
-fn drop_event(event: cl_event) {
-    drop(Event::new(event));
+/// Rounds begin after `make_room`, so nobody hears this.
+fn no_memory() -> GpuError {
+    GpuError::Memory { api: Api::OpenCl, kind: "device", bytes: 0 }
 }
 
-/// Where a copy of several rows begins on the device, on the host, and its size. Blocks begin at whole rows.
-fn rectangle(at: usize, copy: BlockCopy) -> ([usize; 3], [usize; 3], [usize; 3]) {
-    ([0, at / copy.pitch, 0], [0; 3], [copy.width, copy.rows, 1])
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        for slot in &self.slots {
+            // Whatever happened, the device is done with the blocks before they are given back. A device that cannot
+            // even be waited for does nothing any more.
+            let _ = slot.queue.finish();
+        }
+        self.kernel.device.0.pool.give_back(std::mem::take(&mut self.slots));
+    }
 }

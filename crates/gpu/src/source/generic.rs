@@ -55,6 +55,26 @@ fn column(shape: &Shape) -> usize {
     THREADS * lanes(shape) * 4
 }
 
+/// What one thread does in all passes, in the units that its time depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Operations {
+    /// Sums of subsets that go into the table.
+    pub puts: usize,
+    /// Rows that take two places of the table, and rows that are stored.
+    pub rows: usize,
+    /// Passes over the inputs.
+    pub passes: usize,
+}
+
+/// The operations of a plan of this shape.
+pub fn operations(shape: &Shape) -> Operations {
+    let passes = shape.outputs.div_ceil(outputs_per_pass(shape)).max(1);
+    let fours = (0..shape.w).step_by(4).map(|first| (1usize << (shape.w - first).min(4)) - 1);
+    let puts = passes * shape.inputs * fours.sum::<usize>();
+    let of_outputs = shape.outputs * shape.w;
+    Operations { puts, rows: shape.inputs * of_outputs * pairs(shape) + 2 * of_outputs, passes }
+}
+
 /// A matrix as the kernel reads it: by pass, input, pair of fours, row of the pass.
 pub fn places(shape: &Shape, matrix: &BitMatrix) -> Vec<u32> {
     let (per_pass, w) = (outputs_per_pass(shape), shape.w);
@@ -211,6 +231,14 @@ mod tests {
                 assert!((SUBSETS * column(&shape)..2 * SUBSETS * column(&shape)).contains(&high), "{code}");
             }
         }
+    }
+
+    #[test]
+    fn operations_are_counted() {
+        let of = |code: &str| operations(&Shape::of(&code.parse::<Code>().unwrap().encode_plan().unwrap()));
+        assert_eq!(of("10+4"), Operations { puts: 10 * 30, rows: 10 * 32 + 64, passes: 1 });
+        assert_eq!(of("10+9").passes, 2);
+        assert_eq!(of("cauchy:5+2:w5:packets=16"), Operations { puts: 5 * 16, rows: 5 * 10 + 20, passes: 1 });
     }
 
     #[test]

@@ -1,42 +1,41 @@
 //! `gabion bench gpu`.
 
+mod check;
+mod pictures;
+mod table;
+
 use anyhow::Context;
-use gabion::bench::gpu::{Asked, Line, Machine, Ready, Work, compile, limits, overall, raw, variants};
+use clap::ValueEnum;
+use gabion::bench::gpu::{Asked, Effort, Grid, Kind, Line, measure_model};
 use gabion::exit::Outcome;
-use gabion_engine::conformance::PatternLimits;
-use gabion_engine::kernel::Backend;
-use gabion_engine::{Code, Plan};
-use gabion_gpu::check::{Effort, conformance};
-use gabion_gpu::cuda::{CudaBackend, CudaDevice, CudaOptions};
-use gabion_gpu::opencl::{OpenClBackend, OpenClDevice, OpenClOptions};
-use gabion_gpu::shape::Shape;
-use gabion_gpu::{Choice, GpuError};
+use gabion_engine::Code;
+use gabion_gpu::check::Part;
+use gabion_gpu::cuda::{CudaDevice, CudaOptions, CudaTransfer};
+use gabion_gpu::measure::Measured;
+use gabion_gpu::opencl::{OpenClDevice, OpenClOptions, OpenClTransfer};
+use gabion_gpu::source::method::{Method, Variant, Vector};
+use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 const EXAMPLES: &str = "\
 Raw cases run over random blocks that are on the device already, 4 GiB of them; results are compared with the \
 CPU's first. GB/s are 1e9 bytes per second, k + m blocks counted, and the ratio is to a copy on the same device in the \
 same run, of which bytes read and bytes written are counted. Overall cases begin and end in pinned host memory; their \
-ratio is to the same bytes copied in and out at once, with nothing computed.
+ratio is to the same bytes copied in and out at once, with nothing computed. An OpenCL device that is a CPU gets less to do.
 
 Examples:
   gabion bench gpu --quick                         a few shapes, within 50 seconds
   gabion bench gpu --code 10+4 --code 10+4:packets=4096
+  gabion bench gpu --api opencl --device 1 --code 10+4 --method full --vector 4
+  gabion bench gpu --api opencl --code 30+33 --transfer svm
   gabion bench gpu --check                         the conformance suite on the CUDA device
-  gabion bench gpu --check-opencl --device 1       the same on an OpenCL device
+  gabion bench gpu --check --api opencl --part 1/8 the first eighth of it on an OpenCL device
+  gabion bench gpu --model                         predicted beside measured times, and their mean difference
+  gabion bench gpu --plot gpu.png                  data rates over k for m = 2, 4, 8
   gabion bench gpu --tune --code 45+8              all cuts of a kernel, the best first
-  gabion bench gpu --json > gpu.jsonl              one object for the machine, then one per case";
-
-/// Shapes of the table; each is measured in both layouts.
-const SHAPES: [&str; 14] = [
-    "4+2", "10+4", "12+4", "16+4", "30+3", "45+2", "64+4", "10+8", "20+8", "45+8", "64+8", "16+16", "64+16",
-    "30+33",
-];
-const QUICK: [&str; 4] = ["4+2", "10+4", "45+8", "16+16"];
-const PACKET: &str = ":packets=4096";
+  gabion bench gpu --record gpu.jsonl --date 2026-01-31
+                                                   appends one object for the machine, then one per case";
 
 /// Arguments of `gabion bench gpu`.
 #[derive(clap::Args)]
@@ -45,6 +44,9 @@ pub(crate) struct Args {
     /// A code, as K+M or FAMILY:K+M:wBITS[:packets=BYTES]; may be repeated [default: shapes from 4+2 to 64+16]
     #[arg(long = "code", value_name = "CODE")]
     codes: Vec<Code>,
+    /// The library that reaches the device
+    #[arg(long, value_enum, default_value_t = Library::Cuda)]
+    api: Library,
     /// Number of the device in `gabion info`
     #[arg(long, value_name = "N", default_value_t = 0)]
     device: usize,
@@ -52,13 +54,34 @@ pub(crate) struct Args {
     #[arg(long)]
     quick: bool,
     /// Run the conformance suite on the device instead of measuring
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["tune", "model", "plot"])]
     check: bool,
-    /// Run the conformance suite on OpenCL device N instead
-    #[arg(long, conflicts_with_all = ["check", "tune"])]
-    check_opencl: bool,
+    /// Of the suite only part I of N
+    #[arg(long, value_name = "I/N", default_value_t = Part::WHOLE, requires = "check")]
+    part: Part,
+    /// Only these kernels
+    #[arg(long, value_enum)]
+    kernels: Option<Kernels>,
+    /// How kernels multiply: additions of rows of bits, or one of the OpenCL paper's methods (words, OpenCL)
+    #[arg(long, value_enum, default_value_t = How::Xor)]
+    method: How,
+    /// Words of 32 bits that a method's work-item takes at once
+    #[arg(long, value_name = "1|4|16", default_value = "4", value_parser = ["1", "4", "16"])]
+    vector: String,
+    /// How blocks get to the device: copies, shared virtual memory (OpenCL 2.0), mapped pinned memory (CUDA)
+    #[arg(long, value_enum, default_value_t = Transfer::Copies)]
+    transfer: Transfer,
+    /// Predict times for k = 1..45, m = 1..4, w = 4..8 and compare them with measured ones: ten k of them
+    #[arg(long, conflicts_with = "tune")]
+    model: bool,
+    /// With --model, all k
+    #[arg(long, requires = "model")]
+    full: bool,
+    /// Draw data rates over k for m = 2, 4, 8 into this file, .svg or .png
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["tune", "model"])]
+    plot: Option<PathBuf>,
     /// Measure every cut of the kernels instead of the model's choice
-    #[arg(long, conflicts_with = "check")]
+    #[arg(long)]
     tune: bool,
     /// Leave the runs from host memory out
     #[arg(long)]
@@ -69,129 +92,231 @@ pub(crate) struct Args {
     /// Print one JSON object per line instead of a table
     #[arg(long)]
     json: bool,
+    /// Append the JSON lines to this file as well
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// The date to record with the machine
+    #[arg(long, value_name = "YYYY-MM-DD", requires = "record")]
+    date: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Library {
+    Cuda,
+    Opencl,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kernels {
+    /// Compiled for the plan
+    Specialised,
+    /// The matrix as data
+    Generic,
+    /// Products of symbols (OpenCL), for --check
+    Methods,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum How {
+    /// Additions of rows of bits
+    Xor,
+    /// Shift and add
+    Peasant,
+    /// Tables of logarithms
+    Log,
+    /// A table of all products
+    Full,
+    /// Shift and add with no loop left
+    Unrolled,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Transfer {
+    Copies,
+    Svm,
+    Mapped,
 }
 
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
-        if self.check_opencl {
-            return self.opencl_conformance();
-        }
-        let options = CudaOptions { cache: self.kernel_cache.clone(), ..CudaOptions::default() };
-        let device = CudaDevice::open(self.device, options).context("opening the device")?;
-        let info = device.info();
-        eprintln!(
-            "{}, {} GiB, {} multiprocessors, compute {}.{}, driver {}, NVRTC {}.{}",
-            info.name,
-            info.memory >> 30,
-            info.multiprocessors,
-            info.capability.0,
-            info.capability.1,
-            info.driver,
-            info.compiler.0,
-            info.compiler.1
-        );
-        if self.check {
-            return self.conformance(&device);
-        }
-        let cases = self.cases(&device)?;
-        // Measured when everything is compiled, so that the device is as busy, and as warm, as in the cases.
-        let limits = limits(&device)?;
-        eprintln!(
-            "copy on the device {:.0} GB/s read and written; bus to the device {:.1}, from it {:.1} GB/s",
-            limits.copy / 1e9,
-            limits.bus.to_device / 1e9,
-            limits.bus.from_device / 1e9
-        );
-        if self.json {
-            println!("{}", serde_json::to_string(&Machine::of(&device, limits))?);
-        }
-        for case in &cases {
-            let mut lines = raw(case.work, &case.code, &case.kernels, limits)
-                .with_context(|| format!("{} {}", case.work.name(), case.code))?;
-            if self.tune {
-                lines.sort_by(|a, b| b.ratio.total_cmp(&a.ratio));
+        match self.api {
+            Library::Cuda => {
+                let transfer = match self.transfer {
+                    Transfer::Copies => CudaTransfer::Copies,
+                    Transfer::Mapped => CudaTransfer::Mapped,
+                    Transfer::Svm => anyhow::bail!("--transfer svm is OpenCL's: add --api opencl"),
+                };
+                let cache = self.kernel_cache.clone();
+                let options = CudaOptions { cache, transfer, ..CudaOptions::default() };
+                let device = CudaDevice::open(self.device, options).context("opening the device")?;
+                let info = device.info();
+                let details = format!(
+                    "{} GiB, {} multiprocessors, compute {}.{}, driver {}, NVRTC {}.{}",
+                    info.memory >> 30,
+                    info.multiprocessors,
+                    info.capability.0,
+                    info.capability.1,
+                    info.driver,
+                    info.compiler.0,
+                    info.compiler.1
+                );
+                eprintln!("{}, {details}", info.name);
+                if self.check {
+                    return self.check_cuda(&device);
+                }
+                let outcome = self.measure(&device, &details);
+                let (specialised, generic) = device.launches();
+                let (compiled, from_disk) = device.compiled();
+                eprintln!(
+                    "launches: {specialised} specialised, {generic} generic; kernels: {compiled} compiled, {from_disk} from the disk"
+                );
+                outcome
             }
-            self.print(&lines)?;
-        }
-        drop(cases);
-        if !self.raw_only && !self.tune {
-            for shape in ["10+4", "10+4:packets=4096", "30+33", "64+4"] {
-                let code: Code = shape.parse()?;
-                self.print(&[overall(&device, &code, 2 << 30).with_context(|| format!("overall {code}"))?])?;
+            Library::Opencl => {
+                let transfer = match self.transfer {
+                    Transfer::Copies => OpenClTransfer::Copies,
+                    Transfer::Svm => OpenClTransfer::SharedMemory,
+                    Transfer::Mapped => anyhow::bail!("--transfer mapped is CUDA's; OpenCL has svm"),
+                };
+                let cache = self.kernel_cache.clone();
+                let options = OpenClOptions { cache, transfer, ..OpenClOptions::default() };
+                let device = OpenClDevice::open(self.device, options).context("opening the device")?;
+                let info = device.info();
+                let details = format!(
+                    "{} MiB, {} units, {}, driver {}",
+                    info.memory >> 20,
+                    info.units,
+                    info.platform,
+                    info.driver
+                );
+                eprintln!("{}, {details}", info.name);
+                if self.check {
+                    return self.check_opencl(&device);
+                }
+                let outcome = self.measure(&device, &details);
+                let (compiled, from_disk) = device.compiled();
+                let launches = device.launches();
+                eprintln!("launches: {launches}; kernels: {compiled} compiled, {from_disk} from the disk");
+                outcome
             }
         }
-        let (specialised, generic) = device.launches();
-        let (compiled, from_disk) = device.compiled();
-        eprintln!(
-            "launches: {specialised} specialised, {generic} generic; kernels: {compiled} compiled, {from_disk} from the disk"
-        );
+    }
+
+    fn measure<D: Measured>(&self, device: &D, details: &str) -> anyhow::Result<Outcome> {
+        let effort = Effort::of(device);
+        if self.model {
+            return self.predict(device, effort);
+        }
+        match &self.plot {
+            Some(path) => self.draw(device, details, effort, path),
+            None => self.table(device, details, effort),
+        }
+    }
+
+    fn predict<D: Measured>(&self, device: &D, effort: Effort) -> anyhow::Result<Outcome> {
+        let grid = if self.full { Grid::full() } else { Grid::sampled() };
+        let kind = match self.kernels {
+            Some(Kernels::Specialised) => Kind::Specialised,
+            _ => Kind::Generic,
+        };
+        // Bandwidth is reached far below what is measured otherwise, and there are hundreds of cases.
+        let effort =
+            Effort { device_bytes: effort.device_bytes.min(1 << 30), passes: effort.passes.min(7), ..effort };
+        eprintln!("{} cases, {kind:?} kernels", grid.codes().len());
+        let mut written = Ok(());
+        let report = measure_model(device, kind, &grid, effort, |line| {
+            if !self.json {
+                println!(
+                    "{:28} predicted {:10.1} µs  measured {:10.1} µs  {:+6.1} %  r {:.4}  {}",
+                    line.case,
+                    line.predicted,
+                    line.measured,
+                    100.0 * line.error,
+                    line.r,
+                    line.bound
+                );
+            }
+            if written.is_ok() {
+                written = self.keep(line);
+            }
+        })
+        .context("measuring for the model")?;
+        written?;
+        self.keep(&report)?;
+        if !self.json {
+            println!(
+                "mean error {:.1} % of {} cases, worst {:.1} %, bar {:.0} %; launch {:.1} µs, {:.0} GB/s, rho {:.3}",
+                100.0 * report.mean_error,
+                report.cases,
+                100.0 * report.worst_error,
+                100.0 * report.bar,
+                report.launch,
+                report.bandwidth,
+                report.rho
+            );
+        }
         Ok(Outcome::Fine)
     }
 
-    fn codes(&self) -> anyhow::Result<Vec<Code>> {
-        if !self.codes.is_empty() {
-            return Ok(self.codes.clone());
+    /// How the kernels of a case are asked for, of which there are several only by default.
+    fn asked(&self) -> Vec<Asked> {
+        if let Some(variant) = self.variant() {
+            return vec![Asked::Method(variant)];
         }
-        let shapes: &[&str] = if self.quick { &QUICK } else { &SHAPES };
-        let both = shapes.iter().flat_map(|shape| [(*shape).to_owned(), format!("{shape}{PACKET}")]);
-        Ok(both.map(|text| text.parse()).collect::<Result<_, _>>()?)
+        match self.kernels {
+            Some(Kernels::Generic) => vec![Asked::Generic],
+            Some(Kernels::Specialised) => vec![Asked::Specialised],
+            _ => vec![Asked::Specialised, Asked::Generic],
+        }
     }
 
-    /// All cases with their kernels, compiled by as many threads as there are.
-    fn cases(&self, device: &CudaDevice) -> anyhow::Result<Vec<Case>> {
-        let mut cases = Vec::new();
-        let mut wanted: Vec<(usize, Plan, Asked)> = Vec::new();
-        for code in self.codes()? {
-            for work in [Work::Encode, Work::Repair] {
-                let plan = work.plan(&code)?;
-                let asked: Vec<Asked> = match work {
-                    Work::Repair if self.tune => continue,
-                    Work::Encode if self.tune => {
-                        variants(&Shape::of(&plan)).into_iter().map(Asked::Tuned).collect()
-                    }
-                    Work::Encode => vec![Asked::Specialised, Asked::Generic],
-                    Work::Repair => vec![Asked::Specialised],
-                };
-                wanted.extend(asked.into_iter().map(|asked| (cases.len(), plan.clone(), asked)));
-                cases.push(Case { work, code: code.clone(), kernels: Vec::new() });
-            }
+    fn variant(&self) -> Option<Variant> {
+        let method = match self.method {
+            How::Xor => return None,
+            How::Peasant => Method::Peasant,
+            How::Log => Method::Log,
+            How::Full => Method::Full,
+            How::Unrolled => Method::Unrolled,
+        };
+        let vector = match self.vector.as_str() {
+            "1" => Vector::One,
+            "16" => Vector::Sixteen,
+            _ => Vector::Four,
+        };
+        Some(Variant { method, vector })
+    }
+
+    fn threads(device: &impl Measured) -> usize {
+        // PoCL 3.1 sometimes crashed where two threads compiled.
+        if device.is_cpu() { 1 } else { std::thread::available_parallelism().map_or(1, |count| count.get()) }
+    }
+
+    /// Prints an object where objects are asked for, and records it.
+    fn keep(&self, line: &impl Serialize) -> anyhow::Result<()> {
+        let text = serde_json::to_string(line)?;
+        if self.json {
+            println!("{text}");
         }
-        let next = AtomicUsize::new(0);
-        let ready: Vec<Mutex<Option<Result<Ready, GpuError>>>> =
-            wanted.iter().map(|_| Mutex::new(None)).collect();
-        std::thread::scope(|scope| {
-            for _ in 0..threads() {
-                scope.spawn(|| {
-                    loop {
-                        let index = next.fetch_add(1, Ordering::Relaxed);
-                        let (Some((_, plan, asked)), Some(place)) = (wanted.get(index), ready.get(index))
-                        else {
-                            return;
-                        };
-                        let compiled = compile(device, plan, *asked);
-                        *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(compiled);
-                    }
-                });
-            }
-        });
-        for ((case, ..), ready) in wanted.iter().zip(ready) {
-            if let Some(ready) = ready.into_inner().unwrap_or_else(PoisonError::into_inner) {
-                let kernel = ready.with_context(|| format!("compiling for {}", cases[*case].code))?;
-                cases[*case].kernels.push(kernel);
-            }
+        if let Some(path) = &self.record {
+            let shown = || path.display().to_string();
+            let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+            writeln!(file.with_context(shown)?, "{text}").with_context(shown)?;
         }
-        Ok(cases)
+        Ok(())
     }
 
     fn print(&self, lines: &[Line]) -> anyhow::Result<()> {
-        let mut out = std::io::stdout().lock();
         for line in lines {
-            if self.json {
-                writeln!(out, "{}", serde_json::to_string(line)?)?;
-            } else {
-                writeln!(
-                    out,
-                    "{:36} {:7.1} GB/s {:5.3} of {:4}  data {:7.1}  regs {:3}+{:<4} compile {:5.2} s  {}",
+            self.keep(line)?;
+            if !self.json {
+                let precision = if line.value < 10.0 { 2 } else { 1 };
+                let verdict = match line.bar {
+                    Some(bar) if line.ratio < bar => format!("  MISSED {bar:.2}"),
+                    Some(bar) => format!("  bar {bar:.2}"),
+                    None => String::new(),
+                };
+                println!(
+                    "{:36} {:7.precision$} GB/s {:5.3} of {:4}  data {:7.precision$}  regs {:3}+{:<4} compile {:5.2} s  {}{verdict}",
                     line.case,
                     line.value,
                     line.ratio,
@@ -201,68 +326,9 @@ impl Args {
                     line.registers.1,
                     line.compile,
                     line.tuning
-                )?;
+                );
             }
         }
         Ok(())
     }
-
-    fn conformance(&self, device: &CudaDevice) -> anyhow::Result<Outcome> {
-        let mut failed = 0;
-        for choice in [Choice::Generic, Choice::Specialised] {
-            let backend = CudaBackend::new(device.clone(), choice);
-            let launches = || {
-                let (specialised, generic) = device.launches();
-                if choice == Choice::Generic { generic } else { specialised }
-            };
-            failed += checked(&backend, &launches, &Effort::full(threads()));
-        }
-        let (specialised, generic) = device.launches();
-        println!("launches in all: {specialised} specialised, {generic} generic");
-        Ok(if failed == 0 { Outcome::Fine } else { Outcome::Failed })
-    }
-
-    /// Both forms on an OpenCL device. A CPU's platform compiles with one thread at a time.
-    fn opencl_conformance(&self) -> anyhow::Result<Outcome> {
-        let options = OpenClOptions { cache: self.kernel_cache.clone(), ..OpenClOptions::default() };
-        let device = OpenClDevice::open(self.device, options).context("opening the device")?;
-        let info = device.info();
-        eprintln!("{} ({}), {} units, driver {}", info.name, info.platform, info.units, info.driver);
-        let threads = if info.kind == "cpu" { 1 } else { threads() };
-        let effort = Effort {
-            rounds: 1,
-            losses: PatternLimits { exhaustive: 0, samples: 2 },
-            ..Effort::full(threads)
-        };
-        let mut failed = 0;
-        for choice in [Choice::Generic, Choice::Specialised] {
-            let backend = OpenClBackend::new(device.clone(), choice);
-            failed += checked(&backend, &|| device.launches(), &effort);
-        }
-        println!("launches in all: {}", device.launches());
-        Ok(if failed == 0 { Outcome::Fine } else { Outcome::Failed })
-    }
-}
-
-/// One case of the table with its kernels, ready to run.
-struct Case {
-    work: Work,
-    code: Code,
-    kernels: Vec<Ready>,
-}
-
-fn threads() -> usize {
-    std::thread::available_parallelism().map_or(1, |count| count.get())
-}
-
-/// Runs the suite and prints every check; returns how many failed.
-fn checked(backend: &dyn Backend, launches: &(dyn Fn() -> u64 + Sync), effort: &Effort) -> usize {
-    let name = backend.name();
-    let before = launches();
-    let failures = conformance(backend, launches, effort, &|check, outcome| match outcome {
-        Ok(()) => println!("ok    {name}: {check}"),
-        Err(why) => println!("FAIL  {name}: {check}: {}", why.chars().take(600).collect::<String>()),
-    });
-    println!("{name}: {failures} checks failed, {} launches of this form", launches() - before);
-    failures
 }

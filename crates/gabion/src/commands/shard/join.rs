@@ -39,12 +39,13 @@ impl Args {
         let Args { which: Which { dir, set }, output, force, manner } = self;
         let to_stdout = output.as_os_str().as_bytes() == b"-";
         let target = if to_stdout { Target::Stdout } else { Target::File { path: output.clone(), force } };
-        let report = manner.run(|run| join(&dir, set.as_deref(), &target, run))??;
+        let device = manner.device()?;
+        let report = manner.run(&device, |run| join(&dir, set.as_deref(), &target, run))??;
         if manner.json {
             let object = json!({
                 "command": "join", "set": report.set.to_string(), "code": report.content.code.to_string(),
                 "name": String::from_utf8_lossy(&report.content.name), "size": report.content.size,
-                "missing": report.missing, "notes": report.notes,
+                "missing": report.missing, "notes": report.notes, "device": Manner::device_json(&device),
             });
             // Standard output may be the file itself.
             if to_stdout {
@@ -57,6 +58,7 @@ impl Args {
         warn(&report.notes);
         if !to_stdout {
             manner.say(&format!("{}: {} bytes, all checked", Shown::path(&output), report.content.size));
+            manner.say_device(&device);
         }
         Ok(Outcome::Fine)
     }

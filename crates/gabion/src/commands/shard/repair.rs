@@ -35,17 +35,19 @@ pub(super) struct Args {
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let Args { which: Which { dir, set }, dry_run, force, manner } = self;
+        let device = manner.device()?;
         let scan = Scan::of(&dir)?;
-        let plan = manner.run(|run| Plan::new(&scan, set.as_deref(), force, run))??;
+        let plan = manner.run(&device, |run| Plan::new(&scan, set.as_deref(), force, run))??;
         warn(&plan.report.others);
         if !dry_run && !plan.rebuild.is_empty() {
-            manner.run(|run| plan.run(run))??;
+            manner.run(&device, |run| plan.run(run))??;
         }
         if manner.json {
             let rebuild: Vec<Value> = plan.rebuild.iter().map(as_json).collect();
             let object = json!({
                 "command": "repair", "dry_run": dry_run, "set": plan.report.set.to_string(),
                 "rebuilt": rebuild, "found": super::verify::as_json(&plan.report),
+                "device": Manner::device_json(&device),
             });
             println!("{object}");
         }
@@ -53,6 +55,7 @@ impl Args {
         for Rebuild { index, why, to, .. } in &plan.rebuild {
             manner.say(&format!("{verb} shard {index}: {} ({why})", Shown::path(to)));
         }
+        manner.say_device(&device);
         if plan.rebuild.is_empty() {
             manner.say("nothing to repair");
             return Ok(Outcome::Found);

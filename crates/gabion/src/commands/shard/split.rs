@@ -16,9 +16,14 @@ Examples:
   gabion shard split photos.tar --code 10+4 --out shards --dry-run
   tar c photos | gabion shard split - --name photos.tar --code 10+4 --out shards
   gabion shard split db.img --code cauchy-good:6+3:w8:packets=2048 --block 1MiB --out shards
+  gabion shard split db.img --code 64+16 --block 4MiB --out shards --device auto
 
 Shards are named NAME.000.gabion, NAME.001.gabion, … Nothing appears in DIR before all of it is on disk.
-Shards have the permission bits of the source.";
+Shards have the permission bits of the source.
+
+Shards are the same whatever --device computes them. Drivers of other devices are loaded only if one is asked for. auto \
+measures CPU and GPUs with this code, block size and number of threads, keeps the result, and says what it chose and why; a \
+device that is named and missing is an error.";
 
 /// Arguments of `gabion shard split`.
 #[derive(clap::Args)]
@@ -53,6 +58,7 @@ impl Args {
         let Args { file, code, out, block, name, force, dry_run, manner } = self;
         let source = (file.as_os_str().as_bytes() != b"-").then_some(file);
         let options = Options { source, code, out, block, name: name.map(OsString::into_vec), force };
+        let device = manner.device()?;
         let plan = Plan::new(&options)?;
         if plan.content.block != block {
             let granule = plan.content.code.granule();
@@ -80,18 +86,19 @@ impl Args {
             }
             return Ok(Outcome::Fine);
         }
-        let report = manner.run(|run| plan.run(run))??;
+        let report = manner.run(&device, |run| plan.run(run))??;
         if manner.json {
             let object = json!({
                 "command": "split", "set": report.set.to_string(), "code": report.content.code.to_string(),
                 "name": String::from_utf8_lossy(&report.content.name), "size": report.content.size,
                 "block": report.content.block, "sparse": report.content.sparse,
-                "shard_bytes": report.shard_len, "shards": paths,
+                "shard_bytes": report.shard_len, "shards": paths, "device": Manner::device_json(&device),
             });
             println!("{object}");
         }
         manner.say(&report.summary());
         manner.say(&format!("set {}", report.set));
+        manner.say_device(&device);
         Ok(Outcome::Fine)
     }
 }

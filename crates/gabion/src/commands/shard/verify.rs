@@ -29,17 +29,20 @@ pub(super) struct Args {
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let Args { which: Which { dir, set }, manner } = self;
+        let device = manner.device()?;
         let scan = Scan::of(&dir)?;
         let mut reports = Vec::new();
         for set in chosen(&scan, set.as_deref())? {
-            reports.push(manner.run(|run| verify(&scan, set, run))??);
+            reports.push(manner.run(&device, |run| verify(&scan, set, run))??);
         }
         let worst = reports.iter().map(Report::health).max().unwrap_or(Health::Good);
         if manner.json {
             let sets: Vec<Value> = reports.iter().map(as_json).collect();
-            println!("{}", json!({ "command": "verify", "health": worst, "sets": sets }));
+            let device = Manner::device_json(&device);
+            println!("{}", json!({ "command": "verify", "health": worst, "sets": sets, "device": device }));
         } else {
             reports.iter().for_each(|report| print(report, &manner));
+            manner.say_device(&device);
         }
         Ok(match worst {
             Health::Good => Outcome::Fine,

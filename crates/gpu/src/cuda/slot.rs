@@ -1,13 +1,10 @@
 //! Slots: streams with memory of their own, in which rounds of a run are under way.
-//!
-//! There are as many as [`Limits`] says and each takes its share of the memory, so a device never holds more, however many
-//! threads run kernels. Who finds all slots taken waits for one.
 
 use super::driver;
 use super::memory::{DeviceMemory, PinnedMemory};
 use crate::error::GpuError;
 use cudarc::driver::{CudaContext, CudaStream};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Most memory that runs from host memory take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +31,11 @@ pub(super) struct Slot {
 }
 
 impl Slot {
+    pub(super) fn new(context: &Arc<CudaContext>) -> Result<Slot, GpuError> {
+        let stream = context.new_stream().map_err(driver("cuStreamCreate"))?;
+        Ok(Slot { stream, device: None, pinned: None })
+    }
+
     /// Device memory of at least `bytes`; what there was is given back first if it is too small.
     pub(super) fn device(
         &mut self,
@@ -68,59 +70,5 @@ impl Slot {
     /// Waits until the stream has done everything.
     pub(super) fn wait(&self) -> Result<(), GpuError> {
         self.stream.synchronize().map_err(driver("cuStreamSynchronize"))
-    }
-}
-
-/// All slots of a device.
-pub(super) struct Pool {
-    context: Arc<CudaContext>,
-    pub(super) limits: Limits,
-    state: Mutex<State>,
-    freed: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    idle: Vec<Slot>,
-    made: usize,
-}
-
-impl Pool {
-    pub(super) fn new(context: Arc<CudaContext>, limits: Limits) -> Pool {
-        let limits = Limits { slots: limits.slots.max(1), ..limits };
-        Pool { context, limits, state: Mutex::default(), freed: Condvar::new() }
-    }
-
-    /// Between one slot and `most`, as many as are free; waits for the first.
-    pub(super) fn take(&self, most: usize) -> Result<Vec<Slot>, GpuError> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut slots = Vec::new();
-        loop {
-            while slots.len() < most {
-                if let Some(slot) = state.idle.pop() {
-                    slots.push(slot);
-                } else if state.made < self.limits.slots {
-                    let stream = self.context.new_stream().map_err(driver("cuStreamCreate"));
-                    match stream {
-                        Ok(stream) => slots.push(Slot { stream, device: None, pinned: None }),
-                        Err(_) if !slots.is_empty() => break,
-                        Err(error) => return Err(error),
-                    }
-                    state.made += 1;
-                } else {
-                    break;
-                }
-            }
-            if !slots.is_empty() {
-                return Ok(slots);
-            }
-            state = self.freed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    pub(super) fn give_back(&self, slots: Vec<Slot>) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.idle.extend(slots);
-        self.freed.notify_all();
     }
 }

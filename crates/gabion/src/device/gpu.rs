@@ -1,0 +1,115 @@
+//! Devices beside the CPU, found and opened.
+
+use super::measure::measure;
+use super::rates::RateFile;
+use super::{DeviceError, Job, Options, Rate, SharedBackend, Wanted};
+use gabion_engine::Plan;
+use gabion_gpu::cuda::{CudaBackend, CudaDevice, CudaOptions};
+use gabion_gpu::opencl::{OpenClBackend, OpenClDevice, OpenClOptions};
+use gabion_gpu::{Choice, TakenOver, Takeover, cuda, opencl};
+use std::sync::Arc;
+
+/// An opened device.
+pub(super) enum Device {
+    Cuda(CudaDevice),
+    OpenCl(OpenClDevice),
+}
+
+/// A device and the back end on it.
+pub(super) struct Opened {
+    pub(super) device: Device,
+    pub(super) backend: SharedBackend,
+}
+
+impl Device {
+    pub(super) fn open(options: &Options, wanted: Wanted, cpu_takeover: bool) -> Result<Opened, DeviceError> {
+        let takeover = if cpu_takeover { Takeover::Allowed } else { Takeover::Refused };
+        let cache = options.cache.as_ref().map(|directory| directory.join("kernels"));
+        let unavailable =
+            |error: gabion_gpu::GpuError| DeviceError::Unavailable { wanted, reason: error.to_string() };
+        match wanted {
+            Wanted::OpenCl(number) => {
+                let options = OpenClOptions { cache, takeover, ..OpenClOptions::default() };
+                let device = OpenClDevice::open(number, options).map_err(unavailable)?;
+                let backend = Arc::new(OpenClBackend::new(device.clone(), Choice::Automatic));
+                Ok(Opened { device: Device::OpenCl(device), backend })
+            }
+            Wanted::Cuda(number) => {
+                let options = CudaOptions { cache, takeover, ..CudaOptions::default() };
+                let device = CudaDevice::open(number, options).map_err(unavailable)?;
+                let backend = Arc::new(CudaBackend::new(device.clone(), Choice::Automatic));
+                Ok(Opened { device: Device::Cuda(device), backend })
+            }
+            Wanted::Cpu | Wanted::Auto => {
+                Err(DeviceError::Unavailable { wanted, reason: "it is no single device".to_owned() })
+            }
+        }
+    }
+
+    pub(super) fn taken_over(&self) -> Option<TakenOver> {
+        match self {
+            Device::Cuda(device) => device.taken_over(),
+            Device::OpenCl(device) => device.taken_over(),
+        }
+    }
+}
+
+/// A device that could do a job.
+pub(super) struct Candidate {
+    pub(super) wanted: Wanted,
+    /// Name and driver, which rates depend on.
+    machine: String,
+}
+
+/// All GPUs, or why there is none. A GPU that CUDA knows is not asked again through OpenCL.
+pub(super) fn found() -> Result<Vec<Candidate>, String> {
+    let no_cuda = match cuda::devices() {
+        Ok(found) => {
+            let candidate = |device: cuda::DeviceInfo| Candidate {
+                wanted: Wanted::Cuda(device.index),
+                machine: format!("cuda {} {}", device.name, device.driver),
+            };
+            return Ok(found.into_iter().map(candidate).collect());
+        }
+        Err(error) => error.to_string(),
+    };
+    let no_opencl = match opencl::devices() {
+        Ok(found) => {
+            let gpus = found.into_iter().filter(|device| device.kind == "gpu");
+            let gpus: Vec<Candidate> = gpus
+                .map(|device| Candidate {
+                    wanted: Wanted::OpenCl(device.index),
+                    machine: format!("opencl {} {}", device.name, device.driver),
+                })
+                .collect();
+            if !gpus.is_empty() {
+                return Ok(gpus);
+            }
+            "opencl has no GPU".to_owned()
+        }
+        Err(error) => error.to_string(),
+    };
+    Err(format!("there is no GPU: {no_cuda}; {no_opencl}"))
+}
+
+impl Candidate {
+    pub(super) fn rate(
+        &self,
+        options: &Options,
+        rates: &RateFile,
+        plan: &Plan,
+        job: &Job<'_>,
+    ) -> Result<Rate, DeviceError> {
+        rates.of(&self.machine, job, || {
+            // While it is measured nothing may take its place.
+            let opened = Device::open(options, self.wanted, false)?;
+            let measured = measure(&*opened.backend, plan, job)?;
+            let device = opened.backend.name().to_owned();
+            let (gb_per_s, startup) = (measured.rate / 1e9, measured.startup + OPENING);
+            Ok(Rate { device, gb_per_s, startup, from_cache: false })
+        })
+    }
+}
+
+/// Seconds that a driver takes to wake a device, which is not measured: it happens once per process.
+const OPENING: f64 = 0.3;

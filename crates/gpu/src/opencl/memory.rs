@@ -1,0 +1,201 @@
+//! Memory of an OpenCL device, copies to and from it, and memory that it shares with the host.
+
+use super::device::Opened;
+use super::{call, memory};
+use crate::error::{Api, GpuError};
+use crate::shape::BlockCopy;
+use opencl3::command_queue::{
+    CommandQueue, enqueue_read_buffer, enqueue_read_buffer_rect, enqueue_svm_map, enqueue_svm_unmap,
+    enqueue_write_buffer, enqueue_write_buffer_rect,
+};
+use opencl3::context::Context;
+use opencl3::error_codes::ClError;
+use opencl3::event::Event;
+use opencl3::memory::{Buffer, CL_MAP_READ, CL_MAP_WRITE, CL_MEM_READ_WRITE, ClMem, svm_alloc, svm_free};
+use opencl3::types::{CL_BLOCKING, CL_NON_BLOCKING, cl_context, cl_event, cl_int};
+
+/// A queue that works in order. OpenCL 1.2 has no other call for this.
+pub(super) fn queue(opened: &Opened, properties: u64) -> Result<CommandQueue, GpuError> {
+    // SAFETY: the device is the context's.
+    let queue = unsafe { CommandQueue::create(&opened.context, opened.id.0, properties) };
+    queue.map_err(call("clCreateCommandQueue"))
+}
+
+/// A buffer of at least one byte.
+pub(super) fn buffer(context: &Context, bytes: usize) -> Result<Buffer<u8>, GpuError> {
+    let bytes = bytes.max(1);
+    // SAFETY: no host memory is involved.
+    let buffer = unsafe { Buffer::<u8>::create(context, CL_MEM_READ_WRITE, bytes, std::ptr::null_mut()) };
+    buffer.map_err(|_| GpuError::Memory { api: Api::OpenCl, kind: "device", bytes })
+}
+
+fn begun(name: &'static str, bytes: usize) -> impl Fn(cl_int) -> GpuError {
+    move |code| memory(name, bytes)(ClError(code))
+}
+
+/// The event of a command that nobody waits for.
+fn drop_event(event: cl_event) {
+    drop(Event::new(event));
+}
+
+/// Where a copy of several rows begins on the device, on the host, and its size. Blocks begin at whole rows.
+fn rectangle(at: usize, copy: BlockCopy) -> ([usize; 3], [usize; 3], [usize; 3]) {
+    ([0, at / copy.pitch, 0], [0; 3], [copy.width, copy.rows, 1])
+}
+
+/// Begins a copy to the device.
+///
+/// # Safety
+/// The buffer has the bytes of `copy` from `at` on; `from` lives until the queue has finished.
+pub(super) unsafe fn begin_upload(
+    queue: &CommandQueue,
+    to: &Buffer<u8>,
+    at: usize,
+    from: &[u8],
+    copy: BlockCopy,
+) -> Result<(), GpuError> {
+    let (queue, to, bytes) = (queue.get(), ClMem::get(to), from.len());
+    let address = from.as_ptr().cast_mut().cast();
+    let nothing = std::ptr::null();
+    if copy.rows == 1 {
+        // SAFETY: the caller's promise.
+        let sent =
+            unsafe { enqueue_write_buffer(queue, to, CL_NON_BLOCKING, at, copy.width, address, 0, nothing) };
+        return sent.map(drop_event).map_err(begun("clEnqueueWriteBuffer", bytes));
+    }
+    let (origin, host, region) = rectangle(at, copy);
+    let (origin, host, region) = (origin.as_ptr(), host.as_ptr(), region.as_ptr());
+    let (pitch, width) = (copy.pitch, copy.width);
+    // SAFETY: as above, for every row.
+    let sent = unsafe {
+        enqueue_write_buffer_rect(
+            queue,
+            to,
+            CL_NON_BLOCKING,
+            origin,
+            host,
+            region,
+            pitch,
+            0,
+            width,
+            0,
+            address,
+            0,
+            nothing,
+        )
+    };
+    sent.map(drop_event).map_err(begun("clEnqueueWriteBufferRect", bytes))
+}
+
+/// Begins a copy from the device.
+///
+/// # Safety
+/// As for [`begin_upload`], and nobody looks at `to` until the queue has finished.
+pub(super) unsafe fn begin_download(
+    queue: &CommandQueue,
+    to: &mut [u8],
+    from: &Buffer<u8>,
+    at: usize,
+    copy: BlockCopy,
+) -> Result<(), GpuError> {
+    let (queue, from, bytes) = (queue.get(), ClMem::get(from), to.len());
+    let address = to.as_mut_ptr().cast();
+    let nothing = std::ptr::null();
+    if copy.rows == 1 {
+        // SAFETY: the caller's promise.
+        let sent =
+            unsafe { enqueue_read_buffer(queue, from, CL_NON_BLOCKING, at, copy.width, address, 0, nothing) };
+        return sent.map(drop_event).map_err(begun("clEnqueueReadBuffer", bytes));
+    }
+    let (origin, host, region) = rectangle(at, copy);
+    let (origin, host, region) = (origin.as_ptr(), host.as_ptr(), region.as_ptr());
+    let (pitch, width) = (copy.pitch, copy.width);
+    // SAFETY: as above, for every row.
+    let sent = unsafe {
+        enqueue_read_buffer_rect(
+            queue,
+            from,
+            CL_NON_BLOCKING,
+            origin,
+            host,
+            region,
+            pitch,
+            0,
+            width,
+            0,
+            address,
+            0,
+            nothing,
+        )
+    };
+    sent.map(drop_event).map_err(begun("clEnqueueReadBufferRect", bytes))
+}
+
+/// Coarse-grained shared virtual memory: host and device have it in turn.
+pub(super) struct SharedMemory {
+    /// Outlives it: memory lies in the device's own pool, or with somebody who has the device.
+    context: cl_context,
+    address: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: the memory belongs to this value alone, as that of a Vec does, and contexts may be used by every thread.
+unsafe impl Send for SharedMemory {}
+
+impl SharedMemory {
+    pub(super) fn new(opened: &Opened, bytes: usize) -> Result<SharedMemory, GpuError> {
+        let bytes = bytes.max(1);
+        // SAFETY: the device was asked whether it has such memory when it was opened; what is allocated is freed once, on
+        // drop. 0 is the largest alignment of the device's types.
+        let address = unsafe { svm_alloc(opened.context.get(), CL_MEM_READ_WRITE, bytes, 0) };
+        let address =
+            address.map_err(|_| GpuError::Memory { api: Api::OpenCl, kind: "shared", bytes })?.cast();
+        Ok(SharedMemory { context: opened.context.get(), address, bytes })
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The address of the byte at `offset`, at most the end.
+    pub(super) fn at(&self, offset: usize) -> *const u8 {
+        assert!(offset <= self.bytes, "byte {offset} of {}", self.bytes);
+        self.address.wrapping_add(offset)
+    }
+
+    /// Gives all of it to the host once the queue has done what it was told.
+    pub(super) fn map(&mut self, queue: &CommandQueue) -> Result<&mut [u8], GpuError> {
+        let flags = CL_MAP_READ | CL_MAP_WRITE;
+        // SAFETY: the memory was allocated for this context; the call returns when the host has it.
+        let mapped = unsafe {
+            enqueue_svm_map(
+                queue.get(),
+                CL_BLOCKING,
+                flags,
+                self.address.cast(),
+                self.bytes,
+                0,
+                std::ptr::null(),
+            )
+        };
+        mapped.map(drop_event).map_err(begun("clEnqueueSVMMap", self.bytes))?;
+        // SAFETY: `bytes` bytes were allocated, are mapped, and nobody else has them. Their contents are whatever was written;
+        // any byte is a valid one.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.address, self.bytes) })
+    }
+
+    /// Gives it back to the device, for the queue's next commands.
+    pub(super) fn unmap(&mut self, queue: &CommandQueue) -> Result<(), GpuError> {
+        // SAFETY: the memory was allocated for this context.
+        let unmapped = unsafe { enqueue_svm_unmap(queue.get(), self.address.cast(), 0, std::ptr::null()) };
+        unmapped.map(drop_event).map_err(begun("clEnqueueSVMUnmap", self.bytes))
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `new` for this context, which still is; freed here and nowhere else. Whoever used it has waited
+        // for its queue.
+        let _ = unsafe { svm_free(self.context, self.address.cast()) };
+    }
+}

@@ -1,0 +1,92 @@
+//! A plan as a device gets it: text, launch, matrix. One definition for both libraries.
+
+use crate::choice::Form;
+use crate::error::GpuError;
+use crate::shape::Shape;
+use crate::source::{Counts, Dialect, Launch, Source, generic, method, specialised};
+use crate::tuning::{self, Tuning};
+use gabion_engine::matrix::bits::BitMatrix;
+use gabion_engine::{Layout, Plan};
+
+/// What a kernel knows of its plan.
+pub(crate) struct Prepared {
+    pub(crate) plan: Plan,
+    pub(crate) shape: Shape,
+    pub(crate) launch: Launch,
+    pub(crate) counts: Counts,
+    /// Whether the matrix is in the text.
+    pub(crate) form: Form,
+}
+
+/// A kernel before it is compiled.
+pub(crate) struct Written {
+    pub(crate) prepared: Prepared,
+    pub(crate) text: String,
+    /// The matrix, and tables, where they are data.
+    pub(crate) data: Option<Vec<u32>>,
+}
+
+impl Written {
+    fn new(plan: &Plan, source: Source, data: Option<Vec<u32>>) -> Written {
+        let form = if data.is_some() { Form::Generic } else { Form::Specialised };
+        let Source { text, launch, counts } = source;
+        let prepared = Prepared { plan: plan.clone(), shape: Shape::of(plan), launch, counts, form };
+        Written { prepared, text, data }
+    }
+
+    /// The plan's own kernel.
+    pub(crate) fn specialised(dialect: Dialect, plan: &Plan, tuning: &Tuning) -> Result<Written, GpuError> {
+        let shape = Shape::of(plan);
+        tuning::check_size(&shape)?;
+        let source = specialised::source(dialect, &shape, &BitMatrix::expand(plan.matrix())?, tuning);
+        Ok(Written::new(plan, source, None))
+    }
+
+    /// The kernel of all plans, with this plan's matrix as data.
+    pub(crate) fn generic(dialect: Dialect, plan: &Plan) -> Result<Written, GpuError> {
+        let shape = Shape::of(plan);
+        let places = generic::places(&shape, &BitMatrix::expand(plan.matrix())?);
+        Ok(Written::new(plan, generic::source(dialect, &shape), Some(places)))
+    }
+
+    /// A kernel that multiplies symbols instead of adding rows of bits.
+    pub(crate) fn by_method(plan: &Plan, variant: method::Variant) -> Result<Written, GpuError> {
+        let (source, data) = method::source(plan, variant)?;
+        Ok(Written::new(plan, source, data))
+    }
+}
+
+impl Prepared {
+    /// Bytes that all threads of a block cover.
+    fn tile(&self) -> usize {
+        self.launch.threads * self.launch.bytes_per_thread
+    }
+
+    /// Bytes from block to block on the device, for blocks of `len` bytes.
+    pub(crate) fn stride(&self, len: usize) -> usize {
+        self.shape.stride(len, self.tile())
+    }
+
+    /// What rounds are cut at, in bytes of the host's blocks: whole tiles of words, whole groups of packets.
+    pub(crate) fn unit(&self) -> usize {
+        match self.plan.layout() {
+            Layout::Words => self.tile(),
+            Layout::Packets { .. } => self.plan.granule(),
+        }
+    }
+
+    /// Blocks in all.
+    pub(crate) fn blocks(&self) -> usize {
+        self.shape.inputs + self.shape.outputs
+    }
+
+    /// Threads over blocks of `len` bytes, which a kernel counts in 32 bits, and the blocks of threads in the grid.
+    pub(crate) fn grid(&self, len: usize) -> Result<(usize, [usize; 2]), GpuError> {
+        let threads = self.shape.threads(len, self.launch.bytes_per_thread);
+        let limit = u32::MAX as usize / 2;
+        if threads > limit {
+            return Err(GpuError::TooLarge { what: "a block in threads", size: threads, limit });
+        }
+        Ok((threads, self.launch.grid(threads.div_ceil(self.launch.threads))))
+    }
+}
