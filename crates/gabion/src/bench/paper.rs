@@ -4,6 +4,8 @@
 //! there is: tables, pictures and the comparison with what a paper prints are made of them, at once or later from a record.
 
 mod cpu;
+#[cfg(feature = "gpu")]
+mod gpu;
 mod page;
 mod race;
 mod tables;
@@ -103,6 +105,10 @@ pub enum PaperError {
     /// What the engine says.
     #[error(transparent)]
     Engine(#[from] gabion_engine::Error),
+    /// What a device says.
+    #[cfg(feature = "gpu")]
+    #[error(transparent)]
+    Gpu(#[from] gabion_gpu::GpuError),
     /// Whoever takes the points cannot go on.
     #[error("cannot write a result: {0}")]
     Report(#[from] std::io::Error),
@@ -170,9 +176,13 @@ impl Run<'_> {
 }
 
 impl Experiment {
-    /// Every experiment, by its name.
+    /// Every experiment of this build.
     pub fn all() -> impl Iterator<Item = &'static Experiment> {
-        cpu::EXPERIMENTS.iter()
+        #[cfg(feature = "gpu")]
+        let on_devices = gpu::EXPERIMENTS;
+        #[cfg(not(feature = "gpu"))]
+        let on_devices: &[Experiment] = &[];
+        cpu::EXPERIMENTS.iter().chain(on_devices)
     }
 
     /// Those whose names begin with one of `names`; all if there is none.
@@ -189,6 +199,8 @@ impl Experiment {
     }
 
     fn is_called(&self, name: &str) -> bool {
+        // PErasure's experiments are those of G-CRS.
+        let name = if name == "004" { "000" } else { name };
         self.name == name || self.name.split_once('-').is_some_and(|(paper, _)| paper == name)
     }
 

@@ -33,9 +33,12 @@ pub(crate) struct Args {
     /// Print one JSON object per line instead of a table
     #[arg(long)]
     json: bool,
-    /// Draw a picture of every experiment into this directory, as NAME.svg
+    /// Draw a picture of every experiment into this directory, as NAME.svg or NAME.png
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
+    /// What pictures are written as
+    #[arg(long, value_name = "svg|png", default_value = "svg", value_parser = ["svg", "png"], requires = "plot")]
+    format: String,
     /// Write the JSON lines to this file as well, after one about the machine
     #[arg(long, value_name = "FILE", requires = "date")]
     record: Option<PathBuf>,
@@ -70,7 +73,7 @@ impl Args {
         for experiment in experiments {
             let found = self.measure(experiment, &machine, &mut record)?;
             if let Some(dir) = &self.plot {
-                draw(&found, dir)?;
+                draw(&found, dir, &self.format)?;
             }
         }
         if let Some(path) = &self.record {
@@ -152,8 +155,8 @@ fn show_comparisons(found: &Found) {
     }
 }
 
-fn draw(found: &Found, dir: &Path) -> anyhow::Result<()> {
-    let target = Target::new(&dir.join(format!("{}.svg", found.experiment.name)))?;
+fn draw(found: &Found, dir: &Path, format: &str) -> anyhow::Result<()> {
+    let target = Target::new(&dir.join(format!("{}.{format}", found.experiment.name)))?;
     Ok(target.write(&figure(found.experiment, &found.points))?)
 }
 
@@ -166,7 +169,7 @@ fn write_page(to: &Path, records: &[PathBuf]) -> anyhow::Result<Outcome> {
     let folder = to.parent().unwrap_or(Path::new("")).join("figures");
     std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     for found in &all {
-        draw(found, &folder)?;
+        draw(found, &folder, "svg")?;
     }
     let text = page(&all, |found| format!("figures/{}.svg", found.experiment.name));
     std::fs::write(to, text).with_context(|| to.display().to_string())?;
