@@ -166,7 +166,9 @@ fn on_every_device(run: &mut Run<'_>, work: &impl OnDevice) -> Result<(), PaperE
         Ok(found) => {
             for info in found {
                 let device = OpenClDevice::open(info.index, OpenClOptions::default())?;
-                work.run(run, &format!("OpenCL, {}", info.name), &device)?;
+                // A CPU's name would fill the figure, and it is the machine's anyway.
+                let name = if info.kind == "cpu" { "CPU" } else { &info.name };
+                work.run(run, &format!("OpenCL, {name}"), &device)?;
             }
         }
         Err(error) => run.leave_out(format!("OpenCL: {error}"))?,
