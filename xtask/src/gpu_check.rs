@@ -63,30 +63,42 @@ mod tests {
     use super::*;
     use std::process::Command;
 
-    /// A program that says what it was asked, in place of ours: the script asks for every step once, and not again.
+    /// In place of ours, a program that writes down what it was asked, and knows no mapped memory.
+    const PROGRAM: &str = "#!/bin/sh
+if [ \"$1\" = info ]; then echo 'opencl     1: X, 8 MiB, gpu, 2 units'; exit; fi
+echo \"$@\" >> asked
+case \"$*\" in *mapped*) exit 3 ;; esac
+";
+
+    /// The script asks for every step once; what is done is not asked for again, what failed is.
     #[test]
     fn the_script_runs_every_step_once() {
         let folder = std::env::temp_dir().join(format!("gabion-gpu-check-{}", std::process::id()));
         let program = folder.join("program");
         fs::create_dir_all(&folder).unwrap();
-        fs::write(&program, "#!/bin/sh\nif [ \"$1\" = info ]; then echo 'opencl     1: X, 8 MiB, gpu, 2 units'; exit; fi\necho \"$@\" >> asked\n").unwrap();
+        fs::write(&program, PROGRAM).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         prepare(&program, &folder).unwrap();
         let script = |steps: &[&str]| {
-            let ran =
-                Command::new("./run.sh").args(steps).env("PARTS", "2").current_dir(&folder).output().unwrap();
+            let mut command = Command::new("./run.sh");
+            let ran = command.args(steps).env("PARTS", "2").current_dir(&folder).output().unwrap();
             let asked = fs::read_to_string(folder.join("asked")).unwrap_or_default();
+            let _ = fs::remove_file(folder.join("asked"));
             (ran.status.code(), asked.lines().map(str::to_owned).collect::<Vec<_>>())
         };
         let (code, asked) = script(&["check-cuda", "check-opencl", "model"]);
         assert_eq!(code, Some(0));
         assert_eq!(asked.len(), 3 + 4 + 2, "{asked:?}");
-        assert!(
-            asked.iter().any(|line| line.contains("--check --kernels specialised --part 2/2")),
-            "{asked:?}"
-        );
-        assert!(asked.iter().any(|line| line.contains("--api opencl --device 1 --check --kernels methods")));
-        assert_eq!(script(&["check-cuda", "check-opencl", "model"]).1.len(), asked.len(), "nothing twice");
+        let is_asked = |text: &str| asked.iter().any(|line| line.contains(text));
+        assert!(is_asked("--check --kernels specialised --part 2/2"), "{asked:?}");
+        assert!(is_asked("--api opencl --device 1 --check --kernels methods"), "{asked:?}");
+        assert_eq!(script(&["check-cuda", "check-opencl", "model"]), (Some(0), Vec::new()));
+        let (code, asked) = script(&["transfers"]);
+        assert_eq!((code, asked.len()), (Some(3), 2 + 8), "{asked:?}");
+        let shapes = |shape: &str| asked.iter().filter(|line| line.contains(shape)).count();
+        assert_eq!((shapes("--code 10+4"), shapes("--code 30+33")), (4, 4), "{asked:?}");
+        let (code, again) = script(&["transfers"]);
+        assert_eq!((code, again.len()), (Some(3), 3), "{again:?}");
         assert_eq!(script(&["nonsense"]).0, Some(2));
         fs::remove_dir_all(&folder).unwrap();
     }

@@ -19,21 +19,21 @@ failed=0
 opencl=$(./gabion info | awk '/^opencl/ && /, gpu, / { sub(":", "", $2); print $2; exit }')
 
 once() {
-    name=$1
+    what=$1
     shift
-    if [ -e "done/$name" ]; then
-        echo "done    $name"
+    if [ -e "done/$what" ]; then
+        echo "done    $what"
         return
     fi
-    if "$@" >"logs/$name.out" 2>"logs/$name.err"; then
-        : >"done/$name"
-        echo "ok      $name"
-        tail -n 3 "logs/$name.out"
+    if "$@" >"logs/$what.out" 2>"logs/$what.err"; then
+        : >"done/$what"
+        echo "ok      $what"
+        tail -n 3 "logs/$what.out"
     else
-        code=$?
-        echo "FAILED  $name ($code)"
-        grep FAIL "logs/$name.err" || tail -n 5 "logs/$name.err"
-        if [ "$failed" -eq 0 ]; then failed=$code; fi
+        ended=$?
+        echo "FAILED  $what ($ended)"
+        grep FAIL "logs/$what.err" || tail -n 5 "logs/$what.err"
+        if [ "$failed" -eq 0 ]; then failed=$ended; fi
     fi
 }
 
@@ -46,9 +46,9 @@ on_opencl() {
         echo "SKIP    $1: no OpenCL platform has a GPU here"
         return
     fi
-    name=$1
+    asked=$1
     shift
-    once "$name" bench --api opencl --device "$opencl" "$@"
+    once "$asked" bench --api opencl --device "$opencl" "$@"
 }
 
 step() {

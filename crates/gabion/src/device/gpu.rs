@@ -1,6 +1,6 @@
 //! Devices beside the CPU, found and opened.
 
-use super::measure::measure;
+use super::measure::{measure, timed};
 use super::rates::RateFile;
 use super::{DeviceError, Job, Options, Rate, SharedBackend, Wanted};
 use gabion_engine::Plan;
@@ -102,14 +102,12 @@ impl Candidate {
     ) -> Result<Rate, DeviceError> {
         rates.of(&self.machine, job, || {
             // While it is measured nothing may take its place.
-            let opened = Device::open(options, self.wanted, false)?;
+            let (opened, opening) = timed(|| Device::open(options, self.wanted, false));
+            let opened = opened?;
             let measured = measure(&*opened.backend, plan, job)?;
             let device = opened.backend.name().to_owned();
-            let (gb_per_s, startup) = (measured.rate / 1e9, measured.startup + OPENING);
+            let (gb_per_s, startup) = (measured.rate / 1e9, opening + measured.startup);
             Ok(Rate { device, gb_per_s, startup, from_cache: false })
         })
     }
 }
-
-/// Seconds that a driver takes to wake a device, which is not measured: it happens once per process.
-const OPENING: f64 = 0.3;

@@ -19,6 +19,13 @@ pub(super) struct Measured {
 /// Long enough for some hundred stripes, short enough that nobody minds.
 const TIME: Duration = Duration::from_millis(200);
 
+/// What `work` gives, and the seconds it took.
+pub(super) fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
+    let began = Instant::now();
+    let result = work();
+    (result, began.elapsed().as_secs_f64())
+}
+
 /// Compiles the plan and runs it on all threads of the job for a moment.
 pub(super) fn measure(backend: &dyn Backend, plan: &Plan, job: &Job<'_>) -> Result<Measured, DeviceError> {
     let began = Instant::now();

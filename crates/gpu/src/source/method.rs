@@ -13,8 +13,8 @@
 //! 3. *full*: a table of all products, 64 KiB, of which a coefficient's 256 bytes are looked up.
 //! 4. *unrolled*: (1) with no loop left, the form in which an FPGA's compiler makes one pipeline of it.
 //!
-//! The matrix is data. These are slower than additions of rows of bits on every device that we have measured; they are here
-//! for devices that are not like those, and to be measured.
+//! The matrix is data. Additions of rows of bits are the default; these are here for devices that do better with them, and
+//! to be measured beside them.
 
 use super::text::{Text, line};
 use super::{Counts, Dialect, Launch, Source};
