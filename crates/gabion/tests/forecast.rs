@@ -50,14 +50,15 @@ fn a_code_has_the_mean_time_that_its_formula_says() {
 #[test]
 fn without_a_code_some_that_people_know_are_told() {
     let table = text(0, &run(&[]));
-    for word in ["10+4", "3x", "unchecked", "checked", "loss per year", "nines", "40 %", "4.00 TB", "1.0e-15"] {
+    for word in ["10+4", "3x", "unchecked", "checked", "loss per year", "nines", "40 %", "4.00 TB", "1.0e-15"]
+    {
         assert!(table.contains(word), "{word}: {table}");
     }
 }
 
 #[test]
 fn codes_that_qualify_come_cheapest_first_and_others_with_a_reason() {
-    let wish = ["--at-most", "1e-9/year", "--disks", "24", "--overhead", "40%"];
+    let wish = ["--at-most", "1e-9/year", "--disks", "24", "--overhead", "40%", "--read-errors", "1e-17"];
     let answer = json(0, &wish);
     let good = answer["qualify"].as_array().unwrap();
     assert!(!good.is_empty());
@@ -77,7 +78,8 @@ fn codes_that_qualify_come_cheapest_first_and_others_with_a_reason() {
 #[test]
 fn sweeps_are_printed_and_drawn() {
     let dir = tempfile::tempdir().unwrap();
-    for (what, word) in [("disks", "δ = 3, checked"), ("overhead", "copies, 2x to 6x"), ("rebuild", "10+4")] {
+    for (what, word) in [("disks", "δ = 3, checked"), ("overhead", "copies, 2x to 6x"), ("rebuild", "10+4")]
+    {
         for ending in ["svg", "png"] {
             let file = dir.path().join(format!("{what}.{ending}"));
             let table = text(0, &run(&["--sweep", what, "--plot", file.to_str().unwrap()]));
@@ -105,7 +107,9 @@ fn a_simulation_agrees() {
         let seen = &answer["codes"][0][model]["simulated"];
         assert_eq!((&seen["losses"], &seen["agrees"]), (&Value::from(2000), &Value::from(true)), "{seen}");
     }
-    assert!(refused(&["10+4", "--simulate", "1000"]).contains("too rarely to be seen"));
+    assert!(
+        refused(&["10+4", "--read-errors", "1e-17", "--simulate", "1000"]).contains("too rarely to be seen")
+    );
     assert!(refused(&["3+1", "--simulate", "3"]).contains("too few"));
 }
 
@@ -158,11 +162,17 @@ fn a_pool_is_worth_what_its_files_have() {
     }
     // Nothing is protected yet: the first disk that goes takes a file with it.
     let bare = forecast(1, &[]);
-    assert_eq!((&bare["unprotected_files"], &bare["together"]["fewest_fatal"]), (&Value::from(12), &Value::from(1)));
+    assert_eq!(
+        (&bare["unprotected_files"], &bare["together"]["fewest_fatal"]),
+        (&Value::from(12), &Value::from(1))
+    );
     gabion(0, &["protect", "tank"]);
     let safe = forecast(0, &[]);
     let class = &safe["classes"][0];
-    assert_eq!((&class["files"], &class["tolerated"], &class["bytes"]), (&Value::from(12), &Value::from(2), &Value::from(360_000)));
+    assert_eq!(
+        (&class["files"], &class["tolerated"], &class["bytes"]),
+        (&Value::from(12), &Value::from(2), &Value::from(360_000))
+    );
     assert!(class["code"].as_str().unwrap().contains("3+2"), "{class}");
     assert_eq!(safe["together"]["fewest_fatal"], 3);
     let years = |answer: &Value| answer["together"]["checked"]["mean_years"].as_f64().unwrap();
@@ -171,10 +181,16 @@ fn a_pool_is_worth_what_its_files_have() {
     let same = ["3+2", "--disks", "8", "--rebuild", "1h", "--read-errors", "0", "--json"];
     let spread: Value = serde_json::from_str(&text(0, &run(&same))).unwrap();
     let quiet = forecast(0, &["--read-errors", "0"]);
-    assert!(years(&quiet) >= spread["codes"][0]["checked"]["mean_years"].as_f64().unwrap(), "{quiet} {spread}");
+    assert!(
+        years(&quiet) >= spread["codes"][0]["checked"]["mean_years"].as_f64().unwrap(),
+        "{quiet} {spread}"
+    );
     // Without a target files can lose less; a domain here is a target.
     std::fs::rename(dir.path().join("d8"), dir.path().join("away")).unwrap();
     let degraded = forecast(1, &["--fails", "domain"]);
-    assert!(degraded["degraded_files"].as_u64().unwrap() > 0 && years(&degraded) < years(&safe), "{degraded}");
+    assert!(
+        degraded["degraded_files"].as_u64().unwrap() > 0 && years(&degraded) < years(&safe),
+        "{degraded}"
+    );
     assert_eq!((&degraded["units"], &degraded["lost_files"]), (&Value::from(7), &Value::from(0)));
 }

@@ -138,7 +138,8 @@ impl Args {
         }
         let mut codes = if self.codes.is_empty() { codes::known()? } else { self.codes };
         if let Some(disks) = self.disks {
-            let placed = |code: Scheme| if self.grouped { code.grouped_on(disks) } else { code.spread_over(disks) };
+            let placed =
+                |code: Scheme| if self.grouped { code.grouped_on(disks) } else { code.spread_over(disks) };
             codes = codes.into_iter().map(placed).collect::<Result<_, _>>()?;
         }
         codes::run(&codes, self.simulate.map(|losses| (losses, self.seed)), &setting)

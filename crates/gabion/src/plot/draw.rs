@@ -209,7 +209,13 @@ impl Panel {
                 let (ticks, range) = x.ticks(points().map(|&(at, _)| x.place(at)).collect());
                 let powers = decades(points().map(|point| point.1));
                 let mut chart = frame(area, title, Ticked { range, ticks }, powers)?;
-                mesh(&mut chart, x.label(), y, (&|at| x.tick(*at), &|power| power_of_ten(*power)), TICK_LETTERS)?;
+                mesh(
+                    &mut chart,
+                    x.label(),
+                    y,
+                    (&|at| x.tick(*at), &|power| power_of_ten(*power)),
+                    TICK_LETTERS,
+                )?;
                 for one in series {
                     line(&mut chart, one, x, &power, look(&one.label))?;
                 }

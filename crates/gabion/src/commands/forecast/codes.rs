@@ -30,7 +30,8 @@ pub(super) fn run(codes: &[Scheme], play: Option<(u64, u64)>, setting: &Setting)
     }
     match setting.json {
         true => {
-            let codes: Vec<Value> = found.iter().map(|(scheme, all, played)| as_json(*scheme, all, played, setting)).collect();
+            let codes: Vec<Value> =
+                found.iter().map(|(scheme, all, played)| as_json(*scheme, all, played, setting)).collect();
             setting.print_json(json!({ "codes": codes }));
         }
         false => print(&found, setting),

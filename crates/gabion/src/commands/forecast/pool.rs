@@ -72,7 +72,8 @@ pub(super) fn run(name: &OsStr, names: &Names, unit: Unit, setting: &Setting) ->
     }
     let all: Vec<Layout> = found.classes.iter().flat_map(|class| class.layouts.clone()).collect();
     let together = if all.is_empty() { None } else { Some(promise(all)?) };
-    let unprotected: u64 = found.classes.iter().filter(|class| class.tolerated == 0).map(|class| class.files).sum();
+    let unprotected: u64 =
+        found.classes.iter().filter(|class| class.tolerated == 0).map(|class| class.files).sum();
     let config = pool.config();
     match setting.json {
         true => {
@@ -145,8 +146,14 @@ fn look(pool: &Pool, unit: Unit) -> anyhow::Result<Found> {
         };
         names.binary_search(&name).ok()
     };
-    let mut found =
-        Found { units: names.len(), classes: Vec::new(), lost: 0, degraded: 0, crowded: 0, unreadable: Vec::new() };
+    let mut found = Found {
+        units: names.len(),
+        classes: Vec::new(),
+        lost: 0,
+        degraded: 0,
+        crowded: 0,
+        unreadable: Vec::new(),
+    };
     let mut classes: BTreeMap<(Option<String>, usize), Class> = BTreeMap::new();
     each_layout(pool, &Coders::new()?, &mut |path, layout| {
         let layout: FileLayout = match layout {
@@ -180,7 +187,12 @@ fn look(pool: &Pool, unit: Unit) -> anyhow::Result<Found> {
     Ok(found)
 }
 
-fn print(alone: &[(&Class, (Placement, Promise))], together: Option<&(Placement, Promise)>, unit: Unit, setting: &Setting) {
+fn print(
+    alone: &[(&Class, (Placement, Promise))],
+    together: Option<&(Placement, Promise)>,
+    unit: Unit,
+    setting: &Setting,
+) {
     let Some((placement, promise)) = together else {
         println!("There are no files with content: nothing can be lost.");
         return;
@@ -202,7 +214,8 @@ fn print(alone: &[(&Class, (Placement, Promise))], together: Option<&(Placement,
     for (class, it) in alone {
         row(class.code.clone().unwrap_or_else(|| "no redundancy".to_owned()), class.files, class.bytes, it);
     }
-    let (count, size) = alone.iter().fold((0, 0), |sum, (class, _)| (sum.0 + class.files, sum.1 + class.bytes));
+    let (count, size) =
+        alone.iter().fold((0, 0), |sum, (class, _)| (sum.0 + class.files, sum.1 + class.bytes));
     let all = (placement.clone(), promise.clone());
     row("together".to_owned(), count, size, &all);
     print_table(&rows);

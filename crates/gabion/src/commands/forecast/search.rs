@@ -26,7 +26,8 @@ pub(super) fn run(
     let found = candidates(&wish, Model::Checked, &setting.parameters, setting.reading)?;
     let (good, bad): (Vec<&Candidate>, Vec<&Candidate>) = found.iter().partition(|it| it.qualifies());
     if setting.json {
-        let listed = |these: &[&Candidate]| -> Vec<Value> { these.iter().map(|it| as_json(it, setting)).collect() };
+        let listed =
+            |these: &[&Candidate]| -> Vec<Value> { these.iter().map(|it| as_json(it, setting)).collect() };
         setting.print_json(json!({
             "disks": disks, "grouped": grouped, "at_most_per_year": wish.at_most.as_ref().map(float),
             "most_overhead": wish.overhead.as_ref().map(float), "qualify": listed(&good), "others": listed(&bad),
@@ -39,7 +40,8 @@ pub(super) fn run(
 
 fn print(wish: &Wish, good: &[&Candidate], bad: &[&Candidate], all: bool, setting: &Setting) {
     setting.introduce();
-    let how = if wish.grouped { "in groups as wide as the code" } else { "with stripes spread over all of them" };
+    let how =
+        if wish.grouped { "in groups as wide as the code" } else { "with stripes spread over all of them" };
     println!("{} disks, {how}, verified rebuilds.", wish.disks);
     if good.is_empty() {
         println!("No code qualifies.");
@@ -71,8 +73,7 @@ fn groups<'a>(bad: &[&'a Candidate], all: bool) -> Vec<Vec<&'a Candidate>> {
     sorted.sort_by_key(|it| (it.forecast.scheme.redundancy(), it.forecast.scheme.data()));
     let together = |a: &&Candidate, b: &&Candidate| {
         let (left, right) = (a.forecast.scheme, b.forecast.scheme);
-        !all
-            && left.redundancy() == right.redundancy()
+        !all && left.redundancy() == right.redundancy()
             && left.data() + 1 == right.data()
             && a.obstacles == b.obstacles
     };
@@ -87,7 +88,10 @@ fn reason(group: &[&Candidate], wish: &Wish, setting: &Setting) -> String {
     let reasons = first.obstacles.iter().map(|obstacle| match obstacle {
         Obstacle::Overhead => {
             let most = wish.overhead.as_ref().map(percent).unwrap_or_default();
-            format!("overhead {} is over {most}", between(percent(&many.overhead()), percent(&few.overhead())))
+            format!(
+                "overhead {} is over {most}",
+                between(percent(&many.overhead()), percent(&few.overhead()))
+            )
         }
         Obstacle::Loss => {
             let loss = |it: &Candidate| setting.number(&it.forecast.promise.per_year());

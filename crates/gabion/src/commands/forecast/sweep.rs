@@ -88,7 +88,11 @@ fn over_disks(most: u32, setting: &Setting) -> anyhow::Result<Vec<Line>> {
         for model in Model::ALL {
             let points = (tolerated + 1..=most).map(|disks| {
                 let scheme = Scheme::tolerating(disks, tolerated)?;
-                Ok(Point { at: whole(u64::from(disks)), scheme, promise: setting.forecast(scheme, model)?.promise })
+                Ok(Point {
+                    at: whole(u64::from(disks)),
+                    scheme,
+                    promise: setting.forecast(scheme, model)?.promise,
+                })
             });
             let label = format!("δ = {tolerated}, {}", model.name());
             lines.push(Line { label, points: points.collect::<anyhow::Result<_>>()? });
@@ -182,11 +186,19 @@ fn figure(varied: Varied, lines: &[Line]) -> Figure {
     };
     let series = lines.iter().map(|line| Series {
         label: line.label.clone(),
-        points: line.points.iter().map(|point| (float(&point.at), float(&point.promise.mean_years()))).collect(),
+        points: line
+            .points
+            .iter()
+            .map(|point| (float(&point.at), float(&point.promise.mean_years())))
+            .collect(),
     });
     let title = match varied {
-        Varied::Disks => "Mean time to data corruption of codes that tolerate δ losses, with and without checks in rebuilds",
-        Varied::Overhead => "Mean time to data corruption over redundancy: codes and copies, rebuilds checked",
+        Varied::Disks => {
+            "Mean time to data corruption of codes that tolerate δ losses, with and without checks in rebuilds"
+        }
+        Varied::Overhead => {
+            "Mean time to data corruption over redundancy: codes and copies, rebuilds checked"
+        }
         _ => "Mean time to data corruption, rebuilds checked",
     };
     let panel = Panel::Decades {
@@ -200,9 +212,7 @@ fn figure(varied: Varied, lines: &[Line]) -> Figure {
 
 impl Line {
     fn as_json(&self, setting: &Setting) -> Value {
-        let point = |point: &Point| {
-            json!({ "at": float(&point.at), "code": point.scheme.to_string(), "promise": setting.promise_json(&point.promise) })
-        };
+        let point = |point: &Point| json!({ "at": float(&point.at), "code": point.scheme.to_string(), "promise": setting.promise_json(&point.promise) });
         json!({ "line": self.label, "points": self.points.iter().map(point).collect::<Vec<_>>() })
     }
 }
@@ -212,14 +222,21 @@ fn print(varied: Varied, lines: &[Line], setting: &Setting) {
     if varied == Varied::Overhead {
         // Every line has places of its own.
         rows.push(["line", "code", "overhead", "mean years"].map(str::to_owned).to_vec());
-        for (line, point) in lines.iter().flat_map(|line| line.points.iter().map(move |point| (line, point))) {
+        for (line, point) in lines.iter().flat_map(|line| line.points.iter().map(move |point| (line, point)))
+        {
             let years = setting.number(&point.promise.mean_years());
-            rows.push(vec![line.label.clone(), point.scheme.to_string(), percent(&point.scheme.overhead()), years]);
+            rows.push(vec![
+                line.label.clone(),
+                point.scheme.to_string(),
+                percent(&point.scheme.overhead()),
+                years,
+            ]);
         }
         return print_table(&rows);
     }
     rows.push(std::iter::once(String::new()).chain(lines.iter().map(|line| line.label.clone())).collect());
-    let mut places: Vec<&Rational> = lines.iter().flat_map(|line| &line.points).map(|point| &point.at).collect();
+    let mut places: Vec<&Rational> =
+        lines.iter().flat_map(|line| &line.points).map(|point| &point.at).collect();
     places.sort();
     places.dedup();
     for at in places {
