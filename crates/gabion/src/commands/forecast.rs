@@ -23,7 +23,8 @@ Examples:
   gabion forecast 6+2 10+4 3x --afr 2.12%           these, on disks of which 2.12 % fail per year
   gabion forecast 10+4 --disks 24                   spread over 24 disks, as a pool does it
   gabion forecast --at-most 1e-9/year --disks 24 --overhead 40%
-                                                    which codes are that safe and that cheap, and why others are not
+                                                    which codes are that safe and that cheap, and why others are not;
+                                                    try it with --read-errors 1e-17 too
   gabion forecast --sweep disks --plot mttdc.png    mean time over the number of disks
   gabion forecast 10+4 --sweep rebuild              what a faster rebuild is worth
   gabion forecast --pool tank                       what the files of a pool promise, by where they are
