@@ -62,7 +62,7 @@ pub enum ParameterError {
 }
 
 /// Parameters that can be computed with.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Parameters {
     given: Given,
 }
@@ -96,12 +96,6 @@ impl Given {
             }
         }
         Ok(Parameters { given: self })
-    }
-}
-
-impl Default for Parameters {
-    fn default() -> Parameters {
-        Parameters { given: Given::default() }
     }
 }
 

@@ -38,10 +38,11 @@ where
     let size = matrix.len();
     matrix.iter_mut().for_each(|row| row.push(one.clone()));
     for column in (1..size).rev() {
-        for row in 0..column {
-            let factor = &matrix[row][column] / &matrix[column][column];
-            for at in 0..=size {
-                matrix[row][at] = &matrix[row][at] - &factor * &matrix[column][at];
+        let pivot = matrix[column].clone();
+        for row in &mut matrix[..column] {
+            let factor = &row[column] / &pivot[column];
+            for (value, other) in row.iter_mut().zip(&pivot) {
+                *value = &*value - &factor * other;
             }
         }
     }

@@ -53,7 +53,7 @@ enum Command {
     /// Split a file into shards, any k of which bring it back
     Shard(shard::Args),
     /// How long codes, or the files of a pool, keep data: mean time to loss, chance per year, nines
-    Forecast(forecast::Args),
+    Forecast(Box<forecast::Args>),
     /// Show this machine and what the engine makes of it
     Info(info::Args),
     /// Measure the engine on this machine

@@ -366,11 +366,14 @@ fn letters_that_fit(room: u32, letters: usize) -> u32 {
     (size as u32).clamp(8, TICK_LETTERS)
 }
 
+/// What a tick is called.
+type Words<'a> = &'a dyn Fn(&f64) -> String;
+
 fn mesh(
     chart: &mut Chart<'_, '_>,
     x_label: &str,
     y_label: &str,
-    (x_tick, y_tick): (&dyn Fn(&f64) -> String, &dyn Fn(&f64) -> String),
+    (x_tick, y_tick): (Words<'_>, Words<'_>),
     x_letters: u32,
 ) -> Result<(), PlotError> {
     let mut mesh = chart.configure_mesh();

@@ -6,9 +6,9 @@ use super::{Access, LINE, MeasureError, Operation, REPEATS, Stores, Width};
 #[derive(Debug)]
 pub(super) enum Pages {}
 
-/// There is none.
+/// Nothing goes around it.
 #[derive(Debug)]
-pub(super) enum Ring {}
+pub(super) struct Ring;
 
 pub(super) fn missing(_: Operation, _: Width) -> Option<&'static str> {
     Some("machine code, which this build does not make")
