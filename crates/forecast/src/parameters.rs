@@ -132,11 +132,15 @@ impl Parameters {
 
     /// In words, for people.
     pub fn words(&self) -> String {
-        let Given { capacity, failure_hours, rebuild_hours, read_errors, silent } = &self.given;
-        let terabytes = capacity / whole(1_000_000_000_000);
+        let terabytes = &self.given.capacity / whole(1_000_000_000_000);
+        format!("disks of {} TB, {}", shown(&terabytes, 3), self.words_without_capacity())
+    }
+
+    /// The same where the capacity does not count.
+    pub fn words_without_capacity(&self) -> String {
+        let Given { failure_hours, rebuild_hours, read_errors, silent, .. } = &self.given;
         format!(
-            "disks of {} TB, one failure in {} h ({} % per year), rebuilt in {} h, {} read errors per bit, {} % of them silent",
-            shown(&terabytes, 3),
+            "one failure in {} h ({} % per year), rebuilt in {} h, {} read errors per bit, {} % of them silent",
             shown(failure_hours, 7),
             shown(&(whole(8760 * 100) / failure_hours), 3),
             shown(rebuild_hours, 3),

@@ -4,10 +4,13 @@
 //! The loops are [`gabion_engine::measure`]'s; nothing is computed in them that could be measured instead. Rates are 1e9 bytes per second,
 //! latencies nanoseconds, of the best of several runs.
 
+mod charts;
+
+pub use charts::figure;
+
 use super::memory::{Memory, paint};
 use super::rounds::best_of;
 use super::{BenchError, Size};
-use crate::plot::{Axis, Figure, Panel, Series};
 use gabion_engine::measure::{
     Access, CHASED, Chase, LINE, Loads, MeasureError, Operation, Order, Repeated, Stores, Streams, Width,
     missing,
@@ -25,6 +28,8 @@ pub enum Measure {
     Load(Access, usize),
     /// Inputs, outputs, how these are stored, and threads that each have some.
     Stream(usize, usize, Stores, usize),
+    /// Ten inputs and four outputs with so many bytes in all: where stores past the caches begin to pay.
+    Threshold(Stores, usize),
     /// Loads that wait for one another: stride, order, bytes of the working set.
     Latency(usize, Order, usize),
 }
@@ -99,11 +104,25 @@ const AHEAD: usize = 512;
 
 const SMALLEST: usize = 4 << 10;
 
+/// Streams over their size go from what is in the L2 cache of common machines to what is in none.
+const FEWEST_STREAMED: usize = 512 << 10;
+const MOST_STREAMED: usize = 64 << 20;
+
 /// Loads of a chase that are timed, at most.
 const MOST_CHASED: usize = 1 << 20;
 
 /// Rings that are followed once before they are timed: more do not fit into any cache.
 const MOST_WARMED: usize = 4 << 20;
+
+impl Measure {
+    /// Threads of streams from memory.
+    fn threads(self) -> Option<usize> {
+        match self {
+            Measure::Stream(_, _, _, threads) => Some(threads),
+            _ => None,
+        }
+    }
+}
 
 impl Measure {
     /// All of one part; fewer with `quick`.
@@ -137,6 +156,10 @@ impl Measure {
                         }
                     }
                 }
+                let middle = sizes().filter(|size| (FEWEST_STREAMED..=MOST_STREAMED).contains(size));
+                all.extend(middle.flat_map(|size| {
+                    [Stores::Ordinary, Stores::NonTemporal].map(|way| Measure::Threshold(way, size))
+                }));
                 all
             }
             Part::Latency => {
@@ -157,7 +180,7 @@ impl Measure {
         match self {
             Measure::Instruction(..) => Part::Operations,
             Measure::Load(..) => Part::Loads,
-            Measure::Stream(..) => Part::Streams,
+            Measure::Stream(..) | Measure::Threshold(..) => Part::Streams,
             Measure::Latency(..) => Part::Latency,
         }
     }
@@ -172,6 +195,8 @@ impl Measure {
             Measure::Stream(_, 0, ..) => "loads only".to_owned(),
             Measure::Stream(_, outputs, Stores::Ordinary, _) => format!("m = {outputs}, ordinary stores"),
             Measure::Stream(_, outputs, Stores::NonTemporal, _) => format!("m = {outputs}, non-temporal"),
+            Measure::Threshold(Stores::Ordinary, _) => "10 in 4 out, ordinary".to_owned(),
+            Measure::Threshold(Stores::NonTemporal, _) => "10 in 4 out, non-temporal".to_owned(),
             Measure::Latency(stride, Order::Descending, _) => format!("stride {stride}"),
             Measure::Latency(stride, Order::Random(_), _) => format!("stride {stride}, random"),
         }
@@ -190,6 +215,12 @@ impl Measure {
                 };
                 let all = if threads > 1 { format!(" {threads}threads") } else { String::new() };
                 format!("stream {inputs} in {outputs} out{kind}{all}")
+            }
+            Measure::Threshold(Stores::Ordinary, bytes) => {
+                format!("stream 10 in 4 out ordinary {}", Size(bytes))
+            }
+            Measure::Threshold(Stores::NonTemporal, bytes) => {
+                format!("stream 10 in 4 out non-temporal {}", Size(bytes))
             }
             Measure::Latency(_, _, bytes) => format!("latency {} {}", self.series(), Size(bytes)),
         }
@@ -217,6 +248,7 @@ impl Measure {
             }
             Measure::Load(access, _) => Measure::Load(access, SMALLEST),
             Measure::Stream(inputs, _, _, threads) => Measure::Stream(inputs, 0, Stores::Ordinary, threads),
+            Measure::Threshold(_, bytes) => Measure::Threshold(Stores::Ordinary, bytes),
             Measure::Latency(stride, order, _) => Measure::Latency(stride, order, SMALLEST),
         }
     }
@@ -226,7 +258,9 @@ impl Measure {
             Measure::Instruction(operation, _) => {
                 Operation::ALL.iter().position(|other| *other == operation).unwrap_or(0) as f64
             }
-            Measure::Load(_, bytes) | Measure::Latency(_, _, bytes) => bytes as f64,
+            Measure::Load(_, bytes) | Measure::Threshold(_, bytes) | Measure::Latency(_, _, bytes) => {
+                bytes as f64
+            }
             Measure::Stream(inputs, ..) => inputs as f64,
         }
     }
@@ -284,13 +318,14 @@ impl Bench {
                 let passes = ((8 << 20) / bytes).max(1);
                 let mut result = Ok(());
                 let pass = || result = loads.run(&*blocks[0], passes as u32);
-                let time = best_of(if bytes > 32 << 20 { 3 } else { 9 }, pass);
+                let time = best_of(if self.quick { 5 } else { 9 }, pass);
                 result?;
                 Ok(rate(bytes * passes, time))
             }
             Measure::Stream(inputs, outputs, stores, threads) => {
-                self.stream(inputs, outputs, stores, threads)
+                self.stream((inputs, outputs), stores, threads, self.bytes)
             }
+            Measure::Threshold(stores, bytes) => self.stream((10, 4), stores, 1, bytes),
             Measure::Latency(stride, order, bytes) => {
                 let mut chase = Chase::new(bytes, stride, order)?;
                 let laps = |loads: usize| u32::try_from(loads.div_ceil(CHASED)).unwrap_or(u32::MAX);
@@ -299,7 +334,7 @@ impl Bench {
                 }
                 let turns =
                     laps((64 << 10).max(2 * chase.stops()).min(MOST_CHASED / if self.quick { 4 } else { 1 }));
-                let time = best_of(3, || chase.run(turns));
+                let time = best_of(if self.quick { 3 } else { 5 }, || chase.run(turns));
                 Ok(time.as_secs_f64() * 1e9 / (f64::from(turns) * CHASED as f64))
             }
         }
@@ -308,21 +343,23 @@ impl Bench {
     /// All bytes count, loaded and stored ones, of all threads.
     fn stream(
         &mut self,
-        inputs: usize,
-        outputs: usize,
+        (inputs, outputs): (usize, usize),
         stores: Stores,
         threads: usize,
+        total: usize,
     ) -> Result<f64, MachineError> {
         let streams = Streams::new(inputs, outputs, stores)?;
         let count = inputs + outputs;
-        let bytes = self.bytes / (count * threads) / LINE * LINE;
+        let bytes = total / (count * threads) / LINE * LINE;
         let mut all = self.memory.blocks(count * threads, bytes, 0, false);
+        // Small ones many times, so that reading the clock does not count.
+        let passes = ((16 << 20) / total).max(1);
         let mut failed = false;
         let pass = || {
             let work = |blocks: &mut [&mut [u8]]| {
                 let (loaded, stored) = blocks.split_at_mut(inputs);
                 let loaded: Vec<&[u8]> = loaded.iter().map(|block| &**block).collect();
-                streams.run(&loaded, stored).is_ok()
+                (0..passes).all(|_| streams.run(&loaded, stored).is_ok())
             };
             failed |= match threads {
                 1 => !work(&mut all),
@@ -335,8 +372,8 @@ impl Bench {
                 }),
             };
         };
-        let time = best_of(if self.quick { 3 } else { 5 }, pass);
-        if failed { Err(MachineError::Thread) } else { Ok(rate(bytes * count * threads, time)) }
+        let time = best_of(if self.quick { 3 } else { 9 }, pass);
+        if failed { Err(MachineError::Thread) } else { Ok(rate(bytes * count * threads * passes, time)) }
     }
 
     fn runs(&self) -> usize {
@@ -367,87 +404,6 @@ pub fn lines(measured: &[(Measure, f64)]) -> Vec<MachineLine> {
         }
     };
     measured.iter().map(line).collect()
-}
-
-/// The figure of a part; nothing if nothing of it was measured.
-pub fn figure(part: Part, measured: &[(Measure, f64)]) -> Option<Figure> {
-    let ours: Vec<&(Measure, f64)> = measured.iter().filter(|(what, _)| what.part() == part).collect();
-    if ours.is_empty() {
-        return None;
-    }
-    let series = |wanted: &dyn Fn(Measure) -> bool| -> Vec<Series> {
-        let mut series: Vec<Series> = Vec::new();
-        for (what, value) in ours.iter().filter(|(what, _)| wanted(*what)) {
-            let point = (what.place(), *value);
-            let label = what.series();
-            match series.iter_mut().find(|series| series.label == label) {
-                Some(line) => line.points.push(point),
-                None => series.push(Series { label, points: vec![point] }),
-            }
-        }
-        series
-    };
-    let (title, panels) = match part {
-        Part::Operations => {
-            let bars = series(&|_| true).into_iter().map(|line| {
-                let at = |index: usize| {
-                    line.points.iter().find(|point| point.0 == index as f64).map(|point| point.1)
-                };
-                (line.label.clone(), (0..Operation::ALL.len()).map(at).collect())
-            });
-            let panel = Panel::Bars {
-                title: String::new(),
-                y: "GB/s of one core".to_owned(),
-                categories: Operation::ALL.map(|operation| operation.name().to_owned()).to_vec(),
-                series: bars.collect(),
-            };
-            ("Throughput of the operations that coding is made of", vec![panel])
-        }
-        Part::Loads => {
-            let panel = Panel::Lines {
-                title: String::new(),
-                x: Axis::Bytes("bytes of the buffer".to_owned()),
-                y: "loaded, GB/s of one core".to_owned(),
-                series: series(&|_| true),
-            };
-            ("Throughput of loads over the size of the buffer", vec![panel])
-        }
-        Part::Streams => {
-            let mut threads: Vec<usize> = ours.iter().map(|(what, _)| what.threads()).collect();
-            threads.sort_unstable();
-            threads.dedup();
-            let panel = |threads: usize| Panel::Lines {
-                title: if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") },
-                x: Axis::Numbers("inputs k".to_owned()),
-                y: "loaded and stored, GB/s".to_owned(),
-                series: series(&|what| what.threads() == threads),
-            };
-            (
-                "Streams from memory: k inputs loaded, m outputs stored",
-                threads.into_iter().map(panel).collect(),
-            )
-        }
-        Part::Latency => {
-            // Caches and memory lie two powers of ten apart.
-            let panel = Panel::Decades {
-                title: String::new(),
-                x: Axis::Bytes("bytes of the working set".to_owned()),
-                y: "ns of a load that waits for the one before".to_owned(),
-                series: series(&|_| true),
-            };
-            ("Latency of loads over the working set, by stride", vec![panel])
-        }
-    };
-    Some(Figure { title: title.to_owned(), panels })
-}
-
-impl Measure {
-    fn threads(self) -> usize {
-        match self {
-            Measure::Stream(_, _, _, threads) => threads,
-            _ => 1,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -496,6 +452,7 @@ mod tests {
             Measure::Load(Access::Prefetched { ahead: AHEAD }, 1 << 20),
             Measure::Stream(4, 2, Stores::NonTemporal, 1),
             Measure::Stream(3, 0, Stores::Ordinary, 2),
+            Measure::Threshold(Stores::NonTemporal, 1 << 20),
             Measure::Latency(64, Order::Random(1), 64 << 10),
         ];
         if let Some(needs) = kinds[0].missing() {

@@ -20,7 +20,8 @@ Examples:
 What is measured, always without any coding:
   operations  load, store, XOR, three-input logic, shift, shuffle, affine map and carry-less multiplication, for all widths of registers
   loads       a buffer loaded again and again, over its size: one register per turn, four, and with prefetches
-  streams     k inputs loaded and m outputs stored at once, from memory, with ordinary and non-temporal stores; one thread and all
+  streams     k inputs loaded and m outputs stored at once, from memory, with ordinary and non-temporal stores; one thread and all;
+              and 10 inputs with 4 outputs over their size
   latency     loads that each wait for the one before, over the working set: descending strides, and a random order
 
 GB/s are 1e9 bytes per second of the best of several runs; streams count loaded and stored bytes. `against` names the case of the same run that

@@ -101,8 +101,12 @@ pub(super) fn run(name: &OsStr, names: &Names, unit: Unit, setting: &Setting) ->
             }));
         }
         false => {
-            setting.introduce();
-            println!("pool {}: {}, whatever fails as one.", config.name, unit.words(found.units));
+            println!(
+                "pool {}: {} that fail each on its own, {}, all blocks verified.",
+                config.name,
+                unit.words(found.units),
+                setting.parameters.words_without_capacity()
+            );
             print(&alone, together.as_ref(), unit, setting);
         }
     }
