@@ -286,17 +286,17 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// A loop over blocks, with the widest registers there are.
+    /// A loop over blocks, with the widest registers there are. Inputs are asked for so many bytes `ahead`, with 0 not at all.
     ///
     /// # Errors
     /// See [`MeasureError`].
-    pub fn new(inputs: usize, outputs: usize, stores: Stores) -> Result<Streams, MeasureError> {
+    pub fn new(inputs: usize, outputs: usize, stores: Stores, ahead: usize) -> Result<Streams, MeasureError> {
         let width = Width::widest();
         refused(Operation::Load, width)?;
         if inputs == 0 {
             return Err(MeasureError::Blocks { inputs: 1, outputs });
         }
-        Ok(Streams { pages: Pages::streams(width, inputs, outputs, stores)?, inputs, outputs })
+        Ok(Streams { pages: Pages::streams(width, (inputs, outputs), (stores, ahead))?, inputs, outputs })
     }
 
     /// Goes over all blocks once. What outputs hold then are bytes of inputs.

@@ -30,6 +30,8 @@ pub enum Measure {
     Stream(usize, usize, Stores, usize),
     /// Ten inputs and four outputs with so many bytes in all: where stores past the caches begin to pay.
     Threshold(Stores, usize),
+    /// The same from memory, stored past the caches, with inputs asked for so many bytes ahead.
+    Ahead(usize),
     /// Loads that wait for one another: stride, order, bytes of the working set.
     Latency(usize, Order, usize),
 }
@@ -104,6 +106,9 @@ const AHEAD: usize = 512;
 
 const SMALLEST: usize = 4 << 10;
 
+/// Bytes that streams are asked for ahead.
+const DISTANCES: [usize; 7] = [0, 128, 256, 512, 1024, 2048, 4096];
+
 /// Streams over their size go from what is in the L2 cache of common machines to what is in none.
 const FEWEST_STREAMED: usize = 512 << 10;
 const MOST_STREAMED: usize = 64 << 20;
@@ -156,6 +161,7 @@ impl Measure {
                         }
                     }
                 }
+                all.extend(DISTANCES.map(Measure::Ahead));
                 let middle = sizes().filter(|size| (FEWEST_STREAMED..=MOST_STREAMED).contains(size));
                 all.extend(middle.flat_map(|size| {
                     [Stores::Ordinary, Stores::NonTemporal].map(|way| Measure::Threshold(way, size))
@@ -180,7 +186,7 @@ impl Measure {
         match self {
             Measure::Instruction(..) => Part::Operations,
             Measure::Load(..) => Part::Loads,
-            Measure::Stream(..) | Measure::Threshold(..) => Part::Streams,
+            Measure::Stream(..) | Measure::Threshold(..) | Measure::Ahead(_) => Part::Streams,
             Measure::Latency(..) => Part::Latency,
         }
     }
@@ -195,6 +201,7 @@ impl Measure {
             Measure::Stream(_, 0, ..) => "loads only".to_owned(),
             Measure::Stream(_, outputs, Stores::Ordinary, _) => format!("m = {outputs}, ordinary stores"),
             Measure::Stream(_, outputs, Stores::NonTemporal, _) => format!("m = {outputs}, non-temporal"),
+            Measure::Ahead(_) => "10 in 4 out, non-temporal".to_owned(),
             Measure::Threshold(Stores::Ordinary, _) => "10 in 4 out, ordinary".to_owned(),
             Measure::Threshold(Stores::NonTemporal, _) => "10 in 4 out, non-temporal".to_owned(),
             Measure::Latency(stride, Order::Descending, _) => format!("stride {stride}"),
@@ -216,6 +223,7 @@ impl Measure {
                 let all = if threads > 1 { format!(" {threads}threads") } else { String::new() };
                 format!("stream {inputs} in {outputs} out{kind}{all}")
             }
+            Measure::Ahead(ahead) => format!("stream 10 in 4 out non-temporal prefetched {ahead} ahead"),
             Measure::Threshold(Stores::Ordinary, bytes) => {
                 format!("stream 10 in 4 out ordinary {}", Size(bytes))
             }
@@ -249,6 +257,7 @@ impl Measure {
             Measure::Load(access, _) => Measure::Load(access, SMALLEST),
             Measure::Stream(inputs, _, _, threads) => Measure::Stream(inputs, 0, Stores::Ordinary, threads),
             Measure::Threshold(_, bytes) => Measure::Threshold(Stores::Ordinary, bytes),
+            Measure::Ahead(_) => Measure::Ahead(0),
             Measure::Latency(stride, order, _) => Measure::Latency(stride, order, SMALLEST),
         }
     }
@@ -262,6 +271,7 @@ impl Measure {
                 bytes as f64
             }
             Measure::Stream(inputs, ..) => inputs as f64,
+            Measure::Ahead(ahead) => ahead as f64,
         }
     }
 }
@@ -323,9 +333,10 @@ impl Bench {
                 Ok(rate(bytes * passes, time))
             }
             Measure::Stream(inputs, outputs, stores, threads) => {
-                self.stream((inputs, outputs), stores, threads, self.bytes)
+                self.stream((inputs, outputs), (stores, 0), threads, self.bytes)
             }
-            Measure::Threshold(stores, bytes) => self.stream((10, 4), stores, 1, bytes),
+            Measure::Threshold(stores, bytes) => self.stream((10, 4), (stores, 0), 1, bytes),
+            Measure::Ahead(ahead) => self.stream((10, 4), (Stores::NonTemporal, ahead), 1, self.bytes),
             Measure::Latency(stride, order, bytes) => {
                 let mut chase = Chase::new(bytes, stride, order)?;
                 let laps = |loads: usize| u32::try_from(loads.div_ceil(CHASED)).unwrap_or(u32::MAX);
@@ -344,11 +355,11 @@ impl Bench {
     fn stream(
         &mut self,
         (inputs, outputs): (usize, usize),
-        stores: Stores,
+        (stores, ahead): (Stores, usize),
         threads: usize,
         total: usize,
     ) -> Result<f64, MachineError> {
-        let streams = Streams::new(inputs, outputs, stores)?;
+        let streams = Streams::new(inputs, outputs, stores, ahead)?;
         let count = inputs + outputs;
         let bytes = total / (count * threads) / LINE * LINE;
         let mut all = self.memory.blocks(count * threads, bytes, 0, false);
@@ -453,6 +464,7 @@ mod tests {
             Measure::Stream(4, 2, Stores::NonTemporal, 1),
             Measure::Stream(3, 0, Stores::Ordinary, 2),
             Measure::Threshold(Stores::NonTemporal, 1 << 20),
+            Measure::Ahead(512),
             Measure::Latency(64, Order::Random(1), 64 << 10),
         ];
         if let Some(needs) = kinds[0].missing() {

@@ -143,13 +143,16 @@ pub(in crate::compiler) fn streams(
     (load, store): (Code, Code),
     width: Width,
     (inputs, outputs): (usize, usize),
-    stores: Stores,
+    (stores, ahead): (Stores, usize),
 ) -> Vec<u8> {
     let mut assembler = Assembler::default();
     zero_index(&mut assembler);
     let head = assembler.here();
     for block in 0..inputs + outputs {
         assembler.load(Code::Mov_r64_rm64, POINTER, memory(PLACE, 8 * block));
+        if ahead > 0 && block < inputs {
+            assembler.push_memory(Code::Prefetcht0_m8, indexed(POINTER, INDEX, ahead));
+        }
         for offset in (0..LINE).step_by(width.bytes()) {
             let at = indexed(POINTER, INDEX, offset);
             match block < inputs {

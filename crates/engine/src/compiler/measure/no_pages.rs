@@ -23,7 +23,7 @@ impl Pages {
         Err(MeasureError::NoMachineCode)
     }
 
-    pub(super) fn streams(_: Width, _: usize, _: usize, _: Stores) -> Result<Pages, MeasureError> {
+    pub(super) fn streams(_: Width, _: (usize, usize), _: (Stores, usize)) -> Result<Pages, MeasureError> {
         Err(MeasureError::NoMachineCode)
     }
 

@@ -59,15 +59,14 @@ impl Pages {
 
     pub(super) fn streams(
         width: Width,
-        inputs: usize,
-        outputs: usize,
-        stores: Stores,
+        blocks: (usize, usize),
+        (stores, ahead): (Stores, usize),
     ) -> Result<Pages, MeasureError> {
         let store = match stores {
             Stores::Ordinary => code(Operation::Store, width)?,
             Stores::NonTemporal => loops::streaming_store(width),
         };
-        Pages::new(&loops::streams((code(Operation::Load, width)?, store), width, (inputs, outputs), stores))
+        Pages::new(&loops::streams((code(Operation::Load, width)?, store), width, blocks, (stores, ahead)))
     }
 
     pub(super) fn chase() -> Result<Pages, MeasureError> {

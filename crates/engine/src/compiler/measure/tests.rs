@@ -61,7 +61,7 @@ mod emitted {
                 let fill = |input: usize| Block(std::array::from_fn(|at| (input * 31 + at * 7) as u8));
                 let data: Vec<Block> = (0..inputs).map(fill).collect();
                 let mut results: Vec<Block> = (0..outputs).map(|_| Block([0xee; 4 * LINE])).collect();
-                let streams = Streams::new(inputs, outputs, stores).unwrap();
+                let streams = Streams::new(inputs, outputs, stores, 512 * (inputs % 2)).unwrap();
                 let views: Vec<&[u8]> = data.iter().map(|block| &block.0[..bytes]).collect();
                 let mut targets: Vec<&mut [u8]> =
                     results.iter_mut().map(|block| &mut block.0[..bytes]).collect();
@@ -82,8 +82,8 @@ mod emitted {
                 }
             }
         }
-        assert!(matches!(Streams::new(0, 1, Stores::Ordinary), Err(MeasureError::Blocks { .. })));
-        let streams = Streams::new(1, 1, Stores::NonTemporal).unwrap();
+        assert!(matches!(Streams::new(0, 1, Stores::Ordinary, 0), Err(MeasureError::Blocks { .. })));
+        let streams = Streams::new(1, 1, Stores::NonTemporal, 0).unwrap();
         let (input, mut output) = (Block([0; 4 * LINE]), Block([0; 4 * LINE]));
         let mut run =
             |input: &[u8], range: std::ops::Range<usize>| streams.run(&[input], &mut [&mut output.0[range]]);

@@ -51,6 +51,12 @@ pub fn figure(part: Part, measured: &[(Measure, f64)]) -> Option<Figure> {
             let mut threads: Vec<usize> = ours.iter().filter_map(|(what, _)| what.threads()).collect();
             threads.sort_unstable();
             threads.dedup();
+            let over_distance = Panel::Lines {
+                title: "1 thread, from memory".to_owned(),
+                x: Axis::Numbers("bytes that inputs are prefetched ahead".to_owned()),
+                y: "loaded and stored, GB/s".to_owned(),
+                series: series(&|what| matches!(what, Measure::Ahead(_))),
+            };
             let over_size = Panel::Lines {
                 title: "1 thread".to_owned(),
                 x: Axis::Bytes("bytes of all streams".to_owned()),
@@ -63,7 +69,7 @@ pub fn figure(part: Part, measured: &[(Measure, f64)]) -> Option<Figure> {
                 y: "loaded and stored, GB/s".to_owned(),
                 series: series(&|what| what.threads() == Some(threads)),
             };
-            let panels = threads.into_iter().map(panel).chain([over_size]).collect();
+            let panels = threads.into_iter().map(panel).chain([over_size, over_distance]).collect();
             ("Streams: k inputs loaded, m outputs stored, from memory and over their size", panels)
         }
         Part::Latency => {

@@ -21,7 +21,7 @@ What is measured, always without any coding:
   operations  load, store, XOR, three-input logic, shift, shuffle, affine map and carry-less multiplication, for all widths of registers
   loads       a buffer loaded again and again, over its size: one register per turn, four, and with prefetches
   streams     k inputs loaded and m outputs stored at once, from memory, with ordinary and non-temporal stores; one thread and all;
-              and 10 inputs with 4 outputs over their size
+              and 10 inputs with 4 outputs over their size and over the distance of prefetches
   latency     loads that each wait for the one before, over the working set: descending strides, and a random order
 
 GB/s are 1e9 bytes per second of the best of several runs; streams count loaded and stored bytes. `against` names the case of the same run that
@@ -105,13 +105,13 @@ impl Args {
         bar.finish_and_clear();
         let found = lines(&measured);
         if !self.json {
-            println!("{:<44} {:>10} {:<5} {:>7}  against", "case", "value", "unit", "ratio");
+            println!("{:<54} {:>10} {:<5} {:>7}  against", "case", "value", "unit", "ratio");
         }
         for line in &found {
             match self.json {
                 true => println!("{}", serde_json::to_string(line)?),
                 false => println!(
-                    "{:<44} {:>10.2} {:<5} {:>7.2}  {}",
+                    "{:<54} {:>10.2} {:<5} {:>7.2}  {}",
                     line.case, line.value, line.unit, line.ratio, line.against
                 ),
             }
