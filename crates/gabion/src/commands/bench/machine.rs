@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Examples:
-  gabion bench machine                            everything, about two minutes
+  gabion bench machine                            everything, about a minute
   gabion bench machine --quick --part operations  instructions only
   gabion bench machine --plot figures --format png
   gabion bench machine --json --record machine.jsonl --date 2026-11-15
