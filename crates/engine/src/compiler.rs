@@ -13,6 +13,7 @@ mod explain;
 mod kernel;
 mod lower;
 mod machine;
+pub mod measure;
 mod pass;
 mod program;
 #[cfg(all(feature = "compiler", target_arch = "x86_64"))]

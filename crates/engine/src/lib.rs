@@ -44,6 +44,7 @@ pub mod signature;
 pub mod tower;
 
 pub use code::{Code, Family, Layout};
+pub use compiler::measure;
 pub use engine::{Compiled, Engine, Signed};
 pub use error::Error;
 pub use field::Field;

@@ -12,6 +12,7 @@ mod explain;
 #[cfg(feature = "gpu")]
 pub mod gpu;
 mod limits;
+pub mod machine;
 mod memory;
 pub mod paper;
 mod report;

@@ -1,6 +1,7 @@
 //! The command line: one file per command.
 
 mod bench;
+mod forecast;
 mod info;
 mod mount;
 mod pool;
@@ -51,6 +52,8 @@ enum Command {
     Pool(pool::Args),
     /// Split a file into shards, any k of which bring it back
     Shard(shard::Args),
+    /// How long codes, or the files of a pool, keep data: mean time to loss, chance per year, nines
+    Forecast(Box<forecast::Args>),
     /// Show this machine and what the engine makes of it
     Info(info::Args),
     /// Measure the engine on this machine
@@ -74,6 +77,7 @@ impl Cli {
             Command::Mount(args) => args.run(),
             Command::Pool(args) => args.run(),
             Command::Shard(args) => args.run(),
+            Command::Forecast(args) => args.run(),
             Command::Info(args) => args.run(),
             Command::Bench(args) => args.run(),
         }

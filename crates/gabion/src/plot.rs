@@ -24,11 +24,22 @@ pub struct Figure {
     pub panels: Vec<Panel>,
 }
 
-/// One chart. Values start at 0, so that heights can be compared.
+/// One chart. Except for decades values start at 0, so that heights can be compared.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Panel {
     /// Lines with marks at their points.
     Lines {
+        /// Over the panel.
+        title: String,
+        /// The axis to the right.
+        x: Axis,
+        /// Label, with the unit, of the axis upwards.
+        y: String,
+        /// The lines.
+        series: Vec<Series>,
+    },
+    /// Lines whose values, above 0, go over many powers of ten: each power is one step upwards.
+    Decades {
         /// Over the panel.
         title: String,
         /// The axis to the right.
@@ -58,6 +69,8 @@ pub enum Axis {
     Numbers(String),
     /// Numbers of bytes, each doubling one step; ticks where there are points.
     Bytes(String),
+    /// Numbers above 0, each power of ten one step.
+    Decades(String),
 }
 
 /// One line.

@@ -299,3 +299,35 @@ fn what_a_library_does_not_have_is_refused() {
     refused(&["--part=1/2"], "--check");
     refused(&["--api=opencl", "--device=99"], "99");
 }
+
+/// Operations take a second; what this CPU has no instruction for is named.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn the_machine_is_measured_recorded_and_drawn() {
+    let dir = tempfile::tempdir().unwrap();
+    let (record, figures) = (dir.path().join("machine.jsonl"), dir.path().join("figures"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gabion"));
+    command.args(["bench", "machine", "--quick", "--part", "operations", "--json", "--date", "2026-11-15"]);
+    command.arg("--record").arg(&record).arg("--plot").arg(&figures);
+    let output = command.output().unwrap();
+    let lines = lines(&output);
+    let left_out = String::from_utf8(output.stderr).unwrap();
+    assert!(left_out.contains("left out: affine scalar: needs"), "{left_out}");
+    assert_eq!(lines.len() + left_out.lines().count(), 8 * 4);
+    for line in &lines {
+        let number = |member: &str| line[member].as_f64().unwrap_or_else(|| panic!("{member}: {line}"));
+        assert_eq!(
+            (&line["bench"], &line["unit"], &line["part"]),
+            (&"machine".into(), &"GB/s".into(), &"operations".into())
+        );
+        assert!((number("value") / number("reference") / number("ratio") - 1.0).abs() < 1e-9, "{line}");
+        assert!(number("value") > 0.0);
+    }
+    assert!(lines.iter().any(|line| line["case"] == "xor scalar" && line["ratio"] == 1.0));
+    let recorded = std::fs::read_to_string(&record).unwrap();
+    let first: Value = serde_json::from_str(recorded.lines().next().unwrap()).unwrap();
+    assert_eq!((&first["bench"], &first["date"]), (&"machine".into(), &"2026-11-15".into()));
+    assert_eq!(recorded.lines().count(), lines.len() + 1);
+    let svg = std::fs::read_to_string(figures.join("machine-operations.svg")).unwrap();
+    assert!(svg.contains("clmul") && svg.contains("scalar"));
+}

@@ -6,6 +6,7 @@
 
 mod clearing;
 mod file;
+pub mod layouts;
 pub mod survey;
 
 pub use file::{FileDone, FileError};

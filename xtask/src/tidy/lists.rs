@@ -22,6 +22,7 @@ pub(super) const UNSAFE_ROOMS: &[&str] = &[
     "crates/engine/src/kernel/",
     "crates/engine/src/compiler/cache.rs",
     "crates/engine/src/compiler/kernel.rs",
+    "crates/engine/src/compiler/measure/pages.rs",
     "crates/engine/src/compiler/no_kernel.rs",
     "crates/engine/src/compiler/routine.rs",
     "crates/engine/tests/",

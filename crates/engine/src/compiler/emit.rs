@@ -11,6 +11,7 @@
 
 mod assembler;
 mod constants;
+pub(super) mod loops;
 mod pointers;
 mod vocabulary;
 

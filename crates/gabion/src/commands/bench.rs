@@ -5,6 +5,7 @@ mod figures;
 mod files;
 #[cfg(feature = "gpu")]
 mod gpu;
+mod machine;
 mod mount;
 mod paper;
 mod rebuild;
@@ -25,6 +26,8 @@ pub(crate) struct Args {
 enum Area {
     /// Coding, repair, update, region multiplication and signatures, in memory
     Engine(engine::Args),
+    /// The machine itself: instructions, loads, streams and latency of memory, without any coding
+    Machine(machine::Args),
     /// A GPU: kernels on data that is there, and whole runs from host memory
     #[cfg(feature = "gpu")]
     Gpu(gpu::Args),
@@ -44,6 +47,7 @@ impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         match self.area {
             Area::Engine(args) => args.run(),
+            Area::Machine(args) => args.run(),
             #[cfg(feature = "gpu")]
             Area::Gpu(args) => args.run(),
             Area::Vault(args) => args.run(),

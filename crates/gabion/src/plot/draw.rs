@@ -118,7 +118,9 @@ impl Figure {
     /// Whether this label belongs to bars and to no line.
     fn has_bars(&self, label: &str) -> bool {
         let is_line = |panel: &Panel| match panel {
-            Panel::Lines { series, .. } => series.iter().any(|series| series.label == label),
+            Panel::Lines { series, .. } | Panel::Decades { series, .. } => {
+                series.iter().any(|series| series.label == label)
+            }
             Panel::Bars { .. } => false,
         };
         !self.panels.iter().any(is_line)
@@ -128,7 +130,7 @@ impl Figure {
     fn labels(&self) -> Vec<String> {
         let of_panel = |panel: &Panel| -> Vec<String> {
             match panel {
-                Panel::Lines { series, .. } => {
+                Panel::Lines { series, .. } | Panel::Decades { series, .. } => {
                     let drawn = series.iter().filter(|series| !series.points.is_empty());
                     drawn.map(|series| series.label.clone()).collect()
                 }
@@ -196,20 +198,37 @@ impl Panel {
                     series.iter().flat_map(|series| &series.points).map(|&(at, _)| x.place(at)).collect();
                 let ys = series.iter().flat_map(|series| &series.points).map(|point| point.1);
                 let (ticks, range) = x.ticks(xs);
-                let mut chart = frame(area, title, range, ticks, most(ys))?;
-                mesh(&mut chart, x.label(), y, &|at| x.tick(*at), TICK_LETTERS)?;
+                let mut chart = frame(area, title, Ticked { range, ticks }, from_zero(most(ys)))?;
+                mesh(&mut chart, x.label(), y, (&|at| x.tick(*at), &plain), TICK_LETTERS)?;
                 for one in series {
-                    line(&mut chart, one, x, look(&one.label))?;
+                    line(&mut chart, one, x, &|value| value, look(&one.label))?;
+                }
+            }
+            Panel::Decades { title, x, y, series } => {
+                let points = || series.iter().flat_map(|series| &series.points);
+                let (ticks, range) = x.ticks(points().map(|&(at, _)| x.place(at)).collect());
+                let powers = decades(points().map(|point| point.1));
+                let mut chart = frame(area, title, Ticked { range, ticks }, powers)?;
+                mesh(
+                    &mut chart,
+                    x.label(),
+                    y,
+                    (&|at| x.tick(*at), &|power| power_of_ten(*power)),
+                    TICK_LETTERS,
+                )?;
+                for one in series {
+                    line(&mut chart, one, x, &power, look(&one.label))?;
                 }
             }
             Panel::Bars { title, y, categories, series } => {
                 let values = series.iter().flat_map(|(_, values)| values.iter().flatten().copied());
                 let middles = (0..categories.len()).map(|index| index as f64 + 0.5).collect();
-                let mut chart = frame(area, title, 0.0..categories.len() as f64, middles, most(values))?;
+                let groups = Ticked { range: 0.0..categories.len() as f64, ticks: middles };
+                let mut chart = frame(area, title, groups, from_zero(most(values)))?;
                 let name = |at: &f64| categories.get(*at as usize).cloned().unwrap_or_default();
                 let longest = categories.iter().map(|name| name.chars().count()).max().unwrap_or(1);
                 let room = chart.plotting_area().dim_in_pixel().0 / categories.len().max(1) as u32;
-                mesh(&mut chart, "", y, &name, letters_that_fit(room, longest))?;
+                mesh(&mut chart, "", y, (&name, &plain), letters_that_fit(room, longest))?;
                 // A group holds bars only for what it has, around its middle.
                 let groups = (0..categories.len()).map(|group| -> Vec<(&str, f64)> {
                     let values = series.iter().map(|(label, values)| (label, values.get(group)));
@@ -235,7 +254,7 @@ impl Panel {
 impl Axis {
     fn label(&self) -> &str {
         match self {
-            Axis::Numbers(label) | Axis::Bytes(label) => label,
+            Axis::Numbers(label) | Axis::Bytes(label) | Axis::Decades(label) => label,
         }
     }
 
@@ -243,6 +262,7 @@ impl Axis {
         match self {
             Axis::Numbers(_) => value,
             Axis::Bytes(_) => value.max(1.0).log2(),
+            Axis::Decades(_) => power(value),
         }
     }
 
@@ -250,6 +270,7 @@ impl Axis {
         match self {
             Axis::Numbers(_) => format!("{place}"),
             Axis::Bytes(_) => Size(place.exp2().round() as usize).to_string(),
+            Axis::Decades(_) => power_of_ten(place),
         }
     }
 
@@ -261,6 +282,10 @@ impl Axis {
         let air = ((last - first) * 0.04).max(0.1);
         let ticks = match self {
             Axis::Bytes(_) => places,
+            Axis::Decades(_) => {
+                let Ticked { range, ticks } = powers_between(first, last);
+                return (ticks, range);
+            }
             Axis::Numbers(_) => {
                 let step = nice_step(last - first, 16.0);
                 let from = (first / step).ceil() as i64;
@@ -283,22 +308,54 @@ fn most(values: impl Iterator<Item = f64>) -> f64 {
     values.filter(|value| value.is_finite()).fold(0.0, f64::max).max(1e-3)
 }
 
-fn frame<'a, 'b>(
-    area: &'a Area<'b>,
-    title: &str,
-    x: Range<f64>,
-    x_ticks: Vec<f64>,
-    y_most: f64,
-) -> Result<Chart<'a, 'b>, PlotError> {
-    let step = nice_step(y_most, 8.0);
-    let y_ticks: Vec<f64> = (0..=(y_most * 1.05 / step) as usize).map(|index| index as f64 * step).collect();
+/// Values from 0 up to `most`.
+fn from_zero(most: f64) -> Ticked {
+    let step = nice_step(most, 8.0);
+    let ticks = (0..=(most * 1.05 / step) as usize).map(|index| index as f64 * step).collect();
+    Ticked { range: 0.0..most * 1.06, ticks }
+}
+
+/// The power of ten that a value is; what is not above 0 lies at the bottom of everything.
+fn power(value: f64) -> f64 {
+    value.max(f64::MIN_POSITIVE).log10()
+}
+
+/// From the power of ten below the least value to the one above the highest.
+fn decades(values: impl Iterator<Item = f64>) -> Ticked {
+    let powers = values.filter(|value| value.is_finite() && *value > 0.0).map(power);
+    let (least, most) =
+        powers.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), it| (least.min(it), most.max(it)));
+    if least > most { powers_between(0.0, 1.0) } else { powers_between(least, most) }
+}
+
+/// Whole powers around the range between two.
+fn powers_between(least: f64, most: f64) -> Ticked {
+    let (least, most) = (least.floor(), most.ceil().max(least.floor() + 1.0));
+    let step = nice_step(most - least, 12.0).max(1.0).round();
+    let from = (least / step).ceil() as i64;
+    let ticks = (from..=(most / step).floor() as i64).map(|index| index as f64 * step).collect();
+    Ticked { range: least..most, ticks }
+}
+
+/// A power of ten as people read it: written out where that is short.
+fn power_of_ten(power: f64) -> String {
+    match power.round() as i64 {
+        power @ -2..=4 => format!("{}", 10_f64.powi(power as i32)),
+        power => format!("1e{power}"),
+    }
+}
+
+fn plain(value: &f64) -> String {
+    format!("{}", (value * 1e6).round() / 1e6)
+}
+
+fn frame<'a, 'b>(area: &'a Area<'b>, title: &str, x: Ticked, y: Ticked) -> Result<Chart<'a, 'b>, PlotError> {
     let mut builder = ChartBuilder::on(area);
     builder.margin(10).margin_right(24).x_label_area_size(52).y_label_area_size(64);
     if !title.is_empty() {
         builder.caption(title, style(17));
     }
-    let y = Ticked { range: 0.0..y_most * 1.06, ticks: y_ticks };
-    Ok(builder.build_cartesian_2d(Ticked { range: x, ticks: x_ticks }, y)?)
+    Ok(builder.build_cartesian_2d(x, y)?)
 }
 
 /// The size of letters with which a name of so many of them stays within `room` pixels, down to what can
@@ -309,19 +366,21 @@ fn letters_that_fit(room: u32, letters: usize) -> u32 {
     (size as u32).clamp(8, TICK_LETTERS)
 }
 
+/// What a tick is called.
+type Words<'a> = &'a dyn Fn(&f64) -> String;
+
 fn mesh(
     chart: &mut Chart<'_, '_>,
     x_label: &str,
     y_label: &str,
-    x_tick: &dyn Fn(&f64) -> String,
+    (x_tick, y_tick): (Words<'_>, Words<'_>),
     x_letters: u32,
 ) -> Result<(), PlotError> {
-    let y_tick = |value: &f64| format!("{}", (value * 1e6).round() / 1e6);
     let mut mesh = chart.configure_mesh();
     mesh.x_desc(x_label)
         .y_desc(y_label)
         .x_label_formatter(x_tick)
-        .y_label_formatter(&y_tick)
+        .y_label_formatter(y_tick)
         .x_label_style(style(x_letters))
         .y_label_style(style(TICK_LETTERS))
         .axis_desc_style(style(15))
@@ -331,8 +390,14 @@ fn mesh(
     Ok(mesh.draw()?)
 }
 
-fn line(chart: &mut Chart<'_, '_>, series: &Series, x: &Axis, look: Look) -> Result<(), PlotError> {
-    let points = || series.points.iter().map(|&(at, value)| (x.place(at), value));
+fn line(
+    chart: &mut Chart<'_, '_>,
+    series: &Series,
+    x: &Axis,
+    y: &dyn Fn(f64) -> f64,
+    look: Look,
+) -> Result<(), PlotError> {
+    let points = || series.points.iter().map(|&(at, value)| (x.place(at), y(value)));
     chart.draw_series(LineSeries::new(points(), look.line()))?;
     match look.0 / COLOURS.len() % 3 {
         0 => chart
@@ -394,6 +459,28 @@ mod tests {
         assert_eq!((tree.size().width(), tree.size().height()), (WIDTH as f32, HEIGHT as f32));
         // A label has one legend entry, however many panels it is in.
         assert_eq!(svg.matches("10+4").count(), 1);
+    }
+
+    /// Mean times go over thirty powers of ten; every line must be seen, and ticks must be whole powers.
+    #[test]
+    fn decades_have_ticks_at_powers_of_ten() {
+        let series = |label: &str, factor: f64| Series {
+            label: label.to_owned(),
+            points: vec![(0.1, 20.0 * factor), (1.0, 3e5 * factor), (30.0, 4e30 * factor)],
+        };
+        let panel = Panel::Decades {
+            title: "times".into(),
+            x: Axis::Decades("overhead".into()),
+            y: "hours".into(),
+            series: vec![series("low", 1.0), series("high", 1e3)],
+        };
+        let svg = Figure { title: "Decades".into(), panels: vec![panel] }.svg().unwrap();
+        for text in ["1e32", "1e20", "overhead", "hours", "low", "high"] {
+            assert!(svg.contains(text), "{text} is missing");
+        }
+        let Ticked { range, ticks } = decades([20.0, 4e33, 0.0, f64::NAN].into_iter());
+        assert_eq!((range, ticks.first(), ticks.last()), (1.0..34.0, Some(&4.0), Some(&32.0)));
+        assert_eq!([-3.0, -1.0, 3.0, 7.0].map(power_of_ten), ["1e-3", "0.1", "1000", "1e7"]);
     }
 
     #[test]

@@ -145,7 +145,8 @@ fn print(line: &Line, json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn write_record(path: &Path, date: &str, lines: &[Line]) -> anyhow::Result<()> {
+/// Writes lines, after one about the machine.
+pub(super) fn write_record(path: &Path, date: &str, lines: &[impl Serialize]) -> anyhow::Result<()> {
     let cores = std::thread::available_parallelism()?.get();
     let (cpu, kernel) =
         (gabion::machine::Cpu::of_this_machine().model, gabion_engine::kernel::Row::chosen()?.name());

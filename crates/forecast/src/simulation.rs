@@ -1,0 +1,197 @@
+//! The same process played with single disks, to be compared with what the chains say.
+//!
+//! Nothing of the chains is used: every disk has a lifetime of its own, a rebuild a duration, every disk that it reads an error or
+//! none. So a slip in the rates of a chain shows as a mean outside of the interval.
+
+use crate::exact::float;
+use crate::model::Model;
+use crate::parameters::Parameters;
+use crate::promise::Promise;
+use crate::scheme::Scheme;
+
+/// Most events that are played. It takes some seconds.
+pub const MOST_EVENTS: f64 = 5e8;
+
+/// What was seen.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Simulated {
+    /// How often data was lost or corrupted.
+    pub losses: u64,
+    /// Mean hours to that.
+    pub mean_hours: f64,
+    /// The true mean lies between these with a probability of 99 %.
+    pub low: f64,
+    /// See `low`.
+    pub high: f64,
+    /// Failures and rebuilds that were played.
+    pub events: u64,
+}
+
+impl Simulated {
+    /// Whether a mean time is within what was seen.
+    pub fn agrees(&self, mean_hours: f64) -> bool {
+        (self.low..=self.high).contains(&mean_hours)
+    }
+}
+
+/// Why nothing was played.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SimulationError {
+    /// A mean needs several values.
+    #[error("{0} losses are too few for a mean: at least 10")]
+    TooFew(u64),
+    /// It would take too long.
+    #[error(
+        "{scheme} loses data too rarely to be seen: {losses} losses take about {events:.1e} failures and rebuilds, more than \
+         {MOST_EVENTS:.0e}. Ask for fewer, or try disks that fail more often"
+    )]
+    TooRare {
+        /// The code.
+        scheme: String,
+        /// Losses asked for.
+        losses: u64,
+        /// Events that they take.
+        events: f64,
+    },
+}
+
+/// Numbers that look like chance and can be repeated (SplitMix64).
+struct Chance(u64);
+
+impl Chance {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Above 0 and at most 1.
+    fn uniform(&mut self) -> f64 {
+        ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64
+    }
+
+    fn happens(&mut self, probability: f64) -> bool {
+        self.uniform() <= probability
+    }
+
+    /// With this mean.
+    fn lifetime(&mut self, mean: f64) -> f64 {
+        -self.uniform().ln() * mean
+    }
+}
+
+/// What the players know of the disks.
+struct Rules {
+    disks: usize,
+    tolerated: usize,
+    read: u32,
+    model: Model,
+    failure_hours: f64,
+    rebuild_hours: f64,
+    /// Of one disk that is read whole.
+    read_error: f64,
+    silent: f64,
+}
+
+/// Plays until `losses` losses were seen, from new disks each.
+///
+/// # Errors
+/// See [`SimulationError`].
+pub fn simulate(
+    scheme: Scheme,
+    model: Model,
+    parameters: &Parameters,
+    promise: &Promise,
+    losses: u64,
+    seed: u64,
+) -> Result<Simulated, SimulationError> {
+    if losses < 10 {
+        return Err(SimulationError::TooFew(losses));
+    }
+    let given = parameters.given();
+    let bits = float(&given.capacity) * 8.0;
+    let rules = Rules {
+        disks: scheme.disks() as usize,
+        tolerated: scheme.redundancy() as usize,
+        read: scheme.data(),
+        model,
+        failure_hours: float(&given.failure_hours),
+        rebuild_hours: float(&given.rebuild_hours),
+        read_error: -(bits * (-float(&given.read_errors)).ln_1p()).exp_m1(),
+        silent: float(&given.silent),
+    };
+    // Every failure is followed by a rebuild, and by more of these where rebuilds fail.
+    let groups = f64::from(scheme.groups());
+    let failures = float(promise.mean_hours()) * groups * rules.disks as f64 / rules.failure_hours;
+    let events = losses as f64 * (2.0 * failures + rules.tolerated as f64);
+    if events.is_nan() || events > MOST_EVENTS {
+        return Err(SimulationError::TooRare { scheme: scheme.to_string(), losses, events });
+    }
+    let mut chance = Chance(seed);
+    let (mut sum, mut squares, mut events) = (0.0, 0.0, 0);
+    for _ in 0..losses {
+        let first =
+            (0..scheme.groups()).map(|_| rules.play(&mut chance, &mut events)).fold(f64::INFINITY, f64::min);
+        sum += first;
+        squares += first * first;
+    }
+    let count = losses as f64;
+    let mean = sum / count;
+    let variance = (squares / count - mean * mean).max(0.0) * count / (count - 1.0);
+    let half = 2.576 * (variance / count).sqrt();
+    Ok(Simulated { losses, mean_hours: mean, low: mean - half, high: mean + half, events })
+}
+
+impl Rules {
+    /// Hours until data is lost.
+    fn play(&self, chance: &mut Chance, events: &mut u64) -> f64 {
+        let mut ends: Vec<f64> = (0..self.disks).map(|_| chance.lifetime(self.failure_hours)).collect();
+        let mut missing = 0;
+        let mut rebuilt = f64::INFINITY;
+        loop {
+            *events += 1;
+            let (disk, fails) = earliest(&ends);
+            if fails < rebuilt {
+                ends[disk] = f64::INFINITY;
+                missing += 1;
+                if missing > self.tolerated {
+                    return fails;
+                }
+                if missing == 1 {
+                    rebuilt = fails + chance.lifetime(self.rebuild_hours);
+                }
+                continue;
+            }
+            let now = rebuilt;
+            let failed = (0..self.read).filter(|_| chance.happens(self.read_error)).count();
+            if failed == 0 {
+                for end in ends.iter_mut().filter(|end| end.is_infinite()) {
+                    *end = now + chance.lifetime(self.failure_hours);
+                }
+                missing = 0;
+                rebuilt = f64::INFINITY;
+                continue;
+            }
+            if self.model == Model::Unchecked && chance.happens(self.silent) {
+                return now;
+            }
+            // The disk with the error counts as failed. All are alike, so the first one will do; but not the one that would have failed
+            // next, or those that are left would live longer than disks do.
+            if let Some(end) = ends.iter_mut().find(|end| end.is_finite()) {
+                *end = f64::INFINITY;
+            }
+            missing += 1;
+            if missing > self.tolerated {
+                return now;
+            }
+            rebuilt = now + chance.lifetime(self.rebuild_hours);
+        }
+    }
+}
+
+fn earliest(ends: &[f64]) -> (usize, f64) {
+    let pairs = ends.iter().copied().enumerate();
+    pairs.fold((0, f64::INFINITY), |best, (disk, end)| if end < best.1 { (disk, end) } else { best })
+}

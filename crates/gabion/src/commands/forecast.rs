@@ -1,0 +1,218 @@
+//! `gabion forecast`: how long codes, or the files of a pool, keep data.
+
+mod codes;
+mod disks;
+mod pool;
+mod search;
+mod sweep;
+
+use crate::commands::pool::Names;
+use clap::ValueEnum;
+use disks::Disks;
+use gabion::exit::Outcome;
+use gabion::plot::Target;
+use gabion_forecast::exact::{float, shown};
+use gabion_forecast::{Forecast, Model, Parameters, Promise, Rational, Reading, Scheme, quantity};
+use serde_json::{Value, json};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  gabion forecast                                   a few codes that people know
+  gabion forecast 6+2 10+4 3x --afr 2.12%           these, on disks of which 2.12 % fail per year
+  gabion forecast 10+4 --disks 24                   spread over 24 disks, as a pool does it
+  gabion forecast --at-most 1e-9/year --disks 24 --overhead 40%
+                                                    which codes are that safe and that cheap, and why others are not;
+                                                    try it with --read-errors 1e-17 too
+  gabion forecast --sweep disks --plot mttdc.png    mean time over the number of disks
+  gabion forecast 10+4 --sweep rebuild              what a faster rebuild is worth
+  gabion forecast --pool tank                       what the files of a pool promise, by where they are
+  gabion forecast 4+1 --mtbf 1000h --rebuild 1d --simulate 10000
+                                                    the same played with single disks, to be compared
+
+How it is computed: disks fail at random, each after --mtbf on average; a rebuild takes --rebuild on average and reads k
+disks whole, with --read-errors per bit. Whatever is missing beyond m is lost. Without checks the share --silent of read errors
+goes unnoticed into what is rebuilt; with checks, as Gabion has them, it counts as one more missing block. The mean time is
+solved exactly; the chance of loss in a year follows from it. Nines: 3 means 99.9 % to keep everything for a year.
+What it leaves out: disks that fail together, people who err, software that does. So take it to compare, not to insure.
+
+Exit codes: 0 fine, 1 no code qualifies or files of the pool lack redundancy, 2 error, 3 files of the pool are lost.";
+
+/// Arguments of `gabion forecast`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Codes, such as 10+4, or 3x for three copies
+    #[arg(value_name = "CODE", value_parser = Scheme::parse)]
+    codes: Vec<Scheme>,
+    #[command(flatten)]
+    kind: Disks,
+    /// Disks there are; a code is spread over all of them, if not said otherwise as many as it has blocks
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    disks: Option<u32>,
+    /// Disks are used in groups as wide as the code, which share nothing, not spread
+    #[arg(long, requires = "disks")]
+    grouped: bool,
+    /// Which codes lose data with at most this chance per year, such as 1e-9/year
+    #[arg(long, value_name = "CHANCE", value_parser = quantity::per_year, requires = "disks", allow_hyphen_values = true)]
+    at_most: Option<Rational>,
+    /// Which codes take at most this redundancy per data, such as 40%
+    #[arg(long, value_name = "SHARE", value_parser = quantity::share, requires = "disks", allow_hyphen_values = true)]
+    overhead: Option<Rational>,
+    /// Name every code that does not qualify, not ranges of them
+    #[arg(long, requires = "disks")]
+    all: bool,
+    /// The mean time over something that varies
+    #[arg(long, value_name = "WHAT", conflicts_with_all = ["at_most", "overhead", "pool", "simulate"])]
+    sweep: Option<sweep::Varied>,
+    /// Draw the sweep into this file, .svg or .png
+    #[arg(long, value_name = "FILE", requires = "sweep")]
+    plot: Option<PathBuf>,
+    /// A pool, by its name or the directory of any target: what its files promise together
+    #[arg(long, value_name = "POOL", conflicts_with_all = ["codes", "disks", "at_most", "overhead", "simulate", "capacity"])]
+    pool: Option<OsString>,
+    /// What fails as one in a pool
+    #[arg(long, value_enum, default_value_t = pool::Unit::Target, requires = "pool")]
+    fails: pool::Unit,
+    #[command(flatten)]
+    names: Names,
+    /// Play the process until data was lost so many times, and compare
+    #[arg(long, value_name = "LOSSES", conflicts_with_all = ["at_most", "overhead"])]
+    simulate: Option<u64>,
+    /// Where the chance of a simulation begins
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "simulate")]
+    seed: u64,
+    /// How the equations of the thesis are read
+    #[arg(long, value_enum, default_value_t = Equations::Meant, conflicts_with = "pool")]
+    equations: Equations,
+    /// Significant digits of what is printed
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=60))]
+    digits: u8,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// How the equations are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Equations {
+    /// By what they stand for: nothing is rebuilt while nothing is missing
+    Meant,
+    /// Letter by letter, which contradicts the text around them
+    Printed,
+}
+
+/// What all parts of the command need.
+struct Setting {
+    parameters: Parameters,
+    reading: Reading,
+    digits: usize,
+    json: bool,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> anyhow::Result<Outcome> {
+        // Whether a picture can be written is known before anything is computed.
+        let target = self.plot.as_deref().map(Target::new).transpose()?;
+        let setting = Setting {
+            parameters: self.kind.parameters()?,
+            reading: match self.equations {
+                Equations::Meant => Reading::Meant,
+                Equations::Printed => Reading::Printed,
+            },
+            digits: usize::from(self.digits),
+            json: self.json,
+        };
+        if let Some(name) = &self.pool {
+            return pool::run(name, &self.names, self.fails, &setting);
+        }
+        if let Some(varied) = self.sweep {
+            return sweep::run(varied, &self.codes, self.disks, target.as_ref(), &setting);
+        }
+        if let (Some(disks), true) = (self.disks, self.at_most.is_some() || self.overhead.is_some()) {
+            anyhow::ensure!(
+                self.codes.is_empty(),
+                "--at-most and --overhead look for codes: give either these or codes"
+            );
+            return search::run(disks, self.grouped, self.at_most, self.overhead, self.all, &setting);
+        }
+        let mut codes = if self.codes.is_empty() { codes::known()? } else { self.codes };
+        if let Some(disks) = self.disks {
+            let placed =
+                |code: Scheme| if self.grouped { code.grouped_on(disks) } else { code.spread_over(disks) };
+            codes = codes.into_iter().map(placed).collect::<Result<_, _>>()?;
+        }
+        codes::run(&codes, self.simulate.map(|losses| (losses, self.seed)), &setting)
+    }
+}
+
+impl Setting {
+    fn forecast(&self, scheme: Scheme, model: Model) -> anyhow::Result<Forecast> {
+        Ok(gabion_forecast::forecast(scheme, model, &self.parameters, self.reading)?)
+    }
+
+    fn say(&self, line: impl AsRef<str>) {
+        if !self.json {
+            println!("{}", line.as_ref());
+        }
+    }
+
+    fn number(&self, value: &Rational) -> String {
+        shown(value, self.digits)
+    }
+
+    /// The disks, before results for people.
+    fn introduce(&self) {
+        self.say(format!("{}.", self.parameters.words()));
+        if self.reading == Reading::Printed {
+            self.say("The equations are read letter by letter: see docs/forecast.md for why that is not what they mean.");
+        }
+    }
+
+    /// One object with these members after those that all have.
+    fn print_json(&self, members: Value) {
+        let given = self.parameters.given();
+        let mut object = json!({ "command": "forecast", "parameters": {
+            "capacity_bytes": float(&given.capacity), "mtbf_hours": float(&given.failure_hours),
+            "rebuild_hours": float(&given.rebuild_hours), "read_errors_per_bit": float(&given.read_errors),
+            "silent_share": float(&given.silent),
+            "equations": if self.reading == Reading::Meant { "meant" } else { "printed" },
+        }});
+        if let (Some(object), Value::Object(members)) = (object.as_object_mut(), members) {
+            object.extend(members);
+        }
+        println!("{object}");
+    }
+
+    /// A promise as JSON: numbers for programs, and with all digits as text, since floats end at 1e308.
+    fn promise_json(&self, promise: &Promise) -> Value {
+        let finite = |value: &Rational| Some(float(value)).filter(|value| value.is_finite());
+        let (years, loss) = (promise.mean_years(), promise.per_year());
+        json!({
+            "mean_hours": finite(promise.mean_hours()), "mean_hours_text": self.number(promise.mean_hours()),
+            "mean_years": finite(&years), "loss_per_year": float(&loss), "loss_per_year_text": self.number(&loss),
+            "nines": promise.nines(),
+        })
+    }
+}
+
+/// A share in percent.
+fn percent(share: &Rational) -> String {
+    let percent = float(share) * 100.0;
+    if percent < 10.0 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
+}
+
+/// Rows with columns as wide as their widest cell: the first to the left, the others to the right.
+fn print_table(rows: &[Vec<String>]) {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|at| width(at).unwrap_or(0)).collect();
+    for row in rows {
+        let cells = row.iter().zip(&widths).enumerate().map(|(at, (cell, width))| match at {
+            0 => format!("{cell:<width$}"),
+            _ => format!("{cell:>width$}"),
+        });
+        println!("  {}", cells.collect::<Vec<_>>().join("  ").trim_end());
+    }
+}
