@@ -31,9 +31,14 @@ use std::sync::Arc;
 /// enough that the first and the last round, which overlap with nothing, are short too.
 const ROUND: usize = 48 << 20;
 
+/// A block's part of a round, unless the block is shorter: a copy of less loses time to its start. So rounds of many blocks are
+/// longer.
+const COPY: usize = 2 << 20;
+
 /// Bytes of every block in a round: whole units, at most the block's length or the share of a slot.
 pub(crate) fn round_bytes(len: usize, unit: usize, blocks: usize, share: usize) -> usize {
-    let wanted = ROUND.min(share) / blocks.max(1);
+    let blocks = blocks.max(1);
+    let wanted = ROUND.max(blocks.saturating_mul(COPY)).min(share) / blocks;
     let units = (wanted / unit).max(1);
     (units * unit).min(len.next_multiple_of(unit))
 }

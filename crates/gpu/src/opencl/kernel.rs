@@ -23,6 +23,9 @@ use std::sync::Arc;
 /// Threads of a block, which every device allows.
 const THREADS: usize = 128;
 
+/// Rows of outputs of which a thread can hold two words each.
+const MOST_ROWS_OF_TWO: usize = 32;
+
 /// A device that compiles plans.
 pub struct OpenClBackend {
     device: OpenClDevice,
@@ -114,7 +117,13 @@ impl OpenClKernel {
         plan: &Plan,
         tuning: Option<Tuning>,
     ) -> Result<OpenClKernel, GpuError> {
-        let model = || Tuning { threads: THREADS, staged: 0, ..Tuning::of(&Shape::of(plan)) };
+        let model = || {
+            let shape = Shape::of(plan);
+            let tuning = Tuning { threads: THREADS, staged: 0, ..Tuning::of(&shape) };
+            // OpenCL compilers keep fewer registers for a thread: two words of many rows went to memory, at a thirtieth of
+            // the speed.
+            if shape.outputs * shape.w > MOST_ROWS_OF_TWO { Tuning { lanes: 1, ..tuning } } else { tuning }
+        };
         let tuning = tuning.unwrap_or_else(model);
         OpenClKernel::new(device, Written::specialised(Dialect::OpenCl, plan, &tuning)?)
     }

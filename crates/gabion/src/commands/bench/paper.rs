@@ -69,15 +69,12 @@ impl Args {
             std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
         }
         let machine = this_machine(self.date.clone().unwrap_or_default())?;
-        let mut record = serde_json::to_string(&machine)? + "\n";
+        let mut record = self.record.as_deref().map(|path| Record::begin(path, &machine)).transpose()?;
         for experiment in experiments {
-            let found = self.measure(experiment, &machine, &mut record)?;
+            let found = self.measure(experiment, &machine, record.as_mut())?;
             if let Some(dir) = &self.plot {
                 draw(&found, dir, &self.format)?;
             }
-        }
-        if let Some(path) = &self.record {
-            std::fs::write(path, record).with_context(|| path.display().to_string())?;
         }
         Ok(Outcome::Fine)
     }
@@ -86,7 +83,7 @@ impl Args {
         &self,
         experiment: &'static Experiment,
         machine: &Machine,
-        record: &mut String,
+        mut record: Option<&mut Record>,
     ) -> anyhow::Result<Found> {
         let mut found =
             Found { experiment, machine: machine.clone(), points: Vec::new(), left_out: Vec::new() };
@@ -100,8 +97,9 @@ impl Args {
             progress.tick();
             let line = serde_json::to_string(&said)?;
             progress.suspend(|| self.show(experiment, &said, &line))?;
-            *record += &line;
-            record.push('\n');
+            if let Some(record) = &mut record {
+                record.add(&line)?;
+            }
             match said {
                 Said::Point(point) => found.points.push(point),
                 Said::LeftOut { reason, .. } => found.left_out.push(reason),
@@ -130,6 +128,22 @@ impl Args {
             }
             Said::LeftOut { reason, .. } => writeln!(out, "  left out: {reason}"),
         }
+    }
+}
+
+/// A file that gets every line at once: a run that is cut short leaves what it found.
+struct Record(std::fs::File);
+
+impl Record {
+    fn begin(path: &Path, machine: &Machine) -> anyhow::Result<Record> {
+        let file = std::fs::File::create(path).with_context(|| path.display().to_string())?;
+        let mut record = Record(file);
+        record.add(&serde_json::to_string(machine)?).with_context(|| path.display().to_string())?;
+        Ok(record)
+    }
+
+    fn add(&mut self, line: &str) -> std::io::Result<()> {
+        self.0.write_all(format!("{line}\n").as_bytes())
     }
 }
 
