@@ -36,7 +36,10 @@ use std::time::Duration;
 const LOOK: Duration = Duration::from_millis(100);
 
 /// How long the first try of all sources is waited for before the daemon says that it is ready.
-const FIRST_TRY: Duration = Duration::from_secs(30);
+const FIRST_TRY: Duration = Duration::from_secs(20);
+
+/// How long a source that does not run is waited for.
+const ABANDONED: Duration = Duration::from_secs(1);
 
 /// Something that people may want to hear of.
 #[derive(Debug, Clone, Copy)]
@@ -197,14 +200,20 @@ impl Daemon {
         let sources = self.sources();
         let ill: Vec<&str> =
             sources.iter().filter(|source| !source.is_well()).map(|source| source.name()).collect();
-        match ill.as_slice() {
+        let mut words = match ill.as_slice() {
             [] => format!("{} sources, all running", sources.len()),
             ill => format!("{} of {} sources do not run: {}", ill.len(), sources.len(), ill.join(", ")),
+        };
+        for source in &sources {
+            if let Some(concern) = source.concern() {
+                words += &format!("; {} {concern}", source.name());
+            }
         }
+        words
     }
 
     /// Sees to signals and to those who want to hear from us, until the end is wanted.
-    fn wait(&self, notifier: &Notifier, reload: &AtomicBool) {
+    fn wait(self: &Arc<Self>, notifier: &Notifier, reload: &AtomicBool) {
         let (started, mut beaten, mut said) = (Stopwatch::start(), Stopwatch::start(), String::new());
         let mut is_ready = false;
         while !self.stop.load(Ordering::Relaxed) {
@@ -224,10 +233,12 @@ impl Daemon {
                 notifier.says(&said);
             }
             if reload.swap(false, Ordering::Relaxed) {
-                match self.reload() {
-                    Ok(_) => self.says("the configuration was read again"),
-                    Err(why) => (self.surroundings.tell)("", Event::Warns(&why)),
-                }
+                // Sources may take a while to end; that we live has to be said meanwhile.
+                let theirs = Arc::clone(self);
+                std::thread::spawn(move || match theirs.reload() {
+                    Ok(_) => theirs.says("the configuration was read again"),
+                    Err(why) => (theirs.surroundings.tell)("", Event::Warns(&why)),
+                });
             }
         }
     }
@@ -312,6 +323,12 @@ impl Daemon {
 fn stop_all(sources: &[Arc<Source>], within: Duration) -> Vec<Arc<Source>> {
     sources.iter().for_each(|source| source.stop());
     let since = Stopwatch::start();
-    let is_late = |source: &&Arc<Source>| !source.wait_until_stopped(within.saturating_sub(since.elapsed()));
+    let is_late = |source: &&Arc<Source>| {
+        let left = within.saturating_sub(since.elapsed());
+        // One that does not run has nothing in hand: it may wait for a server for as long as it likes.
+        !source.wait_until_stopped(left.min(ABANDONED))
+            && source.is_alive()
+            && !source.wait_until_stopped(left)
+    };
     sources.iter().filter(is_late).cloned().collect()
 }

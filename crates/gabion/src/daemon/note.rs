@@ -1,7 +1,9 @@
 //! A small file in a repository that tells other commands which daemon sees to it.
 
 use serde::{Deserialize, Serialize};
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 const FILE: &str = "daemon";
@@ -31,7 +33,8 @@ pub fn leave(repository: &Path, source: &str, socket: &Path) -> io::Result<()> {
         host: gabion_vault::world::host(),
     };
     let (path, draft) = (repository.join(FILE), repository.join(format!("{FILE}.draft")));
-    std::fs::write(&draft, serde_json::to_vec(&note)?)?;
+    let mut file = File::options().create(true).truncate(true).write(true).mode(0o600).open(&draft)?;
+    file.write_all(&serde_json::to_vec(&note)?)?;
     std::fs::rename(&draft, &path)
 }
 

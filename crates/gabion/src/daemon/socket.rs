@@ -10,7 +10,7 @@ use rustix::fs::{FlockOperation, Mode, flock};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -110,8 +110,14 @@ impl Drop for Place {
 fn take_lock(path: &Path, failed: &dyn Fn(io::Error) -> SocketError) -> Result<File, SocketError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
-    let file =
-        File::options().create(true).truncate(false).read(true).write(true).open(&name).map_err(failed)?;
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .mode(0o600)
+        .open(&name)
+        .map_err(failed)?;
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         let mut holder = [0; 256];
         let got = file.read_at(&mut holder, 0).map_err(failed)?;

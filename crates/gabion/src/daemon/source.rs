@@ -255,6 +255,18 @@ impl Source {
         vault.and_then(|mut vault| vault.set_policy(&text)).map_err(|error| error.to_string())
     }
 
+    /// Whether there is something that has to be ended.
+    pub(super) fn is_alive(&self) -> bool {
+        matches!(self.state().phase, Phase::Running | Phase::Stopping)
+    }
+
+    /// What someone should look after, in a word.
+    pub(super) fn concern(&self) -> Option<&'static str> {
+        let state = self.state();
+        let held = state.live.as_ref().is_some_and(|live| live.held.is_some());
+        if held { Some("holds changes") } else { state.targets.as_ref().and_then(Targets::concern) }
+    }
+
     /// Whether it runs, and nothing keeps it from its work.
     pub(super) fn is_well(&self) -> bool {
         let state = self.state();

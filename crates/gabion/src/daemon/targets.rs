@@ -165,6 +165,16 @@ impl Targets {
         value
     }
 
+    /// What someone should look after, in a word.
+    pub(super) fn concern(&self) -> Option<&'static str> {
+        match self.decision {
+            Decision::Nothing => None,
+            Decision::Notice { .. } => Some("is degraded"),
+            Decision::Rebuild { .. } | Decision::Reconcile { .. } => Some("is rebuilt"),
+            Decision::Ask { .. } => Some("asks"),
+        }
+    }
+
     /// What people should hear of, in words; nothing if all is well.
     pub(super) fn words(&self) -> Option<String> {
         match &self.decision {

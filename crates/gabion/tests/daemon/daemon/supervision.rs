@@ -1,6 +1,6 @@
 //! What a service manager hears, and a second daemon.
 
-use crate::ground::{Ground, PATIENCE};
+use super::ground::{Ground, PATIENCE};
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::unix::net::UnixDatagram;
 

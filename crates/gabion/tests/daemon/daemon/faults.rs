@@ -1,6 +1,6 @@
 //! Kills, sources that fail, strangers at the socket.
 
-use crate::ground::{Ground, PATIENCE, Seed, can_mount};
+use super::ground::{Ground, PATIENCE, Seed, can_mount};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -45,7 +45,7 @@ fn mounted_kill_at_any_moment_and_the_next_run_converges() {
 fn one_source_that_fails_keeps_no_other_from_its_work() {
     let mut ground = Ground::new();
     let photos = ground.watched("photos", "");
-    let missing = "[[source]]\nname = 'missing'\nwatch = 'not there'\n";
+    let missing = "[[source]]\nname = 'missing'\nwatch = 'not there'\npolicy = 'policy.toml'\n";
     let away = "[[source]]\nname = 'away'\nwatch = 'away'\nchangelog = 'redis://127.0.0.1:1'\n";
     std::fs::create_dir(ground.path("away")).unwrap();
     ground.configure(&format!("{missing}{photos}{away}"));

@@ -1,6 +1,6 @@
 //! Commands that speak to a daemon, and those that find one at work.
 
-use crate::ground::{Ground, Seed};
+use super::ground::{Ground, Seed};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::os::unix::process::ExitStatusExt;
@@ -141,7 +141,7 @@ fn the_configuration_is_checked_and_read_again() {
     rustix::process::kill_process(ground.process(), Signal::HUP).unwrap();
     let began = gabion_vault::world::Stopwatch::start();
     while ground.status()["sources"].as_array().unwrap().len() != 1 {
-        assert!(began.elapsed() < crate::ground::PATIENCE);
+        assert!(began.elapsed() < super::ground::PATIENCE);
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
     // It is free now.

@@ -1,6 +1,6 @@
 //! A watched directory and a mounted pool: written, rotten, degraded, rebuilt.
 
-use crate::ground::{Ground, Seed, can_mount, files_below, rot};
+use super::ground::{Ground, Seed, can_mount, files_below, rot};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
