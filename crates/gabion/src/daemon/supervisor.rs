@@ -334,10 +334,9 @@ impl Supervisor {
     /// What is lost on disks goes before what is due anyway.
     fn make_room(&self) {
         let urgent = matches!(self.next, Next::Rebuild { .. });
-        if let Some((job, _)) = self.job.as_ref().filter(|(job, _)| urgent && job.scheduled) {
-            if matches!(job.work, Work::Scrub { .. }) {
-                job.stop();
-            }
+        let is_due = |job: &Job| job.scheduled && matches!(job.work, Work::Scrub { .. });
+        if let Some((job, _)) = self.job.as_ref().filter(|(job, _)| urgent && is_due(job)) {
+            job.stop();
         }
     }
 

@@ -27,6 +27,8 @@ pub(super) struct Targets {
     agreed: Option<String>,
     /// Targets that files miss, if that was looked at since targets changed.
     missed: Option<BTreeSet<String>>,
+    /// What was found then.
+    survey: Value,
 }
 
 /// What is to be done now.
@@ -55,6 +57,7 @@ impl Targets {
             decision: Decision::Nothing,
             agreed: None,
             missed: None,
+            survey: Value::Null,
         }
     }
 
@@ -108,6 +111,7 @@ impl Targets {
     pub(super) fn surveyed(&mut self, report: &Value) {
         let names = report["missed"].as_array().into_iter().flatten();
         self.missed = Some(names.filter_map(|name| name.as_str().map(str::to_owned)).collect());
+        self.survey = report.clone();
     }
 
     /// A rebuild ended: what files miss is another thing now.
@@ -150,6 +154,9 @@ impl Targets {
         let targets: Vec<Value> =
             self.seen.iter().map(|(name, sight)| json!({ "name": name, "state": word(*sight) })).collect();
         let mut value = json!({ "targets": targets, "automatic": self.is_automatic });
+        if self.missed.is_some() {
+            value["files"] = self.survey.clone();
+        }
         match &self.decision {
             Decision::Nothing => {}
             Decision::Notice { gone, until } => {

@@ -1,7 +1,7 @@
 //! `gabion daemon status`.
 
 use super::Alone;
-use crate::commands::vault::{ago, bytes, count};
+use crate::commands::vault::{FIRST, ago, bytes, count};
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
 use gabion_vault::world::{Nanos, moment};
@@ -58,8 +58,9 @@ fn worse(one: Outcome, other: Outcome) -> Outcome {
 fn outcome(source: &Value) -> Outcome {
     let some = |key: &str| source["files"][key].as_u64().unwrap_or(0) > 0;
     let asks = ["notice", "rebuild", "verify", "ask"].iter().any(|key| !source["pool"][key].is_null());
+    let lost = source["pool"]["files"]["lost"].as_u64().unwrap_or(0) > 0;
     match () {
-        () if some("lost") => Outcome::Unrecoverable,
+        () if some("lost") || lost => Outcome::Unrecoverable,
         () if some("damaged") || some("degraded") || asks => Outcome::Found,
         () if !source["live"]["held"].is_null() || source["state"] != "running" => Outcome::Found,
         () => Outcome::Fine,
@@ -134,6 +135,19 @@ fn print_pool(pool: &Value, name: &str) {
     if pool["notice"].is_object() {
         let until = pool["notice"]["given_up_at"].as_i64().map(|at| format!(", given up at {}", moment(at)));
         println!("  DEGRADED: {} gone{}", names(&pool["notice"]["gone"]), until.unwrap_or_default());
+    }
+    for file in pool["files"]["named"].as_array().into_iter().flatten().take(FIRST) {
+        let word = file["standing"].as_str().unwrap_or("");
+        println!(
+            "    {word:<9} {} (misses {})",
+            file["path"].as_str().unwrap_or("?"),
+            names(&file["misses"])
+        );
+    }
+    let affected = |key: &str| pool["files"][key].as_u64().unwrap_or(0);
+    let more = (affected("degraded") + affected("lost")).saturating_sub(FIRST as u64);
+    if more > 0 {
+        println!("    and {} more files", count(more));
     }
     for (key, word) in [("rebuild", "given up, to be rebuilt"), ("verify", "came back, to be verified")] {
         if pool[key].is_array() {

@@ -118,6 +118,12 @@ fn mounted_mass_failure_waits_for_a_person() {
         source["pool"]["ask"]["gone"].as_array().is_some_and(|gone| gone.len() == 3)
     });
     assert!(source["last"]["rebuild"].is_null(), "nothing is rebuilt: {source:#}");
+    // What that means for files is known by name.
+    let source_with_files = ground.until("tank", "files are named", |source| {
+        source["pool"]["files"]["named"].as_array().is_some_and(|named| !named.is_empty())
+    });
+    let named = &source_with_files["pool"]["files"]["named"][0];
+    assert!(files.contains_key(named["path"].as_str().unwrap()), "{named}");
     let asked = source["pool"]["ask"]["agreement"].as_str().unwrap().to_owned();
     let text = String::from_utf8(ground.run(&["daemon", "status"]).stdout).unwrap();
     assert!(text.contains("ASKS") && text.contains(&asked) && text.contains(&gone[0].1), "{text}");
