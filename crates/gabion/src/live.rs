@@ -31,7 +31,7 @@ pub enum LiveError {
         path: PathBuf,
     },
     /// The code is none.
-    #[error("code {code}: {source}")]
+    #[error("--code {code}: {source}")]
     Code {
         /// As it was written.
         code: String,
