@@ -11,18 +11,29 @@ fn pause_resume_flush_and_stop() {
     let mut ground = Ground::new();
     ground.write("slow.toml", b"[default]\ncode = \"4+2\"\nquiet = \"1h\"\n");
     let photos = ground.watched("photos", "").replace("policy.toml", "slow.toml");
-    ground.configure(&photos);
+    let music = ground.watched("music", "");
+    ground.configure(&format!("{photos}{music}"));
     ground.start();
+    ground.until_protected("music", "music", 4);
     // What is there has just been written, and does not rest for an hour because someone asks.
     ground.expect(0, &["daemon", "protect", "photos"]);
     ground.until("photos", "files are known", |source| source["files"]["known"] == 4);
-    ground.expect(0, &["daemon", "pause", "photos"]);
+    ground.expect(0, &["daemon", "pause"]);
     ground.until("photos", "it is paused", |source| source["state"] == "paused");
+    ground.until("music", "it is paused", |source| source["state"] == "paused");
     assert!(ground.refused(&["daemon", "scrub", "photos"]).contains("resume"));
     ground.write("photos/new", b"new");
     ground.until("photos", "it is recorded", |source| source["live"]["recorded"].as_u64() > Some(0));
+    // Without the pause this one would be protected within a second.
+    let encoded = ground.source("music")["live"]["encoded"].as_u64().unwrap();
+    let recorded = ground.source("music")["live"]["recorded"].as_u64();
+    ground.write("music/new", b"new");
+    ground.until("music", "it is recorded", |source| source["live"]["recorded"].as_u64() > recorded);
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    assert_eq!(ground.source("music")["live"]["encoded"], encoded);
     ground.expect(0, &["daemon", "resume"]);
     ground.until("photos", "it goes on", |source| source["state"] == "running");
+    ground.until("music", "it is protected", |source| source["live"]["encoded"] == encoded + 1);
     let done: Value =
         serde_json::from_str(&ground.expect(0, &["daemon", "protect", "photos", "--json"])).unwrap();
     assert_eq!((&done["outcome"], &done["encoded"]), (&json!("fine"), &json!(1)), "{done}");

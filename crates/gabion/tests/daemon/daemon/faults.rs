@@ -3,6 +3,7 @@
 use super::ground::{Ground, PATIENCE, Seed, can_mount};
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use std::io::Write;
 use std::time::Duration;
 
 #[test]
@@ -38,6 +39,28 @@ fn mounted_kill_at_any_moment_and_the_next_run_converges() {
     assert_eq!(std::fs::read_dir(ground.path("mnt-documents")).unwrap().count(), 30);
     ground.expect(0, &["scrub", "photos"]);
     ground.expect(0, &["scrub", "documents"]);
+    ground.stop(Signal::TERM);
+}
+
+/// A program that never closes its file must not keep a machine from going down.
+#[test]
+fn mounted_programs_are_waited_for_and_then_left_behind() {
+    if !can_mount("programs") {
+        return;
+    }
+    let mut ground = Ground::new();
+    let documents = ground.mounted("documents", "");
+    ground.write("daemon.toml", format!("socket = 'sock'\nstop_within = '6s'\n{documents}").as_bytes());
+    ground.start();
+    let mut file = std::fs::File::create(ground.path("mnt-documents/open")).unwrap();
+    file.write_all(b"written").unwrap();
+    ground.stop(Signal::TERM);
+    assert_eq!(std::fs::read_dir(ground.path("mnt-documents")).unwrap().count(), 0, "it is still mounted");
+    assert_eq!(std::fs::read(ground.path("documents/open")).unwrap(), b"written");
+    drop(file);
+    // The next run takes over what was left.
+    ground.start();
+    ground.until_protected("documents", "documents", 1);
     ground.stop(Signal::TERM);
 }
 
