@@ -141,7 +141,8 @@ impl Mounted {
                 Err(_) => return self.unmount().map(|()| false),
             }
         }
-        self.unmount().map(|()| false)
+        // It is unmounted: to do that once more would be an error.
+        ended(self.session.join()).map(|()| false)
     }
 
     /// Unmounts and waits until all requests are done.
@@ -149,10 +150,14 @@ impl Mounted {
     /// # Errors
     /// It is in use, or the session ended with an error.
     pub fn unmount(self) -> io::Result<()> {
-        match self.session.umount_and_join() {
-            // A thread was waiting for a request when the connection ended; all of them are over by now.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => Ok(()),
-            ended => ended,
-        }
+        ended(self.session.umount_and_join())
+    }
+}
+
+fn ended(session: io::Result<()>) -> io::Result<()> {
+    match session {
+        // A thread was waiting for a request when the connection ended; all of them are over by now.
+        Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => Ok(()),
+        ended => ended,
     }
 }

@@ -270,20 +270,19 @@ impl Source {
     /// Whether it runs, and nothing keeps it from its work.
     pub(super) fn is_well(&self) -> bool {
         let state = self.state();
-        let trouble = state.live.as_ref().is_some_and(|live| live.trouble.is_some());
-        state.phase == Phase::Running && !trouble
+        state.phase == Phase::Running && state.live.as_ref().and_then(trouble).is_none()
     }
 
     /// For people and programs.
     pub(super) fn as_json(&self) -> Value {
         let state = self.state();
         let now = self.clock.now();
-        let trouble = state.live.as_ref().and_then(|live| live.trouble.clone());
+        let trouble = state.live.as_ref().and_then(trouble);
         let (mut word, mut reason, mut retry_at) = (state.phase.word(), None, None);
         match (&state.phase, trouble) {
             (Phase::Failed { why, retry_at: at }, _) => (reason, retry_at) = (Some(why.clone()), Some(*at)),
             // It is alive and tries again by itself, but nothing is protected meanwhile.
-            (Phase::Running, Some(why)) => (word, reason) = ("failed", Some(why)),
+            (Phase::Running, Some(why)) => (word, reason) = ("failed", Some(why.clone())),
             (Phase::Running, None) if state.paused => word = "paused",
             _ => {}
         }
@@ -306,6 +305,11 @@ impl Source {
             "last": state.last, "scrub": scrub, "pool": state.targets.as_ref().map(Targets::as_json),
         })
     }
+}
+
+/// Why nothing is protected now, if so.
+fn trouble(live: &monitor::Status) -> Option<&String> {
+    live.trouble.as_ref().or(live.unrecorded.as_ref())
 }
 
 fn live_as_json(live: &monitor::Status, now: Nanos) -> Value {

@@ -40,6 +40,7 @@ fn mounted_kill_at_any_moment_and_the_next_run_converges() {
     ground.expect(0, &["scrub", "photos"]);
     ground.expect(0, &["scrub", "documents"]);
     ground.stop(Signal::TERM);
+    assert!(!ground.path("documents/.gabion/mounted").exists(), "the mark of a mount that ended well");
 }
 
 /// A program that never closes its file must not keep a machine from going down.
@@ -156,5 +157,58 @@ fn strangers_at_the_socket_hurt_nobody() {
     }
     ground.write("photos/after", b"after all that");
     ground.until_protected("photos", "photos", 5);
+    ground.stop(Signal::TERM);
+}
+
+struct Redis {
+    child: std::process::Child,
+}
+
+impl Redis {
+    fn start(ground: &Ground, port: u16) -> Redis {
+        std::fs::create_dir_all(ground.path("redis")).unwrap();
+        let child = std::process::Command::new("redis-server")
+            .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", "", "--appendonly", "yes"])
+            .args(["--appendfsync", "always", "--dir"])
+            .arg(ground.path("redis"))
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .expect("this test needs the program redis-server (Debian: apt install redis-server)");
+        let redis = Redis { child };
+        let began = gabion_vault::world::Stopwatch::start();
+        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(began.elapsed() < PATIENCE, "redis-server does not come up");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        redis
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_changelog_that_goes_away_is_named_and_found_again() {
+    let mut ground = Ground::new();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let redis = Redis::start(&ground, port);
+    let photos = ground.watched("photos", &format!("changelog = 'redis://127.0.0.1:{port}'"));
+    let music = ground.watched("music", "");
+    ground.configure(&format!("{photos}{music}"));
+    ground.start();
+    ground.until_protected("photos", "photos", 4);
+    drop(redis);
+    ground.write("photos/meanwhile", b"meanwhile");
+    let source = ground.until("photos", "it is named", |source| source["state"] == "failed");
+    assert!(source["reason"].as_str().unwrap().contains("changelog"), "{source:#}");
+    ground.write("music/meanwhile", b"meanwhile");
+    ground.until_protected("music", "music", 5);
+    let _redis = Redis::start(&ground, port);
+    ground.until_protected("photos", "photos", 5);
+    ground.until("photos", "it recovers", |source| source["state"] == "running");
     ground.stop(Signal::TERM);
 }
