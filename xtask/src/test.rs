@@ -53,7 +53,7 @@ fn all(args: &Args, steps: &mut Steps) -> Result<()> {
 
 /// Tests that walk the whole kernel table by themselves, and take long, have nothing to gain from a forced row.
 const FORCED: &str = "test -p gabion-engine -p gabion -- --skip compiler::tests \
-                      --skip random_plans_match_the_reference --skip every_loss_is_survived --skip mounted_";
+                      --skip random_plans_match_the_reference --skip every_loss_is_survived --skip mounted_ --skip daemon::";
 
 /// The tests with the engine's own choice of kernel, then down the ladder.
 fn kernels(args: &Args, steps: &mut Steps) -> Result<()> {

@@ -1,10 +1,12 @@
 //! The command line: one file per command.
 
 mod bench;
+mod daemon;
 mod forecast;
 mod info;
 mod mount;
 mod pool;
+mod served;
 mod shard;
 mod vault;
 
@@ -48,6 +50,8 @@ enum Command {
     Work(vault::work::Args),
     /// Show a directory at another place, and protect what is written through it
     Mount(mount::Args),
+    /// Keep many directories and pools protected, scrubbed and rebuilt, in one process
+    Daemon(daemon::Args),
     /// Stripe files over disks, so that losing some loses nothing that is protected
     Pool(pool::Args),
     /// Split a file into shards, any k of which bring it back
@@ -61,6 +65,15 @@ enum Command {
 }
 
 impl Cli {
+    /// Whether it goes on for as long as it is not stopped: then it does not end because nobody reads what it says.
+    pub(crate) fn is_long(&self) -> bool {
+        match &self.command {
+            Command::Watch(_) | Command::Mount(_) => true,
+            Command::Daemon(args) => args.is_long(),
+            _ => false,
+        }
+    }
+
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         match self.command {
             Command::Protect(args) => args.run(),
@@ -75,6 +88,7 @@ impl Cli {
             Command::Catalogue(args) => args.run(),
             Command::Work(args) => args.run(),
             Command::Mount(args) => args.run(),
+            Command::Daemon(args) => args.run(),
             Command::Pool(args) => args.run(),
             Command::Shard(args) => args.run(),
             Command::Forecast(args) => args.run(),

@@ -3,8 +3,10 @@
 #![forbid(unsafe_code)]
 
 pub mod bench;
+pub mod daemon;
 pub mod device;
 pub mod exit;
+pub mod live;
 pub mod machine;
 pub mod plot;
 pub mod shard;

@@ -33,7 +33,7 @@ const ROUND: usize = 48 << 20;
 
 /// A block's part of a round, unless the block is shorter: a copy of less loses time to its start. So rounds of many blocks are
 /// longer.
-const COPY: usize = 2 << 20;
+const COPY: usize = 4 << 20;
 
 /// Bytes of every block in a round: whole units, at most the block's length or the share of a slot.
 pub(crate) fn round_bytes(len: usize, unit: usize, blocks: usize, share: usize) -> usize {

@@ -82,7 +82,9 @@ impl Recorder {
         let mut file = File::options().create(true).truncate(false).write(true).open(&path)?;
         // The living hold it: another mount would take their mark away at its end.
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            return Err(io::Error::new(io::ErrorKind::ResourceBusy, "it is mounted by another process"));
+            let holder = std::fs::read_to_string(&path).unwrap_or_default();
+            let why = format!("it is mounted by another process: {}", holder.trim_end());
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
         }
         file.set_len(0)?;
         writeln!(file, "process {} on {}", gabion_vault::world::process(), gabion_vault::world::host())?;

@@ -1,11 +1,17 @@
 //! Mounting and unmounting.
 
 use fuser::{BackgroundSession, Config, Filesystem, MountOption, Session, SessionACL};
+use gabion_vault::world::Stopwatch;
+use rustix::mount::UnmountFlags;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// How much the kernel reads ahead of a program, in KiB. Its own default of 128 leaves a disk idle between requests.
 const READ_AHEAD_KIB: u32 = 4096;
+
+/// How long to wait before a mount that is in use is looked at again.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// How to mount.
 #[derive(Debug, Clone)]
@@ -26,6 +32,14 @@ pub enum MountError {
     /// The kernel or `fusermount3` refuses.
     #[error("{} cannot be mounted at: {source}", path.display())]
     Refused {
+        /// The mount point.
+        path: PathBuf,
+        /// What it says.
+        source: io::Error,
+    },
+    /// It is in use, or the system refuses.
+    #[error("{} cannot be unmounted: {source}", path.display())]
+    Busy {
         /// The mount point.
         path: PathBuf,
         /// What it says.
@@ -75,6 +89,24 @@ pub fn mount<F: Filesystem>(files: F, at: &Path, options: &Options) -> Result<Mo
     Ok(Mounted { session })
 }
 
+/// Takes away what a process that died left mounted at `at`, if it was one of ours. Says whether there was something.
+///
+/// # Errors
+/// It cannot be unmounted.
+pub fn clear_dead_mount(at: &Path) -> io::Result<bool> {
+    match std::fs::metadata(at) {
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()) => {}
+        _ => return Ok(false),
+    }
+    match rustix::mount::unmount(at, UnmountFlags::DETACH) {
+        Err(rustix::io::Errno::PERM) => {
+            let ended = std::process::Command::new("fusermount3").arg("-uz").arg(at).status()?;
+            if ended.success() { Ok(true) } else { Err(io::Error::other(format!("fusermount3: {ended}"))) }
+        }
+        ended => ended.map(|()| true).map_err(io::Error::from),
+    }
+}
+
 /// Lets the kernel read further ahead. Only an administrator may; for others it stays as it is.
 fn read_ahead(at: &Path) {
     use std::os::unix::fs::MetadataExt;
@@ -90,15 +122,42 @@ impl Mounted {
         self.session.guard.is_finished()
     }
 
+    /// Unmounts. While programs use it, they are waited for as long as `patience` lasts; then it is taken from under them, and
+    /// nobody new finds it. Says whether that had to be.
+    ///
+    /// # Errors
+    /// It cannot be unmounted.
+    pub fn unmount_within(self, at: &Path, patience: Duration) -> io::Result<bool> {
+        let since = Stopwatch::start();
+        while !self.is_over() {
+            match rustix::mount::unmount(at, UnmountFlags::empty()) {
+                Ok(()) => break,
+                Err(rustix::io::Errno::BUSY) if since.elapsed() < patience => std::thread::sleep(PAUSE),
+                Err(rustix::io::Errno::BUSY) => {
+                    rustix::mount::unmount(at, UnmountFlags::DETACH)?;
+                    return Ok(true);
+                }
+                // Others than root have a program for it.
+                Err(_) => return self.unmount().map(|()| false),
+            }
+        }
+        // It is unmounted: to do that once more would be an error.
+        ended(self.session.join()).map(|()| false)
+    }
+
     /// Unmounts and waits until all requests are done.
     ///
     /// # Errors
     /// It is in use, or the session ended with an error.
     pub fn unmount(self) -> io::Result<()> {
-        match self.session.umount_and_join() {
-            // A thread was waiting for a request when the connection ended; all of them are over by now.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => Ok(()),
-            ended => ended,
-        }
+        ended(self.session.umount_and_join())
+    }
+}
+
+fn ended(session: io::Result<()>) -> io::Result<()> {
+    match session {
+        // A thread was waiting for a request when the connection ended; all of them are over by now.
+        Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => Ok(()),
+        ended => ended,
     }
 }

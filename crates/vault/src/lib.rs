@@ -25,6 +25,7 @@ pub mod redundancy;
 pub mod repair;
 pub mod runs;
 pub mod scan;
+pub mod schedule;
 pub mod scrub;
 pub mod shown;
 pub mod status;

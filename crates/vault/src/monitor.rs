@@ -43,6 +43,8 @@ pub enum Choice {
 /// How to watch.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
+    /// The command that watches, for others who want to.
+    pub command: &'static str,
     /// Where events come from.
     pub source: Choice,
     /// Threads that encode.
@@ -60,6 +62,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
+            command: "watch",
             source: Choice::Auto,
             threads: 1,
             rate: None,
@@ -96,6 +99,7 @@ pub type Tell = Arc<dyn Fn(&Notice) + Send + Sync>;
 /// What both threads and the owner share.
 struct Shared {
     stop: AtomicBool,
+    paused: AtomicBool,
     over: AtomicBool,
     status: Mutex<Status>,
     /// When the keeper is to look at the changelog.
@@ -111,6 +115,7 @@ impl Shared {
         let policy = vault.read_policy().map_err(std::io::Error::other)?;
         Ok(Arc::new(Shared {
             stop: AtomicBool::new(false),
+            paused: AtomicBool::new(false),
             over: AtomicBool::new(false),
             status: Mutex::new(Status::new(source)),
             due: Mutex::new(None),
@@ -122,6 +127,11 @@ impl Shared {
 
     fn is_stopping(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Whether the keeper is to leave files alone for now.
+    fn is_resting(&self) -> bool {
+        self.is_stopping() || self.paused.load(Ordering::Relaxed)
     }
 
     fn status(&self) -> MutexGuard<'_, Status> {
@@ -161,7 +171,7 @@ impl Live {
         if vault.settings.storage == Kind::Pool {
             return Err(MonitorError::Pool);
         }
-        let watching = take_watch(&vault)?;
+        let watching = take_watch(&vault, options.command)?;
         let (source, instead) = open(&vault, options.source)?;
         let shared = Shared::new(&vault, source.name(), tell)?;
         let unseen = match source.name() {
@@ -180,7 +190,7 @@ impl Live {
     /// # Errors
     /// See [`MonitorError`].
     pub fn keep(vault: Vault, options: Options, tell: Tell) -> Result<Live, MonitorError> {
-        let watching = take_watch(&vault)?;
+        let watching = take_watch(&vault, options.command)?;
         let shared = Shared::new(&vault, "mount", tell)?;
         Live::with_keeper(vault, options, shared, None, watching)
     }
@@ -200,6 +210,13 @@ impl Live {
     /// How it is now.
     pub fn status(&self) -> Status {
         self.shared.status().clone()
+    }
+
+    /// Leaves files alone until it is called with `false`: what happens is recorded, and nothing is scanned or encoded.
+    pub fn pause(&self, paused: bool) {
+        self.shared.paused.store(paused, Ordering::Relaxed);
+        let _due = self.shared.due();
+        self.shared.wake.notify_all();
     }
 
     /// Whether it ended by itself; [`stop`](Live::stop) says why.
@@ -229,10 +246,10 @@ impl Live {
 }
 
 /// There is one at a time that keeps a tree protected.
-fn take_watch(vault: &Vault) -> Result<Lock, MonitorError> {
-    let watching = vault.lock_to_watch()?;
+fn take_watch(vault: &Vault, command: &str) -> Result<Lock, MonitorError> {
+    let watching = vault.lock_to_watch(command)?;
     // What a crash left behind. Whoever has the vault now has seen to that.
-    match vault.lock("watch") {
+    match vault.lock(command) {
         Ok(_) | Err(LockError::Held { .. }) => Ok(watching),
         Err(error) => Err(error.into()),
     }

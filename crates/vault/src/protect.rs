@@ -104,6 +104,22 @@ pub fn held(vault: &Vault, seen: &Seen) -> Result<Option<Held>, GuardError> {
     guard::check(&vault.catalogue, &vault.policy.guard, seen.known, &vault.repository)
 }
 
+/// Approves the change-set that is held now, if it is the one that is named. Otherwise, what is held instead.
+///
+/// # Errors
+/// See [`ProtectError`].
+pub fn approve(
+    vault: &Vault,
+    digest: &guard::Digest,
+    manner: Manner<'_>,
+) -> Result<Result<(), Option<Held>>, ProtectError> {
+    let seen = scan(vault, manner)?;
+    match held(vault, &seen)? {
+        Some(held) if held.digest == *digest => Ok(Ok(guard::approve(&vault.repository, digest)?)),
+        other => Ok(Err(other)),
+    }
+}
+
 /// Protects everything that is not. The caller has the vault for himself.
 ///
 /// # Errors

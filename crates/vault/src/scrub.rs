@@ -98,12 +98,14 @@ pub fn scrub(
             now
         }
     };
+    // Of many files with the same time, or with none, no more are taken than were asked for.
+    let mut left = u64::MAX;
     let limit = match options.selection {
         Selection::All => None,
         Selection::OlderThan(age) => Some(now.saturating_sub(age)),
         Selection::Percent(share) => {
-            let files = (catalogue.count()? * u64::from(share)).div_ceil(100);
-            Some(catalogue.oldest_scrubbed(files)?.unwrap_or(Nanos::MIN))
+            left = (catalogue.count()? * u64::from(share)).div_ceil(100);
+            Some(catalogue.oldest_scrubbed(left)?.unwrap_or(Nanos::MIN))
         }
     };
     let total = catalogue.matrix(path)?.iter().fold((0, 0), |sum, row| (sum.0 + row.2, sum.1 + row.3));
@@ -118,7 +120,9 @@ pub fn scrub(
             (due && !done, done)
         };
         report.resumed += page.iter().filter(|(_, entry)| chosen(entry).1).count() as u64;
-        let page: Vec<_> = page.into_iter().filter(|(_, entry)| chosen(entry).0).collect();
+        let mut page: Vec<_> = page.into_iter().filter(|(_, entry)| chosen(entry).0).collect();
+        page.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+        left -= page.len() as u64;
         if !(manner.stopped)() {
             let seen = examine_page(vault, &page, options.from_medium, &throttle, manner);
             catalogue.together(|| note_page(vault, page, seen, &mut report))?;

@@ -245,8 +245,8 @@ impl Vault {
     ///
     /// # Errors
     /// [`LockError::Watched`]: who does.
-    pub fn lock_to_watch(&self) -> Result<Lock, LockError> {
-        Lock::take_to_watch(&self.repository, &self.clock)
+    pub fn lock_to_watch(&self, command: &str) -> Result<Lock, LockError> {
+        Lock::take_to_watch(&self.repository, command, &self.clock)
     }
 
     /// Which version of the policy the repository has, and nothing of what is in it.

@@ -62,6 +62,8 @@ pub(super) fn names(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for path in &tree.names {
         let name = path.rsplit('/').next().unwrap_or(path);
+        // systemd wants this ending.
+        let name = name.strip_suffix(".service").unwrap_or(name);
         if let Some(word) = empty_word(name) {
             findings.push(Finding::new(path, 1, format!("\"{word}\" says nothing as a name")));
         }
@@ -144,6 +146,7 @@ mod tests {
             ("src/file_utils.rs", ""),
             ("services/a.rs", "mod inner {\n}\npub(crate) mod helper;\n// mod helper;\n"),
             ("src/commonplace.rs", "mod managed;\n"),
+            ("unit/a.service", ""),
         ];
         assert_eq!(places(names, &files), ["services:1", "src/file_utils.rs:1", "services/a.rs:3"]);
     }

@@ -2,24 +2,21 @@
 
 use super::vault::Elsewhere;
 use super::vault::talk::Talker;
-use super::vault::wanted::{Wanted, directory};
+use super::vault::wanted::Wanted;
 use anyhow::Context;
 use gabion::exit::Outcome;
+use gabion::live::{MountPlan, Source};
 use gabion::shard::Shown;
-use gabion_mount::{Directory, Guarded, Mounted, Options, Outage, Pool, Recorder, mount};
-use gabion_vault::coder::Coders;
-use gabion_vault::degraded::{self, Report};
-use gabion_vault::monitor::{self, Live};
-use gabion_vault::vault::{Location, OWN, Vault};
-use gabion_vault::world::Clock;
+use gabion_mount::Outage;
+use gabion_vault::monitor;
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 const EXAMPLES: &str = "\
@@ -77,6 +74,12 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// How often to look for a signal.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How long programs that use the mount are waited for when it ends.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// What a mount in the background says when it is ready.
 const READY: &str = "mounted";
 
@@ -85,74 +88,50 @@ impl Args {
         if self.background {
             return self.in_background();
         }
-        let mountpoint =
-            std::fs::canonicalize(&self.mountpoint).with_context(|| self.mountpoint.display().to_string())?;
-        directory(&self.mountpoint)?;
-        let pool = self.elsewhere.pool(&self.source)?;
-        let (source, location) = match &pool {
-            Some((pool, inside)) => {
-                anyhow::ensure!(inside.is_empty(), "a pool is mounted as a whole");
-                for target in pool.paths() {
-                    refuse_overlap(&std::fs::canonicalize(&target).unwrap_or(target), &mountpoint)?;
-                }
-                (self.source.clone(), Location::of_pool(pool)?)
-            }
-            None => {
-                let source =
-                    std::fs::canonicalize(&self.source).with_context(|| self.source.display().to_string())?;
-                directory(&self.source)?;
-                refuse_overlap(&source, &mountpoint)?;
-                let location = Location::of(&source, self.elsewhere.repository.as_deref());
-                (source, location)
-            }
-        };
-        let policy = self.wanted.policy_text()?;
-        let mut vault = self.wanted.open(&location, policy.as_deref())?;
-        if let Some(text) = &policy {
-            vault.set_policy(text)?;
-        }
-        let outage = if self.continue_without_changelog { Outage::Continue } else { Outage::Wait };
-        let repository = vault.repository.path().to_owned();
-        let (changelog, rules) = (Arc::clone(&vault.changelog), vault.read_policy()?);
-        let recorder = Recorder::start(changelog, rules, Clock::System, outage, &repository)
-            .with_context(|| repository.display().to_string())?;
-        let recorder = Arc::new(recorder);
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             signal_hook::flag::register(signal, stop.clone())?;
         }
-        let options = Options {
-            name: source.display().to_string(),
+        let source = match self.elsewhere.pool(&self.source)? {
+            Some((pool, inside)) => {
+                anyhow::ensure!(inside.is_empty(), "a pool is mounted as a whole");
+                Source::Pool(pool, self.source.clone())
+            }
+            None => Source::Directory(self.source.clone(), self.elsewhere.repository.clone()),
+        };
+        let name = match &source {
+            Source::Pool(_, name) => name.clone(),
+            Source::Directory(path, _) => {
+                std::fs::canonicalize(path).with_context(|| path.display().to_string())?
+            }
+        };
+        let plan = MountPlan {
+            source,
+            mountpoint: self.mountpoint.clone(),
+            wanted: self.wanted.as_said(),
+            keeping: monitor::Options {
+                command: "mount",
+                threads: self.workers,
+                ..monitor::Options::default()
+            },
             threads: self.threads,
-            allow_other: !self.private,
+            private: self.private,
             read_only: self.read_only,
+            verify: !self.no_verify,
+            outage: if self.continue_without_changelog { Outage::Continue } else { Outage::Wait },
         };
-        let named = || source.display().to_string();
-        let mounted = match pool {
-            Some((pool, _)) => {
-                let files = Pool::new(pool, Coders::new()?, Clock::System, Arc::clone(&recorder));
-                mount(files.with_context(named)?, &mountpoint, &options)?
-            }
-            None => {
-                let hidden = hidden_name(&source, &repository);
-                let guarded = if self.no_verify { None } else { Some(guarded(&location)?) };
-                let files = Directory::new(&source, hidden, Arc::clone(&recorder), guarded);
-                mount(files.with_context(named)?, &mountpoint, &options)?
-            }
-        };
-        self.say_ready(&source, &mountpoint);
+        let mut mounted = plan.start(Arc::new(|text| eprintln!("gabion: {text}")))?;
+        self.say_ready(&name, mounted.mountpoint());
         if self.detached {
-            detach(&repository).with_context(|| repository.display().to_string())?;
+            let repository = &mounted.location().repository;
+            detach(repository).with_context(|| repository.display().to_string())?;
         }
         let talker = Arc::new(Talker::new(self.json, true));
-        let keeping = monitor::Options { threads: self.workers, ..monitor::Options::default() };
-        let live = match self.workers {
-            0 => None,
-            _ => Some(Live::keep(vault, keeping, Arc::new(move |notice| talker.tell(notice)))?),
-        };
-        wait(mounted, &stop, &mountpoint)?;
-        live.map(Live::stop).transpose()?;
-        recorder.finish().context("the mark of the mount")?;
+        mounted.keep(Arc::new(move |notice| talker.tell(notice)))?;
+        while !stop.load(Ordering::Relaxed) && !mounted.is_unmounted() {
+            std::thread::sleep(LOOK);
+        }
+        mounted.stop(PATIENCE)?;
         Ok(Outcome::Fine)
     }
 
@@ -210,50 +189,6 @@ fn detach(repository: &Path) -> std::io::Result<()> {
     Ok(rustix::stdio::dup2_stderr(&log)?)
 }
 
-/// A mount must not show itself.
-fn refuse_overlap(source: &Path, mountpoint: &Path) -> anyhow::Result<()> {
-    if source.starts_with(mountpoint) || mountpoint.starts_with(source) {
-        let (mountpoint, path) = (mountpoint.to_owned(), source.to_owned());
-        return Err(gabion_mount::MountError::Overlap { mountpoint, path }.into());
-    }
-    Ok(())
-}
-
 fn is_background(argument: &OsStr) -> bool {
     argument == "--background" || argument == "-b"
-}
-
-/// The directory of ours that lies in the source, if it does.
-fn hidden_name<'a>(source: &Path, repository: &'a Path) -> &'a OsStr {
-    let inside = std::fs::canonicalize(repository).is_ok_and(|path| path.parent() == Some(source));
-    repository.file_name().filter(|_| inside).unwrap_or(OsStr::new(OWN))
-}
-
-/// What reads are checked against, and where they are noted.
-fn guarded(location: &Location) -> anyhow::Result<Guarded> {
-    let Vault { storage, coders, catalogue, clock, .. } = Vault::open(location, Clock::System)?;
-    let catalogue = Mutex::new(catalogue);
-    let note = move |path: &[u8], report: &Report| {
-        let path = Shown::bytes(path);
-        let (blocks, causes) = (report.reconstructed, report.causes());
-        eprintln!(
-            "gabion: {path}: {blocks} blocks were made from others to read it ({causes}); see `gabion scrub`"
-        );
-        let catalogue = catalogue.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = degraded::note(&catalogue, report, clock.now()) {
-            eprintln!("gabion: that cannot be noted: {error}");
-        }
-    };
-    Ok(Guarded { storage, coders, note: Box::new(note) })
-}
-
-/// Waits for a signal, or until someone unmounts.
-fn wait(mounted: Mounted, stop: &AtomicBool, mountpoint: &Path) -> anyhow::Result<()> {
-    while !stop.load(Ordering::Relaxed) {
-        if mounted.is_over() {
-            return Ok(());
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    mounted.unmount().with_context(|| format!("{} cannot be unmounted", Shown::path(mountpoint)))
 }

@@ -126,6 +126,11 @@ pub(super) struct Effort {
 impl Effort {
     const ALL: Effort = Effort { threads: 0, limit: None };
 
+    /// Whether nothing was said of it.
+    pub(super) fn is_usual(&self) -> bool {
+        self.threads == 0 && self.limit.is_none()
+    }
+
     fn threads(&self) -> usize {
         match self.threads {
             0 => std::thread::available_parallelism().map_or(1, |threads| threads.get()),
@@ -215,7 +220,7 @@ pub(super) fn bytes(bytes: u64) -> String {
     HumanBytes(bytes).to_string()
 }
 
-fn count(count: u64) -> String {
+pub(super) fn count(count: u64) -> String {
     HumanCount(count).to_string()
 }
 
@@ -225,7 +230,7 @@ pub(super) fn files(count: u64) -> String {
 }
 
 /// How long ago, in words.
-fn ago(now: Nanos, then: Nanos) -> String {
+pub(super) fn ago(now: Nanos, then: Nanos) -> String {
     let seconds = now.saturating_sub(then) / SECOND;
     match seconds {
         ..0 => "in the future".to_owned(),

@@ -74,6 +74,10 @@ impl Keeper {
 
     pub(super) fn run(mut self) {
         while !self.shared.is_stopping() {
+            if self.shared.is_resting() {
+                self.rest();
+                continue;
+            }
             let next = match self.turn() {
                 Ok(next) => {
                     self.shared.status().trouble = None;
@@ -149,6 +153,15 @@ impl Keeper {
         }
     }
 
+    /// Waits a while, whatever is due.
+    fn rest(&self) {
+        let due = self.shared.due();
+        if self.shared.is_resting() && !self.shared.is_stopping() {
+            let look = Duration::from_nanos(LOOK.unsigned_abs());
+            drop(self.shared.wake.wait_timeout(due, look));
+        }
+    }
+
     /// How long until the changelog is looked at again while something is pending.
     fn look(&self) -> Nanos {
         (self.shortest_quiet() / LOOKS_PER_QUIET).clamp(MIN_LOOK, MAX_LOOK)
@@ -205,7 +218,11 @@ impl Keeper {
         if parts.iter().any(Vec::is_empty) {
             return self.scan_all();
         }
-        self.scan(parts)
+        let scanned = self.scan(parts.clone());
+        if scanned.is_err() {
+            self.for_scan.extend(parts);
+        }
+        scanned
     }
 
     /// Looks at parts of the tree and records what is different there.
@@ -214,7 +231,7 @@ impl Keeper {
         let began = Stopwatch::start();
         let upto = self.vault.changelog.sequence()?;
         let shared = Arc::clone(&self.shared);
-        let stopped = || shared.is_stopping();
+        let stopped = || shared.is_resting();
         let seen = protect::scan_within(&self.vault, &within, self.manner(&stopped))?;
         let held = protect::held(&self.vault, &seen)?;
         if held.is_some() && !whole {
@@ -293,7 +310,7 @@ impl Keeper {
     /// Works off what is due.
     fn work(&mut self) -> Result<Done, ProtectError> {
         let shared = Arc::clone(&self.shared);
-        let stopped = || shared.is_stopping();
+        let stopped = || shared.is_resting();
         let retry = self.shortest_quiet().saturating_mul(RETRY_QUIETS).max(crate::worker::RETRY);
         let terms = Terms { scanned: &self.scanned, hold: self.held.is_some(), retry, links: true };
         let done = with_worker(&self.vault, self.manner(&stopped), terms, |worker| {

@@ -207,6 +207,7 @@ impl Recorder {
             let mut status = self.shared.status();
             status.recorded += changes;
             status.pending += changes;
+            status.unrecorded = None;
         }
         (self.shared.tell)(&Notice::Recorded(changes));
         self.shared.call_keeper(due);
@@ -216,6 +217,8 @@ impl Recorder {
     fn lost(&mut self, error: &crate::changelog::Error) {
         self.owes_gap = true;
         self.gathering = Some(Stopwatch::start());
-        (self.shared.tell)(&Notice::Trouble(format!("the changelog: {error}")));
+        let why = format!("the changelog: {error}");
+        self.shared.status().unrecorded = Some(why.clone());
+        (self.shared.tell)(&Notice::Trouble(why));
     }
 }

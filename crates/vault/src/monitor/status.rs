@@ -31,6 +31,8 @@ pub struct Status {
     pub held: Option<Held>,
     /// Why nothing goes on, if so.
     pub trouble: Option<String>,
+    /// Why changes cannot be recorded now, if so; a scan follows when they can.
+    pub unrecorded: Option<String>,
 }
 
 impl Status {
@@ -47,6 +49,7 @@ impl Status {
             done: Done::default(),
             held: None,
             trouble: None,
+            unrecorded: None,
         }
     }
 

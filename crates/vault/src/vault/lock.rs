@@ -48,8 +48,8 @@ impl Lock {
         Lock::take_file(repository, FILE, command, clock)
     }
 
-    pub(super) fn take_to_watch(repository: &Tree, clock: &Clock) -> Result<Lock, LockError> {
-        Lock::take_file(repository, WATCH, "watch", clock).map_err(|error| match error {
+    pub(super) fn take_to_watch(repository: &Tree, command: &str, clock: &Clock) -> Result<Lock, LockError> {
+        Lock::take_file(repository, WATCH, command, clock).map_err(|error| match error {
             LockError::Held { holder } => LockError::Watched { holder },
             error => error,
         })

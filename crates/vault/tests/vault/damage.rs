@@ -1,7 +1,8 @@
 //! Damage of every kind: found, located, repaired; beyond that, named and not made worse.
 
-use super::playground::{Playground, Seed, flip, rot};
-use gabion_vault::catalogue::{Piece, State};
+use super::playground::{Playground, QUIET, Seed, flip, rot};
+use gabion_vault::catalogue::{CatalogueError, Entry, Piece, State};
+use gabion_vault::scrub;
 
 const BLOCK: u64 = 4096;
 
@@ -284,4 +285,28 @@ fn what_cannot_be_told_from_older_frames_is_left_alone() {
     assert_eq!((done.state, done.data_blocks), (State::Damaged, 0));
     assert!(done.notes.iter().any(|note| note.contains("left alone")), "{done:?}");
     assert_eq!(ground.read("file"), before);
+}
+
+/// A share was all there is as long as no file had ever been scrubbed: they all have the same time, namely none.
+#[test]
+fn a_share_is_a_share_and_the_oldest_come_first() {
+    let ground = Playground::new("4+2");
+    for number in 0..30 {
+        ground.write(&format!("{number:02}"), &Seed(number + 1).bytes(3000));
+    }
+    ground.protect_all();
+    let vault = &ground.vault;
+    let options =
+        scrub::Options { selection: scrub::Selection::Percent(10), from_medium: false, resume: true };
+    for run in 1..=10 {
+        let report = scrub::scrub(vault, b"", options, QUIET).unwrap();
+        assert_eq!((report.files, report.stopped), (3, false), "run {run}");
+    }
+    let mut never = 0;
+    let count = |page: Vec<(Vec<u8>, Entry)>| -> Result<(), CatalogueError> {
+        never += page.iter().filter(|(_, entry)| entry.scrubbed_at.is_none()).count();
+        Ok(())
+    };
+    vault.catalogue.each_page(b"", count).unwrap();
+    assert_eq!(never, 0, "after ten tenths everything was scrubbed");
 }

@@ -1,7 +1,9 @@
 //! `gabion pool rebuild`.
 
 use super::terminal::Which;
-use crate::commands::vault::{BEGUN, Effort, FIRST, Talk, bytes, files, lock};
+use crate::commands::served::{self, Turn};
+use crate::commands::vault::{BEGUN, Effort, FIRST, Talk, bytes, files};
+use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
 use gabion::shard::Shown;
 use gabion_vault::reconstruction::{Item, Options, Plan, Report, check_mass, plan, rebuild};
@@ -117,7 +119,14 @@ impl Talking<'_> {
 
     pub(super) fn rebuild(&self, pool: &Pool, options: &Options, command: &str) -> anyhow::Result<Outcome> {
         let vault = vault(pool)?;
-        let _lock = lock(&vault, command, self.wait, self.talk)?;
+        let turn = served::turn(&vault, command, self.wait, self.talk, |source| {
+            let (targets, agree, wait) = (options.targets.clone(), options.agreed.clone(), true);
+            self.effort.is_usual().then_some(Request::Rebuild { source, targets, agree, wait })
+        })?;
+        let _lock = match turn {
+            Turn::Ours(lock) => lock,
+            Turn::Theirs(outcome) => return Ok(outcome),
+        };
         let clock = Stopwatch::start();
         let report = self.talk.run(self.effort, |manner| rebuild(&vault, options, manner))??;
         let seconds = clock.seconds();

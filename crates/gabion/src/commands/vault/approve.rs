@@ -1,9 +1,10 @@
 //! `gabion approve`.
 
 use super::{Effort, Talk, Which};
+use crate::commands::served;
 use gabion::exit::Outcome;
-use gabion_vault::guard::{Digest, approve};
-use gabion_vault::protect::{held, scan};
+use gabion_vault::guard::Digest;
+use gabion_vault::protect::approve;
 use serde_json::json;
 
 const EXAMPLES: &str = "\
@@ -28,18 +29,21 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         let (vault, _) = self.which.open()?;
-        let seen = self.talk.run(&Effort::ALL, |manner| scan(&vault, manner))??;
-        match held(&vault, &seen)? {
-            Some(held) if held.digest == self.digest => {
-                approve(&vault.repository, &self.digest)?;
+        match self.talk.run(&Effort::ALL, |manner| approve(&vault, &self.digest, manner))?? {
+            Ok(()) => {
                 if self.talk.json {
                     println!("{}", json!({ "command": "approve", "digest": self.digest.to_string() }));
                 }
-                self.talk.say("approved; `gabion protect` carries it out");
+                self.talk.say(match served::by(&vault) {
+                    Some(_) => "approved; the daemon carries it out",
+                    None => "approved; `gabion protect` carries it out",
+                });
                 Ok(Outcome::Fine)
             }
-            Some(held) => anyhow::bail!("the change-set that is held now is {}, not this one", held.digest),
-            None => anyhow::bail!("no change-set is held"),
+            Err(Some(held)) => {
+                anyhow::bail!("the change-set that is held now is {}, not this one", held.digest)
+            }
+            Err(None) => anyhow::bail!("no change-set is held"),
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use super::diff::{changes_as_json, print_counts};
 use super::wanted::{Wanted, directory};
-use super::{Effort, Elsewhere, FIRST, Talk, bytes, count, files, lock};
+use super::{Effort, Elsewhere, FIRST, Talk, bytes, count, files};
+use crate::commands::served::{self, Turn};
+use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
 use gabion::shard::Shown;
 use gabion_vault::protect::{Report, held, protect, scan};
@@ -61,7 +63,8 @@ impl Args {
                 Location::of(&self.dir, self.elsewhere.repository.as_deref())
             }
         };
-        let policy = self.wanted.policy_text()?;
+        let wanted = self.wanted.as_said();
+        let policy = wanted.policy_text()?;
         let unprotected = || {
             let opened = Vault::open(&location, Clock::System);
             matches!(opened, Err(gabion_vault::vault::VaultError::Unprotected { .. }))
@@ -69,14 +72,21 @@ impl Args {
         if self.dry_run && unprotected() {
             return self.dry_first(&location, policy.as_deref());
         }
-        let mut vault = self.wanted.open(&location, policy.as_deref())?;
+        let mut vault = wanted.open(&location, policy.as_deref())?;
         if self.dry_run {
             if let Some(text) = &policy {
-                vault.policy = self.wanted.check_policy(text, &vault.default_code)?;
+                vault.policy = wanted.check_policy(text, &vault.default_code)?;
             }
             return self.dry(&vault);
         }
-        let _lock = lock(&vault, "protect", self.wait, &self.talk)?;
+        let plain = !self.wanted.is_something() && self.effort.is_usual();
+        let turn = served::turn(&vault, "protect", self.wait, &self.talk, |source| {
+            plain.then_some(Request::Protect { source, wait: true })
+        })?;
+        let _lock = match turn {
+            Turn::Ours(lock) => lock,
+            Turn::Theirs(outcome) => return Ok(outcome),
+        };
         if let Some(text) = &policy {
             vault.set_policy(text)?;
         }
@@ -97,7 +107,7 @@ impl Args {
         let location = Location { repository: place.path().to_owned(), ..location.clone() };
         let mut vault = Vault::create(&location, None, Clock::System)?;
         if let Some(text) = policy {
-            vault.policy = self.wanted.check_policy(text, &vault.default_code)?;
+            vault.policy = self.wanted.as_said().check_policy(text, &vault.default_code)?;
         }
         self.dry(&vault)
     }

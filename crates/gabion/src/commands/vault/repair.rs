@@ -1,11 +1,14 @@
 //! `gabion repair`.
 
 use super::scrub::{print_trouble, trouble_as_json};
-use super::{Effort, Talk, Which, files, lock, ranges};
+use super::{Effort, Talk, Which, files, ranges};
+use crate::commands::served::{self, Turn};
+use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
 use gabion::shard::Shown;
 use gabion_vault::catalogue::State;
 use gabion_vault::repair::{Options, Plan, Repaired, plan, repair};
+use gabion_vault::vault::Vault;
 use serde_json::{Value, json};
 use std::io::{IsTerminal, Write, stdin, stdout};
 
@@ -58,7 +61,10 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         let (vault, inside) = self.which.open()?;
-        let _lock = lock(&vault, "repair", self.wait, &self.talk)?;
+        let _lock = match self.turn(&vault, &inside)? {
+            Turn::Ours(lock) => lock,
+            Turn::Theirs(outcome) => return Ok(outcome),
+        };
         // A file that is named itself is wanted back.
         let named = vault.catalogue.find(&inside)?.is_some();
         let options = Options {
@@ -90,6 +96,15 @@ impl Args {
             () if !go && !plan.files.is_empty() => Outcome::Found,
             () if repaired.iter().any(|it| it.state != State::Protected) => Outcome::Found,
             () => Outcome::Fine,
+        })
+    }
+
+    /// Takes the vault, or has the daemon repair that has it. It asks nobody, so --yes has to be said.
+    fn turn(&self, vault: &Vault, inside: &[u8]) -> anyhow::Result<Turn> {
+        let plain = inside.is_empty() && self.yes && !self.dry_run && self.effort.is_usual();
+        served::turn(vault, "repair", self.wait, &self.talk, |source| {
+            let (known, keep_changed, missing, wait) = (self.known, self.keep_changed, self.missing, true);
+            plain.then_some(Request::Repair { source, known, keep_changed, missing, wait })
         })
     }
 

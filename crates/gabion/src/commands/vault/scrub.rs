@@ -1,11 +1,14 @@
 //! `gabion scrub`.
 
-use super::{Effort, FIRST, Talk, Which, bytes, files, lock, ranges};
+use super::{Effort, FIRST, Talk, Which, bytes, files, ranges};
+use crate::commands::served::{self, Turn};
+use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
 use gabion::shard::Shown;
 use gabion_vault::catalogue::{Piece, State};
 use gabion_vault::policy::Duration;
 use gabion_vault::scrub::{Options, Report, Selection, Trouble, scrub};
+use gabion_vault::vault::Vault;
 use gabion_vault::world::Stopwatch;
 use serde_json::{Value, json};
 
@@ -57,7 +60,10 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         let (vault, inside) = self.which.open()?;
-        let _lock = lock(&vault, "scrub", self.wait, &self.talk)?;
+        let _lock = match self.turn(&vault, &inside)? {
+            Turn::Ours(lock) => lock,
+            Turn::Theirs(outcome) => return Ok(outcome),
+        };
         let selection = match (self.older_than, self.percent) {
             (Some(age), _) => Selection::OlderThan(age.0),
             (_, Some(share)) => Selection::Percent(share),
@@ -72,6 +78,16 @@ impl Args {
             _ if !report.failed.is_empty() || report.stopped => Outcome::Failed,
             State::Protected => Outcome::Fine,
             _ => Outcome::Found,
+        })
+    }
+
+    /// Takes the vault, or has the daemon scrub that has it.
+    fn turn(&self, vault: &Vault, inside: &[u8]) -> anyhow::Result<Turn> {
+        let plain = inside.is_empty() && !self.cached && self.effort.is_usual();
+        served::turn(vault, "scrub", self.wait, &self.talk, |source| {
+            let older_than = self.older_than.map(|age| age.0.unsigned_abs() / 1_000_000_000);
+            let (percent, restart, repair, wait) = (self.percent, self.restart, false, true);
+            plain.then_some(Request::Scrub { source, percent, older_than, restart, repair, wait })
         })
     }
 

@@ -2,6 +2,9 @@
 
 use super::diff::changes_as_json;
 use super::{Effort, FIRST, Talk, Which, ago, bytes, count, files, ranges};
+use crate::commands::daemon::print_source;
+use crate::commands::served;
+use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
 use gabion::shard::Shown;
 use gabion_vault::catalogue::State;
@@ -43,10 +46,19 @@ impl Args {
         let names = if self.files || self.talk.json { usize::MAX } else { FIRST };
         let status =
             self.talk.run(&Effort::ALL, |manner| status(&vault, &inside, !self.no_scan, names, manner))??;
+        let daemon = served::by(&vault).and_then(|(mut client, note)| {
+            client.ask(&Request::Status { source: Some(note.source) }, &mut |_| {}).ok()
+        });
         if self.talk.json {
-            println!("{}", as_json(&vault, &status));
+            let mut object = as_json(&vault, &status);
+            object["daemon"] = daemon.unwrap_or_default();
+            println!("{object}");
         } else {
             self.print(&vault, &status);
+            if let Some(daemon) = &daemon {
+                println!("daemon     process {} keeps it protected:", daemon["process"]);
+                print_source(&daemon["sources"][0], vault.clock.now());
+            }
         }
         let affected = status.states.keys().any(|&state| state != State::Protected);
         Ok(match () {

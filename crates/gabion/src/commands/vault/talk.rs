@@ -14,6 +14,8 @@ use std::io::{IsTerminal, Write, stderr, stdout};
 pub(in crate::commands) struct Talker {
     json: bool,
     quiet: bool,
+    /// Which one of many it is about.
+    name: Option<String>,
     /// The line that shows how it is, where someone can see it.
     line: Option<ProgressBar>,
 }
@@ -27,10 +29,46 @@ impl Talker {
             let style = ProgressStyle::with_template("{spinner} {wide_msg}");
             line.with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
         });
-        Talker { json, quiet, line }
+        Talker { json, quiet, name: None, line }
+    }
+
+    /// For one of many sources: its name stands before what is said.
+    pub(in crate::commands) fn of(name: &str, json: bool, quiet: bool) -> Talker {
+        let name = Some(name).filter(|name| !name.is_empty()).map(str::to_owned);
+        Talker { json, quiet, name, line: None }
+    }
+
+    /// Says something that is no notice.
+    pub(in crate::commands) fn says(&self, text: &str) {
+        match self.json {
+            true => self.print_json(json!({ "event": "says", "text": text })),
+            false => self.say(text),
+        }
+    }
+
+    /// Says something that someone should look after.
+    pub(in crate::commands) fn warns(&self, text: &str) {
+        match self.json {
+            true => self.print_json(json!({ "event": "warns", "text": text })),
+            false => self.print(&format!("WARNING: {text}")),
+        }
+    }
+
+    fn print_json(&self, mut value: Value) {
+        if let Some(name) = &self.name {
+            value["of"] = json!(name);
+        }
+        self.write(&value.to_string());
     }
 
     fn print(&self, text: &str) {
+        match &self.name {
+            Some(name) => self.write(&format!("{name}: {text}")),
+            None => self.write(text),
+        }
+    }
+
+    fn write(&self, text: &str) {
         // Whoever does not listen any more does not keep files from being protected.
         let write = || writeln!(stdout().lock(), "{text}");
         let _ = match &self.line {
@@ -48,7 +86,7 @@ impl Talker {
     /// Says what happened.
     pub(in crate::commands) fn tell(&self, notice: &Notice) {
         match self.json {
-            true => self.print(&as_json(notice).to_string()),
+            true => self.print_json(as_json(notice)),
             false => self.tell_people(notice),
         }
     }
@@ -164,7 +202,7 @@ impl Talker {
             line.finish_and_clear();
         }
         if self.json {
-            self.print(&status_as_json("stopped", status, now).to_string());
+            self.print_json(status_as_json("stopped", status, now));
             return;
         }
         self.say(&format!(

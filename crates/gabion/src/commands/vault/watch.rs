@@ -87,11 +87,7 @@ impl Args {
             signal_hook::flag::register(signal, stop.clone())?;
         }
         let location = Location::of(&self.dir, self.elsewhere.repository.as_deref());
-        let policy = self.wanted.policy_text()?;
-        let mut vault = self.wanted.open(&location, policy.as_deref())?;
-        if let Some(text) = &policy {
-            vault.set_policy(text)?;
-        }
+        let vault = self.wanted.as_said().set_up(&location)?;
         let source = match self.source {
             From::Auto => Choice::Auto,
             From::Fanotify => Choice::Fanotify,

@@ -1,0 +1,69 @@
+//! What a daemon did, for people.
+
+use gabion::exit::Outcome;
+use serde_json::Value;
+
+/// Names that are listed where not all are asked for.
+const FIRST: usize = 10;
+
+/// Prints what came of a piece of work.
+pub(in crate::commands) fn print(word: &str, done: &Value, json: bool, quiet: bool) -> Outcome {
+    let outcome = done["outcome"].as_str();
+    if json {
+        println!("{done}");
+    } else if let Some(wanted) = done["wanted"].as_str() {
+        println!("{wanted} was asked for; `gabion daemon status` tells how far it is");
+    } else if !quiet || outcome != Some("fine") {
+        print_work(word, done);
+    }
+    match outcome {
+        Some("lost") => Outcome::Unrecoverable,
+        Some("stopped") => Outcome::Failed,
+        Some("open") => Outcome::Found,
+        _ => Outcome::Fine,
+    }
+}
+
+fn print_work(word: &str, done: &Value) {
+    let counted = |key: &str| done[key].as_u64().map(|number| format!("{number} {}", key.replace('_', " ")));
+    let keys = ["files", "bytes", "encoded", "damaged", "examined", "moved", "removed", "pending"];
+    let counts: Vec<String> = keys.iter().filter_map(|key| counted(key)).collect();
+    println!("{word}: {} ({})", done["outcome"].as_str().unwrap_or("done"), counts.join(", "));
+    print_names("damaged", &done["trouble"]);
+    for repaired in [&done["repaired"], &done["repair"]["repaired"]] {
+        print_names("repaired", repaired);
+    }
+    print_names("kept", &done["kept"]);
+    print_names("LOST", &done["lost"]);
+    print_names("no place", &done["homeless"]);
+    print_names("failed", &done["failed"]);
+    if let Some(digest) = done["held"]["digest"].as_str() {
+        println!("HELD: very many files vanished or changed at once. If that is meant: approve {digest}");
+    }
+}
+
+fn print_names(word: &str, list: &Value) {
+    let names: Vec<&Value> = list.as_array().into_iter().flatten().collect();
+    for item in names.iter().take(FIRST) {
+        let why = item["why"].as_str().map(|why| format!(": {why}")).unwrap_or_default();
+        println!("  {word:<9} {}{why}", item["path"].as_str().unwrap_or("?"));
+    }
+    if names.len() > FIRST {
+        println!("  and {} more; --json lists them", names.len() - FIRST);
+    }
+}
+
+/// Prints a small answer, key by key.
+pub(super) fn print_words(done: &Value) {
+    for (key, value) in done.as_object().into_iter().flatten() {
+        match value {
+            Value::Array(list) if list.is_empty() => {}
+            Value::Array(list) => {
+                let words: Vec<&str> = list.iter().filter_map(Value::as_str).collect();
+                println!("{key}: {}", words.join(", "));
+            }
+            Value::String(text) => println!("{key}: {text}"),
+            other => println!("{key}: {other}"),
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! `gabion daemon run`.
+
+use super::Place;
+use crate::commands::pool::Names;
+use crate::commands::vault::talk::Talker;
+use gabion::daemon::config::{Config, SourceConfig, What};
+use gabion::daemon::notify::Supervisor;
+use gabion::daemon::{Environment, Event, Tell, run};
+use gabion::exit::Outcome;
+use gabion::shard::Shown;
+use gabion_vault::policy::{Duration, Size};
+use gabion_vault::vault::DEFAULT_CODE;
+use serde_json::{Value, json};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+
+const EXAMPLES: &str = "\
+Examples:
+  gabion daemon run /etc/gabion/daemon.toml --check
+  gabion daemon run /etc/gabion/daemon.toml
+  gabion daemon run daemon.toml --socket /tmp/gabion.sock --json
+
+Every source has a thread of its own: one that fails, because its directory is missing or its changelog away, is shown with the
+reason and tried again after pauses that grow to five minutes; the others go on. SIGTERM and SIGINT end it: what is in hand is
+finished, mounts are unmounted, and what is still due is found by the next run. SIGHUP reads the configuration again.
+Under systemd it says when it is ready and how it is (Type=notify), and that it is alive (WatchdogSec).";
+
+/// Arguments of `gabion daemon run`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// The configuration; docs/daemon.toml is a commented one
+    config: PathBuf,
+    /// Only check the configuration and the policies it names, and say what would be done
+    #[arg(long)]
+    check: bool,
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    names: Names,
+    /// Print one JSON object per line for all that happens
+    #[arg(long)]
+    json: bool,
+    /// Print errors and warnings only
+    #[arg(long, short)]
+    quiet: bool,
+    #[arg(long, env = "NOTIFY_SOCKET", hide = true)]
+    notify_socket: Option<PathBuf>,
+    #[arg(long, env = "WATCHDOG_USEC", hide = true)]
+    watchdog_usec: Option<u64>,
+    #[arg(long, env = "WATCHDOG_PID", hide = true)]
+    watchdog_pid: Option<u32>,
+}
+
+impl Args {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let mut config = Config::load(&self.config)?;
+        if let Some(socket) = &self.place.socket {
+            config.socket = Some(std::path::absolute(socket)?);
+        }
+        if self.check {
+            return self.check(&config);
+        }
+        let (stop, reload) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register(signal, stop.clone())?;
+        }
+        signal_hook::flag::register(SIGHUP, reload.clone())?;
+        let supervisor = Supervisor {
+            socket: self.notify_socket.clone(),
+            watchdog: self.watchdog_usec,
+            watched: self.watchdog_pid,
+        };
+        let (socket, registry) = (self.place.path(), self.names.registry());
+        let tell = talkers(self.json, self.quiet);
+        run(config, Environment { socket, registry, supervisor, stop, reload, tell })?;
+        Ok(Outcome::Fine)
+    }
+
+    /// What would be done, and whether the policies can be used.
+    fn check(&self, config: &Config) -> anyhow::Result<Outcome> {
+        for source in &config.sources {
+            if let Some(text) = source.wanted.policy_text()? {
+                source.wanted.check_policy(&text, &DEFAULT_CODE.parse()?)?;
+            }
+        }
+        let socket = config.socket.clone().or_else(|| self.place.path());
+        if self.json {
+            let sources: Vec<Value> = config.sources.iter().map(as_json).collect();
+            println!(
+                "{}",
+                json!({ "config": config.path, "socket": socket, "stop_within": Duration(config.stop_within).to_string(),
+                        "sources": sources })
+            );
+            return Ok(Outcome::Fine);
+        }
+        let place = socket.map_or_else(|| "nowhere".to_owned(), |socket| Shown::path(&socket).to_string());
+        println!("socket {place}, stops within {}", Duration(config.stop_within));
+        for source in &config.sources {
+            let words = as_json(source);
+            println!("{}: {}", source.name, words["kind"].as_str().unwrap_or_default());
+            for (key, value) in words.as_object().into_iter().flatten() {
+                match value {
+                    Value::Null => {}
+                    _ if key == "name" || key == "kind" => {}
+                    Value::String(text) => println!("  {key} = {text}"),
+                    other => println!("  {key} = {other}"),
+                }
+            }
+        }
+        Ok(Outcome::Fine)
+    }
+}
+
+/// A source with all that is set, defaults included.
+fn as_json(source: &SourceConfig) -> Value {
+    let rate = |limit: Option<u64>| limit.map(|limit| format!("{}/s", Size(limit)));
+    let time = |time: i64| Duration(time).to_string();
+    let scrub = source.scrub.map(|scrub| {
+        json!({ "every": time(scrub.rhythm.every), "percent": scrub.rhythm.percent, "repair": scrub.repair,
+                "hours": scrub.rhythm.hours.map(|hours| hours.to_string()), "limit": rate(scrub.limit),
+                "run_every": time(scrub.rhythm.interval()) })
+    });
+    let (verify, events) = match &source.what {
+        What::Watch { events, .. } => (None, Some(format!("{events:?}").to_lowercase())),
+        What::Mount { verify, .. } => (Some(*verify), None),
+        What::Pool { .. } => (Some(true), None),
+    };
+    let rebuild = source.rebuild().map(|rebuild| {
+        json!({ "after": rebuild.after.map(time), "limit": rate(rebuild.limit), "look": time(rebuild.look) })
+    });
+    let show = source.show();
+    json!({
+        "name": source.name, "kind": source.kind(), "path": source.path(), "at": show.map(|show| &show.at),
+        "repository": source.repository, "policy": source.wanted.policy, "code": source.wanted.code,
+        "changelog": source.wanted.changelog, "workers": source.workers, "limit": rate(source.limit),
+        "rescan": time(source.rescan), "events": events, "threads": show.map(|show| show.threads),
+        "private": show.map(|show| show.private), "read_only": show.map(|show| show.read_only), "verify": verify,
+        "continue_without_changelog": show.map(|show| show.continue_without_changelog), "scrub": scrub,
+        "rebuild": rebuild,
+    })
+}
+
+/// Says what happens, with the name of the source before it.
+fn talkers(json: bool, quiet: bool) -> Tell {
+    let talkers: Mutex<BTreeMap<String, Arc<Talker>>> = Mutex::default();
+    Arc::new(move |name, event| {
+        let talker = {
+            let mut talkers = talkers.lock().unwrap_or_else(PoisonError::into_inner);
+            let new = || Arc::new(Talker::of(name, json, quiet));
+            Arc::clone(talkers.entry(name.to_owned()).or_insert_with(new))
+        };
+        match event {
+            Event::Notice(notice) => talker.tell(notice),
+            Event::Says(text) => talker.says(text),
+            Event::Warns(text) => talker.warns(text),
+        }
+    })
+}

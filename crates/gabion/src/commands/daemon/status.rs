@@ -1,0 +1,164 @@
+//! `gabion daemon status`.
+
+use super::Alone;
+use crate::commands::vault::{FIRST, ago, bytes, count};
+use gabion::daemon::protocol::Request;
+use gabion::exit::Outcome;
+use gabion_vault::world::{Nanos, moment};
+use serde_json::Value;
+
+const EXAMPLES: &str = "\
+Examples:
+  gabion daemon status
+  gabion daemon status photos --json | jq .sources[0].state
+
+Exit codes: 0 all sources run and nothing is wrong, 1 something to look after, 2 no daemon answers, 3 data lost.";
+
+/// Arguments of `gabion daemon status`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// Only this source
+    source: Option<String>,
+    #[command(flatten)]
+    how: Alone,
+}
+
+impl Args {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let status = self.how.ask(&Request::Status { source: self.source.clone() })?;
+        let sources: Vec<&Value> = status["sources"].as_array().into_iter().flatten().collect();
+        if self.how.json {
+            println!("{status}");
+        } else {
+            let now = status["now"].as_i64().unwrap_or(0);
+            println!(
+                "daemon, process {}, {}, started {}",
+                status["process"],
+                status["config"].as_str().unwrap_or("?"),
+                ago(now, status["since"].as_i64().unwrap_or(now))
+            );
+            sources.iter().for_each(|source| print(source, now));
+        }
+        Ok(sources.iter().map(|source| outcome(source)).fold(Outcome::Fine, worse))
+    }
+}
+
+fn worse(one: Outcome, other: Outcome) -> Outcome {
+    let rank = |outcome: Outcome| match outcome {
+        Outcome::Fine => 0,
+        Outcome::Found => 1,
+        Outcome::Failed => 2,
+        Outcome::Unrecoverable => 3,
+    };
+    if rank(other) > rank(one) { other } else { one }
+}
+
+/// How a source is, as an exit code.
+fn outcome(source: &Value) -> Outcome {
+    let some = |key: &str| source["files"][key].as_u64().unwrap_or(0) > 0;
+    let asks = ["notice", "rebuild", "verify", "ask"].iter().any(|key| !source["pool"][key].is_null());
+    let lost = source["pool"]["files"]["lost"].as_u64().unwrap_or(0) > 0;
+    match () {
+        () if some("lost") || lost => Outcome::Unrecoverable,
+        () if some("damaged") || some("degraded") || asks => Outcome::Found,
+        () if !source["live"]["held"].is_null() || source["state"] != "running" => Outcome::Found,
+        () => Outcome::Fine,
+    }
+}
+
+/// Prints how a source is.
+pub(in crate::commands) fn print(source: &Value, now: Nanos) {
+    let text = |key: &str| source[key].as_str().unwrap_or("");
+    let at = source["at"].as_str().map(|at| format!(" at {at}")).unwrap_or_default();
+    println!("{}: {} {} {}{at}", text("name"), text("state"), text("kind"), text("path"));
+    if let Some(why) = source["reason"].as_str() {
+        let again = source["retry_at"]
+            .as_i64()
+            .map(|at| format!("; tried again in {} s", (at - now).max(0) / 1_000_000_000));
+        println!("  {why}{}", again.unwrap_or_default());
+    }
+    let number = |value: &Value| count(value.as_u64().unwrap_or(0));
+    let files = &source["files"];
+    if files.is_object() {
+        println!(
+            "  {} files, {} degraded, {} damaged, {} lost; {} pending, {} encoded ({})",
+            number(&files["known"]),
+            number(&files["degraded"]),
+            number(&files["damaged"]),
+            number(&files["lost"]),
+            number(&source["live"]["pending"]),
+            number(&source["live"]["encoded"]),
+            bytes(source["live"]["encoded_bytes"].as_u64().unwrap_or(0))
+        );
+    }
+    print_held(source);
+    print_pool(&source["pool"], text("name"));
+    let job = &source["job"];
+    if job.is_object() {
+        let of = job["of_files"].as_u64().map(|of| format!(" of {}", count(of))).unwrap_or_default();
+        let waits = job["waiting_for"].as_str().map(|who| format!("waits for {who}"));
+        let step = waits.unwrap_or_else(|| job["step"].as_str().unwrap_or("").to_owned());
+        println!(
+            "  at work: {} {step}, {}{of} files",
+            job["work"].as_str().unwrap_or(""),
+            number(&job["files"])
+        );
+    }
+    for (word, last) in source["last"].as_object().into_iter().flatten() {
+        let ended = ago(now, last["ended"].as_i64().unwrap_or(now));
+        let why = last["error"].as_str().map(|why| format!(": {why}")).unwrap_or_default();
+        println!("  last {word} {ended}: {}{why}", last["outcome"].as_str().unwrap_or(""));
+    }
+    if let Some(next) = source["scrub"]["next"].as_i64() {
+        println!("  next scrub {}", if next <= now { "now".to_owned() } else { moment(next) });
+    }
+}
+
+fn print_held(source: &Value) {
+    let held = &source["live"]["held"];
+    if let Some(digest) = held["digest"].as_str() {
+        println!(
+            "  HELD: of {} files, {} vanished and {} changed at once. If that is meant: gabion daemon approve {} {digest}",
+            held["known"],
+            held["removed"],
+            held["changed"],
+            source["name"].as_str().unwrap_or("")
+        );
+    }
+}
+
+fn print_pool(pool: &Value, name: &str) {
+    let names = |list: &Value| {
+        list.as_array().into_iter().flatten().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
+    };
+    if pool["notice"].is_object() {
+        let until = pool["notice"]["given_up_at"].as_i64().map(|at| format!(", given up at {}", moment(at)));
+        println!("  DEGRADED: {} gone{}", names(&pool["notice"]["gone"]), until.unwrap_or_default());
+    }
+    for file in pool["files"]["named"].as_array().into_iter().flatten().take(FIRST) {
+        let word = file["standing"].as_str().unwrap_or("");
+        println!(
+            "    {word:<9} {} (misses {})",
+            file["path"].as_str().unwrap_or("?"),
+            names(&file["misses"])
+        );
+    }
+    let affected = |key: &str| pool["files"][key].as_u64().unwrap_or(0);
+    let more = (affected("degraded") + affected("lost")).saturating_sub(FIRST as u64);
+    if more > 0 {
+        println!("    and {} more files", count(more));
+    }
+    for (key, word) in [("rebuild", "given up, to be rebuilt"), ("verify", "came back, to be verified")] {
+        if pool[key].is_array() {
+            println!("  {}: {word}", names(&pool[key]));
+        }
+    }
+    if let Some(agreement) = pool["ask"]["agreement"].as_str() {
+        println!(
+            "  ASKS: {} ({}). If they are lost: gabion daemon rebuild {name} --agree {agreement}",
+            pool["ask"]["why"].as_str().unwrap_or(""),
+            names(&pool["ask"]["gone"])
+        );
+    }
+}

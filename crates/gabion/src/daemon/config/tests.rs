@@ -1,0 +1,96 @@
+//! Configurations, right and wrong.
+
+use super::{Config, ConfigError, What};
+use gabion_vault::world::SECOND;
+use std::path::Path;
+
+fn parse(text: &str) -> Result<Config, ConfigError> {
+    Config::parse(text, Path::new("/etc/gabion/daemon.toml"))
+}
+
+fn why(text: &str) -> String {
+    parse(text).unwrap_err().to_string()
+}
+
+#[test]
+fn the_example_is_a_configuration() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/daemon.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let config = parse(&text).unwrap();
+    let kinds: Vec<(&str, &str)> =
+        config.sources.iter().map(|source| (source.name.as_str(), source.kind())).collect();
+    assert_eq!(kinds, [("photos", "watch"), ("documents", "mount"), ("tank", "pool")]);
+    let scrub = config.sources[0].scrub.unwrap();
+    assert!(scrub.repair && scrub.rhythm.percent == 4);
+    assert_eq!(config.sources[2].rebuild().unwrap().after, Some(1800 * SECOND));
+    // What is commented out is what holds without it.
+    let uncommented: String = text
+        .lines()
+        .map(|line| match line.strip_prefix("# ") {
+            Some(key) if key.split_once(" = ").is_some_and(|(key, _)| !key.contains(' ')) => {
+                format!("{key}\n")
+            }
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    let said = parse(&uncommented).unwrap();
+    assert_eq!(said.stop_within, config.stop_within);
+    assert_eq!(said.sources[1], {
+        let mut documents = config.sources[1].clone();
+        documents.wanted = said.sources[1].wanted.clone();
+        documents
+    });
+    assert_eq!(said.sources[0].rescan, config.sources[0].rescan);
+}
+
+#[test]
+fn paths_are_relative_to_the_file() {
+    let config =
+        parse("socket = 's'\n[[source]]\nname = 'a'\nmount = 'x'\nat = '/m'\npolicy = 'p.toml'").unwrap();
+    assert_eq!(config.socket.as_deref(), Some(Path::new("/etc/gabion/s")));
+    let source = &config.sources[0];
+    assert_eq!(source.path(), Path::new("/etc/gabion/x"));
+    assert_eq!(source.wanted.policy.as_deref(), Some(Path::new("/etc/gabion/p.toml")));
+    assert!(matches!(&source.what, What::Mount { verify: true, show, .. } if show.at == Path::new("/m")));
+}
+
+#[test]
+fn mistakes_are_named_with_line_and_column() {
+    for (text, place, word) in [
+        ("", "line 1, column 1", "[[source]]"),
+        ("[[source]]\nname = 'a'\nwatch = 'x'\nwtach = 'y'", "line 4, column 1", "wtach"),
+        ("[[source]]\nname = 'a'\n", "line 1, column 1", "one of"),
+        ("[[source]]\nname = 'a'\nwatch = 'x'\npool = 'y'", "line 1, column 1", "one of"),
+        ("[[source]]\nname = 'a'\nmount = 'x'", "line 1, column 1", "at = DIR"),
+        ("[[source]]\nname = 'a b'\nwatch = 'x'", "line 2, column 8", "no name"),
+        ("[[source]]\nname = 'a'\nwatch = 'x'\nat = 'y'", "line 4, column 6", "at means nothing"),
+        ("[[source]]\nname = 'a'\nwatch = 'x'\nworkers = 0", "line 4, column 11", "encode"),
+        ("[[source]]\nname = 'a'\nwatch = 'x'\ncode = '8'", "line 4, column 8", "code 8"),
+        (
+            "[[source]]\nname = 'a'\nwatch = 'x'\nscrub = { every = '1d', percent = 0 }",
+            "line 4, column 9",
+            "1 to 100",
+        ),
+        (
+            "[[source]]\nname = 'a'\nwatch = 'x'\nscrub = { every = '9d', hours = '9' }",
+            "line 4, column 9",
+            "22-6",
+        ),
+        ("[[source]]\nname = 'a'\nwatch = 'x'\nscrub = { every = 'soon' }", "line 4, column", "soon"),
+        (
+            "[[source]]\nname = 'a'\npool = 'x'\nat = 'm'\nrepository = 'r'",
+            "line 5, column 14",
+            "repository means nothing",
+        ),
+    ] {
+        let told = why(text);
+        assert!(
+            told.contains(place) && told.contains(word) && told.contains("daemon.toml"),
+            "{text}: {told}"
+        );
+    }
+    let two = "[[source]]\nname = 'a'\nwatch = 'x'\n[[source]]\nname = 'a'\nwatch = 'y'";
+    assert!(why(two).contains("line 5, column 8"), "{}", why(two));
+    let same = "[[source]]\nname = 'a'\nwatch = 'x'\n[[source]]\nname = 'b'\nwatch = 'x'";
+    assert!(why(same).contains("two sources"));
+}

@@ -1,0 +1,421 @@
+//! One piece of work on a source that has its vault for itself: scrub, repair, rebuild, protect. And one that only looks: where the
+//! files of a pool are.
+
+use gabion_vault::catalogue::{CatalogueError, State};
+use gabion_vault::protect::{self, Manner, Progress, ProtectError};
+use gabion_vault::reconstruction::survey::{Places, Standing, each_file, survey};
+use gabion_vault::reconstruction::{self, RebuildError};
+use gabion_vault::repair;
+use gabion_vault::schedule::Rhythm;
+use gabion_vault::scrub::{self, Selection, Trouble};
+use gabion_vault::shown::Shown;
+use gabion_vault::storage::pool::PoolError;
+use gabion_vault::vault::{Location, Lock, LockError, Vault, VaultError};
+use gabion_vault::world::{Clock, Nanos, Stopwatch};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Names of files that a report has at most: it is kept in memory.
+const MAX_NAMES: usize = 100;
+
+/// How often to look whether the vault is free.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Work {
+    /// Read files and compare.
+    Scrub {
+        /// Which.
+        selection: Selection,
+        /// Begin anew, even if the last scrub was interrupted.
+        restart: bool,
+        /// Whether what is damaged is brought back.
+        repair: bool,
+        /// When it may be under way.
+        rhythm: Option<Rhythm>,
+    },
+    /// Bring back what is damaged.
+    Repair {
+        /// Only what scrub found.
+        known_only: bool,
+        /// Leave files alone that were written since they were protected.
+        keep_changed: bool,
+        /// Bring back files that are gone.
+        missing: bool,
+    },
+    /// Make anew what was on targets.
+    Rebuild {
+        /// Only these; all that are gone, retired or came back if empty.
+        targets: Vec<String>,
+        /// What a person agreed to.
+        agreed: Option<String>,
+    },
+    /// Protect all that changed, whether it has rested or not.
+    Protect,
+    /// Look where the files of a pool are.
+    Survey,
+}
+
+impl Work {
+    /// The word for it.
+    pub(super) fn word(&self) -> &'static str {
+        match self {
+            Work::Scrub { .. } => "scrub",
+            Work::Repair { .. } => "repair",
+            Work::Rebuild { .. } => "rebuild",
+            Work::Protect => "protect",
+            Work::Survey => "survey",
+        }
+    }
+}
+
+/// How a piece of work ended.
+#[derive(Debug, Clone)]
+pub(super) struct Ended {
+    /// Whether something is left to look after.
+    pub(super) outcome: &'static str,
+    /// What was done, for people and programs.
+    pub(super) report: Value,
+}
+
+/// Why it did not come to its end.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum JobError {
+    /// The vault cannot be opened.
+    #[error(transparent)]
+    Vault(#[from] VaultError),
+    /// The vault cannot be had.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// The catalogue fails.
+    #[error(transparent)]
+    Catalogue(#[from] CatalogueError),
+    /// The rebuild fails, or a person has to be asked.
+    #[error(transparent)]
+    Rebuild(#[from] RebuildError),
+    /// Protecting fails.
+    #[error(transparent)]
+    Protect(#[from] ProtectError),
+    /// The pool fails.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    /// Someone wanted it to stop before it began.
+    #[error("stopped before it began")]
+    Stopped,
+}
+
+/// How far it is.
+#[derive(Debug, Clone, Default)]
+struct Course {
+    step: &'static str,
+    waiting_for: Option<String>,
+    done: (u64, u64),
+    ahead: Option<(u64, u64)>,
+}
+
+/// A piece of work, from the wish to the result.
+#[derive(Debug)]
+pub(super) struct Job {
+    /// What.
+    pub(super) work: Work,
+    /// Nobody asked for it: it was due.
+    pub(super) scheduled: bool,
+    /// When it was wanted.
+    pub(super) began: Nanos,
+    stop: AtomicBool,
+    course: Mutex<Course>,
+    ended: Mutex<Option<Result<Ended, String>>>,
+    over: Condvar,
+}
+
+impl Job {
+    /// Something to be done.
+    pub(super) fn new(work: Work, scheduled: bool, now: Nanos) -> Job {
+        Job {
+            work,
+            scheduled,
+            began: now,
+            stop: AtomicBool::new(false),
+            course: Mutex::default(),
+            ended: Mutex::default(),
+            over: Condvar::new(),
+        }
+    }
+
+    /// Wants it to stop. What is done is done.
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// How it ended, if it has.
+    pub(super) fn ended(&self) -> Option<Result<Ended, String>> {
+        lock(&self.ended).clone()
+    }
+
+    /// Waits for the end, up to a time.
+    pub(super) fn wait(&self, patience: Duration) -> Option<Result<Ended, String>> {
+        let ended = lock(&self.ended);
+        let waited = self.over.wait_timeout_while(ended, patience, |ended| ended.is_none());
+        waited.unwrap_or_else(PoisonError::into_inner).0.clone()
+    }
+
+    /// Says how it ended.
+    pub(super) fn end(&self, ended: Result<Ended, String>) {
+        *lock(&self.ended) = Some(ended);
+        self.over.notify_all();
+    }
+
+    /// How far it is.
+    pub(super) fn course(&self) -> Value {
+        let Course { step, waiting_for, done, ahead } = lock(&self.course).clone();
+        json!({
+            "work": self.work.word(), "scheduled": self.scheduled, "since": self.began, "step": step,
+            "waiting_for": waiting_for, "files": done.0, "bytes": done.1,
+            "of_files": ahead.map(|it| it.0), "of_bytes": ahead.map(|it| it.1),
+        })
+    }
+
+    /// Does it.
+    ///
+    /// # Errors
+    /// See [`JobError`].
+    pub(super) fn run(&self, location: &Location, limits: Limits) -> Result<Ended, JobError> {
+        let vault = Vault::open(location, Clock::System)?;
+        let began = Stopwatch::start();
+        let may_run = |rhythm: &Rhythm| rhythm.may_run(vault.clock.now());
+        let stopped = || {
+            let hours = matches!(&self.work, Work::Scrub { rhythm: Some(rhythm), .. } if !may_run(rhythm));
+            self.stop.load(Ordering::Relaxed) || hours
+        };
+        let progress = |step: Progress| self.note(step);
+        let threads = limits.threads.max(1);
+        let manner = |rate| Manner { threads, rate, progress: &progress, stopped: &stopped };
+        let _lock = match self.work {
+            Work::Survey => None,
+            _ => Some(self.have(&vault)?),
+        };
+        let ended = match &self.work {
+            Work::Scrub { selection, restart, repair, .. } => {
+                let options = scrub::Options { selection: *selection, from_medium: true, resume: !restart };
+                scrub_and_repair(&vault, options, *repair, manner(limits.scrub))?
+            }
+            Work::Repair { known_only, keep_changed, missing } => {
+                let options = repair::Options {
+                    known_only: *known_only,
+                    keep_changed: *keep_changed,
+                    missing: *missing,
+                };
+                repair_all(&vault, options, manner(limits.scrub))?
+            }
+            Work::Rebuild { targets, agreed } => {
+                let options = reconstruction::Options { targets: targets.clone(), agreed: agreed.clone() };
+                rebuild(&vault, &options, manner(limits.rebuild))?
+            }
+            Work::Protect => protect_all(&vault, manner(limits.protect))?,
+            Work::Survey => look_where_files_are(&vault, &stopped)?,
+        };
+        let mut ended = ended;
+        ended.report["seconds"] = json!(began.seconds());
+        Ok(ended)
+    }
+
+    fn note(&self, step: Progress) {
+        let mut course = lock(&self.course);
+        match step {
+            Progress::Step(step, ahead) => *course = Course { step, ahead, ..Course::default() },
+            Progress::Done(files, bytes) => course.done = (course.done.0 + files, course.done.1 + bytes),
+        }
+    }
+
+    /// Takes the vault, when whoever has it is done.
+    fn have(&self, vault: &Vault) -> Result<Lock, JobError> {
+        loop {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(JobError::Stopped);
+            }
+            match vault.lock(&format!("daemon run ({})", self.work.word())) {
+                Err(LockError::Held { holder }) => {
+                    lock(&self.course).waiting_for = Some(holder);
+                    std::thread::sleep(LOOK);
+                }
+                locked => {
+                    lock(&self.course).waiting_for = None;
+                    return Ok(locked?);
+                }
+            }
+        }
+    }
+}
+
+/// Threads, and most bytes per second for each kind of work.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Limits {
+    /// Threads.
+    pub(super) threads: usize,
+    /// For scrub and repair.
+    pub(super) scrub: Option<u64>,
+    /// For rebuild.
+    pub(super) rebuild: Option<u64>,
+    /// For protect.
+    pub(super) protect: Option<u64>,
+}
+
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Names of files with what else is to be said, as many as are kept.
+fn named<'a, T: 'a>(items: impl IntoIterator<Item = &'a T>, show: impl Fn(&T) -> Value) -> Vec<Value> {
+    items.into_iter().take(MAX_NAMES).map(show).collect()
+}
+
+fn trouble_as_json(trouble: &Trouble) -> Value {
+    let problems = named(
+        &trouble.problems,
+        |it| json!({ "piece": it.piece, "start": it.range.start, "end": it.range.end }),
+    );
+    json!({ "path": Shown::bytes(&trouble.path).to_string(), "state": trouble.state, "changed": trouble.changed,
+            "problems": problems, "notes": trouble.notes })
+}
+
+fn failure((path, why): &(Vec<u8>, String)) -> Value {
+    json!({ "path": Shown::bytes(path).to_string(), "why": why })
+}
+
+/// Left as it is, mended, or beyond that.
+fn outcome(lost: bool, stopped: bool, open: bool) -> &'static str {
+    match () {
+        () if lost => "lost",
+        () if stopped => "stopped",
+        () if open => "open",
+        () => "fine",
+    }
+}
+
+fn scrub_and_repair(
+    vault: &Vault,
+    options: scrub::Options,
+    mend: bool,
+    manner: Manner<'_>,
+) -> Result<Ended, JobError> {
+    let report = scrub::scrub(vault, b"", options, manner)?;
+    let lost = report.worst() == State::Lost;
+    let mut result = json!({
+        "files": report.files, "bytes": report.bytes, "gone": report.gone, "resumed": report.resumed,
+        "stopped": report.stopped, "worst": report.worst(), "damaged": report.trouble.len(),
+        "trouble": named(&report.trouble, trouble_as_json), "failed": named(&report.failed, failure),
+    });
+    let open = !report.trouble.is_empty() || !report.failed.is_empty();
+    let mut ended = outcome(lost, report.stopped, open);
+    if mend && !report.trouble.is_empty() && !report.stopped {
+        let options = repair::Options { known_only: true, keep_changed: true, missing: false };
+        let repaired = repair_all(vault, options, manner)?;
+        result["repair"] = repaired.report;
+        ended = if report.failed.is_empty() { repaired.outcome } else { outcome(lost, false, true) };
+    }
+    Ok(Ended { outcome: ended, report: result })
+}
+
+fn repair_all(vault: &Vault, options: repair::Options, manner: Manner<'_>) -> Result<Ended, JobError> {
+    let plan = repair::plan(vault, b"", options, manner)?;
+    let (mut done, mut failed) = (Vec::new(), plan.failed.clone());
+    let mut lost = false;
+    let mut open = !plan.kept.is_empty();
+    for trouble in plan.files.iter().take_while(|_| !(manner.stopped)()) {
+        match repair::repair(vault, &trouble.path, manner) {
+            Ok(repaired) => {
+                lost |= repaired.state == State::Lost;
+                open |= repaired.state != State::Protected;
+                done.push(repaired);
+            }
+            Err(error) => failed.push((trouble.path.clone(), error.to_string())),
+        }
+    }
+    let stopped = (manner.stopped)();
+    let repaired = named(&done, |it| {
+        let lost: Vec<Value> = it.lost.iter().map(|it| json!({ "start": it.start, "end": it.end })).collect();
+        json!({ "path": Shown::bytes(&it.path).to_string(), "state": it.state, "data_blocks": it.data_blocks,
+                "redundancy_blocks": it.redundancy_blocks, "lost": lost, "notes": it.notes,
+                "replaced": it.replaced.as_ref().map(|path| Shown::path(path).to_string()) })
+    });
+    let report = json!({
+        "examined": plan.examined, "files": done.len(), "repaired": repaired,
+        "kept": named(&plan.kept, trouble_as_json), "failed": named(&failed, failure), "stopped": stopped,
+    });
+    Ok(Ended { outcome: outcome(lost, stopped, open || !failed.is_empty()), report })
+}
+
+fn rebuild(vault: &Vault, options: &reconstruction::Options, manner: Manner<'_>) -> Result<Ended, JobError> {
+    let done = reconstruction::rebuild(vault, options, manner)?;
+    let failed = named(
+        &done.failed,
+        |(path, why)| json!({ "path": Shown::bytes(path).to_string(), "why": why.to_string() }),
+    );
+    let counted = |(path, columns): &(Vec<u8>, usize)| json!({ "path": Shown::bytes(path).to_string(), "columns": columns });
+    let lost = named(
+        &done.plan.lost,
+        |item| json!({ "path": Shown::bytes(&item.path).to_string(), "misses": item.targets }),
+    );
+    let report = json!({
+        "gone": done.plan.gone, "retired": done.plan.retired, "returned": done.plan.returned,
+        "files": done.files, "of": done.plan.files.len(), "bytes": done.bytes, "verified_columns": done.verified,
+        "taken_back": done.taken_back, "homeless": named(&done.homeless, counted),
+        "unmoved": named(&done.unmoved, counted), "unsettled": done.unsettled, "lost": lost, "failed": failed,
+        "unreadable": named(&done.plan.unreadable, failure), "stopped": done.stopped,
+    });
+    Ok(Ended { outcome: outcome(done.has_losses(), done.stopped, !done.is_whole()), report })
+}
+
+fn protect_all(vault: &Vault, manner: Manner<'_>) -> Result<Ended, JobError> {
+    let protect::Report { seen, done, held, pending, affected } = protect::protect(vault, manner)?;
+    let held = held.map(|held| {
+        json!({ "digest": held.digest.to_string(), "removed": held.removed, "changed": held.changed, "known": held.known })
+    });
+    let failures = done.failures + seen.unreadable.len() as u64;
+    let lost = affected.iter().any(|(state, _)| *state == State::Lost);
+    let open = failures > 0 || held.is_some() || !affected.is_empty() || pending > 0;
+    let affected: BTreeMap<&str, u64> =
+        affected.iter().map(|(state, files)| (state.word(), *files)).collect();
+    let report = json!({
+        "files": seen.files, "bytes": seen.bytes, "encoded": done.encoded, "encoded_bytes": done.encoded_bytes,
+        "moved": done.moved, "removed": done.removed, "thin": done.thin, "failures": failures,
+        "failed": named(done.failed.iter().chain(&seen.unreadable), failure), "held": held, "pending": pending,
+        "affected": affected,
+    });
+    Ok(Ended { outcome: outcome(lost, (manner.stopped)(), open), report })
+}
+
+/// How the files of a pool stand, those that miss something by name, and the targets that files miss.
+fn look_where_files_are(vault: &Vault, stopped: &dyn Fn() -> bool) -> Result<Ended, JobError> {
+    let pool = vault.pool.as_ref().ok_or(RebuildError::NoPool)?;
+    let places = Places::of(pool);
+    let mut standings: BTreeMap<Standing, u64> = BTreeMap::new();
+    let (mut named, mut missed, mut unreadable) = (Vec::new(), BTreeSet::new(), 0_u64);
+    each_file(pool, &mut |path, stub| {
+        if stopped() {
+            return;
+        }
+        let Ok(stub) = stub else { return unreadable += 1 };
+        let found = survey(pool, &vault.coders, &places, &path, &stub);
+        *standings.entry(found.standing).or_default() += 1;
+        if found.standing >= Standing::Degraded {
+            if named.len() < MAX_NAMES {
+                let path = Shown::bytes(&path).to_string();
+                named.push(json!({ "path": path, "standing": found.standing, "misses": found.targets }));
+            }
+            missed.extend(found.targets);
+        }
+    })?;
+    let lost = standings.contains_key(&Standing::Lost);
+    let count = |standing: Standing| standings.get(&standing).copied().unwrap_or(0);
+    let report = json!({
+        "whole": count(Standing::Whole), "pending": count(Standing::Pending), "leaving": count(Standing::Leaving),
+        "degraded": count(Standing::Degraded), "lost": count(Standing::Lost), "unreadable": unreadable,
+        "named": named, "missed": missed,
+    });
+    Ok(Ended { outcome: outcome(lost, stopped(), !named.is_empty() || unreadable > 0), report })
+}

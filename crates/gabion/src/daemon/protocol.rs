@@ -1,0 +1,264 @@
+//! What is said over the socket: one JSON object per line, a request and then its answers.
+//!
+//! A request has `version` and `request`, and what belongs to it. Answers have `version` and one of `progress` (more follow), `result`
+//! or `error` (the last one). `docs/daemon.md` has the list.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+/// The version of all this. Others are refused.
+pub const VERSION: u64 = 1;
+
+/// Most bytes of a request, its line end included.
+pub const MAX_REQUEST: usize = 16 << 10;
+
+/// What can be asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// How it is: everything, or one source.
+    Status {
+        /// Which.
+        #[serde(default)]
+        source: Option<String>,
+    },
+    /// Nothing is scanned, encoded or scrubbed until `resume`; changes are recorded.
+    Pause {
+        /// Which; all if not said.
+        #[serde(default)]
+        source: Option<String>,
+    },
+    /// Goes on after `pause`.
+    Resume {
+        /// Which; all if not said.
+        #[serde(default)]
+        source: Option<String>,
+    },
+    /// Releases a change-set that is held.
+    Approve {
+        /// Which.
+        source: String,
+        /// The digest that is shown.
+        digest: String,
+    },
+    /// Scrubs now.
+    Scrub {
+        /// Which.
+        source: String,
+        /// Only this share, the oldest first.
+        #[serde(default)]
+        percent: Option<u8>,
+        /// Only files whose last scrub is so many seconds ago.
+        #[serde(default)]
+        older_than: Option<u64>,
+        /// Begin anew, even if the last scrub was interrupted.
+        #[serde(default)]
+        restart: bool,
+        /// Bring back at once what is damaged.
+        #[serde(default)]
+        repair: bool,
+        /// Answer when it is done.
+        #[serde(default)]
+        wait: bool,
+    },
+    /// Repairs now.
+    Repair {
+        /// Which.
+        source: String,
+        /// Only what scrub found.
+        #[serde(default)]
+        known: bool,
+        /// Leave files alone that were written since they were protected.
+        #[serde(default)]
+        keep_changed: bool,
+        /// Bring back files that are gone.
+        #[serde(default)]
+        missing: bool,
+        /// Answer when it is done.
+        #[serde(default)]
+        wait: bool,
+    },
+    /// Protects now what changed, whether it has rested or not.
+    Protect {
+        /// Which.
+        source: String,
+        /// Answer when it is done.
+        #[serde(default)]
+        wait: bool,
+    },
+    /// Rebuilds now.
+    Rebuild {
+        /// Which.
+        source: String,
+        /// Only these targets.
+        #[serde(default)]
+        targets: Vec<String>,
+        /// What a person agrees to.
+        #[serde(default)]
+        agree: Option<String>,
+        /// Answer when it is done.
+        #[serde(default)]
+        wait: bool,
+    },
+    /// Reads the configuration again.
+    Reload {},
+    /// Ends the daemon.
+    Stop {},
+}
+
+/// Why a line is no request.
+#[derive(Debug, thiserror::Error)]
+pub enum NoRequest {
+    /// It is too long.
+    #[error("a request has at most {MAX_REQUEST} bytes")]
+    TooLong,
+    /// It is no JSON object.
+    #[error("a request is a JSON object in one line: {0}")]
+    Json(String),
+    /// It has no version, or another one.
+    #[error("version {0} is not known here (version {VERSION} is)")]
+    Version(String),
+    /// It asks for what there is not.
+    #[error("{0}")]
+    Unknown(String),
+}
+
+impl Request {
+    /// Reads a line.
+    ///
+    /// # Errors
+    /// See [`NoRequest`].
+    pub fn parse(line: &[u8]) -> Result<Request, NoRequest> {
+        if line.len() > MAX_REQUEST {
+            return Err(NoRequest::TooLong);
+        }
+        let object: Map<String, Value> =
+            serde_json::from_slice(line).map_err(|error| NoRequest::Json(error.to_string()))?;
+        let mut object = object;
+        let version = object.remove("version").unwrap_or(Value::Null);
+        if version.as_u64() != Some(VERSION) {
+            return Err(NoRequest::Version(version.to_string()));
+        }
+        serde_json::from_value(Value::Object(object)).map_err(|error| NoRequest::Unknown(error.to_string()))
+    }
+
+    /// As a line.
+    pub fn line(&self) -> String {
+        let mut object = json!(self);
+        object["version"] = json!(VERSION);
+        format!("{object}\n")
+    }
+}
+
+/// What comes back.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    /// How far it is; more follow.
+    Progress(Value),
+    /// It is done.
+    Result(Value),
+    /// It cannot be done.
+    Error(String),
+}
+
+impl Answer {
+    /// As a line.
+    pub fn line(&self) -> String {
+        let object = match self {
+            Answer::Progress(value) => json!({ "version": VERSION, "progress": value }),
+            Answer::Result(value) => json!({ "version": VERSION, "result": value }),
+            Answer::Error(why) => json!({ "version": VERSION, "error": why }),
+        };
+        format!("{object}\n")
+    }
+
+    /// Reads a line.
+    pub fn parse(line: &str) -> Option<Answer> {
+        let mut object: Map<String, Value> = serde_json::from_str(line).ok()?;
+        if object.get("version")?.as_u64() != Some(VERSION) {
+            return None;
+        }
+        if let Some(why) = object.get("error") {
+            return Some(Answer::Error(why.as_str()?.to_owned()));
+        }
+        let progress = object.remove("progress").map(Answer::Progress);
+        progress.or_else(|| object.remove("result").map(Answer::Result))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Answer, MAX_REQUEST, NoRequest, Request};
+    use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
+    use serde_json::json;
+
+    #[test]
+    fn requests_are_read_as_they_are_written() {
+        let scrub = Request::Scrub {
+            source: "photos".to_owned(),
+            percent: Some(5),
+            older_than: None,
+            restart: false,
+            repair: true,
+            wait: true,
+        };
+        let rebuild = Request::Rebuild {
+            source: "tank".to_owned(),
+            targets: vec!["d3".to_owned()],
+            agree: None,
+            wait: false,
+        };
+        for request in
+            [Request::Status { source: None }, Request::Stop {}, Request::Reload {}, scrub, rebuild]
+        {
+            assert_eq!(Request::parse(request.line().as_bytes()).unwrap(), request);
+        }
+        let short = br#"{"version":1,"request":"scrub","source":"photos"}"#;
+        assert!(matches!(Request::parse(short).unwrap(), Request::Scrub { wait: false, .. }));
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused_with_the_reason() {
+        let refused = |line: &[u8]| Request::parse(line).unwrap_err().to_string();
+        assert!(refused(br#"{"request":"status"}"#).contains("version null"));
+        assert!(refused(br#"{"version":2,"request":"status"}"#).contains("version 2"));
+        assert!(refused(br#"{"version":1,"request":"dance"}"#).contains("dance"));
+        assert!(refused(br#"{"version":1,"request":"stop","now":true}"#).contains("now"));
+        assert!(refused(br#"{"version":1,"request":"scrub"}"#).contains("source"));
+        assert!(refused(b"[1]").contains("one line"));
+        let deep = "[".repeat(10_000);
+        assert!(matches!(Request::parse(deep.as_bytes()), Err(NoRequest::Json(_))));
+        assert!(matches!(Request::parse(&vec![b' '; MAX_REQUEST + 1]), Err(NoRequest::TooLong)));
+    }
+
+    #[test]
+    fn answers_are_read_as_they_are_written() {
+        let all =
+            [Answer::Progress(json!({ "files": 3 })), Answer::Result(json!([1])), Answer::Error("no".into())];
+        for answer in all {
+            assert_eq!(Answer::parse(&answer.line()), Some(answer));
+        }
+        assert_eq!(Answer::parse("{}"), None);
+    }
+
+    proptest! {
+        /// Any bytes are refused or read, and what is read is written as what reads the same.
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            if let Ok(request) = Request::parse(&bytes) {
+                prop_assert_eq!(Request::parse(request.line().as_bytes()).unwrap(), request);
+            }
+        }
+
+        #[test]
+        fn any_values_are_read_or_refused(key in "[a-z_]{0,12}", text in ".{0,40}", number in any::<i64>()) {
+            let kinds = ["status", "scrub", "repair", "rebuild", "approve", "stop", "protect"];
+            for kind in kinds {
+                let line = json!({ "version": 1, "request": kind, "source": text, "digest": text, key.as_str(): number });
+                if let Ok(request) = Request::parse(line.to_string().as_bytes()) {
+                    prop_assert!(!request.line()[..request.line().len() - 1].contains('\n'));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! A protected source as others see it: how it is, what is wanted of it. The thread that sees to it is in `supervisor`.
+
+use super::config::SourceConfig;
+use super::job::{Job, Work};
+use super::targets::Targets;
+use super::{Event, Tell};
+use gabion_vault::catalogue::State as FileState;
+use gabion_vault::guard::Digest;
+use gabion_vault::monitor;
+use gabion_vault::protect::{self, Manner};
+use gabion_vault::storage::pool::Registry;
+use gabion_vault::vault::{Location, Vault};
+use gabion_vault::world::{Clock, Nanos, SECOND};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Most pieces of work that wait for their turn; further ones are refused.
+const MAX_WAITING: usize = 16;
+
+/// What a source has of its daemon.
+#[derive(Clone)]
+pub(super) struct Surroundings {
+    pub(super) registry: Option<Registry>,
+    pub(super) socket: PathBuf,
+    pub(super) tell: Tell,
+    pub(super) patience: Duration,
+}
+
+/// A source.
+pub(super) struct Source {
+    pub(super) config: SourceConfig,
+    pub(super) surroundings: Surroundings,
+    pub(super) clock: Clock,
+    stop: AtomicBool,
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+/// How a source is.
+pub(super) struct State {
+    pub(super) phase: Phase,
+    pub(super) since: Nanos,
+    pub(super) paused: bool,
+    pub(super) location: Option<Location>,
+    pub(super) live: Option<monitor::Status>,
+    pub(super) files: Option<(u64, Vec<(FileState, u64)>)>,
+    pub(super) waiting: VecDeque<Arc<Job>>,
+    pub(super) job: Option<Arc<Job>>,
+    pub(super) last: BTreeMap<&'static str, Value>,
+    pub(super) scrub: Option<ScrubTimes>,
+    pub(super) targets: Option<Targets>,
+}
+
+/// When scrubs were and will be.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ScrubTimes {
+    pub(super) last: Option<Nanos>,
+    pub(super) next: Nanos,
+}
+
+/// What a source is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Phase {
+    Starting,
+    Running,
+    Failed { why: String, retry_at: Nanos },
+    Stopping,
+    Stopped,
+}
+
+impl Phase {
+    fn word(&self) -> &'static str {
+        match self {
+            Phase::Starting => "starting",
+            Phase::Running => "running",
+            Phase::Failed { .. } => "failed",
+            Phase::Stopping => "stopping",
+            Phase::Stopped => "stopped",
+        }
+    }
+}
+
+impl Source {
+    pub(super) fn new(config: SourceConfig, surroundings: Surroundings) -> Source {
+        let clock = Clock::System;
+        let state = State {
+            phase: Phase::Starting,
+            since: clock.now(),
+            paused: false,
+            location: None,
+            live: None,
+            files: None,
+            waiting: VecDeque::new(),
+            job: None,
+            last: BTreeMap::new(),
+            scrub: None,
+            targets: None,
+        };
+        let (stop, state, wake) = (AtomicBool::new(false), Mutex::new(state), Condvar::new());
+        Source { config, surroundings, clock, stop, state, wake }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn says(&self, text: &str) {
+        (self.surroundings.tell)(self.name(), Event::Says(text));
+    }
+
+    pub(super) fn warns(&self, text: &str) {
+        (self.surroundings.tell)(self.name(), Event::Warns(text));
+    }
+
+    pub(super) fn enter(&self, phase: Phase) {
+        let mut state = self.state();
+        state.phase = phase;
+        state.since = self.clock.now();
+        self.wake.notify_all();
+    }
+
+    /// Wants it to end.
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(job) = &self.state().job {
+            job.stop();
+        }
+        self.wake.notify_all();
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Lets some time pass, unless something is wanted.
+    pub(super) fn rest(&self, time: Duration) {
+        let state = self.state();
+        if !self.is_stopping() {
+            drop(self.wake.wait_timeout(state, time));
+        }
+    }
+
+    /// Waits until its first try is over, whatever came of it. False if that takes too long.
+    pub(super) fn wait_until_tried(&self, patience: Duration) -> bool {
+        let state = self.state();
+        let starting = |state: &mut State| state.phase == Phase::Starting;
+        let waited = self.wake.wait_timeout_while(state, patience, starting);
+        waited.unwrap_or_else(PoisonError::into_inner).0.phase != Phase::Starting
+    }
+
+    /// Waits until it has ended. False if that takes too long.
+    pub(super) fn wait_until_stopped(&self, patience: Duration) -> bool {
+        let state = self.state();
+        let going = |state: &mut State| state.phase != Phase::Stopped;
+        let waited = self.wake.wait_timeout_while(state, patience, going);
+        waited.unwrap_or_else(PoisonError::into_inner).0.phase == Phase::Stopped
+    }
+
+    pub(super) fn pause(&self, paused: bool) {
+        let mut state = self.state();
+        state.paused = paused;
+        if let Some(job) = state.job.as_ref().filter(|_| paused) {
+            job.stop();
+        }
+        self.wake.notify_all();
+        drop(state);
+        self.says(if paused { "paused" } else { "goes on" });
+    }
+
+    /// Wants something done. It waits for its turn.
+    ///
+    /// # Errors
+    /// Why it is not done, in words.
+    pub(super) fn want(&self, work: Work) -> Result<Arc<Job>, String> {
+        let mut state = self.state();
+        let name = self.name();
+        match &state.phase {
+            Phase::Running if state.paused => return Err(format!("{name} is paused: resume it first")),
+            Phase::Running => {}
+            Phase::Failed { why, .. } => return Err(format!("{name} does not run: {why}")),
+            phase => return Err(format!("{name} is {}", phase.word())),
+        }
+        if matches!(work, Work::Rebuild { .. } | Work::Survey) && self.config.rebuild().is_none() {
+            return Err(format!("{name} is no pool: it has no targets to rebuild"));
+        }
+        if state.waiting.len() >= MAX_WAITING {
+            return Err(format!("{name} has {MAX_WAITING} pieces of work waiting already"));
+        }
+        // What a person wants goes before what is due anyway.
+        if let Some(job) =
+            state.job.as_ref().filter(|job| job.scheduled && matches!(job.work, Work::Scrub { .. }))
+        {
+            job.stop();
+        }
+        let job = Arc::new(Job::new(work, false, self.clock.now()));
+        state.waiting.push_back(Arc::clone(&job));
+        self.wake.notify_all();
+        Ok(job)
+    }
+
+    /// A person agrees to what is asked about targets.
+    ///
+    /// # Errors
+    /// Nothing is asked, or something else.
+    pub(super) fn agree(&self, agreement: &str) -> Result<(), String> {
+        let mut state = self.state();
+        let targets = state.targets.as_mut().ok_or_else(|| format!("{} is no pool", self.name()))?;
+        targets.agree(agreement)?;
+        self.wake.notify_all();
+        Ok(())
+    }
+
+    /// Releases a change-set that is held.
+    ///
+    /// # Errors
+    /// It is not the one that is held; or why nobody can tell.
+    pub(super) fn approve(&self, digest: &str) -> Result<(), String> {
+        let digest: Digest =
+            digest.parse().map_err(|error: gabion_vault::guard::NoDigest| error.to_string())?;
+        let location = self.state().location.clone();
+        let location = location.ok_or_else(|| format!("{} does not run", self.name()))?;
+        let vault = Vault::open(&location, self.clock.clone()).map_err(|error| error.to_string())?;
+        let stopped = || self.is_stopping();
+        let manner = Manner { threads: 1, rate: None, progress: &|_| {}, stopped: &stopped };
+        match protect::approve(&vault, &digest, manner).map_err(|error| error.to_string())? {
+            Ok(()) => Ok(()),
+            Err(Some(held)) => {
+                Err(format!("the change-set that is held now is {}, not this one", held.digest))
+            }
+            Err(None) => Err("no change-set is held".to_owned()),
+        }
+    }
+
+    /// Gives the vault the policy of the configuration, if that is another one by now.
+    ///
+    /// # Errors
+    /// Why the policy stays as it was, in words.
+    pub(super) fn refresh_policy(&self) -> Result<(), String> {
+        let Some(location) = self.state().location.clone() else { return Ok(()) };
+        let text = self.config.wanted.policy_text().map_err(|error| error.to_string())?;
+        let Some(text) = text else { return Ok(()) };
+        let known = std::fs::read_to_string(location.repository.join("policy.toml")).ok();
+        if known.as_ref() == Some(&text) {
+            return Ok(());
+        }
+        let vault = Vault::open(&location, self.clock.clone());
+        vault.and_then(|mut vault| vault.set_policy(&text)).map_err(|error| error.to_string())
+    }
+
+    /// Whether there is something that has to be ended.
+    pub(super) fn is_alive(&self) -> bool {
+        matches!(self.state().phase, Phase::Running | Phase::Stopping)
+    }
+
+    /// What someone should look after, in a word.
+    pub(super) fn concern(&self) -> Option<&'static str> {
+        let state = self.state();
+        let held = state.live.as_ref().is_some_and(|live| live.held.is_some());
+        if held { Some("holds changes") } else { state.targets.as_ref().and_then(Targets::concern) }
+    }
+
+    /// Whether it runs, and nothing keeps it from its work.
+    pub(super) fn is_well(&self) -> bool {
+        let state = self.state();
+        state.phase == Phase::Running && state.live.as_ref().and_then(trouble).is_none()
+    }
+
+    /// For people and programs.
+    pub(super) fn as_json(&self) -> Value {
+        let state = self.state();
+        let now = self.clock.now();
+        let trouble = state.live.as_ref().and_then(trouble);
+        let (mut word, mut reason, mut retry_at) = (state.phase.word(), None, None);
+        match (&state.phase, trouble) {
+            (Phase::Failed { why, retry_at: at }, _) => (reason, retry_at) = (Some(why.clone()), Some(*at)),
+            // It is alive and tries again by itself, but nothing is protected meanwhile.
+            (Phase::Running, Some(why)) => (word, reason) = ("failed", Some(why.clone())),
+            (Phase::Running, None) if state.paused => word = "paused",
+            _ => {}
+        }
+        let files = state.files.as_ref().map(|(all, affected)| {
+            let of = |wanted: FileState| affected.iter().find(|it| it.0 == wanted).map_or(0, |it| it.1);
+            json!({ "known": all, "degraded": of(FileState::Degraded), "damaged": of(FileState::Damaged),
+                    "lost": of(FileState::Lost) })
+        });
+        let scrub = self.config.scrub.map(|config| {
+            json!({ "every_s": config.rhythm.every / SECOND, "percent": config.rhythm.percent, "repair": config.repair,
+                    "last": state.scrub.and_then(|it| it.last), "next": state.scrub.map(|it| it.next) })
+        });
+        json!({
+            "name": self.name(), "kind": self.config.kind(), "path": self.config.path(),
+            "at": self.config.show().map(|show| &show.at),
+            "repository": state.location.as_ref().map(|it| &it.repository),
+            "state": word, "since": state.since, "reason": reason, "retry_at": retry_at, "paused": state.paused,
+            "live": state.live.as_ref().map(|live| live_as_json(live, now)), "files": files,
+            "job": state.job.as_ref().map(|job| job.course()), "waiting": state.waiting.len(),
+            "last": state.last, "scrub": scrub, "pool": state.targets.as_ref().map(Targets::as_json),
+        })
+    }
+}
+
+/// Why nothing is protected now, if so.
+fn trouble(live: &monitor::Status) -> Option<&String> {
+    live.trouble.as_ref().or(live.unrecorded.as_ref())
+}
+
+fn live_as_json(live: &monitor::Status, now: Nanos) -> Value {
+    let held = live.held.as_ref().map(|held| {
+        json!({ "digest": held.digest.to_string(), "removed": held.removed, "changed": held.changed, "known": held.known })
+    });
+    json!({
+        "source": live.source, "events": live.events, "recorded": live.recorded, "gaps": live.gaps,
+        "pending": live.pending, "lag_seconds": live.lag(now) as f64 / SECOND as f64, "scans": live.scans,
+        "last_scan": live.last_scan, "encoded": live.done.encoded, "encoded_bytes": live.done.encoded_bytes,
+        "failures": live.done.failures, "held": held,
+    })
+}

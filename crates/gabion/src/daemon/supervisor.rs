@@ -1,0 +1,515 @@
+//! The thread that sees to one source: starts it, tries again when it fails, and begins the work that is due.
+
+use super::Event;
+use super::config::{SourceConfig, What};
+use super::job::{Ended, Job, Limits, Work};
+use super::note;
+use super::source::{Phase, ScrubTimes, Source};
+use super::targets::{Next, Targets, sights};
+use crate::live::{self, LiveError, MountPlan, MountedSource};
+use gabion_mount::Outage;
+use gabion_vault::catalogue::Catalogue;
+use gabion_vault::monitor::{self, Live, MonitorError, Tell};
+use gabion_vault::schedule::Backoff;
+use gabion_vault::scrub::Selection;
+use gabion_vault::storage::pool::{self, Pool};
+use gabion_vault::vault::Location;
+use gabion_vault::world::{Nanos, SECOND, Stopwatch};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How often to look at everything.
+const TICK: Duration = Duration::from_millis(250);
+
+/// How often files are counted.
+const COUNT: Duration = Duration::from_secs(5);
+
+/// Pauses before a source that failed is tried again.
+const FIRST_PAUSE: Nanos = SECOND;
+const LONGEST_PAUSE: Nanos = 300 * SECOND;
+
+/// A source that ran so long has recovered.
+const RECOVERED: Duration = Duration::from_secs(60);
+
+/// Pauses before a scrub that could not be done is tried again.
+const SCRUB_PAUSE: Nanos = 60 * SECOND;
+const LONGEST_SCRUB_PAUSE: Nanos = 3600 * SECOND;
+
+/// Written into the catalogue: when the last scrub that was due began.
+const SCRUBBED: &str = "last scheduled scrub";
+
+/// A source that is alive.
+enum Running {
+    Watched(Live, Location),
+    Mounted(Box<MountedSource>, Option<Pool>),
+}
+
+impl Running {
+    fn live(&self) -> Option<&Live> {
+        match self {
+            Running::Watched(live, _) => Some(live),
+            Running::Mounted(mounted, _) => mounted.live(),
+        }
+    }
+
+    fn location(&self) -> &Location {
+        match self {
+            Running::Watched(_, location) => location,
+            Running::Mounted(mounted, _) => mounted.location(),
+        }
+    }
+
+    /// Why it cannot go on, if so.
+    fn failure(&self) -> Option<String> {
+        let location = self.location();
+        if !location.repository.join("vault.toml").exists() {
+            return Some(format!("the repository {} is gone", location.repository.display()));
+        }
+        if !location.root.is_dir() {
+            return Some(format!("{} is gone", location.root.display()));
+        }
+        match self {
+            Running::Mounted(mounted, _) if mounted.is_unmounted() => Some("someone unmounted it".to_owned()),
+            _ if self.live().is_some_and(Live::is_over) => Some("it ended by itself".to_owned()),
+            _ => None,
+        }
+    }
+
+    fn stop(self, patience: Duration) -> Result<bool, LiveError> {
+        match self {
+            Running::Watched(live, _) => live.stop().map(|_| false).map_err(LiveError::from),
+            Running::Mounted(mounted, _) => mounted.stop(patience),
+        }
+    }
+}
+
+/// Sees to a source until it shall end.
+pub(super) fn run(source: &Arc<Source>) {
+    let mut supervisor = Supervisor {
+        source: Arc::clone(source),
+        running: None,
+        catalogue: None,
+        backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
+        scrub_backoff: Backoff::new(SCRUB_PAUSE, LONGEST_SCRUB_PAUSE),
+        began: Stopwatch::start(),
+        counted: None,
+        looked: None,
+        next: Next::Nothing,
+        said: None,
+        job: None,
+        is_paused: false,
+    };
+    while !source.is_stopping() {
+        supervisor.turn();
+        source.rest(TICK);
+    }
+    supervisor.end();
+}
+
+struct Supervisor {
+    source: Arc<Source>,
+    running: Option<Running>,
+    catalogue: Option<Catalogue>,
+    backoff: Backoff,
+    scrub_backoff: Backoff,
+    /// Since when it runs.
+    began: Stopwatch,
+    counted: Option<Stopwatch>,
+    looked: Option<Stopwatch>,
+    /// What targets need.
+    next: Next,
+    /// What was last said of targets.
+    said: Option<String>,
+    job: Option<(Arc<Job>, JoinHandle<()>)>,
+    is_paused: bool,
+}
+
+impl Supervisor {
+    fn config(&self) -> &SourceConfig {
+        &self.source.config
+    }
+
+    fn turn(&mut self) {
+        let now = self.source.clock.now();
+        self.collect(now);
+        match self.running.as_ref().map(Running::failure) {
+            None if self.backoff.is_over(now) => self.start(now),
+            None => {}
+            Some(Some(why)) => self.give_up(&why, now),
+            Some(None) => self.tend(now),
+        }
+    }
+
+    /// Tries to bring the source to life.
+    fn start(&mut self, now: Nanos) {
+        match self.begin() {
+            Ok(running) => {
+                let location = running.location().clone();
+                if let Err(error) =
+                    note::leave(&location.repository, self.source.name(), &self.source.surroundings.socket)
+                {
+                    self.source.warns(&format!("other commands will not find this daemon: {error}"));
+                }
+                let catalogue = Catalogue::open(&location.repository.join("catalogue.sqlite"));
+                self.catalogue = catalogue.map_err(|error| self.source.warns(&error.to_string())).ok();
+                self.source.state().location = Some(location);
+                self.running = Some(running);
+                (self.began, self.counted, self.looked) = (Stopwatch::start(), None, None);
+                self.is_paused = false;
+                self.tend(now);
+                self.source.enter(Phase::Running);
+                self.source.says("running");
+            }
+            Err(error) => self.failed(&error.to_string(), now),
+        }
+    }
+
+    fn failed(&mut self, why: &str, now: Nanos) {
+        let retry_at = self.backoff.failed(now);
+        self.source.enter(Phase::Failed { why: why.to_owned(), retry_at });
+        let pause = retry_at.saturating_sub(now) / SECOND;
+        self.source.warns(&format!("failed: {why}; tried again in {pause} s"));
+    }
+
+    fn begin(&self) -> Result<Running, LiveError> {
+        let config = self.config();
+        let theirs = Arc::clone(&self.source);
+        let tell: Tell =
+            Arc::new(move |notice| (theirs.surroundings.tell)(theirs.name(), Event::Notice(notice)));
+        let mut keeping = monitor::Options {
+            command: "daemon run",
+            threads: config.workers,
+            rate: config.limit,
+            rescan: config.rescan,
+            ..monitor::Options::default()
+        };
+        let (source, show, verify) = match &config.what {
+            What::Watch { path, events } => {
+                live::directory(path)?;
+                let location = Location::of(path, config.repository.as_deref());
+                let vault = config.wanted.set_up(&location)?;
+                keeping.source = *events;
+                return Ok(Running::Watched(Live::start(vault, keeping, tell)?, location));
+            }
+            What::Mount { path, show, verify } => {
+                (live::Source::Directory(path.clone(), config.repository.clone()), show, *verify)
+            }
+            What::Pool { pool: name, show, .. } => {
+                let registry = self.source.surroundings.registry.as_ref();
+                let pool = Pool::open(name.as_os_str(), registry, pool::Options::default())?;
+                (live::Source::Pool(pool, name.clone()), show, true)
+            }
+        };
+        let pool = match &source {
+            live::Source::Pool(pool, _) => Some(pool.clone()),
+            live::Source::Directory(..) => None,
+        };
+        let plan = MountPlan {
+            source,
+            mountpoint: show.at.clone(),
+            wanted: config.wanted.clone(),
+            keeping,
+            threads: show.threads,
+            private: show.private,
+            read_only: show.read_only,
+            verify,
+            outage: if show.continue_without_changelog { Outage::Continue } else { Outage::Wait },
+        };
+        let theirs = Arc::clone(&self.source);
+        let mut mounted = plan.start(Arc::new(move |text| theirs.warns(text)))?;
+        if let Err(error) = mounted.keep(tell) {
+            mounted.stop(Duration::ZERO)?;
+            return Err(error);
+        }
+        Ok(Running::Mounted(Box::new(mounted), pool))
+    }
+
+    /// It cannot go on as it is: ends it, to begin anew.
+    fn give_up(&mut self, why: &str, now: Nanos) {
+        self.end_job();
+        let mut why = why.to_owned();
+        if let Some(running) = self.running.take() {
+            match running.stop(self.source.surroundings.patience) {
+                // Why it ended says more than that it did.
+                Err(LiveError::Monitor(error @ (MonitorError::Source(_) | MonitorError::Io(_)))) => {
+                    why = error.to_string();
+                }
+                Err(error) => self.source.warns(&error.to_string()),
+                Ok(_) => {}
+            }
+        }
+        self.catalogue = None;
+        {
+            let mut state = self.source.state();
+            (state.live, state.files) = (None, None);
+        }
+        self.failed(&why, now);
+    }
+
+    /// Sees to a source that runs.
+    fn tend(&mut self, now: Nanos) {
+        if self.began.elapsed() >= RECOVERED {
+            self.backoff.succeeded();
+        }
+        let Some(running) = &self.running else { return };
+        let paused = {
+            let mut state = self.source.state();
+            state.live = running.live().map(Live::status);
+            state.paused
+        };
+        if paused != self.is_paused {
+            running.live().iter().for_each(|live| live.pause(paused));
+            self.is_paused = paused;
+        }
+        if self.counted.is_none_or(|since| since.elapsed() >= COUNT) {
+            self.count();
+        }
+        self.look(now);
+        let next_scrub = self.next_scrub(now);
+        if self.source.is_stopping() || paused {
+            return;
+        }
+        if self.job.is_some() {
+            self.make_room();
+            return;
+        }
+        if let Some(job) = self.choose(now, next_scrub) {
+            self.begin_job(job);
+        }
+    }
+
+    /// Counts files by state.
+    fn count(&mut self) {
+        self.counted = Some(Stopwatch::start());
+        let Some(catalogue) = &self.catalogue else { return };
+        if let (Ok(all), Ok(affected)) = (catalogue.count(), catalogue.affected()) {
+            self.source.state().files = Some((all, affected));
+        }
+    }
+
+    /// Looks at the targets of a pool.
+    fn look(&mut self, now: Nanos) {
+        let Some(config) = self.config().rebuild().copied() else { return };
+        let Some(Running::Mounted(_, Some(pool))) = &self.running else { return };
+        let every = Duration::from_nanos(config.look.unsigned_abs());
+        if self.looked.is_some_and(|since| since.elapsed() < every) {
+            return;
+        }
+        self.looked = Some(Stopwatch::start());
+        let (seen, identity) = (sights(pool), pool.config());
+        let said = {
+            let mut state = self.source.state();
+            let targets = match state.targets.take() {
+                Some(targets) if targets.is_of(&identity.pool) => targets,
+                _ => Targets::new(&identity.pool, identity.redundancy, config.after),
+            };
+            let targets = state.targets.insert(targets);
+            self.next = targets.look(now, seen);
+            targets.words()
+        };
+        if said != self.said {
+            match &said {
+                Some(text) => self.source.warns(text),
+                None => self.source.says("all targets are in order"),
+            }
+            self.said = said;
+        }
+    }
+
+    /// When the next scrub is due.
+    fn next_scrub(&mut self, now: Nanos) -> Option<Nanos> {
+        let scrub = self.config().scrub?;
+        let known = self.source.state().scrub;
+        let last = match known {
+            Some(times) => times.last,
+            None => self.catalogue.as_ref()?.note(SCRUBBED).ok()?.and_then(|note| note.parse().ok()),
+        };
+        let next = scrub.rhythm.next(last, now);
+        self.source.state().scrub = Some(ScrubTimes { last, next });
+        Some(next)
+    }
+
+    /// What is lost on disks goes before what is due anyway.
+    fn make_room(&self) {
+        let urgent = matches!(self.next, Next::Rebuild { .. });
+        let is_due = |job: &Job| job.scheduled && matches!(job.work, Work::Scrub { .. });
+        if let Some((job, _)) = self.job.as_ref().filter(|(job, _)| urgent && is_due(job)) {
+            job.stop();
+        }
+    }
+
+    /// What to do next, if anything.
+    fn choose(&mut self, now: Nanos, next_scrub: Option<Nanos>) -> Option<Arc<Job>> {
+        let due = |work| Some(Arc::new(Job::new(work, true, now)));
+        if let Next::Rebuild { targets, agreed } = std::mem::replace(&mut self.next, Next::Nothing) {
+            return due(Work::Rebuild { targets, agreed });
+        }
+        if let Some(job) = self.source.state().waiting.pop_front() {
+            return Some(job);
+        }
+        if self.source.state().targets.as_ref().is_some_and(Targets::wants_survey) {
+            return due(Work::Survey);
+        }
+        let scrub = self.config().scrub?;
+        if next_scrub.is_none_or(|next| next > now) || !self.scrub_backoff.is_over(now) {
+            return None;
+        }
+        let selection = Selection::Percent(scrub.rhythm.percent);
+        let rhythm = Some(scrub.rhythm);
+        due(Work::Scrub { selection, restart: false, repair: scrub.repair, rhythm })
+    }
+
+    fn begin_job(&mut self, job: Arc<Job>) {
+        let Some(location) = self.running.as_ref().map(|running| running.location().clone()) else { return };
+        let config = self.config();
+        let limits = Limits {
+            threads: config.workers,
+            scrub: config.scrub.and_then(|scrub| scrub.limit),
+            rebuild: config.rebuild().and_then(|rebuild| rebuild.limit),
+            protect: config.limit,
+        };
+        self.source.state().job = Some(Arc::clone(&job));
+        let theirs = Arc::clone(&job);
+        let work = move || {
+            let ended = theirs.run(&location, limits).map_err(|error| error.to_string());
+            theirs.end(ended);
+        };
+        match std::thread::Builder::new().name(job.work.word().to_owned()).spawn(work) {
+            Ok(thread) => self.job = Some((job, thread)),
+            Err(error) => {
+                job.end(Err(format!("there is no thread to be had: {error}")));
+                self.source.state().job = None;
+            }
+        }
+    }
+
+    /// Takes over what a job that ended has done.
+    fn collect(&mut self, now: Nanos) {
+        let Some((job, thread)) = self.job.take_if(|(_, thread)| thread.is_finished()) else { return };
+        if thread.join().is_err() {
+            job.end(Err("it ended unexpectedly".to_owned()));
+        }
+        let ended = job.ended().unwrap_or_else(|| Err("it ended unexpectedly".to_owned()));
+        self.tell_ended(&job, &ended, now);
+        self.counted = None;
+        let is_done = ended.as_ref().is_ok_and(|ended| ended.outcome != "stopped");
+        match &job.work {
+            Work::Scrub { selection, .. } => {
+                if is_done && (job.scheduled || *selection == Selection::All) {
+                    self.note_scrub(job.began);
+                }
+                match &ended {
+                    Ok(_) => self.scrub_backoff.succeeded(),
+                    Err(_) => drop(self.scrub_backoff.failed(now)),
+                }
+            }
+            Work::Rebuild { .. } => {
+                let is_whole = ended.as_ref().is_ok_and(|ended| ended.outcome == "fine");
+                if let Some(targets) = &mut self.source.state().targets {
+                    targets.rebuilt(is_whole, now);
+                }
+                self.looked = None;
+            }
+            Work::Survey => {
+                if let (Some(targets), Ok(ended)) = (&mut self.source.state().targets, &ended) {
+                    targets.surveyed(&ended.report);
+                }
+                self.looked = None;
+            }
+            Work::Repair { .. } | Work::Protect => {}
+        }
+        self.source.state().job = None;
+    }
+
+    fn note_scrub(&mut self, began: Nanos) {
+        if let Some(Err(error)) =
+            self.catalogue.as_ref().map(|catalogue| catalogue.set_note(SCRUBBED, Some(&began.to_string())))
+        {
+            self.source.warns(&error.to_string());
+        }
+        self.source.state().scrub = Some(ScrubTimes { last: Some(began), next: began });
+    }
+
+    fn tell_ended(&self, job: &Job, ended: &Result<Ended, String>, now: Nanos) {
+        let word = job.work.word();
+        let mut value = json!({ "began": job.began, "ended": now, "scheduled": job.scheduled });
+        match ended {
+            Ok(Ended { outcome, report }) => {
+                value["outcome"] = json!(outcome);
+                value["report"] = report.clone();
+                let text = format!("{word}: {outcome}{}", summary(report));
+                // What is due is done again and again; only what it finds is news.
+                match *outcome {
+                    "fine" if job.scheduled && !matches!(job.work, Work::Rebuild { .. }) => {}
+                    "fine" | "stopped" => self.source.says(&text),
+                    _ => self.source.warns(&text),
+                }
+            }
+            Err(why) => {
+                value["outcome"] = json!("failed");
+                value["error"] = json!(why);
+                self.source.warns(&format!("{word}: {why}"));
+            }
+        }
+        self.source.state().last.insert(word, value);
+    }
+
+    fn end_job(&mut self) {
+        if let Some((job, thread)) = self.job.take() {
+            job.stop();
+            if thread.join().is_err() {
+                job.end(Err("it ended unexpectedly".to_owned()));
+            }
+        }
+        let mut state = self.source.state();
+        state.job = None;
+        for job in state.waiting.drain(..) {
+            job.end(Err("the source ended before its turn came".to_owned()));
+        }
+    }
+
+    fn end(mut self) {
+        self.source.enter(Phase::Stopping);
+        self.end_job();
+        if let Some(running) = self.running.take() {
+            let repository = running.location().repository.clone();
+            match running.stop(self.source.surroundings.patience) {
+                Ok(true) => self.source.warns("programs still used the mount: it was taken from under them"),
+                Ok(false) => {}
+                Err(error) => self.source.warns(&error.to_string()),
+            }
+            note::take_away(&repository);
+        }
+        self.source.says("stopped");
+        self.source.enter(Phase::Stopped);
+    }
+}
+
+/// The first numbers and names of a report, for a line of a log.
+fn summary(report: &Value) -> String {
+    let mut parts = Vec::new();
+    for (key, word) in [
+        ("files", "files"),
+        ("encoded", "encoded"),
+        ("damaged", "damaged"),
+        ("degraded", "degraded"),
+        ("failures", "failed"),
+    ] {
+        if let Some(number) = report[key].as_u64() {
+            parts.push(format!("{number} {word}"));
+        }
+    }
+    if let Some(repaired) = report["repair"]["files"].as_u64() {
+        parts.push(format!("{repaired} repaired"));
+    }
+    for key in ["trouble", "failed", "lost", "homeless", "named"] {
+        let names = report[key].as_array().into_iter().flatten().filter_map(|it| it["path"].as_str());
+        let names: Vec<&str> = names.take(3).collect();
+        if !names.is_empty() {
+            parts.push(format!("{key}: {}", names.join(", ")));
+        }
+    }
+    if parts.is_empty() { String::new() } else { format!(" ({})", parts.join("; ")) }
+}

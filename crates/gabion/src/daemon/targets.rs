@@ -1,0 +1,315 @@
+//! The targets of a pool, looked at over time: who is gone, who is back, and what is done about it.
+
+use gabion_vault::reconstruction::DEFAULT_SHARE;
+use gabion_vault::reconstruction::survey::Places;
+use gabion_vault::schedule::Backoff;
+use gabion_vault::storage::TargetState;
+use gabion_vault::storage::pool::Pool;
+use gabion_vault::storage::pool::config::Standing;
+use gabion_vault::watchdog::{Decision, Policy, Sight, Watchdog};
+use gabion_vault::world::{Nanos, SECOND, moment};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// Pauses before a rebuild that left something undone is tried again.
+const FIRST_PAUSE: Nanos = 60 * SECOND;
+const LONGEST_PAUSE: Nanos = 6 * 3600 * SECOND;
+
+/// Watches the targets of one pool.
+#[derive(Debug)]
+pub(super) struct Targets {
+    pool: String,
+    watchdog: Watchdog,
+    is_automatic: bool,
+    backoff: Backoff,
+    seen: Vec<(String, Sight)>,
+    decision: Decision,
+    agreed: Option<String>,
+    /// Targets that files miss, if that was looked at since targets changed.
+    missed: Option<BTreeSet<String>>,
+    /// What was found then.
+    survey: Value,
+}
+
+/// What is to be done now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Next {
+    Nothing,
+    /// Nobody knows what files miss.
+    Survey,
+    Rebuild {
+        targets: Vec<String>,
+        agreed: Option<String>,
+    },
+}
+
+impl Targets {
+    /// For a pool, by its identity. With a delay, rebuilds begin by themselves.
+    pub(super) fn new(pool: &str, redundancy: usize, delay: Option<Nanos>) -> Targets {
+        // Without one, who is gone is named and nothing is decided.
+        let policy = Policy { delay: delay.unwrap_or(Nanos::MAX), redundancy, share: DEFAULT_SHARE };
+        Targets {
+            pool: pool.to_owned(),
+            watchdog: Watchdog::new(pool, policy),
+            is_automatic: delay.is_some(),
+            backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
+            seen: Vec::new(),
+            decision: Decision::Nothing,
+            agreed: None,
+            missed: None,
+            survey: Value::Null,
+        }
+    }
+
+    /// Whether this is the pool.
+    pub(super) fn is_of(&self, pool: &str) -> bool {
+        self.pool == pool
+    }
+
+    /// Decides, given how targets look. Those that were given up are `GivenUp` here until a survey says otherwise.
+    pub(super) fn look(&mut self, now: Nanos, mut sights: Vec<(String, Sight)>) -> Next {
+        if let Some(missed) = &self.missed {
+            for (name, sight) in &mut sights {
+                if *sight == Sight::GivenUp && !missed.contains(name) {
+                    *sight = Sight::Replaced;
+                }
+            }
+        }
+        let same = |(a, b): (&(String, Sight), &(String, Sight))| {
+            let given_up = |sight| matches!(sight, Sight::GivenUp | Sight::Replaced);
+            a.0 == b.0 && (a.1 == b.1 || given_up(a.1) && given_up(b.1))
+        };
+        if sights.len() != self.seen.len() || !sights.iter().zip(&self.seen).all(same) {
+            // Another situation: what was seen before says nothing of it, and a rebuild may do better now.
+            self.missed = None;
+            self.backoff.succeeded();
+        }
+        self.decision = self.watchdog.look(now, &sights);
+        let given_up: Vec<String> =
+            sights.iter().filter(|it| it.1 == Sight::GivenUp).map(|it| it.0.clone()).collect();
+        self.seen = sights;
+        let may_rebuild = self.is_automatic && self.backoff.is_over(now);
+        let rebuild =
+            |targets: &[String]| Next::Rebuild { targets: targets.to_vec(), agreed: self.agreed.clone() };
+        match &self.decision {
+            Decision::Rebuild { targets } | Decision::Reconcile { targets } if may_rebuild => {
+                rebuild(targets)
+            }
+            _ if self.wants_survey() => Next::Survey,
+            // A rebuild that was interrupted, or left something undone.
+            Decision::Nothing if may_rebuild && !given_up.is_empty() => rebuild(&given_up),
+            _ => Next::Nothing,
+        }
+    }
+
+    /// Whether something is wrong and nobody has looked what it means for files.
+    pub(super) fn wants_survey(&self) -> bool {
+        self.missed.is_none() && self.seen.iter().any(|(_, sight)| *sight != Sight::Present)
+    }
+
+    /// Takes over what a survey found.
+    pub(super) fn surveyed(&mut self, report: &Value) {
+        let names = report["missed"].as_array().into_iter().flatten();
+        self.missed = Some(names.filter_map(|name| name.as_str().map(str::to_owned)).collect());
+        self.survey = report.clone();
+    }
+
+    /// A rebuild ended: what files miss is another thing now.
+    pub(super) fn rebuilt(&mut self, is_whole: bool, now: Nanos) {
+        self.missed = None;
+        match is_whole {
+            true => self.backoff.succeeded(),
+            false => drop(self.backoff.failed(now)),
+        }
+    }
+
+    /// A person agreed to what is asked now.
+    ///
+    /// # Errors
+    /// Nothing is asked, or something else.
+    pub(super) fn agree(&mut self, agreement: &str) -> Result<(), String> {
+        match &self.decision {
+            Decision::Ask { agreement: asked, .. } if asked == agreement => {
+                self.watchdog.agree(agreement);
+                self.agreed = Some(agreement.to_owned());
+                self.backoff.succeeded();
+                Ok(())
+            }
+            Decision::Ask { agreement: asked, gone, .. } => {
+                Err(format!("what is asked is {asked}, for {}", gone.join(", ")))
+            }
+            _ => Err("nobody has to agree to anything: targets are there, or are waited for".to_owned()),
+        }
+    }
+
+    /// For people and programs.
+    pub(super) fn as_json(&self) -> Value {
+        let word = |sight: Sight| match sight {
+            Sight::Present => "present",
+            Sight::Gone => "gone",
+            Sight::GivenUp => "given up",
+            Sight::Replaced => "replaced",
+            Sight::Back => "back",
+        };
+        let targets: Vec<Value> =
+            self.seen.iter().map(|(name, sight)| json!({ "name": name, "state": word(*sight) })).collect();
+        let mut value = json!({ "targets": targets, "automatic": self.is_automatic });
+        if self.missed.is_some() {
+            value["files"] = self.survey.clone();
+        }
+        match &self.decision {
+            Decision::Nothing => {}
+            Decision::Notice { gone, until } => {
+                let until = self.is_automatic.then_some(*until);
+                value["notice"] = json!({ "gone": gone, "given_up_at": until });
+            }
+            Decision::Rebuild { targets } => value["rebuild"] = json!(targets),
+            Decision::Reconcile { targets } => value["verify"] = json!(targets),
+            Decision::Ask { gone, agreement, why } => {
+                value["ask"] = json!({ "gone": gone, "agreement": agreement, "why": why.to_string() });
+            }
+        }
+        value
+    }
+
+    /// What someone should look after, in a word.
+    pub(super) fn concern(&self) -> Option<&'static str> {
+        match self.decision {
+            Decision::Nothing => None,
+            Decision::Notice { .. } => Some("is degraded"),
+            Decision::Rebuild { .. } | Decision::Reconcile { .. } => Some("is rebuilt"),
+            Decision::Ask { .. } => Some("asks"),
+        }
+    }
+
+    /// What people should hear of, in words; nothing if all is well.
+    pub(super) fn words(&self) -> Option<String> {
+        match &self.decision {
+            Decision::Nothing => None,
+            Decision::Notice { gone, until } if self.is_automatic => Some(format!(
+                "degraded: {} gone; given up at {} unless back",
+                gone.join(", "),
+                moment(*until)
+            )),
+            Decision::Notice { gone, .. } => Some(format!(
+                "degraded: {} gone; nothing is rebuilt unless someone asks for it",
+                gone.join(", ")
+            )),
+            Decision::Rebuild { targets } => Some(format!("{} given up: rebuilding", targets.join(", "))),
+            Decision::Reconcile { targets } => {
+                Some(format!("{} came back: what is there is verified", targets.join(", ")))
+            }
+            Decision::Ask { gone, agreement, why } => Some(format!(
+                "{why}: {}. Nothing is rebuilt before a person has looked and agrees: {agreement}",
+                gone.join(", ")
+            )),
+        }
+    }
+}
+
+/// How the targets of a pool look now.
+pub(super) fn sights(pool: &Pool) -> Vec<(String, Sight)> {
+    pool.probe();
+    let (config, places, behind) = (pool.config(), Places::of(pool), pool.behind());
+    let serving = config.target.iter().filter(|member| member.state != Standing::Retired);
+    serving
+        .map(|member| {
+            let sight = match (places.state(&member.name), member.state) {
+                (TargetState::Offline, Standing::Away) => Sight::GivenUp,
+                (TargetState::Offline, _) => Sight::Gone,
+                (TargetState::Returned, _) => Sight::Back,
+                _ if behind.contains(&member.name) => Sight::Back,
+                _ => Sight::Present,
+            };
+            (member.name.clone(), sight)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FIRST_PAUSE, Next, Sight, Targets};
+    use serde_json::json;
+
+    const P: Sight = Sight::Present;
+    const G: Sight = Sight::Gone;
+    const U: Sight = Sight::GivenUp;
+    const B: Sight = Sight::Back;
+
+    fn seen(sights: &[Sight]) -> Vec<(String, Sight)> {
+        sights.iter().enumerate().map(|(at, &sight)| (format!("d{}", at + 1), sight)).collect()
+    }
+
+    fn rebuild(targets: &[&str]) -> Next {
+        let targets = targets.iter().map(|&name| name.to_owned()).collect();
+        Next::Rebuild { targets, agreed: None }
+    }
+
+    #[test]
+    fn a_lost_target_is_surveyed_waited_for_rebuilt_and_surveyed() {
+        let mut targets = Targets::new("p", 2, Some(100));
+        assert_eq!(targets.look(0, seen(&[P; 8])), Next::Nothing);
+        let gone = [P, G, P, P, P, P, P, P];
+        assert_eq!(targets.look(1, seen(&gone)), Next::Survey);
+        targets.surveyed(&json!({ "missed": ["d2"] }));
+        assert_eq!(targets.look(2, seen(&gone)), Next::Nothing);
+        assert!(targets.words().unwrap().contains("d2"));
+        assert_eq!(targets.look(101, seen(&gone)), rebuild(&["d2"]));
+        targets.rebuilt(true, 200);
+        let given_up = [P, U, P, P, P, P, P, P];
+        assert_eq!(targets.look(201, seen(&given_up)), Next::Survey);
+        targets.surveyed(&json!({ "missed": [] }));
+        assert_eq!(targets.look(202, seen(&given_up)), Next::Nothing);
+        assert_eq!(targets.words(), None);
+        let back = [P, B, P, P, P, P, P, P];
+        assert_eq!(targets.look(300, seen(&back)), rebuild(&["d2"]));
+    }
+
+    #[test]
+    fn what_a_rebuild_left_undone_is_tried_again_after_pauses() {
+        let mut targets = Targets::new("p", 2, Some(0));
+        let given_up = [P, U, P, P, P, P, P, P];
+        // As after a crash: nobody remembers anything.
+        assert_eq!(targets.look(0, seen(&given_up)), Next::Survey);
+        targets.surveyed(&json!({ "missed": ["d2"] }));
+        assert_eq!(targets.look(1, seen(&given_up)), rebuild(&["d2"]));
+        targets.rebuilt(false, 10);
+        assert_eq!(targets.look(11, seen(&given_up)), Next::Survey);
+        targets.surveyed(&json!({ "missed": ["d2"] }));
+        assert_eq!(targets.look(12, seen(&given_up)), Next::Nothing);
+        assert_eq!(targets.look(10 + FIRST_PAUSE, seen(&given_up)), rebuild(&["d2"]));
+        targets.rebuilt(false, 10 + FIRST_PAUSE);
+        // One more target in the pool is another situation.
+        let added = [P, U, P, P, P, P, P, P, P];
+        assert_eq!(targets.look(11 + FIRST_PAUSE, seen(&added)), Next::Survey);
+        targets.surveyed(&json!({ "missed": ["d2"] }));
+        assert_eq!(targets.look(12 + FIRST_PAUSE, seen(&added)), rebuild(&["d2"]));
+    }
+
+    #[test]
+    fn many_are_asked_for_and_agreed_to_by_name() {
+        let mut targets = Targets::new("p", 2, Some(0));
+        let three = [G, G, G, P, P, P, P, P];
+        assert_eq!(targets.look(0, seen(&three)), Next::Survey);
+        targets.surveyed(&json!({ "missed": ["d1", "d2", "d3"] }));
+        assert_eq!(targets.look(1, seen(&three)), Next::Nothing);
+        let asked = targets.as_json()["ask"]["agreement"].as_str().unwrap().to_owned();
+        assert!(targets.agree("0123456789ab").unwrap_err().contains(&asked));
+        targets.agree(&asked).unwrap();
+        let Next::Rebuild { targets: which, agreed } = targets.look(2, seen(&three)) else {
+            panic!("agreed")
+        };
+        assert_eq!((which.len(), agreed), (3, Some(asked)));
+    }
+
+    #[test]
+    fn without_a_delay_nothing_is_decided() {
+        let mut targets = Targets::new("p", 2, None);
+        let gone = [P, G, P, P];
+        targets.look(0, seen(&gone));
+        targets.surveyed(&json!({ "missed": ["d2"] }));
+        assert_eq!(targets.look(i64::MAX - 1, seen(&gone)), Next::Nothing);
+        assert!(targets.words().unwrap().contains("unless someone asks"));
+        assert!(targets.agree("x").is_err());
+    }
+}

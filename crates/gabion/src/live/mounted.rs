@@ -1,0 +1,226 @@
+//! A directory or a pool, mounted, with what protects it.
+
+use super::{LiveError, Wanted, at, directory};
+use gabion_mount::{
+    Directory, Guarded, MountError, Mounted, Options, Outage, Recorder, clear_dead_mount, mount,
+};
+use gabion_vault::coder::Coders;
+use gabion_vault::degraded::{self, Report};
+use gabion_vault::monitor::{self, Live, Tell};
+use gabion_vault::shown::Shown;
+use gabion_vault::storage::Storage;
+use gabion_vault::storage::TargetState;
+use gabion_vault::storage::pool::Pool;
+use gabion_vault::vault::{Location, OWN, Vault};
+use gabion_vault::world::Clock;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// What is shown.
+#[derive(Debug, Clone)]
+pub enum Source {
+    /// A directory, with its repository where that is not within.
+    Directory(PathBuf, Option<PathBuf>),
+    /// A pool, with what people call it.
+    Pool(Pool, PathBuf),
+}
+
+/// How to mount a source.
+#[derive(Debug, Clone)]
+pub struct MountPlan {
+    /// What.
+    pub source: Source,
+    /// Where.
+    pub mountpoint: PathBuf,
+    /// What files get.
+    pub wanted: Wanted,
+    /// How to protect; with no threads, others have to.
+    pub keeping: monitor::Options,
+    /// Threads that serve programs.
+    pub threads: usize,
+    /// Only who mounts may use it.
+    pub private: bool,
+    /// Nothing can be changed through it.
+    pub read_only: bool,
+    /// Whether files that are only read are checked.
+    pub verify: bool,
+    /// What happens while the changelog does not answer.
+    pub outage: Outage,
+}
+
+/// A source that is mounted and protected.
+pub struct MountedSource {
+    mounted: Mounted,
+    recorder: Arc<Recorder>,
+    /// Until protection begins.
+    vault: Option<Vault>,
+    keeping: monitor::Options,
+    live: Option<Live>,
+    mountpoint: PathBuf,
+    location: Location,
+}
+
+/// Said of what people should know of, in words.
+pub type Say = Arc<dyn Fn(&str) + Send + Sync>;
+
+impl MountPlan {
+    /// Mounts the source. What happens is recorded from now on; protection begins with [`MountedSource::keep`].
+    ///
+    /// # Errors
+    /// See [`LiveError`].
+    pub fn start(self, say: Say) -> Result<MountedSource, LiveError> {
+        if clear_dead_mount(&self.mountpoint).map_err(at(&self.mountpoint))? {
+            say("what a process that died left mounted there is cleared away");
+        }
+        let mountpoint = std::fs::canonicalize(&self.mountpoint).map_err(at(&self.mountpoint))?;
+        directory(&mountpoint)?;
+        let (name, vault, location) = self.open(&mountpoint, &say)?;
+        let repository = vault.repository.path().to_owned();
+        let (changelog, rules) = (Arc::clone(&vault.changelog), vault.read_policy()?);
+        let recorder = Recorder::start(changelog, rules, Clock::System, self.outage, &repository);
+        let recorder = Arc::new(recorder.map_err(at(&repository))?);
+        let options = Options {
+            name: name.display().to_string(),
+            threads: self.threads,
+            allow_other: !self.private,
+            read_only: self.read_only,
+        };
+        let mounted = match &self.source {
+            Source::Pool(pool, _) => {
+                let (coders, theirs) = (Coders::new()?, Arc::clone(&recorder));
+                let files = gabion_mount::Pool::new(pool.clone(), coders, Clock::System, theirs);
+                mount(files.map_err(at(&name))?, &mountpoint, &options)?
+            }
+            Source::Directory(..) => {
+                let hidden = hidden_name(&name, &repository);
+                let guarded = if self.verify { Some(guarded(&location, say)?) } else { None };
+                let files = Directory::new(&name, hidden, Arc::clone(&recorder), guarded);
+                mount(files.map_err(at(&name))?, &mountpoint, &options)?
+            }
+        };
+        let (vault, live) = (Some(vault), None);
+        Ok(MountedSource { mounted, recorder, vault, keeping: self.keeping, live, mountpoint, location })
+    }
+
+    /// The source's own path, its vault, and where that is.
+    fn open(&self, mountpoint: &Path, say: &Say) -> Result<(PathBuf, Vault, Location), LiveError> {
+        match &self.source {
+            Source::Pool(pool, name) => {
+                for target in pool.paths() {
+                    refuse_overlap(&std::fs::canonicalize(&target).unwrap_or(target), mountpoint)?;
+                }
+                let (vault, location) = pool_vault(pool, &self.wanted, say)?;
+                Ok((name.clone(), vault, location))
+            }
+            Source::Directory(path, repository) => {
+                directory(path)?;
+                let source = std::fs::canonicalize(path).map_err(at(path))?;
+                refuse_overlap(&source, mountpoint)?;
+                let location = Location::of(&source, repository.as_deref());
+                Ok((source, self.wanted.set_up(&location)?, location))
+            }
+        }
+    }
+}
+
+/// The vault of a pool. If it went with its target, another one is begun with what headers tell.
+fn pool_vault(pool: &Pool, wanted: &Wanted, say: &Say) -> Result<(Vault, Location), LiveError> {
+    let location = Location::of_pool(pool)?;
+    let exists = location.repository.join("vault.toml").exists();
+    let all_answer = pool.targets().iter().all(|target| target.state != TargetState::Offline);
+    if !exists && !all_answer && Vault::of_pool(pool, Clock::System)?.1 {
+        say(
+            "the target with the pool's vault does not answer: another vault is begun, its catalogue made from headers",
+        );
+    }
+    Ok((wanted.set_up(&location)?, location))
+}
+
+impl MountedSource {
+    /// Begins to protect, unless that was left to others.
+    ///
+    /// # Errors
+    /// See [`LiveError`].
+    pub fn keep(&mut self, tell: Tell) -> Result<(), LiveError> {
+        if let Some(vault) = self.vault.take().filter(|_| self.keeping.threads > 0) {
+            self.live = Some(Live::keep(vault, self.keeping, tell)?);
+        }
+        Ok(())
+    }
+
+    /// Where it is shown.
+    pub fn mountpoint(&self) -> &Path {
+        &self.mountpoint
+    }
+
+    /// Where its vault is.
+    pub fn location(&self) -> &Location {
+        &self.location
+    }
+
+    /// What protects it, unless others do.
+    pub fn live(&self) -> Option<&Live> {
+        self.live.as_ref()
+    }
+
+    /// Whether someone has unmounted it.
+    pub fn is_unmounted(&self) -> bool {
+        self.mounted.is_over()
+    }
+
+    /// Unmounts, records what is left to record, and finishes what is in hand. Programs that use it are waited for as long as
+    /// `patience` lasts. Says whether it was taken from under them then.
+    ///
+    /// # Errors
+    /// See [`LiveError`].
+    pub fn stop(self, patience: Duration) -> Result<bool, LiveError> {
+        let taken = match self.mounted.is_over() {
+            true => false,
+            false => self
+                .mounted
+                .unmount_within(&self.mountpoint, patience)
+                .map_err(|source| MountError::Busy { path: self.mountpoint.clone(), source })?,
+        };
+        self.live.map(Live::stop).transpose()?;
+        // Whoever still writes leaves the mark: the next mount looks at everything.
+        if !taken {
+            self.recorder.finish().map_err(at(&self.location.repository))?;
+        }
+        Ok(taken)
+    }
+}
+
+/// A mount must not show itself.
+fn refuse_overlap(source: &Path, mountpoint: &Path) -> Result<(), LiveError> {
+    if source.starts_with(mountpoint) || mountpoint.starts_with(source) {
+        let (mountpoint, path) = (mountpoint.to_owned(), source.to_owned());
+        return Err(MountError::Overlap { mountpoint, path }.into());
+    }
+    Ok(())
+}
+
+/// The directory of ours that lies in the source, if it does.
+fn hidden_name<'a>(source: &Path, repository: &'a Path) -> &'a OsStr {
+    let inside = std::fs::canonicalize(repository).is_ok_and(|path| path.parent() == Some(source));
+    repository.file_name().filter(|_| inside).unwrap_or(OsStr::new(OWN))
+}
+
+/// What reads are checked against, and where they are noted.
+fn guarded(location: &Location, say: Say) -> Result<Guarded, LiveError> {
+    let Vault { storage, coders, catalogue, clock, .. } = Vault::open(location, Clock::System)?;
+    let catalogue = Mutex::new(catalogue);
+    let note = move |path: &[u8], report: &Report| {
+        let path = Shown::bytes(path);
+        let (blocks, causes) = (report.reconstructed, report.causes());
+        say(&format!(
+            "{path}: {blocks} blocks were made from others to read it ({causes}); see `gabion scrub`"
+        ));
+        let catalogue = catalogue.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = degraded::note(&catalogue, report, clock.now()) {
+            say(&format!("that cannot be noted: {error}"));
+        }
+    };
+    Ok(Guarded { storage, coders, note: Box::new(note) })
+}

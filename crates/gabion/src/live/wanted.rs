@@ -1,0 +1,79 @@
+//! What files shall get, for whoever sets a vault up.
+
+use super::{LiveError, at};
+use gabion_engine::Code;
+use gabion_vault::policy::Policy;
+use gabion_vault::vault::{DEFAULT_CODE, Location, Vault, VaultError, parse_policy};
+use gabion_vault::world::Clock;
+use std::path::{Path, PathBuf};
+
+/// What files shall get, and where changes are remembered.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// A file with rules.
+    pub policy: Option<PathBuf>,
+    /// What all files get.
+    pub code: Option<String>,
+    /// Where changes are remembered.
+    pub changelog: Option<String>,
+}
+
+/// What is no directory cannot be protected.
+///
+/// # Errors
+/// [`LiveError`].
+pub fn directory(path: &Path) -> Result<(), LiveError> {
+    match std::fs::metadata(path).map_err(at(path))?.is_dir() {
+        true => Ok(()),
+        false => Err(LiveError::NoDirectory { path: path.to_owned() }),
+    }
+}
+
+impl Wanted {
+    /// Opens the vault, or makes one.
+    ///
+    /// # Errors
+    /// See [`LiveError`].
+    pub fn open(&self, location: &Location, policy: Option<&str>) -> Result<Vault, LiveError> {
+        if let Err(VaultError::Unprotected { .. }) = Vault::open(location, Clock::System) {
+            // A policy that cannot be used must not leave an empty vault behind.
+            policy.map(|text| self.check_policy(text, &DEFAULT_CODE.parse()?)).transpose()?;
+        }
+        Ok(Vault::create(location, self.changelog.as_deref(), Clock::System)?)
+    }
+
+    /// Opens the vault, or makes one, and gives it the policy.
+    ///
+    /// # Errors
+    /// See [`LiveError`].
+    pub fn set_up(&self, location: &Location) -> Result<Vault, LiveError> {
+        let policy = self.policy_text()?;
+        let mut vault = self.open(location, policy.as_deref())?;
+        if let Some(text) = &policy {
+            vault.set_policy(text)?;
+        }
+        Ok(vault)
+    }
+
+    /// The policy as text; nothing where nothing is wanted.
+    ///
+    /// # Errors
+    /// The file cannot be read, the code is none.
+    pub fn policy_text(&self) -> Result<Option<String>, LiveError> {
+        if let Some(path) = &self.policy {
+            return std::fs::read_to_string(path).map(Some).map_err(at(path));
+        }
+        let Some(code) = &self.code else { return Ok(None) };
+        let parsed: Code = code.parse().map_err(|source| LiveError::Code { code: code.clone(), source })?;
+        Ok(Some(format!("[default]\ncode = \"{parsed}\"\n")))
+    }
+
+    /// Reads a policy; errors name the file.
+    ///
+    /// # Errors
+    /// See [`LiveError`].
+    pub fn check_policy(&self, text: &str, code: &Code) -> Result<Policy, LiveError> {
+        let path = self.policy.clone().unwrap_or_else(|| PathBuf::from("--code"));
+        Ok(parse_policy(text, &path, code)?)
+    }
+}

@@ -1,0 +1,214 @@
+//! Kills, sources that fail, strangers at the socket.
+
+use super::ground::{Ground, PATIENCE, Seed, can_mount};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use std::io::Write;
+use std::time::Duration;
+
+#[test]
+fn mounted_kill_at_any_moment_and_the_next_run_converges() {
+    if !can_mount("kill") {
+        return;
+    }
+    let mut ground = Ground::new();
+    let photos = ground.watched("photos", "");
+    let documents = ground.mounted("documents", "");
+    ground.configure(&format!("{photos}{documents}"));
+    let mut seed = Seed(3);
+    for round in 0..3 {
+        ground.start();
+        for number in 0..10 {
+            let name = format!("mnt-documents/{round} {number}");
+            ground.write(&name, &seed.bytes(20_000));
+            ground.write(&format!("photos/{round} {number}"), &seed.bytes(20_000));
+        }
+        std::thread::sleep(Duration::from_millis(seed.next() % 300));
+        ground.kill();
+        // Nobody hears of this one.
+        ground.write(&format!("photos/alone {round}"), &seed.bytes(5000));
+    }
+    // The note that is left leads nowhere, and commands are not misled.
+    assert!(ground.path("photos/.gabion/daemon").exists());
+    let output = ground.run(&["status", "photos", "--json"]);
+    let status: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(status["daemon"].is_null());
+    ground.start();
+    ground.until_protected("photos", "photos", 4 + 30 + 3);
+    ground.until_protected("documents", "documents", 30);
+    assert_eq!(std::fs::read_dir(ground.path("mnt-documents")).unwrap().count(), 30);
+    ground.expect(0, &["scrub", "photos"]);
+    ground.expect(0, &["scrub", "documents"]);
+    ground.stop(Signal::TERM);
+    assert!(!ground.path("documents/.gabion/mounted").exists(), "the mark of a mount that ended well");
+}
+
+/// A program that never closes its file must not keep a machine from going down.
+#[test]
+fn mounted_programs_are_waited_for_and_then_left_behind() {
+    if !can_mount("programs") {
+        return;
+    }
+    let mut ground = Ground::new();
+    let documents = ground.mounted("documents", "");
+    ground.write("daemon.toml", format!("socket = 'sock'\nstop_within = '6s'\n{documents}").as_bytes());
+    ground.start();
+    let mut file = std::fs::File::create(ground.path("mnt-documents/open")).unwrap();
+    file.write_all(b"written").unwrap();
+    ground.stop(Signal::TERM);
+    assert_eq!(std::fs::read_dir(ground.path("mnt-documents")).unwrap().count(), 0, "it is still mounted");
+    assert_eq!(std::fs::read(ground.path("documents/open")).unwrap(), b"written");
+    drop(file);
+    // The next run takes over what was left.
+    ground.start();
+    ground.until_protected("documents", "documents", 1);
+    ground.stop(Signal::TERM);
+}
+
+#[test]
+fn one_source_that_fails_keeps_no_other_from_its_work() {
+    let mut ground = Ground::new();
+    let photos = ground.watched("photos", "");
+    let missing = "[[source]]\nname = 'missing'\nwatch = 'not there'\npolicy = 'policy.toml'\n";
+    let away = "[[source]]\nname = 'away'\nwatch = 'away'\nchangelog = 'redis://127.0.0.1:1'\n";
+    std::fs::create_dir(ground.path("away")).unwrap();
+    ground.configure(&format!("{missing}{photos}{away}"));
+    ground.start();
+    ground.until_protected("photos", "photos", 4);
+    let source = ground.source("missing");
+    assert_eq!(source["state"], "failed", "{source:#}");
+    let why = source["reason"].as_str().unwrap();
+    assert!(why.contains("not there") && why.contains("No such file"), "{why}");
+    assert!(source["retry_at"].is_i64());
+    let source = ground.until("away", "it has failed", |source| source["state"] == "failed");
+    assert!(source["reason"].as_str().unwrap().contains("changelog"), "{source:#}");
+    let output = ground.run(&["daemon", "status"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("missing: failed") && text.contains("photos: running"), "{text}");
+    assert!(ground.refused(&["daemon", "scrub", "missing"]).contains("not there"));
+    assert!(ground.refused(&["daemon", "scrub", "nobody"]).contains("photos"));
+    // It is tried again by itself.
+    ground.write("not there/file", b"there");
+    ground.until("missing", "it recovers", |source| {
+        source["state"] == "running" && source["files"]["known"] == 1
+    });
+    // And a repository that vanishes under a source is a failure with a name.
+    std::fs::rename(ground.path("not there"), ground.path("gone again")).unwrap();
+    let source = ground.until("missing", "it fails again", |source| source["state"] == "failed");
+    assert!(source["reason"].as_str().unwrap().contains("not there"), "{source:#}");
+    ground.write("photos/more", b"more");
+    ground.until_protected("photos", "photos", 5);
+    ground.stop(Signal::TERM);
+}
+
+#[test]
+fn strangers_at_the_socket_hurt_nobody() {
+    let mut ground = Ground::new();
+    let photos = ground.watched("photos", "");
+    ground.configure(&photos);
+    ground.start();
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::metadata(ground.path("sock")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let soon = Duration::from_secs(20);
+    for bytes in [
+        &b"\n"[..],
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"{}\n{\"version\":7}\n",
+        b"\xff\xfe\x00\x01\n",
+        b"{\"version\":1,\"request\":\"status\",\"source\":\"../../etc\"}\n",
+        b"{\"version\":1,\"request\":\"rebuild\",\"source\":\"photos\"}\n",
+        b"{\"version\":1,\"request\":\"approve\",\"source\":\"photos\",\"digest\":\"../x\"}\n",
+        b"{\"version\":1,\"request\":\"scrub\",\"source\":\"photos\",\"percent\":0}\n",
+    ] {
+        let answer = ground.send(bytes, soon);
+        let lines: Vec<Value> = answer.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert!(!lines.is_empty() && lines.iter().all(|line| line["error"].is_string()), "{answer}");
+    }
+    // A line without an end, and one that is too deep.
+    let long = ground.send(&vec![b'['; 5_000_000], soon);
+    assert!(long.contains("at most"), "{long}");
+    let mut deep = b"{\"version\":1,\"request\":\"status\",\"source\":".to_vec();
+    deep.extend(vec![b'['; 10_000]);
+    deep.push(b'\n');
+    assert!(ground.send(&deep, soon).contains("error"));
+    // Chance, and half of what would be a request.
+    let mut seed = Seed(0xbad);
+    let whole = b"{\"version\":1,\"request\":\"status\"}\n";
+    for _ in 0..150 {
+        let size = (seed.next() % 600) as usize;
+        let mut bytes = seed.bytes(size);
+        bytes.extend(&whole[..(seed.next() as usize) % whole.len()]);
+        ground.send(&bytes, soon);
+    }
+    // More connections than there may be, all silent.
+    let silent: Vec<_> =
+        (0..80).map(|_| std::os::unix::net::UnixStream::connect(ground.path("sock")).unwrap()).collect();
+    drop(silent);
+    let began = gabion_vault::world::Stopwatch::start();
+    loop {
+        let answer = ground.ask(json!({ "request": "status" }));
+        if answer["result"]["sources"][0]["state"] == "running" {
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "{answer}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    ground.write("photos/after", b"after all that");
+    ground.until_protected("photos", "photos", 5);
+    ground.stop(Signal::TERM);
+}
+
+struct Redis {
+    child: std::process::Child,
+}
+
+impl Redis {
+    fn start(ground: &Ground, port: u16) -> Redis {
+        std::fs::create_dir_all(ground.path("redis")).unwrap();
+        let child = std::process::Command::new("redis-server")
+            .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", "", "--appendonly", "yes"])
+            .args(["--appendfsync", "always", "--dir"])
+            .arg(ground.path("redis"))
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .expect("this test needs the program redis-server (Debian: apt install redis-server)");
+        let redis = Redis { child };
+        let began = gabion_vault::world::Stopwatch::start();
+        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(began.elapsed() < PATIENCE, "redis-server does not come up");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        redis
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_changelog_that_goes_away_is_named_and_found_again() {
+    let mut ground = Ground::new();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let redis = Redis::start(&ground, port);
+    let photos = ground.watched("photos", &format!("changelog = 'redis://127.0.0.1:{port}'"));
+    let music = ground.watched("music", "");
+    ground.configure(&format!("{photos}{music}"));
+    ground.start();
+    ground.until_protected("photos", "photos", 4);
+    drop(redis);
+    ground.write("photos/meanwhile", b"meanwhile");
+    let source = ground.until("photos", "it is named", |source| source["state"] == "failed");
+    assert!(source["reason"].as_str().unwrap().contains("changelog"), "{source:#}");
+    ground.write("music/meanwhile", b"meanwhile");
+    ground.until_protected("music", "music", 5);
+    let _redis = Redis::start(&ground, port);
+    ground.until_protected("photos", "photos", 5);
+    ground.until("photos", "it recovers", |source| source["state"] == "running");
+    ground.stop(Signal::TERM);
+}

@@ -1,0 +1,175 @@
+//! A watched directory and a mounted pool: written, rotten, degraded, rebuilt.
+
+use super::ground::{Ground, Seed, can_mount, files_below, rot};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Writes files through the mount.
+fn fill(ground: &Ground) -> BTreeMap<String, Vec<u8>> {
+    let mut seed = Seed(77);
+    let sizes = [5, 4096, 50_000, 12_288, 200_001, 30_000];
+    let files: BTreeMap<String, Vec<u8>> = sizes
+        .iter()
+        .enumerate()
+        .map(|(number, &size)| (format!("file {number}"), seed.bytes(size)))
+        .collect();
+    for (name, bytes) in &files {
+        std::fs::write(ground.path("mnt").join(name), bytes).unwrap();
+    }
+    files
+}
+
+fn assert_right(ground: &Ground, files: &BTreeMap<String, Vec<u8>>) {
+    for (name, bytes) in files {
+        assert!(std::fs::read(ground.path("mnt").join(name)).unwrap() == *bytes, "{name} is not what it was");
+    }
+}
+
+/// The directory of a target and its name in the pool; not the one with the vault.
+fn target(ground: &Ground, number: usize) -> (String, String) {
+    let status: Value =
+        serde_json::from_slice(&ground.run(&["pool", "status", "tank", "--json"]).stdout).unwrap();
+    let name = status["status"]["targets"][number - 1]["name"].as_str().unwrap().to_owned();
+    (format!("t{number}"), name)
+}
+
+fn pull(ground: &Ground, directory: &str) {
+    std::fs::rename(ground.path(directory), ground.path(&format!("{directory}.away"))).unwrap();
+}
+
+fn put_back(ground: &Ground, directory: &str) {
+    std::fs::rename(ground.path(&format!("{directory}.away")), ground.path(directory)).unwrap();
+}
+
+fn state_of(source: &Value, name: &str) -> String {
+    let targets = source["pool"]["targets"].as_array().cloned().unwrap_or_default();
+    let found = targets.iter().find(|target| target["name"] == name);
+    found.and_then(|target| target["state"].as_str()).unwrap_or("?").to_owned()
+}
+
+#[test]
+fn mounted_rot_is_found_and_mended_and_a_lost_target_rebuilt() {
+    if !can_mount("rot_and_loss") {
+        return;
+    }
+    let mut ground = Ground::new();
+    let scrub = "scrub = { every = '2s', repair = true }";
+    let photos = ground.watched("photos", scrub);
+    let tank = ground.pool(&format!("{scrub}\nrebuild = {{ after = '2s', look = '1s' }}"));
+    ground.configure(&format!("{photos}{tank}"));
+    ground.start();
+    let files = fill(&ground);
+    ground.until_protected("photos", "photos", 4);
+    ground.until_protected("tank", "tank", 6);
+    // Rot in redundancy, and in an object of the pool: nobody hears of either.
+    let redundancy = files_below(&ground.path("photos/.gabion/redundancy"));
+    let largest = |list: &[std::path::PathBuf]| {
+        list.iter().max_by_key(|path| std::fs::metadata(path).unwrap().len()).unwrap().clone()
+    };
+    // Which targets have something is chance.
+    let objects: Vec<_> =
+        (1..=8).flat_map(|number| files_below(&ground.path(&format!("t{number}/objects")))).collect();
+    let victims = [largest(&redundancy), largest(&objects)];
+    let before: Vec<Vec<u8>> = victims.iter().map(|path| std::fs::read(path).unwrap()).collect();
+    for victim in &victims {
+        rot(victim, std::fs::metadata(victim).unwrap().len() / 2);
+    }
+    for (name, victim) in ["photos", "tank"].iter().zip(victims.iter().zip(&before)) {
+        let mended = |_: &Value| std::fs::read(victim.0).unwrap() == *victim.1;
+        ground.until(name, "rot is mended", mended);
+        ground.until(name, "nothing is damaged", |source| source["files"]["damaged"] == 0);
+    }
+    // A target is pulled out: named, then given up, then made anew elsewhere.
+    let (directory, name) = target(&ground, 5);
+    pull(&ground, &directory);
+    ground.until("tank", "it is named", |source| {
+        source["pool"]["notice"]["gone"].as_array().is_some_and(|gone| gone.iter().any(|it| *it == name))
+            || state_of(source, &name) != "present"
+    });
+    let source = ground.until("tank", "it is rebuilt", |source| state_of(source, &name) == "replaced");
+    assert_eq!(source["last"]["rebuild"]["outcome"], "fine", "{source:#}");
+    assert_right(&ground, &files);
+    // It comes back, is verified and in service again.
+    put_back(&ground, &directory);
+    ground.until("tank", "it is back", |source| state_of(source, &name) == "present");
+    ground.until("tank", "nothing is asked", |source| source["pool"]["verify"].is_null());
+    assert_right(&ground, &files);
+    ground.stop(Signal::TERM);
+    assert_eq!(std::fs::read_dir(ground.path("mnt")).unwrap().count(), 0, "it is still mounted");
+    assert!(
+        !ground.path("photos/.gabion/daemon").exists() && !ground.path("photos/.gabion/mounted").exists()
+    );
+    ground.expect(0, &["scrub", "tank"]);
+    ground.expect(0, &["scrub", "photos"]);
+}
+
+#[test]
+fn mounted_mass_failure_waits_for_a_person() {
+    if !can_mount("mass_failure") {
+        return;
+    }
+    let mut ground = Ground::new();
+    let tank = ground.pool("rebuild = { after = '1s', look = '1s' }");
+    ground.configure(&tank);
+    ground.start();
+    let files = fill(&ground);
+    ground.until_protected("tank", "tank", 6);
+    let gone: Vec<(String, String)> = [4, 6, 8].map(|number| target(&ground, number)).into();
+    gone.iter().for_each(|(directory, _)| pull(&ground, directory));
+    let source = ground.until("tank", "it asks", |source| {
+        source["pool"]["ask"]["gone"].as_array().is_some_and(|gone| gone.len() == 3)
+    });
+    assert!(source["last"]["rebuild"].is_null(), "nothing is rebuilt: {source:#}");
+    // What that means for files is known by name.
+    let source_with_files = ground.until("tank", "files are named", |source| {
+        source["pool"]["files"]["named"].as_array().is_some_and(|named| !named.is_empty())
+    });
+    let named = &source_with_files["pool"]["files"]["named"][0];
+    assert!(files.contains_key(named["path"].as_str().unwrap()), "{named}");
+    let asked = source["pool"]["ask"]["agreement"].as_str().unwrap().to_owned();
+    let text = String::from_utf8(ground.run(&["daemon", "status"]).stdout).unwrap();
+    assert!(text.contains("ASKS") && text.contains(&asked) && text.contains(&gone[0].1), "{text}");
+    // Others than those that were shown are not agreed to.
+    let wrong = ground.refused(&["daemon", "rebuild", "tank", "--agree", "0123456789ab"]);
+    assert!(wrong.contains(&asked), "{wrong}");
+    let done = ground.run(&["daemon", "rebuild", "tank", "--agree", &asked, "--json"]);
+    assert!(matches!(done.status.code(), Some(0 | 1 | 3)), "{done:?}");
+    let source = ground.until("tank", "nothing is asked", |source| {
+        source["pool"]["ask"].is_null()
+            && gone.iter().all(|it| ["replaced", "given up"].contains(&&*state_of(source, &it.1)))
+    });
+    assert!(source["last"]["rebuild"].is_object(), "{source:#}");
+    // Whoever was not lost is what it was; who was comes back with its targets.
+    gone.iter().for_each(|(directory, _)| put_back(&ground, directory));
+    ground.until("tank", "all are back", |source| gone.iter().all(|it| state_of(source, &it.1) == "present"));
+    assert_right(&ground, &files);
+    ground.stop(Signal::INT);
+}
+
+/// The target with the vault is the one that goes: the source begins anew with another vault.
+#[test]
+fn mounted_pool_survives_the_loss_of_its_vault() {
+    if !can_mount("loss_of_vault") {
+        return;
+    }
+    let mut ground = Ground::new();
+    let tank = ground.pool("rebuild = { after = '1s', look = '1s' }");
+    ground.configure(&tank);
+    ground.start();
+    let files = fill(&ground);
+    ground.until_protected("tank", "tank", 6);
+    let source = ground.source("tank");
+    let repository = source["repository"].as_str().unwrap().to_owned();
+    let directory =
+        std::path::Path::new(&repository).parent().unwrap().file_name().unwrap().to_str().unwrap();
+    let number: usize = directory[1..].parse().unwrap();
+    let (directory, name) = target(&ground, number);
+    pull(&ground, &directory);
+    let source = ground.until("tank", "it is rebuilt", |source| {
+        source["state"] == "running" && state_of(source, &name) == "replaced"
+    });
+    assert_ne!(source["repository"].as_str(), Some(repository.as_str()));
+    assert_right(&ground, &files);
+    ground.stop(Signal::TERM);
+}

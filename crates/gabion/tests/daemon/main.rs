@@ -1,0 +1,10 @@
+//! `gabion daemon` as service managers, administrators and strangers meet it: the real program, its socket, real mounts.
+
+/// One module around all of them: runs that have nothing to gain from these tests leave them out by its name.
+mod daemon {
+    mod control;
+    mod faults;
+    mod ground;
+    mod pool;
+    mod supervision;
+}
