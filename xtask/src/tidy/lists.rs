@@ -37,9 +37,11 @@ pub(super) const UNSAFE_ROOMS: &[&str] = &[
 pub(super) const ENVIRONMENT_ROOMS: &[&str] =
     &[KERNEL_TABLE, "xtask/src/", "crates/gabion/tests/mount/posix.rs"];
 
-/// Where clocks may be read: the race between kernels, the protector's one door, the benchmarks, and the tasks' times.
+/// Where clocks may be read: the race between kernels, threads that look for work for a moment, the protector's one door, the
+/// benchmarks, and the tasks' times.
 pub(super) const CLOCK_ROOMS: &[&str] = &[
     KERNEL_TABLE,
+    "crates/engine/src/kernel/threads/pool.rs",
     "crates/vault/src/world.rs",
     "crates/vault/src/changelog/measure.rs",
     "crates/gabion/src/bench/rounds.rs",

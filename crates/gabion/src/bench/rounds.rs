@@ -70,6 +70,19 @@ pub(super) fn best_of(runs: usize, mut work: impl FnMut()) -> Duration {
     (0..runs).map(|_| once()).min().unwrap_or(Duration::ZERO)
 }
 
+/// As [`take_turns`], for `time` from now on.
+///
+/// # Errors
+/// What a pass says.
+pub(super) fn take_turns_for(
+    passes: &mut [Pass<'_>],
+    inputs: &[&[u8]],
+    outputs: &mut [&mut [u8]],
+    time: Duration,
+) -> Result<Vec<Timing>, Error> {
+    take_turns(passes, inputs, outputs, Instant::now() + time)
+}
+
 /// Lets all `passes` take turns until `end`, each for an equal share of the time; a pass that alone
 /// takes longer still gets one turn.
 ///

@@ -15,7 +15,7 @@ use super::locked;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -116,8 +116,14 @@ impl Pool {
     /// Runs `work` for every part below `parts`, on this thread and on workers that have time. While another thread has its
     /// call here, this one does all by itself.
     pub(super) fn run(&self, parts: usize, work: &(dyn Fn(usize) + Sync)) {
-        match self.shared.busy.try_lock() {
-            Ok(turn) if (2..=MOST_PARTS).contains(&parts) => self.shared.share(parts, work, turn),
+        let turn = match self.shared.busy.try_lock() {
+            Ok(turn) => Some(turn),
+            // Somebody's work threw something, long after it was shared.
+            Err(TryLockError::Poisoned(turn)) => Some(turn.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        match turn {
+            Some(turn) if (2..=MOST_PARTS).contains(&parts) => self.shared.share(parts, work, turn),
             _ => (0..parts).for_each(work),
         }
     }
@@ -264,7 +270,9 @@ mod tests {
             let pool = Pool::new(workers).unwrap();
             for round in 0..2000 {
                 let ran = counts(round % 7);
-                pool.run(ran.len(), &|part| drop(ran[part].fetch_add(1, Ordering::Relaxed)));
+                pool.run(ran.len(), &|part| {
+                    ran[part].fetch_add(1, Ordering::Relaxed);
+                });
                 assert!(ran.iter().all(|count| count.load(Ordering::Relaxed) == 1), "{workers} {round}");
                 if round % 500 == 0 {
                     // Long enough that all lie down.
@@ -283,7 +291,9 @@ mod tests {
                 scope.spawn(move || {
                     for round in 0..2000 {
                         let ran = counts(1 + (caller + round) % 5);
-                        pool.run(ran.len(), &|part| drop(ran[part].fetch_add(1, Ordering::Relaxed)));
+                        pool.run(ran.len(), &|part| {
+                            ran[part].fetch_add(1, Ordering::Relaxed);
+                        });
                         assert!(ran.iter().all(|count| count.load(Ordering::Relaxed) == 1));
                     }
                 });
@@ -295,7 +305,9 @@ mod tests {
     fn a_worker_takes_part_and_its_panic_reaches_the_caller() {
         let pool = Pool::new(1).unwrap();
         let both = std::sync::Barrier::new(2);
-        pool.run(2, &|_| drop(both.wait()));
+        pool.run(2, &|_| {
+            both.wait();
+        });
         let thrown = catch_unwind(AssertUnwindSafe(|| {
             pool.run(2, &|part| {
                 both.wait();
@@ -303,7 +315,9 @@ mod tests {
             });
         }));
         assert_eq!(*thrown.unwrap_err().downcast::<String>().unwrap(), "thrown by part 1");
-        pool.run(2, &|_| drop(both.wait()));
+        pool.run(2, &|_| {
+            both.wait();
+        });
     }
 
     #[test]

@@ -2,11 +2,11 @@
 
 use super::PaperError;
 use crate::bench::memory::Memory;
-use crate::bench::rounds::{Pass, take_turns};
+use crate::bench::rounds::{Pass, take_turns_for};
 use crate::bench::{BenchError, Expected};
 use gabion_engine::kernel::{Backend, Kernel, Threads};
 use gabion_engine::{Mode, Plan};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Somebody who runs a plan.
 pub(super) struct Contender<'a> {
@@ -55,7 +55,7 @@ pub(super) fn race(
         passes.push(pass);
         names.push(name);
     }
-    let timings = take_turns(&mut passes, &inputs, &mut outputs, Instant::now() + time)?;
+    let timings = take_turns_for(&mut passes, &inputs, &mut outputs, time)?;
     let bytes = (inputs.len() * block) as f64;
     Ok(names.into_iter().zip(timings.iter().map(|timing| bytes / timing.best / 1e9)).collect())
 }
