@@ -331,3 +331,44 @@ fn the_machine_is_measured_recorded_and_drawn() {
     let svg = std::fs::read_to_string(figures.join("machine-operations.svg")).unwrap();
     assert!(svg.contains("clmul") && svg.contains("scalar"));
 }
+
+/// An experiment that only counts, as a user runs it: points, a record, a picture, and a page made of the record.
+#[test]
+fn an_experiment_of_a_paper_becomes_a_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let paper = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gabion"));
+        command.args(["bench", "paper"]).args(arguments).env_remove(KERNEL_VARIABLE);
+        command.output().unwrap()
+    };
+    let record = at("paper.jsonl");
+    let found = lines(&paper(&[
+        "002-operations",
+        "--quick",
+        "--json",
+        "--date=2026-11-15",
+        &format!("--record={record}"),
+        &format!("--plot={}", at("drawn")),
+    ]));
+    assert!(found.iter().all(|line| line["experiment"] == "002-operations"));
+    let by_matrix = |line: &&Value| line["series"] == "products by matrix" && line["x"] == 64.0;
+    // 16 redundancy blocks of 48 data blocks each; a product with 1 counts for nothing.
+    let products = found.iter().find(by_matrix).unwrap()["value"].as_f64().unwrap();
+    assert!((600.0..=768.0).contains(&products), "{products}");
+    assert!(std::fs::read_to_string(at("drawn/002-operations.svg")).unwrap().contains("products by matrix"));
+    assert_eq!(std::fs::read_to_string(&record).unwrap().lines().count(), found.len() + 1);
+
+    let page = at("papers.md");
+    assert!(paper(&["--page", &page, "--from", &record]).status.success());
+    let text = std::fs::read_to_string(&page).unwrap();
+    assert!(text.contains("## 002-operations") && text.contains("2026-11-15"), "{text}");
+    assert!(dir.path().join("figures/002-operations.svg").exists());
+
+    let refused = paper(&["005"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("no experiment '005'"));
+    std::fs::write(&record, "nonsense").unwrap();
+    let refused = paper(&["--page", &page, "--from", &record]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("paper.jsonl:1: "), "{refused:?}");
+}

@@ -162,12 +162,17 @@ impl Effort {
     }
 }
 
+/// Copies that nobody times, for each that is.
+const WARM_UP: usize = 4;
+
 /// Measures the limits.
 ///
 /// # Errors
 /// What the device says.
 pub fn limits(device: &impl Measured, effort: Effort) -> Result<Limits, GpuError> {
     let bytes = effort.device_bytes / 2;
+    // Clocks rise while there is work: without this the first kernel of a run would be slower than all others.
+    device.copy_rate(bytes, WARM_UP * effort.passes)?;
     let copy = 2.0 * bytes as f64 / device.copy_rate(bytes, effort.passes)?.median;
     Ok(Limits { copy, bus: device.transfer_rates(bytes.min(256 << 20), effort.passes.min(8))? })
 }
