@@ -72,18 +72,8 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         their_machine: G_CRS,
         form: Form::Numbers { x: BLOCKS, y: "error in %" },
         comparisons: &[
-            Comparison {
-                what: "mean error (G-CRS, GTX 980)",
-                unit: "%",
-                theirs: 2.79,
-                ours: mean_error,
-            },
-            Comparison {
-                what: "mean error (G-CRS, Titan X)",
-                unit: "%",
-                theirs: 3.37,
-                ours: mean_error,
-            },
+            Comparison { what: "mean error (G-CRS, GTX 980)", unit: "%", theirs: 2.79, ours: mean_error },
+            Comparison { what: "mean error (G-CRS, Titan X)", unit: "%", theirs: 3.37, ours: mean_error },
         ],
         run: |run| on_every_device(run, &Model),
     },
