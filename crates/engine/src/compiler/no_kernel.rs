@@ -14,7 +14,7 @@ impl CodeKernel {
         None
     }
 
-    pub(crate) fn run(&self, _: &[&[u8]], _: &mut [&mut [u8]], _: usize) {
+    pub(crate) fn run(&self, _: &[&[u8]], _: &mut [&mut [u8]], _: usize, _: usize) {
         match self.0 {}
     }
 }
