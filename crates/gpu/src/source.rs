@@ -23,7 +23,6 @@
 //!    several passes over the inputs ([`tuning`](crate::tuning)).
 //! 5. In the words layout with many outputs, inputs come four at a time into shared memory, past the registers; a loop makes rows of
 //!    them there, so that the code of the transposition stands there once per stage and not once per input.
-//! 6. Warps of a block can be made to wait for each other every few inputs.
 //!
 //! The generic kernel ([`generic`]) is the same walk with the matrix as data: one text for every plan of a width and
 //! layout, slower, and ready at once. [`method`] has kernels that multiply symbols instead, for OpenCL.
@@ -37,8 +36,6 @@ mod text;
 mod transpose;
 
 pub use dialect::Dialect;
-
-use crate::tuning::Order;
 
 /// The text of a kernel and how to launch it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,8 +58,6 @@ pub struct Launch {
     pub threads: usize,
     /// Passes over the inputs, each for some of the outputs.
     pub passes: usize,
-    /// When they run.
-    pub order: Order,
     /// Bytes of every device block that one thread covers.
     pub bytes_per_thread: usize,
 }
@@ -70,10 +65,8 @@ pub struct Launch {
 impl Launch {
     /// Blocks of threads in the two dimensions of the grid, for `tiles` tiles.
     pub fn grid(&self, tiles: usize) -> [usize; 2] {
-        match self.order {
-            Order::OneByOne => [tiles, self.passes],
-            Order::SideBySide => [tiles * self.passes, 1],
-        }
+        // One pass over all data, then the next: the code of one stays in the cache of instructions.
+        [tiles, self.passes]
     }
 }
 

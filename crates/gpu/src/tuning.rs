@@ -18,27 +18,13 @@ pub struct Tuning {
     pub threads: usize,
     /// Outputs that one pass over the inputs makes.
     pub outputs_per_pass: usize,
-    /// When passes run.
-    pub order: Order,
     /// Blocks that should fit on a multiprocessor at once; bounds the registers of a thread.
     pub least_blocks: usize,
     /// Inputs that are asked for before the one that is worked on.
     pub ahead: usize,
-    /// After how many inputs the warps of a block wait for each other; 0 is never.
-    pub meet_every: usize,
     /// Inputs of the words layout that are turned into rows by a loop and wait in shared memory; 0: each in registers, when
     /// it is needed.
     pub staged: usize,
-}
-
-/// When the passes of a kernel run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Order {
-    /// One over all data, then the next: the code of one pass stays in the cache of instructions.
-    OneByOne,
-    /// Neighbouring blocks of threads do different passes over the same data: inputs come from memory once and from the cache
-    /// of the device afterwards.
-    SideBySide,
 }
 
 impl Tuning {
@@ -83,10 +69,8 @@ impl Tuning {
             lanes: 1,
             threads: 128,
             outputs_per_pass: shape.outputs.max(1),
-            order: Order::OneByOne,
             least_blocks: 1,
             ahead: 1,
-            meet_every: 0,
             // Wider symbols would not fit into the shared memory of a block.
             staged: if words && shape.w <= 8 { STAGED } else { 0 },
         };

@@ -1,7 +1,6 @@
 //! The words in which CUDA and OpenCL differ; everything else of a kernel's text is the same.
 
 use super::{ENTRY, Launch};
-use crate::tuning::Order;
 
 /// A language that kernels are written in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -53,11 +52,9 @@ PRIVATE u32 choose(u32 mask, u32 yes, u32 no) {
 #define READ1(p, a) a = *(const unsigned int*)(p)
 ";
 
-// What is read once need not stay in any cache; neighbours that read the same find it in the device's.
-const CUDA_ONCE: &str = "#define FETCH(type, p) __ldcs((const type*)(p))\n";
-const CUDA_SHARED: &str = "#define FETCH(type, p) __ldg((const type*)(p))\n";
-
+// What is read once need not stay in any cache.
 const CUDA_LOADS: &str = "\
+#define FETCH(type, p) __ldcs((const type*)(p))
 #define LOAD1(p, a) a = FETCH(unsigned int, p)
 #define LOAD2(p, a, b) { uint2 v = FETCH(uint2, p); a = v.x; b = v.y; }
 #define LOAD4(p, a, b, c, d) { uint4 v = FETCH(uint4, p); a = v.x; b = v.y; c = v.z; d = v.w; }
@@ -94,20 +91,12 @@ typedef uchar byte;
 
 impl Dialect {
     /// What every text begins with.
-    pub(super) fn prelude(self, launch: Launch) -> String {
-        let passes = launch.passes;
-        let order = match launch.order {
-            Order::OneByOne => "#define TILE GROUP_X\n#define PASS GROUP_Y\n".to_owned(),
-            Order::SideBySide => {
-                format!("#define TILE (GROUP_X / {passes}u)\n#define PASS (GROUP_X % {passes}u)\n")
-            }
+    pub(super) fn prelude(self) -> String {
+        let language = match self {
+            Dialect::Cuda => [CUDA, CUDA_LOADS].concat(),
+            Dialect::OpenCl => OPEN_CL.to_owned(),
         };
-        let language = match (self, launch.order) {
-            (Dialect::Cuda, Order::OneByOne) => [CUDA, CUDA_ONCE, CUDA_LOADS].concat(),
-            (Dialect::Cuda, Order::SideBySide) => [CUDA, CUDA_SHARED, CUDA_LOADS].concat(),
-            (Dialect::OpenCl, _) => OPEN_CL.to_owned(),
-        };
-        language + &order
+        language + "#define TILE GROUP_X\n#define PASS GROUP_Y\n"
     }
 
     /// The head of the kernel's function, with parameters beyond those that all kernels have. `least_blocks` is how

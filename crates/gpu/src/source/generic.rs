@@ -17,7 +17,6 @@ use super::blocks::{Writer, input_name, sum_name};
 use super::text::{Text, line, together};
 use super::{Counts, Dialect, Launch, Source};
 use crate::shape::Shape;
-use crate::tuning::Order;
 use gabion_engine::matrix::bits::BitMatrix;
 
 const THREADS: usize = 128;
@@ -106,10 +105,10 @@ pub fn places(shape: &Shape, matrix: &BitMatrix) -> Vec<u32> {
 pub fn source(dialect: Dialect, shape: &Shape) -> Source {
     let (lanes, per_pass, w) = (lanes(shape), outputs_per_pass(shape), shape.w);
     let passes = shape.outputs.div_ceil(per_pass);
-    let launch = Launch { threads: THREADS, passes, order: Order::OneByOne, bytes_per_thread: w * 4 * lanes };
+    let launch = Launch { threads: THREADS, passes, bytes_per_thread: w * 4 * lanes };
     let global = if dialect == Dialect::OpenCl { "__global " } else { "" };
     let more = format!(", {global}const byte* matrix, u32 inputs, u32 outputs");
-    let text = Text(dialect.prelude(launch) + &dialect.head(launch, 1, &more));
+    let text = Text(dialect.prelude() + &dialect.head(launch, 1, &more));
     let mut writer = Writer { dialect, shape, lanes, threads: THREADS, text, counts: Counts::default() };
     line!(writer.text, "SHARED u64 table[{}];", 2 * SUBSETS * column(shape) / 8);
     line!(writer.text, "SHARED_POINTER byte* const sums = (SHARED_POINTER byte*)table;");

@@ -19,7 +19,6 @@
 use super::text::{Text, line};
 use super::{Counts, Dialect, Launch, Source};
 use crate::error::GpuError;
-use crate::tuning::Order;
 use gabion_engine::{Field, Layout, Mode, Plan};
 
 /// A way to multiply.
@@ -141,9 +140,8 @@ pub fn source(plan: &Plan, variant: Variant) -> Result<(Source, Option<Vec<u32>>
     }
     let (inputs, outputs) = (plan.inputs().len(), plan.outputs().len());
     let bytes = 4 * variant.vector.words();
-    let launch =
-        Launch { threads: THREADS, passes: outputs, order: Order::OneByOne, bytes_per_thread: bytes };
-    let mut text = Text(Dialect::OpenCl.prelude(launch));
+    let launch = Launch { threads: THREADS, passes: outputs, bytes_per_thread: bytes };
+    let mut text = Text(Dialect::OpenCl.prelude());
     line!(text, "typedef {} vec;", variant.vector.name());
     let tables = match method {
         Method::Peasant | Method::Unrolled => 0,

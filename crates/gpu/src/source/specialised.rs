@@ -12,9 +12,8 @@ use std::ops::Range;
 pub fn source(dialect: Dialect, shape: &Shape, matrix: &BitMatrix, tuning: &Tuning) -> Source {
     let passes = tuning.passes(shape.outputs);
     let (lanes, threads) = (tuning.lanes, tuning.threads);
-    let launch =
-        Launch { threads, passes: passes.len(), order: tuning.order, bytes_per_thread: shape.w * 4 * lanes };
-    let text = Text(dialect.prelude(launch) + &dialect.head(launch, tuning.least_blocks, ""));
+    let launch = Launch { threads, passes: passes.len(), bytes_per_thread: shape.w * 4 * lanes };
+    let text = Text(dialect.prelude() + &dialect.head(launch, tuning.least_blocks, ""));
     let writer = Writer { dialect, shape, lanes, threads, text, counts: Counts::default() };
     let mut unrolled = Unrolled { writer, matrix, tuning };
     let staged = unrolled.stage_bytes();
@@ -65,9 +64,6 @@ impl Unrolled<'_> {
                 self.writer.take_staged(input, input % (2 * staged));
             } else if input + ahead < inputs {
                 self.load(input + ahead);
-            }
-            if self.tuning.meet_every > 0 && input % self.tuning.meet_every == 0 && input > 0 {
-                line!(self.writer.text, "MEET;");
             }
             if self.writer.shape.packet_words.is_none() && staged == 0 {
                 self.writer.transpose_input(input);

@@ -1,7 +1,7 @@
 //! Variants of a kernel, to see which cut is best for a shape.
 
 use gabion_gpu::shape::Shape;
-use gabion_gpu::tuning::{Order, Tuning};
+use gabion_gpu::tuning::Tuning;
 
 /// A way to cut a kernel.
 pub type Variant = Tuning;
@@ -39,12 +39,8 @@ pub fn variants(shape: &Shape) -> Vec<Variant> {
 
 /// A cut in few letters.
 pub(super) fn shown(tuning: &Tuning) -> String {
-    let Tuning { lanes, threads, outputs_per_pass, order, least_blocks, ahead, meet_every, staged } = tuning;
-    let order = match order {
-        Order::OneByOne => "one-by-one",
-        Order::SideBySide => "side-by-side",
-    };
+    let Tuning { lanes, threads, outputs_per_pass, least_blocks, ahead, staged } = tuning;
     format!(
-        "lanes={lanes} threads={threads} outputs={outputs_per_pass} {order} blocks={least_blocks} ahead={ahead} meet={meet_every} staged={staged}"
+        "lanes={lanes} threads={threads} outputs={outputs_per_pass} blocks={least_blocks} ahead={ahead} staged={staged}"
     )
 }
