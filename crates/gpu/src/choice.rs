@@ -1,9 +1,10 @@
-//! Which of the two kernels serves a plan.
+//! Which of the kernels serves a plan.
 
 use crate::error::GpuError;
 use crate::shape::Shape;
+use crate::source::{generic, products};
 use crate::takeover::Ledger;
-use crate::tuning::check_size;
+use crate::tuning::{Tuning, check_size};
 use gabion_engine::kernel::Kernel;
 use gabion_engine::{Error, Plan};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,13 +13,15 @@ use std::sync::{Arc, OnceLock};
 /// What the user wants.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Choice {
-    /// The generic kernel until a plan has done enough work that compiling its own pays.
+    /// A kernel that is ready at once, until a plan has done enough work that compiling its own pays.
     #[default]
     Automatic,
     /// The plan's own kernel wherever it is not too large to be unrolled.
     Specialised,
     /// The generic kernel.
     Generic,
+    /// The kernel of tensor cores where there is one for the plan, and the generic one otherwise.
+    Products,
 }
 
 /// What a plan gets.
@@ -28,6 +31,8 @@ pub enum Form {
     Specialised,
     /// Its matrix as data.
     Generic,
+    /// Its matrix as data of tensor cores.
+    Products,
 }
 
 impl Choice {
@@ -37,15 +42,75 @@ impl Choice {
             Choice::Automatic => "",
             Choice::Specialised => "-specialised",
             Choice::Generic => "-generic",
+            Choice::Products => "-products",
         }
     }
 
-    /// The form in which a plan of this shape begins.
-    pub fn form(self, shape: &Shape) -> Form {
+    /// The form in which a plan of this shape begins, on a device that has tensor cores for bits or has not.
+    pub fn form(self, shape: &Shape, tensor_cores: bool) -> Form {
         match self {
             Choice::Specialised if check_size(shape).is_ok() => Form::Specialised,
+            Choice::Products if tensor_cores && products::suits(shape) => Form::Products,
+            Choice::Automatic => Form::ready_at_once(shape, tensor_cores),
             _ => Form::Generic,
         }
+    }
+}
+
+/// Operations of the unrolled kernel in the time in which a byte of every block goes through the device's memory: 13.5e12 per
+/// second, where 4.24e12 bytes per second are moved (H200), for the 32 bytes that operations are counted for.
+const OPERATIONS_PER_BLOCK: usize = 102;
+
+/// The kernel of tensor cores in operations of the unrolled kernel: with one slab more warps fit on a multiprocessor than with two, and
+/// packets take more registers than words.
+fn cost_of_products(shape: &Shape) -> usize {
+    let hundredths = match (shape.packet_words.is_some(), shape.inputs * shape.w <= 256) {
+        (false, true) => 123,
+        (false, false) => 215,
+        (true, true) => 115,
+        (true, false) => 170,
+    };
+    products::operations(shape) * hundredths / 100
+}
+
+/// The generic kernel in operations of the unrolled kernel: each of its own goes through shared memory, and long passes have fewer warps
+/// to wait for it.
+fn cost_of_generic(shape: &Shape) -> usize {
+    let generic::Operations { puts, rows, .. } = generic::operations(shape);
+    let tenths = if shape.outputs * shape.w > 32 { 50 } else { 35 };
+    (puts + rows) * tenths / 10
+}
+
+impl Form {
+    /// All of them.
+    pub const ALL: [Form; 3] = [Form::Specialised, Form::Generic, Form::Products];
+
+    /// Its name where people choose.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Form::Specialised => "specialised",
+            Form::Generic => "generic",
+            Form::Products => "products",
+        }
+    }
+
+    /// Of the forms that need no compiler for each plan, the faster one.
+    pub fn ready_at_once(shape: &Shape, tensor_cores: bool) -> Form {
+        let pays = || products::suits(shape) && cost_of_products(shape) < cost_of_generic(shape);
+        if tensor_cores && pays() { Form::Products } else { Form::Generic }
+    }
+
+    /// The fastest form, for a plan that is used often.
+    pub fn fastest(shape: &Shape, tensor_cores: bool) -> Form {
+        if check_size(shape).is_err() {
+            return Form::ready_at_once(shape, tensor_cores);
+        }
+        let moving = OPERATIONS_PER_BLOCK * (shape.inputs + shape.outputs);
+        let unrolled = Tuning::of(shape).operations(shape).max(moving);
+        let products = cost_of_products(shape).max(moving);
+        // Estimates are off by some percent; when in doubt, the kernel that has the plan in its code.
+        let pays = tensor_cores && products::suits(shape) && 10 * products < 9 * unrolled;
+        if pays { Form::Products } else { Form::Specialised }
     }
 }
 
@@ -71,18 +136,19 @@ impl Growing {
         Growing { generic, own: OnceLock::new(), make, bytes: AtomicU64::new(0), after }
     }
 
-    /// A plan on a device: `generic` first, what `own` compiles later, and the CPU where the device has none and `ledger`
-    /// allows it.
+    /// A plan on a device: `ready` first, what `own` compiles later where that is faster, and the CPU where the device has none and
+    /// `ledger` allows it.
     pub(crate) fn on_device<K: Kernel + 'static>(
         plan: &Plan,
-        generic: K,
+        ready: K,
         own: impl Fn() -> Result<K, GpuError> + Send + Sync + 'static,
         ledger: Arc<Ledger>,
+        tensor_cores: bool,
     ) -> Growing {
-        let can = Choice::Specialised.form(&Shape::of(plan)) == Form::Specialised;
+        let can = Form::fastest(&Shape::of(plan), tensor_cores) == Form::Specialised;
         let plan = plan.clone();
         let make: Make = Box::new(move || ledger.kernel(&plan, own().map(boxed)));
-        Growing::new(Box::new(generic), can.then_some(make), AUTOMATIC_BYTES)
+        Growing::new(Box::new(ready), can.then_some(make), AUTOMATIC_BYTES)
     }
 
     /// The form that serves now.
@@ -159,14 +225,37 @@ mod tests {
         assert_eq!(output, [9u8; 32]);
     }
 
+    fn shape(code: &str) -> Shape {
+        Shape::of(&code.parse::<Code>().unwrap().encode_plan().unwrap())
+    }
+
     #[test]
     fn plans_too_large_to_be_unrolled_are_generic() {
-        let form = |code: &str| {
-            Choice::Specialised.form(&Shape::of(&code.parse::<Code>().unwrap().encode_plan().unwrap()))
-        };
+        let form = |code: &str| Choice::Specialised.form(&shape(code), true);
         assert_eq!(form("64+16"), Form::Specialised);
         assert_eq!(form("30+33"), Form::Specialised);
         assert_eq!(form("200+56"), Form::Generic);
         assert_eq!(form("20+8:w64"), Form::Generic);
+    }
+
+    /// The form that was fastest when measured.
+    #[test]
+    fn tensor_cores_serve_plans_with_many_inputs_and_outputs() {
+        let fastest = |code: &str| Form::fastest(&shape(code), true);
+        for code in ["10+4", "45+8", "16+16", "32+16", "30+33", "10+4:w16", "10+4:packets=4096"] {
+            assert_eq!(fastest(code), Form::Specialised, "{code}");
+        }
+        for code in ["64+16", "200+56"] {
+            assert_eq!(fastest(code), Form::Products, "{code}");
+            assert_ne!(Form::fastest(&shape(code), false), Form::Products, "{code}");
+        }
+        for code in ["4+2", "10+4", "16+4", "45+2", "10+4:packets=4096"] {
+            assert_eq!(Form::ready_at_once(&shape(code), true), Form::Generic, "{code}");
+        }
+        for code in ["10+8", "30+3", "64+4", "64+4:packets=4096", "10+8:packets=4096", "16+16:packets=4096"] {
+            assert_eq!(Form::ready_at_once(&shape(code), true), Form::Products, "{code}");
+        }
+        assert_eq!(Form::ready_at_once(&shape("10+8"), false), Form::Generic);
+        assert_eq!(Form::ready_at_once(&shape("10+8:w16"), true), Form::Generic);
     }
 }

@@ -1,10 +1,12 @@
 //! What devices of both libraries are asked when they are measured: kernels on data that is already there, and the rates
 //! they are compared with.
 
+use crate::choice::Form;
 use crate::error::GpuError;
 use crate::prepared::Prepared;
 use crate::source::Counts;
 use crate::source::method::Variant;
+use crate::source::stages::Stage;
 use crate::tuning::Tuning;
 use gabion_engine::kernel::{Backend, Kernel, Row};
 use gabion_engine::{Layout, Mode, Plan};
@@ -61,11 +63,20 @@ pub trait Measured: Sync {
     /// What the device's compiler says.
     fn specialised(&self, plan: &Plan, tuning: Option<Tuning>) -> Result<Self::Kernel, GpuError>;
 
-    /// The kernel of all plans.
+    /// A kernel of this form.
     ///
     /// # Errors
-    /// What the device's compiler says.
-    fn generic(&self, plan: &Plan) -> Result<Self::Kernel, GpuError>;
+    /// A form that the plan or the device does not have; what the device's compiler says.
+    fn of_form(&self, plan: &Plan, form: Form) -> Result<Self::Kernel, GpuError>;
+
+    /// A kernel with its matrix as data that is not yet fast.
+    ///
+    /// # Errors
+    /// A plan that has none; what the device's compiler says.
+    fn at_stage(&self, plan: &Plan, stage: Stage) -> Result<Self::Kernel, GpuError>;
+
+    /// Whether it has tensor cores for bits.
+    fn multiplies_bits(&self) -> bool;
 
     /// A kernel that multiplies symbols.
     ///
@@ -141,8 +152,8 @@ pub trait MeasuredKernel: Kernel + Sized {
     /// Bytes of every block that one thread covers.
     fn bytes_per_thread(&self) -> usize;
 
-    /// Whether the matrix is in its code.
-    fn is_specialised(&self) -> bool;
+    /// How it uses the plan's matrix.
+    fn form(&self) -> Form;
 }
 
 /// Compares samples of the blocks of a kernel that has just run; `read` gives bytes of a block from a place on.

@@ -3,7 +3,7 @@
 use crate::choice::Form;
 use crate::error::GpuError;
 use crate::shape::Shape;
-use crate::source::{Counts, Dialect, Launch, Source, generic, method, specialised};
+use crate::source::{Counts, Dialect, Launch, Source, generic, method, products, specialised, stages};
 use crate::tuning::{self, Tuning};
 use gabion_engine::matrix::bits::BitMatrix;
 use gabion_engine::{Layout, Plan};
@@ -14,7 +14,7 @@ pub(crate) struct Prepared {
     pub(crate) shape: Shape,
     pub(crate) launch: Launch,
     pub(crate) counts: Counts,
-    /// Whether the matrix is in the text.
+    /// Whether the matrix is in the text, and how it is used.
     pub(crate) form: Form,
 }
 
@@ -27,8 +27,7 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    fn new(plan: &Plan, source: Source, data: Option<Vec<u32>>) -> Written {
-        let form = if data.is_some() { Form::Generic } else { Form::Specialised };
+    fn new(plan: &Plan, source: Source, form: Form, data: Option<Vec<u32>>) -> Written {
         let Source { text, launch, counts } = source;
         let prepared = Prepared { plan: plan.clone(), shape: Shape::of(plan), launch, counts, form };
         Written { prepared, text, data }
@@ -39,20 +38,47 @@ impl Written {
         let shape = Shape::of(plan);
         tuning::check_size(&shape)?;
         let source = specialised::source(dialect, &shape, &BitMatrix::expand(plan.matrix())?, tuning);
-        Ok(Written::new(plan, source, None))
+        Ok(Written::new(plan, source, Form::Specialised, None))
     }
 
     /// The kernel of all plans, with this plan's matrix as data.
     pub(crate) fn generic(dialect: Dialect, plan: &Plan) -> Result<Written, GpuError> {
         let shape = Shape::of(plan);
         let places = generic::places(&shape, &BitMatrix::expand(plan.matrix())?);
-        Ok(Written::new(plan, generic::source(dialect, &shape), Some(places)))
+        Ok(Written::new(plan, generic::source(dialect, &shape), Form::Generic, Some(places)))
+    }
+
+    /// The kernel of all plans on tensor cores.
+    pub(crate) fn products(plan: &Plan) -> Result<Written, GpuError> {
+        let shape = Shape::of(plan);
+        if !products::suits(&shape) {
+            let plan = format!("a plan of {} bits in words", shape.w);
+            return Err(GpuError::Method { method: "products", can: "8 bits in words, and packets", plan });
+        }
+        let tiles = products::tiles(&shape, &BitMatrix::expand(plan.matrix())?);
+        Ok(Written::new(plan, products::source(&shape), Form::Products, Some(tiles)))
+    }
+
+    /// A kernel that is not yet fast.
+    pub(crate) fn at_stage(dialect: Dialect, plan: &Plan, stage: stages::Stage) -> Result<Written, GpuError> {
+        let shape = Shape::of(plan);
+        if !stages::suits(&shape) {
+            let plan = format!("{} rows of outputs", shape.outputs * shape.w);
+            return Err(GpuError::Method {
+                method: stage.name(),
+                can: "packets of up to 32 rows of outputs",
+                plan,
+            });
+        }
+        let matrix = stages::matrix(&shape, stage, &BitMatrix::expand(plan.matrix())?);
+        Ok(Written::new(plan, stages::source(dialect, &shape, stage), Form::Generic, Some(matrix)))
     }
 
     /// A kernel that multiplies symbols instead of adding rows of bits.
     pub(crate) fn by_method(plan: &Plan, variant: method::Variant) -> Result<Written, GpuError> {
         let (source, data) = method::source(plan, variant)?;
-        Ok(Written::new(plan, source, data))
+        let form = if data.is_some() { Form::Generic } else { Form::Specialised };
+        Ok(Written::new(plan, source, form, data))
     }
 }
 

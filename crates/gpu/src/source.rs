@@ -25,13 +25,16 @@
 //!    them there, so that the code of the transposition stands there once per stage and not once per input.
 //!
 //! The generic kernel ([`generic`]) is the same walk with the matrix as data: one text for every plan of a width and
-//! layout, slower, and ready at once. [`method`] has kernels that multiply symbols instead, for OpenCL.
+//! layout, slower, and ready at once. Where there are tensor cores that multiply bits, [`products`] is another one, and faster with many
+//! outputs. [`stages`] shows how such kernels get fast. [`method`] has kernels that multiply symbols instead, for OpenCL.
 
 mod blocks;
 pub mod dialect;
 pub mod generic;
 pub mod method;
+pub mod products;
 pub mod specialised;
+pub mod stages;
 mod text;
 mod transpose;
 

@@ -62,6 +62,16 @@ impl Tuning {
         }
     }
 
+    /// Operations on words in all passes, for a dense matrix: sums of subsets, rows of outputs, transpositions.
+    pub fn operations(&self, shape: &Shape) -> usize {
+        let fours = shape.w.div_ceil(4);
+        let transposing = shape.packet_words.map_or(2 * shape.w * shape.w.ilog2() as usize, |_| 0);
+        let pass = |outputs: Range<usize>| {
+            shape.inputs * (fours * 11 + transposing + outputs.len() * shape.w * fours.div_ceil(2))
+        };
+        self.passes(shape.outputs).into_iter().map(pass).sum::<usize>() + shape.outputs * transposing
+    }
+
     /// The choice for a plan on a CUDA device, without measuring.
     pub fn of(shape: &Shape) -> Tuning {
         let words = shape.packet_words.is_none();

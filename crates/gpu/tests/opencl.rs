@@ -1,13 +1,13 @@
 //! The engine's conformance suite on a real OpenCL device: PoCL in CI, whatever there is elsewhere.
 
 use gabion_engine::conformance::{Buffers, PatternLimits, Random, same_as_reference};
-use gabion_engine::kernel::Backend;
-use gabion_engine::kernel::Reference;
+use gabion_engine::kernel::{Backend, Kernel, Reference};
 use gabion_engine::{Code, Field};
 use gabion_gpu::check::{Effort, Part, conformance};
-use gabion_gpu::opencl::{OpenClBackend, OpenClDevice, OpenClOptions, OpenClTransfer, devices};
+use gabion_gpu::opencl::{OpenClBackend, OpenClDevice, OpenClKernel, OpenClOptions, OpenClTransfer, devices};
 use gabion_gpu::source::method::{Method, Variant, Vector};
-use gabion_gpu::{Choice, Fault, Faults, GpuError, Step, Takeover};
+use gabion_gpu::source::stages::Stage;
+use gabion_gpu::{Choice, Fault, Faults, Form, GpuError, Step, Takeover};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The device to test with. A machine without one is named, so that nobody takes it for tested.
@@ -80,10 +80,40 @@ fn specialised_kernels_conform() {
         (code("3+2:w16").encode_plan().unwrap(), 1030),
     ];
     for (plan, len) in plans {
-        assert!(backend.kernel(&plan).unwrap().is_specialised());
+        assert_eq!(backend.kernel(&plan).unwrap().form(), Form::Specialised);
         let (len, before) = (usize::next_multiple_of(len, plan.granule()), device.launches());
         same_as_reference(&[&backend], &plan, len, &mut Heap, &mut Random(4));
         assert!(device.launches() > before, "a run that was not launched");
+    }
+}
+
+/// Kernels that are not yet fast are right all the same.
+#[test]
+fn every_stage_of_a_kernel_conforms() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(device) = device("every_stage_of_a_kernel_conforms", OpenClOptions::default()) else { return };
+    let wide = "10+8:packets=64".parse::<Code>().unwrap().encode_plan().unwrap();
+    for stage in Stage::ALL {
+        for code in ["cauchy:3+2:w5:packets=17", "10+4:packets=48"] {
+            let plan = code.parse::<Code>().unwrap().encode_plan().unwrap();
+            let len = 7 * plan.granule();
+            let mut blocks = vec![vec![0; len]; plan.inputs().len()];
+            blocks.iter_mut().for_each(|block| Random(5).fill(block));
+            let inputs: Vec<&[u8]> = blocks.iter().map(|block| &block[..]).collect();
+            let run = |kernel: &dyn Kernel| {
+                let mut outputs = vec![vec![0xEE; len]; plan.outputs().len()];
+                kernel
+                    .run(&inputs, &mut outputs.iter_mut().map(|block| &mut block[..]).collect::<Vec<_>>())
+                    .unwrap();
+                outputs
+            };
+            let before = device.launches();
+            let found = run(&OpenClKernel::at_stage(&device, &plan, stage).unwrap());
+            assert!(device.launches() > before, "a run that was not launched");
+            assert!(found == run(&*Reference.compile(&plan).unwrap()), "{code}, {}", stage.name());
+        }
+        let refused = OpenClKernel::at_stage(&device, &wide, stage).err().unwrap();
+        assert!(refused.to_string().contains("32 rows"), "{refused}");
     }
 }
 

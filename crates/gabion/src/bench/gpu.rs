@@ -17,8 +17,9 @@ use gabion_engine::kernel::Kernel;
 use gabion_engine::{Code, Error, Plan};
 use gabion_gpu::measure::{Measured, MeasuredKernel, Transfers};
 use gabion_gpu::source::method;
-use gabion_gpu::tuning::{Tuning, check_size};
-use gabion_gpu::{GpuError, shape::Shape};
+use gabion_gpu::source::stages::Stage;
+use gabion_gpu::tuning::Tuning;
+use gabion_gpu::{Form, GpuError, shape::Shape};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
@@ -162,7 +163,7 @@ impl Effort {
     }
 }
 
-/// Copies that nobody times, for each that is.
+/// Launches that nobody times, for each that is.
 const WARM_UP: usize = 4;
 
 /// Measures the limits.
@@ -171,8 +172,6 @@ const WARM_UP: usize = 4;
 /// What the device says.
 pub fn limits(device: &impl Measured, effort: Effort) -> Result<Limits, GpuError> {
     let bytes = effort.device_bytes / 2;
-    // Clocks rise while there is work: without this the first kernel of a run would be slower than all others.
-    device.copy_rate(bytes, WARM_UP * effort.passes)?;
     let copy = 2.0 * bytes as f64 / device.copy_rate(bytes, effort.passes)?.median;
     Ok(Limits { copy, bus: device.transfer_rates(bytes.min(256 << 20), effort.passes.min(8))? })
 }
@@ -180,30 +179,38 @@ pub fn limits(device: &impl Measured, effort: Effort) -> Result<Limits, GpuError
 /// How a kernel is asked for.
 #[derive(Debug, Clone, Copy)]
 pub enum Asked {
-    /// As the cost model cuts it, or generic where the plan is too large.
-    Specialised,
+    /// The fastest one, by the cost model.
+    Fastest,
     /// Cut as told.
     Tuned(Tuning),
-    /// The matrix as data.
-    Generic,
+    /// The faster one of those that need no compiler for each plan.
+    ReadyAtOnce,
+    /// In this form, cut as the cost model says.
+    Form(Form),
+    /// With its matrix as data, and not yet fast.
+    Stage(Stage),
     /// Products of symbols.
     Method(method::Variant),
 }
 
 impl Asked {
-    fn form(self, specialised: bool) -> String {
+    /// How a case is called whose kernel was asked for like this.
+    fn case(self) -> String {
         match self {
+            Asked::Fastest | Asked::Tuned(_) => "raw".to_owned(),
+            Asked::ReadyAtOnce => "raw generic".to_owned(),
+            Asked::Form(form) => format!("raw {} only", form.name()),
+            Asked::Stage(stage) => format!("raw {}", stage.name()),
             Asked::Method(variant) => format!("raw {}{}", variant.method.name(), variant.vector.words()),
-            _ if specialised => "raw".to_owned(),
-            _ => "raw generic".to_owned(),
         }
     }
 
-    fn tuning(self) -> String {
+    /// How a kernel that came of this is cut.
+    fn tuning(self, form: Form) -> String {
         match self {
-            Asked::Specialised => "model".to_owned(),
-            Asked::Generic => "generic".to_owned(),
+            Asked::Fastest | Asked::ReadyAtOnce | Asked::Form(_) => form.name().to_owned(),
             Asked::Tuned(tuning) => tune::shown(&tuning),
+            Asked::Stage(stage) => stage.name().to_owned(),
             Asked::Method(variant) => {
                 format!("{} vectors of {}", variant.method.name(), variant.vector.words())
             }
@@ -225,9 +232,13 @@ pub struct Ready<K> {
 pub fn compile<D: Measured>(device: &D, plan: &Plan, asked: Asked) -> Result<Ready<D::Kernel>, GpuError> {
     let began = Instant::now();
     let kernel = match asked {
-        Asked::Specialised if check_size(&Shape::of(plan)).is_ok() => device.specialised(plan, None)?,
-        Asked::Specialised | Asked::Generic => device.generic(plan)?,
+        Asked::Fastest => device.of_form(plan, Form::fastest(&Shape::of(plan), device.multiplies_bits()))?,
+        Asked::ReadyAtOnce => {
+            device.of_form(plan, Form::ready_at_once(&Shape::of(plan), device.multiplies_bits()))?
+        }
+        Asked::Form(form) => device.of_form(plan, form)?,
         Asked::Tuned(tuning) => device.specialised(plan, Some(tuning))?,
+        Asked::Stage(stage) => device.at_stage(plan, stage)?,
         Asked::Method(variant) => device.by_method(plan, variant)?,
     };
     Ok(Ready { kernel, asked, compile: began.elapsed() })
@@ -264,12 +275,15 @@ fn raw_one<K: MeasuredKernel>(
     effort: Effort,
 ) -> Result<Line, GpuError> {
     let verified = ready.kernel.check_on(blocks)? > 0;
+    if effort.bars {
+        // A GPU raises its clocks when kernels run, not when it copies: without this the first case would be slower than all others.
+        ready.kernel.time_on(blocks, WARM_UP * effort.passes)?;
+    }
     let seconds = ready.kernel.time_on(blocks, effort.passes)?.median;
     let block = K::block_bytes(blocks);
     let data = (code.k() * block) as f64 / seconds;
     let moved = ((code.k() + code.m()) * block) as f64 / seconds;
-    let form = ready.asked.form(ready.kernel.is_specialised());
-    let case = format!("{} {} {form}", work.name(), shown(code));
+    let case = format!("{} {} {}", work.name(), shown(code), ready.asked.case());
     Ok(Line {
         bench: "gpu",
         bar: bar(&case, code).filter(|_| effort.bars),
@@ -283,7 +297,7 @@ fn raw_one<K: MeasuredKernel>(
         code: code.to_string(),
         block,
         registers: ready.kernel.registers()?,
-        tuning: ready.asked.tuning(),
+        tuning: ready.asked.tuning(ready.kernel.form()),
         compile: rounded(ready.compile.as_secs_f64()),
         verified,
     })
@@ -324,8 +338,8 @@ pub fn overall<D: Measured>(
     let limit = device.both_ways(inward, outward, effort.passes.min(5))?.best;
     let moved = (inward + outward) as f64;
     let form = match asked {
-        Asked::Specialised | Asked::Tuned(_) => String::new(),
-        _ => format!(" {}", asked.tuning()),
+        Asked::Fastest | Asked::Tuned(_) => String::new(),
+        _ => format!(" {}", asked.tuning(kernel.form())),
     };
     let case = format!("encode {} from {} memory{form}{how}", shown(code), device.host_kind());
     Ok(Line {
@@ -341,7 +355,7 @@ pub fn overall<D: Measured>(
         code: code.to_string(),
         block,
         registers: kernel.registers()?,
-        tuning: asked.tuning(),
+        tuning: asked.tuning(kernel.form()),
         compile: rounded(compile.as_secs_f64()),
         verified,
     })

@@ -149,6 +149,8 @@ pub enum Said {
 pub struct Run<'a> {
     name: &'static str,
     quick: bool,
+    /// What the names of devices have to contain, in small letters.
+    devices: &'a str,
     report: &'a mut dyn FnMut(Said) -> std::io::Result<()>,
 }
 
@@ -204,16 +206,17 @@ impl Experiment {
         self.name == name || self.name.split_once('-').is_some_and(|(paper, _)| paper == name)
     }
 
-    /// Measures. With `quick`, fewer points and less time for each.
+    /// Measures, of GPUs and the like those whose name contains `devices`. With `quick`, fewer points and less time for each.
     ///
     /// # Errors
     /// An output that is wrong, memory that is not there, a report that cannot be written.
     pub fn run(
         &self,
         quick: bool,
+        devices: &str,
         report: &mut dyn FnMut(Said) -> std::io::Result<()>,
     ) -> Result<(), PaperError> {
-        (self.run)(&mut Run { name: self.name, quick, report })
+        (self.run)(&mut Run { name: self.name, quick, devices: &devices.to_lowercase(), report })
     }
 }
 

@@ -4,7 +4,7 @@ use super::device::DeviceInfo;
 use super::{driver, unavailable};
 use crate::cache::KernelCache;
 use crate::error::{Api, GpuError};
-use crate::source::ENTRY;
+use crate::source::{ENTRY, products};
 use cudarc::driver::{CudaContext, CudaFunction};
 use cudarc::nvrtc::Ptx;
 use cudarc::nvrtc::result::{self, NvrtcError};
@@ -31,7 +31,10 @@ pub(super) struct Modules {
 
 impl Modules {
     pub(super) fn new(context: Arc<CudaContext>, info: &DeviceInfo, cache: Option<PathBuf>) -> Modules {
-        let architecture = format!("sm_{}{}", info.capability.0, info.capability.1);
+        let (major, minor) = info.capability;
+        // Instructions of this one architecture only, tensor cores' among them, are behind the letter.
+        let own = if info.capability == products::CAPABILITY { "a" } else { "" };
+        let architecture = format!("sm_{major}{minor}{own}");
         let machine = format!("{} {architecture} {} {:?}", info.name, info.driver, info.compiler);
         Modules { context, architecture, cache: KernelCache::new(cache.as_deref(), &machine) }
     }

@@ -3,9 +3,11 @@
 use super::build::Modules;
 use super::slot::{Limits, Slot};
 use super::{driver, unavailable};
+use crate::choice::Form;
 use crate::error::{Api, GpuError};
 use crate::faults::{Faults, Step};
 use crate::pool::Pool;
+use crate::source::products;
 use crate::takeover::{Ledger, TakenOver, Takeover};
 use cudarc::driver::sys::{self, CUdevice_attribute};
 use cudarc::driver::{CudaContext, CudaFunction, result};
@@ -122,8 +124,7 @@ pub(super) struct Opened {
     pub(super) ledger: Arc<Ledger>,
     pub(super) transfer: CudaTransfer,
     pub(super) faults: Option<Arc<Faults>>,
-    specialised_launches: AtomicU64,
-    generic_launches: AtomicU64,
+    launches: [AtomicU64; 3],
 }
 
 impl CudaDevice {
@@ -144,7 +145,6 @@ impl CudaDevice {
         unsafe { context.disable_event_tracking() };
         let modules = Modules::new(context.clone(), &info, options.cache);
         let pool = Pool::new(options.limits.slots);
-        let (specialised_launches, generic_launches) = (AtomicU64::new(0), AtomicU64::new(0));
         Ok(CudaDevice(Arc::new(Opened {
             info,
             context,
@@ -154,8 +154,7 @@ impl CudaDevice {
             ledger: Arc::new(Ledger::new(options.takeover)),
             transfer: options.transfer,
             faults: options.faults,
-            specialised_launches,
-            generic_launches,
+            launches: Default::default(),
         })))
     }
 
@@ -164,9 +163,14 @@ impl CudaDevice {
         &self.0.info
     }
 
-    /// Kernels launched so far, the specialised and the generic ones: whatever is computed here shows in these numbers.
-    pub fn launches(&self) -> (u64, u64) {
-        (self.0.specialised_launches.load(Ordering::Relaxed), self.0.generic_launches.load(Ordering::Relaxed))
+    /// Whether it multiplies matrices of bits as [`products`] wants it.
+    pub fn has_tensor_cores(&self) -> bool {
+        self.0.info.capability == products::CAPABILITY
+    }
+
+    /// Kernels of a form launched so far: whatever is computed here shows in these numbers.
+    pub fn launches(&self, form: Form) -> u64 {
+        self.0.launches[form as usize].load(Ordering::Relaxed)
     }
 
     /// What the CPU did in its place; nothing unless [`CudaOptions::takeover`] allows it.
@@ -187,9 +191,8 @@ impl Opened {
         self.modules.function(text)
     }
 
-    pub(super) fn count_launch(&self, specialised: bool) {
-        let counter = if specialised { &self.specialised_launches } else { &self.generic_launches };
-        counter.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn count_launch(&self, form: Form) {
+        self.launches[form as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Makes the device's context that of the calling thread.

@@ -8,6 +8,7 @@ use crate::error::GpuError;
 use crate::prepared::{Prepared, Written};
 use crate::shape::Shape;
 use crate::source::Dialect;
+use crate::source::stages::Stage;
 use crate::tuning::Tuning;
 use crate::{Choice, Form};
 use cudarc::driver::sys::{self, CUdeviceptr};
@@ -40,10 +41,11 @@ impl CudaBackend {
     /// # Errors
     /// What the device's compiler says.
     pub fn kernel(&self, plan: &Plan) -> Result<CudaKernel, GpuError> {
-        match self.choice.form(&Shape::of(plan)) {
-            Form::Specialised => CudaKernel::specialised(&self.device, plan, None),
-            Form::Generic => CudaKernel::generic(&self.device, plan),
-        }
+        CudaKernel::of_form(
+            &self.device,
+            plan,
+            self.choice.form(&Shape::of(plan), self.device.has_tensor_cores()),
+        )
     }
 }
 
@@ -55,9 +57,10 @@ impl Backend for CudaBackend {
     fn compile(&self, plan: &Plan) -> Result<Box<dyn Kernel>, Error> {
         let (device, own) = (self.device.clone(), plan.clone());
         let compiled = match self.choice {
-            Choice::Automatic => CudaKernel::generic(&self.device, plan).map(|generic| {
+            Choice::Automatic => self.kernel(plan).map(|ready| {
+                let tensor_cores = device.has_tensor_cores();
                 let own = move || CudaKernel::specialised(&device, &own, None);
-                boxed(Growing::on_device(plan, generic, own, self.device.0.ledger.clone()))
+                boxed(Growing::on_device(plan, ready, own, self.device.0.ledger.clone(), tensor_cores))
             }),
             _ => self.kernel(plan).map(boxed),
         };
@@ -96,6 +99,31 @@ impl CudaKernel {
         CudaKernel::new(device, Written::specialised(Dialect::Cuda, plan, &tuning)?)
     }
 
+    /// The kernel of this form.
+    ///
+    /// # Errors
+    /// A plan or a device that has none; what the device's compiler says.
+    pub fn of_form(device: &CudaDevice, plan: &Plan, form: Form) -> Result<CudaKernel, GpuError> {
+        match form {
+            Form::Specialised => CudaKernel::specialised(device, plan, None),
+            Form::Generic => CudaKernel::generic(device, plan),
+            Form::Products => CudaKernel::products(device, plan),
+        }
+    }
+
+    /// The kernel of all plans on tensor cores.
+    ///
+    /// # Errors
+    /// A plan or a device that has none; what the device's compiler says.
+    pub fn products(device: &CudaDevice, plan: &Plan) -> Result<CudaKernel, GpuError> {
+        if !device.has_tensor_cores() {
+            let (major, minor) = device.info().capability;
+            let plan = format!("compute capability {major}.{minor}");
+            return Err(GpuError::Method { method: "products", can: "compute capability 9.0", plan });
+        }
+        CudaKernel::new(device, Written::products(plan)?)
+    }
+
     /// The kernel of all plans, with this plan's matrix as data.
     ///
     /// # Errors
@@ -117,9 +145,17 @@ impl CudaKernel {
         Ok(CudaKernel { device: device.clone(), prepared: written.prepared, function, places })
     }
 
-    /// Whether the matrix is in its code.
-    pub fn is_specialised(&self) -> bool {
-        self.prepared.form == Form::Specialised
+    /// A kernel with its matrix as data that is not yet fast.
+    ///
+    /// # Errors
+    /// A plan that has none; what the device's compiler says.
+    pub fn at_stage(device: &CudaDevice, plan: &Plan, stage: Stage) -> Result<CudaKernel, GpuError> {
+        CudaKernel::new(device, Written::at_stage(Dialect::Cuda, plan, stage)?)
+    }
+
+    /// How it uses the plan's matrix.
+    pub fn form(&self) -> Form {
+        self.prepared.form
     }
 
     /// Registers of a thread, and bytes that did not fit into them.
@@ -180,7 +216,7 @@ impl CudaKernel {
             )
         };
         got.result().map_err(driver("cuLaunchKernel"))?;
-        self.device.0.count_launch(self.is_specialised());
+        self.device.0.count_launch(self.prepared.form);
         Ok(())
     }
 }

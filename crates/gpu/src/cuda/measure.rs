@@ -4,11 +4,13 @@ use super::device::CudaDevice;
 use super::driver;
 use super::kernel::{Blocks, CudaKernel};
 use super::memory::{DeviceMemory, PinnedMemory, begin_download, begin_upload};
+use crate::choice::Form;
 use crate::error::GpuError;
 use crate::measure::{Measured, MeasuredKernel, Rates, Transfers, compare, whole};
 use crate::shape::BlockCopy;
 use crate::source::Counts;
 use crate::source::method::Variant;
+use crate::source::stages::Stage;
 use crate::tuning::Tuning;
 use cudarc::driver::sys::CUevent_flags;
 use cudarc::driver::{CudaStream, result};
@@ -88,8 +90,16 @@ impl Measured for CudaDevice {
         CudaKernel::specialised(self, plan, tuning)
     }
 
-    fn generic(&self, plan: &Plan) -> Result<CudaKernel, GpuError> {
-        CudaKernel::generic(self, plan)
+    fn of_form(&self, plan: &Plan, form: Form) -> Result<CudaKernel, GpuError> {
+        CudaKernel::of_form(self, plan, form)
+    }
+
+    fn at_stage(&self, plan: &Plan, stage: Stage) -> Result<CudaKernel, GpuError> {
+        CudaKernel::at_stage(self, plan, stage)
+    }
+
+    fn multiplies_bits(&self) -> bool {
+        self.has_tensor_cores()
     }
 
     fn by_method(&self, _: &Plan, variant: Variant) -> Result<CudaKernel, GpuError> {
@@ -102,8 +112,7 @@ impl Measured for CudaDevice {
     }
 
     fn launch_count(&self) -> u64 {
-        let (specialised, generic) = self.launches();
-        specialised + generic
+        Form::ALL.iter().map(|&form| self.launches(form)).sum()
     }
 
     fn copy_rate(&self, bytes: usize, passes: usize) -> Result<Rates, GpuError> {
@@ -232,7 +241,7 @@ impl MeasuredKernel for CudaKernel {
         self.prepared.launch.bytes_per_thread
     }
 
-    fn is_specialised(&self) -> bool {
-        CudaKernel::is_specialised(self)
+    fn form(&self) -> Form {
+        CudaKernel::form(self)
     }
 }

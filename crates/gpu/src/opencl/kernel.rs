@@ -9,6 +9,7 @@ use crate::prepared::{Prepared, Written};
 use crate::shape::Shape;
 use crate::source::Dialect;
 use crate::source::method::Variant;
+use crate::source::stages::Stage;
 use crate::tuning::Tuning;
 use crate::{Choice, Form};
 use gabion_engine::kernel::{Backend, Kernel};
@@ -64,10 +65,9 @@ impl OpenClBackend {
     pub fn kernel(&self, plan: &Plan) -> Result<OpenClKernel, GpuError> {
         match self.how {
             How::BySymbols(variant) => OpenClKernel::by_method(&self.device, plan, variant),
-            How::ByRows(choice) => match choice.form(&Shape::of(plan)) {
-                Form::Specialised => OpenClKernel::specialised(&self.device, plan, None),
-                Form::Generic => OpenClKernel::generic(&self.device, plan),
-            },
+            How::ByRows(choice) => {
+                OpenClKernel::of_form(&self.device, plan, choice.form(&Shape::of(plan), false))
+            }
         }
     }
 }
@@ -80,9 +80,9 @@ impl Backend for OpenClBackend {
     fn compile(&self, plan: &Plan) -> Result<Box<dyn Kernel>, Error> {
         let (device, own) = (self.device.clone(), plan.clone());
         let compiled = match self.how {
-            How::ByRows(Choice::Automatic) => OpenClKernel::generic(&self.device, plan).map(|generic| {
+            How::ByRows(Choice::Automatic) => self.kernel(plan).map(|ready| {
                 let own = move || OpenClKernel::specialised(&device, &own, None);
-                boxed(Growing::on_device(plan, generic, own, self.device.0.ledger.clone()))
+                boxed(Growing::on_device(plan, ready, own, self.device.0.ledger.clone(), false))
             }),
             _ => self.kernel(plan).map(boxed),
         };
@@ -159,9 +159,32 @@ impl OpenClKernel {
         Ok(OpenClKernel { device: device.clone(), prepared: written.prepared, program, data })
     }
 
-    /// Whether the matrix is in its code.
-    pub fn is_specialised(&self) -> bool {
-        self.prepared.form == Form::Specialised
+    /// A kernel with its matrix as data that is not yet fast.
+    ///
+    /// # Errors
+    /// A plan that has none; what the device's compiler says.
+    pub fn at_stage(device: &OpenClDevice, plan: &Plan, stage: Stage) -> Result<OpenClKernel, GpuError> {
+        OpenClKernel::new(device, Written::at_stage(Dialect::OpenCl, plan, stage)?)
+    }
+
+    /// How it uses the plan's matrix.
+    pub fn form(&self) -> Form {
+        self.prepared.form
+    }
+
+    /// The kernel of this form.
+    ///
+    /// # Errors
+    /// [`Form::Products`], which OpenCL has not; what the device's compiler says.
+    pub fn of_form(device: &OpenClDevice, plan: &Plan, form: Form) -> Result<OpenClKernel, GpuError> {
+        match form {
+            Form::Specialised => OpenClKernel::specialised(device, plan, None),
+            Form::Generic => OpenClKernel::generic(device, plan),
+            Form::Products => {
+                let plan = "on OpenCL".to_owned();
+                Err(GpuError::Method { method: "products", can: "plans on CUDA devices", plan })
+            }
+        }
     }
 
     /// Starts the kernel over blocks of `len` bytes, `stride` bytes apart.

@@ -4,11 +4,13 @@ use super::call;
 use super::device::OpenClDevice;
 use super::kernel::{Blocks, OpenClKernel};
 use super::memory::{begin_download, begin_upload, buffer, queue};
+use crate::choice::Form;
 use crate::error::GpuError;
 use crate::measure::{Measured, MeasuredKernel, Rates, Transfers, compare, whole};
 use crate::shape::BlockCopy;
 use crate::source::Counts;
 use crate::source::method::Variant;
+use crate::source::stages::Stage;
 use crate::tuning::Tuning;
 use gabion_engine::Plan;
 use gabion_engine::conformance::Random;
@@ -103,8 +105,16 @@ impl Measured for OpenClDevice {
         OpenClKernel::specialised(self, plan, tuning)
     }
 
-    fn generic(&self, plan: &Plan) -> Result<OpenClKernel, GpuError> {
-        OpenClKernel::generic(self, plan)
+    fn of_form(&self, plan: &Plan, form: Form) -> Result<OpenClKernel, GpuError> {
+        OpenClKernel::of_form(self, plan, form)
+    }
+
+    fn at_stage(&self, plan: &Plan, stage: Stage) -> Result<OpenClKernel, GpuError> {
+        OpenClKernel::at_stage(self, plan, stage)
+    }
+
+    fn multiplies_bits(&self) -> bool {
+        false
     }
 
     fn by_method(&self, plan: &Plan, variant: Variant) -> Result<OpenClKernel, GpuError> {
@@ -242,7 +252,7 @@ impl MeasuredKernel for OpenClKernel {
         self.prepared.launch.bytes_per_thread
     }
 
-    fn is_specialised(&self) -> bool {
-        OpenClKernel::is_specialised(self)
+    fn form(&self) -> Form {
+        OpenClKernel::form(self)
     }
 }

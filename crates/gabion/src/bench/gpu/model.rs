@@ -20,7 +20,7 @@ use gabion_engine::Code;
 use gabion_gpu::measure::{Measured, MeasuredKernel};
 use gabion_gpu::shape::Shape;
 use gabion_gpu::source::generic::operations;
-use gabion_gpu::{GpuError, tuning::check_size};
+use gabion_gpu::{Form, GpuError, tuning::check_size};
 use serde::Serialize;
 
 /// Which kernels are predicted.
@@ -165,8 +165,8 @@ impl<D: Measured> Bench<'_, D> {
         let code = code(k, m, w)?;
         let plan = code.encode_plan()?;
         let asked = match self.kind {
-            Kind::Generic => Asked::Generic,
-            Kind::Specialised => Asked::Specialised,
+            Kind::Generic => Asked::Form(Form::Generic),
+            Kind::Specialised => Asked::Form(Form::Specialised),
         };
         let kernel = compile(self.device, &plan, asked)?.kernel;
         let len = (bytes / (k + m) / code.granule()).max(1) * code.granule();
@@ -175,7 +175,7 @@ impl<D: Measured> Bench<'_, D> {
         let seconds = kernel.time_on(&blocks, self.effort.passes)?.median;
         let len = <D::Kernel as MeasuredKernel>::block_bytes(&blocks);
         let threads = (len / kernel.bytes_per_thread()) as f64;
-        let demand = if kernel.is_specialised() {
+        let demand = if kernel.form() == Form::Specialised {
             let bytes = ((k + m) * len) as f64;
             Demand { bytes, first: threads * kernel.counts().arithmetic() as f64, second: 0.0 }
         } else {

@@ -11,9 +11,8 @@ use gabion_engine::kernel::Threads;
 use gabion_gpu::cuda::{self, CudaDevice, CudaOptions};
 use gabion_gpu::measure::Measured;
 use gabion_gpu::opencl::{self, OpenClDevice, OpenClOptions};
-use gabion_gpu::shape::Shape;
 use gabion_gpu::source::method::{Method, Variant, Vector};
-use gabion_gpu::tuning::Tuning;
+use gabion_gpu::source::stages::Stage;
 
 const RATE: &str = "data in GB/s";
 const BLOCKS: &str = "data blocks k";
@@ -59,7 +58,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "000-steps",
         source: "G-CRS, figure 13",
-        title: "What each step of making a kernel gains, words of 8 bits",
+        title: "What each step of making a kernel gains, 10 data blocks in packets",
         their_machine: G_CRS,
         form: Form::Bars { y: RATE },
         comparisons: &[],
@@ -146,8 +145,11 @@ fn on_every_device(run: &mut Run<'_>, work: &impl OnDevice) -> Result<(), PaperE
     match cuda::devices() {
         Ok(found) => {
             for info in found {
-                let device = CudaDevice::open(info.index, CudaOptions::default())?;
-                work.run(run, &format!("CUDA, {}", info.name), &device)?;
+                let name = format!("CUDA, {}", info.name);
+                if run.wants(&name)? {
+                    let device = CudaDevice::open(info.index, CudaOptions::default())?;
+                    work.run(run, &name, &device)?;
+                }
             }
         }
         Err(error) => run.leave_out(format!("CUDA: {error}"))?,
@@ -155,10 +157,12 @@ fn on_every_device(run: &mut Run<'_>, work: &impl OnDevice) -> Result<(), PaperE
     match opencl::devices() {
         Ok(found) => {
             for info in found {
-                let device = OpenClDevice::open(info.index, OpenClOptions::default())?;
                 // A CPU's name would fill the figure, and it is the machine's anyway.
-                let name = if info.kind == "cpu" { "CPU" } else { &info.name };
-                work.run(run, &format!("OpenCL, {name}"), &device)?;
+                let name = format!("OpenCL, {}", if info.kind == "cpu" { "CPU" } else { &info.name });
+                if run.wants(&name)? {
+                    let device = OpenClDevice::open(info.index, OpenClOptions::default())?;
+                    work.run(run, &name, &device)?;
+                }
             }
         }
         Err(error) => run.leave_out(format!("OpenCL: {error}"))?,
@@ -166,14 +170,27 @@ fn on_every_device(run: &mut Run<'_>, work: &impl OnDevice) -> Result<(), PaperE
     Ok(())
 }
 
+impl Run<'_> {
+    /// Whether a device of this name is asked for; one that is not is left out by name.
+    fn wants(&mut self, device: &str) -> Result<bool, PaperError> {
+        let wanted = device.to_lowercase().contains(self.devices);
+        if !wanted {
+            self.leave_out(format!("{device}: only '{}' is asked for", self.devices))?;
+        }
+        Ok(wanted)
+    }
+}
+
 /// A CPU that plays a device takes minutes to compile what a plan of many blocks unrolls to.
 fn form<D: Measured>(device: &D) -> Asked {
-    if device.is_cpu() { Asked::Generic } else { Asked::Specialised }
+    if device.is_cpu() { Asked::ReadyAtOnce } else { Asked::Fastest }
 }
 
 /// Fewer bytes and passes in a hurry.
 fn effort<D: Measured>(run: &Run<'_>, device: &D) -> Effort {
-    let effort = Effort { bars: false, ..Effort::of(device) };
+    let usual = Effort::of(device);
+    // Half a gigabyte keeps a bus busy for ten milliseconds; making and checking more takes longer than measuring it.
+    let effort = Effort { bars: false, host_bytes: usual.host_bytes.min(512 << 20), ..usual };
     if !run.quick {
         return effort;
     }
@@ -238,21 +255,22 @@ impl OnDevice for Steps {
     fn run<D: Measured>(&self, run: &mut Run<'_>, name: &str, device: &D) -> Result<(), PaperError> {
         let effort = effort(run, device);
         let limits = limits(device, effort)?;
-        let codes: &[&str] = if device.is_cpu() { &["4+2"] } else { &["4+2", "10+4", "10+8", "16+16"] };
-        for text in codes {
-            let code: Code = text.parse()?;
-            let plan = code.encode_plan()?;
-            let model = Tuning::of(&Shape::of(&plan));
-            let plain = Tuning { lanes: 1, threads: 128, staged: 0, least_blocks: 1, ..model };
-            let steps = [
-                ("matrix as data", Asked::Generic),
-                ("matrix in the code", Asked::Tuned(plain)),
-                ("as the cost model cuts it", Asked::Specialised),
-            ];
-            for (step, asked) in steps {
-                let kernel = compile(device, &plan, asked)?;
-                for line in raw(Work::Encode, &code, &[kernel], limits, effort)? {
-                    run.point(name, step, Place::Name((*text).to_owned()), line.data)?;
+        // The stages of the paper, with the matrix as data; then what comes after them here.
+        let stages = Stage::ALL.map(|stage| (stage.name(), Asked::Stage(stage)));
+        let ours = [
+            ("sums of subsets", Asked::Form(gabion_gpu::Form::Generic)),
+            ("matrix in the code", Asked::Form(gabion_gpu::Form::Specialised)),
+        ];
+        for m in run.some([1, 2, 3, 4]) {
+            for w in run.some([4, 5, 6, 7, 8]) {
+                let code: Code = format!("cauchy-good:10+{m}:w{w}:packets=4096").parse()?;
+                let plan = code.encode_plan()?;
+                for (step, asked) in stages.iter().chain(&ours) {
+                    let kernel = compile(device, &plan, *asked)?;
+                    for line in raw(Work::Encode, &code, &[kernel], limits, effort)? {
+                        let place = Place::Name(format!("w = {w}"));
+                        run.point(&format!("{name}, m = {m}"), step, place, line.data)?;
+                    }
                 }
             }
         }

@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use gabion::bench::gpu::{Asked, Effort, Grid, Kind, Line, measure_model};
 use gabion::exit::Outcome;
 use gabion_engine::Code;
+use gabion_gpu::Form;
 use gabion_gpu::check::Part;
 use gabion_gpu::cuda::{CudaDevice, CudaOptions, CudaTransfer};
 use gabion_gpu::measure::Measured;
@@ -112,6 +113,8 @@ enum Kernels {
     Specialised,
     /// The matrix as data
     Generic,
+    /// The matrix as data of tensor cores (CUDA, compute capability 9.0)
+    Products,
     /// Products of symbols (OpenCL), for --check
     Methods,
 }
@@ -165,10 +168,11 @@ impl Args {
                     return self.check_cuda(&device);
                 }
                 let outcome = self.measure(&device, &details);
-                let (specialised, generic) = device.launches();
+                let launches = Form::ALL.map(|form| format!("{} {}", device.launches(form), form.name()));
                 let (compiled, from_disk) = device.compiled();
                 eprintln!(
-                    "launches: {specialised} specialised, {generic} generic; kernels: {compiled} compiled, {from_disk} from the disk"
+                    "launches: {}; kernels: {compiled} compiled, {from_disk} from the disk",
+                    launches.join(", ")
                 );
                 outcome
             }
@@ -264,9 +268,10 @@ impl Args {
             return vec![Asked::Method(variant)];
         }
         match self.kernels {
-            Some(Kernels::Generic) => vec![Asked::Generic],
-            Some(Kernels::Specialised) => vec![Asked::Specialised],
-            _ => vec![Asked::Specialised, Asked::Generic],
+            Some(Kernels::Generic) => vec![Asked::Form(Form::Generic)],
+            Some(Kernels::Specialised) => vec![Asked::Form(Form::Specialised)],
+            Some(Kernels::Products) => vec![Asked::Form(Form::Products)],
+            _ => vec![Asked::Fastest, Asked::ReadyAtOnce],
         }
     }
 

@@ -30,6 +30,9 @@ pub(crate) struct Args {
     /// Fewer points and less time for each
     #[arg(long)]
     quick: bool,
+    /// Of devices, only those whose library or name contains this, such as cuda or h200 [default: all]
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    devices: String,
     /// Print one JSON object per line instead of a table
     #[arg(long)]
     json: bool,
@@ -93,7 +96,7 @@ impl Args {
         }
         // Hidden where nobody looks.
         let progress = ProgressBar::new_spinner();
-        let result = experiment.run(self.quick, &mut |said| {
+        let result = experiment.run(self.quick, &self.devices, &mut |said| {
             progress.tick();
             let line = serde_json::to_string(&said)?;
             progress.suspend(|| self.show(experiment, &said, &line))?;

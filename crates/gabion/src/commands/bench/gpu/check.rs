@@ -4,12 +4,12 @@ use super::{Args, Kernels};
 use gabion::exit::Outcome;
 use gabion_engine::conformance::PatternLimits;
 use gabion_engine::kernel::Backend;
-use gabion_gpu::Choice;
 use gabion_gpu::check::{Effort, conformance};
 use gabion_gpu::cuda::{CudaBackend, CudaDevice};
 use gabion_gpu::measure::Measured;
 use gabion_gpu::opencl::{OpenClBackend, OpenClDevice};
 use gabion_gpu::source::method::{Method, Variant, Vector};
+use gabion_gpu::{Choice, Form};
 use serde::Serialize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -32,10 +32,23 @@ impl Args {
         anyhow::ensure!(self.kernels != Some(Kernels::Methods), "methods are OpenCL's: add --api opencl");
         let mut failed = 0;
         for choice in self.choices() {
+            if choice == Choice::Products && !device.has_tensor_cores() {
+                anyhow::ensure!(
+                    self.kernels.is_none(),
+                    "{} does not multiply matrices of bits",
+                    device.title()
+                );
+                eprintln!("SKIP products: {} does not multiply matrices of bits", device.title());
+                continue;
+            }
             let backend = CudaBackend::new(device.clone(), choice);
             let launches = || {
-                let (specialised, generic) = device.launches();
-                if choice == Choice::Generic { generic } else { specialised }
+                let (generic, products) = (device.launches(Form::Generic), device.launches(Form::Products));
+                match choice {
+                    Choice::Specialised => device.launches(Form::Specialised),
+                    Choice::Products => products + generic,
+                    _ => generic,
+                }
             };
             let effort = Effort { part: self.part, ..Effort::full(Args::threads(device)) };
             failed += self.checked(&device.title(), &backend, &launches, &effort)?;
@@ -68,9 +81,10 @@ impl Args {
 
     fn choices(&self) -> Vec<Choice> {
         match self.kernels {
-            None => vec![Choice::Generic, Choice::Specialised],
+            None => vec![Choice::Generic, Choice::Products, Choice::Specialised],
             Some(Kernels::Generic) => vec![Choice::Generic],
             Some(Kernels::Specialised) => vec![Choice::Specialised],
+            Some(Kernels::Products) => vec![Choice::Products],
             Some(Kernels::Methods) => Vec::new(),
         }
     }

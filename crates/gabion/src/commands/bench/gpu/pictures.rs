@@ -24,8 +24,8 @@ impl Args {
         let target = Target::new(path)?;
         let asked = match (self.variant(), self.kernels) {
             (Some(variant), _) => Asked::Method(variant),
-            (None, Some(Kernels::Generic)) => Asked::Generic,
-            _ => Asked::Specialised,
+            (None, Some(Kernels::Generic)) => Asked::ReadyAtOnce,
+            _ => Asked::Fastest,
         };
         let inputs: &[usize] = if self.quick { &QUICK_INPUTS } else { &INPUTS };
         let layout = if self.variant().is_some() { "" } else { ":packets=4096" };

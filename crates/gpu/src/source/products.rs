@@ -1,0 +1,239 @@
+//! The kernel of every plan on tensor cores: the matrix is data, and additions are counts of ones.
+//!
+//! NVIDIA's GPUs of compute capability 9.0 multiply matrices of bits: for a position and a row of the matrix they count the bits that
+//! are set in both (`wgmma … b1 … and.popc`). The lowest bit of the count is the sum over GF(2), which is what a plan wants. What is left to do per
+//! thread is to bring the bits of one position together before, which is a transposition, and to collect the lowest bits of the
+//! counts afterwards: about 1.25 operations for each bit of an output, whatever the number of inputs. So this kernel is for plans
+//! with many inputs and many outputs, which unrolled would take more code than the cache of instructions holds; and, since one text serves all
+//! plans of a layout, for plans that are not worth compiling.
+//!
+//! The texts are in `products/*.cu`, with how the hardware wants its operands.
+
+use super::{Counts, ENTRY, Launch, Source};
+use crate::shape::Shape;
+use gabion_engine::Mode;
+use gabion_engine::matrix::bits::BitMatrix;
+use std::fmt::Write;
+
+const COMMON: &str = include_str!("products/common.cu");
+const WORDS: &str = include_str!("products/words.cu");
+const PACKETS: &str = include_str!("products/packets.cu");
+
+/// The compute capability whose instructions these are. Others have none, or other ones.
+pub const CAPABILITY: (i32, i32) = (9, 0);
+
+/// Four warps, which an instruction needs.
+const THREADS: usize = 128;
+
+/// Bits of the inputs that one instruction takes.
+const SLAB: usize = 256;
+
+/// Rows of the outputs that one instruction makes.
+const ROWS: usize = 64;
+
+/// Tiles of data that a block works on, so that it fetches the matrix once for all of them. It is also what makes a thread cover as many columns
+/// of packets as one of the other kernels does.
+const ROUNDS: usize = 4;
+
+/// Bytes of the matrix that a block keeps in shared memory; of more than that, it fetches each tile when it is needed.
+const KEPT: usize = 16 << 10;
+
+/// Words of 32 bits that a slab takes in a tile of the matrix.
+const SLAB_WORDS: usize = ROWS * SLAB / 32;
+
+/// Whether there is such a kernel for plans of this shape.
+pub fn suits(shape: &Shape) -> bool {
+    shape.packet_words.is_some() || shape.w == 8
+}
+
+/// How a plan is cut.
+struct Cut {
+    /// Slabs that a thread holds at once.
+    slabs: usize,
+    /// Times that it takes as many.
+    chunks: usize,
+    /// Times that it makes [`ROWS`] rows of outputs of them.
+    passes: usize,
+}
+
+impl Cut {
+    fn of(shape: &Shape) -> Cut {
+        let slabs = (shape.inputs * shape.w).div_ceil(SLAB).clamp(1, 2);
+        // Without inputs, outputs are zero all the same.
+        let chunks = (shape.inputs * shape.w).div_ceil(SLAB * slabs).max(1);
+        Cut { slabs, chunks, passes: (shape.outputs * shape.w).div_ceil(ROWS) }
+    }
+
+    /// Blocks on a multiprocessor at once, by the registers that a thread needs.
+    fn blocks(&self, shape: &Shape) -> usize {
+        match (shape.packet_words.is_some(), self.slabs) {
+            (false, 1) => 5,
+            (false, _) => 4,
+            (true, 1) => 3,
+            (true, _) => 2,
+        }
+    }
+}
+
+/// What a thread of the kernel does, per 32 positions: collecting bits of outputs, turning inputs.
+pub fn operations(shape: &Shape) -> usize {
+    let Cut { slabs, chunks, passes } = Cut::of(shape);
+    let turning = if shape.packet_words.is_some() { 8 } else { 2 };
+    chunks * (passes * ROWS * 32 * 5 / 4 + slabs * SLAB * turning)
+}
+
+/// Writes the kernel; of `shape`, number of inputs and outputs decide nothing but how many slabs a thread holds.
+pub fn source(shape: &Shape) -> Source {
+    let cut = Cut::of(shape);
+    let mut text = String::new();
+    let mut define = |name: &str, value: usize| {
+        // Writing into a string cannot fail.
+        let _ = writeln!(text, "#define {name} {value}u");
+    };
+    define("SLABS", cut.slabs);
+    define("TILES", KEPT / (4 * SLAB_WORDS * cut.slabs));
+    define("ROUNDS", ROUNDS);
+    define("BLOCKS", cut.blocks(shape));
+    define("ADD", usize::from(shape.mode == Mode::Add));
+    define("W", shape.w);
+    if let Some(words) = shape.packet_words {
+        define("PACKET_WORDS", words);
+    }
+    text += COMMON;
+    text += if shape.packet_words.is_some() { PACKETS } else { WORDS };
+    debug_assert!(text.contains(&format!(" {ENTRY}(")));
+    let bytes_per_thread = match shape.packet_words {
+        // 32 columns of words of every row for 128 threads, and that in every round.
+        Some(_) => shape.w * ROUNDS,
+        None => 4 * ROUNDS,
+    };
+    let operations = operations(shape) * bytes_per_thread / (4 * shape.w);
+    let counts = Counts {
+        additions: operations,
+        transposing: 0,
+        loaded: shape.inputs * bytes_per_thread / 4,
+        stored: shape.outputs * bytes_per_thread / 4,
+    };
+    Source { text, launch: Launch { threads: THREADS, passes: 1, bytes_per_thread }, counts }
+}
+
+/// Which row of the outputs' bits a column of a pass's tile stands for. A thread gets two neighbouring columns out of every eight: in the
+/// words layout these are to be the eight bits of one output, then those of another.
+fn row_of(shape: &Shape, pass: usize, column: usize) -> usize {
+    if shape.packet_words.is_some() {
+        return pass * ROWS + column;
+    }
+    let (eight, thread, odd) = (column / 8, column % 8 / 2, column % 2);
+    let output = pass * ROWS / 8 + eight / 4 * 4 + thread;
+    output * 8 + 2 * (eight % 4) + odd
+}
+
+/// Where a bit lies in a slab of a tile: its word, and its place there.
+const fn place_of(column: usize, bit: usize) -> (usize, usize) {
+    // Eight columns of 16 bytes lie together; then come the next 16 bytes of these eight, then the next eight.
+    (column / 8 * 64 + bit / 128 * 32 + column % 8 * 4 + bit % 128 / 32, bit % 32)
+}
+
+/// A matrix as the kernel reads it: by chunk, pass and slab.
+pub fn tiles(shape: &Shape, matrix: &BitMatrix) -> Vec<u32> {
+    let Cut { slabs, chunks, passes } = Cut::of(shape);
+    let mut words = vec![0; chunks * passes * slabs * SLAB_WORDS];
+    for (tile, slab) in words.chunks_mut(SLAB_WORDS).enumerate() {
+        let (chunk, pass, within) = (tile / slabs / passes, tile / slabs % passes, tile % slabs);
+        let first = (chunk * slabs + within) * SLAB;
+        let bits = first..(first + SLAB).min(matrix.columns());
+        for column in 0..ROWS {
+            let row = row_of(shape, pass, column);
+            if row >= matrix.rows() {
+                continue;
+            }
+            for bit in bits.clone().filter(|&bit| matrix.at(row, bit)) {
+                let (word, place) = place_of(column, bit - first);
+                slab[word] |= 1 << place;
+            }
+        }
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gabion_engine::{Code, Plan};
+    use std::collections::HashSet;
+
+    fn plan(code: &str) -> Plan {
+        code.parse::<Code>().unwrap().encode_plan().unwrap()
+    }
+
+    /// What the hardware does with a tile: for a position and all columns, the parity of the bits set in both.
+    fn multiply(tile: &[u32], position: &[u32]) -> Vec<u32> {
+        let parity = |column: usize| {
+            let ones = (0..SLAB).filter(|&bit| {
+                let (word, place) = place_of(column, bit);
+                tile[word] >> place & position[bit / 32] >> (bit % 32) & 1 == 1
+            });
+            ones.count() as u32 % 2
+        };
+        (0..ROWS).map(parity).collect()
+    }
+
+    #[test]
+    fn places_of_a_slab_are_all_its_bits() {
+        let all: HashSet<_> =
+            (0..ROWS).flat_map(|column| (0..SLAB).map(move |bit| place_of(column, bit))).collect();
+        assert_eq!(all.len(), SLAB_WORDS * 32);
+        assert!(all.iter().all(|&(word, place)| word < SLAB_WORDS && place < 32));
+    }
+
+    /// The tiles, multiplied as the hardware does, give the rows of the outputs that the plan's bits give.
+    #[test]
+    fn tiles_are_the_matrix() {
+        for code in
+            ["10+4", "33+9", "70+17", "200+56", "cauchy:9+5:w7:packets=16", "cauchy:90+7:w8:packets=32"]
+        {
+            let plan = plan(code);
+            let shape = Shape::of(&plan);
+            let matrix = BitMatrix::expand(plan.matrix()).unwrap();
+            let words = tiles(&shape, &matrix);
+            let Cut { slabs, chunks, passes } = Cut::of(&shape);
+            let mut seed = 7u32;
+            let mut bits = vec![0u32; chunks * slabs * SLAB / 32];
+            bits.iter_mut().for_each(|word| {
+                seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                *word = seed;
+            });
+            let mut found = vec![0; passes * ROWS];
+            for (tile, slab) in words.chunks(SLAB_WORDS).enumerate() {
+                let (chunk, pass, within) = (tile / slabs / passes, tile / slabs % passes, tile % slabs);
+                let first = (chunk * slabs + within) * SLAB / 32;
+                for (column, sum) in multiply(slab, &bits[first..first + SLAB / 32]).into_iter().enumerate() {
+                    found[row_of(&shape, pass, column)] ^= sum;
+                }
+            }
+            for (row, &found) in found.iter().enumerate() {
+                let takes = |&bit: &usize| row < matrix.rows() && matrix.at(row, bit);
+                let wanted = (0..matrix.columns()).filter(takes);
+                let wanted = wanted.fold(0, |sum, bit| sum ^ bits[bit / 32] >> (bit % 32) & 1);
+                assert_eq!(found, wanted, "{code}, row {row}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_text_serves_all_plans_with_as_many_slabs() {
+        let text = |code: &str| source(&Shape::of(&plan(code))).text;
+        assert_eq!(text("10+4"), text("32+33"));
+        assert_eq!(text("33+9"), text("200+56"));
+        assert_ne!(text("32+9"), text("33+9"));
+        assert_ne!(text("10+9"), text("10+9:packets=64"));
+    }
+
+    #[test]
+    fn threads_cover_whole_tiles() {
+        for (code, tile) in [("10+8", 2048), ("10+8:packets=64", 128 * 8 * ROUNDS)] {
+            let launch = source(&Shape::of(&plan(code))).launch;
+            assert_eq!(launch.threads * launch.bytes_per_thread, tile, "{code}");
+        }
+    }
+}

@@ -1,0 +1,62 @@
+// Products of bits on tensor cores. One instruction multiplies 64 positions of 256 bits of the inputs (a slab) with 64 rows of the
+// matrix and counts, for each position and row, the ones in both: the sum over GF(2) is the count's lowest bit.
+//
+// Defined before this text: SLABS, the slabs that a thread holds at once; TILES, the tiles of the matrix that fit into shared memory;
+// ROUNDS, the tiles of data that a block works on one after the other; BLOCKS, the blocks that should fit on a multiprocessor; ADD, whether
+// outputs are added to; W, rows of a block.
+//
+// 4 warps of 32 threads work together. Thread 4 g + t of a warp holds, of every input that is its own, the bytes of positions that all
+// threads of g share: the hardware wants bits 32 t .. 32 t + 31 and 128 + 32 t .. of a slab from it, for two positions at a time. It gets
+// the counts of these two positions, of columns 8 i + 2 t and 8 i + 2 t + 1 of the tile.
+
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef unsigned char byte;
+
+#define PRIVATE static __device__ __forceinline__
+#define THREADS 128u
+#define ROWS 64
+#define COUNTS (ROWS / 2)
+#define BYTES_OF_SLAB (ROWS * 32)
+#define TILE_OF_MATRIX (SLABS * BYTES_OF_SLAB)
+#define UNROLLED _Pragma("unroll")
+#define ROLLED _Pragma("unroll 1")
+
+#define ALL_COUNTS(d) \
+  "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), \
+  "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), \
+  "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), \
+  "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31])
+
+// d = counts of both, or d + counts. It goes on while others work; `settle` waits for it.
+PRIVATE void multiply(u32 (&d)[COUNTS], u32 a0, u32 a1, u32 a2, u32 a3, u64 rows, int adds) {
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %37, 0;"
+    " wgmma.mma_async.sync.aligned.m64n64k256.s32.b1.b1.and.popc {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},"
+    " {%32, %33, %34, %35}, %36, p; }"
+    : ALL_COUNTS(d) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(rows), "r"(adds));
+}
+
+#define BEGIN asm volatile("wgmma.fence.sync.aligned;" ::: "memory")
+
+// The counts pass through here, so that nobody takes them before.
+PRIVATE void settle(u32 (&d)[COUNTS]) {
+  asm volatile("wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;" : ALL_COUNTS(d) : : "memory");
+}
+
+// Two counts side by side, the second in the upper half: on the pipe of multiplications, which is idle.
+PRIVATE u32 beside(u32 low, u32 high) { return high * 65536u + low; }
+
+// Which part of shared memory holds rows of the matrix: groups of 8 rows and 16 bytes, 128 bytes from one to the next in a row's
+// direction, 256 from one to the next in a column's.
+PRIVATE u64 described(const uint4* tile) {
+  const u32 at = (u32)__cvta_generic_to_shared(tile);
+  return (u64)(at >> 4) | (u64)(128 >> 4) << 16 | (u64)(256 >> 4) << 32;
+}
+
+PRIVATE void take_matrix(uint4* to, const byte* from, u32 bytes) {
+  __syncthreads();
+  for (u32 i = threadIdx.x; i < bytes / 16u; i += THREADS) to[i] = __ldg((const uint4*)from + i);
+  // What threads write has to be seen by the unit that multiplies.
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  __syncthreads();
+}

@@ -1,0 +1,112 @@
+// Rows of bits: a position is a bit of a word. A thread has a word of 32 rows out of every 128; turned, the bits of 32 rows at one
+// position are a word of 32 bits of a slab.
+//
+// Defined before this text also: PACKET_WORDS, words of a packet.
+
+PRIVATE u32 load_once(const byte* p) {
+  u32 v;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.u32 %0, [%1];" : "=r"(v) : "l"(p));
+  return v;
+}
+
+PRIVATE u32 choose(u32 mask, u32 yes, u32 no) {
+  u32 d;
+  asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(d) : "r"(mask), "r"(yes), "r"(no));
+  return d;
+}
+
+template <int distance> PRIVATE void swap_bits(u32 (&y)[32], u32 mask) {
+  UNROLLED for (int i = 0; i < 32; ++i) if (!(i & distance)) {
+    const u32 a = y[i], b = y[i + distance];
+    y[i] = choose(mask, a, b << distance);
+    y[i + distance] = choose(mask, a >> distance, b);
+  }
+}
+
+template <int distance> PRIVATE void swap_bytes(u32 (&y)[32], u32 low, u32 high) {
+  UNROLLED for (int i = 0; i < 32; ++i) if (!(i & distance)) {
+    const u32 a = y[i], b = y[i + distance];
+    y[i] = __byte_perm(a, b, low);
+    y[i + distance] = __byte_perm(a, b, high);
+  }
+}
+
+PRIVATE void turn(u32 (&y)[32]) {
+  swap_bytes<16>(y, 0x5410, 0x7632);
+  swap_bytes<8>(y, 0x6240, 0x7351);
+  swap_bits<4>(y, 0x0f0f0f0f);
+  swap_bits<2>(y, 0x33333333);
+  swap_bits<1>(y, 0x55555555);
+}
+
+#define PACKET (PACKET_WORDS * 4u)
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) gabion(
+    const byte* in, u64 in_stride, byte* out, u64 out_stride, u32 total, const byte* matrix, u32 inputs, u32 outputs) {
+  __shared__ __align__(128) uint4 kept[TILES * TILE_OF_MATRIX / 16];
+  const u32 g = threadIdx.x % 32u / 4u, t = threadIdx.x % 4u;
+  const u32 chunks = max(1u, (inputs * W + 256u * SLABS - 1u) / (256u * SLABS)), passes = (outputs * W + ROWS - 1u) / ROWS;
+  const bool all_kept = chunks * passes <= TILES;
+  if (all_kept) take_matrix(kept, matrix, chunks * passes * TILE_OF_MATRIX);
+  ROLLED for (u32 round = 0; round < ROUNDS; ++round) {
+    // Threads past the end do the work of the last one and store nothing: all four warps have to be there.
+    const u32 column = ((blockIdx.x * ROUNDS + round) * 4u + threadIdx.x / 32u) * 8u + g, mine = min(column, total - 1u);
+    const u64 at = (u64)(mine / PACKET_WORDS) * (W * PACKET) + mine % PACKET_WORDS * 4u;
+    ROLLED for (u32 chunk = 0; chunk < chunks; ++chunk) {
+      u32 x[2 * SLABS][32];
+      UNROLLED for (int h = 0; h < 2 * SLABS; ++h) {
+        const u32 first = chunk * (256u * SLABS) + 128u * h + 32u * t;
+        // The same for all threads: nothing to turn where none has a row.
+        if (first - 32u * t < inputs * W) {
+          u32 bit = first % W;
+          const byte* from = in + at + first / W * in_stride + bit * PACKET;
+          UNROLLED for (u32 i = 0; i < 32; ++i) {
+            x[h][i] = first + i < inputs * W ? load_once(from) : 0u;
+            from += PACKET;
+            if (++bit == W) {
+              bit = 0;
+              from += in_stride - W * PACKET;
+            }
+          }
+          turn(x[h]);
+        } else {
+          UNROLLED for (int i = 0; i < 32; ++i) x[h][i] = 0;
+        }
+      }
+      ROLLED for (u32 pass = 0; pass < passes; ++pass) {
+        u32 tile = chunk * passes + pass;
+        if (!all_kept) {
+          take_matrix(kept, matrix + (u64)tile * TILE_OF_MATRIX, TILE_OF_MATRIX);
+          tile = 0;
+        }
+        const u64 rows = described(kept) + tile * (TILE_OF_MATRIX >> 4);
+        u32 words[16];
+        UNROLLED for (int c = 0; c < 16; ++c) words[c] = 0;
+        UNROLLED for (int j = 0; j < 8; ++j) {
+          // Positions j and j + 16, j + 8 and j + 24. Both products are under way together; one after the other, the compiler of CUDA 12.9
+          // took them for one.
+          u32 d[COUNTS], e[COUNTS];
+          BEGIN;
+          UNROLLED for (int s = 0; s < SLABS; ++s) {
+            const u64 slab = rows + (s * BYTES_OF_SLAB >> 4);
+            multiply(d, x[2 * s][j], x[2 * s][j + 16], x[2 * s + 1][j], x[2 * s + 1][j + 16], slab, s > 0);
+            multiply(e, x[2 * s][j + 8], x[2 * s][j + 24], x[2 * s + 1][j + 8], x[2 * s + 1][j + 24], slab, s > 0);
+          }
+          settle(d);
+          settle(e);
+          UNROLLED for (int c = 0; c < 16; ++c) {
+            const int i = 4 * (c / 2) + c % 2;
+            words[c] |= __byte_perm(beside(d[i], d[i + 2]), beside(e[i], e[i + 2]), 0x6240) << j & 0x01010101u << j;
+          }
+        }
+        UNROLLED for (int c = 0; c < 16; ++c) {
+          const u32 row = ROWS * pass + 8u * (c / 2) + 2u * t + c % 2;
+          if (column < total && row < outputs * W) {
+            u32* const to = (u32*)(out + at + row / W * out_stride + row % W * PACKET);
+            __stcs(to, ADD || chunk > 0 ? words[c] ^ *to : words[c]);
+          }
+        }
+      }
+    }
+  }
+}
