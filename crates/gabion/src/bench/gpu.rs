@@ -21,6 +21,7 @@ use gabion_gpu::source::stages::Stage;
 use gabion_gpu::tuning::Tuning;
 use gabion_gpu::{Form, GpuError, shape::Shape};
 use serde::Serialize;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// What is measured.
@@ -163,8 +164,11 @@ impl Effort {
     }
 }
 
-/// Launches that nobody times, for each that is.
-const WARM_UP: usize = 4;
+/// Launches before the first that counts: half a second.
+const WARM_UP: usize = 500;
+
+/// Whether they were.
+static AWAKE: AtomicBool = AtomicBool::new(false);
 
 /// Measures the limits.
 ///
@@ -275,9 +279,9 @@ fn raw_one<K: MeasuredKernel>(
     effort: Effort,
 ) -> Result<Line, GpuError> {
     let verified = ready.kernel.check_on(blocks)? > 0;
-    if effort.bars {
+    if effort.bars && !AWAKE.swap(true, Ordering::Relaxed) {
         // A GPU raises its clocks when kernels run, not when it copies: without this the first case would be slower than all others.
-        ready.kernel.time_on(blocks, WARM_UP * effort.passes)?;
+        ready.kernel.time_on(blocks, WARM_UP)?;
     }
     let seconds = ready.kernel.time_on(blocks, effort.passes)?.median;
     let block = K::block_bytes(blocks);

@@ -56,22 +56,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) gabion(
       u32 x[2 * SLABS][32];
       UNROLLED for (int h = 0; h < 2 * SLABS; ++h) {
         const u32 first = chunk * (256u * SLABS) + 128u * h + 32u * t;
-        // The same for all threads: nothing to turn where none has a row.
-        if (first - 32u * t < inputs * W) {
-          u32 bit = first % W;
-          const byte* from = in + at + first / W * in_stride + bit * PACKET;
-          UNROLLED for (u32 i = 0; i < 32; ++i) {
-            x[h][i] = first + i < inputs * W ? load_once(from) : 0u;
-            from += PACKET;
-            if (++bit == W) {
-              bit = 0;
-              from += in_stride - W * PACKET;
-            }
+        // The same for all threads of a warp: nothing to turn where no thread has a row.
+        const bool empty = first - 32u * t >= inputs * W;
+        u32 bit = first % W;
+        const byte* from = in + at + first / W * in_stride + bit * PACKET;
+        UNROLLED for (u32 i = 0; i < 32; ++i) {
+          x[h][i] = first + i < inputs * W ? load_once(from) : 0u;
+          from += PACKET;
+          if (++bit == W) {
+            bit = 0;
+            from += in_stride - W * PACKET;
           }
-          turn(x[h]);
-        } else {
-          UNROLLED for (int i = 0; i < 32; ++i) x[h][i] = 0;
         }
+        if (!empty) turn(x[h]);
       }
       ROLLED for (u32 pass = 0; pass < passes; ++pass) {
         u32 tile = chunk * passes + pass;

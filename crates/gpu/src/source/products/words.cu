@@ -31,19 +31,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) gabion(
       u32 x[2 * SLABS][16];
       const u32 first = chunk * (32u * SLABS) + 4u * t, left = inputs - min(inputs, first);
       const byte* const p = in + at + first * in_stride;
+      // No branches here, so that all loads can wait together.
       UNROLLED for (int h = 0; h < 2 * SLABS; ++h) {
-        // The same for all threads: nothing to turn where none has an input.
-        if (first - 4u * t + 16u * h < inputs) {
-          uint4 v[4];
-          UNROLLED for (int i = 0; i < 4; ++i)
-            v[i] = 16u * h + i < left ? load_once(p + (16u * h + i) * in_stride) : make_uint4(0, 0, 0, 0);
-          turn(x[h], v[0].x, v[1].x, v[2].x, v[3].x);
-          turn(x[h] + 4, v[0].y, v[1].y, v[2].y, v[3].y);
-          turn(x[h] + 8, v[0].z, v[1].z, v[2].z, v[3].z);
-          turn(x[h] + 12, v[0].w, v[1].w, v[2].w, v[3].w);
-        } else {
-          UNROLLED for (int i = 0; i < 16; ++i) x[h][i] = 0;
-        }
+        uint4 v[4];
+        UNROLLED for (int i = 0; i < 4; ++i)
+          v[i] = 16u * h + i < left ? load_once(p + (16u * h + i) * in_stride) : make_uint4(0, 0, 0, 0);
+        turn(x[h], v[0].x, v[1].x, v[2].x, v[3].x);
+        turn(x[h] + 4, v[0].y, v[1].y, v[2].y, v[3].y);
+        turn(x[h] + 8, v[0].z, v[1].z, v[2].z, v[3].z);
+        turn(x[h] + 12, v[0].w, v[1].w, v[2].w, v[3].w);
       }
       ROLLED for (u32 pass = 0; pass < passes; ++pass) {
         u32 tile = chunk * passes + pass;
