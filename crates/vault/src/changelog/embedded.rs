@@ -9,6 +9,7 @@
 //! was folded into it, in the same transaction; only then is the log cut off. So after a crash anywhere a
 //! change counts once, from one or the other file.
 
+mod backlog;
 mod claims;
 mod codec;
 mod database;
@@ -23,24 +24,17 @@ use crate::changelog::entry::{Claim, Completion, Durability, Entry, Sequence, Su
 use crate::changelog::error::{Error, Result};
 use crate::changelog::queue::{Batch, Queue, Ticket};
 use crate::changelog::{Changelog, MAX_PAGE};
-use crate::world::Nanos;
+use crate::world::{Nanos, Stopwatch};
+use backlog::Backlog;
+pub use backlog::{EASY_LOG_BYTES, FOLD_BYTES, FOLD_COMMITS, MAX_LOG_BYTES};
 use database::Database;
 use log::Log;
 use rusqlite::Connection;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 use store::Store;
-
-/// Bytes of log after which it is folded although nobody asked, and of one fold. Smaller: every path is written more
-/// often; larger: the first claim waits longer.
-pub const FOLD_BYTES: usize = 8 << 20;
-
-/// Commits after which the log is folded although it is short: each leaves some pages in SQLite's write-ahead log.
-pub const FOLD_COMMITS: usize = 2000;
-
-/// Bytes of log that this process lets wait for their fold; recording waits when there are more.
-pub const MAX_LOG_BYTES: usize = 64 << 20;
 
 /// A changelog in a directory.
 pub struct Embedded {
@@ -68,22 +62,6 @@ struct Open {
     pending: Connection,
     /// Bytes folded since the log was last cut.
     uncut: usize,
-}
-
-/// What this process knows of the log's length.
-#[derive(Default)]
-struct Backlog {
-    bytes: usize,
-    commits: usize,
-    /// The last fold failed: waiting for another would be waiting for ever.
-    stuck: bool,
-    closed: bool,
-}
-
-impl Backlog {
-    fn is_long(&self) -> bool {
-        self.bytes >= FOLD_BYTES || self.commits >= FOLD_COMMITS
-    }
 }
 
 impl Embedded {
@@ -179,6 +157,7 @@ impl Desk {
     }
 
     fn append(&self, connection: &Connection, batch: &Batch) -> Result<Sequence> {
+        self.wait_for_folds(batch.bytes.len());
         let last = {
             let _turn = lock(&self.log_turn);
             self.log(connection).append(&batch.bytes, batch.count)?
@@ -189,10 +168,21 @@ impl Desk {
         if backlog.is_long() {
             self.grown.notify_one();
         }
-        while backlog.bytes >= MAX_LOG_BYTES && !backlog.stuck && !backlog.closed {
+        Ok(last)
+    }
+
+    /// Lets folds catch up. Those whose changes are durable have heard of it already.
+    fn wait_for_folds(&self, bytes: usize) {
+        let mut backlog = lock(&self.backlog);
+        let (pause, waited) = (backlog.pause(bytes), Stopwatch::start());
+        while let left @ 1.. = backlog.pause(bytes).min(pause).saturating_sub(waited.elapsed()).as_micros() {
+            let left = Duration::from_micros(left as u64);
+            let woken = self.folded.wait_timeout(backlog, left);
+            backlog = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        while backlog.is_full() {
             backlog = self.folded.wait(backlog).unwrap_or_else(PoisonError::into_inner);
         }
-        Ok(last)
     }
 
     /// Folds the log whenever it has grown.
@@ -231,6 +221,7 @@ impl Desk {
         let mut open = lock(&self.open);
         let (log, store) = (self.log(&open.log), self.store(&open.pending));
         let mut bytes = 0;
+        let began = Stopwatch::start();
         let result = store.0.write_transaction(doing, || {
             // Not until it is empty: others may record faster than it can be folded.
             let last = log.sequence()?;
@@ -245,7 +236,7 @@ impl Desk {
         let mut backlog = lock(&self.backlog);
         backlog.stuck = result.is_err();
         if result.is_ok() {
-            backlog.bytes = backlog.bytes.saturating_sub(bytes);
+            backlog.folded(bytes, began.elapsed());
         }
         drop(backlog);
         self.folded.notify_all();

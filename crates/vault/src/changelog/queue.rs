@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// Most bytes of changes that wait for their commit; writers wait when there are more.
-pub const QUEUE_BYTES: usize = 1 << 20;
+pub const QUEUE_BYTES: usize = 512 << 10;
 
 /// Longest time that changes lie in memory before their commit begins, if nobody waits for them.
 pub const GROUP_TIME: Duration = Duration::from_millis(10);
