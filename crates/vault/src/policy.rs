@@ -45,16 +45,18 @@ pub struct Decision<'a> {
 /// Bounds beyond which a change-set is held until someone approves it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Guard {
-    /// Share of the protected files that may vanish at once.
+    /// Share of the protected files that may vanish without a person's word.
     pub removed: Percent,
-    /// Share of the protected files whose content may change at once.
+    /// Share of the protected files whose content may change without a person's word.
     pub changed: Percent,
     /// Below this many files nothing is held.
     pub at_least: u64,
+    /// What vanished or changed within this time counts together; 0: only what does so at once.
+    pub window: Nanos,
 }
 
 impl Guard {
-    /// Whether so many of the `known` files may not vanish or change at once.
+    /// Whether so many of the `known` files may not vanish or change.
     pub fn is_exceeded(&self, removed: u64, changed: u64, known: u64) -> bool {
         let too_many = |share: Percent, files: u64| files >= self.at_least && share.is_exceeded(files, known);
         too_many(self.removed, removed) || too_many(self.changed, changed)
@@ -185,6 +187,7 @@ struct GuardText {
     removed: Option<Percent>,
     changed: Option<Percent>,
     at_least: Option<u64>,
+    window: Option<Duration>,
 }
 
 #[derive(Deserialize, Default)]
@@ -302,6 +305,7 @@ impl GuardText {
             removed: self.removed.unwrap_or(Percent(25)),
             changed: self.changed.unwrap_or(Percent(50)),
             at_least: self.at_least.unwrap_or(100),
+            window: self.window.map_or(86400 * crate::world::SECOND, |window| window.0),
         }
     }
 }
