@@ -1,7 +1,7 @@
 //! Makes the redundancy of one file.
 //!
-//! The file is read run by run, row by row: k blocks, which stay in the cache while they are signed and encoded. What a row
-//! gives goes into one buffer per redundancy file and from there to the disk in one write per run. A file that has
+//! The file is read run by run, row by row: k blocks, which stay in the cache while they are signed and encoded. What some rows
+//! give goes into one buffer per redundancy file and, while it is in the cache as well, from there to the file. A file that has
 //! redundancy already is compared with it by signatures, and rows that did not change keep their frames. The version of the
 //! file is asked for before and after: if it changed meanwhile, nothing of this is used.
 
@@ -458,6 +458,13 @@ impl Totals {
     }
 }
 
+/// Bytes of data whose redundancy is written in one go: with that, it is in the cache still.
+const PIECE_BYTES: u64 = 1 << 20;
+
+fn rows_of_piece(k: usize, block: u64) -> u64 {
+    (PIECE_BYTES / (k as u64 * block)).max(1)
+}
+
 /// Encodes all rows of a file.
 fn work(rows: &Rows<'_>, cut: &Cut, manner: Manner<'_>) -> Result<Totals, EncodeError> {
     let (k, files) = (rows.coder.code().k(), rows.makings.len());
@@ -472,7 +479,12 @@ fn work(rows: &Rows<'_>, cut: &Cut, manner: Manner<'_>) -> Result<Totals, Encode
             if (manner.stopped)() {
                 return Err(EncodeError::Stopped);
             }
-            rows.encode(run, scratch, totals)?;
+            let (mut next, end) = (run.first, run.first + run.count);
+            while next < end {
+                let piece = cut.run(next, rows_of_piece(k, run.block).min(end - next));
+                rows.encode(&piece, scratch, totals)?;
+                next += piece.count;
+            }
             (manner.progress)(
                 (0..k).map(|column| run.piece(column)).map(|piece| piece.end - piece.start).sum(),
             );
