@@ -63,7 +63,7 @@ pub struct Entry {
     pub id: FileId,
     /// The version that is protected.
     pub generation: Generation,
-    /// The code, in full.
+    /// The code, in full, and what blocks have besides signatures.
     pub code: String,
     /// Redundancy columns that the code has.
     pub wanted: u32,

@@ -101,7 +101,7 @@ pub struct Encoded {
     pub stat: Stat,
     /// When its redundancy was made, as the headers say.
     pub protected_at: Nanos,
-    /// The code, in full.
+    /// The code, in full, and what blocks have besides signatures.
     pub code: String,
     /// Redundancy columns that found a place.
     pub columns: usize,
@@ -323,6 +323,7 @@ impl Encoder<'_> {
                 generation: stat.generation(),
                 protected_at,
                 code: code.clone(),
+                strong: coder.is_strong(),
                 geometry: layout.geometry,
                 first: home.first,
                 columns: home.columns,
@@ -336,6 +337,7 @@ impl Encoder<'_> {
                 let (was, now) = (&old.header, &header);
                 was.id == id
                     && was.code == now.code
+                    && was.strong == now.strong
                     && was.geometry == now.geometry
                     && (was.first, was.columns) == (now.first, now.columns)
             });
@@ -363,7 +365,7 @@ impl Encoder<'_> {
             id: makings.first().map_or(FileId([0; 16]), |making| making.header.id),
             stat,
             protected_at: makings.first().map_or_else(|| self.clock.now(), |it| it.header.protected_at),
-            code: code.to_string(),
+            code: coder.coding(),
             columns: makings.iter().map(|making| making.home.columns).sum(),
             wanted: code.m(),
             redundancy_bytes: makings.iter().map(|making| making.records.file()).sum(),
@@ -412,7 +414,7 @@ fn adopt(makings: &[Making], coder: &Arc<Coder>, stat: &Stat, moved: bool) -> Op
         id: first,
         stat: *stat,
         protected_at: old.map(|old| old.header.protected_at).min()?,
-        code: coder.code().to_string(),
+        code: coder.coding(),
         columns: makings.iter().map(|making| making.home.columns).sum(),
         wanted: coder.code().m(),
         redundancy_bytes: sizes?.iter().sum(),

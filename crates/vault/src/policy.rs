@@ -6,6 +6,7 @@ mod units;
 
 pub use units::{Duration, Percent, Rate, Size};
 
+use crate::format::header::coding;
 use crate::tree::Stat;
 use crate::world::Nanos;
 use gabion_engine::Code;
@@ -19,7 +20,7 @@ use std::os::unix::ffi::OsStrExt;
 pub struct Treatment {
     /// The code.
     pub code: Code,
-    /// The code's identity in full, as headers have it.
+    /// The code's identity in full, as headers have it, and what blocks have besides signatures.
     pub identity: String,
     /// Bytes of a block, where storage leaves the choice.
     pub block: u64,
@@ -31,6 +32,8 @@ pub struct Treatment {
     pub scrub: Nanos,
     /// A file that has redundancy and then changes is reported and keeps the old redundancy.
     pub write_once: bool,
+    /// Every block has a cryptographic hash beside its signature.
+    pub strong: bool,
 }
 
 /// What a policy says of a file, and why.
@@ -154,6 +157,7 @@ struct TreatmentText {
     priority: Option<u8>,
     scrub: Option<Duration>,
     write_once: Option<bool>,
+    strong: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -179,6 +183,7 @@ struct RuleText {
     priority: Option<u8>,
     scrub: Option<Duration>,
     write_once: Option<bool>,
+    strong: Option<bool>,
 }
 
 #[derive(Deserialize, Default)]
@@ -210,6 +215,7 @@ pub fn default_treatment(code: Code) -> Treatment {
         priority: 100,
         scrub: 30 * 86400 * second,
         write_once: false,
+        strong: false,
     }
 }
 
@@ -287,8 +293,10 @@ fn check_block(rule: &str, treatment: &Treatment) -> Result<(), PolicyError> {
 impl TreatmentText {
     fn over(self, default: &Treatment) -> Treatment {
         let code = self.code.map_or_else(|| default.code.clone(), |code| code.0);
+        let strong = self.strong.unwrap_or(default.strong);
         Treatment {
-            identity: code.to_string(),
+            identity: coding(&code, strong),
+            strong,
             code,
             block: self.block.map_or(default.block, |size| size.0),
             quiet: self.quiet.map_or(default.quiet, |quiet| quiet.0),
@@ -363,6 +371,7 @@ impl RuleText {
             priority: self.priority,
             scrub: self.scrub,
             write_once: self.write_once,
+            strong: self.strong,
         };
         let treatment = self.protect.unwrap_or(true).then(|| own.over(default));
         treatment.iter().try_for_each(|treatment| check_block(&name, treatment))?;
@@ -409,9 +418,12 @@ impl Condition {
 
 impl fmt::Display for Treatment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Treatment { identity: code, block, quiet, priority, scrub, write_once, .. } = self;
+        let Treatment { code, block, quiet, priority, scrub, write_once, strong, .. } = self;
         let (quiet, scrub) = (Duration(*quiet), Duration(*scrub));
         write!(f, "code {code}, block {}, quiet {quiet}, priority {priority}, scrub {scrub}", Size(*block))?;
+        if *strong {
+            write!(f, ", blake3 of every block")?;
+        }
         if *write_once { write!(f, ", write once") } else { Ok(()) }
     }
 }

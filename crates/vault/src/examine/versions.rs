@@ -6,7 +6,7 @@
 //! if their data were right: exactly one choice of them makes the sum fit.
 
 use super::{ExamineError, Findings, Stripe, Subject};
-use crate::format::frame::{Seal, check_of, toggle};
+use crate::format::frame::{Check, check_of, says, toggle};
 
 /// Stripes in question that are kept apart; with more of them than bits in a sum, the choice is not unique anyway.
 const MAX_QUESTIONS: usize = 1024;
@@ -21,7 +21,7 @@ pub(super) struct Sums {
 
 #[derive(Debug, Clone, Copy)]
 struct Sum {
-    total: Seal,
+    total: Check,
     /// What every frame should be is known.
     known: bool,
 }
@@ -31,7 +31,7 @@ struct Sum {
 struct Question {
     stripe: u64,
     /// Per redundancy file: what the sum changes by if the data is right.
-    turns: Vec<Seal>,
+    turns: Vec<Check>,
 }
 
 impl Sums {
@@ -66,7 +66,7 @@ impl Sums {
         }
         let trusted =
             Stripe { blocks: stripe.blocks.clone(), ..Stripe::default() }.trusting(subject, block)?;
-        let mut turns: Vec<Seal> = vec![[0; 16]; checks.len()];
+        let mut turns: Vec<Check> = vec![[0; 16]; checks.len()];
         for (turn, (is, would_be)) in turns.iter_mut().zip(checks.iter().zip(trusted.checks(subject, number)))
         {
             is.iter().chain(&would_be).for_each(|check| toggle(turn, check));
@@ -120,19 +120,19 @@ impl Sums {
 
 impl Stripe {
     /// Per redundancy file: the sum of the checks that its frames of this stripe should have; nothing where that is not known.
-    fn checks(&self, subject: &Subject, number: u64) -> Vec<Option<Seal>> {
+    fn checks(&self, subject: &Subject, number: u64) -> Vec<Option<Check>> {
         let k = subject.header.code.k();
         let of = |part: &crate::redundancy::Part| {
             let seals = self.seals.as_ref()?;
             let mut sum = [0; 16];
             for column in part.columns() {
-                // Without the law only the frame itself says what it should be.
-                if !subject.coder.has_law() && !self.good[k + column] {
+                let own = &seals[k + column];
+                // Without the law only the frame itself says what it should be; of hashes there is none.
+                let unknown = subject.coder.is_strong() && own.hash.is_none();
+                if unknown || (!subject.coder.has_law() && !self.good[k + column]) {
                     return None;
                 }
-                let own = &seals[k + column];
-                let table: Vec<u8> = seals[..k].iter().chain([own]).flatten().copied().collect();
-                toggle(&mut sum, &check_of(part.header.id, column, number, &table));
+                toggle(&mut sum, &check_of(part.header.id, column, number, &says(&seals[..k], own)));
             }
             Some(sum)
         };
