@@ -36,6 +36,12 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use store::Store;
 
+/// Groups that are cut off the log before those who append have their turn: at most a millisecond or two.
+const CUT_GROUPS: usize = 4;
+
+/// How long the others have their turn then, at least.
+const AFTER_CUT: Duration = Duration::from_micros(200);
+
 /// A changelog in a directory.
 pub struct Embedded {
     queue: Option<Queue>,
@@ -141,6 +147,7 @@ impl Desk {
         let open = lock(&self.open);
         let (log, store) = (self.log(&open.log), self.store(&open.pending));
         log.commit_only()?;
+        log.cut_without_waiting()?;
         store.enlarge_cache()?;
         store.0.write_transaction("open", || {
             let (identity, sequence) = (log.identity()?, log.sequence()?);
@@ -198,9 +205,17 @@ impl Desk {
             }
             backlog.commits = 0;
             drop(backlog);
+            self.move_pages();
             // If it fails, the log stays, and whoever claims next hears why.
             let _ = self.fold_some("fold", false, |_| Ok(()));
         }
+    }
+
+    /// Moves pages from SQLite's log to the file, so that fewer are left when that log begins anew.
+    fn move_pages(&self) {
+        let open = lock(&self.open);
+        // If it fails, the next one moves them.
+        let _ = self.log(&open.log).checkpoint();
     }
 
     /// Works in a transaction that sees everything that was recorded before as pending.
@@ -249,12 +264,16 @@ impl Desk {
         Ok(value)
     }
 
-    /// Cuts the log up to a change, and lets SQLite write its own log from the beginning again: that takes a moment
-    /// at which all of it is in the file. So most is moved while others append, and the rest while they wait.
+    /// Cuts the log up to a change, some groups at a time, and lets SQLite write its own log from the beginning again: that takes
+    /// a moment at which all of it is in the file. So most is moved while others append, and the rest while they wait.
     fn cut(&self, log: Log<'_>, folded: Sequence) -> Result<()> {
-        {
+        let some = || {
             let _turn = lock(&self.log_turn);
-            log.cut(folded)?;
+            log.cut(folded, CUT_GROUPS)
+        };
+        while some()? {
+            // Who wants to append has been woken up by now, and is not overtaken again.
+            thread::sleep(AFTER_CUT);
         }
         log.checkpoint()?;
         let _turn = lock(&self.log_turn);
