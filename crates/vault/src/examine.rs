@@ -196,7 +196,7 @@ pub struct StripeFault {
     pub redundancy: Vec<usize>,
     /// There is too little left to make the data again.
     pub lost: bool,
-    /// The data is right: what frames say of it is of an older version.
+    /// The data is right: what frames say of it is of an older version, or nothing.
     pub stale: bool,
 }
 
