@@ -18,26 +18,22 @@ fn bits_that_cancel_out(block: usize) -> Vec<usize> {
         let [low, high] = signature.components()[..] else { panic!("two components") };
         u128::from(low) | u128::from(high) << 64
     };
+    let bits: Vec<usize> = (0..129).map(|number| number * 11).collect();
     // Rows in echelon form, each with the bits whose sum it is.
-    let mut rows: Vec<(u128, Vec<usize>)> = Vec::new();
-    for bit in (0..129).map(|number| number * 11) {
-        let (mut sum, mut bits) = (signature_of(bit), vec![bit]);
-        for (row, of) in &rows {
+    let mut rows: Vec<(u128, Vec<bool>)> = Vec::new();
+    for (number, &bit) in bits.iter().enumerate() {
+        let (mut sum, mut of) = (signature_of(bit), vec![false; bits.len()]);
+        of[number] = true;
+        for (row, others) in &rows {
             if sum & (1 << row.ilog2()) != 0 {
                 sum ^= row;
-                bits.extend(of);
+                of.iter_mut().zip(others).for_each(|(of, other)| *of ^= other);
             }
         }
         if sum == 0 {
-            bits.sort_unstable();
-            // What is there twice has no effect.
-            return bits
-                .chunk_by(|a, b| a == b)
-                .filter(|same| same.len() % 2 == 1)
-                .map(|same| same[0])
-                .collect();
+            return bits.iter().zip(of).filter(|(_, taken)| *taken).map(|(&bit, _)| bit).collect();
         }
-        rows.push((sum, bits));
+        rows.push((sum, of));
     }
     panic!("129 bits and no sum of 128 bits that cancels out");
 }
