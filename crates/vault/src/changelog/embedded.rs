@@ -97,14 +97,15 @@ impl Embedded {
         });
         desk.pair()?;
         desk.log(&appender).commit_only()?;
-        let (committing, keeping) = (Arc::clone(&desk), Arc::clone(&desk));
+        let [committing, resting, keeping] = [(); 3].map(|()| Arc::clone(&desk));
         let keeper = thread::Builder::new()
             .name("changelog-fold".to_owned())
             .spawn(move || keeping.keep())
             .map_err(|reason| Error::System { doing: "start a thread", reason: Arc::new(reason) })?;
         let mut embedded = Embedded { queue: None, desk, keeper: Some(keeper) };
         let commit = Box::new(move |batch: &Batch| committing.append(&appender, batch));
-        embedded.queue = Some(Queue::start(commit)?);
+        let rest = Box::new(move |batch: &Batch| resting.wait_for_folds(batch.bytes.len()));
+        embedded.queue = Some(Queue::start(commit, rest)?);
         Ok(embedded)
     }
 }
@@ -164,7 +165,6 @@ impl Desk {
     }
 
     fn append(&self, connection: &Connection, batch: &Batch) -> Result<Sequence> {
-        self.wait_for_folds(batch.bytes.len());
         let last = {
             let _turn = lock(&self.log_turn);
             self.log(connection).append(&batch.bytes, batch.count)?
@@ -178,7 +178,7 @@ impl Desk {
         Ok(last)
     }
 
-    /// Lets folds catch up. Those whose changes are durable have heard of it already.
+    /// Lets folds catch up after so many bytes were committed.
     fn wait_for_folds(&self, bytes: usize) {
         let mut backlog = lock(&self.backlog);
         let (pause, waited) = (backlog.pause(bytes), Stopwatch::start());

@@ -1,7 +1,7 @@
 //! How much log waits for its fold, and how those who record are slowed down before it is too much.
 //!
 //! Who records faster than folds go must be slowed down some time. Stopping him at a bound would make some wait for a whole
-//! fold; instead every commit from [`EASY_LOG_BYTES`] on is preceded by a pause that grows with the backlog. Half way to
+//! fold; instead every commit from [`EASY_LOG_BYTES`] on is followed by a pause that grows with the backlog. Half way to
 //! [`MAX_LOG_BYTES`] the pauses alone let no more in than goes out.
 
 use std::time::Duration;
@@ -45,7 +45,7 @@ impl Backlog {
         self.bytes >= MAX_LOG_BYTES && !self.stuck && !self.closed
     }
 
-    /// How long to wait before so many bytes more are committed.
+    /// How long to wait after so many bytes were committed.
     pub(super) fn pause(&self, bytes: usize) -> Duration {
         let over = self.bytes.saturating_sub(EASY_LOG_BYTES) as f64;
         if over == 0.0 || self.speed == 0.0 || self.stuck || self.closed {
