@@ -5,9 +5,11 @@
 
 mod changes;
 mod problems;
+mod recent;
 
 pub use changes::{Change, Class, Counts};
 pub use problems::{Piece, Problem};
+pub use recent::Recent;
 
 use crate::format::FileId;
 use crate::tree::{Generation, join, split};
@@ -61,7 +63,7 @@ pub struct Entry {
     pub id: FileId,
     /// The version that is protected.
     pub generation: Generation,
-    /// The code, in full.
+    /// The code, in full, and what blocks have besides signatures.
     pub code: String,
     /// Redundancy columns that the code has.
     pub wanted: u32,
@@ -173,6 +175,7 @@ impl Catalogue {
                 transaction.execute_batch(TABLES)?;
                 transaction.commit()?;
             }
+            connection.execute_batch(recent::TABLES)?;
             connection.execute_batch(changes::TABLES)
         };
         set_up().map_err(failed)?;

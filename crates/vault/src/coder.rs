@@ -1,6 +1,7 @@
-//! A code made ready: encoding, signatures and their law, repair.
+//! A code made ready: encoding, signatures and their law, hashes where these are wanted, repair.
 
-use crate::format::frame::{Seal, seal, signature};
+use crate::format::frame::{Seal, seal, signature, table_bytes};
+use crate::format::header::{STRONG, coding};
 use gabion_engine::{Code, Compiled, Engine, Error, Field, Layout, Repairer, Signature, Signer};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,22 +13,43 @@ const MAX_KEPT: usize = 256;
 #[derive(Debug)]
 pub struct Coder {
     code: Arc<Code>,
+    strong: bool,
     encode: Compiled,
     signer: Signer,
     repairer: Repairer,
 }
 
 impl Coder {
-    fn new(engine: &Engine, code: Code) -> Result<Coder, Error> {
+    fn new(engine: &Engine, code: Code, strong: bool) -> Result<Coder, Error> {
         let encode = engine.compile(&code.encode_plan()?)?;
         let signer = Signer::tower(Field::GF8, 2)?;
         let repairer = engine.repairer(&code);
-        Ok(Coder { code: Arc::new(code), encode, signer, repairer })
+        Ok(Coder { code: Arc::new(code), strong, encode, signer, repairer })
     }
 
     /// The code.
     pub fn code(&self) -> &Arc<Code> {
         &self.code
+    }
+
+    /// Whether blocks have BLAKE3 beside their signatures.
+    pub fn is_strong(&self) -> bool {
+        self.strong
+    }
+
+    /// The code and what blocks have, as [`Coders::get`] takes it.
+    pub fn coding(&self) -> String {
+        coding(&self.code, self.strong)
+    }
+
+    /// Bytes of the table of a frame.
+    pub fn table_bytes(&self) -> usize {
+        table_bytes(self.code.k(), self.strong)
+    }
+
+    /// What a table has to be read.
+    pub fn shape(&self) -> (usize, bool) {
+        (self.code.k(), self.strong)
     }
 
     /// Makes the redundancy blocks of a stripe; gives the seals of all k + m blocks.
@@ -36,7 +58,12 @@ impl Coder {
     /// Blocks that do not fit the code.
     pub fn encode(&self, data: &[&[u8]], redundancy: &mut [&mut [u8]]) -> Result<Vec<Seal>, Error> {
         let signed = self.encode.run_signed(&self.signer, data, redundancy)?;
-        Ok(signed.inputs.iter().chain(&signed.outputs).map(seal).collect())
+        let mut seals: Vec<Seal> = signed.inputs.iter().chain(&signed.outputs).map(seal).collect();
+        if self.strong {
+            let blocks = data.iter().copied().chain(redundancy.iter().map(|block| &**block));
+            seals.iter_mut().zip(blocks).for_each(|(seal, block)| seal.hash = Some(hash(block)));
+        }
+        Ok(seals)
     }
 
     /// The seal of a block.
@@ -44,11 +71,11 @@ impl Coder {
     /// # Errors
     /// A block that is too long.
     pub fn sign(&self, block: &[u8]) -> Result<Seal, Error> {
-        Ok(seal(&self.signer.sign(block)?))
+        Ok(Seal { hash: self.strong.then(|| hash(block)), ..seal(&self.signer.sign(block)?) })
     }
 
-    /// The seals of the redundancy blocks as they follow from those of the data blocks, without reading a block;
-    /// nothing for codes whose signatures have no such law.
+    /// The seals of the redundancy blocks as they follow from those of the data blocks, without reading a block and so
+    /// without hashes; nothing for codes whose signatures have no such law.
     pub fn redundancy_seals(&self, data: &[Seal]) -> Option<Vec<Seal>> {
         if !self.has_law() {
             return None;
@@ -77,6 +104,10 @@ impl Coder {
     }
 }
 
+fn hash(block: &[u8]) -> [u8; 32] {
+    *blake3::hash(block).as_bytes()
+}
+
 /// The codes that are in use, each made ready once.
 #[derive(Debug)]
 pub struct Coders {
@@ -93,7 +124,7 @@ impl Coders {
         Ok(Coders { engine: Engine::new(1)?, ready: Mutex::default() })
     }
 
-    /// The coder for an identity such as `subspace:8+2:w8` or, in short, `8+2`.
+    /// The coder for an identity such as `subspace:8+2:w8` or, in short, `8+2`; with ` blake3` behind it, one whose blocks have that.
     ///
     /// # Errors
     /// An identity that no code has.
@@ -101,7 +132,11 @@ impl Coders {
         if let Some(coder) = self.known(identity) {
             return Ok(coder);
         }
-        let coder = Arc::new(Coder::new(&self.engine, identity.parse()?)?);
+        let (code, strong) = match identity.strip_suffix(STRONG) {
+            Some(code) => (code, true),
+            None => (identity, false),
+        };
+        let coder = Arc::new(Coder::new(&self.engine, code.parse()?, strong)?);
         let mut ready = self.ready();
         if ready.len() < MAX_KEPT {
             ready.insert(identity.to_owned(), coder.clone());

@@ -1,7 +1,7 @@
 //! Makes the redundancy of one file.
 //!
-//! The file is read run by run, row by row: k blocks, which stay in the cache while they are signed and encoded. What a row
-//! gives goes into one buffer per redundancy file and from there to the disk in one write per run. A file that has
+//! The file is read run by run, row by row: k blocks, which stay in the cache while they are signed and encoded. What some rows
+//! give goes into one buffer per redundancy file and, while it is in the cache as well, from there to the file. A file that has
 //! redundancy already is compared with it by signatures, and rows that did not change keep their frames. The version of the
 //! file is asked for before and after: if it changed meanwhile, nothing of this is used.
 
@@ -101,7 +101,7 @@ pub struct Encoded {
     pub stat: Stat,
     /// When its redundancy was made, as the headers say.
     pub protected_at: Nanos,
-    /// The code, in full.
+    /// The code, in full, and what blocks have besides signatures.
     pub code: String,
     /// Redundancy columns that found a place.
     pub columns: usize,
@@ -323,6 +323,7 @@ impl Encoder<'_> {
                 generation: stat.generation(),
                 protected_at,
                 code: code.clone(),
+                strong: coder.is_strong(),
                 geometry: layout.geometry,
                 first: home.first,
                 columns: home.columns,
@@ -336,6 +337,7 @@ impl Encoder<'_> {
                 let (was, now) = (&old.header, &header);
                 was.id == id
                     && was.code == now.code
+                    && was.strong == now.strong
                     && was.geometry == now.geometry
                     && (was.first, was.columns) == (now.first, now.columns)
             });
@@ -363,7 +365,7 @@ impl Encoder<'_> {
             id: makings.first().map_or(FileId([0; 16]), |making| making.header.id),
             stat,
             protected_at: makings.first().map_or_else(|| self.clock.now(), |it| it.header.protected_at),
-            code: code.to_string(),
+            code: coder.coding(),
             columns: makings.iter().map(|making| making.home.columns).sum(),
             wanted: code.m(),
             redundancy_bytes: makings.iter().map(|making| making.records.file()).sum(),
@@ -412,7 +414,7 @@ fn adopt(makings: &[Making], coder: &Arc<Coder>, stat: &Stat, moved: bool) -> Op
         id: first,
         stat: *stat,
         protected_at: old.map(|old| old.header.protected_at).min()?,
-        code: coder.code().to_string(),
+        code: coder.coding(),
         columns: makings.iter().map(|making| making.home.columns).sum(),
         wanted: coder.code().m(),
         redundancy_bytes: sizes?.iter().sum(),
@@ -458,6 +460,13 @@ impl Totals {
     }
 }
 
+/// Bytes of data whose redundancy is written in one go: with that, it is in the cache still.
+const PIECE_BYTES: u64 = 1 << 20;
+
+fn rows_of_piece(k: usize, block: u64) -> u64 {
+    (PIECE_BYTES / (k as u64 * block)).max(1)
+}
+
 /// Encodes all rows of a file.
 fn work(rows: &Rows<'_>, cut: &Cut, manner: Manner<'_>) -> Result<Totals, EncodeError> {
     let (k, files) = (rows.coder.code().k(), rows.makings.len());
@@ -472,7 +481,12 @@ fn work(rows: &Rows<'_>, cut: &Cut, manner: Manner<'_>) -> Result<Totals, Encode
             if (manner.stopped)() {
                 return Err(EncodeError::Stopped);
             }
-            rows.encode(run, scratch, totals)?;
+            let (mut next, end) = (run.first, run.first + run.count);
+            while next < end {
+                let piece = cut.run(next, rows_of_piece(k, run.block).min(end - next));
+                rows.encode(&piece, scratch, totals)?;
+                next += piece.count;
+            }
             (manner.progress)(
                 (0..k).map(|column| run.piece(column)).map(|piece| piece.end - piece.start).sum(),
             );

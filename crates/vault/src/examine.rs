@@ -9,7 +9,7 @@ mod versions;
 
 use crate::catalogue::{Entry, Piece, Problem};
 use crate::coder::{Coder, Coders};
-use crate::format::frame::{Seal, table_bytes};
+use crate::format::frame::Seal;
 use crate::format::{Frame, Header};
 use crate::geometry::{Cut, Run};
 use crate::redundancy::{Part, PartError};
@@ -75,9 +75,10 @@ pub(crate) fn belonging(mut parts: Vec<Part>, now: Option<Generation>) -> (Vec<P
     let Some(header) = head.map(|part| part.header.clone()) else { return (parts, Vec::new()) };
     let mut held = vec![false; header.code.m()];
     parts.into_iter().partition(|part| {
-        let Header { id, code, geometry, generation, .. } = &part.header;
+        let Header { id, code, strong, geometry, generation, .. } = &part.header;
         let belongs = *id == header.id
             && *code == header.code
+            && *strong == header.strong
             && *geometry == header.geometry
             && generation.size == header.generation.size;
         let take = |new: bool, column: usize| new | !std::mem::replace(&mut held[column], true);
@@ -134,7 +135,7 @@ impl Subject {
         let stale =
             others.iter().map(|part| (part.place.tree.shown(&part.place.path), "it is of another version"));
         unusable.extend(stale.map(|(path, why)| (path, why.to_owned())));
-        let coder = coders.get(&header.code.to_string())?;
+        let coder = coders.get(&header.coding())?;
         Ok(Subject { content, stat, parts: together, unusable, header, coder })
     }
 
@@ -195,7 +196,7 @@ pub struct StripeFault {
     pub redundancy: Vec<usize>,
     /// There is too little left to make the data again.
     pub lost: bool,
-    /// The data is right: what frames say of it is of an older version.
+    /// The data is right: what frames say of it is of an older version, or nothing.
     pub stale: bool,
 }
 
@@ -315,10 +316,12 @@ impl Table {
         let mut says = vec![true; k];
         for (column, own) in self.own.iter().enumerate() {
             let law = by_law.as_ref().map(|seals| seals[column]);
-            says.push(own.is_some() && law.is_none_or(|law| Some(law) == *own));
-            seals.push(law.or(*own).unwrap_or([0; 16]));
+            let agrees = |own: &Seal| law.is_none_or(|law| own.fits(&law));
+            says.push(own.as_ref().is_some_and(agrees));
+            // The frame knows more than the law, as long as they agree.
+            seals.push(own.filter(agrees).or(law).unwrap_or_default());
         }
-        let good = (0..seals.len()).map(|at| says[at] && present[at] && actual[at] == seals[at]);
+        let good = (0..seals.len()).map(|at| says[at] && present[at] && actual[at].fits(&seals[at]));
         let good = good.collect();
         (seals, good)
     }
@@ -463,7 +466,7 @@ impl Stripe {
         present: &mut [bool],
     ) -> Vec<Table> {
         let (k, m) = (subject.header.code.k(), subject.header.code.m());
-        let frame = block + table_bytes(k);
+        let frame = block + subject.coder.table_bytes();
         let (mut tables, mut newest): (Vec<Table>, u64) = (Vec::new(), 0);
         for (part, records) in subject.parts.iter().zip(&self.records) {
             let Header { id, first, columns, revision, .. } = part.header;
@@ -472,18 +475,20 @@ impl Stripe {
                 let column = first + at;
                 self.blocks[(k + column) * block..][..block].copy_from_slice(&bytes[..block]);
                 present[k + column] = true;
-                let Some(opened) = Frame::open(bytes, k, id, column, stripe) else { continue };
+                let Some(opened) = Frame::open(bytes, subject.coder.shape(), id, column, stripe) else {
+                    continue;
+                };
                 // Parts come in the order of their revisions.
                 if tables.is_empty() {
                     newest = revision;
                 }
-                let known = tables.iter_mut().find(|table| opened.data().eq(&table.data));
+                let known = tables.iter_mut().find(|table| opened.data().eq(table.data.iter().copied()));
                 match known {
-                    Some(table) => table.own[column] = Some(*opened.own()),
+                    Some(table) => table.own[column] = Some(opened.own()),
                     None if revision == newest => {
                         let mut own = vec![None; m];
-                        own[column] = Some(*opened.own());
-                        tables.push(Table { data: opened.data().copied().collect(), own });
+                        own[column] = Some(opened.own());
+                        tables.push(Table { data: opened.data().collect(), own });
                     }
                     None => {}
                 }
@@ -541,7 +546,7 @@ impl Stripe {
         subject.coder.repair(&stripe, &wanted, &mut outputs)?;
         for (bytes, &column) in made.chunks_exact(block).zip(&wanted) {
             let seal = subject.coder.sign(bytes)?;
-            let right = self.seals.as_ref().is_none_or(|seals| column >= k || seals[column] == seal);
+            let right = self.seals.as_ref().is_none_or(|seals| column >= k || seals[column].fits(&seal));
             if !right {
                 return Ok(false);
             }

@@ -8,5 +8,5 @@ mod fields;
 pub mod frame;
 pub mod header;
 
-pub use frame::{Frame, Records, Seal};
+pub use frame::{Check, Frame, Records, Seal};
 pub use header::{FileId, Header, HeaderError, Metadata};

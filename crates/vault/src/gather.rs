@@ -8,7 +8,7 @@
 
 use crate::coder::{Coder, Coders};
 use crate::examine::{self, ExamineError, Findings, Stripe, Subject, examine};
-use crate::format::frame::{Seal, table_bytes, toggle};
+use crate::format::frame::{Check, Seal, toggle};
 use crate::format::{Frame, Header};
 use crate::geometry::{Cut, Run};
 use crate::redundancy::{Part, read_up_to};
@@ -92,7 +92,7 @@ pub struct Gathering {
     /// What each has to be; the first k are there whenever there is a table.
     pub seals: Vec<Option<Seal>>,
     /// Per part: the checks of its frames, where they were read.
-    pub checks: Vec<Option<Seal>>,
+    pub checks: Vec<Option<Check>>,
     /// Nothing could tell whether the data of this stripe is what was protected; it is given as it was read.
     pub unsure: bool,
     /// Blocks that could not be used, by column; whoever counts them takes them.
@@ -193,7 +193,7 @@ impl Sources {
 
     /// Begins with a stripe: what its blocks have to be. False if no table can be read; judging still may tell.
     pub fn begin(&self, gathering: &mut Gathering, stripe: u64) -> bool {
-        let (k, blocks) = (self.header().code.k(), self.header().code.blocks());
+        let blocks = self.header().code.blocks();
         let block = self.cut.block(stripe) as usize;
         gathering.stripe = stripe;
         gathering.block = block;
@@ -206,7 +206,7 @@ impl Sources {
         gathering.seals.resize(blocks, None);
         gathering.ailing.clear();
         (gathering.unsure, gathering.judged) = (false, false);
-        let mut table = vec![0; table_bytes(k)];
+        let mut table = vec![0; self.coder().table_bytes()];
         for at in 0..self.subject.parts.len() {
             let part = &self.subject.parts[at];
             let start = part.records.offset(stripe) + block as u64;
@@ -214,7 +214,7 @@ impl Sources {
                 continue;
             }
             let (id, column) = (part.header.id, part.header.first);
-            if let Some(frame) = Frame::open(&table, k, id, column, stripe) {
+            if let Some(frame) = Frame::open(&table, self.coder().shape(), id, column, stripe) {
                 self.take_table(gathering, &frame, column);
                 if part.header.columns == 1 {
                     gathering.checks[at] = Some(*frame.check());
@@ -227,7 +227,7 @@ impl Sources {
 
     fn take_table(&self, gathering: &mut Gathering, frame: &Frame<'_>, column: usize) {
         let k = self.header().code.k();
-        let data: Vec<Seal> = frame.data().copied().collect();
+        let data: Vec<Seal> = frame.data().collect();
         for (place, seal) in gathering.seals.iter_mut().zip(&data) {
             *place = Some(*seal);
         }
@@ -236,7 +236,7 @@ impl Sources {
                 let places = gathering.seals[k..].iter_mut();
                 places.zip(seals).for_each(|(place, seal)| *place = Some(seal));
             }
-            None => gathering.seals[k + column] = Some(*frame.own()),
+            None => gathering.seals[k + column] = Some(frame.own()),
         }
     }
 
@@ -330,7 +330,7 @@ impl Sources {
     /// The code fails.
     pub fn check(&self, gathering: &Gathering, column: usize, bytes: &[u8]) -> Result<Known, ExamineError> {
         let Some(wanted) = gathering.seals[column] else { return Ok(Known::Bad(None)) };
-        Ok(match self.subject.coder.sign(bytes)? == wanted {
+        Ok(match self.subject.coder.sign(bytes)?.fits(&wanted) {
             true => Known::Good,
             false => Known::Bad(Some(Ailment::Wrong)),
         })
@@ -348,18 +348,21 @@ impl Sources {
             return Ok(Known::Bad(Some(Ailment::Lost)));
         };
         let part = &self.subject.parts[at];
-        let mut table = vec![0; table_bytes(k)];
+        let mut table = vec![0; self.coder().table_bytes()];
         let frame = (block + table.len()) as u64;
         let start = part.records.offset(stripe) + (column - part.header.first) as u64 * frame;
         if !self.read(at, buffer, start) || !self.read(at, &mut table, start + block as u64) {
             return Ok(Known::Bad(Some(Ailment::Unreadable)));
         }
         let wrong = Ok(Known::Bad(Some(Ailment::Wrong)));
-        let Some(opened) = Frame::open(&table, k, part.header.id, column, stripe) else { return wrong };
-        let agrees = opened.data().zip(&gathering.seals).all(|(says, seal)| Some(*says) == *seal);
+        let Some(opened) = Frame::open(&table, self.coder().shape(), part.header.id, column, stripe) else {
+            return wrong;
+        };
+        let agrees = opened.data().zip(&gathering.seals).all(|(says, seal)| Some(says) == *seal);
         // Without a law only the frame itself says what its block has to be.
-        let own = gathering.seals[k + column].unwrap_or(*opened.own());
-        if !agrees || own != *opened.own() || self.subject.coder.sign(buffer)? != own {
+        let (own, by_law) = (opened.own(), gathering.seals[k + column]);
+        let lawful = by_law.is_none_or(|law| own.fits(&law));
+        if !agrees || !lawful || self.subject.coder.sign(buffer)? != own {
             return wrong;
         }
         if part.header.columns == 1 {
@@ -430,7 +433,7 @@ impl Sources {
         let mut all_right = true;
         for (&column, bytes) in missing.iter().zip(made) {
             let seal = self.subject.coder.sign(&bytes)?;
-            let right = gathering.seals[column].is_none_or(|wanted| wanted == seal);
+            let right = gathering.seals[column].is_none_or(|wanted| wanted.fits(&seal));
             if right {
                 gathering.seals[column] = Some(seal);
                 gathering.known[column] = Known::Made;
@@ -501,17 +504,20 @@ impl Sources {
     /// Whether the sum of the checks of all frames of a part is what its header says; reads their tables only.
     fn root_holds(&self, at: usize) -> bool {
         let part = &self.subject.parts[at];
-        let (k, Header { id, first, columns, root, .. }) = (self.header().code.k(), &part.header);
+        let (shape, Header { id, first, columns, root, .. }) = (self.coder().shape(), &part.header);
         let mut sum = [0; 16];
-        let mut table = vec![0; table_bytes(k)];
+        let mut table = vec![0; self.coder().table_bytes()];
         for stripe in 0..self.cut.stripes() {
             let frame = self.cut.block(stripe) + table.len() as u64;
             for column in 0..*columns {
                 let end = part.records.offset(stripe) + (column as u64 + 1) * frame;
-                if !self.read(at, &mut table, end - table_bytes(k) as u64) {
+                let start = end - table.len() as u64;
+                if !self.read(at, &mut table, start) {
                     return false;
                 }
-                let Some(frame) = Frame::open(&table, k, *id, first + column, stripe) else { return false };
+                let Some(frame) = Frame::open(&table, shape, *id, first + column, stripe) else {
+                    return false;
+                };
                 toggle(&mut sum, frame.check());
             }
         }

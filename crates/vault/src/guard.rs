@@ -2,10 +2,14 @@
 //!
 //! A digest stands for the change-set: every path that vanished or changed, with its size. An approval names the
 //! digest, so whatever changes afterwards is another change-set and is held again.
+//!
+//! What was carried out within the policy's window counts as well: who changes one file after the other, slowly, changes as
+//! many in the end. An approval is for all of that, and the count begins anew.
 
-use crate::catalogue::{Catalogue, CatalogueError, Change, Class};
+use crate::catalogue::{Catalogue, CatalogueError, Change, Class, Recent};
 use crate::policy::Guard;
 use crate::tree::{Tree, join};
+use crate::world::Nanos;
 use std::fmt;
 use std::io;
 
@@ -23,6 +27,8 @@ pub struct Held {
     pub changed: u64,
     /// Files that were protected before.
     pub known: u64,
+    /// Files that vanished or changed before these, within the policy's window.
+    pub before: Recent,
 }
 
 /// What a change-set is known by.
@@ -58,10 +64,15 @@ pub fn check(
     guard: &Guard,
     known: u64,
     repository: &Tree,
+    now: Nanos,
 ) -> Result<Option<Held>, GuardError> {
     let counts = catalogue.count_changes()?;
     let (removed, changed) = (counts.of(Class::Removed).0, counts.of(Class::Changed).0);
-    if !guard.is_exceeded(removed, changed, known) {
+    let before = recent(catalogue, guard, now)?;
+    let known = known + before.removed;
+    let exceeded = guard.is_exceeded(removed + before.removed, changed + before.changed, known);
+    // With nothing to hold, there is nothing to approve.
+    if !exceeded || removed + changed == 0 {
         return Ok(None);
     }
     let mut hasher = blake3::Hasher::new();
@@ -81,7 +92,18 @@ pub fn check(
     if repository.find(&join(APPROVED, digest.0.as_bytes()))?.is_some() {
         return Ok(None);
     }
-    Ok(Some(Held { digest, removed, changed, known }))
+    Ok(Some(Held { digest, removed, changed, known, before }))
+}
+
+/// What was carried out within the window of a policy.
+///
+/// # Errors
+/// The catalogue fails.
+pub fn recent(catalogue: &Catalogue, guard: &Guard, now: Nanos) -> Result<Recent, CatalogueError> {
+    match guard.window {
+        0 => Ok(Recent::default()),
+        window => catalogue.recent(now.saturating_sub(window)),
+    }
 }
 
 /// Approves a change-set.
@@ -102,16 +124,20 @@ pub fn is_any_approved(repository: &Tree) -> bool {
     names.is_ok_and(|names| names.iter().len() > 0)
 }
 
-/// Forgets approvals: they were for one change-set, and that has been carried out.
+/// Forgets approvals: they were for one change-set, and that has been carried out. What led to it counts no longer; nor does
+/// what is older than the window.
 ///
 /// # Errors
-/// What the operating system says.
-pub fn clear(repository: &Tree) -> io::Result<()> {
-    let Some(directory) = crate::tree::absent_is_none(repository.directory(APPROVED))? else { return Ok(()) };
-    for (name, _) in directory.names()?.iter() {
-        repository.remove(&join(APPROVED, name))?;
+/// The catalogue or the operating system fails.
+pub fn clear(repository: &Tree, catalogue: &Catalogue, guard: &Guard, now: Nanos) -> Result<(), GuardError> {
+    let mut before = now.saturating_sub(guard.window);
+    if let Some(directory) = crate::tree::absent_is_none(repository.directory(APPROVED))? {
+        for (name, _) in directory.names()?.iter() {
+            before = Nanos::MAX;
+            repository.remove(&join(APPROVED, name))?;
+        }
     }
-    Ok(())
+    Ok(catalogue.forget_recent(before)?)
 }
 
 /// Why the guard cannot say.

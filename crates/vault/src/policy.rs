@@ -6,6 +6,7 @@ mod units;
 
 pub use units::{Duration, Percent, Rate, Size};
 
+use crate::format::header::coding;
 use crate::tree::Stat;
 use crate::world::Nanos;
 use gabion_engine::Code;
@@ -19,7 +20,7 @@ use std::os::unix::ffi::OsStrExt;
 pub struct Treatment {
     /// The code.
     pub code: Code,
-    /// The code's identity in full, as headers have it.
+    /// The code's identity in full, as headers have it, and what blocks have besides signatures.
     pub identity: String,
     /// Bytes of a block, where storage leaves the choice.
     pub block: u64,
@@ -31,6 +32,8 @@ pub struct Treatment {
     pub scrub: Nanos,
     /// A file that has redundancy and then changes is reported and keeps the old redundancy.
     pub write_once: bool,
+    /// Every block has a cryptographic hash beside its signature.
+    pub strong: bool,
 }
 
 /// What a policy says of a file, and why.
@@ -45,16 +48,18 @@ pub struct Decision<'a> {
 /// Bounds beyond which a change-set is held until someone approves it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Guard {
-    /// Share of the protected files that may vanish at once.
+    /// Share of the protected files that may vanish without a person's word.
     pub removed: Percent,
-    /// Share of the protected files whose content may change at once.
+    /// Share of the protected files whose content may change without a person's word.
     pub changed: Percent,
     /// Below this many files nothing is held.
     pub at_least: u64,
+    /// What vanished or changed within this time counts together; 0: only what does so at once.
+    pub window: Nanos,
 }
 
 impl Guard {
-    /// Whether so many of the `known` files may not vanish or change at once.
+    /// Whether so many of the `known` files may not vanish or change.
     pub fn is_exceeded(&self, removed: u64, changed: u64, known: u64) -> bool {
         let too_many = |share: Percent, files: u64| files >= self.at_least && share.is_exceeded(files, known);
         too_many(self.removed, removed) || too_many(self.changed, changed)
@@ -152,6 +157,7 @@ struct TreatmentText {
     priority: Option<u8>,
     scrub: Option<Duration>,
     write_once: Option<bool>,
+    strong: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -177,6 +183,7 @@ struct RuleText {
     priority: Option<u8>,
     scrub: Option<Duration>,
     write_once: Option<bool>,
+    strong: Option<bool>,
 }
 
 #[derive(Deserialize, Default)]
@@ -185,6 +192,7 @@ struct GuardText {
     removed: Option<Percent>,
     changed: Option<Percent>,
     at_least: Option<u64>,
+    window: Option<Duration>,
 }
 
 #[derive(Deserialize, Default)]
@@ -207,6 +215,7 @@ pub fn default_treatment(code: Code) -> Treatment {
         priority: 100,
         scrub: 30 * 86400 * second,
         write_once: false,
+        strong: false,
     }
 }
 
@@ -284,8 +293,10 @@ fn check_block(rule: &str, treatment: &Treatment) -> Result<(), PolicyError> {
 impl TreatmentText {
     fn over(self, default: &Treatment) -> Treatment {
         let code = self.code.map_or_else(|| default.code.clone(), |code| code.0);
+        let strong = self.strong.unwrap_or(default.strong);
         Treatment {
-            identity: code.to_string(),
+            identity: coding(&code, strong),
+            strong,
             code,
             block: self.block.map_or(default.block, |size| size.0),
             quiet: self.quiet.map_or(default.quiet, |quiet| quiet.0),
@@ -302,6 +313,7 @@ impl GuardText {
             removed: self.removed.unwrap_or(Percent(25)),
             changed: self.changed.unwrap_or(Percent(50)),
             at_least: self.at_least.unwrap_or(100),
+            window: self.window.map_or(86400 * crate::world::SECOND, |window| window.0),
         }
     }
 }
@@ -359,6 +371,7 @@ impl RuleText {
             priority: self.priority,
             scrub: self.scrub,
             write_once: self.write_once,
+            strong: self.strong,
         };
         let treatment = self.protect.unwrap_or(true).then(|| own.over(default));
         treatment.iter().try_for_each(|treatment| check_block(&name, treatment))?;
@@ -405,9 +418,12 @@ impl Condition {
 
 impl fmt::Display for Treatment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Treatment { identity: code, block, quiet, priority, scrub, write_once, .. } = self;
+        let Treatment { code, block, quiet, priority, scrub, write_once, strong, .. } = self;
         let (quiet, scrub) = (Duration(*quiet), Duration(*scrub));
         write!(f, "code {code}, block {}, quiet {quiet}, priority {priority}, scrub {scrub}", Size(*block))?;
+        if *strong {
+            write!(f, ", blake3 of every block")?;
+        }
         if *write_once { write!(f, ", write once") } else { Ok(()) }
     }
 }

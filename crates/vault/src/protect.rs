@@ -101,7 +101,8 @@ pub fn scan_within(vault: &Vault, within: &[Vec<u8>], manner: Manner<'_>) -> Res
 /// # Errors
 /// See [`GuardError`].
 pub fn held(vault: &Vault, seen: &Seen) -> Result<Option<Held>, GuardError> {
-    guard::check(&vault.catalogue, &vault.policy.guard, seen.known, &vault.repository)
+    let now = vault.clock.now();
+    guard::check(&vault.catalogue, &vault.policy.guard, seen.known, &vault.repository, now)
 }
 
 /// Approves the change-set that is held now, if it is the one that is named. Otherwise, what is held instead.
@@ -138,7 +139,7 @@ pub fn protect(vault: &Vault, manner: Manner<'_>) -> Result<Report, ProtectError
     let done =
         with_worker(vault, manner, Terms::by_hand(&scanned), |worker| carry_out(vault, &order, worker))?;
     if held.is_none() {
-        guard::clear(&vault.repository)?;
+        guard::clear(&vault.repository, &vault.catalogue, &vault.policy.guard, vault.clock.now())?;
     }
     vault.catalogue.set_note("last protect", Some(&vault.clock.now().to_string()))?;
     let pending = vault.changelog.pending()?.entries();

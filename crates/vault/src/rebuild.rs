@@ -108,7 +108,7 @@ fn note(
     let entry = Entry {
         id: header.id,
         generation: header.generation,
-        code: header.code.to_string(),
+        code: header.coding(),
         wanted: header.code.m() as u32,
         columns: columns as u32,
         redundancy: parts.iter().map(|part| part.records.file()).sum(),

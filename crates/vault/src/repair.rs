@@ -8,7 +8,6 @@
 
 use crate::catalogue::{CatalogueError, Entry, Piece, State};
 use crate::examine::{ExamineError, Findings, Manner as Look, Stripe, StripeFault, Subject, examine};
-use crate::format::frame::table_bytes;
 use crate::format::{Frame, Metadata};
 use crate::protect::{Manner, Progress};
 use crate::redundancy::redo;
@@ -300,7 +299,7 @@ impl Work<'_> {
                 let Some(stripe) = self.whole(fault)? else { continue };
                 let Some(seals) = &stripe.seals else { continue };
                 let block = stripe.blocks.len() / seals.len();
-                let frame = block + table_bytes(k);
+                let frame = block + self.subject.coder.table_bytes();
                 for &column in fault.redundancy.iter().filter(|column| columns.contains(column)) {
                     let mut mended = vec![0; frame];
                     mended[..block].copy_from_slice(&stripe.blocks[(k + column) * block..][..block]);

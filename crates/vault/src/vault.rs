@@ -1,11 +1,13 @@
 //! A protected tree with everything that belongs to it.
 //!
-//! The repository is a directory: `vault.toml` says what is protected and how, `policy.toml` what files get, `redundancy/` holds
+//! The repository is a directory: `vault.toml` says what is protected and how, `policy.toml` what files get (in a pool, a copy of what
+//! all targets have), `redundancy/` holds
 //! the redundancy files under the names of what they protect, `staging/` what is not whole yet, `catalogue.sqlite` and
 //! `changelog/` are what their names say, `lock` tells who is at work.
 
 mod lock;
 mod settings;
+mod shared;
 
 pub use lock::{Lock, LockError};
 pub use settings::{Kind, Location, Settings};
@@ -176,6 +178,7 @@ impl Vault {
                 let options = pool::Options { clock: clock.clone(), ..pool::Options::default() };
                 let pool = Pool::open_at(std::slice::from_ref(root), options)?;
                 let code = format!("{}+{}", pool.config().stripe, pool.config().redundancy).parse()?;
+                shared::reconcile(path, &pool)?;
                 of_files = Some(pool.clone());
                 (Box::new(pool), code)
             }
@@ -225,8 +228,13 @@ impl Vault {
     /// See [`VaultError`].
     pub fn set_policy(&mut self, text: &str) -> Result<(), VaultError> {
         let path = self.repository.path().to_owned();
-        self.policy = parse_policy(text, &path.join(POLICY), &self.default_code)?;
-        settings::replace(&path, POLICY, text.as_bytes())
+        let policy = parse_policy(text, &path.join(POLICY), &self.default_code)?;
+        match &self.pool {
+            Some(pool) => shared::take_over(&path, &pool.set_policy(text)?)?,
+            None => settings::replace(&path, POLICY, text.as_bytes())?,
+        }
+        self.policy = policy;
+        Ok(())
     }
 
     /// Takes the vault for one command that changes it, and clears away what a crash left behind.

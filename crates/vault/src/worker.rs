@@ -378,11 +378,14 @@ impl Worker<'_> {
             catalogue.set_problems(path, &problems, self.clock.now())?;
         }
         let broken = |entry: &Entry| matches!(entry.state, State::Damaged | State::Lost);
-        if let Some(entry) = known.filter(broken).filter(|_| encoded.adopted) {
+        if let Some(entry) = known.clone().filter(broken).filter(|_| encoded.adopted) {
             // Nothing was read, so nothing is better than it was.
             return catalogue.put(path, &Entry { generation: encoded.stat.generation(), ..entry });
         }
         catalogue.clear_problems(path)?;
+        if known.is_some_and(|known| is_another_version(&known, &encoded.stat)) {
+            self.note_recent(catalogue, path, false)?;
+        }
         let thin = encoded.columns < encoded.wanted;
         catalogue.put(
             path,
@@ -402,7 +405,10 @@ impl Worker<'_> {
 
     /// Forgets a file, or those of a directory that are gone.
     fn forget(&self, catalogue: &Catalogue, path: &[u8]) -> Result<(), CatalogueError> {
-        catalogue.forget(path)?;
+        if catalogue.find(path)?.is_some() {
+            catalogue.forget(path)?;
+            self.note_recent(catalogue, path, true)?;
+        }
         for (number, directory) in catalogue.directories(path)? {
             let mut gone = Vec::new();
             catalogue.each(number, |name, _| -> Result<(), CatalogueError> {
@@ -412,9 +418,20 @@ impl Worker<'_> {
                 }
                 Ok(())
             })?;
-            gone.iter().try_for_each(|file| catalogue.forget(file))?;
+            for file in &gone {
+                catalogue.forget(file)?;
+                self.note_recent(catalogue, file, true)?;
+            }
         }
         Ok(())
+    }
+
+    /// For guards, which count over a time.
+    fn note_recent(&self, catalogue: &Catalogue, path: &[u8], removed: bool) -> Result<(), CatalogueError> {
+        match self.policy.guard.window {
+            0 => Ok(()),
+            _ => catalogue.note_recent(path, removed, self.clock.now()),
+        }
     }
 
     /// Moves the redundancy of a file that was moved, if it still is that file's.

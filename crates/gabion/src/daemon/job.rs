@@ -373,7 +373,8 @@ fn rebuild(vault: &Vault, options: &reconstruction::Options, manner: Manner<'_>)
 fn protect_all(vault: &Vault, manner: Manner<'_>) -> Result<Ended, JobError> {
     let protect::Report { seen, done, held, pending, affected } = protect::protect(vault, manner)?;
     let held = held.map(|held| {
-        json!({ "digest": held.digest.to_string(), "removed": held.removed, "changed": held.changed, "known": held.known })
+        json!({ "digest": held.digest.to_string(), "removed": held.removed, "changed": held.changed, "known": held.known,
+                "before": { "removed": held.before.removed, "changed": held.before.changed } })
     });
     let failures = done.failures + seen.unreadable.len() as u64;
     let lost = affected.iter().any(|(state, _)| *state == State::Lost);

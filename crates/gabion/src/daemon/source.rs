@@ -314,7 +314,8 @@ fn trouble(live: &monitor::Status) -> Option<&String> {
 
 fn live_as_json(live: &monitor::Status, now: Nanos) -> Value {
     let held = live.held.as_ref().map(|held| {
-        json!({ "digest": held.digest.to_string(), "removed": held.removed, "changed": held.changed, "known": held.known })
+        json!({ "digest": held.digest.to_string(), "removed": held.removed, "changed": held.changed, "known": held.known,
+                "before": { "removed": held.before.removed, "changed": held.before.changed } })
     });
     json!({
         "source": live.source, "events": live.events, "recorded": live.recorded, "gaps": live.gaps,

@@ -9,6 +9,7 @@
 //! was folded into it, in the same transaction; only then is the log cut off. So after a crash anywhere a
 //! change counts once, from one or the other file.
 
+mod backlog;
 mod claims;
 mod codec;
 mod database;
@@ -23,24 +24,23 @@ use crate::changelog::entry::{Claim, Completion, Durability, Entry, Sequence, Su
 use crate::changelog::error::{Error, Result};
 use crate::changelog::queue::{Batch, Queue, Ticket};
 use crate::changelog::{Changelog, MAX_PAGE};
-use crate::world::Nanos;
+use crate::world::{Nanos, Stopwatch};
+use backlog::Backlog;
+pub use backlog::{EASY_LOG_BYTES, FOLD_BYTES, FOLD_COMMITS, MAX_LOG_BYTES};
 use database::Database;
 use log::Log;
 use rusqlite::Connection;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 use store::Store;
 
-/// Bytes of log after which it is folded although nobody asked, and of one fold. Smaller: every path is written more
-/// often; larger: the first claim waits longer.
-pub const FOLD_BYTES: usize = 8 << 20;
+/// Groups that are cut off the log before those who append have their turn: at most a millisecond or two.
+const CUT_GROUPS: usize = 4;
 
-/// Commits after which the log is folded although it is short: each leaves some pages in SQLite's write-ahead log.
-pub const FOLD_COMMITS: usize = 2000;
-
-/// Bytes of log that this process lets wait for their fold; recording waits when there are more.
-pub const MAX_LOG_BYTES: usize = 64 << 20;
+/// How long the others have their turn then, at least.
+const AFTER_CUT: Duration = Duration::from_micros(200);
 
 /// A changelog in a directory.
 pub struct Embedded {
@@ -70,22 +70,6 @@ struct Open {
     uncut: usize,
 }
 
-/// What this process knows of the log's length.
-#[derive(Default)]
-struct Backlog {
-    bytes: usize,
-    commits: usize,
-    /// The last fold failed: waiting for another would be waiting for ever.
-    stuck: bool,
-    closed: bool,
-}
-
-impl Backlog {
-    fn is_long(&self) -> bool {
-        self.bytes >= FOLD_BYTES || self.commits >= FOLD_COMMITS
-    }
-}
-
 impl Embedded {
     /// Opens the changelog in a directory, or creates it there.
     ///
@@ -113,14 +97,15 @@ impl Embedded {
         });
         desk.pair()?;
         desk.log(&appender).commit_only()?;
-        let (committing, keeping) = (Arc::clone(&desk), Arc::clone(&desk));
+        let [committing, resting, keeping] = [(); 3].map(|()| Arc::clone(&desk));
         let keeper = thread::Builder::new()
             .name("changelog-fold".to_owned())
             .spawn(move || keeping.keep())
             .map_err(|reason| Error::System { doing: "start a thread", reason: Arc::new(reason) })?;
         let mut embedded = Embedded { queue: None, desk, keeper: Some(keeper) };
         let commit = Box::new(move |batch: &Batch| committing.append(&appender, batch));
-        embedded.queue = Some(Queue::start(commit)?);
+        let rest = Box::new(move |batch: &Batch| resting.wait_for_folds(batch.bytes.len()));
+        embedded.queue = Some(Queue::start(commit, rest)?);
         Ok(embedded)
     }
 }
@@ -163,6 +148,7 @@ impl Desk {
         let open = lock(&self.open);
         let (log, store) = (self.log(&open.log), self.store(&open.pending));
         log.commit_only()?;
+        log.cut_without_waiting()?;
         store.enlarge_cache()?;
         store.0.write_transaction("open", || {
             let (identity, sequence) = (log.identity()?, log.sequence()?);
@@ -189,10 +175,21 @@ impl Desk {
         if backlog.is_long() {
             self.grown.notify_one();
         }
-        while backlog.bytes >= MAX_LOG_BYTES && !backlog.stuck && !backlog.closed {
+        Ok(last)
+    }
+
+    /// Lets folds catch up after so many bytes were committed.
+    fn wait_for_folds(&self, bytes: usize) {
+        let mut backlog = lock(&self.backlog);
+        let (pause, waited) = (backlog.pause(bytes), Stopwatch::start());
+        while let left @ 1.. = backlog.pause(bytes).min(pause).saturating_sub(waited.elapsed()).as_micros() {
+            let left = Duration::from_micros(left as u64);
+            let woken = self.folded.wait_timeout(backlog, left);
+            backlog = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        while backlog.is_full() {
             backlog = self.folded.wait(backlog).unwrap_or_else(PoisonError::into_inner);
         }
-        Ok(last)
     }
 
     /// Folds the log whenever it has grown.
@@ -208,9 +205,17 @@ impl Desk {
             }
             backlog.commits = 0;
             drop(backlog);
+            self.move_pages();
             // If it fails, the log stays, and whoever claims next hears why.
             let _ = self.fold_some("fold", false, |_| Ok(()));
         }
+    }
+
+    /// Moves pages from SQLite's log to the file, so that fewer are left when that log begins anew.
+    fn move_pages(&self) {
+        let open = lock(&self.open);
+        // If it fails, the next one moves them.
+        let _ = self.log(&open.log).checkpoint();
     }
 
     /// Works in a transaction that sees everything that was recorded before as pending.
@@ -231,6 +236,7 @@ impl Desk {
         let mut open = lock(&self.open);
         let (log, store) = (self.log(&open.log), self.store(&open.pending));
         let mut bytes = 0;
+        let began = Stopwatch::start();
         let result = store.0.write_transaction(doing, || {
             // Not until it is empty: others may record faster than it can be folded.
             let last = log.sequence()?;
@@ -245,7 +251,7 @@ impl Desk {
         let mut backlog = lock(&self.backlog);
         backlog.stuck = result.is_err();
         if result.is_ok() {
-            backlog.bytes = backlog.bytes.saturating_sub(bytes);
+            backlog.folded(bytes, began.elapsed());
         }
         drop(backlog);
         self.folded.notify_all();
@@ -258,12 +264,16 @@ impl Desk {
         Ok(value)
     }
 
-    /// Cuts the log up to a change, and lets SQLite write its own log from the beginning again: that takes a moment
-    /// at which all of it is in the file. So most is moved while others append, and the rest while they wait.
+    /// Cuts the log up to a change, some groups at a time, and lets SQLite write its own log from the beginning again: that takes
+    /// a moment at which all of it is in the file. So most is moved while others append, and the rest while they wait.
     fn cut(&self, log: Log<'_>, folded: Sequence) -> Result<()> {
-        {
+        let some = || {
             let _turn = lock(&self.log_turn);
-            log.cut(folded)?;
+            log.cut(folded, CUT_GROUPS)
+        };
+        while some()? {
+            // Who wants to append has been woken up by now, and is not overtaken again.
+            thread::sleep(AFTER_CUT);
         }
         log.checkpoint()?;
         let _turn = lock(&self.log_turn);

@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// Most bytes of changes that wait for their commit; writers wait when there are more.
-pub const QUEUE_BYTES: usize = 1 << 20;
+pub const QUEUE_BYTES: usize = 512 << 10;
 
 /// Longest time that changes lie in memory before their commit begins, if nobody waits for them.
 pub const GROUP_TIME: Duration = Duration::from_millis(10);
@@ -29,6 +29,9 @@ pub(crate) struct Batch {
 
 /// Makes a batch durable and says the number of its last change; of the last change ever, for an empty batch.
 pub(crate) type Commit = Box<dyn FnMut(&Batch) -> Result<Sequence> + Send>;
+
+/// What is done between the end of a commit, which its writers have heard of, and the next group: that one fills meanwhile.
+pub(crate) type Rest = Box<dyn FnMut(&Batch) + Send>;
 
 /// Changes that are on their way; dropping it does not stop them.
 #[must_use = "the changes are acknowledged only by `wait`"]
@@ -88,12 +91,12 @@ impl Queue {
     ///
     /// # Errors
     /// There is no thread to be had.
-    pub(crate) fn start(commit: Commit) -> Result<Queue> {
+    pub(crate) fn start(commit: Commit, rest: Rest) -> Result<Queue> {
         let shared = Arc::new(Shared::default());
         let theirs = Closing(Arc::clone(&shared));
         let committer = thread::Builder::new()
             .name("changelog".to_owned())
-            .spawn(move || run(&theirs.0, commit))
+            .spawn(move || run(&theirs.0, commit, rest))
             .map_err(|reason| Error::System { doing: "start a thread", reason: Arc::new(reason) })?;
         Ok(Queue { shared, committer: Some(committer) })
     }
@@ -155,7 +158,7 @@ impl Drop for Closing {
     }
 }
 
-fn run(shared: &Shared, mut commit: Commit) {
+fn run(shared: &Shared, mut commit: Commit, mut rest: Rest) {
     let mut spare = Batch::default();
     loop {
         let mut open = lock(&shared.open);
@@ -175,6 +178,7 @@ fn run(shared: &Shared, mut commit: Commit) {
         shared.room.notify_all();
 
         group.0.decide(commit(&batch).map(|last| (last, batch.count)));
+        rest(&batch);
         spare = batch;
         spare.bytes.clear();
         spare.count = 0;
@@ -250,7 +254,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use super::{QUEUE_BYTES, Queue, Ticket};
+    use super::{Batch, QUEUE_BYTES, Queue, Ticket};
     use crate::changelog::change::{Change, When};
     use crate::changelog::error::Error;
     use std::sync::mpsc;
@@ -263,11 +267,11 @@ mod tests {
     #[test]
     fn tickets_of_one_group_have_their_own_numbers() {
         let mut last = 0;
-        let queue = Queue::start(Box::new(move |batch| {
+        let commit = Box::new(move |batch: &Batch| {
             last += batch.count;
             Ok(last)
-        }));
-        let queue = queue.expect("a thread");
+        });
+        let queue = Queue::start(commit, Box::new(|_| ())).expect("a thread");
         let tickets: Vec<_> =
             (1..=3).map(|n| queue.submit(&vec![change(); n], |_, _| ()).expect("open")).collect();
         let numbers: Vec<_> = tickets.into_iter().map(|ticket| ticket.wait().expect("committed")).collect();
@@ -277,12 +281,12 @@ mod tests {
     #[test]
     fn writers_wait_when_the_queue_is_full() {
         let (go_on, may_go_on) = mpsc::channel::<()>();
-        let queue = Queue::start(Box::new(move |batch| {
+        let commit = Box::new(move |batch: &Batch| {
             // An error means that the test has ended.
             let _ = may_go_on.recv();
             Ok(batch.count)
-        }))
-        .expect("a thread");
+        });
+        let queue = Queue::start(commit, Box::new(|_| ())).expect("a thread");
         let big = |_: &Change, bytes: &mut Vec<u8>| bytes.resize(bytes.len() + QUEUE_BYTES, 0);
         let first = queue.submit(&[change()], big).expect("room");
         thread::scope(|scope| {
@@ -299,8 +303,25 @@ mod tests {
     }
 
     #[test]
+    fn a_rest_keeps_nobody_waiting_whose_changes_are_durable() {
+        let (go_on, may_go_on) = mpsc::channel::<()>();
+        let rest = Box::new(move |_: &Batch| {
+            // An error means that the test has ended.
+            let _ = may_go_on.recv();
+        });
+        let queue = Queue::start(Box::new(|batch| Ok(batch.count)), rest).expect("a thread");
+        let first = queue.submit(&[change()], |_, _| ()).expect("open");
+        assert_eq!(first.wait().expect("committed"), 1);
+        // What comes during the rest is one group.
+        let tickets = [(); 3].map(|()| queue.submit(&[change()], |_, _| ()).expect("open"));
+        assert!(tickets.iter().all(|ticket| !ticket.is_decided()));
+        drop(go_on);
+        assert_eq!(tickets.map(|ticket| ticket.wait().expect("committed")), [1, 2, 3]);
+    }
+
+    #[test]
     fn a_committer_that_panics_leaves_nobody_waiting() {
-        let queue = Queue::start(Box::new(|_| panic!("planted"))).expect("a thread");
+        let queue = Queue::start(Box::new(|_| panic!("planted")), Box::new(|_| ())).expect("a thread");
         let ticket = queue.submit(&[change()], |_, _| ()).expect("open");
         assert!(matches!(ticket.wait(), Err(Error::Closed)));
         // Taken or not, depending on who was faster.

@@ -54,7 +54,8 @@ impl Redis {
         let (durability, syncs) = link.durability(server.allow_forgetful)?;
         let mut recorder = Link::new(server)?;
         recorder.sync_each = syncs;
-        let queue = Queue::start(Box::new(move |batch| record(&mut recorder, batch)))?;
+        let commit = Box::new(move |batch: &Batch| record(&mut recorder, batch));
+        let queue = Queue::start(commit, Box::new(|_| ()))?;
         Ok(Redis { queue, link: Mutex::new(link), durability })
     }
 

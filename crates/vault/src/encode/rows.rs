@@ -3,7 +3,7 @@
 use super::{EncodeError, Making, Totals};
 use crate::coder::Coder;
 use crate::format::Frame;
-use crate::format::frame::{Seal, table_bytes, toggle};
+use crate::format::frame::{Seal, toggle};
 use crate::geometry::Run;
 use crate::redundancy::redo;
 use crate::storage::Content;
@@ -45,7 +45,7 @@ impl Rows<'_> {
         totals: &mut Totals,
     ) -> Result<(), EncodeError> {
         let (k, block) = (self.coder.code().k(), run.block as usize);
-        let frame = block + table_bytes(k);
+        let frame = block + self.coder.table_bytes();
         scratch.data.resize(k * block, 0);
         scratch.homeless.resize(self.coder.code().m() * block, 0);
         for (making, records) in self.makings.iter().zip(&mut scratch.records) {
@@ -108,7 +108,7 @@ impl Rows<'_> {
         totals: &mut Totals,
     ) -> Result<bool, EncodeError> {
         let k = self.coder.code().k();
-        let block = frame - table_bytes(k);
+        let block = frame - self.coder.table_bytes();
         let mut seals: Vec<Seal> = Vec::with_capacity(k);
         for data in scratch.data.chunks_exact(block) {
             seals.push(self.coder.sign(data)?);
@@ -116,11 +116,13 @@ impl Rows<'_> {
         for (making, old) in self.makings.iter().zip(&scratch.old) {
             for (column, bytes) in row_of(old, row, frame, making.home.columns).enumerate() {
                 let column = making.home.first + column;
-                let Some(opened) = Frame::open(bytes, k, making.header.id, column, stripe) else {
+                let Some(opened) = Frame::open(bytes, self.coder.shape(), making.header.id, column, stripe)
+                else {
                     return Ok(false);
                 };
                 // Rot must not be carried over into what is called new.
-                if !opened.data().eq(&seals) || self.coder.sign(opened.block)? != *opened.own() {
+                if !opened.data().eq(seals.iter().copied()) || self.coder.sign(opened.block)? != opened.own()
+                {
                     return Ok(false);
                 }
             }
@@ -146,7 +148,7 @@ impl Rows<'_> {
         totals: &mut Totals,
     ) -> Result<(), EncodeError> {
         let (k, m) = (self.coder.code().k(), self.coder.code().m());
-        let block = frame - table_bytes(k);
+        let block = frame - self.coder.table_bytes();
         let Scratch { data, records, homeless, .. } = scratch;
         let data: Vec<&[u8]> = data.chunks_exact(block).collect();
         let mut outputs: Vec<Option<&mut [u8]>> =

@@ -4,9 +4,12 @@
 //! with data that is newer and right. The header's root, the sum of the checks of all frames, tells them from damaged data. If the sum is
 //! not what it should be, some frames are older; which ones follows from the checks that the stripes in question would have
 //! if their data were right: exactly one choice of them makes the sum fit.
+//!
+//! The same sum vouches for data that no frame speaks of any more: if the checks that its frames would have are just what
+//! the sum lacks, the data is what they were made of.
 
 use super::{ExamineError, Findings, Stripe, Subject};
-use crate::format::frame::{Seal, check_of, toggle};
+use crate::format::frame::{Check, check_of, says, toggle};
 
 /// Stripes in question that are kept apart; with more of them than bits in a sum, the choice is not unique anyway.
 const MAX_QUESTIONS: usize = 1024;
@@ -21,7 +24,7 @@ pub(super) struct Sums {
 
 #[derive(Debug, Clone, Copy)]
 struct Sum {
-    total: Seal,
+    total: Check,
     /// What every frame should be is known.
     known: bool,
 }
@@ -31,7 +34,9 @@ struct Sum {
 struct Question {
     stripe: u64,
     /// Per redundancy file: what the sum changes by if the data is right.
-    turns: Vec<Seal>,
+    turns: Vec<Check>,
+    /// No frame is left that says anything, so nothing of it is in the sum yet.
+    untold: bool,
 }
 
 impl Sums {
@@ -51,13 +56,15 @@ impl Sums {
     ) -> Result<(), ExamineError> {
         let k = subject.header.code.k();
         let checks = stripe.checks(subject, number);
+        let untold = readable && stripe.seals.is_none() && self.questions.len() < MAX_QUESTIONS;
         for (sum, check) in self.parts.iter_mut().zip(&checks) {
             match check {
                 Some(check) => toggle(&mut sum.total, check),
-                None => sum.known = false,
+                None => sum.known &= untold,
             }
         }
-        if !readable || stripe.seals.is_none() || stripe.good[..k].iter().all(|&good| good) {
+        let is_told = stripe.seals.is_some() && stripe.good[..k].iter().any(|&good| !good);
+        if !readable || !(untold || is_told) {
             return Ok(());
         }
         if self.questions.len() == MAX_QUESTIONS {
@@ -66,12 +73,12 @@ impl Sums {
         }
         let trusted =
             Stripe { blocks: stripe.blocks.clone(), ..Stripe::default() }.trusting(subject, block)?;
-        let mut turns: Vec<Seal> = vec![[0; 16]; checks.len()];
+        let mut turns: Vec<Check> = vec![[0; 16]; checks.len()];
         for (turn, (is, would_be)) in turns.iter_mut().zip(checks.iter().zip(trusted.checks(subject, number)))
         {
             is.iter().chain(&would_be).for_each(|check| toggle(turn, check));
         }
-        self.questions.push(Question { stripe: number, turns });
+        self.questions.push(Question { stripe: number, turns, untold });
         Ok(())
     }
 
@@ -87,6 +94,28 @@ impl Sums {
 
     /// Says of the findings which stripes have older frames than their header speaks of, where that can be known.
     pub(super) fn settle(mut self, subject: &Subject, findings: &mut Findings) {
+        self.questions.sort_by_key(|question| question.stripe);
+        if self.questions.iter().any(|question| question.untold) {
+            let chosen = self.choice(subject);
+            let vouched =
+                |chosen: &Vec<bool>| self.questions.iter().zip(chosen).all(|(it, yes)| *yes || !it.untold);
+            match chosen.filter(vouched) {
+                Some(chosen) => return self.believe(&chosen, subject, findings),
+                None => {
+                    // Of the sums nothing is known then; other stripes are judged by their own frames.
+                    self.questions.retain(|question| !question.untold);
+                    self.parts.iter_mut().for_each(|sum| sum.known = false);
+                }
+            }
+        }
+        match self.choice(subject) {
+            Some(chosen) => self.believe(&chosen, subject, findings),
+            None => findings.doubtful = true,
+        }
+    }
+
+    /// Which questions have to be answered with yes for the sums to be what headers say; nothing if that cannot be known.
+    fn choice(&self, subject: &Subject) -> Option<Vec<bool>> {
         let known: Vec<usize> = (0..self.parts.len()).filter(|&at| self.parts[at].known).collect();
         let mut difference = Vec::new();
         for &at in &known {
@@ -95,17 +124,16 @@ impl Sums {
             difference.extend(sum);
         }
         if difference.iter().all(|&byte| byte == 0) {
-            return;
+            return Some(vec![false; self.questions.len()]);
         }
-        self.questions.sort_by_key(|question| question.stripe);
         let of = |question: &Question| known.iter().flat_map(|&at| question.turns[at]).collect();
         let turns: Vec<Vec<u8>> = self.questions.iter().map(of).collect();
-        let chosen = if self.too_many { None } else { the_only_choice(&turns, difference) };
-        let Some(chosen) = chosen else {
-            findings.doubtful = true;
-            return;
-        };
-        let stale = self.questions.iter().zip(chosen).filter(|(_, chosen)| *chosen);
+        if self.too_many { None } else { the_only_choice(&turns, difference) }
+    }
+
+    /// Takes the data of the chosen stripes for right.
+    fn believe(&self, chosen: &[bool], subject: &Subject, findings: &mut Findings) {
+        let stale = self.questions.iter().zip(chosen).filter(|(_, chosen)| **chosen);
         for (Question { stripe, .. }, _) in stale {
             if let Ok(at) = findings.faults.binary_search_by_key(stripe, |fault| fault.stripe) {
                 let fault = &mut findings.faults[at];
@@ -120,19 +148,19 @@ impl Sums {
 
 impl Stripe {
     /// Per redundancy file: the sum of the checks that its frames of this stripe should have; nothing where that is not known.
-    fn checks(&self, subject: &Subject, number: u64) -> Vec<Option<Seal>> {
+    fn checks(&self, subject: &Subject, number: u64) -> Vec<Option<Check>> {
         let k = subject.header.code.k();
         let of = |part: &crate::redundancy::Part| {
             let seals = self.seals.as_ref()?;
             let mut sum = [0; 16];
             for column in part.columns() {
-                // Without the law only the frame itself says what it should be.
-                if !subject.coder.has_law() && !self.good[k + column] {
+                let own = &seals[k + column];
+                // Without the law only the frame itself says what it should be; of hashes there is none.
+                let unknown = subject.coder.is_strong() && own.hash.is_none();
+                if unknown || (!subject.coder.has_law() && !self.good[k + column]) {
                     return None;
                 }
-                let own = &seals[k + column];
-                let table: Vec<u8> = seals[..k].iter().chain([own]).flatten().copied().collect();
-                toggle(&mut sum, &check_of(part.header.id, column, number, &table));
+                toggle(&mut sum, &check_of(part.header.id, column, number, &says(&seals[..k], own)));
             }
             Some(sum)
         };

@@ -4,28 +4,48 @@ use super::header::{FileId, Header};
 use crate::geometry::Cut;
 use gabion_engine::Signature;
 
-/// A signature as it is stored: its two components, little endian.
-pub type Seal = [u8; 16];
+/// Bytes of a signature as it is stored, and of the check that ends a table.
+pub const SIGNATURE_BYTES: usize = 16;
 
-/// Bytes of a seal, and of the check that ends a table.
-pub const SEAL_BYTES: usize = 16;
+/// Bytes of a BLAKE3 hash.
+pub const HASH_BYTES: usize = 32;
+
+/// What a block has to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Seal {
+    /// Its signature: two components, little endian.
+    pub signature: [u8; SIGNATURE_BYTES],
+    /// Its BLAKE3, where the policy asks for it and it is known: the linear law tells signatures alone.
+    pub hash: Option<[u8; HASH_BYTES]>,
+}
+
+impl Seal {
+    /// Whether both may be of the same block, by all that is known of it.
+    pub fn fits(&self, other: &Seal) -> bool {
+        let hashes = self.hash.zip(other.hash);
+        self.signature == other.signature && hashes.is_none_or(|(one, other)| one == other)
+    }
+}
+
+/// The check of a table, and sums of these.
+pub type Check = [u8; SIGNATURE_BYTES];
 
 /// What the check of a table is made of, besides the table.
 const CHECK_NAME: &[u8] = b"gabion redundancy frame 1";
 
 /// A signature as it is stored.
 pub fn seal(signature: &Signature) -> Seal {
-    let mut seal = [0; SEAL_BYTES];
-    for (bytes, component) in seal.chunks_exact_mut(8).zip(signature.components()) {
+    let mut bytes = [0; SIGNATURE_BYTES];
+    for (bytes, component) in bytes.chunks_exact_mut(8).zip(signature.components()) {
         bytes.copy_from_slice(&component.to_le_bytes());
     }
-    seal
+    Seal { signature: bytes, hash: None }
 }
 
 /// The signature that was stored.
 pub fn signature(seal: &Seal) -> Signature {
     let component = |bytes: &[u8]| bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte));
-    Signature::from_components(seal.chunks_exact(8).map(component).collect())
+    Signature::from_components(seal.signature.chunks_exact(8).map(component).collect())
 }
 
 /// Where the records of a redundancy file lie.
@@ -34,6 +54,7 @@ pub struct Records {
     header: u64,
     cut: Cut,
     k: usize,
+    strong: bool,
     columns: u64,
 }
 
@@ -41,7 +62,8 @@ impl Records {
     /// For a file with this header, which takes `length` bytes.
     pub fn new(header: &Header, length: usize) -> Records {
         let cut = header.geometry.cut(header.generation.size);
-        Records { header: length as u64, cut, k: header.code.k(), columns: header.columns as u64 }
+        let (k, strong) = (header.code.k(), header.strong);
+        Records { header: length as u64, cut, k, strong, columns: header.columns as u64 }
     }
 
     /// The file that is protected, cut.
@@ -56,7 +78,7 @@ impl Records {
 
     /// Bytes of a frame with blocks of `block` bytes.
     fn frame(&self, block: u64) -> u64 {
-        block + table_bytes(self.k) as u64
+        block + table_bytes(self.k, self.strong) as u64
     }
 
     /// Bytes of the record of `stripe`.
@@ -88,9 +110,16 @@ impl Records {
     }
 }
 
-/// Bytes of a table for k data columns: their seals, the frame's own, the check.
-pub fn table_bytes(k: usize) -> usize {
-    (k + 2) * SEAL_BYTES
+/// Bytes of a table for k data columns: their signatures, the frame's own, as many hashes if blocks have these, the check.
+pub fn table_bytes(k: usize, strong: bool) -> usize {
+    (k + 2) * SIGNATURE_BYTES + if strong { (k + 1) * HASH_BYTES } else { 0 }
+}
+
+/// What a table says of the blocks of a stripe, as bytes: of the data blocks and of the frame's own.
+pub(crate) fn says(data: &[Seal], own: &Seal) -> Vec<u8> {
+    let seals = || data.iter().chain([own]);
+    let signatures = seals().flat_map(|seal| seal.signature);
+    signatures.chain(seals().filter_map(|seal| seal.hash).flatten()).collect()
 }
 
 /// A frame that was read: its table is known to be as it was written, its block is not.
@@ -98,60 +127,83 @@ pub fn table_bytes(k: usize) -> usize {
 pub struct Frame<'a> {
     /// The redundancy block.
     pub block: &'a [u8],
-    table: &'a [u8],
+    signatures: &'a [[u8; SIGNATURE_BYTES]],
+    /// As many as signatures, or none.
+    hashes: &'a [[u8; HASH_BYTES]],
+    check: &'a Check,
 }
 
 impl<'a> Frame<'a> {
-    /// Writes the table behind a block; `bytes` is the whole frame. Gives the check.
-    pub fn seal(bytes: &mut [u8], id: FileId, column: usize, stripe: u64, data: &[Seal], own: &Seal) -> Seal {
-        let start = bytes.len() - table_bytes(data.len());
-        let (seals, check) = bytes[start..].split_at_mut((data.len() + 1) * SEAL_BYTES);
-        for (place, seal) in seals.chunks_exact_mut(SEAL_BYTES).zip(data.iter().chain([own])) {
-            place.copy_from_slice(seal);
-        }
+    /// Writes the table behind a block; `bytes` is the whole frame. Gives the check. All seals have hashes, or none.
+    pub fn seal(
+        bytes: &mut [u8],
+        id: FileId,
+        column: usize,
+        stripe: u64,
+        data: &[Seal],
+        own: &Seal,
+    ) -> Check {
+        let says = says(data, own);
+        let start = bytes.len() - says.len() - SIGNATURE_BYTES;
+        let (seals, check) = bytes[start..].split_at_mut(says.len());
+        seals.copy_from_slice(&says);
         let computed = check_of(id, column, stripe, seals);
         check.copy_from_slice(&computed);
         computed
     }
 
-    /// Reads a frame; nothing if its table is not what was written for this place.
-    pub fn open(bytes: &'a [u8], k: usize, id: FileId, column: usize, stripe: u64) -> Option<Frame<'a>> {
-        let (block, table) = bytes.split_at_checked(bytes.len().checked_sub(table_bytes(k))?)?;
-        let (seals, check) = table.split_at(table.len() - SEAL_BYTES);
-        (check_of(id, column, stripe, seals) == check).then_some(Frame { block, table })
+    /// Reads a frame of a stripe of k data columns, with hashes if it is `strong`; nothing if its table is not what was written
+    /// for this place.
+    pub fn open(
+        bytes: &'a [u8],
+        (k, strong): (usize, bool),
+        id: FileId,
+        column: usize,
+        stripe: u64,
+    ) -> Option<Frame<'a>> {
+        let (block, table) = bytes.split_at_checked(bytes.len().checked_sub(table_bytes(k, strong))?)?;
+        let (seals, check) = table.split_last_chunk::<SIGNATURE_BYTES>()?;
+        if check_of(id, column, stripe, seals) != *check {
+            return None;
+        }
+        let (signatures, hashes) = seals.split_at_checked((k + 1) * SIGNATURE_BYTES)?;
+        let (signatures, hashes) = (signatures.as_chunks().0, hashes.as_chunks().0);
+        Some(Frame { block, signatures, hashes, check })
+    }
+
+    fn seal_at(&self, at: usize) -> Seal {
+        Seal { signature: self.signatures[at], hash: self.hashes.get(at).copied() }
     }
 
     /// The seals of the data blocks.
-    pub fn data(&self) -> impl ExactSizeIterator<Item = &'a Seal> + use<'a> {
-        let (seals, _) = self.table.as_chunks::<SEAL_BYTES>();
-        seals[..seals.len() - 2].iter()
+    pub fn data(&self) -> impl ExactSizeIterator<Item = Seal> + use<'a> {
+        let frame = *self;
+        (0..self.signatures.len() - 1).map(move |at| frame.seal_at(at))
     }
 
     /// The seal of its own block.
-    pub fn own(&self) -> &'a Seal {
-        let (seals, _) = self.table.as_chunks::<SEAL_BYTES>();
-        &seals[seals.len() - 2]
+    pub fn own(&self) -> Seal {
+        self.seal_at(self.signatures.len() - 1)
     }
 
     /// The check of its table.
-    pub fn check(&self) -> &'a Seal {
-        let (seals, _) = self.table.as_chunks::<SEAL_BYTES>();
-        &seals[seals.len() - 1]
+    pub fn check(&self) -> &'a Check {
+        self.check
     }
 }
 
 /// The check of a table, given its seals.
-pub(crate) fn check_of(id: FileId, column: usize, stripe: u64, seals: &[u8]) -> Seal {
+pub(crate) fn check_of(id: FileId, column: usize, stripe: u64, seals: &[u8]) -> Check {
     let mut hasher = blake3::Hasher::new();
     hasher.update(CHECK_NAME).update(&id.0);
     hasher.update(&(column as u32).to_le_bytes()).update(&stripe.to_le_bytes()).update(seals);
-    let mut check = [0; SEAL_BYTES];
-    check.copy_from_slice(&hasher.finalize().as_bytes()[..SEAL_BYTES]);
+    let mut check = [0; SIGNATURE_BYTES];
+    check.copy_from_slice(&hasher.finalize().as_bytes()[..SIGNATURE_BYTES]);
     check
 }
 
 /// Adds a check to the sum of all, or takes it away.
-pub fn toggle(root: &mut [u8; 16], check: &Seal) {
+pub fn toggle(root: &mut Check, check: &Check) {
     root.iter_mut().zip(check).for_each(|(root, check)| *root ^= check);
 }
 

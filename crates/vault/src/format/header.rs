@@ -28,6 +28,7 @@ pub const MAX_COLUMNS: usize = 1024;
 
 const FLAG_STRIPED: u32 = 1;
 const FLAG_ATTRIBUTES_LEFT_OUT: u32 = 2;
+const FLAG_STRONG: u32 = 4;
 
 /// One fixed field of the header; `docs/redundancy.md` has the same table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,6 +97,14 @@ impl fmt::Debug for FileId {
     }
 }
 
+/// A code with what blocks have besides signatures, for people and for the catalogue: `subspace:8+2:w8 blake3`.
+pub fn coding(code: &Code, strong: bool) -> String {
+    format!("{code}{}", if strong { STRONG } else { "" })
+}
+
+/// Ends the name of a coding whose blocks have BLAKE3.
+pub const STRONG: &str = " blake3";
+
 /// What a restored file gets back besides its bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Metadata {
@@ -124,6 +133,8 @@ pub struct Header {
     pub protected_at: Nanos,
     /// The code.
     pub code: Arc<Code>,
+    /// Frames have BLAKE3 of every block beside signatures.
+    pub strong: bool,
     /// How the file is cut.
     pub geometry: Geometry,
     /// The first redundancy column in this file, counted from 0.
@@ -182,6 +193,11 @@ pub enum HeaderError {
 }
 
 impl Header {
+    /// What [`Coders::get`](crate::coder::Coders::get) makes a coder of.
+    pub fn coding(&self) -> String {
+        coding(&self.code, self.strong)
+    }
+
     /// The bytes of the header, at least `at_least` of them: an update in place must not move what follows.
     ///
     /// # Errors
@@ -197,12 +213,13 @@ impl Header {
             return Err(HeaderError::Length(length as u64));
         }
         let striped = if self.geometry.tail() == Tail::Striped { FLAG_STRIPED } else { 0 };
+        let strong = if self.strong { FLAG_STRONG } else { 0 };
         let left_out = if self.metadata.attributes_left_out { FLAG_ATTRIBUTES_LEFT_OUT } else { 0 };
         let mut out = Writer::default();
         out.bytes(&MAGIC).u32(VERSION).u32(length as u32).bytes(&self.id.0).u64(self.revision);
         let Generation { size, mtime, ctime, inode } = self.generation;
         out.u64(size).i64(mtime).i64(ctime).u64(inode).i64(self.protected_at);
-        out.u64(self.geometry.block()).u32(self.geometry.rows() as u32).u32(striped | left_out);
+        out.u64(self.geometry.block()).u32(self.geometry.rows() as u32).u32(striped | left_out | strong);
         out.u16(self.first as u16).u16(self.columns as u16);
         out.u32(self.metadata.mode).u32(self.metadata.uid).u32(self.metadata.gid).bytes(&self.root);
         out.u16(identity.len() as u16).u16(self.targets.len() as u16).u32(attributes.len() as u32);
@@ -288,7 +305,7 @@ impl Header {
         };
         let protected_at = fields.i64()?;
         let (block, rows, flags) = (fields.u64()?, fields.u32()?, fields.u32()?);
-        if flags & !(FLAG_STRIPED | FLAG_ATTRIBUTES_LEFT_OUT) != 0 {
+        if flags & !(FLAG_STRIPED | FLAG_ATTRIBUTES_LEFT_OUT | FLAG_STRONG) != 0 {
             return Err(HeaderError::Flags(flags));
         }
         let (first, columns) = (usize::from(fields.u16()?), usize::from(fields.u16()?));
@@ -315,7 +332,8 @@ impl Header {
         let geometry = Geometry::new(code.k() as u64, block, rows.into(), tail, code.granule() as u64)?;
         // The redundancy file must be one that can be.
         let cut = geometry.cut(generation.size);
-        let frame = cut.block(0).max(block) + super::frame::table_bytes(code.k()) as u64;
+        let strong = flags & FLAG_STRONG != 0;
+        let frame = cut.block(0).max(block) + super::frame::table_bytes(code.k(), strong) as u64;
         let records = u128::from(cut.stripes()) * columns as u128 * u128::from(frame);
         let file = records + 2 * bytes.len() as u128;
         limit("file size", generation.size, file <= u128::from(MAX_SIZE))?;
@@ -338,6 +356,7 @@ impl Header {
             generation,
             protected_at,
             code,
+            strong,
             geometry,
             first,
             columns,

@@ -318,7 +318,8 @@ impl Keeper {
         })?;
         // It was for one change-set, and that has been carried out.
         if self.held.is_none() && guard::is_any_approved(&self.vault.repository) {
-            guard::clear(&self.vault.repository)?;
+            let Vault { repository, catalogue, policy, clock, .. } = &self.vault;
+            guard::clear(repository, catalogue, &policy.guard, clock.now())?;
         }
         self.look_at_links(&done.inodes)?;
         if done.is_something() {
@@ -354,11 +355,13 @@ impl Keeper {
         let pending = vault.changelog.pending()?;
         let bound = &vault.policy.guard;
         let (modified, deleted) = (pending.of(Kind::Modify), pending.of(Kind::Delete));
-        if (deleted == 0 && modified < bound.at_least) || vault.changelog.sequence()? == self.passed {
+        let before = guard::recent(&vault.catalogue, bound, vault.clock.now())?;
+        let few = modified + before.changed < bound.at_least;
+        if modified + deleted == 0 || (deleted == 0 && few) || vault.changelog.sequence()? == self.passed {
             return Ok(false);
         }
-        let known = vault.catalogue.count()?;
-        let (mut removed, mut changed) = (0, 0);
+        let known = vault.catalogue.count()? + before.removed;
+        let (mut removed, mut changed) = (before.removed, before.changed);
         vault.catalogue.as_of_now(|| -> Result<(), ProtectError> {
             let mut after: Option<Vec<u8>> = None;
             loop {
@@ -375,6 +378,13 @@ impl Keeper {
         Ok(bound.is_exceeded(removed, changed, known))
     }
 
+    /// Whether a file is among those that changed within the guard's window.
+    fn is_counted(&self, path: &[u8]) -> Result<bool, ProtectError> {
+        let window = self.vault.policy.guard.window;
+        let since = self.vault.clock.now().saturating_sub(window);
+        Ok(window > 0 && self.vault.catalogue.is_recent(path, since)?)
+    }
+
     /// Known files that vanished, and that changed, by what one entry is about.
     fn count_known(&self, entry: &changelog::Entry) -> Result<(u64, u64), ProtectError> {
         let catalogue = &self.vault.catalogue;
@@ -388,6 +398,7 @@ impl Keeper {
             },
             (_, Some(known)) => match self.vault.storage.find(&entry.path)? {
                 None => (1, 0),
+                Some(_) if self.is_counted(&entry.path)? => (0, 0),
                 Some(stat) => (0, u64::from(is_another_version(&known, &stat))),
             },
         })

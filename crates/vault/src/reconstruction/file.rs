@@ -7,7 +7,7 @@ use super::survey::{Places, Standing, survey};
 use crate::coder::Coders;
 use crate::encode::{self, EncodeError, Encoder};
 use crate::examine::ExamineError;
-use crate::format::frame::{Seal, table_bytes, toggle};
+use crate::format::frame::{Check, Seal, toggle};
 use crate::format::{Frame, Header, Records};
 use crate::gather::{Ailment, Gathering, Known, Sources};
 use crate::redundancy::{Draft, Place, REDUNDANCY};
@@ -137,9 +137,9 @@ struct Moves {
 
 /// What threads found together.
 struct Totals {
-    roots: Vec<Seal>,
+    roots: Vec<Check>,
     /// Per part that is a source: the sum of the checks of its frames, as long as all of them were read.
-    sums: Vec<Option<Seal>>,
+    sums: Vec<Option<Check>>,
     reconstructed: u64,
     wrong: u64,
 }
@@ -330,7 +330,7 @@ impl Rebuilder<'_> {
                     };
                     frame.clear();
                     frame.extend_from_slice(bytes);
-                    frame.resize(bytes.len() + table_bytes(k), 0);
+                    frame.resize(bytes.len() + sources.coder().table_bytes(), 0);
                     let check = Frame::seal(frame, headers[at].0.id, *column, stripe, seals, &own);
                     toggle(&mut totals.roots[at], &check);
                     let (target, draft) = &drafts[at];

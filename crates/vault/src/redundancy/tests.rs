@@ -40,6 +40,7 @@ impl Ground {
             protected_at: 4,
             geometry: Geometry::new(4, 256, 16, Tail::Balanced, code.granule() as u64).unwrap(),
             code,
+            strong: false,
             first: 0,
             columns: 2,
             root: [0; 16],

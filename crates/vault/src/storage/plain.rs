@@ -12,8 +12,9 @@ use crate::redundancy::read_up_to;
 use crate::tree::{Directory, Names, Stat, Tree, absent_is_none, split, stat_of};
 use gabion_engine::Code;
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
+use rustix::io::{ReadWriteFlags, preadv2};
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -150,6 +151,10 @@ impl Content for PlainFile {
         for column in 0.. {
             let piece = run.piece(column);
             let Some(length) = NonZeroU64::new(piece.end - piece.start) else { break };
+            // For pages that are there already the advice costs as much as looking them all up.
+            if self.is_cached(piece.start) && self.is_cached(piece.end - 1) {
+                continue;
+            }
             // Only advice: without it reading is slower, nothing else.
             let _ = fadvise(&self.0, piece.start, Some(length), Advice::WillNeed);
         }
@@ -157,6 +162,15 @@ impl Content for PlainFile {
 
     fn forget_cached(&self) {
         let _ = fadvise(&self.0, 0, None, Advice::DontNeed);
+    }
+}
+
+impl PlainFile {
+    /// Whether the byte at `offset` is in memory; false where the system does not say.
+    fn is_cached(&self, offset: u64) -> bool {
+        let byte = &mut [0];
+        let got = preadv2(&self.0, &mut [IoSliceMut::new(byte)], offset, ReadWriteFlags::NOWAIT);
+        got == Ok(1)
     }
 }
 

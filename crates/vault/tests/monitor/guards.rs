@@ -53,6 +53,34 @@ fn a_mass_deletion_is_held_until_it_is_approved() {
     ground.stop(live);
 }
 
+/// At no time more than one change is pending.
+#[test]
+fn a_slow_mass_change_is_held() {
+    let ground = Playground::new();
+    ground.create(POLICY);
+    for number in 0..20 {
+        ground.write(format!("{number}"), &Seed(number + 1).bytes(3000));
+    }
+    let live = ground.watch(Playground::options(Choice::Inotify));
+    ground.until_protected();
+    let vault = ground.vault();
+    let followed =
+        |name: &str| vault.catalogue.find(name.as_bytes()).unwrap().unwrap().generation.size == 3001;
+    let mut rewritten = 0;
+    while live.status().held.is_none() {
+        assert!(rewritten < 20, "all of them, and nobody said a word");
+        let name = format!("{rewritten}");
+        ground.write(&name, &Seed(rewritten + 100).bytes(3001));
+        ground.until("followed or held", || followed(&name) || live.status().held.is_some());
+        rewritten += 1;
+    }
+    // More than half of the files.
+    let held = live.status().held.unwrap();
+    assert_eq!((rewritten, held.changed, held.before.changed), (11, 1, 10));
+    assert!(!followed("10"), "its redundancy stays as it was");
+    ground.stop(live);
+}
+
 #[test]
 fn what_is_put_back_is_held_no_more() {
     let (ground, live) = twenty();

@@ -3,4 +3,6 @@
 mod events;
 mod guards;
 mod playground;
+#[path = "../vault/seed.rs"]
+mod seed;
 mod storms;

@@ -1,5 +1,6 @@
 //! A tree on some file system, and a watch on it.
 
+pub(crate) use super::seed::Seed;
 use gabion_vault::catalogue::{CatalogueError, Change, Class};
 use gabion_vault::monitor::{Choice, Live, Notice, Options, Status};
 use gabion_vault::protect::{self, Manner};
@@ -22,26 +23,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) const QUIET: Manner<'static> =
     Manner { threads: 2, rate: None, progress: &|_| {}, stopped: &|| false };
-
-/// Numbers that look like chance and can be repeated.
-pub(crate) struct Seed(pub(crate) u64);
-
-impl Seed {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    pub(crate) fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count.div_ceil(8)).flat_map(|_| self.next().to_le_bytes()).take(count).collect()
-    }
-}
 
 /// A file system of its own in a file, mounted while this lives.
 pub(crate) struct Mounted {

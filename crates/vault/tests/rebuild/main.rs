@@ -6,4 +6,6 @@ mod loss;
 mod playground;
 mod reading;
 mod returns;
+#[path = "../vault/seed.rs"]
+mod seed;
 mod sequence;

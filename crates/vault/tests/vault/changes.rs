@@ -2,6 +2,7 @@
 
 use super::playground::{Playground, Seed};
 use gabion_vault::catalogue::Class;
+use gabion_vault::world::SECOND;
 use std::os::unix::fs::PermissionsExt;
 
 #[test]
@@ -156,6 +157,64 @@ fn mass_changes_wait_for_an_approval_of_exactly_these() {
     gabion_vault::guard::approve(&ground.vault.repository, &again.digest).unwrap();
     assert_eq!(ground.protect_all().done.removed, 11);
     assert!(!ground.redundancy("file 3").exists());
+}
+
+/// Twenty protected files, and a guard that counts over an hour.
+fn guarded_for(window: &str) -> Playground {
+    let ground = Playground::with_policy(&format!("[guard]\nat_least = 5\nwindow = \"{window}\"\n"));
+    for number in 0..20 {
+        ground.write(&format!("file {number}"), &Seed(number).bytes(100));
+    }
+    ground.protect_all();
+    ground
+}
+
+/// Someone rewrites one file a minute. Each run sees one change, which is harmless by itself.
+#[test]
+fn a_slow_mass_change_waits_for_an_approval() {
+    let ground = guarded_for("1h");
+    let change = |number: u64, minute: i64| {
+        ground.clock.set((1_800_000_000 + 60 * minute) * SECOND);
+        ground.write(&format!("file {number}"), &Seed(100 + number).bytes(101));
+    };
+    for number in 0..10 {
+        change(number, number as i64);
+        ground.protect_all();
+    }
+    // The same file once more is not one more file.
+    change(9, 10);
+    ground.protect_all();
+    change(10, 11);
+    let before = std::fs::read(ground.redundancy("file 10")).unwrap();
+    let held = ground.protect().held.unwrap();
+    assert_eq!((held.changed, held.before.changed, held.known), (1, 10, 20));
+    assert_eq!(std::fs::read(ground.redundancy("file 10")).unwrap(), before);
+    // An approval is for all of that.
+    gabion_vault::guard::approve(&ground.vault.repository, &held.digest).unwrap();
+    assert_eq!(ground.protect_all().done.encoded, 1);
+    change(11, 12);
+    ground.protect_all();
+    // Deletions have a bound of their own: more than a quarter.
+    for number in 0..5 {
+        std::fs::remove_file(ground.path(&format!("file {number}"))).unwrap();
+        ground.protect_all();
+    }
+    std::fs::remove_file(ground.path("file 5")).unwrap();
+    let held = ground.protect().held.unwrap();
+    assert_eq!((held.removed, held.before.removed, held.known), (1, 5, 20));
+}
+
+#[test]
+fn changes_that_lie_further_apart_than_the_window_do_not_count_together() {
+    for (window, minutes) in [("1h", 7), ("0s", 0)] {
+        let ground = guarded_for(window);
+        for number in 0..20 {
+            ground.clock.set((1_800_000_000 + 60 * minutes * number as i64) * SECOND);
+            ground.write(&format!("file {number}"), &Seed(100 + number).bytes(101));
+            ground.protect_all();
+        }
+        ground.assert_clean();
+    }
 }
 
 #[test]

@@ -221,6 +221,32 @@ fn stale_and_foreign_redundancy_is_not_believed() {
     assert_eq!(ground.state("file"), State::Lost);
 }
 
+/// All frames of a stripe are spoilt, blocks and tables. The header's sum still vouches for the data, which nothing happened to.
+#[test]
+fn data_that_no_frame_speaks_of_is_vouched_for_by_the_header() {
+    for (size, strong) in [(3000, false), (200_000, false), (200_000, true)] {
+        let policy = format!("[default]\ncode = \"4+2\"\nblock = \"4KiB\"\nstrong = {strong}\n");
+        let ground = Playground::with_policy(&policy);
+        let content = Seed(size).bytes(size as usize);
+        ground.write("file", &content);
+        ground.protect_all();
+        let whole = std::fs::read(ground.redundancy("file")).unwrap();
+        // The records of some stripes, headers left alone.
+        let (start, spoilt) = (192, 20_000.min(whole.len() - 2 * 192));
+        rot(&ground.redundancy("file"), start, &vec![0xee; spoilt]);
+        assert_eq!(ground.state("file"), State::Damaged, "{size} bytes, strong: {strong}");
+        let done = ground.repair("file");
+        assert_eq!((done.state, done.data_blocks), (State::Protected, 0));
+        assert!(done.redundancy_blocks > 0 && ground.read("file") == content);
+        assert_eq!(std::fs::read(ground.redundancy("file")).unwrap(), whole);
+        ground.assert_clean();
+        // With a byte of that data gone as well, nothing vouches for it.
+        rot(&ground.redundancy("file"), start, &vec![0xee; spoilt]);
+        flip(&ground.path("file"), 100);
+        assert_eq!(ground.state("file"), State::Lost);
+    }
+}
+
 /// Frames of the version before lie where those of this one should: a write of redundancy was lost. They are whole and agree with
 /// each other; the data that they call wrong is newer and right, and a repair took it back to what it was.
 #[test]

@@ -8,6 +8,8 @@ mod oddities;
 mod playground;
 mod pool;
 mod redis;
+mod seed;
 #[path = "../changelog/server.rs"]
 mod server;
+mod strong;
 mod trust;

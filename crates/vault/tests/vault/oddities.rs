@@ -43,9 +43,19 @@ fn links_pipes_and_sockets_are_counted_and_left_alone() {
     symlink("/etc", ground.path("outside")).unwrap();
     let _socket = UnixListener::bind(ground.path("socket")).unwrap();
     let root = std::fs::File::open(ground.root()).unwrap();
-    rustix::fs::mkfifoat(&root, "pipe", rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    let private = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mkfifoat(&root, "pipe", private).unwrap();
+    let mut special = 2;
+    if rustix::process::geteuid().is_root() {
+        // Whoever reads this one never comes to an end.
+        let (kind, zero) = (rustix::fs::FileType::CharacterDevice, rustix::fs::makedev(1, 5));
+        rustix::fs::mknodat(&root, "device", kind, private, zero).unwrap();
+        special += 1;
+    } else {
+        println!("SKIP devices in links_pipes_and_sockets_are_counted_and_left_alone: we are not root");
+    }
     let report = ground.protect_all();
-    assert_eq!((report.seen.files, report.seen.links, report.seen.special), (1, 3, 2));
+    assert_eq!((report.seen.files, report.seen.links, report.seen.special), (1, 3, special));
     ground.assert_clean();
 }
 
@@ -119,6 +129,40 @@ fn a_file_that_changes_while_it_is_read_is_done_again() {
     assert_eq!((report.done.encoded, report.done.failed.len()), (1, 0), "{report:?}");
     assert!(written.load(std::sync::atomic::Ordering::SeqCst) > 2);
     ground.assert_clean();
+}
+
+/// In the middle of its first reading, a file is cut short, removed, or a directory takes its place.
+#[test]
+fn a_file_that_shrinks_or_goes_while_it_is_read_is_as_it_is_then() {
+    type Fate = fn(&std::path::Path);
+    let cut: Fate = |path| std::fs::File::options().write(true).open(path).unwrap().set_len(5 << 20).unwrap();
+    let remove: Fate = |path| std::fs::remove_file(path).unwrap();
+    let replace: Fate = |path| {
+        std::fs::remove_file(path).unwrap();
+        std::fs::create_dir(path).unwrap();
+    };
+    for (fate, stays) in [(cut, true), (remove, false), (replace, false)] {
+        let ground = Playground::new("4+2");
+        ground.write("busy", &Seed(1).bytes(40 << 20));
+        ground.write("quiet", b"content");
+        let (path, struck) = (ground.path("busy"), std::sync::atomic::AtomicBool::new(false));
+        let progress = |step: protect::Progress| {
+            if let protect::Progress::Done(0, 1_000_000..) = step
+                && !struck.swap(true, std::sync::atomic::Ordering::SeqCst)
+            {
+                fate(&path);
+            }
+        };
+        let lock = ground.vault.lock("test").unwrap();
+        let manner = protect::Manner { progress: &progress, threads: 1, ..QUIET };
+        let report = protect::protect(&ground.vault, manner).unwrap();
+        drop(lock);
+        assert!(struck.into_inner());
+        assert_eq!((report.done.encoded, report.done.failed.len()), (1 + u64::from(stays), 0), "{report:?}");
+        assert_eq!(ground.redundancy("busy").is_file(), stays);
+        ground.protect_all();
+        ground.assert_clean();
+    }
 }
 
 #[test]

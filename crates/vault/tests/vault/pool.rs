@@ -498,3 +498,43 @@ fn a_file_that_became_longer_goes_back() {
     ground.files.insert("dir1/file 7".to_owned(), old);
     ground.assert_whole("back");
 }
+
+/// The vault lies on one target. Whichever is lost, files get what the policy says, and nothing is recoded by mistake.
+#[test]
+fn the_policy_survives_every_target() {
+    let policy = "[default]\ncode = \"3+1\"\n[[rule]]\npaths = [\"dir1/**\"]\nprotect = false\n";
+    let mut ground = Ground::new(&[None; 6], 3, 2);
+    for number in 0..6 {
+        ground.put(&format!("dir{}/file", number % 2), &Seed(number).bytes(20_000));
+    }
+    ground.vault.set_policy(policy).unwrap();
+    ground.protect_all();
+    for lost in 1..=6 {
+        ground.lose(lost);
+        let report = ground.protect();
+        assert_eq!(report.seen.changes.of(gabion_vault::catalogue::Class::Recoded).0, 0, "without d{lost}");
+        let treatment = &ground.vault.policy.default;
+        assert_eq!((treatment.code.k(), treatment.code.m()), (3, 1), "without d{lost}");
+        assert_eq!(ground.vault.policy.rules().count(), 1);
+        ground.bring_back(lost);
+    }
+    // A later one, set while a target is away, reaches that target when it is back; then any other may go.
+    ground.lose(2);
+    ground.vault.set_policy("[default]\nscrub = \"7d\"\n").unwrap();
+    ground.bring_back(2);
+    for lost in [1, 3, 4, 5, 6] {
+        let away = |number: usize| ground.dir.path().join(format!("away{number}"));
+        std::fs::rename(ground.target(lost), away(lost)).unwrap();
+        let there = Pool::open_at(&[ground.target(2)], options()).unwrap();
+        assert_eq!(there.policy().unwrap().text, "[default]\nscrub = \"7d\"\n", "without d{lost}");
+        std::fs::rename(away(lost), ground.target(lost)).unwrap();
+    }
+    let second = std::fs::read_to_string(ground.target(2).join("policy.toml")).unwrap();
+    assert!(second.contains("scrub = \"7d\""));
+    // Edited where it is worked with, it counts as well.
+    let own = ground.vault.repository.path().join("policy.toml");
+    std::fs::write(own, "[default]\nscrub = \"9d\"\n").unwrap();
+    ground.open();
+    assert!(ground.pool.policy().unwrap().text.contains("9d"));
+    assert_eq!(ground.vault.policy.default.scrub, 9 * 86400 * SECOND);
+}

@@ -118,11 +118,14 @@ pub(in crate::commands) fn print(source: &Value, now: Nanos) {
 fn print_held(source: &Value) {
     let held = &source["live"]["held"];
     if let Some(digest) = held["digest"].as_str() {
+        let before = &held["before"];
         println!(
-            "  HELD: of {} files, {} vanished and {} changed at once. If that is meant: gabion daemon approve {} {digest}",
+            "  HELD: of {} files, {} vanished and {} changed at once (shortly before: {} and {}). If that is meant: gabion daemon approve {} {digest}",
             held["known"],
             held["removed"],
             held["changed"],
+            before["removed"],
+            before["changed"],
             source["name"].as_str().unwrap_or("")
         );
     }

@@ -7,6 +7,7 @@ use crate::commands::served::{self, Turn};
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
 use gabion::shard::Shown;
+use gabion_vault::catalogue::Recent;
 use gabion_vault::protect::{Report, held, protect, scan};
 use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::{Clock, Stopwatch};
@@ -227,8 +228,13 @@ pub(super) fn failure((path, why): &(Vec<u8>, String)) -> Value {
 }
 
 pub(super) fn reason(held: &gabion_vault::guard::Held) -> String {
+    let Recent { removed, changed } = held.before;
+    let before = match removed + changed {
+        0 => String::new(),
+        _ => format!("; shortly before, {} vanished and {} changed", count(removed), count(changed)),
+    };
     format!(
-        "of {} that were protected, {} vanished and {} changed at once",
+        "of {} that were protected, {} vanished and {} changed at once{before}",
         files(held.known),
         count(held.removed),
         count(held.changed)
@@ -236,5 +242,8 @@ pub(super) fn reason(held: &gabion_vault::guard::Held) -> String {
 }
 
 pub(super) fn held_as_json(held: &gabion_vault::guard::Held) -> Value {
-    json!({ "digest": held.digest.to_string(), "removed": held.removed, "changed": held.changed, "known": held.known })
+    json!({
+        "digest": held.digest.to_string(), "removed": held.removed, "changed": held.changed, "known": held.known,
+        "before": { "removed": held.before.removed, "changed": held.before.changed },
+    })
 }

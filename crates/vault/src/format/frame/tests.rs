@@ -1,6 +1,6 @@
 //! Frames know their place, and records lie without gaps.
 
-use super::{Frame, Records, SEAL_BYTES, Seal, seal, signature, table_bytes, toggle};
+use super::{Frame, Records, SIGNATURE_BYTES, Seal, seal, signature, table_bytes, toggle};
 use crate::format::{FileId, Header, Metadata};
 use crate::geometry::{Geometry, Tail};
 use crate::tree::Generation;
@@ -8,64 +8,86 @@ use std::sync::Arc;
 
 const ID: FileId = FileId([1; 16]);
 
-fn frame() -> Vec<u8> {
-    let mut bytes = vec![5; 64 + table_bytes(3)];
-    let data: Vec<Seal> = (0..3).map(|column| [column; 16]).collect();
-    Frame::seal(&mut bytes, ID, 1, 7, &data, &[9; 16]);
+fn seal_of(value: u8, strong: bool) -> Seal {
+    Seal { signature: [value; 16], hash: strong.then_some([value + 100; 32]) }
+}
+
+fn frame(strong: bool) -> Vec<u8> {
+    let mut bytes = vec![5; 64 + table_bytes(3, strong)];
+    let data: Vec<Seal> = (0..3).map(|column| seal_of(column, strong)).collect();
+    Frame::seal(&mut bytes, ID, 1, 7, &data, &seal_of(9, strong));
     bytes
 }
 
 #[test]
 fn a_frame_reads_back() {
-    let bytes = frame();
-    let opened = Frame::open(&bytes, 3, ID, 1, 7).unwrap();
-    assert_eq!(opened.block, [5; 64]);
-    assert!(opened.data().eq([[0; 16], [1; 16], [2; 16]].iter()));
-    assert_eq!((opened.own(), opened.check()), (&[9; 16], bytes.last_chunk::<16>().unwrap()));
+    for strong in [false, true] {
+        let bytes = frame(strong);
+        let opened = Frame::open(&bytes, (3, strong), ID, 1, 7).unwrap();
+        assert_eq!(opened.block, [5; 64]);
+        assert!(opened.data().eq((0..3).map(|column| seal_of(column, strong))));
+        let check = bytes.last_chunk::<16>().unwrap();
+        assert_eq!((opened.own(), opened.check()), (seal_of(9, strong), check));
+    }
 }
 
 #[test]
 fn a_frame_in_the_wrong_place_is_none() {
-    let bytes = frame();
-    for (k, id, column, stripe) in
-        [(3, FileId([2; 16]), 1, 7), (3, ID, 0, 7), (3, ID, 1, 8), (2, ID, 1, 7), (4, ID, 1, 7)]
-    {
-        assert!(Frame::open(&bytes, k, id, column, stripe).is_none());
+    for strong in [false, true] {
+        let bytes = frame(strong);
+        for (k, id, column, stripe) in
+            [(3, FileId([2; 16]), 1, 7), (3, ID, 0, 7), (3, ID, 1, 8), (2, ID, 1, 7), (4, ID, 1, 7)]
+        {
+            assert!(Frame::open(&bytes, (k, strong), id, column, stripe).is_none());
+        }
+        assert!(Frame::open(&bytes, (3, !strong), ID, 1, 7).is_none());
+        // Lost writes leave zeros, and short files leave less than a frame.
+        assert!(Frame::open(&vec![0; bytes.len()], (3, strong), ID, 1, 7).is_none());
+        assert!(Frame::open(&bytes[..40], (3, strong), ID, 1, 7).is_none());
     }
-    // Lost writes leave zeros, and short files leave less than a frame.
-    assert!(Frame::open(&vec![0; bytes.len()], 3, ID, 1, 7).is_none());
-    assert!(Frame::open(&bytes[..40], 3, ID, 1, 7).is_none());
 }
 
 #[test]
 fn every_flipped_bit_of_a_table_is_noticed() {
-    let bytes = frame();
-    for bit in 64 * 8..bytes.len() * 8 {
-        let mut damaged = bytes.clone();
-        damaged[bit / 8] ^= 1 << (bit % 8);
-        assert!(Frame::open(&damaged, 3, ID, 1, 7).is_none(), "bit {bit}");
+    for strong in [false, true] {
+        let bytes = frame(strong);
+        for bit in 64 * 8..bytes.len() * 8 {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(Frame::open(&damaged, (3, strong), ID, 1, 7).is_none(), "bit {bit}");
+        }
     }
 }
 
 #[test]
 fn seals_are_signatures() {
-    let stored: Seal = std::array::from_fn(|at| at as u8);
+    let stored = Seal { signature: std::array::from_fn(|at| at as u8), hash: None };
     assert_eq!(seal(&signature(&stored)), stored);
-    let mut root = [0; SEAL_BYTES];
-    toggle(&mut root, &stored);
-    toggle(&mut root, &stored);
-    assert_eq!(root, [0; SEAL_BYTES]);
+    let mut root = [0; SIGNATURE_BYTES];
+    toggle(&mut root, &stored.signature);
+    toggle(&mut root, &stored.signature);
+    assert_eq!(root, [0; SIGNATURE_BYTES]);
+}
+
+#[test]
+fn a_hash_counts_where_both_sides_know_one() {
+    let (plain, strong) = (seal_of(1, false), seal_of(1, true));
+    let forged = Seal { hash: Some([0; 32]), ..strong };
+    assert!(plain.fits(&strong) && strong.fits(&plain) && strong.fits(&strong));
+    assert!(!strong.fits(&forged) && !plain.fits(&seal_of(2, true)));
 }
 
 #[test]
 fn records_lie_one_after_the_other() {
-    for size in [0u64, 1, 1000, 64 * 8 * 3, 64 * 8 * 3 * 4 + 100] {
+    let sizes = [0u64, 1, 1000, 64 * 8 * 3, 64 * 8 * 3 * 4 + 100];
+    for (size, strong) in sizes.into_iter().flat_map(|size| [(size, false), (size, true)]) {
         let header = Header {
             id: ID,
             revision: 1,
             generation: Generation { size, mtime: 0, ctime: 0, inode: 0 },
             protected_at: 0,
             code: Arc::new("8+2".parse().unwrap()),
+            strong,
             geometry: Geometry::new(8, 64, 3, Tail::Balanced, 1).unwrap(),
             first: 0,
             columns: 2,

@@ -17,6 +17,7 @@ fn header() -> Header {
         generation: Generation { size: 12_345_678, mtime: -5, ctime: 1_700_000_000_000_000_001, inode: 99 },
         protected_at: 1_700_000_000_000_000_002,
         code: Arc::new("8+2".parse().unwrap()),
+        strong: false,
         geometry: Geometry::new(8, 65536, 256, Tail::Balanced, 1).unwrap(),
         first: 0,
         columns: 2,
@@ -77,7 +78,11 @@ fn the_document_has_the_same_offsets() {
 
 #[test]
 fn headers_read_back() {
-    for header in [header(), Header { targets: vec![b"disk".to_vec(); 10], ..header() }] {
+    for header in [
+        header(),
+        Header { strong: true, ..header() },
+        Header { targets: vec![b"disk".to_vec(); 10], ..header() },
+    ] {
         for at_least in [0, 1024] {
             let bytes = header.encode(at_least).unwrap();
             assert!(bytes.len() >= at_least && bytes.len().is_multiple_of(HEADER_UNIT));
@@ -115,7 +120,7 @@ fn fields_that_cannot_be_are_refused_by_name() {
         decode(&resealed(|header| header[at..at + bytes.len()].copy_from_slice(bytes))).unwrap_err()
     };
     assert_eq!(number("version", &[2, 0, 0, 0]), HeaderError::Version(2));
-    assert_eq!(number("flags", &[4, 0, 0, 0]), HeaderError::Flags(4));
+    assert_eq!(number("flags", &[8, 0, 0, 0]), HeaderError::Flags(8));
     assert_eq!(number("file size", &[255; 8]), HeaderError::Field { field: "file size", value: u64::MAX });
     assert_eq!(number("first column", &[2, 0]), HeaderError::Field { field: "first column", value: 2 });
     assert_eq!(number("columns", &[3, 0]), HeaderError::Field { field: "columns", value: 3 });
