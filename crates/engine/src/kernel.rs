@@ -34,6 +34,17 @@ pub(crate) const STREAM_BYTES: usize = 4 << 20;
 /// How far ahead of their use streamed inputs are asked for, in bytes.
 pub(crate) const PREFETCH_AHEAD: usize = 512;
 
+/// What a division in the pass that codes left of every input: the quotients of its last eight turns.
+#[derive(Debug)]
+pub struct Quotients {
+    /// Bytes of every block that were coded and divided, from the start; whole turns.
+    pub covered: usize,
+    /// Bytes of a turn.
+    pub turn: usize,
+    /// Per input the quotients of eight turns; that of turn t is number t % 8.
+    pub rings: Vec<u8>,
+}
+
 /// Something that compiles plans.
 pub trait Backend: Sync {
     /// Its name, as `gabion info` shows it and users force it.
@@ -62,5 +73,12 @@ pub trait Kernel: Send + Sync {
     fn run_part(&self, whole: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
         let _ = whole;
         self.run(inputs, outputs)
+    }
+
+    /// As [`run_part`](Kernel::run_part), and divides the inputs for their signatures in the tower over GF(2^8). It may leave the end
+    /// of the buffers to others. None, with nothing done, where it has no code for that or not yet.
+    fn run_dividing(&self, whole: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Option<Quotients> {
+        let _ = (whole, inputs, outputs);
+        None
     }
 }

@@ -21,7 +21,7 @@ use crate::code::Layout;
 use crate::error::Error;
 use crate::field::Field;
 use crate::field::reference::{pow_by, times_x};
-use crate::kernel::{LaneSigner, LinearMap, Row, Weighing};
+use crate::kernel::{LaneSigner, LinearMap, Quotients, Row, Weighing};
 use crate::matrix::Matrix;
 use crate::plan::{Mode, Plan};
 use crate::tower::Tower;
@@ -29,6 +29,9 @@ use std::fmt;
 
 /// Most components of a signature.
 pub const MAX_COMPONENTS: usize = 16;
+
+/// Turns of a loop whose quotients tell a remainder: the degree of the tower over GF(2^8).
+const REMAINDER_TURNS: usize = 8;
 
 /// Where the symbols of a signature live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +73,10 @@ impl Space {
             Space::Field(field) => field.mul(a, constant),
             Space::Tower(tower) => tower.scale(a, constant),
         }
+    }
+
+    fn is_tower_of_gf8(self) -> bool {
+        matches!(self, Space::Tower(tower) if tower.base() == Field::GF8)
     }
 
     fn code_field(self) -> Field {
@@ -159,7 +166,7 @@ impl Signer {
             let weight = space.times_alpha_power(1, (component + 1) * symbols);
             LinearMap::new(space.bytes(), |bit| space.mul(bit, weight))
         };
-        let tower_of_gf8 = matches!(space, Space::Tower(tower) if tower.base() == Field::GF8);
+        let tower_of_gf8 = space.is_tower_of_gf8();
         let kernel = row.signer(&Weighing { components, step_map: &step_map, tower_of_gf8 })?;
         Ok(Signer { space, components, kernel })
     }
@@ -220,12 +227,60 @@ impl Signer {
     /// The signature of all that was absorbed.
     pub(crate) fn finish(&self, lanes: &Lanes) -> Signature {
         let steps = lanes.0.chunks(self.piece_granule());
-        let components = steps.enumerate().map(|(component, step)| {
-            step.chunks(self.space.bytes()).rev().fold(0, |sum, symbol| {
-                self.space.times_alpha_power(sum, component + 1) ^ little_endian(symbol)
-            })
-        });
+        let components = steps.enumerate().map(|(component, step)| self.folded(step, component));
         Signature(components.collect())
+    }
+
+    /// Whether [`of_quotients`](Signer::of_quotients) knows its signatures: one component in the tower over GF(2^8).
+    pub(crate) fn divides(&self) -> bool {
+        self.components == 1 && self.space.is_tower_of_gf8()
+    }
+
+    /// The signatures of blocks whose first bytes were divided while they were coded, from what that left and the signatures of
+    /// the rest of each block; it [`divides`](Signer::divides).
+    ///
+    /// With n symbols in a turn, c = 2^n and v_0, v_1, … the quotients of the last turns, the last one first, the remainder is
+    ///
+    /// ```text
+    /// r_0 = c·v_0 + v_1 + v_7     r_i = c·v_i + v_(i+1)     r_7 = c·v_7
+    /// ```
+    ///
+    /// and the signature of what was divided in N turns is the sum of r_(7-j) · Y^(nj), times Y^(n(N-8)).
+    pub(crate) fn of_quotients(&self, quotients: &Quotients, rest: Vec<Signature>) -> Vec<Signature> {
+        let Quotients { covered, turn, rings } = quotients;
+        let (symbols, turns) = (turn / self.space.bytes(), covered / turn);
+        let doubled = self.space.code_field().exp(symbols as u64);
+        let weight = self.weights_at((turns - REMAINDER_TURNS) * symbols)[0];
+        let of_block = |(ring, rest): (&[u8], Signature)| {
+            // Every turn as one symbol.
+            let mut values = [0; REMAINDER_TURNS];
+            for (i, value) in values.iter_mut().enumerate() {
+                let bytes = &ring[(turns - 1 - i) % REMAINDER_TURNS * turn..][..*turn];
+                *value = self.folded(bytes, 0);
+            }
+            // From the highest power of Y^n down, which is the rest and then r_0.
+            let mut sum = rest.0[0];
+            for i in 0..REMAINDER_TURNS {
+                let mut remainder = self.space.scale(values[i], doubled);
+                if i < 7 {
+                    remainder ^= values[i + 1];
+                }
+                if i == 0 {
+                    remainder ^= values[7];
+                }
+                sum = self.space.times_alpha_power(sum, symbols) ^ remainder;
+            }
+            Signature(vec![self.space.mul(sum, weight)])
+        };
+        rings.chunks(REMAINDER_TURNS * turn).zip(rest).map(of_block).collect()
+    }
+
+    /// The value of some symbols in one component.
+    fn folded(&self, symbols: &[u8], component: usize) -> u64 {
+        symbols
+            .chunks(self.space.bytes())
+            .rev()
+            .fold(0, |sum, symbol| self.space.times_alpha_power(sum, component + 1) ^ little_endian(symbol))
     }
 
     /// The signatures of blocks that were signed in ranges, from theirs: `ranges` has, range by range, one for each

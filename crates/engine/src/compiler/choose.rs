@@ -7,14 +7,22 @@ use super::pass::flatten::flatten;
 use super::pass::fuse::{Fusion, fuse};
 use super::pass::nibbles::look_up;
 use super::pass::share::share;
+use super::pass::sign::sign;
 use super::program::{Op, Program, Shuffle};
 use super::target::Target;
 use crate::code::Layout;
+use crate::field::Field;
 use crate::kernel::Stage;
 use crate::plan::Plan;
 
 /// Coefficients of the largest matrix that is compiled as such.
 const MAX_COEFFICIENTS: usize = 4096;
+
+/// Inputs up to which a program signs: eight registers of each are kept in the L1 cache.
+const MAX_SIGNED_INPUTS: usize = 64;
+
+/// Cycles from one turn's quotient to the next one: it is stored, read again, added to and mapped.
+const REMAINDER_LATENCY: f64 = 12.0;
 
 /// What was chosen.
 pub(super) struct Choice {
@@ -48,13 +56,40 @@ fn programs(plan: &Plan, target: Target) -> Vec<(&'static str, Program)> {
 
 /// The cheapest way to run a plan. `note` hears of every pass on the way.
 pub(super) fn choose(plan: &Plan, target: Target, note: &mut dyn FnMut(Stage)) -> Option<Choice> {
-    let blocks = plan.inputs().len() + plan.outputs().len();
     let program = better(programs(plan, target), target, note)?;
-    let registers = target.registers() - kept_registers(&program);
+    let (choice, fused) = cheapest(plan, target, &program, &[1, 2, 4])?;
+    note(fused);
+    note(Stage::allocated("allocate", choice.allocated.counts()));
+    Some(choice)
+}
+
+/// The cheapest way to run a plan over GF(2^8) and divide its inputs for their signatures; none for other plans.
+pub(super) fn choose_signed(plan: &Plan, target: Target) -> Option<Choice> {
+    let inputs = plan.inputs().len();
+    if plan.field() != Field::GF8 || plan.layout() != Layout::Words || inputs > MAX_SIGNED_INPUTS {
+        return None;
+    }
+    let ways = programs(plan, target);
+    // What is divided by depends on how many symbols a turn has.
+    let choices = [1, 2].into_iter().filter_map(|columns| {
+        let symbols = columns * target.width / 8;
+        let signed = ways.iter().map(|(name, program)| (*name, sign(program, inputs, symbols)));
+        let program = better(signed.collect(), target, &mut |_| ())?;
+        let (mut choice, _) = cheapest(plan, target, &program, &[columns])?;
+        choice.cycles = choice.cycles.max(REMAINDER_LATENCY / columns as f64);
+        Some(choice)
+    });
+    choices.min_by(|a, b| a.cycles.total_cmp(&b.cycles))
+}
+
+/// The cheapest order and registers of a program, with one of the given numbers of columns.
+fn cheapest(plan: &Plan, target: Target, program: &Program, columns: &[usize]) -> Option<(Choice, Stage)> {
+    let blocks = plan.inputs().len() + plan.outputs().len();
+    let registers = target.registers() - kept_registers(program);
     let mut best: Option<(Choice, Stage)> = None;
     for patience in [1 << 20, 24, 4] {
-        let fused = fuse(&program, Fusion { arity: target.arity(), patience });
-        for columns in [1, 2, 4] {
+        let fused = fuse(program, Fusion { arity: target.arity(), patience });
+        for &columns in columns {
             if registers / columns < 4 || !fits(plan, target, columns * target.width) {
                 break;
             }
@@ -73,10 +108,7 @@ pub(super) fn choose(plan: &Plan, target: Target, note: &mut dyn FnMut(Stage)) -
             }
         }
     }
-    let (choice, fused) = best?;
-    note(fused);
-    note(Stage::allocated("allocate", choice.allocated.counts()));
-    Some(choice)
+    best
 }
 
 /// Registers for constants that no instruction takes from memory: the mask of half bytes, the places of shuffles.

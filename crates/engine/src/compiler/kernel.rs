@@ -8,6 +8,8 @@
 //! after a first step. Those that are misaligned each in its own way are made in a tile in the L1 cache and copied from
 //! there.
 
+mod signing;
+
 use super::emit::{Emitted, Shape, disassemble, emit};
 use super::machine::Allocated;
 use super::routine::Routine;
@@ -15,6 +17,7 @@ use super::target::Target;
 use crate::code::Layout;
 use crate::kernel::STREAM_BYTES;
 use crate::plan::{Mode, Plan};
+pub(crate) use signing::SigningKernel;
 use std::mem::MaybeUninit;
 
 /// Blocks whose addresses are gathered without an allocation.

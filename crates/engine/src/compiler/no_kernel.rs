@@ -2,6 +2,7 @@
 
 use super::machine::Allocated;
 use super::target::Target;
+use crate::kernel::Quotients;
 use crate::plan::Plan;
 use std::convert::Infallible;
 
@@ -15,6 +16,20 @@ impl CodeKernel {
     }
 
     pub(crate) fn run(&self, _: &[&[u8]], _: &mut [&mut [u8]], _: usize, _: usize) {
+        match self.0 {}
+    }
+}
+
+/// There is none.
+#[derive(Debug)]
+pub(crate) struct SigningKernel(Infallible);
+
+impl SigningKernel {
+    pub(crate) unsafe fn new(_: &Plan, _: Target, _: &Allocated, _: usize) -> Option<SigningKernel> {
+        None
+    }
+
+    pub(crate) fn run(&self, _: &[&[u8]], _: &mut [&mut [u8]], _: usize, _: usize) -> Option<Quotients> {
         match self.0 {}
     }
 }

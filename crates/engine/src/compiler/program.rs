@@ -26,6 +26,34 @@ pub(crate) struct Place {
     pub(crate) packet: u32,
 }
 
+/// How many turns of the loop ago a remainder was written, for signatures that the program divides for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Age {
+    /// Eight: the newest one takes its place.
+    Eighth,
+    /// Seven.
+    Seventh,
+    /// One.
+    Last,
+}
+
+impl Place {
+    /// The number of no block: it stands for the remainders that a loop keeps.
+    const REMAINDERS: u32 = u32::MAX;
+    const AGES: [Age; 3] = [Age::Eighth, Age::Seventh, Age::Last];
+
+    /// A remainder of an input. Stored is always to the place of the oldest.
+    pub(crate) fn remainder(input: usize, age: Age) -> Place {
+        Place { block: Place::REMAINDERS, packet: (Place::AGES.len() * input) as u32 + age as u32 }
+    }
+
+    /// The input and the age, where it is a remainder.
+    pub(crate) fn as_remainder(self) -> Option<(usize, Age)> {
+        let (packet, ages) = (self.packet as usize, Place::AGES.len());
+        (self.block == Place::REMAINDERS).then(|| (packet / ages, Place::AGES[packet % ages]))
+    }
+}
+
 /// Half of every byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Half {

@@ -1,11 +1,11 @@
 //! A plan made ready for one instruction set.
 
-use super::Kernel;
 use super::generic::{Buffers, Dense, Isa, Parities, Rows, Steps, Work};
 use super::linear::{LinearMap, MapForm};
 use super::vector::Vector;
+use super::{Kernel, Quotients};
 use crate::code::Layout;
-use crate::compiler::{Ready, Slot};
+use crate::compiler::{Purpose, Ready, Slot};
 use crate::error::Error;
 use crate::field::Field;
 use crate::matrix::bits::BitMatrix;
@@ -23,6 +23,9 @@ struct CompiledPlan<I: Isa> {
     plan: Plan,
     program: Program<I::V>,
     slot: Option<Arc<Slot>>,
+    /// The slot of code that signs, once it was asked for.
+    signing_slot: OnceLock<Arc<Slot>>,
+    tier: Tier,
     /// What the slot has, where it is not machine code, prepared for this instruction set.
     steps: OnceLock<Steps<I::V>>,
 }
@@ -52,11 +55,19 @@ pub(super) fn compile<I: Isa>(isa: I, plan: &Plan, tier: Tier) -> Result<Box<dyn
         },
     };
     // SAFETY: `isa` proves the instruction set, and the target is its own.
-    let slot = (tier != Tier::Generic).then(|| unsafe { Slot::of(plan, I::TARGET) });
+    let slot = (tier != Tier::Generic).then(|| unsafe { Slot::of(plan, I::TARGET, Purpose::Code) });
     if let (Tier::Code, Some(slot)) = (tier, &slot) {
         slot.ready();
     }
-    Ok(Box::new(CompiledPlan { isa, plan: plan.clone(), program, slot, steps: OnceLock::new() }))
+    Ok(Box::new(CompiledPlan {
+        isa,
+        plan: plan.clone(),
+        program,
+        slot,
+        signing_slot: OnceLock::new(),
+        tier,
+        steps: OnceLock::new(),
+    }))
 }
 
 /// A matrix over GF(2^8), row by row, times blocks that all have `len` bytes.
@@ -140,5 +151,23 @@ impl<I: Isa> Kernel for CompiledPlan<I> {
             Program::Horner(parities) => Work::Horner(*parities, buffers),
         });
         Ok(())
+    }
+
+    fn run_dividing(&self, whole: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Option<Quotients> {
+        if self.tier == Tier::Generic || !I::TARGET.native {
+            return None;
+        }
+        let len = self.plan.check_buffers(inputs, outputs).ok()?;
+        // SAFETY: `isa` proves the instruction set, and the target is its own.
+        let of_plan = || unsafe { Slot::of(&self.plan, I::TARGET, Purpose::SignedCode) };
+        let slot = self.signing_slot.get_or_init(of_plan);
+        let ready = match self.tier {
+            Tier::Code => slot.ready(),
+            _ => slot.get(len.saturating_mul(inputs.len() + outputs.len())),
+        };
+        match ready {
+            Some(Ready::SigningCode(code)) => code.run(inputs, outputs, len, whole),
+            _ => None,
+        }
     }
 }

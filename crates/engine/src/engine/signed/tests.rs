@@ -2,7 +2,7 @@ use super::*;
 use crate::code::{Code, Layout};
 use crate::engine::Engine;
 use crate::field::Field;
-use crate::kernel::rows;
+use crate::kernel::{Backend, Threads, Tier, rows};
 use crate::matrix::Matrix;
 use crate::plan::{Mode, Plan};
 
@@ -82,6 +82,69 @@ fn plans_of_every_kind() {
             }
         }
     }
+}
+
+/// Outputs on cache lines, as code that divides wants them.
+struct Lines {
+    bytes: Vec<u8>,
+    first: usize,
+    count: usize,
+    len: usize,
+}
+
+impl Lines {
+    fn new(count: usize, len: usize) -> Lines {
+        let bytes = vec![0x77; (count + 1) * len.next_multiple_of(64).max(64)];
+        let first = bytes.as_ptr().align_offset(64);
+        Lines { bytes, first, count, len }
+    }
+
+    fn blocks(&mut self) -> Vec<&mut [u8]> {
+        let stride = self.len.next_multiple_of(64).max(64);
+        let blocks = self.bytes[self.first..].chunks_mut(stride).take(self.count);
+        blocks.map(|block| &mut block[..self.len]).collect()
+    }
+}
+
+/// Machine code made at once, of every row that has some: the division in the loop, whatever the length, below and above the
+/// size from which outputs go past the caches.
+#[test]
+fn code_that_divides_while_it_codes() {
+    let signer = Signer::tower(Field::GF8, 1).unwrap();
+    let mut divided = 0;
+    for row in rows().iter().filter(|row| row.supported()) {
+        for text in ["1+1", "2+1", "4+2", "10+4", "17+3", "30+3", "raidz:8+3", "cauchy-isal:12+4", "5+12"] {
+            let plan = encode(text);
+            let kernel = row.at(Tier::Code).compile(&plan).unwrap();
+            let compiled = Compiled { kernel, plan: plan.clone(), threads: Threads::new(1).unwrap().into() };
+            for len in [0, 100, 511, 512, 1024, 1025, 2000, 33_000, DIVIDED_BYTES, 40_961, 300_007] {
+                let what = format!("{row:?}, {text}, {len} bytes");
+                let data: Vec<Vec<u8>> = (0..plan.inputs().len() as u64).map(|i| painted(len, i)).collect();
+                let inputs: Vec<&[u8]> = data.iter().map(|block| &block[..]).collect();
+                let (mut plain, mut lines) =
+                    (Lines::new(plan.outputs().len(), len), Lines::new(plan.outputs().len(), len));
+                compiled.run(&inputs, &mut plain.blocks()).unwrap();
+                let mut outputs = lines.blocks();
+                if let Some(quotients) = compiled.kernel.run_dividing(0, &inputs, &mut outputs) {
+                    divided += usize::from(len > 1024 && quotients.covered + 128 > len);
+                    outputs.iter_mut().for_each(|output| output.fill(1));
+                }
+                let signed = compiled.run_signed(&signer, &inputs, &mut outputs).unwrap();
+                let expected = |blocks: &mut dyn Iterator<Item = &[u8]>| -> Vec<Signature> {
+                    blocks.map(|block| signer.sign(block).unwrap()).collect()
+                };
+                assert_eq!(signed.inputs, expected(&mut inputs.iter().copied()), "{what}");
+                assert!(plain.blocks() == lines.blocks(), "{what}");
+                assert_eq!(
+                    signed.outputs,
+                    expected(&mut lines.blocks().iter().map(|block| &**block)),
+                    "{what}"
+                );
+            }
+        }
+    }
+    let code = rows().iter().filter(|row| row.supported() && row.emits_code()).count();
+    assert_eq!(divided, code * 9 * 6, "nine plans, six lengths that have as many turns as a remainder");
 }
 
 #[test]
