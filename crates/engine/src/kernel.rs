@@ -34,6 +34,9 @@ pub(crate) const STREAM_BYTES: usize = 4 << 20;
 /// How far ahead of their use streamed inputs are asked for, in bytes.
 pub(crate) const PREFETCH_AHEAD: usize = 512;
 
+/// The same for loops that sign: what they keep of their inputs needs room in the L1 cache, too.
+pub(crate) const SIGNING_PREFETCH_AHEAD: usize = 192;
+
 /// What a division in the pass that codes left of every input: the quotients of its last eight turns.
 #[derive(Debug)]
 pub struct Quotients {
@@ -41,7 +44,7 @@ pub struct Quotients {
     pub covered: usize,
     /// Bytes of a turn.
     pub turn: usize,
-    /// Per input the quotients of eight turns; that of turn t is number t % 8.
+    /// Per input, and for each of its components, the quotients of eight turns; that of turn t is number t % 8.
     pub rings: Vec<u8>,
 }
 
@@ -75,10 +78,17 @@ pub trait Kernel: Send + Sync {
         self.run(inputs, outputs)
     }
 
-    /// As [`run_part`](Kernel::run_part), and divides the inputs for their signatures in the tower over GF(2^8). It may leave the end
-    /// of the buffers to others. None, with nothing done, where it has no code for that or not yet.
-    fn run_dividing(&self, whole: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Option<Quotients> {
-        let _ = (whole, inputs, outputs);
+    /// As [`run_part`](Kernel::run_part), and divides the inputs for their signatures of so many components in the tower over
+    /// GF(2^8). It may leave the end of the buffers to others. None, with nothing done, where it has no code for that or not
+    /// yet.
+    fn run_dividing(
+        &self,
+        components: usize,
+        whole: usize,
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+    ) -> Option<Quotients> {
+        let _ = (components, whole, inputs, outputs);
         None
     }
 }

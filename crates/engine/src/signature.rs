@@ -231,9 +231,9 @@ impl Signer {
         Signature(components.collect())
     }
 
-    /// Whether [`of_quotients`](Signer::of_quotients) knows its signatures: one component in the tower over GF(2^8).
+    /// Whether [`of_quotients`](Signer::of_quotients) knows its signatures: one component or two in the tower over GF(2^8).
     pub(crate) fn divides(&self) -> bool {
-        self.components == 1 && self.space.is_tower_of_gf8()
+        self.components <= 2 && self.space.is_tower_of_gf8()
     }
 
     /// The signatures of blocks whose first bytes were divided while they were coded, from what that left and the signatures of
@@ -245,34 +245,34 @@ impl Signer {
     /// r_0 = c·v_0 + v_1 + v_7     r_i = c·v_i + v_(i+1)     r_7 = c·v_7
     /// ```
     ///
-    /// and the signature of what was divided in N turns is the sum of r_(7-j) · Y^(nj), times Y^(n(N-8)).
+    /// and the first component of what was divided in N turns is the sum of r_(7-j) · Y^(nj), times Y^(n(N-8)). The second
+    /// one has Y^2 for Y.
     pub(crate) fn of_quotients(&self, quotients: &Quotients, rest: Vec<Signature>) -> Vec<Signature> {
-        let Quotients { covered, turn, rings } = quotients;
-        let (symbols, turns) = (turn / self.space.bytes(), covered / turn);
-        let doubled = self.space.code_field().exp(symbols as u64);
-        let weight = self.weights_at((turns - REMAINDER_TURNS) * symbols)[0];
-        let of_block = |(ring, rest): (&[u8], Signature)| {
+        let (turn, turns) = (quotients.turn, quotients.covered / quotients.turn);
+        let symbols = turn / self.space.bytes();
+        let weights = self.weights_at((turns - REMAINDER_TURNS) * symbols);
+        let mut rings = quotients.rings.chunks(REMAINDER_TURNS * turn);
+        let mut component_of = |component: usize, rest: u64| {
+            let ring = rings.next().unwrap_or_default();
+            let factor = self.space.code_field().exp((symbols * (component + 1)) as u64);
             // Every turn as one symbol.
-            let mut values = [0; REMAINDER_TURNS];
-            for (i, value) in values.iter_mut().enumerate() {
-                let bytes = &ring[(turns - 1 - i) % REMAINDER_TURNS * turn..][..*turn];
-                *value = self.folded(bytes, 0);
-            }
-            // From the highest power of Y^n down, which is the rest and then r_0.
-            let mut sum = rest.0[0];
-            for i in 0..REMAINDER_TURNS {
-                let mut remainder = self.space.scale(values[i], doubled);
-                if i < 7 {
-                    remainder ^= values[i + 1];
-                }
-                if i == 0 {
-                    remainder ^= values[7];
-                }
-                sum = self.space.times_alpha_power(sum, symbols) ^ remainder;
-            }
-            Signature(vec![self.space.mul(sum, weight)])
+            let values: [u64; REMAINDER_TURNS] = std::array::from_fn(|i| {
+                self.folded(&ring[(turns - 1 - i) % REMAINDER_TURNS * turn..][..turn], component)
+            });
+            // From the highest power of Y^n down, which is that of the rest, then r_0.
+            let sum = (0..REMAINDER_TURNS).fold(rest, |sum, i| {
+                let older = values.get(i + 1).copied().unwrap_or(0);
+                let oldest = if i == 0 { values[REMAINDER_TURNS - 1] } else { 0 };
+                let remainder = self.space.scale(values[i], factor) ^ older ^ oldest;
+                self.space.times_alpha_power(sum, symbols * (component + 1)) ^ remainder
+            });
+            self.space.mul(sum, weights[component])
         };
-        rings.chunks(REMAINDER_TURNS * turn).zip(rest).map(of_block).collect()
+        let mut of_block = |rest: Signature| {
+            let components = rest.0.into_iter().enumerate();
+            Signature(components.map(|(component, rest)| component_of(component, rest)).collect())
+        };
+        rest.into_iter().map(&mut of_block).collect()
     }
 
     /// The value of some symbols in one component.

@@ -42,8 +42,8 @@ pub(crate) struct Slot {
 pub(crate) enum Purpose {
     /// Its outputs.
     Code,
-    /// Its outputs, and the signatures of its inputs besides; for machine code only.
-    SignedCode,
+    /// Its outputs, and signatures of its inputs besides, of so many components; for machine code only.
+    SignedCode { components: usize },
 }
 
 /// What a plan was compiled to.
@@ -61,10 +61,10 @@ impl Ready {
     /// # Safety
     /// The CPU has the target's instruction set.
     unsafe fn new(plan: &Plan, target: Target, purpose: Purpose) -> Option<Ready> {
-        if purpose == Purpose::SignedCode {
-            let Choice { allocated, columns, .. } = choose::choose_signed(plan, target)?;
+        if let Purpose::SignedCode { components } = purpose {
+            let Choice { allocated, .. } = choose::choose_signed(plan, target, components)?;
             // SAFETY: as below.
-            let code = unsafe { SigningKernel::new(plan, target, &allocated, columns) };
+            let code = unsafe { SigningKernel::new(plan, target, &allocated, components) };
             return code.map(Box::new).map(Ready::SigningCode);
         }
         let Choice { allocated, columns, .. } = choose::choose(plan, target, &mut |_| ())?;

@@ -18,11 +18,8 @@ use crate::plan::Plan;
 /// Coefficients of the largest matrix that is compiled as such.
 const MAX_COEFFICIENTS: usize = 4096;
 
-/// Inputs up to which a program signs: eight registers of each are kept in the L1 cache.
+/// Inputs up to which a program signs: eight registers of each, or sixteen, are kept near the core.
 const MAX_SIGNED_INPUTS: usize = 64;
-
-/// Cycles from one turn's quotient to the next one: it is stored, read again, added to and mapped.
-const REMAINDER_LATENCY: f64 = 12.0;
 
 /// What was chosen.
 pub(super) struct Choice {
@@ -63,23 +60,17 @@ pub(super) fn choose(plan: &Plan, target: Target, note: &mut dyn FnMut(Stage)) -
     Some(choice)
 }
 
-/// The cheapest way to run a plan over GF(2^8) and divide its inputs for their signatures; none for other plans.
-pub(super) fn choose_signed(plan: &Plan, target: Target) -> Option<Choice> {
+/// The cheapest way to run a plan over GF(2^8) and divide its inputs for signatures of so many components; none for other
+/// plans. A turn covers one register of every block: twice as many would double what is kept of the inputs in the L1 cache.
+pub(super) fn choose_signed(plan: &Plan, target: Target, components: usize) -> Option<Choice> {
     let inputs = plan.inputs().len();
     if plan.field() != Field::GF8 || plan.layout() != Layout::Words || inputs > MAX_SIGNED_INPUTS {
         return None;
     }
-    let ways = programs(plan, target);
-    // What is divided by depends on how many symbols a turn has.
-    let choices = [1, 2].into_iter().filter_map(|columns| {
-        let symbols = columns * target.width / 8;
-        let signed = ways.iter().map(|(name, program)| (*name, sign(program, inputs, symbols)));
-        let program = better(signed.collect(), target, &mut |_| ())?;
-        let (mut choice, _) = cheapest(plan, target, &program, &[columns])?;
-        choice.cycles = choice.cycles.max(REMAINDER_LATENCY / columns as f64);
-        Some(choice)
-    });
-    choices.min_by(|a, b| a.cycles.total_cmp(&b.cycles))
+    let ways = programs(plan, target).into_iter();
+    let signed = ways.map(|(name, program)| (name, sign(&program, inputs, components, target.width / 8)));
+    let program = better(signed.collect(), target, &mut |_| ())?;
+    cheapest(plan, target, &program, &[1]).map(|(choice, _)| choice)
 }
 
 /// The cheapest order and registers of a program, with one of the given numbers of columns.

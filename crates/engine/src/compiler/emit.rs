@@ -19,7 +19,7 @@ mod vocabulary;
 use super::machine::{Allocated, Operand, Register as Wide, Step};
 use super::program::{Half, Place, Shuffle};
 use super::target::Target;
-use crate::kernel::PREFETCH_AHEAD;
+use crate::kernel::{PREFETCH_AHEAD, SIGNING_PREFETCH_AHEAD};
 use assembler::{Assembler, memory, register};
 use constants::{Constant, Constants};
 use iced_x86::{
@@ -168,7 +168,7 @@ impl Body {
                 let base = self.pointer(from);
                 for column in 0..self.shape.columns {
                     if self.shape.stream && (from.block as usize) < self.inputs {
-                        let ahead = self.at(base, from, column, PREFETCH_AHEAD);
+                        let ahead = self.at(base, from, column, self.prefetch_ahead());
                         self.assembler.push_memory(Code::Prefetcht0_m8, ahead);
                     }
                     let source = self.at(base, from, column, 0);
@@ -229,7 +229,7 @@ impl Body {
                 (Operand::Slot(slot), _) => Ok(self.slot(slot, column)),
                 (Operand::Block(_), Some((base, place))) => {
                     if self.shape.stream && (place.block as usize) < self.inputs {
-                        let ahead = self.at(base, place, column, PREFETCH_AHEAD);
+                        let ahead = self.at(base, place, column, self.prefetch_ahead());
                         self.assembler.push_memory(Code::Prefetcht0_m8, ahead);
                     }
                     Ok(self.at(base, place, column, 0))
@@ -332,15 +332,19 @@ impl Body {
     }
 
     fn at(&self, base: Register, place: Place, column: usize, ahead: usize) -> MemoryOperand {
-        if let Some((remainders, (input, _))) = self.remainders.as_ref().zip(place.as_remainder()) {
+        if let Some((remainders, (division, _))) = self.remainders.as_ref().zip(place.as_remainder()) {
             return assembler::indexed(
                 SLOTS,
                 base,
-                remainders.offset(input) + column * self.shape.target.width,
+                remainders.offset(division) + column * self.shape.target.width,
             );
         }
         let offset = place.packet as usize * self.shape.packet + column * self.shape.target.width + ahead;
         assembler::indexed(base, POSITION, offset)
+    }
+
+    fn prefetch_ahead(&self) -> usize {
+        if self.remainders.is_some() { SIGNING_PREFETCH_AHEAD } else { PREFETCH_AHEAD }
     }
 
     fn slot(&self, slot: u32, column: usize) -> MemoryOperand {

@@ -42,12 +42,12 @@ impl Place {
     const REMAINDERS: u32 = u32::MAX;
     const AGES: [Age; 3] = [Age::Eighth, Age::Seventh, Age::Last];
 
-    /// A remainder of an input. Stored is always to the place of the oldest.
-    pub(crate) fn remainder(input: usize, age: Age) -> Place {
-        Place { block: Place::REMAINDERS, packet: (Place::AGES.len() * input) as u32 + age as u32 }
+    /// A remainder of a division. Stored is always to the place of the oldest.
+    pub(crate) fn remainder(division: usize, age: Age) -> Place {
+        Place { block: Place::REMAINDERS, packet: (Place::AGES.len() * division) as u32 + age as u32 }
     }
 
-    /// The input and the age, where it is a remainder.
+    /// The division and the age, where it is a remainder.
     pub(crate) fn as_remainder(self) -> Option<(usize, Age)> {
         let (packet, ages) = (self.packet as usize, Place::AGES.len());
         (self.block == Place::REMAINDERS).then(|| (packet / ages, Place::AGES[packet % ages]))

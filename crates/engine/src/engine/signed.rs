@@ -13,6 +13,9 @@ use crate::signature::{Lanes, Signature, Signer};
 /// the tiles of a wide code would leave the cache.
 const TILE: usize = 16 << 10;
 
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
 /// Bytes of a block from which dividing in the pass that codes is worth the end: to make a signature of what it left takes some microseconds.
 const DIVIDED_BYTES: usize = 32 << 10;
 
@@ -64,14 +67,39 @@ impl Compiled {
         outputs: &mut [&mut [u8]],
     ) -> Result<Vec<Signature>, Error> {
         let worth_it = len >= DIVIDED_BYTES && signer.divides() && signer.has_law_for(&self.plan);
-        let quotients = if worth_it { self.kernel.run_dividing(whole, inputs, outputs) } else { None };
+        // Outputs that become aligned alike after some symbols can then be stored past the caches.
+        let head = outputs.first().map_or(0, |output| output.as_ptr().align_offset(LINE));
+        let alike = outputs.iter().all(|output| output.as_ptr().align_offset(LINE) == head);
+        if !worth_it || head == 0 || !alike || !head.is_multiple_of(signer.symbol_bytes()) || head >= len {
+            return self.divide_range(signer, worth_it, [whole, len], inputs, outputs);
+        }
+        let (before, after): (Vec<_>, Vec<_>) = inputs.iter().map(|input| input.split_at(head)).unzip();
+        let (mut first, mut last): (Vec<_>, Vec<_>) =
+            outputs.iter_mut().map(|output| output.split_at_mut(head)).unzip();
+        let before = self.sign_tiles(signer, [whole, head], &before, &mut first)?;
+        let after = self.divide_range(signer, worth_it, [whole, len - head], &after, &mut last)?;
+        Ok(signer.joined(head, vec![before, after]))
+    }
+
+    /// Divides in the pass that codes where that is possible and `worth_it`, else in tiles.
+    fn divide_range(
+        &self,
+        signer: &Signer,
+        worth_it: bool,
+        [whole, len]: [usize; 2],
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+    ) -> Result<Vec<Signature>, Error> {
+        let components = signer.components();
+        let quotients =
+            if worth_it { self.kernel.run_dividing(components, whole, inputs, outputs) } else { None };
         let Some(quotients) = quotients else {
             return self.sign_tiles(signer, [whole, len], inputs, outputs);
         };
-        let rest: Vec<&[u8]> = inputs.iter().map(|input| &input[quotients.covered..]).collect();
-        let mut last: Vec<&mut [u8]> =
-            outputs.iter_mut().map(|output| &mut output[quotients.covered..]).collect();
-        let rest = self.sign_tiles(signer, [whole, len - quotients.covered], &rest, &mut last)?;
+        let covered = quotients.covered;
+        let rest: Vec<&[u8]> = inputs.iter().map(|input| &input[covered..]).collect();
+        let mut last: Vec<&mut [u8]> = outputs.iter_mut().map(|output| &mut output[covered..]).collect();
+        let rest = self.sign_tiles(signer, [whole, len - covered], &rest, &mut last)?;
         Ok(signer.of_quotients(&quotients, rest))
     }
 

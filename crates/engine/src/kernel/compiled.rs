@@ -23,8 +23,8 @@ struct CompiledPlan<I: Isa> {
     plan: Plan,
     program: Program<I::V>,
     slot: Option<Arc<Slot>>,
-    /// The slot of code that signs, once it was asked for.
-    signing_slot: OnceLock<Arc<Slot>>,
+    /// The slots of code that signs with one component and with two, once they were asked for.
+    signing_slots: [OnceLock<Arc<Slot>>; 2],
     tier: Tier,
     /// What the slot has, where it is not machine code, prepared for this instruction set.
     steps: OnceLock<Steps<I::V>>,
@@ -64,7 +64,7 @@ pub(super) fn compile<I: Isa>(isa: I, plan: &Plan, tier: Tier) -> Result<Box<dyn
         plan: plan.clone(),
         program,
         slot,
-        signing_slot: OnceLock::new(),
+        signing_slots: [OnceLock::new(), OnceLock::new()],
         tier,
         steps: OnceLock::new(),
     }))
@@ -153,20 +153,27 @@ impl<I: Isa> Kernel for CompiledPlan<I> {
         Ok(())
     }
 
-    fn run_dividing(&self, whole: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Option<Quotients> {
+    fn run_dividing(
+        &self,
+        components: usize,
+        whole: usize,
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+    ) -> Option<Quotients> {
         if self.tier == Tier::Generic || !I::TARGET.native {
             return None;
         }
+        let slot = components.checked_sub(1).and_then(|index| self.signing_slots.get(index))?;
         let len = self.plan.check_buffers(inputs, outputs).ok()?;
         // SAFETY: `isa` proves the instruction set, and the target is its own.
-        let of_plan = || unsafe { Slot::of(&self.plan, I::TARGET, Purpose::SignedCode) };
-        let slot = self.signing_slot.get_or_init(of_plan);
+        let of_plan = || unsafe { Slot::of(&self.plan, I::TARGET, Purpose::SignedCode { components }) };
+        let slot = slot.get_or_init(of_plan);
         let ready = match self.tier {
             Tier::Code => slot.ready(),
             _ => slot.get(len.saturating_mul(inputs.len() + outputs.len())),
         };
         match ready {
-            Some(Ready::SigningCode(code)) => code.run(inputs, outputs, len, whole),
+            Some(Ready::SigningCode(code)) => code.run(inputs, outputs, len, whole.max(len)),
             _ => None,
         }
     }

@@ -1,4 +1,4 @@
-//! Where a loop that signs keeps the last eight quotients of every input: after its slots, in a ring of eight turns for each.
+//! Where a loop that signs keeps the last eight quotients of every division: after its slots, in a ring of eight turns for each.
 //!
 //! The position of a turn tells its place in the rings, so positions begin at a multiple of the step.
 
@@ -30,9 +30,9 @@ impl Remainders {
         pointers::POOL[pointers::POOL.len() - Self::REGISTERS + age as usize]
     }
 
-    /// Where the ring of an input begins.
-    pub(super) fn offset(&self, input: usize) -> usize {
-        self.first + input * TURNS * self.step
+    /// Where the ring of a division begins.
+    pub(super) fn offset(&self, division: usize) -> usize {
+        self.first + division * TURNS * self.step
     }
 
     /// Brings the registers to the turn at the current position.
