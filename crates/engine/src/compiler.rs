@@ -22,6 +22,7 @@ mod target;
 
 pub(crate) use cache::{Purpose, Ready, Slot};
 pub(crate) use explain::explain;
+pub(crate) use kernel::CodeKernel;
 pub(crate) use machine::{Allocated, Operand, Register, Step};
 pub(crate) use program::Place;
 pub(crate) use target::Target;

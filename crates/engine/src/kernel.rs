@@ -13,6 +13,7 @@ mod neon;
 mod reference;
 mod table;
 mod threads;
+mod tuning;
 mod vector;
 #[cfg(target_arch = "x86_64")]
 mod x86;
@@ -24,12 +25,11 @@ pub use linear::LinearMap;
 pub use reference::Reference;
 pub use table::{KERNEL_VARIABLE, Row, TieredRow, measured, rows};
 pub use threads::Threads;
+pub(crate) use tuning::MAX_OUTPUT_TILE;
+pub use tuning::{Caches, Tuning};
 
 use crate::error::Error;
 use crate::plan::Plan;
-
-/// Inputs and outputs together from which outputs are streamed: twice a common L2 cache, where it began to pay.
-pub(crate) const STREAM_BYTES: usize = 4 << 20;
 
 /// How far ahead of their use streamed inputs are asked for, in bytes.
 pub(crate) const PREFETCH_AHEAD: usize = 512;

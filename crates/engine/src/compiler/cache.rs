@@ -6,10 +6,12 @@
 
 use super::choose::{self, Choice};
 use super::kernel::{CodeKernel, SigningKernel};
-use super::machine::Allocated;
+use super::lower::planar;
+use super::machine::{Allocated, Form};
 use super::target::Target;
 use crate::code::Layout;
-use crate::plan::Plan;
+use crate::matrix::Matrix;
+use crate::plan::{Mode, Plan};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -58,6 +60,23 @@ pub(crate) enum Ready {
 }
 
 impl Ready {
+    /// A matrix times blocks in the planar layout, where planes are the blocks of the program.
+    ///
+    /// # Safety
+    /// The CPU has the target's instruction set.
+    pub(crate) unsafe fn planar(matrix: &Matrix, mode: Mode, target: Target) -> Option<Ready> {
+        let program = planar::lower(matrix, mode);
+        let Choice { allocated, columns, .. } = choose::choose_planar(program, target)?;
+        if !target.native {
+            return Some(Ready::Steps(allocated));
+        }
+        let bytes = matrix.field().word_bytes().ok()?;
+        let (inputs, outputs) = (matrix.columns() * bytes, matrix.rows() * bytes);
+        let form = Form { inputs, outputs, mode, symbol_bytes: 1, packets: None };
+        // SAFETY: passed on unchanged; the steps were just chosen for the program.
+        unsafe { CodeKernel::new(form, target, &allocated, columns) }.map(Box::new).map(Ready::Code)
+    }
+
     /// # Safety
     /// The CPU has the target's instruction set.
     unsafe fn new(plan: &Plan, target: Target, purpose: Purpose) -> Option<Ready> {
@@ -70,7 +89,9 @@ impl Ready {
         let Choice { allocated, columns, .. } = choose::choose(plan, target, &mut |_| ())?;
         if target.native {
             // SAFETY: passed on unchanged; the steps were just chosen for the plan.
-            unsafe { CodeKernel::new(plan, target, &allocated, columns) }.map(Box::new).map(Ready::Code)
+            unsafe { CodeKernel::new(Form::of(plan), target, &allocated, columns) }
+                .map(Box::new)
+                .map(Ready::Code)
         } else {
             Some(Ready::Steps(allocated))
         }

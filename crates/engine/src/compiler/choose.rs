@@ -54,7 +54,7 @@ fn programs(plan: &Plan, target: Target) -> Vec<(&'static str, Program)> {
 /// The cheapest way to run a plan. `note` hears of every pass on the way.
 pub(super) fn choose(plan: &Plan, target: Target, note: &mut dyn FnMut(Stage)) -> Option<Choice> {
     let program = better(programs(plan, target), target, note)?;
-    let (choice, fused) = cheapest(plan, target, &program, &[1, 2, 4])?;
+    let (choice, fused) = cheapest(packet_of(plan), target, &program, &[1, 2, 4])?;
     note(fused);
     note(Stage::allocated("allocate", choice.allocated.counts()));
     Some(choice)
@@ -70,18 +70,29 @@ pub(super) fn choose_signed(plan: &Plan, target: Target, components: usize) -> O
     let ways = programs(plan, target).into_iter();
     let signed = ways.map(|(name, program)| (name, sign(&program, inputs, components, target.width / 8)));
     let program = better(signed.collect(), target, &mut |_| ())?;
-    cheapest(plan, target, &program, &[1]).map(|(choice, _)| choice)
+    cheapest(packet_of(plan), target, &program, &[1]).map(|(choice, _)| choice)
+}
+
+/// The cheapest way to run a program of the planar layout.
+pub(super) fn choose_planar(program: Program, target: Target) -> Option<Choice> {
+    let program = better(vec![("by planes", program)], target, &mut |_| ())?;
+    cheapest(None, target, &program, &[1, 2, 4]).map(|(choice, _)| choice)
 }
 
 /// The cheapest order and registers of a program, with one of the given numbers of columns.
-fn cheapest(plan: &Plan, target: Target, program: &Program, columns: &[usize]) -> Option<(Choice, Stage)> {
-    let blocks = plan.inputs().len() + plan.outputs().len();
+fn cheapest(
+    packet: Option<usize>,
+    target: Target,
+    program: &Program,
+    columns: &[usize],
+) -> Option<(Choice, Stage)> {
+    let blocks = program.blocks();
     let registers = target.registers() - kept_registers(program);
     let mut best: Option<(Choice, Stage)> = None;
     for patience in [1 << 20, 24, 4] {
         let fused = fuse(program, Fusion { arity: target.arity(), patience });
         for &columns in columns {
-            if registers / columns < 4 || !fits(plan, target, columns * target.width) {
+            if registers / columns < 4 || !fits(packet, target, columns * target.width) {
                 break;
             }
             let allocated = allocate(&fused, registers / columns);
@@ -130,12 +141,17 @@ fn better(programs: Vec<(&str, Program)>, target: Target, note: &mut dyn FnMut(S
     Some(program)
 }
 
-/// For machine code a packet has to consist of whole steps: a step beyond it would write into the next.
-fn fits(plan: &Plan, target: Target, step: usize) -> bool {
+/// Bytes of a packet, where there are packets.
+fn packet_of(plan: &Plan) -> Option<usize> {
     match plan.layout() {
-        Layout::Packets { bytes } if target.native => bytes.is_multiple_of(step),
-        _ => true,
+        Layout::Words => None,
+        Layout::Packets { bytes } => Some(bytes),
     }
+}
+
+/// For machine code a packet has to consist of whole steps: a step beyond it would write into the next.
+fn fits(packet: Option<usize>, target: Target, step: usize) -> bool {
+    packet.is_none_or(|bytes| !target.native || bytes.is_multiple_of(step))
 }
 
 /// Instructions of a program before registers are given, as far as programs differ by them.

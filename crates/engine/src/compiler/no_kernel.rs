@@ -1,6 +1,6 @@
 //! What stands for compiled kernels where machine code is switched off or has no emission.
 
-use super::machine::Allocated;
+use super::machine::{Allocated, Form};
 use super::target::Target;
 use crate::kernel::Quotients;
 use crate::plan::Plan;
@@ -11,7 +11,7 @@ use std::convert::Infallible;
 pub(crate) struct CodeKernel(Infallible);
 
 impl CodeKernel {
-    pub(crate) unsafe fn new(_: &Plan, _: Target, _: &Allocated, _: usize) -> Option<CodeKernel> {
+    pub(crate) unsafe fn new(_: Form, _: Target, _: &Allocated, _: usize) -> Option<CodeKernel> {
         None
     }
 

@@ -5,7 +5,7 @@
 //! asking for it again gives the same value. The order of the operations is the schedule.
 
 use crate::kernel::linear::ByteMap;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The result of an operation: its place in the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -205,6 +205,17 @@ impl Program {
             .chain(self.outputs.iter().map(|(_, value)| value))
             .for_each(|value| uses[value.index()] += 1);
         uses
+    }
+
+    /// How many blocks it reads and writes.
+    pub(crate) fn blocks(&self) -> usize {
+        let loads = self.ops.iter().filter_map(|op| match op {
+            Op::Load(place) => Some(place),
+            _ => None,
+        });
+        let places = loads.chain(self.outputs.iter().map(|(place, _)| place));
+        let blocks = places.filter(|place| place.as_remainder().is_none()).map(|place| place.block);
+        blocks.collect::<HashSet<_>>().len()
     }
 
     /// How many maps it has.

@@ -5,9 +5,10 @@ use super::linear::{LinearMap, MapForm};
 use super::vector::Vector;
 use super::{Kernel, Quotients};
 use crate::code::Layout;
-use crate::compiler::{Purpose, Ready, Slot};
+use crate::compiler::{CodeKernel, Purpose, Ready, Slot, Target};
 use crate::error::Error;
 use crate::field::Field;
+use crate::matrix::Matrix;
 use crate::matrix::bits::BitMatrix;
 use crate::plan::{Mode, Plan};
 use std::sync::{Arc, OnceLock};
@@ -68,6 +69,52 @@ pub(super) fn compile<I: Isa>(isa: I, plan: &Plan, tier: Tier) -> Result<Box<dyn
         tier,
         steps: OnceLock::new(),
     }))
+}
+
+/// Compiles a matrix for planes: the blocks of the kernel are the planes of the matrix's inputs, then those of its outputs.
+pub(super) fn compile_planar<I: Isa>(isa: I, matrix: &Matrix, mode: Mode) -> Option<Box<dyn Kernel>> {
+    // SAFETY: `isa` proves the instruction set, and the target is its own.
+    let ready = unsafe { Ready::planar(matrix, mode, I::TARGET) };
+    // Without executable pages the same program is interpreted.
+    // SAFETY: interpreted programs need nothing of the CPU.
+    let ready = ready
+        .or_else(|| unsafe { Ready::planar(matrix, mode, Target::interpreted(<I::V as Vector>::BYTES)) })?;
+    let work = match ready {
+        Ready::Code(code) => PlanarWork::Code(code),
+        Ready::Steps(allocated) => PlanarWork::Steps(Steps::new(&allocated, Layout::Words, 1)),
+        Ready::SigningCode(_) => return None,
+    };
+    Some(Box::new(CompiledPlanes { isa, work }))
+}
+
+enum PlanarWork<V: Vector> {
+    Code(Box<CodeKernel>),
+    Steps(Steps<V>),
+}
+
+/// The caller of a kernel for planes has checked the buffers: numbers and equal lengths.
+struct CompiledPlanes<I: Isa> {
+    isa: I,
+    work: PlanarWork<I::V>,
+}
+
+impl<I: Isa> Kernel for CompiledPlanes<I> {
+    fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
+        self.run_part(0, inputs, outputs)
+    }
+
+    fn run_part(&self, whole: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
+        let len = inputs.first().map_or(0, |input| input.len());
+        let whole = whole.max(len);
+        match &self.work {
+            PlanarWork::Code(code) => code.run(inputs, outputs, len, whole),
+            PlanarWork::Steps(steps) => {
+                let buffers = Buffers { inputs, outputs, len, whole, add: false };
+                self.isa.run(Work::Steps(steps, buffers));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A matrix over GF(2^8), row by row, times blocks that all have `len` bytes.

@@ -2,10 +2,10 @@
 
 use super::code_of;
 use crate::compiler::emit::REMEMBERED_TURNS;
-use crate::compiler::machine::Allocated;
+use crate::compiler::machine::{Allocated, Form};
 use crate::compiler::routine::Routine;
 use crate::compiler::target::Target;
-use crate::kernel::{Quotients, STREAM_BYTES};
+use crate::kernel::{Quotients, Tuning};
 use crate::plan::{Mode, Plan};
 
 /// Slots and rings begin at a multiple of this: a cache line.
@@ -40,7 +40,7 @@ impl SigningKernel {
         let blocks = plan.inputs().len() + plan.outputs().len();
         let slot_bytes = allocated.slots as usize * target.width;
         let routine = |stream| {
-            let (shape, emitted) = code_of(plan, target, allocated, 1, stream);
+            let (shape, emitted) = code_of(Form::of(plan), target, allocated, 1, stream);
             Routine::new(emitted, shape, slot_bytes, blocks).ok()
         };
         Some(SigningKernel { routine: routine(false)?, streaming: routine(true)?, slot_bytes, components })
@@ -66,7 +66,7 @@ impl SigningKernel {
         let addresses = inputs.iter().map(|input| input.as_ptr());
         let outputs = outputs.iter_mut().map(|output| output.as_mut_ptr().cast_const());
         let blocks: Vec<*const u8> = addresses.chain(outputs).collect();
-        let large = whole.saturating_mul(blocks.len()) >= STREAM_BYTES;
+        let large = whole.saturating_mul(blocks.len()) >= Tuning::of_machine().stream_bytes;
         let routine = if large && aligned { &self.streaming } else { &self.routine };
         let covered = len - len % step;
         let rings = inputs.len() * self.components * ring;
