@@ -67,7 +67,7 @@ pub struct Thresholds {
 
 impl Thresholds {
     fn of(tuning: Tuning) -> Thresholds {
-        let Tuning { stream_bytes, input_tile_bytes, output_tile_bytes } = tuning;
+        let Tuning { stream_bytes, input_tile_bytes, output_tile_bytes, .. } = tuning;
         Thresholds { stream_bytes, input_tile_bytes, output_tile_bytes }
     }
 }

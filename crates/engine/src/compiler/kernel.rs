@@ -123,10 +123,13 @@ impl CodeKernel {
         if self.form.mode == Mode::Add || len < step + head {
             return self.run_range(&self.routine, blocks, 0, len, 0);
         }
-        if !alike && outputs.len() <= TILED_OUTPUTS {
-            return self.run_tiles(blocks, len);
-        } else if !alike {
-            return self.run_range(&self.routine, blocks, 0, len, 0);
+        if !alike {
+            // What stays in L1 is not worth a copy.
+            let near = len.saturating_mul(blocks.len()) <= Tuning::of_machine().near_bytes;
+            return match outputs.len() <= TILED_OUTPUTS && !near {
+                true => self.run_tiles(blocks, len),
+                false => self.run_range(&self.routine, blocks, 0, len, 0),
+            };
         }
         let routine = self.streaming.as_ref().filter(|_| large).unwrap_or(&self.routine);
         if head > 0 {

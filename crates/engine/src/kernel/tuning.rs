@@ -61,6 +61,8 @@ pub(crate) const MAX_OUTPUT_TILE: usize = 8 << 10;
 pub struct Tuning {
     /// Inputs and outputs together, in bytes, from which outputs are stored past the caches.
     pub stream_bytes: usize,
+    /// Inputs and outputs together, in bytes, up to which they all stay in L1.
+    pub near_bytes: usize,
     /// Bytes of all inputs that the generic kernels work on before the next outputs have their turn.
     pub input_tile_bytes: usize,
     /// Bytes of all outputs that are made in L1 before they are copied to where no register is aligned.
@@ -82,6 +84,7 @@ impl Tuning {
         };
         Tuning {
             stream_bytes: caches.l2.saturating_mul(2),
+            near_bytes: caches.l1,
             input_tile_bytes: caches.l2 / 4,
             output_tile_bytes,
         }
@@ -102,12 +105,20 @@ mod tests {
     fn thresholds_follow_the_caches() {
         // The machine that they were measured on.
         let measured = Tuning::for_caches(Caches { l1: 48 << 10, l2: 2 << 20 });
-        let wanted =
-            Tuning { stream_bytes: 4 << 20, input_tile_bytes: 512 << 10, output_tile_bytes: 8 << 10 };
+        let wanted = Tuning {
+            stream_bytes: 4 << 20,
+            near_bytes: 48 << 10,
+            input_tile_bytes: 512 << 10,
+            output_tile_bytes: 8 << 10,
+        };
         assert_eq!(measured, wanted);
         let small = Tuning::for_caches(Caches { l1: 16 << 10, l2: 256 << 10 });
-        let wanted =
-            Tuning { stream_bytes: 512 << 10, input_tile_bytes: 64 << 10, output_tile_bytes: 4 << 10 };
+        let wanted = Tuning {
+            stream_bytes: 512 << 10,
+            near_bytes: 16 << 10,
+            input_tile_bytes: 64 << 10,
+            output_tile_bytes: 4 << 10,
+        };
         assert_eq!(small, wanted);
         let large = Tuning::for_caches(Caches { l1: 128 << 10, l2: 16 << 20 });
         assert_eq!(large.output_tile_bytes, MAX_OUTPUT_TILE);
