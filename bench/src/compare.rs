@@ -38,6 +38,9 @@ pub(crate) struct Options {
     /// A shared library (libisal.so) to race against instead of the ISA-L that is built in.
     #[arg(long, value_name = "PATH")]
     isal: Option<PathBuf>,
+    /// A shared library with ParPar's multiplication over GF(2^16) (see the README) to race against.
+    #[arg(long, value_name = "PATH")]
+    parpar: Option<PathBuf>,
     /// One JSON object per line instead of a table.
     #[arg(long)]
     json: bool,
@@ -66,6 +69,9 @@ pub(crate) fn compare(options: &Options) -> anyhow::Result<()> {
     ensure!(!cfg!(debug_assertions), "build with --release: an unoptimised race says nothing");
     if let Some(path) = &options.isal {
         crate::isal::load(path)?;
+    }
+    if let Some(path) = &options.parpar {
+        crate::parpar::load(path)?;
     }
     // A picture that cannot be drawn is said before minutes of measuring, not after.
     let plot_target = options.plot.as_deref().map(gabion::plot::Target::new).transpose()?;

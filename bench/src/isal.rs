@@ -53,6 +53,14 @@ unsafe extern "C" {
         data: *const *const u8,
         coding: *const *mut u8,
     );
+    fn ec_encode_data_avx2(
+        len: c_int,
+        k: c_int,
+        rows: c_int,
+        tables: *const u8,
+        data: *const *const u8,
+        coding: *const *mut u8,
+    );
     fn gf_gen_rs_matrix(matrix: *mut u8, rows: c_int, k: c_int);
     fn gf_gen_cauchy1_matrix(matrix: *mut u8, rows: c_int, k: c_int);
     fn gf_invert_matrix(input: *mut u8, output: *mut u8, n: c_int) -> c_int;
@@ -64,6 +72,8 @@ struct Functions {
     version: String,
     init_tables: InitTables,
     encode_data: EncodeData,
+    /// What the dispatch picks where a CPU has AVX2 and neither AVX-512 nor GFNI.
+    encode_data_avx2: EncodeData,
     gen_rs_matrix: GenerateMatrix,
     gen_cauchy_matrix: GenerateMatrix,
     invert_matrix: InvertMatrix,
@@ -77,6 +87,7 @@ impl Functions {
             version: VERSION.to_owned(),
             init_tables: ec_init_tables,
             encode_data: ec_encode_data,
+            encode_data_avx2: ec_encode_data_avx2,
             gen_rs_matrix: gf_gen_rs_matrix,
             gen_cauchy_matrix: gf_gen_cauchy1_matrix,
             invert_matrix: gf_invert_matrix,
@@ -95,6 +106,7 @@ impl Functions {
                 version: loaded_version(&library, path),
                 init_tables: *library.get(b"ec_init_tables")?,
                 encode_data: *library.get(b"ec_encode_data")?,
+                encode_data_avx2: *library.get(b"ec_encode_data_avx2")?,
                 gen_rs_matrix: *library.get(b"gf_gen_rs_matrix")?,
                 gen_cauchy_matrix: *library.get(b"gf_gen_cauchy1_matrix")?,
                 invert_matrix: *library.get(b"gf_invert_matrix")?,
@@ -208,6 +220,8 @@ pub(crate) fn invert(matrix: &[u8], n: usize) -> Option<Vec<u8>> {
 pub(crate) enum Path {
     /// What its run-time dispatch picks for this CPU.
     Dispatched,
+    /// What it would pick on a CPU with AVX2 and neither AVX-512 nor GFNI; this CPU has AVX2.
+    Avx2,
     /// The portable C code of the static library, the check of the dispatched one.
     Portable,
 }
@@ -216,6 +230,8 @@ impl Path {
     fn functions(self, build: Build) -> (InitTables, EncodeData) {
         match self {
             Path::Dispatched => (functions(build).init_tables, functions(build).encode_data),
+            // Without GFNI all paths take the tables that the portable code makes.
+            Path::Avx2 => (ec_init_tables_base, functions(build).encode_data_avx2),
             Path::Portable => (ec_init_tables_base, ec_encode_data_base),
         }
     }
@@ -362,13 +378,14 @@ mod tests {
                 .map(|block| (0..len).map(|i| (i * 7 + block * 31 + i / 256) as u8).collect())
                 .collect();
             let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
-            let results = [Path::Dispatched, Path::Portable].map(|path| {
+            let results = [Path::Dispatched, Path::Avx2, Path::Portable].map(|path| {
                 let mut out = vec![vec![0_u8; len]; 7];
                 let mut blocks: Vec<&mut [u8]> = out.iter_mut().map(Vec::as_mut_slice).collect();
                 Encoder::new(path, 5, 7, &rows).encode(&data, &mut blocks);
                 out
             });
-            assert_eq!(results[0], results[1], "block of {len} bytes");
+            assert_eq!(results[0], results[2], "block of {len} bytes");
+            assert_eq!(results[1], results[2], "block of {len} bytes, AVX2");
         }
     }
 }

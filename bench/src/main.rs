@@ -1,7 +1,7 @@
 //! Other erasure-coding libraries beside Gabion: known answers made with them, and races against
 //! them. See `README.md`.
 
-// Foreign functions are called in `isal` and `jerasure` only.
+// Foreign functions are called in `isal`, `jerasure` and `parpar` only.
 #![deny(unsafe_code)]
 
 mod blocks;
@@ -10,6 +10,7 @@ mod isal;
 mod jerasure;
 mod ours;
 mod painted;
+mod parpar;
 mod vectors;
 
 use std::path::PathBuf;

@@ -2,9 +2,10 @@
 //! interface of the engine changes this file alone.
 
 use anyhow::Context as _;
-use gabion_engine::kernel::Backend as _;
+use gabion_engine::kernel::{Backend as _, Row};
+use gabion_engine::matrix::Matrix;
 use gabion_engine::raidz::Reconstruction;
-use gabion_engine::{Code, Compiled, Engine, Field, Mode, Plan, Repairer, Signature, Signer};
+use gabion_engine::{Code, Compiled, Engine, Field, Mode, Plan, Planar, Repairer, Signature, Signer};
 
 /// The engine as a user gets it without asking for anything but a number of threads.
 pub(crate) struct Ours(Engine);
@@ -12,6 +13,11 @@ pub(crate) struct Ours(Engine);
 impl Ours {
     pub(crate) fn on_threads(count: usize) -> anyhow::Result<Self> {
         Ok(Self(Engine::new(count)?))
+    }
+
+    /// The kernels of this name on one thread, whatever else the CPU could do.
+    pub(crate) fn with_kernel(name: &str) -> anyhow::Result<Self> {
+        Ok(Self(Engine::with_row(Row::named(name)?, 1)?))
     }
 
     /// The kernels it chose, for records.
@@ -46,14 +52,20 @@ impl Ours {
         Ok(self.0.compile(&Plan::multiply(field, constant, Mode::Add)?)?)
     }
 
+    /// The same for blocks in the planar layout.
+    pub(crate) fn planar_multiplier(&self, w: usize, constant: u64) -> anyhow::Result<Planar> {
+        let matrix = Matrix::from_fn(Field::new(u32::try_from(w)?)?, 1, 1, |_, _| constant)?;
+        Ok(self.0.planar(&matrix, Mode::Add)?)
+    }
+
     /// Repairs of a code, whatever is lost.
     pub(crate) fn any_repair(&self, code: &Code) -> Repairer {
         self.0.repairer(code)
     }
 
-    /// All redundancy of a code, and the signatures of all blocks.
-    pub(crate) fn signing_encoder(&self, code: &Code) -> anyhow::Result<SigningEncoder> {
-        Ok(SigningEncoder { encoder: self.encoder(code)?, signer: Signer::tower(code.field(), 1)? })
+    /// All redundancy of a code, and the signatures of all blocks, of so many components.
+    pub(crate) fn signing_encoder(&self, code: &Code, components: usize) -> anyhow::Result<SigningEncoder> {
+        Ok(SigningEncoder { encoder: self.encoder(code)?, signer: Signer::tower(code.field(), components)? })
     }
 }
 

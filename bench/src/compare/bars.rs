@@ -10,6 +10,7 @@ use super::raidz::Operation;
 pub(super) const ISAL: &str = "isal";
 pub(super) const JERASURE: &str = "jerasure";
 pub(super) const GF_COMPLETE: &str = "gf-complete";
+pub(super) const PARPAR: &str = "parpar";
 /// Every block read once, XORed once and the redundancy written: the limit in cache.
 pub(super) const ROOF: &str = "roof";
 /// The same past the caches: the limit in memory.
@@ -66,6 +67,8 @@ pub(super) const PACKETS_SMALL: usize = 8 << 10;
 
 /// Region multiply-add by width of the field.
 const MULTIPLY_ADD: [(usize, f64); 3] = [(16, 4.0), (32, 6.0), (64, 6.0)];
+/// In the planar layout, where it takes part: GF(2^16) only.
+const MULTIPLY_ADD_PARPAR: f64 = 1.0;
 
 /// RAID-Z in L2: parity P alone, everything else; and from memory.
 const RAIDZ_P: f64 = 1.5;
@@ -74,6 +77,9 @@ const RAIDZ_LARGE: f64 = 1.4;
 
 /// Encoding with signatures over encoding without.
 const SIGNED: f64 = 0.8;
+
+/// Neither side with AVX-512 or GFNI.
+const AVX2: f64 = 1.0;
 
 /// The bars of a race: names of references, each with the least ratio.
 pub(super) fn of(work: &Work, shape: Shape, len: usize) -> Vec<(&'static str, f64)> {
@@ -87,12 +93,16 @@ pub(super) fn of(work: &Work, shape: Shape, len: usize) -> Vec<(&'static str, f6
         Work::Packets { w: 4 } if len == PACKETS_SMALL => vec![(ISAL, PACKETS_ISAL)],
         Work::Packets { w: 4 } => vec![(JERASURE, PACKETS_JERASURE)],
         Work::Packets { .. } => Vec::new(),
-        Work::MultiplyAdd { w } => {
+        Work::MultiplyAdd { w, planar } => {
             let found = MULTIPLY_ADD.iter().find(|(width, _)| *width == w);
-            found.map(|&(_, bar)| (GF_COMPLETE, bar)).into_iter().collect()
+            let parpar =
+                (planar && w == 16 && crate::parpar::is_loaded()).then_some((PARPAR, MULTIPLY_ADD_PARPAR));
+            found.map(|&(_, bar)| (GF_COMPLETE, bar)).into_iter().chain(parpar).collect()
         }
         Work::RaidZ(operation) => vec![(OPENZFS, raidz(operation, len))],
-        Work::Signatures => vec![(UNSIGNED, SIGNED)],
+        Work::Signatures { components: 1 } => vec![(UNSIGNED, SIGNED)],
+        Work::Signatures { .. } => Vec::new(),
+        Work::Avx2 => vec![(ISAL, AVX2)],
     }
 }
 

@@ -87,9 +87,14 @@ pub(super) enum Work {
     },
     MultiplyAdd {
         w: usize,
+        planar: bool,
     },
     RaidZ(Operation),
-    Signatures,
+    Signatures {
+        components: usize,
+    },
+    /// Both sides as if the CPU had AVX2 and nothing newer.
+    Avx2,
 }
 
 /// One race.
@@ -115,9 +120,11 @@ impl Case {
             Work::TwoThreads => threads::two_threads(shape, len, end),
             Work::Decode(planning) => decode::decode(shape, len, planning, end),
             Work::Packets { w } => packets::packets(shape, w, len, end),
-            Work::MultiplyAdd { w } => multiply::multiply_add(w, len, end),
+            Work::MultiplyAdd { w, planar: false } => multiply::multiply_add(w, len, end),
+            Work::MultiplyAdd { w, planar: true } => multiply::planar_multiply_add(w, len, end),
             Work::RaidZ(operation) => raidz::raidz(operation, len, end),
-            Work::Signatures => signatures::signatures(shape, len, end),
+            Work::Signatures { components } => signatures::signatures(shape, len, components, end),
+            Work::Avx2 => encode::avx2(shape, len, end),
         }
         .with_context(|| self.name.clone())
     }
@@ -146,12 +153,19 @@ pub(super) fn cases(quick: bool, versions: bool) -> Vec<Case> {
     cases.extend(decodes(quick));
     for w in [4, 8, 16, 32, 64] {
         let name = format!("multiply-add w{w} {}", size(MIDDLE));
-        cases.push(Case { name, work: Work::MultiplyAdd { w }, shape: (1, 1), len: MIDDLE });
+        cases.push(Case { name, work: Work::MultiplyAdd { w, planar: false }, shape: (1, 1), len: MIDDLE });
+    }
+    for (w, len) in [(16, 4 * SMALL), (16, MIDDLE), (32, MIDDLE), (64, MIDDLE)] {
+        let name = format!("multiply-add w{w} {} planar", size(len));
+        cases.push(Case { name, work: Work::MultiplyAdd { w, planar: true }, shape: (1, 1), len });
     }
     cases.extend(raidz_cases(quick));
     for &shape in if quick { &[(10, 4)][..] } else { &[(4, 2), (10, 4), (16, 4)] } {
-        cases.push(Case::stripe("encode", shape, MEGABYTE, " signatures", Work::Signatures));
+        for (components, name) in [(1, " signatures"), (2, " signatures of two components")] {
+            cases.push(Case::stripe("encode", shape, MEGABYTE, name, Work::Signatures { components }));
+        }
     }
+    cases.extend(avx2_cases(quick));
     cases
 }
 
@@ -192,6 +206,15 @@ fn two_threads(quick: bool) -> Vec<Case> {
     ];
     let wanted = all.into_iter().filter(|(shape, _)| !quick || *shape == (10, 4));
     wanted.map(|(shape, len)| Case::stripe("encode", shape, len, " 2threads", Work::TwoThreads)).collect()
+}
+
+/// None where the CPU lacks AVX2.
+fn avx2_cases(quick: bool) -> Vec<Case> {
+    let shapes: &[Shape] =
+        if quick { &[(10, 4)] } else { &[(4, 2), (8, 3), (10, 4), (16, 4), (30, 3), (45, 8), (64, 16)] };
+    let sizes = [SMALL, MIDDLE, LARGE].into_iter().filter(|_| encode::has_avx2());
+    let all = sizes.flat_map(|len| shapes.iter().map(move |&shape| (shape, len)));
+    all.map(|(shape, len)| Case::stripe("encode", shape, len, " avx2", Work::Avx2)).collect()
 }
 
 fn packet_cases(quick: bool) -> Vec<Case> {

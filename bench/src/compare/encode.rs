@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::ensure;
 use gabion::bench::Limit;
 use gabion::machine::fastest;
-use gabion_engine::kernel::{Kernel, Threads};
+use gabion_engine::kernel::{Kernel, Row, Threads};
 use gabion_engine::{Code, Compiled};
 
 use super::bars::{ISAL, MOST_FOR_LIMITS, ROOF, STREAM};
@@ -55,6 +55,31 @@ pub(super) fn words(
     if let Some(others) = &mut others {
         contenders.extend(others.contenders(&data));
     }
+    Ok(race(contenders, &mut call, end))
+}
+
+/// Our kernels for AVX2.
+const AVX2_KERNEL: &str = "avx2";
+
+/// Whether this CPU can run them.
+pub(super) fn has_avx2() -> bool {
+    Row::named(AVX2_KERNEL).is_ok()
+}
+
+/// Encodes one stripe with AVX2 on both sides.
+pub(super) fn avx2((k, m): Shape, len: usize, end: Instant) -> anyhow::Result<Vec<Timing>> {
+    let stripe = Blocks::painted("avx2", k, len);
+    let data = stripe.as_slices();
+    let mut out = Blocks::zeroed(m, len);
+    let code = ours::code(&Choice::Default.identity((k, m)))?;
+    let ours = Ours::with_kernel(AVX2_KERNEL)?.encoder(&code)?;
+    check_encoder(&ours, &code, &data, &mut out.as_mut_slices())?;
+    let isal = Encoder::new(Path::Avx2, k, m, &isal::redundancy_rows(isal::Generator::Cauchy, k, m));
+    let mut call = isal.bind(&data, out.as_mut_slices());
+    let contenders = vec![
+        Contender::new("gabion", |call: &mut Call<'_>| run_again(&ours, &data, call.outputs())),
+        Contender::new(ISAL, Call::run),
+    ];
     Ok(race(contenders, &mut call, end))
 }
 

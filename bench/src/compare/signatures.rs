@@ -12,8 +12,13 @@ use super::race::{Contender, Timing, race};
 use crate::blocks::Blocks;
 use crate::ours::{self, Ours, run_again};
 
-/// Encodes with the default code and signs.
-pub(super) fn signatures((k, m): Shape, len: usize, end: Instant) -> anyhow::Result<Vec<Timing>> {
+/// Encodes with the default code and signs with so many components.
+pub(super) fn signatures(
+    (k, m): Shape,
+    len: usize,
+    components: usize,
+    end: Instant,
+) -> anyhow::Result<Vec<Timing>> {
     let stripe = Blocks::painted("signatures", k, len);
     let data = stripe.as_slices();
     let mut out = Blocks::zeroed(m, len);
@@ -24,7 +29,7 @@ pub(super) fn signatures((k, m): Shape, len: usize, end: Instant) -> anyhow::Res
     check_encoder(&plain, &code, &data, &mut outputs)?;
     let expected: Vec<Vec<u8>> = outputs.iter().map(|block| block.to_vec()).collect();
 
-    let signing = engine.signing_encoder(&code)?;
+    let signing = engine.signing_encoder(&code, components)?;
     outputs.iter_mut().for_each(|block| block.fill(0));
     let signatures = signing.run(&data, &mut outputs)?;
     let same = expected.iter().zip(&outputs).all(|(expected, found)| expected == &**found);

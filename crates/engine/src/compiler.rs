@@ -20,8 +20,9 @@ mod program;
 mod routine;
 mod target;
 
-pub(crate) use cache::{Ready, Slot};
+pub(crate) use cache::{Purpose, Ready, Slot};
 pub(crate) use explain::explain;
+pub(crate) use kernel::CodeKernel;
 pub(crate) use machine::{Allocated, Operand, Register, Step};
 pub(crate) use program::Place;
 pub(crate) use target::Target;

@@ -2,7 +2,9 @@
 
 use crate::error::Error;
 use crate::kernel::{Backend, Kernel, Row, Threads};
-use crate::plan::Plan;
+use crate::matrix::Matrix;
+use crate::plan::{Mode, Plan};
+use crate::planar::Planar;
 pub use signed::Signed;
 use std::sync::Arc;
 
@@ -49,6 +51,18 @@ impl Engine {
     pub fn compile(&self, plan: &Plan) -> Result<Compiled, Error> {
         let kernel = self.row.compile(plan)?;
         Ok(Compiled { kernel, plan: plan.clone(), threads: self.threads.clone() })
+    }
+
+    /// Compiles a matrix for blocks in the planar layout: the bytes of symbols apart.
+    ///
+    /// # Errors
+    /// [`Error::MatrixTooLarge`], [`Error::NoWordsLayout`] where symbols fill no bytes.
+    pub fn planar(&self, matrix: &Matrix, mode: Mode) -> Result<Planar, Error> {
+        Planar::new(self, matrix, mode)
+    }
+
+    pub(crate) fn pool(&self) -> &Arc<Threads> {
+        &self.threads
     }
 }
 

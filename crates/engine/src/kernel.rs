@@ -13,6 +13,7 @@ mod neon;
 mod reference;
 mod table;
 mod threads;
+mod tuning;
 mod vector;
 #[cfg(target_arch = "x86_64")]
 mod x86;
@@ -24,15 +25,28 @@ pub use linear::LinearMap;
 pub use reference::Reference;
 pub use table::{KERNEL_VARIABLE, Row, TieredRow, measured, rows};
 pub use threads::Threads;
+pub(crate) use tuning::MAX_OUTPUT_TILE;
+pub use tuning::{Caches, Tuning};
 
 use crate::error::Error;
 use crate::plan::Plan;
 
-/// Inputs and outputs together from which outputs are streamed: twice a common L2 cache, where it began to pay.
-pub(crate) const STREAM_BYTES: usize = 4 << 20;
-
 /// How far ahead of their use streamed inputs are asked for, in bytes.
 pub(crate) const PREFETCH_AHEAD: usize = 512;
+
+/// The same for loops that sign: what they keep of their inputs needs room in the L1 cache, too.
+pub(crate) const SIGNING_PREFETCH_AHEAD: usize = 192;
+
+/// What a division in the pass that codes left of every input: the quotients of its last eight turns.
+#[derive(Debug)]
+pub struct Quotients {
+    /// Bytes of every block that were coded and divided, from the start; whole turns.
+    pub covered: usize,
+    /// Bytes of a turn.
+    pub turn: usize,
+    /// Per input, and for each of its components, the quotients of eight turns; that of turn t is number t % 8.
+    pub rings: Vec<u8>,
+}
 
 /// Something that compiles plans.
 pub trait Backend: Sync {
@@ -62,5 +76,19 @@ pub trait Kernel: Send + Sync {
     fn run_part(&self, whole: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
         let _ = whole;
         self.run(inputs, outputs)
+    }
+
+    /// As [`run_part`](Kernel::run_part), and divides the inputs for their signatures of so many components in the tower over
+    /// GF(2^8). It may leave the end of the buffers to others. None, with nothing done, where it has no code for that or not
+    /// yet.
+    fn run_dividing(
+        &self,
+        components: usize,
+        whole: usize,
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+    ) -> Option<Quotients> {
+        let _ = (components, whole, inputs, outputs);
+        None
     }
 }

@@ -21,7 +21,7 @@ use crate::code::Layout;
 use crate::error::Error;
 use crate::field::Field;
 use crate::field::reference::{pow_by, times_x};
-use crate::kernel::{LaneSigner, LinearMap, Row, Weighing};
+use crate::kernel::{LaneSigner, LinearMap, Quotients, Row, Weighing};
 use crate::matrix::Matrix;
 use crate::plan::{Mode, Plan};
 use crate::tower::Tower;
@@ -29,6 +29,9 @@ use std::fmt;
 
 /// Most components of a signature.
 pub const MAX_COMPONENTS: usize = 16;
+
+/// Turns of a loop whose quotients tell a remainder: the degree of the tower over GF(2^8).
+const REMAINDER_TURNS: usize = 8;
 
 /// Where the symbols of a signature live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +73,10 @@ impl Space {
             Space::Field(field) => field.mul(a, constant),
             Space::Tower(tower) => tower.scale(a, constant),
         }
+    }
+
+    fn is_tower_of_gf8(self) -> bool {
+        matches!(self, Space::Tower(tower) if tower.base() == Field::GF8)
     }
 
     fn code_field(self) -> Field {
@@ -159,7 +166,7 @@ impl Signer {
             let weight = space.times_alpha_power(1, (component + 1) * symbols);
             LinearMap::new(space.bytes(), |bit| space.mul(bit, weight))
         };
-        let tower_of_gf8 = matches!(space, Space::Tower(tower) if tower.base() == Field::GF8);
+        let tower_of_gf8 = space.is_tower_of_gf8();
         let kernel = row.signer(&Weighing { components, step_map: &step_map, tower_of_gf8 })?;
         Ok(Signer { space, components, kernel })
     }
@@ -220,12 +227,60 @@ impl Signer {
     /// The signature of all that was absorbed.
     pub(crate) fn finish(&self, lanes: &Lanes) -> Signature {
         let steps = lanes.0.chunks(self.piece_granule());
-        let components = steps.enumerate().map(|(component, step)| {
-            step.chunks(self.space.bytes()).rev().fold(0, |sum, symbol| {
-                self.space.times_alpha_power(sum, component + 1) ^ little_endian(symbol)
-            })
-        });
+        let components = steps.enumerate().map(|(component, step)| self.folded(step, component));
         Signature(components.collect())
+    }
+
+    /// Whether [`of_quotients`](Signer::of_quotients) knows its signatures: one component or two in the tower over GF(2^8).
+    pub(crate) fn divides(&self) -> bool {
+        self.components <= 2 && self.space.is_tower_of_gf8()
+    }
+
+    /// The signatures of blocks whose first bytes were divided while they were coded, from what that left and the signatures of
+    /// the rest of each block; it [`divides`](Signer::divides).
+    ///
+    /// With n symbols in a turn, c = 2^n and v_0, v_1, … the quotients of the last turns, the last one first, the remainder is
+    ///
+    /// ```text
+    /// r_0 = c·v_0 + v_1 + v_7     r_i = c·v_i + v_(i+1)     r_7 = c·v_7
+    /// ```
+    ///
+    /// and the first component of what was divided in N turns is the sum of r_(7-j) · Y^(nj), times Y^(n(N-8)). The second
+    /// one has Y^2 for Y.
+    pub(crate) fn of_quotients(&self, quotients: &Quotients, rest: Vec<Signature>) -> Vec<Signature> {
+        let (turn, turns) = (quotients.turn, quotients.covered / quotients.turn);
+        let symbols = turn / self.space.bytes();
+        let weights = self.weights_at((turns - REMAINDER_TURNS) * symbols);
+        let mut rings = quotients.rings.chunks(REMAINDER_TURNS * turn);
+        let mut component_of = |component: usize, rest: u64| {
+            let ring = rings.next().unwrap_or_default();
+            let factor = self.space.code_field().exp((symbols * (component + 1)) as u64);
+            // Every turn as one symbol.
+            let values: [u64; REMAINDER_TURNS] = std::array::from_fn(|i| {
+                self.folded(&ring[(turns - 1 - i) % REMAINDER_TURNS * turn..][..turn], component)
+            });
+            // From the highest power of Y^n down, which is that of the rest, then r_0.
+            let sum = (0..REMAINDER_TURNS).fold(rest, |sum, i| {
+                let older = values.get(i + 1).copied().unwrap_or(0);
+                let oldest = if i == 0 { values[REMAINDER_TURNS - 1] } else { 0 };
+                let remainder = self.space.scale(values[i], factor) ^ older ^ oldest;
+                self.space.times_alpha_power(sum, symbols * (component + 1)) ^ remainder
+            });
+            self.space.mul(sum, weights[component])
+        };
+        let mut of_block = |rest: Signature| {
+            let components = rest.0.into_iter().enumerate();
+            Signature(components.map(|(component, rest)| component_of(component, rest)).collect())
+        };
+        rest.into_iter().map(&mut of_block).collect()
+    }
+
+    /// The value of some symbols in one component.
+    fn folded(&self, symbols: &[u8], component: usize) -> u64 {
+        symbols
+            .chunks(self.space.bytes())
+            .rev()
+            .fold(0, |sum, symbol| self.space.times_alpha_power(sum, component + 1) ^ little_endian(symbol))
     }
 
     /// The signatures of blocks that were signed in ranges, from theirs: `ranges` has, range by range, one for each

@@ -7,7 +7,7 @@ pub use cpu::{Cache, Cpu};
 pub use devices::{DeviceState, Devices};
 
 use gabion_engine::Error;
-use gabion_engine::kernel::{Backend, Row, measured, rows};
+use gabion_engine::kernel::{Backend, Row, Tuning, measured, rows};
 use serde::Serialize;
 
 /// One row of the kernel table on this machine.
@@ -44,12 +44,32 @@ pub struct Machine {
     pub cpu: Cpu,
     /// Threads that the engine uses unless told otherwise.
     pub threads: usize,
+    /// What the engine derives from the caches.
+    pub thresholds: Thresholds,
     /// Why the chosen row was chosen.
     pub chosen_because: Reason,
     /// All rows of this build, scalar first.
     pub kernels: Vec<KernelState>,
     /// Graphics processors and other devices, and why there are none.
     pub devices: Vec<Devices>,
+}
+
+/// Sizes from which the engine works otherwise, in bytes; they follow from the caches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Thresholds {
+    /// Inputs and outputs of a call from which outputs are stored past the caches.
+    pub stream_bytes: usize,
+    /// Inputs that generic kernels work on at a time.
+    pub input_tile_bytes: usize,
+    /// Outputs that are made at a time where they are not aligned.
+    pub output_tile_bytes: usize,
+}
+
+impl Thresholds {
+    fn of(tuning: Tuning) -> Thresholds {
+        let Tuning { stream_bytes, input_tile_bytes, output_tile_bytes, .. } = tuning;
+        Thresholds { stream_bytes, input_tile_bytes, output_tile_bytes }
+    }
 }
 
 impl Machine {
@@ -73,6 +93,7 @@ impl Machine {
             version: env!("CARGO_PKG_VERSION"),
             cpu: Cpu::of_this_machine(),
             threads: std::thread::available_parallelism().map_or(1, |count| count.get()),
+            thresholds: Thresholds::of(*Tuning::of_machine()),
             chosen_because,
             kernels: kernels.collect(),
             devices: devices::all(),

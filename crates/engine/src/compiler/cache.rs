@@ -5,11 +5,13 @@
 //! then.
 
 use super::choose::{self, Choice};
-use super::kernel::CodeKernel;
-use super::machine::Allocated;
+use super::kernel::{CodeKernel, SigningKernel};
+use super::lower::planar;
+use super::machine::{Allocated, Form};
 use super::target::Target;
 use crate::code::Layout;
-use crate::plan::Plan;
+use crate::matrix::Matrix;
+use crate::plan::{Mode, Plan};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -30,10 +32,20 @@ const MAX_PLANS: usize = 256;
 pub(crate) struct Slot {
     plan: Plan,
     target: Target,
+    purpose: Purpose,
     seen_bytes: AtomicUsize,
     started: AtomicBool,
     /// `None` inside: the plan is not for this compiler.
     ready: OnceLock<Option<Ready>>,
+}
+
+/// What a plan is compiled for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Purpose {
+    /// Its outputs.
+    Code,
+    /// Its outputs, and signatures of its inputs besides, of so many components; for machine code only.
+    SignedCode { components: usize },
 }
 
 /// What a plan was compiled to.
@@ -41,18 +53,45 @@ pub(crate) struct Slot {
 pub(crate) enum Ready {
     /// Machine code.
     Code(Box<CodeKernel>),
+    /// Machine code that signs.
+    SigningCode(Box<SigningKernel>),
     /// Steps to be interpreted.
     Steps(Allocated),
 }
 
 impl Ready {
+    /// A matrix times blocks in the planar layout, where planes are the blocks of the program.
+    ///
     /// # Safety
     /// The CPU has the target's instruction set.
-    unsafe fn new(plan: &Plan, target: Target) -> Option<Ready> {
+    pub(crate) unsafe fn planar(matrix: &Matrix, mode: Mode, target: Target) -> Option<Ready> {
+        let program = planar::lower(matrix, mode);
+        let Choice { allocated, columns, .. } = choose::choose_planar(program, target)?;
+        if !target.native {
+            return Some(Ready::Steps(allocated));
+        }
+        let bytes = matrix.field().word_bytes().ok()?;
+        let (inputs, outputs) = (matrix.columns() * bytes, matrix.rows() * bytes);
+        let form = Form { inputs, outputs, mode, symbol_bytes: 1, packets: None };
+        // SAFETY: passed on unchanged; the steps were just chosen for the program.
+        unsafe { CodeKernel::new(form, target, &allocated, columns) }.map(Box::new).map(Ready::Code)
+    }
+
+    /// # Safety
+    /// The CPU has the target's instruction set.
+    unsafe fn new(plan: &Plan, target: Target, purpose: Purpose) -> Option<Ready> {
+        if let Purpose::SignedCode { components } = purpose {
+            let Choice { allocated, .. } = choose::choose_signed(plan, target, components)?;
+            // SAFETY: as below.
+            let code = unsafe { SigningKernel::new(plan, target, &allocated, components) };
+            return code.map(Box::new).map(Ready::SigningCode);
+        }
         let Choice { allocated, columns, .. } = choose::choose(plan, target, &mut |_| ())?;
         if target.native {
             // SAFETY: passed on unchanged; the steps were just chosen for the plan.
-            unsafe { CodeKernel::new(plan, target, &allocated, columns) }.map(Box::new).map(Ready::Code)
+            unsafe { CodeKernel::new(Form::of(plan), target, &allocated, columns) }
+                .map(Box::new)
+                .map(Ready::Code)
         } else {
             Some(Ready::Steps(allocated))
         }
@@ -64,16 +103,16 @@ impl Slot {
     ///
     /// # Safety
     /// The CPU has the target's instruction set.
-    pub(crate) unsafe fn of(plan: &Plan, target: Target) -> Arc<Slot> {
+    pub(crate) unsafe fn of(plan: &Plan, target: Target, purpose: Purpose) -> Arc<Slot> {
         static CACHE: OnceLock<Mutex<Cache>> = OnceLock::new();
         let cache = CACHE.get_or_init(Mutex::default);
-        cache.lock().unwrap_or_else(PoisonError::into_inner).slot(plan, target)
+        cache.lock().unwrap_or_else(PoisonError::into_inner).slot(plan, target, purpose)
     }
 
     /// The code, compiled now if it was not before.
     pub(crate) fn ready(&self) -> Option<&Ready> {
         // SAFETY: a slot exists only where the CPU has the target.
-        self.ready.get_or_init(|| unsafe { Ready::new(&self.plan, self.target) }).as_ref()
+        self.ready.get_or_init(|| unsafe { Ready::new(&self.plan, self.target, self.purpose) }).as_ref()
     }
 
     /// The code if there is some. `bytes` more have to be worked on; that may make it worth compiling.
@@ -110,14 +149,14 @@ fn coefficients(plan: &Plan) -> usize {
 /// Slots by plan, with the time each was last asked for.
 #[derive(Default)]
 struct Cache {
-    slots: HashMap<(Plan, Target), (Arc<Slot>, u64)>,
+    slots: HashMap<(Plan, Target, Purpose), (Arc<Slot>, u64)>,
     clock: u64,
 }
 
 impl Cache {
-    fn slot(&mut self, plan: &Plan, target: Target) -> Arc<Slot> {
+    fn slot(&mut self, plan: &Plan, target: Target, purpose: Purpose) -> Arc<Slot> {
         self.clock += 1;
-        let key = (plan.clone(), target);
+        let key = (plan.clone(), target, purpose);
         if let Some((slot, asked)) = self.slots.get_mut(&key) {
             *asked = self.clock;
             return slot.clone();
@@ -129,6 +168,7 @@ impl Cache {
         let slot = Arc::new(Slot {
             plan: plan.clone(),
             target,
+            purpose,
             seen_bytes: AtomicUsize::new(0),
             started: AtomicBool::new(false),
             ready: OnceLock::new(),
@@ -150,14 +190,14 @@ mod tests {
     #[test]
     fn a_plan_has_one_slot_and_the_oldest_leave() {
         let mut cache = Cache::default();
-        let first = cache.slot(&encode("3+1"), Target::AVX2);
-        assert!(Arc::ptr_eq(&first, &cache.slot(&encode("3+1"), Target::AVX2)));
-        assert!(!Arc::ptr_eq(&first, &cache.slot(&encode("3+1"), Target::AVX512)));
+        let first = cache.slot(&encode("3+1"), Target::AVX2, Purpose::Code);
+        assert!(Arc::ptr_eq(&first, &cache.slot(&encode("3+1"), Target::AVX2, Purpose::Code)));
+        assert!(!Arc::ptr_eq(&first, &cache.slot(&encode("3+1"), Target::AVX512, Purpose::Code)));
         for k in 1..200 {
-            cache.slot(&encode(&format!("{k}+1")), Target::AVX512);
-            cache.slot(&encode(&format!("{k}+2")), Target::AVX512);
+            cache.slot(&encode(&format!("{k}+1")), Target::AVX512, Purpose::Code);
+            cache.slot(&encode(&format!("{k}+2")), Target::AVX512, Purpose::Code);
         }
         assert_eq!(cache.slots.len(), MAX_PLANS);
-        assert!(!Arc::ptr_eq(&first, &cache.slot(&encode("3+1"), Target::AVX2)));
+        assert!(!Arc::ptr_eq(&first, &cache.slot(&encode("3+1"), Target::AVX2, Purpose::Code)));
     }
 }

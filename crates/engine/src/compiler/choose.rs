@@ -7,14 +7,19 @@ use super::pass::flatten::flatten;
 use super::pass::fuse::{Fusion, fuse};
 use super::pass::nibbles::look_up;
 use super::pass::share::share;
+use super::pass::sign::sign;
 use super::program::{Op, Program, Shuffle};
 use super::target::Target;
 use crate::code::Layout;
+use crate::field::Field;
 use crate::kernel::Stage;
 use crate::plan::Plan;
 
 /// Coefficients of the largest matrix that is compiled as such.
 const MAX_COEFFICIENTS: usize = 4096;
+
+/// Inputs up to which a program signs: eight registers of each, or sixteen, are kept near the core.
+const MAX_SIGNED_INPUTS: usize = 64;
 
 /// What was chosen.
 pub(super) struct Choice {
@@ -48,14 +53,46 @@ fn programs(plan: &Plan, target: Target) -> Vec<(&'static str, Program)> {
 
 /// The cheapest way to run a plan. `note` hears of every pass on the way.
 pub(super) fn choose(plan: &Plan, target: Target, note: &mut dyn FnMut(Stage)) -> Option<Choice> {
-    let blocks = plan.inputs().len() + plan.outputs().len();
     let program = better(programs(plan, target), target, note)?;
-    let registers = target.registers() - kept_registers(&program);
+    let (choice, fused) = cheapest(packet_of(plan), target, &program, &[1, 2, 4])?;
+    note(fused);
+    note(Stage::allocated("allocate", choice.allocated.counts()));
+    Some(choice)
+}
+
+/// The cheapest way to run a plan over GF(2^8) and divide its inputs for signatures of so many components; none for other
+/// plans. A turn covers one register of every block: twice as many would double what is kept of the inputs in the L1 cache.
+pub(super) fn choose_signed(plan: &Plan, target: Target, components: usize) -> Option<Choice> {
+    let inputs = plan.inputs().len();
+    if plan.field() != Field::GF8 || plan.layout() != Layout::Words || inputs > MAX_SIGNED_INPUTS {
+        return None;
+    }
+    let ways = programs(plan, target).into_iter();
+    let signed = ways.map(|(name, program)| (name, sign(&program, inputs, components, target.width / 8)));
+    let program = better(signed.collect(), target, &mut |_| ())?;
+    cheapest(packet_of(plan), target, &program, &[1]).map(|(choice, _)| choice)
+}
+
+/// The cheapest way to run a program of the planar layout.
+pub(super) fn choose_planar(program: Program, target: Target) -> Option<Choice> {
+    let program = better(vec![("by planes", program)], target, &mut |_| ())?;
+    cheapest(None, target, &program, &[1, 2, 4]).map(|(choice, _)| choice)
+}
+
+/// The cheapest order and registers of a program, with one of the given numbers of columns.
+fn cheapest(
+    packet: Option<usize>,
+    target: Target,
+    program: &Program,
+    columns: &[usize],
+) -> Option<(Choice, Stage)> {
+    let blocks = program.blocks();
+    let registers = target.registers() - kept_registers(program);
     let mut best: Option<(Choice, Stage)> = None;
     for patience in [1 << 20, 24, 4] {
-        let fused = fuse(&program, Fusion { arity: target.arity(), patience });
-        for columns in [1, 2, 4] {
-            if registers / columns < 4 || !fits(plan, target, columns * target.width) {
+        let fused = fuse(program, Fusion { arity: target.arity(), patience });
+        for &columns in columns {
+            if registers / columns < 4 || !fits(packet, target, columns * target.width) {
                 break;
             }
             let allocated = allocate(&fused, registers / columns);
@@ -73,10 +110,7 @@ pub(super) fn choose(plan: &Plan, target: Target, note: &mut dyn FnMut(Stage)) -
             }
         }
     }
-    let (choice, fused) = best?;
-    note(fused);
-    note(Stage::allocated("allocate", choice.allocated.counts()));
-    Some(choice)
+    best
 }
 
 /// Registers for constants that no instruction takes from memory: the mask of half bytes, the places of shuffles.
@@ -107,12 +141,17 @@ fn better(programs: Vec<(&str, Program)>, target: Target, note: &mut dyn FnMut(S
     Some(program)
 }
 
-/// For machine code a packet has to consist of whole steps: a step beyond it would write into the next.
-fn fits(plan: &Plan, target: Target, step: usize) -> bool {
+/// Bytes of a packet, where there are packets.
+fn packet_of(plan: &Plan) -> Option<usize> {
     match plan.layout() {
-        Layout::Packets { bytes } if target.native => bytes.is_multiple_of(step),
-        _ => true,
+        Layout::Words => None,
+        Layout::Packets { bytes } => Some(bytes),
     }
+}
+
+/// For machine code a packet has to consist of whole steps: a step beyond it would write into the next.
+fn fits(packet: Option<usize>, target: Target, step: usize) -> bool {
+    packet.is_none_or(|bytes| !target.native || bytes.is_multiple_of(step))
 }
 
 /// Instructions of a program before registers are given, as far as programs differ by them.

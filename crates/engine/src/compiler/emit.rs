@@ -13,18 +13,21 @@ mod assembler;
 mod constants;
 pub(super) mod loops;
 mod pointers;
+mod remainders;
 mod vocabulary;
 
 use super::machine::{Allocated, Operand, Register as Wide, Step};
 use super::program::{Half, Place, Shuffle};
 use super::target::Target;
-use crate::kernel::PREFETCH_AHEAD;
+use crate::kernel::{PREFETCH_AHEAD, SIGNING_PREFETCH_AHEAD};
 use assembler::{Assembler, memory, register};
 use constants::{Constant, Constants};
 use iced_x86::{
     Code, Decoder, DecoderOptions, Formatter, Instruction, MemoryOperand, NasmFormatter, Register,
 };
 use pointers::Pointers;
+use remainders::Remainders;
+pub(super) use remainders::TURNS as REMEMBERED_TURNS;
 use std::fmt::Write as _;
 use vocabulary::Vocabulary;
 
@@ -66,19 +69,27 @@ pub(super) struct Emitted {
 /// Writes the loop; blocks from `inputs` on are outputs.
 pub(super) fn emit(allocated: &Allocated, shape: Shape, inputs: usize) -> Emitted {
     let constants = Constants::new(allocated, shape, allocated.registers() * shape.columns);
-    let spare = [(allocated.slots == 0).then_some(SLOTS), constants.is_empty().then_some(CONSTANTS)];
-    let accesses = allocated.steps.iter().filter_map(block_of);
-    let pointers = Pointers::new(accesses, spare.into_iter().flatten());
+    let signs = allocated.steps.iter().filter_map(place_of).any(|place| place.as_remainder().is_some());
+    let remainders = signs.then(|| Remainders::new(shape.step(), allocated.slots));
+    let without_slots = allocated.slots == 0 && !signs;
+    let spare = [without_slots.then_some(SLOTS), constants.is_empty().then_some(CONSTANTS)];
+    let accesses = allocated.steps.iter().filter_map(place_of).filter(|place| place.as_remainder().is_none());
+    let taken = if signs { Remainders::REGISTERS } else { 0 };
+    let pointers = Pointers::new(accesses.map(|place| place.block), spare.into_iter().flatten(), taken);
     let mut body = Body {
         shape,
         inputs,
         words: Vocabulary::of(shape.target),
         constants,
         pointers,
+        remainders,
         assembler: Assembler::default(),
     };
     body.prologue();
     let head = body.assembler.here();
+    if let Some(remainders) = &body.remainders {
+        remainders.begin_turn(&mut body.assembler);
+    }
     for &step in &allocated.steps {
         body.step(step);
     }
@@ -86,13 +97,13 @@ pub(super) fn emit(allocated: &Allocated, shape: Shape, inputs: usize) -> Emitte
     Emitted { code: body.assembler.finish(), constants: body.constants.into_bytes() }
 }
 
-/// The block that a step reads or writes.
-fn block_of(step: &Step) -> Option<u32> {
+/// The place that a step reads or writes.
+fn place_of(step: &Step) -> Option<Place> {
     match *step {
         Step::Load { from: place, .. }
         | Step::Store { to: place, .. }
         | Step::Add { b: Operand::Block(place), .. }
-        | Step::AddTwo { b: Operand::Block(place), .. } => Some(place.block),
+        | Step::AddTwo { b: Operand::Block(place), .. } => Some(place),
         _ => None,
     }
 }
@@ -118,6 +129,8 @@ struct Body {
     words: Vocabulary,
     constants: Constants,
     pointers: Pointers,
+    /// Where the loop keeps what it divides, if it does.
+    remainders: Option<Remainders>,
     assembler: Assembler,
 }
 
@@ -155,7 +168,7 @@ impl Body {
                 let base = self.pointer(from);
                 for column in 0..self.shape.columns {
                     if self.shape.stream && (from.block as usize) < self.inputs {
-                        let ahead = self.at(base, from, column, PREFETCH_AHEAD);
+                        let ahead = self.at(base, from, column, self.prefetch_ahead());
                         self.assembler.push_memory(Code::Prefetcht0_m8, ahead);
                     }
                     let source = self.at(base, from, column, 0);
@@ -164,7 +177,8 @@ impl Body {
             }
             Step::Store { from, to } => {
                 let base = self.pointer(to);
-                let code = if self.shape.stream { words.stream } else { words.store };
+                let stream = self.shape.stream && to.as_remainder().is_none();
+                let code = if stream { words.stream } else { words.store };
                 for column in 0..self.shape.columns {
                     let target = self.at(base, to, column, 0);
                     self.assembler.store(code, target, self.wide(from, column));
@@ -215,7 +229,7 @@ impl Body {
                 (Operand::Slot(slot), _) => Ok(self.slot(slot, column)),
                 (Operand::Block(_), Some((base, place))) => {
                     if self.shape.stream && (place.block as usize) < self.inputs {
-                        let ahead = self.at(base, place, column, PREFETCH_AHEAD);
+                        let ahead = self.at(base, place, column, self.prefetch_ahead());
                         self.assembler.push_memory(Code::Prefetcht0_m8, ahead);
                     }
                     Ok(self.at(base, place, column, 0))
@@ -301,8 +315,11 @@ impl Body {
         self.assembler.load(code, to, source);
     }
 
-    /// The register with the address of a block, fetched if it is in none.
+    /// The register with the address of a block, fetched if it is in none; for a remainder, that of its turn.
     fn pointer(&mut self, place: Place) -> Register {
+        if let Some((remainders, (_, age))) = self.remainders.as_ref().zip(place.as_remainder()) {
+            return remainders.index(age);
+        }
         let (register, fetch) = self.pointers.get(place.block);
         if fetch {
             self.fetch_pointer(place.block, register);
@@ -315,8 +332,19 @@ impl Body {
     }
 
     fn at(&self, base: Register, place: Place, column: usize, ahead: usize) -> MemoryOperand {
+        if let Some((remainders, (division, _))) = self.remainders.as_ref().zip(place.as_remainder()) {
+            return assembler::indexed(
+                SLOTS,
+                base,
+                remainders.offset(division) + column * self.shape.target.width,
+            );
+        }
         let offset = place.packet as usize * self.shape.packet + column * self.shape.target.width + ahead;
         assembler::indexed(base, POSITION, offset)
+    }
+
+    fn prefetch_ahead(&self) -> usize {
+        if self.remainders.is_some() { SIGNING_PREFETCH_AHEAD } else { PREFETCH_AHEAD }
     }
 
     fn slot(&self, slot: u32, column: usize) -> MemoryOperand {

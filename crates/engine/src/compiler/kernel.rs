@@ -8,13 +8,15 @@
 //! after a first step. Those that are misaligned each in its own way are made in a tile in the L1 cache and copied from
 //! there.
 
+mod signing;
+
 use super::emit::{Emitted, Shape, disassemble, emit};
-use super::machine::Allocated;
+use super::machine::{Allocated, Form};
 use super::routine::Routine;
 use super::target::Target;
-use crate::code::Layout;
-use crate::kernel::STREAM_BYTES;
+use crate::kernel::{MAX_OUTPUT_TILE, Tuning};
 use crate::plan::{Mode, Plan};
+pub(crate) use signing::SigningKernel;
 use std::mem::MaybeUninit;
 
 /// Blocks whose addresses are gathered without an allocation.
@@ -23,23 +25,16 @@ const FEW_BLOCKS: usize = 32;
 /// Outputs up to which that pays: with more of them arithmetic hides what stores cost.
 const TILED_OUTPUTS: usize = 4;
 
-/// Bytes of all outputs together that are made in a tile before they are copied.
-const TILE_BYTES: usize = 8 << 10;
-
 fn code_of(
-    plan: &Plan,
+    form: Form,
     target: Target,
     allocated: &Allocated,
     columns: usize,
     stream: bool,
 ) -> (Shape, Emitted) {
-    let packet = match plan.layout() {
-        Layout::Words => 0,
-        Layout::Packets { bytes } => bytes,
-    };
+    let packet = form.packets.map_or(0, |(bytes, _)| bytes);
     let shape = Shape { target, columns, stream, packet };
-    let inputs = plan.inputs().len();
-    (shape, emit(allocated, shape, inputs))
+    (shape, emit(allocated, shape, form.inputs))
 }
 
 /// Bytes of the machine code, and the code as text.
@@ -52,7 +47,7 @@ pub(super) fn assembly(
     if !target.native {
         return None;
     }
-    let (_, emitted) = code_of(plan, target, allocated, columns, false);
+    let (_, emitted) = code_of(Form::of(plan), target, allocated, columns, false);
     Some((emitted.code.len(), disassemble(&emitted.code)))
 }
 
@@ -62,45 +57,27 @@ pub(crate) struct CodeKernel {
     routine: Routine,
     /// The same with outputs stored past the caches.
     streaming: Option<Routine>,
-    plan_mode: Mode,
-    /// Bytes of a symbol in the words layout.
-    symbol_bytes: usize,
-    /// For packets: bytes of one, and of a group.
-    packets: Option<(usize, usize)>,
-    inputs: usize,
+    form: Form,
 }
 
 impl CodeKernel {
-    /// Machine code for the steps that were chosen for a plan, where the system gives executable pages.
+    /// Machine code for the steps that were chosen for a program, where the system gives executable pages.
     ///
     /// # Safety
-    /// The CPU has the target's instruction set. The steps are the plan's.
+    /// The CPU has the target's instruction set. The steps are those of a program of this form.
     pub(crate) unsafe fn new(
-        plan: &Plan,
+        form: Form,
         target: Target,
         allocated: &Allocated,
         columns: usize,
     ) -> Option<CodeKernel> {
-        let inputs = plan.inputs().len();
-        let packets = match plan.layout() {
-            Layout::Words => None,
-            Layout::Packets { bytes } => Some((bytes, plan.granule())),
-        };
-        let symbol_bytes = plan.field().word_bytes().unwrap_or(1);
         let routine = |stream| {
-            let (shape, emitted) = code_of(plan, target, allocated, columns, stream);
+            let (shape, emitted) = code_of(form, target, allocated, columns, stream);
             let slot_bytes = allocated.slots as usize * shape.step();
-            Routine::new(emitted, shape, slot_bytes, inputs + plan.outputs().len()).ok()
+            Routine::new(emitted, shape, slot_bytes, form.inputs + form.outputs).ok()
         };
-        let streaming = if plan.mode() == Mode::Write { routine(true) } else { None };
-        Some(CodeKernel {
-            routine: routine(false)?,
-            streaming,
-            plan_mode: plan.mode(),
-            symbol_bytes,
-            packets,
-            inputs,
-        })
+        let streaming = if form.mode == Mode::Write { routine(true) } else { None };
+        Some(CodeKernel { routine: routine(false)?, streaming, form })
     }
 
     /// Turns inputs into outputs. The buffers were checked: as many as the plan has, all of `len` bytes, a multiple
@@ -119,12 +96,13 @@ impl CodeKernel {
         let addresses = inputs.iter().map(|input| input.as_ptr());
         let addresses = addresses.chain(outputs.iter_mut().map(|output| output.as_mut_ptr().cast_const()));
         blocks.iter_mut().zip(addresses).for_each(|(block, address)| *block = address);
-        let large = whole.saturating_mul(blocks.len()) >= STREAM_BYTES;
-        match self.packets {
+        let large = whole.saturating_mul(blocks.len()) >= Tuning::of_machine().stream_bytes;
+        match self.form.packets {
             None => self.run_words(blocks, len, large),
             Some((packet, group)) => {
                 let width = self.routine.width();
-                let aligned = blocks[self.inputs..].iter().all(|output| output.addr().is_multiple_of(width));
+                let aligned =
+                    blocks[self.form.inputs..].iter().all(|output| output.addr().is_multiple_of(width));
                 let routine = self.streaming.as_ref().filter(|_| large && aligned).unwrap_or(&self.routine);
                 for at in (0..len).step_by(group) {
                     self.run_range(routine, blocks, at, at + packet, at);
@@ -134,21 +112,24 @@ impl CodeKernel {
     }
 
     fn run_words(&self, blocks: &[*const u8], len: usize, large: bool) {
-        let outputs = &blocks[self.inputs..];
+        let outputs = &blocks[self.form.inputs..];
         let width = self.routine.width();
         let misaligned = outputs.first().map_or(0, |output| output.addr() % width);
         let head = (width - misaligned) % width;
         // A step begins with a symbol.
         let alike = outputs.iter().all(|output| output.addr() % width == misaligned)
-            && head.is_multiple_of(self.symbol_bytes);
+            && head.is_multiple_of(self.form.symbol_bytes);
         let step = self.routine.step();
-        if self.plan_mode == Mode::Add || len < step + head {
+        if self.form.mode == Mode::Add || len < step + head {
             return self.run_range(&self.routine, blocks, 0, len, 0);
         }
-        if !alike && outputs.len() <= TILED_OUTPUTS {
-            return self.run_tiles(blocks, len);
-        } else if !alike {
-            return self.run_range(&self.routine, blocks, 0, len, 0);
+        if !alike {
+            // What stays in L1 is not worth a copy.
+            let near = len.saturating_mul(blocks.len()) <= Tuning::of_machine().near_bytes;
+            return match outputs.len() <= TILED_OUTPUTS && !near {
+                true => self.run_tiles(blocks, len),
+                false => self.run_range(&self.routine, blocks, 0, len, 0),
+            };
         }
         let routine = self.streaming.as_ref().filter(|_| large).unwrap_or(&self.routine);
         if head > 0 {
@@ -161,10 +142,10 @@ impl CodeKernel {
     /// Through a tile of aligned outputs, of which there are few. `len` is at least a step.
     fn run_tiles(&self, blocks: &[*const u8], len: usize) {
         #[repr(align(64))]
-        struct Tile([MaybeUninit<u8>; TILE_BYTES]);
-        let (step, count) = (self.routine.step(), blocks.len() - self.inputs);
-        let size = TILE_BYTES / count / step * step;
-        let mut tile = Tile([MaybeUninit::uninit(); TILE_BYTES]);
+        struct Tile([MaybeUninit<u8>; MAX_OUTPUT_TILE]);
+        let (step, count) = (self.routine.step(), blocks.len() - self.form.inputs);
+        let size = Tuning::of_machine().output_tile_bytes / count / step * step;
+        let mut tile = Tile([MaybeUninit::uninit(); MAX_OUTPUT_TILE]);
         let base: *mut u8 = tile.0.as_mut_ptr().cast();
         let mut through = blocks.to_vec();
         let mut start = 0;
@@ -173,7 +154,7 @@ impl CodeKernel {
             // A last tile that is shorter than a step reaches back into the one before.
             let first = start.min(end - step);
             let whole = end - ((end - first) & (step - 1));
-            for (i, output) in through[self.inputs..].iter_mut().enumerate() {
+            for (i, output) in through[self.form.inputs..].iter_mut().enumerate() {
                 // An address that stands for position 0 of the block: only positions of the tile are used.
                 *output = base.wrapping_add(i * size).wrapping_sub(first);
             }
@@ -184,7 +165,7 @@ impl CodeKernel {
                 if whole < end {
                     self.routine.run(&through, end - step, end);
                 }
-                for (i, output) in blocks[self.inputs..].iter().enumerate() {
+                for (i, output) in blocks[self.form.inputs..].iter().enumerate() {
                     let made = base.add(i * size).cast_const();
                     made.copy_to_nonoverlapping(output.add(first).cast_mut(), end - first);
                 }
@@ -202,7 +183,7 @@ impl CodeKernel {
         // SAFETY: ranges lie between `first` and `end`, within all blocks; a multiple of the step each.
         unsafe {
             routine.run(blocks, start, whole);
-            if whole < end && self.plan_mode == Mode::Write && end - first >= step {
+            if whole < end && self.form.mode == Mode::Write && end - first >= step {
                 self.routine.run(blocks, end - step, end);
             } else if whole < end {
                 self.run_padded(blocks, whole, end);
@@ -226,7 +207,7 @@ impl CodeKernel {
                 block.add(start).copy_to_nonoverlapping(copy.cast_mut(), len);
             }
             self.routine.run(&copied, 0, step);
-            for (block, copy) in blocks.iter().zip(&copied).skip(self.inputs) {
+            for (block, copy) in blocks.iter().zip(&copied).skip(self.form.inputs) {
                 copy.copy_to_nonoverlapping(block.add(start).cast_mut(), len);
             }
         }

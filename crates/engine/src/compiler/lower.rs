@@ -4,11 +4,13 @@
 //! | --- | --- | --- |
 //! | [`dense`] | any matrix over symbols | one map per coefficient |
 //! | [`cauchy`] | a matrix that factors through a Cauchy matrix on cosets | additive FFTs, then the small solve |
+//! | [`planar`] | a matrix over symbols whose bytes lie apart | a map per coefficient and pair of bytes |
 //! | [`packets`] | a bit matrix | sums of packets |
 
 pub(super) mod cauchy;
 pub(super) mod dense;
 pub(super) mod packets;
+pub(super) mod planar;
 mod symbols;
 
 use super::program::{Place, Program, Value};

@@ -1,10 +1,39 @@
 //! A program with its registers: what is left is to write down the instructions.
 
 use super::program::{Half, Place, Shuffle};
+use crate::code::Layout;
 use crate::kernel::linear::ByteMap;
+use crate::plan::{Mode, Plan};
 
 /// Bytes of saved registers that a routine may ask for: they lie on the caller's stack.
 pub(super) const MAX_SLOT_BYTES: usize = 16 << 10;
+
+/// What a program expects of the blocks it runs over.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Form {
+    pub(crate) inputs: usize,
+    pub(crate) outputs: usize,
+    pub(crate) mode: Mode,
+    /// Bytes of a symbol: positions are multiples of this.
+    pub(crate) symbol_bytes: usize,
+    /// For packets: bytes of one, and of a group.
+    pub(crate) packets: Option<(usize, usize)>,
+}
+
+impl Form {
+    pub(super) fn of(plan: &Plan) -> Form {
+        Form {
+            inputs: plan.inputs().len(),
+            outputs: plan.outputs().len(),
+            mode: plan.mode(),
+            symbol_bytes: plan.field().word_bytes().unwrap_or(1),
+            packets: match plan.layout() {
+                Layout::Words => None,
+                Layout::Packets { bytes } => Some((bytes, plan.granule())),
+            },
+        }
+    }
+}
 
 /// A register as the allocation counts them; the emission makes several machine registers of each where a step
 /// covers several columns.

@@ -1,7 +1,8 @@
 //! What stands for compiled kernels where machine code is switched off or has no emission.
 
-use super::machine::Allocated;
+use super::machine::{Allocated, Form};
 use super::target::Target;
+use crate::kernel::Quotients;
 use crate::plan::Plan;
 use std::convert::Infallible;
 
@@ -10,11 +11,25 @@ use std::convert::Infallible;
 pub(crate) struct CodeKernel(Infallible);
 
 impl CodeKernel {
-    pub(crate) unsafe fn new(_: &Plan, _: Target, _: &Allocated, _: usize) -> Option<CodeKernel> {
+    pub(crate) unsafe fn new(_: Form, _: Target, _: &Allocated, _: usize) -> Option<CodeKernel> {
         None
     }
 
     pub(crate) fn run(&self, _: &[&[u8]], _: &mut [&mut [u8]], _: usize, _: usize) {
+        match self.0 {}
+    }
+}
+
+/// There is none.
+#[derive(Debug)]
+pub(crate) struct SigningKernel(Infallible);
+
+impl SigningKernel {
+    pub(crate) unsafe fn new(_: &Plan, _: Target, _: &Allocated, _: usize) -> Option<SigningKernel> {
+        None
+    }
+
+    pub(crate) fn run(&self, _: &[&[u8]], _: &mut [&mut [u8]], _: usize, _: usize) -> Option<Quotients> {
         match self.0 {}
     }
 }

@@ -5,7 +5,7 @@
 //! asking for it again gives the same value. The order of the operations is the schedule.
 
 use crate::kernel::linear::ByteMap;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The result of an operation: its place in the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -24,6 +24,34 @@ pub(crate) struct Place {
     pub(crate) block: u32,
     /// Packet in the group; 0 in the words layout.
     pub(crate) packet: u32,
+}
+
+/// How many turns of the loop ago a remainder was written, for signatures that the program divides for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Age {
+    /// Eight: the newest one takes its place.
+    Eighth,
+    /// Seven.
+    Seventh,
+    /// One.
+    Last,
+}
+
+impl Place {
+    /// The number of no block: it stands for the remainders that a loop keeps.
+    const REMAINDERS: u32 = u32::MAX;
+    const AGES: [Age; 3] = [Age::Eighth, Age::Seventh, Age::Last];
+
+    /// A remainder of a division. Stored is always to the place of the oldest.
+    pub(crate) fn remainder(division: usize, age: Age) -> Place {
+        Place { block: Place::REMAINDERS, packet: (Place::AGES.len() * division) as u32 + age as u32 }
+    }
+
+    /// The division and the age, where it is a remainder.
+    pub(crate) fn as_remainder(self) -> Option<(usize, Age)> {
+        let (packet, ages) = (self.packet as usize, Place::AGES.len());
+        (self.block == Place::REMAINDERS).then(|| (packet / ages, Place::AGES[packet % ages]))
+    }
 }
 
 /// Half of every byte.
@@ -177,6 +205,17 @@ impl Program {
             .chain(self.outputs.iter().map(|(_, value)| value))
             .for_each(|value| uses[value.index()] += 1);
         uses
+    }
+
+    /// How many blocks it reads and writes.
+    pub(crate) fn blocks(&self) -> usize {
+        let loads = self.ops.iter().filter_map(|op| match op {
+            Op::Load(place) => Some(place),
+            _ => None,
+        });
+        let places = loads.chain(self.outputs.iter().map(|(place, _)| place));
+        let blocks = places.filter(|place| place.as_remainder().is_none()).map(|place| place.block);
+        blocks.collect::<HashSet<_>>().len()
     }
 
     /// How many maps it has.

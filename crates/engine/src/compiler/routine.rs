@@ -57,22 +57,30 @@ impl Routine {
     /// and outputs be written, from `start` to `end` (with all packets of the group), and no output overlaps another
     /// block. The range is a multiple of the step. A streaming routine gets aligned outputs.
     pub(super) unsafe fn run(&self, blocks: &[*const u8], start: usize, end: usize) {
+        // SAFETY: passed on unchanged; there is room for all slots that a routine may have, or it has none.
+        unsafe {
+            if self.needs_slots {
+                let mut slots = Slots([MaybeUninit::uninit(); MAX_SLOT_BYTES]);
+                self.run_with(blocks, [start, end], slots.0.as_mut_ptr().cast());
+            } else {
+                self.run_with(blocks, [start, end], std::ptr::null_mut());
+            }
+        }
+    }
+
+    /// As [`run`](Routine::run) over `start..end`, with slots of the caller.
+    ///
+    /// # Safety
+    /// As there; and there is room for the slots of the routine, and after them for what it remembers of its inputs.
+    pub(super) unsafe fn run_with(&self, blocks: &[*const u8], [start, end]: [usize; 2], slots: *mut u8) {
         assert!(blocks.len() == self.blocks && (end - start) & (self.step() - 1) == 0);
         if start == end {
             return;
         }
         // SAFETY: the pages hold a whole function of this type from their first byte on, written by `emit`.
         let entry: Entry = unsafe { std::mem::transmute::<*const u8, Entry>(self.pages.as_ptr()) };
-        let call = |slots: *mut u8| {
-            // SAFETY: the code reads its blocks and constants, writes outputs and slots, all within what the caller
-            // promises and what `emit` was told; it keeps the registers of the convention.
-            unsafe { entry(blocks.as_ptr(), start, end, self.constants.as_ptr(), slots) }
-        };
-        if self.needs_slots {
-            let mut slots = Slots([MaybeUninit::uninit(); MAX_SLOT_BYTES]);
-            call(slots.0.as_mut_ptr().cast());
-        } else {
-            call(std::ptr::null_mut());
-        }
+        // SAFETY: the code reads its blocks and constants, writes outputs and slots, all within what the caller
+        // promises and what `emit` was told; it keeps the registers of the convention.
+        unsafe { entry(blocks.as_ptr(), start, end, self.constants.as_ptr(), slots) }
     }
 }

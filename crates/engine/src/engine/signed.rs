@@ -1,6 +1,7 @@
 //! Coding and signing in one pass over memory.
 //!
-//! Blocks are worked on in tiles: the signer reads a tile of every input, and the kernel then finds them in the L2
+//! Machine code that divides its inputs while it codes them ([`Kernel::run_dividing`](crate::kernel::Kernel::run_dividing))
+//! needs nothing else. Where there is none, blocks are worked on in tiles: the signer reads a tile of every input, and the kernel then finds them in the L2
 //! cache. Signing comes first since it reads one block after the other, which memory serves faster than all
 //! blocks at once. Where the law of [`signature`](crate::signature) holds, outputs are not read at all.
 
@@ -11,6 +12,12 @@ use crate::signature::{Lanes, Signature, Signer};
 /// Bytes of a block in a tile. Some pages, or the hardware would not see a sequence to read ahead; not many, or
 /// the tiles of a wide code would leave the cache.
 const TILE: usize = 16 << 10;
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// Bytes of a block from which dividing in the pass that codes is worth the end: to make a signature of what it left takes some microseconds.
+const DIVIDED_BYTES: usize = 32 << 10;
 
 /// The signatures of what a plan read and of what it wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +46,7 @@ impl Compiled {
             // A plan without inputs has outputs of zeros.
             let first = inputs.first().map(|input| input.len());
             let part = first.or(outputs.first().map(|output| output.len())).unwrap_or(0);
-            Ok((part, self.sign_tiles(signer, [len, part], inputs, outputs)?))
+            Ok((part, self.sign_range(signer, [len, part], inputs, outputs)?))
         })?;
         let range = ranges.first().map_or(0, |(len, _)| *len);
         let mut inputs = signer.joined(range, ranges.into_iter().map(|(_, signatures)| signatures).collect());
@@ -50,7 +57,53 @@ impl Compiled {
         Ok(Signed { inputs, outputs })
     }
 
-    /// Runs over buffers of `len` bytes, parts of blocks of `whole` bytes. Gives the signatures of the inputs and, unless they follow from those, of
+    /// Runs over buffers of `len` bytes, parts of blocks of `whole` bytes, and gives the signatures of the inputs and, unless they
+    /// follow from those, of the outputs.
+    fn sign_range(
+        &self,
+        signer: &Signer,
+        [whole, len]: [usize; 2],
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+    ) -> Result<Vec<Signature>, Error> {
+        let worth_it = len >= DIVIDED_BYTES && signer.divides() && signer.has_law_for(&self.plan);
+        // Outputs that become aligned alike after some symbols can then be stored past the caches.
+        let head = outputs.first().map_or(0, |output| output.as_ptr().align_offset(LINE));
+        let alike = outputs.iter().all(|output| output.as_ptr().align_offset(LINE) == head);
+        if !worth_it || head == 0 || !alike || !head.is_multiple_of(signer.symbol_bytes()) || head >= len {
+            return self.divide_range(signer, worth_it, [whole, len], inputs, outputs);
+        }
+        let (before, after): (Vec<_>, Vec<_>) = inputs.iter().map(|input| input.split_at(head)).unzip();
+        let (mut first, mut last): (Vec<_>, Vec<_>) =
+            outputs.iter_mut().map(|output| output.split_at_mut(head)).unzip();
+        let before = self.sign_tiles(signer, [whole, head], &before, &mut first)?;
+        let after = self.divide_range(signer, worth_it, [whole, len - head], &after, &mut last)?;
+        Ok(signer.joined(head, vec![before, after]))
+    }
+
+    /// Divides in the pass that codes where that is possible and `worth_it`, else in tiles.
+    fn divide_range(
+        &self,
+        signer: &Signer,
+        worth_it: bool,
+        [whole, len]: [usize; 2],
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+    ) -> Result<Vec<Signature>, Error> {
+        let components = signer.components();
+        let quotients =
+            if worth_it { self.kernel.run_dividing(components, whole, inputs, outputs) } else { None };
+        let Some(quotients) = quotients else {
+            return self.sign_tiles(signer, [whole, len], inputs, outputs);
+        };
+        let covered = quotients.covered;
+        let rest: Vec<&[u8]> = inputs.iter().map(|input| &input[covered..]).collect();
+        let mut last: Vec<&mut [u8]> = outputs.iter_mut().map(|output| &mut output[covered..]).collect();
+        let rest = self.sign_tiles(signer, [whole, len - covered], &rest, &mut last)?;
+        Ok(signer.of_quotients(&quotients, rest))
+    }
+
+    /// The same in tiles: runs over buffers of `len` bytes, parts of blocks of `whole` bytes. Gives the signatures of the inputs and, unless they follow from those, of
     /// the outputs.
     fn sign_tiles(
         &self,

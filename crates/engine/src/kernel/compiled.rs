@@ -1,13 +1,14 @@
 //! A plan made ready for one instruction set.
 
-use super::Kernel;
 use super::generic::{Buffers, Dense, Isa, Parities, Rows, Steps, Work};
 use super::linear::{LinearMap, MapForm};
 use super::vector::Vector;
+use super::{Kernel, Quotients};
 use crate::code::Layout;
-use crate::compiler::{Ready, Slot};
+use crate::compiler::{CodeKernel, Purpose, Ready, Slot, Target};
 use crate::error::Error;
 use crate::field::Field;
+use crate::matrix::Matrix;
 use crate::matrix::bits::BitMatrix;
 use crate::plan::{Mode, Plan};
 use std::sync::{Arc, OnceLock};
@@ -23,6 +24,9 @@ struct CompiledPlan<I: Isa> {
     plan: Plan,
     program: Program<I::V>,
     slot: Option<Arc<Slot>>,
+    /// The slots of code that signs with one component and with two, once they were asked for.
+    signing_slots: [OnceLock<Arc<Slot>>; 2],
+    tier: Tier,
     /// What the slot has, where it is not machine code, prepared for this instruction set.
     steps: OnceLock<Steps<I::V>>,
 }
@@ -52,11 +56,65 @@ pub(super) fn compile<I: Isa>(isa: I, plan: &Plan, tier: Tier) -> Result<Box<dyn
         },
     };
     // SAFETY: `isa` proves the instruction set, and the target is its own.
-    let slot = (tier != Tier::Generic).then(|| unsafe { Slot::of(plan, I::TARGET) });
+    let slot = (tier != Tier::Generic).then(|| unsafe { Slot::of(plan, I::TARGET, Purpose::Code) });
     if let (Tier::Code, Some(slot)) = (tier, &slot) {
         slot.ready();
     }
-    Ok(Box::new(CompiledPlan { isa, plan: plan.clone(), program, slot, steps: OnceLock::new() }))
+    Ok(Box::new(CompiledPlan {
+        isa,
+        plan: plan.clone(),
+        program,
+        slot,
+        signing_slots: [OnceLock::new(), OnceLock::new()],
+        tier,
+        steps: OnceLock::new(),
+    }))
+}
+
+/// Compiles a matrix for planes: the blocks of the kernel are the planes of the matrix's inputs, then those of its outputs.
+pub(super) fn compile_planar<I: Isa>(isa: I, matrix: &Matrix, mode: Mode) -> Option<Box<dyn Kernel>> {
+    // SAFETY: `isa` proves the instruction set, and the target is its own.
+    let ready = unsafe { Ready::planar(matrix, mode, I::TARGET) };
+    // Without executable pages the same program is interpreted.
+    // SAFETY: interpreted programs need nothing of the CPU.
+    let ready = ready
+        .or_else(|| unsafe { Ready::planar(matrix, mode, Target::interpreted(<I::V as Vector>::BYTES)) })?;
+    let work = match ready {
+        Ready::Code(code) => PlanarWork::Code(code),
+        Ready::Steps(allocated) => PlanarWork::Steps(Steps::new(&allocated, Layout::Words, 1)),
+        Ready::SigningCode(_) => return None,
+    };
+    Some(Box::new(CompiledPlanes { isa, work }))
+}
+
+enum PlanarWork<V: Vector> {
+    Code(Box<CodeKernel>),
+    Steps(Steps<V>),
+}
+
+/// The caller of a kernel for planes has checked the buffers: numbers and equal lengths.
+struct CompiledPlanes<I: Isa> {
+    isa: I,
+    work: PlanarWork<I::V>,
+}
+
+impl<I: Isa> Kernel for CompiledPlanes<I> {
+    fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
+        self.run_part(0, inputs, outputs)
+    }
+
+    fn run_part(&self, whole: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
+        let len = inputs.first().map_or(0, |input| input.len());
+        let whole = whole.max(len);
+        match &self.work {
+            PlanarWork::Code(code) => code.run(inputs, outputs, len, whole),
+            PlanarWork::Steps(steps) => {
+                let buffers = Buffers { inputs, outputs, len, whole, add: false };
+                self.isa.run(Work::Steps(steps, buffers));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A matrix over GF(2^8), row by row, times blocks that all have `len` bytes.
@@ -140,5 +198,30 @@ impl<I: Isa> Kernel for CompiledPlan<I> {
             Program::Horner(parities) => Work::Horner(*parities, buffers),
         });
         Ok(())
+    }
+
+    fn run_dividing(
+        &self,
+        components: usize,
+        whole: usize,
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+    ) -> Option<Quotients> {
+        if self.tier == Tier::Generic || !I::TARGET.native {
+            return None;
+        }
+        let slot = components.checked_sub(1).and_then(|index| self.signing_slots.get(index))?;
+        let len = self.plan.check_buffers(inputs, outputs).ok()?;
+        // SAFETY: `isa` proves the instruction set, and the target is its own.
+        let of_plan = || unsafe { Slot::of(&self.plan, I::TARGET, Purpose::SignedCode { components }) };
+        let slot = slot.get_or_init(of_plan);
+        let ready = match self.tier {
+            Tier::Code => slot.ready(),
+            _ => slot.get(len.saturating_mul(inputs.len() + outputs.len())),
+        };
+        match ready {
+            Some(Ready::SigningCode(code)) => code.run(inputs, outputs, len, whole.max(len)),
+            _ => None,
+        }
     }
 }

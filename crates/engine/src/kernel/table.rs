@@ -8,7 +8,8 @@ use super::{Backend, Explanation, Kernel};
 use crate::code::Code;
 use crate::compiler::{self, Target};
 use crate::error::Error;
-use crate::plan::Plan;
+use crate::matrix::Matrix;
+use crate::plan::{Mode, Plan};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,7 @@ pub struct Row {
     target: Target,
     multiply: Multiply,
     signer: PrepareSigner,
+    planar: CompilePlanar,
 }
 
 /// Compiles a plan; `None` where the CPU lacks the instruction set.
@@ -32,6 +34,9 @@ type Compile = fn(&Plan, Tier) -> Option<Result<Box<dyn Kernel>, Error>>;
 type Multiply = fn(&[u8], &[&[u8]], &mut [&mut [u8]], usize) -> Option<()>;
 /// Prepares signatures; `None` likewise.
 type PrepareSigner = fn(&Weighing<'_>) -> Option<Box<dyn LaneSigner>>;
+
+/// Compiles a matrix for planes; `None` likewise, and inside where its program needs more room than there is.
+type CompilePlanar = fn(&Matrix, Mode) -> Option<Option<Box<dyn Kernel>>>;
 
 const fn row<I: Isa>() -> Row {
     Row {
@@ -44,6 +49,7 @@ const fn row<I: Isa>() -> Row {
             I::detect().map(|isa| compiled::multiply(isa, coefficients, inputs, outputs, len))
         },
         signer: |weighing| I::detect().map(|isa| lanes::signer(isa, weighing)),
+        planar: |matrix, mode| I::detect().map(|isa| compiled::compile_planar(isa, matrix, mode)),
     }
 }
 
@@ -154,6 +160,15 @@ impl Row {
 
     pub(crate) fn signer(&self, weighing: &Weighing<'_>) -> Result<Box<dyn LaneSigner>, Error> {
         (self.signer)(weighing).ok_or_else(|| self.unsupported())
+    }
+
+    /// A kernel whose blocks are planes: those of the matrix's inputs, then those of its outputs.
+    pub(crate) fn compile_planar(
+        &self,
+        matrix: &Matrix,
+        mode: Mode,
+    ) -> Result<Option<Box<dyn Kernel>>, Error> {
+        (self.planar)(matrix, mode).ok_or_else(|| self.unsupported())
     }
 
     fn unsupported(&self) -> Error {

@@ -53,6 +53,10 @@ fn table(machine: &Machine) -> Result<String, std::fmt::Error> {
     let caches = caches.collect::<Vec<_>>().join(", ");
     writeln!(text, "caches     {}", if caches.is_empty() { "unknown" } else { &caches })?;
     writeln!(text, "threads    {}", machine.threads)?;
+    let limits = &machine.thresholds;
+    writeln!(text, "streaming  from {} of blocks in a call on", Size(limits.stream_bytes))?;
+    let (inputs, outputs) = (Size(limits.input_tile_bytes), Size(limits.output_tile_bytes));
+    writeln!(text, "tiles      inputs {inputs}, outputs that are not aligned {outputs}")?;
     writeln!(text)?;
 
     let width = |column: fn(&gabion::machine::KernelState) -> &str, head: &str| {

@@ -4,7 +4,7 @@ use iced_x86::Register;
 use std::collections::BTreeMap;
 
 /// General registers that hold addresses.
-const POOL: [Register; 10] = [
+pub(super) const POOL: [Register; 10] = [
     Register::RAX,
     Register::R9,
     Register::R10,
@@ -36,12 +36,13 @@ pub(super) struct Pointers {
 
 impl Pointers {
     /// `accesses` are the blocks that a turn reads and writes, in this order; `spare` are registers that the loop has no
-    /// other use for.
+    /// other use for; the last `taken` of the pool have one.
     pub(super) fn new(
         accesses: impl Iterator<Item = u32>,
         spare: impl Iterator<Item = Register>,
+        taken: usize,
     ) -> Pointers {
-        let pool: Vec<Register> = spare.chain(POOL).collect();
+        let pool: Vec<Register> = spare.chain(POOL.into_iter().take(POOL.len() - taken)).collect();
         let mut ahead: Vec<u32> = accesses.collect();
         ahead.reverse();
         let mut resident = by_frequency(&ahead);
@@ -94,7 +95,7 @@ mod tests {
 
     /// Runs two turns of the loop and follows what the registers hold.
     fn fetches_in_a_turn(accesses: &[u32], spare: &[Register]) -> usize {
-        let mut pointers = Pointers::new(accesses.iter().copied(), spare.iter().copied());
+        let mut pointers = Pointers::new(accesses.iter().copied(), spare.iter().copied(), 0);
         let mut held: HashMap<Register, u32> =
             pointers.resident().into_iter().map(|(block, to)| (to, block)).collect();
         let written: Vec<(Register, bool)> = accesses.iter().map(|&block| pointers.get(block)).collect();

@@ -2,7 +2,7 @@ use super::*;
 use crate::code::{Code, Layout};
 use crate::engine::Engine;
 use crate::field::Field;
-use crate::kernel::rows;
+use crate::kernel::{Backend, Threads, Tier, rows};
 use crate::matrix::Matrix;
 use crate::plan::{Mode, Plan};
 
@@ -82,6 +82,76 @@ fn plans_of_every_kind() {
             }
         }
     }
+}
+
+/// Outputs that begin so many bytes after the start of a cache line, each one `stagger` bytes later than the one before.
+struct Lines {
+    bytes: Vec<u8>,
+    first: usize,
+    count: usize,
+    len: usize,
+    stagger: usize,
+}
+
+impl Lines {
+    fn new(count: usize, len: usize, shift: usize, stagger: usize) -> Lines {
+        let bytes = vec![0x77; (count + 2) * Lines::stride(len, stagger)];
+        let first = bytes.as_ptr().align_offset(64) + shift;
+        Lines { bytes, first, count, len, stagger }
+    }
+
+    fn stride(len: usize, stagger: usize) -> usize {
+        len.next_multiple_of(64) + 64 + stagger
+    }
+
+    fn blocks(&mut self) -> Vec<&mut [u8]> {
+        let blocks = self.bytes[self.first..].chunks_mut(Lines::stride(self.len, self.stagger));
+        blocks.take(self.count).map(|block| &mut block[..self.len]).collect()
+    }
+}
+
+/// Machine code made at once, of every row that has some: the division in the loop, whatever the length, below and above the
+/// size from which outputs go past the caches, on lines and off them.
+#[test]
+fn code_that_divides_while_it_codes() {
+    let mut divided = 0;
+    for row in rows().iter().filter(|row| row.supported()) {
+        for text in ["1+1", "2+1", "4+2", "10+4", "17+3", "30+3", "raidz:8+3", "cauchy-isal:12+4", "5+12"] {
+            let plan = encode(text);
+            let kernel = row.at(Tier::Code).compile(&plan).unwrap();
+            let compiled = Compiled { kernel, plan: plan.clone(), threads: Threads::new(1).unwrap().into() };
+            let lengths = [0, 100, 511, 512, 2000, 33_000, DIVIDED_BYTES, 40_961, 300_007];
+            for (turn, len) in lengths.into_iter().enumerate() {
+                let (components, shift, stagger) =
+                    (1 + turn % 2, [0, 0, 16, 3][turn % 4], [0, 0, 0, 0, 5][turn % 5]);
+                let signer = Signer::tower_with_row(row, Field::GF8, components).unwrap();
+                let what = format!("{row:?}, {text}, {len} bytes, {components} components, at {shift}");
+                let data: Vec<Vec<u8>> = (0..plan.inputs().len() as u64).map(|i| painted(len, i)).collect();
+                let inputs: Vec<&[u8]> = data.iter().map(|block| &block[..]).collect();
+                let mut plain = Lines::new(plan.outputs().len(), len, 0, 0);
+                let mut lines = Lines::new(plan.outputs().len(), len, shift, stagger);
+                compiled.run(&inputs, &mut plain.blocks()).unwrap();
+                let mut outputs = lines.blocks();
+                if let Some(quotients) = compiled.kernel.run_dividing(components, 0, &inputs, &mut outputs) {
+                    divided += usize::from(quotients.covered + 64 > len);
+                    outputs.iter_mut().for_each(|output| output.fill(1));
+                }
+                let signed = compiled.run_signed(&signer, &inputs, &mut outputs).unwrap();
+                let expected = |blocks: &mut dyn Iterator<Item = &[u8]>| -> Vec<Signature> {
+                    blocks.map(|block| signer.sign(block).unwrap()).collect()
+                };
+                assert_eq!(signed.inputs, expected(&mut inputs.iter().copied()), "{what}");
+                assert!(plain.blocks() == lines.blocks(), "{what}");
+                let made = lines.blocks();
+                assert_eq!(signed.outputs, expected(&mut made.iter().map(|block| &**block)), "{what}");
+            }
+        }
+    }
+    let wide = rows().iter().filter(|row| row.supported() && row.emits_code() && row.name().contains("512"));
+    let narrow =
+        rows().iter().filter(|row| row.supported() && row.emits_code() && !row.name().contains("512"));
+    // Nine plans; six lengths have eight turns of 64 bytes, a seventh has them of 32 bytes.
+    assert_eq!(divided, 9 * (6 * wide.count() + 7 * narrow.count()));
 }
 
 #[test]

@@ -11,8 +11,8 @@
 //!     gathered in one register each of them is one or two instructions. For B = 1 it costs nothing.
 //! (2) Groups: as many outputs as registers hold are made in one pass over the inputs.
 //! (3) Tiles: where several groups are needed, the passes go over a piece of the inputs that stays in
-//!     cache ([`TILE_BYTES`]).
-//! (4) Streams: what exceeds the caches anyway ([`STREAM_BYTES`]) is stored past them, so that outputs are not
+//!     cache ([`Tuning::input_tile_bytes`]).
+//! (4) Streams: what exceeds the caches anyway ([`Tuning::stream_bytes`]) is stored past them, so that outputs are not
 //!     read before they are written, and inputs are asked for ahead of their use. The first bytes are peeled off
 //!     until stores are aligned.
 //! (5) Tail: the last bytes travel through a zero-padded buffer; maps are linear, zeros add nothing.
@@ -20,10 +20,7 @@
 use super::Buffers;
 use super::planes::{load, load_partial, store, store_partial};
 use crate::kernel::vector::Vector;
-use crate::kernel::{PREFETCH_AHEAD, STREAM_BYTES};
-
-/// Input bytes that one pass over a tile touches: a quarter of a common L2 cache.
-const TILE_BYTES: usize = 512 << 10;
+use crate::kernel::{PREFETCH_AHEAD, Tuning};
 
 /// A matrix prepared for one instruction set.
 pub(in crate::kernel) struct Dense<V: Vector> {
@@ -71,7 +68,7 @@ impl<V: Vector> Dense<V> {
         assert_eq!(maps.len(), outputs * inputs * symbol_bytes * symbol_bytes);
         let tile = match passes {
             0 | 1 => usize::MAX,
-            _ => (TILE_BYTES / inputs.max(1)).next_multiple_of(4096),
+            _ => (Tuning::of_machine().input_tile_bytes / inputs.max(1)).next_multiple_of(4096),
         };
         Dense { symbol_bytes, groups, maps, tile }
     }
@@ -127,7 +124,7 @@ pub(super) unsafe fn run<V: Vector>(dense: &Dense<V>, buffers: Buffers<'_, '_>) 
 fn streams<V: Vector>(inputs: usize, outputs: &[&mut [u8]], whole: usize) -> bool {
     let offset = |output: &[u8]| output.as_ptr().addr() % V::BYTES;
     let alike = outputs.windows(2).all(|pair| offset(pair[0]) == offset(pair[1]));
-    alike && whole.saturating_mul(inputs + outputs.len()) >= STREAM_BYTES
+    alike && whole.saturating_mul(inputs + outputs.len()) >= Tuning::of_machine().stream_bytes
 }
 
 struct Pass<'a, 'b, M> {

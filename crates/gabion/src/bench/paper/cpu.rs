@@ -14,6 +14,31 @@ const RATE: &str = "GB/s";
 const HASWELL: &str = "Intel Xeon E5-2660 v3 (Haswell), one core";
 const PHI: &str = "Xeon E5620 × 2 (128-bit SIMD, 8 threads) and Xeon Phi 5110P (512-bit SIMD, 180 threads)";
 
+/// Comparisons with 256-bit registers in table 6-2 of the thesis: what, times as fast as tables, the group of our bars.
+macro_rules! raidz_comparisons {
+    ($(($what:literal, $theirs:literal, $group:literal)),+ $(,)?) => {
+        [$(Comparison {
+            what: concat!($what, ", 256-bit"),
+            unit: "×",
+            theirs: $theirs,
+            ours: |points| bar(points, "256-bit", $group),
+        }),+]
+    };
+}
+
+const RAIDZ_COMPARISONS: [Comparison; 10] = raidz_comparisons![
+    ("generate P", 2.6, "gen p"),
+    ("reconstruct by P", 2.2, "rec p"),
+    ("generate PQ", 4.3, "gen pq"),
+    ("reconstruct by Q", 8.8, "rec q"),
+    ("reconstruct by PQ", 7.1, "rec pq"),
+    ("generate PQR", 8.8, "gen pqr"),
+    ("reconstruct by R", 32.3, "rec r"),
+    ("reconstruct by PR", 69.1, "rec pr"),
+    ("reconstruct by QR", 60.2, "rec qr"),
+    ("reconstruct by PQR", 95.8, "rec pqr"),
+];
+
 pub(super) const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "001-regions",
@@ -113,68 +138,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         title: "RAID-Z with 8 data blocks of 128 KiB: speed over products looked up",
         their_machine: HASWELL,
         form: Form::Bars { y: "times as fast as tables" },
-        comparisons: &[
-            Comparison {
-                what: "generate P, 256-bit",
-                unit: "×",
-                theirs: 2.6,
-                ours: |p| bar(p, "256-bit", "gen p"),
-            },
-            Comparison {
-                what: "reconstruct by P, 256-bit",
-                unit: "×",
-                theirs: 2.2,
-                ours: |p| bar(p, "256-bit", "rec p"),
-            },
-            Comparison {
-                what: "generate PQ, 256-bit",
-                unit: "×",
-                theirs: 4.3,
-                ours: |p| bar(p, "256-bit", "gen pq"),
-            },
-            Comparison {
-                what: "reconstruct by Q, 256-bit",
-                unit: "×",
-                theirs: 8.8,
-                ours: |p| bar(p, "256-bit", "rec q"),
-            },
-            Comparison {
-                what: "reconstruct by PQ, 256-bit",
-                unit: "×",
-                theirs: 7.1,
-                ours: |p| bar(p, "256-bit", "rec pq"),
-            },
-            Comparison {
-                what: "generate PQR, 256-bit",
-                unit: "×",
-                theirs: 8.8,
-                ours: |p| bar(p, "256-bit", "gen pqr"),
-            },
-            Comparison {
-                what: "reconstruct by R, 256-bit",
-                unit: "×",
-                theirs: 32.3,
-                ours: |p| bar(p, "256-bit", "rec r"),
-            },
-            Comparison {
-                what: "reconstruct by PR, 256-bit",
-                unit: "×",
-                theirs: 69.1,
-                ours: |p| bar(p, "256-bit", "rec pr"),
-            },
-            Comparison {
-                what: "reconstruct by QR, 256-bit",
-                unit: "×",
-                theirs: 60.2,
-                ours: |p| bar(p, "256-bit", "rec qr"),
-            },
-            Comparison {
-                what: "reconstruct by PQR, 256-bit",
-                unit: "×",
-                theirs: 95.8,
-                ours: |p| bar(p, "256-bit", "rec pqr"),
-            },
-        ],
+        comparisons: &RAIDZ_COMPARISONS,
         run: raidz,
     },
     Experiment {

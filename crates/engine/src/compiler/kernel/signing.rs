@@ -1,0 +1,82 @@
+//! A plan as machine code that also divides its inputs for their signatures, in the same pass over memory.
+
+use super::code_of;
+use crate::compiler::emit::REMEMBERED_TURNS;
+use crate::compiler::machine::{Allocated, Form};
+use crate::compiler::routine::Routine;
+use crate::compiler::target::Target;
+use crate::kernel::{Quotients, Tuning};
+use crate::plan::{Mode, Plan};
+
+/// Slots and rings begin at a multiple of this: a cache line.
+const ALIGNMENT: usize = 64;
+
+/// A compiled plan whose loop divides.
+#[derive(Debug)]
+pub(crate) struct SigningKernel {
+    routine: Routine,
+    /// The same with outputs stored past the caches.
+    streaming: Routine,
+    slot_bytes: usize,
+    /// Divisions of every input.
+    components: usize,
+}
+
+impl SigningKernel {
+    /// Machine code for the steps that were chosen for a plan and its signatures, where the system gives executable pages.
+    /// None for plans that add to what is there. A turn covers one register.
+    ///
+    /// # Safety
+    /// The CPU has the target's instruction set. The steps are the plan's.
+    pub(crate) unsafe fn new(
+        plan: &Plan,
+        target: Target,
+        allocated: &Allocated,
+        components: usize,
+    ) -> Option<SigningKernel> {
+        if plan.mode() != Mode::Write {
+            return None;
+        }
+        let blocks = plan.inputs().len() + plan.outputs().len();
+        let slot_bytes = allocated.slots as usize * target.width;
+        let routine = |stream| {
+            let (shape, emitted) = code_of(Form::of(plan), target, allocated, 1, stream);
+            Routine::new(emitted, shape, slot_bytes, blocks).ok()
+        };
+        Some(SigningKernel { routine: routine(false)?, streaming: routine(true)?, slot_bytes, components })
+    }
+
+    /// Turns the first bytes of `inputs` into those of `outputs`, as many as whole turns cover, and gives what
+    /// their division left. The buffers were checked: as many as the plan has, all of `len` bytes; they are parts of blocks of `whole`
+    /// bytes. None, and nothing is done, where `len` is less than the turns that are remembered.
+    pub(crate) fn run(
+        &self,
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+        len: usize,
+        whole: usize,
+    ) -> Option<Quotients> {
+        let (width, step) = (self.routine.width(), self.routine.step());
+        let ring = REMEMBERED_TURNS * step;
+        // Others are stored at any address, and through the caches.
+        let aligned = outputs.iter().all(|output| output.as_ptr().addr().is_multiple_of(width));
+        if len < ring {
+            return None;
+        }
+        let addresses = inputs.iter().map(|input| input.as_ptr());
+        let outputs = outputs.iter_mut().map(|output| output.as_mut_ptr().cast_const());
+        let blocks: Vec<*const u8> = addresses.chain(outputs).collect();
+        let large = whole.saturating_mul(blocks.len()) >= Tuning::of_machine().stream_bytes;
+        let routine = if large && aligned { &self.streaming } else { &self.routine };
+        let covered = len - len % step;
+        let rings = inputs.len() * self.components * ring;
+        let mut room = vec![0u8; self.slot_bytes + rings + ALIGNMENT];
+        let first = room.as_ptr().align_offset(ALIGNMENT);
+        // SAFETY: all blocks have `len` bytes, of which whole steps are run over; outputs are aligned where they are streamed. Behind the
+        // slots there is a ring for every division in the room, zero at first.
+        unsafe { routine.run_with(&blocks, [0, covered], room.as_mut_ptr().add(first)) };
+        room.drain(..first + self.slot_bytes);
+        room.truncate(rings);
+        Some(Quotients { covered, turn: step, rings: room })
+    }
+}

@@ -1,0 +1,98 @@
+//! Signatures in the pass that codes: what a program does with its inputs, and a division of each of them besides.
+//!
+//! The signature is the value at Y of a block over the tower of GF(2^8); see `divide` in the generic kernels. Loops go
+//! forwards, and so does this division: with n symbols in a turn, W = Y^-n and c = 2^n,
+//!
+//! ```text
+//! c·W^8 + W^7 + W + 1 = 0
+//! v_t = (d_t + v_(t-1) + v_(t-7) + v_(t-8)) / c
+//! ```
+//!
+//! for the bytes d_t of turn t. The second component of a signature has Y^2 for Y, so c = 2^2n there. The last eight v tell the remainder, and with it the signature ([`Signer`]).
+//! Per register that is one map, one sum of three and one of two; an input is loaded once for this and for the code.
+//!
+//! [`Signer`]: crate::signature::Signer
+
+use crate::compiler::program::{Age, Op, Place, Program, Value};
+use crate::field::Field;
+use crate::kernel::linear::ByteMap;
+
+/// The program, and `components` divisions of each of the first `inputs` blocks, `symbols` of 64 bits in a turn. They follow the
+/// first load of the block, while that is in a register; number i · `components` + j is component j of input i.
+pub(in crate::compiler) fn sign(
+    program: &Program,
+    inputs: usize,
+    components: usize,
+    symbols: usize,
+) -> Program {
+    let inverse = |component: usize| {
+        let exponent = ((component + 1) * symbols) as u64 % 255;
+        ByteMap::multiplication(Field::GF8, Field::GF8.exp(255 - exponent))
+    };
+    let divide_all = |signed: &mut Program, value: Value, input: usize| {
+        for component in 0..components {
+            divide(signed, value, input * components + component, inverse(component));
+        }
+    };
+    let mut signed = Program::default();
+    let mut renamed: Vec<Value> = Vec::with_capacity(program.ops().len());
+    let mut divided = vec![false; inputs];
+    for op in program.ops() {
+        let value = signed.make(op.rename(|value| renamed[value.index()]));
+        renamed.push(value);
+        if let Op::Load(place) = op
+            && let Some(done) = divided.get_mut(place.block as usize)
+            && !std::mem::replace(done, true)
+        {
+            divide_all(&mut signed, value, place.block as usize);
+        }
+    }
+    // An input that no output needs has a signature too.
+    for input in (0..inputs).filter(|&input| !divided[input]) {
+        let value = signed.load(input, 0);
+        divide_all(&mut signed, value, input);
+    }
+    signed.store_renamed(program, |value| renamed[value.index()]);
+    signed
+}
+
+fn divide(program: &mut Program, value: Value, division: usize, inverse: ByteMap) {
+    // The youngest last: it was written just before, and is waited for longest.
+    let before = [Age::Eighth, Age::Seventh, Age::Last]
+        .map(|age| program.make(Op::Load(Place::remainder(division, age))));
+    let sum = program.make(Op::Sum([value].into_iter().chain(before).collect()));
+    let quotient = program.map(sum, inverse);
+    program.store(Place::remainder(division, Age::Eighth), quotient);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    /// One byte of a block as a turn: the quotients follow the formula, and outputs stay what they were.
+    #[test]
+    fn quotients_follow_their_definition() {
+        let field = Field::GF8;
+        let mut program = Program::default();
+        let [a, b]: [Value; 2] = std::array::from_fn(|input| program.load(input, 0));
+        let sum = program.sum([a, b]);
+        program.store(Place { block: 3, packet: 0 }, sum);
+        // Input 2 is not part of the program.
+        let signed = sign(&program, 3, 2, 8);
+        let load = |place: Place| match place.as_remainder() {
+            None => 0x11 << place.block,
+            Some((division, age)) => 1 + division as u8 + 16 * age as u8,
+        };
+        let found: HashMap<Place, u8> = signed.evaluate(load).into_iter().collect();
+        assert_eq!(found[&Place { block: 3, packet: 0 }], 0x33);
+        for (input, component) in (0..3).flat_map(|input| [(input, 0), (input, 1)]) {
+            let place = |age| Place::remainder(2 * input + component, age);
+            let before = [Age::Eighth, Age::Seventh, Age::Last].map(|age| load(place(age)));
+            let sum = before.into_iter().fold(load(Place { block: input as u32, packet: 0 }), |a, b| a ^ b);
+            let (quotient, c) = (found[&place(Age::Eighth)], field.exp(8 * (component as u64 + 1)));
+            assert_eq!(field.mul(u64::from(quotient), c), u64::from(sum), "input {input}, {component}");
+        }
+        assert_eq!(found.len(), 7);
+    }
+}

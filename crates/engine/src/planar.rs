@@ -1,0 +1,168 @@
+//! Regions in the planar layout: the bytes of symbols apart.
+//!
+//! A block of GF(2^w) with symbols of B bytes has B planes of equal length, one after the other: byte b of symbol i is byte i of
+//! plane b. A product is then B x B byte maps between planes, and nothing has to be gathered or scattered as in the words
+//! layout, where the bytes of a symbol are neighbours. [`Planar`] multiplies, multiplies and adds, and forms dot products, by any
+//! matrix. Blocks that others will read keep the words layout; this is for those who hold their data for many products.
+
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::kernel::{Kernel, Threads};
+use crate::matrix::Matrix;
+use crate::plan::Mode;
+use std::sync::Arc;
+
+/// Byte maps of the largest matrix.
+const MAX_BYTE_MAPS: usize = 4096;
+
+/// A matrix ready to be multiplied by blocks in the planar layout.
+pub struct Planar {
+    kernel: Box<dyn Kernel>,
+    threads: Arc<Threads>,
+    inputs: usize,
+    outputs: usize,
+    symbol_bytes: usize,
+}
+
+impl Planar {
+    pub(crate) fn new(engine: &Engine, matrix: &Matrix, mode: Mode) -> Result<Planar, Error> {
+        let symbol_bytes = matrix.field().word_bytes()?;
+        let (inputs, outputs) = (matrix.columns(), matrix.rows());
+        let too_large = || Error::MatrixTooLarge {
+            rows: outputs,
+            columns: inputs,
+            limit: MAX_BYTE_MAPS / (symbol_bytes * symbol_bytes),
+        };
+        if inputs * outputs * symbol_bytes * symbol_bytes > MAX_BYTE_MAPS || inputs == 0 || outputs == 0 {
+            return Err(too_large());
+        }
+        let kernel = engine.row().compile_planar(matrix, mode)?.ok_or_else(too_large)?;
+        Ok(Planar { kernel, threads: engine.pool().clone(), inputs, outputs, symbol_bytes })
+    }
+
+    /// The matrix times `inputs`, written to `outputs` or added to them; blocks in the order of columns and rows.
+    ///
+    /// # Errors
+    /// Buffers whose number or length does not fit; nothing is written then.
+    pub fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
+        if inputs.len() != self.inputs || outputs.len() != self.outputs {
+            return Err(Error::BufferCount {
+                want_inputs: self.inputs,
+                want_outputs: self.outputs,
+                inputs: inputs.len(),
+                outputs: outputs.len(),
+            });
+        }
+        let lengths = inputs.iter().map(|input| input.len()).chain(outputs.iter().map(|output| output.len()));
+        let want = inputs.first().map_or(0, |input| input.len());
+        if let Some((index, len)) = lengths.enumerate().find(|&(_, len)| len != want) {
+            return Err(Error::BufferLength { index, len, want });
+        }
+        if !want.is_multiple_of(self.symbol_bytes) {
+            return Err(Error::BufferGranule { len: want, granule: self.symbol_bytes });
+        }
+        let plane = want / self.symbol_bytes;
+        if plane == 0 {
+            return Ok(());
+        }
+        let inputs: Vec<&[u8]> = inputs.iter().flat_map(|input| input.chunks(plane)).collect();
+        let mut outputs: Vec<&mut [u8]> =
+            outputs.iter_mut().flat_map(|output| output.chunks_mut(plane)).collect();
+        self.threads.run(&*self.kernel, 1, &inputs, &mut outputs)
+    }
+}
+
+impl std::fmt::Debug for Planar {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Planar({} to {}, symbols of {} bytes)", self.inputs, self.outputs, self.symbol_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::Random;
+    use crate::field::Field;
+    use crate::kernel::rows;
+
+    /// What the definition says, symbol by symbol.
+    fn expected(matrix: &Matrix, mode: Mode, inputs: &[Vec<u8>], outputs: &mut [Vec<u8>]) {
+        let (field, bytes) = (matrix.field(), matrix.field().word_bytes().unwrap());
+        let plane = inputs[0].len() / bytes;
+        let product = |constant: u64, symbol: u64| match field.w() {
+            4 => field.mul(constant, symbol & 15) | field.mul(constant, symbol >> 4) << 4,
+            _ => field.mul(constant, symbol),
+        };
+        for (row, output) in outputs.iter_mut().enumerate() {
+            for i in 0..plane {
+                let sum = inputs.iter().enumerate().fold(0, |sum, (column, input)| {
+                    let symbol = (0..bytes).fold(0, |s, b| s | u64::from(input[b * plane + i]) << (8 * b));
+                    sum ^ product(matrix.at(row, column), symbol)
+                });
+                for b in 0..bytes {
+                    let before = if mode == Mode::Add { output[b * plane + i] } else { 0 };
+                    output[b * plane + i] = before ^ (sum >> (8 * b)) as u8;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn products_sums_and_dot_products_on_every_row_of_kernels() {
+        let mut random = Random(0x706c_616e);
+        for row in rows().iter().filter(|row| row.supported()) {
+            for threads in [1, 2] {
+                let engine = Engine::with_row(row, threads).unwrap();
+                for field in [Field::GF4, Field::GF8, Field::GF16, Field::GF32, Field::GF64] {
+                    let bytes = field.word_bytes().unwrap();
+                    for (rows, columns, symbols) in [
+                        (1, 1, 1),
+                        (1, 1, 64),
+                        (1, 1, 1000),
+                        (1, 8, 333),
+                        (3, 2, 4097),
+                        (1, 3, 0),
+                        (2, 2, 20_000),
+                    ] {
+                        let mode = if random.below(2) == 0 { Mode::Add } else { Mode::Write };
+                        let matrix =
+                            Matrix::from_fn(field, rows, columns, |_, _| random.next_u64() & field.mask())
+                                .unwrap();
+                        let mut blocks = |count: usize| -> Vec<Vec<u8>> {
+                            let mut blocks = vec![vec![0; symbols * bytes]; count];
+                            blocks.iter_mut().for_each(|block| random.fill(block));
+                            blocks
+                        };
+                        let (inputs, mut outputs) = (blocks(columns), blocks(rows));
+                        let mut wanted = outputs.clone();
+                        if symbols > 0 {
+                            expected(&matrix, mode, &inputs, &mut wanted);
+                        }
+                        let planar = engine.planar(&matrix, mode).unwrap();
+                        let inputs: Vec<&[u8]> = inputs.iter().map(|block| &block[..]).collect();
+                        let mut slices: Vec<&mut [u8]> =
+                            outputs.iter_mut().map(|block| &mut block[..]).collect();
+                        planar.run(&inputs, &mut slices).unwrap();
+                        assert!(outputs == wanted, "{row:?}, {planar:?}, {symbols} symbols, {mode:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let engine = Engine::new(1).unwrap();
+        let matrix = |field, rows, columns| Matrix::from_fn(field, rows, columns, |_, _| 3).unwrap();
+        let large = engine.planar(&matrix(Field::GF64, 9, 8), Mode::Write);
+        assert!(matches!(large, Err(Error::MatrixTooLarge { rows: 9, columns: 8, limit: 64 })));
+        assert!(engine.planar(&matrix(Field::new(5).unwrap(), 1, 1), Mode::Write).is_err());
+        let planar = engine.planar(&matrix(Field::GF16, 1, 1), Mode::Write).unwrap();
+        let mut out = [7; 5];
+        let odd = planar.run(&[&[1; 5]], &mut [&mut out]);
+        assert_eq!(odd, Err(Error::BufferGranule { len: 5, granule: 2 }));
+        assert!(planar.run(&[&[1; 4]], &mut [&mut out]).is_err());
+        assert!(planar.run(&[], &mut [&mut out]).is_err());
+        assert_eq!(out, [7; 5]);
+    }
+}
