@@ -12,7 +12,6 @@ use rustix::fs::{
     Advice, AtFlags, FallocateFlags, Gid, Mode, OFlags, SeekFrom, Statx, Timestamps, Uid, XattrFlags,
 };
 use rustix::io::Errno;
-use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::num::NonZeroU64;
@@ -87,17 +86,6 @@ pub(super) fn past_the_cache(flags: OFlags) -> FopenFlags {
         true => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
         false => FopenFlags::empty(),
     }
-}
-
-/// Lends a buffer of `size` bytes that this thread uses again and again.
-pub(super) fn with_buffer<T>(size: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
-    thread_local!(static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) });
-    BUFFER.with_borrow_mut(|buffer| {
-        if buffer.len() < size {
-            buffer.resize(size, 0);
-        }
-        work(&mut buffer[..size])
-    })
 }
 
 /// Permissions after someone who is not privileged has written: nobody gets rights by a content that its owner did not write.

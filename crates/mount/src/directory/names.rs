@@ -1,8 +1,9 @@
 //! Names: what they stand for, and how they come and go.
 
 use super::reach::{stat_at, stat_of};
-use super::{Answer, BELIEVED, Shared};
+use super::{Answer, Shared};
 use crate::attributes::{attributes, device_of, kind};
+use crate::served::{BELIEVED, Told};
 use fuser::{
     FileAttr, FileHandle, FileType, Generation, INodeNo, RenameFlags, ReplyDirectory, ReplyDirectoryPlus,
     Request,
@@ -33,8 +34,6 @@ struct Listed {
     kind: FileType,
 }
 
-type Told = (FileAttr, Generation);
-
 impl Shared {
     pub(super) fn look_up(&self, parent: u64, name: &[u8]) -> Answer<Told> {
         if self.source.is_hidden(parent, name) {
@@ -49,6 +48,8 @@ impl Shared {
         if self.source.is_hidden(parent, name) {
             return Err(Errno::PERM.into());
         }
+        // Files get the permissions that programs ask for, which the kernel has already masked.
+        gabion_platform::thread::mask_nothing()?;
         self.directory(parent)
     }
 

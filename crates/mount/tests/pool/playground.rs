@@ -134,6 +134,12 @@ impl Ground {
         Mount::new(self.dir.path(), self.count)
     }
 
+    /// The same, and other users may use it.
+    pub(crate) fn mount_for_all(&self) -> Mount {
+        std::fs::set_permissions(self.root(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        Mount::with(self.dir.path(), self.count, true)
+    }
+
     /// Protects everything, and expects that nothing goes wrong.
     pub(crate) fn protect(&self) -> protect::Report {
         let vault = self.vault();
@@ -170,6 +176,10 @@ pub(crate) fn open_pool(root: &Path, count: usize) -> Pool {
 
 impl Mount {
     pub(crate) fn new(root: &Path, count: usize) -> Mount {
+        Mount::with(root, count, false)
+    }
+
+    fn with(root: &Path, count: usize, allow_other: bool) -> Mount {
         let pool = open_pool(root, count);
         let location = Location::of_pool(&pool).unwrap();
         let changelog = Arc::new(Embedded::open(&location.repository.join("changelog")).unwrap());
@@ -182,7 +192,7 @@ impl Mount {
             gabion_mount::Pool::new(pool, Coders::new().unwrap(), Clock::System, Arc::clone(&recorder))
                 .unwrap();
         let at = root.join("mnt");
-        let options = Options { name: "tank".to_owned(), threads: 3, allow_other: false, read_only: false };
+        let options = Options { name: "tank".to_owned(), threads: 3, allow_other, read_only: false };
         let mounted = mount(files, &at, &options).unwrap();
         Mount { mounted: Some(mounted), recorder, root: at }
     }

@@ -36,7 +36,7 @@ struct Column {
 impl PoolContent {
     pub(super) fn open(shared: &Arc<Shared>, path: &[u8]) -> Result<PoolContent, PoolError> {
         let stub = look_up_file(&shared.copies()?, path)?;
-        if stub.link.is_some() {
+        if !stub.is_file() {
             let what = "it is a symbolic link";
             return Err(PoolError::path(path, io::Error::new(io::ErrorKind::InvalidInput, what)));
         }

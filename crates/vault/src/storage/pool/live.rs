@@ -13,6 +13,7 @@
 
 mod column;
 mod file;
+mod links;
 mod names;
 mod publish;
 mod rescue;
@@ -21,7 +22,7 @@ mod state;
 mod turns;
 
 pub use file::{LiveFile, Name};
-pub use names::{DirectoryChange, Found};
+pub use names::{DirectoryChange, Found, Moved};
 
 use super::Pool;
 use super::error::PoolError;

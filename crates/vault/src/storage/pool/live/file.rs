@@ -76,6 +76,16 @@ impl LiveFile {
         self.look().stub.clone()
     }
 
+    /// Looks at its stub, size and times included.
+    pub fn look_at<T>(&self, look: impl FnOnce(&Stub) -> T) -> T {
+        look(&self.look().stub)
+    }
+
+    /// Whether its last name was taken from it.
+    pub fn is_nameless(&self) -> bool {
+        self.look().removed
+    }
+
     /// Whether something about it is not in its stub yet.
     pub fn is_dirty(&self) -> bool {
         let state = self.look();
@@ -185,7 +195,7 @@ impl LiveFile {
                 return Ok(());
             }
         }
-        let Some(path) = name() else {
+        let Some(path) = self.path(state, name) else {
             state.gone = true;
             return Ok(());
         };
@@ -315,7 +325,7 @@ impl LiveFile {
         let mut stub = state.stub.clone();
         change(&mut stub)?;
         let before = state.stub.stat(0).generation();
-        let Some(path) = name().filter(|_| !state.gone) else {
+        let Some(path) = self.path(&state, name).filter(|_| !state.gone) else {
             (state.stub, state.gone) = (stub, true);
             return Ok(());
         };
@@ -367,7 +377,7 @@ impl LiveFile {
         writing: bool,
         care: Option<Care>,
     ) -> Result<(), PoolError> {
-        let Some(path) = name() else {
+        let Some(path) = self.path(state, name) else {
             state.gone = true;
             return Ok(());
         };
