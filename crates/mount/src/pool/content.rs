@@ -98,7 +98,7 @@ impl Shared {
 
     pub(super) fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Answer<usize> {
         let open = self.files.get(handle)?;
-        open.inode.file.read(&|| self.nodes.path(open.inode.number), offset, buffer).for_kernel()
+        open.inode.file.read(&|| self.nodes.paths(open.inode.number), offset, buffer).for_kernel()
     }
 
     /// Changes the content of an open file. If there is no room, what was removed a moment ago is cleared away first.
@@ -126,7 +126,7 @@ impl Shared {
     pub(super) fn write(&self, handle: u64, offset: u64, data: &[u8], drop_rights: bool) -> Answer<()> {
         let open = self.files.get(handle)?;
         let OpenFile { inode, rest, synchronous, .. } = &*open;
-        let name = || self.nodes.path(inode.number);
+        let name = || self.nodes.paths(inode.number);
         if drop_rights && without_rights(inode.file.stat().mode) != inode.file.stat().mode {
             self.work(inode, || {
                 inode.file.update(&name, |stub| {
@@ -148,7 +148,7 @@ impl Shared {
         self.record_written(inode.number);
         {
             let _stay = self.names_stay();
-            inode.file.sync(&|| self.nodes.path(inode.number)).for_kernel()?;
+            inode.file.sync(&|| self.nodes.paths(inode.number)).for_kernel()?;
         }
         self.recorder.settle();
         Ok(())
@@ -157,7 +157,7 @@ impl Shared {
     pub(super) fn allocate(&self, handle: u64, offset: u64, length: u64, mode: i32) -> Answer<()> {
         let open = self.files.get(handle)?;
         let inode = &open.inode;
-        let name = || self.nodes.path(inode.number);
+        let name = || self.nodes.paths(inode.number);
         let flags = FallocateFlags::from_bits_retain(mode as u32);
         let keep = flags.contains(FallocateFlags::KEEP_SIZE);
         match flags - FallocateFlags::KEEP_SIZE {
@@ -209,7 +209,7 @@ impl Shared {
     }
 
     fn change_file(&self, inode: &Inode, wanted: Wanted, uid: u32) -> Answer<()> {
-        let name = || self.nodes.path(inode.number);
+        let name = || self.nodes.paths(inode.number);
         if let Some(size) = wanted.size {
             self.work(inode, || inode.file.set_size(&name, size))?;
             self.note_written(inode.number, WHOLE, self.rest_of(inode));

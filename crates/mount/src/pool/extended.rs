@@ -93,7 +93,7 @@ impl Shared {
             return Ok(());
         }
         let inode = self.hold(number)?;
-        let name = || self.nodes.path(number);
+        let name = || self.nodes.paths(number);
         let done = self.work(&inode, || {
             inode.file.update(&name, |stub: &mut Stub| {
                 change(&mut stub.metadata.attributes, MAX_ATTRIBUTES)?;

@@ -223,7 +223,7 @@ impl Shared {
             return;
         }
         let _stay = self.names_stay();
-        let closed = inode.file.close(&|| self.nodes.path(inode.number));
+        let closed = inode.file.close(&|| self.nodes.paths(inode.number));
         let mut inodes = lock(&self.inodes);
         if inode.users.load(Ordering::Acquire) > 0 {
             return;
@@ -242,7 +242,7 @@ impl Shared {
         let all: Vec<Arc<Inode>> = lock(&self.inodes).values().cloned().collect();
         for inode in all {
             let _stay = self.names_stay();
-            let rested = inode.file.rest(&|| self.nodes.path(inode.number));
+            let rested = inode.file.rest(&|| self.nodes.paths(inode.number));
             let mut inodes = lock(&self.inodes);
             if rested.is_ok() && inode.users.load(Ordering::Acquire) == 0 && !inode.file.is_dirty() {
                 inodes.remove(&inode.number);
@@ -257,7 +257,7 @@ impl Shared {
         let all: Vec<Arc<Inode>> = lock(&self.inodes).drain().map(|(_, inode)| inode).collect();
         for inode in all {
             // What cannot be published now is as a crash would leave it.
-            if let Ok(Some(stub)) = inode.file.close(&|| self.nodes.path(inode.number)) {
+            if let Ok(Some(stub)) = inode.file.close(&|| self.nodes.paths(inode.number)) {
                 self.live.bury(&lock(&inode.was_at), stub);
             }
         }

@@ -245,7 +245,7 @@ impl Shared {
         let change = self.names_change();
         let path = self.path_of(parent, name)?;
         let inode = self.hold(number)?;
-        let linked = inode.file.add_name(&|| self.nodes.path(number), &path).for_kernel();
+        let linked = inode.file.add_name(&|| self.nodes.paths(number), &path).for_kernel();
         let told = linked.map(|()| {
             let found = Found::File(Box::new(inode.file.stub()));
             self.tell(parent, name, &path, &found)

@@ -223,6 +223,17 @@ impl Inner {
         moves.push_back((from.to_vec(), to.to_vec()));
     }
 
+    /// Where redundancy of a file with these names may lie. The first place is one that the file has now, if it has any.
+    fn places(&self, names: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let mut places: Vec<Vec<u8>> = names.to_vec();
+        for place in names.iter().flat_map(|name| self.former_paths(name)) {
+            if !places.contains(&place) {
+                places.push(place);
+            }
+        }
+        places
+    }
+
     /// Paths that a file may have had, the one that it has first: redundancy may still lie there.
     fn former_paths(&self, path: &[u8]) -> Vec<Vec<u8>> {
         let (mut paths, mut now) = (vec![path.to_vec()], path.to_vec());

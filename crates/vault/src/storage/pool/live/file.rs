@@ -4,7 +4,7 @@ use super::super::error::PoolError;
 use super::super::stub::Stub;
 use super::Inner;
 use super::column::Column;
-use super::publish::{Care, Published};
+use super::publish::{Care, News, Published};
 use super::rescue::rescue;
 use super::state::State;
 use crate::format::FileId;
@@ -21,8 +21,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGua
 /// Requests of this many bytes are worth a thread per target, where there are processors for them.
 const LARGE: usize = 1 << 19;
 
-/// Says which path a file has now; nothing if it has none any more.
-pub type Name<'a> = &'a dyn Fn() -> Option<Vec<u8>>;
+/// Says which paths a file has now, as far as that is known; none if it has none any more.
+pub type Name<'a> = &'a dyn Fn() -> Vec<Vec<u8>>;
 
 /// A file that is open; all who have it open share one.
 #[derive(Debug)]
@@ -155,7 +155,8 @@ impl LiveFile {
         failed: Vec<(usize, Fault)>,
     ) -> Result<(), PoolError> {
         let Some((column, fault)) = failed.first() else { return Ok(()) };
-        let path = name().unwrap_or_default();
+        let names = name();
+        let path = names.first().cloned().unwrap_or_default();
         let lost = |why: String| {
             let target = state.stub.targets[*column].clone();
             PoolError::Lost { path: path.clone(), column: *column, target, why }
@@ -170,7 +171,7 @@ impl LiveFile {
         }
         failed.iter().for_each(|(column, _)| self.look_again(*column));
         let is_in = |version: &_, range: &_| state.is_in(version, range);
-        let paths = self.inner.former_paths(&path);
+        let paths = self.inner.places(&names);
         rescue(&self.inner.pool, &self.inner.coders, &paths, &pieces, is_in, |range, made| {
             buffer[(range.start - offset) as usize..][..made.len()].copy_from_slice(made);
             Ok(())
@@ -204,7 +205,7 @@ impl LiveFile {
         stub.size = size.unwrap_or(stub.size);
         stub.mtime = self.now_after(stub.mtime);
         let care = if self.inner.is_young(self.id) { Care::Cheap } else { Care::Durable };
-        match self.inner.publish(&path, &mut stub, state.seen, care)? {
+        match self.inner.publish(&path, &mut stub, state.seen, care, News::Fresh)? {
             Published::As(number) => {
                 if !state.marked {
                     state.began_as([state.stub.stat(0).generation()]);
@@ -241,6 +242,7 @@ impl LiveFile {
     pub(super) fn note_written(&self, state: &mut State, range: Range<u64>) {
         state.stub.size = state.stub.size.max(range.end);
         state.stub.mtime = self.now_after(state.stub.mtime);
+        state.stub.changed = state.stub.changed.max(state.stub.mtime);
         state.wrote(range);
         (state.dirty, state.busy) = (true, true);
     }
@@ -331,7 +333,7 @@ impl LiveFile {
         };
         stub.writing = state.marked;
         let care = if self.inner.is_young(self.id) { Care::Cheap } else { Care::Synced };
-        match self.inner.publish(&path, &mut stub, state.seen, care)? {
+        match self.inner.publish(&path, &mut stub, state.seen, care, News::Fresh)? {
             Published::As(number) => {
                 if !state.marked {
                     state.began_as([before, stub.stat(0).generation()]);
@@ -384,7 +386,7 @@ impl LiveFile {
         let young = if self.inner.is_young(self.id) { Care::Cheap } else { Care::Synced };
         let mut stub = state.stub.clone();
         stub.writing = writing;
-        match self.inner.publish(&path, &mut stub, state.seen, care.unwrap_or(young))? {
+        match self.inner.publish(&path, &mut stub, state.seen, care.unwrap_or(young), News::Known)? {
             Published::As(number) => {
                 self.take_over(state, stub, number);
                 state.marked = writing;

@@ -57,7 +57,7 @@ impl LiveFile {
 
     /// The path that it is published under: any, if its stub lies apart from its names.
     pub(super) fn path(&self, state: &super::state::State, name: Name<'_>) -> Option<Vec<u8>> {
-        name().or_else(|| (state.stub.names > 0).then(Vec::new))
+        name().into_iter().next().or_else(|| (state.stub.names > 0).then(Vec::new))
     }
 }
 

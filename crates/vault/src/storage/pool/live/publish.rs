@@ -24,6 +24,15 @@ pub(super) enum Care {
     Durable,
 }
 
+/// Whether programs were told already of what a stub says: then its time of change stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum News {
+    /// They see it from now on.
+    Fresh,
+    /// They saw it when it happened.
+    Known,
+}
+
 /// What became of a stub that was to be published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Published {
@@ -156,6 +165,7 @@ impl Inner {
         stub: &mut Stub,
         seen: u64,
         care: Care,
+        news: News,
     ) -> Result<Published, PoolError> {
         let (published, failed) = self.turns.with(&self.pool.shared, |lease| {
             if lease.number != seen {
@@ -171,7 +181,11 @@ impl Inner {
                     None => return Ok((Published::Gone, Vec::new())),
                 }
             }
+            let changed = stub.changed;
             self.advance(stub);
+            if news == News::Known {
+                stub.changed = changed;
+            }
             Ok((Published::As(lease.number), self.spread(lease, path, stub, care)?))
         })?;
         self.leave_behind(&failed)?;
