@@ -6,13 +6,14 @@
 
 mod content;
 mod names;
+mod passing;
 mod reach;
 
 use crate::attributes::{Wanted, attributes};
 use crate::handles::Handles;
 use crate::nodes::Nodes;
 use crate::recorder::{Recorder, Rest};
-use crate::served::{Answer, Files, Space, Told};
+use crate::served::{Answer, Backing, Files, Opened, Space, Told};
 use content::{OpenFile, Version};
 use fuser::{
     FileAttr, FileHandle, FopenFlags, Generation, InitFlags, RenameFlags, ReplyDirectory, ReplyDirectoryPlus,
@@ -22,6 +23,7 @@ use gabion_vault::coder::Coders;
 use gabion_vault::degraded::Report;
 use gabion_vault::storage::Storage;
 use names::OpenDirectory;
+use passing::Passing;
 use reach::Source;
 use rustix::fs::{OFlags, Statx, XattrFlags};
 use std::collections::HashMap;
@@ -78,13 +80,16 @@ struct Shared {
     directories: Handles<OpenDirectory>,
     recorder: Arc<Recorder>,
     guarded: Option<Guarded>,
+    /// Files that the kernel reads by itself, if it shall.
+    passing: Option<Passing>,
     ended: Mutex<bool>,
     over: std::sync::Condvar,
 }
 
 impl Directory {
     /// Shows the directory at `path`, without the one named `hidden` in it. With `guarded`, files that are only read are checked
-    /// block by block, and blocks that are gone or wrong are made from others.
+    /// block by block, and blocks that are gone or wrong are made from others. With `passes`, the kernel reads files by itself that
+    /// are opened for reading only and cannot be checked.
     ///
     /// # Errors
     /// The directory cannot be opened, or there is no thread to be had.
@@ -93,6 +98,7 @@ impl Directory {
         hidden: &OsStr,
         recorder: Arc<Recorder>,
         guarded: Option<Guarded>,
+        passes: bool,
     ) -> io::Result<Directory> {
         let shared = Arc::new(Shared {
             source: Source::open(path, hidden.as_bytes())?,
@@ -103,6 +109,7 @@ impl Directory {
             directories: Handles::default(),
             recorder,
             guarded,
+            passing: passes.then(Passing::default),
             ended: Mutex::new(false),
             over: std::sync::Condvar::new(),
         });
@@ -246,8 +253,12 @@ impl Files for Directory {
         self.shared.link(number, parent, name)
     }
 
-    fn open(&self, number: u64, flags: i32) -> Answer<(FileHandle, FopenFlags)> {
-        self.shared.open(number, flags)
+    fn open(&self, number: u64, flags: i32, backing: Backing<'_>) -> Answer<Opened> {
+        self.shared.open(number, flags, backing)
+    }
+
+    fn passes_through(&self) -> bool {
+        self.shared.passing.is_some()
     }
 
     fn create(
@@ -258,9 +269,8 @@ impl Files for Directory {
         flags: i32,
         who: &Request,
     ) -> Answer<(Told, FileHandle, FopenFlags)> {
-        let (attr, generation, handle) = self.shared.create(parent, name, mode, flags, who)?;
-        let how = content::past_the_cache(OFlags::from_bits_retain(flags as u32));
-        let how = how | FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH;
+        let (attr, generation, handle, way) = self.shared.create(parent, name, mode, flags, who)?;
+        let how = content::past_the_cache(way) | FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH;
         Ok(((attr, generation), handle, how))
     }
 

@@ -15,7 +15,7 @@ use crate::attributes::Wanted;
 use crate::handles::Handles;
 use crate::nodes::Nodes;
 use crate::recorder::{Recorder, Rest};
-use crate::served::{Answer, Files, Space, Told};
+use crate::served::{Answer, Backing, Files, Opened, Space, Told};
 use content::OpenFile;
 use fuser::{
     FileAttr, FileHandle, FopenFlags, InitFlags, RenameFlags, ReplyDirectory, ReplyDirectoryPlus, Request,
@@ -244,8 +244,10 @@ impl Files for Pool {
         self.shared.link(number, parent, name)
     }
 
-    fn open(&self, number: u64, flags: i32) -> Answer<(FileHandle, FopenFlags)> {
-        self.shared.open(number, flags)
+    fn open(&self, number: u64, flags: i32, _: Backing<'_>) -> Answer<Opened> {
+        // The content is in several files; the kernel can only read from one.
+        let (handle, how) = self.shared.open(number, flags)?;
+        Ok(Opened { handle, how, passes: None })
     }
 
     fn create(

@@ -2,16 +2,18 @@
 
 use crate::attributes::Wanted;
 use fuser::{
-    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags,
-    Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
-    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    AccessFlags, BackingId, BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, Filesystem,
+    FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek,
+    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// How long the kernel believes what it was told of names and attributes. What is shown may be changed directly as well.
@@ -22,6 +24,17 @@ pub(crate) type Answer<T> = io::Result<T>;
 
 /// What the kernel is told of a name.
 pub(crate) type Told = (FileAttr, Generation);
+
+/// Tells the kernel of a file that it may read by itself.
+pub(crate) type Backing<'a> = &'a dyn Fn(BorrowedFd<'_>) -> io::Result<BackingId>;
+
+/// A file that was opened.
+pub(crate) struct Opened {
+    pub(crate) handle: FileHandle,
+    pub(crate) how: FopenFlags,
+    /// What the kernel reads by itself.
+    pub(crate) passes: Option<Arc<BackingId>>,
+}
 
 /// Room, in blocks of so many bytes; numbers of files.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +54,11 @@ pub(crate) trait Files: Send + Sync + 'static {
     /// What the kernel is asked for, where it can.
     const WISHES: &'static [InitFlags];
 
+    /// Whether some files are read by the kernel itself.
+    fn passes_through(&self) -> bool {
+        false
+    }
+
     /// The last request has been answered.
     fn end(&mut self);
     fn look_up(&self, parent: u64, name: &[u8]) -> Answer<Told>;
@@ -55,7 +73,7 @@ pub(crate) trait Files: Send + Sync + 'static {
     fn remove_directory(&self, parent: u64, name: &[u8]) -> Answer<()>;
     fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: RenameFlags) -> Answer<()>;
     fn link(&self, number: u64, parent: u64, name: &[u8]) -> Answer<Told>;
-    fn open(&self, number: u64, flags: i32) -> Answer<(FileHandle, FopenFlags)>;
+    fn open(&self, number: u64, flags: i32, backing: Backing<'_>) -> Answer<Opened>;
     fn create(
         &self,
         parent: u64,
@@ -130,6 +148,9 @@ impl<F: Files> Filesystem for Served<F> {
         for wish in F::WISHES {
             // What this kernel cannot do, it does without.
             let _ = config.add_capabilities(*wish);
+        }
+        if self.0.passes_through() && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok() {
+            let _ = config.set_max_stack_depth(1);
         }
         let _ = config.set_max_write(1 << 20);
         let _ = config.set_max_background(64);
@@ -241,7 +262,11 @@ impl<F: Files> Filesystem for Served<F> {
     }
 
     fn open(&self, _: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        answer!(reply, self.0.open(number.0, flags.0), (handle, flags) => reply.opened(handle, flags));
+        let opened = self.0.open(number.0, flags.0, &|file| reply.open_backing(file));
+        answer!(reply, opened, Opened { handle, how, passes } => match passes {
+            Some(backing) => reply.opened_passthrough(handle, how, &backing),
+            None => reply.opened(handle, how),
+        });
     }
 
     fn create(

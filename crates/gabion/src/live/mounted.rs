@@ -46,6 +46,8 @@ pub struct MountPlan {
     pub read_only: bool,
     /// Whether files that are only read are checked.
     pub verify: bool,
+    /// Whether the kernel reads files of a directory by itself that are not checked.
+    pub passthrough: bool,
     /// What happens while the changelog does not answer.
     pub outage: Outage,
 }
@@ -96,7 +98,7 @@ impl MountPlan {
             Source::Directory(..) => {
                 let hidden = hidden_name(&name, &repository);
                 let guarded = if self.verify { Some(guarded(&location, say)?) } else { None };
-                let files = Directory::new(&name, hidden, Arc::clone(&recorder), guarded);
+                let files = Directory::new(&name, hidden, Arc::clone(&recorder), guarded, self.passthrough);
                 mount(files.map_err(at(&name))?, &mountpoint, &options)?
             }
         };

@@ -1,5 +1,6 @@
 //! Names: what they stand for, and how they come and go.
 
+use super::passing::Way;
 use super::reach::{stat_at, stat_of};
 use super::{Answer, Shared};
 use crate::attributes::{attributes, device_of, kind};
@@ -133,7 +134,7 @@ impl Shared {
         mode: u32,
         flags: i32,
         request: &Request,
-    ) -> Answer<(FileAttr, Generation, FileHandle)> {
+    ) -> Answer<(FileAttr, Generation, FileHandle, Way)> {
         let directory = self.place_for(parent, name)?;
         let asked = OFlags::from_bits_retain(flags as u32);
         let kept =
@@ -151,8 +152,10 @@ impl Shared {
             Err(error) => return Err(error.into()),
         };
         let (attr, generation) = self.told_of_new(parent, name, &stat);
-        let handle = self.opened(attr.ino.0, file, kept, &stat);
-        Ok((attr, generation, FileHandle(handle)))
+        // Who makes a file, makes it to write to it: the kernel need not know of it.
+        let refuse = |_: std::os::fd::BorrowedFd<'_>| Err(std::io::ErrorKind::Unsupported.into());
+        let (handle, way, _) = self.opened(attr.ino.0, file, kept, &stat, &refuse);
+        Ok((attr, generation, FileHandle(handle), way))
     }
 
     pub(super) fn unlink(&self, parent: u64, name: &[u8], is_directory: bool) -> Answer<()> {
