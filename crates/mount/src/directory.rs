@@ -25,7 +25,7 @@ use gabion_vault::storage::Storage;
 use names::OpenDirectory;
 use passing::Passing;
 use reach::Source;
-use rustix::fs::{OFlags, Statx, XattrFlags};
+use rustix::fs::{Statx, XattrFlags};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;

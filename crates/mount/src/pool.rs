@@ -12,6 +12,7 @@ mod inodes;
 mod names;
 
 use crate::attributes::Wanted;
+use crate::directory::Guarded;
 use crate::handles::Handles;
 use crate::nodes::Nodes;
 use crate::recorder::{Recorder, Rest};
@@ -74,6 +75,7 @@ struct Shared {
     /// The version of a file that the kernel may have pages of.
     cached: Mutex<HashMap<u64, content::Version>>,
     recorder: Arc<Recorder>,
+    guarded: Option<Guarded>,
     ended: Mutex<bool>,
     over: Condvar,
 }
@@ -83,7 +85,8 @@ fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Pool {
-    /// Shows a pool. `coders` make again what is lost, `clock` is that of the pool.
+    /// Shows a pool. `coders` make again what is lost, `clock` is that of the pool. With `guarded`, files that are only read are
+    /// checked block by block.
     ///
     /// # Errors
     /// Another process has the pool mounted, too few targets answer, or there is no thread to be had.
@@ -92,6 +95,7 @@ impl Pool {
         coders: Coders,
         clock: Clock,
         recorder: Arc<Recorder>,
+        guarded: Option<Guarded>,
     ) -> io::Result<Pool> {
         let shared = Arc::new(Shared {
             live: Live::start(pool, coders)?,
@@ -104,6 +108,7 @@ impl Pool {
             written: Mutex::default(),
             cached: Mutex::default(),
             recorder,
+            guarded,
             ended: Mutex::new(false),
             over: Condvar::new(),
         });

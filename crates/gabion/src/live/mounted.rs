@@ -92,7 +92,8 @@ impl MountPlan {
         let mounted = match &self.source {
             Source::Pool(pool, _) => {
                 let (coders, theirs) = (Coders::new()?, Arc::clone(&recorder));
-                let files = gabion_mount::Pool::new(pool.clone(), coders, Clock::System, theirs);
+                let guarded = if self.verify { Some(guarded(&location, say)?) } else { None };
+                let files = gabion_mount::Pool::new(pool.clone(), coders, Clock::System, theirs, guarded);
                 mount(files.map_err(at(&name))?, &mountpoint, &options)?
             }
             Source::Directory(..) => {

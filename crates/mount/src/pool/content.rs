@@ -5,9 +5,11 @@ use super::errors::ForKernel;
 use super::inodes::Inode;
 use super::{Answer, Shared, lock};
 use crate::attributes::Wanted;
+use crate::directory::Guarded;
 use crate::recorder::Rest;
 use fuser::{FileAttr, FileHandle, FopenFlags, TimeOrNow};
 use gabion_vault::changelog::WHOLE;
+use gabion_vault::degraded::{DegradedReader, ReadError};
 use gabion_vault::storage::pool::live::{DirectoryChange, Found};
 use gabion_vault::storage::pool::stub::Stub;
 use gabion_vault::storage::pool::{Extra, PoolError};
@@ -15,7 +17,7 @@ use gabion_vault::tree::Stat;
 use gabion_vault::world::Nanos;
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::UNIX_EPOCH;
 
 /// The range of a change that is not one of the content: it has to be looked at.
@@ -29,6 +31,8 @@ pub(super) struct OpenFile {
     writable: bool,
     /// Every write is to be durable when it returns.
     synchronous: bool,
+    /// Reads blocks that are known to be right; nothing where there is nothing to know that from.
+    reader: OnceLock<Option<DegradedReader>>,
 }
 
 /// What tells one content of a file from the next.
@@ -80,13 +84,25 @@ impl Shared {
         let synchronous = flags.intersects(OFlags::SYNC | OFlags::DSYNC);
         let rest = self.recorder.rest(path, &inode.file.stat());
         self.nodes.opened(inode.number, true);
-        FileHandle(self.files.add(Arc::new(OpenFile { inode, rest, writable, synchronous })))
+        FileHandle(self.files.add(Arc::new(OpenFile {
+            inode,
+            rest,
+            writable,
+            synchronous,
+            reader: OnceLock::new(),
+        })))
     }
 
     pub(super) fn release(&self, handle: u64) {
         let Some(open) = self.files.remove(handle) else { return };
         let number = open.inode.number;
         self.nodes.opened(number, false);
+        if let (Some(guarded), Some(Some(reader))) = (&self.guarded, open.reader.get()) {
+            let report = reader.report();
+            if report.is_degraded() {
+                (guarded.note)(&self.nodes.path(number).unwrap_or_default(), &report);
+            }
+        }
         if open.writable {
             self.record_written(number);
         }
@@ -98,7 +114,36 @@ impl Shared {
 
     pub(super) fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Answer<usize> {
         let open = self.files.get(handle)?;
+        if let Some(checked) = self.read_checked(&open, offset, buffer) {
+            return checked;
+        }
         open.inode.file.read(&|| self.nodes.paths(open.inode.number), offset, buffer).for_kernel()
+    }
+
+    /// Bytes that are known to be right; nothing where there is nothing to know that from, or someone writes. Who writes a file
+    /// sees what is there.
+    fn read_checked(&self, open: &OpenFile, offset: u64, buffer: &mut [u8]) -> Option<Answer<usize>> {
+        let guarded = self.guarded.as_ref().filter(|_| !open.writable)?;
+        let reader = open.reader.get_or_init(|| self.reader(guarded, open)).as_ref()?;
+        let version = reader.stat().generation();
+        let rests = || open.inode.file.rests_as(&version);
+        if !rests() {
+            return None;
+        }
+        let got = reader.read(offset, buffer);
+        // Asked once more: what was written meanwhile looks like damage to who knows the version before.
+        match got {
+            _ if !rests() => None,
+            Ok(got) => Some(Ok(got)),
+            Err(ReadError::Open(_) | ReadError::Short(_)) => None,
+            Err(_) => Some(Err(Errno::IO.into())),
+        }
+    }
+
+    fn reader(&self, guarded: &Guarded, open: &OpenFile) -> Option<DegradedReader> {
+        let path = self.nodes.path(open.inode.number)?;
+        let reader = DegradedReader::open(&*guarded.storage, &guarded.coders, &path, None).ok()?;
+        reader.is_guarded().then_some(reader)
     }
 
     /// Changes the content of an open file. If there is no room, what was removed a moment ago is cleared away first.

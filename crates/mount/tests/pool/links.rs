@@ -1,6 +1,7 @@
 //! Files with several names, names that are exchanged, and what is neither a file nor a directory.
 
-use super::playground::{Ground, Mount, Seed, can_mount};
+use super::playground::{Ground, Mount, QUIET, Seed, can_mount};
+use gabion_vault::reconstruction::{Options, rebuild};
 use rustix::fs::{RenameFlags, XattrFlags};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -170,6 +171,45 @@ fn mirrors_and_redundancy_know_of_all_names() {
     }
     assert!(!mount.path("one").exists());
     mount.unmount();
+}
+
+/// A lost target is made good for a file with several names, which agree on where its columns are.
+#[test]
+fn a_lost_target_is_rebuilt_for_all_names() {
+    if !can_mount("a_lost_target_is_rebuilt_for_all_names") {
+        return;
+    }
+    let ground = Ground::new(8, 3, 2, 4096);
+    let mount = ground.mount();
+    let content = Seed(9).bytes(90_000);
+    fs::write(mount.path("one"), &content).unwrap();
+    fs::create_dir(mount.path("dir")).unwrap();
+    fs::hard_link(mount.path("one"), mount.path("dir/two")).unwrap();
+    mount.unmount();
+    ground.assert_converges();
+    // The first one with content that the vault is not on.
+    let stub = ground.pool().stub(b"one").unwrap();
+    let vault = ground.vault();
+    let number = (1..=8).find(|number| {
+        let name = format!("d{number}");
+        stub.targets.contains(&name) && !vault.repository.path().starts_with(ground.target(*number))
+    });
+    let number = number.unwrap();
+    ground.lose(number);
+    let vault = ground.vault();
+    let lock = vault.lock("test").unwrap();
+    let report = rebuild(&vault, &Options::default(), QUIET).unwrap();
+    assert!(report.is_whole(), "{report:?}");
+    drop(lock);
+    for name in ["one", "dir/two"] {
+        let stub = ground.pool().stub(name.as_bytes()).unwrap();
+        assert!(!stub.targets.contains(&format!("d{number}")) && stub.names == 2, "{stub:?}");
+        let mut found = Vec::new();
+        ground.pool().get(name.as_bytes(), &mut found).unwrap();
+        assert!(found == content, "{name}");
+    }
+    let scrubbed = ground.scrub();
+    assert!(scrubbed.trouble.is_empty() && scrubbed.failed.is_empty(), "{scrubbed:?}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::state::State;
 use crate::format::FileId;
 use crate::geometry::MAX_SIZE;
 use crate::storage::Fault;
-use crate::tree::Stat;
+use crate::tree::{Generation, Stat};
 use rustix::io::pwritev;
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -79,6 +79,12 @@ impl LiveFile {
     /// Looks at its stub, size and times included.
     pub fn look_at<T>(&self, look: impl FnOnce(&Stub) -> T) -> T {
         look(&self.look().stub)
+    }
+
+    /// Whether it is this version, and nobody writes to it. Whoever writes says so before the first byte changes.
+    pub fn rests_as(&self, version: &Generation) -> bool {
+        let state = self.look();
+        !state.marked && !state.dirty && state.stub.stat(0).generation() == *version
     }
 
     /// Whether its last name was taken from it.
