@@ -38,6 +38,9 @@ const LOOK: Duration = Duration::from_millis(100);
 /// How long the first try of all sources is waited for before the daemon says that it is ready.
 const FIRST_TRY: Duration = Duration::from_secs(20);
 
+/// A source that runs looks at itself several times a second. If it does not for so long, something is wrong.
+const MOVES_WITHIN: Duration = Duration::from_secs(60);
+
 /// How long a source that does not run is waited for.
 const ABANDONED: Duration = Duration::from_secs(1);
 
@@ -201,7 +204,9 @@ impl Daemon {
         let ill: Vec<&str> =
             sources.iter().filter(|source| !source.is_well()).map(|source| source.name()).collect();
         let mut words = match ill.as_slice() {
+            [] if sources.len() == 1 => "1 source, running".to_owned(),
             [] => format!("{} sources, all running", sources.len()),
+            _ if sources.len() == 1 => "1 source, which does not run".to_owned(),
             ill => format!("{} of {} sources do not run: {}", ill.len(), sources.len(), ill.join(", ")),
         };
         for source in &sources {
@@ -212,15 +217,34 @@ impl Daemon {
         words
     }
 
+    /// Sources whose threads have not moved for `limit`, and for how long.
+    fn stuck(&self, limit: Duration) -> Vec<(String, Duration)> {
+        let sources = self.sources();
+        let idle = sources.iter().filter_map(|source| Some((source.name().to_owned(), source.idle()?)));
+        idle.filter(|(_, idle)| *idle >= limit).collect()
+    }
+
     /// Sees to signals and to those who want to hear from us, until the end is wanted.
     fn wait(self: &Arc<Self>, notifier: &Notifier, reload: &AtomicBool) {
         let (started, mut beaten, mut said) = (Stopwatch::start(), Stopwatch::start(), String::new());
         let mut is_ready = false;
         while !self.stop.load(Ordering::Relaxed) {
             std::thread::sleep(LOOK);
-            if notifier.beat().is_some_and(|beat| beaten.elapsed() >= beat) {
-                notifier.is_alive();
+            if let Some(beat) = notifier.beat().filter(|beat| beaten.elapsed() >= *beat) {
                 beaten = Stopwatch::start();
+                // Who watches us is not told that we live because this thread does. A disk may keep one waiting for a while.
+                let stuck = self.stuck(MOVES_WITHIN.max(2 * beat));
+                match stuck.is_empty() {
+                    true => notifier.is_alive(),
+                    false => {
+                        let names =
+                            stuck.iter().map(|(name, idle)| format!("{name} for {} s", idle.as_secs()));
+                        let names = names.collect::<Vec<String>>().join(", ");
+                        let text = format!("nothing moves: {names}");
+                        notifier.says(&text);
+                        (self.surroundings.tell)("", Event::Warns(&text));
+                    }
+                }
             }
             let tried = || self.sources().iter().all(|source| source.wait_until_tried(Duration::ZERO));
             if !is_ready && (tried() || started.elapsed() >= FIRST_TRY) {

@@ -50,7 +50,7 @@ pub(crate) fn kind(mode: u32) -> FileType {
 }
 
 /// Numbers of a device as the protocol has them.
-fn device_number(major: u32, minor: u32) -> u32 {
+pub(crate) fn device_number(major: u32, minor: u32) -> u32 {
     minor & 0xff | major << 8 | (minor & !0xff) << 12
 }
 

@@ -6,25 +6,26 @@
 
 mod content;
 mod names;
+mod passing;
 mod reach;
 
 use crate::attributes::{Wanted, attributes};
 use crate::handles::Handles;
 use crate::nodes::Nodes;
 use crate::recorder::{Recorder, Rest};
+use crate::served::{Answer, Backing, Files, Opened, Space, Told};
 use content::{OpenFile, Version};
 use fuser::{
-    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags,
-    Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
-    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    FileAttr, FileHandle, FopenFlags, Generation, InitFlags, RenameFlags, ReplyDirectory, ReplyDirectoryPlus,
+    Request,
 };
 use gabion_vault::coder::Coders;
 use gabion_vault::degraded::Report;
 use gabion_vault::storage::Storage;
 use names::OpenDirectory;
+use passing::Passing;
 use reach::Source;
-use rustix::fs::{OFlags, Statx, XattrFlags};
+use rustix::fs::{Statx, XattrFlags};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
@@ -32,10 +33,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
-
-/// How long the kernel believes what it was told of names and attributes. The source may be changed directly as well.
-const BELIEVED: Duration = Duration::from_secs(1);
+use std::time::Duration;
 
 /// How often ranges that were written, and are not recorded yet, are.
 const BEAT: Duration = Duration::from_millis(500);
@@ -82,16 +80,16 @@ struct Shared {
     directories: Handles<OpenDirectory>,
     recorder: Arc<Recorder>,
     guarded: Option<Guarded>,
+    /// Files that the kernel reads by itself, if it shall.
+    passing: Option<Passing>,
     ended: Mutex<bool>,
     over: std::sync::Condvar,
 }
 
-/// What a request is answered with if it fails.
-type Answer<T> = io::Result<T>;
-
 impl Directory {
     /// Shows the directory at `path`, without the one named `hidden` in it. With `guarded`, files that are only read are checked
-    /// block by block, and blocks that are gone or wrong are made from others.
+    /// block by block, and blocks that are gone or wrong are made from others. With `passes`, the kernel reads files by itself that
+    /// are opened for reading only and cannot be checked.
     ///
     /// # Errors
     /// The directory cannot be opened, or there is no thread to be had.
@@ -100,6 +98,7 @@ impl Directory {
         hidden: &OsStr,
         recorder: Arc<Recorder>,
         guarded: Option<Guarded>,
+        passes: bool,
     ) -> io::Result<Directory> {
         let shared = Arc::new(Shared {
             source: Source::open(path, hidden.as_bytes())?,
@@ -110,6 +109,7 @@ impl Directory {
             directories: Handles::default(),
             recorder,
             guarded,
+            passing: passes.then(Passing::default),
             ended: Mutex::new(false),
             over: std::sync::Condvar::new(),
         });
@@ -195,329 +195,160 @@ impl Shared {
     }
 }
 
-/// Answers with what came of a request.
-macro_rules! answer {
-    ($reply:ident, $result:expr, $told:pat => $tell:expr) => {
-        match $result {
-            Ok($told) => $tell,
-            Err(error) => $reply.error(Errno::from(error)),
-        }
-    };
-}
+impl Files for Directory {
+    const WISHES: &'static [InitFlags] = &WISHES;
 
-#[allow(clippy::too_many_arguments)]
-impl Filesystem for Directory {
-    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        for wish in WISHES {
-            // What this kernel cannot do, it does without.
-            let _ = config.add_capabilities(wish);
-        }
-        let _ = config.set_max_write(1 << 20);
-        let _ = config.set_max_background(64);
-        Ok(())
-    }
-
-    fn destroy(&mut self) {
+    fn end(&mut self) {
         let shared = &self.shared;
         shared.record_all_written();
         *shared.ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
         shared.over.notify_all();
     }
 
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = self.shared.look_up(parent.0, name.as_bytes());
-        answer!(reply, found, (attr, generation) => reply.entry(&BELIEVED, &attr, generation));
+    fn look_up(&self, parent: u64, name: &[u8]) -> Answer<Told> {
+        self.shared.look_up(parent, name)
     }
 
-    fn forget(&self, _: &Request, number: INodeNo, count: u64) {
-        self.shared.forget(number.0, count);
+    fn forget(&self, number: u64, count: u64) {
+        self.shared.forget(number, count);
     }
 
-    fn getattr(&self, _: &Request, number: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
-        let stat = self.shared.stat(number.0, handle.map(|handle| handle.0));
-        answer!(reply, stat, stat => reply.attr(&BELIEVED, &attributes(number.0, &stat)));
+    fn attributes(&self, number: u64, handle: Option<u64>) -> Answer<FileAttr> {
+        Ok(attributes(number, &self.shared.stat(number, handle)?))
     }
 
-    fn setattr(
-        &self,
-        request: &Request,
-        number: INodeNo,
-        mode: Option<u32>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        size: Option<u64>,
-        atime: Option<TimeOrNow>,
-        mtime: Option<TimeOrNow>,
-        _: Option<SystemTime>,
-        handle: Option<FileHandle>,
-        _: Option<SystemTime>,
-        _: Option<SystemTime>,
-        _: Option<SystemTime>,
-        _: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        let wanted = Wanted { mode, uid, gid, size, atime, mtime };
-        let stat = self.shared.change(number.0, handle.map(|handle| handle.0), wanted, request.uid());
-        answer!(reply, stat, stat => reply.attr(&BELIEVED, &attributes(number.0, &stat)));
+    fn change(&self, number: u64, handle: Option<u64>, wanted: Wanted, uid: u32) -> Answer<FileAttr> {
+        Ok(attributes(number, &self.shared.change(number, handle, wanted, uid)?))
     }
 
-    fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
-        answer!(reply, self.shared.read_link(number.0), target => reply.data(&target));
+    fn read_link(&self, number: u64) -> Answer<Vec<u8>> {
+        self.shared.read_link(number)
     }
 
-    fn mknod(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        _umask: u32,
-        device: u32,
-        reply: ReplyEntry,
-    ) {
-        let made = self.shared.make_node(parent.0, name.as_bytes(), mode, device, request);
-        answer!(reply, made, (attr, generation) => reply.entry(&BELIEVED, &attr, generation));
+    fn make_node(&self, parent: u64, name: &[u8], mode: u32, device: u32, who: &Request) -> Answer<Told> {
+        self.shared.make_node(parent, name, mode, device, who)
     }
 
-    fn mkdir(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        _umask: u32,
-        reply: ReplyEntry,
-    ) {
-        let made = self.shared.make_directory(parent.0, name.as_bytes(), mode, request);
-        answer!(reply, made, (attr, generation) => reply.entry(&BELIEVED, &attr, generation));
+    fn make_directory(&self, parent: u64, name: &[u8], mode: u32, who: &Request) -> Answer<Told> {
+        self.shared.make_directory(parent, name, mode, who)
     }
 
-    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        answer!(reply, self.shared.unlink(parent.0, name.as_bytes(), false), () => reply.ok());
+    fn make_link(&self, parent: u64, name: &[u8], target: &Path, who: &Request) -> Answer<Told> {
+        self.shared.make_link(parent, name, target, who)
     }
 
-    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        answer!(reply, self.shared.unlink(parent.0, name.as_bytes(), true), () => reply.ok());
+    fn unlink(&self, parent: u64, name: &[u8]) -> Answer<()> {
+        self.shared.unlink(parent, name, false)
     }
 
-    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let made = self.shared.make_link(parent.0, name.as_bytes(), target, request);
-        answer!(reply, made, (attr, generation) => reply.entry(&BELIEVED, &attr, generation));
+    fn remove_directory(&self, parent: u64, name: &[u8]) -> Answer<()> {
+        self.shared.unlink(parent, name, true)
     }
 
-    fn rename(
-        &self,
-        _: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        to: INodeNo,
-        new: &OsStr,
-        flags: RenameFlags,
-        reply: ReplyEmpty,
-    ) {
-        let (from, to) = ((parent.0, name.as_bytes()), (to.0, new.as_bytes()));
-        answer!(reply, self.shared.rename(from, to, flags), () => reply.ok());
+    fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: RenameFlags) -> Answer<()> {
+        self.shared.rename(from, to, flags)
     }
 
-    fn link(&self, _: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let made = self.shared.link(number.0, parent.0, name.as_bytes());
-        answer!(reply, made, (attr, generation) => reply.entry(&BELIEVED, &attr, generation));
+    fn link(&self, number: u64, parent: u64, name: &[u8]) -> Answer<Told> {
+        self.shared.link(number, parent, name)
     }
 
-    fn open(&self, _: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        answer!(reply, self.shared.open(number.0, flags.0), (handle, flags) => reply.opened(handle, flags));
+    fn open(&self, number: u64, flags: i32, backing: Backing<'_>) -> Answer<Opened> {
+        self.shared.open(number, flags, backing)
+    }
+
+    fn passes_through(&self) -> bool {
+        self.shared.passing.is_some()
     }
 
     fn create(
         &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
+        parent: u64,
+        name: &[u8],
         mode: u32,
-        _umask: u32,
         flags: i32,
-        reply: ReplyCreate,
-    ) {
-        let made = self.shared.create(parent.0, name.as_bytes(), mode, flags, request);
-        let how = content::past_the_cache(OFlags::from_bits_retain(flags as u32));
-        let how = how | FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH;
-        answer!(reply, made, (attr, generation, handle) => {
-            reply.created(&BELIEVED, &attr, generation, handle, how);
-        });
+        who: &Request,
+    ) -> Answer<(Told, FileHandle, FopenFlags)> {
+        let (attr, generation, handle, way) = self.shared.create(parent, name, mode, flags, who)?;
+        let how = content::past_the_cache(way) | FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH;
+        Ok(((attr, generation), handle, how))
     }
 
-    fn read(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        handle: FileHandle,
-        offset: u64,
-        size: u32,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        content::with_buffer(size as usize, |buffer| {
-            let got = self.shared.read(handle.0, offset, buffer);
-            answer!(reply, got, got => reply.data(&buffer[..got]));
-        });
+    fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Answer<usize> {
+        self.shared.read(handle, offset, buffer)
     }
 
-    fn write(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        handle: FileHandle,
-        offset: u64,
-        data: &[u8],
-        flags: WriteFlags,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        let drop_rights = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        let written = self.shared.write(handle.0, offset, data, drop_rights);
-        answer!(reply, written, () => reply.written(data.len() as u32));
+    fn write(&self, handle: u64, offset: u64, data: &[u8], drop_rights: bool) -> Answer<()> {
+        self.shared.write(handle, offset, data, drop_rights)
     }
 
-    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        // Nothing is kept back here, so there is nothing to be told at close.
-        reply.error(Errno::ENOSYS);
+    fn release(&self, handle: u64) {
+        self.shared.release(handle);
     }
 
-    fn release(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        handle: FileHandle,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        _: bool,
-        reply: ReplyEmpty,
-    ) {
-        reply.ok();
-        self.shared.release(handle.0);
+    fn sync(&self, handle: u64, data_only: bool) -> Answer<()> {
+        self.shared.sync(handle, data_only)
     }
 
-    fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
-        answer!(reply, self.shared.sync(handle.0, data_only), () => reply.ok());
+    fn open_directory(&self, number: u64) -> Answer<u64> {
+        self.shared.open_directory(number)
     }
 
-    fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let opened = self.shared.open_directory(number.0);
-        answer!(reply, opened, handle => reply.opened(FileHandle(handle), FopenFlags::empty()));
+    fn list(&self, handle: u64, offset: u64, reply: &mut ReplyDirectory) -> Answer<()> {
+        self.shared.list(handle, offset, reply)
     }
 
-    fn readdir(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        answer!(reply, self.shared.list(handle.0, offset, &mut reply), () => reply.ok());
+    fn list_all(&self, number: u64, handle: u64, offset: u64, reply: &mut ReplyDirectoryPlus) -> Answer<()> {
+        self.shared.list_all(number, handle, offset, reply)
     }
 
-    fn readdirplus(
-        &self,
-        _: &Request,
-        number: INodeNo,
-        handle: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectoryPlus,
-    ) {
-        answer!(reply, self.shared.list_all(number.0, handle.0, offset, &mut reply), () => reply.ok());
+    fn close_directory(&self, handle: u64) {
+        self.shared.directories.remove(handle);
     }
 
-    fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
-        self.shared.directories.remove(handle.0);
-        reply.ok();
+    fn sync_directory(&self, handle: u64) -> Answer<()> {
+        self.shared.sync_directory(handle)
     }
 
-    fn fsyncdir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
-        answer!(reply, self.shared.sync_directory(handle.0), () => reply.ok());
+    fn space(&self) -> Answer<Space> {
+        let space = self.shared.source.space()?;
+        Ok(Space {
+            blocks: space.f_blocks,
+            free: space.f_bfree,
+            available: space.f_bavail,
+            files: space.f_files,
+            free_files: space.f_ffree,
+            block: space.f_frsize as u32,
+            name: space.f_namemax as u32,
+        })
     }
 
-    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        answer!(reply, self.shared.source.space(), space => reply.statfs(
-            space.f_blocks, space.f_bfree, space.f_bavail, space.f_files, space.f_ffree,
-            space.f_bsize as u32, space.f_namemax as u32, space.f_frsize as u32,
-        ));
-    }
-
-    fn setxattr(
-        &self,
-        _: &Request,
-        number: INodeNo,
-        name: &OsStr,
-        value: &[u8],
-        flags: i32,
-        _: u32,
-        reply: ReplyEmpty,
-    ) {
+    fn set_attribute(&self, number: u64, name: &[u8], value: &[u8], flags: i32) -> Answer<()> {
         let flags = XattrFlags::from_bits_retain(flags as u32);
-        answer!(reply, self.shared.set_attribute(number.0, name, value, flags), () => reply.ok());
+        self.shared.set_attribute(number, OsStr::from_bytes(name), value, flags)
     }
 
-    fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        answer!(reply, self.shared.attribute(number.0, name), value => answer_sized(reply, &value, size));
+    fn attribute(&self, number: u64, name: &[u8]) -> Answer<Vec<u8>> {
+        self.shared.attribute(number, OsStr::from_bytes(name))
     }
 
-    fn listxattr(&self, _: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
-        answer!(reply, self.shared.attribute_names(number.0), names => answer_sized(reply, &names, size));
+    fn attribute_names(&self, number: u64) -> Answer<Vec<u8>> {
+        self.shared.attribute_names(number)
     }
 
-    fn removexattr(&self, _: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        answer!(reply, self.shared.remove_attribute(number.0, name), () => reply.ok());
+    fn remove_attribute(&self, number: u64, name: &[u8]) -> Answer<()> {
+        self.shared.remove_attribute(number, OsStr::from_bytes(name))
     }
 
-    fn access(&self, _: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
-        // The kernel checks permissions itself and need not ask again.
-        reply.error(Errno::ENOSYS);
+    fn allocate(&self, handle: u64, offset: u64, length: u64, mode: i32) -> Answer<()> {
+        self.shared.allocate(handle, offset, length, mode)
     }
 
-    fn fallocate(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        handle: FileHandle,
-        offset: u64,
-        length: u64,
-        mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        answer!(reply, self.shared.allocate(handle.0, offset, length, mode), () => reply.ok());
+    fn seek(&self, handle: u64, offset: i64, whence: i32) -> Answer<i64> {
+        self.shared.seek(handle, offset, whence)
     }
 
-    fn lseek(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        handle: FileHandle,
-        offset: i64,
-        whence: i32,
-        reply: ReplyLseek,
-    ) {
-        answer!(reply, self.shared.seek(handle.0, offset, whence), at => reply.offset(at));
-    }
-
-    fn copy_file_range(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        from: FileHandle,
-        from_offset: u64,
-        _: INodeNo,
-        to: FileHandle,
-        to_offset: u64,
-        length: u64,
-        _: CopyFileRangeFlags,
-        reply: ReplyWrite,
-    ) {
-        let copied = self.shared.copy((from.0, from_offset), (to.0, to_offset), length);
-        answer!(reply, copied, copied => reply.written(copied));
-    }
-}
-
-/// A program asks how long something is, or gives room for it.
-fn answer_sized(reply: ReplyXattr, bytes: &[u8], size: u32) {
-    match size as usize {
-        0 => reply.size(bytes.len() as u32),
-        room if room < bytes.len() => reply.error(Errno::ERANGE),
-        _ => reply.data(bytes),
+    fn copy(&self, from: (u64, u64), to: (u64, u64), length: u64) -> Answer<u32> {
+        self.shared.copy(from, to, length)
     }
 }

@@ -11,6 +11,7 @@ mod handles;
 pub mod nodes;
 pub mod pool;
 pub mod recorder;
+mod served;
 mod session;
 
 pub use directory::{Directory, Guarded};

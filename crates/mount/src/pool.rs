@@ -4,20 +4,22 @@
 //! not in a stub yet is in the table of `Inode`s: files that someone has open. Publishing what they are and taking names away
 //! exclude each other (`order`), so that no stub comes back after its name is gone.
 
+mod acl;
 mod content;
 mod errors;
+mod extended;
 mod inodes;
 mod names;
 
 use crate::attributes::Wanted;
+use crate::directory::Guarded;
 use crate::handles::Handles;
 use crate::nodes::Nodes;
 use crate::recorder::{Recorder, Rest};
+use crate::served::{Answer, Backing, Files, Opened, Space, Told};
 use content::OpenFile;
 use fuser::{
-    AccessFlags, BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, INodeNo, InitFlags, KernelConfig,
-    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
-    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    FileAttr, FileHandle, FopenFlags, InitFlags, RenameFlags, ReplyDirectory, ReplyDirectoryPlus, Request,
 };
 use gabion_vault::coder::Coders;
 use gabion_vault::storage::pool::live::Live;
@@ -25,16 +27,11 @@ use gabion_vault::world::Clock;
 use inodes::Inode;
 use names::OpenDirectory;
 use std::collections::HashMap;
-use std::ffi::OsStr;
 use std::io;
 use std::ops::Range;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Duration, SystemTime};
-
-/// How long the kernel believes what it was told of names and attributes. Other processes may change the pool as well.
-const BELIEVED: Duration = Duration::from_secs(1);
+use std::time::Duration;
 
 /// How often ranges that were written, and are not recorded yet, are.
 const BEAT: Duration = Duration::from_millis(500);
@@ -46,13 +43,14 @@ const BEATS_TO_REST: u32 = 4;
 const BLOCK: u64 = 4096;
 
 /// What the kernel is asked for, where it can.
-const WISHES: [InitFlags; 6] = [
+const WISHES: [InitFlags; 7] = [
     InitFlags::FUSE_DO_READDIRPLUS,
     InitFlags::FUSE_PARALLEL_DIROPS,
     InitFlags::FUSE_ASYNC_DIO,
     InitFlags::FUSE_HANDLE_KILLPRIV_V2,
     InitFlags::FUSE_EXPLICIT_INVAL_DATA,
     InitFlags::FUSE_CACHE_SYMLINKS,
+    InitFlags::FUSE_POSIX_ACL,
 ];
 
 /// A file system that shows a pool.
@@ -77,19 +75,18 @@ struct Shared {
     /// The version of a file that the kernel may have pages of.
     cached: Mutex<HashMap<u64, content::Version>>,
     recorder: Arc<Recorder>,
+    guarded: Option<Guarded>,
     ended: Mutex<bool>,
     over: Condvar,
 }
-
-/// What a request is answered with if it fails.
-type Answer<T> = io::Result<T>;
 
 fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
     what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Pool {
-    /// Shows a pool. `coders` make again what is lost, `clock` is that of the pool.
+    /// Shows a pool. `coders` make again what is lost, `clock` is that of the pool. With `guarded`, files that are only read are
+    /// checked block by block.
     ///
     /// # Errors
     /// Another process has the pool mounted, too few targets answer, or there is no thread to be had.
@@ -98,6 +95,7 @@ impl Pool {
         coders: Coders,
         clock: Clock,
         recorder: Arc<Recorder>,
+        guarded: Option<Guarded>,
     ) -> io::Result<Pool> {
         let shared = Arc::new(Shared {
             live: Live::start(pool, coders)?,
@@ -110,6 +108,7 @@ impl Pool {
             written: Mutex::default(),
             cached: Mutex::default(),
             recorder,
+            guarded,
             ended: Mutex::new(false),
             over: Condvar::new(),
         });
@@ -173,10 +172,12 @@ impl Shared {
         }
     }
 
-    /// Tells the changelog that bytes of a file changed.
+    /// Tells the changelog that bytes of a file changed, by all names that are known.
     fn record_change(&self, number: u64, range: Range<u64>, rest: Rest) {
-        if let Some(path) = self.nodes.path(number).filter(|_| !range.is_empty()) {
-            self.recorder.wrote(path, range, rest);
+        if !range.is_empty() {
+            for path in self.nodes.paths(number) {
+                self.recorder.wrote(path, range.clone(), rest);
+            }
         }
     }
 }
@@ -190,299 +191,142 @@ impl Drop for Pool {
     }
 }
 
-/// Answers with what came of a request.
-macro_rules! answer {
-    ($reply:ident, $result:expr, $told:pat => $tell:expr) => {
-        match $result {
-            Ok($told) => $tell,
-            Err(error) => $reply.error(Errno::from(error)),
-        }
-    };
-}
+impl Files for Pool {
+    const WISHES: &'static [InitFlags] = &WISHES;
 
-#[allow(clippy::too_many_arguments)]
-impl Filesystem for Pool {
-    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        for wish in WISHES {
-            // What this kernel cannot do, it does without.
-            let _ = config.add_capabilities(wish);
-        }
-        let _ = config.set_max_write(1 << 20);
-        let _ = config.set_max_background(64);
-        Ok(())
-    }
-
-    fn destroy(&mut self) {
-        let shared = &self.shared;
-        *lock(&shared.ended) = true;
-        shared.over.notify_all();
-        // All is published and recorded when the session is over.
+    fn end(&mut self) {
+        *lock(&self.shared.ended) = true;
+        self.shared.over.notify_all();
+        // All is published and recorded when the session is over. A beat that panicked has said why.
         let _ = self.beat.take().map(std::thread::JoinHandle::join);
     }
 
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = self.shared.look_up(parent.0, name.as_bytes());
-        answer!(reply, found, (attr, generation) => reply.entry(&BELIEVED, &attr, generation));
+    fn look_up(&self, parent: u64, name: &[u8]) -> Answer<Told> {
+        self.shared.look_up(parent, name)
     }
 
-    fn forget(&self, _: &Request, number: INodeNo, count: u64) {
-        self.shared.forget(number.0, count);
+    fn forget(&self, number: u64, count: u64) {
+        self.shared.forget(number, count);
     }
 
-    fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        answer!(reply, self.shared.attributes(number.0), attr => reply.attr(&BELIEVED, &attr));
+    fn attributes(&self, number: u64, _: Option<u64>) -> Answer<FileAttr> {
+        self.shared.attributes(number)
     }
 
-    fn setattr(
-        &self,
-        request: &Request,
-        number: INodeNo,
-        mode: Option<u32>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        size: Option<u64>,
-        atime: Option<TimeOrNow>,
-        mtime: Option<TimeOrNow>,
-        _: Option<SystemTime>,
-        _: Option<FileHandle>,
-        _: Option<SystemTime>,
-        _: Option<SystemTime>,
-        _: Option<SystemTime>,
-        _: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        let wanted = Wanted { mode, uid, gid, size, atime, mtime };
-        let changed = self.shared.change(number.0, wanted, request.uid());
-        answer!(reply, changed, attr => reply.attr(&BELIEVED, &attr));
+    fn change(&self, number: u64, _: Option<u64>, wanted: Wanted, uid: u32) -> Answer<FileAttr> {
+        self.shared.change(number, wanted, uid)
     }
 
-    fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
-        answer!(reply, self.shared.read_link(number.0), target => reply.data(&target));
+    fn read_link(&self, number: u64) -> Answer<Vec<u8>> {
+        self.shared.read_link(number)
     }
 
-    fn mknod(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        _umask: u32,
-        _: u32,
-        reply: ReplyEntry,
-    ) {
-        let made = self.shared.make_node(parent.0, name.as_bytes(), mode, request);
-        answer!(reply, made, (attr, generation) => reply.entry(&BELIEVED, &attr, generation));
+    fn make_node(&self, parent: u64, name: &[u8], mode: u32, device: u32, who: &Request) -> Answer<Told> {
+        self.shared.make_node(parent, name, mode, device, who)
     }
 
-    fn mkdir(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        _umask: u32,
-        reply: ReplyEntry,
-    ) {
-        let made = self.shared.make_directory(parent.0, name.as_bytes(), mode, request);
-        answer!(reply, made, (attr, generation) => reply.entry(&BELIEVED, &attr, generation));
+    fn make_directory(&self, parent: u64, name: &[u8], mode: u32, who: &Request) -> Answer<Told> {
+        self.shared.make_directory(parent, name, mode, who)
     }
 
-    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        answer!(reply, self.shared.unlink(parent.0, name.as_bytes()), () => reply.ok());
+    fn make_link(&self, parent: u64, name: &[u8], target: &Path, who: &Request) -> Answer<Told> {
+        self.shared.make_link(parent, name, target, who)
     }
 
-    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        answer!(reply, self.shared.remove_directory(parent.0, name.as_bytes()), () => reply.ok());
+    fn unlink(&self, parent: u64, name: &[u8]) -> Answer<()> {
+        self.shared.unlink(parent, name)
     }
 
-    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let made = self.shared.make_link(parent.0, name.as_bytes(), target, request);
-        answer!(reply, made, (attr, generation) => reply.entry(&BELIEVED, &attr, generation));
+    fn remove_directory(&self, parent: u64, name: &[u8]) -> Answer<()> {
+        self.shared.remove_directory(parent, name)
     }
 
-    fn rename(
-        &self,
-        _: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        to: INodeNo,
-        new: &OsStr,
-        flags: RenameFlags,
-        reply: ReplyEmpty,
-    ) {
-        let (from, to) = ((parent.0, name.as_bytes()), (to.0, new.as_bytes()));
-        answer!(reply, self.shared.rename(from, to, flags), () => reply.ok());
+    fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: RenameFlags) -> Answer<()> {
+        self.shared.rename(from, to, flags)
     }
 
-    fn link(&self, _: &Request, _: INodeNo, _: INodeNo, _: &OsStr, reply: ReplyEntry) {
-        // A stub belongs to one name.
-        reply.error(Errno::EPERM);
+    fn link(&self, number: u64, parent: u64, name: &[u8]) -> Answer<Told> {
+        self.shared.link(number, parent, name)
     }
 
-    fn open(&self, _: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        answer!(reply, self.shared.open(number.0, flags.0), (handle, flags) => reply.opened(handle, flags));
+    fn open(&self, number: u64, flags: i32, _: Backing<'_>) -> Answer<Opened> {
+        // The content is in several files; the kernel can only read from one.
+        let (handle, how) = self.shared.open(number, flags)?;
+        Ok(Opened { handle, how, passes: None })
     }
 
     fn create(
         &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
+        parent: u64,
+        name: &[u8],
         mode: u32,
-        _umask: u32,
         flags: i32,
-        reply: ReplyCreate,
-    ) {
-        let made = self.shared.create(parent.0, name.as_bytes(), mode, flags, request);
-        answer!(reply, made, (attr, generation, handle) => {
-            let how = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH;
-            reply.created(&BELIEVED, &attr, generation, handle, how);
-        });
+        who: &Request,
+    ) -> Answer<(Told, FileHandle, FopenFlags)> {
+        let (attr, generation, handle) = self.shared.create(parent, name, mode, flags, who)?;
+        Ok(((attr, generation), handle, FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH))
     }
 
-    fn read(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        handle: FileHandle,
-        offset: u64,
-        size: u32,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        content::with_buffer(size as usize, |buffer| {
-            let got = self.shared.read(handle.0, offset, buffer);
-            answer!(reply, got, got => reply.data(&buffer[..got]));
-        });
+    fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Answer<usize> {
+        self.shared.read(handle, offset, buffer)
     }
 
-    fn write(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        handle: FileHandle,
-        offset: u64,
-        data: &[u8],
-        flags: WriteFlags,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        let drop_rights = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        let written = self.shared.write(handle.0, offset, data, drop_rights);
-        answer!(reply, written, () => reply.written(data.len() as u32));
+    fn write(&self, handle: u64, offset: u64, data: &[u8], drop_rights: bool) -> Answer<()> {
+        self.shared.write(handle, offset, data, drop_rights)
     }
 
-    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        // Content is in its objects already, so there is nothing to be told at close.
-        reply.error(Errno::ENOSYS);
+    fn release(&self, handle: u64) {
+        self.shared.release(handle);
     }
 
-    fn release(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        handle: FileHandle,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        _: bool,
-        reply: ReplyEmpty,
-    ) {
-        self.shared.release(handle.0);
-        reply.ok();
+    fn sync(&self, handle: u64, _: bool) -> Answer<()> {
+        self.shared.sync(handle)
     }
 
-    fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
-        answer!(reply, self.shared.sync(handle.0), () => reply.ok());
+    fn open_directory(&self, number: u64) -> Answer<u64> {
+        Ok(self.shared.directories.add(Arc::new(OpenDirectory::new(number))))
     }
 
-    fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let handle = self.shared.directories.add(Arc::new(OpenDirectory::new(number.0)));
-        reply.opened(FileHandle(handle), FopenFlags::empty());
+    fn list(&self, handle: u64, offset: u64, reply: &mut ReplyDirectory) -> Answer<()> {
+        self.shared.list(handle, offset, reply)
     }
 
-    fn readdir(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        answer!(reply, self.shared.list(handle.0, offset, &mut reply), () => reply.ok());
+    fn list_all(&self, _: u64, handle: u64, offset: u64, reply: &mut ReplyDirectoryPlus) -> Answer<()> {
+        self.shared.list_all(handle, offset, reply)
     }
 
-    fn readdirplus(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        handle: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectoryPlus,
-    ) {
-        answer!(reply, self.shared.list_all(handle.0, offset, &mut reply), () => reply.ok());
+    fn close_directory(&self, handle: u64) {
+        self.shared.directories.remove(handle);
     }
 
-    fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
-        self.shared.directories.remove(handle.0);
-        reply.ok();
+    fn sync_directory(&self, _: u64) -> Answer<()> {
+        self.shared.sync_names()
     }
 
-    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        answer!(reply, self.shared.sync_names(), () => reply.ok());
-    }
-
-    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+    fn space(&self) -> Answer<Space> {
         let (total, free) = self.shared.live.space();
-        let (total, free) = (total / BLOCK, free / BLOCK);
+        let (blocks, free) = (total / BLOCK, free / BLOCK);
         // Numbers of files are not bounded by the pool.
-        reply.statfs(total, free, free, 0, 0, BLOCK as u32, 255, BLOCK as u32);
+        Ok(Space { blocks, free, available: free, files: 0, free_files: 0, block: BLOCK as u32, name: 255 })
     }
 
-    fn setxattr(
-        &self,
-        _: &Request,
-        number: INodeNo,
-        name: &OsStr,
-        value: &[u8],
-        flags: i32,
-        _: u32,
-        reply: ReplyEmpty,
-    ) {
-        answer!(reply, self.shared.set_attribute(number.0, name.as_bytes(), value, flags), () => reply.ok());
+    fn set_attribute(&self, number: u64, name: &[u8], value: &[u8], flags: i32) -> Answer<()> {
+        self.shared.set_attribute(number, name, value, flags)
     }
 
-    fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let value = self.shared.attribute(number.0, name.as_bytes());
-        answer!(reply, value, value => answer_sized(reply, &value, size));
+    fn attribute(&self, number: u64, name: &[u8]) -> Answer<Vec<u8>> {
+        self.shared.attribute(number, name)
     }
 
-    fn listxattr(&self, _: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
-        answer!(reply, self.shared.attribute_names(number.0), names => answer_sized(reply, &names, size));
+    fn attribute_names(&self, number: u64) -> Answer<Vec<u8>> {
+        self.shared.attribute_names(number)
     }
 
-    fn removexattr(&self, _: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        answer!(reply, self.shared.remove_attribute(number.0, name.as_bytes()), () => reply.ok());
+    fn remove_attribute(&self, number: u64, name: &[u8]) -> Answer<()> {
+        self.shared.remove_attribute(number, name)
     }
 
-    fn access(&self, _: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
-        // The kernel checks permissions itself and need not ask again.
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn fallocate(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        handle: FileHandle,
-        offset: u64,
-        length: u64,
-        mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        answer!(reply, self.shared.allocate(handle.0, offset, length, mode), () => reply.ok());
-    }
-}
-
-/// A program asks how long something is, or gives room for it.
-fn answer_sized(reply: ReplyXattr, bytes: &[u8], size: u32) {
-    match size as usize {
-        0 => reply.size(bytes.len() as u32),
-        room if room < bytes.len() => reply.error(Errno::ERANGE),
-        _ => reply.data(bytes),
+    fn allocate(&self, handle: u64, offset: u64, length: u64, mode: i32) -> Answer<()> {
+        self.shared.allocate(handle, offset, length, mode)
     }
 }

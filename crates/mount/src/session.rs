@@ -1,6 +1,7 @@
 //! Mounting and unmounting.
 
-use fuser::{BackgroundSession, Config, Filesystem, MountOption, Session, SessionACL};
+use crate::served::{Files, Served};
+use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use gabion_vault::world::Stopwatch;
 use rustix::mount::UnmountFlags;
 use std::io;
@@ -61,11 +62,36 @@ pub struct Mounted {
     session: BackgroundSession,
 }
 
+/// What can be mounted.
+pub trait Mountable {
+    /// Mounts it.
+    ///
+    /// # Errors
+    /// [`MountError::Refused`].
+    fn mount(self, at: &Path, options: &Options) -> Result<Mounted, MountError>;
+}
+
+impl Mountable for crate::Directory {
+    fn mount(self, at: &Path, options: &Options) -> Result<Mounted, MountError> {
+        serve(self, at, options)
+    }
+}
+
+impl Mountable for crate::Pool {
+    fn mount(self, at: &Path, options: &Options) -> Result<Mounted, MountError> {
+        serve(self, at, options)
+    }
+}
+
 /// Mounts a file system.
 ///
 /// # Errors
 /// [`MountError::Refused`].
-pub fn mount<F: Filesystem>(files: F, at: &Path, options: &Options) -> Result<Mounted, MountError> {
+pub fn mount(files: impl Mountable, at: &Path, options: &Options) -> Result<Mounted, MountError> {
+    files.mount(at, options)
+}
+
+fn serve<F: Files>(files: F, at: &Path, options: &Options) -> Result<Mounted, MountError> {
     let refused = |source| MountError::Refused { path: at.to_owned(), source };
     let mut config = Config::default();
     config.mount_options = vec![
@@ -82,9 +108,7 @@ pub fn mount<F: Filesystem>(files: F, at: &Path, options: &Options) -> Result<Mo
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
     config.n_threads = Some(options.threads.max(1));
     config.clone_fd = true;
-    // Files get the permissions that programs ask for, which the kernel has already masked.
-    rustix::process::umask(rustix::fs::Mode::empty());
-    let session = Session::new(files, at, &config).and_then(Session::spawn).map_err(refused)?;
+    let session = Session::new(Served(files), at, &config).and_then(Session::spawn).map_err(refused)?;
     read_ahead(at);
     Ok(Mounted { session })
 }

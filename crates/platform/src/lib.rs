@@ -1,8 +1,9 @@
 //! Edges of the operating system that need unsafe code or bindings, behind safe interfaces.
 //!
 //! What is here knows nothing of redundancy: [`fanotify`] and [`inotify`] tell what changes in a directory tree, in
-//! the words of [`event`].
+//! the words of [`event`]; [`thread`] is what a thread can have for itself.
 
 pub mod event;
 pub mod fanotify;
 pub mod inotify;
+pub mod thread;

@@ -385,6 +385,15 @@ impl Tree {
         Ok(renameat_with(self.parent(from)?, split(from).1, self.parent(to)?, split(to).1, flags)?)
     }
 
+    /// Two names stand for what the other did, in one step.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn exchange(&self, one: &[u8], other: &[u8]) -> io::Result<()> {
+        let flags = RenameFlags::EXCHANGE;
+        Ok(renameat_with(self.parent(one)?, split(one).1, self.parent(other)?, split(other).1, flags)?)
+    }
+
     /// Gives a file another name.
     ///
     /// # Errors

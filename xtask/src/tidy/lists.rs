@@ -28,6 +28,7 @@ pub(super) const UNSAFE_ROOMS: &[&str] = &[
     "crates/engine/src/compiler/routine.rs",
     "crates/engine/tests/",
     "crates/platform/src/fanotify.rs",
+    "crates/platform/src/thread.rs",
     "crates/gpu/src/cuda/",
     "crates/gpu/src/opencl/",
     "bench/src/isal.rs",
@@ -37,7 +38,7 @@ pub(super) const UNSAFE_ROOMS: &[&str] = &[
 
 /// Where environment variables may be read while running: the choice of kernel, and the tasks.
 pub(super) const ENVIRONMENT_ROOMS: &[&str] =
-    &[KERNEL_TABLE, "xtask/src/", "crates/gabion/tests/mount/posix.rs"];
+    &[KERNEL_TABLE, "xtask/src/", "crates/gabion/tests/mount/posix.rs", "crates/mount/tests/pool/suites.rs"];
 
 /// Where clocks may be read: the race between kernels, threads that look for work for a moment, the protector's one door, the
 /// benchmarks, and the tasks' times.

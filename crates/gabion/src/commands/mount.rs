@@ -62,6 +62,10 @@ pub(crate) struct Args {
     /// Give programs what is there, without looking whether it is what was protected
     #[arg(long)]
     no_verify: bool,
+    /// Let the kernel read files of a directory by itself that are opened for reading only and are not checked. Faster where
+    /// the disk is; while someone reads a file so, nobody can map it writable
+    #[arg(long)]
+    passthrough: bool,
     /// While the changelog does not answer (a Redis server that is away), writes go on instead of waiting; everything is looked
     /// at once it is back
     #[arg(long)]
@@ -118,6 +122,7 @@ impl Args {
             private: self.private,
             read_only: self.read_only,
             verify: !self.no_verify,
+            passthrough: self.passthrough,
             outage: if self.continue_without_changelog { Outage::Continue } else { Outage::Wait },
         };
         let mut mounted = plan.start(Arc::new(|text| eprintln!("gabion: {text}")))?;

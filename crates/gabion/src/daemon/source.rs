@@ -10,7 +10,7 @@ use gabion_vault::monitor;
 use gabion_vault::protect::{self, Manner};
 use gabion_vault::storage::pool::Registry;
 use gabion_vault::vault::{Location, Vault};
-use gabion_vault::world::{Clock, Nanos, SECOND};
+use gabion_vault::world::{Clock, Nanos, SECOND, Stopwatch};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -38,6 +38,8 @@ pub(super) struct Source {
     stop: AtomicBool,
     state: Mutex<State>,
     wake: Condvar,
+    /// Since when its thread is at one and the same turn; nothing while it begins or ends, which takes as long as it takes.
+    turning: Mutex<Option<Stopwatch>>,
 }
 
 /// How a source is.
@@ -101,7 +103,19 @@ impl Source {
             targets: None,
         };
         let (stop, state, wake) = (AtomicBool::new(false), Mutex::new(state), Condvar::new());
-        Source { config, surroundings, clock, stop, state, wake }
+        Source { config, surroundings, clock, stop, state, wake, turning: Mutex::default() }
+    }
+
+    /// Its thread begins a turn (`true`), or something that may take long.
+    pub(super) fn turns(&self, turns: bool) {
+        let now = turns.then(Stopwatch::start);
+        *self.turning.lock().unwrap_or_else(PoisonError::into_inner) = now;
+    }
+
+    /// How long its thread has not moved, if it should.
+    pub(super) fn idle(&self) -> Option<Duration> {
+        let turning = *self.turning.lock().unwrap_or_else(PoisonError::into_inner);
+        turning.map(|since| since.elapsed())
     }
 
     pub(super) fn name(&self) -> &str {

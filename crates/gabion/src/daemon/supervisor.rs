@@ -105,6 +105,7 @@ pub(super) fn run(source: &Arc<Source>) {
         supervisor.turn();
         source.rest(TICK);
     }
+    source.turns(false);
     supervisor.end();
 }
 
@@ -133,6 +134,7 @@ impl Supervisor {
 
     fn turn(&mut self) {
         let now = self.source.clock.now();
+        self.source.turns(self.running.is_some());
         self.collect(now);
         match self.running.as_ref().map(Running::failure) {
             None if self.backoff.is_over(now) => self.start(now),
@@ -215,6 +217,7 @@ impl Supervisor {
             private: show.private,
             read_only: show.read_only,
             verify,
+            passthrough: false,
             outage: if show.continue_without_changelog { Outage::Continue } else { Outage::Wait },
         };
         let theirs = Arc::clone(&self.source);
@@ -228,6 +231,7 @@ impl Supervisor {
 
     /// It cannot go on as it is: ends it, to begin anew.
     fn give_up(&mut self, why: &str, now: Nanos) {
+        self.source.turns(false);
         self.end_job();
         let mut why = why.to_owned();
         if let Some(running) = self.running.take() {

@@ -46,6 +46,8 @@ pub struct MountPlan {
     pub read_only: bool,
     /// Whether files that are only read are checked.
     pub verify: bool,
+    /// Whether the kernel reads files of a directory by itself that are not checked.
+    pub passthrough: bool,
     /// What happens while the changelog does not answer.
     pub outage: Outage,
 }
@@ -90,13 +92,14 @@ impl MountPlan {
         let mounted = match &self.source {
             Source::Pool(pool, _) => {
                 let (coders, theirs) = (Coders::new()?, Arc::clone(&recorder));
-                let files = gabion_mount::Pool::new(pool.clone(), coders, Clock::System, theirs);
+                let guarded = if self.verify { Some(guarded(&location, say)?) } else { None };
+                let files = gabion_mount::Pool::new(pool.clone(), coders, Clock::System, theirs, guarded);
                 mount(files.map_err(at(&name))?, &mountpoint, &options)?
             }
             Source::Directory(..) => {
                 let hidden = hidden_name(&name, &repository);
                 let guarded = if self.verify { Some(guarded(&location, say)?) } else { None };
-                let files = Directory::new(&name, hidden, Arc::clone(&recorder), guarded);
+                let files = Directory::new(&name, hidden, Arc::clone(&recorder), guarded, self.passthrough);
                 mount(files.map_err(at(&name))?, &mountpoint, &options)?
             }
         };

@@ -3,6 +3,7 @@
 /// One module around all of them: runs that have nothing to gain from these tests leave them out by its name.
 mod daemon {
     mod control;
+    mod disks;
     mod faults;
     mod ground;
     mod pool;

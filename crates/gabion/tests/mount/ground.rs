@@ -103,6 +103,12 @@ impl Ground {
         self.mount = Some(child);
     }
 
+    /// The process that serves the mount.
+    pub(crate) fn process(&self) -> rustix::process::Pid {
+        let child = self.mount.as_ref().expect("it is mounted");
+        rustix::process::Pid::from_raw(child.id() as i32).unwrap()
+    }
+
     /// Unmounts as people do, and expects that the process ends well.
     pub(crate) fn unmount(&mut self) {
         let status = Command::new("umount").arg(self.at("")).status().unwrap();

@@ -1,6 +1,7 @@
 //! Behaves as a file system does: suites that others wrote, and what they leave out.
 
 use crate::ground::{Ground, can_mount};
+use rustix::process::{Signal, kill_process};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::PathBuf;
@@ -123,6 +124,56 @@ fn mounted_open_files_outlive_their_names() {
     assert_eq!((&old, std::fs::read(ground.at("file")).unwrap()), (b"new", b"other".to_vec()));
     drop((open, over));
     ground.unmount();
+}
+
+/// The kernel reads by itself, and still everyone sees every write at once, and all of them are recorded.
+#[test]
+fn mounted_passing_readers_see_writes_that_are_recorded() {
+    if !can_mount("passing readers") {
+        return;
+    }
+    let mut ground = Ground::new();
+    ground.mount(&["--passthrough", "--no-verify"]);
+    std::fs::write(ground.at("file"), vec![1; 300_000]).unwrap();
+    let reader = std::fs::File::open(ground.at("file")).unwrap();
+    let second = std::fs::File::open(ground.at("file")).unwrap();
+    let byte = |file: &std::fs::File, at: u64| {
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at).unwrap();
+        byte[0]
+    };
+    // Nobody serves requests now: what is read does not come from us.
+    let process = ground.process();
+    kill_process(process, Signal::STOP).unwrap();
+    let (one, other) = (byte(&reader, 5), byte(&second, 299_999));
+    kill_process(process, Signal::CONT).unwrap();
+    assert_eq!((one, other), (1, 1));
+    // Written while it is read: by one who only writes, and by one who also reads.
+    let writer = std::fs::File::options().write(true).open(ground.at("file")).unwrap();
+    writer.write_all_at(&[2; 5000], 100_000).unwrap();
+    let both = std::fs::File::options().read(true).write(true).open(ground.at("file")).unwrap();
+    both.write_all_at(&[3; 5000], 200_000).unwrap();
+    for file in [&reader, &second, &both] {
+        assert_eq!((byte(file, 104_999), byte(file, 105_000), byte(file, 200_000)), (2, 1, 3));
+    }
+    both.set_len(250_000).unwrap();
+    assert_eq!(reader.read_at(&mut [0; 10], 250_000).unwrap(), 0);
+    writer.sync_all().unwrap();
+    drop((writer, both, reader, second));
+    // Those who want pages have them again.
+    let late = std::fs::File::options().read(true).write(true).open(ground.at("file")).unwrap();
+    let late_reader = std::fs::File::open(ground.at("file")).unwrap();
+    late.write_all_at(&[4; 10], 0).unwrap();
+    assert_eq!((byte(&late, 9), byte(&late_reader, 9), byte(&late_reader, 10)), (4, 4, 1));
+    drop((late, late_reader));
+    ground.wait_until_protected();
+    ground.unmount();
+    ground.assert_protected();
+    let mut expected = vec![1; 250_000];
+    expected[..10].fill(4);
+    expected[100_000..105_000].fill(2);
+    expected[200_000..205_000].fill(3);
+    assert!(std::fs::read(ground.source("file")).unwrap() == expected);
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! What is in files.
 
+use super::passing::Way;
 use super::reach::{Reached, magic, stat_of};
 use super::{Answer, Shared};
 use crate::attributes::{Wanted, timespec};
 use crate::recorder::Rest;
-use fuser::{FileHandle, FopenFlags};
+use crate::served::{Backing, Opened};
+use fuser::{BackingId, FileHandle, FopenFlags};
 use gabion_vault::changelog::WHOLE;
 use gabion_vault::degraded::{DegradedReader, ReadError};
 use gabion_vault::redundancy::read_up_to;
@@ -12,7 +14,6 @@ use rustix::fs::{
     Advice, AtFlags, FallocateFlags, Gid, Mode, OFlags, SeekFrom, Statx, Timestamps, Uid, XattrFlags,
 };
 use rustix::io::Errno;
-use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::num::NonZeroU64;
@@ -30,6 +31,7 @@ pub(super) struct OpenFile {
     writable: bool,
     /// Every write is to be durable when it returns.
     synchronous: bool,
+    way: Way,
     /// Bytes written since the disk was last set to work.
     idle: AtomicU64,
     /// Up to where the source was told that it will be read.
@@ -82,22 +84,11 @@ fn flags_beneath(flags: i32) -> OFlags {
 
 /// Who only writes needs no pages of the mount: they would be copied once more and read by nobody. The kernel drops those that
 /// others have of the same bytes.
-pub(super) fn past_the_cache(flags: OFlags) -> FopenFlags {
-    match flags & OFlags::ACCMODE == OFlags::WRONLY {
-        true => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
-        false => FopenFlags::empty(),
+pub(super) fn past_the_cache(way: Way) -> FopenFlags {
+    match way {
+        Way::Direct => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
+        Way::Cached | Way::Passing => FopenFlags::empty(),
     }
-}
-
-/// Lends a buffer of `size` bytes that this thread uses again and again.
-pub(super) fn with_buffer<T>(size: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
-    thread_local!(static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) });
-    BUFFER.with_borrow_mut(|buffer| {
-        if buffer.len() < size {
-            buffer.resize(size, 0);
-        }
-        work(&mut buffer[..size])
-    })
 }
 
 /// Permissions after someone who is not privileged has written: nobody gets rights by a content that its owner did not write.
@@ -108,40 +99,62 @@ fn without_rights(stat: &Statx) -> Option<Mode> {
 }
 
 impl Shared {
-    pub(super) fn open(&self, number: u64, flags: i32) -> Answer<(FileHandle, FopenFlags)> {
+    pub(super) fn open(&self, number: u64, flags: i32, backing: Backing<'_>) -> Answer<Opened> {
         let reached = self.reach(number)?;
         let flags = flags_beneath(flags);
         let file = File::from(rustix::fs::open(reached.magic(), flags, Mode::empty())?);
         let stat = stat_of(&file)?;
-        let handle = self.opened(number, file, flags, &stat);
+        let (open, way, passes) = self.opened(number, file, flags, &stat, backing);
         let version = Version::of(&stat);
         let before = self.cached.lock().unwrap_or_else(PoisonError::into_inner).insert(number, version);
         let keep = if before == Some(version) { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
-        Ok((FileHandle(handle), keep | FopenFlags::FOPEN_NOFLUSH | past_the_cache(flags)))
+        let how = keep | FopenFlags::FOPEN_NOFLUSH | past_the_cache(way);
+        Ok(Opened { handle: FileHandle(open), how, passes })
     }
 
-    /// Notes that a file is open.
-    pub(super) fn opened(&self, number: u64, file: File, flags: OFlags, stat: &Statx) -> u64 {
+    /// Notes that a file is open. Gives its handle, and how it is open.
+    pub(super) fn opened(
+        &self,
+        number: u64,
+        file: File,
+        flags: OFlags,
+        stat: &Statx,
+        backing: Backing<'_>,
+    ) -> (u64, Way, Option<Arc<BackingId>>) {
         let path = self.nodes.path(number).unwrap_or_default();
         let writable = !(flags & OFlags::ACCMODE).is_empty();
         let synchronous = flags.intersects(OFlags::SYNC | OFlags::DSYNC);
         let rest = self.recorder.rest(&path, &(*stat).into());
         self.nodes.opened(number, true);
-        self.files.add(Arc::new(OpenFile {
+        let mut open = OpenFile {
             number,
             file,
             rest,
             writable,
             synchronous,
+            way: if flags & OFlags::ACCMODE == OFlags::WRONLY { Way::Direct } else { Way::Cached },
             idle: AtomicU64::new(0),
             announced: AtomicU64::new(0),
             reader: OnceLock::new(),
-        }))
+        };
+        let mut passes = None;
+        if let Some(passing) = &self.passing {
+            // What can be checked is read through us.
+            let unchecked = || open.reader.get_or_init(|| self.reader(&open)).is_none();
+            let wanted = if !writable && unchecked() { Way::Passing } else { open.way };
+            let (way, backing) = passing.open(number, wanted, || backing(open.file.as_fd()));
+            (open.way, passes) = (way, backing);
+        }
+        let way = open.way;
+        (self.files.add(Arc::new(open)), way, passes)
     }
 
     pub(super) fn release(&self, handle: u64) {
         let Some(open) = self.files.remove(handle) else { return };
         self.nodes.opened(open.number, false);
+        if let Some(passing) = &self.passing {
+            passing.close(open.number, open.way);
+        }
         if let (Some(guarded), Some(Some(reader))) = (&self.guarded, open.reader.get()) {
             let report = reader.report();
             if report.is_degraded() {

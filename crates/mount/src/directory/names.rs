@@ -1,8 +1,10 @@
 //! Names: what they stand for, and how they come and go.
 
+use super::passing::Way;
 use super::reach::{stat_at, stat_of};
-use super::{Answer, BELIEVED, Shared};
+use super::{Answer, Shared};
 use crate::attributes::{attributes, device_of, kind};
+use crate::served::{BELIEVED, Told};
 use fuser::{
     FileAttr, FileHandle, FileType, Generation, INodeNo, RenameFlags, ReplyDirectory, ReplyDirectoryPlus,
     Request,
@@ -33,8 +35,6 @@ struct Listed {
     kind: FileType,
 }
 
-type Told = (FileAttr, Generation);
-
 impl Shared {
     pub(super) fn look_up(&self, parent: u64, name: &[u8]) -> Answer<Told> {
         if self.source.is_hidden(parent, name) {
@@ -49,6 +49,8 @@ impl Shared {
         if self.source.is_hidden(parent, name) {
             return Err(Errno::PERM.into());
         }
+        // Files get the permissions that programs ask for, which the kernel has already masked.
+        gabion_platform::thread::mask_nothing()?;
         self.directory(parent)
     }
 
@@ -132,7 +134,7 @@ impl Shared {
         mode: u32,
         flags: i32,
         request: &Request,
-    ) -> Answer<(FileAttr, Generation, FileHandle)> {
+    ) -> Answer<(FileAttr, Generation, FileHandle, Way)> {
         let directory = self.place_for(parent, name)?;
         let asked = OFlags::from_bits_retain(flags as u32);
         let kept =
@@ -150,8 +152,10 @@ impl Shared {
             Err(error) => return Err(error.into()),
         };
         let (attr, generation) = self.told_of_new(parent, name, &stat);
-        let handle = self.opened(attr.ino.0, file, kept, &stat);
-        Ok((attr, generation, FileHandle(handle)))
+        // Who makes a file, makes it to write to it: the kernel need not know of it.
+        let refuse = |_: std::os::fd::BorrowedFd<'_>| Err(std::io::ErrorKind::Unsupported.into());
+        let (handle, way, _) = self.opened(attr.ino.0, file, kept, &stat, &refuse);
+        Ok((attr, generation, FileHandle(handle), way))
     }
 
     pub(super) fn unlink(&self, parent: u64, name: &[u8], is_directory: bool) -> Answer<()> {

@@ -1,29 +1,27 @@
 //! What is in files, and what else there is to know of them.
 
+use super::acl::{self, ACCESS, Attributes};
 use super::errors::ForKernel;
-use super::inodes::{Inode, attributes_of};
+use super::inodes::Inode;
 use super::{Answer, Shared, lock};
 use crate::attributes::Wanted;
+use crate::directory::Guarded;
 use crate::recorder::Rest;
 use fuser::{FileAttr, FileHandle, FopenFlags, TimeOrNow};
 use gabion_vault::changelog::WHOLE;
-use gabion_vault::storage::pool::PoolError;
-use gabion_vault::storage::pool::live::DirectoryChange;
+use gabion_vault::degraded::{DegradedReader, ReadError};
+use gabion_vault::storage::pool::live::{DirectoryChange, Found};
 use gabion_vault::storage::pool::stub::Stub;
+use gabion_vault::storage::pool::{Extra, PoolError};
 use gabion_vault::tree::Stat;
 use gabion_vault::world::Nanos;
-use rustix::fs::{FallocateFlags, OFlags, XattrFlags};
+use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
-use std::cell::RefCell;
-use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::UNIX_EPOCH;
 
-/// Bytes of extended attributes that a file may have: they travel in headers of redundancy.
-const MAX_ATTRIBUTES: usize = 16 << 10;
-
 /// The range of a change that is not one of the content: it has to be looked at.
-const ANYTHING: std::ops::Range<u64> = 0..1;
+pub(super) const ANYTHING: std::ops::Range<u64> = 0..1;
 
 /// A file that a program has open.
 #[derive(Debug)]
@@ -33,6 +31,8 @@ pub(super) struct OpenFile {
     writable: bool,
     /// Every write is to be durable when it returns.
     synchronous: bool,
+    /// Reads blocks that are known to be right; nothing where there is nothing to know that from.
+    reader: OnceLock<Option<DegradedReader>>,
 }
 
 /// What tells one content of a file from the next.
@@ -49,26 +49,11 @@ impl Version {
     }
 }
 
-/// Lends a buffer of `size` bytes that this thread uses again and again.
-pub(super) fn with_buffer<T>(size: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
-    thread_local!(static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) });
-    BUFFER.with_borrow_mut(|buffer| {
-        if buffer.len() < size {
-            buffer.resize(size, 0);
-        }
-        work(&mut buffer[..size])
-    })
-}
-
 /// Permissions after someone has written who is not privileged, or the owner is another one: nobody gets rights by a content that
 /// its owner did not write.
 fn without_rights(mode: u32) -> u32 {
     let group = if mode & 0o010 != 0 { 0o2000 } else { 0 };
     mode & !(0o4000 | group)
-}
-
-fn refuse(number: Errno) -> PoolError {
-    PoolError::Caller { doing: "changing a file", source: number.into() }
 }
 
 impl Shared {
@@ -99,13 +84,25 @@ impl Shared {
         let synchronous = flags.intersects(OFlags::SYNC | OFlags::DSYNC);
         let rest = self.recorder.rest(path, &inode.file.stat());
         self.nodes.opened(inode.number, true);
-        FileHandle(self.files.add(Arc::new(OpenFile { inode, rest, writable, synchronous })))
+        FileHandle(self.files.add(Arc::new(OpenFile {
+            inode,
+            rest,
+            writable,
+            synchronous,
+            reader: OnceLock::new(),
+        })))
     }
 
     pub(super) fn release(&self, handle: u64) {
         let Some(open) = self.files.remove(handle) else { return };
         let number = open.inode.number;
         self.nodes.opened(number, false);
+        if let (Some(guarded), Some(Some(reader))) = (&self.guarded, open.reader.get()) {
+            let report = reader.report();
+            if report.is_degraded() {
+                (guarded.note)(&self.nodes.path(number).unwrap_or_default(), &report);
+            }
+        }
         if open.writable {
             self.record_written(number);
         }
@@ -117,11 +114,40 @@ impl Shared {
 
     pub(super) fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Answer<usize> {
         let open = self.files.get(handle)?;
-        open.inode.file.read(&|| self.nodes.path(open.inode.number), offset, buffer).for_kernel()
+        if let Some(checked) = self.read_checked(&open, offset, buffer) {
+            return checked;
+        }
+        open.inode.file.read(&|| self.nodes.paths(open.inode.number), offset, buffer).for_kernel()
+    }
+
+    /// Bytes that are known to be right; nothing where there is nothing to know that from, or someone writes. Who writes a file
+    /// sees what is there.
+    fn read_checked(&self, open: &OpenFile, offset: u64, buffer: &mut [u8]) -> Option<Answer<usize>> {
+        let guarded = self.guarded.as_ref().filter(|_| !open.writable)?;
+        let reader = open.reader.get_or_init(|| self.reader(guarded, open)).as_ref()?;
+        let version = reader.stat().generation();
+        let rests = || open.inode.file.rests_as(&version);
+        if !rests() {
+            return None;
+        }
+        let got = reader.read(offset, buffer);
+        // Asked once more: what was written meanwhile looks like damage to who knows the version before.
+        match got {
+            _ if !rests() => None,
+            Ok(got) => Some(Ok(got)),
+            Err(ReadError::Open(_) | ReadError::Short(_)) => None,
+            Err(_) => Some(Err(Errno::IO.into())),
+        }
+    }
+
+    fn reader(&self, guarded: &Guarded, open: &OpenFile) -> Option<DegradedReader> {
+        let path = self.nodes.path(open.inode.number)?;
+        let reader = DegradedReader::open(&*guarded.storage, &guarded.coders, &path, None).ok()?;
+        reader.is_guarded().then_some(reader)
     }
 
     /// Changes the content of an open file. If there is no room, what was removed a moment ago is cleared away first.
-    fn work(&self, inode: &Inode, work: impl Fn() -> Result<(), PoolError>) -> Answer<()> {
+    pub(super) fn work(&self, inode: &Inode, work: impl Fn() -> Result<(), PoolError>) -> Answer<()> {
         let done = {
             let _stay = self.names_stay();
             work().for_kernel()
@@ -137,7 +163,7 @@ impl Shared {
         }
     }
 
-    fn rest_of(&self, inode: &Inode) -> Rest {
+    pub(super) fn rest_of(&self, inode: &Inode) -> Rest {
         let path = self.nodes.path(inode.number).unwrap_or_default();
         self.recorder.rest(&path, &inode.file.stat())
     }
@@ -145,7 +171,7 @@ impl Shared {
     pub(super) fn write(&self, handle: u64, offset: u64, data: &[u8], drop_rights: bool) -> Answer<()> {
         let open = self.files.get(handle)?;
         let OpenFile { inode, rest, synchronous, .. } = &*open;
-        let name = || self.nodes.path(inode.number);
+        let name = || self.nodes.paths(inode.number);
         if drop_rights && without_rights(inode.file.stat().mode) != inode.file.stat().mode {
             self.work(inode, || {
                 inode.file.update(&name, |stub| {
@@ -167,7 +193,7 @@ impl Shared {
         self.record_written(inode.number);
         {
             let _stay = self.names_stay();
-            inode.file.sync(&|| self.nodes.path(inode.number)).for_kernel()?;
+            inode.file.sync(&|| self.nodes.paths(inode.number)).for_kernel()?;
         }
         self.recorder.settle();
         Ok(())
@@ -176,7 +202,7 @@ impl Shared {
     pub(super) fn allocate(&self, handle: u64, offset: u64, length: u64, mode: i32) -> Answer<()> {
         let open = self.files.get(handle)?;
         let inode = &open.inode;
-        let name = || self.nodes.path(inode.number);
+        let name = || self.nodes.paths(inode.number);
         let flags = FallocateFlags::from_bits_retain(mode as u32);
         let keep = flags.contains(FallocateFlags::KEEP_SIZE);
         match flags - FallocateFlags::KEEP_SIZE {
@@ -200,12 +226,24 @@ impl Shared {
             let _stay = self.names_stay();
             let Wanted { mode, uid, gid, .. } = wanted;
             let mtime = wanted.mtime.map(|time| self.nanos(time));
-            let change = DirectoryChange { mode: mode.map(|mode| mode & 0o7777), uid, gid, mtime };
-            self.live.change_directory(&self.path(number)?, change).for_kernel()?;
+            let mode = mode.map(|mode| mode & 0o7777);
+            let (path, change) = (self.path(number)?, DirectoryChange { mode, uid, gid, mtime });
+            self.live.change_directory(&path, change).for_kernel()?;
+            let accessed = wanted.atime.map(|time| self.nanos(time));
+            let Found::Directory(_, now) = self.found(number)? else { return Err(Errno::STALE.into()) };
+            let listed = mode.is_some() && acl::list_of(&now.attributes, ACCESS).is_some();
+            if accessed.is_some() || listed {
+                let give = |extra: &mut Extra| {
+                    extra.accessed = accessed.or(extra.accessed);
+                    set_mode(&mut extra.attributes, mode);
+                    Ok(())
+                };
+                self.live.change_extra(&path, give).for_kernel()?;
+            }
         } else {
             let inode = self.hold(number)?;
             let changed = self.change_file(&inode, wanted, uid);
-            let attributes = attributes_of(number, &inode.file.stat());
+            let attributes = inode.attributes();
             self.let_go(&inode);
             changed?;
             if wanted.size.is_none() {
@@ -216,7 +254,7 @@ impl Shared {
     }
 
     fn change_file(&self, inode: &Inode, wanted: Wanted, uid: u32) -> Answer<()> {
-        let name = || self.nodes.path(inode.number);
+        let name = || self.nodes.paths(inode.number);
         if let Some(size) = wanted.size {
             self.work(inode, || inode.file.set_size(&name, size))?;
             self.note_written(inode.number, WHOLE, self.rest_of(inode));
@@ -229,102 +267,33 @@ impl Shared {
             None if owned || cut => Some(without_rights(mode_before)).filter(|&mode| mode != mode_before),
             None => None,
         };
-        let mtime = wanted.mtime.map(|time| self.nanos(time));
-        if mode.is_none() && !owned && mtime.is_none() {
+        let (mtime, accessed) =
+            (wanted.mtime.map(|time| self.nanos(time)), wanted.atime.map(|time| self.nanos(time)));
+        if mode.is_none() && !owned && mtime.is_none() && accessed.is_none() {
             return Ok(());
         }
         self.work(inode, || {
             inode.file.update(&name, |stub| {
                 stub.metadata.mode = mode.unwrap_or(stub.metadata.mode);
+                set_mode(&mut stub.metadata.attributes, mode);
                 stub.metadata.uid = wanted.uid.unwrap_or(stub.metadata.uid);
                 stub.metadata.gid = wanted.gid.unwrap_or(stub.metadata.gid);
                 stub.mtime = mtime.unwrap_or(stub.mtime);
+                stub.accessed = accessed.or(stub.accessed);
                 Ok(())
             })
         })?;
-        if inode.file.stub().link.is_none() {
+        if inode.file.look_at(Stub::is_file) {
             self.note_written(inode.number, ANYTHING, self.rest_of(inode));
         }
         Ok(())
     }
+}
 
-    pub(super) fn attribute(&self, number: u64, name: &[u8]) -> Answer<Vec<u8>> {
-        let stub = self.stub(number)?;
-        let found = stub.metadata.attributes.into_iter().find(|(known, _)| known == name);
-        found.map(|(_, value)| value).ok_or_else(|| Errno::NODATA.into())
-    }
-
-    pub(super) fn attribute_names(&self, number: u64) -> Answer<Vec<u8>> {
-        if Shared::is_directory(number) {
-            return Ok(Vec::new());
-        }
-        let stub = self.stub(number)?;
-        Ok(stub.metadata.attributes.iter().flat_map(|(name, _)| [name.as_slice(), b"\0"].concat()).collect())
-    }
-
-    fn stub(&self, number: u64) -> Answer<Stub> {
-        if Shared::is_directory(number) {
-            return Err(Errno::NODATA.into());
-        }
-        let inode = self.hold(number)?;
-        let stub = inode.file.stub();
-        self.let_go(&inode);
-        Ok(stub)
-    }
-
-    fn change_attributes(
-        &self,
-        number: u64,
-        change: impl Fn(&mut Vec<(Vec<u8>, Vec<u8>)>) -> Result<(), PoolError>,
-    ) -> Answer<()> {
-        if Shared::is_directory(number) {
-            return Err(Errno::OPNOTSUPP.into());
-        }
-        let inode = self.hold(number)?;
-        let name = || self.nodes.path(number);
-        let done = self.work(&inode, || {
-            inode.file.update(&name, |stub| {
-                change(&mut stub.metadata.attributes)?;
-                stub.metadata.attributes.sort();
-                Ok(())
-            })
-        });
-        if done.is_ok() {
-            self.note_written(number, ANYTHING, self.rest_of(&inode));
-        }
-        self.let_go(&inode);
-        done
-    }
-
-    pub(super) fn set_attribute(&self, number: u64, name: &[u8], value: &[u8], flags: i32) -> Answer<()> {
-        if name.starts_with(b"system.") {
-            return Err(io::Error::from(Errno::OPNOTSUPP));
-        }
-        let flags = XattrFlags::from_bits_retain(flags as u32);
-        self.change_attributes(number, |attributes| {
-            let known = attributes.iter().position(|(known, _)| known == name);
-            match known {
-                Some(_) if flags.contains(XattrFlags::CREATE) => return Err(refuse(Errno::EXIST)),
-                None if flags.contains(XattrFlags::REPLACE) => return Err(refuse(Errno::NODATA)),
-                Some(at) => {
-                    attributes.swap_remove(at);
-                }
-                None => {}
-            }
-            let bytes: usize = attributes.iter().map(|(name, value)| name.len() + value.len() + 6).sum();
-            if bytes + name.len() + value.len() + 6 > MAX_ATTRIBUTES {
-                return Err(refuse(Errno::NOSPC));
-            }
-            attributes.push((name.to_vec(), value.to_vec()));
-            Ok(())
-        })
-    }
-
-    pub(super) fn remove_attribute(&self, number: u64, name: &[u8]) -> Answer<()> {
-        self.change_attributes(number, |attributes| {
-            let known = attributes.iter().position(|(known, _)| known == name);
-            attributes.swap_remove(known.ok_or_else(|| refuse(Errno::NODATA))?);
-            Ok(())
-        })
+/// Lists say what a new mode does.
+fn set_mode(attributes: &mut Attributes, mode: Option<u32>) {
+    if let (Some(mode), Some(list)) = (mode, acl::list_of(attributes, ACCESS)) {
+        acl::put(attributes, ACCESS, Some(&list.with_mode(mode)));
+        attributes.sort();
     }
 }

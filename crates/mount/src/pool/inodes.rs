@@ -3,12 +3,14 @@
 use super::content::Version;
 use super::errors::ForKernel;
 use super::{Answer, Shared, lock};
+use crate::attributes::device_number;
 use crate::nodes::ROOT;
 use fuser::{FileAttr, FileType, Generation, INodeNo};
 use gabion_vault::format::FileId;
 use gabion_vault::storage::pool::live::{Found, LiveFile};
-use gabion_vault::storage::pool::stub::Stub;
-use gabion_vault::tree::{Kind, Stat};
+use gabion_vault::storage::pool::stub::{Special, Stub};
+use gabion_vault::storage::pool::{Extra, Unnamed};
+use gabion_vault::tree::Stat;
 use gabion_vault::world::Nanos;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -45,21 +47,34 @@ pub(super) fn time(nanos: Nanos) -> SystemTime {
 }
 
 /// What the kernel wants to know of a file.
-pub(super) fn attributes_of(number: u64, stat: &Stat) -> FileAttr {
-    let kind = match stat.kind {
-        Kind::Directory => FileType::Directory,
-        Kind::Link => FileType::Symlink,
-        _ => FileType::RegularFile,
+pub(super) fn attributes_of(number: u64, stub: &Stub) -> FileAttr {
+    let (kind, (major, minor)) = match (&stub.link, stub.special) {
+        (Some(_), _) => (FileType::Symlink, (0, 0)),
+        (None, None) => (FileType::RegularFile, (0, 0)),
+        (None, Some(Special::Pipe)) => (FileType::NamedPipe, (0, 0)),
+        (None, Some(Special::Socket)) => (FileType::Socket, (0, 0)),
+        (None, Some(Special::Character(major, minor))) => (FileType::CharDevice, (major, minor)),
+        (None, Some(Special::Block(major, minor))) => (FileType::BlockDevice, (major, minor)),
     };
+    let rdev = device_number(major, minor);
+    FileAttr { kind, rdev, ..told_of(number, &stub.stat(0), stub.accessed) }
+}
+
+/// What the kernel wants to know of a directory.
+pub(super) fn attributes_of_directory(number: u64, stat: &Stat, extra: &Extra) -> FileAttr {
+    told_of(number, stat, extra.accessed)
+}
+
+fn told_of(number: u64, stat: &Stat, accessed: Option<Nanos>) -> FileAttr {
     FileAttr {
         ino: INodeNo(number),
         size: stat.size,
         blocks: stat.allocated.div_ceil(512),
-        atime: time(stat.mtime),
+        atime: time(accessed.unwrap_or(stat.mtime)),
         mtime: time(stat.mtime),
         ctime: time(stat.ctime),
         crtime: UNIX_EPOCH,
-        kind,
+        kind: FileType::Directory,
         perm: stat.mode as u16 & 0o7777,
         nlink: stat.links,
         uid: stat.uid,
@@ -122,37 +137,59 @@ impl Shared {
         path: &[u8],
         found: &Found,
     ) -> (FileAttr, Generation) {
-        let (number, stat) = match found {
-            Found::Directory(stat) => (self.directory_number(parent, name, path), *stat),
+        let attr = match found {
+            Found::Directory(stat, extra) => {
+                attributes_of_directory(self.directory_number(parent, name, path), stat, extra)
+            }
             Found::File(stub) => {
                 let number = number_of(stub.id);
-                // A file has one name. Someone else gave it another one.
-                if let Some((old, its_name)) =
-                    self.nodes.name(number).filter(|known| (known.0, &*known.1) != (parent, name))
+                // A file has one name, unless it says otherwise: someone else gave it another one.
+                if let Some((old, its_name)) = self
+                    .nodes
+                    .name(number)
+                    .filter(|known| stub.names == 0 && (known.0, &*known.1) != (parent, name))
                 {
                     self.nodes.removed(old, &its_name);
                 }
-                (number, self.opened(number).map_or_else(|| stub.stat(0), |inode| inode.file.stat()))
+                self.attributes_now(number, stub)
             }
         };
-        let generation = self.nodes.found(parent, name, number);
-        (attributes_of(number, &stat), Generation(generation))
+        let generation = self.nodes.found(parent, name, attr.ino.0);
+        (attr, Generation(generation))
+    }
+
+    /// What the kernel is told of a file that has this stub: someone may have it open.
+    fn attributes_now(&self, number: u64, stub: &Stub) -> FileAttr {
+        self.opened(number).map_or_else(|| attributes_of(number, stub), |inode| inode.attributes())
     }
 
     pub(super) fn attributes(&self, number: u64) -> Answer<FileAttr> {
         if let Some(inode) = self.opened(number) {
-            return Ok(attributes_of(number, &inode.file.stat()));
+            return Ok(inode.attributes());
         }
         let _stay = self.names_stay();
-        match self.live.find(&self.path(number)?).for_kernel()? {
-            Some(Found::Directory(stat)) if Shared::is_directory(number) => Ok(attributes_of(number, &stat)),
-            Some(Found::File(stub)) if number_of(stub.id) == number => {
-                let stat = self.opened(number).map_or_else(|| stub.stat(0), |inode| inode.file.stat());
-                Ok(attributes_of(number, &stat))
-            }
-            Some(_) => Err(Errno::STALE.into()),
-            None => Err(Errno::NOENT.into()),
+        match self.found(number)? {
+            Found::Directory(stat, extra) => Ok(attributes_of_directory(number, &stat, &extra)),
+            Found::File(stub) => Ok(self.attributes_now(number, &stub)),
         }
+    }
+
+    /// What a number stands for, by any of its names that still does.
+    pub(super) fn found(&self, number: u64) -> Answer<Found> {
+        let mut paths = self.nodes.paths(number);
+        if number == ROOT {
+            paths.push(Vec::new());
+        }
+        let mut failed = Errno::STALE.into();
+        for path in paths {
+            match self.live.find(&path).for_kernel()? {
+                Some(found @ Found::Directory(..)) if Shared::is_directory(number) => return Ok(found),
+                Some(Found::File(stub)) if number_of(stub.id) == number => return Ok(Found::File(stub)),
+                Some(_) => {}
+                None => failed = Errno::NOENT.into(),
+            }
+        }
+        Err(failed)
     }
 
     /// A file to work with, open or not. To be given back.
@@ -163,14 +200,13 @@ impl Shared {
             return Ok(Arc::clone(inode));
         }
         // The table stays locked: nobody can change the stub between reading it and having it there.
-        match self.live.find(&self.path(number)?).for_kernel()? {
-            Some(Found::File(stub)) if number_of(stub.id) == number => {
+        match self.found(number)? {
+            Found::File(stub) => {
                 let inode = Arc::new(Inode::new(number, self.live.open(*stub)));
                 inodes.insert(number, Arc::clone(&inode));
                 Ok(inode)
             }
-            Some(_) => Err(Errno::STALE.into()),
-            None => Err(Errno::NOENT.into()),
+            Found::Directory(..) => Err(Errno::STALE.into()),
         }
     }
 
@@ -187,7 +223,7 @@ impl Shared {
             return;
         }
         let _stay = self.names_stay();
-        let closed = inode.file.close(&|| self.nodes.path(inode.number));
+        let closed = inode.file.close(&|| self.nodes.paths(inode.number));
         let mut inodes = lock(&self.inodes);
         if inode.users.load(Ordering::Acquire) > 0 {
             return;
@@ -206,7 +242,7 @@ impl Shared {
         let all: Vec<Arc<Inode>> = lock(&self.inodes).values().cloned().collect();
         for inode in all {
             let _stay = self.names_stay();
-            let rested = inode.file.rest(&|| self.nodes.path(inode.number));
+            let rested = inode.file.rest(&|| self.nodes.paths(inode.number));
             let mut inodes = lock(&self.inodes);
             if rested.is_ok() && inode.users.load(Ordering::Acquire) == 0 && !inode.file.is_dirty() {
                 inodes.remove(&inode.number);
@@ -221,21 +257,28 @@ impl Shared {
         let all: Vec<Arc<Inode>> = lock(&self.inodes).drain().map(|(_, inode)| inode).collect();
         for inode in all {
             // What cannot be published now is as a crash would leave it.
-            if let Ok(Some(stub)) = inode.file.close(&|| self.nodes.path(inode.number)) {
+            if let Ok(Some(stub)) = inode.file.close(&|| self.nodes.paths(inode.number)) {
                 self.live.bury(&lock(&inode.was_at), stub);
             }
         }
         let _ = self.live.tick();
     }
 
-    /// The file of a stub has lost its name.
-    pub(super) fn lost_name(&self, path: &[u8], stub: Stub) {
-        match self.opened(number_of(stub.id)) {
-            Some(inode) => {
-                *lock(&inode.was_at) = path.to_vec();
-                inode.file.lose_name();
+    /// A file has lost the name that was at `path`.
+    pub(super) fn lost_name(&self, path: &[u8], unnamed: Unnamed) {
+        match unnamed {
+            Unnamed::Other(stub) => {
+                if let Some(inode) = self.opened(number_of(stub.id)) {
+                    inode.file.has_fewer_names(&stub);
+                }
             }
-            None => self.live.bury(path, stub),
+            Unnamed::Last(stub) => match self.opened(number_of(stub.id)) {
+                Some(inode) => {
+                    *lock(&inode.was_at) = path.to_vec();
+                    inode.file.lose_name();
+                }
+                None => self.live.bury(path, stub),
+            },
         }
     }
 
@@ -255,6 +298,13 @@ impl Shared {
 impl Inode {
     fn new(number: u64, file: LiveFile) -> Inode {
         Inode { number, file, users: AtomicUsize::new(1), was_at: Mutex::default() }
+    }
+
+    /// What the kernel is told of it.
+    pub(super) fn attributes(&self) -> FileAttr {
+        let attr = self.file.look_at(|stub| attributes_of(self.number, stub));
+        // Only those who have it open know of a file without names.
+        if self.file.is_nameless() { FileAttr { nlink: 0, ..attr } } else { attr }
     }
 }
 

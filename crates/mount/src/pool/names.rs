@@ -2,16 +2,19 @@
 
 use super::errors::ForKernel;
 use super::inodes::attributes_of;
-use super::{Answer, BELIEVED, Shared, lock};
+use super::{Answer, Shared, acl, lock};
+use crate::attributes::device_of;
 use crate::nodes::ROOT;
+use crate::served::{BELIEVED, Told};
 use fuser::{
     FileAttr, FileHandle, FileType, Generation, INodeNo, RenameFlags, ReplyDirectory, ReplyDirectoryPlus,
     Request,
 };
 use gabion_vault::changelog::WHOLE;
 use gabion_vault::format::Metadata;
-use gabion_vault::storage::pool::live::{Found, LiveFile};
-use gabion_vault::storage::pool::stub::Stub;
+use gabion_vault::storage::pool::live::{Found, LiveFile, Moved};
+use gabion_vault::storage::pool::stub::{Special, Stub};
+use gabion_vault::storage::pool::{Extra, Unnamed};
 use gabion_vault::tree::{join, split};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -26,8 +29,6 @@ pub(super) struct OpenDirectory {
     /// What is in it, as it was when it was read from its beginning.
     names: Mutex<Option<Arc<Vec<Vec<u8>>>>>,
 }
-
-type Told = (FileAttr, Generation);
 
 impl OpenDirectory {
     pub(super) fn new(number: u64) -> OpenDirectory {
@@ -47,15 +48,23 @@ impl Shared {
         Ok(self.tell(parent, name, &path, &found))
     }
 
-    /// Owner and permissions of what is made in a directory.
-    fn metadata(&self, path: &[u8], mode: u32, request: &Request) -> Answer<Metadata> {
-        let handed_down = self.live.handed_down(split(path).0).for_kernel()?;
-        let gid = handed_down.unwrap_or_else(|| request.gid());
-        Ok(Metadata { mode: mode & 0o7777, uid: request.uid(), gid, ..Metadata::default() })
+    /// Owner, permissions and lists of what is made in a directory, and whether that hands its group down.
+    fn metadata(
+        &self,
+        path: &[u8],
+        mode: u32,
+        is_directory: bool,
+        request: &Request,
+    ) -> Answer<(Metadata, bool)> {
+        let (group, extra) = self.live.handed_down(split(path).0).for_kernel()?;
+        let (attributes, mode) = acl::inherit(&extra.attributes, mode & 0o7777, is_directory);
+        let gid = group.unwrap_or_else(|| request.gid());
+        let metadata = Metadata { mode, uid: request.uid(), gid, attributes, ..Metadata::default() };
+        Ok((metadata, group.is_some()))
     }
 
     fn make(&self, path: &[u8], mode: u32, request: &Request) -> Answer<LiveFile> {
-        let metadata = self.metadata(path, mode, request)?;
+        let (metadata, _) = self.metadata(path, mode, false, request)?;
         match self.live.create(path, &metadata).for_kernel() {
             Err(error) if error.raw_os_error() == Some(Errno::NOSPC.raw_os_error()) => {
                 // What was removed a moment ago may still take room.
@@ -66,13 +75,31 @@ impl Shared {
         }
     }
 
-    pub(super) fn make_node(&self, parent: u64, name: &[u8], mode: u32, request: &Request) -> Answer<Told> {
-        if rustix::fs::FileType::from_raw_mode(mode) != rustix::fs::FileType::RegularFile {
-            // Stubs stand for files and links only.
-            return Err(Errno::PERM.into());
-        }
+    pub(super) fn make_node(
+        &self,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+        device: u32,
+        request: &Request,
+    ) -> Answer<Told> {
+        let device = device_of(device);
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let special = match rustix::fs::FileType::from_raw_mode(mode) {
+            rustix::fs::FileType::RegularFile => None,
+            rustix::fs::FileType::Fifo => Some(Special::Pipe),
+            rustix::fs::FileType::Socket => Some(Special::Socket),
+            rustix::fs::FileType::CharacterDevice => Some(Special::Character(major, minor)),
+            rustix::fs::FileType::BlockDevice => Some(Special::Block(major, minor)),
+            _ => return Err(Errno::PERM.into()),
+        };
         let stay = self.names_stay();
         let path = self.path_of(parent, name)?;
+        if let Some(special) = special {
+            let (metadata, _) = self.metadata(&path, mode, false, request)?;
+            let stub = self.live.make_special(&path, special, &metadata).for_kernel()?;
+            return Ok(self.tell(parent, name, &path, &Found::File(Box::new(stub))));
+        }
         let inode = self.add(self.make(&path, mode, request)?);
         let found = Found::File(Box::new(inode.file.stub()));
         let told = self.tell(parent, name, &path, &found);
@@ -125,10 +152,17 @@ impl Shared {
     ) -> Answer<Told> {
         let _stay = self.names_stay();
         let path = self.path_of(parent, name)?;
-        let Metadata { mode, uid, gid, .. } = self.metadata(&path, mode, request)?;
-        let handed_down = self.live.handed_down(split(&path).0).for_kernel()?;
-        let mode = if handed_down.is_some() { mode | 0o2000 } else { mode };
+        let (metadata, handed_down) = self.metadata(&path, mode, true, request)?;
+        let Metadata { mode, uid, gid, attributes, .. } = metadata;
+        let mode = if handed_down { mode | 0o2000 } else { mode };
         self.live.make_directory(&path, mode, uid, gid).for_kernel()?;
+        if !attributes.is_empty() {
+            let give = |extra: &mut Extra| {
+                extra.attributes = attributes;
+                Ok(())
+            };
+            self.live.change_extra(&path, give).for_kernel()?;
+        }
         let found = self.live.find(&path).for_kernel()?.ok_or(Errno::NOENT)?;
         Ok(self.tell(parent, name, &path, &found))
     }
@@ -142,7 +176,9 @@ impl Shared {
     ) -> Answer<Told> {
         let _stay = self.names_stay();
         let path = self.path_of(parent, name)?;
-        let metadata = self.metadata(&path, 0o777, request)?;
+        let (metadata, _) = self.metadata(&path, 0o777, false, request)?;
+        // Links have no lists.
+        let metadata = Metadata { mode: 0o777, attributes: Vec::new(), ..metadata };
         let stub = self.live.make_link(&path, target.as_os_str().as_bytes(), &metadata).for_kernel()?;
         Ok(self.tell(parent, name, &path, &Found::File(Box::new(stub))))
     }
@@ -157,9 +193,10 @@ impl Shared {
     pub(super) fn unlink(&self, parent: u64, name: &[u8]) -> Answer<()> {
         let change = self.names_change();
         let path = self.path_of(parent, name)?;
-        let stub = self.live.remove(&path).for_kernel()?;
-        let is_file = stub.link.is_none();
-        self.lost_name(&path, stub);
+        let unnamed = self.live.remove(&path).for_kernel()?;
+        let (Unnamed::Last(stub) | Unnamed::Other(stub)) = &unnamed;
+        let is_file = stub.is_file();
+        self.lost_name(&path, unnamed);
         self.nodes.removed(parent, name);
         drop(change);
         if is_file {
@@ -179,20 +216,46 @@ impl Shared {
     }
 
     pub(super) fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: RenameFlags) -> Answer<()> {
-        if flags.intersects(RenameFlags::RENAME_EXCHANGE | RenameFlags::RENAME_WHITEOUT) {
+        if flags.contains(RenameFlags::RENAME_WHITEOUT) {
             return Err(Errno::INVAL.into());
         }
         let change = self.names_change();
         let (old, new) = (self.path_of(from.0, from.1)?, self.path_of(to.0, to.1)?);
+        if flags.contains(RenameFlags::RENAME_EXCHANGE) {
+            self.live.exchange(&old, &new).for_kernel()?;
+            self.nodes.exchanged(from, to);
+            drop(change);
+            [old, new].into_iter().for_each(|path| self.recorder.unknown(path));
+            return Ok(());
+        }
         let stays = flags.contains(RenameFlags::RENAME_NOREPLACE);
-        let replaced: Option<Stub> = self.live.rename(&old, &new, stays).for_kernel()?;
-        if let Some(stub) = replaced {
-            self.lost_name(&new, stub);
+        match self.live.rename(&old, &new, stays).for_kernel()? {
+            Moved::Not => return Ok(()),
+            Moved::Over(None) => {}
+            Moved::Over(Some(unnamed)) => self.lost_name(&new, unnamed),
         }
         self.nodes.renamed(from, to);
         drop(change);
         self.recorder.renamed(old, new);
         Ok(())
+    }
+
+    /// Gives a file another name.
+    pub(super) fn link(&self, number: u64, parent: u64, name: &[u8]) -> Answer<Told> {
+        let change = self.names_change();
+        let path = self.path_of(parent, name)?;
+        let inode = self.hold(number)?;
+        let linked = inode.file.add_name(&|| self.nodes.paths(number), &path).for_kernel();
+        let told = linked.map(|()| {
+            let found = Found::File(Box::new(inode.file.stub()));
+            self.tell(parent, name, &path, &found)
+        });
+        drop(change);
+        if told.is_ok() && inode.file.look_at(Stub::is_file) {
+            self.record_new(path, &inode.file);
+        }
+        self.let_go(&inode);
+        told
     }
 
     /// What an open directory has; read anew whenever a program begins at the beginning.
@@ -239,12 +302,12 @@ impl Shared {
     pub(super) fn list(&self, handle: u64, offset: u64, reply: &mut ReplyDirectory) -> Answer<()> {
         self.walk(handle, offset, |number, next, shown, name, found| match found {
             None => reply.add(INodeNo(number), next, FileType::Directory, shown),
-            Some((path, Found::Directory(_))) => {
+            Some((path, Found::Directory(..))) => {
                 let child = self.directory_number(number, name, &path);
                 reply.add(INodeNo(child), next, FileType::Directory, shown)
             }
             Some((_, Found::File(stub))) => {
-                let attr = attributes_of(super::inodes::number_of(stub.id), &stub.stat(0));
+                let attr = attributes_of(super::inodes::number_of(stub.id), &stub);
                 reply.add(attr.ino, next, attr.kind, shown)
             }
         })

@@ -128,6 +128,80 @@ fn pulled_disks_stop_nobody() {
     }
 }
 
+/// Blocks rot while programs read and write: nobody is given wrong bytes, and who looks after it is told.
+#[test]
+fn rot_under_load_is_never_given_away() {
+    if !can_mount("rot_under_load_is_never_given_away") {
+        return;
+    }
+    let ground = Ground::new(6, 3, 2, 4096);
+    let mount = ground.mount();
+    let mut chance = Seed(21);
+    let files: BTreeMap<String, Vec<u8>> =
+        (0..8).map(|number| (format!("f{number}"), chance.bytes(60_000 + number * 4096))).collect();
+    for (name, content) in &files {
+        fs::write(mount.path(name), content).unwrap();
+    }
+    // Open files are not protected: closing is seen to a moment after close() has returned.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    ground.assert_converges();
+    let rot = |chance: &mut Seed| {
+        for name in files.keys() {
+            let stub = ground.pool().stub(name.as_bytes()).unwrap();
+            let column = chance.below(3) as usize;
+            let number: usize = stub.targets[column][1..].parse().unwrap();
+            let id = stub.id.to_string();
+            let object = ground.target(number).join("objects").join(&id[..2]).join(format!("{id}.{column}"));
+            let object = File::options().write(true).open(object).unwrap();
+            let block = chance.below(stub.object_bytes(column, stub.size) / 4096);
+            object.write_all_at(&chance.bytes(700), block * 4096 + 100).unwrap();
+        }
+    };
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (mount, files, stop) = (&mount, &files, &stop);
+        let reader = scope.spawn(move || {
+            let mut rounds = 0;
+            while !stop.load(Ordering::Relaxed) || rounds < 3 {
+                drop_caches();
+                for (name, content) in files {
+                    let found = fs::read(mount.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+                    assert!(found == *content, "{name} in round {rounds}");
+                }
+                rounds += 1;
+            }
+        });
+        let writer = scope.spawn(move || {
+            let mut round = 0u8;
+            while !stop.load(Ordering::Relaxed) {
+                // A reader that has it open sees what is written, which no signature knows.
+                let path = mount.path("written");
+                fs::write(&path, vec![round; 30_000]).unwrap();
+                let reader = File::open(&path).unwrap();
+                let mut found = vec![0; 30_000];
+                reader.read_exact_at(&mut found, 0).unwrap();
+                let file = File::options().write(true).open(&path).unwrap();
+                file.write_all_at(&[round ^ 0xff; 5000], 10_000).unwrap();
+                reader.read_exact_at(&mut found, 0).unwrap();
+                assert!(
+                    found[9_999] == round && found[10_000..15_000].iter().all(|&byte| byte == round ^ 0xff)
+                );
+                round = round.wrapping_add(1);
+            }
+        });
+        rot(&mut chance);
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        stop.store(true, Ordering::Relaxed);
+        reader.join().unwrap();
+        writer.join().unwrap();
+    });
+    assert!(mount.degraded() > 0, "nobody was told");
+    mount.unmount();
+    ground.protect();
+    repair_all(&ground);
+    ground.assert_converges();
+}
+
 /// A file system of a few megabytes in place of a disk; it goes with this.
 struct Small<'a>(&'a Path);
 

@@ -2,8 +2,10 @@
 
 mod crash;
 mod disks;
+mod links;
 mod model;
 mod names;
 mod ordinary;
 mod others;
 mod playground;
+mod suites;

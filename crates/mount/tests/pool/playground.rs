@@ -1,6 +1,6 @@
 //! A pool to mount, and its vault.
 
-use gabion_mount::{Mounted, Options, Outage, Recorder, mount};
+use gabion_mount::{Guarded, Mounted, Options, Outage, Recorder, mount};
 use gabion_vault::changelog::Embedded;
 use gabion_vault::coder::Coders;
 use gabion_vault::policy::Policy;
@@ -11,6 +11,7 @@ use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::Clock;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Numbers that look like chance and can be repeated.
 pub(crate) struct Seed(pub(crate) u64);
@@ -63,6 +64,7 @@ pub(crate) struct Ground {
 pub(crate) struct Mount {
     mounted: Option<Mounted>,
     recorder: Arc<Recorder>,
+    degraded: Arc<AtomicU64>,
     root: PathBuf,
 }
 
@@ -134,6 +136,12 @@ impl Ground {
         Mount::new(self.dir.path(), self.count)
     }
 
+    /// The same, and other users may use it.
+    pub(crate) fn mount_for_all(&self) -> Mount {
+        std::fs::set_permissions(self.root(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        Mount::with(self.dir.path(), self.count, true)
+    }
+
     /// Protects everything, and expects that nothing goes wrong.
     pub(crate) fn protect(&self) -> protect::Report {
         let vault = self.vault();
@@ -170,6 +178,10 @@ pub(crate) fn open_pool(root: &Path, count: usize) -> Pool {
 
 impl Mount {
     pub(crate) fn new(root: &Path, count: usize) -> Mount {
+        Mount::with(root, count, false)
+    }
+
+    fn with(root: &Path, count: usize, allow_other: bool) -> Mount {
         let pool = open_pool(root, count);
         let location = Location::of_pool(&pool).unwrap();
         let changelog = Arc::new(Embedded::open(&location.repository.join("changelog")).unwrap());
@@ -178,13 +190,19 @@ impl Mount {
         let recorder =
             Recorder::start(changelog, policy, Clock::System, Outage::Wait, &location.repository).unwrap();
         let recorder = Arc::new(recorder);
-        let files =
-            gabion_mount::Pool::new(pool, Coders::new().unwrap(), Clock::System, Arc::clone(&recorder))
-                .unwrap();
+        let degraded = Arc::new(AtomicU64::new(0));
+        let theirs = Arc::clone(&degraded);
+        let guarded = Guarded {
+            storage: Box::new(pool.clone()),
+            coders: Coders::new().unwrap(),
+            note: Box::new(move |_, report| drop(theirs.fetch_add(report.reconstructed, Ordering::Relaxed))),
+        };
+        let (coders, theirs) = (Coders::new().unwrap(), Arc::clone(&recorder));
+        let files = gabion_mount::Pool::new(pool, coders, Clock::System, theirs, Some(guarded)).unwrap();
         let at = root.join("mnt");
-        let options = Options { name: "tank".to_owned(), threads: 3, allow_other: false, read_only: false };
+        let options = Options { name: "tank".to_owned(), threads: 3, allow_other, read_only: false };
         let mounted = mount(files, &at, &options).unwrap();
-        Mount { mounted: Some(mounted), recorder, root: at }
+        Mount { mounted: Some(mounted), recorder, degraded, root: at }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -193,6 +211,11 @@ impl Mount {
 
     pub(crate) fn recorded(&self) -> u64 {
         self.recorder.recorded()
+    }
+
+    /// Blocks that had to be made from others for readers, as far as these have closed their files.
+    pub(crate) fn degraded(&self) -> u64 {
+        self.degraded.load(Ordering::Relaxed)
     }
 
     pub(crate) fn unmount(mut self) {

@@ -239,7 +239,7 @@ pub fn each_file(
             match found {
                 Ok(found) => match found.stub {
                     None => ahead.push(path),
-                    Some(stub) if stub.link.is_none() => visit(path, Ok(stub)),
+                    Some(stub) if stub.is_file() => visit(path, Ok(stub)),
                     Some(_) => {}
                 },
                 Err(error) => visit(path, Err(error)),

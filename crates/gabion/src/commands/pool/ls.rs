@@ -3,6 +3,7 @@
 use super::terminal::{Talk, Troubles, Which, inside};
 use gabion::exit::Outcome;
 use gabion::shard::Shown;
+use gabion_vault::storage::pool::stub::Special;
 use gabion_vault::storage::pool::{Listed, Pool};
 use gabion_vault::tree::{Kind, join, split};
 use gabion_vault::world::{Nanos, SECOND};
@@ -94,6 +95,17 @@ impl Printer {
     }
 }
 
+/// The letter of a pipe, a socket or a device.
+fn special(listed: &Listed) -> char {
+    match listed.stub.as_ref().and_then(|stub| stub.special) {
+        Some(Special::Pipe) => 'p',
+        Some(Special::Socket) => 's',
+        Some(Special::Character(..)) => 'c',
+        Some(Special::Block(..)) => 'b',
+        None => '?',
+    }
+}
+
 fn line(shown: &str, listed: &Listed, long: bool) -> String {
     let stat = &listed.stat;
     let (letter, behind) = match stat.kind {
@@ -102,7 +114,8 @@ fn line(shown: &str, listed: &Listed, long: bool) -> String {
             let to = listed.stub.as_ref().and_then(|stub| stub.link.as_deref()).unwrap_or_default();
             ('l', format!(" -> {}", Shown::bytes(to)))
         }
-        _ => ('-', String::new()),
+        Kind::Special => (special(listed), String::new()),
+        Kind::File => ('-', String::new()),
     };
     if !long {
         return format!("{shown}{}", if letter == 'd' { "/" } else { "" });
@@ -144,7 +157,8 @@ fn as_json(path: &[u8], listed: &Listed) -> Value {
     let kind = match stat.kind {
         Kind::Directory => "directory",
         Kind::Link => "link",
-        _ => "file",
+        Kind::Special => "special",
+        Kind::File => "file",
     };
     let mut object = json!({
         "path": String::from_utf8_lossy(path), "kind": kind, "size": stat.size, "mtime": stat.mtime,
@@ -155,6 +169,7 @@ fn as_json(path: &[u8], listed: &Listed) -> Value {
         object["revision"] = json!(stub.revision);
         object["targets"] = json!(stub.targets);
         object["block"] = json!(stub.block);
+        object["names"] = json!(stub.names.max(1));
         object["link"] = json!(stub.link.as_deref().map(String::from_utf8_lossy));
     }
     object

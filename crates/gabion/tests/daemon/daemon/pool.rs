@@ -1,5 +1,6 @@
 //! A watched directory and a mounted pool: written, rotten, degraded, rebuilt.
 
+use super::disks::Disks;
 use super::ground::{Ground, Seed, can_mount, files_below, rot};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -145,6 +146,63 @@ fn mounted_mass_failure_waits_for_a_person() {
     ground.until("tank", "all are back", |source| gone.iter().all(|it| state_of(source, &it.1) == "present"));
     assert_right(&ground, &files);
     ground.stop(Signal::INT);
+}
+
+/// Disks with file systems of their own. One is taken from under the pool while programs write.
+#[test]
+fn mounted_a_disk_is_pulled_under_load_and_comes_back_stale() {
+    if !can_mount("a_disk_is_pulled_under_load") {
+        return;
+    }
+    let mut ground = Ground::new();
+    let Some(disks) = Disks::make(&ground, 8) else { return };
+    let tank = ground.pool("rebuild = { after = '2s', look = '1s' }");
+    ground.configure(&tank);
+    ground.start();
+    let mut files = fill(&ground);
+    ground.until_protected("tank", "tank", 6);
+    let (directory, name) = target(&ground, 5);
+    // Writes and reads go on all the time; what they left is compared at the end.
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let source = std::thread::scope(|scope| {
+        let (ground, stop, files) = (&ground, &stop, &mut files);
+        let load = scope.spawn(move || {
+            let mut seed = Seed(5);
+            let (mut round, mut after, mut lost) = (0, 0, 0);
+            // All of them once more when the disk is made good: what was on it only, and not protected yet, went with it.
+            while after < 5 {
+                let name = format!("load {}", round % 5);
+                let bytes = seed.bytes(20_000 + 777 * (round % 9));
+                std::fs::write(ground.path("mnt").join(&name), &bytes).unwrap();
+                match std::fs::read(ground.path("mnt").join(&name)) {
+                    Ok(found) => assert!(found == bytes, "{name} in round {round}"),
+                    // Bytes that a disk took along are an error, never other bytes.
+                    Err(error) if error.raw_os_error() == Some(5) => lost += 1,
+                    Err(error) => panic!("{name} in round {round}: {error}"),
+                }
+                files.insert(name, bytes);
+                round += 1;
+                after += usize::from(stop.load(std::sync::atomic::Ordering::Relaxed));
+                std::thread::sleep(std::time::Duration::from_millis(100));
+            }
+            assert!(lost <= 2 && lost < round / 2, "{lost} of {round}");
+        });
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        disks.pull(5);
+        let source = ground.until("tank", "it is rebuilt", |source| state_of(source, &name) == "replaced");
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        load.join().unwrap();
+        source
+    });
+    assert_eq!(source["last"]["rebuild"]["outcome"], "fine", "{source:#}");
+    assert_eq!(std::fs::read_dir(ground.path(&directory)).unwrap().count(), 0, "nothing below a mount point");
+    assert_right(&ground, &files);
+    disks.mount(5);
+    ground.until("tank", "it is back", |source| state_of(source, &name) == "present");
+    assert_right(&ground, &files);
+    ground.until_protected("tank", "tank", files.len() as u64);
+    ground.stop(Signal::TERM);
+    ground.expect(0, &["scrub", "tank"]);
 }
 
 /// The target with the vault is the one that goes: the source begins anew with another vault.

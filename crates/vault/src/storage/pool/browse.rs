@@ -5,7 +5,6 @@ use super::change::{Change, MirrorFault};
 use super::error::PoolError;
 use super::extent::settled;
 use super::namespace::{Entry, TREE, beneath, dress, look_up, look_up_file, make_directories, names};
-use super::objects::remove_all;
 use super::stub::Stub;
 use crate::tree::{Kind, Stat, join, split};
 use std::io;
@@ -116,7 +115,7 @@ impl Pool {
                     }
                 })?;
                 if let Ok(Some(Entry::File(stub))) = found {
-                    remove_all(&change.view, &stub);
+                    change.let_go(*stub)?;
                 }
             }
         }
@@ -131,7 +130,7 @@ impl Pool {
     pub fn rename(&self, from: &[u8], to: &[u8]) -> Result<Vec<MirrorFault>, PoolError> {
         let mut change = self.shared.change()?;
         if let Some(stub) = change.move_name(from, to)? {
-            remove_all(&change.view, &stub);
+            change.let_go(stub)?;
         }
         Ok(change.faults())
     }
@@ -157,6 +156,8 @@ impl Change<'_> {
         }
         let replaced = change.settle(to)?;
         match (&source, &replaced) {
+            // Two names of one file: both stay.
+            (Entry::File(source), Some(Entry::File(there))) if source.id == there.id => return Ok(None),
             (Entry::File(_), Some(Entry::Directory(_))) => return refuse(to, io::ErrorKind::IsADirectory),
             (Entry::Directory(_), Some(Entry::File(_))) => return refuse(to, io::ErrorKind::NotADirectory),
             (Entry::Directory(_), Some(Entry::Directory(_)))

@@ -10,8 +10,10 @@
 use super::Shared;
 use super::config::Mirror;
 use super::error::PoolError;
+use super::exchange::EXCHANGE;
 use super::namespace::{
-    Entry, TREE, beneath, look_up, look_up_file, make_directories, read_entry, write_stub, write_whole,
+    Entry, TREE, beneath, home, look_at, look_up, look_up_file, make_directories, read_entry, write_stub,
+    write_whole,
 };
 use super::stub::{Stub, hex, unhex};
 use super::view::{Copy, View};
@@ -42,7 +44,7 @@ pub struct MirrorFault {
 /// The right to change the namespace, and its state when that began.
 #[derive(Debug)]
 pub(super) struct Change<'a> {
-    shared: &'a Shared,
+    pub(super) shared: &'a Shared,
     pub(super) view: Arc<View>,
     pub(super) copies: Vec<Copy>,
     faults: Vec<MirrorFault>,
@@ -181,7 +183,6 @@ impl Change<'_> {
 
     /// Makes `stub` what `path` stands for, as its next revision. Gives it as it was written, and what was there.
     pub(super) fn publish(&mut self, path: &[u8], mut stub: Stub) -> Result<(Stub, Option<Stub>), PoolError> {
-        let full = beneath(TREE, path)?;
         let before = match look_up(&self.copies, path)? {
             Some(Entry::Directory(_)) => return Err(PoolError::path(path, io::ErrorKind::IsADirectory)),
             Some(Entry::File(stub)) => Some(*stub),
@@ -190,6 +191,9 @@ impl Change<'_> {
         let (revision, changed) = before.as_ref().map_or((0, i64::MIN), |stub| (stub.revision, stub.changed));
         stub.revision = revision + 1;
         stub.changed = self.shared.clock.now().max(changed.saturating_add(1));
+        // Other content takes this name only; the others keep theirs.
+        stub.names = before.as_ref().filter(|before| before.id == stub.id).map_or(0, |before| before.names);
+        let full = home(&stub, path)?;
         let text = stub.encode();
         self.on_all(path, |tree| {
             make_directories(tree, split(&full).0, 0o755)?;
@@ -209,7 +213,7 @@ impl Change<'_> {
         if (now.id, now.revision) != (known.id, known.revision) {
             return Err(PoolError::Changed { path: path.to_vec() });
         }
-        let full = beneath(TREE, path)?;
+        let full = home(&now, path)?;
         let stub = Stub { revision: now.revision + 1, targets, ..now };
         let text = stub.encode();
         self.on_all(path, |tree| write_stub(tree, &full, &text))?;
@@ -218,23 +222,20 @@ impl Change<'_> {
 
     /// Brings one path to the same state on all mirrors.
     pub(super) fn settle(&mut self, path: &[u8]) -> Result<Option<Entry>, PoolError> {
-        let newest = look_up(&self.copies, path)?;
+        let newest = look_at(&self.copies, TREE, path)?;
         let full = beneath(TREE, path)?;
-        match &newest {
-            Some(Entry::File(stub)) => {
-                let text = stub.encode();
-                self.on_all(path, |tree| match read_entry(tree, &full) {
-                    Ok(Some(Entry::File(there))) if there == *stub => Ok(()),
-                    _ => {
-                        make_directories(tree, split(&full).0, 0o755)?;
-                        write_stub(tree, &full, &text)
-                    }
-                })?;
-            }
-            Some(Entry::Directory(_)) => self.on_all(path, |tree| make_directories(tree, &full, 0o755))?,
+        match newest.as_ref().map(|newest| (newest, newest.text())) {
+            Some((newest, Some(text))) => self.on_all(path, |tree| match read_entry(tree, &full) {
+                Ok(Some(there)) if there == *newest => Ok(()),
+                _ => {
+                    make_directories(tree, split(&full).0, 0o755)?;
+                    write_stub(tree, &full, &text)
+                }
+            })?,
+            Some((_, None)) => self.on_all(path, |tree| make_directories(tree, &full, 0o755))?,
             None => {}
         }
-        Ok(newest)
+        look_up(&self.copies, path)
     }
 
     /// Moves a name on all mirrors; both ends have been looked at.
@@ -258,12 +259,16 @@ impl Change<'_> {
         for copy in &self.copies {
             let staging = copy.tree.directory(STAGING).and_then(|directory| directory.names());
             let staging = staging.map_err(PoolError::target(&copy.name, "reading its staging directory"))?;
-            let ours = staging.iter().filter(|(name, _)| name.ends_with(RENAME));
+            let ours = staging.iter().filter(|(name, _)| name.ends_with(RENAME) || name.ends_with(EXCHANGE));
             notes.extend(ours.map(|(name, _)| join(STAGING, name)));
         }
         notes.sort();
         notes.dedup();
         for note in notes {
+            if note.ends_with(EXCHANGE) {
+                self.finish_exchange(&note)?;
+                continue;
+            }
             // One that is torn was never acted upon.
             if let Some((from, to)) = self.copies.iter().find_map(|copy| read_rename(&copy.tree, &note)) {
                 let (old, new) = (beneath(TREE, &from)?, beneath(TREE, &to)?);

@@ -36,8 +36,8 @@ struct Column {
 impl PoolContent {
     pub(super) fn open(shared: &Arc<Shared>, path: &[u8]) -> Result<PoolContent, PoolError> {
         let stub = look_up_file(&shared.copies()?, path)?;
-        if stub.link.is_some() {
-            let what = "it is a symbolic link";
+        if !stub.is_file() {
+            let what = "it is a link, a pipe, a socket or a device: there is no content";
             return Err(PoolError::path(path, io::Error::new(io::ErrorKind::InvalidInput, what)));
         }
         let view = shared.known();

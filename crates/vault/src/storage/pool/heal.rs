@@ -4,9 +4,10 @@ use super::Pool;
 use super::change::Change;
 use super::config::{Mirror, Standing};
 use super::error::PoolError;
+use super::folder::{self, Extra};
 use super::membership::choose_mirrors;
 use super::namespace::{
-    Entry, TREE, beneath, dress, look_up, make_directories, names, read_entry, write_stub,
+    SHARED, TREE, Written, beneath, dress, look_at, make_directories, names_below, read_entry, write_stub,
 };
 use super::view::Copy;
 use crate::tree::{Kind, Tree, join, split};
@@ -53,7 +54,15 @@ impl Pool {
             healed.mirrors.push(name.clone());
             receivers.push(Copy { index, name, tree: answer.tree, epoch: config.epoch });
         }
-        level(&sources, &receivers, b"", &mut healed)?;
+        // Files before their names: no name leads to nothing.
+        if sources.iter().any(|copy| matches!(copy.tree.find(SHARED), Ok(Some(_)))) {
+            for copy in &receivers {
+                make_directories(&copy.tree, SHARED, 0o755)
+                    .map_err(PoolError::target(&copy.name, "making a directory"))?;
+            }
+            level(&sources, &receivers, SHARED, b"", &mut healed)?;
+        }
+        level(&sources, &receivers, TREE, b"", &mut healed)?;
         if healed.failed.is_empty() {
             believe(&mut change, &receivers, &sources)?;
         } else {
@@ -79,11 +88,17 @@ fn believe(change: &mut Change<'_>, receivers: &[Copy], sources: &[Copy]) -> Res
     change.mark(&gone, Mirror::None)
 }
 
-/// Gives every receiver what the sources have together below `path`, and nothing else.
-fn level(sources: &[Copy], receivers: &[Copy], path: &[u8], healed: &mut Healed) -> Result<(), PoolError> {
-    let wanted = names(sources, path)?;
+/// Gives every receiver what the sources have together below `path` of `top`, and nothing else.
+fn level(
+    sources: &[Copy],
+    receivers: &[Copy],
+    top: &[u8],
+    path: &[u8],
+    healed: &mut Healed,
+) -> Result<(), PoolError> {
+    let wanted = names_below(sources, top, path)?;
     for receiver in receivers {
-        let full = beneath(TREE, path)?;
+        let full = beneath(top, path)?;
         let has = receiver.tree.directory(&full).and_then(|directory| directory.names());
         let has = has.map_err(PoolError::target(&receiver.name, "reading its namespace"))?;
         let mut wanted = wanted.iter().map(|(name, _)| name).peekable();
@@ -102,7 +117,7 @@ fn level(sources: &[Copy], receivers: &[Copy], path: &[u8], healed: &mut Healed)
     }
     for (name, _) in wanted.iter() {
         let path = join(path, name);
-        let entry = match look_up(sources, &path) {
+        let entry = match look_at(sources, top, &path) {
             Ok(Some(entry)) => entry,
             Ok(None) => continue,
             Err(error) => {
@@ -110,14 +125,19 @@ fn level(sources: &[Copy], receivers: &[Copy], path: &[u8], healed: &mut Healed)
                 continue;
             }
         };
+        let full = beneath(top, &path)?;
+        let extra = match entry {
+            Written::Directory(_) => sources.iter().find_map(|copy| folder::read(&copy.tree, &full).ok()),
+            _ => None,
+        };
         for receiver in receivers {
-            match give(&receiver.tree, &beneath(TREE, &path)?, &entry) {
+            match give(&receiver.tree, &full, &entry, extra.as_ref()) {
                 Ok(written) => healed.written += u64::from(written),
                 Err(error) => healed.failed.push(PoolError::target(&receiver.name, "writing a stub")(error)),
             }
         }
-        if let Entry::Directory(_) = entry
-            && let Err(error) = level(sources, receivers, &path, healed)
+        if let Written::Directory(_) = entry
+            && let Err(error) = level(sources, receivers, top, &path, healed)
         {
             healed.failed.push(error);
         }
@@ -126,27 +146,31 @@ fn level(sources: &[Copy], receivers: &[Copy], path: &[u8], healed: &mut Healed)
 }
 
 /// Gives one mirror one entry. Says whether it had to be written.
-fn give(tree: &Tree, full: &[u8], entry: &Entry) -> io::Result<bool> {
+fn give(tree: &Tree, full: &[u8], entry: &Written, extra: Option<&Extra>) -> io::Result<bool> {
     match (entry, read_entry(tree, full)) {
-        (Entry::File(stub), Ok(Some(Entry::File(there)))) if *stub == there => Ok(false),
-        (Entry::Directory(stat), Ok(Some(Entry::Directory(there))))
-            if (stat.mode, stat.uid, stat.gid) == (there.mode, there.uid, there.gid) =>
+        (Written::Directory(stat), Ok(Some(Written::Directory(there))))
+            if (stat.mode, stat.uid, stat.gid) == (there.mode, there.uid, there.gid)
+                && extra.is_none_or(|extra| folder::read(tree, full).is_ok_and(|there| there == *extra)) =>
         {
             Ok(false)
         }
-        (Entry::File(stub), there) => {
-            if let Ok(Some(Entry::Directory(_))) = there {
-                remove_all_below(tree, full)?;
-            }
-            write_stub(tree, full, &stub.encode())?;
-            Ok(true)
-        }
-        (Entry::Directory(stat), there) => {
-            if !matches!(there, Ok(Some(Entry::Directory(_)))) {
+        (Written::Directory(stat), there) => {
+            if !matches!(there, Ok(Some(Written::Directory(_)))) {
                 tree.remove(full)?;
             }
             make_directories(tree, full, 0o755)?;
             dress(tree, full, stat.mode, stat.uid, stat.gid)?;
+            if let Some(extra) = extra.filter(|extra| **extra != Extra::default()) {
+                folder::write(tree, full, extra)?;
+            }
+            Ok(true)
+        }
+        (entry, Ok(Some(there))) if *entry == there => Ok(false),
+        (entry, there) => {
+            if let Ok(Some(Written::Directory(_))) = there {
+                remove_all_below(tree, full)?;
+            }
+            write_stub(tree, full, &entry.text().unwrap_or_default())?;
             Ok(true)
         }
     }

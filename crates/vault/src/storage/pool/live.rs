@@ -13,6 +13,7 @@
 
 mod column;
 mod file;
+mod links;
 mod names;
 mod publish;
 mod rescue;
@@ -21,7 +22,7 @@ mod state;
 mod turns;
 
 pub use file::{LiveFile, Name};
-pub use names::{DirectoryChange, Found};
+pub use names::{DirectoryChange, Found, Moved};
 
 use super::Pool;
 use super::error::PoolError;
@@ -220,6 +221,17 @@ impl Inner {
             moves.pop_front();
         }
         moves.push_back((from.to_vec(), to.to_vec()));
+    }
+
+    /// Where redundancy of a file with these names may lie. The first place is one that the file has now, if it has any.
+    fn places(&self, names: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let mut places: Vec<Vec<u8>> = names.to_vec();
+        for place in names.iter().flat_map(|name| self.former_paths(name)) {
+            if !places.contains(&place) {
+                places.push(place);
+            }
+        }
+        places
     }
 
     /// Paths that a file may have had, the one that it has first: redundancy may still lie there.

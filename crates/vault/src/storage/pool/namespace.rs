@@ -5,13 +5,31 @@
 //! decided in [`change`](super::change).
 
 use super::error::PoolError;
-use super::stub::{MAX_BYTES, Stub};
+use super::stub::{MAX_BYTES, NameOfShared, Stub};
 use super::view::Copy;
+use crate::format::FileId;
 use crate::tree::{Kind, Names, Stat, Tree, absent_is_none, join, split};
 use std::io::{self, Read, Write};
 
 /// Where the namespace is on a mirror.
 pub(super) const TREE: &[u8] = b"tree";
+
+/// Where stubs of files are that have several names.
+pub(super) const SHARED: &[u8] = b"shared";
+
+/// The place of a file that has several names, below [`SHARED`].
+pub(super) fn shared_name(id: FileId) -> Vec<u8> {
+    let name = id.to_string();
+    join(&name.as_bytes()[..2], name.as_bytes())
+}
+
+/// Where the stub of the file at `path` is on a mirror.
+pub(super) fn home(stub: &Stub, path: &[u8]) -> Result<Vec<u8>, PoolError> {
+    match stub.names {
+        0 => beneath(TREE, path),
+        _ => Ok(join(SHARED, &shared_name(stub.id))),
+    }
+}
 
 /// What a path stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,14 +51,42 @@ pub(super) fn beneath(top: &[u8], path: &[u8]) -> Result<Vec<u8>, PoolError> {
     }
 }
 
+/// What one mirror has at a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Written {
+    Directory(Stat),
+    File(Box<Stub>),
+    /// The file is another one's, too: its stub lies apart.
+    Name(NameOfShared),
+}
+
+impl Written {
+    fn revision(&self) -> Option<u64> {
+        match self {
+            Written::Directory(_) => None,
+            Written::File(stub) => Some(stub.revision),
+            Written::Name(name) => Some(name.revision),
+        }
+    }
+
+    /// What a mirror gets in order to have the same; nothing for a directory.
+    pub(super) fn text(&self) -> Option<String> {
+        match self {
+            Written::Directory(_) => None,
+            Written::File(stub) => Some(stub.encode()),
+            Written::Name(name) => Some(name.encode()),
+        }
+    }
+}
+
 /// What one mirror has.
-pub(super) fn read_entry(tree: &Tree, path: &[u8]) -> io::Result<Option<Entry>> {
+pub(super) fn read_entry(tree: &Tree, path: &[u8]) -> io::Result<Option<Written>> {
     let file = match tree.read(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
             let stat = tree.stat(path)?;
             return match stat.kind {
-                Kind::Directory => Ok(Some(Entry::Directory(stat))),
+                Kind::Directory => Ok(Some(Written::Directory(stat))),
                 _ => Err(io::Error::new(io::ErrorKind::InvalidData, "it is neither a stub nor a directory")),
             };
         }
@@ -52,13 +98,43 @@ pub(super) fn read_entry(tree: &Tree, path: &[u8]) -> io::Result<Option<Entry>> 
     if bytes.iter().all(|&byte| byte == 0) {
         return Ok(None);
     }
-    let stub = Stub::decode(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-    Ok(Some(Entry::File(Box::new(stub))))
+    let damaged = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+    match Stub::decode(&bytes) {
+        Ok(stub) => Ok(Some(Written::File(Box::new(stub)))),
+        Err(error) => match NameOfShared::decode(&bytes).map_err(damaged)? {
+            Some(name) => Ok(Some(Written::Name(name))),
+            None => Err(damaged(error)),
+        },
+    }
 }
 
 /// What the mirrors have together. That a mirror has nothing proves nothing where another cannot be read.
 pub(super) fn look_up(copies: &[Copy], path: &[u8]) -> Result<Option<Entry>, PoolError> {
-    let full = beneath(TREE, path)?;
+    Ok(match look_at(copies, TREE, path)? {
+        None => None,
+        Some(Written::Directory(stat)) => Some(Entry::Directory(stat)),
+        Some(Written::File(stub)) => Some(Entry::File(stub)),
+        Some(Written::Name(name)) => match look_up_shared(copies, name.id)? {
+            Some(stub) => Some(Entry::File(Box::new(stub))),
+            None => {
+                let why = format!("it is a name of file {}, which is nowhere", name.id);
+                return Err(PoolError::path(path, io::Error::new(io::ErrorKind::InvalidData, why)));
+            }
+        },
+    })
+}
+
+/// The stub of a file that has several names.
+pub(super) fn look_up_shared(copies: &[Copy], id: FileId) -> Result<Option<Stub>, PoolError> {
+    Ok(match look_at(copies, SHARED, &shared_name(id))? {
+        Some(Written::File(stub)) if stub.id == id => Some(*stub),
+        _ => None,
+    })
+}
+
+/// What the mirrors have together below `top`, as it is written there.
+pub(super) fn look_at(copies: &[Copy], top: &[u8], path: &[u8]) -> Result<Option<Written>, PoolError> {
+    let full = beneath(top, path)?;
     let found = copies.iter().map(|copy| (copy, read_entry(&copy.tree, &full)));
     let mut best = None;
     let mut failed = None;
@@ -79,12 +155,15 @@ pub(super) fn look_up(copies: &[Copy], path: &[u8]) -> Result<Option<Entry>, Poo
     }
 }
 
-fn newer(best: Option<Entry>, entry: Entry) -> Entry {
-    match (best, entry) {
-        (Some(Entry::File(best)), Entry::File(stub)) if best.revision >= stub.revision => Entry::File(best),
-        (Some(Entry::File(best)), Entry::Directory(_)) => Entry::File(best),
-        (Some(best @ Entry::Directory(_)), Entry::Directory(_)) => best,
-        (_, entry) => entry,
+fn newer(best: Option<Written>, entry: Written) -> Written {
+    match best {
+        None => entry,
+        Some(best) => match (best.revision(), entry.revision()) {
+            // Directories have none: the first one counts, and a file rather than a directory.
+            (None, Some(_)) => entry,
+            (Some(known), Some(revision)) if revision > known => entry,
+            _ => best,
+        },
     }
 }
 
@@ -100,7 +179,12 @@ pub(super) fn look_up_file(copies: &[Copy], path: &[u8]) -> Result<Stub, PoolErr
 /// The names that the mirrors have together. What they stand for is only told for directories: a stub may be that of
 /// a link.
 pub(super) fn names(copies: &[Copy], path: &[u8]) -> Result<Names, PoolError> {
-    let full = beneath(TREE, path)?;
+    names_below(copies, TREE, path)
+}
+
+/// As [`names`], below another top.
+pub(super) fn names_below(copies: &[Copy], top: &[u8], path: &[u8]) -> Result<Names, PoolError> {
+    let full = beneath(top, path)?;
     let mut all = Vec::new();
     let mut failed = None;
     for copy in copies {
@@ -166,5 +250,15 @@ pub(super) fn dress(tree: &Tree, full: &[u8], mode: u32, uid: u32, gid: u32) -> 
         Ok(()) | Err(rustix::io::Errno::PERM) => {}
         Err(error) => return Err(error.into()),
     }
-    Ok(fchmod(&directory, Mode::from_raw_mode(mode | 0o700))?)
+    fchmod(&directory, Mode::from_raw_mode(mode | 0o700))?;
+    let extra = super::folder::read(tree, full)?;
+    let kept = (mode & 0o700 != 0o700).then_some(mode);
+    if extra.mode == kept {
+        return Ok(());
+    }
+    match super::folder::write(tree, full, &super::folder::Extra { mode: kept, ..extra }) {
+        // Without extended attributes its owner keeps all rights.
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTSUP.raw_os_error()) => Ok(()),
+        written => written,
+    }
 }

@@ -3,7 +3,7 @@
 use super::change::MirrorFault;
 use super::error::PoolError;
 use super::namespace::{Entry, TREE, beneath, look_up};
-use super::objects::{create_held, object_path, remove_all, sync_all, write_sparse};
+use super::objects::{create_held, object_path, sync_all, write_sparse};
 use super::placement::{self, Candidate};
 use super::stub::{Piece, Stub};
 use super::{Pool, Shared};
@@ -68,7 +68,7 @@ impl Pool {
         stub.size = target.len() as u64;
         let mut change = self.shared.change()?;
         let (stub, before) = change.publish(path, stub)?;
-        before.iter().for_each(|old| remove_all(&change.view, old));
+        before.map(|old| change.let_go(old)).transpose()?;
         Ok(Written { stub, faults: change.faults() })
     }
 }
@@ -81,8 +81,21 @@ pub(super) fn new_stub(
 ) -> Result<Stub, PoolError> {
     let id = unique_id().map_err(|source| PoolError::Caller { doing: "making an identity", source })?;
     let metadata = metadata.clone();
-    let (revision, size, changed, link, writing) = (0, 0, 0, None, false);
-    Ok(Stub { id: FileId(id), revision, size, block, mtime, changed, metadata, targets, link, writing })
+    Ok(Stub {
+        id: FileId(id),
+        revision: 0,
+        size: 0,
+        block,
+        mtime,
+        changed: 0,
+        metadata,
+        targets,
+        link: None,
+        special: None,
+        accessed: None,
+        names: 0,
+        writing: false,
+    })
 }
 
 impl<'a> Objects<'a> {
@@ -146,7 +159,7 @@ impl<'a> Objects<'a> {
         }
         let (stub, before) = published?;
         self.published = true;
-        before.iter().for_each(|old| remove_all(&change.view, old));
+        before.map(|old| change.let_go(old)).transpose()?;
         Ok(Written { stub, faults: change.faults() })
     }
 }

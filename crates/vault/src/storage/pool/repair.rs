@@ -57,8 +57,8 @@ impl PoolRepair {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => None,
             Err(error) => return Err(error),
         };
-        if found.as_ref().is_some_and(|stub| stub.link.is_some()) {
-            let what = "it is a symbolic link";
+        if found.as_ref().is_some_and(|stub| !stub.is_file()) {
+            let what = "it is no file with content";
             return Err(PoolError::path(path, io::Error::new(io::ErrorKind::InvalidInput, what)));
         }
         let revision = found.as_ref().map(|stub| stub.revision);

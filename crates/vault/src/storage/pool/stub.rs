@@ -14,6 +14,9 @@ pub const VERSION: u32 = 1;
 /// The version of a stub whose file is being written in place.
 pub const VERSION_WRITING: u32 = 2;
 
+/// This much is added for a stub that says more: times of access, several names, pipes and devices.
+const MORE: u32 = 2;
+
 /// Largest stub that is read: extended attributes of a file are in it, in hexadecimal.
 pub const MAX_BYTES: u64 = 1 << 20;
 
@@ -41,8 +44,50 @@ pub struct Stub {
     pub targets: Vec<String>,
     /// Where it leads, for a symbolic link; that has no targets and no content.
     pub link: Option<Vec<u8>>,
+    /// What it is, if it is a pipe, a socket or a device; that has no targets and no content either.
+    pub special: Option<Special>,
+    /// Time of the last access, if someone has set it.
+    pub accessed: Option<Nanos>,
+    /// How many names it has, if its stub lies apart from them; 0 if the stub is at its only name.
+    pub names: u32,
     /// Its objects are written in place: bytes may change, and more may follow, without a word here.
     pub writing: bool,
+}
+
+/// What is neither a file nor a link nor a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Special {
+    /// A pipe with a name.
+    Pipe,
+    /// A socket with a name.
+    Socket,
+    /// A device that is read and written in order, by its numbers.
+    Character(u32, u32),
+    /// A device of blocks, by its numbers.
+    Block(u32, u32),
+}
+
+impl Special {
+    fn encode(self) -> String {
+        match self {
+            Special::Pipe => "pipe".to_owned(),
+            Special::Socket => "socket".to_owned(),
+            Special::Character(major, minor) => format!("character {major} {minor}"),
+            Special::Block(major, minor) => format!("block {major} {minor}"),
+        }
+    }
+
+    fn decode(text: &str) -> Option<Special> {
+        let words: Vec<&str> = text.split(' ').collect();
+        let number = |text: &str| text.parse().ok();
+        match words[..] {
+            ["pipe"] => Some(Special::Pipe),
+            ["socket"] => Some(Special::Socket),
+            ["character", major, minor] => Some(Special::Character(number(major)?, number(minor)?)),
+            ["block", major, minor] => Some(Special::Block(number(major)?, number(minor)?)),
+            _ => None,
+        }
+    }
 }
 
 /// Why bytes are no stub.
@@ -53,7 +98,9 @@ pub enum StubError {
     #[error("it does not begin like a stub")]
     Head,
     /// Written by another version of the program.
-    #[error("stub version {0} is not known here (versions {VERSION} and {VERSION_WRITING} are)")]
+    #[error(
+        "stub version {0} is not known here (versions 1 to 4 are, and 5 for names of a file that has several)"
+    )]
     Version(u32),
     /// The last line does not fit the others.
     #[error("the stub's checksum does not fit")]
@@ -75,6 +122,11 @@ pub struct Piece {
 }
 
 impl Stub {
+    /// Whether it has content: it is neither a link nor special.
+    pub fn is_file(&self) -> bool {
+        self.link.is_none() && self.special.is_none()
+    }
+
     /// Columns that the content is striped over.
     pub fn stripe(&self) -> u64 {
         self.targets.len() as u64
@@ -112,13 +164,17 @@ impl Stub {
         let mut inode = [0; 8];
         inode.copy_from_slice(&self.id.0[..8]);
         Stat {
-            kind: if self.link.is_some() { Kind::Link } else { Kind::File },
+            kind: match (&self.link, self.special) {
+                (Some(_), _) => Kind::Link,
+                (None, Some(_)) => Kind::Special,
+                (None, None) => Kind::File,
+            },
             size: self.size,
             mtime: self.mtime,
             ctime: self.changed,
             inode: u64::from_le_bytes(inode),
             device,
-            links: 1,
+            links: self.names.max(1),
             mode: self.metadata.mode,
             uid: self.metadata.uid,
             gid: self.metadata.gid,
@@ -129,6 +185,8 @@ impl Stub {
     /// The text of the stub.
     pub fn encode(&self) -> String {
         let version = if self.writing { VERSION_WRITING } else { VERSION };
+        let says_more = self.accessed.is_some() || self.names > 0 || self.special.is_some();
+        let version = if says_more { version + MORE } else { version };
         let mut text = format!("{HEAD} {version}: {EXPLANATION}\n");
         let Metadata { mode, uid, gid, attributes, attributes_left_out } = &self.metadata;
         let Stub { id, revision, size, block, mtime, changed, .. } = self;
@@ -144,15 +202,18 @@ impl Stub {
         for (name, value) in attributes {
             let _ = writeln!(text, "attribute = {} {}", hex(name), hex(value));
         }
+        if says_more {
+            let accessed = self.accessed.map_or("never".to_owned(), |time| time.to_string());
+            let special = self.special.map_or("no".to_owned(), Special::encode);
+            let _ = writeln!(text, "accessed = {accessed}\nnames = {}\nspecial = {special}", self.names);
+        }
         for target in &self.targets {
             let _ = writeln!(text, "target = {target}");
         }
         if let Some(link) = &self.link {
             let _ = writeln!(text, "link = {}", hex(link));
         }
-        let check = blake3::hash(text.as_bytes()).to_hex();
-        let _ = writeln!(text, "check = {check}");
-        text
+        seal(text)
     }
 
     /// Reads the text of a stub.
@@ -160,28 +221,41 @@ impl Stub {
     /// # Errors
     /// See [`StubError`].
     pub fn decode(bytes: &[u8]) -> Result<Stub, StubError> {
-        let rest = bytes.strip_prefix(HEAD.as_bytes()).ok_or(StubError::Head)?;
-        let text = std::str::from_utf8(bytes).map_err(|_| StubError::Checksum)?;
-        let at = text.rfind("check = ").ok_or(StubError::Checksum)?;
-        let (body, check) = text.split_at(at);
-        if check != format!("check = {}\n", blake3::hash(body.as_bytes()).to_hex()) {
-            return Err(StubError::Checksum);
-        }
-        let digits = rest[1..].iter().take_while(|byte| byte.is_ascii_digit()).count();
-        let version = std::str::from_utf8(&rest[1..1 + digits]).ok().and_then(|text| text.parse().ok());
-        match version {
-            Some(VERSION | VERSION_WRITING) => {}
-            Some(other) => return Err(StubError::Version(other)),
-            None => return Err(StubError::Head),
-        }
+        let (version, body) = open(bytes)?;
+        let (writing, more) = match version {
+            VERSION | VERSION_WRITING => (version == VERSION_WRITING, false),
+            3 | 4 => (version == VERSION_WRITING + MORE, true),
+            other => return Err(StubError::Version(other)),
+        };
         let mut fields = Fields(body.lines());
         fields.0.next();
-        let stub = Stub { writing: version == Some(VERSION_WRITING), ..fields.stub()? };
+        let stub = Stub { writing, ..fields.stub(more)? };
         match fields.0.next() {
             None => Ok(stub),
             Some(_) => Err(StubError::Field("check")),
         }
     }
+}
+
+/// The version and the fields of a text whose check fits.
+fn open(bytes: &[u8]) -> Result<(u32, &str), StubError> {
+    let rest = bytes.strip_prefix(HEAD.as_bytes()).ok_or(StubError::Head)?;
+    let text = std::str::from_utf8(bytes).map_err(|_| StubError::Checksum)?;
+    let at = text.rfind("check = ").ok_or(StubError::Checksum)?;
+    let (body, check) = text.split_at(at);
+    if check != format!("check = {}\n", blake3::hash(body.as_bytes()).to_hex()) {
+        return Err(StubError::Checksum);
+    }
+    let digits = rest[1..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let version = std::str::from_utf8(&rest[1..1 + digits]).ok().and_then(|text| text.parse().ok());
+    Ok((version.ok_or(StubError::Head)?, body))
+}
+
+/// Adds the line that the others are checked by.
+fn seal(mut text: String) -> String {
+    let check = blake3::hash(text.as_bytes()).to_hex();
+    let _ = writeln!(text, "check = {check}");
+    text
 }
 
 /// Takes fields in their order.
@@ -197,7 +271,7 @@ impl<'a> Fields<'a> {
         self.text(name)?.parse().map_err(|_| StubError::Field(name))
     }
 
-    fn stub(&mut self) -> Result<Stub, StubError> {
+    fn stub(&mut self, more: bool) -> Result<Stub, StubError> {
         let id = self.text("id")?;
         let id = unhex(id).and_then(|id| id.try_into().ok()).ok_or(StubError::Field("id"))?;
         let (revision, size, stripe) =
@@ -213,6 +287,18 @@ impl<'a> Fields<'a> {
                 self.text("attribute")?.split_once(' ').ok_or(StubError::Field("attribute"))?;
             attributes.push(unhex(name).zip(unhex(value)).ok_or(StubError::Field("attribute"))?);
         }
+        let (mut accessed, mut names, mut special) = (None, 0, None);
+        if more {
+            accessed = match self.text("accessed")? {
+                "never" => None,
+                time => Some(time.parse().map_err(|_| StubError::Field("accessed"))?),
+            };
+            names = self.number("names")?;
+            special = match self.text("special")? {
+                "no" => None,
+                text => Some(Special::decode(text).ok_or(StubError::Field("special"))?),
+            };
+        }
         let mut targets = Vec::new();
         for _ in 0..stripe {
             let name = self.text("target")?;
@@ -222,17 +308,32 @@ impl<'a> Fields<'a> {
             targets.push(name.to_owned());
         }
         let link = match stripe {
-            0usize => Some(unhex(self.text("link")?).ok_or(StubError::Field("link"))?),
+            0usize if special.is_none() => Some(unhex(self.text("link")?).ok_or(StubError::Field("link"))?),
             _ => None,
         };
         let fits = |field, fits: bool| if fits { Ok(()) } else { Err(StubError::Field(field)) };
         fits("size", size <= MAX_SIZE)?;
         fits("mode", mode <= 0o7777)?;
         let whole = (BLOCK_UNIT..=MAX_BLOCK).contains(&block) && block % BLOCK_UNIT == 0;
-        fits("block", if link.is_some() { block == 0 } else { whole })?;
+        fits("special", special.is_none() || (stripe == 0 && size == 0))?;
+        fits("block", if stripe == 0 { block == 0 } else { whole })?;
         let metadata = Metadata { mode, uid, gid, attributes, attributes_left_out };
-        let writing = false;
-        Ok(Stub { id: FileId(id), revision, size, block, mtime, changed, metadata, targets, link, writing })
+        let (id, writing) = (FileId(id), false);
+        Ok(Stub {
+            id,
+            revision,
+            size,
+            block,
+            mtime,
+            changed,
+            metadata,
+            targets,
+            link,
+            special,
+            accessed,
+            names,
+            writing,
+        })
     }
 }
 
@@ -255,6 +356,9 @@ pub(super) fn unhex(text: &str) -> Option<Vec<u8>> {
     }
     digits.chunks(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect()
 }
+
+mod name;
+pub(super) use name::NameOfShared;
 
 #[cfg(test)]
 mod tests;

@@ -5,12 +5,13 @@ use super::config::Standing;
 use super::error::PoolError;
 use super::namespace::{Entry, look_up, names};
 use super::objects::{OBJECTS, UNFINISHED, object_path, parse_name};
+use super::several::all_shared;
 use super::view::Copy;
 use crate::format::FileId;
 use crate::redundancy::STAGING;
 use crate::tree::{Tree, absent_is_none, join};
 use rustix::fs::{FlockOperation, flock};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 
 /// An object that nothing refers to.
@@ -51,9 +52,14 @@ impl Pool {
             found.extend(listed.into_iter().map(|path| (target.clone(), answer.tree.clone(), path)));
         }
         // Nobody can publish from here on.
-        let change = self.shared.change()?;
-        let mut used = HashSet::new();
-        refer(&change.copies, b"", &mut used)?;
+        let mut change = self.shared.change()?;
+        let (mut used, mut named) = (HashSet::new(), HashMap::new());
+        refer(&change.copies, b"", &mut used, &mut named)?;
+        if remove {
+            for id in all_shared(&change.copies)? {
+                change.mend_count(id, named.get(&id).copied().unwrap_or(0))?;
+            }
+        }
         // What was made anew while a target was away is removed from it when that is known to be whole, not here.
         let away = change.view.config.target.iter().filter(|member| member.state == Standing::Away);
         let away: HashSet<&str> = away.map(|member| member.name.as_str()).collect();
@@ -103,12 +109,21 @@ fn list(tree: &Tree) -> io::Result<Vec<Vec<u8>>> {
     Ok(paths)
 }
 
-fn refer(copies: &[Copy], path: &[u8], used: &mut HashSet<(String, FileId, usize)>) -> Result<(), PoolError> {
+/// Gathers the objects that files have, and how many names those with several have.
+fn refer(
+    copies: &[Copy],
+    path: &[u8],
+    used: &mut HashSet<(String, FileId, usize)>,
+    named: &mut HashMap<FileId, u32>,
+) -> Result<(), PoolError> {
     for (name, _) in names(copies, path)?.iter() {
         let path = join(path, name);
         match look_up(copies, &path)? {
-            Some(Entry::Directory(_)) => refer(copies, &path, used)?,
+            Some(Entry::Directory(_)) => refer(copies, &path, used, named)?,
             Some(Entry::File(stub)) => {
+                if stub.names > 0 {
+                    *named.entry(stub.id).or_default() += 1;
+                }
                 let columns = stub.targets.iter().enumerate();
                 used.extend(columns.map(|(column, target)| (target.clone(), stub.id, column)));
             }

@@ -13,20 +13,29 @@ pub(super) struct Bench {
 }
 
 /// The cases by name, in the order in which they run.
-pub(super) const CASES: [&str; 5] = ["write", "read cold", "read warm", "random read", "small files"];
+pub(super) const CASES: [&str; 8] = [
+    "write",
+    "read cold",
+    "read cold passthrough",
+    "read warm",
+    "random read",
+    "small files",
+    "degraded read",
+    "pool",
+];
 
-const MIB: u64 = 1 << 20;
-const ROUNDS: usize = 3;
+pub(super) const MIB: u64 = 1 << 20;
+pub(super) const ROUNDS: usize = 3;
 
 /// A file system on a directory that this bench mounted; unmounted with the value.
-struct Mount {
+pub(super) struct Mount {
     process: Child,
     at: PathBuf,
 }
 
 impl Mount {
     /// Starts a program that mounts, and waits until it has.
-    fn start(mut command: Command, at: &Path) -> Result<Mount> {
+    pub(super) fn start(mut command: Command, at: &Path) -> Result<Mount> {
         std::fs::create_dir_all(at)?;
         let outside = std::fs::metadata(at)?;
         let name = command.get_program().to_string_lossy().into_owned();
@@ -47,8 +56,12 @@ impl Mount {
     }
 
     fn gabion(source: &Path, at: &Path, repository: &Path) -> Result<Mount> {
+        Mount::gabion_with(source, at, repository, &[])
+    }
+
+    fn gabion_with(source: &Path, at: &Path, repository: &Path, more: &[&str]) -> Result<Mount> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.arg("mount").arg(source).arg(at).arg("--repository").arg(repository);
+        command.arg("mount").arg(source).arg(at).arg("--repository").arg(repository).args(more);
         Mount::start(command, at)
     }
 
@@ -76,12 +89,16 @@ impl Drop for Mount {
 }
 
 /// What a round through ours and one through the other took, at best.
-struct Best {
-    ours: f64,
-    other: f64,
+pub(super) struct Best {
+    pub(super) ours: f64,
+    pub(super) other: f64,
 }
 
-fn in_turns(mut ours: impl FnMut() -> Result<f64>, mut other: impl FnMut() -> Result<f64>) -> Result<Best> {
+/// Both in turn, the other first.
+pub(super) fn in_turns(
+    mut ours: impl FnMut() -> Result<f64>,
+    mut other: impl FnMut() -> Result<f64>,
+) -> Result<Best> {
     let mut best = Best { ours: f64::INFINITY, other: f64::INFINITY };
     for _ in 0..ROUNDS {
         best.other = best.other.min(other()?);
@@ -95,15 +112,18 @@ impl Bench {
         ensure!(rustix::process::geteuid().is_root(), "mounts and dropped caches need root");
         match case {
             "write" => self.write(),
-            "read cold" => self.read_cold(),
+            "read cold" => self.read_cold("read cold", &[]),
+            "read cold passthrough" => self.read_cold("read cold passthrough", &["--passthrough"]),
             "read warm" => self.read_warm(),
             "random read" => self.random_read(),
             "small files" => self.small_files(),
+            "degraded read" => self.degraded_read(),
+            "pool" => self.pool(),
             other => bail!("no case {other:?}"),
         }
     }
 
-    fn size(&self) -> u64 {
+    pub(super) fn size(&self) -> u64 {
         if self.request.quick { 128 * MIB } else { 512 * MIB }
     }
 
@@ -134,13 +154,13 @@ impl Bench {
         )])
     }
 
-    fn read_cold(&self) -> Result<Vec<Line>> {
+    fn read_cold(&self, case: &str, options: &[&str]) -> Result<Vec<Line>> {
         let place = self.request.place()?;
         let (source, at, native) = places(place.path())?;
         let size = self.size();
         load::write(&source, 2, size)?;
         load::write(&native, 2, size)?;
-        let mount = Mount::gabion(&source, &at, &place.path().join("repository"))?;
+        let mount = Mount::gabion_with(&source, &at, &place.path().join("repository"), options)?;
         let pass = |dir: &Path| -> Result<f64> {
             ensure!(drop_caches()?, "the page cache can only be dropped by root");
             load::read(dir, 2, size)
@@ -150,7 +170,7 @@ impl Bench {
         let bytes = (2 * size) as f64 / 1e9;
         let conditions =
             format!("2 files of {} MiB, 1 MiB requests, caches dropped, best of {ROUNDS}", size / MIB);
-        Ok(vec![line("read cold", bytes / best.ours, "GB/s", "native", bytes / best.other, 0.8, conditions)])
+        Ok(vec![line(case, bytes / best.ours, "GB/s", "native", bytes / best.other, 0.8, conditions)])
     }
 
     fn read_warm(&self) -> Result<Vec<Line>> {
@@ -262,7 +282,7 @@ fn places(place: &Path) -> Result<(PathBuf, PathBuf, PathBuf)> {
     Ok((source, at, native))
 }
 
-fn line(
+pub(super) fn line(
     case: &str,
     value: f64,
     unit: &'static str,

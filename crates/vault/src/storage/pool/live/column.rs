@@ -7,7 +7,7 @@ use super::super::placement::{self, Candidate};
 use super::super::view::View;
 use super::file::{LiveFile, Name};
 use super::lock;
-use super::publish::{Care, Published};
+use super::publish::{Care, News, Published};
 use super::rescue::{RescueError, rescue};
 use super::state::State;
 use crate::redundancy::read_up_to;
@@ -153,7 +153,7 @@ impl LiveFile {
     }
 
     fn lost(&self, state: &State, name: Name<'_>, column: usize, why: RescueError) -> PoolError {
-        let (path, target) = (name().unwrap_or_default(), state.stub.targets[column].clone());
+        let (path, target) = (first_of(name), state.stub.targets[column].clone());
         PoolError::Lost { path, column, target, why: format!("it is gone: {why}") }
     }
 
@@ -191,11 +191,11 @@ impl LiveFile {
     }
 
     /// Targets for an object that is made anew: in domains that have nothing of the file.
-    fn replacements(&self, state: &State, path: &[u8], column: usize) -> Vec<Candidate> {
+    fn replacements(&self, state: &State, names: &[Vec<u8>], column: usize) -> Vec<Candidate> {
         let view = self.inner.pool.shared.view();
         let others = state.stub.targets.iter().enumerate().filter(|(other, _)| *other != column);
         let mut taken: BTreeSet<String> = others.map(|(_, name)| view.domain(name).to_owned()).collect();
-        let former = self.inner.former_paths(path);
+        let former = self.inner.places(names);
         taken.extend(former.iter().flat_map(|path| placement::domains_of_redundancy(&view, path)));
         let lot = [&self.id.0[..], &column.to_le_bytes()].concat();
         let mut candidates = placement::candidates(&view, &lot, state.stub.block);
@@ -210,8 +210,8 @@ impl LiveFile {
         name: Name<'_>,
         column: usize,
     ) -> Result<Result<Arc<File>, RescueError>, PoolError> {
-        let path = name().unwrap_or_default();
-        let found = self.replacements(state, &path, column).into_iter().next();
+        let (path, names) = (first_of(name), name());
+        let found = self.replacements(state, &names, column).into_iter().next();
         let Some(Candidate { name: target, tree, .. }) = found else {
             let why = "it is gone, and no target in a domain of its own can take its place".to_owned();
             let target = state.stub.targets[column].clone();
@@ -229,7 +229,7 @@ impl LiveFile {
             tree.sync_directory(split(&object).0)?;
             tree.sync_directory(super::super::objects::OBJECTS)
         };
-        if let Err(why) = self.fill_anew(state, &path, column, &file, bytes) {
+        if let Err(why) = self.fill_anew(state, &names, column, &file, bytes) {
             // What stays is found by a sweep.
             let _ = tree.remove(&temporary);
             return Ok(Err(why));
@@ -250,7 +250,7 @@ impl LiveFile {
     fn fill_anew(
         &self,
         state: &State,
-        path: &[u8],
+        names: &[Vec<u8>],
         column: usize,
         file: &File,
         bytes: u64,
@@ -264,7 +264,7 @@ impl LiveFile {
             start..(start + block).min(size)
         });
         let blocks: Vec<_> = blocks.collect();
-        let paths = self.inner.former_paths(path);
+        let paths = self.inner.places(names);
         let is_in = |version: &_, range: &_| state.is_in(version, range);
         rescue(&self.inner.pool, &self.inner.coders, &paths, &blocks, is_in, |range, made| {
             let at = state.stub.object_bytes(column, range.start);
@@ -285,7 +285,7 @@ impl LiveFile {
         stub.writing = true;
         stub.mtime = self.now_after(stub.mtime);
         if !state.gone {
-            match self.inner.publish(path, &mut stub, state.seen, Care::Durable)? {
+            match self.inner.publish(path, &mut stub, state.seen, Care::Durable, News::Fresh)? {
                 Published::As(number) => {
                     if !state.marked {
                         state.began_as([state.stub.stat(0).generation()]);
@@ -334,6 +334,10 @@ impl LiveFile {
 
 fn error_of(error: io::Error) -> crate::examine::ExamineError {
     crate::examine::ExamineError::Read(error)
+}
+
+fn first_of(name: Name<'_>) -> Vec<u8> {
+    name().into_iter().next().unwrap_or_default()
 }
 
 fn nowhere_now() -> PoolError {

@@ -4,13 +4,13 @@ use super::super::error::PoolError;
 use super::super::stub::Stub;
 use super::Inner;
 use super::column::Column;
-use super::publish::{Care, Published};
+use super::publish::{Care, News, Published};
 use super::rescue::rescue;
 use super::state::State;
 use crate::format::FileId;
 use crate::geometry::MAX_SIZE;
 use crate::storage::Fault;
-use crate::tree::Stat;
+use crate::tree::{Generation, Stat};
 use rustix::io::pwritev;
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -21,8 +21,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGua
 /// Requests of this many bytes are worth a thread per target, where there are processors for them.
 const LARGE: usize = 1 << 19;
 
-/// Says which path a file has now; nothing if it has none any more.
-pub type Name<'a> = &'a dyn Fn() -> Option<Vec<u8>>;
+/// Says which paths a file has now, as far as that is known; none if it has none any more.
+pub type Name<'a> = &'a dyn Fn() -> Vec<Vec<u8>>;
 
 /// A file that is open; all who have it open share one.
 #[derive(Debug)]
@@ -74,6 +74,22 @@ impl LiveFile {
     /// All of its stub.
     pub fn stub(&self) -> Stub {
         self.look().stub.clone()
+    }
+
+    /// Looks at its stub, size and times included.
+    pub fn look_at<T>(&self, look: impl FnOnce(&Stub) -> T) -> T {
+        look(&self.look().stub)
+    }
+
+    /// Whether it is this version, and nobody writes to it. Whoever writes says so before the first byte changes.
+    pub fn rests_as(&self, version: &Generation) -> bool {
+        let state = self.look();
+        !state.marked && !state.dirty && state.stub.stat(0).generation() == *version
+    }
+
+    /// Whether its last name was taken from it.
+    pub fn is_nameless(&self) -> bool {
+        self.look().removed
     }
 
     /// Whether something about it is not in its stub yet.
@@ -145,7 +161,8 @@ impl LiveFile {
         failed: Vec<(usize, Fault)>,
     ) -> Result<(), PoolError> {
         let Some((column, fault)) = failed.first() else { return Ok(()) };
-        let path = name().unwrap_or_default();
+        let names = name();
+        let path = names.first().cloned().unwrap_or_default();
         let lost = |why: String| {
             let target = state.stub.targets[*column].clone();
             PoolError::Lost { path: path.clone(), column: *column, target, why }
@@ -160,7 +177,7 @@ impl LiveFile {
         }
         failed.iter().for_each(|(column, _)| self.look_again(*column));
         let is_in = |version: &_, range: &_| state.is_in(version, range);
-        let paths = self.inner.former_paths(&path);
+        let paths = self.inner.places(&names);
         rescue(&self.inner.pool, &self.inner.coders, &paths, &pieces, is_in, |range, made| {
             buffer[(range.start - offset) as usize..][..made.len()].copy_from_slice(made);
             Ok(())
@@ -185,7 +202,7 @@ impl LiveFile {
                 return Ok(());
             }
         }
-        let Some(path) = name() else {
+        let Some(path) = self.path(state, name) else {
             state.gone = true;
             return Ok(());
         };
@@ -194,7 +211,7 @@ impl LiveFile {
         stub.size = size.unwrap_or(stub.size);
         stub.mtime = self.now_after(stub.mtime);
         let care = if self.inner.is_young(self.id) { Care::Cheap } else { Care::Durable };
-        match self.inner.publish(&path, &mut stub, state.seen, care)? {
+        match self.inner.publish(&path, &mut stub, state.seen, care, News::Fresh)? {
             Published::As(number) => {
                 if !state.marked {
                     state.began_as([state.stub.stat(0).generation()]);
@@ -231,6 +248,7 @@ impl LiveFile {
     pub(super) fn note_written(&self, state: &mut State, range: Range<u64>) {
         state.stub.size = state.stub.size.max(range.end);
         state.stub.mtime = self.now_after(state.stub.mtime);
+        state.stub.changed = state.stub.changed.max(state.stub.mtime);
         state.wrote(range);
         (state.dirty, state.busy) = (true, true);
     }
@@ -315,13 +333,13 @@ impl LiveFile {
         let mut stub = state.stub.clone();
         change(&mut stub)?;
         let before = state.stub.stat(0).generation();
-        let Some(path) = name().filter(|_| !state.gone) else {
+        let Some(path) = self.path(&state, name).filter(|_| !state.gone) else {
             (state.stub, state.gone) = (stub, true);
             return Ok(());
         };
         stub.writing = state.marked;
         let care = if self.inner.is_young(self.id) { Care::Cheap } else { Care::Synced };
-        match self.inner.publish(&path, &mut stub, state.seen, care)? {
+        match self.inner.publish(&path, &mut stub, state.seen, care, News::Fresh)? {
             Published::As(number) => {
                 if !state.marked {
                     state.began_as([before, stub.stat(0).generation()]);
@@ -367,14 +385,14 @@ impl LiveFile {
         writing: bool,
         care: Option<Care>,
     ) -> Result<(), PoolError> {
-        let Some(path) = name() else {
+        let Some(path) = self.path(state, name) else {
             state.gone = true;
             return Ok(());
         };
         let young = if self.inner.is_young(self.id) { Care::Cheap } else { Care::Synced };
         let mut stub = state.stub.clone();
         stub.writing = writing;
-        match self.inner.publish(&path, &mut stub, state.seen, care.unwrap_or(young))? {
+        match self.inner.publish(&path, &mut stub, state.seen, care.unwrap_or(young), News::Known)? {
             Published::As(number) => {
                 self.take_over(state, stub, number);
                 state.marked = writing;

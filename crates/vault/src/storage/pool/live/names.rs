@@ -3,10 +3,13 @@
 use super::super::change::Change;
 use super::super::error::PoolError;
 use super::super::extent::settled;
+use super::super::folder::{self, Extra};
 use super::super::namespace::{Entry, TREE, beneath, dress, look_up, names};
 use super::super::objects::{create_held, object_path};
 use super::super::put::new_stub;
-use super::super::stub::Stub;
+use super::super::several::Unnamed;
+use super::super::stub::{Special, Stub};
+use super::super::view::Copy;
 use super::file::LiveFile;
 use super::{Live, lock};
 use crate::format::Metadata;
@@ -19,10 +22,19 @@ use std::sync::Arc;
 /// What a path stands for.
 #[derive(Debug, Clone)]
 pub enum Found {
-    /// A directory, as the first mirror has it.
-    Directory(Stat),
+    /// A directory, as the first mirror has it, with what no file system keeps for it.
+    Directory(Stat, Extra),
     /// A file or symbolic link, with the size that it has now.
     File(Box<Stub>),
+}
+
+/// What became of a rename.
+#[derive(Debug)]
+pub enum Moved {
+    /// Nothing: both are names of one file.
+    Not,
+    /// The name is another one. This file had that before.
+    Over(Option<Unnamed>),
 }
 
 /// What to change of a directory.
@@ -38,6 +50,20 @@ pub struct DirectoryChange {
     pub mtime: Option<Nanos>,
 }
 
+/// What a directory has, from the first mirror that says so.
+fn extra_of(copies: &[Copy], path: &[u8]) -> Result<Extra, PoolError> {
+    let full = beneath(TREE, path)?;
+    let mut failed = None;
+    for copy in copies {
+        match folder::read(&copy.tree, &full) {
+            Ok(extra) => return Ok(extra),
+            Err(error) => failed = Some(error),
+        }
+    }
+    let absent = || io::ErrorKind::NotFound.into();
+    Err(PoolError::path(path, failed.unwrap_or_else(absent)))
+}
+
 fn refuse<T>(path: &[u8], kind: io::ErrorKind) -> Result<T, PoolError> {
     Err(PoolError::path(path, kind))
 }
@@ -49,9 +75,16 @@ impl Live {
     /// See [`PoolError`].
     pub fn find(&self, path: &[u8]) -> Result<Option<Found>, PoolError> {
         let shared = &self.inner.pool.shared;
-        let entry = self.inner.turns.read(shared, |copies| look_up(copies, path))?;
-        Ok(entry.map(|entry| match entry {
-            Entry::Directory(stat) => Found::Directory(stat),
+        let entry = self.inner.turns.read(shared, |copies| match look_up(copies, path)? {
+            Some(Entry::Directory(mut stat)) => {
+                let extra = extra_of(copies, path)?;
+                stat.mode = extra.mode.unwrap_or(stat.mode);
+                Ok(Some((Entry::Directory(stat), extra)))
+            }
+            file => Ok(file.map(|file| (file, Extra::default()))),
+        })?;
+        Ok(entry.map(|(entry, extra)| match entry {
+            Entry::Directory(stat) => Found::Directory(stat, extra),
             Entry::File(stub) if stub.writing => Found::File(Box::new(settled(&shared.known(), *stub))),
             Entry::File(stub) => Found::File(stub),
         }))
@@ -121,15 +154,34 @@ impl Live {
         Ok(stub)
     }
 
-    /// The group that a directory hands down to what is made in it; nothing if it hands none down.
+    /// Makes a pipe, a socket or a device.
     ///
     /// # Errors
     /// See [`PoolError`].
-    pub fn handed_down(&self, path: &[u8]) -> Result<Option<u32>, PoolError> {
+    pub fn make_special(
+        &self,
+        path: &[u8],
+        special: Special,
+        metadata: &Metadata,
+    ) -> Result<Stub, PoolError> {
+        beneath(TREE, path)?;
+        let mut stub = new_stub(metadata, self.inner.pool.shared.clock.now(), Vec::new(), 0)?;
+        stub.special = Some(special);
+        self.inner.publish_new(path, &mut stub)?;
+        lock(&self.inner.young).insert(stub.id, Stopwatch::start());
+        Ok(stub)
+    }
+
+    /// The group that a directory hands down to what is made in it, nothing if it hands none down; and what else it has.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub fn handed_down(&self, path: &[u8]) -> Result<(Option<u32>, Extra), PoolError> {
         let full = beneath(TREE, path)?;
         self.inner.turns.read(&self.inner.pool.shared, |copies| {
             let stat = copies.iter().find_map(|copy| copy.tree.stat(&full).ok());
-            Ok(stat.filter(|stat| stat.mode & 0o2000 != 0).map(|stat| stat.gid))
+            let group = stat.filter(|stat| stat.mode & 0o2000 != 0).map(|stat| stat.gid);
+            Ok((group, extra_of(copies, path)?))
         })
     }
 
@@ -180,6 +232,25 @@ impl Live {
         self.inner.leave_behind(&failed)
     }
 
+    /// Changes what no file system keeps for a directory: extended attributes, the time of access.
+    ///
+    /// # Errors
+    /// See [`PoolError`]; those of `change`.
+    pub fn change_extra(
+        &self,
+        path: &[u8],
+        change: impl FnOnce(&mut Extra) -> Result<(), PoolError>,
+    ) -> Result<(), PoolError> {
+        let full = beneath(TREE, path)?;
+        let failed = self.inner.turns.with(&self.inner.pool.shared, |lease| {
+            let mut extra = extra_of(&lease.held.copies, path)?;
+            change(&mut extra)?;
+            extra.attributes.sort();
+            self.inner.on_all(lease, path, false, |tree| folder::write(tree, &full, &extra))
+        })?;
+        self.inner.leave_behind(&failed)
+    }
+
     /// Removes an empty directory.
     ///
     /// # Errors
@@ -206,18 +277,23 @@ impl Live {
     ///
     /// # Errors
     /// See [`PoolError`].
-    pub fn remove(&self, path: &[u8]) -> Result<Stub, PoolError> {
+    pub fn remove(&self, path: &[u8]) -> Result<Unnamed, PoolError> {
         let full = beneath(TREE, path)?;
-        let (stub, failed) = self.inner.turns.with(&self.inner.pool.shared, |lease| {
+        let removed = self.inner.turns.with(&self.inner.pool.shared, |lease| {
             let stub = match look_up(&lease.held.copies, path)? {
                 Some(Entry::File(stub)) => *stub,
                 Some(Entry::Directory(_)) => return refuse(path, io::ErrorKind::IsADirectory),
                 None => return refuse(path, io::ErrorKind::NotFound),
             };
-            Ok((stub, self.inner.on_all(lease, path, false, |tree| tree.remove(&full))?))
+            if stub.names > 0 {
+                return Ok(None);
+            }
+            Ok(Some((stub, self.inner.on_all(lease, path, false, |tree| tree.remove(&full))?)))
         })?;
+        // What has several names is not done by halves.
+        let Some((stub, failed)) = removed else { return self.remove_shared(path) };
         self.inner.leave_behind(&failed)?;
-        Ok(stub)
+        Ok(Unnamed::Last(stub))
     }
 
     /// Nobody has a file open any more that was at `path`: its objects go when the removal of its name is durable.
@@ -226,20 +302,42 @@ impl Live {
     }
 
     /// Moves a file or directory, over a file or an empty directory that is there unless that is to stay. Gives the file that had
-    /// the new name, to be [buried](Live::bury).
+    /// the new name, to be [buried](Live::bury) if that was its last one.
     ///
     /// # Errors
     /// See [`PoolError`].
-    pub fn rename(&self, from: &[u8], to: &[u8], stays: bool) -> Result<Option<Stub>, PoolError> {
+    pub fn rename(&self, from: &[u8], to: &[u8], stays: bool) -> Result<Moved, PoolError> {
         self.inner.turns.alone(&self.inner.pool.shared, |change| {
             if stays && look_up(&change.copies, to)?.is_some() {
                 return refuse(to, io::ErrorKind::AlreadyExists);
             }
-            let replaces = look_up(&change.copies, to)?.is_some();
-            self.inner.sync_moved(change, from, replaces)?;
+            let replaced = look_up(&change.copies, to)?;
+            if let (Some(Entry::File(one)), Some(Entry::File(other))) =
+                (look_up(&change.copies, from)?, &replaced)
+                && one.id == other.id
+            {
+                return Ok(Moved::Not);
+            }
+            self.inner.sync_moved(change, from, replaced.is_some())?;
             let replaced = change.move_name(from, to)?;
             self.inner.note_move(from, to);
-            Ok(replaced)
+            Ok(Moved::Over(replaced.map(|stub| change.lose_name(stub)).transpose()?))
+        })
+    }
+
+    /// Two names stand for what the other did.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub fn exchange(&self, one: &[u8], other: &[u8]) -> Result<(), PoolError> {
+        self.inner.turns.alone(&self.inner.pool.shared, |change| {
+            self.inner.sync_moved(change, one, true)?;
+            self.inner.sync_moved(change, other, true)?;
+            change.exchange(one, other)?;
+            // Redundancy is looked for at both places, whichever it went to.
+            self.inner.note_move(one, other);
+            self.inner.note_move(other, one);
+            Ok(())
         })
     }
 

@@ -3,7 +3,7 @@
 use super::super::change::Change;
 use super::super::config::Mirror;
 use super::super::error::PoolError;
-use super::super::namespace::{Entry, TREE, beneath, look_up, make_directories};
+use super::super::namespace::{Entry, TREE, beneath, home, look_up, look_up_shared, make_directories};
 use super::super::stub::Stub;
 use super::turns::Lease;
 use super::{Inner, lock};
@@ -22,6 +22,15 @@ pub(super) enum Care {
     Synced,
     /// A crash of the machine leaves this one.
     Durable,
+}
+
+/// Whether programs were told already of what a stub says: then its time of change stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum News {
+    /// They see it from now on.
+    Fresh,
+    /// They saw it when it happened.
+    Known,
 }
 
 /// What became of a stub that was to be published.
@@ -104,7 +113,7 @@ impl Inner {
 
     /// Writes a stub, its revision and time of change set, on all mirrors.
     fn spread(&self, lease: &Lease, path: &[u8], stub: &Stub, care: Care) -> Result<Vec<usize>, PoolError> {
-        let full = beneath(TREE, path)?;
+        let full = home(stub, path)?;
         let text = stub.encode();
         if text.len() as u64 > super::super::stub::MAX_BYTES {
             return Err(PoolError::path(path, io::Error::from(rustix::io::Errno::NOSPC)));
@@ -156,21 +165,27 @@ impl Inner {
         stub: &mut Stub,
         seen: u64,
         care: Care,
+        news: News,
     ) -> Result<Published, PoolError> {
         let (published, failed) = self.turns.with(&self.pool.shared, |lease| {
             if lease.number != seen {
-                match look_up(&lease.held.copies, path)? {
-                    Some(Entry::File(there)) if there.id == stub.id => {
-                        if there.revision > stub.revision {
-                            stub.targets = there.targets;
-                        }
-                        stub.revision = stub.revision.max(there.revision);
-                        stub.changed = stub.changed.max(there.changed);
-                    }
-                    _ => return Ok((Published::Gone, Vec::new())),
+                let there = match stub.names {
+                    0 => match look_up(&lease.held.copies, path)? {
+                        Some(Entry::File(there)) => Some(*there),
+                        _ => None,
+                    },
+                    _ => look_up_shared(&lease.held.copies, stub.id)?,
+                };
+                match there.filter(|there| there.id == stub.id) {
+                    Some(there) => stub.follow(&there),
+                    None => return Ok((Published::Gone, Vec::new())),
                 }
             }
+            let changed = stub.changed;
             self.advance(stub);
+            if news == News::Known {
+                stub.changed = changed;
+            }
             Ok((Published::As(lease.number), self.spread(lease, path, stub, care)?))
         })?;
         self.leave_behind(&failed)?;

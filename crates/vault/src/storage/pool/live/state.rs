@@ -121,6 +121,9 @@ mod tests {
             metadata: Metadata::default(),
             targets: vec!["d1".to_owned()],
             link: None,
+            special: None,
+            accessed: None,
+            names: 0,
             writing: false,
         };
         let version = |ctime| Generation { size: 100, mtime: 0, ctime, inode: 1 };

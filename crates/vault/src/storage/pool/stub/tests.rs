@@ -1,6 +1,6 @@
 //! Stubs are read as they were written, and nothing else is.
 
-use super::{Piece, Stub, StubError};
+use super::{NameOfShared, Piece, Special, Stub, StubError};
 use crate::format::{FileId, Metadata};
 use crate::geometry::{Geometry, Tail};
 
@@ -17,6 +17,9 @@ fn stub() -> Stub {
         metadata: Metadata { mode: 0o4755, uid: 1, gid: 2, attributes, attributes_left_out: true },
         targets: vec!["d1".to_owned(), "d2".to_owned(), "d3".to_owned()],
         link: None,
+        special: None,
+        accessed: None,
+        names: 0,
         writing: false,
     }
 }
@@ -31,6 +34,32 @@ fn what_is_written_is_read() {
     let busy = Stub { writing: true, ..stub() };
     assert!(busy.encode().starts_with("gabion pool stub 2: "), "programs that do not know of it refuse it");
     assert_eq!(Stub::decode(busy.encode().as_bytes()), Ok(busy));
+}
+
+#[test]
+fn what_few_files_have_takes_another_version() {
+    let special = |what| Stub {
+        targets: Vec::new(),
+        block: 0,
+        size: 0,
+        special: Some(what),
+        accessed: Some(-7),
+        ..stub()
+    };
+    let all = [Special::Pipe, Special::Socket, Special::Character(1, 3), Special::Block(u32::MAX, 0)];
+    let specials = all.map(special);
+    let linked = [Stub { names: 3, ..stub() }, Stub { accessed: Some(i64::MIN), ..stub() }];
+    for stub in specials.into_iter().chain(linked) {
+        assert!(stub.encode().starts_with("gabion pool stub 3: "));
+        assert_eq!(Stub::decode(stub.encode().as_bytes()).as_ref(), Ok(&stub));
+        let busy = Stub { writing: true, ..stub };
+        assert!(busy.encode().starts_with("gabion pool stub 4: "));
+        assert_eq!(Stub::decode(busy.encode().as_bytes()), Ok(busy));
+    }
+    let name = NameOfShared { id: FileId([9; 16]), revision: 12 };
+    assert!(name.encode().starts_with("gabion pool stub 5: "));
+    assert_eq!(NameOfShared::decode(name.encode().as_bytes()), Ok(Some(name)));
+    assert_eq!(NameOfShared::decode(stub().encode().as_bytes()), Ok(None));
 }
 
 #[test]
@@ -60,7 +89,9 @@ fn fields_that_cannot_be_are_refused() {
         assert!(body.contains(from), "{from}");
         Stub::decode(&sealed(&body.replace(from, to))).unwrap_err()
     };
-    assert_eq!(refused("stub 1", "stub 3"), StubError::Version(3));
+    assert_eq!(refused("stub 1", "stub 6"), StubError::Version(6));
+    assert_eq!(refused("stub 1", "stub 5"), StubError::Version(5), "a name is not the file");
+    assert_eq!(refused("stub 1", "stub 3"), StubError::Field("accessed"));
     assert_eq!(refused("stub 1", "stub"), StubError::Head);
     assert_eq!(refused("block = 4096", "block = 0"), StubError::Field("block"));
     assert_eq!(refused("block = 4096", "block = 100"), StubError::Field("block"));

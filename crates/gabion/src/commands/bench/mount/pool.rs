@@ -1,0 +1,130 @@
+//! The same through a mounted pool: what striping costs, and what a lost target does.
+
+use super::load;
+use super::measure::{Bench, MIB, Mount, ROUNDS, in_turns, line};
+use crate::commands::bench::figures::Line;
+use crate::commands::bench::files::{drop_caches, sync};
+use anyhow::{Context, Result, ensure};
+use gabion_vault::storage::pool::{NewTarget, Options, Pool};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const K: usize = 4;
+const M: usize = 2;
+
+/// Makes a pool of directories on the disk in question.
+fn found(place: &Path) -> Result<Vec<PathBuf>> {
+    let paths: Vec<PathBuf> = (1..=K + M).map(|number| place.join(format!("d{number}"))).collect();
+    let targets: Vec<NewTarget> =
+        paths.iter().map(|path| NewTarget { path: path.clone(), domain: None }).collect();
+    Pool::create("bench", &targets, K, MIB, M, Options::default())?;
+    Ok(paths)
+}
+
+fn mounted(target: &Path, at: &Path) -> Result<Mount> {
+    let mut command = Command::new(std::env::current_exe()?);
+    // Nothing is made or scanned beside what is measured.
+    command.arg("mount").arg(target).arg(at).args(["--workers", "0"]);
+    Mount::start(command, at)
+}
+
+impl Bench {
+    /// Files of a pool, whole and with a target away, read in order.
+    pub(super) fn degraded_read(&self) -> Result<Vec<Line>> {
+        let place = self.request.place()?;
+        let targets = found(place.path())?;
+        let at = place.path().join("mount");
+        let size = self.size();
+        {
+            let _mount = mounted(&targets[0], &at)?;
+            load::write(&at, 2, size)?;
+        }
+        let protect = Command::new(std::env::current_exe()?).arg("protect").arg(&targets[0]).output()?;
+        ensure!(protect.status.success(), "protect: {}", String::from_utf8_lossy(&protect.stderr));
+        // The last target that has content of the first file, so that the vault stays where it is.
+        let stub = Pool::open_at(&targets[..1], Options::default())?.stub(b"file 0")?;
+        let lost = targets.iter().rev().find(|path| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            stub.targets.iter().any(|target| Some(target.as_str()) == name)
+        });
+        let (lost, away) = (lost.context("no target has content")?, place.path().join("away"));
+        let _mount = mounted(&targets[0], &at)?;
+        let pass = || -> Result<f64> {
+            sync(place.path())?;
+            ensure!(drop_caches()?, "the page cache can only be dropped by root");
+            load::read(&at, 2, size)
+        };
+        let degraded = || -> Result<f64> {
+            std::fs::rename(lost, &away)?;
+            let read = pass();
+            std::fs::rename(&away, lost)?;
+            read
+        };
+        let best = in_turns(degraded, pass)?;
+        let bytes = (2 * size) as f64 / 1e9;
+        let conditions = format!(
+            "2 files of {} MiB in a pool of {K}+{M}, blocks of 1 MiB, on one disk, one target away, 1 MiB requests through the \
+             mount, caches dropped, best of {ROUNDS}",
+            size / MIB
+        );
+        Ok(vec![line(
+            "pool read degraded",
+            bytes / best.ours,
+            "GB/s",
+            "healthy",
+            bytes / best.other,
+            0.6,
+            conditions,
+        )])
+    }
+
+    /// Large and small files written to a pool, beside a directory of the same disk. No bar was ever set.
+    pub(super) fn pool(&self) -> Result<Vec<Line>> {
+        let place = self.request.place()?;
+        let targets = found(place.path())?;
+        let (at, native) = (place.path().join("mount"), place.path().join("native"));
+        std::fs::create_dir(&native)?;
+        let mount = mounted(&targets[0], &at)?;
+        let size = self.size();
+        let pass = |dir: &Path| -> Result<f64> {
+            for number in 0..4 {
+                let _ = std::fs::remove_file(dir.join(format!("file {number}")));
+            }
+            sync(place.path())?;
+            load::write(dir, 4, size)
+        };
+        let written = in_turns(|| pass(&at), || pass(&native))?;
+        load::read(&at, 4, size)?;
+        let count = if self.request.quick { 3_000 } else { 10_000 };
+        let mut round = 0;
+        let mut fresh = |dir: &Path| -> Result<PathBuf> {
+            round += 1;
+            let dir = dir.join(format!("round {round}"));
+            std::fs::create_dir(&dir)?;
+            Ok(dir)
+        };
+        let (mut ours, mut bare) = (f64::INFINITY, f64::INFINITY);
+        for _ in 0..ROUNDS {
+            ours = ours.min(load::create(&fresh(&at)?, count)?);
+            bare = bare.min(load::create(&fresh(&native)?, count)?);
+        }
+        drop(mount);
+        let bytes = (4 * size) as f64 / 1e9;
+        let how = format!("pool of {K}+{M} on one disk, best of {ROUNDS}");
+        let write = format!("4 files of {} MiB at once, 1 MiB requests, final fsync, {how}", size / MIB);
+        let small = format!("create, write and close of {count} files of 2 KiB, one thread, {how}");
+        let rate = |seconds: f64| count as f64 / seconds;
+        Ok(vec![
+            line(
+                "pool write 4 files",
+                bytes / written.ours,
+                "GB/s",
+                "native",
+                bytes / written.other,
+                0.0,
+                write,
+            ),
+            line("pool small files", rate(ours), "files/s", "native", rate(bare), 0.0, small),
+        ])
+    }
+}

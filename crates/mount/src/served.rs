@@ -1,0 +1,453 @@
+//! What a file system here has to be able to do, and how requests of the kernel get there.
+
+use crate::attributes::Wanted;
+use fuser::{
+    AccessFlags, BackingId, BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, Filesystem,
+    FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek,
+    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// How long the kernel believes what it was told of names and attributes. What is shown may be changed directly as well.
+pub(crate) const BELIEVED: Duration = Duration::from_secs(1);
+
+/// What a request is answered with if it fails.
+pub(crate) type Answer<T> = io::Result<T>;
+
+/// What the kernel is told of a name.
+pub(crate) type Told = (FileAttr, Generation);
+
+/// Tells the kernel of a file that it may read by itself.
+pub(crate) type Backing<'a> = &'a dyn Fn(BorrowedFd<'_>) -> io::Result<BackingId>;
+
+/// A file that was opened.
+pub(crate) struct Opened {
+    pub(crate) handle: FileHandle,
+    pub(crate) how: FopenFlags,
+    /// What the kernel reads by itself.
+    pub(crate) passes: Option<Arc<BackingId>>,
+}
+
+/// Room, in blocks of so many bytes; numbers of files.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Space {
+    pub(crate) blocks: u64,
+    pub(crate) free: u64,
+    pub(crate) available: u64,
+    pub(crate) files: u64,
+    pub(crate) free_files: u64,
+    pub(crate) block: u32,
+    pub(crate) name: u32,
+}
+
+/// A file system: one method per request, which gives what the kernel is told. Files are spoken of by number, those that are
+/// open by handle.
+pub(crate) trait Files: Send + Sync + 'static {
+    /// What the kernel is asked for, where it can.
+    const WISHES: &'static [InitFlags];
+
+    /// Whether some files are read by the kernel itself.
+    fn passes_through(&self) -> bool {
+        false
+    }
+
+    /// The last request has been answered.
+    fn end(&mut self);
+    fn look_up(&self, parent: u64, name: &[u8]) -> Answer<Told>;
+    fn forget(&self, number: u64, count: u64);
+    fn attributes(&self, number: u64, handle: Option<u64>) -> Answer<FileAttr>;
+    fn change(&self, number: u64, handle: Option<u64>, wanted: Wanted, uid: u32) -> Answer<FileAttr>;
+    fn read_link(&self, number: u64) -> Answer<Vec<u8>>;
+    fn make_node(&self, parent: u64, name: &[u8], mode: u32, device: u32, who: &Request) -> Answer<Told>;
+    fn make_directory(&self, parent: u64, name: &[u8], mode: u32, who: &Request) -> Answer<Told>;
+    fn make_link(&self, parent: u64, name: &[u8], target: &Path, who: &Request) -> Answer<Told>;
+    fn unlink(&self, parent: u64, name: &[u8]) -> Answer<()>;
+    fn remove_directory(&self, parent: u64, name: &[u8]) -> Answer<()>;
+    fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: RenameFlags) -> Answer<()>;
+    fn link(&self, number: u64, parent: u64, name: &[u8]) -> Answer<Told>;
+    fn open(&self, number: u64, flags: i32, backing: Backing<'_>) -> Answer<Opened>;
+    fn create(
+        &self,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+        flags: i32,
+        who: &Request,
+    ) -> Answer<(Told, FileHandle, FopenFlags)>;
+    fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Answer<usize>;
+    fn write(&self, handle: u64, offset: u64, data: &[u8], drop_rights: bool) -> Answer<()>;
+    fn release(&self, handle: u64);
+    fn sync(&self, handle: u64, data_only: bool) -> Answer<()>;
+    fn open_directory(&self, number: u64) -> Answer<u64>;
+    fn list(&self, handle: u64, offset: u64, reply: &mut ReplyDirectory) -> Answer<()>;
+    fn list_all(&self, number: u64, handle: u64, offset: u64, reply: &mut ReplyDirectoryPlus) -> Answer<()>;
+    fn close_directory(&self, handle: u64);
+    fn sync_directory(&self, handle: u64) -> Answer<()>;
+    fn space(&self) -> Answer<Space>;
+    fn set_attribute(&self, number: u64, name: &[u8], value: &[u8], flags: i32) -> Answer<()>;
+    fn attribute(&self, number: u64, name: &[u8]) -> Answer<Vec<u8>>;
+    fn attribute_names(&self, number: u64) -> Answer<Vec<u8>>;
+    fn remove_attribute(&self, number: u64, name: &[u8]) -> Answer<()>;
+    fn allocate(&self, handle: u64, offset: u64, length: u64, mode: i32) -> Answer<()>;
+
+    /// Looks for data or a hole. The kernel takes all for data where nobody can tell.
+    fn seek(&self, _handle: u64, _offset: i64, _whence: i32) -> Answer<i64> {
+        Err(rustix::io::Errno::NOSYS.into())
+    }
+
+    /// Copies from one open file to another. The kernel copies by itself where nobody can.
+    fn copy(&self, _from: (u64, u64), _to: (u64, u64), _length: u64) -> Answer<u32> {
+        Err(rustix::io::Errno::NOSYS.into())
+    }
+}
+
+/// Brings requests to a file system.
+pub(crate) struct Served<F>(pub(crate) F);
+
+/// Lends a buffer of `size` bytes that this thread uses again and again.
+fn with_buffer<T>(size: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
+    thread_local!(static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) });
+    BUFFER.with_borrow_mut(|buffer| {
+        if buffer.len() < size {
+            buffer.resize(size, 0);
+        }
+        work(&mut buffer[..size])
+    })
+}
+
+/// A program asks how long something is, or gives room for it.
+fn answer_sized(reply: ReplyXattr, bytes: &[u8], size: u32) {
+    match size as usize {
+        0 => reply.size(bytes.len() as u32),
+        room if room < bytes.len() => reply.error(Errno::ERANGE),
+        _ => reply.data(bytes),
+    }
+}
+
+/// Answers with what came of a request.
+macro_rules! answer {
+    ($reply:ident, $result:expr, $told:pat => $tell:expr) => {
+        match $result {
+            Ok($told) => $tell,
+            Err(error) => $reply.error(Errno::from(error)),
+        }
+    };
+}
+
+#[allow(clippy::too_many_arguments)]
+impl<F: Files> Filesystem for Served<F> {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        for wish in F::WISHES {
+            // What this kernel cannot do, it does without.
+            let _ = config.add_capabilities(*wish);
+        }
+        if self.0.passes_through() && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok() {
+            let _ = config.set_max_stack_depth(1);
+        }
+        let _ = config.set_max_write(1 << 20);
+        let _ = config.set_max_background(64);
+        Ok(())
+    }
+
+    fn destroy(&mut self) {
+        self.0.end();
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let found = self.0.look_up(parent.0, name.as_bytes());
+        answer!(reply, found, (attr, generation) => reply.entry(&BELIEVED, &attr, generation));
+    }
+
+    fn forget(&self, _: &Request, number: INodeNo, count: u64) {
+        self.0.forget(number.0, count);
+    }
+
+    fn getattr(&self, _: &Request, number: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
+        let found = self.0.attributes(number.0, handle.map(|handle| handle.0));
+        answer!(reply, found, attr => reply.attr(&BELIEVED, &attr));
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _: Option<SystemTime>,
+        handle: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let wanted = Wanted { mode, uid, gid, size, atime, mtime };
+        let changed = self.0.change(number.0, handle.map(|handle| handle.0), wanted, request.uid());
+        answer!(reply, changed, attr => reply.attr(&BELIEVED, &attr));
+    }
+
+    fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
+        answer!(reply, self.0.read_link(number.0), target => reply.data(&target));
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        device: u32,
+        reply: ReplyEntry,
+    ) {
+        let made = self.0.make_node(parent.0, name.as_bytes(), mode, device, request);
+        answer!(reply, made, (attr, generation) => reply.entry(&BELIEVED, &attr, generation));
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let made = self.0.make_directory(parent.0, name.as_bytes(), mode, request);
+        answer!(reply, made, (attr, generation) => reply.entry(&BELIEVED, &attr, generation));
+    }
+
+    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        answer!(reply, self.0.unlink(parent.0, name.as_bytes()), () => reply.ok());
+    }
+
+    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        answer!(reply, self.0.remove_directory(parent.0, name.as_bytes()), () => reply.ok());
+    }
+
+    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let made = self.0.make_link(parent.0, name.as_bytes(), target, request);
+        answer!(reply, made, (attr, generation) => reply.entry(&BELIEVED, &attr, generation));
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        to: INodeNo,
+        new: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let (from, to) = ((parent.0, name.as_bytes()), (to.0, new.as_bytes()));
+        answer!(reply, self.0.rename(from, to, flags), () => reply.ok());
+    }
+
+    fn link(&self, _: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let made = self.0.link(number.0, parent.0, name.as_bytes());
+        answer!(reply, made, (attr, generation) => reply.entry(&BELIEVED, &attr, generation));
+    }
+
+    fn open(&self, _: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let opened = self.0.open(number.0, flags.0, &|file| reply.open_backing(file));
+        answer!(reply, opened, Opened { handle, how, passes } => match passes {
+            Some(backing) => reply.opened_passthrough(handle, how, &backing),
+            None => reply.opened(handle, how),
+        });
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let made = self.0.create(parent.0, name.as_bytes(), mode, flags, request);
+        answer!(reply, made, ((attr, generation), handle, how) => {
+            reply.created(&BELIEVED, &attr, generation, handle, how);
+        });
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        with_buffer(size as usize, |buffer| {
+            let got = self.0.read(handle.0, offset, buffer);
+            answer!(reply, got, got => reply.data(&buffer[..got]));
+        });
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        flags: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let drop_rights = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let written = self.0.write(handle.0, offset, data, drop_rights);
+        answer!(reply, written, () => reply.written(data.len() as u32));
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        // Nothing is kept back here, so there is nothing to be told at close.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.0.release(handle.0);
+        reply.ok();
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
+        answer!(reply, self.0.sync(handle.0, data_only), () => reply.ok());
+    }
+
+    fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let opened = self.0.open_directory(number.0);
+        answer!(reply, opened, handle => reply.opened(FileHandle(handle), FopenFlags::empty()));
+    }
+
+    fn readdir(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        answer!(reply, self.0.list(handle.0, offset, &mut reply), () => reply.ok());
+    }
+
+    fn readdirplus(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        answer!(reply, self.0.list_all(number.0, handle.0, offset, &mut reply), () => reply.ok());
+    }
+
+    fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
+        self.0.close_directory(handle.0);
+        reply.ok();
+    }
+
+    fn fsyncdir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
+        answer!(reply, self.0.sync_directory(handle.0), () => reply.ok());
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        answer!(reply, self.0.space(), space => {
+            let Space { blocks, free, available, files, free_files, block, name } = space;
+            reply.statfs(blocks, free, available, files, free_files, block, name, block);
+        });
+    }
+
+    fn setxattr(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _: u32,
+        reply: ReplyEmpty,
+    ) {
+        answer!(reply, self.0.set_attribute(number.0, name.as_bytes(), value, flags), () => reply.ok());
+    }
+
+    fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let value = self.0.attribute(number.0, name.as_bytes());
+        answer!(reply, value, value => answer_sized(reply, &value, size));
+    }
+
+    fn listxattr(&self, _: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
+        answer!(reply, self.0.attribute_names(number.0), names => answer_sized(reply, &names, size));
+    }
+
+    fn removexattr(&self, _: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        answer!(reply, self.0.remove_attribute(number.0, name.as_bytes()), () => reply.ok());
+    }
+
+    fn access(&self, _: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
+        // The kernel checks permissions itself and need not ask again.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn fallocate(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        answer!(reply, self.0.allocate(handle.0, offset, length, mode), () => reply.ok());
+    }
+
+    fn lseek(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        answer!(reply, self.0.seek(handle.0, offset, whence), at => reply.offset(at));
+    }
+
+    fn copy_file_range(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        from: FileHandle,
+        from_offset: u64,
+        _: INodeNo,
+        to: FileHandle,
+        to_offset: u64,
+        length: u64,
+        _: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        let copied = self.0.copy((from.0, from_offset), (to.0, to_offset), length);
+        answer!(reply, copied, copied => reply.written(copied));
+    }
+}
