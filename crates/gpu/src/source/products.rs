@@ -15,7 +15,7 @@ use gabion_engine::Mode;
 use gabion_engine::matrix::bits::BitMatrix;
 use std::fmt::Write;
 
-const COMMON: &str = include_str!("products/common.cu");
+const COUNTS: &str = include_str!("products/counts.cu");
 const WORDS: &str = include_str!("products/words.cu");
 const PACKETS: &str = include_str!("products/packets.cu");
 
@@ -99,7 +99,7 @@ pub fn source(shape: &Shape) -> Source {
     if let Some(words) = shape.packet_words {
         define("PACKET_WORDS", words);
     }
-    text += COMMON;
+    text += COUNTS;
     text += if shape.packet_words.is_some() { PACKETS } else { WORDS };
     debug_assert!(text.contains(&format!(" {ENTRY}(")));
     let bytes_per_thread = match shape.packet_words {

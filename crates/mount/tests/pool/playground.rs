@@ -195,7 +195,9 @@ impl Mount {
         let guarded = Guarded {
             storage: Box::new(pool.clone()),
             coders: Coders::new().unwrap(),
-            note: Box::new(move |_, report| drop(theirs.fetch_add(report.reconstructed, Ordering::Relaxed))),
+            note: Box::new(move |_, report| {
+                theirs.fetch_add(report.reconstructed, Ordering::Relaxed);
+            }),
         };
         let (coders, theirs) = (Coders::new().unwrap(), Arc::clone(&recorder));
         let files = gabion_mount::Pool::new(pool, coders, Clock::System, theirs, Some(guarded)).unwrap();
