@@ -55,6 +55,11 @@ step() {
     case $1 in
     check-cuda)
         once check-cuda-generic bench --check --kernels generic
+        if ./gabion info | grep -q '^cuda.*compute 9\.0'; then
+            once check-cuda-products bench --check --kernels products
+        else
+            echo "SKIP    check-cuda-products: no GPU of compute capability 9.0 here"
+        fi
         part=1
         while [ "$part" -le "$parts" ]; do
             once "check-cuda-specialised-$part-of-$parts" bench --check --kernels specialised --part "$part/$parts"

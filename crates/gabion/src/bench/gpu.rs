@@ -314,18 +314,20 @@ fn raw_one<K: MeasuredKernel>(
 /// What the device says; wrong results.
 pub fn overall<D: Measured>(
     device: &D,
+    work: Work,
     code: &Code,
     asked: Asked,
     how: &str,
     effort: Effort,
 ) -> Result<Line, GpuError> {
-    let plan = code.encode_plan()?;
+    let plan = work.plan(code)?;
+    let (sources, made) = (plan.inputs().len(), plan.outputs().len());
     let Ready { kernel, compile, .. } = compile(device, &plan, asked)?;
     let block = ((effort.host_bytes / code.k()) >> 20).max(1) << 20;
     let block = block / code.granule() * code.granule();
     // One piece: blocks lie evenly in it, so that a kernel can work on them where they are.
-    let mut memory = device.host(code.blocks() * block)?;
-    let (inputs, outputs) = memory.split_at_mut(code.k() * block);
+    let mut memory = device.host((sources + made) * block)?;
+    let (inputs, outputs) = memory.split_at_mut(sources * block);
     gabion_engine::conformance::Random(11).fill(inputs);
     let inputs: Vec<&[u8]> = inputs.chunks(block).collect();
     let mut outputs: Vec<&mut [u8]> = outputs.chunks_mut(block).collect();
@@ -337,7 +339,7 @@ pub fn overall<D: Measured>(
         kernel.run(&inputs, &mut outputs)?;
         best = best.min(began.elapsed().as_secs_f64());
     }
-    let (inward, outward) = (code.k() * block, code.m() * block);
+    let (inward, outward) = (sources * block, made * block);
     drop(memory);
     let limit = device.both_ways(inward, outward, effort.passes.min(5))?.best;
     let moved = (inward + outward) as f64;
@@ -345,7 +347,7 @@ pub fn overall<D: Measured>(
         Asked::Fastest | Asked::Tuned(_) => String::new(),
         _ => format!(" {}", asked.tuning(kernel.form())),
     };
-    let case = format!("encode {} from {} memory{form}{how}", shown(code), device.host_kind());
+    let case = format!("{} {} from {} memory{form}{how}", work.name(), shown(code), device.host_kind());
     Ok(Line {
         bench: "gpu",
         bar: bar(&case, code).filter(|_| effort.bars),

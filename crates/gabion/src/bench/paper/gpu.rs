@@ -44,7 +44,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "000-overall",
         source: "G-CRS, figure 15, and PErasure, figures 5 and 6",
-        title: "Encoding from host memory and back",
+        title: "Encoding and repair from host memory and back",
         their_machine: G_CRS,
         form: Form::Numbers { x: BLOCKS, y: RATE },
         comparisons: &[Comparison {
@@ -239,10 +239,12 @@ struct OverallRates;
 impl OnDevice for OverallRates {
     fn run<D: Measured>(&self, run: &mut Run<'_>, name: &str, device: &D) -> Result<(), PaperError> {
         let effort = effort(run, device);
-        for m in [2, 4, 8] {
-            for k in run.some([4, 8, 10, 16, 24, 32, 45]) {
-                let line = overall(device, &packets(k, m)?, form(device), "", effort)?;
-                point(run, name, &format!("m = {m}"), k, &line)?;
+        for work in [Work::Encode, Work::Repair] {
+            for m in [2, 4, 8] {
+                for k in run.some([4, 8, 10, 16, 24, 32, 45]) {
+                    let line = overall(device, work, &packets(k, m)?, form(device), "", effort)?;
+                    point(run, &format!("{name}, {}", work.name()), &format!("m = {m}"), k, &line)?;
+                }
             }
         }
         Ok(())
@@ -351,7 +353,7 @@ impl OnDevice for Sources {
         let effort = effort(run, device);
         for srcs in Sources::numbers(run) {
             let code: Code = format!("{srcs}+{}", srcs + 3).parse()?;
-            let line = overall(device, &code, form(device), "", effort)?;
+            let line = overall(device, Work::Encode, &code, form(device), "", effort)?;
             point(run, "", name, srcs, &line)?;
         }
         Ok(())

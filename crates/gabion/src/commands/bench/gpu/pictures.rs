@@ -43,7 +43,7 @@ impl Args {
             let of = || format!("encode {code}");
             let mut found = raw(case.work, &code, &case.kernels, limits, effort).with_context(of)?;
             if !self.raw_only {
-                found.push(overall(device, &code, asked, "", effort).with_context(of)?);
+                found.push(overall(device, Work::Encode, &code, asked, "", effort).with_context(of)?);
             }
             self.print(&found)?;
             lines.extend(found.into_iter().map(|line| (code.k(), code.m(), line)));

@@ -60,7 +60,7 @@ impl Args {
             };
             let asked = self.asked().remove(0);
             for code in self.overall_codes()? {
-                let line = overall(device, &code, asked, how, effort);
+                let line = overall(device, Work::Encode, &code, asked, how, effort);
                 self.print(&[line.with_context(|| format!("overall {code}"))?])?;
             }
         }
