@@ -86,7 +86,7 @@ fn flags_beneath(flags: i32) -> OFlags {
 /// others have of the same bytes.
 pub(super) fn past_the_cache(way: Way) -> FopenFlags {
     match way {
-        Way::Direct => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
+        Way::Direct | Way::Beside => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
         Way::Cached | Way::Passing => FopenFlags::empty(),
     }
 }
@@ -107,7 +107,9 @@ impl Shared {
         let (open, way, passes) = self.opened(number, file, flags, &stat, backing);
         let version = Version::of(&stat);
         let before = self.cached.lock().unwrap_or_else(PoisonError::into_inner).insert(number, version);
-        let keep = if before == Some(version) { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
+        // The kernel refuses to be told of pages where it reads by itself.
+        let has_pages = way == Way::Cached && before == Some(version);
+        let keep = if has_pages { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
         let how = keep | FopenFlags::FOPEN_NOFLUSH | past_the_cache(way);
         Ok(Opened { handle: FileHandle(open), how, passes })
     }

@@ -1,11 +1,12 @@
 //! Reads that the kernel does by itself, from the file of the source (FUSE passthrough).
 //!
 //! The kernel has rules for a file that someone reads that way: everyone who does has the same backing file, and nobody has pages
-//! of the mount for it meanwhile. So each open is one of three:
+//! of the mount for it meanwhile. So each open is one of these:
 //!
 //! 1. *Passing*: for reading only, as long as nobody has pages.
 //! 2. *Cached*: as ever, as long as nobody passes.
-//! 3. *Direct*: past the pages of the mount, for those who would have pages while someone passes.
+//! 3. *Direct*: past the pages of the mount, for those who only write.
+//! 4. *Beside*: direct while someone passes. The kernel wants the backing file from them too, and does not use it.
 //!
 //! Writes always come to us, and reach the file that passing readers read: they see them at once.
 
@@ -20,6 +21,7 @@ pub(super) enum Way {
     Passing,
     Cached,
     Direct,
+    Beside,
 }
 
 /// Who has which file open how.
@@ -31,8 +33,9 @@ pub(super) struct Passing {
 #[derive(Debug, Default)]
 struct Uses {
     cached: usize,
+    /// Those who pass, and those beside them.
     passing: usize,
-    /// What all who pass have.
+    /// What all of these have.
     backing: Option<Arc<BackingId>>,
 }
 
@@ -52,16 +55,17 @@ impl Passing {
                 Some(backing) => Some(Arc::clone(backing)),
                 None => make().ok().map(Arc::new),
             },
-            _ => None,
+            // None unless someone passes.
+            _ => uses.backing.clone(),
         };
         let way = match wanted {
-            Way::Direct => Way::Direct,
-            _ if backing.is_some() => Way::Passing,
-            _ if uses.passing > 0 => Way::Direct,
-            _ => Way::Cached,
+            Way::Passing if backing.is_some() => Way::Passing,
+            _ if backing.is_some() => Way::Beside,
+            Way::Passing => Way::Cached,
+            way => way,
         };
         match way {
-            Way::Passing => {
+            Way::Passing | Way::Beside => {
                 uses.passing += 1;
                 uses.backing.clone_from(&backing);
             }
@@ -79,7 +83,7 @@ impl Passing {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(uses) = files.get_mut(&number) else { return };
         match way {
-            Way::Passing => uses.passing -= 1,
+            Way::Passing | Way::Beside => uses.passing -= 1,
             Way::Cached => uses.cached -= 1,
             Way::Direct => return,
         }
