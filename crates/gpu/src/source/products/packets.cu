@@ -80,8 +80,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) gabion(
         u32 words[16];
         UNROLLED for (int c = 0; c < 16; ++c) words[c] = 0;
         UNROLLED for (int j = 0; j < 8; ++j) {
-          // Positions j and j + 16, j + 8 and j + 24. Both products are under way together; one after the other, the compiler of CUDA 12.9
-          // took them for one.
+          // Positions j and j + 16, j + 8 and j + 24. Both products are under way together; one after the other, the compilers of CUDA
+          // 12.9 and 13.0 took them for one.
           u32 d[COUNTS], e[COUNTS];
           BEGIN;
           UNROLLED for (int s = 0; s < SLABS; ++s) {
