@@ -21,7 +21,6 @@ use gabion_gpu::source::stages::Stage;
 use gabion_gpu::tuning::Tuning;
 use gabion_gpu::{Form, GpuError, shape::Shape};
 use serde::Serialize;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// What is measured.
@@ -164,12 +163,6 @@ impl Effort {
     }
 }
 
-/// Launches before the first that counts: half a second.
-const WARM_UP: usize = 500;
-
-/// Whether they were.
-static AWAKE: AtomicBool = AtomicBool::new(false);
-
 /// Measures the limits.
 ///
 /// # Errors
@@ -279,10 +272,6 @@ fn raw_one<K: MeasuredKernel>(
     effort: Effort,
 ) -> Result<Line, GpuError> {
     let verified = ready.kernel.check_on(blocks)? > 0;
-    if effort.bars && !AWAKE.swap(true, Ordering::Relaxed) {
-        // A GPU raises its clocks when kernels run, not when it copies: without this the first case would be slower than all others.
-        ready.kernel.time_on(blocks, WARM_UP)?;
-    }
     let seconds = ready.kernel.time_on(blocks, effort.passes)?.median;
     let block = K::block_bytes(blocks);
     let data = (code.k() * block) as f64 / seconds;

@@ -23,8 +23,9 @@ pub(super) struct Line {
     pub(super) reference: f64,
     /// Ours over it, or what is left of an allowance: over 1 is better.
     pub(super) ratio: f64,
-    /// The least that we want.
-    pub(super) bar: f64,
+    /// The least that we want, where anything was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) bar: Option<f64>,
     /// How it was measured.
     pub(super) conditions: String,
 }
@@ -36,16 +37,16 @@ impl Line {
         case: &str,
         (value, unit): (f64, &'static str),
         (against, reference): (&str, f64),
-        bar: f64,
+        bar: impl Into<Option<f64>>,
         conditions: String,
     ) -> Line {
-        let (case, against) = (case.to_owned(), against.to_owned());
+        let (case, against, bar) = (case.to_owned(), against.to_owned(), bar.into());
         Line { bench, case, value, unit, against, reference, ratio: value / reference, bar, conditions }
     }
 
     /// Whether the bar is reached.
     pub(super) fn reached(&self) -> bool {
-        self.ratio >= self.bar
+        self.bar.is_none_or(|bar| self.ratio >= bar)
     }
 
     /// For what should be small.
@@ -137,9 +138,10 @@ fn print(line: &Line, json: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     let verdict = if line.reached() { "" } else { "  MISSED" };
+    let bar = line.bar.map_or("-".to_owned(), |bar| format!("{bar:.2}"));
     println!(
-        "{:<38} {:>12.2} {:<10} {:>12.2}  {:<22} {:>6.2} {:>6.2}{verdict}",
-        line.case, line.value, line.unit, line.reference, line.against, line.ratio, line.bar
+        "{:<38} {:>12.2} {:<10} {:>12.2}  {:<22} {:>6.2} {bar:>6}{verdict}",
+        line.case, line.value, line.unit, line.reference, line.against, line.ratio
     );
     println!("    {}", line.conditions);
     Ok(())

@@ -221,7 +221,10 @@ impl Args {
         let grid = if self.full { Grid::full() } else { Grid::sampled() };
         let kind = match self.kernels {
             Some(Kernels::Specialised) => Kind::Specialised,
-            _ => Kind::Generic,
+            None | Some(Kernels::Generic) => Kind::Generic,
+            Some(Kernels::Products | Kernels::Methods) => {
+                anyhow::bail!("the model knows generic and specialised kernels")
+            }
         };
         // Bandwidth is reached far below what is measured otherwise, and there are hundreds of cases.
         let effort =

@@ -94,7 +94,7 @@ impl Args {
                 against: "unwatched".to_owned(),
                 reference,
                 ratio: ours / reference,
-                bar: 0.95,
+                bar: Some(0.95),
                 conditions,
             }
         };

@@ -62,7 +62,11 @@ impl Args {
         let (losses, part) = (PatternLimits { exhaustive: 0, samples: 2 }, self.part);
         let launches = || device.launches();
         let mut failed = 0;
-        for choice in self.choices() {
+        anyhow::ensure!(
+            self.kernels != Some(Kernels::Products),
+            "products are CUDA's: leave --api opencl out"
+        );
+        for choice in self.choices().into_iter().filter(|&choice| choice != Choice::Products) {
             let backend = OpenClBackend::new(device.clone(), choice);
             let effort = Effort { rounds: 1, losses, part, ..Effort::full(threads) };
             failed += self.checked(&device.title(), &backend, &launches, &effort)?;

@@ -1,7 +1,7 @@
 //! Data rates over k, drawn.
 
+use super::Args;
 use super::table::{Wish, compiled};
-use super::{Args, Kernels};
 use anyhow::Context;
 use gabion::bench::gpu::{Asked, Effort, Line, Work, over_data_blocks, overall, raw};
 use gabion::exit::Outcome;
@@ -22,11 +22,7 @@ impl Args {
         path: &Path,
     ) -> anyhow::Result<Outcome> {
         let target = Target::new(path)?;
-        let asked = match (self.variant(), self.kernels) {
-            (Some(variant), _) => Asked::Method(variant),
-            (None, Some(Kernels::Generic)) => Asked::ReadyAtOnce,
-            _ => Asked::Fastest,
-        };
+        let asked = self.asked().first().copied().unwrap_or(Asked::Fastest);
         let inputs: &[usize] = if self.quick { &QUICK_INPUTS } else { &INPUTS };
         let layout = if self.variant().is_some() { "" } else { ":packets=4096" };
         let mut wishes: Vec<Wish> = Vec::new();

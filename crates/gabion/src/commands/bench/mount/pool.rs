@@ -78,7 +78,7 @@ impl Bench {
         )])
     }
 
-    /// Large and small files written to a pool, beside a directory of the same disk. No bar was ever set.
+    /// Large and small files written to a pool, beside a directory of the same disk.
     pub(super) fn pool(&self) -> Result<Vec<Line>> {
         let place = self.request.place()?;
         let targets = found(place.path())?;
@@ -86,13 +86,7 @@ impl Bench {
         std::fs::create_dir(&native)?;
         let mount = mounted(&targets[0], &at)?;
         let size = self.size();
-        let pass = |dir: &Path| -> Result<f64> {
-            for number in 0..4 {
-                let _ = std::fs::remove_file(dir.join(format!("file {number}")));
-            }
-            sync(place.path())?;
-            load::write(dir, 4, size)
-        };
+        let pass = |dir: &Path| self.four_files_anew(dir, place.path());
         let written = in_turns(|| pass(&at), || pass(&native))?;
         load::read(&at, 4, size)?;
         let count = if self.request.quick { 3_000 } else { 10_000 };
@@ -121,10 +115,10 @@ impl Bench {
                 "GB/s",
                 "native",
                 bytes / written.other,
-                0.0,
+                None,
                 write,
             ),
-            line("pool small files", rate(ours), "files/s", "native", rate(bare), 0.0, small),
+            line("pool small files", rate(ours), "files/s", "native", rate(bare), None, small),
         ])
     }
 }
