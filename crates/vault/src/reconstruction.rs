@@ -364,7 +364,7 @@ fn work(vault: &Vault, pool: &Pool, report: &mut Report, manner: Manner<'_>) -> 
                     let Some(item) = files.get(at).filter(|_| !(manner.stopped)()) else { break };
                     // The last ones are shared by all threads, which would be idle otherwise.
                     let helpers = if at < apart { 1 } else { threads };
-                    let done = rebuilder.file(&item.path, item.code.as_deref(), helpers);
+                    let done = rebuild_file(rebuilder, item, helpers);
                     (manner.progress)(Progress::Done(1, 0));
                     // Nobody listens any more if the catalogue failed.
                     let _ = send.send((item, done));
@@ -382,6 +382,18 @@ fn work(vault: &Vault, pool: &Pool, report: &mut Report, manner: Manner<'_>) -> 
     report.plan.files = files;
     report.failed.sort_by(|a, b| (!a.1.is_loss(), &a.0).cmp(&(!b.1.is_loss(), &b.0)));
     outcome
+}
+
+/// Rebuilds one file, again if it changed meanwhile: another name of it may have got its data to other places.
+fn rebuild_file(rebuilder: &Rebuilder<'_>, item: &Item, helpers: usize) -> Result<FileDone, FileError> {
+    let mut attempts = 3;
+    loop {
+        attempts -= 1;
+        match rebuilder.file(&item.path, item.code.as_deref(), helpers) {
+            Err(FileError::Pool(PoolError::Changed { .. })) if attempts > 0 => {}
+            done => return done,
+        }
+    }
 }
 
 /// Notes what came of a file.

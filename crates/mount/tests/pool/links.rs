@@ -173,7 +173,8 @@ fn mirrors_and_redundancy_know_of_all_names() {
     mount.unmount();
 }
 
-/// A lost target is made good for a file with several names, which agree on where its columns are.
+/// A lost target is made good for files with several names, which agree on where their columns are: names of one file are rebuilt
+/// at the same time.
 #[test]
 fn a_lost_target_is_rebuilt_for_all_names() {
     if !can_mount("a_lost_target_is_rebuilt_for_all_names") {
@@ -181,14 +182,18 @@ fn a_lost_target_is_rebuilt_for_all_names() {
     }
     let ground = Ground::new(8, 3, 2, 4096);
     let mount = ground.mount();
-    let content = Seed(9).bytes(90_000);
-    fs::write(mount.path("one"), &content).unwrap();
     fs::create_dir(mount.path("dir")).unwrap();
-    fs::hard_link(mount.path("one"), mount.path("dir/two")).unwrap();
+    let contents: Vec<Vec<u8>> = (0..12).map(|file| Seed(9 + file).bytes(90_000)).collect();
+    for (file, content) in contents.iter().enumerate() {
+        fs::write(mount.path(&format!("one-{file}")), content).unwrap();
+        // Next to each other in the order of names.
+        fs::hard_link(mount.path(&format!("one-{file}")), mount.path(&format!("one-{file}-again"))).unwrap();
+        fs::hard_link(mount.path(&format!("one-{file}")), mount.path(&format!("dir/two-{file}"))).unwrap();
+    }
     mount.unmount();
     ground.assert_converges();
     // The first one with content that the vault is not on.
-    let stub = ground.pool().stub(b"one").unwrap();
+    let stub = ground.pool().stub(b"one-0").unwrap();
     let vault = ground.vault();
     let number = (1..=8).find(|number| {
         let name = format!("d{number}");
@@ -201,15 +206,18 @@ fn a_lost_target_is_rebuilt_for_all_names() {
     let report = rebuild(&vault, &Options::default(), QUIET).unwrap();
     assert!(report.is_whole(), "{report:?}");
     drop(lock);
-    for name in ["one", "dir/two"] {
-        let stub = ground.pool().stub(name.as_bytes()).unwrap();
-        assert!(!stub.targets.contains(&format!("d{number}")) && stub.names == 2, "{stub:?}");
-        let mut found = Vec::new();
-        ground.pool().get(name.as_bytes(), &mut found).unwrap();
-        assert!(found == content, "{name}");
+    for (file, content) in contents.iter().enumerate() {
+        for name in [format!("one-{file}"), format!("one-{file}-again"), format!("dir/two-{file}")] {
+            let stub = ground.pool().stub(name.as_bytes()).unwrap();
+            assert!(!stub.targets.contains(&format!("d{number}")) && stub.names == 3, "{stub:?}");
+            let mut found = Vec::new();
+            ground.pool().get(name.as_bytes(), &mut found).unwrap();
+            assert!(found == *content, "{name}");
+        }
     }
     let scrubbed = ground.scrub();
     assert!(scrubbed.trouble.is_empty() && scrubbed.failed.is_empty(), "{scrubbed:?}");
+    assert!(ground.pool().sweep(false).unwrap().orphans.is_empty());
 }
 
 #[test]

@@ -179,6 +179,16 @@ impl Relocation {
                 return Err(failed(io::Error::new(io::ErrorKind::InvalidData, why)));
             }
             file.set_len(bytes).and_then(|()| file.sync_all()).map_err(failed)?;
+        }
+        // From here on nobody replaces the file, so redundancy of it cannot come too late. Nor does anybody else move its columns:
+        // by another name the same object may have come to the same place, and must not be replaced, let alone removed.
+        let shared = self.shared.clone();
+        let mut change = shared.change()?;
+        let now = look_up_file(&change.copies, &self.path)?;
+        if (now.id, now.revision) != (self.stub.id, self.stub.revision) {
+            return Err(PoolError::Changed { path: self.path.clone() });
+        }
+        for object in self.objects.iter_mut().filter(|object| object.file.is_some()) {
             let path = object_path(self.stub.id, object.column);
             let tree = &object.spot.tree;
             let name = || -> io::Result<()> {
@@ -187,15 +197,8 @@ impl Relocation {
                 tree.sync_directory(split(&path).0)?;
                 tree.sync_directory(OBJECTS)
             };
-            name().map_err(failed)?;
+            name().map_err(|error| PoolError::target(&object.spot.target, "finishing an object")(error))?;
             object.name = path;
-        }
-        // From here on nobody replaces the file, so redundancy of it cannot come too late.
-        let shared = self.shared.clone();
-        let mut change = shared.change()?;
-        let now = look_up_file(&change.copies, &self.path)?;
-        if (now.id, now.revision) != (self.stub.id, self.stub.revision) {
-            return Err(PoolError::Changed { path: self.path.clone() });
         }
         for (target, draft) in drafts {
             draft.publish().map_err(PoolError::target(&target, "putting redundancy in place"))?;
