@@ -18,8 +18,8 @@ use std::time::Duration;
 /// The whole file system is watched: a test that fills the queue would disturb the others.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// How long a busy machine may take for what takes a second.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a busy machine may take for what takes a second: a disk that others keep busy makes every `fsync` wait for seconds.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 pub(crate) const QUIET: Manner<'static> =
     Manner { threads: 2, rate: None, progress: &|_| {}, stopped: &|| false };

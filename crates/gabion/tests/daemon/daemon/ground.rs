@@ -11,7 +11,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 /// How long a busy machine may take for what takes a second.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Numbers that look like chance and can be repeated.
 pub(crate) struct Seed(pub(crate) u64);
