@@ -1,9 +1,10 @@
 //! Matrices over GF(2^w): products, inverses, rank. What codes put into them is in [`generators`],
 //! their expansion to bits in [`bits`],
-//! those that are known by their points in [`cauchy`].
+//! those that are known by their points in [`cauchy`], where such points lie in [`cosets`].
 
 pub mod bits;
 pub mod cauchy;
+pub mod cosets;
 pub mod generators;
 
 use crate::error::Error;

@@ -4,7 +4,7 @@ use crate::error::GpuError;
 use crate::shape::Shape;
 use crate::source::{generic, products};
 use crate::takeover::Ledger;
-use crate::tuning::{Tuning, check_size};
+use crate::tuning::{self, check_size};
 use gabion_engine::kernel::Kernel;
 use gabion_engine::{Error, Plan};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,10 +57,6 @@ impl Choice {
     }
 }
 
-/// Operations of the unrolled kernel in the time in which a byte of every block goes through the device's memory: 13.5e12 per
-/// second, where 4.24e12 bytes per second are moved (H200), for the 32 bytes that operations are counted for.
-const OPERATIONS_PER_BLOCK: usize = 102;
-
 /// The kernel of tensor cores in operations of the unrolled kernel: with one slab more warps fit on a multiprocessor than with two, and
 /// packets take more registers than words.
 fn cost_of_products(shape: &Shape) -> usize {
@@ -101,15 +97,15 @@ impl Form {
     }
 
     /// The fastest form, for a plan that is used often.
-    pub fn fastest(shape: &Shape, tensor_cores: bool) -> Form {
-        if check_size(shape).is_err() {
-            return Form::ready_at_once(shape, tensor_cores);
+    pub fn fastest(plan: &Plan, tensor_cores: bool) -> Form {
+        let shape = Shape::of(plan);
+        if check_size(&shape).is_err() {
+            return Form::ready_at_once(&shape, tensor_cores);
         }
-        let moving = OPERATIONS_PER_BLOCK * (shape.inputs + shape.outputs);
-        let unrolled = Tuning::of(shape).operations(shape).max(moving);
-        let products = cost_of_products(shape).max(moving);
+        let (_, unrolled) = tuning::choose(plan);
+        let products = cost_of_products(&shape).max(tuning::moving(&shape));
         // Estimates are off by some percent; when in doubt, the kernel that has the plan in its code.
-        let pays = tensor_cores && products::suits(shape) && 10 * products < 9 * unrolled;
+        let pays = tensor_cores && products::suits(&shape) && 10 * products < 9 * unrolled;
         if pays { Form::Products } else { Form::Specialised }
     }
 }
@@ -145,7 +141,7 @@ impl Growing {
         ledger: Arc<Ledger>,
         tensor_cores: bool,
     ) -> Growing {
-        let can = Form::fastest(&Shape::of(plan), tensor_cores) == Form::Specialised;
+        let can = Form::fastest(plan, tensor_cores) == Form::Specialised;
         let plan = plan.clone();
         let make: Make = Box::new(move || ledger.kernel(&plan, own().map(boxed)));
         Growing::new(Box::new(ready), can.then_some(make), AUTOMATIC_BYTES)
@@ -225,8 +221,12 @@ mod tests {
         assert_eq!(output, [9u8; 32]);
     }
 
+    fn plan(code: &str) -> Plan {
+        code.parse::<Code>().unwrap().encode_plan().unwrap()
+    }
+
     fn shape(code: &str) -> Shape {
-        Shape::of(&code.parse::<Code>().unwrap().encode_plan().unwrap())
+        Shape::of(&plan(code))
     }
 
     #[test]
@@ -241,13 +241,13 @@ mod tests {
     /// The form that was fastest when measured.
     #[test]
     fn tensor_cores_serve_plans_with_many_inputs_and_outputs() {
-        let fastest = |code: &str| Form::fastest(&shape(code), true);
+        let fastest = |code: &str| Form::fastest(&plan(code), true);
         for code in ["10+4", "45+8", "16+16", "32+16", "30+33", "10+4:w16", "10+4:packets=4096"] {
             assert_eq!(fastest(code), Form::Specialised, "{code}");
         }
         for code in ["64+16", "200+56"] {
             assert_eq!(fastest(code), Form::Products, "{code}");
-            assert_ne!(Form::fastest(&shape(code), false), Form::Products, "{code}");
+            assert_ne!(Form::fastest(&plan(code), false), Form::Products, "{code}");
         }
         for code in ["4+2", "10+4", "16+4", "45+2", "10+4:packets=4096"] {
             assert_eq!(Form::ready_at_once(&shape(code), true), Form::Generic, "{code}");

@@ -3,7 +3,9 @@
 use crate::choice::Form;
 use crate::error::GpuError;
 use crate::shape::Shape;
-use crate::source::{Counts, Dialect, Launch, Source, generic, method, products, specialised, stages};
+use crate::source::{
+    Counts, Dialect, Launch, Source, generic, method, products, specialised, stages, transforms,
+};
 use crate::tuning::{self, Tuning};
 use gabion_engine::matrix::bits::BitMatrix;
 use gabion_engine::{Layout, Plan};
@@ -37,7 +39,14 @@ impl Written {
     pub(crate) fn specialised(dialect: Dialect, plan: &Plan, tuning: &Tuning) -> Result<Written, GpuError> {
         let shape = Shape::of(plan);
         tuning::check_size(&shape)?;
-        let source = specialised::source(dialect, &shape, &BitMatrix::expand(plan.matrix())?, tuning);
+        let source = match tuning.transformed {
+            width @ 1.. => transforms::source(dialect, plan, width).ok_or_else(|| GpuError::Method {
+                method: "transforms",
+                can: "packets of 4 or 8 bits with up to 16 outputs whose points lie together",
+                plan: format!("{} inputs and {} outputs", shape.inputs, shape.outputs),
+            })?,
+            0 => specialised::source(dialect, &shape, &BitMatrix::expand(plan.matrix())?, tuning),
+        };
         Ok(Written::new(plan, source, Form::Specialised, None))
     }
 

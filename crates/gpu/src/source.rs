@@ -28,6 +28,7 @@
 //! layout, slower, and ready at once. Where there are tensor cores that multiply bits, [`products`] is another one, and faster with many
 //! outputs. [`stages`] shows how such kernels get fast. [`method`] has kernels that multiply symbols instead, for OpenCL.
 
+mod additions;
 mod blocks;
 pub mod dialect;
 pub mod generic;
@@ -36,6 +37,7 @@ pub mod products;
 pub mod specialised;
 pub mod stages;
 mod text;
+pub mod transforms;
 mod transpose;
 
 pub use dialect::Dialect;

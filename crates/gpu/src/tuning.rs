@@ -7,6 +7,8 @@
 
 use crate::error::GpuError;
 use crate::shape::Shape;
+use crate::source::{Dialect, transforms};
+use gabion_engine::Plan;
 use std::ops::Range;
 
 /// Choices that change a kernel's speed and nothing else.
@@ -25,6 +27,9 @@ pub struct Tuning {
     /// Inputs of the words layout that are turned into rows by a loop and wait in shared memory; 0: each in registers, when
     /// it is needed.
     pub staged: usize,
+    /// Inputs that are transformed together by a kernel made of the plan's structure ([`transforms`]), where nothing else is chosen; 0: the
+    /// kernel is made of the plan's matrix.
+    pub transformed: usize,
 }
 
 impl Tuning {
@@ -83,6 +88,7 @@ impl Tuning {
             ahead: 1,
             // Wider symbols would not fit into the shared memory of a block.
             staged: if words && shape.w <= 8 { STAGED } else { 0 },
+            transformed: 0,
         };
         let cut = |passes: usize| Tuning { outputs_per_pass: shape.outputs.div_ceil(passes).max(1), ..base };
         let fits = |tuning: &Tuning| {
@@ -104,6 +110,29 @@ impl Tuning {
             Tuning { threads: SMALL_BLOCK, ..chosen }
         }
     }
+}
+
+/// The choice for a plan, with what its kernel costs in operations on words. Where additions of its matrix and not the device's memory bound
+/// it, its structure is tried as well.
+pub fn choose(plan: &Plan) -> (Tuning, usize) {
+    let shape = Shape::of(plan);
+    let (tuning, moving) = (Tuning::of(&shape), moving(&shape));
+    let operations = tuning.operations(&shape);
+    let width = transforms::width(plan);
+    let transformed = || Some(transforms::source(Dialect::Cuda, plan, width)?.counts.arithmetic());
+    match (operations > moving).then(transformed).flatten() {
+        Some(fewer) if fewer < operations => (Tuning { transformed: width, ..tuning }, fewer.max(moving)),
+        _ => (tuning, operations.max(moving)),
+    }
+}
+
+/// Operations of the unrolled kernel in the time in which a byte of every block goes through the device's memory: 13.5e12 per
+/// second, where 4.24e12 bytes per second are moved (H200), for the 32 bytes that operations are counted for.
+const OPERATIONS_PER_BLOCK: usize = 102;
+
+/// The time that moving all blocks takes, in operations.
+pub fn moving(shape: &Shape) -> usize {
+    OPERATIONS_PER_BLOCK * (shape.inputs + shape.outputs)
 }
 
 /// Instructions beyond which a plan is not unrolled: compiling would take minutes, and so long a text runs out of every

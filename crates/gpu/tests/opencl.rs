@@ -5,8 +5,10 @@ use gabion_engine::kernel::{Backend, Kernel, Reference};
 use gabion_engine::{Code, Field};
 use gabion_gpu::check::{Effort, Part, conformance};
 use gabion_gpu::opencl::{OpenClBackend, OpenClDevice, OpenClKernel, OpenClOptions, OpenClTransfer, devices};
+use gabion_gpu::shape::Shape;
 use gabion_gpu::source::method::{Method, Variant, Vector};
 use gabion_gpu::source::stages::Stage;
+use gabion_gpu::tuning::Tuning;
 use gabion_gpu::{Choice, Fault, Faults, Form, GpuError, Step, Takeover};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -83,6 +85,51 @@ fn specialised_kernels_conform() {
         assert_eq!(backend.kernel(&plan).unwrap().form(), Form::Specialised);
         let (len, before) = (usize::next_multiple_of(len, plan.granule()), device.launches());
         same_as_reference(&[&backend], &plan, len, &mut Heap, &mut Random(4));
+        assert!(device.launches() > before, "a run that was not launched");
+    }
+}
+
+/// Plans by their structure: encoding, cosets that are full or have gaps, repairs of data and redundancy, sums that are added to.
+#[test]
+fn transformed_kernels_conform() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(device) = device("transformed_kernels_conform", quickly_compiled()) else { return };
+    let code = |text: &str| text.parse::<Code>().unwrap();
+    let repair = |text: &str, lost: &[usize]| {
+        let code = code(text);
+        let left: Vec<usize> = (0..code.blocks()).filter(|column| !lost.contains(column)).collect();
+        code.repair_plan(lost, &left).unwrap()
+    };
+    let plans = [
+        code("9+7:packets=16").encode_plan().unwrap(),
+        code("8+8:w4:packets=12").encode_plan().unwrap(),
+        code("6+4:packets=8").encode_plan().unwrap(),
+        code("9+7:packets=16").update_plan(&[2, 3, 8]).unwrap(),
+        code("cauchy-isal:4+4:packets=16").encode_plan().unwrap(),
+        repair("9+7:packets=16", &[0, 3, 4, 5, 8, 10]),
+        repair("8+4:packets=20", &[1, 2, 9]),
+        repair("7+8:w4:packets=20", &[0, 1, 2, 3, 4, 5, 6]),
+    ];
+    for (width, plan) in [4, 8].into_iter().cycle().zip(plans) {
+        let tuning = Tuning { transformed: width, ..Tuning::of(&Shape::of(&plan)) };
+        let kernel = OpenClKernel::specialised(&device, &plan, Some(tuning)).unwrap();
+        let (len, before) = (5 * plan.granule(), device.launches());
+        let mut random = Random(8);
+        let mut filled = |count: usize| {
+            let mut blocks = vec![vec![0; len]; count];
+            blocks.iter_mut().for_each(|block| random.fill(block));
+            blocks
+        };
+        let (inputs, outputs) = (filled(plan.inputs().len()), filled(plan.outputs().len()));
+        let run = |kernel: &dyn Kernel| {
+            let mut outputs = outputs.clone();
+            let inputs: Vec<&[u8]> = inputs.iter().map(|block| &block[..]).collect();
+            let mut slices: Vec<&mut [u8]> = outputs.iter_mut().map(|block| &mut block[..]).collect();
+            kernel.run(&inputs, &mut slices).unwrap();
+            outputs
+        };
+        let expected = run(&*Reference.compile(&plan).unwrap());
+        assert!(run(&kernel) == expected, "{} inputs, {} outputs", inputs.len(), outputs.len());
         assert!(device.launches() > before, "a run that was not launched");
     }
 }

@@ -229,7 +229,7 @@ pub struct Ready<K> {
 pub fn compile<D: Measured>(device: &D, plan: &Plan, asked: Asked) -> Result<Ready<D::Kernel>, GpuError> {
     let began = Instant::now();
     let kernel = match asked {
-        Asked::Fastest => device.of_form(plan, Form::fastest(&Shape::of(plan), device.multiplies_bits()))?,
+        Asked::Fastest => device.of_form(plan, Form::fastest(plan, device.multiplies_bits()))?,
         Asked::ReadyAtOnce => {
             device.of_form(plan, Form::ready_at_once(&Shape::of(plan), device.multiplies_bits()))?
         }

@@ -9,7 +9,7 @@ use crate::prepared::{Prepared, Written};
 use crate::shape::Shape;
 use crate::source::Dialect;
 use crate::source::stages::Stage;
-use crate::tuning::Tuning;
+use crate::tuning::{self, Tuning};
 use crate::{Choice, Form};
 use cudarc::driver::sys::{self, CUdeviceptr};
 use cudarc::driver::{CudaFunction, CudaStream};
@@ -95,7 +95,7 @@ impl CudaKernel {
         plan: &Plan,
         tuning: Option<Tuning>,
     ) -> Result<CudaKernel, GpuError> {
-        let tuning = tuning.unwrap_or_else(|| Tuning::of(&Shape::of(plan)));
+        let tuning = tuning.unwrap_or_else(|| tuning::choose(plan).0);
         CudaKernel::new(device, Written::specialised(Dialect::Cuda, plan, &tuning)?)
     }
 

@@ -168,12 +168,17 @@ impl Writer<'_> {
     /// Stores the sums from row `within` · w on, or adds them, to the block whose number is the expression `block`.
     pub(super) fn store(&mut self, within: usize, block: &str) {
         let w = self.shape.w;
+        self.store_rows(|lane, row| sum_name(lane, within * w + row), block);
+    }
+
+    /// Stores rows by their names, or adds them.
+    pub(super) fn store_rows(&mut self, row_name: impl Fn(usize, usize) -> String, block: &str) {
         // Row `place` of the output, by the word that holds it.
-        let row_in = |place: usize| match (self.shape.packet_words, w) {
+        let row_in = |place: usize| match (self.shape.packet_words, self.shape.w) {
             (None, 64) => place % 2 * 32 + place / 2,
             _ => place,
         };
-        let name = |lane: usize, place: usize| sum_name(lane, within * w + row_in(place));
+        let name = |lane: usize, place: usize| row_name(lane, row_in(place));
         if self.shape.packet_words.is_none() {
             for lane in 0..self.lanes {
                 let words: Vec<String> = (0..self.shape.w).map(|place| name(lane, place)).collect();

@@ -31,6 +31,8 @@ PRIVATE u32 choose(u32 mask, u32 yes, u32 no) {
   asm(\"lop3.b32 %0, %1, %2, %3, 0xca;\" : \"=r\"(d) : \"r\"(mask), \"r\"(yes), \"r\"(no));
   return d;
 }
+// What was put into shared memory is read from there again, and not kept in registers that others need.
+#define SETTLE asm volatile(\"\" ::: \"memory\")
 #define SHARED __shared__
 #define SHARED_POINTER
 #define PUT1(p, a) *(unsigned int*)(p) = a
@@ -72,12 +74,15 @@ typedef uchar byte;
 #define MEET barrier(CLK_LOCAL_MEM_FENCE)
 #define x3(a, b, c) ((a) ^ (b) ^ (c))
 #define choose(mask, yes, no) bitselect((u32)(no), (u32)(yes), (u32)(mask))
+#define SETTLE
 #define SHARED __local
 #define SHARED_POINTER __local
 #define PUT1(p, a) *(__local uint*)(p) = (a)
 #define PUT2(p, a, b) *(__local uint2*)(p) = (uint2)(a, b)
 #define GET1(p, a) a = *(__local const uint*)(p)
 #define GET2(p, a, b) { uint2 v = *(__local const uint2*)(p); a = v.x; b = v.y; }
+#define PUT4(p, a, b, c, d) *(__local uint4*)(p) = (uint4)(a, b, c, d)
+#define GET4(p, a, b, c, d) { uint4 v = *(__local const uint4*)(p); a = v.x; b = v.y; c = v.z; d = v.w; }
 #define STORE1(p, a) *(__global uint*)(p) = (a)
 #define STORE2(p, a, b) *(__global uint2*)(p) = (uint2)(a, b)
 #define STORE4(p, a, b, c, d) *(__global uint4*)(p) = (uint4)(a, b, c, d)

@@ -1,5 +1,6 @@
 //! The kernel of one plan, its matrix unrolled into additions.
 
+use super::additions::{self, Sum};
 use super::blocks::{Writer, input_name, sum_name};
 use super::text::{Text, line};
 use super::{Counts, Dialect, Launch, Source};
@@ -128,75 +129,15 @@ impl Unrolled<'_> {
 
     fn add_products(&mut self, input: usize, lane: usize, rows: Range<usize>, begun: &mut [bool]) {
         let w = self.writer.shape.w;
-        line!(self.writer.text, "{{");
-        let fours: Vec<Range<usize>> = (0..w).step_by(4).map(|first| first..(first + 4).min(w)).collect();
-        // Two fours at a time: their sums are made, used and forgotten.
-        for pair in fours.chunks(2) {
-            line!(self.writer.text, "{{");
-            for four in pair {
-                let subsets = rows.clone().map(|row| self.subset(row, input, four));
-                self.make_subsets(input, lane, four, subsets.collect());
-            }
-            for (within, row) in rows.clone().enumerate() {
-                let mut terms: Vec<String> = Vec::with_capacity(3);
-                terms.extend(begun[within].then(|| sum_name(lane, within)));
-                for four in pair {
-                    terms.extend(self.subset_name(input, lane, four, self.subset(row, input, four)));
-                }
-                if terms.len() > usize::from(begun[within]) {
-                    let sum = match &terms[..] {
-                        [a] => a.clone(),
-                        [a, b] => format!("{a} ^ {b}"),
-                        _ => format!("x3({})", terms.join(", ")),
-                    };
-                    line!(self.writer.text, "{} = {sum};", sum_name(lane, within));
-                    self.writer.counts.additions += usize::from(terms.len() > 1);
-                    begun[within] = true;
-                }
-            }
-            line!(self.writer.text, "}}");
-        }
-        line!(self.writer.text, "}}");
-    }
-
-    /// Which of four rows of an input a row of the outputs takes.
-    fn subset(&self, row: usize, input: usize, four: &Range<usize>) -> usize {
-        let takes = |&(_, bit): &(usize, usize)| self.matrix.at(row, input * self.writer.shape.w + bit);
-        four.clone().enumerate().filter(takes).map(|(place, _)| 1 << place).sum()
-    }
-
-    fn subset_name(&self, input: usize, lane: usize, four: &Range<usize>, subset: usize) -> Option<String> {
-        match subset.count_ones() {
-            0 => None,
-            1 => Some(self.row_name(input, lane, four.start + subset.trailing_zeros() as usize)),
-            _ => Some(format!("c{}_{subset}", four.start)),
-        }
-    }
-
-    fn row_name(&self, input: usize, lane: usize, row: usize) -> String {
-        input_name(input, lane, self.writer.place_of_row(row))
-    }
-
-    /// One addition per subset: of two or three rows, or of all four as two and a pair.
-    fn make_subsets(&mut self, input: usize, lane: usize, four: &Range<usize>, wanted: Vec<usize>) {
-        const ALL: usize = 15;
-        const PAIR: usize = 3;
-        let is_wanted = |subset: usize| wanted.contains(&subset) || subset == PAIR && wanted.contains(&ALL);
-        for subset in (3..=ALL).filter(|subset| subset.count_ones() > 1 && is_wanted(*subset)) {
-            let mut terms: Vec<String> = Vec::with_capacity(3);
-            let mut rest = subset;
-            if subset == ALL {
-                terms.extend(self.subset_name(input, lane, four, PAIR));
-                rest ^= PAIR;
-            }
-            let bits = (0..4).filter(|bit| rest >> bit & 1 == 1);
-            terms.extend(bits.map(|bit| self.row_name(input, lane, four.start + bit)));
-            let sum = match &terms[..] {
-                [a, b] => format!("{a} ^ {b}"),
-                _ => format!("x3({})", terms.join(", ")),
-            };
-            line!(self.writer.text, "const u32 c{}_{subset} = {sum};", four.start);
-            self.writer.counts.additions += 1;
-        }
+        let names: Vec<String> =
+            (0..w).map(|row| input_name(input, lane, self.writer.place_of_row(row))).collect();
+        let takes = |row: usize| {
+            (0..w).filter(|bit| self.matrix.at(row, input * w + bit)).fold(0, |bits, bit| bits | 1 << bit)
+        };
+        let sum =
+            |(within, row)| Sum { name: sum_name(lane, within), takes: takes(row), begun: begun[within] };
+        let mut sums: Vec<Sum> = rows.enumerate().map(sum).collect();
+        additions::add(&mut self.writer.text, &mut self.writer.counts, &names, &mut sums);
+        begun.iter_mut().zip(sums).for_each(|(begun, sum)| *begun = sum.begun);
     }
 }

@@ -1,6 +1,8 @@
 //! Variants of a kernel, to see which cut is best for a shape.
 
+use gabion_engine::Plan;
 use gabion_gpu::shape::Shape;
+use gabion_gpu::source::{Dialect, transforms};
 use gabion_gpu::tuning::Tuning;
 
 /// A way to cut a kernel.
@@ -9,10 +11,14 @@ pub type Variant = Tuning;
 /// Instructions of a pass so far beyond the cache that nobody need try.
 const HOPELESS: usize = 14_000;
 
-/// The variants worth a try for a shape.
-pub fn variants(shape: &Shape) -> Vec<Variant> {
+/// The variants worth a try for a plan.
+pub fn variants(plan: &Plan) -> Vec<Variant> {
+    let shape = &Shape::of(plan);
     let model = Tuning::of(shape);
     let mut variants = vec![model];
+    let transformed =
+        [4, 8].into_iter().filter(|&width| transforms::source(Dialect::Cuda, plan, width).is_some());
+    variants.extend(transformed.map(|transformed| Tuning { transformed, ..model }));
     let mut add = |variant: Tuning| {
         let room = 65536 / (variant.threads * variant.least_blocks).max(256);
         let fits = variant.registers(shape) <= 250.min(room + 8) && variant.instructions(shape) <= HOPELESS;
@@ -39,7 +45,10 @@ pub fn variants(shape: &Shape) -> Vec<Variant> {
 
 /// A cut in few letters.
 pub(super) fn shown(tuning: &Tuning) -> String {
-    let Tuning { lanes, threads, outputs_per_pass, least_blocks, ahead, staged } = tuning;
+    let Tuning { lanes, threads, outputs_per_pass, least_blocks, ahead, staged, transformed } = tuning;
+    if *transformed > 0 {
+        return format!("transformed={transformed}");
+    }
     format!(
         "lanes={lanes} threads={threads} outputs={outputs_per_pass} blocks={least_blocks} ahead={ahead} staged={staged}"
     )

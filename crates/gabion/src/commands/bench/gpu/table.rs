@@ -9,7 +9,6 @@ use gabion::exit::Outcome;
 use gabion_engine::{Code, Layout, Plan};
 use gabion_gpu::GpuError;
 use gabion_gpu::measure::Measured;
-use gabion_gpu::shape::Shape;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -113,8 +112,7 @@ impl Args {
         let mut wishes = Vec::new();
         for code in self.codes()? {
             if self.tune {
-                let shape = Shape::of(&code.encode_plan()?);
-                let cuts = variants(&shape).into_iter().map(Asked::Tuned).collect();
+                let cuts = variants(&code.encode_plan()?).into_iter().map(Asked::Tuned).collect();
                 wishes.push((Work::Encode, code, cuts));
                 continue;
             }
