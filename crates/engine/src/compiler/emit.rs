@@ -63,6 +63,8 @@ impl Shape {
 #[derive(Debug)]
 pub(super) struct Emitted {
     pub(super) code: Vec<u8>,
+    /// Where in the code the loop begins.
+    pub(super) head: usize,
     pub(super) constants: Vec<u8>,
 }
 
@@ -72,7 +74,7 @@ pub(super) fn emit(allocated: &Allocated, shape: Shape, inputs: usize) -> Emitte
     let signs = allocated.steps.iter().filter_map(place_of).any(|place| place.as_remainder().is_some());
     let remainders = signs.then(|| Remainders::new(shape.step(), allocated.slots));
     let without_slots = allocated.slots == 0 && !signs;
-    let spare = [without_slots.then_some(SLOTS), constants.is_empty().then_some(CONSTANTS)];
+    let spare = [without_slots.then_some(SLOTS), constants.are_resident().then_some(CONSTANTS)];
     let accesses = allocated.steps.iter().filter_map(place_of).filter(|place| place.as_remainder().is_none());
     let taken = if signs { Remainders::REGISTERS } else { 0 };
     let pointers = Pointers::new(accesses.map(|place| place.block), spare.into_iter().flatten(), taken);
@@ -81,6 +83,7 @@ pub(super) fn emit(allocated: &Allocated, shape: Shape, inputs: usize) -> Emitte
         inputs,
         words: Vocabulary::of(shape.target),
         constants,
+        saved: pointers.saved(taken),
         pointers,
         remainders,
         assembler: Assembler::default(),
@@ -94,7 +97,7 @@ pub(super) fn emit(allocated: &Allocated, shape: Shape, inputs: usize) -> Emitte
         body.step(step);
     }
     body.epilogue(head);
-    Emitted { code: body.assembler.finish(), constants: body.constants.into_bytes() }
+    Emitted { code: body.assembler.finish(), head: head as usize, constants: body.constants.into_bytes() }
 }
 
 /// The place that a step reads or writes.
@@ -129,6 +132,8 @@ struct Body {
     words: Vocabulary,
     constants: Constants,
     pointers: Pointers,
+    /// The caller's registers that the loop writes.
+    saved: Vec<Register>,
     /// Where the loop keeps what it divides, if it does.
     remainders: Option<Remainders>,
     assembler: Assembler,
@@ -136,9 +141,10 @@ struct Body {
 
 impl Body {
     fn prologue(&mut self) {
-        for saved in pointers::SAVED {
+        for &saved in &self.saved {
             self.assembler.with1(Code::Push_r64, saved);
         }
+        // Before pointers: one of them may take the register with the address of constants.
         for (constant, to) in self.constants.resident() {
             self.fetch_constant(constant, to);
         }
@@ -154,7 +160,7 @@ impl Body {
         if self.shape.stream {
             self.assembler.push(Instruction::with(Code::Sfence));
         }
-        for saved in pointers::SAVED.into_iter().rev() {
+        for &saved in self.saved.iter().rev() {
             self.assembler.with1(Code::Pop_r64, saved);
         }
         self.assembler.push(Instruction::with(Code::VEX_Vzeroupper));

@@ -58,6 +58,7 @@ pub(crate) struct CodeKernel {
     /// The same with outputs stored past the caches.
     streaming: Option<Routine>,
     form: Form,
+    tuning: &'static Tuning,
 }
 
 impl CodeKernel {
@@ -77,32 +78,37 @@ impl CodeKernel {
             Routine::new(emitted, shape, slot_bytes, form.inputs + form.outputs).ok()
         };
         let streaming = if form.mode == Mode::Write { routine(true) } else { None };
-        Some(CodeKernel { routine: routine(false)?, streaming, form })
+        Some(CodeKernel { routine: routine(false)?, streaming, form, tuning: Tuning::of_machine() })
     }
 
     /// Turns inputs into outputs. The buffers were checked: as many as the plan has, all of `len` bytes, a multiple
     /// of its granule; they are parts of blocks of `whole` bytes.
     pub(crate) fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], len: usize, whole: usize) {
         let count = inputs.len() + outputs.len();
-        let mut few = [std::ptr::null(); FEW_BLOCKS];
+        let mut few = [const { MaybeUninit::uninit() }; FEW_BLOCKS];
         let mut many = Vec::new();
-        let blocks = match few.get_mut(..count) {
+        let room = match few.get_mut(..count) {
             Some(few) => few,
             None => {
-                many.resize(count, std::ptr::null());
+                many.resize(count, MaybeUninit::uninit());
                 &mut many[..]
             }
         };
-        let addresses = inputs.iter().map(|input| input.as_ptr());
-        let addresses = addresses.chain(outputs.iter_mut().map(|output| output.as_mut_ptr().cast_const()));
-        blocks.iter_mut().zip(addresses).for_each(|(block, address)| *block = address);
-        let large = whole.saturating_mul(blocks.len()) >= Tuning::of_machine().stream_bytes;
+        let (of_inputs, of_outputs) = room.split_at_mut(inputs.len());
+        for (place, input) in of_inputs.iter_mut().zip(inputs) {
+            place.write(input.as_ptr());
+        }
+        for (place, output) in of_outputs.iter_mut().zip(outputs) {
+            place.write(output.as_mut_ptr().cast_const());
+        }
+        // SAFETY: there are as many places as buffers, and each was written above.
+        let blocks: &[*const u8] = unsafe { room.assume_init_ref() };
+        let large = whole.saturating_mul(blocks.len()) >= self.tuning.stream_bytes;
         match self.form.packets {
             None => self.run_words(blocks, len, large),
             Some((packet, group)) => {
-                let width = self.routine.width();
                 let aligned =
-                    blocks[self.form.inputs..].iter().all(|output| output.addr().is_multiple_of(width));
+                    blocks[self.form.inputs..].iter().all(|output| self.routine.misalignment(*output) == 0);
                 let routine = self.streaming.as_ref().filter(|_| large && aligned).unwrap_or(&self.routine);
                 for at in (0..len).step_by(group) {
                     self.run_range(routine, blocks, at, at + packet, at);
@@ -113,20 +119,19 @@ impl CodeKernel {
 
     fn run_words(&self, blocks: &[*const u8], len: usize, large: bool) {
         let outputs = &blocks[self.form.inputs..];
-        let width = self.routine.width();
-        let misaligned = outputs.first().map_or(0, |output| output.addr() % width);
-        let head = (width - misaligned) % width;
-        // A step begins with a symbol.
-        let alike = outputs.iter().all(|output| output.addr() % width == misaligned)
-            && head.is_multiple_of(self.form.symbol_bytes);
-        let step = self.routine.step();
-        if self.form.mode == Mode::Add || len < step + head {
+        let (step, width) = (self.routine.step(), self.routine.width());
+        let misaligned = outputs.first().map_or(0, |output| self.routine.misalignment(*output));
+        let head = if misaligned == 0 { 0 } else { width - misaligned };
+        // What stays in L1 is worth neither more calls nor a copy.
+        let near = len.saturating_mul(blocks.len()) <= self.tuning.near_bytes;
+        if self.form.mode == Mode::Add || near || len < step + head {
             return self.run_range(&self.routine, blocks, 0, len, 0);
         }
+        // A step begins with a symbol.
+        let alike = outputs.iter().all(|output| self.routine.misalignment(*output) == misaligned)
+            && head.is_multiple_of(self.form.symbol_bytes);
         if !alike {
-            // What stays in L1 is not worth a copy.
-            let near = len.saturating_mul(blocks.len()) <= Tuning::of_machine().near_bytes;
-            return match outputs.len() <= TILED_OUTPUTS && !near {
+            return match outputs.len() <= TILED_OUTPUTS {
                 true => self.run_tiles(blocks, len),
                 false => self.run_range(&self.routine, blocks, 0, len, 0),
             };
@@ -139,12 +144,14 @@ impl CodeKernel {
         self.run_range(routine, blocks, head, len, 0);
     }
 
-    /// Through a tile of aligned outputs, of which there are few. `len` is at least a step.
+    /// Through a tile of aligned outputs, of which there are few. `len` is at least a step. Its room on the stack is not for
+    /// those who do without.
+    #[inline(never)]
     fn run_tiles(&self, blocks: &[*const u8], len: usize) {
         #[repr(align(64))]
         struct Tile([MaybeUninit<u8>; MAX_OUTPUT_TILE]);
         let (step, count) = (self.routine.step(), blocks.len() - self.form.inputs);
-        let size = Tuning::of_machine().output_tile_bytes / count / step * step;
+        let size = self.tuning.output_tile_bytes / count / step * step;
         let mut tile = Tile([MaybeUninit::uninit(); MAX_OUTPUT_TILE]);
         let base: *mut u8 = tile.0.as_mut_ptr().cast();
         let mut through = blocks.to_vec();
@@ -195,6 +202,7 @@ impl CodeKernel {
     ///
     /// # Safety
     /// `start..end` is within all blocks and shorter than a step.
+    #[cold]
     unsafe fn run_padded(&self, blocks: &[*const u8], start: usize, end: usize) {
         let (step, len) = (self.routine.step(), end - start);
         let mut copies = vec![0u8; step * blocks.len()];

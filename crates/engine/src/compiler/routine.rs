@@ -8,10 +8,15 @@ use std::mem::MaybeUninit;
 /// The calling convention of `emit`: blocks, start, end, constants, slots.
 type Entry = unsafe extern "sysv64" fn(*const *const u8, usize, usize, *const u8, *mut u8);
 
+/// Loops begin at multiples of this: instructions are fetched and kept by lines.
+const LOOP_ALIGNMENT: usize = 64;
+
 /// A loop over blocks, ready to run.
 #[derive(Debug)]
 pub(super) struct Routine {
     pages: Mmap,
+    /// Where in the pages the function begins.
+    entry: usize,
     constants: Vec<u8>,
     shape: Shape,
     needs_slots: bool,
@@ -34,10 +39,11 @@ impl Routine {
     ) -> std::io::Result<Routine> {
         assert!(slot_bytes <= MAX_SLOT_BYTES, "the slots of a routine are bounded");
         assert!(shape.step().is_power_of_two(), "registers and columns are powers of two");
-        let mut pages = MmapMut::map_anon(emitted.code.len())?;
-        pages[..emitted.code.len()].copy_from_slice(&emitted.code);
+        let entry = emitted.head.wrapping_neg() % LOOP_ALIGNMENT;
+        let mut pages = MmapMut::map_anon(entry + emitted.code.len())?;
+        pages[entry..][..emitted.code.len()].copy_from_slice(&emitted.code);
         let pages = pages.make_exec()?;
-        Ok(Routine { pages, constants: emitted.constants, shape, needs_slots: slot_bytes > 0, blocks })
+        Ok(Routine { pages, entry, constants: emitted.constants, shape, needs_slots: slot_bytes > 0, blocks })
     }
 
     /// Bytes of every block that one turn covers.
@@ -50,6 +56,12 @@ impl Routine {
         self.shape.target.width
     }
 
+    /// How far an address lies behind a multiple of the register. Registers are powers of two, which the compiler cannot know
+    /// and would divide.
+    pub(super) fn misalignment(&self, address: *const u8) -> usize {
+        address.addr() & (self.width() - 1)
+    }
+
     /// Runs over the bytes `start..end` of the blocks, inputs first.
     ///
     /// # Safety
@@ -57,15 +69,25 @@ impl Routine {
     /// and outputs be written, from `start` to `end` (with all packets of the group), and no output overlaps another
     /// block. The range is a multiple of the step. A streaming routine gets aligned outputs.
     pub(super) unsafe fn run(&self, blocks: &[*const u8], start: usize, end: usize) {
-        // SAFETY: passed on unchanged; there is room for all slots that a routine may have, or it has none.
+        // SAFETY: passed on unchanged; where there is no room for slots the routine has none.
         unsafe {
             if self.needs_slots {
-                let mut slots = Slots([MaybeUninit::uninit(); MAX_SLOT_BYTES]);
-                self.run_with(blocks, [start, end], slots.0.as_mut_ptr().cast());
+                self.run_with_room(blocks, [start, end]);
             } else {
                 self.run_with(blocks, [start, end], std::ptr::null_mut());
             }
         }
+    }
+
+    /// As [`run`](Routine::run), with room for slots on a stack that is not the caller's: most routines have none.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(never)]
+    unsafe fn run_with_room(&self, blocks: &[*const u8], range: [usize; 2]) {
+        let mut slots = Slots([MaybeUninit::uninit(); MAX_SLOT_BYTES]);
+        // SAFETY: passed on unchanged; there is room for all slots that a routine may have.
+        unsafe { self.run_with(blocks, range, slots.0.as_mut_ptr().cast()) };
     }
 
     /// As [`run`](Routine::run) over `start..end`, with slots of the caller.
@@ -77,8 +99,9 @@ impl Routine {
         if start == end {
             return;
         }
-        // SAFETY: the pages hold a whole function of this type from their first byte on, written by `emit`.
-        let entry: Entry = unsafe { std::mem::transmute::<*const u8, Entry>(self.pages.as_ptr()) };
+        // SAFETY: the pages hold a whole function of this type from there on, written by `emit`; it lies within them.
+        let entry: Entry =
+            unsafe { std::mem::transmute::<*const u8, Entry>(self.pages.as_ptr().add(self.entry)) };
         // SAFETY: the code reads its blocks and constants, writes outputs and slots, all within what the caller
         // promises and what `emit` was told; it keeps the registers of the convention.
         unsafe { entry(blocks.as_ptr(), start, end, self.constants.as_ptr(), slots) }

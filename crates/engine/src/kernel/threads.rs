@@ -48,7 +48,21 @@ impl Threads {
     ///
     /// # Errors
     /// As [`Kernel::run`].
+    #[inline]
     pub fn run(
+        &self,
+        kernel: &dyn Kernel,
+        granule: usize,
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+    ) -> Result<(), Error> {
+        match self.pool {
+            None => kernel.run(inputs, outputs),
+            Some(_) => self.run_ranges(kernel, granule, inputs, outputs),
+        }
+    }
+
+    fn run_ranges(
         &self,
         kernel: &dyn Kernel,
         granule: usize,

@@ -10,7 +10,8 @@ use std::io::Write as _;
 
 const EXAMPLES: &str = "\
 The speeds are those of the race at start: encoding 10+4 in blocks of 4 KiB, in cache, on one thread, \
-counted in 1e9 bytes of data per second. The fastest kernel serves, unless GABION_KERNEL names another one.
+counted in 1e9 bytes of data per second. The last kernel that is about as fast as the fastest serves, \
+unless GABION_KERNEL names another one.
 
 Examples:
   gabion info                        what this machine has and which kernel serves
@@ -69,7 +70,7 @@ fn table(machine: &Machine) -> Result<String, std::fmt::Error> {
         let speed = row.gb_per_s.map_or("-".to_owned(), |speed| format!("{speed:.1}"));
         let chosen = match (row.chosen, machine.chosen_because) {
             (false, _) => String::new(),
-            (true, Reason::Measured) => "  chosen: fastest when measured".to_owned(),
+            (true, Reason::Measured) => "  chosen by measurement".to_owned(),
             (true, Reason::Forced) => format!("  chosen: forced by {KERNEL_VARIABLE}"),
         };
         writeln!(text, "{:names$}  {:needs$}  {supported:9}  {speed:>6}{chosen}", row.name, row.needs)?;

@@ -90,9 +90,9 @@ impl Constants {
         }
     }
 
-    /// Whether nothing is read from their memory.
-    pub(super) fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+    /// Whether the loop reads nothing from their memory.
+    pub(super) fn are_resident(&self) -> bool {
+        self.offsets.len() == self.resident.len()
     }
 
     pub(super) fn offset(&self, constant: Constant) -> usize {

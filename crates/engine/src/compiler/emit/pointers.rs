@@ -18,7 +18,7 @@ pub(super) const POOL: [Register; 10] = [
 ];
 
 /// Those of them that belong to the caller.
-pub(super) const SAVED: [Register; 6] =
+const SAVED: [Register; 6] =
     [Register::RBX, Register::RBP, Register::R12, Register::R13, Register::R14, Register::R15];
 
 /// Registers that are fetched anew in every turn where there are more blocks than registers.
@@ -46,16 +46,23 @@ impl Pointers {
         let mut ahead: Vec<u32> = accesses.collect();
         ahead.reverse();
         let mut resident = by_frequency(&ahead);
-        if resident.len() > pool.len() {
-            resident.truncate(pool.len() - ROTATING);
+        let rotating = if resident.len() > pool.len() { ROTATING } else { 0 };
+        if rotating > 0 {
+            resident.truncate(pool.len() - rotating);
         }
-        let rotating = vec![None; pool.len() - resident.len()];
-        Pointers { pool, resident, rotating, ahead }
+        Pointers { pool, resident, rotating: vec![None; rotating], ahead }
     }
 
     /// Those that are fetched before the loop.
     pub(super) fn resident(&self) -> Vec<(u32, Register)> {
         self.resident.iter().copied().zip(self.pool.iter().copied()).collect()
+    }
+
+    /// The caller's registers that the loop writes, with the last `taken` of the pool.
+    pub(super) fn saved(&self, taken: usize) -> Vec<Register> {
+        let used = &self.pool[..self.resident.len() + self.rotating.len()];
+        let others = &POOL[POOL.len() - taken..];
+        SAVED.into_iter().filter(|saved| used.contains(saved) || others.contains(saved)).collect()
     }
 
     /// The register of the block that is accessed next, and whether its address has to be fetched into it now: into
@@ -98,7 +105,11 @@ mod tests {
         let mut pointers = Pointers::new(accesses.iter().copied(), spare.iter().copied(), 0);
         let mut held: HashMap<Register, u32> =
             pointers.resident().into_iter().map(|(block, to)| (to, block)).collect();
+        let saved = pointers.saved(0);
         let written: Vec<(Register, bool)> = accesses.iter().map(|&block| pointers.get(block)).collect();
+        for (register, _) in &written {
+            assert!(!SAVED.contains(register) || saved.contains(register), "{register:?} is the caller's");
+        }
         for _ in 0..2 {
             for (&block, &(register, fetch)) in accesses.iter().zip(&written) {
                 if fetch {
@@ -108,6 +119,15 @@ mod tests {
             }
         }
         written.iter().filter(|(_, fetch)| *fetch).count()
+    }
+
+    #[test]
+    fn loops_save_what_they_write_and_no_more() {
+        let saved = |blocks: u32, taken| Pointers::new(0..blocks, std::iter::empty(), taken).saved(taken);
+        assert_eq!(saved(4, 0), []);
+        assert_eq!(saved(5, 0), [Register::RBX]);
+        assert_eq!(saved(11, 0), SAVED);
+        assert_eq!(saved(4, 3), [Register::R13, Register::R14, Register::R15]);
     }
 
     #[test]

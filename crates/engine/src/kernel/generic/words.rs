@@ -25,12 +25,16 @@ use crate::kernel::{PREFETCH_AHEAD, Tuning};
 /// A matrix prepared for one instruction set.
 pub(in crate::kernel) struct Dense<V: Vector> {
     symbol_bytes: usize,
-    groups: Vec<Group>,
+    inputs: usize,
+    outputs: usize,
+    /// Passes over the inputs, a group of outputs each.
+    passes: usize,
     /// Group by group, input by input, output by output, input byte by input byte.
     maps: Vec<V::Map>,
     tile: usize,
 }
 
+/// The outputs of one pass, and where their maps begin.
 struct Group {
     first: usize,
     count: usize,
@@ -52,25 +56,32 @@ impl<V: Vector> Dense<V> {
             _ => 1,
         };
         let passes = outputs.div_ceil(largest);
-        let mut groups = Vec::with_capacity(passes);
-        let mut maps = Vec::with_capacity(outputs * inputs * symbol_bytes * symbol_bytes);
-        for pass in 0..passes {
-            // Passes of nearly equal size: 5 outputs in groups of at most 4 are 3 + 2.
-            let (first, end) = (pass * outputs / passes, (pass + 1) * outputs / passes);
-            groups.push(Group { first, count: end - first, maps: maps.len() });
-            for input in 0..inputs {
-                for output in first..end {
-                    maps.extend(prepared(output, input));
-                }
-            }
-        }
-        // The loops index by these numbers without looking.
-        assert_eq!(maps.len(), outputs * inputs * symbol_bytes * symbol_bytes);
+        let maps = Vec::with_capacity(outputs * inputs * symbol_bytes * symbol_bytes);
         let tile = match passes {
             0 | 1 => usize::MAX,
             _ => (Tuning::of_machine().input_tile_bytes / inputs.max(1)).next_multiple_of(4096),
         };
-        Dense { symbol_bytes, groups, maps, tile }
+        let mut dense = Dense { symbol_bytes, inputs, outputs, passes, maps, tile };
+        for pass in 0..passes {
+            let group = dense.group(pass);
+            // The loops index by these numbers without looking.
+            assert_eq!(dense.maps.len(), group.maps);
+            for input in 0..inputs {
+                for output in group.first..group.first + group.count {
+                    dense.maps.extend(prepared(output, input));
+                }
+            }
+        }
+        assert_eq!(dense.maps.len(), outputs * inputs * symbol_bytes * symbol_bytes);
+        dense
+    }
+
+    /// Groups of nearly equal size: 5 outputs in groups of at most 4 are 2 + 3.
+    #[inline(always)]
+    fn group(&self, pass: usize) -> Group {
+        let first = pass * self.outputs / self.passes;
+        let count = (pass + 1) * self.outputs / self.passes - first;
+        Group { first, count, maps: first * self.inputs * self.symbol_bytes * self.symbol_bytes }
     }
 }
 
@@ -81,7 +92,8 @@ pub(super) unsafe fn run<V: Vector>(dense: &Dense<V>, buffers: Buffers<'_, '_>) 
     let mut start = 0;
     while start < len {
         let end = start.saturating_add(dense.tile).min(len);
-        for group in &dense.groups {
+        for pass in 0..dense.passes {
+            let group = dense.group(pass);
             let pass = Pass {
                 maps: &dense.maps[group.maps..],
                 inputs,
