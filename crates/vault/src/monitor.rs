@@ -34,7 +34,7 @@ pub enum Choice {
     /// Fanotify where it works, inotify otherwise.
     #[default]
     Auto,
-    /// One mark for the whole file system; needs root.
+    /// Names on the whole file system, content in the tree; needs root.
     Fanotify,
     /// One watch for each directory; for everybody.
     Inotify,
