@@ -67,7 +67,7 @@ impl Default for Options {
             threads: 1,
             rate: None,
             rescan: 3600 * SECOND,
-            gather: Duration::from_millis(100),
+            gather: Duration::from_millis(20),
             record: Duration::from_secs(1),
         }
     }
