@@ -174,3 +174,43 @@ fn a_full_queue_is_a_gap_and_the_source_goes_on() {
         assert!(told(&mut *source).iter().any(is_it), "{name}");
     }
 }
+
+/// Programs that keep a file open are told of with every write, wherever the file is and however its directory came.
+#[test]
+fn writers_that_never_close_are_told_of() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let dir = place();
+    let root = dir.path().join("root");
+    fs::create_dir_all(root.join("old")).unwrap();
+    for mut source in sources(&root, "writers_that_never_close") {
+        let name = source.name();
+        let outside = dir.path().join(name);
+        fs::create_dir_all(outside.join("deep")).unwrap();
+        let mut open = Vec::new();
+        let mut create =
+            |path: &str| open.push((path.to_owned(), fs::File::create(root.join(path)).unwrap()));
+        // No event is read until all of this happened.
+        create(&format!("old/{name}"));
+        fs::create_dir(root.join(name)).unwrap();
+        create(&format!("{name}/in a new directory"));
+        fs::create_dir_all(root.join(name).join("first/second")).unwrap();
+        fs::rename(root.join(name).join("first"), root.join(name).join("renamed")).unwrap();
+        create(&format!("{name}/renamed/second/in one that got another name"));
+        fs::rename(&outside, root.join(name).join("came")).unwrap();
+        create(&format!("{name}/came/deep/in one that came"));
+        told(&mut *source);
+        for round in 0..3_u32 {
+            for (path, file) in &open {
+                std::os::unix::fs::FileExt::write_all_at(file, &round.to_ne_bytes(), 0).unwrap();
+                let events = told(&mut *source);
+                assert!(
+                    events.contains(&changed(path, Change::Modified)),
+                    "{name}: {path} not in {events:#?}"
+                );
+            }
+        }
+        let (path, file) = &open[3];
+        file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        assert!(told(&mut *source).contains(&changed(path, Change::Attributes)), "{name}");
+    }
+}

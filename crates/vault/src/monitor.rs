@@ -34,7 +34,7 @@ pub enum Choice {
     /// Fanotify where it works, inotify otherwise.
     #[default]
     Auto,
-    /// One mark for the whole file system; needs root.
+    /// Names on the whole file system, content in the tree; needs root.
     Fanotify,
     /// One watch for each directory; for everybody.
     Inotify,
@@ -67,7 +67,7 @@ impl Default for Options {
             threads: 1,
             rate: None,
             rescan: 3600 * SECOND,
-            gather: Duration::from_millis(100),
+            gather: Duration::from_millis(20),
             record: Duration::from_secs(1),
         }
     }

@@ -27,7 +27,7 @@ pub(super) const UNSAFE_ROOMS: &[&str] = &[
     "crates/engine/src/compiler/no_kernel.rs",
     "crates/engine/src/compiler/routine.rs",
     "crates/engine/tests/",
-    "crates/platform/src/fanotify.rs",
+    "crates/platform/src/fanotify/calls.rs",
     "crates/platform/src/thread.rs",
     "crates/gpu/src/cuda/",
     "crates/gpu/src/opencl/",

@@ -23,7 +23,7 @@ fn repair_moved(ground: &Ground) {
     }
 }
 
-fn repair_all(ground: &Ground) {
+pub(crate) fn repair_all(ground: &Ground) {
     let vault = ground.vault();
     let _lock = vault.lock("test").unwrap();
     let plan =

@@ -2,10 +2,15 @@
 
 mod crash;
 mod disks;
+mod failing;
 mod links;
+#[path = "../../../vault/tests/rebuild/loops.rs"]
+mod loops;
 mod model;
 mod names;
 mod ordinary;
 mod others;
 mod playground;
+#[path = "../../../vault/tests/vault/seed.rs"]
+mod seed;
 mod suites;

@@ -1,5 +1,6 @@
 //! A pool to mount, and its vault.
 
+pub(crate) use super::seed::Seed;
 use gabion_mount::{Guarded, Mounted, Options, Outage, Recorder, mount};
 use gabion_vault::changelog::Embedded;
 use gabion_vault::coder::Coders;
@@ -12,27 +13,6 @@ use gabion_vault::world::Clock;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Numbers that look like chance and can be repeated.
-pub(crate) struct Seed(pub(crate) u64);
-
-impl Seed {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    pub(crate) fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count.div_ceil(8)).flat_map(|_| self.next().to_le_bytes()).take(count).collect()
-    }
-}
 
 /// Whether tests can mount here; says so if not.
 pub(crate) fn can_mount(name: &str) -> bool {

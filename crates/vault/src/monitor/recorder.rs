@@ -19,6 +19,9 @@ const MAX_GATHERED: usize = 20_000;
 /// Most changes that are gathered while others are on their way to the disk; then events wait in the kernel.
 const MAX_WAITING: usize = 200_000;
 
+/// Events that may gather in the kernel: it searches those that wait for one to merge with, at the expense of who writes.
+const MAX_UNREAD: usize = 1000;
+
 /// How often to look whether someone wants us to stop, or changes are durable.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -34,6 +37,8 @@ pub(super) struct Recorder {
     options: Options,
     shared: Arc<Shared>,
     batch: Batch,
+    /// How long events are left to gather in the kernel, as often as they come now.
+    gather: Duration,
     /// Since when something is gathered.
     gathering: Option<Stopwatch>,
     /// What is on its way to the disk; events are taken meanwhile.
@@ -84,6 +89,16 @@ impl View for Now<'_> {
     }
 }
 
+/// How long to let events gather when so many came in `now`; never longer than `at_most`.
+fn next_gather(now: Duration, at_most: Duration, came: usize) -> Duration {
+    let next = match came {
+        came if came > MAX_UNREAD => now * MAX_UNREAD as u32 / u32::try_from(came).unwrap_or(u32::MAX),
+        came if came < MAX_UNREAD / 4 => now * 2,
+        _ => now,
+    };
+    next.max(SOON).min(at_most)
+}
+
 impl Recorder {
     pub(super) fn new(
         source: Box<dyn Source>,
@@ -97,6 +112,7 @@ impl Recorder {
             changelog: Arc::clone(&vault.changelog),
             tree: Tree::open(&vault.root)?,
             clock: vault.clock.clone(),
+            gather: options.gather,
             options,
             shared,
             batch: Batch::default(),
@@ -121,9 +137,10 @@ impl Recorder {
             // Asked before events are taken: what happened before the wish to stop is still recorded.
             let stopping = self.shared.is_stopping();
             if !stopping && self.source.wait(self.patience())? {
-                thread::sleep(self.options.gather);
+                thread::sleep(self.gather);
             }
             self.source.drain(&mut events)?;
+            self.gather = next_gather(self.gather, self.options.gather, events.len());
             self.gather(&mut events);
             if stopping || self.in_flight.as_ref().is_some_and(|it| it.ticket.is_decided()) {
                 self.settle();
@@ -220,5 +237,33 @@ impl Recorder {
         let why = format!("the changelog: {error}");
         self.shared.status().unrecorded = Some(why.clone());
         (self.shared.tell)(&Notice::Trouble(why));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_UNREAD, next_gather};
+    use std::time::Duration;
+
+    /// In a storm as many events are read at once as may gather, and when it is over all is as before.
+    #[test]
+    fn events_gather_for_less_time_in_a_storm() {
+        let at_most = Duration::from_millis(100);
+        let after = |per_second: usize, mut gather: Duration| {
+            for _ in 0..10 {
+                gather = next_gather(gather, at_most, per_second * gather.as_micros() as usize / 1_000_000);
+            }
+            gather
+        };
+        assert_eq!(after(0, at_most), at_most);
+        assert_eq!(after(9_000, at_most), at_most);
+        for per_second in [20_000, 90_000, 700_000] {
+            let unread = per_second * after(per_second, at_most).as_micros() as usize / 1_000_000;
+            assert!((MAX_UNREAD / 4..=MAX_UNREAD).contains(&unread), "{per_second}: {unread}");
+        }
+        assert_eq!(after(usize::MAX / 1_000_000, at_most), Duration::from_millis(1));
+        assert_eq!(after(10, Duration::from_millis(1)), at_most);
+        // Whoever wants no gathering gets none.
+        assert_eq!(next_gather(Duration::ZERO, Duration::ZERO, 5), Duration::ZERO);
     }
 }

@@ -6,3 +6,4 @@ mod playground;
 #[path = "../vault/seed.rs"]
 mod seed;
 mod storms;
+mod writers;

@@ -1,66 +1,16 @@
 //! Real file systems on loop devices: unmounted, dying, mounted again.
 
+use super::loops::{Disks, run};
 use super::playground::{Ground, files_below};
 use gabion_vault::reconstruction::survey::Standing;
 use gabion_vault::storage::{Storage, TargetState};
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
-
-/// Disks d1, d2, … in a directory: images with ext4 on them, mounted. Unmounted when dropped.
-struct Disks {
-    dir: PathBuf,
-    count: usize,
-}
-
-fn run(command: &mut Command) -> Result<(), String> {
-    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim())),
-    }
-}
-
-impl Disks {
-    fn image(&self, number: usize) -> PathBuf {
-        self.dir.join(format!("image{number}"))
-    }
-
-    fn point(&self, number: usize) -> PathBuf {
-        self.dir.join(format!("d{number}"))
-    }
-
-    fn make(dir: &Path, count: usize) -> Result<Disks, String> {
-        let disks = Disks { dir: dir.to_owned(), count };
-        for number in 1..=count {
-            fs::create_dir(disks.point(number)).map_err(|error| error.to_string())?;
-            run(Command::new("truncate").args(["-s", "12M"]).arg(disks.image(number)))?;
-            let ext4 = ["-q", "-F", "-O", "^has_journal", "-E", "lazy_itable_init=1", "-m", "0"];
-            run(Command::new("mkfs.ext4").args(ext4).arg(disks.image(number)))?;
-            disks.mount(number)?;
-        }
-        Ok(disks)
-    }
-
-    fn mount(&self, number: usize) -> Result<(), String> {
-        run(Command::new("mount").args(["-o", "loop"]).arg(self.image(number)).arg(self.point(number)))
-    }
-
-    fn unmount(&self, number: usize) {
-        let _ = Command::new("umount").arg("-l").arg(self.point(number)).output();
-    }
-}
-
-impl Drop for Disks {
-    fn drop(&mut self) {
-        (1..=self.count).for_each(|number| self.unmount(number));
-    }
-}
 
 /// Seven disks, 3 + 2; nothing without the right to mount.
 fn ground(test: &str, seed: u64) -> Option<(Disks, Ground)> {
     let dir = tempfile::tempdir().unwrap();
-    match Disks::make(dir.path(), 7) {
+    match Disks::make(dir.path(), 7, "12M") {
         Ok(disks) => {
             let mut ground = Ground::within(dir, &[None; 7], 3, 2);
             ground.fill(seed);

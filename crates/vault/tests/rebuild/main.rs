@@ -2,6 +2,7 @@
 
 mod disks;
 mod kills;
+mod loops;
 mod loss;
 mod playground;
 mod reading;

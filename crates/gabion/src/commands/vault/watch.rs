@@ -25,7 +25,8 @@ Hears of changes from the kernel, remembers them, and protects each file when it
 policy (a minute unless the policy says otherwise). It begins with a scan: what changed while nobody watched is found. When
 events are lost, and every --rescan, the tree is scanned again. Stop it with ctrl-c or SIGTERM; whatever ends it,
 nothing is lost: the next watch or protect begins where this one ended.
-As root, one fanotify mark hears of the whole file system; others get one inotify watch for each directory.
+As root, fanotify hears of names on the whole file system and of content below DIR; others get one inotify watch for each
+directory.
 Other commands work beside it: protect, scrub, repair, status, approve. When very many files vanish or change at once,
 their redundancy stays as it is until `gabion approve`, which this command notices by itself.
 Stores through memory maps give no event: closing the file does, and a scan finds the rest.
@@ -65,7 +66,7 @@ pub(crate) struct Args {
 enum From {
     /// Fanotify if it works here, inotify otherwise
     Auto,
-    /// One mark for the whole file system; root only
+    /// Names on the whole file system, content below DIR; root only
     Fanotify,
     /// One watch for each directory
     Inotify,

@@ -100,6 +100,11 @@ impl Disk {
         *self.failing.lock().unwrap_or_else(PoisonError::into_inner) = failed;
     }
 
+    /// Whether the last probe failed.
+    pub(super) fn is_failing(&self) -> bool {
+        self.failing.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     fn ask_again(&self, known: Option<Known>) -> Result<Known, Absence> {
         let root = std::fs::metadata(&self.path).map_err(Absence::Directory)?;
         let root = (root.dev(), root.ino());

@@ -137,12 +137,15 @@ impl Live {
         &self.inner.pool
     }
 
-    /// Removes what no name leads to any more, and forgets what is old. To be called every few seconds and at the end.
+    /// Removes what no name leads to any more, forgets what is old, and asks targets again that failed. To be called every few
+    /// seconds and at the end.
     ///
     /// # Errors
     /// See [`PoolError`]; what could not be removed now is tried again, or found by a sweep.
     pub fn tick(&self) -> Result<(), PoolError> {
         lock(&self.inner.young).retain(|_, since| since.elapsed() < YOUNG);
+        let view = self.inner.pool.shared.known();
+        view.disks.iter().filter(|disk| disk.is_failing()).for_each(|disk| disk.probe());
         self.inner.clear_away()
     }
 
@@ -302,6 +305,22 @@ impl Inner {
             }
             false => Ok(chosen),
         }
+    }
+
+    /// Something failed. If it was a target, its medium is asked, and if that fails as well, nothing is read from it or put on it
+    /// until it answers again. Whether that is so.
+    fn gives_up(&self, error: &PoolError) -> bool {
+        let PoolError::Target { target, .. } = error else { return false };
+        error.kind() != io::ErrorKind::StorageFull && self.suspect(target)
+    }
+
+    /// Asks the medium of a target; whether that fails.
+    fn suspect(&self, target: &str) -> bool {
+        let view = self.pool.shared.known();
+        let Some((_, disk)) = view.disk(target.as_bytes()) else { return true };
+        disk.probe();
+        self.forget_room();
+        disk.ask().is_err()
     }
 
     /// What is known of free space is wrong.

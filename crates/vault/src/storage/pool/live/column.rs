@@ -159,6 +159,16 @@ impl LiveFile {
 
     /// The object of a column, to write to, if its target answers. What was never written is made.
     pub(super) fn existing(&self, state: &State, column: usize) -> Result<Option<Arc<File>>, PoolError> {
+        match self.open_existing(state, column) {
+            Err(error) if self.inner.gives_up(&error) => {
+                self.look_again(column);
+                Ok(None)
+            }
+            opened => opened,
+        }
+    }
+
+    fn open_existing(&self, state: &State, column: usize) -> Result<Option<Arc<File>>, PoolError> {
         let mut known = lock(&self.columns[column]);
         if self.is_there(state, column, &mut known).is_err() {
             known.object = None;

@@ -290,7 +290,25 @@ impl LiveFile {
         }
     }
 
+    /// Writes, and once more if a target failed meanwhile: what it had is made anew elsewhere then.
     fn write_columns(
+        &self,
+        state: &mut State,
+        name: Name<'_>,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), PoolError> {
+        match self.write_once(state, name, offset, bytes) {
+            Err(error) if self.inner.gives_up(&error) => {
+                let failed = |column: &usize| matches!(&error, PoolError::Target { target, .. } if *target == state.stub.targets[*column]);
+                (0..self.columns.len()).filter(failed).for_each(|column| self.look_again(column));
+                self.write_once(state, name, offset, bytes)
+            }
+            written => written,
+        }
+    }
+
+    fn write_once(
         &self,
         state: &mut State,
         name: Name<'_>,

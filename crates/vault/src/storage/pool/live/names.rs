@@ -114,8 +114,8 @@ impl Live {
         let first = match create_held(&targets[0].tree, &object) {
             Ok(file) => file,
             Err(_) => {
-                // The disk may have gone since it was asked, or be full.
-                inner.forget_room();
+                // The disk may have gone since it was asked, fail, or be full.
+                inner.suspect(&targets[0].name);
                 targets = inner.place(stub.id)?;
                 create_held(&targets[0].tree, &object)
                     .map_err(PoolError::target(&targets[0].name, "making an object"))?

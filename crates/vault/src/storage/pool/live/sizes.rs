@@ -168,7 +168,10 @@ impl LiveFile {
         let view = self.inner.pool.shared.known();
         for ((column, _), result) in open.iter().zip(results) {
             let failed = |doing| PoolError::target(&targets[*column], doing);
-            result.map_err(failed("making an object durable"))?;
+            if let Err(error) = result.map_err(failed("making an object durable")) {
+                self.inner.gives_up(&error);
+                return Err(error);
+            }
             // A disk that was pulled out takes what it was given with it.
             let answer = view.disk(targets[*column].as_bytes()).map(|(_, disk)| disk.ask());
             let Some(Ok(answer)) = answer else {

@@ -1,0 +1,181 @@
+//! Disks that fail under a mounted pool without going away: media that give errors, file systems that turned read-only.
+
+use super::disks::repair_all;
+use super::loops::{Disks, run};
+use super::playground::{Ground, Seed, can_mount, drop_caches};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How long a busy machine may take for what takes a second.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The disk that fails. The vault is on another one.
+const FAILS: usize = 5;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// Whatever is asked of it is answered by an error; what it had not written is lost.
+    Errors,
+    /// As a kernel leaves a file system in which it found something wrong.
+    ReadOnly,
+}
+
+impl Fault {
+    fn strike(self, disks: &Disks) -> Result<(), String> {
+        let point = disks.point(FAILS);
+        match self {
+            Fault::Errors => run(Command::new("xfs_io").args(["-x", "-c", "shutdown"]).arg(point)),
+            Fault::ReadOnly => run(Command::new("mount").args(["-o", "remount,ro,force"]).arg(point)),
+        }
+    }
+}
+
+/// A file that was written while the disk failed.
+struct Written {
+    name: String,
+    content: Vec<u8>,
+    /// It was begun when the disk had failed already.
+    after: bool,
+}
+
+fn write_synced(path: &std::path::Path, content: &[u8]) -> std::io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(content)?;
+    file.sync_all()
+}
+
+fn fails_under_load(fault: Fault, seed: u64) {
+    let test = format!("{fault:?}");
+    if !can_mount(&test) {
+        return;
+    }
+    let ground = Ground::bare(8);
+    let disks = match Disks::make(ground.root(), 8, "24M") {
+        Ok(disks) => disks,
+        Err(why) => return println!("SKIP {test}: {why}"),
+    };
+    ground.found(3, 2, 4096);
+    let mount = ground.mount();
+    let mut chance = Seed(seed);
+    let mut files: BTreeMap<String, Vec<u8>> =
+        (0..12).map(|number| (format!("f{number}"), chance.bytes(number * 7001))).collect();
+    for (name, content) in &files {
+        write_synced(&mount.path(name), content).unwrap();
+    }
+    ground.assert_converges();
+    let (failed, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+    let written: Mutex<Vec<Written>> = Mutex::default();
+    let struck = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                drop_caches();
+                for (name, content) in &files {
+                    let found = fs::read(mount.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+                    assert!(found == *content, "{name}");
+                }
+            }
+        });
+        let writer = scope.spawn(|| {
+            let mut chance = Seed(seed + 1);
+            for number in 0.. {
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                let (name, content) = (format!("w{number}"), chance.bytes(20_000));
+                let after = failed.load(Ordering::SeqCst);
+                match write_synced(&mount.path(&name), &content) {
+                    Ok(()) => written.lock().unwrap().push(Written { name, content, after }),
+                    Err(error) => eprintln!("{fault:?}: {name}, after {after}: {error}"),
+                }
+            }
+        });
+        let begun = gabion_vault::world::Stopwatch::start();
+        let until = |what: &str, so: &dyn Fn() -> bool| {
+            while !so() && !reader.is_finished() && !writer.is_finished() {
+                if begun.elapsed() > PATIENCE {
+                    eprintln!("never: {what}");
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            so()
+        };
+        let count = |after| written.lock().unwrap().iter().filter(|it| it.after == after).count();
+        let mut well = until("files are written", &|| count(false) >= 5);
+        let struck = fault.strike(&disks);
+        failed.store(true, Ordering::SeqCst);
+        well &= struck.is_err() || until("files are written on", &|| count(true) >= 20);
+        stop.store(true, Ordering::Relaxed);
+        reader.join().unwrap();
+        writer.join().unwrap();
+        assert!(well);
+        struck
+    });
+    if let Err(why) = struck {
+        return println!("SKIP {test}: {why}");
+    }
+    // Files that are degraded are written to as well.
+    for (name, content) in files.iter_mut().filter(|(_, content)| content.len() > 10_000) {
+        let bytes = chance.bytes(9000);
+        let file = File::options().write(true).open(mount.path(name)).unwrap();
+        file.write_all_at(&bytes, 500)
+            .and_then(|()| file.sync_all())
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        content[500..9500].copy_from_slice(&bytes);
+    }
+    drop_caches();
+    for Written { name, content, after } in written.into_inner().unwrap() {
+        match fs::read(mount.path(&name)) {
+            Ok(found) => {
+                assert!(found == content, "{name}");
+                files.insert(name, content);
+            }
+            // It had no redundancy yet when its disk failed; nobody gets anything wrong for it.
+            Err(error) if !after => {
+                eprintln!("{fault:?}: {name}: {error}");
+                fs::remove_file(mount.path(&name)).unwrap();
+            }
+            Err(error) => panic!("{name}: {error}"),
+        }
+    }
+    for entry in fs::read_dir(mount.path("")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if !files.contains_key(&name) {
+            // Writing it failed, and its writer was told.
+            fs::remove_file(mount.path(&name)).unwrap();
+        }
+    }
+    for (name, content) in &files {
+        assert!(fs::read(mount.path(name)).unwrap() == *content, "{name}");
+    }
+    mount.unmount();
+    // The disk is taken out, and what was on it is made anew elsewhere.
+    disks.unmount(FAILS);
+    ground.protect();
+    repair_all(&ground);
+    ground.assert_converges();
+    // It comes back with what it had: nothing of that counts.
+    disks.mount(FAILS).unwrap();
+    ground.pool().heal().unwrap();
+    let mount = ground.mount();
+    for (name, content) in &files {
+        assert!(fs::read(mount.path(name)).unwrap() == *content, "{name}, the disk is back");
+    }
+    mount.unmount();
+}
+
+#[test]
+fn a_disk_that_gives_errors_stops_nobody() {
+    fails_under_load(Fault::Errors, 31);
+}
+
+#[test]
+fn a_disk_that_turned_read_only_stops_nobody() {
+    fails_under_load(Fault::ReadOnly, 32);
+}

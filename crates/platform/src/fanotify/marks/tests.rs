@@ -1,0 +1,110 @@
+//! Which marks the kernel has at which moment.
+
+use super::super::tree::Tree;
+use super::{Marks, SLICE};
+use std::fs;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::process::Command;
+
+struct Ground {
+    dir: tempfile::TempDir,
+    tree: Tree,
+    marks: Marks,
+}
+
+/// A tree of some directories, two of them not to be watched; nothing, and a line that says why, without rights.
+fn ground(test: &str, directories: &[&str]) -> Option<Ground> {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIP {test}: we are not root");
+        return None;
+    }
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    for name in [&["tree/.own/in it", "outside"], directories].concat() {
+        fs::create_dir_all(dir.path().join(name)).unwrap();
+    }
+    let tree = Tree::open_root(&dir.path().join("tree"), b".own").unwrap();
+    let marks = Marks::new(&tree).unwrap();
+    Some(Ground { dir, tree, marks })
+}
+
+impl Ground {
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// As the kernel has it: whether the file system is asked for content, and how many directories are.
+    fn asked(&self) -> (bool, usize) {
+        let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", self.marks.queue.as_raw_fd())).unwrap();
+        let mark = |line: &&str| line.starts_with("fanotify sdev:");
+        let whole = info.lines().find(mark).expect("the mark of the file system");
+        let mask = whole.split("mask:").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+        let mask = u64::from_str_radix(mask, 16).unwrap();
+        assert_eq!(mask & super::NAMES, super::NAMES, "{whole}");
+        let content = mask & super::CONTENT;
+        assert!(content == 0 || content == super::CONTENT, "{whole}");
+        let directories = info.lines().filter(|line| line.starts_with("fanotify ino:")).count();
+        (content != 0, directories)
+    }
+}
+
+#[test]
+fn content_is_asked_for_everywhere_until_all_directories_are_marked() {
+    let Some(mut ground) = ground("content_is_asked_for", &["tree/a/b", "tree/c"]) else { return };
+    assert_eq!(ground.asked(), (true, 0));
+    ground.marks.walk(&ground.tree).unwrap();
+    assert_eq!(ground.asked(), (false, 4), "the root, a, a/b and c; neither ours nor what is outside");
+    fs::create_dir(ground.path("tree/c/new")).unwrap();
+    ground.marks.made(b"c/new", &ground.tree).unwrap();
+    assert_eq!(ground.asked(), (false, 5));
+    // What is gone, or a file by now, is nothing to worry about.
+    fs::write(ground.path("tree/c/file"), "x").unwrap();
+    ground.marks.made(b"c/gone", &ground.tree).unwrap();
+    ground.marks.made(b"c/file", &ground.tree).unwrap();
+    assert_eq!(ground.asked(), (false, 5));
+    fs::create_dir_all(ground.path("outside/comes/with/some")).unwrap();
+    fs::rename(ground.path("outside/comes"), ground.path("tree/came")).unwrap();
+    ground.marks.moved(b"came", &ground.tree).unwrap();
+    assert_eq!(ground.asked(), (true, 5));
+    ground.marks.walk(&ground.tree).unwrap();
+    assert_eq!(ground.asked(), (false, 8));
+    ground.marks.start_again(&ground.tree).unwrap();
+    assert!(ground.asked().0);
+    ground.marks.walk(&ground.tree).unwrap();
+    assert_eq!(ground.asked(), (false, 8));
+}
+
+#[test]
+fn many_directories_are_marked_in_slices() {
+    let Some(mut ground) = ground("many_directories", &[]) else { return };
+    for number in 0..SLICE + 10 {
+        fs::create_dir(ground.path(&format!("tree/{number}"))).unwrap();
+    }
+    ground.marks.walk(&ground.tree).unwrap();
+    assert_eq!(ground.asked(), (true, SLICE));
+    ground.marks.walk(&ground.tree).unwrap();
+    assert_eq!(ground.asked(), (false, SLICE + 11));
+}
+
+/// Directories under a mount cannot be reached, and may come to light: their files would not be heard of.
+#[test]
+fn a_mount_below_keeps_the_mark_of_the_file_system_wide() {
+    let Some(mut ground) = ground("a_mount_below", &["tree/a", "tree/mounted"]) else { return };
+    let at = ground.path("tree/mounted");
+    let mount = Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&at).status();
+    if !mount.is_ok_and(|done| done.success()) {
+        println!("SKIP a_mount_below: nothing can be mounted here");
+        return;
+    }
+    ground.marks.walk(&ground.tree).unwrap();
+    let asked = ground.asked();
+    let unmounted = Command::new("umount").arg(&at).status();
+    assert_eq!(asked, (true, 0));
+    assert!(unmounted.unwrap().success());
+    // For good: nobody tells that it is gone.
+    ground.marks.made(b"a", &ground.tree).unwrap();
+    ground.marks.moved(b"a", &ground.tree).unwrap();
+    ground.marks.start_again(&ground.tree).unwrap();
+    ground.marks.walk(&ground.tree).unwrap();
+    assert_eq!(ground.asked(), (true, 0));
+}
