@@ -1,5 +1,6 @@
 //! Targets are lost, retired, killed, filled, and come back: every file is what it was, or is named.
 
+mod description;
 mod disks;
 mod kills;
 mod loss;
