@@ -5,27 +5,37 @@
 //! back, nothing on it counts until this room has verified it, and what was made anew meanwhile is removed from it.
 
 mod clearing;
+mod conclusion;
 mod file;
 pub mod layouts;
+mod planning;
 pub mod survey;
 
 pub use file::{FileDone, FileError};
+pub use planning::{Item, Plan};
 
 use crate::catalogue::{CatalogueError, Entry, State};
 use crate::coder::Coders;
+use crate::format::FileId;
 use crate::protect::{Manner, Progress};
 use crate::storage::TargetState;
 use crate::storage::pool::config::Standing as Membership;
-use crate::storage::pool::stub::Stub;
 use crate::storage::pool::{Healed, Pool, PoolError};
 use crate::throttle::Throttle;
 use crate::vault::Vault;
 use crate::watchdog::{Policy, TooMany, agreement};
+use conclusion::{conclude, name_moved};
 use file::Rebuilder;
+use planning::make_plan;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
+use std::time::Duration;
 use survey::{Places, Standing, each_file, survey};
+
+/// How often, and after which pauses, files are tried again that are being written: most of them rest soon.
+const LOOKS: usize = 5;
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// The share of targets that may be gone before a person is asked, in percent.
 pub const DEFAULT_SHARE: u8 = 50;
@@ -61,49 +71,6 @@ pub enum RebuildError {
         /// What to agree to.
         agreement: String,
     },
-}
-
-/// A file to be put in order.
-#[derive(Debug, Clone)]
-pub struct Item {
-    /// Which one.
-    pub path: Vec<u8>,
-    /// How it stands.
-    pub standing: Standing,
-    /// Blocks of a stripe that can be had beyond those that are needed.
-    pub spare: i64,
-    /// Bytes to write or verify.
-    pub bytes: u64,
-    /// Targets that it misses or leaves.
-    pub targets: Vec<String>,
-    /// All of its redundancy is gone, and its data is there: it is protected anew with this code.
-    pub code: Option<String>,
-}
-
-/// What is to be done.
-#[derive(Debug, Default)]
-pub struct Plan {
-    /// Targets that are gone.
-    pub gone: Vec<String>,
-    /// Targets that are to be emptied.
-    pub retired: Vec<String>,
-    /// Targets that came back, or are to be looked at, and have to be verified.
-    pub returned: Vec<String>,
-    /// Files to put in order, the most exposed first.
-    pub files: Vec<Item>,
-    /// Files that are lost by where their parts were, with the targets that they miss.
-    pub lost: Vec<Item>,
-    /// Files whose stubs cannot be read, and why.
-    pub unreadable: Vec<(Vec<u8>, String)>,
-    /// Files that were looked at.
-    pub examined: u64,
-}
-
-impl Plan {
-    /// Bytes to write or verify.
-    pub fn bytes(&self) -> u64 {
-        self.files.iter().map(|item| item.bytes).sum()
-    }
 }
 
 /// What a run did.
@@ -143,6 +110,8 @@ pub struct Report {
     pub healed: Healed,
     /// It was stopped before its end.
     pub stopped: bool,
+    /// Names that were gone when it was their turn.
+    vanished: Vec<(Vec<u8>, FileId)>,
 }
 
 impl Report {
@@ -214,79 +183,6 @@ pub fn plan(vault: &Vault, options: &Options, manner: Manner<'_>) -> Result<Plan
     Ok(plan)
 }
 
-fn make_plan(
-    vault: &Vault,
-    pool: &Pool,
-    options: &Options,
-    manner: Manner<'_>,
-) -> Result<Plan, RebuildError> {
-    (manner.progress)(Progress::Step("looking where files are", None));
-    let places = Places::of(pool);
-    let chosen = |name: &String| options.targets.is_empty() || options.targets.contains(name);
-    let of = |state: TargetState| places.in_state(state).into_iter().filter(chosen).collect::<Vec<_>>();
-    let mut plan = Plan {
-        gone: of(TargetState::Offline),
-        retired: of(TargetState::Retired),
-        returned: of(TargetState::Returned),
-        ..Plan::default()
-    };
-    let mut failed = None;
-    each_file(pool, &mut |path, stub| {
-        plan.examined += 1;
-        (manner.progress)(Progress::Done(1, 0));
-        let stub = match stub {
-            Ok(stub) => stub,
-            Err(error) => return plan.unreadable.push((path, error.to_string())),
-        };
-        let found = survey(pool, &vault.coders, &places, &path, &stub);
-        let mut code = None;
-        if matches!(found.standing, Standing::Pending | Standing::Leaving) && found.spare == 0 {
-            match stripped(vault, pool, &places, &path, &stub) {
-                Ok(was) => code = was,
-                Err(error) => failed = Some(error),
-            }
-        }
-        let ours = found.targets.iter().any(chosen) || found.leftover || code.is_some();
-        let item = Item {
-            path,
-            standing: found.standing,
-            spare: found.spare,
-            bytes: found.bytes,
-            targets: found.targets,
-            code,
-        };
-        match found.standing {
-            _ if item.code.is_some() => plan.files.push(item),
-            _ if !ours => {}
-            Standing::Lost => plan.lost.push(item),
-            Standing::Degraded | Standing::Leaving => plan.files.push(item),
-            Standing::Whole | Standing::Pending if found.leftover => plan.files.push(item),
-            _ => {}
-        }
-    })?;
-    if let Some(error) = failed {
-        return Err(error.into());
-    }
-    plan.files.sort_by(|a, b| (a.spare, &a.path).cmp(&(b.spare, &b.path)));
-    plan.lost.sort_by(|a, b| a.path.cmp(&b.path));
-    Ok(plan)
-}
-
-/// The code of a file that was protected as it is and has no redundancy left.
-fn stripped(
-    vault: &Vault,
-    pool: &Pool,
-    places: &Places,
-    path: &[u8],
-    stub: &Stub,
-) -> Result<Option<String>, CatalogueError> {
-    let Some(entry) = vault.catalogue.find(path)?.filter(|entry| entry.wanted > 0) else { return Ok(None) };
-    let (was, now) = (entry.generation, stub.stat(0).generation());
-    let same = (was.size, was.mtime, was.inode) == (now.size, now.mtime, now.inode);
-    let none = same && survey::parts(pool, &vault.coders, places, path, stub).0.is_empty();
-    Ok(none.then_some(entry.code))
-}
-
 /// Gives up targets that are gone, and brings what they had, and what retired ones have, onto others; verifies targets that came
 /// back. The caller has the vault for himself.
 ///
@@ -302,6 +198,8 @@ pub fn rebuild(vault: &Vault, options: &Options, manner: Manner<'_>) -> Result<R
     report.swept = pool.sweep(true)?.orphans.len() as u64;
     report.plan = make_plan(vault, pool, options, manner)?;
     work(vault, pool, &mut report, manner)?;
+    name_moved(pool, &mut report)?;
+    report.failed.sort_by(|a, b| (!a.1.is_loss(), &a.0).cmp(&(!b.1.is_loss(), &b.0)));
     report.stopped = (manner.stopped)();
     if !report.stopped {
         conclude(vault, pool, &mut report)?;
@@ -328,7 +226,8 @@ fn prepare(pool: &Pool, options: &Options) -> Result<(), PoolError> {
     if doubtful.is_empty() { Ok(()) } else { pool.give_up(&doubtful, options.agreed.is_some()) }
 }
 
-/// Puts the files of the plan in order: side by side as long as there is one for each thread, and the rest by all threads.
+/// Puts the files of the plan in order: side by side as long as there is one for each thread, and the rest by all threads. Names of one
+/// file are for one thread, one after the other: the first brings the data back, for all.
 fn work(vault: &Vault, pool: &Pool, report: &mut Report, manner: Manner<'_>) -> Result<(), CatalogueError> {
     let files = std::mem::take(&mut report.plan.files);
     (manner.progress)(Progress::Step(
@@ -351,45 +250,76 @@ fn work(vault: &Vault, pool: &Pool, report: &mut Report, manner: Manner<'_>) -> 
     };
     // Half of them wait for a disk while the others compute.
     let threads = 2 * manner.threads.max(1);
-    let apart = files.len() - files.len() % threads;
+    let units: Vec<&[Item]> = files.chunk_by(|one, other| one.id == other.id).collect();
+    let apart = units.len() - units.len() % threads;
     let next = AtomicUsize::new(0);
-    let mut outcome = Ok(());
+    let (mut outcome, mut busy) = (Ok(()), Vec::new());
     std::thread::scope(|scope| {
         let (send, results) = channel();
         for _ in 0..threads {
-            let (send, next, files, rebuilder) = (send.clone(), &next, &files, &rebuilder);
+            let (send, next, units, rebuilder) = (send.clone(), &next, &units, &rebuilder);
             scope.spawn(move || {
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(item) = files.get(at).filter(|_| !(manner.stopped)()) else { break };
+                    let Some(names) = units.get(at).filter(|_| !(manner.stopped)()) else { break };
                     // The last ones are shared by all threads, which would be idle otherwise.
                     let helpers = if at < apart { 1 } else { threads };
-                    let done = rebuild_file(rebuilder, item, helpers);
-                    (manner.progress)(Progress::Done(1, 0));
-                    // Nobody listens any more if the catalogue failed.
-                    let _ = send.send((item, done));
+                    for item in *names {
+                        let done = rebuild_file(rebuilder, item, names, helpers);
+                        (manner.progress)(Progress::Done(1, 0));
+                        // Nobody listens any more if the catalogue failed.
+                        let _ = send.send((item, done));
+                    }
                 }
             });
         }
         drop(send);
         for (item, done) in results {
+            if is_busy(&done) {
+                busy.push((item, done));
+                continue;
+            }
             let noted = note(vault, &rebuilder, item, done, report);
             if outcome.is_ok() {
                 outcome = noted;
             }
         }
     });
+    for _ in 0..LOOKS {
+        if busy.is_empty() || outcome.is_err() || (manner.stopped)() {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+        busy.iter_mut().for_each(|(item, done)| *done = rebuild_file(&rebuilder, item, &files, threads));
+        for (item, done) in busy.extract_if(.., |(_, done)| !is_busy(done)) {
+            outcome = outcome.and(note(vault, &rebuilder, item, done, report));
+        }
+    }
+    for (item, done) in busy {
+        outcome = outcome.and(note(vault, &rebuilder, item, done, report));
+    }
     report.plan.files = files;
-    report.failed.sort_by(|a, b| (!a.1.is_loss(), &a.0).cmp(&(!b.1.is_loss(), &b.0)));
     outcome
 }
 
-/// Rebuilds one file, again if it changed meanwhile: another name of it may have got its data to other places.
-fn rebuild_file(rebuilder: &Rebuilder<'_>, item: &Item, helpers: usize) -> Result<FileDone, FileError> {
+/// Whether a file was being written, or changed all the time.
+fn is_busy(done: &Result<FileDone, FileError>) -> bool {
+    matches!(done, Err(FileError::Pool(error)) if error.kind() == std::io::ErrorKind::ResourceBusy)
+}
+
+/// Rebuilds one file, again if it changed meanwhile. Its other names are among `names`.
+fn rebuild_file(
+    rebuilder: &Rebuilder<'_>,
+    item: &Item,
+    names: &[Item],
+    helpers: usize,
+) -> Result<FileDone, FileError> {
+    let others = names.iter().filter(|other| other.id == item.id && other.path != item.path);
+    let others: Vec<&[u8]> = others.map(|other| other.path.as_slice()).collect();
     let mut attempts = 3;
     loop {
         attempts -= 1;
-        match rebuilder.file(&item.path, item.code.as_deref(), helpers) {
+        match rebuilder.file(&item.path, &others, item.code.as_deref(), helpers) {
             Err(FileError::Pool(PoolError::Changed { .. })) if attempts > 0 => {}
             done => return done,
         }
@@ -408,13 +338,14 @@ fn note(
     let done = match done {
         Ok(done) => done,
         Err(FileError::Stopped) => return Ok(()),
-        // Whoever changed it meanwhile put it where it should be, or the next run sees to it.
-        Err(FileError::Pool(PoolError::Changed { .. }))
-            if rebuilder.standing(path).is_ok_and(|it| it <= Standing::Pending) =>
-        {
+        // Whoever changes it put it where it should be.
+        busy if is_busy(&busy) && rebuilder.standing(path).is_ok_and(|it| it <= Standing::Pending) => {
             return Ok(());
         }
-        Err(FileError::Pool(error)) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(FileError::Pool(error)) if error.kind() == std::io::ErrorKind::NotFound => {
+            report.vanished.push((path.clone(), item.id));
+            return Ok(());
+        }
         Err(error) => {
             report.failed.push((path.clone(), error));
             return Ok(());
@@ -443,67 +374,4 @@ fn note(
         State::Damaged | State::Lost => State::Damaged,
     };
     vault.catalogue.put(path, &Entry { columns: margin, state, ..entry })
-}
-
-/// Takes targets back on which everything has been looked at, and clears from them what belongs to nothing any more.
-fn conclude(vault: &Vault, pool: &Pool, report: &mut Report) -> Result<(), RebuildError> {
-    let returned = report.plan.returned.clone();
-    let unsettled = |name: &String| {
-        let failed = report.failed.iter().map(|(path, _)| path);
-        let failed: BTreeSet<&Vec<u8>> = failed.collect();
-        let items = report.plan.files.iter().filter(|item| failed.contains(&item.path));
-        let missed = items.chain(&report.plan.lost).any(|item| item.targets.contains(name));
-        missed || report.unsettled.contains(name) || !report.plan.unreadable.is_empty()
-    };
-    let (kept, settled): (Vec<String>, Vec<String>) = returned.into_iter().partition(unsettled);
-    drop(kept);
-    for target in &settled {
-        report.removed += forget_strangers(pool, target)?;
-    }
-    if !settled.is_empty() {
-        pool.take_back(&settled)?;
-        report.taken_back = settled;
-        let healed = pool.heal()?;
-        report.healed.written += healed.written;
-        report.healed.removed += healed.removed;
-        report.healed.mirrors.extend(healed.mirrors);
-        report.healed.failed.extend(healed.failed);
-        report.swept += pool.sweep(true)?.orphans.len() as u64;
-    }
-    let now = vault.clock.now().to_string();
-    vault.catalogue.set_note("last rebuild", Some(&now))?;
-    Ok(())
-}
-
-/// Removes redundancy from a target that was away of files that are gone from the namespace, and from all other targets as well:
-/// they were removed, or moved, meanwhile.
-fn forget_strangers(pool: &Pool, target: &str) -> Result<u64, PoolError> {
-    use crate::storage::Storage;
-    let Some(own) = pool.repository(target) else { return Ok(0) };
-    let others: Vec<_> =
-        pool.repositories().into_iter().filter(|other| other.target != target.as_bytes()).collect();
-    let mut strangers = Vec::new();
-    let failed = |error: std::io::Error| PoolError::Target {
-        target: target.to_owned(),
-        doing: "looking through its redundancy",
-        source: error,
-    };
-    crate::rebuild::walk(&own.tree, &mut |path| {
-        let gone = matches!(pool.find(path), Ok(None));
-        let elsewhere = |other: &crate::storage::Repository| {
-            !matches!(other.tree.find(&other.place(path).path), Ok(None))
-        };
-        if gone && !others.iter().any(elsewhere) {
-            strangers.push(path.to_vec());
-        }
-        Ok(())
-    })
-    .map_err(|error| failed(std::io::Error::other(error)))?;
-    for path in &strangers {
-        let place = own.place(path);
-        place.tree.remove(&place.path).map_err(failed)?;
-        let above = crate::tree::split(&place.path).0;
-        place.tree.remove_empty(above, crate::redundancy::REDUNDANCY).map_err(failed)?;
-    }
-    Ok(strangers.len() as u64)
 }

@@ -172,6 +172,9 @@ pub fn repair(vault: &Vault, path: &[u8], manner: Manner<'_>) -> Result<Repaired
     let findings = examine(&subject, look)?;
     let mut work =
         Work { vault, subject: &subject, path, resumed, replaced: None, done: Repaired::new(path) };
+    if subject.stat.is_some() {
+        work.refuse_other_version()?;
+    }
     work.begin(&findings)?;
     work.redundancy_first(&findings)?;
     let stat = work.data(&findings)?;
@@ -361,6 +364,7 @@ impl Work<'_> {
             self.keep_tail(size)?;
         }
         let mut file = self.vault.storage.open_for_repair(self.path)?;
+        self.refuse_other_version()?;
         let mut resized = !wrong_size;
         for fault in findings.faults.iter().filter(|fault| !fault.data.is_empty()) {
             let run = self.subject.cut().run(fault.stripe, 1);
@@ -384,6 +388,20 @@ impl Work<'_> {
             file.set_size(size)?;
         }
         self.finish(file, &metadata)
+    }
+
+    /// What someone wrote while the file was examined differs from what was protected, and is no damage.
+    fn refuse_other_version(&self) -> io::Result<()> {
+        let now = self.vault.storage.find(self.path)?;
+        let same = match (self.subject.stat, now) {
+            (Some(was), now) => now.is_some_and(|now| now.generation() == was.generation()),
+            // Opening it may have made an empty one.
+            (None, now) => now.is_none_or(|now| now.size == 0),
+        };
+        match same {
+            true => Ok(()),
+            false => Err(io::Error::new(io::ErrorKind::ResourceBusy, "it was written while it was examined")),
+        }
     }
 
     fn finish(

@@ -1,7 +1,7 @@
 //! A protected tree with everything that belongs to it.
 //!
-//! The repository is a directory: `vault.toml` says what is protected and how, `policy.toml` what files get (in a pool, a copy of what
-//! all targets have), `redundancy/` holds
+//! The repository is a directory: `vault.toml` says what is protected and how, `policy.toml` what files get (in a pool, all targets have
+//! copies of both), `redundancy/` holds
 //! the redundancy files under the names of what they protect, `staging/` what is not whole yet, `catalogue.sqlite` and
 //! `changelog/` are what their names say, `lock` tells who is at work.
 
@@ -19,7 +19,7 @@ use crate::policy::{Policy, PolicyError};
 use crate::protect::Manner;
 use crate::redundancy::{REDUNDANCY, STAGING, redo};
 use crate::storage::plain::Plain;
-use crate::storage::pool::{self, Pool};
+use crate::storage::pool::{self, Document, Pool};
 use crate::storage::{Storage, TargetState};
 use crate::tree::{Generation, Tree};
 use crate::world::Clock;
@@ -132,7 +132,7 @@ impl Vault {
         make_private(repository)?;
         if !repository.join(settings::FILE).exists() {
             let _turn = take_turn(repository)?;
-            let settings = Settings::new(location, changelog)?;
+            let settings = Settings::new(location, changelog, pool_of(location, &clock)?.as_ref())?;
             // Another one may have been first.
             if !repository.join(settings::FILE).exists() {
                 settings.save(repository)?;
@@ -154,7 +154,7 @@ impl Vault {
     /// See [`VaultError`].
     pub fn open(location: &Location, clock: Clock) -> Result<Vault, VaultError> {
         let Location { root, repository: path, .. } = location;
-        let settings = Settings::load(path)?;
+        let mut settings = Settings::load(path)?;
         settings.check_root(root, path)?;
         let repository = Tree::open(path).map_err(at(path))?;
         if repository.is_read_only().map_err(at(path))? {
@@ -175,10 +175,10 @@ impl Vault {
                 (Box::new(Plain::new(tree, repository.clone())), DEFAULT_CODE.parse()?)
             }
             Kind::Pool => {
-                let options = pool::Options { clock: clock.clone(), ..pool::Options::default() };
-                let pool = Pool::open_at(std::slice::from_ref(root), options)?;
+                let pool = open_pool(root, &clock)?;
                 let code = format!("{}+{}", pool.config().stripe, pool.config().redundancy).parse()?;
-                shared::reconcile(path, &pool)?;
+                shared::reconcile_policy(path, &pool)?;
+                settings.reconcile(path, &pool)?;
                 of_files = Some(pool.clone());
                 (Box::new(pool), code)
             }
@@ -208,7 +208,8 @@ impl Vault {
         let location = Location::of_pool(pool)?;
         let begun = !location.repository.join(settings::FILE).exists();
         let all_answer = pool.targets().iter().all(|target| target.state != TargetState::Offline);
-        if begun && all_answer {
+        // A vault that was lost with its target, or removed from it, goes on elsewhere as the same.
+        if begun && all_answer && pool.kept(Document::Vault).is_none() {
             return Err(VaultError::Unprotected { path: PathBuf::from(pool.config().name) });
         }
         let vault = Vault::create(&location, None, clock)?;
@@ -230,7 +231,7 @@ impl Vault {
         let path = self.repository.path().to_owned();
         let policy = parse_policy(text, &path.join(POLICY), &self.default_code)?;
         match &self.pool {
-            Some(pool) => shared::take_over(&path, &pool.set_policy(text)?)?,
+            Some(pool) => shared::set_policy(&path, pool, text)?,
             None => settings::replace(&path, POLICY, text.as_bytes())?,
         }
         self.policy = policy;
@@ -289,6 +290,17 @@ impl Vault {
         };
         Some(absolute.strip_prefix(&root).ok()?.as_os_str().as_bytes().to_vec())
     }
+}
+
+fn open_pool(target: &Path, clock: &Clock) -> Result<Pool, pool::PoolError> {
+    let options = pool::Options { clock: clock.clone(), ..pool::Options::default() };
+    Pool::open_at(&[target.to_owned()], options)
+}
+
+/// The pool of a vault that is about to be made, if it is one of a pool.
+fn pool_of(location: &Location, clock: &Clock) -> Result<Option<Pool>, pool::PoolError> {
+    let of_pool = location.storage == Kind::Pool;
+    of_pool.then(|| open_pool(&location.root, clock)).transpose()
 }
 
 fn parent(path: &Path) -> &Path {

@@ -13,6 +13,7 @@ use gabion_vault::storage::pool::{Extra, Unnamed};
 use gabion_vault::tree::Stat;
 use gabion_vault::world::Nanos;
 use rustix::io::Errno;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -230,7 +231,7 @@ impl Shared {
         }
         // What could not be published stays in the table; the beat tries again.
         let Ok(removed) = closed else { return };
-        inodes.remove(&inode.number);
+        take_out(&mut inodes, inode);
         drop(inodes);
         if let Some(stub) = removed {
             self.live.bury(&lock(&inode.was_at), stub);
@@ -245,7 +246,7 @@ impl Shared {
             let rested = inode.file.rest(&|| self.nodes.paths(inode.number));
             let mut inodes = lock(&self.inodes);
             if rested.is_ok() && inode.users.load(Ordering::Acquire) == 0 && !inode.file.is_dirty() {
-                inodes.remove(&inode.number);
+                take_out(&mut inodes, &inode);
             }
         }
         // What could not be removed now is tried at the next beat.
@@ -292,6 +293,14 @@ impl Shared {
     /// The version of a file that pages of the kernel are from.
     pub(super) fn version(inode: &Inode) -> Version {
         Version::of(&inode.file.stat())
+    }
+}
+
+/// Takes a file out of the table that nobody has open. By its number another one may stand there already, opened since by someone who
+/// found the table empty: two of one file would not know of each other.
+fn take_out(inodes: &mut HashMap<u64, Arc<Inode>>, inode: &Arc<Inode>) {
+    if inodes.get(&inode.number).is_some_and(|known| Arc::ptr_eq(known, inode)) {
+        inodes.remove(&inode.number);
     }
 }
 

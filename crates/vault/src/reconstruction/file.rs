@@ -12,6 +12,7 @@ use crate::format::{Frame, Header, Records};
 use crate::gather::{Ailment, Gathering, Known, Sources};
 use crate::redundancy::{Draft, Place, REDUNDANCY};
 use crate::runs::each_run;
+use crate::shown::Shown;
 use crate::storage::pool::stub::Stub;
 use crate::storage::pool::{Pool, PoolError, Relocation, Spot};
 use crate::storage::{Storage, TargetState};
@@ -53,6 +54,9 @@ pub enum FileError {
     /// It cannot be protected anew.
     #[error(transparent)]
     Encode(#[from] EncodeError),
+    /// It got another name meanwhile.
+    #[error("it is {} now: protect it under that name, then rebuild again", Shown::bytes(.0))]
+    Moved(Vec<u8>),
     /// It was stopped.
     #[error("stopped")]
     Stopped,
@@ -135,6 +139,15 @@ struct Moves {
     redundancy: Vec<(usize, Spot)>,
 }
 
+/// Targets in whose domains no column of a file goes.
+#[derive(Clone, Copy)]
+struct Stay<'a> {
+    /// They have other columns of it.
+    own: &'a BTreeSet<String>,
+    /// They have redundancy of it by other names.
+    theirs: &'a BTreeSet<String>,
+}
+
 /// What threads found together.
 struct Totals {
     roots: Vec<Check>,
@@ -145,14 +158,17 @@ struct Totals {
 }
 
 impl Rebuilder<'_> {
-    /// Puts one file in order, with so many threads. One that lost all of its redundancy and nothing else gets new one with `code`.
+    /// Puts one file in order, with so many threads. One that lost all of its redundancy and nothing else gets new one with `code`. Its data
+    /// stays away from redundancy that it has by `other_names`, if there is room elsewhere.
     pub(super) fn file(
         &self,
         path: &[u8],
+        other_names: &[&[u8]],
         code: Option<&str>,
         threads: usize,
     ) -> Result<FileDone, FileError> {
         let stub = self.pool.stub(path)?;
+        self.pool.refuse_being_written(path, &stub)?;
         let Some(sources) = Sources::open(self.pool, self.coders, path, None)? else {
             let mut done = self.bare(path, &stub)?;
             if let Some(code) = code {
@@ -187,8 +203,10 @@ impl Rebuilder<'_> {
             .filter(|name| !name.is_empty())
             .collect();
         let mut full = BTreeSet::new();
+        let theirs = self.pool.targets_with_redundancy(other_names);
         let now = loop {
-            let made = self.make(path, &stub, &sources, &wanted, &stay, &full, threads, &mut done);
+            let stays = Stay { own: &stay, theirs: &theirs };
+            let made = self.make(path, &stub, &sources, &wanted, stays, &full, threads, &mut done);
             match made {
                 // Another target may have room.
                 Err(error) if error.is_full().is_some_and(|target| full.insert(target.to_owned())) => {}
@@ -210,7 +228,7 @@ impl Rebuilder<'_> {
         stub: &Stub,
         sources: &Sources,
         wanted: &[usize],
-        stay: &BTreeSet<String>,
+        stay: Stay<'_>,
         full: &BTreeSet<String>,
         threads: usize,
         done: &mut FileDone,
@@ -221,7 +239,7 @@ impl Rebuilder<'_> {
             .iter()
             .map(|&column| if column < k { stub.object_bytes(column, stub.size) } else { redundancy_bytes })
             .collect();
-        let spots = self.pool.spots(&stub.id.0, &needs, stay, full);
+        let spots = self.spots(stub, wanted, &needs, stay, full);
         let mut moves = Moves { data: Vec::new(), redundancy: Vec::new() };
         done.homeless.clear();
         done.unmoved = 0;
@@ -273,6 +291,33 @@ impl Rebuilder<'_> {
         done.reconstructed += totals.reconstructed;
         done.wrong += totals.wrong;
         Ok(now)
+    }
+
+    /// Places for columns. Those of data, which is that of all names, are not where other names have redundancy, as long as all find one.
+    fn spots(
+        &self,
+        stub: &Stub,
+        wanted: &[usize],
+        needs: &[u64],
+        stay: Stay<'_>,
+        full: &BTreeSet<String>,
+    ) -> Vec<Option<Spot>> {
+        let k = stub.targets.len();
+        let apart: BTreeSet<String> = stay.own.union(stay.theirs).cloned().collect();
+        let of_data: Vec<u64> =
+            wanted.iter().zip(needs).filter(|(column, _)| **column < k).map(|(_, need)| *need).collect();
+        let data = self.pool.spots(&stub.id.0, &of_data, &apart, full);
+        if apart == *stay.own || data.iter().zip(&of_data).any(|(spot, need)| spot.is_none() && *need > 0) {
+            return self.pool.spots(&stub.id.0, needs, stay.own, full);
+        }
+        let mut taken = stay.own.clone();
+        taken.extend(data.iter().flatten().map(|spot| spot.target.clone()));
+        let of_redundancy: Vec<u64> =
+            wanted.iter().zip(needs).filter(|(column, _)| **column >= k).map(|(_, need)| *need).collect();
+        let mut redundancy = self.pool.spots(&stub.id.0, &of_redundancy, &taken, full).into_iter();
+        let mut data = data.into_iter();
+        let next = |column: &usize| if *column < k { data.next() } else { redundancy.next() };
+        wanted.iter().map(next).map(Option::flatten).collect()
     }
 
     /// Has all blocks that are wanted of every stripe, and writes them.

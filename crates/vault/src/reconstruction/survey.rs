@@ -71,6 +71,8 @@ pub struct Survey {
     pub redundancy_gone: usize,
     /// Bytes that have to be written, or verified, to put it in order.
     pub bytes: u64,
+    /// Those of them that are data, and so the same for all names of the file.
+    pub data_bytes: u64,
     /// Targets that it misses, or that are to be emptied of it.
     pub targets: Vec<String>,
     /// Something on a target that came back was made anew elsewhere.
@@ -85,6 +87,7 @@ pub fn survey(pool: &Pool, coders: &Coders, places: &Places, path: &[u8], stub: 
         data_gone: 0,
         redundancy_gone: 0,
         bytes: 0,
+        data_bytes: 0,
         targets: Vec::new(),
         leftover: false,
     };
@@ -99,6 +102,7 @@ pub fn survey(pool: &Pool, coders: &Coders, places: &Places, path: &[u8], stub: 
         }
         survey.targets.push(target.clone());
         survey.bytes += bytes;
+        survey.data_bytes += bytes;
         match state {
             TargetState::Retired => leaving = true,
             TargetState::Returned => survey.data_gone += 1,

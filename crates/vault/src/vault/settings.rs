@@ -1,7 +1,8 @@
 //! `vault.toml`, and where a vault is.
 
+use super::shared::reconcile;
 use super::{OWN, VaultError, at, parent};
-use crate::storage::pool::Pool;
+use crate::storage::pool::{Document, Pool};
 use crate::world::unique_id;
 use serde::{Deserialize, Serialize};
 use std::io::Write;
@@ -30,6 +31,31 @@ pub struct Settings {
     pub root: PathBuf,
     /// Where changes are remembered: `embedded`, or the address of a Redis server.
     pub changelog: String,
+}
+
+/// What all targets of a pool know of its vault: the same wherever that lies.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Description {
+    version: u32,
+    id: String,
+    changelog: String,
+}
+
+impl Description {
+    fn parse(text: &str, repository: &Path) -> Result<Description, VaultError> {
+        let wrong = |why: String| VaultError::Settings {
+            path: repository.join(FILE),
+            why: format!("the copy that the targets of the pool have: {why}"),
+        };
+        let found: Description = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        let is_id = found.id.len() == 32 && found.id.bytes().all(|byte| byte.is_ascii_hexdigit());
+        match found.version {
+            VERSION if is_id => Ok(found),
+            VERSION => Err(wrong(format!("{:?} is no identity", found.id))),
+            other => Err(wrong(format!("version {other} is not known here (version {VERSION} is)"))),
+        }
+    }
 }
 
 /// What a vault protects.
@@ -108,7 +134,12 @@ impl Location {
 }
 
 impl Settings {
-    pub(super) fn new(location: &Location, changelog: Option<&str>) -> Result<Settings, VaultError> {
+    /// Settings of a vault that is begun; those that its pool had before, if it is one of a pool that had a vault.
+    pub(super) fn new(
+        location: &Location,
+        changelog: Option<&str>,
+        pool: Option<&Pool>,
+    ) -> Result<Settings, VaultError> {
         let Location { storage, root, repository } = location;
         let root = std::fs::canonicalize(root).map_err(at(root))?;
         let real = std::fs::canonicalize(repository).map_err(at(repository))?;
@@ -118,13 +149,33 @@ impl Settings {
             let why = format!("a repository within the tree has to be {}", own.display());
             return Err(VaultError::Settings { path: repository.to_owned(), why });
         }
+        let root = if within { PathBuf::from("..") } else { root };
+        if let Some(kept) = pool.and_then(|pool| pool.kept(Document::Vault)) {
+            let Description { version, id, changelog } = Description::parse(&kept.text, repository)?;
+            return Ok(Settings { version, id, storage: *storage, root, changelog });
+        }
         let id = unique_id().map_err(at(repository))?;
         Ok(Settings {
             version: VERSION,
             id: id.iter().map(|byte| format!("{byte:02x}")).collect(),
             storage: *storage,
-            root: if within { PathBuf::from("..") } else { root },
+            root,
             changelog: changelog.unwrap_or(EMBEDDED).to_owned(),
+        })
+    }
+
+    /// Brings the settings of a pool's vault and what the targets know of them together.
+    pub(super) fn reconcile(&mut self, repository: &Path, pool: &Pool) -> Result<(), VaultError> {
+        let Settings { version, id, changelog, .. } = self.clone();
+        let own = toml::to_string(&Description { version, id, changelog })
+            .map_err(|error| VaultError::Settings { path: repository.join(FILE), why: error.to_string() })?;
+        reconcile(repository, pool, Document::Vault, Some(own.clone()), &mut |text| {
+            if text == own {
+                return Ok(());
+            }
+            let Description { version, id, changelog } = Description::parse(text, repository)?;
+            *self = Settings { version, id, changelog, ..self.clone() };
+            self.save(repository)
         })
     }
 

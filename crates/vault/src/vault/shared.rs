@@ -1,15 +1,21 @@
-//! The policy of a pool is on all of its targets; the repository, on one of them, has the copy that is worked with.
+//! What the repository of a pool must not be the only one to know: it lies on one target, and copies of this are on all of them.
 //!
-//! A note beside that copy says which revision it was: so a copy that someone edited is told from one that is outdated.
+//! The repository has the copy that is worked with. A note beside it says which revision that was: so a copy that someone edited is told from
+//! one that is outdated.
 
 use super::settings::replace;
 use super::{POLICY, VaultError, at};
-use crate::storage::pool::{Kept, Pool, PoolError};
+use crate::storage::pool::{Document, Kept, Pool, PoolError};
 use std::io;
 use std::path::Path;
 
-/// The note: revision and BLAKE3 of the text.
-const NOTE: &str = "policy.revision";
+/// The name of the note: it has the revision and the BLAKE3 of the text.
+fn note(document: Document) -> &'static str {
+    match document {
+        Document::Policy => "policy.revision",
+        Document::Vault => "vault.revision",
+    }
+}
 
 fn read(path: &Path) -> Result<Option<String>, VaultError> {
     match std::fs::read_to_string(path) {
@@ -19,44 +25,69 @@ fn read(path: &Path) -> Result<Option<String>, VaultError> {
     }
 }
 
-/// Writes the copy of the repository.
-pub(super) fn take_over(repository: &Path, kept: &Kept) -> Result<(), VaultError> {
-    let note = format!("{} {}\n", kept.revision, blake3::hash(kept.text.as_bytes()).to_hex());
-    // A crash in between leaves a copy that counts as edited, and gets a revision of its own.
-    replace(repository, POLICY, kept.text.as_bytes())?;
-    replace(repository, NOTE, note.as_bytes())
+/// Writes the copy of the repository. A crash before the note leaves a copy that counts as edited, and gets a revision of its own.
+fn take_over(
+    repository: &Path,
+    document: Document,
+    kept: &Kept,
+    write: &mut dyn FnMut(&str) -> Result<(), VaultError>,
+) -> Result<(), VaultError> {
+    write(&kept.text)?;
+    let line = format!("{} {}\n", kept.revision, blake3::hash(kept.text.as_bytes()).to_hex());
+    replace(repository, note(document), line.as_bytes())
 }
 
-/// Brings the copy of the repository and those of the pool together.
-pub(super) fn reconcile(repository: &Path, pool: &Pool) -> Result<(), VaultError> {
+/// Sets the policy, on all targets and here.
+pub(super) fn set_policy(repository: &Path, pool: &Pool, text: &str) -> Result<(), VaultError> {
+    let kept = pool.keep(Document::Policy, text)?;
+    take_over(repository, Document::Policy, &kept, &mut |text| write_policy(repository, text))
+}
+
+fn write_policy(repository: &Path, text: &str) -> Result<(), VaultError> {
+    replace(repository, POLICY, text.as_bytes())
+}
+
+/// Brings the policy of the repository and those of the pool together.
+pub(super) fn reconcile_policy(repository: &Path, pool: &Pool) -> Result<(), VaultError> {
     let own = read(&repository.join(POLICY))?;
-    let note = read(&repository.join(NOTE))?;
+    reconcile(repository, pool, Document::Policy, own, &mut |text| write_policy(repository, text))
+}
+
+/// Brings the copy of the repository, which is `own`, and those of the pool together. `write` replaces the former.
+pub(super) fn reconcile(
+    repository: &Path,
+    pool: &Pool,
+    document: Document,
+    own: Option<String>,
+    write: &mut dyn FnMut(&str) -> Result<(), VaultError>,
+) -> Result<(), VaultError> {
+    let note = read(&repository.join(note(document)))?;
     let known = note.as_deref().and_then(|note| note.trim_end().split_once(' '));
     let revision = known.and_then(|(revision, _)| revision.parse::<u64>().ok());
-    let newest = pool.policy();
+    let newest = pool.kept(document);
     let Some(own) = own else {
         return newest.map_or(Ok(()), |kept| {
-            take_over(repository, &kept)?;
-            Ok(pool.spread_policy()?)
+            take_over(repository, document, &kept, write)?;
+            Ok(pool.spread(document)?)
         });
     };
     let edited = known.is_none_or(|(_, hash)| blake3::hash(own.as_bytes()).to_hex().as_str() != hash);
     match newest {
         Some(kept) if kept.text == own => {
             if Some(kept.revision) != revision || edited {
-                take_over(repository, &kept)?;
+                take_over(repository, document, &kept, write)?;
             }
         }
         Some(kept) if !edited && revision.is_some_and(|known| known < kept.revision) => {
-            take_over(repository, &kept)?;
+            take_over(repository, document, &kept, write)?;
         }
         // Edited here, or the pool has lost it.
-        _ => match pool.set_policy(&own) {
-            Ok(kept) => return take_over(repository, &kept),
+        _ => match pool.keep(document, &own) {
+            Ok(kept) => return take_over(repository, document, &kept, write),
             // With so few targets nothing of the pool may be changed. The copy is in force, and spread when they are back.
             Err(PoolError::Quorum { .. }) => return Ok(()),
             Err(error) => return Err(error.into()),
         },
     }
-    Ok(pool.spread_policy()?)
+    Ok(pool.spread(document)?)
 }

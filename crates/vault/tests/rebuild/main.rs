@@ -1,9 +1,12 @@
 //! Targets are lost, retired, killed, filled, and come back: every file is what it was, or is named.
 
+mod beside;
+mod description;
 mod disks;
 mod kills;
 mod loops;
 mod loss;
+mod names;
 mod playground;
 mod reading;
 mod returns;

@@ -8,7 +8,7 @@ use gabion_vault::rebuild::{rebuild, what_if};
 use gabion_vault::repair::{self, plan, repair};
 use gabion_vault::scrub::{self, Selection, scrub};
 use gabion_vault::status::{Status, status};
-use gabion_vault::storage::pool::{NewTarget, Options, Pool};
+use gabion_vault::storage::pool::{Document, NewTarget, Options, Pool};
 use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::{Clock, SECOND};
 use std::collections::{BTreeMap, BTreeSet};
@@ -526,7 +526,11 @@ fn the_policy_survives_every_target() {
         let away = |number: usize| ground.dir.path().join(format!("away{number}"));
         std::fs::rename(ground.target(lost), away(lost)).unwrap();
         let there = Pool::open_at(&[ground.target(2)], options()).unwrap();
-        assert_eq!(there.policy().unwrap().text, "[default]\nscrub = \"7d\"\n", "without d{lost}");
+        assert_eq!(
+            there.kept(Document::Policy).unwrap().text,
+            "[default]\nscrub = \"7d\"\n",
+            "without d{lost}"
+        );
         std::fs::rename(away(lost), ground.target(lost)).unwrap();
     }
     let second = std::fs::read_to_string(ground.target(2).join("policy.toml")).unwrap();
@@ -535,6 +539,6 @@ fn the_policy_survives_every_target() {
     let own = ground.vault.repository.path().join("policy.toml");
     std::fs::write(own, "[default]\nscrub = \"9d\"\n").unwrap();
     ground.open();
-    assert!(ground.pool.policy().unwrap().text.contains("9d"));
+    assert!(ground.pool.kept(Document::Policy).unwrap().text.contains("9d"));
     assert_eq!(ground.vault.policy.default.scrub, 9 * 86400 * SECOND);
 }

@@ -116,6 +116,12 @@ pub enum PoolError {
         /// The file.
         path: Vec<u8>,
     },
+    /// A target was retired or given up while something new was put on it.
+    #[error("target {target} left service while something was put on it; it has to be put again")]
+    Left {
+        /// Which one.
+        target: String,
+    },
     /// No disk is to blame: reading what shall be put, writing what was asked for.
     #[error("{doing}: {source}")]
     Caller {
@@ -147,7 +153,7 @@ impl PoolError {
             | PoolError::Target { source, .. }
             | PoolError::Caller { source, .. } => source.kind(),
             PoolError::NotFound { .. } | PoolError::NoTarget { .. } => io::ErrorKind::NotFound,
-            PoolError::Changed { .. } => io::ErrorKind::ResourceBusy,
+            PoolError::Changed { .. } | PoolError::Left { .. } => io::ErrorKind::ResourceBusy,
             PoolError::Config(_) | PoolError::Unfit { .. } => io::ErrorKind::InvalidInput,
             PoolError::Mounted { .. } => io::ErrorKind::ResourceBusy,
             _ => io::ErrorKind::Other,

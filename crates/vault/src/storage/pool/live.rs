@@ -11,6 +11,7 @@
 //!
 //! `docs/pool.md` has the rules that others rely on.
 
+mod begin;
 mod column;
 mod file;
 mod links;

@@ -150,6 +150,7 @@ impl<'a> Objects<'a> {
 
     fn publish(mut self, path: &[u8]) -> Result<Written, PoolError> {
         let mut change = self.shared.change()?;
+        change.view.refuse_leaving(&self.stub.targets)?;
         let published = change.publish(path, self.stub.clone());
         if published.is_err() {
             // A mirror may have taken the stub and failed afterwards. Then the objects must stay.

@@ -4,6 +4,7 @@
 //! The version of the file stays the same: what protects it does so as before.
 
 use super::error::PoolError;
+use super::extent::is_being_written;
 use super::namespace::{beneath, look_up_file};
 use super::objects::{OBJECTS, create_held, object_path, unfinished_path, write_sparse};
 use super::placement;
@@ -62,6 +63,18 @@ impl Pool {
         found.map(|spot| spot.map(|it| Spot { target: it.name, tree: it.tree })).collect()
     }
 
+    /// Targets that have redundancy at any of these paths.
+    pub(crate) fn targets_with_redundancy(&self, paths: &[&[u8]]) -> BTreeSet<String> {
+        let view = self.shared.view();
+        let answers = view.answers();
+        let holds = |tree: &Tree| {
+            let repository = Repository { target: Vec::new(), tree: tree.clone() };
+            paths.iter().any(|path| matches!(tree.find(&repository.place(path).path), Ok(Some(_))))
+        };
+        let holders = answers.iter().filter(|(_, answer)| !paths.is_empty() && holds(&answer.tree));
+        holders.map(|(index, _)| view.config.target[*index].name.clone()).collect()
+    }
+
     /// Begins to make objects for columns of the file at `path`, as `stub` has it.
     ///
     /// # Errors
@@ -86,6 +99,18 @@ impl Pool {
             made.objects.push(Object { column, spot, file, name, written, published: false });
         }
         Ok(made)
+    }
+
+    /// Refuses a file that someone is writing in place: its columns stay where they are as long.
+    pub(crate) fn refuse_being_written(&self, path: &[u8], stub: &Stub) -> Result<(), PoolError> {
+        match is_being_written(&self.shared.view(), stub) {
+            Ok(false) => Ok(()),
+            Ok(true) => {
+                let why = io::Error::new(io::ErrorKind::ResourceBusy, "it is being written");
+                Err(PoolError::path(path, why))
+            }
+            Err(error) => Err(PoolError::path(path, error)),
+        }
     }
 
     /// Columns of a file that a target has an object of, though the file's stub does not look for it there.
@@ -184,12 +209,14 @@ impl Relocation {
         // by another name the same object may have come to the same place, and must not be replaced, let alone removed.
         let shared = self.shared.clone();
         let mut change = shared.change()?;
-        let now = look_up_file(&change.copies, &self.path)?;
-        if (now.id, now.revision) != (self.stub.id, self.stub.revision) {
-            return Err(PoolError::Changed { path: self.path.clone() });
+        // Dropped before the lock: what failed is removed by a name that someone else may give next.
+        let mut own = self;
+        let now = look_up_file(&change.copies, &own.path)?;
+        if (now.id, now.revision) != (own.stub.id, own.stub.revision) {
+            return Err(PoolError::Changed { path: own.path.clone() });
         }
-        for object in self.objects.iter_mut().filter(|object| object.file.is_some()) {
-            let path = object_path(self.stub.id, object.column);
+        for object in own.objects.iter_mut().filter(|object| object.file.is_some()) {
+            let path = object_path(own.stub.id, object.column);
             let tree = &object.spot.tree;
             let name = || -> io::Result<()> {
                 tree.make_directories(split(&path).0, 0o700)?;
@@ -203,14 +230,16 @@ impl Relocation {
         for (target, draft) in drafts {
             draft.publish().map_err(PoolError::target(&target, "putting redundancy in place"))?;
         }
-        if targets == self.stub.targets {
+        if targets == own.stub.targets {
+            // A target that answers again got what it had: the stub refers to it already.
+            own.objects.iter_mut().for_each(|object| object.published = true);
             return Ok(now);
         }
-        let stub = change.relocate(&self.path, &self.stub, targets.clone());
+        let stub = change.relocate(&own.path, &own.stub, targets.clone());
         // A mirror may have taken the stub and failed afterwards. Then the objects must stay.
-        let there = look_up_file(&change.copies, &self.path);
+        let there = look_up_file(&change.copies, &own.path);
         let refers = there.map_or(true, |there| there.targets == targets);
-        self.objects.iter_mut().for_each(|object| object.published = refers);
+        own.objects.iter_mut().for_each(|object| object.published = refers);
         stub
     }
 }

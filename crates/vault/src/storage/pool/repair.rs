@@ -168,7 +168,7 @@ impl PoolRepair {
         PoolError::path(&self.path, io::Error::new(io::ErrorKind::InvalidInput, why)).into()
     }
 
-    /// Sets lengths, makes all durable and gives new objects their names.
+    /// Sets lengths and makes all durable.
     fn finish_objects(&mut self) -> io::Result<()> {
         let view = self.shared.view();
         for column in 0..self.columns.len() {
@@ -178,7 +178,7 @@ impl PoolRepair {
                 Some(object) => Some(object),
                 None => self.existing(&view, column)?,
             };
-            let Some(mut object) = object else {
+            let Some(object) = object else {
                 if self.revision.is_none() && bytes > 0 {
                     return Err(self.incomplete(column));
                 }
@@ -197,14 +197,23 @@ impl PoolRepair {
                 object.file.set_len(bytes)?;
             }
             object.file.sync_all()?;
-            if let Some((temporary, _)) = object.unfinished.take() {
-                let path = object_path(self.stub.id, column);
-                object.tree.make_directories(split(&path).0, 0o700)?;
-                object.tree.rename(&temporary, &path)?;
-                object.tree.sync_directory(split(&path).0)?;
-                object.tree.sync_directory(super::objects::OBJECTS)?;
-            }
             self.columns[column] = Some(object);
+        }
+        Ok(())
+    }
+
+    /// Gives new objects their names. The caller has the right to change the namespace and knows that the file is as it was: by
+    /// another hand the same object may have come to the same place, and must not be replaced.
+    fn name_objects(&mut self) -> io::Result<()> {
+        for (column, object) in self.columns.iter_mut().enumerate() {
+            let Some(object) = object else { continue };
+            let Some((temporary, _)) = &object.unfinished else { continue };
+            let path = object_path(self.stub.id, column);
+            object.tree.make_directories(split(&path).0, 0o700)?;
+            object.tree.rename(temporary, &path)?;
+            object.unfinished = None;
+            object.tree.sync_directory(split(&path).0)?;
+            object.tree.sync_directory(super::objects::OBJECTS)?;
         }
         Ok(())
     }
@@ -240,7 +249,8 @@ impl Repairable for PoolRepair {
 
     fn finish(&mut self, metadata: &Metadata, mtime: i64) -> io::Result<(Vec<String>, Stat)> {
         self.finish_objects()?;
-        let mut change = self.shared.change()?;
+        let shared = Arc::clone(&self.shared);
+        let mut change = shared.change()?;
         let now = match look_up_file(&change.copies, &self.path) {
             Ok(stub) => Some((stub.id, stub.revision)),
             Err(_) => None,
@@ -249,6 +259,7 @@ impl Repairable for PoolRepair {
             let why = io::Error::new(io::ErrorKind::ResourceBusy, "it was changed while it was repaired");
             return Err(PoolError::path(&self.path, why).into());
         }
+        self.name_objects()?;
         let (metadata, targets) = (metadata.clone(), self.stub.targets.clone());
         let stub = Stub { metadata, mtime, targets, writing: false, ..self.stub.clone() };
         let (stub, _) = change.publish(&self.path, stub)?;

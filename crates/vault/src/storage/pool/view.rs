@@ -48,6 +48,18 @@ impl View {
         }
     }
 
+    /// Something new must not appear on targets that were retired or given up since they were chosen: whoever emptied them was told that
+    /// nothing is left there.
+    pub(super) fn refuse_leaving(&self, targets: &[String]) -> Result<(), PoolError> {
+        let serves = |name: &String| {
+            self.disk(name.as_bytes()).is_some_and(|(member, _)| member.state == Standing::Online)
+        };
+        match targets.iter().find(|name| !serves(name)) {
+            Some(target) => Err(PoolError::Left { target: target.clone() }),
+            None => Ok(()),
+        }
+    }
+
     /// Names of targets that do not answer.
     pub(super) fn offline(&self) -> Vec<String> {
         let silent = self.members().filter(|(_, disk)| disk.ask().is_err());

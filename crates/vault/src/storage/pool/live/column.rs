@@ -5,9 +5,10 @@ use super::super::error::PoolError;
 use super::super::objects::{create_held, object_path, unfinished_path};
 use super::super::placement::{self, Candidate};
 use super::super::view::View;
+use super::begin::ATTEMPTS;
 use super::file::{LiveFile, Name};
 use super::lock;
-use super::publish::{Care, News, Published};
+use super::publish::{Care, Published};
 use super::rescue::{RescueError, rescue};
 use super::state::State;
 use crate::redundancy::read_up_to;
@@ -47,6 +48,16 @@ pub(super) struct Object {
     writable: bool,
     /// It is in memory, which is always there.
     in_memory: bool,
+}
+
+/// What became of a column that was to be made again.
+pub(super) enum Anew {
+    /// It is there.
+    Made(Arc<File>),
+    /// That cannot be.
+    Beyond(RescueError),
+    /// Someone else changed the file meanwhile, and perhaps made it.
+    Overtaken,
 }
 
 impl Object {
@@ -132,24 +143,17 @@ impl LiveFile {
         name: Name<'_>,
         column: usize,
     ) -> Result<Arc<File>, PoolError> {
-        match self.existing(state, column)? {
-            Some(file) => Ok(file),
-            None => self.make_anew(state, name, column)?.map_err(|why| self.lost(state, name, column, why)),
+        for _ in 0..ATTEMPTS {
+            if let Some(file) = self.existing(state, column)? {
+                return Ok(file);
+            }
+            match self.make_anew(state, name, column)? {
+                Anew::Made(file) => return Ok(file),
+                Anew::Beyond(why) => return Err(self.lost(state, name, column, why)),
+                Anew::Overtaken => self.catch_up(state, name)?,
+            }
         }
-    }
-
-    /// Locks the object of a column that is about to be written, or that another column of is. One that is lost for good stays so.
-    pub(super) fn lock_or_make_anew(
-        &self,
-        state: &mut State,
-        name: Name<'_>,
-        column: usize,
-    ) -> Result<(), PoolError> {
-        if self.existing(state, column)?.is_none() {
-            // Beyond repair: then nothing gets worse by writing elsewhere.
-            let _beyond = self.make_anew(state, name, column)?;
-        }
-        Ok(())
+        Err(PoolError::Changed { path: first_of(name) })
     }
 
     fn lost(&self, state: &State, name: Name<'_>, column: usize, why: RescueError) -> PoolError {
@@ -186,10 +190,8 @@ impl LiveFile {
             Some(file) => {
                 let locked = flock(&file, FlockOperation::LockExclusive);
                 locked.map_err(|error| failed("locking an object")(error.into()))?;
-                // What a crash left behind the end of the file must not appear when that moves.
-                let length = file.metadata().map_err(failed("looking at an object"))?.len();
-                if length > bytes {
-                    file.set_len(bytes).map_err(failed("cutting an object"))?;
+                if state.marked || state.gone {
+                    cut(&file, bytes).map_err(failed("cutting an object"))?;
                 }
                 file
             }
@@ -213,13 +215,25 @@ impl LiveFile {
         candidates
     }
 
-    /// Puts the object of a column on another target: what it had is made again first, or it is said why that cannot be.
-    fn make_anew(
+    /// Takes from objects that were locked before the file was marked what must not appear when its end moves.
+    pub(super) fn cut_leftovers(&self, state: &State) -> Result<(), PoolError> {
+        for (column, known) in self.columns.iter().enumerate() {
+            let known = lock(known);
+            if let Some(object) = known.object.as_ref().filter(|object| object.writable) {
+                cut(&object.file, state.stub.object_bytes(column, state.stub.size))
+                    .map_err(PoolError::target(&state.stub.targets[column], "cutting an object"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the object of a column on another target: what it had is made again first.
+    pub(super) fn make_anew(
         &self,
         state: &mut State,
         name: Name<'_>,
         column: usize,
-    ) -> Result<Result<Arc<File>, RescueError>, PoolError> {
+    ) -> Result<Anew, PoolError> {
         let (path, names) = (first_of(name), name());
         let found = self.replacements(state, &names, column).into_iter().next();
         let Some(Candidate { name: target, tree, .. }) = found else {
@@ -233,7 +247,6 @@ impl LiveFile {
         let bytes = state.stub.object_bytes(column, state.stub.size);
         let object = object_path(self.id, column);
         let place = || {
-            file.sync_all()?;
             tree.make_directories(split(&object).0, 0o700)?;
             tree.rename(&temporary, &object)?;
             tree.sync_directory(split(&object).0)?;
@@ -242,18 +255,24 @@ impl LiveFile {
         if let Err(why) = self.fill_anew(state, &names, column, &file, bytes) {
             // What stays is found by a sweep.
             let _ = tree.remove(&temporary);
-            return Ok(Err(why));
+            return Ok(Anew::Beyond(why));
         }
-        if let Err(error) = place() {
+        let synced = file.sync_all().map_err(failed("making an object durable"));
+        let published = synced.and_then(|()| {
+            let place = || place().map_err(failed("placing an object"));
+            self.publish_anew(state, &path, column, &target, place)
+        });
+        if !matches!(published, Ok(true)) {
             let _ = tree.remove(&temporary);
-            return Err(failed("placing an object")(error));
         }
-        self.publish_anew(state, &path, column, &target)?;
+        if !published? {
+            return Ok(Anew::Overtaken);
+        }
         let view = self.inner.pool.shared.known();
         let disk = view.disk(target.as_bytes()).map(|(_, disk)| Arc::clone(disk)).ok_or_else(nowhere_now)?;
         let mut known = lock(&self.columns[column]);
         known.seen = Some(Stopwatch::start());
-        Ok(Ok(Arc::clone(&known.object.insert(Object::new(file, disk, true)).file)))
+        Ok(Anew::Made(Arc::clone(&known.object.insert(Object::new(file, disk, true)).file)))
     }
 
     /// Makes all bytes of a column again.
@@ -283,30 +302,39 @@ impl LiveFile {
         file.set_len(bytes).map_err(|error| RescueError::Examine(error_of(error)))
     }
 
+    /// Gives a new object its name and tells the namespace of it. Says whether nobody else changed the file meanwhile: a rebuild may
+    /// have brought the same column elsewhere, which must be neither replaced nor forgotten.
     fn publish_anew(
         &self,
         state: &mut State,
         path: &[u8],
         column: usize,
         target: &str,
-    ) -> Result<(), PoolError> {
+        place: impl Fn() -> Result<(), PoolError>,
+    ) -> Result<bool, PoolError> {
         let mut stub = state.stub.clone();
         stub.targets[column] = target.to_owned();
         stub.writing = true;
         stub.mtime = self.now_after(stub.mtime);
+        let mut seen = state.seen;
         if !state.gone {
-            match self.inner.publish(path, &mut stub, state.seen, Care::Durable, News::Fresh)? {
-                Published::As(number) => {
+            match self.inner.publish_unless_overtaken(path, &mut stub, seen, Care::Durable, &place)? {
+                Some(Published::As(number)) => {
                     if !state.marked {
                         state.began_as([state.stub.stat(0).generation()]);
                     }
-                    (state.seen, state.marked) = (number, true);
+                    (seen, state.marked) = (number, true);
                 }
-                Published::Gone => state.gone = true,
+                Some(Published::Gone) => state.gone = true,
+                None => return Ok(false),
             }
         }
-        state.stub = stub;
-        Ok(())
+        // Nobody else knows of a file without a name.
+        if state.gone {
+            place()?;
+        }
+        self.follow(state, stub, seen);
+        Ok(true)
     }
 
     /// Lets go of all objects, and of their locks.
@@ -340,6 +368,11 @@ impl LiveFile {
             *lock(&self.columns[column]) = Column { object, seen: Some(Stopwatch::start()), unsynced: false };
         }
     }
+}
+
+/// What a crash left behind the end of a file must not appear when that moves.
+fn cut(object: &File, bytes: u64) -> io::Result<()> {
+    if object.metadata()?.len() > bytes { object.set_len(bytes) } else { Ok(()) }
 }
 
 fn error_of(error: io::Error) -> crate::examine::ExamineError {

@@ -103,15 +103,27 @@ impl LiveFile {
     /// # Errors
     /// [`PoolError::Lost`] if bytes are gone and cannot be made again.
     pub fn read(&self, name: Name<'_>, offset: u64, buffer: &mut [u8]) -> Result<usize, PoolError> {
-        let state = self.look();
-        let end = state.stub.size.min(offset.saturating_add(buffer.len() as u64));
-        let Some(bytes) = end.checked_sub(offset).filter(|&bytes| bytes > 0) else { return Ok(0) };
-        let buffer = &mut buffer[..bytes as usize];
-        let failed = self.read_columns(&state, offset, buffer);
-        if !failed.is_empty() {
-            self.read_again(&state, name, offset, buffer, failed)?;
+        let mut state = self.look();
+        let (mut bytes, mut failed) = self.read_there(&state, offset, buffer);
+        if !failed.is_empty() && self.is_overtaken(&state, name)? {
+            drop(state);
+            self.catch_up(&mut self.change(), name)?;
+            state = self.look();
+            (bytes, failed) = self.read_there(&state, offset, buffer);
         }
-        Ok(buffer.len())
+        if !failed.is_empty() {
+            self.read_again(&state, name, offset, &mut buffer[..bytes], failed)?;
+        }
+        Ok(bytes)
+    }
+
+    /// Reads up to the end of the file what is where it is known to be. Gives the number of bytes, and what failed.
+    fn read_there(&self, state: &State, offset: u64, buffer: &mut [u8]) -> (usize, Vec<(usize, Fault)>) {
+        let end = state.stub.size.min(offset.saturating_add(buffer.len() as u64));
+        match end.checked_sub(offset) {
+            None | Some(0) => (0, Vec::new()),
+            Some(bytes) => (bytes as usize, self.read_columns(state, offset, &mut buffer[..bytes as usize])),
+        }
     }
 
     /// Reads what can be read; gives the columns that cannot, and why.
@@ -185,63 +197,12 @@ impl LiveFile {
         .map_err(|why| lost(format!("{fault}, and {why}")))
     }
 
-    /// Says in the stub that the file is being written, if it does not say so yet. `size` is what it will have.
-    pub(super) fn mark(&self, state: &mut State, name: Name<'_>, size: Option<u64>) -> Result<(), PoolError> {
-        if state.gone || (state.marked && size.is_none()) {
-            return Ok(());
-        }
-        if !state.marked {
-            // Whoever repairs it must see our locks before we say that it is ours. And what is lost must be made again while its
-            // redundancy is current.
-            for column in 0..self.columns.len() {
-                if state.stub.object_bytes(column, state.stub.size) > 0 || column == 0 {
-                    self.lock_or_make_anew(state, name, column)?;
-                }
-            }
-            if state.gone || (state.marked && size.is_none()) {
-                return Ok(());
-            }
-        }
-        let Some(path) = self.path(state, name) else {
-            state.gone = true;
-            return Ok(());
-        };
-        let mut stub = state.stub.clone();
-        stub.writing = true;
-        stub.size = size.unwrap_or(stub.size);
-        stub.mtime = self.now_after(stub.mtime);
-        let care = if self.inner.is_young(self.id) { Care::Cheap } else { Care::Durable };
-        match self.inner.publish(&path, &mut stub, state.seen, care, News::Fresh)? {
-            Published::As(number) => {
-                if !state.marked {
-                    state.began_as([state.stub.stat(0).generation()]);
-                }
-                self.take_over(state, stub, number);
-                state.marked = true;
-            }
-            Published::Gone => state.gone = true,
-        }
-        Ok(())
-    }
-
     /// A time that differs from the one that was.
     pub(super) fn now_after(&self, before: i64) -> i64 {
         match self.inner.pool.shared.clock.now() {
             now if now == before => now + 1,
             now => now,
         }
-    }
-
-    /// The stub on the mirrors is this one now.
-    pub(super) fn take_over(&self, state: &mut State, stub: Stub, seen: u64) {
-        for (column, (old, new)) in state.stub.targets.iter().zip(&stub.targets).enumerate() {
-            if old != new {
-                self.look_again(column);
-            }
-        }
-        state.stub = stub;
-        state.seen = seen;
-        state.dirty = false;
     }
 
     /// Bytes were written.

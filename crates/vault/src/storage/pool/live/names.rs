@@ -104,6 +104,18 @@ impl Live {
     /// See [`PoolError`].
     pub fn create(&self, path: &[u8], metadata: &Metadata) -> Result<LiveFile, PoolError> {
         beneath(TREE, path)?;
+        let mut made = self.create_once(path, metadata);
+        for _ in 0..2 {
+            if !matches!(made, Err(PoolError::Left { .. })) {
+                break;
+            }
+            self.inner.forget_room();
+            made = self.create_once(path, metadata);
+        }
+        made
+    }
+
+    fn create_once(&self, path: &[u8], metadata: &Metadata) -> Result<LiveFile, PoolError> {
         let inner = &self.inner;
         let now = inner.pool.shared.clock.now();
         let mut stub = new_stub(metadata, now, Vec::new(), inner.pool.shared.known().config.block)?;

@@ -5,6 +5,7 @@ use super::super::config::Mirror;
 use super::super::error::PoolError;
 use super::super::namespace::{Entry, TREE, beneath, home, look_up, look_up_shared, make_directories};
 use super::super::stub::Stub;
+use super::super::view::Copy;
 use super::turns::Lease;
 use super::{Inner, lock};
 use crate::redundancy::STAGING;
@@ -150,11 +151,44 @@ impl Inner {
             if look_up(&lease.held.copies, path)?.is_some() {
                 return Err(PoolError::path(path, io::ErrorKind::AlreadyExists));
             }
+            lease.held.view.refuse_leaving(&stub.targets)?;
             self.advance(stub);
             Ok((lease.number, self.spread(lease, path, stub, Care::Cheap)?))
         })?;
         self.leave_behind(&failed)?;
         Ok(number)
+    }
+
+    /// The stub that a file has on the mirrors; nothing if its path stands for something else.
+    fn there(copies: &[Copy], path: &[u8], stub: &Stub) -> Result<Option<Stub>, PoolError> {
+        let there = match stub.names {
+            0 => match look_up(copies, path)? {
+                Some(Entry::File(there)) => Some(*there),
+                _ => None,
+            },
+            _ => look_up_shared(copies, stub.id)?,
+        };
+        Ok(there.filter(|there| there.id == stub.id))
+    }
+
+    /// Whether the stub of a file on the mirrors is a later one.
+    pub(super) fn is_overtaken(&self, path: &[u8], stub: &Stub) -> Result<bool, PoolError> {
+        self.turns.read(&self.pool.shared, |copies| {
+            Ok(Inner::there(copies, path, stub)?.is_some_and(|there| there.revision > stub.revision))
+        })
+    }
+
+    /// Takes over what others changed about a file that was seen at `path` under the lease `seen`.
+    pub(super) fn catch_up(&self, path: &[u8], stub: &mut Stub, seen: u64) -> Result<Published, PoolError> {
+        self.turns.with(&self.pool.shared, |lease| {
+            if lease.number != seen {
+                match Inner::there(&lease.held.copies, path, stub)? {
+                    Some(there) => stub.follow(&there),
+                    None => return Ok(Published::Gone),
+                }
+            }
+            Ok(Published::As(lease.number))
+        })
     }
 
     /// Publishes a file that was seen at `path` under the lease `seen`. If someone else changed it meanwhile, where its objects are
@@ -169,14 +203,7 @@ impl Inner {
     ) -> Result<Published, PoolError> {
         let (published, failed) = self.turns.with(&self.pool.shared, |lease| {
             if lease.number != seen {
-                let there = match stub.names {
-                    0 => match look_up(&lease.held.copies, path)? {
-                        Some(Entry::File(there)) => Some(*there),
-                        _ => None,
-                    },
-                    _ => look_up_shared(&lease.held.copies, stub.id)?,
-                };
-                match there.filter(|there| there.id == stub.id) {
+                match Inner::there(&lease.held.copies, path, stub)? {
                     Some(there) => stub.follow(&there),
                     None => return Ok((Published::Gone, Vec::new())),
                 }
@@ -187,6 +214,32 @@ impl Inner {
                 stub.changed = changed;
             }
             Ok((Published::As(lease.number), self.spread(lease, path, stub, care)?))
+        })?;
+        self.leave_behind(&failed)?;
+        Ok(published)
+    }
+
+    /// Publishes a file unless someone else changed it since it was seen at `path` under the lease `seen`: then nothing is done, and
+    /// nothing given. `prepare` is done just before, and nobody else changes the namespace meanwhile.
+    pub(super) fn publish_unless_overtaken(
+        &self,
+        path: &[u8],
+        stub: &mut Stub,
+        seen: u64,
+        care: Care,
+        prepare: impl FnOnce() -> Result<(), PoolError>,
+    ) -> Result<Option<Published>, PoolError> {
+        let (published, failed) = self.turns.with(&self.pool.shared, |lease| {
+            if lease.number != seen {
+                match Inner::there(&lease.held.copies, path, stub)? {
+                    Some(there) if there.revision == stub.revision => {}
+                    Some(_) => return Ok((None, Vec::new())),
+                    None => return Ok((Some(Published::Gone), Vec::new())),
+                }
+            }
+            prepare()?;
+            self.advance(stub);
+            Ok((Some(Published::As(lease.number)), self.spread(lease, path, stub, care)?))
         })?;
         self.leave_behind(&failed)?;
         Ok(published)
