@@ -4,7 +4,7 @@
 //! space, so that disks fill evenly and no state has to be kept: the lot of a target is a hash of what is placed and of
 //! the target ([rendezvous hashing](https://en.wikipedia.org/wiki/Rendezvous_hashing)).
 
-use super::config::Standing;
+use super::config::{Member, Standing};
 use super::error::PoolError;
 use super::view::View;
 use crate::format::Header;
@@ -94,12 +94,17 @@ const SPARE: u64 = 1 << 20;
 
 /// Domains of targets that have redundancy of `path`.
 pub(super) fn domains_of_redundancy(view: &View, path: &[u8]) -> BTreeSet<String> {
+    holders_of_redundancy(view, path).into_iter().map(|member| member.domain.clone()).collect()
+}
+
+/// Targets that have redundancy of `path`.
+pub(super) fn holders_of_redundancy<'a>(view: &'a View, path: &[u8]) -> Vec<&'a Member> {
     let holds = |tree: &Tree| {
         let repository = Repository { target: Vec::new(), tree: tree.clone() };
         tree.find(&repository.place(path).path).ok().flatten().is_some()
     };
     let holders = view.answers().into_iter().filter(|(_, answer)| holds(&answer.tree));
-    holders.map(|(index, _)| view.config.target[index].domain.clone()).collect()
+    holders.map(|(index, _)| &view.config.target[index]).collect()
 }
 
 /// Where redundancy columns of a file go: those that are somewhere stay, if nothing speaks against it.

@@ -66,13 +66,8 @@ impl Pool {
     /// Targets that have redundancy at any of these paths.
     pub(crate) fn targets_with_redundancy(&self, paths: &[&[u8]]) -> BTreeSet<String> {
         let view = self.shared.view();
-        let answers = view.answers();
-        let holds = |tree: &Tree| {
-            let repository = Repository { target: Vec::new(), tree: tree.clone() };
-            paths.iter().any(|path| matches!(tree.find(&repository.place(path).path), Ok(Some(_))))
-        };
-        let holders = answers.iter().filter(|(_, answer)| !paths.is_empty() && holds(&answer.tree));
-        holders.map(|(index, _)| view.config.target[*index].name.clone()).collect()
+        let holders = paths.iter().flat_map(|path| placement::holders_of_redundancy(&view, path));
+        holders.map(|member| member.name.clone()).collect()
     }
 
     /// Begins to make objects for columns of the file at `path`, as `stub` has it.
