@@ -70,7 +70,7 @@ fn table(machine: &Machine) -> Result<String, std::fmt::Error> {
         let speed = row.gb_per_s.map_or("-".to_owned(), |speed| format!("{speed:.1}"));
         let chosen = match (row.chosen, machine.chosen_because) {
             (false, _) => String::new(),
-            (true, Reason::Measured) => "  chosen by measurement".to_owned(),
+            (true, Reason::Measured) => "  chosen: by measurement".to_owned(),
             (true, Reason::Forced) => format!("  chosen: forced by {KERNEL_VARIABLE}"),
         };
         writeln!(text, "{:names$}  {:needs$}  {supported:9}  {speed:>6}{chosen}", row.name, row.needs)?;

@@ -76,19 +76,41 @@ impl Draft {
         self.file.sync_all()
     }
 
-    /// Puts it in place of what is there. The content must be durable before.
+    /// Puts it in place of what is there. The content must be durable before; the name becomes so when whoever publishes many syncs
+    /// all of them.
     ///
     /// # Errors
     /// What the operating system says.
     pub fn publish(mut self) -> io::Result<()> {
-        let Some(temporary) = self.temporary.take() else { return Ok(()) };
+        self.put_in_place().map(drop)
+    }
+
+    /// Puts it in place of what is there, and makes the name durable, with those of directories that were made for it: what it
+    /// replaces elsewhere may be removed then.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn publish_durably(mut self) -> io::Result<()> {
+        let made = self.put_in_place()?;
+        let mut directory = split(&self.place.path).0;
+        self.place.tree.sync_directory(directory)?;
+        while made && !directory.is_empty() {
+            directory = split(directory).0;
+            self.place.tree.sync_directory(directory)?;
+        }
+        Ok(())
+    }
+
+    /// Says whether directories had to be made.
+    fn put_in_place(&mut self) -> io::Result<bool> {
+        let Some(temporary) = self.temporary.take() else { return Ok(false) };
         let Place { tree, path } = &self.place;
         let published = match tree.rename(&temporary, path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                tree.make_directories(split(path).0, DIRECTORY_MODE)?;
-                tree.rename(&temporary, path)
-            }
-            renamed => renamed,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => tree
+                .make_directories(split(path).0, DIRECTORY_MODE)
+                .and_then(|()| tree.rename(&temporary, path))
+                .map(|()| true),
+            renamed => renamed.map(|()| false),
         };
         if published.is_err() {
             self.temporary = Some(temporary);

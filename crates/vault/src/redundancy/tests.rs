@@ -76,6 +76,20 @@ fn a_draft_takes_the_place_of_what_is_there_or_is_gone() {
 }
 
 #[test]
+fn a_draft_is_placed_durably_wherever_its_directories_are() {
+    let ground = Ground::new();
+    for (path, revision) in [(&b"deep/er/file"[..], 1), (b"deep/er/file", 2), (b"file", 1)] {
+        let header = ground.header(revision);
+        let draft = Draft::new(ground.place(path)).unwrap();
+        draft.write_headers(&header, header.encode(0).unwrap().len()).unwrap();
+        draft.sync().unwrap();
+        draft.publish_durably().unwrap();
+        assert_eq!(ground.place(path).open(&ground.coders).unwrap().unwrap().header.revision, revision);
+        assert_eq!(ground.staged(), 0);
+    }
+}
+
+#[test]
 fn a_draft_that_has_no_place_is_gone_too() {
     let ground = Ground::new();
     ground.publish(b"file", 1);

@@ -223,7 +223,7 @@ impl Relocation {
             object.name = path;
         }
         for (target, draft) in drafts {
-            draft.publish().map_err(PoolError::target(&target, "putting redundancy in place"))?;
+            draft.publish_durably().map_err(PoolError::target(&target, "putting redundancy in place"))?;
         }
         if targets == own.stub.targets {
             // A target that answers again got what it had: the stub refers to it already.
