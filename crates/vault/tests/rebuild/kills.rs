@@ -19,7 +19,12 @@ fn child() {
     let pool = Pool::open_at(&[PathBuf::from(KEPT)], options()).unwrap();
     let (vault, _) = Vault::of_pool(&pool, Clock::System).unwrap();
     let _lock = vault.lock("child").unwrap();
-    let report = rebuild(&vault, &Options::default(), QUIET).unwrap();
+    let mut report = rebuild(&vault, &Options::default(), QUIET).unwrap();
+    // Who was killed while it told targets of the loss leaves some that do not know of it. They are verified first, and take
+    // something only once they are taken back.
+    if !report.taken_back.is_empty() && !report.homeless.is_empty() {
+        report = rebuild(&vault, &Options::default(), QUIET).unwrap();
+    }
     assert!(report.is_whole(), "{report:?}");
 }
 
@@ -38,10 +43,11 @@ fn a_killed_rebuild_goes_on_and_nothing_is_worse() {
         ground.lose(number);
         // Until one comes to its end, each is killed a little later.
         for attempt in 0..60u64 {
+            let said = std::fs::File::create(ground.dir.path().join("said")).unwrap();
             let mut child = Command::new(std::env::current_exe().unwrap())
                 .args(["--exact", "kills::child", "--ignored"])
                 .current_dir(ground.dir.path())
-                .stdout(Stdio::null())
+                .stdout(said)
                 .stderr(Stdio::null())
                 .spawn()
                 .unwrap();
@@ -59,7 +65,8 @@ fn a_killed_rebuild_goes_on_and_nothing_is_worse() {
                 finished += 1;
                 break;
             }
-            assert!(status.code().is_none(), "{told}: it was killed, it did not fail: {status}");
+            let said = std::fs::read_to_string(ground.dir.path().join("said")).unwrap();
+            assert!(status.code().is_none(), "{told}: it was killed, it did not fail: {status}: {said}");
             killed += 1;
             if attempt % 3 == 0 {
                 ground.assert_right(&told);
