@@ -56,9 +56,7 @@ impl Plan {
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|item| item.bytes).sum()
     }
-}
 
-impl Plan {
     /// Sorts files by what they can still lose, and has names of one file follow each other. The one that can bring back most comes first:
     /// then those are not lost either whose own redundancy does not suffice.
     fn bring_names_together(&mut self) {
