@@ -43,6 +43,18 @@ pub(crate) fn round_bytes(len: usize, unit: usize, blocks: usize, share: usize) 
     (units * unit).min(len.next_multiple_of(unit))
 }
 
+/// A block's part of the first and of the last round where they are cut short.
+const SHORT_COPY: usize = 512 << 10;
+
+/// Bytes of every block in round number `round`, of `left` bytes that are left; `most` in all but the first and the last rounds. Nothing comes
+/// back during the first round, and nothing goes out during the last: the shorter they are, the better.
+fn part_bytes(round: usize, left: usize, most: usize, unit: usize) -> usize {
+    let least = SHORT_COPY.max(most / 8);
+    let growing = least.saturating_mul(1 << round.min(8));
+    let shrinking = (left / 2).max(least);
+    most.min(growing.min(shrinking).next_multiple_of(unit)).min(left)
+}
+
 /// Places of a device in which rounds can be under way. Whoever implements this waits for the device when it is dropped.
 pub(crate) trait Slots {
     /// How many there are, at least one.
@@ -164,10 +176,16 @@ impl Going<'_> {
             self.course.may(Step::Room)?;
             self.slots.make_room(slot, bytes)?;
         }
-        for (round, start) in (self.done..len).step_by(bytes).enumerate() {
+        let (mut start, mut round) = (self.done, 0);
+        while start < len {
             let slot = round % count;
             self.complete(slot, outputs)?;
-            let part = start..(start + bytes).min(len);
+            let left = len - start;
+            // Where nothing overlaps, nothing is won by being short.
+            let most =
+                if count == 1 { bytes.min(left) } else { part_bytes(round, left, bytes, self.course.unit) };
+            let part = start..start + most;
+            (start, round) = (part.end, round + 1);
             // Even a round that fails to begin may have begun to write.
             self.busy[slot] = Some(part.clone());
             self.touched |= self.slots.writes_directly();

@@ -42,11 +42,11 @@ impl Shape {
     /// How a block of `len` bytes is copied to the device and back.
     pub fn copy(&self, len: usize) -> BlockCopy {
         match self.packet_words {
-            None => BlockCopy { width: len, pitch: len, rows: 1 },
-            Some(words) if words * 4 == self.packet_bytes => BlockCopy { width: len, pitch: len, rows: 1 },
+            None => BlockCopy::whole(len),
+            Some(words) if words * 4 == self.packet_bytes => BlockCopy::whole(len),
             Some(words) => {
                 let rows = len / self.packet_bytes;
-                BlockCopy { width: self.packet_bytes, pitch: words * 4, rows }
+                BlockCopy { width: self.packet_bytes, host_pitch: self.packet_bytes, pitch: words * 4, rows }
             }
         }
     }
@@ -67,11 +67,13 @@ impl Shape {
     }
 }
 
-/// Rows of bytes that lie side by side on the host, and `pitch` bytes apart on the device.
+/// Rows of bytes, some bytes apart on the host and others on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockCopy {
     /// Bytes of a row.
     pub width: usize,
+    /// From row to row on the host; those of one block lie side by side.
+    pub host_pitch: usize,
     /// From row to row on the device.
     pub pitch: usize,
     /// Number of rows.
@@ -79,6 +81,11 @@ pub struct BlockCopy {
 }
 
 impl BlockCopy {
+    /// Bytes as they are.
+    pub const fn whole(bytes: usize) -> BlockCopy {
+        BlockCopy { width: bytes, host_pitch: bytes, pitch: bytes, rows: 1 }
+    }
+
     /// Bytes on the device.
     pub fn device_bytes(&self) -> usize {
         self.pitch * self.rows
@@ -121,17 +128,17 @@ mod tests {
     fn packets_are_padded_on_the_device_only() {
         let odd = shape("cauchy:4+2:w5:packets=17");
         assert_eq!(odd.packet_words, Some(8));
-        assert_eq!(odd.copy(170), BlockCopy { width: 17, pitch: 32, rows: 10 });
+        assert_eq!(odd.copy(170), BlockCopy { width: 17, host_pitch: 17, pitch: 32, rows: 10 });
         // Two groups of 5 packets; a thread takes 4 bytes of each packet.
         assert_eq!(odd.threads(170, 5 * 4), 16);
         let whole = shape("cauchy:4+2:w5:packets=32");
-        assert_eq!(whole.copy(320), BlockCopy { width: 320, pitch: 320, rows: 1 });
+        assert_eq!(whole.copy(320), BlockCopy::whole(320));
         assert_eq!(whole.threads(320, 5 * 4), 16);
     }
 
     #[test]
     fn rows_are_spread_and_gathered() {
-        let copy = BlockCopy { width: 3, pitch: 4, rows: 2 };
+        let copy = BlockCopy { width: 3, host_pitch: 3, pitch: 4, rows: 2 };
         let mut device = [0u8; 8];
         copy.spread(&mut device, &[1, 2, 3, 4, 5, 6]).for_each(|(to, from)| to.copy_from_slice(from));
         assert_eq!(device, [1, 2, 3, 0, 4, 5, 6, 0]);
@@ -143,7 +150,7 @@ mod tests {
     #[test]
     fn words_are_copied_as_they_are() {
         let words = shape("4+2");
-        assert_eq!(words.copy(33), BlockCopy { width: 33, pitch: 33, rows: 1 });
+        assert_eq!(words.copy(33), BlockCopy::whole(33));
         assert_eq!(words.threads(33, 32), 2);
     }
 }

@@ -97,11 +97,8 @@ impl Tuning {
         let chosen = (1..=shape.outputs).map(cut).find(fits).unwrap_or(cut(shape.outputs.max(1)));
         let rows = chosen.most_rows(shape);
         let twice = Tuning { lanes: 2, staged: 0, ..chosen };
-        let few_rows = rows <= if words { 32 } else { 64 };
-        if shape.w <= 8 && few_rows && fits(&twice) {
-            // Where the code is short, more and smaller blocks share the registers better.
-            let small = rows > 32 && twice.instructions(shape) < LONG;
-            Tuning { threads: if small { SMALL_BLOCK } else { base.threads }, ..twice }
+        if shape.w <= 8 && rows <= 32 && fits(&twice) {
+            twice
         } else if chosen.staged > 0 || rows <= 32 {
             chosen
         } else if rows <= 64 {
@@ -112,16 +109,18 @@ impl Tuning {
     }
 }
 
-/// The choice for a plan, with what its kernel costs in operations on words. Where additions of its matrix and not the device's memory bound
-/// it, its structure is tried as well.
+/// The choice for a plan, with what its kernel costs in operations on words. Where additions of its matrix nearly bound it, its structure is
+/// tried as well, and taken where it has so many fewer that what else its kernel does is paid for.
 pub fn choose(plan: &Plan) -> (Tuning, usize) {
     let shape = Shape::of(plan);
     let (tuning, moving) = (Tuning::of(&shape), moving(&shape));
     let operations = tuning.operations(&shape);
-    let width = transforms::width(plan);
-    let transformed = || Some(transforms::source(Dialect::Cuda, plan, width)?.counts.arithmetic());
-    match (operations > moving).then(transformed).flatten() {
-        Some(fewer) if fewer < operations => (Tuning { transformed: width, ..tuning }, fewer.max(moving)),
+    let transformed =
+        || Some(transforms::source(Dialect::Cuda, plan, transforms::WIDTH)?.counts.arithmetic());
+    match (10 * operations > 9 * moving).then(transformed).flatten() {
+        Some(fewer) if 4 * fewer < 3 * operations => {
+            (Tuning { transformed: transforms::WIDTH, ..tuning }, fewer.max(moving))
+        }
         _ => (tuning, operations.max(moving)),
     }
 }
@@ -163,9 +162,6 @@ const REGISTERS: usize = 240;
 
 /// What 128 KiB hold, with a little that runs out.
 const CACHED_INSTRUCTIONS: usize = 9_200;
-
-/// Beyond this a code is long: its threads had better stay together.
-const LONG: usize = 4_000;
 
 /// Threads of a block where registers are short: what is left of a multiprocessor's has room for one more of these.
 const SMALL_BLOCK: usize = 64;
@@ -219,9 +215,9 @@ mod tests {
         assert_eq!(Tuning::of(&shape("10+8:w16")).staged, 0);
         assert_eq!(cut("64+4:packets=4096"), (1, 2, 128));
         assert_eq!(cut("10+8"), (1, 1, 128));
-        assert_eq!(cut("10+8:packets=4096"), (1, 2, 64));
+        assert_eq!(cut("10+8:packets=4096"), (1, 1, 64));
         assert_eq!(cut("45+8"), (1, 1, 128));
-        assert_eq!(cut("45+8:packets=4096"), (1, 2, 128));
+        assert_eq!(cut("45+8:packets=4096"), (1, 1, 64));
         assert_eq!(cut("16+16"), (1, 1, 128));
         assert_eq!(cut("64+8:packets=4096"), (1, 1, 64));
         assert_eq!(cut("16+16:packets=4096"), (1, 1, 64));

@@ -274,8 +274,9 @@ fn raw_one<K: MeasuredKernel>(
     let verified = ready.kernel.check_on(blocks)? > 0;
     let seconds = ready.kernel.time_on(blocks, effort.passes)?.median;
     let block = K::block_bytes(blocks);
-    let data = (code.k() * block) as f64 / seconds;
-    let moved = ((code.k() + code.m()) * block) as f64 / seconds;
+    let plan = work.plan(code)?;
+    let rate = |blocks: usize| (blocks * block) as f64 / seconds;
+    let (data, moved) = (rate(code.k()), rate(plan.inputs().len() + plan.outputs().len()));
     let case = format!("{} {} {}", work.name(), shown(code), ready.asked.case());
     Ok(Line {
         bench: "gpu",

@@ -29,6 +29,9 @@ pub struct DeviceBlocks {
 /// Random bytes that fill device memory, over and over: a prime number of words, so that no two blocks are alike.
 const PATTERN: usize = 8 * 4_194_301;
 
+/// Memory of more than this is taken in whole pieces of it.
+const PLACED: usize = 1 << 30;
+
 impl CudaDevice {
     /// Pinned host memory of `bytes` bytes, all zero.
     ///
@@ -133,7 +136,7 @@ impl Measured for CudaDevice {
         let mut host = PinnedMemory::new(&self.0.context, bytes)?;
         Random(9).fill(&mut host);
         let stream = self.0.context.new_stream().map_err(driver("cuStreamCreate"))?;
-        let copy = BlockCopy { width: bytes, pitch: bytes, rows: 1 };
+        let copy = BlockCopy::whole(bytes);
         let up = self.time(&stream, passes, || {
             // SAFETY: both sides have `bytes` bytes and outlive the wait of `time`.
             unsafe { begin_upload(&stream, memory.at(0), host.as_ptr(), copy) }
@@ -154,7 +157,7 @@ impl Measured for CudaDevice {
         let stream = || self.0.context.new_stream().map_err(driver("cuStreamCreate"));
         let (up, down) = (stream()?, stream()?);
         let place = host.as_mut_ptr();
-        let whole = |bytes| BlockCopy { width: bytes, pitch: bytes, rows: 1 };
+        let whole = |bytes| BlockCopy::whole(bytes);
         let joined = |a: &CudaStream, b: &CudaStream| a.join(b).map_err(driver("cuStreamWaitEvent"));
         self.time(&up, passes, || {
             joined(&down, &up)?;
@@ -176,7 +179,7 @@ fn fill(stream: &CudaStream, memory: &DeviceMemory, seed: u64) -> Result<(), Gpu
     let mut at = 0;
     while at < memory.bytes() {
         let bytes = pattern.len().min(memory.bytes() - at);
-        let copy = BlockCopy { width: bytes, pitch: bytes, rows: 1 };
+        let copy = BlockCopy::whole(bytes);
         // SAFETY: the pattern lives until the wait below, the memory has the bytes.
         unsafe { begin_upload(stream, memory.at(at), pattern.as_ptr(), copy)? };
         at += bytes;
@@ -199,7 +202,10 @@ impl MeasuredKernel for CudaKernel {
     fn blocks_on_device(&self, len: usize, seed: u64) -> Result<DeviceBlocks, GpuError> {
         let len = whole(&self.prepared, len);
         let stride = self.prepared.stride(len);
-        let memory = DeviceMemory::new(&self.device.0.context, self.prepared.blocks() * stride)?;
+        let bytes = self.prepared.blocks() * stride;
+        // Where memory lies changes speed by some percent, and it lies elsewhere if it has another size.
+        let bytes = if bytes > PLACED { bytes.next_multiple_of(PLACED) } else { bytes };
+        let memory = DeviceMemory::new(&self.device.0.context, bytes)?;
         let stream = self.device.0.context.new_stream().map_err(driver("cuStreamCreate"))?;
         fill(&stream, &memory, seed)?;
         Ok(DeviceBlocks { memory, stream, stride, len })
@@ -220,7 +226,7 @@ impl MeasuredKernel for CudaKernel {
         blocks.stream.synchronize().map_err(driver("cuStreamSynchronize"))?;
         compare(&self.prepared, blocks.len, |block, at, bytes| {
             let mut read = vec![0; bytes];
-            let copy = BlockCopy { width: bytes, pitch: bytes, rows: 1 };
+            let copy = BlockCopy::whole(bytes);
             let from = blocks.memory.at(block * blocks.stride + at);
             // SAFETY: both sides have the bytes and live until the wait.
             unsafe { begin_download(&blocks.stream, read.as_mut_ptr(), from, copy)? };

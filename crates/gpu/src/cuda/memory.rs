@@ -122,7 +122,7 @@ pub(super) unsafe fn begin_upload(
         srcHost: from.cast(),
         srcDevice: 0,
         srcArray: std::ptr::null_mut(),
-        srcPitch: copy.width,
+        srcPitch: copy.host_pitch,
         dstXInBytes: 0,
         dstY: 0,
         dstMemoryType: device,
@@ -168,7 +168,7 @@ pub(super) unsafe fn begin_download(
         dstHost: to.cast(),
         dstDevice: 0,
         dstArray: std::ptr::null_mut(),
-        dstPitch: copy.width,
+        dstPitch: copy.host_pitch,
         WidthInBytes: copy.width,
         Height: copy.rows,
     };

@@ -101,6 +101,19 @@ fn evenly_spaced(addresses: impl Iterator<Item = usize>) -> Option<usize> {
     addresses.windows(2).all(|pair| pair[1].checked_sub(pair[0]) == Some(spacing)).then_some(spacing)
 }
 
+/// The copies that move blocks of the host, each with the number of the block that it begins with: a single one where blocks lie evenly spaced, since
+/// every copy takes a while to start.
+fn copies(places: &[*mut u8], copy: BlockCopy, stride: usize) -> Vec<(usize, BlockCopy)> {
+    let spacing = evenly_spaced(places.iter().map(|place| place.addr()));
+    match spacing.filter(|spacing| copy.rows == 1 && (copy.width..MOST_PITCH).contains(spacing)) {
+        Some(host_pitch) => vec![(0, BlockCopy { host_pitch, pitch: stride, rows: places.len(), ..copy })],
+        None => (0..places.len()).map(|block| (block, copy)).collect(),
+    }
+}
+
+/// Bytes from row to row that the driver takes.
+const MOST_PITCH: usize = i32::MAX as usize;
+
 struct UnderWay<'a> {
     kernel: &'a CudaKernel,
     slots: Vec<Slot>,
@@ -115,7 +128,7 @@ impl UnderWay<'_> {
 
     /// How blocks lie in the slot's pinned memory: as on the device where the kernel works there.
     fn staging(&self, len: usize) -> BlockCopy {
-        let as_it_is = BlockCopy { width: len, pitch: len, rows: 1 };
+        let as_it_is = BlockCopy::whole(len);
         if self.way.mapped { self.kernel.prepared.shape.copy(len) } else { as_it_is }
     }
 
@@ -160,7 +173,8 @@ impl Slots for UnderWay<'_> {
         let (prepared, context) = (&kernel.prepared, &kernel.device.0.context);
         if let Some(stride) = way.in_place {
             let address = |block: *const u8| block.addr() as CUdeviceptr;
-            let (inputs, outputs) = (address(inputs[0].as_ptr()), address(outputs[0].as_ptr()));
+            let (inputs, outputs) = (&inputs[0][part.clone()], &outputs[0][part]);
+            let (inputs, outputs) = (address(inputs.as_ptr()), address(outputs.as_ptr()));
             return self.launch_on_host(slot, Blocks { inputs, outputs, stride }, len);
         }
         let (copy, stride) = (prepared.shape.copy(len), prepared.stride(len));
@@ -193,17 +207,18 @@ impl Slots for UnderWay<'_> {
         let memory = slot.device(context, prepared.blocks() * stride)?;
         let on_device = |block: usize| memory.at(block * stride);
         let uploads = if adds { prepared.blocks() } else { inputs.len() };
-        for (block, &place) in places.iter().enumerate().take(uploads) {
-            // SAFETY: the place has `len` bytes and the device memory `stride`, and both outlive the wait for this slot,
+        let (up, down) = (&places[..uploads], &places[inputs.len()..]);
+        for (block, rows) in copies(up, copy, stride) {
+            // SAFETY: the places have `len` bytes each and the device memory `stride`, and both outlive the wait for this slot,
             // at the latest when the slots are dropped; nobody writes to either before.
-            unsafe { begin_upload(&stream, on_device(block), place, copy)? };
+            unsafe { begin_upload(&stream, on_device(block), up[block], rows)? };
         }
         let launch = Blocks { inputs: on_device(0), outputs: on_device(inputs.len()), stride };
         // SAFETY: each block has `stride` bytes of this slot's memory, and the slot is busy until it was waited for.
         unsafe { kernel.start(&stream, launch, len)? };
-        for (block, &place) in places.iter().enumerate().skip(inputs.len()) {
+        for (block, rows) in copies(down, copy, stride) {
             // SAFETY: as for the uploads; the outputs are borrowed mutably for the whole run.
-            unsafe { begin_download(&stream, place, on_device(block), copy)? };
+            unsafe { begin_download(&stream, down[block], on_device(inputs.len() + block), rows)? };
         }
         Ok(())
     }
@@ -244,7 +259,8 @@ impl Drop for UnderWay<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::evenly_spaced;
+    use super::{copies, evenly_spaced};
+    use crate::shape::BlockCopy;
 
     #[test]
     fn spacing_is_even_or_none() {
@@ -252,5 +268,20 @@ mod tests {
         assert_eq!(evenly_spaced([16, 48, 96].into_iter()), None);
         assert_eq!(evenly_spaced([48, 16].into_iter()), None);
         assert_eq!(evenly_spaced([16].into_iter()), None);
+    }
+
+    #[test]
+    fn blocks_that_lie_evenly_spaced_are_one_copy() {
+        let places = |addresses: &[usize]| {
+            addresses.iter().map(|&at| std::ptr::without_provenance_mut(at)).collect::<Vec<_>>()
+        };
+        let one = BlockCopy { width: 10, host_pitch: 32, pitch: 64, rows: 3 };
+        assert_eq!(copies(&places(&[16, 48, 80]), BlockCopy::whole(10), 64), [(0, one)]);
+        let whole = BlockCopy::whole(10);
+        assert_eq!(copies(&places(&[16, 48, 96]), whole, 64), [(0, whole), (1, whole), (2, whole)]);
+        // Blocks that overlap, and rows of packets that are rows already.
+        assert_eq!(copies(&places(&[16, 20, 24]), whole, 64).len(), 3);
+        let packets = BlockCopy { width: 5, host_pitch: 5, pitch: 16, rows: 2 };
+        assert_eq!(copies(&places(&[16, 48, 80]), packets, 64).len(), 3);
     }
 }

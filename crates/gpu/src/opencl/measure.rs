@@ -34,7 +34,7 @@ pub struct BufferBlocks {
 const PATTERN: usize = 8 * 4_194_301;
 
 const fn flat(bytes: usize) -> BlockCopy {
-    BlockCopy { width: bytes, pitch: bytes, rows: 1 }
+    BlockCopy::whole(bytes)
 }
 
 /// Seconds of each of `passes` commands by the device's clock, after one that does not count.

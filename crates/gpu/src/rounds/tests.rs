@@ -15,6 +15,28 @@ fn rounds_are_whole_units_within_the_share() {
     assert_eq!(round_bytes(1 << 30, 4096, 12, 1 << 40), 4 << 20);
 }
 
+#[test]
+fn rounds_grow_and_shrink_again() {
+    let parts = |len: usize, most: usize, unit: usize| {
+        let (mut parts, mut left) = (Vec::new(), len);
+        while left > 0 {
+            parts.push(part_bytes(parts.len(), left, most, unit));
+            left -= parts[parts.len() - 1];
+        }
+        parts
+    };
+    let (half, mega) = (512 << 10, 1 << 20);
+    let wanted = [half, mega, 2 * mega, 4 * mega, 4 * mega, 4 * mega, 4 * mega, 2 * mega, mega, half, half];
+    assert_eq!(parts(23 * mega + half, 4 * mega, 4096), wanted);
+    assert_eq!(parts(100, 4 * mega, 64), [100]);
+    for (len, most, unit) in [(10_000_019, 3 * mega, 3 * 4096), (77, 64, 64), (9 * mega, mega, mega)] {
+        let parts = parts(len, most, unit);
+        assert_eq!(parts.iter().sum::<usize>(), len);
+        assert!(parts.iter().all(|&part| part <= most), "{parts:?}");
+        assert!(parts[..parts.len() - 1].iter().all(|part| part.is_multiple_of(unit)), "{parts:?}");
+    }
+}
+
 /// Slots whose device is the reference. A round writes when it is waited for, and garbage if it never is.
 struct HostSlots {
     kernel: Box<dyn Kernel>,

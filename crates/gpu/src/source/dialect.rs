@@ -45,6 +45,14 @@ PRIVATE u32 choose(u32 mask, u32 yes, u32 no) {
 #define BRING(to, from) asm volatile(\"cp.async.cg.shared.global [%0], [%1], 16;\" :: \"r\"((u32)__cvta_generic_to_shared(to)), \"l\"(from) : \"memory\")
 #define BROUGHT_ALL asm volatile(\"cp.async.commit_group;\" ::: \"memory\")
 #define AWAIT_BUT(groups) asm volatile(\"cp.async.wait_group %0;\" :: \"n\"(groups) : \"memory\")
+// A line of device memory into the device's cache.
+#define ASK_FOR(p) asm volatile(\"prefetch.global.L2 [%0];\" :: \"l\"(p))
+PRIVATE u32 multiprocessors() {
+  u32 count;
+  asm(\"mov.u32 %0, %%nsmid;\" : \"=r\"(count));
+  return count;
+}
+#define MULTIPROCESSORS multiprocessors()
 #define BYTES(a, b, places) __byte_perm(a, b, places)
 #define STORE1(p, a) __stcs((unsigned int*)(p), a)
 #define STORE2(p, a, b) __stcs((uint2*)(p), make_uint2(a, b))

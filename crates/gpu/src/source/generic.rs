@@ -28,9 +28,9 @@ const LONG: usize = 64;
 /// Sums of subsets of a four, the empty one among them.
 const SUBSETS: usize = 16;
 
-/// Words of every row that a thread holds.
+/// Words of every row that a thread holds: of long passes one, since registers for two would leave a multiprocessor few warps.
 fn lanes(shape: &Shape) -> usize {
-    if shape.w <= 8 { 2 } else { 1 }
+    if shape.w <= 8 && shape.outputs * shape.w <= SHORT { 2 } else { 1 }
 }
 
 /// Outputs that one pass makes.

@@ -25,7 +25,7 @@ pub const CAPABILITY: (i32, i32) = (9, 0);
 /// Four warps, which an instruction needs.
 const THREADS: usize = 128;
 
-/// Bits of the inputs that one instruction takes.
+/// Bits of the inputs that one instruction takes: two halves, of which threads hold words of their own.
 const SLAB: usize = 256;
 
 /// Rows of the outputs that one instruction makes.
@@ -48,8 +48,10 @@ pub fn suits(shape: &Shape) -> bool {
 
 /// How a plan is cut.
 struct Cut {
-    /// Slabs that a thread holds at once.
+    /// Slabs that a thread multiplies at once.
     slabs: usize,
+    /// Halves of them that it holds; the other half of a slab is zero where few inputs leave it empty.
+    halves: usize,
     /// Times that it takes as many.
     chunks: usize,
     /// Times that it makes [`ROWS`] rows of outputs of them.
@@ -58,10 +60,12 @@ struct Cut {
 
 impl Cut {
     fn of(shape: &Shape) -> Cut {
-        let slabs = (shape.inputs * shape.w).div_ceil(SLAB).clamp(1, 2);
+        let rows = shape.inputs * shape.w;
+        let slabs = rows.div_ceil(SLAB).clamp(1, 2);
+        let halves = if rows <= SLAB / 2 { 1 } else { 2 * slabs };
         // Without inputs, outputs are zero all the same.
-        let chunks = (shape.inputs * shape.w).div_ceil(SLAB * slabs).max(1);
-        Cut { slabs, chunks, passes: (shape.outputs * shape.w).div_ceil(ROWS) }
+        let chunks = rows.div_ceil(SLAB * slabs).max(1);
+        Cut { slabs, halves, chunks, passes: (shape.outputs * shape.w).div_ceil(ROWS) }
     }
 
     /// Blocks on a multiprocessor at once, by the registers that a thread needs.
@@ -77,12 +81,12 @@ impl Cut {
 
 /// What a thread of the kernel does, per 32 positions: collecting bits of outputs, turning inputs.
 pub fn operations(shape: &Shape) -> usize {
-    let Cut { slabs, chunks, passes } = Cut::of(shape);
+    let Cut { halves, chunks, passes, .. } = Cut::of(shape);
     let turning = if shape.packet_words.is_some() { 8 } else { 2 };
-    chunks * (passes * ROWS * 32 * 5 / 4 + slabs * SLAB * turning)
+    chunks * (passes * ROWS * 32 * 5 / 4 + halves * SLAB / 2 * turning)
 }
 
-/// Writes the kernel; of `shape`, number of inputs and outputs decide nothing but how many slabs a thread holds.
+/// Writes the kernel; of `shape`, number of inputs and outputs decide nothing but how many halves of slabs a thread holds.
 pub fn source(shape: &Shape) -> Source {
     let cut = Cut::of(shape);
     let mut text = String::new();
@@ -91,6 +95,7 @@ pub fn source(shape: &Shape) -> Source {
         let _ = writeln!(text, "#define {name} {value}u");
     };
     define("SLABS", cut.slabs);
+    define("HALVES", cut.halves);
     define("TILES", KEPT / (4 * SLAB_WORDS * cut.slabs));
     define("ROUNDS", ROUNDS);
     define("BLOCKS", cut.blocks(shape));
@@ -136,7 +141,7 @@ const fn place_of(column: usize, bit: usize) -> (usize, usize) {
 
 /// A matrix as the kernel reads it: by chunk, pass and slab.
 pub fn tiles(shape: &Shape, matrix: &BitMatrix) -> Vec<u32> {
-    let Cut { slabs, chunks, passes } = Cut::of(shape);
+    let Cut { slabs, chunks, passes, .. } = Cut::of(shape);
     let mut words = vec![0; chunks * passes * slabs * SLAB_WORDS];
     for (tile, slab) in words.chunks_mut(SLAB_WORDS).enumerate() {
         let (chunk, pass, within) = (tile / slabs / passes, tile / slabs % passes, tile % slabs);
@@ -196,7 +201,7 @@ mod tests {
             let shape = Shape::of(&plan);
             let matrix = BitMatrix::expand(plan.matrix()).unwrap();
             let words = tiles(&shape, &matrix);
-            let Cut { slabs, chunks, passes } = Cut::of(&shape);
+            let Cut { slabs, chunks, passes, .. } = Cut::of(&shape);
             let mut seed = 7u32;
             let mut bits = vec![0u32; chunks * slabs * SLAB / 32];
             bits.iter_mut().for_each(|word| {
@@ -221,9 +226,11 @@ mod tests {
     }
 
     #[test]
-    fn one_text_serves_all_plans_with_as_many_slabs() {
+    fn one_text_serves_all_plans_with_as_many_halves() {
         let text = |code: &str| source(&Shape::of(&plan(code))).text;
-        assert_eq!(text("10+4"), text("32+33"));
+        assert_eq!(text("10+4"), text("16+33"));
+        assert_eq!(text("17+4"), text("32+33"));
+        assert_ne!(text("16+4"), text("17+4"));
         assert_eq!(text("33+9"), text("200+56"));
         assert_ne!(text("32+9"), text("33+9"));
         assert_ne!(text("10+9"), text("10+9:packets=64"));

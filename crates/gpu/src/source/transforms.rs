@@ -10,7 +10,7 @@
 //! butterflies between the n sums             (3) to the values at the rows' points
 //! ```
 //!
-//! With n = 16 and 64 inputs that is half of the additions of the plan's matrix, and half of the code: it stays in the cache of instructions and
+//! With n = 16 and 64 inputs that is less than half of the additions of the plan's matrix, and half of the code: it stays in the cache of instructions and
 //! reads its inputs once, where the matrix needs two passes. All levels of (1) would need registers for 16 inputs beside those of 16 sums.
 //!
 //! A repair has syndromes in these sums; they are put into shared memory, from where a product with a small matrix makes the outputs in
@@ -31,11 +31,17 @@ const MOST_ROWS: usize = 128;
 /// Threads of a block: what they put into shared memory is at most 32 KiB, and a block of 64 leaves few registers unused.
 const THREADS: usize = 64;
 
-/// How many inputs are best transformed together: with four everything has a register; with eight there is less code, which a repair
-/// has more of.
-pub fn width(plan: &Plan) -> usize {
-    if plan.structure().is_some_and(|structure| structure.solve.is_some()) { 8 } else { 4 }
-}
+/// How many inputs are best transformed together: with eight there are fewer additions than with four, and everything still has a register.
+pub const WIDTH: usize = 8;
+
+/// From as many inputs on, the first of a tile that comes later are asked for while sums are finished: no other load is under way then.
+const MANY_INPUTS: usize = 64;
+
+/// How many inputs of it are asked for.
+const ASKED_FOR: usize = 16;
+
+/// Blocks of threads that are on a multiprocessor at once, by their registers.
+const BLOCKS: usize = 4;
 
 /// Writes the kernel of a plan, which transforms `width` inputs together, a power of two; nothing where the plan's points, its layout or
 /// its size do not allow it.
@@ -125,6 +131,7 @@ impl Transformed<'_> {
                 }
             }
         }
+        self.ask_for_a_later_tile();
         self.find_values(&mut sums[..n]);
         let mut values = Vec::new();
         for (point, added) in form.rows.iter().zip(&structure.added) {
@@ -153,6 +160,29 @@ impl Transformed<'_> {
             }
         }
         line!(self.writer.text, "}}");
+    }
+
+    /// Brings the first inputs of the tile that a block of threads works on once all that are there now are done into the device's cache, 128 bytes for
+    /// each thread at a time.
+    fn ask_for_a_later_tile(&mut self) {
+        let Shape { w, inputs, packet_words: Some(words), .. } = *self.writer.shape else { return };
+        // Threads side by side have words side by side only where packets are long enough.
+        if self.writer.dialect != Dialect::Cuda || inputs < MANY_INPUTS || !words.is_multiple_of(THREADS) {
+            return;
+        }
+        let text = &mut self.writer.text;
+        let lines = THREADS * 4 / 128;
+        line!(text, "{{ const u32 later = (TILE + MULTIPROCESSORS * {BLOCKS}u) * {THREADS}u;");
+        line!(text, "if (later + {THREADS}u <= total) {{");
+        line!(
+            text,
+            "const u64 there = (u64)(later / {words}u) * {}u + later % {words}u * 4u;",
+            w * words * 4
+        );
+        line!(text, "_Pragma(\"unroll 1\")");
+        line!(text, "for (u32 i = LOCAL_X; i < {}u; i += {THREADS}u) {{", ASKED_FOR * w * lines);
+        line!(text, "GLOBAL const byte* const b = in + there + (u64)(i / {}u) * in_stride;", w * lines);
+        line!(text, "ASK_FOR(b + i / {lines}u % {w}u * {}u + i % {lines}u * 128u); }} }} }}", words * 4);
     }
 
     fn load(&mut self, input: usize) -> Block {
@@ -298,9 +328,9 @@ mod tests {
     /// The reason for all of it.
     #[test]
     fn there_are_half_as_many_additions() {
-        for (code, share) in [("64+16:packets=2048", 0.56), ("32+16:packets=2048", 0.62)] {
+        for (code, share) in [("64+16:packets=2048", 0.43), ("32+16:packets=2048", 0.48)] {
             let plan = encode(code);
-            let additions = source(Dialect::Cuda, &plan, width(&plan)).unwrap().counts.arithmetic() as f64;
+            let additions = source(Dialect::Cuda, &plan, WIDTH).unwrap().counts.arithmetic() as f64;
             let matrix = Tuning::of(&Shape::of(&plan)).operations(&Shape::of(&plan)) as f64;
             assert!(additions < share * matrix, "{code}: {additions} of {matrix}");
         }
@@ -312,7 +342,7 @@ mod tests {
         let lost: Vec<usize> = (0..64).step_by(4).collect();
         let left: Vec<usize> = (0..80).filter(|column| !lost.contains(column)).collect();
         for plan in [code.encode_plan().unwrap(), code.repair_plan(&lost, &left).unwrap()] {
-            let counts = source(Dialect::OpenCl, &plan, width(&plan)).unwrap().counts;
+            let counts = source(Dialect::OpenCl, &plan, WIDTH).unwrap().counts;
             assert_eq!((counts.loaded, counts.stored), (64 * 8, 16 * 8));
         }
     }

@@ -33,10 +33,12 @@ pub fn variants(plan: &Plan) -> Vec<Variant> {
     }
     for outputs_per_pass in cuts {
         for (threads, least_blocks) in [(64, 1), (64, 8), (128, 1), (128, 4), (256, 1), (512, 1)] {
-            let cut = Tuning { threads, least_blocks, outputs_per_pass, ..model };
-            add(cut);
-            if shape.packet_words.is_none() && threads <= 128 {
-                add(Tuning { staged: 4, ..cut });
+            for lanes in [1, 2] {
+                let cut = Tuning { threads, least_blocks, outputs_per_pass, lanes, staged: 0, ..model };
+                add(cut);
+                if shape.packet_words.is_none() && lanes == 1 && threads <= 128 {
+                    add(Tuning { staged: 4, ..cut });
+                }
             }
         }
     }

@@ -1,7 +1,8 @@
 // Products of bits on tensor cores. One instruction multiplies 64 positions of 256 bits of the inputs (a slab) with 64 rows of the
 // matrix and counts, for each position and row, the ones in both: the sum over GF(2) is the count's lowest bit.
 //
-// Defined before this text: SLABS, the slabs that a thread holds at once; TILES, the tiles of the matrix that fit into shared memory;
+// Defined before this text: SLABS, the slabs that are multiplied at once; HALVES, the halves of them that a thread holds, the rest being
+// zero; TILES, the tiles of the matrix that fit into shared memory;
 // ROUNDS, the tiles of data that a block works on one after the other; BLOCKS, the blocks that should fit on a multiprocessor; ADD, whether
 // outputs are added to; W, rows of a block.
 //
@@ -45,6 +46,17 @@ PRIVATE void settle(u32 (&d)[COUNTS]) {
 
 // Two counts side by side, the second in the upper half: on the pipe of multiplications, which is idle.
 PRIVATE u32 beside(u32 low, u32 high) { return high * 65536u + low; }
+
+// The lowest bits of four counts, each in a byte of its own and moved up by `bit`, added to what is there.
+PRIVATE u32 collect(u32 sum, u32 a, u32 b, u32 c, u32 d, int bit) {
+  const u32 four = __byte_perm(beside(a, b), beside(c, d), 0x6420);
+  return sum | four << bit & 0x01010101u << bit;
+}
+
+// Word i of a half, which may be one that nobody holds.
+template <int words> PRIVATE u32 of_half(const u32 (&x)[HALVES][words], int half, int i) {
+  return half < HALVES ? x[half < HALVES ? half : 0][i] : 0u;
+}
 
 // Which part of shared memory holds rows of the matrix: groups of 8 rows and 16 bytes, 128 bytes from one to the next in a row's
 // direction, 256 from one to the next in a column's.

@@ -41,6 +41,19 @@ PRIVATE void turn(u32 (&y)[32]) {
 
 #define PACKET (PACKET_WORDS * 4u)
 
+// Words of rows 8 c / 2 + 2 t + c % 2 of a pass, of those below `rows`.
+PRIVATE void store_rows(const u32 (&words)[16], byte* out, u64 out_stride, u32 pass, u32 t, u32 rows, bool adds) {
+  const u32 first = ROWS * pass + 2u * t;
+  byte* to = out + first / W * out_stride + first % W * PACKET;
+  UNROLLED for (u32 c = 0; c < 16; ++c) {
+    const u32 row = first + 8u * (c / 2u) + c % 2u;
+    // Where eight rows are whole blocks, those of the next words lie as far apart as blocks.
+    byte* const place = 8 % W == 0 ? to + c % 2u * PACKET : out + row / W * out_stride + row % W * PACKET;
+    if (row < rows) __stcs((u32*)place, adds ? words[c] ^ *(u32*)place : words[c]);
+    if (c % 2u == 1u) to += 8u / W * out_stride;
+  }
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) gabion(
     const byte* in, u64 in_stride, byte* out, u64 out_stride, u32 total, const byte* matrix, u32 inputs, u32 outputs) {
   __shared__ __align__(128) uint4 kept[TILES * TILE_OF_MATRIX / 16];
@@ -53,8 +66,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) gabion(
     const u32 column = ((blockIdx.x * ROUNDS + round) * 4u + threadIdx.x / 32u) * 8u + g, mine = min(column, total - 1u);
     const u64 at = (u64)(mine / PACKET_WORDS) * (W * PACKET) + mine % PACKET_WORDS * 4u;
     ROLLED for (u32 chunk = 0; chunk < chunks; ++chunk) {
-      u32 x[2 * SLABS][32];
-      UNROLLED for (int h = 0; h < 2 * SLABS; ++h) {
+      u32 x[HALVES][32];
+      UNROLLED for (int h = 0; h < HALVES; ++h) {
         const u32 first = chunk * (256u * SLABS) + 128u * h + 32u * t;
         // The same for all threads of a warp: nothing to turn where no thread has a row.
         const bool empty = first - 32u * t >= inputs * W;
@@ -86,23 +99,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) gabion(
           BEGIN;
           UNROLLED for (int s = 0; s < SLABS; ++s) {
             const u64 slab = rows + (s * BYTES_OF_SLAB >> 4);
-            multiply(d, x[2 * s][j], x[2 * s][j + 16], x[2 * s + 1][j], x[2 * s + 1][j + 16], slab, s > 0);
-            multiply(e, x[2 * s][j + 8], x[2 * s][j + 24], x[2 * s + 1][j + 8], x[2 * s + 1][j + 24], slab, s > 0);
+            multiply(d, x[2 * s][j], x[2 * s][j + 16], of_half(x, 2 * s + 1, j), of_half(x, 2 * s + 1, j + 16), slab, s > 0);
+            multiply(e, x[2 * s][j + 8], x[2 * s][j + 24], of_half(x, 2 * s + 1, j + 8), of_half(x, 2 * s + 1, j + 24), slab, s > 0);
           }
           settle(d);
           settle(e);
           UNROLLED for (int c = 0; c < 16; ++c) {
             const int i = 4 * (c / 2) + c % 2;
-            words[c] |= __byte_perm(beside(d[i], d[i + 2]), beside(e[i], e[i + 2]), 0x6240) << j & 0x01010101u << j;
+            words[c] = collect(words[c], d[i], e[i], d[i + 2], e[i + 2], j);
           }
         }
-        UNROLLED for (int c = 0; c < 16; ++c) {
-          const u32 row = ROWS * pass + 8u * (c / 2) + 2u * t + c % 2;
-          if (column < total && row < outputs * W) {
-            u32* const to = (u32*)(out + at + row / W * out_stride + row % W * PACKET);
-            __stcs(to, ADD || chunk > 0 ? words[c] ^ *to : words[c]);
-          }
-        }
+        store_rows(words, out + at, out_stride, pass, t, column < total ? outputs * W : 0u, ADD || chunk > 0);
       }
     }
   }

@@ -28,11 +28,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) gabion(
   u64 at = ((u64)blockIdx.x * (ROUNDS * 4u) + threadIdx.x / 32u) * 128u + 16u * g;
   ROLLED for (u32 round = 0; round < ROUNDS; ++round, at += 512u) {
     ROLLED for (u32 chunk = 0; chunk < chunks; ++chunk) {
-      u32 x[2 * SLABS][16];
+      u32 x[HALVES][16];
       const u32 first = chunk * (32u * SLABS) + 4u * t, left = inputs - min(inputs, first);
       const byte* const p = in + at + first * in_stride;
       // No branches here, so that all loads can wait together.
-      UNROLLED for (int h = 0; h < 2 * SLABS; ++h) {
+      UNROLLED for (int h = 0; h < HALVES; ++h) {
         uint4 v[4];
         UNROLLED for (int i = 0; i < 4; ++i)
           v[i] = 16u * h + i < left ? load_once(p + (16u * h + i) * in_stride) : make_uint4(0, 0, 0, 0);
@@ -54,13 +54,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) gabion(
           u32 d[COUNTS];
           BEGIN;
           UNROLLED for (int s = 0; s < SLABS; ++s)
-            multiply(d, x[2 * s][j], x[2 * s][j + 8], x[2 * s + 1][j], x[2 * s + 1][j + 8], rows + (s * BYTES_OF_SLAB >> 4), s > 0);
+            multiply(d, x[2 * s][j], x[2 * s][j + 8], of_half(x, 2 * s + 1, j), of_half(x, 2 * s + 1, j + 8), rows + (s * BYTES_OF_SLAB >> 4), s > 0);
           settle(d);
           u32 sum = 0;
           UNROLLED for (int bit = 0; bit < 8; ++bit) {
             const int i = 4 * (bit / 2) + bit % 2;
-            const u32 four = __byte_perm(beside(d[i], d[i + 2]), beside(d[i + 16], d[i + 18]), 0x6420);
-            sum |= four << bit & 0x01010101u << bit;
+            sum = collect(sum, d[i], d[i + 2], d[i + 16], d[i + 18], bit);
           }
           bytes[j] = sum;
         }
