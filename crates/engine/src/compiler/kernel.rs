@@ -4,17 +4,16 @@
 //! the one before: it writes the same bytes again. Where that is not so (results are added to what is there, or a
 //! buffer is shorter than a step), the bytes travel through a buffer of one step, padded with zeros.
 //!
-//! Stores that straddle cache lines cost more than all arithmetic. Outputs that are misaligned alike become aligned
-//! after a first step. Those that are misaligned each in its own way are made in a tile in the L1 cache and copied from
-//! there.
+//! Stores that straddle cache lines cost more than those that do not. Outputs that are misaligned alike become aligned
+//! after a first step.
 
 mod signing;
 
-use super::emit::{Emitted, Shape, disassemble, emit};
+use super::emit::{Distance, Emitted, Shape, disassemble, emit};
 use super::machine::{Allocated, Form};
 use super::routine::Routine;
 use super::target::Target;
-use crate::kernel::{MAX_OUTPUT_TILE, Tuning};
+use crate::kernel::Tuning;
 use crate::plan::{Mode, Plan};
 pub(crate) use signing::SigningKernel;
 use std::mem::MaybeUninit;
@@ -22,18 +21,18 @@ use std::mem::MaybeUninit;
 /// Blocks whose addresses are gathered without an allocation.
 const FEW_BLOCKS: usize = 32;
 
-/// Outputs up to which that pays: with more of them arithmetic hides what stores cost.
-const TILED_OUTPUTS: usize = 4;
+/// Inputs for each output up to which asking for outputs ahead pays.
+const INPUTS_PER_ASKED_OUTPUT: usize = 3;
 
 fn code_of(
     form: Form,
     target: Target,
     allocated: &Allocated,
     columns: usize,
-    stream: bool,
+    distance: Distance,
 ) -> (Shape, Emitted) {
     let packet = form.packets.map_or(0, |(bytes, _)| bytes);
-    let shape = Shape { target, columns, stream, packet };
+    let shape = Shape { target, columns, distance, packet };
     (shape, emit(allocated, shape, form.inputs))
 }
 
@@ -47,7 +46,7 @@ pub(super) fn assembly(
     if !target.native {
         return None;
     }
-    let (_, emitted) = code_of(Form::of(plan), target, allocated, columns, false);
+    let (_, emitted) = code_of(Form::of(plan), target, allocated, columns, Distance::Near);
     Some((emitted.code.len(), disassemble(&emitted.code)))
 }
 
@@ -55,8 +54,9 @@ pub(super) fn assembly(
 #[derive(Debug)]
 pub(crate) struct CodeKernel {
     routine: Routine,
-    /// The same with outputs stored past the caches.
-    streaming: Option<Routine>,
+    /// The same for blocks that lie [farther away](Distance).
+    middle: Option<Routine>,
+    far: Option<Routine>,
     form: Form,
     tuning: &'static Tuning,
 }
@@ -72,13 +72,19 @@ impl CodeKernel {
         allocated: &Allocated,
         columns: usize,
     ) -> Option<CodeKernel> {
-        let routine = |stream| {
-            let (shape, emitted) = code_of(form, target, allocated, columns, stream);
+        let routine = |distance| {
+            let (shape, emitted) = code_of(form, target, allocated, columns, distance);
             let slot_bytes = allocated.slots as usize * shape.step();
             Routine::new(emitted, shape, slot_bytes, form.inputs + form.outputs).ok()
         };
-        let streaming = if form.mode == Mode::Write { routine(true) } else { None };
-        Some(CodeKernel { routine: routine(false)?, streaming, form, tuning: Tuning::of_machine() })
+        let stores_count = form.outputs * INPUTS_PER_ASKED_OUTPUT >= form.inputs;
+        Some(CodeKernel {
+            middle: if stores_count { routine(Distance::Middle) } else { None },
+            far: if form.mode == Mode::Write { routine(Distance::Far) } else { None },
+            routine: routine(Distance::Near)?,
+            form,
+            tuning: Tuning::of_machine(),
+        })
     }
 
     /// Turns inputs into outputs. The buffers were checked: as many as the plan has, all of `len` bytes, a multiple
@@ -103,13 +109,17 @@ impl CodeKernel {
         }
         // SAFETY: there are as many places as buffers, and each was written above.
         let blocks: &[*const u8] = unsafe { room.assume_init_ref() };
-        let large = whole.saturating_mul(blocks.len()) >= self.tuning.stream_bytes;
+        let distance = match whole.saturating_mul(blocks.len()) {
+            bytes if bytes < self.tuning.near_bytes => Distance::Near,
+            bytes if bytes < self.tuning.stream_bytes => Distance::Middle,
+            _ => Distance::Far,
+        };
         match self.form.packets {
-            None => self.run_words(blocks, len, large),
+            None => self.run_words(blocks, len, distance),
             Some((packet, group)) => {
                 let aligned =
                     blocks[self.form.inputs..].iter().all(|output| self.routine.misalignment(*output) == 0);
-                let routine = self.streaming.as_ref().filter(|_| large && aligned).unwrap_or(&self.routine);
+                let routine = self.routine_for(distance, aligned);
                 for at in (0..len).step_by(group) {
                     self.run_range(routine, blocks, at, at + packet, at);
                 }
@@ -117,68 +127,34 @@ impl CodeKernel {
         }
     }
 
-    fn run_words(&self, blocks: &[*const u8], len: usize, large: bool) {
+    /// The routine for blocks at a distance; whether outputs are, or will be, `aligned`.
+    fn routine_for(&self, distance: Distance, aligned: bool) -> &Routine {
+        let far = self.far.as_ref().filter(|_| distance == Distance::Far && aligned);
+        let middle = self.middle.as_ref().filter(|_| distance != Distance::Near);
+        far.or(middle).unwrap_or(&self.routine)
+    }
+
+    fn run_words(&self, blocks: &[*const u8], len: usize, distance: Distance) {
         let outputs = &blocks[self.form.inputs..];
         let (step, width) = (self.routine.step(), self.routine.width());
         let misaligned = outputs.first().map_or(0, |output| self.routine.misalignment(*output));
         let head = if misaligned == 0 { 0 } else { width - misaligned };
         // What stays in L1 is worth neither more calls nor a copy.
-        let near = len.saturating_mul(blocks.len()) <= self.tuning.near_bytes;
-        if self.form.mode == Mode::Add || near || len < step + head {
-            return self.run_range(&self.routine, blocks, 0, len, 0);
+        if self.form.mode == Mode::Add || distance == Distance::Near || len < step + head {
+            return self.run_range(self.routine_for(distance, false), blocks, 0, len, 0);
         }
         // A step begins with a symbol.
         let alike = outputs.iter().all(|output| self.routine.misalignment(*output) == misaligned)
             && head.is_multiple_of(self.form.symbol_bytes);
         if !alike {
-            return match outputs.len() <= TILED_OUTPUTS {
-                true => self.run_tiles(blocks, len),
-                false => self.run_range(&self.routine, blocks, 0, len, 0),
-            };
+            return self.run_range(self.routine_for(distance, false), blocks, 0, len, 0);
         }
-        let routine = self.streaming.as_ref().filter(|_| large).unwrap_or(&self.routine);
+        let routine = self.routine_for(distance, true);
         if head > 0 {
             // SAFETY: the step lies within the blocks.
             unsafe { self.routine.run(blocks, 0, step) };
         }
         self.run_range(routine, blocks, head, len, 0);
-    }
-
-    /// Through a tile of aligned outputs, of which there are few. `len` is at least a step. Its room on the stack is not for
-    /// those who do without.
-    #[inline(never)]
-    fn run_tiles(&self, blocks: &[*const u8], len: usize) {
-        #[repr(align(64))]
-        struct Tile([MaybeUninit<u8>; MAX_OUTPUT_TILE]);
-        let (step, count) = (self.routine.step(), blocks.len() - self.form.inputs);
-        let size = self.tuning.output_tile_bytes / count / step * step;
-        let mut tile = Tile([MaybeUninit::uninit(); MAX_OUTPUT_TILE]);
-        let base: *mut u8 = tile.0.as_mut_ptr().cast();
-        let mut through = blocks.to_vec();
-        let mut start = 0;
-        while start < len {
-            let end = (start + size).min(len);
-            // A last tile that is shorter than a step reaches back into the one before.
-            let first = start.min(end - step);
-            let whole = end - ((end - first) & (step - 1));
-            for (i, output) in through[self.form.inputs..].iter_mut().enumerate() {
-                // An address that stands for position 0 of the block: only positions of the tile are used.
-                *output = base.wrapping_add(i * size).wrapping_sub(first);
-            }
-            // SAFETY: `first..end` lies within the blocks and is at most the size of a tile, of which there is one for
-            // every output; both runs are whole steps. What is copied was just written there.
-            unsafe {
-                self.routine.run(&through, first, whole);
-                if whole < end {
-                    self.routine.run(&through, end - step, end);
-                }
-                for (i, output) in blocks[self.form.inputs..].iter().enumerate() {
-                    let made = base.add(i * size).cast_const();
-                    made.copy_to_nonoverlapping(output.add(first).cast_mut(), end - first);
-                }
-            }
-            start = end;
-        }
     }
 
     /// Runs over `start..end` of blocks that reach from `first` on. A streaming routine needs outputs aligned at
