@@ -169,19 +169,20 @@ impl Repairer {
                 return Err(Error::ColumnTwice { column });
             }
         }
-        let mut choice = Sources::<N>::default();
+        let mut sources = Sources::<N>::new(logarithms);
         let mut inputs: [&[u8]; N] = [&[]; N];
         for (column, block) in stripe.iter().enumerate() {
             // Data first, then as many redundancy blocks as data is missing.
-            inputs[choice.sources.len()] = block.unwrap_or(&[]);
-            choice.add_column(column, k, block.is_some() & !is_wanted[column]);
+            inputs[sources.len()] = block.unwrap_or(&[]);
+            sources.add_column(column, block.is_some() & !is_wanted[column]);
         }
-        if choice.sources.len() < k {
-            return Err(Error::NotEnoughBlocks { need: k, have: choice.sources.len() });
+        if sources.len() < k {
+            return Err(Error::NotEnoughBlocks { need: k, have: sources.len() });
         }
         let inputs = &inputs[..k];
-        let lengths = inputs.iter().map(|b| b.len()).chain(outputs.iter().map(|b| b.len()));
-        if let Some((index, len)) = lengths.enumerate().find(|&(_, len)| len != want) {
+        let fit = inputs.iter().all(|b| b.len() == want) && outputs.iter().all(|b| b.len() == want);
+        let lengths = || inputs.iter().map(|b| b.len()).chain(outputs.iter().map(|b| b.len()));
+        if !fit && let Some((index, len)) = lengths().enumerate().find(|&(_, len)| len != want) {
             return Err(Error::BufferLength { index, len, want });
         }
         let (mut few, mut many) = ([0; FEW_COEFFICIENTS], Vec::new());
@@ -193,7 +194,7 @@ impl Repairer {
                 &mut many[..]
             }
         };
-        logarithms.write_matrix(&choice, wanted, coefficients);
+        sources.write_matrix(wanted, coefficients);
         self.engine.row().multiply(coefficients, inputs, outputs, want)
     }
 }

@@ -139,7 +139,7 @@ impl CodeKernel {
         let (step, width) = (self.routine.step(), self.routine.width());
         let misaligned = outputs.first().map_or(0, |output| self.routine.misalignment(*output));
         let head = if misaligned == 0 { 0 } else { width - misaligned };
-        // What stays in L1 is worth neither more calls nor a copy.
+        // What stays in L1 is not worth another call.
         if self.form.mode == Mode::Add || distance == Distance::Near || len < step + head {
             return self.run_range(self.routine_for(distance, false), blocks, 0, len, 0);
         }

@@ -3,23 +3,23 @@
 use crate::field::Field;
 use crate::matrix::cauchy::CauchyForm;
 
-/// A list of columns without an allocation.
+/// A list of columns, or of their points, without an allocation.
 #[derive(Clone, Copy)]
-pub(super) struct Columns<const N: usize> {
+pub(super) struct Bytes<const N: usize> {
     count: usize,
-    columns: [u8; N],
+    bytes: [u8; N],
 }
 
-impl<const N: usize> Default for Columns<N> {
-    fn default() -> Columns<N> {
-        Columns { count: 0, columns: [0; N] }
+impl<const N: usize> Default for Bytes<N> {
+    fn default() -> Bytes<N> {
+        Bytes { count: 0, bytes: [0; N] }
     }
 }
 
-impl<const N: usize> Columns<N> {
+impl<const N: usize> Bytes<N> {
     /// Without a branch: nobody can foresee what is lost.
-    fn push_if(&mut self, condition: bool, column: usize) {
-        self.columns[self.count] = column as u8;
+    fn push_if(&mut self, condition: bool, byte: u8) {
+        self.bytes[self.count] = byte;
         self.count += usize::from(condition);
     }
 
@@ -28,26 +28,55 @@ impl<const N: usize> Columns<N> {
     }
 
     fn iter(&self) -> impl Iterator<Item = u8> {
-        self.columns[..self.count].iter().copied()
+        self.bytes[..self.count].iter().copied()
     }
 }
 
-/// What a repair reads: k sources; those that are redundancy stand for the unknown data, one each.
-#[derive(Default)]
-pub(super) struct Sources<const N: usize> {
-    pub(super) sources: Columns<N>,
-    redundancy: Columns<N>,
-    unknown: Columns<N>,
+/// What a repair reads: k sources, data columns first; those that are redundancy stand for the unknown data, one each.
+pub(super) struct Sources<'a, const N: usize> {
+    logarithms: &'a Logarithms,
+    columns: Bytes<N>,
+    /// Points of the redundancy among them.
+    redundancy: Bytes<N>,
+    /// Points of the data that is not among them.
+    unknown: Bytes<N>,
 }
 
-impl<const N: usize> Sources<N> {
+impl<'a, const N: usize> Sources<'a, N> {
+    pub(super) fn new(logarithms: &'a Logarithms) -> Sources<'a, N> {
+        let [columns, redundancy, unknown] = [Bytes::default(); 3];
+        Sources { logarithms, columns, redundancy, unknown }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.columns.len()
+    }
+
     /// The next column; it becomes a source if it is there and is needed.
-    pub(super) fn add_column(&mut self, column: usize, k: usize, is_there: bool) {
+    pub(super) fn add_column(&mut self, column: usize, is_there: bool) {
+        let (k, point) = (self.logarithms.k, self.logarithms.at[column]);
         let is_data = column < k;
-        let is_source = is_there & (is_data | (self.sources.len() < k));
-        self.sources.push_if(is_source, column);
-        self.redundancy.push_if(is_source & !is_data, column);
-        self.unknown.push_if(is_data & !is_there, column);
+        let is_source = is_there & (is_data | (self.len() < k));
+        self.columns.push_if(is_source, column as u8);
+        self.redundancy.push_if(is_source & !is_data, point);
+        self.unknown.push_if(is_data & !is_there, point);
+    }
+
+    /// The matrix of a repair, wanted block by wanted block, a coefficient for each of the k sources.
+    pub(super) fn write_matrix(&self, wanted: &[usize], matrix: &mut [u8]) {
+        let Sources { logarithms, columns, redundancy, unknown } = self;
+        let mut factors = [0; N];
+        for (factor, column) in factors.iter_mut().zip(columns.iter()) {
+            *factor = logarithms.factor(column, unknown, redundancy, column as usize >= logarithms.k);
+        }
+        for (&row, coefficients) in wanted.iter().zip(matrix.chunks_exact_mut(logarithms.k)) {
+            let point = logarithms.at[row];
+            let row_factor = logarithms.factor(row as u8, redundancy, unknown, row < logarithms.k) + PERIOD;
+            for (coefficient, (column, factor)) in coefficients.iter_mut().zip(columns.iter().zip(&factors)) {
+                let distance = logarithms.distance(point, logarithms.at[column as usize]);
+                *coefficient = logarithms.exp[(row_factor + factor - distance) as usize];
+            }
+        }
     }
 }
 
@@ -82,9 +111,9 @@ impl Logarithms {
         Logarithms { k: points.columns.len(), at, scale, log, exp }
     }
 
-    /// Logarithm of the distance of two columns, 0 from a column to itself.
+    /// Logarithm of the distance of two points, 0 from a point to itself.
     fn distance(&self, from: u8, to: u8) -> u32 {
-        self.log[(self.at[from as usize] ^ self.at[to as usize]) as usize]
+        self.log[(from ^ to) as usize]
     }
 
     /// The logarithm of the factor of a column, as [`CauchyForm::exchange`] has them: `over` and `under` are the points
@@ -92,36 +121,14 @@ impl Logarithms {
     fn factor<const N: usize>(
         &self,
         column: u8,
-        over: &Columns<N>,
-        under: &Columns<N>,
+        over: &Bytes<N>,
+        under: &Bytes<N>,
         changed_sides: bool,
     ) -> u32 {
-        let scale = self.scale[column as usize];
+        let (point, scale) = (self.at[column as usize], self.scale[column as usize]);
         let scale = if changed_sides { PERIOD - scale } else { scale };
-        let above: u32 = over.iter().map(|other| self.distance(column, other)).sum();
-        let below: u32 = under.iter().map(|other| PERIOD - self.distance(column, other)).sum();
+        let above: u32 = over.iter().map(|other| self.distance(point, other)).sum();
+        let below: u32 = under.iter().map(|other| PERIOD - self.distance(point, other)).sum();
         (scale + above + below) % PERIOD
-    }
-
-    /// The matrix of a repair, wanted block by wanted block, a coefficient for each of the k sources.
-    pub(super) fn write_matrix<const N: usize>(
-        &self,
-        choice: &Sources<N>,
-        wanted: &[usize],
-        matrix: &mut [u8],
-    ) {
-        let (unknown, redundancy) = (&choice.unknown, &choice.redundancy);
-        let mut factors = [0; N];
-        for (factor, column) in factors.iter_mut().zip(choice.sources.iter()) {
-            *factor = self.factor(column, unknown, redundancy, column as usize >= self.k);
-        }
-        for (&row, coefficients) in wanted.iter().zip(matrix.chunks_exact_mut(self.k)) {
-            let from = row as u8;
-            let row_factor = self.factor(from, redundancy, unknown, row < self.k) + PERIOD;
-            let sources = choice.sources.iter().zip(&factors);
-            for (coefficient, (column, factor)) in coefficients.iter_mut().zip(sources) {
-                *coefficient = self.exp[(row_factor + factor - self.distance(from, column)) as usize];
-            }
-        }
     }
 }
