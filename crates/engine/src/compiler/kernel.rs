@@ -9,6 +9,7 @@
 
 mod signing;
 
+use super::choose::Choice;
 use super::emit::{Distance, Emitted, Shape, disassemble, emit};
 use super::machine::{Allocated, Form};
 use super::routine::Routine;
@@ -17,12 +18,16 @@ use crate::kernel::Tuning;
 use crate::plan::{Mode, Plan};
 pub(crate) use signing::SigningKernel;
 use std::mem::MaybeUninit;
+use std::slice;
 
 /// Blocks whose addresses are gathered without an allocation.
 const FEW_BLOCKS: usize = 32;
 
-/// Inputs for each output up to which asking for outputs ahead pays.
-const INPUTS_PER_ASKED_OUTPUT: usize = 3;
+/// Whether asking for outputs ahead pays. With packets, which are more places at a time, it needs more outputs.
+fn stores_count(form: Form) -> bool {
+    let inputs_per_output = if form.packets.is_some() { 2 } else { 3 };
+    form.inputs <= form.outputs * inputs_per_output
+}
 
 fn code_of(
     form: Form,
@@ -54,8 +59,8 @@ pub(super) fn assembly(
 #[derive(Debug)]
 pub(crate) struct CodeKernel {
     routine: Routine,
-    /// The same for blocks that lie [farther away](Distance).
-    middle: Option<Routine>,
+    /// The same for blocks that lie [farther away](Distance), in one pass or in several; none where `routine` serves there too.
+    middle: Vec<Routine>,
     far: Option<Routine>,
     form: Form,
     tuning: &'static Tuning,
@@ -66,22 +71,23 @@ impl CodeKernel {
     ///
     /// # Safety
     /// The CPU has the target's instruction set. The steps are those of a program of this form.
-    pub(crate) unsafe fn new(
+    pub(super) unsafe fn new(
         form: Form,
         target: Target,
-        allocated: &Allocated,
-        columns: usize,
+        Choice { allocated, columns, passes, .. }: &Choice,
     ) -> Option<CodeKernel> {
-        let routine = |distance| {
-            let (shape, emitted) = code_of(form, target, allocated, columns, distance);
+        let routine = |allocated: &Allocated, distance| {
+            let (shape, emitted) = code_of(form, target, allocated, *columns, distance);
             let slot_bytes = allocated.slots as usize * shape.step();
             Routine::new(emitted, shape, slot_bytes, form.inputs + form.outputs).ok()
         };
-        let stores_count = form.outputs * INPUTS_PER_ASKED_OUTPUT >= form.inputs;
+        let passes = if passes.is_empty() { slice::from_ref(allocated) } else { &passes[..] };
+        let asked = if stores_count(form) { passes } else { &[] };
+        let middle = asked.iter().map(|pass| routine(pass, Distance::Middle));
         Some(CodeKernel {
-            middle: if stores_count { routine(Distance::Middle) } else { None },
-            far: if form.mode == Mode::Write { routine(Distance::Far) } else { None },
-            routine: routine(Distance::Near)?,
+            middle: middle.collect::<Option<_>>()?,
+            far: if form.mode == Mode::Write { routine(allocated, Distance::Far) } else { None },
+            routine: routine(allocated, Distance::Near)?,
             form,
             tuning: Tuning::of_machine(),
         })
@@ -119,19 +125,21 @@ impl CodeKernel {
             Some((packet, group)) => {
                 let aligned =
                     blocks[self.form.inputs..].iter().all(|output| self.routine.misalignment(*output) == 0);
-                let routine = self.routine_for(distance, aligned);
+                let routines = self.routines_for(distance, aligned);
                 for at in (0..len).step_by(group) {
-                    self.run_range(routine, blocks, at, at + packet, at);
+                    self.run_range(routines, blocks, at, at + packet, at);
                 }
             }
         }
     }
 
-    /// The routine for blocks at a distance; whether outputs are, or will be, `aligned`.
-    fn routine_for(&self, distance: Distance, aligned: bool) -> &Routine {
-        let far = self.far.as_ref().filter(|_| distance == Distance::Far && aligned);
-        let middle = self.middle.as_ref().filter(|_| distance != Distance::Near);
-        far.or(middle).unwrap_or(&self.routine)
+    /// The passes over blocks at a distance; whether outputs are, or will be, `aligned`.
+    fn routines_for(&self, distance: Distance, aligned: bool) -> &[Routine] {
+        match &self.far {
+            Some(far) if distance == Distance::Far && aligned => slice::from_ref(far),
+            _ if distance == Distance::Near || self.middle.is_empty() => slice::from_ref(&self.routine),
+            _ => &self.middle,
+        }
     }
 
     fn run_words(&self, blocks: &[*const u8], len: usize, distance: Distance) {
@@ -141,31 +149,31 @@ impl CodeKernel {
         let head = if misaligned == 0 { 0 } else { width - misaligned };
         // What stays in L1 is not worth another call.
         if self.form.mode == Mode::Add || distance == Distance::Near || len < step + head {
-            return self.run_range(self.routine_for(distance, false), blocks, 0, len, 0);
+            return self.run_range(self.routines_for(distance, false), blocks, 0, len, 0);
         }
         // A step begins with a symbol.
         let alike = outputs.iter().all(|output| self.routine.misalignment(*output) == misaligned)
             && head.is_multiple_of(self.form.symbol_bytes);
         if !alike {
-            return self.run_range(self.routine_for(distance, false), blocks, 0, len, 0);
+            return self.run_range(self.routines_for(distance, false), blocks, 0, len, 0);
         }
-        let routine = self.routine_for(distance, true);
+        let routines = self.routines_for(distance, true);
         if head > 0 {
             // SAFETY: the step lies within the blocks.
             unsafe { self.routine.run(blocks, 0, step) };
         }
-        self.run_range(routine, blocks, head, len, 0);
+        self.run_range(routines, blocks, head, len, 0);
     }
 
     /// Runs over `start..end` of blocks that reach from `first` on. A streaming routine needs outputs aligned at
     /// `start`.
-    fn run_range(&self, routine: &Routine, blocks: &[*const u8], start: usize, end: usize, first: usize) {
-        // A step is a power of two.
-        let step = routine.step();
+    fn run_range(&self, routines: &[Routine], blocks: &[*const u8], start: usize, end: usize, first: usize) {
+        // A power of two, the same in all of them.
+        let step = self.routine.step();
         let whole = end - ((end - start) & (step - 1));
         // SAFETY: ranges lie between `first` and `end`, within all blocks; a multiple of the step each.
         unsafe {
-            routine.run(blocks, start, whole);
+            routines.iter().for_each(|routine| routine.run(blocks, start, whole));
             if whole < end && self.form.mode == Mode::Write && end - first >= step {
                 self.routine.run(blocks, end - step, end);
             } else if whole < end {

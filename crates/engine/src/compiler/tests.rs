@@ -13,7 +13,7 @@ fn supported_rows() -> Vec<&'static Row> {
 }
 
 /// Calls as parts of blocks that lie in the L1 cache, in L2, in memory: each has its own loop.
-const WHOLES: [usize; 3] = [0, 64 << 10, 1 << 30];
+const WHOLES: [usize; 4] = [0, 8 << 10, 64 << 10, 1 << 30];
 
 /// A block that begins on a cache line, where stores past the caches need it.
 #[derive(Clone)]
@@ -168,6 +168,17 @@ fn codes_and_their_repairs() {
         let plan = code.repair_plan(lost, surviving).unwrap();
         check(&plan, 1 + random.below(600), &mut random);
         check(&code.update_plan(&[random.below(k)]).unwrap(), 1 + random.below(300), &mut random);
+    }
+}
+
+/// Few inputs and many outputs: two passes where stores go to L2.
+#[test]
+fn halves_of_many_outputs() {
+    let mut random = Random(0x6861_6c66);
+    for shape in ["1+12", "2+12", "4+13", "cauchy-isal:3+16", "4+40"] {
+        for len in [1, 63, 64, 333, 1000] {
+            check(&shape.parse::<Code>().unwrap().encode_plan().unwrap(), len, &mut random);
+        }
     }
 }
 

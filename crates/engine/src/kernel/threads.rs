@@ -165,8 +165,6 @@ const FEW_BLOCKS: usize = 32;
 struct Start(*mut u8);
 
 // SAFETY: threads read inputs, and make slices of disjoint ranges of outputs only.
-unsafe impl Send for Start {}
-// SAFETY: as above.
 unsafe impl Sync for Start {}
 
 /// Where the blocks of a call begin, inputs first.

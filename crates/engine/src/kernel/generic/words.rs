@@ -165,8 +165,8 @@ pub(super) unsafe fn run<V: Vector>(dense: &Dense<'_, V>, buffers: Buffers<'_, '
 #[inline(always)]
 fn streams<V: Vector>(inputs: usize, outputs: &[&mut [u8]], whole: usize) -> bool {
     let offset = |output: &[u8]| output.as_ptr().addr() % V::BYTES;
-    let alike = outputs.windows(2).all(|pair| offset(pair[0]) == offset(pair[1]));
-    alike && whole.saturating_mul(inputs + outputs.len()) >= Tuning::of_machine().stream_bytes
+    whole.saturating_mul(inputs + outputs.len()) >= Tuning::of_machine().stream_bytes
+        && outputs.windows(2).all(|pair| offset(pair[0]) == offset(pair[1]))
 }
 
 struct Pass<'a, 'b, M> {
