@@ -1,5 +1,7 @@
 //! Compiled code against the reference: plans of codes, and random ones by the ten thousand.
 
+use super::choose::choose;
+use super::target::Target;
 use crate::code::{Code, Layout};
 use crate::conformance::Random;
 use crate::field::Field;
@@ -175,6 +177,12 @@ fn codes_and_their_repairs() {
 #[test]
 fn halves_of_many_outputs() {
     let mut random = Random(0x6861_6c66);
+    let passes = |shape: &str| {
+        let plan = shape.parse::<Code>().unwrap().encode_plan().unwrap();
+        choose(&plan, Target::GFNI_AVX512, &mut |_| ()).unwrap().passes.len()
+    };
+    let two = if Target::GFNI_AVX512.native { 2 } else { 0 };
+    assert_eq!(["2+12", "4+13", "2+11", "5+12"].map(passes), [two, two, 0, 0]);
     for shape in ["1+12", "2+12", "4+13", "cauchy-isal:3+16", "4+40"] {
         for len in [1, 63, 64, 333, 1000] {
             check(&shape.parse::<Code>().unwrap().encode_plan().unwrap(), len, &mut random);
