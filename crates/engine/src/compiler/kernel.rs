@@ -135,10 +135,12 @@ impl CodeKernel {
 
     /// The passes over blocks at a distance; whether outputs are, or will be, `aligned`.
     fn routines_for(&self, distance: Distance, aligned: bool) -> &[Routine] {
-        match &self.far {
-            Some(far) if distance == Distance::Far && aligned => slice::from_ref(far),
-            _ if distance == Distance::Near || self.middle.is_empty() => slice::from_ref(&self.routine),
-            _ => &self.middle,
+        match (distance, &self.far, &self.middle[..]) {
+            (Distance::Far, Some(far), _) if aligned => slice::from_ref(far),
+            // Inputs do not come from memory twice.
+            (Distance::Far, _, [middle]) => slice::from_ref(middle),
+            (Distance::Middle, _, [_, ..]) => &self.middle,
+            _ => slice::from_ref(&self.routine),
         }
     }
 
