@@ -25,7 +25,6 @@ pub use linear::LinearMap;
 pub use reference::Reference;
 pub use table::{KERNEL_VARIABLE, Row, TieredRow, measured, rows};
 pub use threads::Threads;
-pub(crate) use tuning::MAX_OUTPUT_TILE;
 pub use tuning::{Caches, Tuning};
 
 use crate::error::Error;
@@ -36,6 +35,9 @@ pub(crate) const PREFETCH_AHEAD: usize = 512;
 
 /// The same for loops that sign: what they keep of their inputs needs room in the L1 cache, too.
 pub(crate) const SIGNING_PREFETCH_AHEAD: usize = 192;
+
+/// How far ahead of their stores the lines of outputs are asked for that lie in the L2 cache, in bytes.
+pub(crate) const WRITE_AHEAD: usize = 128;
 
 /// What a division in the pass that codes left of every input: the quotients of its last eight turns.
 #[derive(Debug)]

@@ -61,16 +61,29 @@ impl Planar {
         if let Some((index, len)) = lengths.enumerate().find(|&(_, len)| len != want) {
             return Err(Error::BufferLength { index, len, want });
         }
-        if !want.is_multiple_of(self.symbol_bytes) {
+        // Symbols of 1, 2, 4 or 8 bytes: a division would take as long as some lines of a block.
+        if want & (self.symbol_bytes - 1) != 0 {
             return Err(Error::BufferGranule { len: want, granule: self.symbol_bytes });
         }
-        let plane = want / self.symbol_bytes;
+        let plane = want >> self.symbol_bytes.trailing_zeros();
         if plane == 0 {
             return Ok(());
         }
-        let planes = inputs.iter().flat_map(|input| input.chunks_exact(plane));
+        let (mut blocks, mut rest) = (inputs.iter(), &[][..]);
+        let planes = std::iter::from_fn(|| {
+            if rest.is_empty() {
+                rest = *blocks.next()?;
+            }
+            rest.split_off(..plane)
+        });
         with_list(self.inputs * self.symbol_bytes, planes, |inputs| {
-            let planes = outputs.iter_mut().flat_map(|output| output.chunks_exact_mut(plane));
+            let (mut blocks, mut rest) = (outputs.iter_mut(), &mut [][..]);
+            let planes = std::iter::from_fn(|| {
+                if rest.is_empty() {
+                    rest = &mut **blocks.next()?;
+                }
+                rest.split_off_mut(..plane)
+            });
             with_list(self.outputs * self.symbol_bytes, planes, |outputs| {
                 self.threads.run(&*self.kernel, 1, inputs, outputs)
             })
@@ -81,14 +94,17 @@ impl Planar {
 /// Calls `work` with the `count` items as a list; a short one takes no allocation, which small calls would notice.
 fn with_list<T: Default, R>(
     count: usize,
-    mut items: impl Iterator<Item = T>,
+    items: impl Iterator<Item = T>,
     work: impl FnOnce(&mut [T]) -> R,
 ) -> R {
-    if count > FEW_PLANES {
-        return work(&mut items.collect::<Vec<T>>());
+    let mut few: [T; FEW_PLANES] = std::array::from_fn(|_| T::default());
+    match few.get_mut(..count) {
+        Some(few) => {
+            few.iter_mut().zip(items).for_each(|(place, item)| *place = item);
+            work(few)
+        }
+        None => work(&mut items.collect::<Vec<T>>()),
     }
-    let mut few: [T; FEW_PLANES] = std::array::from_fn(|_| items.next().unwrap_or_default());
-    work(&mut few[..count])
 }
 
 impl std::fmt::Debug for Planar {

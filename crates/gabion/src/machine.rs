@@ -57,18 +57,18 @@ pub struct Machine {
 /// Sizes from which the engine works otherwise, in bytes; they follow from the caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Thresholds {
+    /// Inputs and outputs of a call from which lines of outputs are asked for before they are written.
+    pub near_bytes: usize,
     /// Inputs and outputs of a call from which outputs are stored past the caches.
     pub stream_bytes: usize,
     /// Inputs that generic kernels work on at a time.
     pub input_tile_bytes: usize,
-    /// Outputs that are made at a time where they are not aligned.
-    pub output_tile_bytes: usize,
 }
 
 impl Thresholds {
     fn of(tuning: Tuning) -> Thresholds {
-        let Tuning { stream_bytes, input_tile_bytes, output_tile_bytes, .. } = tuning;
-        Thresholds { stream_bytes, input_tile_bytes, output_tile_bytes }
+        let Tuning { near_bytes, stream_bytes, input_tile_bytes } = tuning;
+        Thresholds { near_bytes, stream_bytes, input_tile_bytes }
     }
 }
 

@@ -40,7 +40,7 @@ fn json_lists_every_row_of_the_table() {
     assert!(info["threads"].as_u64().unwrap() >= 1);
     let threshold = |name: &str| info["thresholds"][name].as_u64().unwrap();
     assert_eq!(threshold("stream_bytes"), 8 * threshold("input_tile_bytes"), "twice and a quarter of L2");
-    assert!((4096..=8192).contains(&threshold("output_tile_bytes")));
+    assert!((1..threshold("stream_bytes")).contains(&threshold("near_bytes")), "{info}");
     assert_eq!(info["cpu"]["architecture"], std::env::consts::ARCH);
     assert!(info["cpu"]["caches"].is_array());
 }

@@ -66,15 +66,15 @@ impl Ready {
     /// The CPU has the target's instruction set.
     pub(crate) unsafe fn planar(matrix: &Matrix, mode: Mode, target: Target) -> Option<Ready> {
         let program = planar::lower(matrix, mode);
-        let Choice { allocated, columns, .. } = choose::choose_planar(program, target)?;
+        let choice = choose::choose_planar(program, target)?;
         if !target.native {
-            return Some(Ready::Steps(allocated));
+            return Some(Ready::Steps(choice.allocated));
         }
         let bytes = matrix.field().word_bytes().ok()?;
         let (inputs, outputs) = (matrix.columns() * bytes, matrix.rows() * bytes);
         let form = Form { inputs, outputs, mode, symbol_bytes: 1, packets: None };
         // SAFETY: passed on unchanged; the steps were just chosen for the program.
-        unsafe { CodeKernel::new(form, target, &allocated, columns) }.map(Box::new).map(Ready::Code)
+        unsafe { CodeKernel::new(form, target, &choice) }.map(Box::new).map(Ready::Code)
     }
 
     /// # Safety
@@ -86,14 +86,12 @@ impl Ready {
             let code = unsafe { SigningKernel::new(plan, target, &allocated, components) };
             return code.map(Box::new).map(Ready::SigningCode);
         }
-        let Choice { allocated, columns, .. } = choose::choose(plan, target, &mut |_| ())?;
+        let choice = choose::choose(plan, target, &mut |_| ())?;
         if target.native {
             // SAFETY: passed on unchanged; the steps were just chosen for the plan.
-            unsafe { CodeKernel::new(Form::of(plan), target, &allocated, columns) }
-                .map(Box::new)
-                .map(Ready::Code)
+            unsafe { CodeKernel::new(Form::of(plan), target, &choice) }.map(Box::new).map(Ready::Code)
         } else {
-            Some(Ready::Steps(allocated))
+            Some(Ready::Steps(choice.allocated))
         }
     }
 }

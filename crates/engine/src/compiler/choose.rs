@@ -13,7 +13,7 @@ use super::target::Target;
 use crate::code::Layout;
 use crate::field::Field;
 use crate::kernel::Stage;
-use crate::plan::Plan;
+use crate::plan::{Mode, Plan};
 
 /// Coefficients of the largest matrix that is compiled as such.
 const MAX_COEFFICIENTS: usize = 4096;
@@ -21,11 +21,19 @@ const MAX_COEFFICIENTS: usize = 4096;
 /// Inputs up to which a program signs: eight registers of each, or sixteen, are kept near the core.
 const MAX_SIGNED_INPUTS: usize = 64;
 
+/// Inputs up to which reading them twice costs less than storing to many blocks at a time.
+const MOST_INPUTS_READ_TWICE: usize = 4;
+
+/// Outputs from which that is so.
+const FEWEST_OUTPUTS_PARTED: usize = 12;
+
 /// What was chosen.
 pub(super) struct Choice {
     pub(super) allocated: Allocated,
     pub(super) columns: usize,
     pub(super) cycles: f64,
+    /// The same for a part of the outputs each, where several passes are faster than one once stores leave the L1 cache.
+    pub(super) passes: Vec<Allocated>,
 }
 
 /// The programs that do what a plan says, by the way they came about; none where it is not for this compiler.
@@ -54,7 +62,8 @@ fn programs(plan: &Plan, target: Target) -> Vec<(&'static str, Program)> {
 /// The cheapest way to run a plan. `note` hears of every pass on the way.
 pub(super) fn choose(plan: &Plan, target: Target, note: &mut dyn FnMut(Stage)) -> Option<Choice> {
     let program = better(programs(plan, target), target, note)?;
-    let (choice, fused) = cheapest(packet_of(plan), target, &program, &[1, 2, 4])?;
+    let (mut choice, fused) = cheapest(packet_of(plan), target, &program, &[1, 2, 4])?;
+    choice.passes = passes(plan, target, &program, choice.columns);
     note(fused);
     note(Stage::allocated("allocate", choice.allocated.counts()));
     Some(choice)
@@ -102,7 +111,8 @@ fn cheapest(
             }
             let cycles = cycles(allocated.counts(), target, columns, blocks);
             if best.as_ref().is_none_or(|(best, _)| cycles < best.cycles) {
-                best = Some((Choice { allocated, columns, cycles }, Stage::fused("fuse", &fused)));
+                let choice = Choice { allocated, columns, cycles, passes: Vec::new() };
+                best = Some((choice, Stage::fused("fuse", &fused)));
             }
             // More columns need more registers still.
             if slots > 0 {
@@ -111,6 +121,19 @@ fn cheapest(
         }
     }
     best
+}
+
+/// Two passes over few inputs, each for half of many outputs; none for other plans.
+fn passes(plan: &Plan, target: Target, program: &Program, columns: usize) -> Vec<Allocated> {
+    let (inputs, outputs) = (plan.inputs().len(), plan.outputs().len());
+    let many_to_store = inputs <= MOST_INPUTS_READ_TWICE && outputs >= FEWEST_OUTPUTS_PARTED;
+    if !target.native || plan.mode() != Mode::Write || !many_to_store {
+        return Vec::new();
+    }
+    let (middle, end) = (inputs + outputs / 2, inputs + outputs);
+    let pass = |blocks| cheapest(packet_of(plan), target, &program.for_blocks(blocks), &[columns]);
+    let passes = [inputs..middle, middle..end].map(|blocks| pass(blocks).map(|(choice, _)| choice.allocated));
+    passes.into_iter().collect::<Option<_>>().unwrap_or_default()
 }
 
 /// Registers for constants that no instruction takes from memory: the mask of half bytes, the places of shuffles.

@@ -19,7 +19,7 @@ mod vocabulary;
 use super::machine::{Allocated, Operand, Register as Wide, Step};
 use super::program::{Half, Place, Shuffle};
 use super::target::Target;
-use crate::kernel::{PREFETCH_AHEAD, SIGNING_PREFETCH_AHEAD};
+use crate::kernel::{PREFETCH_AHEAD, SIGNING_PREFETCH_AHEAD, WRITE_AHEAD};
 use assembler::{Assembler, memory, register};
 use constants::{Constant, Constants};
 use iced_x86::{
@@ -46,10 +46,22 @@ pub(super) struct Shape {
     pub(super) target: Target,
     /// Registers of every block in one turn of the loop.
     pub(super) columns: usize,
-    /// Whether outputs are stored past the caches and inputs asked for ahead.
-    pub(super) stream: bool,
+    /// Where the blocks are expected.
+    pub(super) distance: Distance,
     /// Bytes from one packet of a group to the next; any number in the words layout.
     pub(super) packet: usize,
+}
+
+/// Where the blocks of a call are expected to lie, and so what a loop asks for before it needs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Distance {
+    /// In the L1 cache: nothing.
+    Near,
+    /// In the L2 cache: the lines of outputs, to be written (`prefetchw`, which a CPU that lacks it takes for a `nop`). Stores leave the core
+    /// in order, so one whose line has to be fetched holds up all that follow.
+    Middle,
+    /// In memory: the lines of inputs. Outputs are stored past the caches.
+    Far,
 }
 
 impl Shape {
@@ -157,7 +169,7 @@ impl Body {
         self.assembler.with2_immediate(Code::Add_rm64_imm32, POSITION, self.shape.step() as i32);
         self.assembler.with2(Code::Cmp_r64_rm64, POSITION, END);
         self.assembler.branch(Code::Jb_rel32_64, head);
-        if self.shape.stream {
+        if self.shape.distance == Distance::Far {
             self.assembler.push(Instruction::with(Code::Sfence));
         }
         for &saved in self.saved.iter().rev() {
@@ -173,19 +185,21 @@ impl Body {
             Step::Load { to, from } => {
                 let base = self.pointer(from);
                 for column in 0..self.shape.columns {
-                    if self.shape.stream && (from.block as usize) < self.inputs {
-                        let ahead = self.at(base, from, column, self.prefetch_ahead());
-                        self.assembler.push_memory(Code::Prefetcht0_m8, ahead);
-                    }
+                    self.ask_for_input(base, from, column);
                     let source = self.at(base, from, column, 0);
                     self.assembler.load(words.load, self.wide(to, column), source);
                 }
             }
             Step::Store { from, to } => {
                 let base = self.pointer(to);
-                let stream = self.shape.stream && to.as_remainder().is_none();
-                let code = if stream { words.stream } else { words.store };
+                let is_output = to.as_remainder().is_none();
+                let streams = is_output && self.shape.distance == Distance::Far;
+                let code = if streams { words.stream } else { words.store };
                 for column in 0..self.shape.columns {
+                    if is_output && self.shape.distance == Distance::Middle {
+                        let ahead = self.at(base, to, column, WRITE_AHEAD);
+                        self.assembler.push_memory(Code::Prefetchw_m8, ahead);
+                    }
                     let target = self.at(base, to, column, 0);
                     self.assembler.store(code, target, self.wide(from, column));
                 }
@@ -234,10 +248,7 @@ impl Body {
                 (Operand::Register(b), _) => Err(self.wide(b, column)),
                 (Operand::Slot(slot), _) => Ok(self.slot(slot, column)),
                 (Operand::Block(_), Some((base, place))) => {
-                    if self.shape.stream && (place.block as usize) < self.inputs {
-                        let ahead = self.at(base, place, column, self.prefetch_ahead());
-                        self.assembler.push_memory(Code::Prefetcht0_m8, ahead);
-                    }
+                    self.ask_for_input(base, place, column);
                     Ok(self.at(base, place, column, 0))
                 }
                 (Operand::Block(_), None) => unreachable!("its pointer was fetched above"),
@@ -349,8 +360,12 @@ impl Body {
         assembler::indexed(base, POSITION, offset)
     }
 
-    fn prefetch_ahead(&self) -> usize {
-        if self.remainders.is_some() { SIGNING_PREFETCH_AHEAD } else { PREFETCH_AHEAD }
+    fn ask_for_input(&mut self, base: Register, place: Place, column: usize) {
+        if self.shape.distance == Distance::Far && (place.block as usize) < self.inputs {
+            let ahead = if self.remainders.is_some() { SIGNING_PREFETCH_AHEAD } else { PREFETCH_AHEAD };
+            let ahead = self.at(base, place, column, ahead);
+            self.assembler.push_memory(Code::Prefetcht0_m8, ahead);
+        }
     }
 
     fn slot(&self, slot: u32, column: usize) -> MemoryOperand {

@@ -44,7 +44,7 @@ impl Stage {
 /// Compiles a plan and tells how; `None` where it is not for this compiler.
 pub(crate) fn explain(plan: &Plan, target: Target) -> Option<Explanation> {
     let mut stages = Vec::new();
-    let Choice { allocated, columns, cycles } =
+    let Choice { allocated, columns, cycles, .. } =
         choose::choose(plan, target, &mut |stage| stages.push(stage))?;
     let code = kernel::assembly(plan, target, &allocated, columns);
     let (code_bytes, assembly) = code.unzip();

@@ -4,36 +4,40 @@
 //! the one before: it writes the same bytes again. Where that is not so (results are added to what is there, or a
 //! buffer is shorter than a step), the bytes travel through a buffer of one step, padded with zeros.
 //!
-//! Stores that straddle cache lines cost more than all arithmetic. Outputs that are misaligned alike become aligned
-//! after a first step. Those that are misaligned each in its own way are made in a tile in the L1 cache and copied from
-//! there.
+//! Stores that straddle cache lines cost more than those that do not. Outputs that are misaligned alike become aligned
+//! after a first step.
 
 mod signing;
 
-use super::emit::{Emitted, Shape, disassemble, emit};
+use super::choose::Choice;
+use super::emit::{Distance, Emitted, Shape, disassemble, emit};
 use super::machine::{Allocated, Form};
 use super::routine::Routine;
 use super::target::Target;
-use crate::kernel::{MAX_OUTPUT_TILE, Tuning};
+use crate::kernel::Tuning;
 use crate::plan::{Mode, Plan};
 pub(crate) use signing::SigningKernel;
 use std::mem::MaybeUninit;
+use std::slice;
 
 /// Blocks whose addresses are gathered without an allocation.
 const FEW_BLOCKS: usize = 32;
 
-/// Outputs up to which that pays: with more of them arithmetic hides what stores cost.
-const TILED_OUTPUTS: usize = 4;
+/// Whether asking for outputs ahead pays. With packets, which are more places at a time, it needs more outputs.
+fn stores_count(form: Form) -> bool {
+    let inputs_per_output = if form.packets.is_some() { 2 } else { 3 };
+    form.inputs <= form.outputs * inputs_per_output
+}
 
 fn code_of(
     form: Form,
     target: Target,
     allocated: &Allocated,
     columns: usize,
-    stream: bool,
+    distance: Distance,
 ) -> (Shape, Emitted) {
     let packet = form.packets.map_or(0, |(bytes, _)| bytes);
-    let shape = Shape { target, columns, stream, packet };
+    let shape = Shape { target, columns, distance, packet };
     (shape, emit(allocated, shape, form.inputs))
 }
 
@@ -47,7 +51,7 @@ pub(super) fn assembly(
     if !target.native {
         return None;
     }
-    let (_, emitted) = code_of(Form::of(plan), target, allocated, columns, false);
+    let (_, emitted) = code_of(Form::of(plan), target, allocated, columns, Distance::Near);
     Some((emitted.code.len(), disassemble(&emitted.code)))
 }
 
@@ -55,8 +59,9 @@ pub(super) fn assembly(
 #[derive(Debug)]
 pub(crate) struct CodeKernel {
     routine: Routine,
-    /// The same with outputs stored past the caches.
-    streaming: Option<Routine>,
+    /// The same for blocks that lie [farther away](Distance), in one pass or in several; none where `routine` serves there too.
+    middle: Vec<Routine>,
+    far: Option<Routine>,
     form: Form,
     tuning: &'static Tuning,
 }
@@ -66,19 +71,26 @@ impl CodeKernel {
     ///
     /// # Safety
     /// The CPU has the target's instruction set. The steps are those of a program of this form.
-    pub(crate) unsafe fn new(
+    pub(super) unsafe fn new(
         form: Form,
         target: Target,
-        allocated: &Allocated,
-        columns: usize,
+        Choice { allocated, columns, passes, .. }: &Choice,
     ) -> Option<CodeKernel> {
-        let routine = |stream| {
-            let (shape, emitted) = code_of(form, target, allocated, columns, stream);
+        let routine = |allocated: &Allocated, distance| {
+            let (shape, emitted) = code_of(form, target, allocated, *columns, distance);
             let slot_bytes = allocated.slots as usize * shape.step();
             Routine::new(emitted, shape, slot_bytes, form.inputs + form.outputs).ok()
         };
-        let streaming = if form.mode == Mode::Write { routine(true) } else { None };
-        Some(CodeKernel { routine: routine(false)?, streaming, form, tuning: Tuning::of_machine() })
+        let passes = if passes.is_empty() { slice::from_ref(allocated) } else { &passes[..] };
+        let asked = if stores_count(form) { passes } else { &[] };
+        let middle = asked.iter().map(|pass| routine(pass, Distance::Middle));
+        Some(CodeKernel {
+            middle: middle.collect::<Option<_>>()?,
+            far: if form.mode == Mode::Write { routine(allocated, Distance::Far) } else { None },
+            routine: routine(allocated, Distance::Near)?,
+            form,
+            tuning: Tuning::of_machine(),
+        })
     }
 
     /// Turns inputs into outputs. The buffers were checked: as many as the plan has, all of `len` bytes, a multiple
@@ -103,93 +115,67 @@ impl CodeKernel {
         }
         // SAFETY: there are as many places as buffers, and each was written above.
         let blocks: &[*const u8] = unsafe { room.assume_init_ref() };
-        let large = whole.saturating_mul(blocks.len()) >= self.tuning.stream_bytes;
+        let distance = match whole.saturating_mul(blocks.len()) {
+            bytes if bytes < self.tuning.near_bytes => Distance::Near,
+            bytes if bytes < self.tuning.stream_bytes => Distance::Middle,
+            _ => Distance::Far,
+        };
         match self.form.packets {
-            None => self.run_words(blocks, len, large),
+            None => self.run_words(blocks, len, distance),
             Some((packet, group)) => {
                 let aligned =
                     blocks[self.form.inputs..].iter().all(|output| self.routine.misalignment(*output) == 0);
-                let routine = self.streaming.as_ref().filter(|_| large && aligned).unwrap_or(&self.routine);
+                let routines = self.routines_for(distance, aligned);
                 for at in (0..len).step_by(group) {
-                    self.run_range(routine, blocks, at, at + packet, at);
+                    self.run_range(routines, blocks, at, at + packet, at);
                 }
             }
         }
     }
 
-    fn run_words(&self, blocks: &[*const u8], len: usize, large: bool) {
+    /// The passes over blocks at a distance; whether outputs are, or will be, `aligned`.
+    fn routines_for(&self, distance: Distance, aligned: bool) -> &[Routine] {
+        match (distance, &self.far, &self.middle[..]) {
+            (Distance::Far, Some(far), _) if aligned => slice::from_ref(far),
+            // Inputs do not come from memory twice.
+            (Distance::Far, _, [middle]) => slice::from_ref(middle),
+            (Distance::Middle, _, [_, ..]) => &self.middle,
+            _ => slice::from_ref(&self.routine),
+        }
+    }
+
+    fn run_words(&self, blocks: &[*const u8], len: usize, distance: Distance) {
         let outputs = &blocks[self.form.inputs..];
         let (step, width) = (self.routine.step(), self.routine.width());
         let misaligned = outputs.first().map_or(0, |output| self.routine.misalignment(*output));
         let head = if misaligned == 0 { 0 } else { width - misaligned };
-        // What stays in L1 is worth neither more calls nor a copy.
-        let near = len.saturating_mul(blocks.len()) <= self.tuning.near_bytes;
-        if self.form.mode == Mode::Add || near || len < step + head {
-            return self.run_range(&self.routine, blocks, 0, len, 0);
+        // What stays in L1 is not worth another call.
+        if self.form.mode == Mode::Add || distance == Distance::Near || len < step + head {
+            return self.run_range(self.routines_for(distance, false), blocks, 0, len, 0);
         }
         // A step begins with a symbol.
         let alike = outputs.iter().all(|output| self.routine.misalignment(*output) == misaligned)
             && head.is_multiple_of(self.form.symbol_bytes);
         if !alike {
-            return match outputs.len() <= TILED_OUTPUTS {
-                true => self.run_tiles(blocks, len),
-                false => self.run_range(&self.routine, blocks, 0, len, 0),
-            };
+            return self.run_range(self.routines_for(distance, false), blocks, 0, len, 0);
         }
-        let routine = self.streaming.as_ref().filter(|_| large).unwrap_or(&self.routine);
+        let routines = self.routines_for(distance, true);
         if head > 0 {
             // SAFETY: the step lies within the blocks.
             unsafe { self.routine.run(blocks, 0, step) };
         }
-        self.run_range(routine, blocks, head, len, 0);
-    }
-
-    /// Through a tile of aligned outputs, of which there are few. `len` is at least a step. Its room on the stack is not for
-    /// those who do without.
-    #[inline(never)]
-    fn run_tiles(&self, blocks: &[*const u8], len: usize) {
-        #[repr(align(64))]
-        struct Tile([MaybeUninit<u8>; MAX_OUTPUT_TILE]);
-        let (step, count) = (self.routine.step(), blocks.len() - self.form.inputs);
-        let size = self.tuning.output_tile_bytes / count / step * step;
-        let mut tile = Tile([MaybeUninit::uninit(); MAX_OUTPUT_TILE]);
-        let base: *mut u8 = tile.0.as_mut_ptr().cast();
-        let mut through = blocks.to_vec();
-        let mut start = 0;
-        while start < len {
-            let end = (start + size).min(len);
-            // A last tile that is shorter than a step reaches back into the one before.
-            let first = start.min(end - step);
-            let whole = end - ((end - first) & (step - 1));
-            for (i, output) in through[self.form.inputs..].iter_mut().enumerate() {
-                // An address that stands for position 0 of the block: only positions of the tile are used.
-                *output = base.wrapping_add(i * size).wrapping_sub(first);
-            }
-            // SAFETY: `first..end` lies within the blocks and is at most the size of a tile, of which there is one for
-            // every output; both runs are whole steps. What is copied was just written there.
-            unsafe {
-                self.routine.run(&through, first, whole);
-                if whole < end {
-                    self.routine.run(&through, end - step, end);
-                }
-                for (i, output) in blocks[self.form.inputs..].iter().enumerate() {
-                    let made = base.add(i * size).cast_const();
-                    made.copy_to_nonoverlapping(output.add(first).cast_mut(), end - first);
-                }
-            }
-            start = end;
-        }
+        self.run_range(routines, blocks, head, len, 0);
     }
 
     /// Runs over `start..end` of blocks that reach from `first` on. A streaming routine needs outputs aligned at
     /// `start`.
-    fn run_range(&self, routine: &Routine, blocks: &[*const u8], start: usize, end: usize, first: usize) {
-        // A step is a power of two.
-        let step = routine.step();
+    fn run_range(&self, routines: &[Routine], blocks: &[*const u8], start: usize, end: usize, first: usize) {
+        // A power of two, the same in all of them.
+        let step = self.routine.step();
         let whole = end - ((end - start) & (step - 1));
         // SAFETY: ranges lie between `first` and `end`, within all blocks; a multiple of the step each.
         unsafe {
-            routine.run(blocks, start, whole);
+            routines.iter().for_each(|routine| routine.run(blocks, start, whole));
             if whole < end && self.form.mode == Mode::Write && end - first >= step {
                 self.routine.run(blocks, end - step, end);
             } else if whole < end {

@@ -1,5 +1,6 @@
 //! What stands for compiled kernels where machine code is switched off or has no emission.
 
+use super::choose::Choice;
 use super::machine::{Allocated, Form};
 use super::target::Target;
 use crate::kernel::Quotients;
@@ -11,7 +12,8 @@ use std::convert::Infallible;
 pub(crate) struct CodeKernel(Infallible);
 
 impl CodeKernel {
-    pub(crate) unsafe fn new(_: Form, _: Target, _: &Allocated, _: usize) -> Option<CodeKernel> {
+    pub(super) unsafe fn new(_: Form, _: Target, Choice { passes, .. }: &Choice) -> Option<CodeKernel> {
+        let _ = passes;
         None
     }
 

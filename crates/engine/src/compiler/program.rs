@@ -241,6 +241,13 @@ impl Program {
         kept
     }
 
+    /// The program that stores only what goes to these blocks.
+    pub(crate) fn for_blocks(&self, blocks: std::ops::Range<usize>) -> Program {
+        let mut part = self.clone();
+        part.outputs.retain(|(place, _)| blocks.contains(&(place.block as usize)));
+        part.without_dead_code()
+    }
+
     /// What the outputs are where every place holds the byte `load(place)`: what programs mean.
     #[cfg(test)]
     pub(crate) fn evaluate(&self, load: impl Fn(Place) -> u8) -> Vec<(Place, u8)> {

@@ -1,9 +1,11 @@
 //! Compiled code against the reference: plans of codes, and random ones by the ten thousand.
 
+use super::choose::choose;
+use super::target::Target;
 use crate::code::{Code, Layout};
 use crate::conformance::Random;
 use crate::field::Field;
-use crate::kernel::{Backend, Reference, Row, Tier, rows};
+use crate::kernel::{Backend, Kernel, Reference, Row, Tier, rows};
 use crate::matrix::Matrix;
 use crate::plan::{Mode, Plan};
 
@@ -12,29 +14,60 @@ fn supported_rows() -> Vec<&'static Row> {
     rows().iter().filter(|row| row.supported()).collect()
 }
 
+/// Calls as parts of blocks that lie in the L1 cache, in L2, in memory: each has its own loop.
+const WHOLES: [usize; 4] = [0, 8 << 10, 64 << 10, 1 << 30];
+
+/// A block that begins on a cache line, where stores past the caches need it.
+#[derive(Clone)]
+struct Block {
+    memory: Vec<u8>,
+    len: usize,
+}
+
+impl Block {
+    fn random(len: usize, random: &mut Random) -> Block {
+        let mut memory = vec![0; len + 64];
+        random.fill(&mut memory);
+        Block { memory, len }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.memory[self.memory.as_ptr().align_offset(64)..][..self.len]
+    }
+
+    fn copied_from(&mut self, other: &Block) -> &mut [u8] {
+        let first = self.memory.as_ptr().align_offset(64);
+        let bytes = &mut self.memory[first..][..self.len];
+        bytes.copy_from_slice(other.bytes());
+        bytes
+    }
+}
+
 fn check(plan: &Plan, len: usize, random: &mut Random) {
-    let blocks = |count: usize, random: &mut Random| -> Vec<Vec<u8>> {
-        let filled = (0..count).map(|_| {
-            let mut block = vec![0; len];
-            random.fill(&mut block);
-            block
-        });
-        filled.collect()
+    let blocks = |count: usize, random: &mut Random| -> Vec<Block> {
+        (0..count).map(|_| Block::random(len, random)).collect()
     };
     let inputs = blocks(plan.inputs().len(), random);
     let before = blocks(plan.outputs().len(), random);
-    let run = |backend: &dyn Backend| {
-        let mut outputs = before.clone();
-        let kernel = backend.compile(plan).unwrap();
-        let inputs: Vec<&[u8]> = inputs.iter().map(|block| &block[..]).collect();
-        let mut slices: Vec<&mut [u8]> = outputs.iter_mut().map(|block| &mut block[..]).collect();
-        kernel.run(&inputs, &mut slices).unwrap();
-        outputs
+    let mut outputs = before.clone();
+    let mut run = |kernel: &dyn Kernel, whole: usize| -> Vec<Vec<u8>> {
+        let inputs: Vec<&[u8]> = inputs.iter().map(Block::bytes).collect();
+        let pairs = outputs.iter_mut().zip(&before);
+        let mut slices: Vec<&mut [u8]> = pairs.map(|(output, before)| output.copied_from(before)).collect();
+        kernel.run_part(whole, &inputs, &mut slices).unwrap();
+        outputs.iter().map(|output| output.bytes().to_vec()).collect()
     };
-    let expected = run(&Reference);
+    let expected = run(&*Reference.compile(plan).unwrap(), 0);
     for row in supported_rows() {
         let backend = row.at(Tier::Code);
-        assert!(run(&backend) == expected, "{} differs: {plan:?}, {len} bytes", backend.name());
+        let kernel = backend.compile(plan).unwrap();
+        for whole in WHOLES {
+            assert!(
+                run(&*kernel, whole) == expected,
+                "{} differs: {plan:?}, {len} of {whole} bytes",
+                backend.name()
+            );
+        }
     }
 }
 
@@ -137,6 +170,23 @@ fn codes_and_their_repairs() {
         let plan = code.repair_plan(lost, surviving).unwrap();
         check(&plan, 1 + random.below(600), &mut random);
         check(&code.update_plan(&[random.below(k)]).unwrap(), 1 + random.below(300), &mut random);
+    }
+}
+
+/// Few inputs and many outputs: two passes where stores go to L2.
+#[test]
+fn halves_of_many_outputs() {
+    let mut random = Random(0x6861_6c66);
+    let passes = |shape: &str| {
+        let plan = shape.parse::<Code>().unwrap().encode_plan().unwrap();
+        choose(&plan, Target::GFNI_AVX512, &mut |_| ()).unwrap().passes.len()
+    };
+    let two = if Target::GFNI_AVX512.native { 2 } else { 0 };
+    assert_eq!(["2+12", "4+13", "2+11", "5+12"].map(passes), [two, two, 0, 0]);
+    for shape in ["1+12", "2+12", "4+13", "cauchy-isal:3+16", "4+40"] {
+        for len in [1, 63, 64, 333, 1000] {
+            check(&shape.parse::<Code>().unwrap().encode_plan().unwrap(), len, &mut random);
+        }
     }
 }
 

@@ -11,10 +11,14 @@ use crate::field::Field;
 use crate::matrix::Matrix;
 use crate::matrix::bits::BitMatrix;
 use crate::plan::{Mode, Plan};
+use std::mem::MaybeUninit;
 use std::sync::{Arc, OnceLock};
 
+/// Coefficients of a matrix for a single use whose maps take no allocation.
+const FEW_COEFFICIENTS: usize = 64;
+
 enum Program<V: Vector> {
-    Dense(Dense<V>),
+    Dense(Dense<'static, V>),
     Rows(Rows),
     Horner(Parities),
 }
@@ -130,12 +134,16 @@ pub(super) fn multiply<I: Isa>(
         && outputs.iter().all(|output| output.len() == len);
     assert!(sizes_fit, "the caller checked numbers and lengths");
     let products = <I::V as Vector>::Map::gf8_products();
-    let product = |output, input| [products[coefficients[output * inputs.len() + input] as usize]];
-    let dense = Dense::new(1, inputs.len(), outputs.len(), product);
+    let product = |output, input| products[coefficients[output * inputs.len() + input] as usize];
+    let mut few = [const { MaybeUninit::uninit() }; FEW_COEFFICIENTS];
+    let dense = match few.get_mut(..coefficients.len()) {
+        Some(room) => Dense::new_in(room, inputs.len(), outputs.len(), product),
+        None => Dense::new(1, inputs.len(), outputs.len(), |output, input| [product(output, input)]),
+    };
     isa.run(Work::Words(&dense, Buffers { inputs, outputs, len, whole: len, add: false }));
 }
 
-fn dense<V: Vector>(plan: &Plan) -> Result<Dense<V>, Error> {
+fn dense<V: Vector>(plan: &Plan) -> Result<Dense<'static, V>, Error> {
     let (matrix, field) = (plan.matrix(), plan.field());
     let (inputs, outputs) = (matrix.columns(), matrix.rows());
     if field == Field::GF8 {

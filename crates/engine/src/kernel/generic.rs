@@ -51,7 +51,7 @@ pub(super) trait Isa: Copy + Send + Sync + 'static {
 /// One call of a kernel; buffers were checked: equal lengths, counts as the program has them.
 pub(super) enum Work<'a, 'b, V: Vector> {
     /// Matrix times symbols.
-    Words(&'a Dense<V>, Buffers<'a, 'b>),
+    Words(&'a Dense<'a, V>, Buffers<'a, 'b>),
     /// Bit matrix times packets.
     Rows(&'a Rows, Buffers<'a, 'b>),
     /// RAID-Z's P, Q and R.

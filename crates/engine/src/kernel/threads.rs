@@ -6,6 +6,7 @@ use super::Kernel;
 use crate::error::Error;
 use pool::Pool;
 use std::fmt;
+use std::slice;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Bytes of inputs and outputs together below which a range is not worth another thread: a sleeping one may have
@@ -71,14 +72,15 @@ impl Threads {
     ) -> Result<(), Error> {
         let ranges = self.ranges(granule, inputs, outputs);
         let whole = ranges.whole;
+        let failure = Mutex::new(None);
         // Only a range that fails touches what threads share.
-        let failed = Mutex::new(None);
-        self.for_ranges(ranges, inputs, outputs, |_, inputs, outputs| {
+        let failed = &failure;
+        self.for_ranges(ranges, inputs, outputs, move |_, inputs, outputs| {
             if let Err(error) = kernel.run_part(whole, inputs, outputs) {
-                locked(&failed).get_or_insert(error);
+                locked(failed).get_or_insert(error);
             }
         });
-        failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+        failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }
 
     /// What `work` makes of every range of the buffers, in the order of the ranges; all but the last have one length, a
@@ -126,18 +128,68 @@ impl Threads {
         let Some(pool) = self.pool.as_ref().filter(|_| ranges.count > 1) else {
             return work(0, inputs, outputs);
         };
-        let outputs: Vec<Output> = outputs.iter_mut().map(|output| Output(output.as_mut_ptr())).collect();
-        pool.run(ranges.count, &|index| {
+        let (count, blocks) = (inputs.len(), Blocks::new(inputs, outputs));
+        // All by value: a worker that has what the work captured has all but the blocks themselves.
+        pool.run(ranges.count, &move |index| {
             let range = index * ranges.size..ranges.whole.min((index + 1) * ranges.size);
-            let inputs: Vec<&[u8]> = inputs.iter().map(|input| &input[range.clone()]).collect();
-            let part = |output: &Output| {
-                // SAFETY: all outputs have `whole` bytes, ranges are disjoint and each is run once, while the caller keeps the
-                // outputs borrowed.
-                unsafe { std::slice::from_raw_parts_mut(output.0.add(range.start), range.len()) }
+            let (inputs, outputs) = blocks.starts().split_at(count);
+            // SAFETY: all buffers have `whole` bytes and stay borrowed by the caller, inputs to read and outputs to write; ranges are
+            // disjoint and each is run once.
+            let input =
+                |start: &Start| unsafe { slice::from_raw_parts(start.0.add(range.start), range.len()) };
+            let output = |start: &Start| {
+                // SAFETY: as above.
+                unsafe { slice::from_raw_parts_mut(start.0.add(range.start), range.len()) }
             };
-            let mut outputs: Vec<&mut [u8]> = outputs.iter().map(part).collect();
+            let mut few: ([&[u8]; FEW_BLOCKS], [&mut [u8]; FEW_BLOCKS]) =
+                (std::array::from_fn(|_| &[][..]), std::array::from_fn(|_| &mut [][..]));
+            if let (Some(of_inputs), Some(of_outputs)) =
+                (few.0.get_mut(..inputs.len()), few.1.get_mut(..outputs.len()))
+            {
+                of_inputs.iter_mut().zip(inputs).for_each(|(slice, start)| *slice = input(start));
+                of_outputs.iter_mut().zip(outputs).for_each(|(slice, start)| *slice = output(start));
+                return work(index, of_inputs, of_outputs);
+            }
+            let inputs: Vec<&[u8]> = inputs.iter().map(input).collect();
+            let mut outputs: Vec<&mut [u8]> = outputs.iter().map(output).collect();
             work(index, &inputs, &mut outputs);
         });
+    }
+}
+
+/// Blocks whose addresses travel with a call.
+const FEW_BLOCKS: usize = 32;
+
+/// Where a block begins.
+#[derive(Clone, Copy)]
+struct Start(*mut u8);
+
+// SAFETY: threads read inputs, and make slices of disjoint ranges of outputs only.
+unsafe impl Sync for Start {}
+
+/// Where the blocks of a call begin, inputs first.
+struct Blocks {
+    count: usize,
+    few: [Start; FEW_BLOCKS],
+    /// All of them, where they are more.
+    many: Vec<Start>,
+}
+
+impl Blocks {
+    fn new(inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Blocks {
+        let count = inputs.len() + outputs.len();
+        let inputs = inputs.iter().map(|input| Start(input.as_ptr().cast_mut()));
+        let starts = inputs.chain(outputs.iter_mut().map(|output| Start(output.as_mut_ptr())));
+        let (mut few, mut many) = ([Start(std::ptr::null_mut()); FEW_BLOCKS], Vec::new());
+        match few.get_mut(..count) {
+            Some(few) => few.iter_mut().zip(starts).for_each(|(place, start)| *place = start),
+            None => many.extend(starts),
+        }
+        Blocks { count, few, many }
+    }
+
+    fn starts(&self) -> &[Start] {
+        self.few.get(..self.count).unwrap_or(&self.many)
     }
 }
 
@@ -149,12 +201,6 @@ struct Ranges {
     size: usize,
     count: usize,
 }
-
-/// Where an output begins.
-struct Output(*mut u8);
-
-// SAFETY: threads make slices of disjoint ranges of it only.
-unsafe impl Sync for Output {}
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -50,43 +50,27 @@ fn bytes_of(size: &str) -> Option<usize> {
     number.parse::<usize>().ok()?.checked_mul(unit).filter(|&bytes| bytes > 0)
 }
 
-/// The smallest tile of outputs: a turn of every loop fits in, for as many outputs as are made in tiles.
-const MIN_OUTPUT_TILE: usize = 4 << 10;
-
-/// The largest tile of outputs in L1; it lies on the stack.
-pub(crate) const MAX_OUTPUT_TILE: usize = 8 << 10;
-
 /// What kernels do differently on machines with other caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuning {
     /// Inputs and outputs together, in bytes, from which outputs are stored past the caches.
     pub stream_bytes: usize,
-    /// Inputs and outputs together, in bytes, up to which they all stay in L1.
+    /// Inputs and outputs together, in bytes, below which they all stay in L1.
     pub near_bytes: usize,
     /// Bytes of all inputs that the generic kernels work on before the next outputs have their turn.
     pub input_tile_bytes: usize,
-    /// Bytes of all outputs that are made in L1 before they are copied to where no register is aligned.
-    pub output_tile_bytes: usize,
 }
 
 impl Tuning {
     /// For a core with these caches.
     ///
     /// Outputs of twice L2 would not be there any more when the call ends: from there on storing past the caches paid for sure
-    /// where it was measured. A quarter of L2 leaves room for outputs and for what reads ahead; a sixth of L1 for a stripe's
-    /// registers.
+    /// where it was measured. A quarter of L2 leaves room for outputs and for what reads ahead.
     pub const fn for_caches(caches: Caches) -> Tuning {
-        let sixth = (caches.l1 / 6).next_power_of_two();
-        let output_tile_bytes = match sixth {
-            ..=MIN_OUTPUT_TILE => MIN_OUTPUT_TILE,
-            MAX_OUTPUT_TILE.. => MAX_OUTPUT_TILE,
-            between => between,
-        };
         Tuning {
             stream_bytes: caches.l2.saturating_mul(2),
             near_bytes: caches.l1,
             input_tile_bytes: caches.l2 / 4,
-            output_tile_bytes,
         }
     }
 
@@ -105,25 +89,13 @@ mod tests {
     fn thresholds_follow_the_caches() {
         // The machine that they were measured on.
         let measured = Tuning::for_caches(Caches { l1: 48 << 10, l2: 2 << 20 });
-        let wanted = Tuning {
-            stream_bytes: 4 << 20,
-            near_bytes: 48 << 10,
-            input_tile_bytes: 512 << 10,
-            output_tile_bytes: 8 << 10,
-        };
+        let wanted = Tuning { stream_bytes: 4 << 20, near_bytes: 48 << 10, input_tile_bytes: 512 << 10 };
         assert_eq!(measured, wanted);
         let small = Tuning::for_caches(Caches { l1: 16 << 10, l2: 256 << 10 });
-        let wanted = Tuning {
-            stream_bytes: 512 << 10,
-            near_bytes: 16 << 10,
-            input_tile_bytes: 64 << 10,
-            output_tile_bytes: 4 << 10,
-        };
+        let wanted = Tuning { stream_bytes: 512 << 10, near_bytes: 16 << 10, input_tile_bytes: 64 << 10 };
         assert_eq!(small, wanted);
         let large = Tuning::for_caches(Caches { l1: 128 << 10, l2: 16 << 20 });
-        assert_eq!(large.output_tile_bytes, MAX_OUTPUT_TILE);
         assert_eq!(large.stream_bytes, 32 << 20);
-        assert_eq!(Tuning::for_caches(Caches { l1: 1, l2: 1 }).output_tile_bytes, MIN_OUTPUT_TILE);
     }
 
     #[test]

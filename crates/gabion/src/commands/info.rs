@@ -55,9 +55,10 @@ fn table(machine: &Machine) -> Result<String, std::fmt::Error> {
     writeln!(text, "caches     {}", if caches.is_empty() { "unknown" } else { &caches })?;
     writeln!(text, "threads    {}", machine.threads)?;
     let limits = &machine.thresholds;
-    writeln!(text, "streaming  from {} of blocks in a call on", Size(limits.stream_bytes))?;
-    let (inputs, outputs) = (Size(limits.input_tile_bytes), Size(limits.output_tile_bytes));
-    writeln!(text, "tiles      inputs {inputs}, outputs that are not aligned {outputs}")?;
+    let (near, stream) = (Size(limits.near_bytes), Size(limits.stream_bytes));
+    writeln!(text, "asking     for outputs before they are written, from {near} of blocks in a call on")?;
+    writeln!(text, "streaming  from {stream} of blocks in a call on")?;
+    writeln!(text, "tiles      {} of inputs", Size(limits.input_tile_bytes))?;
     writeln!(text)?;
 
     let width = |column: fn(&gabion::machine::KernelState) -> &str, head: &str| {

@@ -1,7 +1,7 @@
 //! A plan as machine code that also divides its inputs for their signatures, in the same pass over memory.
 
 use super::code_of;
-use crate::compiler::emit::REMEMBERED_TURNS;
+use crate::compiler::emit::{Distance, REMEMBERED_TURNS};
 use crate::compiler::machine::{Allocated, Form};
 use crate::compiler::routine::Routine;
 use crate::compiler::target::Target;
@@ -39,11 +39,12 @@ impl SigningKernel {
         }
         let blocks = plan.inputs().len() + plan.outputs().len();
         let slot_bytes = allocated.slots as usize * target.width;
-        let routine = |stream| {
-            let (shape, emitted) = code_of(Form::of(plan), target, allocated, 1, stream);
+        let routine = |distance| {
+            let (shape, emitted) = code_of(Form::of(plan), target, allocated, 1, distance);
             Routine::new(emitted, shape, slot_bytes, blocks).ok()
         };
-        Some(SigningKernel { routine: routine(false)?, streaming: routine(true)?, slot_bytes, components })
+        let (routine, streaming) = (routine(Distance::Near)?, routine(Distance::Far)?);
+        Some(SigningKernel { routine, streaming, slot_bytes, components })
     }
 
     /// Turns the first bytes of `inputs` into those of `outputs`, as many as whole turns cover, and gives what

@@ -21,16 +21,18 @@ use super::Buffers;
 use super::planes::{load, load_partial, store, store_partial};
 use crate::kernel::vector::Vector;
 use crate::kernel::{PREFETCH_AHEAD, Tuning};
+use std::borrow::Cow;
+use std::mem::MaybeUninit;
 
 /// A matrix prepared for one instruction set.
-pub(in crate::kernel) struct Dense<V: Vector> {
+pub(in crate::kernel) struct Dense<'a, V: Vector> {
     symbol_bytes: usize,
     inputs: usize,
     outputs: usize,
     /// Passes over the inputs, a group of outputs each.
     passes: usize,
     /// Group by group, input by input, output by output, input byte by input byte.
-    maps: Vec<V::Map>,
+    maps: Cow<'a, [V::Map]>,
     tile: usize,
 }
 
@@ -41,14 +43,43 @@ struct Group {
     maps: usize,
 }
 
-impl<V: Vector> Dense<V> {
+impl<'a, V: Vector> Dense<'a, V> {
     /// `prepared(output, input)` gives the B x B maps of that coefficient, for symbols of B bytes.
     pub(in crate::kernel) fn new<Maps: IntoIterator<Item = V::Map>>(
         symbol_bytes: usize,
         inputs: usize,
         outputs: usize,
         prepared: impl Fn(usize, usize) -> Maps,
-    ) -> Dense<V> {
+    ) -> Dense<'a, V> {
+        let mut dense = Dense::without_maps(symbol_bytes, inputs, outputs);
+        let mut maps = Vec::with_capacity(outputs * inputs * symbol_bytes * symbol_bytes);
+        dense.for_coefficients(|output, input| maps.extend(prepared(output, input)));
+        dense.maps = Cow::Owned(maps);
+        dense
+    }
+
+    /// For symbols of one byte, in `room` for as many maps as there are coefficients.
+    pub(in crate::kernel) fn new_in(
+        room: &'a mut [MaybeUninit<V::Map>],
+        inputs: usize,
+        outputs: usize,
+        prepared: impl Fn(usize, usize) -> V::Map,
+    ) -> Dense<'a, V> {
+        assert_eq!(room.len(), inputs * outputs);
+        let mut dense = Dense::without_maps(1, inputs, outputs);
+        let mut places = room.iter_mut();
+        dense.for_coefficients(|output, input| {
+            if let Some(place) = places.next() {
+                place.write(prepared(output, input));
+            }
+        });
+        assert!(places.next().is_none(), "a place was not written");
+        // SAFETY: every place was written, or the line above would not have been passed.
+        dense.maps = Cow::Borrowed(unsafe { room.assume_init_ref() });
+        dense
+    }
+
+    fn without_maps(symbol_bytes: usize, inputs: usize, outputs: usize) -> Dense<'a, V> {
         let largest = match symbol_bytes {
             1 => V::GROUP,
             2 => 3,
@@ -56,24 +87,21 @@ impl<V: Vector> Dense<V> {
             _ => 1,
         };
         let passes = outputs.div_ceil(largest);
-        let maps = Vec::with_capacity(outputs * inputs * symbol_bytes * symbol_bytes);
         let tile = match passes {
             0 | 1 => usize::MAX,
             _ => (Tuning::of_machine().input_tile_bytes / inputs.max(1)).next_multiple_of(4096),
         };
-        let mut dense = Dense { symbol_bytes, inputs, outputs, passes, maps, tile };
-        for pass in 0..passes {
-            let group = dense.group(pass);
-            // The loops index by these numbers without looking.
-            assert_eq!(dense.maps.len(), group.maps);
-            for input in 0..inputs {
-                for output in group.first..group.first + group.count {
-                    dense.maps.extend(prepared(output, input));
-                }
+        Dense { symbol_bytes, inputs, outputs, passes, maps: Cow::Borrowed(&[]), tile }
+    }
+
+    /// Once for every coefficient, in the order of their maps, which the loops index without looking.
+    fn for_coefficients(&self, mut visit: impl FnMut(usize, usize)) {
+        for pass in 0..self.passes {
+            let group = self.group(pass);
+            for input in 0..self.inputs {
+                (group.first..group.first + group.count).for_each(|output| visit(output, input));
             }
         }
-        assert_eq!(dense.maps.len(), outputs * inputs * symbol_bytes * symbol_bytes);
-        dense
     }
 
     /// Groups of nearly equal size: 5 outputs in groups of at most 4 are 2 + 3.
@@ -86,8 +114,10 @@ impl<V: Vector> Dense<V> {
 }
 
 #[inline(always)]
-pub(super) unsafe fn run<V: Vector>(dense: &Dense<V>, buffers: Buffers<'_, '_>) {
+pub(super) unsafe fn run<V: Vector>(dense: &Dense<'_, V>, buffers: Buffers<'_, '_>) {
     let Buffers { inputs, outputs, len, whole, add } = buffers;
+    let maps_fit = dense.maps.len() == dense.inputs * dense.outputs * dense.symbol_bytes * dense.symbol_bytes;
+    assert!(maps_fit && inputs.len() == dense.inputs && outputs.len() == dense.outputs);
     let stream = !add && streams::<V>(inputs.len(), outputs, whole);
     let mut start = 0;
     while start < len {
@@ -104,7 +134,7 @@ pub(super) unsafe fn run<V: Vector>(dense: &Dense<V>, buffers: Buffers<'_, '_>) 
                 stream,
             };
             // SAFETY: start <= end <= len, the length of every buffer; maps holds
-            // inputs x count x B x B maps from here on, as Dense::new laid them out.
+            // inputs x count x B x B maps from here on: their number was checked above.
             unsafe {
                 match (dense.symbol_bytes, group.count) {
                     (1, 1) => bytes::<V, 1>(pass),
@@ -135,8 +165,8 @@ pub(super) unsafe fn run<V: Vector>(dense: &Dense<V>, buffers: Buffers<'_, '_>) 
 #[inline(always)]
 fn streams<V: Vector>(inputs: usize, outputs: &[&mut [u8]], whole: usize) -> bool {
     let offset = |output: &[u8]| output.as_ptr().addr() % V::BYTES;
-    let alike = outputs.windows(2).all(|pair| offset(pair[0]) == offset(pair[1]));
-    alike && whole.saturating_mul(inputs + outputs.len()) >= Tuning::of_machine().stream_bytes
+    whole.saturating_mul(inputs + outputs.len()) >= Tuning::of_machine().stream_bytes
+        && outputs.windows(2).all(|pair| offset(pair[0]) == offset(pair[1]))
 }
 
 struct Pass<'a, 'b, M> {
@@ -214,7 +244,32 @@ unsafe fn dense_step<V: Vector, const B: usize, const G: usize, const U: usize, 
     unsafe {
         let mut sums = [[[V::zero(); B]; G]; U];
         let mut maps = pass.maps.as_ptr();
-        for input in pass.inputs {
+        let mut inputs = pass.inputs;
+        if B == 1 && whole && G <= V::PAIRED_OUTPUTS {
+            let (pairs, rest) = inputs.as_chunks::<2>();
+            for [first, second] in pairs {
+                let from = [first.as_ptr().add(at), second.as_ptr().add(at)];
+                let mut operands = [[V::zero().operand(); U]; 2];
+                for (operands, from) in operands.iter_mut().zip(from) {
+                    for u in 0..U {
+                        if STREAM {
+                            V::prefetch(from.wrapping_add(PREFETCH_AHEAD + u * step));
+                        }
+                        operands[u] = V::load(from.add(u * step)).operand();
+                    }
+                }
+                for g in 0..G {
+                    let maps = [&*maps.add(g), &*maps.add(G + g)];
+                    for u in 0..U {
+                        let sum = sums[u][g][0].add_mapped(operands[0][u], maps[0]);
+                        sums[u][g][0] = sum.add_mapped(operands[1][u], maps[1]);
+                    }
+                }
+                maps = maps.add(2 * G);
+            }
+            inputs = rest;
+        }
+        for input in inputs {
             let from = input.as_ptr().add(at);
             let mut operands = [[V::zero().operand(); B]; U];
             for u in 0..U {

@@ -10,11 +10,16 @@
 //! caller  writes the call, publishes `state` with part 0 taken, takes parts from the front, waits until all are done
 //! worker  takes a part from the back, reads the call, works, counts the part as done
 //! ```
+//!
+//! A line that the other core wrote last takes longer to come than a hundred products, so
+//! (1) what callers write for themselves, what workers only read, the call and the count of parts have lines of their own;
+//! (2) the caller waits for no line before its own part: it knows the numbers that it publishes, and counts its parts itself;
+//! (3) a worker asks for what the call captured while it takes its part.
 
 use super::locked;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -22,6 +27,12 @@ use std::time::{Duration, Instant};
 /// How long a thread looks for work, or for the end of a call, before it sleeps. A few calls' time: longer would take the
 /// core from others.
 const LOOKING: Duration = Duration::from_micros(50);
+
+/// When a worker that lies down looks once more.
+const SECOND_LOOK: Duration = Duration::from_millis(1);
+
+/// Bytes of what a call captured that are asked for at most.
+const MOST_CAPTURED: usize = 1024;
 
 /// Parts of a call at most.
 const MOST_PARTS: usize = u16::MAX as usize;
@@ -38,15 +49,28 @@ struct Shared {
     published: Line<Published>,
     progress: Line<Progress>,
     /// Held by the caller as long as its call runs.
-    busy: Mutex<()>,
-    panicked: Mutex<Option<Panic>>,
-    stop: AtomicBool,
-    sleepers: AtomicUsize,
+    turn: Line<Mutex<Turn>>,
+    workers: Line<Workers>,
     bed: Mutex<()>,
     /// There is a call.
     alarm: Condvar,
     /// A part is over, and its caller sleeps.
     over: Condvar,
+    panicked: Mutex<Option<Panic>>,
+}
+
+/// What the next caller has to know of the calls before.
+#[derive(Default)]
+struct Turn {
+    calls: u64,
+    /// Parts that workers have done.
+    done: usize,
+}
+
+/// Written rarely: all look at it all the time.
+struct Workers {
+    stop: AtomicBool,
+    sleepers: AtomicUsize,
 }
 
 /// Cache lines of its own, as the prefetcher brings two.
@@ -58,17 +82,20 @@ struct Published {
     state: AtomicU64,
     /// Written by the one caller before it publishes `state`; read only by who has taken a part.
     call: UnsafeCell<Option<Call>>,
+    /// Where the work keeps what it captured, and how many bytes: a hint.
+    captured: (AtomicPtr<u8>, AtomicUsize),
 }
 
 struct Progress {
-    /// Parts of the call that are over.
+    /// Parts that workers have done, of all calls.
     done: AtomicUsize,
     caller_sleeps: AtomicBool,
+    panicked: AtomicBool,
 }
 
 type Call = *const (dyn Fn(usize) + Sync);
 
-// SAFETY: `call` is written while no part of any call is out (its writer holds `busy` and has waited for the call before), and
+// SAFETY: `call` is written while no part of any call is out (its writer holds `turn` and has waited for the call before), and
 // read after taking a part, which happens after the writing through `state`. The work behind the pointer is Sync.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
@@ -94,15 +121,22 @@ impl Pool {
     /// A pool of `workers` threads beside the callers.
     pub(super) fn new(workers: usize) -> std::io::Result<Pool> {
         let shared = Arc::new(Shared {
-            published: Line(Published { state: AtomicU64::new(0), call: UnsafeCell::new(None) }),
-            progress: Line(Progress { done: AtomicUsize::new(0), caller_sleeps: AtomicBool::new(false) }),
-            busy: Mutex::new(()),
-            panicked: Mutex::new(None),
-            stop: AtomicBool::new(false),
-            sleepers: AtomicUsize::new(0),
+            published: Line(Published {
+                state: AtomicU64::new(0),
+                call: UnsafeCell::new(None),
+                captured: (AtomicPtr::default(), AtomicUsize::new(0)),
+            }),
+            progress: Line(Progress {
+                done: AtomicUsize::new(0),
+                caller_sleeps: AtomicBool::new(false),
+                panicked: AtomicBool::new(false),
+            }),
+            turn: Line(Mutex::default()),
+            workers: Line(Workers { stop: AtomicBool::new(false), sleepers: AtomicUsize::new(0) }),
             bed: Mutex::new(()),
             alarm: Condvar::new(),
             over: Condvar::new(),
+            panicked: Mutex::new(None),
         });
         let mut pool = Pool { shared, workers: Vec::with_capacity(workers) };
         for index in 0..workers {
@@ -116,7 +150,7 @@ impl Pool {
     /// Runs `work` for every part below `parts`, on this thread and on workers that have time. While another thread has its
     /// call here, this one does all by itself.
     pub(super) fn run(&self, parts: usize, work: &(dyn Fn(usize) + Sync)) {
-        let turn = match self.shared.busy.try_lock() {
+        let turn = match self.shared.turn.0.try_lock() {
             Ok(turn) => Some(turn),
             // Somebody's work threw something, long after it was shared.
             Err(TryLockError::Poisoned(turn)) => Some(turn.into_inner()),
@@ -131,7 +165,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::SeqCst);
+        self.shared.workers.0.stop.store(true, Ordering::SeqCst);
         drop(locked(&self.shared.bed));
         self.shared.alarm.notify_all();
         // A worker catches what its work throws, so it ends well.
@@ -140,30 +174,38 @@ impl Drop for Pool {
 }
 
 impl Shared {
-    fn share(&self, parts: usize, work: &(dyn Fn(usize) + Sync), _turn: MutexGuard<'_, ()>) {
+    fn share(&self, parts: usize, work: &(dyn Fn(usize) + Sync), mut turn: MutexGuard<'_, Turn>) {
+        let Published { state, call, captured } = &self.published.0;
+        captured.0.store((&raw const *work).cast::<u8>().cast_mut(), Ordering::Relaxed);
+        captured.1.store(size_of_val(work), Ordering::Relaxed);
         // SAFETY: only the lifetime changes. Who reads the pointer has taken a part, and this function does not return
         // before all parts are done.
         let work: &'static (dyn Fn(usize) + Sync) = unsafe { std::mem::transmute(work) };
-        // SAFETY: no part is out, so nobody reads; `_turn` keeps other writers away.
-        unsafe { *self.published.0.call.get() = Some(work) };
-        self.progress.0.done.store(0, Ordering::Relaxed);
-        let state = &self.published.0.state;
-        let (last, _, _) = unpacked(state.load(Ordering::Relaxed));
-        state.store(packed(last.wrapping_add(1), 1, parts), Ordering::SeqCst);
-        if self.sleepers.load(Ordering::SeqCst) > 0 {
+        // SAFETY: no part is out, so nobody reads; `turn` keeps other writers away.
+        unsafe { *call.get() = Some(work) };
+        turn.calls = turn.calls.wrapping_add(1);
+        state.store(packed(turn.calls, 1, parts), Ordering::Release);
+        if self.workers.0.sleepers.load(Ordering::Relaxed) > 0 {
             // Who is about to lie down holds the bed until it lies, and looks at `state` before.
             drop(locked(&self.bed));
             (1..parts).for_each(|_| self.alarm.notify_one());
         }
-        let mut part = Some(0);
-        while let Some(own) = part {
-            self.do_part(work, own);
+        let (mut part, mut own) = (Some(0), 0);
+        while let Some(index) = part {
+            self.do_part(work, index);
+            own += 1;
             part = self.take(End::Front);
         }
-        self.wait_for(parts);
-        let panicked = locked(&self.panicked).take();
-        if let Some(panic) = panicked {
-            resume_unwind(panic);
+        turn.done = turn.done.wrapping_add(parts - own);
+        self.wait_for(turn.done);
+        let panicked = &self.progress.0.panicked;
+        if panicked.load(Ordering::SeqCst) {
+            panicked.store(false, Ordering::SeqCst);
+            let panic = locked(&self.panicked).take();
+            drop(turn);
+            if let Some(panic) = panic {
+                resume_unwind(panic);
+            }
         }
     }
 
@@ -188,18 +230,14 @@ impl Shared {
     fn do_part(&self, work: &(dyn Fn(usize) + Sync), part: usize) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(part))) {
             locked(&self.panicked).get_or_insert(panic);
-        }
-        let progress = &self.progress.0;
-        progress.done.fetch_add(1, Ordering::SeqCst);
-        if progress.caller_sleeps.load(Ordering::SeqCst) {
-            drop(locked(&self.bed));
-            self.over.notify_one();
+            self.progress.0.panicked.store(true, Ordering::SeqCst);
         }
     }
 
-    fn wait_for(&self, parts: usize) {
+    /// Waits until workers have done so many parts, of all calls.
+    fn wait_for(&self, done: usize) {
         let progress = &self.progress.0;
-        let over = || progress.done.load(Ordering::SeqCst) == parts;
+        let over = || progress.done.load(Ordering::SeqCst) == done;
         if !looked_for(over) {
             let mut bed = locked(&self.bed);
             progress.caller_sleeps.store(true, Ordering::SeqCst);
@@ -211,38 +249,82 @@ impl Shared {
     }
 
     fn serve(&self) {
-        while !self.stop.load(Ordering::SeqCst) {
+        while !self.stops() {
+            if self.has_parts() {
+                self.ask_for_captured();
+            }
             if let Some(part) = self.take(End::Back) {
                 // SAFETY: this thread has taken a part of the call, so it stays as it is until that part is done.
                 let call = unsafe { &*self.published.0.call.get() };
                 let Some(work) = call else { continue };
                 // SAFETY: the caller keeps the work alive until all parts are done.
                 self.do_part(unsafe { &**work }, part);
-            } else if !looked_for(|| self.has_work()) {
+                self.count_part();
+            } else if !looked_for(|| self.has_parts() || self.stops()) {
                 self.sleep();
             }
         }
     }
 
-    fn has_work(&self) -> bool {
-        let (_, front, back) = unpacked(self.published.0.state.load(Ordering::SeqCst));
-        front < back || self.stop.load(Ordering::SeqCst)
+    /// A part is done; from here on its caller may go on.
+    fn count_part(&self) {
+        let progress = &self.progress.0;
+        progress.done.fetch_add(1, Ordering::SeqCst);
+        if progress.caller_sleeps.load(Ordering::SeqCst) {
+            drop(locked(&self.bed));
+            self.over.notify_one();
+        }
+    }
+
+    /// The captures may be another call's, or gone, when they come: nothing of them is read here.
+    fn ask_for_captured(&self) {
+        let (place, bytes) = &self.published.0.captured;
+        let (place, bytes) = (place.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed));
+        (0..bytes.min(MOST_CAPTURED)).step_by(64).for_each(|at| prefetch(place.wrapping_add(at)));
+    }
+
+    fn has_parts(&self) -> bool {
+        let (_, front, back) = unpacked(self.published.0.state.load(Ordering::Acquire));
+        front < back
+    }
+
+    fn stops(&self) -> bool {
+        self.workers.0.stop.load(Ordering::SeqCst)
     }
 
     fn sleep(&self) {
+        let awake = || self.has_parts() || self.stops();
         let mut bed = locked(&self.bed);
-        self.sleepers.fetch_add(1, Ordering::SeqCst);
-        while !self.has_work() {
+        self.workers.0.sleepers.fetch_add(1, Ordering::SeqCst);
+        if !awake() {
+            // A call that was published at this very moment may not have seen the sleeper, nor the sleeper the call.
+            let (again, _) =
+                self.alarm.wait_timeout(bed, SECOND_LOOK).unwrap_or_else(PoisonError::into_inner);
+            bed = again;
+        }
+        while !awake() {
             bed = self.alarm.wait(bed).unwrap_or_else(PoisonError::into_inner);
         }
-        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        self.workers.0.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
+}
+
+/// Asks for the cache line at an address, which need not be one that may be read.
+#[inline]
+fn prefetch(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing that the program could see and never faults; every x86-64 CPU has it.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
 }
 
 /// Whether `found` comes true while a thread may look.
 fn looked_for(found: impl Fn() -> bool) -> bool {
     const LOOKS_PER_GLANCE_AT_THE_CLOCK: usize = 32;
-    let start = Instant::now();
+    let mut start = None;
     loop {
         for _ in 0..LOOKS_PER_GLANCE_AT_THE_CLOCK {
             if found() {
@@ -250,87 +332,11 @@ fn looked_for(found: impl Fn() -> bool) -> bool {
             }
             std::hint::spin_loop();
         }
-        if start.elapsed() > LOOKING {
+        if start.get_or_insert_with(Instant::now).elapsed() > LOOKING {
             return false;
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn counts(parts: usize) -> Vec<AtomicUsize> {
-        (0..parts).map(|_| AtomicUsize::new(0)).collect()
-    }
-
-    #[test]
-    fn every_part_runs_once_whether_workers_look_or_sleep() {
-        for workers in [0, 1, 3] {
-            let pool = Pool::new(workers).unwrap();
-            for round in 0..2000 {
-                let ran = counts(round % 7);
-                pool.run(ran.len(), &|part| {
-                    ran[part].fetch_add(1, Ordering::Relaxed);
-                });
-                assert!(ran.iter().all(|count| count.load(Ordering::Relaxed) == 1), "{workers} {round}");
-                if round % 500 == 0 {
-                    // Long enough that all lie down.
-                    std::thread::sleep(2 * LOOKING);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn callers_at_the_same_time_get_their_own_results() {
-        let pool = Pool::new(2).unwrap();
-        std::thread::scope(|scope| {
-            for caller in 0..4 {
-                let pool = &pool;
-                scope.spawn(move || {
-                    for round in 0..2000 {
-                        let ran = counts(1 + (caller + round) % 5);
-                        pool.run(ran.len(), &|part| {
-                            ran[part].fetch_add(1, Ordering::Relaxed);
-                        });
-                        assert!(ran.iter().all(|count| count.load(Ordering::Relaxed) == 1));
-                    }
-                });
-            }
-        });
-    }
-
-    #[test]
-    fn a_worker_takes_part_and_its_panic_reaches_the_caller() {
-        let pool = Pool::new(1).unwrap();
-        let both = std::sync::Barrier::new(2);
-        pool.run(2, &|_| {
-            both.wait();
-        });
-        let thrown = catch_unwind(AssertUnwindSafe(|| {
-            pool.run(2, &|part| {
-                both.wait();
-                assert!(part == 0, "thrown by part {part}");
-            });
-        }));
-        assert_eq!(*thrown.unwrap_err().downcast::<String>().unwrap(), "thrown by part 1");
-        pool.run(2, &|_| {
-            both.wait();
-        });
-    }
-
-    #[test]
-    fn a_long_part_lets_its_caller_sleep() {
-        let pool = Pool::new(1).unwrap();
-        let both = std::sync::Barrier::new(2);
-        let start = Instant::now();
-        pool.run(2, &|part| {
-            both.wait();
-            if part == 1 {
-                std::thread::sleep(200 * LOOKING);
-            }
-        });
-        assert!(start.elapsed() >= 200 * LOOKING);
-    }
-}
+mod tests;

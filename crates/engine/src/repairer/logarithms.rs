@@ -1,0 +1,134 @@
+//! The matrix of a repair from the points of its code, by logarithms.
+
+use crate::field::Field;
+use crate::matrix::cauchy::CauchyForm;
+
+/// A list of columns, or of their points, without an allocation.
+#[derive(Clone, Copy)]
+pub(super) struct Bytes<const N: usize> {
+    count: usize,
+    bytes: [u8; N],
+}
+
+impl<const N: usize> Default for Bytes<N> {
+    fn default() -> Bytes<N> {
+        Bytes { count: 0, bytes: [0; N] }
+    }
+}
+
+impl<const N: usize> Bytes<N> {
+    /// Without a branch: nobody can foresee what is lost.
+    fn push_if(&mut self, condition: bool, byte: u8) {
+        self.bytes[self.count] = byte;
+        self.count += usize::from(condition);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+
+    fn iter(&self) -> impl Iterator<Item = u8> {
+        self.bytes[..self.count].iter().copied()
+    }
+}
+
+/// What a repair reads: k sources, data columns first; those that are redundancy stand for the unknown data, one each.
+pub(super) struct Sources<'a, const N: usize> {
+    logarithms: &'a Logarithms,
+    columns: Bytes<N>,
+    /// Points of the redundancy among them.
+    redundancy: Bytes<N>,
+    /// Points of the data that is not among them.
+    unknown: Bytes<N>,
+}
+
+impl<'a, const N: usize> Sources<'a, N> {
+    pub(super) fn new(logarithms: &'a Logarithms) -> Sources<'a, N> {
+        let [columns, redundancy, unknown] = [Bytes::default(); 3];
+        Sources { logarithms, columns, redundancy, unknown }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.columns.len()
+    }
+
+    /// The next column; it becomes a source if it is there and is needed.
+    pub(super) fn add_column(&mut self, column: usize, is_there: bool) {
+        let (k, point) = (self.logarithms.k, self.logarithms.at[column]);
+        let is_data = column < k;
+        let is_source = is_there & (is_data | (self.len() < k));
+        self.columns.push_if(is_source, column as u8);
+        self.redundancy.push_if(is_source & !is_data, point);
+        self.unknown.push_if(is_data & !is_there, point);
+    }
+
+    /// The matrix of a repair, wanted block by wanted block, a coefficient for each of the k sources.
+    pub(super) fn write_matrix(&self, wanted: &[usize], matrix: &mut [u8]) {
+        let Sources { logarithms, columns, redundancy, unknown } = self;
+        let mut factors = [0; N];
+        for (factor, column) in factors.iter_mut().zip(columns.iter()) {
+            *factor = logarithms.factor(column, unknown, redundancy, column as usize >= logarithms.k);
+        }
+        for (&row, coefficients) in wanted.iter().zip(matrix.chunks_exact_mut(logarithms.k)) {
+            let point = logarithms.at[row];
+            let row_factor = logarithms.factor(row as u8, redundancy, unknown, row < logarithms.k) + PERIOD;
+            for (coefficient, (column, factor)) in coefficients.iter_mut().zip(columns.iter().zip(&factors)) {
+                let distance = logarithms.distance(point, logarithms.at[column as usize]);
+                *coefficient = logarithms.exp[(row_factor + factor - distance) as usize];
+            }
+        }
+    }
+}
+
+/// The points of a code as logarithms. Columns are bytes, and there is an entry for every byte: no index has to be checked.
+#[derive(Debug)]
+pub(super) struct Logarithms {
+    k: usize,
+    at: [u8; 256],
+    /// Of the factor of a column.
+    scale: [u32; 256],
+    /// log[0] is 0, so that a product of distances leaves out the point itself.
+    log: [u32; 256],
+    exp: [u8; 3 * PERIOD as usize],
+}
+
+/// Non-zero elements of GF(2^8).
+const PERIOD: u32 = 255;
+
+impl Logarithms {
+    pub(super) fn new(points: &CauchyForm) -> Logarithms {
+        let (mut log, mut exp) = ([0; 256], [0; 3 * PERIOD as usize]);
+        for (i, power) in exp.iter_mut().enumerate() {
+            let value = Field::GF8.exp(i as u64 % u64::from(PERIOD));
+            *power = value as u8;
+            log[value as usize] = i as u32 % PERIOD;
+        }
+        let (mut at, mut scale) = ([0; 256], [0; 256]);
+        for (column, point) in points.columns.iter().chain(&points.rows).enumerate() {
+            at[column] = point.at as u8;
+            scale[column] = log[point.scale as usize];
+        }
+        Logarithms { k: points.columns.len(), at, scale, log, exp }
+    }
+
+    /// Logarithm of the distance of two points, 0 from a point to itself.
+    fn distance(&self, from: u8, to: u8) -> u32 {
+        self.log[(from ^ to) as usize]
+    }
+
+    /// The logarithm of the factor of a column, as [`CauchyForm::exchange`] has them: `over` and `under` are the points
+    /// whose distances multiply and divide it; one that changed sides divides by its old factor.
+    fn factor<const N: usize>(
+        &self,
+        column: u8,
+        over: &Bytes<N>,
+        under: &Bytes<N>,
+        changed_sides: bool,
+    ) -> u32 {
+        let (point, scale) = (self.at[column as usize], self.scale[column as usize]);
+        let scale = if changed_sides { PERIOD - scale } else { scale };
+        let above: u32 = over.iter().map(|other| self.distance(point, other)).sum();
+        let below: u32 = under.iter().map(|other| PERIOD - self.distance(point, other)).sum();
+        (scale + above + below) % PERIOD
+    }
+}
