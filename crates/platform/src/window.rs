@@ -19,31 +19,30 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 /// Windows that can be open at once, some for each thread of a large machine; more are refused.
 const MAX_WINDOWS: usize = 1024;
 
+/// Addresses of a window: what it can show at once. All have the same number, so that one word tells the handler of `SIGBUS`, at any
+/// moment, which are a window's.
+const ROOM: usize = 32 << 20;
+
 /// What the handler of `SIGBUS` knows of a window. It may look at any time, so these stay where they are.
 struct Watched {
     taken: AtomicBool,
+    /// Where its addresses begin; 0 while it has none.
     start: AtomicUsize,
-    end: AtomicUsize,
     lacks_pages: AtomicBool,
 }
 
 static WATCHED: [Watched; MAX_WINDOWS] = [const {
-    Watched {
-        taken: AtomicBool::new(false),
-        start: AtomicUsize::new(0),
-        end: AtomicUsize::new(0),
-        lacks_pages: AtomicBool::new(false),
-    }
+    Watched { taken: AtomicBool::new(false), start: AtomicUsize::new(0), lacks_pages: AtomicBool::new(false) }
 }; MAX_WINDOWS];
 
 impl Watched {
-    fn watch(&self, range: Range<usize>) {
-        self.start.store(range.start, Ordering::Release);
-        self.end.store(range.end, Ordering::Release);
+    /// Where its addresses begin, if it has any.
+    fn start(&self) -> Option<usize> {
+        Some(self.start.load(Ordering::Acquire)).filter(|&start| start != 0)
     }
 
-    fn range(&self) -> Range<usize> {
-        self.start.load(Ordering::Acquire)..self.end.load(Ordering::Acquire)
+    fn has(&self, address: usize) -> bool {
+        self.start().is_some_and(|start| (start..start + ROOM).contains(&address))
     }
 }
 
@@ -57,7 +56,7 @@ pub struct Window {
 
 impl std::fmt::Debug for Watched {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:#x?}", self.range())
+        write!(f, "{:#x?}", self.start())
     }
 }
 
@@ -79,22 +78,25 @@ impl Window {
     /// Shows these pieces of `file`, in bytes of it, instead of what was shown before.
     ///
     /// # Errors
-    /// What the operating system says, above all of files that cannot be mapped. Nothing is shown then.
+    /// Pieces without bytes or of more than 32 MiB in all, and none at all; what the operating system says, above all of files that cannot be mapped. Nothing is
+    /// shown then.
     pub fn show(&mut self, file: &File, pieces: &[Range<u64>]) -> io::Result<()> {
         self.pieces.clear();
         let page = page_bytes();
         let places = places(pieces, page).ok_or(io::ErrorKind::InvalidInput)?;
-        let start = self.let_go(places.last().map_or(0, |place| place.end.next_multiple_of(page)))?;
+        if places.last().is_none_or(|last| last.end > ROOM) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let start = self.let_go()?;
         for (piece, place) in pieces.iter().zip(&places) {
             let lead = place.start % page;
             let offset = i64::try_from(piece.start).map_err(|_| io::ErrorKind::InvalidInput)? - lead as i64;
             let flags = libc::MAP_SHARED | libc::MAP_FIXED;
-            // SAFETY: within the addresses that this window reserved, by `let_go`; it has given no slice of them away, since it is
-            // borrowed exclusively.
-            unsafe {
-                let at = start + place.start - lead;
-                map(at, lead + place.len(), libc::PROT_READ, flags, file.as_raw_fd(), offset)?;
-            }
+            let (at, bytes) = (start + place.start - lead, lead + place.len());
+            // SAFETY: within the window's addresses, since no place ends behind them; no slice of them is left: the window is borrowed
+            // exclusively.
+            let mapped = unsafe { map(at, bytes, libc::PROT_READ, flags, file.as_raw_fd(), offset) };
+            mapped.inspect_err(|_| self.abandon())?;
         }
         self.pieces = places.into_iter().map(|place| start + place.start..start + place.end).collect();
         Ok(())
@@ -116,38 +118,41 @@ impl Window {
         !self.watched.lacks_pages.load(Ordering::Acquire)
     }
 
-    /// Shows nothing, and has room for `bytes`. Where that begins.
-    fn let_go(&mut self, bytes: usize) -> io::Result<usize> {
+    /// Shows nothing any more. Where its addresses begin.
+    fn let_go(&mut self) -> io::Result<usize> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        let room = self.watched.range();
-        let start = if bytes <= room.len() {
-            // SAFETY: the addresses are this window's, and no slice of them is left: it is borrowed exclusively.
-            unsafe { map(room.start, room.len(), libc::PROT_NONE, flags | libc::MAP_FIXED, -1, 0)? }
-        } else {
-            self.give_back();
-            // SAFETY: the system chooses addresses that nobody has.
-            let start = unsafe { map(0, bytes, libc::PROT_NONE, flags, -1, 0)? };
-            self.watched.watch(start..start + bytes);
-            start
+        let start = match self.watched.start() {
+            Some(start) => {
+                // SAFETY: the addresses are this window's, and no slice of them is left: it is borrowed exclusively.
+                let reserved = unsafe { map(start, ROOM, libc::PROT_NONE, flags | libc::MAP_FIXED, -1, 0) };
+                reserved.inspect_err(|_| self.abandon())?
+            }
+            None => {
+                // SAFETY: the system chooses addresses that nobody has.
+                let start = unsafe { map(0, ROOM, libc::PROT_NONE, flags, -1, 0)? };
+                self.watched.start.store(start, Ordering::Release);
+                start
+            }
         };
         self.watched.lacks_pages.store(false, Ordering::Release);
         Ok(start)
     }
 
-    fn give_back(&mut self) {
-        let room = self.watched.range();
-        self.watched.watch(0..0);
-        if !room.is_empty() {
-            // SAFETY: the addresses are this window's, and no slice of them is left: it is borrowed exclusively.
-            let failed = unsafe { libc::munmap(room.start as *mut libc::c_void, room.len()) };
-            debug_assert_eq!(failed, 0, "addresses of a window were not mapped");
-        }
+    /// A call that failed may have freed addresses, and another thread may have got them: none of them is touched again.
+    fn abandon(&self) {
+        self.watched.start.store(0, Ordering::Release);
     }
 }
 
 impl Drop for Window {
     fn drop(&mut self) {
-        self.give_back();
+        if let Some(start) = self.watched.start() {
+            // Before they are free, and somebody else's.
+            self.watched.start.store(0, Ordering::Release);
+            // SAFETY: the addresses are this window's, and no slice of them is left: it is borrowed exclusively.
+            let failed = unsafe { libc::munmap(start as *mut libc::c_void, ROOM) };
+            debug_assert_eq!(failed, 0, "addresses of a window were not mapped");
+        }
         self.watched.taken.store(false, Ordering::Release);
     }
 }
@@ -214,9 +219,7 @@ fn handle_bus_errors() -> io::Result<()> {
 extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the system gives what belongs to the signal, for as long as this runs.
     let (is_fault, address) = unsafe { ((*info).si_code > 0, (*info).si_addr() as usize) };
-    if is_fault
-        && WATCHED.iter().any(|watched| watched.range().contains(&address) && zeros_at(watched, address))
-    {
+    if is_fault && WATCHED.iter().any(|watched| watched.has(address) && zeros_at(watched, address)) {
         return;
     }
     let Some(before) = BEFORE.get() else { return };
