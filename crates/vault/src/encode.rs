@@ -1,11 +1,13 @@
 //! Makes the redundancy of one file.
 //!
-//! The file is read run by run, row by row: k blocks, which stay in the cache while they are signed and encoded. What some rows
+//! The file is read run by run, row by row: k blocks, which stay in the cache while they are signed and encoded. What lies in
+//! memory anyway is encoded where it lies. What some rows
 //! give goes into one buffer per redundancy file and, while it is in the cache as well, from there to the file. A file that has
 //! redundancy already is compared with it by signatures, and rows that did not change keep their frames. The version of the
 //! file is asked for before and after: if it changed meanwhile, nothing of this is used.
 
 mod rows;
+mod source;
 
 use crate::coder::{Coder, Coders};
 use crate::examine::{self, ExamineError, Subject};
@@ -481,12 +483,14 @@ fn work(rows: &Rows<'_>, cut: &Cut, manner: Manner<'_>) -> Result<Totals, Encode
             if (manner.stopped)() {
                 return Err(EncodeError::Stopped);
             }
+            scratch.source.begin(rows.content, run, k);
             let (mut next, end) = (run.first, run.first + run.count);
             while next < end {
                 let piece = cut.run(next, rows_of_piece(k, run.block).min(end - next));
                 rows.encode(&piece, scratch, totals)?;
                 next += piece.count;
             }
+            scratch.source.end(rows.content, k)?;
             (manner.progress)(
                 (0..k).map(|column| run.piece(column)).map(|piece| piece.end - piece.start).sum(),
             );

@@ -14,6 +14,7 @@ use crate::geometry::{Geometry, GeometryError, Run};
 use crate::redundancy::{Place, REDUNDANCY};
 use crate::tree::{Names, Stat, Tree, join};
 use gabion_engine::Code;
+use gabion_platform::window::Window;
 use lane::Lane;
 use std::fmt::Debug;
 use std::io;
@@ -147,6 +148,12 @@ pub trait Content: Send + Sync + Debug {
     /// Whether the bytes of a version never change: storage gives new content a new identity, and this file stays the one that
     /// was opened.
     fn is_frozen(&self) -> bool {
+        false
+    }
+
+    /// Shows the pieces that `run` has in its first `columns` columns, where they lie in memory anyway and reading would copy them.
+    /// False where that is not so, and where a piece is not all there: read then.
+    fn show(&self, _run: &Run, _columns: usize, _window: &mut Window) -> bool {
         false
     }
 

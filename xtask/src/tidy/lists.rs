@@ -29,6 +29,8 @@ pub(super) const UNSAFE_ROOMS: &[&str] = &[
     "crates/engine/tests/",
     "crates/platform/src/fanotify/calls.rs",
     "crates/platform/src/thread.rs",
+    "crates/platform/src/window.rs",
+    "crates/platform/src/window/tests.rs",
     "crates/gpu/src/cuda/",
     "crates/gpu/src/opencl/",
     "bench/src/isal.rs",

@@ -7,5 +7,7 @@ mod daemon {
     mod faults;
     mod ground;
     mod pool;
+    #[path = "../../vault/seed.rs"]
+    mod seed;
     mod supervision;
 }

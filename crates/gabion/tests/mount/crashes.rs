@@ -1,6 +1,7 @@
 //! The process of a mount dies at any moment.
 
-use crate::ground::{Ground, Seed, can_mount};
+use crate::ground::{Ground, can_mount};
+use crate::seed::Seed;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;

@@ -7,26 +7,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-/// Numbers that look like chance and can be repeated.
-pub(crate) struct Seed(pub(crate) u64);
-
-impl Seed {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    pub(crate) fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count.div_ceil(8)).flat_map(|_| self.next().to_le_bytes()).take(count).collect()
-    }
-}
-
 /// Whether a test that mounts can run; says so if it cannot.
 pub(crate) fn can_mount(test: &str) -> bool {
     let can = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();

@@ -5,3 +5,5 @@ mod ground;
 mod outage;
 mod posix;
 mod protection;
+#[path = "../vault/seed.rs"]
+mod seed;

@@ -1,6 +1,7 @@
 //! What happens through a mount is protected, and nobody has to look for it.
 
-use crate::ground::{Ground, Seed, can_mount, content};
+use crate::ground::{Ground, can_mount, content};
+use crate::seed::Seed;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 

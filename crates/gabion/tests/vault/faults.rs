@@ -1,6 +1,7 @@
 //! Processes that die, and those that meet.
 
-use super::playground::{Playground, Seed};
+use super::playground::Playground;
+use super::seed::Seed;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::process::Command;
 use std::time::Duration;

@@ -3,4 +3,5 @@
 mod faults;
 mod playground;
 mod rebuild;
+mod seed;
 mod tour;

@@ -1,28 +1,9 @@
 //! A tree, its reference copy, and the program.
 
+use crate::seed::Seed;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-
-/// Numbers that look like chance and can be repeated.
-pub(crate) struct Seed(pub(crate) u64);
-
-impl Seed {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    pub(crate) fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count.div_ceil(8)).flat_map(|_| self.next().to_le_bytes()).take(count).collect()
-    }
-}
 
 pub(crate) struct Playground {
     dir: tempfile::TempDir,

@@ -1,6 +1,7 @@
 //! A pool loses targets, and what the commands say and do then.
 
-use super::playground::{Playground, Seed};
+use super::playground::Playground;
+use super::seed::Seed;
 use std::path::PathBuf;
 
 /// A pool of eight directories in the playground, with protected files.

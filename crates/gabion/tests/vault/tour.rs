@@ -1,6 +1,7 @@
 //! What the README shows, and what scripts rely on.
 
-use super::playground::{Playground, Seed};
+use super::playground::Playground;
+use super::seed::Seed;
 use std::os::unix::fs::FileExt;
 
 fn damage(ground: &Playground, name: &str, offset: u64, bytes: usize) {

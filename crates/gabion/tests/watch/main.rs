@@ -3,10 +3,13 @@
 #[path = "../vault/playground.rs"]
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod playground;
+#[path = "../vault/seed.rs"]
+mod seed;
 
 use gabion_vault::world::Stopwatch;
-use playground::{Playground, Seed};
+use playground::Playground;
 use rustix::process::{Pid, Signal, kill_process};
+use seed::Seed;
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;

@@ -1,5 +1,6 @@
 //! Rows of a file turned into records.
 
+use super::source::Source;
 use super::{EncodeError, Making, Totals};
 use crate::coder::Coder;
 use crate::format::Frame;
@@ -11,8 +12,8 @@ use std::sync::Arc;
 
 /// What a thread keeps between runs.
 pub(super) struct Scratch {
-    /// The k data blocks of a row.
-    data: Vec<u8>,
+    /// The data blocks.
+    pub(super) source: Source,
     /// The records of a run, one buffer per redundancy file.
     records: Vec<Vec<u8>>,
     /// What stands there now.
@@ -24,7 +25,7 @@ pub(super) struct Scratch {
 impl Scratch {
     pub(super) fn new(files: usize) -> Scratch {
         let buffers = || (0..files).map(|_| Vec::new()).collect();
-        Scratch { data: Vec::new(), records: buffers(), old: buffers(), homeless: Vec::new() }
+        Scratch { source: Source::default(), records: buffers(), old: buffers(), homeless: Vec::new() }
     }
 }
 
@@ -46,21 +47,14 @@ impl Rows<'_> {
     ) -> Result<(), EncodeError> {
         let (k, block) = (self.coder.code().k(), run.block as usize);
         let frame = block + self.coder.table_bytes();
-        scratch.data.resize(k * block, 0);
         scratch.homeless.resize(self.coder.code().m() * block, 0);
         for (making, records) in self.makings.iter().zip(&mut scratch.records) {
             records.resize(making.home.columns * frame * run.count as usize, 0);
         }
         let has_old = self.read_old(run, scratch)?;
         for row in 0..run.count {
-            for (column, buffer) in scratch.data.chunks_exact_mut(block).enumerate() {
-                let got = self.content.read(run, row, column, buffer).map_err(EncodeError::Read)?;
-                let cell = run.cell(row, column);
-                if got as u64 != cell.end - cell.start {
-                    return Err(EncodeError::Changed);
-                }
-            }
             let stripe = run.first + row;
+            scratch.source.load(self.content, run, row, k)?;
             if has_old && self.keep(stripe, row, frame, scratch, totals)? {
                 totals.kept += 1;
                 continue;
@@ -110,7 +104,7 @@ impl Rows<'_> {
         let k = self.coder.code().k();
         let block = frame - self.coder.table_bytes();
         let mut seals: Vec<Seal> = Vec::with_capacity(k);
-        for data in scratch.data.chunks_exact(block) {
+        for data in scratch.source.blocks(stripe, k, block) {
             seals.push(self.coder.sign(data)?);
         }
         for (making, old) in self.makings.iter().zip(&scratch.old) {
@@ -149,8 +143,8 @@ impl Rows<'_> {
     ) -> Result<(), EncodeError> {
         let (k, m) = (self.coder.code().k(), self.coder.code().m());
         let block = frame - self.coder.table_bytes();
-        let Scratch { data, records, homeless, .. } = scratch;
-        let data: Vec<&[u8]> = data.chunks_exact(block).collect();
+        let Scratch { source, records, homeless, .. } = scratch;
+        let data = source.blocks(stripe, k, block);
         let mut outputs: Vec<Option<&mut [u8]>> =
             homeless.chunks_exact_mut(block).take(m).map(Some).collect();
         for (making, records) in self.makings.iter().zip(records.iter_mut()) {

@@ -11,8 +11,9 @@ use crate::metadata;
 use crate::redundancy::read_up_to;
 use crate::tree::{Directory, Names, Stat, Tree, absent_is_none, split, stat_of};
 use gabion_engine::Code;
-use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
-use rustix::io::{ReadWriteFlags, preadv2};
+use gabion_platform::window::Window;
+use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, fstatfs};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::num::NonZeroU64;
@@ -147,6 +148,18 @@ impl Content for PlainFile {
         Ok(read_up_to(&self.0, buffer, offset)?)
     }
 
+    fn show(&self, run: &Run, columns: usize, window: &mut Window) -> bool {
+        let pieces: Vec<_> = (0..columns).map(|column| run.piece(column)).collect();
+        // What comes from the medium is read: that asks for more of it at a time.
+        let at_hand = pieces.iter().all(|piece| {
+            piece.end - piece.start == run.bytes()
+                && self.is_cached(piece.start)
+                && self.is_cached(piece.end - 1)
+        });
+        // Some file systems have nothing to map; theirs are read.
+        at_hand && window.show(&self.0, &pieces).is_ok()
+    }
+
     fn will_read(&self, run: &Run) {
         for column in 0.. {
             let piece = run.piece(column);
@@ -169,10 +182,16 @@ impl PlainFile {
     /// Whether the byte at `offset` is in memory; false where the system does not say.
     fn is_cached(&self, offset: u64) -> bool {
         let byte = &mut [0];
-        let got = preadv2(&self.0, &mut [IoSliceMut::new(byte)], offset, ReadWriteFlags::NOWAIT);
-        got == Ok(1)
+        match preadv2(&self.0, &mut [IoSliceMut::new(byte)], offset, ReadWriteFlags::NOWAIT) {
+            // A file system that has no other place for its files does not answer this.
+            Err(Errno::OPNOTSUPP) => fstatfs(&self.0).is_ok_and(|about| about.f_type == TMPFS),
+            got => got == Ok(1),
+        }
     }
 }
+
+/// What `statfs` calls a file system in memory.
+const TMPFS: i64 = 0x0102_1994;
 
 /// Holes are made of whole pages.
 const PAGE: u64 = 4096;

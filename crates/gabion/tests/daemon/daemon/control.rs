@@ -1,6 +1,7 @@
 //! Commands that speak to a daemon, and those that find one at work.
 
-use super::ground::{Ground, Seed};
+use super::ground::Ground;
+use super::seed::Seed;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::os::unix::process::ExitStatusExt;

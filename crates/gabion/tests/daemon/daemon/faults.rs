@@ -1,6 +1,7 @@
 //! Kills, sources that fail, strangers at the socket.
 
-use super::ground::{Ground, PATIENCE, Seed, can_mount};
+use super::ground::{Ground, PATIENCE, can_mount};
+use super::seed::Seed;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -23,7 +24,7 @@ fn mounted_kill_at_any_moment_and_the_next_run_converges() {
             ground.write(&name, &seed.bytes(20_000));
             ground.write(&format!("photos/{round} {number}"), &seed.bytes(20_000));
         }
-        std::thread::sleep(Duration::from_millis(seed.next() % 300));
+        std::thread::sleep(Duration::from_millis(seed.below(300)));
         ground.kill();
         // Nobody hears of this one.
         ground.write(&format!("photos/alone {round}"), &seed.bytes(5000));
@@ -137,7 +138,7 @@ fn strangers_at_the_socket_hurt_nobody() {
     let mut seed = Seed(0xbad);
     let whole = b"{\"version\":1,\"request\":\"status\"}\n";
     for _ in 0..150 {
-        let size = (seed.next() % 600) as usize;
+        let size = seed.below(600) as usize;
         let mut bytes = seed.bytes(size);
         bytes.extend(&whole[..(seed.next() as usize) % whole.len()]);
         ground.send(&bytes, soon);

@@ -1,5 +1,6 @@
 //! A directory with a configuration, and a daemon that runs in it.
 
+use super::seed::Seed;
 use gabion_vault::world::Stopwatch;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -12,22 +13,6 @@ use std::time::Duration;
 
 /// How long a busy machine may take for what takes a second.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
-
-/// Numbers that look like chance and can be repeated.
-pub(crate) struct Seed(pub(crate) u64);
-
-impl Seed {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    pub(crate) fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count.div_ceil(8)).flat_map(|_| self.next().to_le_bytes()).take(count).collect()
-    }
-}
 
 /// Whether a test that mounts can run; says so if it cannot.
 pub(crate) fn can_mount(test: &str) -> bool {

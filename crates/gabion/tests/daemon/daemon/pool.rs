@@ -1,7 +1,8 @@
 //! A watched directory and a mounted pool: written, rotten, degraded, rebuilt.
 
 use super::disks::Disks;
-use super::ground::{Ground, Seed, can_mount, files_below, rot};
+use super::ground::{Ground, can_mount, files_below, rot};
+use super::seed::Seed;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -1,8 +1,9 @@
 //! Names, sizes and bytes.
 
 use super::{Fixture, cells, pattern};
-use crate::storage::Fault;
+use crate::storage::{Content, Fault};
 use crate::tree::{Kind, join};
+use gabion_platform::window::Window;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -87,8 +88,24 @@ pub(super) fn cells_are_the_content(fixture: &Fixture) {
             "{size} bytes in blocks of {block} over {k} columns"
         );
         let file = fixture.storage.open(b"dir/file").unwrap_or_else(|error| panic!("cannot open: {error}"));
+        what_is_shown_is_the_content(fixture, &*file, &content);
         file.forget_cached();
         assert!(fixture.content(b"dir/file") == content, "{size} bytes from the medium");
+    }
+}
+
+fn what_is_shown_is_the_content(fixture: &Fixture, file: &dyn Content, content: &[u8]) {
+    let mut window = Window::new().unwrap_or_else(|error| panic!("no window: {error}"));
+    for run in fixture.geometry(b"dir/file").cut(content.len() as u64).runs(16) {
+        if file.show(&run, fixture.k, &mut window) {
+            for column in 0..fixture.k {
+                let piece = run.piece(column);
+                assert_eq!(piece.end - piece.start, run.bytes(), "only pieces that are all there are shown");
+                let there = &content[piece.start as usize..piece.end as usize];
+                assert!(window.piece(column) == there, "{piece:?} is shown as it is read");
+            }
+            assert!(window.is_whole(), "what is shown is there");
+        }
     }
 }
 

@@ -1,0 +1,146 @@
+use super::{ROOM, Window, page_bytes};
+use std::fs::File;
+use std::io::{self, Write};
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+
+/// A file in which every 8 bytes say where they are.
+fn numbered(bytes: u64) -> File {
+    let mut file = tempfile::tempfile().unwrap();
+    let content: Vec<u8> = (0..bytes / 8).flat_map(u64::to_le_bytes).collect();
+    file.write_all(&content).unwrap();
+    file
+}
+
+fn is_numbered(bytes: &[u8], start: u64) -> bool {
+    let numbers = bytes.chunks_exact(8).map(|eight| u64::from_le_bytes(eight.try_into().unwrap()));
+    numbers.eq((start / 8..).take(bytes.len() / 8))
+}
+
+fn show_one(window: &mut Window, file: &File, piece: Range<u64>) -> io::Result<()> {
+    window.show(file, &[piece])
+}
+
+#[test]
+fn pieces_are_shown_wherever_they_begin_and_others_after_them() {
+    let file = numbered(1 << 20);
+    let mut window = Window::new().unwrap();
+    for pieces in [
+        vec![0..4096u64, 8192..20_480],
+        vec![64..128, 4032..4160, 500_000..700_000, 1_000_000..1 << 20],
+        vec![80_000..80_008, 0..8],
+    ] {
+        window.show(&file, &pieces).unwrap();
+        for (at, piece) in pieces.iter().enumerate() {
+            assert_eq!(window.piece(at).len() as u64, piece.end - piece.start);
+            assert!(is_numbered(window.piece(at), piece.start), "{piece:?}");
+        }
+        assert!(window.is_whole());
+    }
+}
+
+#[test]
+fn what_cannot_be_shown_is_refused_and_shows_nothing() {
+    let file = numbered(8192);
+    let mut window = Window::new().unwrap();
+    assert!(window.show(&file, &[]).is_err());
+    show_one(&mut window, &file, 0..8192).unwrap();
+    assert!(window.show(&file, &[]).is_err());
+    let (pipe, _other_end) = std::io::pipe().unwrap();
+    let pipe = File::from(std::os::fd::OwnedFd::from(pipe));
+    assert!(show_one(&mut window, &pipe, 0..4096).is_err());
+    for pieces in [0..0, 0..ROOM as u64 + 1, 0..u64::MAX, u64::MAX - 4095..u64::MAX] {
+        assert!(show_one(&mut window, &file, pieces.clone()).is_err(), "{pieces:?}");
+        assert!(std::panic::catch_unwind(|| window.piece(0).len()).is_err());
+    }
+    show_one(&mut window, &file, 0..8192).unwrap();
+    assert!(is_numbered(window.piece(0), 0) && window.is_whole());
+}
+
+/// A file that is cut short while it is looked at ended the process.
+#[test]
+fn pages_that_are_gone_are_zeros_and_the_window_says_so() {
+    let page = page_bytes() as u64;
+    let file = numbered(8 * page);
+    let mut window = Window::new().unwrap();
+    window.show(&file, &[0..2 * page, 4 * page + 8..8 * page]).unwrap();
+    assert!(is_numbered(window.piece(0), 0) && is_numbered(window.piece(1), 4 * page + 8));
+    file.set_len(5 * page).unwrap();
+    assert!(is_numbered(window.piece(0), 0) && window.is_whole());
+    let (there, gone) = window.piece(1).split_at(page as usize - 8);
+    assert!(is_numbered(there, 4 * page + 8) && window.is_whole());
+    assert!(gone.iter().all(|&byte| byte == 0) && !window.is_whole());
+    // What is shown next counts anew, here and elsewhere.
+    show_one(&mut window, &file, 0..5 * page).unwrap();
+    assert!(is_numbered(window.piece(0), 0) && window.is_whole());
+}
+
+#[test]
+fn windows_of_many_threads_do_not_know_each_other() {
+    let (whole, short) = (numbered(1 << 16), numbered(1 << 16));
+    short.set_len(0).unwrap();
+    std::thread::scope(|scope| {
+        for number in 0..8 {
+            let file = if number % 2 == 0 { &whole } else { &short };
+            scope.spawn(move || {
+                for _ in 0..100 {
+                    let mut window = Window::new().unwrap();
+                    show_one(&mut window, file, 0..1 << 16).unwrap();
+                    let seen = is_numbered(window.piece(0), 0);
+                    assert_eq!((seen, window.is_whole()), (number % 2 == 0, number % 2 == 0));
+                }
+            });
+        }
+    });
+}
+
+/// How a child ends that does this and then exits with 7. It may only look at memory and make system calls.
+fn child_that(does: impl FnOnce()) -> i32 {
+    // SAFETY: the child does what may be done with other threads gone, and ends without running anything of theirs.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        does();
+        // SAFETY: the call takes no pointer and does not return.
+        unsafe { libc::_exit(7) };
+    }
+    let mut status = 0;
+    // SAFETY: the pointer is to a number that outlives the call.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    status
+}
+
+/// Whoever breaks memory elsewhere ends as without windows, and whoever is told to end by the signal does.
+#[test]
+fn other_bus_errors_end_the_process() {
+    let page = page_bytes();
+    let (file, short) = (numbered(4096), numbered(4096));
+    short.set_len(0).unwrap();
+    let mut window = Window::new().unwrap();
+    show_one(&mut window, &short, 0..4096).unwrap();
+    let flags = libc::MAP_SHARED;
+    // SAFETY: the system chooses the addresses.
+    let elsewhere =
+        unsafe { libc::mmap(std::ptr::null_mut(), page, libc::PROT_READ, flags, file.as_raw_fd(), 0) };
+    assert_ne!(elsewhere, libc::MAP_FAILED);
+    file.set_len(0).unwrap();
+    let in_window = child_that(|| {
+        std::hint::black_box(window.piece(0)[0]);
+    });
+    assert!(libc::WIFEXITED(in_window) && libc::WEXITSTATUS(in_window) == 7, "{in_window:#x}");
+    let outside = child_that(|| {
+        // SAFETY: mapped above; the read ends the child.
+        let _ = unsafe { elsewhere.cast::<u8>().read_volatile() };
+    });
+    assert!(libc::WIFSIGNALED(outside) && libc::WTERMSIG(outside) == libc::SIGBUS, "{outside:#x}");
+    // The handler of the standard library lets the first one pass.
+    let sent = child_that(|| {
+        for _ in 0..2 {
+            // SAFETY: the call takes no pointer.
+            let _ = unsafe { libc::raise(libc::SIGBUS) };
+        }
+    });
+    assert!(libc::WIFSIGNALED(sent) && libc::WTERMSIG(sent) == libc::SIGBUS, "{sent:#x}");
+    // SAFETY: mapped above, and nobody looks at it any more.
+    assert_eq!(unsafe { libc::munmap(elsewhere, page) }, 0);
+}

@@ -1,0 +1,89 @@
+//! The data of the rows that are encoded: shown by the storage where it lies in memory, else read into a buffer.
+
+use super::EncodeError;
+use crate::geometry::Run;
+use crate::runs::RUN_BYTES;
+use crate::storage::Content;
+use gabion_platform::window::Window;
+use std::ops::Range;
+
+/// Bytes of a column's piece from which showing it is worth its system calls, and the most of all pieces that are shown at once.
+const SHOWN_BYTES: Range<u64> = 256 << 10..2 * RUN_BYTES;
+
+/// Where a thread has its data.
+#[derive(Debug, Default)]
+pub(super) struct Source {
+    /// The k blocks of a row that was read.
+    buffer: Vec<u8>,
+    window: Option<Window>,
+    /// What the window shows.
+    shown: Option<Run>,
+}
+
+impl Source {
+    /// Shows the k columns of `run` if they lie in memory. Its rows are loaded next.
+    pub(super) fn begin(&mut self, content: &dyn Content, run: &Run, k: usize) {
+        self.shown = None;
+        if run.bytes() < SHOWN_BYTES.start || run.bytes() > SHOWN_BYTES.end / k as u64 {
+            return;
+        }
+        if self.window.is_none() {
+            // Without one, everything is read.
+            self.window = Window::new().ok();
+        }
+        let show = |window: &mut Window| content.show(run, k, window);
+        self.shown = self.window.as_mut().is_some_and(show).then_some(*run);
+    }
+
+    /// Has the k blocks of row `row` of `run` at hand.
+    pub(super) fn load(
+        &mut self,
+        content: &dyn Content,
+        run: &Run,
+        row: u64,
+        k: usize,
+    ) -> Result<(), EncodeError> {
+        if self.shown.is_some() {
+            return Ok(());
+        }
+        self.buffer.resize(k * run.block as usize, 0);
+        read(content, run, row, &mut self.buffer)
+    }
+
+    /// The k blocks of the stripe that was loaded last.
+    pub(super) fn blocks(&self, stripe: u64, k: usize, block: usize) -> Vec<&[u8]> {
+        match (&self.shown, &self.window) {
+            (Some(run), Some(window)) => {
+                let start = (stripe - run.first) as usize * block;
+                (0..k).map(|column| &window.piece(column)[start..start + block]).collect()
+            }
+            _ => self.buffer.chunks_exact(block).collect(),
+        }
+    }
+
+    /// All rows of the run are encoded: whether that was the file's data. If not, whoever reads it is told why.
+    pub(super) fn end(&mut self, content: &dyn Content, k: usize) -> Result<(), EncodeError> {
+        let (Some(run), Some(window)) = (self.shown.take(), &self.window) else { return Ok(()) };
+        if window.is_whole() {
+            return Ok(());
+        }
+        self.buffer.resize(k * run.block as usize, 0);
+        (0..run.count).try_for_each(|row| read(content, &run, row, &mut self.buffer))?;
+        Err(EncodeError::Changed)
+    }
+}
+
+/// Reads the blocks of a row.
+fn read(content: &dyn Content, run: &Run, row: u64, buffer: &mut [u8]) -> Result<(), EncodeError> {
+    for (column, block) in buffer.chunks_exact_mut(run.block as usize).enumerate() {
+        let got = content.read(run, row, column, block).map_err(EncodeError::Read)?;
+        let cell = run.cell(row, column);
+        if got as u64 != cell.end - cell.start {
+            return Err(EncodeError::Changed);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
