@@ -5,3 +5,4 @@ mod ground;
 mod outage;
 mod posix;
 mod protection;
+mod rights;
