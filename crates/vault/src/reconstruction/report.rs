@@ -72,15 +72,15 @@ impl Report {
         !self.stopped && !self.taken_back.is_empty() && displaced
     }
 
-    /// Takes another plan, which counts for everything that was left undone, and gives the one that was carried out.
+    /// Takes another plan, which counts for what was left undone of the files in it, and gives the one that was carried out.
     pub(super) fn begin_again(&mut self, plan: Plan) -> Plan {
-        let displaced = self.homeless.drain(..).chain(self.unmoved.drain(..));
-        self.placed_in_part = displaced.map(|(path, _)| path).collect();
         let planned: BTreeSet<&Vec<u8>> =
             plan.files.iter().chain(&plan.lost).map(|item| &item.path).collect();
         self.failed.retain(|(path, _)| !planned.contains(path));
-        drop(planned);
-        self.unsettled.clear();
+        let again = |(path, _): &mut (Vec<u8>, usize)| planned.contains(path);
+        let homeless = self.homeless.extract_if(.., again);
+        let displaced = homeless.chain(self.unmoved.extract_if(.., again));
+        self.placed_in_part = displaced.map(|(path, _)| path).collect();
         self.vanished.clear();
         std::mem::replace(&mut self.plan, plan)
     }

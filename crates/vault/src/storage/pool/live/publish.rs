@@ -120,7 +120,7 @@ impl Inner {
 
     /// Writes a stub on one mirror at a name that none has. As long as it has no bytes it is as if nothing were there, and it gets
     /// them all at once: so it needs no other name first.
-    fn begin(&self, tree: &Tree, full: &[u8], text: &str) -> io::Result<()> {
+    fn write_new(&self, tree: &Tree, full: &[u8], text: &str) -> io::Result<()> {
         let created = match text.len() <= AT_ONCE {
             true => tree.create(full, 0o600),
             false => Err(io::ErrorKind::AlreadyExists.into()),
@@ -185,7 +185,7 @@ impl Inner {
             lease.held.view.refuse_leaving(&stub.targets)?;
             self.advance(stub);
             let (full, text) = (home(stub, path)?, Inner::text(path, stub)?);
-            Ok((lease.number, self.on_all(lease, path, false, |tree| self.begin(tree, &full, &text))?))
+            Ok((lease.number, self.on_all(lease, path, false, |tree| self.write_new(tree, &full, &text))?))
         })?;
         self.leave_behind(&failed)?;
         Ok(number)
