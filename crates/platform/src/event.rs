@@ -69,6 +69,37 @@ impl Loss {
     }
 }
 
+/// Why all of a file system is listened to instead of the tree alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wide {
+    /// Something is mounted at this directory, and hides what is below.
+    Mount(Vec<u8>),
+    /// The tree has more directories than are to be marked.
+    TooMany {
+        /// Most that are.
+        most: usize,
+    },
+    /// This directory cannot be marked.
+    Refused {
+        /// Which.
+        path: Vec<u8>,
+        /// What the operating system says.
+        error: String,
+    },
+}
+
+impl std::fmt::Display for Wide {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Wide::Mount(path) => write!(f, "something is mounted at {}", path.escape_ascii()),
+            Wide::TooMany { most } => write!(f, "the tree has more than {most} directories"),
+            Wide::Refused { path, error } => {
+                write!(f, "{} cannot be marked: {error}", path.escape_ascii())
+            }
+        }
+    }
+}
+
 /// Why a tree cannot be watched, or no longer.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
@@ -135,6 +166,12 @@ pub trait Source: Send {
     /// # Errors
     /// [`SourceError`]; then nothing more will come.
     fn drain(&mut self, events: &mut Vec<Event>) -> Result<(), SourceError>;
+
+    /// Why it has to hear of every write on the whole file system for good, where it could hear of the tree's alone. Nothing is missed
+    /// then, but everyone who writes there pays.
+    fn wide(&self) -> Option<&Wide> {
+        None
+    }
 
     /// Directories that it tells nothing of, and why.
     fn unwatched(&self) -> &[(Vec<u8>, String)] {

@@ -14,7 +14,7 @@ mod marks;
 mod tree;
 pub mod wire;
 
-use crate::event::{Change, Event, Loss, Source, SourceError, wait_for};
+use crate::event::{Change, Event, Loss, Source, SourceError, Wide, wait_for};
 use marks::Marks;
 use rustix::io::Errno;
 use std::path::Path;
@@ -138,6 +138,10 @@ impl Source for Fanotify {
 
     fn wait(&mut self, at_most: Duration) -> Result<bool, SourceError> {
         wait_for(self.marks.queue(), at_most, self.tree.shown())
+    }
+
+    fn wide(&self) -> Option<&Wide> {
+        self.marks.given_up()
     }
 
     fn drain(&mut self, events: &mut Vec<Event>) -> Result<(), SourceError> {

@@ -12,7 +12,7 @@ mod batch;
 mod keeper;
 mod mounts;
 mod recorder;
-mod status;
+pub(crate) mod status;
 
 pub use status::{Notice, Scan, Status};
 

@@ -9,18 +9,19 @@ mod conclusion;
 mod file;
 pub mod layouts;
 mod planning;
+mod report;
 pub mod survey;
 
 pub use file::{FileDone, FileError};
 pub use planning::{Item, Plan};
+pub use report::Report;
 
 use crate::catalogue::{CatalogueError, Entry, State};
 use crate::coder::Coders;
-use crate::format::FileId;
 use crate::protect::{Manner, Progress};
 use crate::storage::TargetState;
 use crate::storage::pool::config::Standing as Membership;
-use crate::storage::pool::{Healed, Pool, PoolError};
+use crate::storage::pool::{Pool, PoolError};
 use crate::throttle::Throttle;
 use crate::vault::Vault;
 use crate::watchdog::{Policy, TooMany, agreement};
@@ -71,66 +72,6 @@ pub enum RebuildError {
         /// What to agree to.
         agreement: String,
     },
-}
-
-/// What a run did.
-#[derive(Debug, Default)]
-pub struct Report {
-    /// What was to be done.
-    pub plan: Plan,
-    /// Files that were put in order, wholly or as far as there was room.
-    pub files: u64,
-    /// Columns of data that were made or moved.
-    pub data: u64,
-    /// Columns of redundancy that were made or moved.
-    pub redundancy: u64,
-    /// Bytes that were written.
-    pub bytes: u64,
-    /// Columns that were found right on targets that came back.
-    pub verified: u64,
-    /// Blocks that were made from others.
-    pub reconstructed: u64,
-    /// Blocks of sources that were not what was protected; a scrub says more.
-    pub wrong: u64,
-    /// Files on targets that came back which were made anew elsewhere, and are removed.
-    pub removed: u64,
-    /// Files with columns that found no place in a domain of their own, and how many.
-    pub homeless: Vec<(Vec<u8>, usize)>,
-    /// Files with columns that stay on a target which is to be emptied, because they found no other place, and how many.
-    pub unmoved: Vec<(Vec<u8>, usize)>,
-    /// Files that could not be put in order, and why; those that are lost first.
-    pub failed: Vec<(Vec<u8>, FileError)>,
-    /// Targets that came back and have something that may still be needed: what was made anew in its place is damaged.
-    pub unsettled: BTreeSet<String>,
-    /// Targets that are in service again.
-    pub taken_back: Vec<String>,
-    /// What was left over from runs that did not come to their end.
-    pub swept: u64,
-    /// What was done to the namespace.
-    pub healed: Healed,
-    /// It was stopped before its end.
-    pub stopped: bool,
-    /// Names that were gone when it was their turn.
-    vanished: Vec<(Vec<u8>, FileId)>,
-}
-
-impl Report {
-    /// Whether everything is as it should be.
-    pub fn is_whole(&self) -> bool {
-        self.plan.lost.is_empty()
-            && self.plan.unreadable.is_empty()
-            && self.failed.is_empty()
-            && self.homeless.is_empty()
-            && self.unmoved.is_empty()
-            && self.unsettled.is_empty()
-            && self.healed.failed.is_empty()
-            && !self.stopped
-    }
-
-    /// Whether files are lost.
-    pub fn has_losses(&self) -> bool {
-        !self.plan.lost.is_empty() || self.failed.iter().any(|(_, error)| error.is_loss())
-    }
 }
 
 /// Whether so many targets are gone that a person has to be asked first.
@@ -192,19 +133,30 @@ pub fn rebuild(vault: &Vault, options: &Options, manner: Manner<'_>) -> Result<R
     let pool = vault.pool.as_ref().ok_or(RebuildError::NoPool)?;
     pool.probe();
     check_mass(pool, &vault.coders, options.agreed.as_deref())?;
-    let mut report = Report { ..Report::default() };
+    let mut report = Report::default();
     prepare(pool, options)?;
     report.healed = pool.heal()?;
     report.swept = pool.sweep(true)?.orphans.len() as u64;
     report.plan = make_plan(vault, pool, options, manner)?;
-    work(vault, pool, &mut report, manner)?;
-    name_moved(pool, &mut report)?;
+    round(vault, pool, &mut report, manner)?;
+    if report.has_new_room() {
+        let first = report.begin_again(make_plan(vault, pool, options, manner)?);
+        round(vault, pool, &mut report, manner)?;
+        report.plan.follow(first);
+    }
     report.failed.sort_by(|a, b| (!a.1.is_loss(), &a.0).cmp(&(!b.1.is_loss(), &b.0)));
+    Ok(report)
+}
+
+/// Carries out the plan of a report.
+fn round(vault: &Vault, pool: &Pool, report: &mut Report, manner: Manner<'_>) -> Result<(), RebuildError> {
+    work(vault, pool, report, manner)?;
+    name_moved(pool, report)?;
     report.stopped = (manner.stopped)();
     if !report.stopped {
-        conclude(vault, pool, &mut report)?;
+        conclude(vault, pool, report)?;
     }
-    Ok(report)
+    Ok(())
 }
 
 /// Notes in the pool which targets are not to be believed.
@@ -351,7 +303,7 @@ fn note(
             return Ok(());
         }
     };
-    report.files += 1;
+    report.files += u64::from(!report.was_placed_in_part(path));
     report.data += done.data as u64;
     report.redundancy += done.redundancy as u64;
     report.bytes += done.bytes;

@@ -2,6 +2,7 @@
 
 use crate::catalogue::{CatalogueError, Class, Counts, Entry, Problem, State};
 use crate::degraded;
+use crate::monitor::status::WIDE;
 use crate::protect::{Manner, scan};
 use crate::rebuild::remains;
 use crate::scan::{ScanError, Seen};
@@ -53,6 +54,8 @@ pub struct Status {
     pub redundancy_bytes: u64,
     /// Where things are.
     pub targets: Vec<Target>,
+    /// Why the watch that began last hears of every write on the whole file system, if it does.
+    pub wide_watch: Option<String>,
     /// Reads that were served with the help of redundancy.
     pub degraded_reads: Option<degraded::Record>,
 }
@@ -102,6 +105,7 @@ pub fn status(
         data_bytes: 0,
         redundancy_bytes: 0,
         targets: vault.storage.targets(),
+        wide_watch: catalogue.note(WIDE)?,
         degraded_reads: degraded::recorded(catalogue)?,
     };
     let missing = Missing::of(&status.targets);

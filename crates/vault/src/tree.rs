@@ -376,6 +376,23 @@ impl Tree {
         Ok(renameat(self.parent(from)?, split(from).1, self.parent(to)?, split(to).1)?)
     }
 
+    /// Moves as [`rename`](Tree::rename), for a file that a crash of the machine may take along with what was there: a rename
+    /// over something has some file systems write the file out first. One killed in between leaves the old file at `from`.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn supplant(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
+        use rustix::io::Errno;
+        let (old, new) = (self.parent(from)?, self.parent(to)?);
+        let (from, to) = (split(from).1, split(to).1);
+        match renameat_with(&old, from, &new, to, RenameFlags::EXCHANGE) {
+            Ok(()) => Ok(unlinkat(old, from, AtFlags::empty())?),
+            // Nothing is there, or the file system knows no exchange.
+            Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS) => Ok(renameat(old, from, new, to)?),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Moves as [`rename`](Tree::rename), but never over something.
     ///
     /// # Errors

@@ -71,9 +71,15 @@ impl Ground {
     }
 
     pub(crate) fn mount_source(&mut self, source: &str, more: &[&str]) {
-        assert!(self.mount.is_none(), "it is mounted");
         let args = [&["mount", source, "mount", "--policy", "policy.toml"], more].concat();
-        let mut child = self.command(&args).stdout(Stdio::piped()).spawn().unwrap();
+        let command = self.command(&args);
+        self.mount_by(command);
+    }
+
+    /// Mounts by a command of one's own.
+    pub(crate) fn mount_by(&mut self, mut command: Command) {
+        assert!(self.mount.is_none(), "it is mounted");
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         let mut output = BufReader::new(child.stdout.take().unwrap());
         output.read_line(&mut line).unwrap();

@@ -5,5 +5,6 @@ mod ground;
 mod outage;
 mod posix;
 mod protection;
+mod rights;
 #[path = "../vault/seed.rs"]
 mod seed;

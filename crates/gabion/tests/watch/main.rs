@@ -215,6 +215,42 @@ fn without_rights_inotify_is_used_and_said_so() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("needs to be root"), "{output:?}");
 }
 
+/// What a mount in the tree costs those who write elsewhere is said when it begins, and to whoever asks.
+#[test]
+fn a_mount_below_is_said_to_make_the_watch_hear_everything() {
+    let ground = Playground::new();
+    policy(&ground, "1h");
+    let point = ground.path("mounted here");
+    std::fs::create_dir(&point).unwrap();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&point).status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        println!("SKIP a_mount_below_is_said: nothing can be mounted here");
+        return;
+    }
+    let asked = || -> Value {
+        let output = ground.run(&["status", "tree", "--json", "--no-scan"]);
+        let status: Value = serde_json::from_slice(&output.stdout).unwrap();
+        status["wide_watch"].clone()
+    };
+    let watch = Watch::start(&ground, &["--policy", "policy.toml", "--source", "fanotify"]);
+    let wide = watch.until("wide", |_| true);
+    assert_eq!(wide["why"], "something is mounted at mounted here");
+    let began = Stopwatch::start();
+    while asked() != wide["why"] {
+        assert!(began.elapsed() < PATIENCE, "{}", asked());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let people = String::from_utf8(ground.run(&["status", "tree", "--no-scan"]).stdout).unwrap();
+    assert!(people.contains("hears of every write on the whole file system"), "{people}");
+    assert_eq!(watch.stop(Signal::TERM)["wide"], wide["why"]);
+    assert_eq!(asked(), Value::Null, "it is over");
+    assert!(Command::new("umount").arg(&point).status().is_ok_and(|status| status.success()));
+    // Without the mount there is nothing to say.
+    let watch = Watch::start(&ground, &["--source", "fanotify"]);
+    watch.until("scanned", |_| true);
+    assert_eq!(watch.stop(Signal::TERM)["wide"], Value::Null);
+}
+
 /// Whether this test can run a command as someone without rights.
 fn can_drop_rights() -> bool {
     let binary = Path::new(env!("CARGO_BIN_EXE_gabion"));

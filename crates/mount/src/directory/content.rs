@@ -44,7 +44,7 @@ pub(super) struct OpenFile {
 const EARLY: u64 = 8 << 20;
 
 /// How far ahead of a sequential reader the source is read. Its own reading ahead is confused by pieces that come from several threads.
-const AHEAD: u64 = 8 << 20;
+const AHEAD: u64 = 32 << 20;
 
 impl OpenFile {
     /// Has the source read ahead of who goes on from where he is, `end`: as far as he has come, up to a bound.

@@ -1,5 +1,6 @@
 //! Names: what they stand for, and how they come and go.
 
+use super::content::ANYTHING;
 use super::errors::ForKernel;
 use super::inodes::attributes_of;
 use super::{Answer, Shared, acl, lock};
@@ -226,6 +227,7 @@ impl Shared {
             self.nodes.exchanged(from, to);
             drop(change);
             [old, new].into_iter().for_each(|path| self.recorder.unknown(path));
+            [from, to].into_iter().for_each(|(parent, name)| self.note_moved(parent, name));
             return Ok(());
         }
         let stays = flags.contains(RenameFlags::RENAME_NOREPLACE);
@@ -237,7 +239,25 @@ impl Shared {
         self.nodes.renamed(from, to);
         drop(change);
         self.recorder.renamed(old, new);
+        self.note_moved(to.0, to.1);
         Ok(())
+    }
+
+    /// The time of change of a file tells that it was moved; directories have it from the mirrors.
+    fn note_moved(&self, parent: u64, name: &[u8]) {
+        let Some(number) = self.nodes.number(parent, name).filter(|&number| !Shared::is_directory(number))
+        else {
+            return;
+        };
+        let Ok(inode) = self.hold(number) else { return };
+        let paths = || self.nodes.paths(number);
+        // It is moved, whether that can be told or not.
+        if self.work(&inode, || inode.file.update(&paths, |_| Ok(()))).is_ok()
+            && inode.file.look_at(Stub::is_file)
+        {
+            self.note_written(number, ANYTHING, self.rest_of(&inode));
+        }
+        self.let_go(&inode);
     }
 
     /// Gives a file another name.

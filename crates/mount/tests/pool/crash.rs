@@ -1,6 +1,7 @@
 //! Kill -9 of the process that serves a mount: what was written is there, and redundancy converges.
 
 use super::playground::{Ground, Mount, Seed, can_mount};
+use gabion_vault::storage::pool::config::Mirror;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -187,4 +188,36 @@ fn a_mount_that_is_killed_loses_nothing() {
     let mount = ground.mount();
     writers.iter_mut().for_each(|writer| writer.check("at the end"));
     mount.unmount();
+}
+
+/// A crash may leave a new name without its stub's bytes, on some mirrors or on all: nothing is there, and something can be made.
+#[test]
+fn a_name_without_bytes_is_free() {
+    if !can_mount("a_name_without_bytes_is_free") {
+        return;
+    }
+    let ground = Ground::new(5, 2, 1, 4096);
+    let config = ground.pool().config();
+    let mirrors = config.target.iter().filter(|member| member.mirror == Mirror::Current);
+    let mirrors: Vec<PathBuf> = mirrors.map(|member| ground.root().join(&member.name).join("tree")).collect();
+    assert_eq!(mirrors.len(), 3);
+    for (at, mirror) in mirrors.iter().enumerate() {
+        std::fs::write(mirror.join("everywhere"), "").unwrap();
+        std::fs::write(mirror.join("zeros"), [0; 600]).unwrap();
+        if at == 1 {
+            std::fs::write(mirror.join("somewhere"), "").unwrap();
+        }
+    }
+    let mount = ground.mount();
+    for name in ["everywhere", "zeros", "somewhere"] {
+        let path = mount.path(name);
+        assert_eq!(std::fs::metadata(&path).unwrap_err().kind(), std::io::ErrorKind::NotFound, "{name}");
+        std::fs::write(&path, name).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), name);
+        let stubs: Vec<Vec<u8>> =
+            mirrors.iter().map(|mirror| std::fs::read(mirror.join(name)).unwrap()).collect();
+        assert!(!stubs[0].is_empty() && stubs.iter().all(|stub| *stub == stubs[0]), "{name}");
+    }
+    mount.unmount();
+    ground.assert_converges();
 }

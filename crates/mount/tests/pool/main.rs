@@ -11,6 +11,7 @@ mod names;
 mod ordinary;
 mod others;
 mod playground;
+mod pulled;
 #[path = "../../../vault/tests/vault/seed.rs"]
 mod seed;
 mod suites;

@@ -95,3 +95,47 @@ fn directories_move_under_open_files() {
     ground.pool().get(b"new/deep/file", &mut content).unwrap();
     assert_eq!(content, b"before after");
 }
+
+/// Who looks for changes by the time of change finds what was moved, now and after the mount.
+#[test]
+fn a_rename_is_told_by_the_time_of_change() {
+    use std::os::unix::fs::MetadataExt;
+    if !can_mount("a_rename_is_told_by_the_time_of_change") {
+        return;
+    }
+    let ground = Ground::new(5, 2, 1, 4096);
+    let mount = ground.mount();
+    fs::write(mount.path("file"), "content").unwrap();
+    fs::write(mount.path("other"), "another content").unwrap();
+    fs::write(mount.path("replaced"), "old").unwrap();
+    std::os::unix::fs::symlink("file", mount.path("link")).unwrap();
+    fs::create_dir(mount.path("directory")).unwrap();
+    let changed = |name: &str| {
+        let stat = fs::symlink_metadata(mount.path(name)).unwrap();
+        (stat.ctime(), stat.ctime_nsec())
+    };
+    let written = |name: &str| fs::symlink_metadata(mount.path(name)).unwrap().modified().unwrap();
+    for (old, new) in
+        [("file", "moved"), ("link", "moved link"), ("directory", "moved directory"), ("moved", "replaced")]
+    {
+        let before = (changed(old), written(old));
+        // File systems of targets count time in steps.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        fs::rename(mount.path(old), mount.path(new)).unwrap();
+        assert!(changed(new) > before.0, "{old}: {before:?}");
+        assert_eq!(written(new), before.1, "{old}");
+    }
+    let before = ["other", "replaced"].map(changed);
+    let (one, other) = (mount.path("other"), mount.path("replaced"));
+    let both = rustix::fs::RenameFlags::EXCHANGE;
+    rustix::fs::renameat_with(rustix::fs::CWD, &one, rustix::fs::CWD, &other, both).unwrap();
+    assert!(changed("replaced") > before[0] && changed("other") > before[1]);
+    let told = changed("other");
+    mount.unmount();
+    ground.assert_converges();
+    let mount = ground.mount();
+    let stat = fs::metadata(mount.path("other")).unwrap();
+    assert_eq!((stat.ctime(), stat.ctime_nsec()), told);
+    assert_eq!(fs::read_to_string(mount.path("other")).unwrap(), "content");
+    mount.unmount();
+}

@@ -201,7 +201,10 @@ impl Mount {
     }
 
     pub(crate) fn unmount(mut self) {
-        self.mounted.take().unwrap().unmount().unwrap();
+        // A command that another test begins just now may still have what was open here.
+        let patience = std::time::Duration::from_secs(60);
+        let forced = self.mounted.take().unwrap().unmount_within(&self.root, patience).unwrap();
+        assert!(!forced, "someone has a file open");
         self.recorder.finish().unwrap();
     }
 }

@@ -12,7 +12,7 @@
 
 use super::calls::{make_queue, mark};
 use super::tree::Tree;
-use crate::event::{SourceError, is_own, join, sysctl};
+use crate::event::{SourceError, Wide, is_own, join, sysctl};
 use rustix::fs::{Dir, FileType};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -39,17 +39,25 @@ pub(super) struct Marks {
     /// Directories that wait for a mark, and with them those in them.
     ahead: Vec<Vec<u8>>,
     marked: usize,
-    /// Directories get no marks any more.
-    given_up: bool,
+    /// Most that are marked.
+    most: usize,
+    /// Directories get no marks any more, and why.
+    given_up: Option<Wide>,
 }
 
 impl Marks {
     /// A queue that hears of everything on the file system of the tree.
     pub(super) fn new(tree: &Tree) -> Result<Marks, SourceError> {
         let queue = queue(tree.shown())?;
-        let marks = Marks { queue, is_wide: true, ahead: vec![Vec::new()], marked: 0, given_up: false };
+        let ahead = vec![Vec::new()];
+        let marks = Marks { queue, is_wide: true, ahead, marked: 0, most: MAX_MARKED, given_up: None };
         marks.ask(libc::FAN_MARK_ADD | libc::FAN_MARK_FILESYSTEM, NAMES | CONTENT, tree)?;
         Ok(marks)
+    }
+
+    /// Why the file system is asked for everything for good.
+    pub(super) fn given_up(&self) -> Option<&Wide> {
+        self.given_up.as_ref()
     }
 
     pub(super) fn queue(&self) -> BorrowedFd<'_> {
@@ -58,7 +66,7 @@ impl Marks {
 
     /// Events were lost, directories perhaps among them.
     pub(super) fn start_again(&mut self, tree: &Tree) -> Result<(), SourceError> {
-        if self.given_up {
+        if self.given_up.is_some() {
             return Ok(());
         }
         self.widen(tree)?;
@@ -69,7 +77,7 @@ impl Marks {
 
     /// A directory came here with all that is in it.
     pub(super) fn moved(&mut self, path: &[u8], tree: &Tree) -> Result<(), SourceError> {
-        if self.given_up {
+        if self.given_up.is_some() {
             return Ok(());
         }
         self.widen(tree)?;
@@ -79,13 +87,13 @@ impl Marks {
 
     /// A directory was made here: what comes to be in it is told after this.
     pub(super) fn made(&mut self, path: &[u8], tree: &Tree) -> Result<(), SourceError> {
-        if self.given_up {
+        if self.given_up.is_some() {
             return Ok(());
         }
-        if self.mark(path, tree).is_err() {
-            return self.give_up(tree);
+        if let Err(error) = self.mark(path, tree) {
+            return self.give_up(refused(path, error), tree);
         }
-        match self.marked > MAX_MARKED && self.ahead.is_empty() {
+        match self.marked > self.most && self.ahead.is_empty() {
             // Many of these may be gone by now.
             true => self.flush(tree).and_then(|()| self.start_again(tree)),
             false => Ok(()),
@@ -101,11 +109,14 @@ impl Marks {
                 Ok(None) => Ok(()),
                 Err(error) => Err(error),
             };
-            if listed.is_err() || self.marked + self.ahead.len() > MAX_MARKED {
-                return self.give_up(tree);
+            if let Err(error) = listed {
+                return self.give_up(refused(&path, error), tree);
+            }
+            if self.marked + self.ahead.len() > self.most {
+                return self.give_up(Wide::TooMany { most: self.most }, tree);
             }
         }
-        if self.ahead.is_empty() && self.is_wide && !self.given_up {
+        if self.ahead.is_empty() && self.is_wide && self.given_up.is_none() {
             self.ask(libc::FAN_MARK_REMOVE | libc::FAN_MARK_FILESYSTEM, CONTENT, tree)?;
             self.is_wide = false;
         }
@@ -136,9 +147,9 @@ impl Marks {
         Ok(())
     }
 
-    fn give_up(&mut self, tree: &Tree) -> Result<(), SourceError> {
+    fn give_up(&mut self, why: Wide, tree: &Tree) -> Result<(), SourceError> {
         self.widen(tree)?;
-        self.given_up = true;
+        self.given_up = Some(why);
         self.ahead = Vec::new();
         self.flush(tree)
     }
@@ -164,6 +175,13 @@ impl Marks {
             Errno::PERM => SourceError::Rights { call, source: error.into() },
             _ => SourceError::Unsupported { call, root: tree.shown().to_owned(), source: error.into() },
         })
+    }
+}
+
+fn refused(path: &[u8], error: Errno) -> Wide {
+    match error {
+        Errno::XDEV => Wide::Mount(path.to_vec()),
+        _ => Wide::Refused { path: path.to_vec(), error: error.to_string() },
     }
 }
 

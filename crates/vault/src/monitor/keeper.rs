@@ -1,6 +1,7 @@
 //! Scans what only a scan can tell, and works off what has rested.
 
 use super::batch::rested;
+use super::status::WIDE;
 use super::{Notice, Options, Scan, Shared};
 use crate::catalogue::{Change as Found, Class};
 use crate::changelog::{self, Change, Kind, When};
@@ -52,6 +53,8 @@ pub(super) struct Keeper {
     wants_scan: bool,
     /// What was recorded before a scan of everything that the guard let pass.
     passed: changelog::Sequence,
+    /// What the catalogue says of [`Status::wide`](super::Status::wide), if it was told.
+    noted: Option<Option<String>>,
 }
 
 impl Keeper {
@@ -69,11 +72,13 @@ impl Keeper {
             for_scan: Vec::new(),
             wants_scan: true,
             passed: 0,
+            noted: None,
         }
     }
 
     pub(super) fn run(mut self) {
         while !self.shared.is_stopping() {
+            self.note_width();
             if self.shared.is_resting() {
                 self.rest();
                 continue;
@@ -92,6 +97,17 @@ impl Keeper {
                 }
             };
             self.sleep(next);
+        }
+        // Nobody hears of anything any more. A note that stays is removed by the next one.
+        let _ = self.vault.catalogue.set_note(WIDE, None);
+    }
+
+    /// Leaves a note of what the source costs, for others who are asked how the vault is.
+    fn note_width(&mut self) {
+        let wide = self.shared.status().wide.clone();
+        let is_noted = self.noted.as_ref() == Some(&wide);
+        if !is_noted && self.vault.catalogue.set_note(WIDE, wide.as_deref()).is_ok() {
+            self.noted = Some(wide);
         }
     }
 

@@ -140,6 +140,7 @@ impl Recorder {
                 thread::sleep(self.gather);
             }
             self.source.drain(&mut events)?;
+            self.tell_of_width();
             self.gather = next_gather(self.gather, self.options.gather, events.len());
             self.gather(&mut events);
             if stopping || self.in_flight.as_ref().is_some_and(|it| it.ticket.is_decided()) {
@@ -153,6 +154,19 @@ impl Recorder {
                 self.settle();
                 return Ok(());
             }
+        }
+    }
+
+    /// Says once that the source costs those who write more than it has to.
+    fn tell_of_width(&self) {
+        let Some(why) = self.source.wide() else { return };
+        let mut status = self.shared.status();
+        if status.wide.is_none() {
+            let why = why.to_string();
+            status.wide = Some(why.clone());
+            drop(status);
+            (self.shared.tell)(&Notice::Wide(why));
+            self.shared.call_keeper(self.clock.now());
         }
     }
 

@@ -5,6 +5,9 @@ use crate::worker::Done;
 use crate::world::Nanos;
 use gabion_platform::event::Loss;
 
+/// The note of the catalogue that says why the watch hears of every write on the whole file system.
+pub(crate) const WIDE: &str = "wide watch";
+
 /// How a watch is.
 #[derive(Debug, Clone)]
 pub struct Status {
@@ -31,6 +34,8 @@ pub struct Status {
     pub held: Option<Held>,
     /// Why nothing goes on, if so.
     pub trouble: Option<String>,
+    /// Why every write on the whole file system is heard of, if so: nothing is missed, but everyone who writes there pays.
+    pub wide: Option<String>,
     /// Why changes cannot be recorded now, if so; a scan follows when they can.
     pub unrecorded: Option<String>,
 }
@@ -49,6 +54,7 @@ impl Status {
             done: Done::default(),
             held: None,
             trouble: None,
+            wide: None,
             unrecorded: None,
         }
     }
@@ -96,6 +102,8 @@ pub enum Notice {
         /// Directories that cannot be watched, and why.
         unwatched: Vec<(Vec<u8>, String)>,
     },
+    /// From now on every write on the whole file system is heard of, and why.
+    Wide(String),
     /// Events were lost, and a scan was asked for.
     Gap(Loss),
     /// So many changes were recorded.

@@ -43,7 +43,7 @@ pub(super) fn conclude(vault: &Vault, pool: &Pool, report: &mut Report) -> Resul
     }
     if !settled.is_empty() {
         pool.take_back(&settled)?;
-        report.taken_back = settled;
+        report.taken_back.extend(settled);
         let healed = pool.heal()?;
         report.healed.written += healed.written;
         report.healed.removed += healed.removed;

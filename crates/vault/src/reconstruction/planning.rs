@@ -57,6 +57,15 @@ impl Plan {
         self.files.iter().map(|item| item.bytes).sum()
     }
 
+    /// Tells of both plans together, where this one came after `first`.
+    pub(super) fn follow(&mut self, first: Plan) {
+        let planned: HashSet<&Vec<u8>> = first.files.iter().map(|item| &item.path).collect();
+        self.files.retain(|item| !planned.contains(&item.path));
+        drop(planned);
+        self.files.splice(..0, first.files);
+        self.returned = first.returned;
+    }
+
     /// Sorts files by what they can still lose, and has names of one file follow each other. The one that can bring back most comes first:
     /// then those are not lost either whose own redundancy does not suffice.
     fn bring_names_together(&mut self) {

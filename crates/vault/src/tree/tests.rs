@@ -93,3 +93,20 @@ fn paths_are_split_and_joined() {
     assert_eq!(split(b"a"), (&b""[..], &b"a"[..]));
     assert_eq!((join(b"", b"a"), join(b"a/b", b"c")), (b"a".to_vec(), b"a/b/c".to_vec()));
 }
+
+#[test]
+fn a_file_supplants_another_or_nothing() {
+    let (dir, tree) = playground();
+    let content = |name: &str| std::fs::read_to_string(dir.path().join("tree").join(name)).ok();
+    tree.make_directories(b"a/b", 0o700).unwrap();
+    for text in ["first", "second"] {
+        tree.create(b"new", 0o600).unwrap().write_all(text.as_bytes()).unwrap();
+        tree.supplant(b"new", b"a/b/file").unwrap();
+        assert_eq!((content("a/b/file").as_deref(), content("new")), (Some(text), None));
+    }
+    symlink("..", dir.path().join("tree/up")).unwrap();
+    tree.create(b"new", 0o600).unwrap();
+    assert!(tree.supplant(b"new", b"up/secret").is_err() && tree.supplant(b"new", b"a/c/file").is_err());
+    assert_eq!(content("new").as_deref(), Some(""), "it is where it was");
+    assert_eq!(std::fs::read(dir.path().join("secret")).unwrap(), b"outside");
+}

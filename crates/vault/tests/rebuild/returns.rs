@@ -93,6 +93,27 @@ fn a_target_in_service_is_verified_when_it_is_named() {
     ground.assert_whole("d6 was looked at");
 }
 
+/// Someone who was killed while it told targets of a loss leaves some that have to be verified before they take anything: they
+/// have the only room that there is for what was lost.
+#[test]
+fn one_run_takes_targets_back_and_uses_their_room() {
+    let mut ground = Ground::new(&[None; 6], 3, 2);
+    ground.fill(33);
+    // It is on five of the six, and what it loses can only go to the sixth.
+    let name = "dir1/file 9";
+    let (on, off): (Vec<usize>, Vec<usize>) = (1..=6).partition(|&number| ground.on(number).contains(name));
+    let ([.., lost], [free]) = (&on[..], &off[..]) else { panic!("{on:?} {off:?}") };
+    ground.lose(*lost);
+    let doubtful = [lost, free].map(|number| format!("d{number}"));
+    ground.pool.give_up(&doubtful, false).unwrap();
+    let report = ground.rebuild_all("one is gone, one is to be verified");
+    let verified = vec![format!("d{free}")];
+    assert_eq!((&report.taken_back, &report.plan.returned), (&verified, &verified));
+    assert_eq!(report.files, report.plan.files.len() as u64, "each is counted once");
+    assert!(ground.on(*free).contains(name));
+    ground.assert_whole("in one run");
+}
+
 /// What was made anew is damaged when the old one comes back: then that is not thrown away.
 #[test]
 fn the_old_is_kept_while_the_new_is_not_whole() {

@@ -4,7 +4,7 @@
 //! else the machine does hits both. The median counts. The watch is this program, as people run it: nothing is encoded
 //! within the quiet period, so what is measured is hearing of changes and remembering them.
 
-use super::figures::{Line, Request};
+use super::figures::{Line, Request, median};
 use super::files::{fill, sync};
 use anyhow::{Context, Result, bail, ensure};
 use gabion::exit::Outcome;
@@ -214,10 +214,4 @@ fn unpack(place: &Path, archive: &Path, count: u64) -> Result<Seconds> {
     let directories = std::fs::read_dir(&tree)?.count() as u64;
     ensure!(directories == count.div_ceil(PER_DIRECTORY), "tar made {directories} directories");
     Ok(seconds)
-}
-
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut sorted: Vec<f64> = values.collect();
-    sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
 }

@@ -1,6 +1,7 @@
 //! `gabion daemon status`.
 
 use super::Alone;
+use crate::commands::vault::talk::wide_watch;
 use crate::commands::vault::{FIRST, ago, bytes, count};
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
@@ -91,6 +92,9 @@ pub(in crate::commands) fn print(source: &Value, now: Nanos) {
             number(&source["live"]["encoded"]),
             bytes(source["live"]["encoded_bytes"].as_u64().unwrap_or(0))
         );
+    }
+    if let Some(why) = source["live"]["wide"].as_str() {
+        println!("  NOTE: {}", wide_watch(why));
     }
     print_held(source);
     print_pool(&source["pool"], text("name"));

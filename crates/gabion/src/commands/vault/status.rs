@@ -1,6 +1,7 @@
 //! `gabion status`.
 
 use super::diff::changes_as_json;
+use super::talk::wide_watch;
 use super::{Effort, FIRST, Talk, Which, ago, bytes, count, files, ranges};
 use crate::commands::daemon::print_source;
 use crate::commands::served;
@@ -129,6 +130,9 @@ impl Args {
                 targets.join(", ")
             );
         }
+        if let Some(why) = &status.wide_watch {
+            println!("NOTE: {}", wide_watch(why));
+        }
         for target in &status.targets {
             let space = target.space.map_or("does not answer".to_owned(), |(free, total)| {
                 format!("{} of {} free", bytes(free), bytes(total))
@@ -209,5 +213,6 @@ fn as_json(vault: &Vault, status: &Status) -> Value {
         "last_protect": status.last_protect, "last_scrub": status.last_scrub,
         "never_scrubbed": status.never_scrubbed, "data_bytes": status.data_bytes,
         "redundancy_bytes": status.redundancy_bytes, "targets": targets, "degraded_reads": status.degraded_reads,
+        "wide_watch": status.wide_watch,
     })
 }

@@ -114,6 +114,7 @@ impl Talker {
                     self.print(&format!("WARNING: and {} more directories", unwatched.len() - FIRST));
                 }
             }
+            Notice::Wide(why) => self.print(&format!("WARNING: {}", wide_watch(why))),
             Notice::Gap(loss) => {
                 self.print(&format!("events were lost: {}; everything is scanned", loss.words()))
             }
@@ -215,6 +216,13 @@ impl Talker {
     }
 }
 
+/// That a watch costs more than it has to, and why.
+pub(in crate::commands) fn wide_watch(why: &str) -> String {
+    format!(
+        "the watch hears of every write on the whole file system, which slows everyone who writes there: {why}"
+    )
+}
+
 fn status_as_json(event: &str, status: &Status, now: Nanos) -> Value {
     json!({
         "event": event, "source": status.source, "events": status.events, "recorded": status.recorded,
@@ -222,7 +230,7 @@ fn status_as_json(event: &str, status: &Status, now: Nanos) -> Value {
         "lag_seconds": status.lag(now) as f64 / SECOND as f64,
         "last_scan": status.last_scan.map(gabion_vault::world::moment),
         "done": done_as_json(&status.done), "held": status.held.as_ref().map(held_as_json),
-        "trouble": status.trouble,
+        "trouble": status.trouble, "wide": status.wide,
     })
 }
 
@@ -245,6 +253,7 @@ fn as_json(notice: &Notice) -> Value {
             let unwatched: Vec<Value> = unwatched.iter().map(failure).collect();
             json!({ "event": "armed", "source": source, "instead": instead, "mounts": names(mounts), "unwatched": unwatched })
         }
+        Notice::Wide(why) => json!({ "event": "wide", "why": why }),
         Notice::Gap(loss) => json!({ "event": "gap", "why": loss.words() }),
         Notice::Recorded(changes) => json!({ "event": "recorded", "changes": changes }),
         Notice::Scanned(scan) => json!({

@@ -2,6 +2,7 @@
 
 use super::super::tree::Tree;
 use super::{Marks, SLICE};
+use crate::event::Wide;
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -98,6 +99,7 @@ fn a_mount_below_keeps_the_mark_of_the_file_system_wide() {
     }
     ground.marks.walk(&ground.tree).unwrap();
     let asked = ground.asked();
+    assert_eq!(ground.marks.given_up(), Some(&Wide::Mount(b"mounted".to_vec())));
     let unmounted = Command::new("umount").arg(&at).status();
     assert_eq!(asked, (true, 0));
     assert!(unmounted.unwrap().success());
@@ -107,4 +109,21 @@ fn a_mount_below_keeps_the_mark_of_the_file_system_wide() {
     ground.marks.start_again(&ground.tree).unwrap();
     ground.marks.walk(&ground.tree).unwrap();
     assert_eq!(ground.asked(), (true, 0));
+}
+
+#[test]
+fn too_many_directories_keep_the_mark_of_the_file_system_wide() {
+    let Some(mut ground) = ground("too_many_directories", &["tree/a", "tree/b", "tree/c"]) else { return };
+    ground.marks.most = 4;
+    ground.marks.walk(&ground.tree).unwrap();
+    assert_eq!((ground.asked(), ground.marks.given_up()), ((false, 4), None));
+    fs::create_dir(ground.path("tree/d")).unwrap();
+    ground.marks.made(b"d", &ground.tree).unwrap();
+    // They are counted anew first: some may be gone.
+    assert_eq!((ground.asked(), ground.marks.given_up()), ((true, 0), None));
+    ground.marks.walk(&ground.tree).unwrap();
+    assert_eq!(ground.asked(), (true, 0));
+    let why = ground.marks.given_up().unwrap();
+    assert_eq!(why, &Wide::TooMany { most: 4 });
+    assert_eq!(why.to_string(), "the tree has more than 4 directories");
 }

@@ -1,9 +1,10 @@
 //! The cases.
 
 use super::load;
-use crate::commands::bench::figures::{Line, Request};
+use crate::commands::bench::figures::{Line, Request, median};
 use crate::commands::bench::files::{drop_caches, sync};
 use anyhow::{Context, Result, bail, ensure};
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -25,7 +26,8 @@ pub(super) const CASES: [&str; 8] = [
 ];
 
 pub(super) const MIB: u64 = 1 << 20;
-pub(super) const ROUNDS: usize = 3;
+/// Others use the disk, too: a figure is the median of so many.
+pub(super) const ROUNDS: usize = 5;
 
 /// A file system on a directory that this bench mounted; unmounted with the value.
 pub(super) struct Mount {
@@ -88,23 +90,28 @@ impl Drop for Mount {
     }
 }
 
-/// What a round through ours and one through the other took, at best.
-pub(super) struct Best {
+/// What a round through ours and one through the other took: medians.
+pub(super) struct Typical {
     pub(super) ours: f64,
     pub(super) other: f64,
 }
 
-/// Both in turn, the other first.
+/// Both in turn. Whoever comes first finds another disk than who comes second, so they change places in every round.
 pub(super) fn in_turns(
     mut ours: impl FnMut() -> Result<f64>,
     mut other: impl FnMut() -> Result<f64>,
-) -> Result<Best> {
-    let mut best = Best { ours: f64::INFINITY, other: f64::INFINITY };
-    for _ in 0..ROUNDS {
-        best.other = best.other.min(other()?);
-        best.ours = best.ours.min(ours()?);
+) -> Result<Typical> {
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        if round % 2 == 1 {
+            with.push(ours()?);
+        }
+        without.push(other()?);
+        if round % 2 == 0 {
+            with.push(ours()?);
+        }
     }
-    Ok(best)
+    Ok(Typical { ours: median(with), other: median(without) })
 }
 
 impl Bench {
@@ -142,18 +149,21 @@ impl Bench {
         let mount = Mount::gabion(&source, &at, &place.path().join("repository"))?;
         let size = self.size();
         let pass = |dir: &Path| self.four_files_anew(dir, place.path());
-        let best = in_turns(|| pass(&at), || pass(&native))?;
+        let took = in_turns(|| pass(&at), || pass(&native))?;
         load::read(&source, 4, size)?;
         drop(mount);
         let bytes = (4 * size) as f64 / 1e9;
         Ok(vec![line(
             "write 4 files",
-            bytes / best.ours,
+            bytes / took.ours,
             "GB/s",
             "native",
-            bytes / best.other,
+            bytes / took.other,
             0.7,
-            format!("4 files of {} MiB at once, 1 MiB requests, final fsync, best of {ROUNDS}", size / MIB),
+            format!(
+                "4 files of {} MiB at once, 1 MiB requests, final fsync, medians of {ROUNDS}",
+                size / MIB
+            ),
         )])
     }
 
@@ -168,12 +178,12 @@ impl Bench {
             ensure!(drop_caches()?, "the page cache can only be dropped by root");
             load::read(dir, 2, size)
         };
-        let best = in_turns(|| pass(&at), || pass(&native))?;
+        let took = in_turns(|| pass(&at), || pass(&native))?;
         drop(mount);
         let bytes = (2 * size) as f64 / 1e9;
         let conditions =
-            format!("2 files of {} MiB, 1 MiB requests, caches dropped, best of {ROUNDS}", size / MIB);
-        Ok(vec![line(case, bytes / best.ours, "GB/s", "native", bytes / best.other, 0.8, conditions)])
+            format!("2 files of {} MiB, 1 MiB requests, caches dropped, medians of {ROUNDS}", size / MIB);
+        Ok(vec![line(case, bytes / took.ours, "GB/s", "native", bytes / took.other, 0.8, conditions)])
     }
 
     fn read_warm(&self) -> Result<Vec<Line>> {
@@ -187,21 +197,21 @@ impl Bench {
         drop(native);
         load::read(&at, 2, size)?;
         load::read(&other_at, 2, size)?;
-        let best = in_turns(|| load::read(&at, 2, size), || load::read(&other_at, 2, size))?;
+        let took = in_turns(|| load::read(&at, 2, size), || load::read(&other_at, 2, size))?;
         let native = load::read(&source, 2, size)?;
         drop((ours, other));
         let bytes = (2 * size) as f64 / 1e9;
         let conditions = format!(
-            "2 files of {} MiB, 1 MiB requests, in page cache, best of {ROUNDS}; native gives {:.1}",
+            "2 files of {} MiB, 1 MiB requests, in page cache, medians of {ROUNDS}; native gives {:.1}",
             size / MIB,
             bytes / native
         );
         Ok(vec![line(
             "read warm",
-            bytes / best.ours,
+            bytes / took.ours,
             "GB/s",
             "mergerfs",
-            bytes / best.other,
+            bytes / took.other,
             1.5,
             conditions,
         )])
@@ -219,17 +229,17 @@ impl Bench {
         load::read(&other_at, 1, size)?;
         let count = if self.request.quick { 10_000 } else { 50_000 };
         let pass = |dir: &Path| load::read_at_chance(dir, 8, size, count);
-        let best = in_turns(|| pass(&at), || pass(&other_at))?;
+        let took = in_turns(|| pass(&at), || pass(&other_at))?;
         drop((ours, other));
         let reads = (8 * count) as f64;
         let conditions =
-            format!("4 KiB of a file of {} MiB, 8 threads, in page cache, best of {ROUNDS}", size / MIB);
+            format!("4 KiB of a file of {} MiB, 8 threads, in page cache, medians of {ROUNDS}", size / MIB);
         Ok(vec![line(
             "random read",
-            reads / best.ours,
+            reads / took.ours,
             "reads/s",
             "mergerfs",
-            reads / best.other,
+            reads / took.other,
             1.0,
             conditions,
         )])
@@ -244,36 +254,34 @@ impl Bench {
         let ours = Mount::gabion(&source, &at, &place.path().join("repository"))?;
         let other = Mount::mergerfs(&other_source, &other_at)?;
         let count = if self.request.quick { 3_000 } else { 10_000 };
-        let mut round = 0;
-        let mut pass = |dir: &Path| -> Result<f64> {
-            round += 1;
-            let dir = dir.join(format!("round {round}"));
-            std::fs::create_dir(&dir)?;
-            load::create(&dir, count)
-        };
-        let mut best = Best { ours: f64::INFINITY, other: f64::INFINITY };
-        let mut bare = f64::INFINITY;
-        for _ in 0..ROUNDS {
-            best.other = best.other.min(pass(&other_at)?);
-            best.ours = best.ours.min(pass(&at)?);
-            bare = bare.min(pass(&native)?);
-        }
+        let round = Cell::new(0);
+        let pass = |dir: &Path| load::create(&fresh(dir, &round)?, count);
+        let took = in_turns(|| pass(&at), || pass(&other_at))?;
+        let bare = pass(&native)?;
         drop((ours, other));
         let rate = |seconds: f64| count as f64 / seconds;
         let conditions = format!(
-            "create, write and close of {count} files of 2 KiB, one thread, best of {ROUNDS}; native gives {:.0}",
+            "create, write and close of {count} files of 2 KiB, one thread, medians of {ROUNDS}; native gives {:.0}",
             rate(bare)
         );
         Ok(vec![line(
             "small files",
-            rate(best.ours),
+            rate(took.ours),
             "files/s",
             "mergerfs",
-            rate(best.other),
+            rate(took.other),
             1.0,
             conditions,
         )])
     }
+}
+
+/// A directory in which nothing is, another one for every round.
+pub(super) fn fresh(dir: &Path, round: &Cell<u32>) -> Result<PathBuf> {
+    round.set(round.get() + 1);
+    let dir = dir.join(format!("round {}", round.get()));
+    std::fs::create_dir(&dir)?;
+    Ok(dir)
 }
 
 /// A source, where it is mounted, and a directory for what is done without a mount.

@@ -1,11 +1,12 @@
 //! The same through a mounted pool: what striping costs, and what a lost target does.
 
 use super::load;
-use super::measure::{Bench, MIB, Mount, ROUNDS, in_turns, line};
+use super::measure::{Bench, MIB, Mount, ROUNDS, fresh, in_turns, line};
 use crate::commands::bench::figures::Line;
 use crate::commands::bench::files::{drop_caches, sync};
 use anyhow::{Context, Result, ensure};
 use gabion_vault::storage::pool::{NewTarget, Options, Pool};
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -60,19 +61,19 @@ impl Bench {
             std::fs::rename(&away, lost)?;
             read
         };
-        let best = in_turns(degraded, pass)?;
+        let took = in_turns(degraded, pass)?;
         let bytes = (2 * size) as f64 / 1e9;
         let conditions = format!(
             "2 files of {} MiB in a pool of {K}+{M}, blocks of 1 MiB, on one disk, one target away, 1 MiB requests through the \
-             mount, caches dropped, best of {ROUNDS}",
+             mount, caches dropped, medians of {ROUNDS}",
             size / MIB
         );
         Ok(vec![line(
             "pool read degraded",
-            bytes / best.ours,
+            bytes / took.ours,
             "GB/s",
             "healthy",
-            bytes / best.other,
+            bytes / took.other,
             0.6,
             conditions,
         )])
@@ -90,21 +91,12 @@ impl Bench {
         let written = in_turns(|| pass(&at), || pass(&native))?;
         load::read(&at, 4, size)?;
         let count = if self.request.quick { 3_000 } else { 10_000 };
-        let mut round = 0;
-        let mut fresh = |dir: &Path| -> Result<PathBuf> {
-            round += 1;
-            let dir = dir.join(format!("round {round}"));
-            std::fs::create_dir(&dir)?;
-            Ok(dir)
-        };
-        let (mut ours, mut bare) = (f64::INFINITY, f64::INFINITY);
-        for _ in 0..ROUNDS {
-            ours = ours.min(load::create(&fresh(&at)?, count)?);
-            bare = bare.min(load::create(&fresh(&native)?, count)?);
-        }
+        let round = Cell::new(0);
+        let small = |dir: &Path| load::create(&fresh(dir, &round)?, count);
+        let made = in_turns(|| small(&at), || small(&native))?;
         drop(mount);
         let bytes = (4 * size) as f64 / 1e9;
-        let how = format!("pool of {K}+{M} on one disk, best of {ROUNDS}");
+        let how = format!("pool of {K}+{M} on one disk, medians of {ROUNDS}");
         let write = format!("4 files of {} MiB at once, 1 MiB requests, final fsync, {how}", size / MIB);
         let small = format!("create, write and close of {count} files of 2 KiB, one thread, {how}");
         let rate = |seconds: f64| count as f64 / seconds;
@@ -118,7 +110,7 @@ impl Bench {
                 None,
                 write,
             ),
-            line("pool small files", rate(ours), "files/s", "native", rate(bare), None, small),
+            line("pool small files", rate(made.ours), "files/s", "native", rate(made.other), None, small),
         ])
     }
 }

@@ -384,6 +384,10 @@ impl super::Inner {
                 object.sync_all().map_err(PoolError::target(target, "making an object durable"))?;
             }
         }
+        if replaces {
+            // From now on a stub that was not synced would take the place of one that a crash must leave.
+            lock(&self.young).remove(&stub.id);
+        }
         Ok(())
     }
 }

@@ -46,6 +46,9 @@ pub(super) enum Published {
 /// Directories up to this number are synced one by one; if there are more, everything is.
 const MAX_DIRECTORIES: usize = 8;
 
+/// Bytes that a file gets all at once, whenever its writer is killed: a page.
+const AT_ONCE: usize = 4096;
+
 impl Inner {
     /// Does something on all mirrors; side by side, if it waits for disks. Those that fail are no longer believed; if all fail,
     /// nothing has changed.
@@ -103,7 +106,10 @@ impl Inner {
         let mut file = tree.create(&temporary, 0o600)?;
         let written = file.write_all(text.as_bytes());
         let written = written.and_then(|()| if care == Care::Cheap { Ok(()) } else { file.sync_all() });
-        let replaced = written.and_then(|()| tree.rename(&temporary, full));
+        let replaced = written.and_then(|()| match care {
+            Care::Cheap => tree.supplant(&temporary, full),
+            Care::Synced | Care::Durable => tree.rename(&temporary, full),
+        });
         if replaced.is_err() {
             // The reason of the failure is worth more than a second one.
             let _ = tree.remove(&temporary);
@@ -112,13 +118,38 @@ impl Inner {
         if care == Care::Durable { tree.sync_directory(split(full).0) } else { Ok(()) }
     }
 
+    /// Writes a stub on one mirror at a name that none has. As long as it has no bytes it is as if nothing were there, and it gets
+    /// them all at once: so it needs no other name first.
+    fn write_new(&self, tree: &Tree, full: &[u8], text: &str) -> io::Result<()> {
+        let created = match text.len() <= AT_ONCE {
+            true => tree.create(full, 0o600),
+            false => Err(io::ErrorKind::AlreadyExists.into()),
+        };
+        match created {
+            Ok(mut file) => file.write_all(text.as_bytes()).inspect_err(|_| {
+                // The reason of the failure is worth more than a second one.
+                let _ = tree.remove(full);
+            }),
+            // What a crash left there has no bytes.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                self.replace(tree, full, text, Care::Cheap)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The text of a stub, as long as stubs may be.
+    fn text(path: &[u8], stub: &Stub) -> Result<String, PoolError> {
+        let text = stub.encode();
+        match text.len() as u64 > super::super::stub::MAX_BYTES {
+            true => Err(PoolError::path(path, io::Error::from(rustix::io::Errno::NOSPC))),
+            false => Ok(text),
+        }
+    }
+
     /// Writes a stub, its revision and time of change set, on all mirrors.
     fn spread(&self, lease: &Lease, path: &[u8], stub: &Stub, care: Care) -> Result<Vec<usize>, PoolError> {
-        let full = home(stub, path)?;
-        let text = stub.encode();
-        if text.len() as u64 > super::super::stub::MAX_BYTES {
-            return Err(PoolError::path(path, io::Error::from(rustix::io::Errno::NOSPC)));
-        }
+        let (full, text) = (home(stub, path)?, Inner::text(path, stub)?);
         if care == Care::Durable {
             self.sync_above(lease, path)?;
         }
@@ -153,7 +184,8 @@ impl Inner {
             }
             lease.held.view.refuse_leaving(&stub.targets)?;
             self.advance(stub);
-            Ok((lease.number, self.spread(lease, path, stub, Care::Cheap)?))
+            let (full, text) = (home(stub, path)?, Inner::text(path, stub)?);
+            Ok((lease.number, self.on_all(lease, path, false, |tree| self.write_new(tree, &full, &text))?))
         })?;
         self.leave_behind(&failed)?;
         Ok(number)
