@@ -1,6 +1,7 @@
 //! Targets that refuse the process which has the pool mounted.
 
-use super::ground::{Ground, Seed, can_mount};
+use super::ground::{Ground, can_mount};
+use crate::seed::Seed;
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
