@@ -101,14 +101,22 @@ fn evenly_spaced(addresses: impl Iterator<Item = usize>) -> Option<usize> {
     addresses.windows(2).all(|pair| pair[1].checked_sub(pair[0]) == Some(spacing)).then_some(spacing)
 }
 
-/// The copies that move blocks of the host, each with the number of the block that it begins with: a single one where blocks lie evenly spaced, since
-/// every copy takes a while to start.
-fn copies(places: &[*mut u8], copy: BlockCopy, stride: usize) -> Vec<(usize, BlockCopy)> {
+/// Begins the copies of blocks, `begin` with a block's number: a single one where they lie evenly spaced, since every copy takes a while to start.
+fn copy_blocks(
+    places: &[*mut u8],
+    copy: BlockCopy,
+    stride: usize,
+    begin: impl Fn(usize, BlockCopy) -> Result<(), GpuError>,
+) -> Result<(), GpuError> {
     let spacing = evenly_spaced(places.iter().map(|place| place.addr()));
-    match spacing.filter(|spacing| copy.rows == 1 && (copy.width..MOST_PITCH).contains(spacing)) {
-        Some(host_pitch) => vec![(0, BlockCopy { host_pitch, pitch: stride, rows: places.len(), ..copy })],
-        None => (0..places.len()).map(|block| (block, copy)).collect(),
+    let spacing = spacing.filter(|spacing| copy.rows == 1 && (copy.width..MOST_PITCH).contains(spacing));
+    let as_one =
+        spacing.map(|host_pitch| BlockCopy { host_pitch, pitch: stride, rows: places.len(), ..copy });
+    // A driver may refuse blocks of several pieces of memory as one.
+    if as_one.is_some_and(|all| begin(0, all).is_ok()) {
+        return Ok(());
     }
+    (0..places.len()).try_for_each(|block| begin(block, copy))
 }
 
 /// Bytes from row to row that the driver takes.
@@ -208,19 +216,18 @@ impl Slots for UnderWay<'_> {
         let on_device = |block: usize| memory.at(block * stride);
         let uploads = if adds { prepared.blocks() } else { inputs.len() };
         let (up, down) = (&places[..uploads], &places[inputs.len()..]);
-        for (block, rows) in copies(up, copy, stride) {
+        copy_blocks(up, copy, stride, |block, rows| {
             // SAFETY: the places have `len` bytes each and the device memory `stride`, and both outlive the wait for this slot,
             // at the latest when the slots are dropped; nobody writes to either before.
-            unsafe { begin_upload(&stream, on_device(block), up[block], rows)? };
-        }
+            unsafe { begin_upload(&stream, on_device(block), up[block], rows) }
+        })?;
         let launch = Blocks { inputs: on_device(0), outputs: on_device(inputs.len()), stride };
         // SAFETY: each block has `stride` bytes of this slot's memory, and the slot is busy until it was waited for.
         unsafe { kernel.start(&stream, launch, len)? };
-        for (block, rows) in copies(down, copy, stride) {
+        copy_blocks(down, copy, stride, |block, rows| {
             // SAFETY: as for the uploads; the outputs are borrowed mutably for the whole run.
-            unsafe { begin_download(&stream, down[block], on_device(inputs.len() + block), rows)? };
-        }
-        Ok(())
+            unsafe { begin_download(&stream, down[block], on_device(inputs.len() + block), rows) }
+        })
     }
 
     fn wait(&mut self, slot: usize) -> Result<(), GpuError> {
@@ -259,8 +266,10 @@ impl Drop for UnderWay<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{copies, evenly_spaced};
+    use super::{copy_blocks, evenly_spaced};
+    use crate::error::GpuError;
     use crate::shape::BlockCopy;
+    use std::cell::RefCell;
 
     #[test]
     fn spacing_is_even_or_none() {
@@ -270,18 +279,32 @@ mod tests {
         assert_eq!(evenly_spaced([16].into_iter()), None);
     }
 
+    /// The copies that blocks at these addresses take, where a driver refuses those of several rows or does not.
+    fn copied(addresses: &[usize], copy: BlockCopy, refuses: bool) -> Vec<(usize, BlockCopy)> {
+        let places: Vec<*mut u8> = addresses.iter().map(|&at| std::ptr::without_provenance_mut(at)).collect();
+        let begun = RefCell::new(Vec::new());
+        let begin = |block, rows: BlockCopy| {
+            if refuses && rows.rows > copy.rows {
+                return Err(GpuError::Wrong { output: 0, byte: 0 });
+            }
+            begun.borrow_mut().push((block, rows));
+            Ok(())
+        };
+        copy_blocks(&places, copy, 64, begin).unwrap();
+        begun.into_inner()
+    }
+
     #[test]
     fn blocks_that_lie_evenly_spaced_are_one_copy() {
-        let places = |addresses: &[usize]| {
-            addresses.iter().map(|&at| std::ptr::without_provenance_mut(at)).collect::<Vec<_>>()
-        };
-        let one = BlockCopy { width: 10, host_pitch: 32, pitch: 64, rows: 3 };
-        assert_eq!(copies(&places(&[16, 48, 80]), BlockCopy::whole(10), 64), [(0, one)]);
         let whole = BlockCopy::whole(10);
-        assert_eq!(copies(&places(&[16, 48, 96]), whole, 64), [(0, whole), (1, whole), (2, whole)]);
+        let each = [(0, whole), (1, whole), (2, whole)];
+        let one = BlockCopy { width: 10, host_pitch: 32, pitch: 64, rows: 3 };
+        assert_eq!(copied(&[16, 48, 80], whole, false), [(0, one)]);
+        assert_eq!(copied(&[16, 48, 80], whole, true), each);
+        assert_eq!(copied(&[16, 48, 96], whole, false), each);
         // Blocks that overlap, and rows of packets that are rows already.
-        assert_eq!(copies(&places(&[16, 20, 24]), whole, 64).len(), 3);
+        assert_eq!(copied(&[16, 20, 24], whole, false), each);
         let packets = BlockCopy { width: 5, host_pitch: 5, pitch: 16, rows: 2 };
-        assert_eq!(copies(&places(&[16, 48, 80]), packets, 64).len(), 3);
+        assert_eq!(copied(&[16, 48, 80], packets, false), [(0, packets), (1, packets), (2, packets)]);
     }
 }

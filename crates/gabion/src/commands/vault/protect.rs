@@ -218,7 +218,8 @@ impl Args {
             talk.say(format!("all {} ({}) are protected", files(seen.files), bytes(seen.bytes)));
         } else if failures > 0 || held.is_some() {
             let open = failures + held.as_ref().map_or(0, |it| it.changed);
-            println!("{} are not protected as they are now", files(open));
+            let (are, they_are) = if open == 1 { ("is", "it is") } else { ("are", "they are") };
+            println!("{} {are} not protected as {they_are} now", files(open));
         }
     }
 }

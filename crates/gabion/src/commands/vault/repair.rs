@@ -112,7 +112,13 @@ impl Args {
         if plan.files.is_empty() {
             self.talk.say(format!("{} examined, nothing to repair", files(plan.examined)));
         } else {
-            println!("{} of {} need repair:", files(plan.files.len() as u64), plan.examined);
+            let count = plan.files.len() as u64;
+            println!(
+                "{} of {} need{} repair:",
+                files(count),
+                plan.examined,
+                if count == 1 { "s" } else { "" }
+            );
             print_trouble(&plan.files, self.files);
         }
         if !plan.kept.is_empty() {
