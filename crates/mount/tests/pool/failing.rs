@@ -2,7 +2,7 @@
 
 use super::disks::repair_all;
 use super::loops::{Disks, run};
-use super::playground::{Ground, Seed, can_mount, drop_caches};
+use super::playground::{Ground, Seed, drop_caches};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
@@ -52,15 +52,7 @@ fn write_synced(path: &std::path::Path, content: &[u8]) -> std::io::Result<()> {
 
 fn fails_under_load(fault: Fault, seed: u64) {
     let test = format!("{fault:?}");
-    if !can_mount(&test) {
-        return;
-    }
-    let ground = Ground::bare(8);
-    let disks = match Disks::make(ground.root(), 8, "24M") {
-        Ok(disks) => disks,
-        Err(why) => return println!("SKIP {test}: {why}"),
-    };
-    ground.found(3, 2, 4096);
+    let Some((ground, disks)) = Ground::on_disks(&test) else { return };
     let mount = ground.mount();
     let mut chance = Seed(seed);
     let mut files: BTreeMap<String, Vec<u8>> =

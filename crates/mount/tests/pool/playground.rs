@@ -1,5 +1,6 @@
 //! A pool to mount, and its vault.
 
+use super::loops::Disks;
 pub(crate) use super::seed::Seed;
 use gabion_mount::{Guarded, Mounted, Options, Outage, Recorder, mount};
 use gabion_vault::changelog::Embedded;
@@ -58,6 +59,23 @@ impl Ground {
         (1..=count).for_each(|number| std::fs::create_dir(ground.target(number)).unwrap());
         ground.found(stripe, redundancy, block);
         ground
+    }
+
+    /// Eight targets of a pool of 3+2, each a small disk of its own; none where that cannot be had here.
+    pub(crate) fn on_disks(test: &str) -> Option<(Ground, Disks)> {
+        if !can_mount(test) {
+            return None;
+        }
+        let ground = Ground::bare(8);
+        let disks = match Disks::make(ground.root(), 8, "24M") {
+            Ok(disks) => disks,
+            Err(why) => {
+                println!("SKIP {test}: {why}");
+                return None;
+            }
+        };
+        ground.found(3, 2, 4096);
+        Some((ground, disks))
     }
 
     /// Directories for targets; the pool is not made yet.

@@ -3,7 +3,7 @@
 
 use super::disks::repair_all;
 use super::loops::{Disks, run};
-use super::playground::{Ground, Mount, QUIET, Seed, can_mount, drop_caches};
+use super::playground::{Ground, Mount, QUIET, Seed, drop_caches};
 use gabion_vault::world::Stopwatch;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -167,15 +167,7 @@ impl Drop for Stopping<'_> {
 
 /// `FIRST` goes, `SECOND` goes, `FIRST` comes back stale.
 fn pull_under_load(test: &str, first: Pull, second: Pull, seed: u64) {
-    if !can_mount(test) {
-        return;
-    }
-    let ground = Ground::bare(8);
-    let disks = match Disks::make(ground.root(), 8, "24M") {
-        Ok(disks) => disks,
-        Err(why) => return println!("SKIP {test}: {why}"),
-    };
-    ground.found(3, 2, 4096);
+    let Some((ground, disks)) = Ground::on_disks(test) else { return };
     let mount = ground.mount();
     let mut chance = Seed(seed);
     let load = Load::default();
