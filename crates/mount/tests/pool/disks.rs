@@ -1,5 +1,6 @@
 //! Disks that go and disks that are full, under programs that go on.
 
+use super::loops::Disks;
 use super::playground::{Ground, QUIET, Seed, can_mount, drop_caches};
 use gabion_vault::catalogue::State;
 use gabion_vault::repair::{self, plan, repair};
@@ -23,7 +24,15 @@ fn repair_moved(ground: &Ground) {
     }
 }
 
-pub(crate) fn repair_all(ground: &Ground) {
+/// A disk is taken out, and what was on it is made anew elsewhere.
+pub(crate) fn make_anew_without(number: usize, ground: &Ground, disks: &Disks) {
+    disks.unmount(number);
+    ground.protect();
+    repair_all(ground);
+    ground.assert_converges();
+}
+
+fn repair_all(ground: &Ground) {
     let vault = ground.vault();
     let _lock = vault.lock("test").unwrap();
     let plan =

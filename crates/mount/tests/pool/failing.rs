@@ -1,8 +1,8 @@
 //! Disks that fail under a mounted pool without going away: media that give errors, file systems that turned read-only.
 
-use super::disks::repair_all;
+use super::disks::make_anew_without;
 use super::loops::{Disks, run};
-use super::playground::{Ground, Seed, drop_caches};
+use super::playground::{Ground, PATIENCE, Seed, drop_caches};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
@@ -11,9 +11,6 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-/// How long a busy machine may take for what takes a second.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The disk that fails. The vault is on another one.
 const FAILS: usize = 5;
@@ -147,11 +144,7 @@ fn fails_under_load(fault: Fault, seed: u64) {
         assert!(fs::read(mount.path(name)).unwrap() == *content, "{name}");
     }
     mount.unmount();
-    // The disk is taken out, and what was on it is made anew elsewhere.
-    disks.unmount(FAILS);
-    ground.protect();
-    repair_all(&ground);
-    ground.assert_converges();
+    make_anew_without(FAILS, &ground, &disks);
     // It comes back with what it had: nothing of that counts.
     disks.mount(FAILS).unwrap();
     ground.pool().heal().unwrap();

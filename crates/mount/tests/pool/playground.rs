@@ -14,6 +14,7 @@ use gabion_vault::world::Clock;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Whether tests can mount here; says so if not.
 pub(crate) fn can_mount(name: &str) -> bool {
@@ -28,6 +29,9 @@ pub(crate) fn can_mount(name: &str) -> bool {
 pub(crate) fn drop_caches() {
     std::fs::write("/proc/sys/vm/drop_caches", "1").unwrap();
 }
+
+/// How long a busy machine may take for what takes a second.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) const QUIET: Manner<'static> =
     Manner { threads: 2, rate: None, progress: &|_| {}, stopped: &|| false };

@@ -1,9 +1,9 @@
 //! Disks that are pulled out under a mounted pool, one after the other, as many as there is redundancy for; then one comes back with what it
 //! had. Programs read and write all the time, and what they read is compared with a copy.
 
-use super::disks::repair_all;
+use super::disks::make_anew_without;
 use super::loops::{Disks, run};
-use super::playground::{Ground, Mount, QUIET, Seed, drop_caches};
+use super::playground::{Ground, Mount, PATIENCE, QUIET, Seed, drop_caches};
 use gabion_vault::world::Stopwatch;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,9 +13,6 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, RwLock};
 use std::time::Duration;
-
-/// How long a busy machine may take for what takes a second.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Files that are written before and after each event.
 const ENOUGH: usize = 8;
@@ -216,11 +213,7 @@ fn pull_under_load(test: &str, first: Pull, second: Pull, seed: u64) {
     assert!((1..=3).all(|stage| told(stage) <= 6), "{refused:?}");
     let kept = load.kept.into_inner().unwrap();
     mount.unmount();
-    // What is on the second one is made anew elsewhere.
-    disks.unmount(SECOND);
-    ground.protect();
-    repair_all(&ground);
-    ground.assert_converges();
+    make_anew_without(SECOND, &ground, &disks);
     let mount = ground.mount();
     for (name, content) in &kept {
         assert!(fs::read(mount.path(name)).unwrap() == *content, "{name}, mounted again");
