@@ -4,11 +4,11 @@
 //! (`fsync`, synchronous writes) waits for that as well. As long as a mount is alive its repository holds a mark: if the process
 //! dies before the changelog has everything, the next one finds the mark and has everything reconciled by a scan.
 
+use gabion_platform::lock::Lockable;
 use gabion_vault::changelog::{Change, Changelog, Error, Ticket, When};
 use gabion_vault::policy::Policy;
 use gabion_vault::tree::Stat;
 use gabion_vault::world::{Clock, Nanos, SECOND};
-use rustix::fs::{FlockOperation, flock};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write};
@@ -61,7 +61,7 @@ pub struct Recorder {
 
 struct Mark {
     path: PathBuf,
-    _file: File,
+    _file: Lockable,
 }
 
 impl Recorder {
@@ -79,15 +79,16 @@ impl Recorder {
     ) -> io::Result<Recorder> {
         let path = repository.join(MARK);
         let left = path.exists();
-        let mut file = File::options().create(true).truncate(false).write(true).open(&path)?;
+        let file = File::options().create(true).truncate(false).write(true).open(&path)?;
+        let file = Lockable::from(file);
         // The living hold it: another mount would take their mark away at its end.
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if file.try_lock().is_err() {
             let holder = std::fs::read_to_string(&path).unwrap_or_default();
             let why = format!("it is mounted by another process: {}", holder.trim_end());
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
         }
         file.set_len(0)?;
-        writeln!(file, "process {} on {}", gabion_vault::world::process(), gabion_vault::world::host())?;
+        writeln!(&*file, "process {} on {}", gabion_vault::world::process(), gabion_vault::world::host())?;
         file.sync_all()?;
         File::open(repository)?.sync_all()?;
         let recorder = Recorder {

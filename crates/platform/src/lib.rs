@@ -1,10 +1,12 @@
 //! Edges of the operating system that need unsafe code or bindings, behind safe interfaces.
 //!
 //! What is here knows nothing of redundancy: [`fanotify`] and [`inotify`] tell what changes in a directory tree, in
-//! the words of [`event`]; [`thread`] is what a thread can have for itself; a [`window`] shows files where they lie in memory.
+//! the words of [`event`]; a [`lock`] ends when its holder lets go; [`thread`] is what a thread can have for itself; a
+//! [`window`] shows files where they lie in memory.
 
 pub mod event;
 pub mod fanotify;
 pub mod inotify;
+pub mod lock;
 pub mod thread;
 pub mod window;

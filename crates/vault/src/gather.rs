@@ -150,8 +150,7 @@ impl Sources {
     /// # Errors
     /// What the operating system says.
     pub fn unlock(&self) -> std::io::Result<()> {
-        let unlock = |part: &Part| rustix::fs::flock(&part.file, rustix::fs::FlockOperation::Unlock);
-        Ok(self.subject.parts.iter().try_for_each(unlock)?)
+        self.subject.parts.iter().try_for_each(|part| part.file.unlock())
     }
 
     /// The cut of the file.

@@ -14,7 +14,7 @@ use crate::format::header::{END_BYTES, HEADER_UNIT, MAX_COLUMNS};
 use crate::format::{Header, HeaderError, Records};
 use crate::tree::{Tree, absent_is_none, stat_of};
 use gabion_engine::Code;
-use rustix::fs::{FlockOperation, flock};
+use gabion_platform::lock::Lockable;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -40,7 +40,7 @@ pub struct Part {
     /// Where it is.
     pub place: Place,
     /// The file.
-    pub file: File,
+    pub file: Lockable,
     /// What its header says: the first, or the second where the first is damaged.
     pub header: Header,
     /// Where its records lie.
@@ -92,16 +92,14 @@ impl Place {
     fn open_as(&self, coders: &Coders, update: bool) -> Result<Option<Part>, PartError> {
         let open = || if update { self.tree.write(&self.path) } else { self.tree.read(&self.path) };
         let Some(file) = absent_is_none(open())? else { return Ok(None) };
-        let lock = if update { FlockOperation::LockExclusive } else { FlockOperation::LockShared };
-        flock(&file, lock).map_err(io::Error::from)?;
+        let file = if update { Lockable::exclusive(file)? } else { Lockable::shared(file)? };
         let part = self.read_headers(file, coders)?;
         // Whoever began an update and died left its writes behind.
         match redo::left_over(self, &part.header)? {
             false => Ok(Some(part)),
             true => {
                 drop(part);
-                let file = self.tree.write(&self.path)?;
-                flock(&file, FlockOperation::LockExclusive).map_err(io::Error::from)?;
+                let file = Lockable::exclusive(self.tree.write(&self.path)?)?;
                 redo::finish(self, &file)?;
                 drop(file);
                 self.open_as(coders, update)
@@ -109,7 +107,7 @@ impl Place {
         }
     }
 
-    fn read_headers(&self, file: File, coders: &Coders) -> Result<Part, PartError> {
+    fn read_headers(&self, file: Lockable, coders: &Coders) -> Result<Part, PartError> {
         let place = self.clone();
         match head(&file, coders)? {
             Ok((header, length)) => {

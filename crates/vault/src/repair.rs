@@ -17,6 +17,7 @@ use crate::throttle::Throttle;
 use crate::tree::{Stat, absent_is_none, join, split};
 use crate::vault::Vault;
 use crate::world::moment;
+use gabion_platform::lock::Lockable;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read};
@@ -331,12 +332,11 @@ impl Work<'_> {
     fn update(&self, part: usize, writes: Vec<(u64, Vec<u8>)>) -> io::Result<()> {
         let part = &self.subject.parts[part];
         // Ours is open for reading, and readers keep writers out.
-        rustix::fs::flock(&part.file, rustix::fs::FlockOperation::Unlock)?;
-        let file = part.place.tree.write(&part.place.path)?;
-        rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
+        part.file.unlock()?;
+        let file = Lockable::exclusive(part.place.tree.write(&part.place.path)?)?;
         redo::update(&part.place, &file, &part.header, &writes)?;
         drop(file);
-        Ok(rustix::fs::flock(&part.file, rustix::fs::FlockOperation::LockShared)?)
+        part.file.lock_shared()
     }
 
     /// Writes the blocks of the file that were wrong. Gives the file as it is then.

@@ -24,6 +24,7 @@ use crate::storage::{Storage, TargetState};
 use crate::tree::{Generation, Tree};
 use crate::world::Clock;
 use gabion_engine::Code;
+use gabion_platform::lock::Lockable;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -308,11 +309,8 @@ fn parent(path: &Path) -> &Path {
 }
 
 /// Keeps others from opening the repository at the same time.
-fn take_turn(repository: &Path) -> Result<std::fs::File, VaultError> {
-    let directory = std::fs::File::open(repository).map_err(at(repository))?;
-    rustix::fs::flock(&directory, rustix::fs::FlockOperation::LockExclusive)
-        .map_err(|error| at(repository)(error.into()))?;
-    Ok(directory)
+fn take_turn(repository: &Path) -> Result<Lockable, VaultError> {
+    std::fs::File::open(repository).and_then(Lockable::exclusive).map_err(at(repository))
 }
 
 const POLICY: &str = "policy.toml";

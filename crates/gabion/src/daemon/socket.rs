@@ -3,10 +3,11 @@
 use super::Daemon;
 use super::job::{Ended, Job, Work};
 use super::protocol::{Answer, MAX_REQUEST, NoRequest, Request};
+use gabion_platform::lock::Lockable;
 use gabion_vault::scrub::Selection;
 use gabion_vault::world::SECOND;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FlockOperation, Mode, flock};
+use rustix::fs::Mode;
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -59,7 +60,7 @@ pub(super) struct Place {
     path: PathBuf,
     listener: UnixListener,
     // Held, not read.
-    _lock: File,
+    _lock: Lockable,
 }
 
 impl Place {
@@ -107,7 +108,7 @@ impl Drop for Place {
     }
 }
 
-fn take_lock(path: &Path, failed: &dyn Fn(io::Error) -> SocketError) -> Result<File, SocketError> {
+fn take_lock(path: &Path, failed: &dyn Fn(io::Error) -> SocketError) -> Result<Lockable, SocketError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
     let file = File::options()
@@ -118,7 +119,8 @@ fn take_lock(path: &Path, failed: &dyn Fn(io::Error) -> SocketError) -> Result<F
         .mode(0o600)
         .open(&name)
         .map_err(failed)?;
-    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+    let file = Lockable::from(file);
+    if file.try_lock().is_err() {
         let mut holder = [0; 256];
         let got = file.read_at(&mut holder, 0).map_err(failed)?;
         let holder = String::from_utf8_lossy(&holder[..got]).trim_end().to_owned();

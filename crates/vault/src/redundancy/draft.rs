@@ -4,7 +4,7 @@ use super::{Place, STAGING};
 use crate::format::{Header, HeaderError, Records};
 use crate::tree::{join, split};
 use crate::world::unique_id;
-use std::fs::File;
+use gabion_platform::lock::Lockable;
 use std::io;
 use std::os::unix::fs::FileExt;
 
@@ -22,7 +22,7 @@ pub const SUFFIX: &[u8] = b".draft";
 pub struct Draft {
     place: Place,
     temporary: Option<Vec<u8>>,
-    file: File,
+    file: Lockable,
 }
 
 impl Draft {
@@ -33,9 +33,8 @@ impl Draft {
     pub fn new(place: Place) -> io::Result<Draft> {
         let name: String = unique_id()?.iter().map(|byte| format!("{byte:02x}")).collect();
         let temporary = join(STAGING, &[name.as_bytes(), SUFFIX].concat());
-        let file = place.tree.create(&temporary, FILE_MODE)?;
         // Whoever clears away what crashes left behind sees that this one is alive.
-        rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
+        let file = Lockable::exclusive(place.tree.create(&temporary, FILE_MODE)?)?;
         Ok(Draft { place, temporary: Some(temporary), file })
     }
 

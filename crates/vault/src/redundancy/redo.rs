@@ -9,7 +9,7 @@ use super::{Place, STAGING, read_up_to};
 use crate::format::header::MAX_HEADER;
 use crate::format::{FileId, Header};
 use crate::tree::{Tree, absent_is_none, join};
-use rustix::fs::{FlockOperation, flock};
+use gabion_platform::lock::Lockable;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
@@ -55,8 +55,7 @@ pub fn update(place: &Place, file: &File, header: &Header, writes: &[(u64, Vec<u
     bytes.extend(checksum.as_bytes());
     let (draft, whole) = (name(header.id, header.first, UNFINISHED), name(header.id, header.first, SUFFIX));
     place.tree.remove(&draft)?;
-    let redo = place.tree.create(&draft, super::draft::FILE_MODE)?;
-    flock(&redo, FlockOperation::LockExclusive)?;
+    let redo = Lockable::exclusive(place.tree.create(&draft, super::draft::FILE_MODE)?)?;
     redo.write_all_at(&bytes, 0)?;
     redo.sync_all()?;
     place.tree.rename(&draft, &whole)?;
@@ -162,7 +161,7 @@ pub fn recover(tree: &Tree) -> io::Result<(usize, usize)> {
     let updates = pending(tree)?;
     for update in &updates {
         if let Some(file) = absent_is_none(tree.write(&update.path))? {
-            flock(&file, FlockOperation::LockExclusive)?;
+            let file = Lockable::exclusive(file)?;
             // Its file may be another one by now: removed, moved or made anew after the update.
             if tree.find(&update.name)?.is_some() && update.is_for(&file)? {
                 apply(&file, update.writes())?;
@@ -187,5 +186,5 @@ pub fn recover(tree: &Tree) -> io::Result<(usize, usize)> {
 /// Whether the writer of a draft is dead: the living have it locked.
 fn is_abandoned(tree: &Tree, path: &[u8]) -> io::Result<bool> {
     let Some(file) = absent_is_none(tree.read(path))? else { return Ok(false) };
-    Ok(flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
+    Ok(Lockable::from(file).try_lock().is_ok())
 }

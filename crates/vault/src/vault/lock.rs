@@ -2,8 +2,8 @@
 
 use crate::tree::Tree;
 use crate::world::{Clock, host, moment, process};
-use rustix::fs::{FlockOperation, flock};
-use std::fs::File;
+use gabion_platform::lock::Lockable;
+use std::fs::TryLockError;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const WATCH: &[u8] = b"watch";
 /// The vault is ours until this is dropped; the operating system takes it back from the dead.
 #[derive(Debug)]
 pub struct Lock {
-    file: File,
+    file: Lockable,
 }
 
 /// Why the vault is not ours.
@@ -60,11 +60,12 @@ impl Lock {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => repository.write(name)?,
             made => made?,
         };
+        let file = Lockable::from(file);
         for look in 1.. {
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            match file.try_lock() {
                 Ok(()) => break,
-                Err(rustix::io::Errno::WOULDBLOCK) => {}
-                Err(error) => return Err(io::Error::from(error).into()),
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(error)) => return Err(error.into()),
             }
             let mut holder = [0; 1024];
             let got = file.read_at(&mut holder, 0)?;

@@ -5,6 +5,8 @@ use gabion_engine::Code;
 use gabion_vault::storage::{Repairable, Storage};
 use std::collections::BTreeSet;
 use std::fs;
+use std::process::Command;
+use std::sync::Arc;
 
 const COLUMN: usize = 1;
 
@@ -113,4 +115,29 @@ fn a_file_that_was_replaced_meanwhile_is_not_overwritten() {
     let error = repair.finish(&metadata(), 5).unwrap_err();
     assert!(error.to_string().contains("changed"), "{error}");
     assert_eq!(place.get("file").unwrap(), b"new");
+}
+
+/// Programs that other threads start have all descriptors for a moment, and with them the locks.
+#[test]
+fn a_program_that_is_being_started_does_not_keep_files_locked() {
+    let needed = Arc::new(());
+    let still = Arc::downgrade(&needed);
+    let starter = std::thread::spawn(move || {
+        let mut started = 0;
+        while still.strong_count() > 0 {
+            assert!(Command::new("true").status().unwrap().success());
+            started += 1;
+        }
+        started
+    });
+    let place = Playground::new(3, 3, 0);
+    for round in 0..200 {
+        let content = bytes(20_000, round);
+        place.put("file", &content);
+        let mut repair = place.pool.open_for_repair(b"file").unwrap();
+        rewrite(&place, &mut *repair, &content, u64::MAX);
+        repair.finish(&metadata(), 5).unwrap();
+    }
+    drop(needed);
+    assert!(starter.join().unwrap() > 0);
 }

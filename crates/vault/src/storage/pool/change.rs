@@ -19,8 +19,7 @@ use super::stub::{Stub, hex, unhex};
 use super::view::{Copy, View};
 use crate::redundancy::STAGING;
 use crate::tree::{Tree, absent_is_none, join, split};
-use rustix::fs::{FlockOperation, flock};
-use std::fs::File;
+use gabion_platform::lock::Lockable;
 use std::io::{self, Read};
 use std::sync::Arc;
 
@@ -49,7 +48,7 @@ pub(super) struct Change<'a> {
     pub(super) copies: Vec<Copy>,
     faults: Vec<MirrorFault>,
     // Held, not read: closing them gives the right back.
-    _locks: Vec<File>,
+    _locks: Vec<Lockable>,
 }
 
 impl Shared {
@@ -83,16 +82,13 @@ impl Shared {
     }
 }
 
-fn lock(view: &View) -> Result<Vec<File>, PoolError> {
+fn lock(view: &View) -> Result<Vec<Lockable>, PoolError> {
     let mut locks = Vec::new();
     let mut refused = None;
     // All in the order of the list, so that no two wait for each other.
     for (member, disk) in view.members().filter(|(member, _)| member.mirror != Mirror::None) {
         let Ok(answer) = disk.ask() else { continue };
-        let held = answer.tree.write(LOCK).and_then(|file| {
-            flock(&file, FlockOperation::LockExclusive)?;
-            Ok(file)
-        });
+        let held = answer.tree.write(LOCK).and_then(Lockable::exclusive);
         // A disk that cannot even be locked will fail the change as well and be stale then; the others go on.
         match held {
             Ok(file) => locks.push(file),
@@ -110,7 +106,7 @@ fn lock(view: &View) -> Result<Vec<File>, PoolError> {
 pub(super) struct Held {
     pub(super) view: Arc<View>,
     pub(super) copies: Vec<Copy>,
-    locks: Vec<File>,
+    locks: Vec<Lockable>,
 }
 
 impl<'a> Change<'a> {

@@ -8,7 +8,8 @@ use super::objects::object_path;
 use super::stub::Stub;
 use super::view::View;
 use crate::tree::{Tree, absent_is_none};
-use rustix::fs::{FlockOperation, flock};
+use gabion_platform::lock::Lockable;
+use std::fs::TryLockError;
 use std::io;
 
 /// The tree of the target that has a column, if it answers.
@@ -46,10 +47,10 @@ pub(super) fn is_being_written(view: &View, stub: &Stub) -> io::Result<bool> {
     for column in 0..stub.targets.len() {
         let Some(tree) = tree_of(view, stub, column) else { continue };
         let Some(object) = absent_is_none(tree.read(&object_path(stub.id, column)))? else { continue };
-        match flock(&object, FlockOperation::NonBlockingLockShared) {
+        match Lockable::from(object).try_lock_shared() {
             Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(true),
-            Err(error) => return Err(error.into()),
+            Err(TryLockError::WouldBlock) => return Ok(true),
+            Err(TryLockError::Error(error)) => return Err(error),
         }
     }
     Ok(false)

@@ -34,10 +34,10 @@ use super::view::View;
 use crate::coder::Coders;
 use crate::format::FileId;
 use crate::world::Stopwatch;
-use rustix::fs::{FlockOperation, flock};
+use gabion_platform::lock::Lockable;
 use state::Version;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::fs::File;
+use std::fs::TryLockError;
 use std::io;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -88,7 +88,7 @@ struct Inner {
     /// Begins the names of temporary files, and counts them.
     temporary: (String, AtomicU64),
     // Held, not read.
-    _mounted: Vec<File>,
+    _mounted: Vec<Lockable>,
 }
 
 /// Targets that can take something new, as they were a moment ago.
@@ -177,7 +177,7 @@ impl Drop for Live {
 }
 
 /// Locks a file on every target that answers.
-fn take(view: &View) -> Result<Vec<File>, PoolError> {
+fn take(view: &View) -> Result<Vec<Lockable>, PoolError> {
     let mut held = Vec::new();
     for (index, answer) in view.answers() {
         let name = &view.config.target[index].name;
@@ -186,11 +186,11 @@ fn take(view: &View) -> Result<Vec<File>, PoolError> {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => answer.tree.write(LIVE),
             made => made,
         };
-        let file = file.map_err(locking)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        let file = Lockable::from(file.map_err(locking)?);
+        match file.try_lock() {
             Ok(()) => held.push(file),
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(PoolError::Mounted { target: name.clone() }),
-            Err(error) => return Err(locking(error.into())),
+            Err(TryLockError::WouldBlock) => return Err(PoolError::Mounted { target: name.clone() }),
+            Err(TryLockError::Error(error)) => return Err(locking(error)),
         }
     }
     Ok(held)

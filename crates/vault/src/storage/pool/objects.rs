@@ -6,7 +6,8 @@ use super::view::View;
 use crate::format::FileId;
 use crate::redundancy::STAGING;
 use crate::tree::{Tree, join, split, stat_of};
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use gabion_platform::lock::Lockable;
+use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -31,7 +32,7 @@ pub(super) fn parse_name(name: &[u8]) -> Option<(FileId, usize)> {
 }
 
 /// Makes a file that a sweep does not take for something left over while it is open.
-pub(super) fn create_held(tree: &Tree, path: &[u8]) -> io::Result<File> {
+pub(super) fn create_held(tree: &Tree, path: &[u8]) -> io::Result<Lockable> {
     loop {
         let made = match tree.create(path, 0o600) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -42,7 +43,7 @@ pub(super) fn create_held(tree: &Tree, path: &[u8]) -> io::Result<File> {
             }
             made => made,
         }?;
-        flock(&made, FlockOperation::LockExclusive)?;
+        let made = Lockable::exclusive(made)?;
         // A sweep may have come between the two calls.
         if stat_of(&made)?.links > 0 {
             return Ok(made);
@@ -109,7 +110,7 @@ pub(super) fn remove_all(view: &View, stub: &Stub) {
 }
 
 /// Makes files and the directories of their names durable, all targets at once.
-pub(super) fn sync_all(files: &[(&str, &Tree, &File, Vec<u8>)]) -> Result<(), PoolError> {
+pub(super) fn sync_all(files: &[(&str, &Tree, &Lockable, Vec<u8>)]) -> Result<(), PoolError> {
     std::thread::scope(|scope| {
         let running: Vec<_> = files
             .iter()

@@ -9,8 +9,8 @@ use super::stub::{Piece, Stub};
 use super::{Pool, Shared};
 use crate::format::{FileId, Metadata};
 use crate::world::{Nanos, unique_id};
+use gabion_platform::lock::Lockable;
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io::{self, Read};
 
 /// What was put.
@@ -28,7 +28,7 @@ struct Objects<'a> {
     stub: Stub,
     targets: Vec<Candidate>,
     /// Made when the first byte comes: small files do not have all columns. Open files are safe from sweeps.
-    files: Vec<Option<File>>,
+    files: Vec<Option<Lockable>>,
     published: bool,
 }
 

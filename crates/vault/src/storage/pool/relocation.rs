@@ -13,8 +13,8 @@ use super::{Pool, Shared};
 use crate::redundancy::{Draft, REDUNDANCY};
 use crate::storage::{Repository, TargetState};
 use crate::tree::{Tree, split};
+use gabion_platform::lock::Lockable;
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,7 +40,7 @@ struct Object {
     column: usize,
     spot: Spot,
     /// Nothing for a column without bytes: only its name changes.
-    file: Option<File>,
+    file: Option<Lockable>,
     /// Its name until it is whole; its own one afterwards.
     name: Vec<u8>,
     written: AtomicU64,

@@ -15,8 +15,9 @@ use crate::format::Metadata;
 use crate::geometry::{Run, merge};
 use crate::storage::Repairable;
 use crate::tree::{Stat, Tree, absent_is_none, split};
+use gabion_platform::lock::Lockable;
 use std::collections::BTreeSet;
-use std::fs::File;
+use std::fs::TryLockError;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -37,7 +38,7 @@ pub(super) struct PoolRepair {
 struct Column {
     target: String,
     tree: Tree,
-    file: File,
+    file: Lockable,
     /// Its temporary name, and what has been written of it, if it is made anew.
     unfinished: Option<(Vec<u8>, Vec<Range<u64>>)>,
 }
@@ -82,7 +83,7 @@ impl PoolRepair {
         let Some(answer) = view.disk(target.as_bytes()).and_then(|(_, disk)| disk.ask().ok()) else {
             return Ok(None);
         };
-        let file = absent_is_none(answer.tree.write(&object_path(self.stub.id, column)))?;
+        let file = absent_is_none(answer.tree.write(&object_path(self.stub.id, column)))?.map(Lockable::from);
         if let Some(file) = &file {
             self.refuse_being_written(file)?;
         }
@@ -91,15 +92,15 @@ impl PoolRepair {
     }
 
     /// Keeps others from writing to an object in place while it is repaired, or leaves it to them.
-    fn refuse_being_written(&self, object: &File) -> io::Result<()> {
+    fn refuse_being_written(&self, object: &Lockable) -> io::Result<()> {
         let busy = |why: &str| {
             let why = io::Error::new(io::ErrorKind::ResourceBusy, why);
             Err(PoolError::path(&self.path, why).into())
         };
-        match rustix::fs::flock(object, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        match object.try_lock() {
             Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return busy("it is open for writing in a mounted pool"),
-            Err(error) => return Err(error.into()),
+            Err(TryLockError::WouldBlock) => return busy("it is open for writing in a mounted pool"),
+            Err(TryLockError::Error(error)) => return Err(error),
         }
         // Whoever wrote before we had the lock said so in the stub first.
         let now = look_up_file(&self.shared.copies()?, &self.path)?;

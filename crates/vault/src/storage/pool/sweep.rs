@@ -10,8 +10,9 @@ use super::view::Copy;
 use crate::format::FileId;
 use crate::redundancy::STAGING;
 use crate::tree::{Tree, absent_is_none, join};
-use rustix::fs::{FlockOperation, flock};
+use gabion_platform::lock::Lockable;
 use std::collections::{HashMap, HashSet};
+use std::fs::TryLockError;
 use std::io;
 
 /// An object that nothing refers to.
@@ -136,10 +137,11 @@ fn refer(
 /// Bytes of a file that is left over; nothing if someone is at it.
 fn take(tree: &Tree, path: &[u8], remove: bool) -> io::Result<Option<u64>> {
     let Some(file) = absent_is_none(tree.read(path))? else { return Ok(None) };
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+    let file = Lockable::from(file);
+    match file.try_lock() {
         Ok(()) => {}
-        Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
-        Err(error) => return Err(error.into()),
+        Err(TryLockError::WouldBlock) => return Ok(None),
+        Err(TryLockError::Error(error)) => return Err(error),
     }
     let bytes = crate::tree::stat_of(&file)?.allocated;
     if remove {

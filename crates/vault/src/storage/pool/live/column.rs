@@ -15,7 +15,7 @@ use crate::redundancy::read_up_to;
 use crate::storage::Fault;
 use crate::tree::{Tree, absent_is_none, split};
 use crate::world::Stopwatch;
-use rustix::fs::{FlockOperation, flock};
+use gabion_platform::lock::Lockable;
 use rustix::io::{ReadWriteFlags, preadv2};
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -42,7 +42,7 @@ pub(super) struct Column {
 
 #[derive(Debug, Clone)]
 pub(super) struct Object {
-    pub(super) file: Arc<File>,
+    pub(super) file: Arc<Lockable>,
     disk: Arc<Disk>,
     /// Open for writing, and locked.
     writable: bool,
@@ -53,7 +53,7 @@ pub(super) struct Object {
 /// What became of a column that was to be made again.
 pub(super) enum Anew {
     /// It is there.
-    Made(Arc<File>),
+    Made(Arc<Lockable>),
     /// That cannot be.
     Beyond(RescueError),
     /// Someone else changed the file meanwhile, and perhaps made it.
@@ -61,7 +61,7 @@ pub(super) enum Anew {
 }
 
 impl Object {
-    fn new(file: File, disk: Arc<Disk>, writable: bool) -> Object {
+    fn new(file: Lockable, disk: Arc<Disk>, writable: bool) -> Object {
         let in_memory = rustix::fs::fstatfs(&file).is_ok_and(|system| system.f_type == TMPFS);
         Object { file: Arc::new(file), disk, writable, in_memory }
     }
@@ -133,7 +133,7 @@ impl LiveFile {
         let path = object_path(self.id, column);
         let file = disk.lane.run(move || absent_is_none(tree.read(&path)))??;
         let file = file.ok_or_else(|| Fault::Lost(name.as_bytes().to_vec()))?;
-        Ok(known.object.insert(Object::new(file, disk, false)).clone())
+        Ok(known.object.insert(Object::new(file.into(), disk, false)).clone())
     }
 
     /// The object of a column, to write to: locked, and made anew elsewhere if its target is gone.
@@ -142,7 +142,7 @@ impl LiveFile {
         state: &mut State,
         name: Name<'_>,
         column: usize,
-    ) -> Result<Arc<File>, PoolError> {
+    ) -> Result<Arc<Lockable>, PoolError> {
         for _ in 0..ATTEMPTS {
             if let Some(file) = self.existing(state, column)? {
                 return Ok(file);
@@ -162,7 +162,7 @@ impl LiveFile {
     }
 
     /// The object of a column, to write to, if its target answers. What was never written is made.
-    pub(super) fn existing(&self, state: &State, column: usize) -> Result<Option<Arc<File>>, PoolError> {
+    pub(super) fn existing(&self, state: &State, column: usize) -> Result<Option<Arc<Lockable>>, PoolError> {
         match self.open_existing(state, column) {
             Err(error) if self.inner.gives_up(&error) => {
                 self.look_again(column);
@@ -172,7 +172,7 @@ impl LiveFile {
         }
     }
 
-    fn open_existing(&self, state: &State, column: usize) -> Result<Option<Arc<File>>, PoolError> {
+    fn open_existing(&self, state: &State, column: usize) -> Result<Option<Arc<Lockable>>, PoolError> {
         let mut known = lock(&self.columns[column]);
         if self.is_there(state, column, &mut known).is_err() {
             known.object = None;
@@ -188,8 +188,7 @@ impl LiveFile {
         let bytes = state.stub.object_bytes(column, state.stub.size);
         let file = match absent_is_none(tree.write(&path)).map_err(failed("opening an object"))? {
             Some(file) => {
-                let locked = flock(&file, FlockOperation::LockExclusive);
-                locked.map_err(|error| failed("locking an object")(error.into()))?;
+                let file = Lockable::exclusive(file).map_err(failed("locking an object"))?;
                 if state.marked || state.gone {
                     cut(&file, bytes).map_err(failed("cutting an object"))?;
                 }
@@ -361,7 +360,7 @@ impl LiveFile {
     }
 
     /// The first column of a file that was just made.
-    pub(super) fn hold(&self, column: usize, file: File, target: &str) {
+    pub(super) fn hold(&self, column: usize, file: Lockable, target: &str) {
         let view = self.inner.pool.shared.known();
         if let Some((_, disk)) = view.disk(target.as_bytes()) {
             let object = Some(Object::new(file, Arc::clone(disk), true));

@@ -11,6 +11,7 @@ use crate::format::FileId;
 use crate::geometry::MAX_SIZE;
 use crate::storage::Fault;
 use crate::tree::{Generation, Stat};
+use gabion_platform::lock::Lockable;
 use rustix::io::pwritev;
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -39,7 +40,7 @@ impl LiveFile {
         LiveFile { inner, id: state.stub.id, state: RwLock::new(state), columns }
     }
 
-    pub(super) fn made(inner: Arc<Inner>, stub: Stub, first: File, seen: u64) -> LiveFile {
+    pub(super) fn made(inner: Arc<Inner>, stub: Stub, first: Lockable, seen: u64) -> LiveFile {
         let target = stub.targets[0].clone();
         let file = LiveFile::new(inner, State::new(stub, true, seen));
         file.hold(0, first, &target);

@@ -6,9 +6,9 @@ use super::file::{LiveFile, Name};
 use super::state::State;
 use crate::geometry::MAX_SIZE;
 use crate::tree::split;
+use gabion_platform::lock::Lockable;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
-use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
@@ -136,7 +136,7 @@ impl LiveFile {
     /// Makes the content durable, all targets at once.
     pub(super) fn sync_objects(&self) -> Result<(), PoolError> {
         let state = self.look();
-        let mut open: Vec<(usize, Arc<File>)> = Vec::new();
+        let mut open: Vec<(usize, Arc<Lockable>)> = Vec::new();
         for column in 0..self.columns.len() {
             if state.stub.object_bytes(column, state.stub.size) == 0 {
                 continue;
