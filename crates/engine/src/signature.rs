@@ -20,7 +20,7 @@
 use crate::code::Layout;
 use crate::error::Error;
 use crate::field::Field;
-use crate::field::reference::{pow_by, times_x};
+use crate::field::reference::times_x;
 use crate::kernel::{LaneSigner, LinearMap, Quotients, Row, Weighing};
 use crate::matrix::Matrix;
 use crate::plan::{Mode, Plan};
@@ -75,6 +75,22 @@ impl Space {
         }
     }
 
+    /// Some symbols, and `later` behind them, as one: the sum of all, the one at place j times α^(stride · j).
+    fn folded(self, symbols: &[u8], stride: usize, later: u64) -> u64 {
+        match self {
+            Space::Tower(tower) if tower.base() == Field::GF8 && stride == 1 => {
+                wide::<1, 8>(tower, symbols, later)
+            }
+            Space::Tower(tower) if tower.base() == Field::GF8 && stride == 2 => {
+                wide::<2, 4>(tower, symbols, later)
+            }
+            _ => symbols
+                .chunks(self.bytes())
+                .rev()
+                .fold(later, |sum, symbol| self.times_alpha_power(sum, stride) ^ little_endian(symbol)),
+        }
+    }
+
     fn is_tower_of_gf8(self) -> bool {
         matches!(self, Space::Tower(tower) if tower.base() == Field::GF8)
     }
@@ -85,6 +101,24 @@ impl Space {
             Space::Tower(tower) => tower.base(),
         }
     }
+}
+
+/// As [`Space::folded`] in the tower over GF(2^8), where Y is a step of one byte: up to `AT_ONCE` symbols reach no further
+/// than Y^15 before they are reduced.
+fn wide<const STRIDE: usize, const AT_ONCE: usize>(tower: Tower, symbols: &[u8], later: u64) -> u64 {
+    const { assert!(STRIDE * AT_ONCE == 8, "what lies behind moves by up to eight bytes") };
+    let (symbols, rest) = symbols.as_chunks::<8>();
+    assert!(rest.is_empty(), "a symbol has 8 bytes, not {}", rest.len());
+    let before = |later: u64, symbols: &[[u8; 8]]| {
+        let later = u128::from(later) << (8 * STRIDE * symbols.len());
+        let sum = symbols.iter().enumerate().fold(later, |sum, (place, symbol)| {
+            sum ^ u128::from(u64::from_le_bytes(*symbol)) << (8 * STRIDE * place)
+        });
+        sum as u64 ^ tower.times_y8_of_gf8((sum >> 64) as u64)
+    };
+    let (first, many) = symbols.as_rchunks::<AT_ONCE>();
+    let later = many.iter().rev().fold(later, |later, symbols| before(later, symbols));
+    before(later, first)
 }
 
 /// The signature of one block: n components.
@@ -116,6 +150,8 @@ pub(crate) struct Lanes(Vec<u8>);
 pub struct Signer {
     space: Space,
     components: usize,
+    /// For every component, α^(i+1) to the powers 1, 2, 4, …
+    squares: Vec<[u64; 64]>,
     kernel: Box<dyn LaneSigner>,
 }
 
@@ -168,7 +204,16 @@ impl Signer {
         };
         let tower_of_gf8 = space.is_tower_of_gf8();
         let kernel = row.signer(&Weighing { components, step_map: &step_map, tower_of_gf8 })?;
-        Ok(Signer { space, components, kernel })
+        let squares_of = |component: usize| {
+            let mut square = space.times_alpha_power(1, component + 1);
+            std::array::from_fn(|_| {
+                let this = square;
+                square = space.mul(this, this);
+                this
+            })
+        };
+        let squares = (0..components).map(squares_of).collect();
+        Ok(Signer { space, components, squares, kernel })
     }
 
     /// Number of components.
@@ -227,7 +272,7 @@ impl Signer {
     /// The signature of all that was absorbed.
     pub(crate) fn finish(&self, lanes: &Lanes) -> Signature {
         let steps = lanes.0.chunks(self.piece_granule());
-        let components = steps.enumerate().map(|(component, step)| self.folded(step, component));
+        let components = steps.enumerate().map(|(component, step)| self.space.folded(step, component + 1, 0));
         Signature(components.collect())
     }
 
@@ -239,48 +284,35 @@ impl Signer {
     /// The signatures of blocks whose first bytes were divided while they were coded, from what that left and the signatures of
     /// the rest of each block; it [`divides`](Signer::divides).
     ///
-    /// With n symbols in a turn, c = 2^n and v_0, v_1, … the quotients of the last turns, the last one first, the remainder is
+    /// With n symbols in a turn, c = 2^n, Z = Y^n and v_0, v_1, … the quotients of the last turns, the last one first, the
+    /// remainder is
     ///
     /// ```text
     /// r_0 = c·v_0 + v_1 + v_7     r_i = c·v_i + v_(i+1)     r_7 = c·v_7
     /// ```
     ///
-    /// and the first component of what was divided in N turns is the sum of r_(7-j) · Y^(nj), times Y^(n(N-8)). The second
-    /// one has Y^2 for Y.
+    /// and the first component of what was divided in N turns is the sum of all r_i · Z^(7-i), times Z^(N-8). As
+    /// c = Z^8 + Z^7 + Z, that sum is ((A + v_0)·Z + A + v_7)·Z^7, where A is the sum of all v_i · Z^(7-i). What lies
+    /// behind is added to v_0. The second component has Y^2 for Y.
     pub(crate) fn of_quotients(&self, quotients: &Quotients, rest: Vec<Signature>) -> Vec<Signature> {
         let (turn, turns) = (quotients.turn, quotients.covered / quotients.turn);
         let symbols = turn / self.space.bytes();
-        let weights = self.weights_at((turns - REMAINDER_TURNS) * symbols);
+        let weights = self.weights_at((turns - 1) * symbols);
         let mut rings = quotients.rings.chunks(REMAINDER_TURNS * turn);
         let mut component_of = |component: usize, rest: u64| {
             let ring = rings.next().unwrap_or_default();
-            let factor = self.space.code_field().exp((symbols * (component + 1)) as u64);
-            // Every turn as one symbol.
-            let values: [u64; REMAINDER_TURNS] = std::array::from_fn(|i| {
-                self.folded(&ring[(turns - 1 - i) % REMAINDER_TURNS * turn..][..turn], component)
-            });
-            // From the highest power of Y^n down, which is that of the rest, then r_0.
-            let sum = (0..REMAINDER_TURNS).fold(rest, |sum, i| {
-                let older = values.get(i + 1).copied().unwrap_or(0);
-                let oldest = if i == 0 { values[REMAINDER_TURNS - 1] } else { 0 };
-                let remainder = self.space.scale(values[i], factor) ^ older ^ oldest;
-                self.space.times_alpha_power(sum, symbols * (component + 1)) ^ remainder
-            });
-            self.space.mul(sum, weights[component])
+            let stride = component + 1;
+            let quotient = |i: usize| &ring[(turns - 1 - i) % REMAINDER_TURNS * turn..][..turn];
+            let [first, last] = [0, REMAINDER_TURNS - 1].map(|i| self.space.folded(quotient(i), stride, 0));
+            let all = (1..REMAINDER_TURNS).fold(first, |sum, i| self.space.folded(quotient(i), stride, sum));
+            let upper = self.space.times_alpha_power(rest ^ all ^ first, symbols * stride);
+            self.space.mul(upper ^ all ^ last, weights[component])
         };
         let mut of_block = |rest: Signature| {
             let components = rest.0.into_iter().enumerate();
             Signature(components.map(|(component, rest)| component_of(component, rest)).collect())
         };
         rest.into_iter().map(&mut of_block).collect()
-    }
-
-    /// The value of some symbols in one component.
-    fn folded(&self, symbols: &[u8], component: usize) -> u64 {
-        symbols
-            .chunks(self.space.bytes())
-            .rev()
-            .fold(0, |sum, symbol| self.space.times_alpha_power(sum, component + 1) ^ little_endian(symbol))
     }
 
     /// The signatures of blocks that were signed in ranges, from theirs: `ranges` has, range by range, one for each
@@ -303,11 +335,11 @@ impl Signer {
 
     /// The weight of the symbol number `position` in every component.
     fn weights_at(&self, position: usize) -> Vec<u64> {
-        let weight = |component: usize| {
-            let alpha = self.space.times_alpha_power(1, component + 1);
-            pow_by(alpha, position as u64, |a, b| self.space.mul(a, b))
+        let weight = |squares: &[u64; 64]| {
+            let needed = squares.iter().enumerate().filter(|(bit, _)| position >> bit & 1 == 1);
+            needed.fold(1, |weight, (_, &square)| self.space.mul(weight, square))
         };
-        (0..self.components).map(weight).collect()
+        self.squares.iter().map(weight).collect()
     }
 
     /// Whether the law holds for what `plan` makes: [`transform`](Signer::transform) gives the signatures of its outputs.

@@ -46,11 +46,20 @@ impl Tower {
 
     /// Every coefficient times a constant of the base field.
     pub fn scale(self, a: u64, constant: u64) -> u64 {
+        let (mut doubled, mut sum) = (a, 0);
+        for bit in 0..self.base.w() {
+            sum ^= doubled & all_if(constant >> bit);
+            doubled = self.double(doubled);
+        }
+        sum
+    }
+
+    /// Every coefficient times 2, all at once: those that overflow have the polynomial added in their places.
+    fn double(self, a: u64) -> u64 {
         let w = self.base.w();
-        (0..64 / w).fold(0, |scaled, i| {
-            let coefficient = a >> (i * w) & self.base.mask();
-            scaled | self.base.mul(coefficient, constant) << (i * w)
-        })
+        let lowest = u64::MAX / self.base.mask();
+        let overflows = a >> (w - 1) & lowest;
+        ((a ^ overflows << (w - 1)) << 1) ^ overflows * self.base.polynomial()
     }
 
     /// Product with Y, which is primitive: the coefficient that overflows comes back times the polynomial.
@@ -64,16 +73,42 @@ impl Tower {
         (a << w) ^ (overflow * self.ones) ^ (doubled * self.twos)
     }
 
+    /// Product with Y^8 over GF(2^8): all coefficients overflow.
+    ///
+    /// The quotient of a·Y^8 by Y^8 + Y^7 + Y + 2 has, from the top down, q_i = a_i + q_(i+1), and q_7 more in q_0; what
+    /// Y^7 + Y + 2 makes of it below Y^8 is the remainder.
+    pub(crate) fn times_y8_of_gf8(self, a: u64) -> u64 {
+        debug_assert_eq!(self.base, Field::GF8);
+        let sums = a ^ a >> 8;
+        let sums = sums ^ sums >> 16;
+        let sums = sums ^ sums >> 32;
+        let quotient = sums ^ sums >> 56;
+        quotient << 56 ^ quotient << 8 ^ self.double(quotient)
+    }
+
     /// Product of two elements.
     pub fn mul(self, a: u64, b: u64) -> u64 {
         let w = self.base.w();
-        (0..64 / w).rev().fold(0, |sum, i| self.times_y(sum) ^ self.scale(a, b >> (i * w) & self.base.mask()))
+        let mut doubled = [a; 64];
+        for bit in 1..w as usize {
+            doubled[bit] = self.double(doubled[bit - 1]);
+        }
+        (0..64 / w).rev().fold(0, |sum, i| {
+            let coefficient = b >> (i * w);
+            (0..w)
+                .fold(self.times_y(sum), |sum, bit| sum ^ doubled[bit as usize] & all_if(coefficient >> bit))
+        })
     }
 
     /// `a` to the power `exponent`.
     pub fn pow(self, a: u64, exponent: u64) -> u64 {
         crate::field::reference::pow_by(a, exponent, |a, b| self.mul(a, b))
     }
+}
+
+/// All ones if the lowest bit is set, else zeros: what is multiplied cannot be predicted.
+fn all_if(bit: u64) -> u64 {
+    (bit & 1).wrapping_neg()
 }
 
 #[cfg(test)]
@@ -110,6 +145,24 @@ mod tests {
             prop_assert_eq!(tower.mul(a, b ^ c), tower.mul(a, b) ^ tower.mul(a, c));
             prop_assert_eq!(tower.scale(tower.mul(a, b), constant), tower.mul(tower.scale(a, constant), b));
             prop_assert_eq!(tower.scale(a, constant), tower.mul(a, constant));
+            prop_assert_eq!(tower.times_y(a), tower.mul(a, 1 << tower.base().w()));
+        }
+
+        /// Coefficient by coefficient with the field's own product.
+        #[test]
+        fn a_scaled_element_has_scaled_coefficients(a: u64, constant: u64, which in 0..4usize) {
+            let tower = towers()[which];
+            let (w, mask) = (tower.base().w(), tower.base().mask());
+            let want = (0..64 / w).fold(0, |scaled, i| {
+                scaled | tower.base().mul(a >> (i * w) & mask, constant & mask) << (i * w)
+            });
+            prop_assert_eq!(tower.scale(a, constant & mask), want);
+        }
+
+        #[test]
+        fn eight_steps_at_once(a: u64) {
+            let tower = Tower::over(Field::GF8).unwrap();
+            prop_assert_eq!(tower.times_y8_of_gf8(a), (0..8).fold(a, |a, _| tower.times_y(a)));
         }
     }
 }
