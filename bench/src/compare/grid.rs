@@ -23,7 +23,7 @@ const LENS: [usize; 7] = [1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 
 const HUGE: usize = 64 << 20;
 const HUGE_SHAPES: [Shape; 4] = [(2, 1), (4, 2), (10, 4), (16, 4)];
 
-/// Long enough for some hundred batches of small blocks, short enough for a thousand cells.
+/// Long enough for some hundred batches of small blocks, short enough for thousands of cells.
 const TIME: Duration = Duration::from_millis(60);
 /// A cell that seems behind is raced again this often, for this long: a grid this large always meets a moment in
 /// which somebody else has the core.
