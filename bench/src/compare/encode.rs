@@ -49,8 +49,13 @@ pub(super) fn words(
         Contender::new("gabion", |call: &mut Call<'_>| run_again(&ours, &data, call.outputs())),
         Contender::new(ISAL, Call::run),
     ];
-    if choice == Choice::Default {
-        contenders.extend(limits((k, m), &data, &pool, Call::outputs)?);
+    let limited_by = match len {
+        MIDDLE => Some(LimitedBy::Cache),
+        LARGE => Some(LimitedBy::Memory),
+        _ => None,
+    };
+    if let Some(by) = limited_by.filter(|_| choice == Choice::Default) {
+        contenders.extend(limits((k, m), by, &data, &pool, Call::outputs)?);
     }
     if let Some(others) = &mut others {
         contenders.extend(others.contenders(&data));
@@ -83,10 +88,17 @@ pub(super) fn avx2((k, m): Shape, len: usize, end: Instant) -> anyhow::Result<Ve
     Ok(race(contenders, &mut call, end))
 }
 
+/// Where the blocks of a race lie.
+pub(super) enum LimitedBy {
+    Cache,
+    Memory,
+}
+
 /// What the machine allows a code of this shape, where moving bytes is the limit; of several ways to move them the
 /// best counts. `outputs` finds the blocks to write in what the contenders share.
 pub(super) fn limits<'a, 'o: 'a, S: 'a>(
     (k, m): Shape,
+    by: LimitedBy,
     data: &'a [&'a [u8]],
     pool: &'a Threads,
     outputs: impl Fn(&mut S) -> &mut [&'o mut [u8]] + Copy + 'a,
@@ -96,14 +108,13 @@ pub(super) fn limits<'a, 'o: 'a, S: 'a>(
             move |shared: &mut S| pool.run(&*kernel, 1, data, outputs(shared)).expect("the buffers fit");
         Contender::new(name, pass).scaled((k + m) as f64 / (k + written) as f64)
     };
-    Ok(match data[0].len() {
+    Ok(match by {
         _ if m > MOST_FOR_LIMITS => Vec::new(),
-        MIDDLE => vec![contender(ROOF, Box::new(Limit::roof(fastest(), k, m)?), m)],
-        LARGE => vec![
+        LimitedBy::Cache => vec![contender(ROOF, Box::new(Limit::roof(fastest(), k, m)?), m)],
+        LimitedBy::Memory => vec![
             contender(STREAM, Box::new(Limit::stream(fastest(), k, 1)?), 1),
             contender(STREAM, Box::new(Limit::stream(fastest(), k, m)?), m),
         ],
-        _ => Vec::new(),
     })
 }
 

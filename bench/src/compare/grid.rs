@@ -17,13 +17,13 @@ use crate::isal::{self, Call, Encoder, Path};
 use crate::ours::{self, Ours, run_again};
 
 const KS: [usize; 14] = [2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64];
-const MS: [usize; 10] = [1, 2, 3, 4, 5, 6, 8, 9, 12, 16];
-const LENS: [usize; 5] = [1 << 10, 4 << 10, 64 << 10, 1 << 20, 10 << 20];
+const MS: [usize; 14] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16];
+const LENS: [usize; 7] = [1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 10 << 20];
 /// Blocks too large for every shape: 64 MiB of few.
 const HUGE: usize = 64 << 20;
 const HUGE_SHAPES: [Shape; 4] = [(2, 1), (4, 2), (10, 4), (16, 4)];
 
-/// Long enough for some hundred batches of small blocks, short enough for a thousand cells.
+/// Long enough for some hundred batches of small blocks, short enough for thousands of cells.
 const TIME: Duration = Duration::from_millis(60);
 /// A cell that seems behind is raced again this often, for this long: a grid this large always meets a moment in
 /// which somebody else has the core.
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn the_grid_is_bounded() {
         let places = places("");
-        assert_eq!(places.len(), 2 * (14 * 10 * 5 + 4));
+        assert_eq!(places.len(), 2 * (14 * 14 * 7 + 4));
         let bytes = |place: &Place| (place.shape.0 + 2 * place.shape.1) * place.len;
         assert!(places.iter().map(bytes).max().expect("some") < 2 << 30);
         assert!(places.iter().any(|place| place.len == HUGE));

@@ -3,9 +3,11 @@
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
+use gabion_engine::kernel::Threads;
 
 use super::bars::{ISAL, JERASURE};
-use super::cases::Shape;
+use super::cases::{MIDDLE, Shape};
+use super::encode::{LimitedBy, limits};
 use super::race::{Contender, Timing, race};
 use crate::blocks::Blocks;
 use crate::isal::{self, Call, Encoder, Path};
@@ -44,10 +46,13 @@ pub(super) fn packets((k, m): Shape, w: usize, len: usize, end: Instant) -> anyh
     let mut outs: Vec<Blocks> = ways.iter().map(|_| Blocks::zeroed(m, len)).collect();
     let mut out = Blocks::zeroed(m, len);
     let mut call = isal.bind(&data, out.as_mut_slices());
+    let pool = Threads::new(1)?;
+    let by = if len <= MIDDLE { LimitedBy::Cache } else { LimitedBy::Memory };
     let mut contenders = vec![
         Contender::new("gabion", |call: &mut Call<'_>| run_again(&ours, &data, call.outputs())),
         Contender::new(ISAL, Call::run),
     ];
+    contenders.extend(limits((k, m), by, &data, &pool, Call::outputs)?);
     for (way, out) in ways.iter().zip(&mut outs) {
         let mut pass = way.encoder.bind_schedule(way.packet, &data, out.as_mut_slices());
         contenders.push(Contender::new(JERASURE, move |_: &mut Call<'_>| pass()));

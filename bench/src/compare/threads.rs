@@ -6,7 +6,7 @@ use gabion_engine::kernel::Threads;
 
 use super::bars::{ISAL, ONE_THREAD};
 use super::cases::{Choice, LARGE, Shape};
-use super::encode::{check_encoder, limits};
+use super::encode::{LimitedBy, check_encoder, limits};
 use super::race::{Contender, Timing, race_in_batches};
 use crate::blocks::Blocks;
 use crate::isal::{self, Encoder, Path};
@@ -41,7 +41,7 @@ pub(super) fn two_threads((k, m): Shape, len: usize, end: Instant) -> anyhow::Re
     ];
     // In cache the limit is twice one thread's speed.
     if len == LARGE {
-        contenders.extend(limits((k, m), &data, &pool, Vec::as_mut_slice)?);
+        contenders.extend(limits((k, m), LimitedBy::Memory, &data, &pool, Vec::as_mut_slice)?);
     }
     Ok(race_in_batches(contenders, &mut outputs, BATCH, end))
 }

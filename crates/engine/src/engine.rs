@@ -56,7 +56,7 @@ impl Engine {
     /// Compiles a matrix for blocks in the planar layout: the bytes of symbols apart.
     ///
     /// # Errors
-    /// [`Error::MatrixTooLarge`], [`Error::NoWordsLayout`] where symbols fill no bytes.
+    /// [`Error::MatrixTooLarge`], [`Error::EmptyMatrix`], [`Error::NoWordsLayout`] where symbols fill no bytes.
     pub fn planar(&self, matrix: &Matrix, mode: Mode) -> Result<Planar, Error> {
         Planar::new(self, matrix, mode)
     }

@@ -160,7 +160,15 @@ pub enum Error {
         /// The point.
         at: u64,
     },
-    /// A coefficient that is no element of the field.
+    /// A matrix without coefficients, where some are needed.
+    #[error("a matrix of {rows} x {columns} has no coefficients")]
+    EmptyMatrix {
+        /// Rows given.
+        rows: usize,
+        /// Columns given.
+        columns: usize,
+    },
+    /// A coefficient or component that is no element of the field.
     #[error("{value:#x} is no element of GF(2^{w})")]
     NotAnElement {
         /// The value.
@@ -207,6 +215,14 @@ pub enum Error {
         symbols: u64,
         /// Most symbols allowed.
         limit: u64,
+    },
+    /// Signatures over a field that has none.
+    #[error("signatures of this kind have w = {widths}, not {w}")]
+    NoSignatures {
+        /// The widths there are.
+        widths: &'static str,
+        /// The width asked for.
+        w: u32,
     },
     /// A signature of no components, or of more than there are weights for.
     #[error("a signature has 1 to {limit} components, not {components}")]

@@ -10,7 +10,8 @@
 //! | [`tables`] | logarithms | w <= 16 |
 //! | [`tables`] | full table (w <= 8), split tables | comparison, kernels |
 //!
-//! [`Field::mul`] takes the fastest of them for its width.
+//! [`Field::mul`] takes the fastest of them for its width. It and its neighbours take elements ([`Field::contains`]); what is
+//! none makes them panic, or gives some element.
 
 pub mod barrett;
 pub mod reference;
@@ -104,6 +105,14 @@ impl Field {
     /// Whether `a` is an element.
     pub const fn contains(self, a: u64) -> bool {
         a <= self.mask()
+    }
+
+    /// Refuses what is no element.
+    pub(crate) const fn check(self, value: u64) -> Result<(), Error> {
+        match self.contains(value) {
+            true => Ok(()),
+            false => Err(Error::NotAnElement { value, w: self.w() }),
+        }
     }
 
     /// Product of two elements.

@@ -24,7 +24,7 @@ pub(crate) use lanes::{LaneSigner, Weighing};
 pub use linear::LinearMap;
 pub use reference::Reference;
 pub use table::{KERNEL_VARIABLE, Row, TieredRow, measured, rows};
-pub use threads::Threads;
+pub use threads::{MAX_THREADS, Threads};
 pub use tuning::{Caches, Tuning};
 
 use crate::error::Error;

@@ -1,11 +1,11 @@
-//! Matrices over GF(2^w): products, inverses, rank. What codes put into them is in [`generators`],
+//! Matrices over GF(2^w): products, inverses, rank. What codes put into them is in `generators`,
 //! their expansion to bits in [`bits`],
 //! those that are known by their points in [`cauchy`], where such points lie in [`cosets`].
 
 pub mod bits;
 pub mod cauchy;
 pub mod cosets;
-pub mod generators;
+pub(crate) mod generators;
 
 use crate::error::Error;
 use crate::field::Field;
@@ -38,9 +38,7 @@ impl Matrix {
         for row in 0..rows {
             for column in 0..columns {
                 let value = value(row, column);
-                if !field.contains(value) {
-                    return Err(Error::NotAnElement { value, w: field.w() });
-                }
+                field.check(value)?;
                 coefficients.push(value);
             }
         }
@@ -77,11 +75,17 @@ impl Matrix {
     }
 
     /// The coefficient at (row, column).
+    ///
+    /// # Panics
+    /// Where there is no such row or column.
     pub fn at(&self, row: usize, column: usize) -> u64 {
         self.row(row)[column]
     }
 
     /// One row.
+    ///
+    /// # Panics
+    /// Where there is no such row.
     pub fn row(&self, row: usize) -> &[u64] {
         &self.coefficients[row * self.columns..][..self.columns]
     }
@@ -95,6 +99,9 @@ impl Matrix {
     ///
     /// # Errors
     /// [`Error::MatrixTooLarge`].
+    ///
+    /// # Panics
+    /// Where there is no such row or column.
     pub fn select(&self, rows: &[usize], columns: &[usize]) -> Result<Matrix, Error> {
         Matrix::from_fn(self.field, rows.len(), columns.len(), |row, column| {
             self.at(rows[row], columns[column])
@@ -104,8 +111,12 @@ impl Matrix {
     /// The matrix product `self · right`.
     ///
     /// # Errors
-    /// [`Error::SizeMismatch`] where the inner sizes differ, [`Error::MatrixTooLarge`].
+    /// [`Error::SizeMismatch`] where the inner sizes differ, [`Error::WrongField`] where the fields do, [`Error::MatrixTooLarge`].
     pub fn mul(&self, right: &Matrix) -> Result<Matrix, Error> {
+        if self.field != right.field {
+            let (defined, w) = (self.field.w(), right.field.w());
+            return Err(Error::WrongField { family: "a product with this matrix", defined, w });
+        }
         if self.columns != right.rows {
             return Err(Error::SizeMismatch { left: self.columns, right: right.rows });
         }
@@ -127,11 +138,12 @@ impl Matrix {
     /// The product with a column vector.
     ///
     /// # Errors
-    /// [`Error::SizeMismatch`] where the vector has another length than a row.
+    /// [`Error::SizeMismatch`] where the vector has another length than a row, [`Error::NotAnElement`].
     pub fn mul_vector(&self, vector: &[u64]) -> Result<Vec<u64>, Error> {
         if self.columns != vector.len() {
             return Err(Error::SizeMismatch { left: self.columns, right: vector.len() });
         }
+        vector.iter().try_for_each(|&value| self.field.check(value))?;
         let dot = |row: &[u64]| row.iter().zip(vector).fold(0, |sum, (&a, &b)| sum ^ self.field.mul(a, b));
         Ok((0..self.rows).map(|row| dot(self.row(row))).collect())
     }

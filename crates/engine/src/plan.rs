@@ -270,7 +270,7 @@ impl Code {
 
     /// Columns must exist, be of the wanted kind and be named once. Returns for every column of the code whether it
     /// is named.
-    fn check_columns(&self, columns: &[usize], wanted: Option<Kind>) -> Result<Vec<bool>, Error> {
+    pub(crate) fn check_columns(&self, columns: &[usize], wanted: Option<Kind>) -> Result<Vec<bool>, Error> {
         let mut named = vec![false; self.blocks()];
         for &column in columns {
             let last = self.blocks() - 1;
@@ -288,8 +288,9 @@ impl Code {
     }
 }
 
+/// What a column holds.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(crate) enum Kind {
     Data,
     Redundancy,
 }

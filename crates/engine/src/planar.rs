@@ -36,7 +36,10 @@ impl Planar {
             columns: inputs,
             limit: MAX_BYTE_MAPS / (symbol_bytes * symbol_bytes),
         };
-        if inputs * outputs * symbol_bytes * symbol_bytes > MAX_BYTE_MAPS || inputs == 0 || outputs == 0 {
+        if inputs == 0 || outputs == 0 {
+            return Err(Error::EmptyMatrix { rows: outputs, columns: inputs });
+        }
+        if inputs * outputs * symbol_bytes * symbol_bytes > MAX_BYTE_MAPS {
             return Err(too_large());
         }
         let kernel = engine.row().compile_planar(matrix, mode)?.ok_or_else(too_large)?;
@@ -191,6 +194,8 @@ mod tests {
         let matrix = |field, rows, columns| Matrix::from_fn(field, rows, columns, |_, _| 3).unwrap();
         let large = engine.planar(&matrix(Field::GF64, 9, 8), Mode::Write);
         assert!(matches!(large, Err(Error::MatrixTooLarge { rows: 9, columns: 8, limit: 64 })));
+        let empty = engine.planar(&matrix(Field::GF16, 0, 3), Mode::Write);
+        assert!(matches!(empty, Err(Error::EmptyMatrix { rows: 0, columns: 3 })));
         assert!(engine.planar(&matrix(Field::new(5).unwrap(), 1, 1), Mode::Write).is_err());
         let planar = engine.planar(&matrix(Field::GF16, 1, 1), Mode::Write).unwrap();
         let mut out = [7; 5];

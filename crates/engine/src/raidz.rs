@@ -4,7 +4,7 @@
 
 use crate::code::{Code, Family};
 use crate::error::Error;
-use crate::plan::Plan;
+use crate::plan::{Kind, Plan};
 
 /// One of the seven, named by the parities it uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -68,8 +68,8 @@ impl Reconstruction {
     ///
     /// # Errors
     /// [`Error::SizeMismatch`] where the number of lost columns is not that of the parities,
-    /// [`Error::NoSuchColumn`] where the code has no such parity, [`Error::WrongKindOfColumn`] where a
-    /// lost column is no data column.
+    /// [`Error::NoSuchColumn`] where the code has no such parity or column, [`Error::WrongKindOfColumn`] where a
+    /// lost column is no data column, [`Error::ColumnTwice`].
     pub fn plan(self, code: &Code, lost: &[usize]) -> Result<Plan, Error> {
         let parities = self.parities();
         if code.family() != Family::RaidZ {
@@ -78,9 +78,7 @@ impl Reconstruction {
         if lost.len() != parities.len() {
             return Err(Error::SizeMismatch { left: lost.len(), right: parities.len() });
         }
-        if let Some(&column) = lost.iter().find(|&&column| column >= code.k()) {
-            return Err(Error::WrongKindOfColumn { column, is: "redundancy", wanted: "data" });
-        }
+        code.check_columns(lost, Some(Kind::Data))?;
         let data = (0..code.k()).filter(|column| !lost.contains(column));
         let sources: Vec<usize> = data.chain(parities.iter().map(|parity| code.k() + parity)).collect();
         code.repair_plan(lost, &sources)

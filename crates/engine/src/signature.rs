@@ -160,7 +160,7 @@ impl Signer {
     /// over the same field.
     ///
     /// # Errors
-    /// [`Error::UnknownField`] for other w, [`Error::ComponentsOutOfRange`], a forced kernel that
+    /// [`Error::NoSignatures`] for other w, [`Error::ComponentsOutOfRange`], a forced kernel that
     /// cannot run.
     pub fn new(field: Field, components: usize) -> Result<Signer, Error> {
         Signer::with_row(Row::chosen()?, field, components)
@@ -182,7 +182,7 @@ impl Signer {
     pub fn with_row(row: &Row, field: Field, components: usize) -> Result<Signer, Error> {
         match field.w() {
             8 | 16 | 32 | 64 => Signer::in_space(row, Space::Field(field), components),
-            w => Err(Error::UnknownField { w }),
+            w => Err(Error::NoSignatures { widths: "8, 16, 32 or 64", w }),
         }
     }
 
@@ -359,7 +359,7 @@ impl Signer {
     ///
     /// # Errors
     /// [`Error::SizeMismatch`] where number of signatures or of components does not fit,
-    /// [`Error::WrongField`] where the matrix is over another field than the law holds for.
+    /// [`Error::WrongField`] where the matrix is over another field than the law holds for, [`Error::NotAnElement`].
     pub fn transform(&self, matrix: &Matrix, of: &[Signature]) -> Result<Vec<Signature>, Error> {
         let (field, own) = (matrix.field(), self.space.code_field());
         if field != own {
@@ -371,6 +371,9 @@ impl Signer {
         }
         if let Some(other) = of.iter().find(|signature| signature.0.len() != self.components) {
             return Err(Error::SizeMismatch { left: self.components, right: other.0.len() });
+        }
+        if let Space::Field(field) = self.space {
+            of.iter().flat_map(|signature| &signature.0).try_for_each(|&value| field.check(value))?;
         }
         let rows = (0..matrix.rows()).map(|row| {
             let component = |i: usize| {

@@ -23,7 +23,7 @@ impl Tower {
     /// The tower over `base`.
     ///
     /// # Errors
-    /// [`Error::UnknownField`] for a base that has no tower here.
+    /// [`Error::NoSignatures`] for a base that has no tower here.
     pub fn over(base: Field) -> Result<Tower, Error> {
         let w = base.w();
         let places = |powers: &[u32]| powers.iter().fold(0, |places, power| places | 1 << (power * w));
@@ -34,7 +34,7 @@ impl Tower {
             16 => (places(&[3, 2]), places(&[0])),
             // Y^2 + 2·Y + 2
             32 => (0, places(&[1, 0])),
-            w => return Err(Error::UnknownField { w }),
+            w => return Err(Error::NoSignatures { widths: "4, 8, 16 or 32", w }),
         };
         Ok(Tower { base, ones, twos })
     }

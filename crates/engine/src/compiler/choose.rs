@@ -25,7 +25,7 @@ const MAX_SIGNED_INPUTS: usize = 64;
 const MOST_INPUTS_READ_TWICE: usize = 4;
 
 /// Outputs from which that is so.
-const FEWEST_OUTPUTS_PARTED: usize = 12;
+const FEWEST_OUTPUTS_PARTED: usize = 9;
 
 /// What was chosen.
 pub(super) struct Choice {

@@ -62,6 +62,18 @@ pub(super) enum Distance {
     Middle,
     /// In memory: the lines of inputs. Outputs are stored past the caches.
     Far,
+    /// In memory, with outputs that begin anywhere, which cannot be stored past the caches: the lines of inputs and of outputs.
+    FarUnaligned,
+}
+
+impl Distance {
+    fn asks_for_inputs(self) -> bool {
+        matches!(self, Distance::Far | Distance::FarUnaligned)
+    }
+
+    fn asks_for_outputs(self) -> bool {
+        matches!(self, Distance::Middle | Distance::FarUnaligned)
+    }
 }
 
 impl Shape {
@@ -196,7 +208,7 @@ impl Body {
                 let streams = is_output && self.shape.distance == Distance::Far;
                 let code = if streams { words.stream } else { words.store };
                 for column in 0..self.shape.columns {
-                    if is_output && self.shape.distance == Distance::Middle {
+                    if is_output && self.shape.distance.asks_for_outputs() {
                         let ahead = self.at(base, to, column, WRITE_AHEAD);
                         self.assembler.push_memory(Code::Prefetchw_m8, ahead);
                     }
@@ -361,7 +373,7 @@ impl Body {
     }
 
     fn ask_for_input(&mut self, base: Register, place: Place, column: usize) {
-        if self.shape.distance == Distance::Far && (place.block as usize) < self.inputs {
+        if self.shape.distance.asks_for_inputs() && (place.block as usize) < self.inputs {
             let ahead = if self.remainders.is_some() { SIGNING_PREFETCH_AHEAD } else { PREFETCH_AHEAD };
             let ahead = self.at(base, place, column, ahead);
             self.assembler.push_memory(Code::Prefetcht0_m8, ahead);

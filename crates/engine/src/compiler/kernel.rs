@@ -62,6 +62,7 @@ pub(crate) struct CodeKernel {
     /// The same for blocks that lie [farther away](Distance), in one pass or in several; none where `routine` serves there too.
     middle: Vec<Routine>,
     far: Option<Routine>,
+    far_unaligned: Option<Routine>,
     form: Form,
     tuning: &'static Tuning,
 }
@@ -84,9 +85,11 @@ impl CodeKernel {
         let passes = if passes.is_empty() { slice::from_ref(allocated) } else { &passes[..] };
         let asked = if stores_count(form) { passes } else { &[] };
         let middle = asked.iter().map(|pass| routine(pass, Distance::Middle));
+        let far = |distance| if form.mode == Mode::Write { routine(allocated, distance) } else { None };
         Some(CodeKernel {
             middle: middle.collect::<Option<_>>()?,
-            far: if form.mode == Mode::Write { routine(allocated, Distance::Far) } else { None },
+            far: far(Distance::Far),
+            far_unaligned: far(Distance::FarUnaligned),
             routine: routine(allocated, Distance::Near)?,
             form,
             tuning: Tuning::of_machine(),
@@ -135,10 +138,11 @@ impl CodeKernel {
 
     /// The passes over blocks at a distance; whether outputs are, or will be, `aligned`.
     fn routines_for(&self, distance: Distance, aligned: bool) -> &[Routine] {
-        match (distance, &self.far, &self.middle[..]) {
-            (Distance::Far, Some(far), _) if aligned => slice::from_ref(far),
+        let far = if aligned { &self.far } else { &self.far_unaligned };
+        match (distance, far, &self.middle[..]) {
+            (Distance::Far, Some(far), _) => slice::from_ref(far),
             // Inputs do not come from memory twice.
-            (Distance::Far, _, [middle]) => slice::from_ref(middle),
+            (Distance::Far, None, [middle]) => slice::from_ref(middle),
             (Distance::Middle, _, [_, ..]) => &self.middle,
             _ => slice::from_ref(&self.routine),
         }

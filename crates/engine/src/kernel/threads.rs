@@ -6,6 +6,7 @@ use super::Kernel;
 use crate::error::Error;
 use pool::Pool;
 use std::fmt;
+use std::ops::Range;
 use std::slice;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -16,6 +17,13 @@ const MIN_BYTES_PER_THREAD: usize = 128 << 10;
 /// Ranges start at multiples of this, so that threads share no page: what the hardware reads ahead ends with the page, and would
 /// be taken out of the other core's cache.
 const RANGE_ALIGNMENT: usize = 4096;
+
+/// Bytes of inputs and outputs together that a core codes while a part reaches a worker and the news of its end comes back. The
+/// caller's range is about so much longer.
+const HANDED_OVER_BYTES: usize = 48 << 10;
+
+/// Threads of a pool at most: more would be a mistake on any machine.
+pub const MAX_THREADS: usize = 4096;
 
 /// A pool of worker threads.
 pub struct Threads {
@@ -28,15 +36,18 @@ impl Threads {
     /// A pool of `count` threads; 0 means as many as the process may run at once.
     ///
     /// # Errors
-    /// [`Error::Threads`] where the system gives none.
+    /// [`Error::Threads`] where the system does not give them, or above [`MAX_THREADS`].
     pub fn new(count: usize) -> Result<Threads, Error> {
         let available = || std::thread::available_parallelism().map_or(1, |count| count.get());
         let count = if count == 0 { available() } else { count };
         if count == 1 {
             return Ok(Threads { count, pool: None });
         }
-        let pool = Pool::new(count - 1)
-            .map_err(|error| Error::Threads { threads: count, reason: error.to_string() })?;
+        let refused = |reason| Error::Threads { threads: count, reason };
+        if count > MAX_THREADS {
+            return Err(refused(format!("a pool has at most {MAX_THREADS}")));
+        }
+        let pool = Pool::new(count - 1).map_err(|error| refused(error.to_string()))?;
         Ok(Threads { count, pool: Some(pool) })
     }
 
@@ -70,7 +81,7 @@ impl Threads {
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
     ) -> Result<(), Error> {
-        let ranges = self.ranges(granule, inputs, outputs);
+        let ranges = self.ranges(granule, HANDED_OVER_BYTES, inputs, outputs);
         let whole = ranges.whole;
         let failure = Mutex::new(None);
         // Only a range that fails touches what threads share.
@@ -92,7 +103,7 @@ impl Threads {
         outputs: &mut [&mut [u8]],
         work: impl Fn(&[&[u8]], &mut [&mut [u8]]) -> Result<T, Error> + Sync,
     ) -> Result<Vec<T>, Error> {
-        let ranges = self.ranges(granule, inputs, outputs);
+        let ranges = self.ranges(granule, 0, inputs, outputs);
         let results: Vec<Mutex<Option<Result<T, Error>>>> =
             (0..ranges.count).map(|_| Mutex::default()).collect();
         self.for_ranges(ranges, inputs, outputs, |index, inputs, outputs| {
@@ -103,19 +114,24 @@ impl Threads {
         results.flatten().collect()
     }
 
-    fn ranges(&self, granule: usize, inputs: &[&[u8]], outputs: &[&mut [u8]]) -> Ranges {
+    /// One range for each thread, the first one about `lead` bytes of all blocks longer; or one alone.
+    fn ranges(&self, granule: usize, lead: usize, inputs: &[&[u8]], outputs: &[&mut [u8]]) -> Ranges {
         let mut lengths =
             inputs.iter().map(|input| input.len()).chain(outputs.iter().map(|output| output.len()));
         let whole = lengths.next().unwrap_or(0);
-        let total = whole.saturating_mul(inputs.len() + outputs.len());
+        let blocks = inputs.len() + outputs.len();
+        let total = whole.saturating_mul(blocks);
         let threads = self.count.min(total / MIN_BYTES_PER_THREAD);
         // Buffers that do not fit are the kernel's to refuse.
         if threads < 2 || lengths.any(|length| length != whole) {
-            return Ranges { whole, size: whole, count: 1 };
+            return Ranges { whole, first: whole, size: whole, count: 1 };
         }
         let unit = granule.max(1) * RANGE_ALIGNMENT.div_ceil(granule.max(1));
-        let size = whole.div_ceil(threads).next_multiple_of(unit);
-        Ranges { whole, size, count: whole.div_ceil(size) }
+        // The nearest multiple: none where the unit is large.
+        let lead = (lead / blocks + unit / 2) / unit * unit;
+        let size = whole.saturating_sub(lead).div_ceil(threads).next_multiple_of(unit).max(unit);
+        let first = whole.min(lead + size);
+        Ranges { whole, first, size, count: 1 + (whole - first).div_ceil(size) }
     }
 
     fn for_ranges(
@@ -131,7 +147,7 @@ impl Threads {
         let (count, blocks) = (inputs.len(), Blocks::new(inputs, outputs));
         // All by value: a worker that has what the work captured has all but the blocks themselves.
         pool.run(ranges.count, &move |index| {
-            let range = index * ranges.size..ranges.whole.min((index + 1) * ranges.size);
+            let range = ranges.at(index);
             let (inputs, outputs) = blocks.starts().split_at(count);
             // SAFETY: all buffers have `whole` bytes and stay borrowed by the caller, inputs to read and outputs to write; ranges are
             // disjoint and each is run once.
@@ -193,13 +209,22 @@ impl Blocks {
     }
 }
 
-/// How the bytes of a call are cut: into `count` ranges of `size` bytes, of which the last may be shorter. More than one only
-/// where all buffers have `whole` bytes.
+/// How the bytes of a call are cut: into `count` ranges, the first of `first` bytes, the others of `size`, of which the last may be
+/// shorter. More than one only where all buffers have `whole` bytes.
 #[derive(Clone, Copy)]
 struct Ranges {
     whole: usize,
+    first: usize,
     size: usize,
     count: usize,
+}
+
+impl Ranges {
+    fn at(&self, index: usize) -> Range<usize> {
+        let end = self.first + index * self.size;
+        let start = if index == 0 { 0 } else { end - self.size };
+        start..end.min(self.whole)
+    }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -211,3 +236,6 @@ impl fmt::Debug for Threads {
         write!(f, "Threads({})", self.count)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -23,7 +23,7 @@ const MAX_SEARCH_STEPS: usize = 1 << 22;
 ///
 /// # Errors
 /// [`Error::MatrixTooLarge`].
-pub fn vandermonde(field: Field, k: usize, m: usize) -> Result<Matrix, Error> {
+pub(crate) fn vandermonde(field: Field, k: usize, m: usize) -> Result<Matrix, Error> {
     let steps = k.saturating_mul(k).saturating_mul(k + m);
     if steps <= MAX_COLUMN_OPERATION_STEPS {
         vandermonde_by_column_operations(field, k, m)
@@ -94,7 +94,7 @@ impl Distances {
 /// Why these factors: the Lagrange polynomials of a coset take the values u(x) / (p + x) at the points p of V, and those of
 /// V the values u(p) / (p + x) at the points p of a coset. So encoding interpolates on one and evaluates on the
 /// other, which additive FFTs do in n log n steps instead of n·n.
-pub fn subspace_points(field: Field, k: usize, m: usize) -> CauchyForm {
+pub(crate) fn subspace_points(field: Field, k: usize, m: usize) -> CauchyForm {
     let few_rows = m.next_power_of_two() <= k.next_power_of_two();
     let (few, many) = if few_rows { (m, k) } else { (k, m) };
     let size = few.next_power_of_two() as u64;
@@ -139,18 +139,10 @@ impl Vanishing {
     }
 }
 
-/// The subspace code: [`subspace_points`] multiplied out.
-///
-/// # Errors
-/// [`Error::MatrixTooLarge`].
-pub fn subspace(field: Field, k: usize, m: usize) -> Result<Matrix, Error> {
-    subspace_points(field, k, m).matrix(field)
-}
-
 /// Cauchy matrix 1 / (i + (m + j)), the original of Blömer et al. as Jerasure numbers it.
 ///
 /// MDS: every square submatrix of a Cauchy matrix is a Cauchy matrix, and regular.
-pub fn cauchy_points(k: usize, m: usize) -> CauchyForm {
+pub(crate) fn cauchy_points(k: usize, m: usize) -> CauchyForm {
     let (k, m) = (k as u64, m as u64);
     let (rows, columns) = ((0..m).map(Point::plain), (m..m + k).map(Point::plain));
     CauchyForm { rows: rows.collect(), columns: columns.collect() }
@@ -160,23 +152,15 @@ pub fn cauchy_points(k: usize, m: usize) -> CauchyForm {
 ///
 /// # Errors
 /// [`Error::MatrixTooLarge`].
-pub fn cauchy(field: Field, k: usize, m: usize) -> Result<Matrix, Error> {
+pub(crate) fn cauchy(field: Field, k: usize, m: usize) -> Result<Matrix, Error> {
     cauchy_points(k, m).matrix(field)
 }
 
 /// Cauchy matrix 1 / ((k + i) + j), as ISA-L's `gf_gen_cauchy1_matrix` numbers it.
-pub fn cauchy_isal_points(k: usize, m: usize) -> CauchyForm {
+pub(crate) fn cauchy_isal_points(k: usize, m: usize) -> CauchyForm {
     let (k, m) = (k as u64, m as u64);
     let (rows, columns) = ((k..k + m).map(Point::plain), (0..k).map(Point::plain));
     CauchyForm { rows: rows.collect(), columns: columns.collect() }
-}
-
-/// The Cauchy matrix of [`cauchy_isal_points`].
-///
-/// # Errors
-/// [`Error::MatrixTooLarge`].
-pub fn cauchy_isal(field: Field, k: usize, m: usize) -> Result<Matrix, Error> {
-    cauchy_isal_points(k, m).matrix(field)
 }
 
 /// A Cauchy matrix whose bit matrix has few ones, so that XOR programs are short.
@@ -189,7 +173,7 @@ pub fn cauchy_isal(field: Field, k: usize, m: usize) -> Result<Matrix, Error> {
 ///
 /// # Errors
 /// [`Error::MatrixTooLarge`], [`Error::SearchTooLarge`].
-pub fn cauchy_good(field: Field, k: usize, m: usize) -> Result<Matrix, Error> {
+pub(crate) fn cauchy_good(field: Field, k: usize, m: usize) -> Result<Matrix, Error> {
     if m == 2 && field.w() <= 11 && k <= 1023 {
         let mut elements: Vec<u64> = (1..=field.mask()).collect();
         elements.sort_by_key(|&a| (ones(field, a), a));
@@ -220,13 +204,13 @@ pub fn cauchy_good(field: Field, k: usize, m: usize) -> Result<Matrix, Error> {
 ///
 /// # Errors
 /// [`Error::MatrixTooLarge`].
-pub fn isal_vandermonde(field: Field, k: usize, m: usize) -> Result<Matrix, Error> {
+pub(crate) fn isal_vandermonde(field: Field, k: usize, m: usize) -> Result<Matrix, Error> {
     Matrix::from_fn(field, m, k, |i, j| field.exp((i * j) as u64))
 }
 
 /// The largest m for which [`isal_vandermonde`] with k data blocks survives any m losses, as
 /// ISA-L's documentation states it; the tests check the smaller ones exhaustively.
-pub fn isal_vandermonde_limit(k: usize) -> usize {
+pub(crate) fn isal_vandermonde_limit(k: usize) -> usize {
     match k {
         0..=3 => 256 - k,
         4 => 21,
@@ -241,6 +225,6 @@ pub fn isal_vandermonde_limit(k: usize) -> usize {
 ///
 /// # Errors
 /// [`Error::MatrixTooLarge`].
-pub fn raidz(field: Field, k: usize, m: usize) -> Result<Matrix, Error> {
+pub(crate) fn raidz(field: Field, k: usize, m: usize) -> Result<Matrix, Error> {
     Matrix::from_fn(field, m, k, |i, j| field.exp((i * (k - 1 - j)) as u64))
 }

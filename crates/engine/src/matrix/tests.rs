@@ -1,10 +1,18 @@
 use super::bits::{BitMatrix, ones};
 use super::generators::{
-    cauchy, cauchy_good, cauchy_isal, isal_vandermonde, isal_vandermonde_limit, raidz, subspace,
+    cauchy, cauchy_good, cauchy_isal_points, isal_vandermonde, isal_vandermonde_limit, raidz,
     subspace_points, vandermonde, vandermonde_by_column_operations, vandermonde_by_lagrange,
 };
 use super::*;
 use proptest::prelude::*;
+
+fn subspace(field: Field, k: usize, m: usize) -> Result<Matrix, Error> {
+    subspace_points(field, k, m).matrix(field)
+}
+
+fn cauchy_isal(field: Field, k: usize, m: usize) -> Result<Matrix, Error> {
+    cauchy_isal_points(k, m).matrix(field)
+}
 
 type Generator = fn(Field, usize, usize) -> Result<Matrix, Error>;
 
@@ -280,4 +288,15 @@ proptest! {
             Err(other) => prop_assert!(false, "{other}"),
         }
     }
+}
+
+/// Numbers that were not made for this matrix are refused, not looked up in its tables.
+#[test]
+fn other_fields_and_numbers_beyond_the_field_are_refused() {
+    let one = |field, value| Matrix::from_fn(field, 1, 1, |_, _| value).unwrap();
+    let (narrow, wide) = (one(Field::GF4, 3), one(Field::GF16, 60_000));
+    let wrong = |defined, w| Error::WrongField { family: "a product with this matrix", defined, w };
+    assert_eq!(narrow.mul(&wide).unwrap_err(), wrong(4, 16));
+    assert_eq!(wide.mul(&narrow).unwrap_err(), wrong(16, 4));
+    assert_eq!(narrow.mul_vector(&[16]).unwrap_err(), Error::NotAnElement { value: 16, w: 4 });
 }

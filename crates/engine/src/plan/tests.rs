@@ -195,3 +195,14 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn reconstructions_refuse_columns_that_are_not_lost_data() {
+    use crate::raidz::Reconstruction;
+    let code = code("raidz:4+2");
+    let refused = |lost: &[usize]| Reconstruction::P.plan(&code, lost).unwrap_err();
+    assert_eq!(refused(&[77]), Error::NoSuchColumn { column: 77, last: 5 });
+    assert_eq!(refused(&[4]), Error::WrongKindOfColumn { column: 4, is: "redundancy", wanted: "data" });
+    assert_eq!(Reconstruction::PQ.plan(&code, &[0, 0]).unwrap_err(), Error::ColumnTwice { column: 0 });
+    assert_eq!(Reconstruction::R.plan(&code, &[0]).unwrap_err(), Error::NoSuchColumn { column: 6, last: 5 });
+}

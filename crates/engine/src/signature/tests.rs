@@ -82,7 +82,10 @@ fn blocks_beyond_the_period_are_refused() {
     let out_of_range = |components| Error::ComponentsOutOfRange { components, limit: 16 };
     assert_eq!(Signer::new(Field::GF8, 0).unwrap_err(), out_of_range(0));
     assert_eq!(Signer::new(Field::GF8, 17).unwrap_err(), out_of_range(17));
-    assert_eq!(Signer::new(Field::GF4, 1).unwrap_err(), Error::UnknownField { w: 4 });
+    assert_eq!(
+        Signer::new(Field::GF4, 1).unwrap_err(),
+        Error::NoSignatures { widths: "8, 16, 32 or 64", w: 4 }
+    );
 }
 
 /// The law (2.37) for every family and field in the words layout, with plain signatures and towers.
@@ -177,4 +180,15 @@ proptest! {
         }
         prop_assert_eq!(changed == block, signer.sign(&changed).unwrap() == signer.sign(&block).unwrap());
     }
+}
+
+/// Signatures are read from files: their components may be any numbers.
+#[test]
+fn components_beyond_the_field_are_refused() {
+    let matrix = Matrix::from_fn(Field::GF16, 1, 1, |_, _| 7).unwrap();
+    let signer = Signer::new(Field::GF16, 1).unwrap();
+    let refused = signer.transform(&matrix, &[Signature::from_components(vec![1 << 16])]).unwrap_err();
+    assert_eq!(refused, Error::NotAnElement { value: 1 << 16, w: 16 });
+    let refused = Signer::tower(Field::GF64, 1).unwrap_err();
+    assert_eq!(refused.to_string(), "signatures of this kind have w = 4, 8, 16 or 32, not 64");
 }

@@ -194,7 +194,10 @@ impl Shared {
         while let Some(index) = part {
             self.do_part(work, index);
             own += 1;
-            part = self.take(End::Front);
+            // Workers that have done all others need not give `state` back to know that none is left.
+            let others = turn.done.wrapping_add(parts - own);
+            let all_done = self.progress.0.done.load(Ordering::SeqCst) == others;
+            part = if all_done { None } else { self.take(End::Front) };
         }
         turn.done = turn.done.wrapping_add(parts - own);
         self.wait_for(turn.done);
