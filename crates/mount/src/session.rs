@@ -1,6 +1,6 @@
 //! Mounting and unmounting.
 
-use crate::served::{Files, Served};
+use crate::served::{Files, Kernel, Served};
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use gabion_vault::world::Stopwatch;
 use rustix::mount::UnmountFlags;
@@ -46,6 +46,12 @@ pub enum MountError {
         path: PathBuf,
         /// What it says.
         source: io::Error,
+    },
+    /// The mount would hide what is there.
+    #[error("{} is not empty: what is there would be hidden", path.display())]
+    NotEmpty {
+        /// The mount point.
+        path: PathBuf,
     },
     /// The mount would show itself.
     #[error("{} and {} overlap: mount elsewhere", mountpoint.display(), path.display())]
@@ -109,7 +115,10 @@ fn serve<F: Files>(files: F, at: &Path, options: &Options) -> Result<Mounted, Mo
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
     config.n_threads = Some(options.threads.max(1));
     config.clone_fd = true;
-    let session = Session::new(Served(files), at, &config).and_then(Session::spawn).map_err(refused)?;
+    let kernel = Kernel::default();
+    let session = Session::new(Served::new(files, Kernel::clone(&kernel)), at, &config).map_err(refused)?;
+    kernel.get_or_init(|| session.notifier());
+    let session = session.spawn().map_err(refused)?;
     read_ahead(at);
     Ok(Mounted { session })
 }

@@ -103,11 +103,16 @@ impl Ground {
         assert_eq!(child.wait().unwrap().code(), Some(0));
     }
 
-    /// As `kill -9` does; what is left of the mount is cleared away.
-    pub(crate) fn kill(&mut self) {
+    /// As `kill -9` does; what is left of the mount stays.
+    pub(crate) fn die(&mut self) {
         let mut child = self.mount.take().expect("it is mounted");
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    /// As `kill -9` does; what is left of the mount is cleared away.
+    pub(crate) fn kill(&mut self) {
+        self.die();
         let status = Command::new("umount").arg("-l").arg(self.at("")).status().unwrap();
         assert!(status.success(), "umount: {status}");
     }

@@ -145,7 +145,9 @@ impl Shared {
             Ok(file) => (File::from(file), self.give(&directory, name, request)?),
             // Someone else was first, and that is what was asked for.
             Err(Errno::EXIST) if !asked.contains(OFlags::EXCL) => {
-                let file = File::from(openat(&*directory, name, kept, Mode::empty())?);
+                // The kernel takes it for new, and does not cut it itself.
+                let cut = asked & OFlags::TRUNC;
+                let file = File::from(openat(&*directory, name, kept | cut, Mode::empty())?);
                 let stat = stat_of(&file)?;
                 (file, stat)
             }
