@@ -3,6 +3,7 @@
 use crate::served::{Files, Kernel, Served};
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use gabion_vault::world::Stopwatch;
+use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -128,12 +129,12 @@ fn serve<F: Files>(files: F, at: &Path, options: &Options) -> Result<Mounted, Mo
 /// # Errors
 /// It cannot be unmounted.
 pub fn clear_dead_mount(at: &Path) -> io::Result<bool> {
-    match std::fs::metadata(at) {
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()) => {}
-        _ => return Ok(false),
+    // Not its attributes: the kernel believes those of a moment ago.
+    if rustix::fs::statfs(at).err() != Some(Errno::NOTCONN) {
+        return Ok(false);
     }
     match rustix::mount::unmount(at, UnmountFlags::DETACH) {
-        Err(rustix::io::Errno::PERM) => {
+        Err(Errno::PERM) => {
             let ended = std::process::Command::new("fusermount3").arg("-uz").arg(at).status()?;
             if ended.success() { Ok(true) } else { Err(io::Error::other(format!("fusermount3: {ended}"))) }
         }
@@ -166,8 +167,8 @@ impl Mounted {
         while !self.is_over() {
             match rustix::mount::unmount(at, UnmountFlags::empty()) {
                 Ok(()) => break,
-                Err(rustix::io::Errno::BUSY) if since.elapsed() < patience => std::thread::sleep(PAUSE),
-                Err(rustix::io::Errno::BUSY) => {
+                Err(Errno::BUSY) if since.elapsed() < patience => std::thread::sleep(PAUSE),
+                Err(Errno::BUSY) => {
                     rustix::mount::unmount(at, UnmountFlags::DETACH)?;
                     return Ok(true);
                 }

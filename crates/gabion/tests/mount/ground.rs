@@ -5,6 +5,7 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Whether a test that mounts can run; says so if it cannot.
@@ -169,6 +170,15 @@ impl Drop for Ground {
             let _ = child.kill();
             let _ = child.wait();
         }
+    }
+}
+
+/// Ends what others do, also when a test fails.
+pub(crate) struct Stopping<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Stopping<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -1,6 +1,6 @@
 //! What programs do every day, and what a file system of its own would do then.
 
-use super::ground::{Ground, can_mount};
+use super::ground::{Ground, Stopping, can_mount};
 use gabion_vault::world::Stopwatch;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, Timespec, Timestamps};
 use std::fs::{self, File, Permissions};
@@ -200,40 +200,6 @@ fn mounted_full_disks_take_what_there_is_room_for() {
     ground.unmount();
 }
 
-/// A file that comes between the kernel's question and its making is cut all the same.
-#[test]
-fn mounted_files_are_cut_though_others_were_first() {
-    if !can_mount("others first") {
-        return;
-    }
-    let mut ground = Ground::new();
-    ground.mount(&["--workers", "0"]);
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
-                fs::write(ground.source("new"), b"content").unwrap();
-                fs::rename(ground.source("new"), ground.source("file")).unwrap();
-                // The mount may have been first.
-                let _ = fs::remove_file(ground.source("file"));
-            }
-        });
-        let mut opened = 0;
-        while opened < 500 {
-            match File::options().write(true).create(true).truncate(true).open(ground.at("file")) {
-                Ok(file) => {
-                    opened += 1;
-                    assert_eq!(file.metadata().unwrap().len(), 0);
-                }
-                // Taken away between two steps; the kernel looks again only once.
-                Err(error) => assert_eq!(error.kind(), ErrorKind::StaleNetworkFileHandle, "{error}"),
-            }
-        }
-        over.store(true, Ordering::Relaxed);
-    });
-    ground.unmount();
-}
-
 /// Renaming over a name while others open it to write: there is always something by that name.
 #[test]
 fn mounted_names_that_are_replaced_can_be_opened() {
@@ -247,6 +213,7 @@ fn mounted_names_that_are_replaced_can_be_opened() {
                     fs::rename(ground.at("next"), ground.at("name")).unwrap();
                 }
             });
+            let _stopping = Stopping(&over);
             for _ in 0..150 {
                 let opened = File::options()
                     .write(true)
@@ -258,7 +225,6 @@ fn mounted_names_that_are_replaced_can_be_opened() {
                     assert_eq!(error.kind(), ErrorKind::StaleNetworkFileHandle, "{error}");
                 }
             }
-            over.store(true, Ordering::Relaxed);
         });
     });
 }
@@ -288,6 +254,8 @@ fn mounted_in_the_background_says_what_it_found() {
     }
     let mut ground = Ground::new();
     ground.mount(&[]);
+    // The kernel believes for a second what it is told of the mount, and is asked again before that is over.
+    fs::metadata(ground.at("")).unwrap();
     ground.die();
     let output = ground.run(&["mount", "source", "mount", "--background"]);
     let error = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -47,17 +47,24 @@ const EARLY: u64 = 8 << 20;
 /// How far ahead of a sequential reader the source is read. Its own reading ahead is confused by pieces that come from several threads.
 const AHEAD: u64 = 32 << 20;
 
+/// So much of it is announced together, and in pieces of this size: what is beyond that, the kernel would leave out. It takes as much at a time as
+/// a disk reads at once.
+const TOGETHER: u64 = 4 << 20;
+const PIECE: u64 = 512 << 10;
+
 impl OpenFile {
     /// Has the source read ahead of who goes on from where he is, `end`: as far as he has come, up to a bound.
     fn announce(&self, end: u64) {
         let announced = self.announced.load(Ordering::Relaxed);
         let window = end.min(AHEAD);
-        let goes_on = end <= announced + 2 * AHEAD && announced < end + window / 2;
+        let goes_on = end <= announced + 2 * AHEAD && announced + window.min(TOGETHER) <= end + window;
         if goes_on && self.announced.fetch_max(end + window, Ordering::Relaxed) == announced {
-            let start = announced.max(end.saturating_sub(window));
-            let length = NonZeroU64::new((end + window).saturating_sub(start));
-            // Only advice: what is not there yet is waited for.
-            let _ = rustix::fs::fadvise(&self.file, start, length, Advice::WillNeed);
+            let mut start = announced.max(end.saturating_sub(window));
+            while let Some(length) = NonZeroU64::new((end + window).saturating_sub(start).min(PIECE)) {
+                // Only advice: what is not there yet is waited for.
+                let _ = rustix::fs::fadvise(&self.file, start, Some(length), Advice::WillNeed);
+                start += length.get();
+            }
         }
     }
 }
