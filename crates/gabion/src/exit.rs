@@ -20,6 +20,19 @@ pub enum Outcome {
 #[error("{0}")]
 pub struct DataLoss(pub String);
 
+/// What an error says, with its causes. Many say what caused them themselves, and nobody wants to read that twice.
+pub fn told(error: &anyhow::Error) -> String {
+    let mut told = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        match told.as_str() {
+            "" => told = cause,
+            so_far if so_far.contains(cause.trim_end()) => {}
+            _ => told = format!("{told}: {cause}"),
+        }
+    }
+    told
+}
+
 impl Outcome {
     /// The outcome of a command's result: an error that carries [`DataLoss`] is unrecoverable.
     pub fn of(result: anyhow::Result<Outcome>) -> Outcome {
@@ -39,5 +52,28 @@ impl From<Outcome> for ExitCode {
             Outcome::Failed => 2,
             Outcome::Unrecoverable => 3,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::told;
+    use anyhow::Context;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{path}: {source}. Look there")]
+    struct Says {
+        path: &'static str,
+        source: std::io::Error,
+    }
+
+    #[test]
+    fn no_cause_is_said_twice() {
+        let says = || Says { path: "file", source: std::io::Error::other("torn") };
+        assert_eq!(told(&says().into()), "file: torn. Look there");
+        let outer = Err::<(), _>(says()).context("reading").unwrap_err();
+        assert_eq!(told(&outer), "reading: file: torn. Look there");
+        let silent = Err::<(), _>(std::io::Error::other("torn")).context("reading").unwrap_err();
+        assert_eq!(told(&silent), "reading: torn");
     }
 }

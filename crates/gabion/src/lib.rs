@@ -8,5 +8,6 @@ pub mod device;
 pub mod exit;
 pub mod live;
 pub mod machine;
+pub mod open_files;
 pub mod plot;
 pub mod shard;

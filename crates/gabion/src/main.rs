@@ -5,7 +5,7 @@
 mod commands;
 
 use clap::Parser;
-use gabion::exit::Outcome;
+use gabion::exit::{Outcome, told};
 use signal_hook::consts::SIGPIPE;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     }
     let result = cli.run();
     if let Err(error) = &result {
-        eprintln!("gabion: {error:#}");
+        eprintln!("gabion: {}", told(error));
     }
     Outcome::of(result).into()
 }

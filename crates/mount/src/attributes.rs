@@ -76,19 +76,22 @@ pub(crate) fn timespec(time: Option<TimeOrNow>) -> Timespec {
     match time {
         None => Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
         Some(TimeOrNow::Now) => Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW },
-        Some(TimeOrNow::SpecificTime(time)) => match time.duration_since(UNIX_EPOCH) {
-            Ok(since) => {
-                Timespec { tv_sec: since.as_secs() as i64, tv_nsec: i64::from(since.subsec_nanos()) as _ }
-            }
-            Err(before) => {
-                let before = before.duration();
-                let (seconds, nanos) = (before.as_secs() as i64, i64::from(before.subsec_nanos()));
-                match nanos {
-                    0 => Timespec { tv_sec: -seconds, tv_nsec: 0 },
-                    nanos => Timespec { tv_sec: -seconds - 1, tv_nsec: (1_000_000_000 - nanos) as _ },
-                }
-            }
-        },
+        Some(TimeOrNow::SpecificTime(time)) => {
+            let (tv_sec, nanos) = asked_for(time);
+            Timespec { tv_sec, tv_nsec: i64::from(nanos) as _ }
+        }
+    }
+}
+
+/// Seconds since 1970 and nanoseconds, as a program asked for them. `fuser` makes of a time before 1970 one that lies
+/// `nanos` before its second instead of behind it.
+pub(crate) fn asked_for(time: SystemTime) -> (i64, u32) {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(since) => (since.as_secs().cast_signed(), since.subsec_nanos()),
+        Err(before) => {
+            let before = before.duration();
+            (0_i64.wrapping_sub_unsigned(before.as_secs()), before.subsec_nanos())
+        }
     }
 }
 
@@ -96,12 +99,21 @@ pub(crate) fn timespec(time: Option<TimeOrNow>) -> Timespec {
 mod tests {
     use super::{device_number, device_of, moment, timespec};
     use fuser::TimeOrNow;
+    use std::time::{Duration, UNIX_EPOCH};
 
     #[test]
     fn times_before_1970_survive() {
         for (seconds, nanos) in [(0, 0), (1, 5), (-1, 0), (-1, 999_999_999), (-86_400, 1), (1 << 33, 7)] {
-            let spec = timespec(Some(TimeOrNow::SpecificTime(moment(seconds, nanos))));
+            let since = Duration::new(i64::unsigned_abs(seconds), nanos);
+            // As fuser has it.
+            let told = if seconds < 0 { UNIX_EPOCH - since } else { UNIX_EPOCH + since };
+            let spec = timespec(Some(TimeOrNow::SpecificTime(told)));
             assert_eq!((spec.tv_sec, spec.tv_nsec as u32), (seconds, nanos));
+            let shown = match moment(seconds, nanos).duration_since(UNIX_EPOCH) {
+                Ok(after) => after.as_nanos().cast_signed(),
+                Err(before) => -before.duration().as_nanos().cast_signed(),
+            };
+            assert_eq!(shown, i128::from(seconds) * 1_000_000_000 + i128::from(nanos));
         }
     }
 

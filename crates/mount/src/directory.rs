@@ -278,8 +278,12 @@ impl Files for Directory {
         self.shared.read(handle, offset, buffer)
     }
 
-    fn write(&self, handle: u64, offset: u64, data: &[u8], drop_rights: bool) -> Answer<()> {
-        self.shared.write(handle, offset, data, drop_rights)
+    fn write(&self, handle: u64, offset: u64, data: &[u8]) -> Answer<usize> {
+        self.shared.write(handle, offset, data)
+    }
+
+    fn drop_rights(&self, handle: u64) -> Answer<bool> {
+        self.shared.drop_rights(&self.shared.files.get(handle)?.file)
     }
 
     fn release(&self, handle: u64) {

@@ -271,8 +271,13 @@ impl Files for Pool {
         self.shared.read(handle, offset, buffer)
     }
 
-    fn write(&self, handle: u64, offset: u64, data: &[u8], drop_rights: bool) -> Answer<()> {
-        self.shared.write(handle, offset, data, drop_rights)
+    fn write(&self, handle: u64, offset: u64, data: &[u8]) -> Answer<usize> {
+        self.shared.write(handle, offset, data)?;
+        Ok(data.len())
+    }
+
+    fn drop_rights(&self, handle: u64) -> Answer<bool> {
+        self.shared.drop_rights(handle)
     }
 
     fn release(&self, handle: u64) {

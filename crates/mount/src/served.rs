@@ -3,9 +3,9 @@
 use crate::attributes::Wanted;
 use fuser::{
     AccessFlags, BackingId, BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, Filesystem,
-    FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek,
-    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, Notifier, OpenFlags, RenameFlags,
+    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 /// How long the kernel believes what it was told of names and attributes. What is shown may be changed directly as well.
@@ -83,7 +83,11 @@ pub(crate) trait Files: Send + Sync + 'static {
         who: &Request,
     ) -> Answer<(Told, FileHandle, FopenFlags)>;
     fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Answer<usize>;
-    fn write(&self, handle: u64, offset: u64, data: &[u8], drop_rights: bool) -> Answer<()>;
+    /// Writes, and says how much of it, which is less only if there was no room for more.
+    fn write(&self, handle: u64, offset: u64, data: &[u8]) -> Answer<usize>;
+    /// Someone who is not privileged changes the content of an open file: nobody gets rights by a content that its owner did not
+    /// write. Says whether there were any to take away.
+    fn drop_rights(&self, handle: u64) -> Answer<bool>;
     fn release(&self, handle: u64);
     fn sync(&self, handle: u64, data_only: bool) -> Answer<()>;
     fn open_directory(&self, number: u64) -> Answer<u64>;
@@ -110,7 +114,36 @@ pub(crate) trait Files: Send + Sync + 'static {
 }
 
 /// Brings requests to a file system.
-pub(crate) struct Served<F>(pub(crate) F);
+pub(crate) struct Served<F> {
+    files: F,
+    kernel: Kernel,
+}
+
+/// Whom the kernel hears from unasked. There is nobody before it is mounted.
+pub(crate) type Kernel = Arc<OnceLock<Notifier>>;
+
+impl<F: Files> Served<F> {
+    pub(crate) fn new(files: F, kernel: Kernel) -> Served<F> {
+        Served { files, kernel }
+    }
+
+    /// Takes rights away from a file before its content changes. The kernel is told at once: a program could be run with them for as
+    /// long as it believes in what it was told before.
+    fn drop_rights(&self, number: INodeNo, handle: FileHandle) -> Answer<()> {
+        if self.files.drop_rights(handle.0)?
+            && let Some(kernel) = self.kernel.get()
+        {
+            const ATTRIBUTES_ONLY: i64 = -1;
+            kernel.inval_inode(number, ATTRIBUTES_ONLY, 0)?;
+        }
+        Ok(())
+    }
+
+    /// As the kernel asks for with writes, for requests that it does not ask with.
+    fn drop_rights_unless_root(&self, who: &Request, number: INodeNo, handle: FileHandle) -> Answer<()> {
+        if who.uid() == 0 { Ok(()) } else { self.drop_rights(number, handle) }
+    }
+}
 
 /// Lends a buffer of `size` bytes that this thread uses again and again.
 fn with_buffer<T>(size: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
@@ -149,7 +182,7 @@ impl<F: Files> Filesystem for Served<F> {
             // What this kernel cannot do, it does without.
             let _ = config.add_capabilities(*wish);
         }
-        if self.0.passes_through() && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok() {
+        if self.files.passes_through() && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok() {
             let _ = config.set_max_stack_depth(1);
         }
         let _ = config.set_max_write(1 << 20);
@@ -158,20 +191,20 @@ impl<F: Files> Filesystem for Served<F> {
     }
 
     fn destroy(&mut self) {
-        self.0.end();
+        self.files.end();
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = self.0.look_up(parent.0, name.as_bytes());
+        let found = self.files.look_up(parent.0, name.as_bytes());
         answer!(reply, found, (attr, generation) => reply.entry(&BELIEVED, &attr, generation));
     }
 
     fn forget(&self, _: &Request, number: INodeNo, count: u64) {
-        self.0.forget(number.0, count);
+        self.files.forget(number.0, count);
     }
 
     fn getattr(&self, _: &Request, number: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
-        let found = self.0.attributes(number.0, handle.map(|handle| handle.0));
+        let found = self.files.attributes(number.0, handle.map(|handle| handle.0));
         answer!(reply, found, attr => reply.attr(&BELIEVED, &attr));
     }
 
@@ -194,12 +227,12 @@ impl<F: Files> Filesystem for Served<F> {
         reply: ReplyAttr,
     ) {
         let wanted = Wanted { mode, uid, gid, size, atime, mtime };
-        let changed = self.0.change(number.0, handle.map(|handle| handle.0), wanted, request.uid());
+        let changed = self.files.change(number.0, handle.map(|handle| handle.0), wanted, request.uid());
         answer!(reply, changed, attr => reply.attr(&BELIEVED, &attr));
     }
 
     fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
-        answer!(reply, self.0.read_link(number.0), target => reply.data(&target));
+        answer!(reply, self.files.read_link(number.0), target => reply.data(&target));
     }
 
     fn mknod(
@@ -212,7 +245,7 @@ impl<F: Files> Filesystem for Served<F> {
         device: u32,
         reply: ReplyEntry,
     ) {
-        let made = self.0.make_node(parent.0, name.as_bytes(), mode, device, request);
+        let made = self.files.make_node(parent.0, name.as_bytes(), mode, device, request);
         answer!(reply, made, (attr, generation) => reply.entry(&BELIEVED, &attr, generation));
     }
 
@@ -225,20 +258,20 @@ impl<F: Files> Filesystem for Served<F> {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        let made = self.0.make_directory(parent.0, name.as_bytes(), mode, request);
+        let made = self.files.make_directory(parent.0, name.as_bytes(), mode, request);
         answer!(reply, made, (attr, generation) => reply.entry(&BELIEVED, &attr, generation));
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        answer!(reply, self.0.unlink(parent.0, name.as_bytes()), () => reply.ok());
+        answer!(reply, self.files.unlink(parent.0, name.as_bytes()), () => reply.ok());
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        answer!(reply, self.0.remove_directory(parent.0, name.as_bytes()), () => reply.ok());
+        answer!(reply, self.files.remove_directory(parent.0, name.as_bytes()), () => reply.ok());
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let made = self.0.make_link(parent.0, name.as_bytes(), target, request);
+        let made = self.files.make_link(parent.0, name.as_bytes(), target, request);
         answer!(reply, made, (attr, generation) => reply.entry(&BELIEVED, &attr, generation));
     }
 
@@ -253,16 +286,16 @@ impl<F: Files> Filesystem for Served<F> {
         reply: ReplyEmpty,
     ) {
         let (from, to) = ((parent.0, name.as_bytes()), (to.0, new.as_bytes()));
-        answer!(reply, self.0.rename(from, to, flags), () => reply.ok());
+        answer!(reply, self.files.rename(from, to, flags), () => reply.ok());
     }
 
     fn link(&self, _: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let made = self.0.link(number.0, parent.0, name.as_bytes());
+        let made = self.files.link(number.0, parent.0, name.as_bytes());
         answer!(reply, made, (attr, generation) => reply.entry(&BELIEVED, &attr, generation));
     }
 
     fn open(&self, _: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let opened = self.0.open(number.0, flags.0, &|file| reply.open_backing(file));
+        let opened = self.files.open(number.0, flags.0, &|file| reply.open_backing(file));
         answer!(reply, opened, Opened { handle, how, passes } => match passes {
             Some(backing) => reply.opened_passthrough(handle, how, &backing),
             None => reply.opened(handle, how),
@@ -279,7 +312,7 @@ impl<F: Files> Filesystem for Served<F> {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let made = self.0.create(parent.0, name.as_bytes(), mode, flags, request);
+        let made = self.files.create(parent.0, name.as_bytes(), mode, flags, request);
         answer!(reply, made, ((attr, generation), handle, how) => {
             reply.created(&BELIEVED, &attr, generation, handle, how);
         });
@@ -297,7 +330,7 @@ impl<F: Files> Filesystem for Served<F> {
         reply: ReplyData,
     ) {
         with_buffer(size as usize, |buffer| {
-            let got = self.0.read(handle.0, offset, buffer);
+            let got = self.files.read(handle.0, offset, buffer);
             answer!(reply, got, got => reply.data(&buffer[..got]));
         });
     }
@@ -305,7 +338,7 @@ impl<F: Files> Filesystem for Served<F> {
     fn write(
         &self,
         _: &Request,
-        _: INodeNo,
+        number: INodeNo,
         handle: FileHandle,
         offset: u64,
         data: &[u8],
@@ -314,9 +347,12 @@ impl<F: Files> Filesystem for Served<F> {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let drop_rights = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        let written = self.0.write(handle.0, offset, data, drop_rights);
-        answer!(reply, written, () => reply.written(data.len() as u32));
+        let dropped = match flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+            true => self.drop_rights(number, handle),
+            false => Ok(()),
+        };
+        let written = dropped.and_then(|()| self.files.write(handle.0, offset, data));
+        answer!(reply, written, written => reply.written(written as u32));
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
@@ -334,21 +370,21 @@ impl<F: Files> Filesystem for Served<F> {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.0.release(handle.0);
+        self.files.release(handle.0);
         reply.ok();
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
-        answer!(reply, self.0.sync(handle.0, data_only), () => reply.ok());
+        answer!(reply, self.files.sync(handle.0, data_only), () => reply.ok());
     }
 
     fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let opened = self.0.open_directory(number.0);
+        let opened = self.files.open_directory(number.0);
         answer!(reply, opened, handle => reply.opened(FileHandle(handle), FopenFlags::empty()));
     }
 
     fn readdir(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        answer!(reply, self.0.list(handle.0, offset, &mut reply), () => reply.ok());
+        answer!(reply, self.files.list(handle.0, offset, &mut reply), () => reply.ok());
     }
 
     fn readdirplus(
@@ -359,20 +395,20 @@ impl<F: Files> Filesystem for Served<F> {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        answer!(reply, self.0.list_all(number.0, handle.0, offset, &mut reply), () => reply.ok());
+        answer!(reply, self.files.list_all(number.0, handle.0, offset, &mut reply), () => reply.ok());
     }
 
     fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
-        self.0.close_directory(handle.0);
+        self.files.close_directory(handle.0);
         reply.ok();
     }
 
     fn fsyncdir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
-        answer!(reply, self.0.sync_directory(handle.0), () => reply.ok());
+        answer!(reply, self.files.sync_directory(handle.0), () => reply.ok());
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        answer!(reply, self.0.space(), space => {
+        answer!(reply, self.files.space(), space => {
             let Space { blocks, free, available, files, free_files, block, name } = space;
             reply.statfs(blocks, free, available, files, free_files, block, name, block);
         });
@@ -388,20 +424,20 @@ impl<F: Files> Filesystem for Served<F> {
         _: u32,
         reply: ReplyEmpty,
     ) {
-        answer!(reply, self.0.set_attribute(number.0, name.as_bytes(), value, flags), () => reply.ok());
+        answer!(reply, self.files.set_attribute(number.0, name.as_bytes(), value, flags), () => reply.ok());
     }
 
     fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let value = self.0.attribute(number.0, name.as_bytes());
+        let value = self.files.attribute(number.0, name.as_bytes());
         answer!(reply, value, value => answer_sized(reply, &value, size));
     }
 
     fn listxattr(&self, _: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
-        answer!(reply, self.0.attribute_names(number.0), names => answer_sized(reply, &names, size));
+        answer!(reply, self.files.attribute_names(number.0), names => answer_sized(reply, &names, size));
     }
 
     fn removexattr(&self, _: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        answer!(reply, self.0.remove_attribute(number.0, name.as_bytes()), () => reply.ok());
+        answer!(reply, self.files.remove_attribute(number.0, name.as_bytes()), () => reply.ok());
     }
 
     fn access(&self, _: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
@@ -411,15 +447,17 @@ impl<F: Files> Filesystem for Served<F> {
 
     fn fallocate(
         &self,
-        _: &Request,
-        _: INodeNo,
+        request: &Request,
+        number: INodeNo,
         handle: FileHandle,
         offset: u64,
         length: u64,
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        answer!(reply, self.0.allocate(handle.0, offset, length, mode), () => reply.ok());
+        let dropped = self.drop_rights_unless_root(request, number, handle);
+        let allocated = dropped.and_then(|()| self.files.allocate(handle.0, offset, length, mode));
+        answer!(reply, allocated, () => reply.ok());
     }
 
     fn lseek(
@@ -431,23 +469,24 @@ impl<F: Files> Filesystem for Served<F> {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        answer!(reply, self.0.seek(handle.0, offset, whence), at => reply.offset(at));
+        answer!(reply, self.files.seek(handle.0, offset, whence), at => reply.offset(at));
     }
 
     fn copy_file_range(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         from: FileHandle,
         from_offset: u64,
-        _: INodeNo,
+        number: INodeNo,
         to: FileHandle,
         to_offset: u64,
         length: u64,
         _: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        let copied = self.0.copy((from.0, from_offset), (to.0, to_offset), length);
+        let dropped = self.drop_rights_unless_root(request, number, to);
+        let copied = dropped.and_then(|()| self.files.copy((from.0, from_offset), (to.0, to_offset), length));
         answer!(reply, copied, copied => reply.written(copied));
     }
 }

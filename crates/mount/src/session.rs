@@ -1,8 +1,9 @@
 //! Mounting and unmounting.
 
-use crate::served::{Files, Served};
+use crate::served::{Files, Kernel, Served};
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use gabion_vault::world::Stopwatch;
+use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -46,6 +47,12 @@ pub enum MountError {
         path: PathBuf,
         /// What it says.
         source: io::Error,
+    },
+    /// The mount would hide what is there.
+    #[error("{} is not empty: what is there would be hidden", path.display())]
+    NotEmpty {
+        /// The mount point.
+        path: PathBuf,
     },
     /// The mount would show itself.
     #[error("{} and {} overlap: mount elsewhere", mountpoint.display(), path.display())]
@@ -109,7 +116,10 @@ fn serve<F: Files>(files: F, at: &Path, options: &Options) -> Result<Mounted, Mo
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
     config.n_threads = Some(options.threads.max(1));
     config.clone_fd = true;
-    let session = Session::new(Served(files), at, &config).and_then(Session::spawn).map_err(refused)?;
+    let kernel = Kernel::default();
+    let session = Session::new(Served::new(files, Kernel::clone(&kernel)), at, &config).map_err(refused)?;
+    kernel.get_or_init(|| session.notifier());
+    let session = session.spawn().map_err(refused)?;
     read_ahead(at);
     Ok(Mounted { session })
 }
@@ -119,12 +129,12 @@ fn serve<F: Files>(files: F, at: &Path, options: &Options) -> Result<Mounted, Mo
 /// # Errors
 /// It cannot be unmounted.
 pub fn clear_dead_mount(at: &Path) -> io::Result<bool> {
-    match std::fs::metadata(at) {
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()) => {}
-        _ => return Ok(false),
+    // Not its attributes: the kernel believes those of a moment ago.
+    if rustix::fs::statfs(at).err() != Some(Errno::NOTCONN) {
+        return Ok(false);
     }
     match rustix::mount::unmount(at, UnmountFlags::DETACH) {
-        Err(rustix::io::Errno::PERM) => {
+        Err(Errno::PERM) => {
             let ended = std::process::Command::new("fusermount3").arg("-uz").arg(at).status()?;
             if ended.success() { Ok(true) } else { Err(io::Error::other(format!("fusermount3: {ended}"))) }
         }
@@ -157,8 +167,8 @@ impl Mounted {
         while !self.is_over() {
             match rustix::mount::unmount(at, UnmountFlags::empty()) {
                 Ok(()) => break,
-                Err(rustix::io::Errno::BUSY) if since.elapsed() < patience => std::thread::sleep(PAUSE),
-                Err(rustix::io::Errno::BUSY) => {
+                Err(Errno::BUSY) if since.elapsed() < patience => std::thread::sleep(PAUSE),
+                Err(Errno::BUSY) => {
                     rustix::mount::unmount(at, UnmountFlags::DETACH)?;
                     return Ok(true);
                 }

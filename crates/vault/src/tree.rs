@@ -187,6 +187,28 @@ const BENEATH: ResolveFlags =
 /// Bytes of a path that are handed to the kernel at once.
 const MAX_AT_ONCE: usize = 2048;
 
+/// Opens a path of any length beneath a directory, without following links.
+///
+/// # Errors
+/// What the operating system says.
+pub fn open_beneath(root: &OwnedFd, path: &[u8], flags: OFlags, mode: u32) -> io::Result<OwnedFd> {
+    let mode = Mode::from_raw_mode(mode);
+    // The kernel takes a limited length at once, and ours may be longer: by the names that we put before it, or because programs
+    // went down step by step.
+    let mut reached: Option<OwnedFd> = None;
+    let mut rest = path;
+    while rest.len() > MAX_AT_ONCE {
+        let Some(cut) = rest[..MAX_AT_ONCE].iter().rposition(|&byte| byte == b'/') else { break };
+        let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let from = reached.as_ref().unwrap_or(root);
+        reached = Some(openat2(from, &rest[..cut], directory, Mode::empty(), BENEATH)?);
+        rest = &rest[cut + 1..];
+    }
+    let rest = if rest.is_empty() { b"." } else { rest };
+    let from = reached.as_ref().unwrap_or(root);
+    Ok(openat2(from, rest, flags | OFlags::CLOEXEC, mode, BENEATH)?)
+}
+
 /// Directory and last name of a path.
 pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|&byte| byte == b'/') {
@@ -268,20 +290,7 @@ impl Tree {
     }
 
     fn open_with(&self, path: &[u8], flags: OFlags, mode: u32) -> io::Result<OwnedFd> {
-        let mode = Mode::from_raw_mode(mode);
-        // The kernel takes a limited length at once, and ours may be longer by the names that we put before it.
-        let mut reached: Option<OwnedFd> = None;
-        let mut rest = path;
-        while rest.len() > MAX_AT_ONCE {
-            let Some(cut) = rest[..MAX_AT_ONCE].iter().rposition(|&byte| byte == b'/') else { break };
-            let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let from = reached.as_ref().unwrap_or(&self.root);
-            reached = Some(openat2(from, &rest[..cut], directory, Mode::empty(), BENEATH)?);
-            rest = &rest[cut + 1..];
-        }
-        let rest = if rest.is_empty() { b"." } else { rest };
-        let from = reached.as_ref().unwrap_or(&self.root);
-        Ok(openat2(from, rest, flags | OFlags::CLOEXEC, mode, BENEATH)?)
+        open_beneath(&self.root, path, flags, mode)
     }
 
     /// The directory that `path` is in, for operations on its last name.

@@ -175,12 +175,13 @@ impl Args {
         if let Some(output) = child.stdout.take() {
             BufReader::new(output).read_line(&mut line)?;
         }
+        // It ends with the process, or when that talks to its log from now on.
+        if let Some(mut said) = child.stderr.take() {
+            std::io::copy(&mut said, &mut std::io::stderr())?;
+        }
         if line.contains(READY) {
             print!("{line}");
             return Ok(Outcome::Fine);
-        }
-        if let Some(mut error) = child.stderr.take() {
-            std::io::copy(&mut error, &mut std::io::stderr())?;
         }
         child.wait()?;
         Ok(Outcome::Failed)

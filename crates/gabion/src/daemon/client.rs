@@ -23,6 +23,12 @@ pub enum ClientError {
         /// What the system says.
         source: io::Error,
     },
+    /// It is another user's.
+    #[error("the daemon at {} is another user's: only who runs it, and root, can speak to it", path.display())]
+    NotOurs {
+        /// The socket.
+        path: PathBuf,
+    },
     /// It went away, or does not answer.
     #[error("the daemon at {}: {source}", path.display())]
     Broken {
@@ -53,9 +59,12 @@ impl Client {
     /// Connects.
     ///
     /// # Errors
-    /// [`ClientError::Nobody`].
+    /// [`ClientError::Nobody`], [`ClientError::NotOurs`].
     pub fn connect(path: &Path) -> Result<Client, ClientError> {
-        let nobody = |source| ClientError::Nobody { path: path.to_owned(), source };
+        let nobody = |source: io::Error| match source.kind() {
+            io::ErrorKind::PermissionDenied => ClientError::NotOurs { path: path.to_owned() },
+            _ => ClientError::Nobody { path: path.to_owned(), source },
+        };
         let stream = UnixStream::connect(path).map_err(nobody)?;
         stream.set_read_timeout(Some(PATIENCE)).map_err(nobody)?;
         Ok(Client { path: path.to_owned(), stream: BufReader::new(stream) })

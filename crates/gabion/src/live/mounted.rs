@@ -1,6 +1,7 @@
 //! A directory or a pool, mounted, with what protects it.
 
 use super::{LiveError, Wanted, at, directory};
+use crate::open_files;
 use gabion_mount::{
     Directory, Guarded, MountError, Mounted, Options, Outage, Recorder, clear_dead_mount, mount,
 };
@@ -78,6 +79,8 @@ impl MountPlan {
         }
         let mountpoint = std::fs::canonicalize(&self.mountpoint).map_err(at(&self.mountpoint))?;
         directory(&mountpoint)?;
+        // Every file that a program has open is open here as well.
+        open_files::allow(open_files::MOST);
         let (name, vault, location) = self.open(&mountpoint, &say)?;
         let repository = vault.repository.path().to_owned();
         let (changelog, rules) = (Arc::clone(&vault.changelog), vault.read_policy()?);
@@ -114,6 +117,7 @@ impl MountPlan {
                 for target in pool.paths() {
                     refuse_overlap(&std::fs::canonicalize(&target).unwrap_or(target), mountpoint)?;
                 }
+                refuse_full(mountpoint)?;
                 let (vault, location) = pool_vault(pool, &self.wanted, say)?;
                 Ok((name.clone(), vault, location))
             }
@@ -121,6 +125,7 @@ impl MountPlan {
                 directory(path)?;
                 let source = std::fs::canonicalize(path).map_err(at(path))?;
                 refuse_overlap(&source, mountpoint)?;
+                refuse_full(mountpoint)?;
                 let location = Location::of(&source, repository.as_deref());
                 Ok((source, self.wanted.set_up(&location)?, location))
             }
@@ -202,6 +207,14 @@ fn refuse_overlap(source: &Path, mountpoint: &Path) -> Result<(), LiveError> {
         return Err(MountError::Overlap { mountpoint, path }.into());
     }
     Ok(())
+}
+
+/// A mount must hide nothing.
+fn refuse_full(mountpoint: &Path) -> Result<(), LiveError> {
+    match std::fs::read_dir(mountpoint).map_err(at(mountpoint))?.next() {
+        Some(_) => Err(MountError::NotEmpty { path: mountpoint.to_owned() }.into()),
+        None => Ok(()),
+    }
 }
 
 /// The directory of ours that lies in the source, if it does.

@@ -10,7 +10,6 @@ use crate::shard::set::{Set, open_regular, read_header, read_up_to};
 use crate::shard::stripe_list::StripeList;
 use gabion_engine::{Field, Layout, Plan, Signature};
 use gabion_vault::shown::Shown;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
@@ -334,11 +333,7 @@ impl fmt::Display for BadBlocks {
     }
 }
 
-/// Asks for enough file descriptors; if the system does not give them, opening says so by name.
+/// Asks for enough file descriptors.
 pub(crate) fn allow_open_files(shards: usize) {
-    let (limit, want) = (getrlimit(Resource::Nofile), shards as u64 + 64);
-    if limit.current.is_some_and(|current| current < want) {
-        let current = limit.maximum.map_or(Some(want), |maximum| Some(want.min(maximum)));
-        let _ = setrlimit(Resource::Nofile, Rlimit { current, maximum: limit.maximum });
-    }
+    crate::open_files::allow(shards as u64 + 64);
 }

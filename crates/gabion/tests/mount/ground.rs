@@ -5,6 +5,7 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Whether a test that mounts can run; says so if it cannot.
@@ -103,11 +104,16 @@ impl Ground {
         assert_eq!(child.wait().unwrap().code(), Some(0));
     }
 
-    /// As `kill -9` does; what is left of the mount is cleared away.
-    pub(crate) fn kill(&mut self) {
+    /// As `kill -9` does; what is left of the mount stays.
+    pub(crate) fn die(&mut self) {
         let mut child = self.mount.take().expect("it is mounted");
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    /// As `kill -9` does; what is left of the mount is cleared away.
+    pub(crate) fn kill(&mut self) {
+        self.die();
         let status = Command::new("umount").arg("-l").arg(self.at("")).status().unwrap();
         assert!(status.success(), "umount: {status}");
     }
@@ -164,6 +170,15 @@ impl Drop for Ground {
             let _ = child.kill();
             let _ = child.wait();
         }
+    }
+}
+
+/// Ends what others do, also when a test fails.
+pub(crate) struct Stopping<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Stopping<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod crashes;
 mod ground;
+mod ordinary;
 mod outage;
 mod posix;
 mod protection;

@@ -1,6 +1,6 @@
 //! Targets that refuse the process which has the pool mounted.
 
-use super::ground::{Ground, can_mount};
+use super::ground::{Ground, Stopping, can_mount};
 use crate::seed::Seed;
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -23,15 +23,6 @@ fn is_bound(dir: &Path) -> bool {
     fs::write(closed.join("file"), "x").unwrap();
     fs::set_permissions(&closed, Permissions::from_mode(0o000)).unwrap();
     bound().arg("cat").arg(closed.join("file")).output().is_ok_and(|output| !output.status.success())
-}
-
-/// Ends what others do, also when a test fails.
-struct Stopping<'a>(&'a AtomicBool);
-
-impl Drop for Stopping<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Two targets are closed one after the other with `chmod 000`, and one is opened again, while files are read and written.

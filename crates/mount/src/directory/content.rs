@@ -16,6 +16,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -46,17 +47,24 @@ const EARLY: u64 = 8 << 20;
 /// How far ahead of a sequential reader the source is read. Its own reading ahead is confused by pieces that come from several threads.
 const AHEAD: u64 = 32 << 20;
 
+/// So much of it is announced together, and in pieces of this size: what is beyond that, the kernel would leave out. It takes as much at a time as
+/// a disk reads at once.
+const TOGETHER: u64 = 4 << 20;
+const PIECE: u64 = 512 << 10;
+
 impl OpenFile {
     /// Has the source read ahead of who goes on from where he is, `end`: as far as he has come, up to a bound.
     fn announce(&self, end: u64) {
         let announced = self.announced.load(Ordering::Relaxed);
         let window = end.min(AHEAD);
-        let goes_on = end <= announced + 2 * AHEAD && announced < end + window / 2;
+        let goes_on = end <= announced + 2 * AHEAD && announced + window.min(TOGETHER) <= end + window;
         if goes_on && self.announced.fetch_max(end + window, Ordering::Relaxed) == announced {
-            let start = announced.max(end.saturating_sub(window));
-            let length = NonZeroU64::new((end + window).saturating_sub(start));
-            // Only advice: what is not there yet is waited for.
-            let _ = rustix::fs::fadvise(&self.file, start, length, Advice::WillNeed);
+            let mut start = announced.max(end.saturating_sub(window));
+            while let Some(length) = NonZeroU64::new((end + window).saturating_sub(start).min(PIECE)) {
+                // Only advice: what is not there yet is waited for.
+                let _ = rustix::fs::fadvise(&self.file, start, Some(length), Advice::WillNeed);
+                start += length.get();
+            }
         }
     }
 }
@@ -202,19 +210,23 @@ impl Shared {
         (same && reader.is_guarded()).then_some(reader)
     }
 
-    pub(super) fn write(&self, handle: u64, offset: u64, data: &[u8], drop_rights: bool) -> Answer<()> {
+    /// Takes the rights of a file away that go with its content. Says whether there were any.
+    pub(super) fn drop_rights(&self, file: &File) -> Answer<bool> {
+        let Some(mode) = without_rights(&stat_of(file)?) else { return Ok(false) };
+        rustix::fs::fchmod(file, mode)?;
+        Ok(true)
+    }
+
+    pub(super) fn write(&self, handle: u64, offset: u64, data: &[u8]) -> Answer<usize> {
         let open = self.files.get(handle)?;
-        if drop_rights && let Some(mode) = without_rights(&stat_of(&open.file)?) {
-            rustix::fs::fchmod(&open.file, mode)?;
-        }
-        let written = open.file.write_all_at(data, offset);
+        let written = write_up_to(&open.file, data, offset);
         // Part of it may have been written all the same.
         if !data.is_empty() {
             self.note_written(open.number, offset..offset + data.len() as u64, open.rest);
         }
-        written?;
-        let end = offset + data.len() as u64;
-        if open.idle.fetch_add(data.len() as u64, Ordering::Relaxed) + data.len() as u64 >= EARLY {
+        let written = written?;
+        let end = offset + written as u64;
+        if open.idle.fetch_add(written as u64, Ordering::Relaxed) + written as u64 >= EARLY {
             open.idle.store(0, Ordering::Relaxed);
             // Begins to write what is dirty, without waiting. The kernel keeps the mount's own pages of it.
             let start = end.saturating_sub(EARLY);
@@ -224,7 +236,7 @@ impl Shared {
             self.record_written(open.number);
             self.recorder.settle();
         }
-        Ok(())
+        Ok(written)
     }
 
     pub(super) fn sync(&self, handle: u64, data_only: bool) -> Answer<()> {
@@ -322,10 +334,8 @@ impl Shared {
             }
         };
         rustix::fs::ftruncate(file, size)?;
-        if uid != 0
-            && let Some(mode) = without_rights(&stat_of(file)?)
-        {
-            rustix::fs::fchmod(file, mode)?;
+        if uid != 0 {
+            self.drop_rights(file)?;
         }
         Ok(())
     }
@@ -359,6 +369,21 @@ impl Shared {
         self.record_change_of(number, ANYTHING, &stat_of(&reached)?);
         Ok(())
     }
+}
+
+/// Writes as much as there is room for, and says how much that is: programs are told of what is in the file.
+fn write_up_to(file: &File, data: &[u8], offset: u64) -> Answer<usize> {
+    let mut written = 0;
+    while written < data.len() {
+        match file.write_at(&data[written..], offset + written as u64) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(more) => written += more,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) if written > 0 => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(written)
 }
 
 /// The range of a change that is not one of the content: it has to be looked at.

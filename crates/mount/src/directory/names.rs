@@ -140,16 +140,22 @@ impl Shared {
         let kept =
             asked & (OFlags::ACCMODE | OFlags::SYNC | OFlags::DSYNC) | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let permissions = Mode::from_raw_mode(mode & 0o7777);
-        let made = openat(&*directory, name, kept | OFlags::CREATE | OFlags::EXCL, permissions);
-        let (file, stat) = match made {
-            Ok(file) => (File::from(file), self.give(&directory, name, request)?),
-            // Someone else was first, and that is what was asked for.
-            Err(Errno::EXIST) if !asked.contains(OFlags::EXCL) => {
-                let file = File::from(openat(&*directory, name, kept, Mode::empty())?);
-                let stat = stat_of(&file)?;
-                (file, stat)
+        let (file, stat) = loop {
+            match openat(&*directory, name, kept | OFlags::CREATE | OFlags::EXCL, permissions) {
+                Ok(file) => break (File::from(file), self.give(&directory, name, request)?),
+                Err(Errno::EXIST) if !asked.contains(OFlags::EXCL) => {}
+                Err(error) => return Err(error.into()),
             }
-            Err(error) => return Err(error.into()),
+            // Someone else was first, and that is what was asked for. The kernel takes it for new, and does not cut it itself.
+            match openat(&*directory, name, kept | asked & OFlags::TRUNC, Mode::empty()) {
+                // And took it away again.
+                Err(Errno::NOENT) => {}
+                opened => {
+                    let file = File::from(opened?);
+                    let stat = stat_of(&file)?;
+                    break (file, stat);
+                }
+            }
         };
         let (attr, generation) = self.told_of_new(parent, name, &stat);
         // Who makes a file, makes it to write to it: the kernel need not know of it.

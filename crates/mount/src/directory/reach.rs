@@ -3,7 +3,8 @@
 use super::content::OpenFile;
 use super::{Answer, Shared};
 use crate::nodes::ROOT;
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatVfs, Statx, StatxFlags, openat, openat2, statx};
+use gabion_vault::tree::open_beneath;
+use rustix::fs::{AtFlags, Mode, OFlags, StatVfs, Statx, StatxFlags, openat, statx};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io;
@@ -123,9 +124,8 @@ impl Shared {
             return Ok(Arc::clone(kept));
         }
         let Some(path) = self.nodes.path(number) else { return stale() };
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        let opened = openat2(&*source.root, path, flags, Mode::empty(), within)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+        let opened = open_beneath(&source.root, &path, flags, 0)?;
         if source.number(&stat_of(&opened)?) != number {
             return stale();
         }

@@ -4,7 +4,7 @@ use super::acl::{self, ACCESS, Attributes};
 use super::errors::ForKernel;
 use super::inodes::Inode;
 use super::{Answer, Shared, lock};
-use crate::attributes::Wanted;
+use crate::attributes::{Wanted, asked_for};
 use crate::directory::Guarded;
 use crate::recorder::Rest;
 use fuser::{FileAttr, FileHandle, FopenFlags, TimeOrNow};
@@ -14,11 +14,10 @@ use gabion_vault::storage::pool::live::{DirectoryChange, Found};
 use gabion_vault::storage::pool::stub::Stub;
 use gabion_vault::storage::pool::{Extra, PoolError};
 use gabion_vault::tree::Stat;
-use gabion_vault::world::Nanos;
+use gabion_vault::world::{Nanos, SECOND};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 use std::sync::{Arc, OnceLock};
-use std::time::UNIX_EPOCH;
 
 /// The range of a change that is not one of the content: it has to be looked at.
 pub(super) const ANYTHING: std::ops::Range<u64> = 0..1;
@@ -60,10 +59,10 @@ impl Shared {
     fn nanos(&self, time: TimeOrNow) -> Nanos {
         match time {
             TimeOrNow::Now => self.clock.now(),
-            TimeOrNow::SpecificTime(time) => match time.duration_since(UNIX_EPOCH) {
-                Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
-                Err(before) => -i64::try_from(before.duration().as_nanos()).unwrap_or(i64::MAX),
-            },
+            TimeOrNow::SpecificTime(time) => {
+                let (seconds, nanos) = asked_for(time);
+                seconds.saturating_mul(SECOND).saturating_add(i64::from(nanos))
+            }
         }
     }
 
@@ -168,18 +167,27 @@ impl Shared {
         self.recorder.rest(&path, &inode.file.stat())
     }
 
-    pub(super) fn write(&self, handle: u64, offset: u64, data: &[u8], drop_rights: bool) -> Answer<()> {
+    /// Takes the rights of a file away that go with its content. Says whether there were any.
+    pub(super) fn drop_rights(&self, handle: u64) -> Answer<bool> {
+        let open = self.files.get(handle)?;
+        let inode = &open.inode;
+        let mode = inode.file.stat().mode;
+        if without_rights(mode) == mode {
+            return Ok(false);
+        }
+        self.work(inode, || {
+            inode.file.update(&|| self.nodes.paths(inode.number), |stub| {
+                stub.metadata.mode = without_rights(stub.metadata.mode);
+                Ok(())
+            })
+        })?;
+        Ok(true)
+    }
+
+    pub(super) fn write(&self, handle: u64, offset: u64, data: &[u8]) -> Answer<()> {
         let open = self.files.get(handle)?;
         let OpenFile { inode, rest, synchronous, .. } = &*open;
         let name = || self.nodes.paths(inode.number);
-        if drop_rights && without_rights(inode.file.stat().mode) != inode.file.stat().mode {
-            self.work(inode, || {
-                inode.file.update(&name, |stub| {
-                    stub.metadata.mode = without_rights(stub.metadata.mode);
-                    Ok(())
-                })
-            })?;
-        }
         self.work(inode, || inode.file.write(&name, offset, data))?;
         if !data.is_empty() {
             self.note_written(inode.number, offset..offset + data.len() as u64, *rest);

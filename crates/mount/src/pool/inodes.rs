@@ -181,16 +181,16 @@ impl Shared {
         if number == ROOT {
             paths.push(Vec::new());
         }
-        let mut failed = Errno::STALE.into();
         for path in paths {
             match self.live.find(&path).for_kernel()? {
                 Some(found @ Found::Directory(..)) if Shared::is_directory(number) => return Ok(found),
                 Some(Found::File(stub)) if number_of(stub.id) == number => return Ok(Found::File(stub)),
-                Some(_) => {}
-                None => failed = Errno::NOENT.into(),
+                Some(_) | None => {}
             }
         }
-        Err(failed)
+        // The kernel then looks the name up once more, and finds what stands there now: who opens a name to write to it, and is
+        // overtaken by a rename, need not be told that there is nothing.
+        Err(Errno::STALE.into())
     }
 
     /// A file to work with, open or not. To be given back.

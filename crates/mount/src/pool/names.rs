@@ -4,7 +4,7 @@ use super::content::ANYTHING;
 use super::errors::ForKernel;
 use super::inodes::attributes_of;
 use super::{Answer, Shared, acl, lock};
-use crate::attributes::device_of;
+use crate::attributes::{Wanted, device_of};
 use crate::nodes::ROOT;
 use crate::served::{BELIEVED, Told};
 use fuser::{
@@ -17,6 +17,7 @@ use gabion_vault::storage::pool::live::{Found, LiveFile, Moved};
 use gabion_vault::storage::pool::stub::{Special, Stub};
 use gabion_vault::storage::pool::{Extra, Unnamed};
 use gabion_vault::tree::{join, split};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -125,12 +126,19 @@ impl Shared {
     ) -> Answer<(FileAttr, Generation, FileHandle)> {
         let stay = self.names_stay();
         let path = self.path_of(parent, name)?;
-        let exclusive = rustix::fs::OFlags::from_bits_retain(flags as u32).contains(rustix::fs::OFlags::EXCL);
+        let asked = OFlags::from_bits_retain(flags as u32);
         let inode = match self.make(&path, mode, request) {
             // Someone else was first, and that is what was asked for.
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && !exclusive => {
+            Err(error)
+                if error.kind() == std::io::ErrorKind::AlreadyExists && !asked.contains(OFlags::EXCL) =>
+            {
                 drop(stay);
-                let (attr, generation) = self.look_up(parent, name)?;
+                let (mut attr, generation) = self.look_up(parent, name)?;
+                if asked.contains(OFlags::TRUNC) && attr.kind == FileType::RegularFile {
+                    // The kernel takes it for new, and does not cut it itself.
+                    let empty = Wanted { size: Some(0), ..Wanted::default() };
+                    attr = self.change(attr.ino.0, empty, request.uid())?;
+                }
                 let (handle, _) = self.open(attr.ino.0, flags)?;
                 return Ok((attr, generation, handle));
             }

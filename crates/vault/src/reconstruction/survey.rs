@@ -96,8 +96,11 @@ pub fn survey(pool: &Pool, coders: &Coders, places: &Places, path: &[u8], stub: 
         let bytes = stub.object_bytes(column, stub.size);
         let state = places.state(target);
         // Columns without bytes go where they like, but the stub is to name no target that goes away.
+        if bytes == 0 && state == TargetState::Retired {
+            leaving = true;
+            survey.targets.push(target.clone());
+        }
         if bytes == 0 || state == TargetState::Online {
-            leaving |= state == TargetState::Retired;
             continue;
         }
         survey.targets.push(target.clone());

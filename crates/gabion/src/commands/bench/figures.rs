@@ -1,7 +1,7 @@
 //! Figures of benches that run this program on real files: how they are asked for, printed and recorded.
 
 use anyhow::Context;
-use gabion::exit::Outcome;
+use gabion::exit::{Outcome, told};
 use gabion_engine::kernel::Backend;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -108,7 +108,7 @@ impl Request {
                 }
                 Err(error) => {
                     failed = true;
-                    eprintln!("gabion: {case}: {error:#}");
+                    eprintln!("gabion: {case}: {}", told(&error));
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use super::terminal::{Talk, Troubles, Which, inside};
 use anyhow::{Context, bail};
-use gabion::exit::Outcome;
+use gabion::exit::{Outcome, told};
 use gabion::shard::Shown;
 use gabion_vault::coder::Coders;
 use gabion_vault::degraded::{self, DegradedReader, Report, copy_out};
@@ -98,7 +98,7 @@ impl Args {
                         ));
                     }
                 }
-                Err(error) => troubles.tell(&item.from, &format!("{error:#}")),
+                Err(error) => troubles.tell(&item.from, &told(&error)),
             }
         }
         // Last: a directory that may not be written to can now be closed.
@@ -160,7 +160,7 @@ impl Out<'_> {
             Ok(())
         };
         if let Err(error) = noted() {
-            eprintln!("gabion: warning: degraded reads could not be noted: {error:#}");
+            eprintln!("gabion: warning: degraded reads could not be noted: {}", told(&error));
         }
         reports.len()
     }

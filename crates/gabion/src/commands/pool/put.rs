@@ -2,7 +2,7 @@
 
 use super::terminal::{Talk, Troubles, Which, inside, warn};
 use anyhow::{Context, bail};
-use gabion::exit::Outcome;
+use gabion::exit::{Outcome, told};
 use gabion::shard::Shown;
 use gabion_vault::metadata;
 use gabion_vault::storage::Storage;
@@ -86,7 +86,7 @@ impl Args {
                         ));
                     }
                 }
-                Err(error) => troubles.tell(item.from.as_os_str().as_bytes(), &format!("{error:#}")),
+                Err(error) => troubles.tell(item.from.as_os_str().as_bytes(), &told(&error)),
             }
         }
         bar.finish_and_clear();
