@@ -62,11 +62,11 @@ impl Args {
             targets.into_iter().map(|path| NewTarget { path, domain: domains.next() }).collect();
         let block = block.0 as u64;
         let registry = names.registry();
-        if let Some(registry) = &registry {
-            if let Some(targets) = registry.find(&name)? {
-                let at = targets.first().map_or(String::new(), |path| format!(" at {}", Shown::path(path)));
-                bail!("there is a pool {name} already{at}");
-            }
+        if let Some(registry) = &registry
+            && let Some(targets) = registry.find(&name)?
+        {
+            let at = targets.first().map_or(String::new(), |path| format!(" at {}", Shown::path(path)));
+            bail!("there is a pool {name} already{at}");
         }
         let config = match dry_run {
             true => Pool::plan(&name, &targets, stripe, block, redundancy)?,
