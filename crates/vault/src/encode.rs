@@ -66,10 +66,7 @@ pub enum EncodeError {
     #[error("{0}")]
     Engine(#[from] gabion_engine::Error),
     /// The file system says that nobody wrote to it, and yet it is not what was protected.
-    #[error(
-        "it is damaged: by its size and time nobody wrote to it, and it is not what was protected. Repair it first, or `touch` it \
-             if the change is meant"
-    )]
+    #[error("it is damaged: nobody wrote to it, and it is not what was protected. Repair it first")]
     Damaged,
     /// What it has cannot be examined.
     #[error(transparent)]
@@ -157,8 +154,6 @@ pub struct Manner<'a> {
     pub threads: usize,
     /// The file got another name and nothing else: what moving changes of its version does not count.
     pub moved: bool,
-    /// Someone said that the file was written: then other content is no damage, whatever its time says.
-    pub heard: bool,
     /// Called with bytes of data as they are done.
     pub progress: &'a (dyn Fn(u64) + Sync),
     /// Asked now and then; true stops.
@@ -184,8 +179,6 @@ struct Planned {
     obsolete: Vec<Place>,
     /// Some that is there is for this very version of the file.
     same_version: bool,
-    /// Some that is there is for the same size, time and inode: nobody says that the content was written since.
-    unwritten: bool,
 }
 
 impl Encoder<'_> {
@@ -200,37 +193,21 @@ impl Encoder<'_> {
         block: u64,
         manner: Manner<'_>,
     ) -> Result<Encoded, EncodeError> {
-        let mut examined = false;
-        loop {
-            if let Some(encoded) = self.encode_once(path, coder, block, manner, examined)? {
-                return Ok(encoded);
-            }
-            self.refuse_damaged(path, manner)?;
-            examined = true;
-        }
-    }
-
-    /// Nothing, if what there is has to be `examined` first: whoever does that reads what is locked here.
-    fn encode_once(
-        &self,
-        path: &[u8],
-        coder: &Arc<Coder>,
-        block: u64,
-        manner: Manner<'_>,
-        examined: bool,
-    ) -> Result<Option<Encoded>, EncodeError> {
         let content = self.storage.open(path).map_err(EncodeError::read)?;
         let stat = content.stat().map_err(EncodeError::read)?;
         self.refuse_being_written(path)?;
         let layout = self.storage.layout(path, coder.code(), block)?;
-        let planned = self.plan(path, coder, &layout, &*content, &stat)?;
+        let mut planned = self.plan(path, coder, &layout, &*content, &stat)?;
         if let Some(adopted) = adopt(&planned.makings, coder, &stat, manner.moved) {
-            return Ok(Some(Encoded { obsolete: planned.obsolete, ..adopted }));
+            return Ok(Encoded { obsolete: planned.obsolete, ..adopted });
         }
-        if planned.same_version && !examined {
-            return Ok(None);
+        if planned.same_version {
+            // Opened again below: who examines reads what is locked here.
+            drop(planned);
+            self.refuse_damaged(path, manner)?;
+            planned = self.plan(path, coder, &layout, &*content, &stat)?;
         }
-        let Planned { mut makings, obsolete, unwritten, .. } = planned;
+        let Planned { mut makings, obsolete, .. } = planned;
         let cut = layout.geometry.cut(stat.size);
         let in_place = makings.iter().all(|making| {
             let old = making.old.as_ref();
@@ -251,9 +228,6 @@ impl Encoder<'_> {
             let rows = Rows { coder, content: &*content, makings: &makings, in_place: false };
             totals = work(&rows, &cut, manner)?;
         }
-        if unwritten && !manner.heard && totals.encoded > 0 && !examined {
-            return Ok(None);
-        }
         let after = self.storage.find(path).map_err(EncodeError::read)?.ok_or(EncodeError::Gone)?;
         if after.generation() != stat.generation() {
             return Err(EncodeError::Changed);
@@ -263,7 +237,7 @@ impl Encoder<'_> {
             return Err(EncodeError::Changed);
         }
         self.refuse_being_written(path)?;
-        self.conclude(makings, totals, coder, stat, obsolete).map(Some)
+        self.conclude(makings, totals, coder, stat, obsolete)
     }
 
     /// While a file is written in place its version says nothing. It is looked at again when it rests.
@@ -274,8 +248,8 @@ impl Encoder<'_> {
         }
     }
 
-    /// There is redundancy for this version, as far as size and time tell, and other is to take its place. That must not be made of
-    /// data that rotted meanwhile: what there is can still bring that back.
+    /// There is redundancy for this very version, and other is wanted. It must not be made of data that rotted meanwhile: what
+    /// there is can still bring that back.
     fn refuse_damaged(&self, path: &[u8], manner: Manner<'_>) -> Result<(), EncodeError> {
         let subject = match Subject::open(self.storage, self.coders, path) {
             Err(ExamineError::Unprotected | ExamineError::Unusable(_)) => return Ok(()),
@@ -313,8 +287,7 @@ impl Encoder<'_> {
     ) -> Result<Planned, EncodeError> {
         let code = coder.code();
         let homes = self.storage.homes(path, code, layout).map_err(EncodeError::read)?;
-        let (mut found, mut obsolete) = (Vec::new(), Vec::new());
-        let (mut same_version, mut unwritten) = (false, false);
+        let (mut found, mut obsolete, mut same_version) = (Vec::new(), Vec::new(), false);
         let mut newest: Option<(u64, FileId)> = None;
         for repository in self.storage.repositories() {
             let place = repository.place(path);
@@ -322,9 +295,7 @@ impl Encoder<'_> {
             // What cannot be opened is replaced by what is made now.
             let part = place.open_to_update(self.coders).ok().flatten();
             if let Some(Part { header, .. }) = &part {
-                let now = stat.generation();
-                same_version |= header.generation == now;
-                unwritten |= header.generation == Generation { ctime: header.generation.ctime, ..now };
+                same_version |= header.generation == stat.generation();
                 newest = newest.max(Some((header.revision, header.id)));
             }
             match part {
@@ -379,7 +350,7 @@ impl Encoder<'_> {
             drop(write);
             makings.push(Making { home, header, header_bytes, records, old, draft: None });
         }
-        Ok(Planned { makings, obsolete, same_version, unwritten })
+        Ok(Planned { makings, obsolete, same_version })
     }
 
     /// Writes headers; in place, makes the changes.

@@ -151,9 +151,9 @@ pub fn protect(vault: &Vault, manner: Manner<'_>) -> Result<Report, ProtectError
 /// # Errors
 /// See [`WorkError`].
 pub fn work(vault: &Vault, manner: Manner<'_>) -> Result<Done, WorkError> {
-    let nothing = Scanned::default();
-    let terms = Terms { heard: true, ..Terms::by_hand(&nothing) };
-    with_worker(vault, manner, terms, |worker| worker.drain(Some(&vault.catalogue)))
+    with_worker(vault, manner, Terms::by_hand(&Scanned::default()), |worker| {
+        worker.drain(Some(&vault.catalogue))
+    })
 }
 
 /// The classes of changes to carry out, in the order in which they happened, as far as that can be known: what is gone made
@@ -176,12 +176,11 @@ pub(crate) struct Terms<'a> {
     pub(crate) hold: bool,
     pub(crate) retry: Nanos,
     pub(crate) links: bool,
-    pub(crate) heard: bool,
 }
 
 impl<'a> Terms<'a> {
     fn by_hand(scanned: &'a Scanned) -> Terms<'a> {
-        Terms { scanned, hold: false, retry: worker::RETRY, links: false, heard: false }
+        Terms { scanned, hold: false, retry: worker::RETRY, links: false }
     }
 }
 
@@ -208,7 +207,6 @@ pub(crate) fn with_worker<T, E: From<WorkError>>(
         hold: terms.hold,
         retry: terms.retry,
         links: terms.links,
-        heard: terms.heard,
         name: worker::name(u32::from_le_bytes([id[0], id[1], id[2], id[3]])),
         progress: &progress,
         stopped: manner.stopped,

@@ -85,8 +85,6 @@ pub struct Worker<'a> {
     pub retry: Nanos,
     /// Whether to tell of inodes that may have other names.
     pub links: bool,
-    /// What is due was heard of, and not only seen by a look at sizes and times.
-    pub heard: bool,
     /// Our name.
     pub name: WorkerId,
     /// Called with files and bytes of data as they are done.
@@ -248,7 +246,7 @@ impl Worker<'_> {
             let _ = self.keep_alive(claimed_at, std::slice::from_ref(job));
         };
         let moved = job.claim.entry.kind == Kind::Move;
-        let manner = Manner { threads, moved, heard: self.heard, progress: &progress, stopped: self.stopped };
+        let manner = Manner { threads, moved, progress: &progress, stopped: self.stopped };
         let encoder = Encoder { storage: self.storage, coders: self.coders, clock: self.clock };
         let encoded = self.coders.get(&treatment.identity).map_err(EncodeError::from);
         let encoded =

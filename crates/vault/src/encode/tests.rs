@@ -18,8 +18,7 @@ struct Ground {
     clock: Clock,
 }
 
-const MANNER: Manner<'static> =
-    Manner { threads: 2, moved: false, heard: false, progress: &|_| {}, stopped: &|| false };
+const MANNER: Manner<'static> = Manner { threads: 2, moved: false, progress: &|_| {}, stopped: &|| false };
 
 impl Ground {
     fn new() -> Ground {

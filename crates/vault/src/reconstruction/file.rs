@@ -513,13 +513,7 @@ impl Rebuilder<'_> {
         let coder = self.coders.get(code).map_err(ExamineError::from)?;
         let encoder = Encoder { storage: self.pool, coders: self.coders, clock: self.clock };
         let progress = |bytes: u64| (self.progress)(bytes, bytes);
-        let manner = encode::Manner {
-            threads,
-            moved: false,
-            heard: false,
-            progress: &progress,
-            stopped: self.stopped,
-        };
+        let manner = encode::Manner { threads, moved: false, progress: &progress, stopped: self.stopped };
         // Blocks are what the file is striped in.
         let mut encoded = encoder.encode(path, &coder, ANY_BLOCK, manner)?;
         let written = encoded.sync().and_then(|()| encoded.publish());

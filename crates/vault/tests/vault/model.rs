@@ -8,7 +8,7 @@ use gabion_vault::catalogue::State;
 use gabion_vault::repair;
 use gabion_vault::scrub;
 use gabion_vault::status::status;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -133,8 +133,7 @@ impl World {
         }
     }
 
-    /// Protects; the model is what is there now. A file that was not written to, as far as its time tells, is what it was: if it
-    /// differs, it is left to repair.
+    /// Protects; the model is what is there now. A file that is known to be damaged and was not written to is left to repair.
     fn protect(&mut self) {
         self.story.push("protect".to_owned());
         let broken = |name: &str| {
@@ -143,18 +142,12 @@ impl World {
         };
         self.settle_moves();
         let mut now = self.files();
-        let (found, mut rotten, mut differing) = (now.clone(), BTreeSet::new(), BTreeSet::new());
         let names: Vec<String> = now.keys().cloned().collect();
         for name in names {
             let found = &now[&name];
             let same = |was: &&Protected| was.1 == found.1 && was.0.len() == found.0.len();
             let was = match self.protected.get(&name) {
-                Some(was) if !broken(&name) => {
-                    let was = Some(was).filter(|was| was.2 == found.2).filter(same);
-                    rotten.extend(was.filter(|was| was.0 != found.0).map(|_| name.clone()));
-                    was
-                }
-                Some(was) => Some(was).filter(same),
+                Some(was) => Some(was).filter(|_| broken(&name)).filter(same),
                 // What only got another name is not read: its redundancy goes along.
                 None => {
                     let gone = |old: &str| !self.ground.path(old).is_file();
@@ -163,21 +156,11 @@ impl World {
                 }
             };
             if let Some(was) = was.cloned() {
-                differing.extend((was.0 != found.0).then(|| name.clone()));
                 now.insert(name, was);
             }
         }
         let report = self.ground.protect();
-        for (path, why) in &report.done.failed {
-            let name = std::str::from_utf8(path).unwrap();
-            let refused = differing.contains(name) && why.contains("Repair it first");
-            assert!(refused, "{report:?}\n{}", self.told());
-            rotten.remove(name);
-        }
-        // Nobody can tell what it was if its redundancy is gone as well.
-        assert!(rotten.is_empty() || self.hurt, "{rotten:?} {report:?}\n{}", self.told());
-        now.extend(rotten.into_iter().map(|name| (name.clone(), found[&name].clone())));
-        assert!(report.held.is_none(), "{report:?}\n{}", self.told());
+        assert!(report.done.failed.is_empty() && report.held.is_none(), "{report:?}\n{}", self.told());
         self.protected = now;
     }
 
