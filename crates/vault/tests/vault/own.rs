@@ -7,7 +7,6 @@ use gabion_vault::vault::{Location, Renewed, Vault, VaultError};
 use rustix::fs::{CWD, Mode, mkfifoat};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use std::time::{Duration, UNIX_EPOCH};
 
 const NAMES: [&str; 3] = ["a", "d/b", "d/e/c"];
 
@@ -195,35 +194,4 @@ fn all_of_it_is_for_its_owner_only() {
             ahead.extend(entry.is_dir().then_some(path));
         }
     }
-}
-
-/// A change of permissions sets the time of the inode. Rot that nobody had found went into the redundancy then, and what could have
-/// repaired it was gone; so did what someone had encrypted and given its old time.
-#[test]
-fn what_was_touched_and_is_not_what_was_protected_is_damaged() {
-    let ground = ground();
-    let before = std::fs::read(ground.redundancy("d/b")).unwrap();
-    let content = ground.read("d/b");
-    flip(&ground.path("d/b"), 5000);
-    for name in NAMES {
-        std::fs::set_permissions(ground.path(name), PermissionsExt::from_mode(0o640)).unwrap();
-    }
-    let report = ground.protect();
-    assert_eq!((report.done.encoded, report.done.failures), (2, 1), "{report:?}");
-    let (name, why) = &report.done.failed[0];
-    assert!(name == b"d/b" && why.contains("Repair it first"), "{report:?}");
-    assert!(std::fs::read(ground.redundancy("d/b")).unwrap() == before);
-    assert_eq!(ground.repair("d/b").state, State::Protected);
-    assert!(ground.read("d/b") == content);
-    // Meant: whoever says so by the file's time is believed.
-    flip(&ground.path("a"), 5000);
-    let written = ground.read("a");
-    let file = std::fs::File::options().write(true).open(ground.path("a")).unwrap();
-    file.set_modified(UNIX_EPOCH + Duration::from_secs(1_700_000_000)).unwrap();
-    drop(file);
-    ground.clock.set(ground.clock.now() + 3600 * gabion_vault::world::SECOND);
-    ground.protect_all();
-    ground.assert_clean();
-    assert!(ground.read("a") == written);
-    assert!(ground.protect_all().seen.changes.is_empty());
 }
