@@ -20,17 +20,22 @@ pub enum Outcome {
 #[error("{0}")]
 pub struct DataLoss(pub String);
 
-/// What an error says, with its causes. Many say what caused them themselves, and nobody wants to read that twice.
+/// What an error says, with its causes: many say what caused them themselves, and nobody wants to read that twice. There may
+/// be names in it, of which a terminal must not obey anything.
 pub fn told(error: &anyhow::Error) -> String {
-    let mut told = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        match told.as_str() {
-            "" => told = cause,
-            so_far if so_far.contains(cause.trim_end()) => {}
-            _ => told = format!("{told}: {cause}"),
+    let told = error.chain().fold(String::new(), |text, cause| match cause.to_string().trim_end() {
+        cause if text.is_empty() => cause.to_owned(),
+        cause if text.contains(cause) => text,
+        cause => format!("{text}: {cause}"),
+    });
+    let mut safe = String::new();
+    for letter in told.chars() {
+        match letter.is_control() && letter != '\n' {
+            true => safe.extend(letter.escape_default()),
+            false => safe.push(letter),
         }
     }
-    told
+    safe
 }
 
 impl Outcome {
@@ -75,5 +80,10 @@ mod tests {
         assert_eq!(told(&outer), "reading: file: torn. Look there");
         let silent = Err::<(), _>(std::io::Error::other("torn")).context("reading").unwrap_err();
         assert_eq!(told(&silent), "reading: torn");
+    }
+
+    #[test]
+    fn no_name_commands_the_terminal() {
+        assert_eq!(told(&anyhow::anyhow!("a\x1b[2Jb: torn\nlook there")), "a\\u{1b}[2Jb: torn\nlook there");
     }
 }

@@ -38,6 +38,18 @@ pub enum LiveError {
         /// What is wrong.
         source: gabion_engine::Error,
     },
+    /// Files cannot be protected with the code.
+    #[error("--code {0}")]
+    Unusable(#[from] gabion_vault::policy::Unusable),
+    /// The redundancy of redundancy would change with every look at it.
+    #[error(
+        "{} belongs to a repository: protect the directory that it is for",
+        gabion_vault::shown::Shown::path(path)
+    )]
+    Repository {
+        /// The path.
+        path: PathBuf,
+    },
     /// The vault cannot be opened.
     #[error(transparent)]
     Vault(#[from] VaultError),

@@ -4,6 +4,7 @@
 //! moved file was before. Nothing that cannot be found again is only here.
 
 mod changes;
+mod making;
 mod problems;
 mod recent;
 
@@ -12,9 +13,10 @@ pub use problems::{Piece, Problem};
 pub use recent::Recent;
 
 use crate::format::FileId;
+use crate::private;
 use crate::tree::{Generation, join, split};
 use crate::world::Nanos;
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, params};
 use std::path::Path;
 
 /// How a protected file is, as it was last seen. Files that changed since are pending; that is the changelog's to say.
@@ -81,10 +83,26 @@ pub struct Entry {
 
 /// What went wrong with the catalogue itself; `gabion catalogue rebuild` makes it anew.
 #[derive(Debug, thiserror::Error)]
-#[error("the catalogue {path}: {source}")]
+#[error("the catalogue {path}: {reason}{}", advice(reason))]
 pub struct CatalogueError {
     path: String,
-    source: rusqlite::Error,
+    /// Not called `source`: the message has it already.
+    reason: rusqlite::Error,
+}
+
+impl CatalogueError {
+    /// Whether the file is no database, or a damaged one.
+    pub fn is_damage(&self) -> bool {
+        is_damage(&self.reason)
+    }
+}
+
+fn is_damage(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt))
+}
+
+fn advice(error: &rusqlite::Error) -> &'static str {
+    if is_damage(error) { "; `gabion catalogue rebuild` makes it anew" } else { "" }
 }
 
 /// The catalogue of one vault.
@@ -152,8 +170,8 @@ impl Catalogue {
     /// # Errors
     /// [`CatalogueError`].
     pub fn open(path: &Path) -> Result<Catalogue> {
-        let failed = |source| CatalogueError { path: path.display().to_string(), source };
-        let connection = Connection::open(path).map_err(failed)?;
+        let failed = |reason| CatalogueError { path: path.display().to_string(), reason };
+        let connection = private::open_database(path).map_err(failed)?;
         let set_up = || -> rusqlite::Result<()> {
             connection.busy_timeout(std::time::Duration::from_secs(30))?;
             // It is a cache: after a crash it may be some moments old, but never torn.
@@ -173,6 +191,7 @@ impl Catalogue {
                     transaction.execute_batch(&format!("DROP TABLE \"{}\"", table.replace('"', "\"\"")))?;
                 }
                 transaction.execute_batch(TABLES)?;
+                transaction.execute("INSERT INTO notes VALUES (?, '')", [making::TO_BE_MADE])?;
                 transaction.commit()?;
             }
             connection.execute_batch(recent::TABLES)?;
@@ -183,7 +202,7 @@ impl Catalogue {
     }
 
     fn wrap<T>(&self, result: rusqlite::Result<T>) -> Result<T> {
-        result.map_err(|source| CatalogueError { path: self.path.clone(), source })
+        result.map_err(|reason| CatalogueError { path: self.path.clone(), reason })
     }
 
     /// Does several things as one, and fast. Others that write wait meanwhile.
@@ -489,6 +508,14 @@ impl Catalogue {
     pub fn clear(&self) -> Result<()> {
         let tables = "DELETE FROM files; DELETE FROM directories; DELETE FROM codes; DELETE FROM problems;";
         self.wrap(self.connection.execute_batch(tables))
+    }
+
+    /// Whether anything at or below `path` is known.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    pub fn knows(&self, path: &[u8]) -> Result<bool> {
+        Ok(self.find(path)?.is_some() || !self.directories(path)?.is_empty())
     }
 
     /// Number of files.

@@ -47,6 +47,9 @@ pub enum ExamineError {
     /// All of its redundancy is unusable.
     #[error("its redundancy cannot be used: {0}")]
     Unusable(String),
+    /// Its redundancy cannot be opened by this process, which says nothing of what is in it.
+    #[error("its redundancy cannot be opened: {0}")]
+    Refused(io::Error),
     /// The file cannot be opened, for another reason than being gone.
     #[error("it cannot be read: {0}")]
     Read(io::Error),
@@ -86,13 +89,21 @@ pub(crate) fn belonging(mut parts: Vec<Part>, now: Option<Generation>) -> (Vec<P
     })
 }
 
+/// Whether an error speaks of this process, its rights and its limits, and not of the file.
+fn is_of_the_process(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let limits = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+    error.kind() == io::ErrorKind::PermissionDenied
+        || limits.iter().any(|limit| error.raw_os_error() == Some(limit.raw_os_error()))
+}
+
 impl Subject {
     /// Opens a file and its redundancy.
     ///
     /// # Errors
     /// See [`ExamineError`].
     pub fn open(storage: &dyn Storage, coders: &Coders, path: &[u8]) -> Result<Subject, ExamineError> {
-        let (mut parts, mut unusable) = (Vec::new(), Vec::new());
+        let (mut parts, mut unusable, mut refused) = (Vec::new(), Vec::new(), None);
         for repository in storage.repositories() {
             let place = repository.place(path);
             match place.open(coders) {
@@ -105,10 +116,25 @@ impl Subject {
                 }
                 // A directory of other files' redundancy.
                 Err(PartError::Io(error)) if error.kind() == io::ErrorKind::InvalidInput => {}
-                Err(error) => unusable.push((place.tree.shown(&place.path), error.to_string())),
+                Err(error) => {
+                    unusable.push((place.tree.shown(&place.path), error.to_string()));
+                    if let PartError::Io(error) = error
+                        && is_of_the_process(&error)
+                    {
+                        refused = Some(error);
+                    }
+                }
             }
         }
         if parts.is_empty() {
+            // What this process may not look at is not lost.
+            storage.open(path).map(drop).or_else(|error| match is_of_the_process(&error) {
+                true => Err(ExamineError::Read(error)),
+                false => Ok(()),
+            })?;
+            if let Some(error) = refused {
+                return Err(ExamineError::Refused(error));
+            }
             return Err(match unusable.first() {
                 None => ExamineError::Unprotected,
                 Some((_, why)) => ExamineError::Unusable(why.clone()),

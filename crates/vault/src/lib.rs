@@ -18,6 +18,7 @@ pub mod hostile;
 pub mod metadata;
 pub mod monitor;
 pub mod policy;
+pub mod private;
 pub mod protect;
 pub mod rebuild;
 pub mod reconstruction;

@@ -4,7 +4,7 @@
 
 mod units;
 
-pub use units::{Duration, Percent, Rate, Size};
+pub use units::{Duration, Percent, Rate, Size, Unusable, usable};
 
 use crate::format::header::coding;
 use crate::tree::Stat;
@@ -106,33 +106,56 @@ pub enum PolicyError {
     #[error("{0}")]
     Text(#[from] toml::de::Error),
     /// A pattern that is none.
-    #[error("line {line}: pattern {pattern:?}: {why}")]
+    #[error("{place}: pattern {pattern:?}: {why}")]
     Pattern {
-        /// The line it is in.
-        line: usize,
+        /// Where it is.
+        place: Place,
         /// The pattern.
         pattern: String,
         /// What is wrong.
         why: String,
     },
     /// A user or group that this machine does not know.
-    #[error("line {line}: {kind} {name:?} is not known on this machine")]
+    #[error("{place}: {kind} {name:?} is not known on this machine")]
     Unknown {
-        /// The line it is in.
-        line: usize,
+        /// Where it is.
+        place: Place,
         /// User or group.
         kind: &'static str,
         /// The name.
         name: String,
     },
     /// A block size that does not fit the code.
-    #[error("{rule}: {source}")]
+    #[error("{place}: {rule}: {source}")]
     Block {
+        /// Where it is, or the code that it does not fit.
+        place: Place,
         /// The rule.
         rule: String,
         /// Why not.
         source: crate::geometry::GeometryError,
     },
+}
+
+/// A place in a text, as people count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    line: usize,
+    column: usize,
+}
+
+impl Place {
+    fn new(text: &str, offset: usize) -> Place {
+        let before = text.get(..offset).unwrap_or_default();
+        let line_start = before.rfind('\n').map_or(0, |end| end + 1);
+        Place { line: before.matches('\n').count() + 1, column: before[line_start..].chars().count() + 1 }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}, column {}", self.line, self.column)
+    }
 }
 
 #[derive(Deserialize)]
@@ -151,8 +174,8 @@ struct Text {
 #[derive(Deserialize, Default, Clone)]
 #[serde(deny_unknown_fields)]
 struct TreatmentText {
-    code: Option<units::CodeText>,
-    block: Option<Size>,
+    code: Option<toml::Spanned<units::CodeText>>,
+    block: Option<toml::Spanned<Size>>,
     quiet: Option<Duration>,
     priority: Option<u8>,
     scrub: Option<Duration>,
@@ -164,21 +187,21 @@ struct TreatmentText {
 #[serde(deny_unknown_fields)]
 struct RuleText {
     name: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "units::some")]
     paths: Vec<toml::Spanned<String>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "units::some")]
     extensions: Vec<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "units::some")]
     owners: Vec<toml::Spanned<String>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "units::some")]
     groups: Vec<toml::Spanned<String>>,
     larger: Option<Size>,
     smaller: Option<Size>,
     older: Option<Duration>,
     newer: Option<Duration>,
     protect: Option<bool>,
-    code: Option<units::CodeText>,
-    block: Option<Size>,
+    code: Option<toml::Spanned<units::CodeText>>,
+    block: Option<toml::Spanned<Size>>,
     quiet: Option<Duration>,
     priority: Option<u8>,
     scrub: Option<Duration>,
@@ -237,8 +260,9 @@ impl Policy {
         identity: &dyn Fn(&'static str, &str) -> Option<u32>,
     ) -> Result<Policy, PolicyError> {
         let parsed: Text = toml::from_str(text)?;
+        let place = parsed.default.place_of_block(text);
         let default = parsed.default.over(&default_treatment(code));
-        check_block("[default]", &default)?;
+        check_block("[default]", place, &default)?;
         let mut rules = Vec::new();
         for (number, rule) in parsed.rules.into_iter().enumerate() {
             rules.push(rule.build(number, text, &default, identity)?);
@@ -283,22 +307,29 @@ impl Policy {
     }
 }
 
-fn check_block(rule: &str, treatment: &Treatment) -> Result<(), PolicyError> {
+fn check_block(rule: &str, place: Place, treatment: &Treatment) -> Result<(), PolicyError> {
     let (code, tail) = (&treatment.code, crate::geometry::Tail::Balanced);
     crate::geometry::Geometry::new(code.k() as u64, treatment.block, 1, tail, code.granule() as u64)
         .map(|_| ())
-        .map_err(|source| PolicyError::Block { rule: rule.to_owned(), source })
+        .map_err(|source| PolicyError::Block { place, rule: rule.to_owned(), source })
 }
 
 impl TreatmentText {
+    /// Where the size of blocks is decided: where it is said, or else by the code.
+    fn place_of_block(&self, text: &str) -> Place {
+        let said = self.block.as_ref().map(toml::Spanned::span);
+        let span = said.or_else(|| self.code.as_ref().map(toml::Spanned::span));
+        Place::new(text, span.map_or(0, |span| span.start))
+    }
+
     fn over(self, default: &Treatment) -> Treatment {
-        let code = self.code.map_or_else(|| default.code.clone(), |code| code.0);
+        let code = self.code.map_or_else(|| default.code.clone(), |code| code.into_inner().0);
         let strong = self.strong.unwrap_or(default.strong);
         Treatment {
             identity: coding(&code, strong),
             strong,
             code,
-            block: self.block.map_or(default.block, |size| size.0),
+            block: self.block.map_or(default.block, |size| size.into_inner().0),
             quiet: self.quiet.map_or(default.quiet, |quiet| quiet.0),
             priority: self.priority.unwrap_or(default.priority),
             scrub: self.scrub.map_or(default.scrub, |scrub| scrub.0),
@@ -326,28 +357,27 @@ impl RuleText {
         default: &Treatment,
         identity: &dyn Fn(&'static str, &str) -> Option<u32>,
     ) -> Result<Rule, PolicyError> {
-        let line = |at: usize| text[..at.min(text.len())].lines().count().max(1);
         let mut globs = GlobSetBuilder::new();
         for pattern in &self.paths {
             let glob = GlobBuilder::new(pattern.get_ref()).literal_separator(true).build();
             globs.add(glob.map_err(|error| PolicyError::Pattern {
-                line: line(pattern.span().end),
+                place: Place::new(text, pattern.span().start),
                 pattern: pattern.get_ref().clone(),
                 why: error.kind().to_string(),
             })?);
         }
         let globs = globs.build().map_err(|error| PolicyError::Pattern {
-            line: 1,
+            place: Place::new(text, self.paths.first().map_or(0, |pattern| pattern.span().start)),
             pattern: String::new(),
             why: error.to_string(),
         })?;
         let known = |kind: &'static str, names: &[toml::Spanned<String>]| -> Result<Vec<u32>, PolicyError> {
             let number = |name: &toml::Spanned<String>| {
-                let text = name.get_ref();
-                text.parse().ok().or_else(|| identity(kind, text)).ok_or_else(|| PolicyError::Unknown {
-                    line: line(name.span().end),
+                let known = name.get_ref().parse().ok().or_else(|| identity(kind, name.get_ref()));
+                known.ok_or_else(|| PolicyError::Unknown {
+                    place: Place::new(text, name.span().start),
                     kind,
-                    name: text.clone(),
+                    name: name.get_ref().clone(),
                 })
             };
             names.iter().map(number).collect()
@@ -373,8 +403,9 @@ impl RuleText {
             write_once: self.write_once,
             strong: self.strong,
         };
+        let place = own.place_of_block(text);
         let treatment = self.protect.unwrap_or(true).then(|| own.over(default));
-        treatment.iter().try_for_each(|treatment| check_block(&name, treatment))?;
+        treatment.iter().try_for_each(|treatment| check_block(&name, place, treatment))?;
         Ok(Rule { name, condition, treatment })
     }
 }

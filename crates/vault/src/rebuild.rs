@@ -58,6 +58,7 @@ pub fn rebuild(vault: &Vault, manner: Manner<'_>) -> Result<Rebuilt, RebuildErro
                 note(vault, path, &found, &mut rebuilt)
             })?;
         }
+        vault.catalogue.set_made()?;
         Ok(rebuilt)
     })
 }

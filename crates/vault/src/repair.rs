@@ -263,7 +263,8 @@ impl Work<'_> {
             })?;
         }
         // Storage of several targets puts the new version of a file in place as a whole.
-        if findings.doubtful || !findings.has_bad_data() || !self.subject.header.targets.is_empty() {
+        let writes_data = findings.has_bad_data() || self.has_wrong_size();
+        if findings.doubtful || !writes_data || !self.subject.header.targets.is_empty() {
             return Ok(());
         }
         repository.make_directories(REPAIRING, 0o700)?;
@@ -343,7 +344,7 @@ impl Work<'_> {
     fn data(&mut self, findings: &Findings) -> Result<Option<Stat>, RepairError> {
         let header = &self.subject.header;
         let size = header.generation.size;
-        let wrong_size = self.subject.stat.is_none_or(|stat| stat.size != size);
+        let wrong_size = self.has_wrong_size();
         if !findings.has_bad_data() && !wrong_size && !self.resumed {
             return Ok(self.subject.stat);
         }
@@ -388,6 +389,10 @@ impl Work<'_> {
             file.set_size(size)?;
         }
         self.finish(file, &metadata)
+    }
+
+    fn has_wrong_size(&self) -> bool {
+        self.subject.stat.is_none_or(|stat| stat.size != self.subject.header.generation.size)
     }
 
     /// What someone wrote while the file was examined differs from what was protected, and is no damage.

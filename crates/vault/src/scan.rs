@@ -4,7 +4,7 @@
 //! read is reported and everything below it counts as unchanged: a disk that does not answer is no deletion.
 
 use crate::catalogue::{Catalogue, CatalogueError, Change, Class, Counts, Entry, State};
-use crate::changelog::is_within;
+use crate::changelog::{MAX_PATH, is_within};
 use crate::policy::{Policy, Treatment};
 use crate::storage::{Folder, Storage};
 use crate::tree::{Generation, Kind, Stat, join, split};
@@ -243,6 +243,12 @@ impl Scanner<'_> {
             walk.seen.left_out += 1;
             return entry.map_or(Ok(()), |entry| self.removed(path(), entry));
         };
+        // Nobody can record it: it is named, and must not stand in the way of others.
+        if path().len() > MAX_PATH {
+            let why = format!("its path has more than {MAX_PATH} bytes");
+            walk.unreadable(&path(), &io::Error::new(io::ErrorKind::InvalidFilename, why));
+            return Ok(());
+        }
         walk.seen.files += 1;
         walk.seen.bytes += stat.size;
         let now = stat.generation();

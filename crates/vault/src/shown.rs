@@ -4,7 +4,8 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Bytes of a name made printable: names come from strangers, and a terminal obeys control characters.
+/// Bytes of a name made printable: names come from strangers, and a terminal obeys control characters and turns text around. What is
+/// not shown as it is begins with a backslash, so that different names look different.
 pub struct Shown<'a>(&'a [u8]);
 
 impl<'a> Shown<'a> {
@@ -21,13 +22,40 @@ impl<'a> Shown<'a> {
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for letter in String::from_utf8_lossy(self.0).chars() {
-            if letter.is_control() {
-                write!(f, "{}", letter.escape_default())?
-            } else {
-                write!(f, "{letter}")?
+        for chunk in self.0.utf8_chunks() {
+            for letter in chunk.valid().chars() {
+                match letter {
+                    '\\' => f.write_str("\\\\")?,
+                    letter if letter.is_control() || directs_text(letter) => {
+                        write!(f, "{}", letter.escape_default())?
+                    }
+                    letter => write!(f, "{letter}")?,
+                }
             }
+            chunk.invalid().iter().try_for_each(|byte| write!(f, "\\x{byte:02x}"))?;
         }
         Ok(())
+    }
+}
+
+/// Letters that nobody sees and that change where others stand: directions of writing, separators of lines and paragraphs.
+fn directs_text(letter: char) -> bool {
+    matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Shown;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_can_be_told_apart_and_do_nothing_to_a_terminal() {
+        let shown = |name: &[u8]| Shown::bytes(name).to_string();
+        assert_eq!(shown("Grüße 1.txt".as_bytes()), "Grüße 1.txt");
+        assert_eq!(shown(b"\x1b[31m\xff\n"), "\\u{1b}[31m\\xff\\n");
+        assert_eq!(shown("\u{202e}txt.exe".as_bytes()), "\\u{202e}txt.exe");
+        let names: [&[u8]; 6] =
+            [b"a\nb", b"a\\nb", b"a\\\\nb", b"a\xfeb", b"a\xffb", "a\u{fffd}b".as_bytes()];
+        assert_eq!(names.iter().map(|name| shown(name)).collect::<BTreeSet<_>>().len(), names.len());
     }
 }

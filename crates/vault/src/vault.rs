@@ -6,16 +6,19 @@
 //! `changelog/` are what their names say, `lock` tells who is at work.
 
 mod lock;
+mod renew;
 mod settings;
 mod shared;
 
 pub use lock::{Lock, LockError};
+pub use renew::Renewed;
 pub use settings::{Kind, Location, Settings};
 
 use crate::catalogue::{Catalogue, CatalogueError};
 use crate::changelog::{self, Changelog, Embedded, Redis, Server};
 use crate::coder::Coders;
 use crate::policy::{Policy, PolicyError};
+use crate::private;
 use crate::protect::Manner;
 use crate::redundancy::{REDUNDANCY, STAGING, redo};
 use crate::storage::plain::Plain;
@@ -61,6 +64,17 @@ pub enum VaultError {
         /// What is wrong.
         why: String,
     },
+    /// What the repository needs is damaged, and can be made anew.
+    #[error("{}: {}; `gabion catalogue rebuild` makes it anew", path.display(), why.trim_end())]
+    Damaged {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// Another one is at work.
+    #[error(transparent)]
+    Lock(#[from] LockError),
     /// The policy is none.
     #[error("{}: {source}", path.display())]
     Policy {
@@ -73,7 +87,7 @@ pub enum VaultError {
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
     /// The changelog fails.
-    #[error("the changelog: {0}")]
+    #[error("the changelog: {}{}", .0, advice(.0))]
     Changelog(#[from] changelog::Error),
     /// The pool fails.
     #[error(transparent)]
@@ -91,6 +105,10 @@ pub enum VaultError {
         /// What was asked for.
         ours: PathBuf,
     },
+}
+
+fn advice(error: &changelog::Error) -> &'static str {
+    if error.is_damage() { "; `gabion catalogue rebuild` makes it anew" } else { "" }
 }
 
 fn at(path: &Path) -> impl Fn(io::Error) -> VaultError + '_ {
@@ -130,14 +148,17 @@ impl Vault {
     /// See [`VaultError`].
     pub fn create(location: &Location, changelog: Option<&str>, clock: Clock) -> Result<Vault, VaultError> {
         let repository = &location.repository;
+        let is_begun = repository.join(settings::FILE).exists();
+        if !is_begun && *repository == location.root.join(OWN) && repository.is_symlink() {
+            let why = "it is a symbolic link: --repository names one that lies elsewhere".to_owned();
+            return Err(VaultError::Settings { path: repository.clone(), why });
+        }
         make_private(repository)?;
-        if !repository.join(settings::FILE).exists() {
-            let _turn = take_turn(repository)?;
-            let settings = Settings::new(location, changelog, pool_of(location, &clock)?.as_ref())?;
-            // Another one may have been first.
-            if !repository.join(settings::FILE).exists() {
-                settings.save(repository)?;
-            }
+        if !is_begun {
+            Vault::begin(location, changelog, &clock).inspect_err(|_| {
+                // Where nothing was begun nothing is left; what is not empty stays.
+                let _ = std::fs::remove_dir(repository);
+            })?;
         }
         let vault = Vault::open(location, clock)?;
         if let Some(wanted) = changelog.filter(|wanted| *wanted != vault.settings.changelog) {
@@ -149,11 +170,46 @@ impl Vault {
         Ok(vault)
     }
 
-    /// Opens a vault.
+    /// Writes the settings of a new vault, if they can be used: a changelog that is none would stand in the way of every later command.
+    fn begin(location: &Location, changelog: Option<&str>, clock: &Clock) -> Result<(), VaultError> {
+        let repository = &location.repository;
+        let _turn = take_turn(repository)?;
+        let settings = Settings::new(location, changelog, pool_of(location, clock)?.as_ref())?;
+        // Another one may have been first.
+        if repository.join(settings::FILE).exists() {
+            return Ok(());
+        }
+        open_changelog(&settings, repository)?;
+        settings.save(repository)
+    }
+
+    /// Opens a vault. If it has no catalogue, that is made from the headers of redundancy files: it is only a cache, and what it does
+    /// not know must not look like something that does not exist.
     ///
     /// # Errors
     /// See [`VaultError`].
     pub fn open(location: &Location, clock: Clock) -> Result<Vault, VaultError> {
+        let vault = Vault::open_as_it_is(location, clock)?;
+        if vault.catalogue.is_to_be_made()? {
+            let _turn = take_turn(&location.repository)?;
+            // Another one may have been first.
+            if vault.catalogue.is_to_be_made()? {
+                vault.make_catalogue()?;
+            }
+        }
+        Ok(vault)
+    }
+
+    fn make_catalogue(&self) -> Result<(), VaultError> {
+        let quiet = Manner { threads: 1, rate: None, progress: &|_| {}, stopped: &|| false };
+        match crate::rebuild::rebuild(self, quiet) {
+            Ok(_) => Ok(()),
+            Err(crate::rebuild::RebuildError::Catalogue(error)) => Err(VaultError::Catalogue(error)),
+            Err(crate::rebuild::RebuildError::Io { path, source }) => Err(VaultError::Io { path, source }),
+        }
+    }
+
+    fn open_as_it_is(location: &Location, clock: Clock) -> Result<Vault, VaultError> {
         let Location { root, repository: path, .. } = location;
         let mut settings = Settings::load(path)?;
         settings.check_root(root, path)?;
@@ -193,7 +249,7 @@ impl Vault {
             clock,
             policy: load_policy(path, &code)?,
             default_code: code,
-            catalogue: Catalogue::open(&path.join("catalogue.sqlite"))?,
+            catalogue: Catalogue::open(&path.join(CATALOGUE))?,
             changelog,
             settings,
             repository,
@@ -213,15 +269,7 @@ impl Vault {
         if begun && all_answer && pool.kept(Document::Vault).is_none() {
             return Err(VaultError::Unprotected { path: PathBuf::from(pool.config().name) });
         }
-        let vault = Vault::create(&location, None, clock)?;
-        if begun {
-            let quiet = Manner { threads: 1, rate: None, progress: &|_| {}, stopped: &|| false };
-            crate::rebuild::rebuild(&vault, quiet).map_err(|error| match error {
-                crate::rebuild::RebuildError::Catalogue(error) => VaultError::Catalogue(error),
-                crate::rebuild::RebuildError::Io { path, source } => VaultError::Io { path, source },
-            })?;
-        }
-        Ok((vault, begun))
+        Ok((Vault::create(&location, None, clock)?, begun))
     }
 
     /// Takes a policy, checked, and keeps it for later runs.
@@ -315,6 +363,10 @@ fn take_turn(repository: &Path) -> Result<Lockable, VaultError> {
 
 const POLICY: &str = "policy.toml";
 
+const CATALOGUE: &str = "catalogue.sqlite";
+
+const CHANGELOG: &str = "changelog";
+
 fn make_private(path: &Path) -> Result<(), VaultError> {
     use std::os::unix::fs::DirBuilderExt;
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(at(path))
@@ -322,7 +374,7 @@ fn make_private(path: &Path) -> Result<(), VaultError> {
 
 fn open_changelog(settings: &Settings, repository: &Path) -> Result<Arc<dyn Changelog>, VaultError> {
     match settings.changelog.as_str() {
-        settings::EMBEDDED => Ok(Arc::new(Embedded::open(&repository.join("changelog"))?)),
+        settings::EMBEDDED => Ok(Arc::new(Embedded::open(&repository.join(CHANGELOG))?)),
         url if url.starts_with("redis://") => {
             // Several vaults may share a server.
             let server = Server { url: url.to_owned(), name: settings.id.clone(), allow_forgetful: false };
@@ -337,10 +389,9 @@ fn open_changelog(settings: &Settings, repository: &Path) -> Result<Arc<dyn Chan
 
 fn load_policy(repository: &Path, code: &Code) -> Result<Policy, VaultError> {
     let path = repository.join(POLICY);
-    match std::fs::read_to_string(&path) {
-        Ok(text) => parse_policy(&text, &path, code),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Policy::only(code.clone())),
-        Err(error) => Err(at(&path)(error)),
+    match private::read(repository, POLICY).map_err(at(&path))? {
+        Some(text) => parse_policy(&text, &path, code),
+        None => Ok(Policy::only(code.clone())),
     }
 }
 

@@ -19,7 +19,7 @@ use gabion::shard::Shown;
 use gabion_vault::policy::Rate;
 use gabion_vault::protect::{Manner, Progress};
 use gabion_vault::storage::pool::{self, Pool};
-use gabion_vault::vault::{Location, Lock, LockError, Vault};
+use gabion_vault::vault::{Location, Lock, LockError, OWN, Renewed, Vault, VaultError};
 use gabion_vault::world::{Clock, Nanos, SECOND};
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -86,10 +86,17 @@ impl Which {
             if begun {
                 eprintln!("gabion: warning: {BEGUN}");
             }
+            refuse_unknown(&vault, &inside, &Shown::path(&self.path))?;
             return Ok((vault, inside));
         }
         let location = Location::find(&self.path, self.elsewhere.repository.as_deref())?;
         let vault = Vault::open(&location, Clock::System)?;
+        let inside = self.inside(&vault)?;
+        Ok((vault, inside))
+    }
+
+    /// The path as the vault of a directory has it. A name that nobody knows is a mistake: of what does not exist, all is well.
+    fn inside(&self, vault: &Vault) -> anyhow::Result<Vec<u8>> {
         let inside = match self.elsewhere.repository.is_some() && self.path == Path::new(".") {
             // Without a path, the whole vault is meant, wherever we are.
             true => Vec::new(),
@@ -97,8 +104,41 @@ impl Which {
                 anyhow::anyhow!("{} is not within {}", Shown::path(&self.path), Shown::path(&vault.root))
             })?,
         };
-        Ok((vault, inside))
+        let shown = Shown::path(&self.path);
+        anyhow::ensure!(
+            inside.split(|&byte| byte == b'/').next() != Some(OWN.as_bytes()),
+            "{shown} belongs to the repository, which is not protected itself"
+        );
+        refuse_unknown(vault, &inside, &shown)?;
+        Ok(inside)
     }
+
+    /// Opens the vault to make anew what is damaged of its own.
+    fn renew(&self, command: &str) -> anyhow::Result<(Vault, Lock, Vec<Renewed>)> {
+        if let Some((pool, _)) = self.elsewhere.pool(&self.path)? {
+            return Ok(Vault::renew(&Location::of_pool(&pool)?, command, Clock::System)?);
+        }
+        let repository = self.elsewhere.repository.as_deref();
+        let location = match Location::find(&self.path, repository) {
+            Err(error @ (VaultError::Unprotected { .. } | VaultError::Damaged { .. })) => {
+                // Which tree a repository elsewhere is for, only its settings knew.
+                let is_said = repository.is_none() || self.path != Path::new(".");
+                anyhow::ensure!(is_said, "{error}; name the directory that it protects");
+                Location::find_remains(&self.path, repository).map_err(|_| error)?
+            }
+            location => location?,
+        };
+        Ok(Vault::renew(&location, command, Clock::System)?)
+    }
+}
+
+fn refuse_unknown(vault: &Vault, inside: &[u8], shown: &Shown<'_>) -> anyhow::Result<()> {
+    let is_there = || anyhow::Ok(vault.storage.find(inside)?.is_some() || vault.catalogue.knows(inside)?);
+    anyhow::ensure!(
+        inside.is_empty() || is_there()?,
+        "{shown}: there is no such file, and none was protected"
+    );
+    Ok(())
 }
 
 /// How to run and how to talk.

@@ -2,7 +2,8 @@
 
 use super::{LiveError, at};
 use gabion_engine::Code;
-use gabion_vault::policy::Policy;
+use gabion_vault::policy::{Policy, usable};
+use gabion_vault::private::read_text;
 use gabion_vault::vault::{DEFAULT_CODE, Location, Vault, VaultError, parse_policy};
 use gabion_vault::world::Clock;
 use std::path::{Path, PathBuf};
@@ -18,14 +19,20 @@ pub struct Wanted {
     pub changelog: Option<String>,
 }
 
-/// What is no directory cannot be protected.
+/// What is no directory cannot be protected, nor can a repository.
 ///
 /// # Errors
 /// [`LiveError`].
 pub fn directory(path: &Path) -> Result<(), LiveError> {
-    match std::fs::metadata(path).map_err(at(path))?.is_dir() {
-        true => Ok(()),
-        false => Err(LiveError::NoDirectory { path: path.to_owned() }),
+    if !std::fs::metadata(path).map_err(at(path))?.is_dir() {
+        return Err(LiveError::NoDirectory { path: path.to_owned() });
+    }
+    let real = std::fs::canonicalize(path).map_err(at(path))?;
+    let is_repository =
+        |above: &Path| above.join("vault.toml").is_file() && above.join("redundancy").is_dir();
+    match real.ancestors().any(is_repository) {
+        true => Err(LiveError::Repository { path: path.to_owned() }),
+        false => Ok(()),
     }
 }
 
@@ -61,11 +68,11 @@ impl Wanted {
     /// The file cannot be read, the code is none.
     pub fn policy_text(&self) -> Result<Option<String>, LiveError> {
         if let Some(path) = &self.policy {
-            return std::fs::read_to_string(path).map(Some).map_err(at(path));
+            return std::fs::File::open(path).and_then(read_text).map(Some).map_err(at(path));
         }
         let Some(code) = &self.code else { return Ok(None) };
         let parsed: Code = code.parse().map_err(|source| LiveError::Code { code: code.clone(), source })?;
-        Ok(Some(format!("[default]\ncode = \"{parsed}\"\n")))
+        Ok(Some(format!("[default]\ncode = \"{}\"\n", usable(parsed)?)))
     }
 
     /// Reads a policy; errors name the file.

@@ -160,6 +160,35 @@ fn what_may_not_be_read_is_named_and_the_rest_protected() {
     assert!(ground.path(".gabion/redundancy/sub/deep/d").exists());
 }
 
+/// A scrub by someone without rights called files lost that he was not allowed to read, and the catalogue remembered that.
+#[test]
+fn what_may_not_be_looked_at_is_not_lost() {
+    let ground = Playground::new();
+    for path in [ground.dir().to_path_buf(), ground.tree()] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    let Some(output) = as_nobody(&ground, &["protect", "tree"]) else {
+        println!("SKIP what_may_not_be_looked_at_is_not_lost: rights cannot be dropped here");
+        return;
+    };
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    ground.write("secret", &[7; 5000]);
+    std::fs::set_permissions(ground.path("secret"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    ground.expect(0, &["protect", "tree"]);
+    for args in [&["scrub", "tree", "--json"][..], &["repair", "tree", "--yes", "--json"]] {
+        let output = as_nobody(&ground, args).unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["failed"][0]["path"], "secret", "{report}");
+        assert_eq!(output.status.code(), Some(2), "{report}");
+    }
+    assert_eq!(ground.json(0, &["status", "tree"])["lost"].as_array().unwrap().len(), 0);
+    // What may not be seen is not called unprotected.
+    ground.expect(0, &["protect", "tree/sub"]);
+    let output = as_nobody(&ground, &["status", "tree/sub"]).unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && error.contains("Permission denied"), "{error}");
+}
+
 #[test]
 fn a_read_only_repository_is_said_so() {
     let ground = Playground::new();

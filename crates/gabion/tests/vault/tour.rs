@@ -164,3 +164,56 @@ fn errors_name_file_and_reason() {
     std::fs::write(ground.path(".gabion/vault.toml"), "version = 99\n").unwrap();
     assert!(error(&["status", "tree"]).contains("vault.toml"));
 }
+
+/// What nobody knows was called undamaged; who mistyped a name was told that all is well.
+#[test]
+fn names_that_nobody_knows_are_errors() {
+    let ground = Playground::new();
+    ground.expect(0, &["protect", "tree"]);
+    std::fs::create_dir(ground.path("bare")).unwrap();
+    for command in ["scrub", "status", "diff", "repair"] {
+        let refused = ground.json(2, &[command, "tree/sub/no such file"]);
+        assert!(refused["error"].as_str().unwrap().contains("no such file"), "{refused}");
+        assert!(ground.json(2, &[command, "tree/.gabion"])["error"].as_str().unwrap().contains("repository"));
+        ground.expect(0, &[command, "tree/bare"]);
+    }
+    // What is gone is still known.
+    std::fs::remove_file(ground.path("sub/c")).unwrap();
+    assert_eq!(ground.json(1, &["diff", "tree/sub/c"])["changes"]["removed"]["files"], 1);
+    for within in ["tree/.gabion", "tree/.gabion/redundancy/sub"] {
+        assert!(ground.json(2, &["protect", within])["error"].as_str().unwrap().contains("repository"));
+    }
+}
+
+#[test]
+fn errors_are_said_once_and_as_an_object_to_those_who_expect_one() {
+    let ground = Playground::new();
+    let told = |args: &[&str]| ground.json(2, args)["error"].as_str().unwrap().to_owned();
+    assert_eq!(told(&["protect", "nowhere"]), "nowhere: No such file or directory (os error 2)");
+    assert_eq!(told(&["protect", "tree", "--code", "8+0"]).matches("needs redundancy").count(), 1);
+    assert_eq!(told(&["protect", "tree", "--policy", "/dev/zero"]).matches("more than").count(), 1);
+    assert!(told(&["policy", "check", "/dev/zero"]).contains("more than"));
+    assert!(told(&["status", "\u{1b}[31m"]).starts_with("\\u{1b}"));
+    std::fs::write(ground.dir().join("bad.toml"), "[default]\ncode = 3\n").unwrap();
+    let bad = told(&["policy", "check", "bad.toml"]);
+    assert_eq!((bad.matches("line 2, column 8").count(), bad.matches("bad.toml").count()), (1, 1), "{bad}");
+}
+
+/// The one command that makes the catalogue anew needed the old one.
+#[test]
+fn a_vault_of_which_only_redundancy_is_left_comes_back() {
+    let ground = Playground::new();
+    ground.expect(0, &["protect", "tree", "--repository", "other"]);
+    let other = ground.dir().join("other");
+    std::fs::write(other.join("catalogue.sqlite"), Seed(4).bytes(50_000)).unwrap();
+    std::fs::write(other.join("changelog/log.db"), Seed(5).bytes(50_000)).unwrap();
+    std::fs::remove_file(other.join("vault.toml")).unwrap();
+    damage(&ground, "a", 1_000_000, 40_000);
+    let at = ["--repository", "other"];
+    ground.json(2, &[&["catalogue", "rebuild"], &at[..]].concat());
+    let rebuilt = ground.json(0, &[&["catalogue", "rebuild", "tree"], &at[..]].concat());
+    assert_eq!((&rebuilt["files"], rebuilt["renewed"].as_array().unwrap().len()), (&5.into(), 3));
+    assert_eq!(ground.json(1, &[&["scrub", "tree"], &at[..]].concat())["trouble"][0]["path"], "a");
+    ground.expect(0, &[&["repair", "tree", "--yes"], &at[..]].concat());
+    assert_eq!(ground.json(0, &[&["protect", "tree"], &at[..]].concat())["encoded"], 0);
+}

@@ -30,6 +30,7 @@ pub use backlog::{EASY_LOG_BYTES, FOLD_BYTES, FOLD_COMMITS, MAX_LOG_BYTES};
 use database::Database;
 use log::Log;
 use rusqlite::Connection;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -112,8 +113,12 @@ impl Embedded {
 
 /// A directory whose name is on stable storage, as what will be in it.
 fn create(directory: &Path) -> std::io::Result<()> {
-    if !directory.is_dir() {
-        std::fs::create_dir_all(directory)?;
+    // A link is none: it may lead anywhere.
+    if !std::fs::symlink_metadata(directory).is_ok_and(|found| found.is_dir()) {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        if std::fs::symlink_metadata(directory)?.is_symlink() {
+            return Err(std::io::ErrorKind::NotADirectory.into());
+        }
         if let Some(parent) = directory.canonicalize()?.parent() {
             std::fs::File::open(parent)?.sync_all()?;
         }

@@ -186,6 +186,11 @@ pub enum Refusal {
 }
 
 impl Error {
+    /// Whether what is stored is no changelog, or a damaged one.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Error::Foreign { .. } | Error::Damaged { .. })
+    }
+
     /// Can the same call succeed later, with nobody changing anything but the world outside?
     pub fn is_transient(&self) -> bool {
         match self {

@@ -87,8 +87,13 @@ fn errors_tell_line_and_column() {
     says("[default]\nspeed = 3\n", "line 2, column 1");
     says("[guard]\nremoved = \"120%\"\n", "line 2");
     says("[limits]\nread = \"10MiB\"\n", "line 2");
-    says("[[rule]]\npaths = [\n  \"a/[b\",\n]\n", "line 3: pattern \"a/[b\"");
-    says("[[rule]]\nowners = [\"nobody here\"]\n", "line 2: user \"nobody here\"");
+    says("[[rule]]\npaths = [\n  \"a/[b\",\n]\n", "line 3, column 3: pattern \"a/[b\"");
+    says("[[rule]]\nowners = [\"nobody here\"]\n", "line 2, column 11: user \"nobody here\"");
+    says("[default]\nblock = \"100\"\n", "line 2, column 9: [default]");
+    says("[[rule]]\nname = \"é\"\ncode = \"8+2\"\nblock = \"100\"\n", "line 4, column 9: é");
+    // Everything would have been left out of protection.
+    says("[[rule]]\npaths = []\nprotect = false\n", "line 2, column 9");
+    says("[[rule]]\nextensions = []\n", "an empty list");
     says("[[rule]]\nname = \"odd\"\nblock = \"100\"\n", "odd: a block of 100 bytes");
 }
 

@@ -1,5 +1,6 @@
 //! Sizes, times and shares as people write them. Errors in them get line and column from the TOML reader.
 
+use crate::format::header::MAX_COLUMNS;
 use crate::world::{Nanos, SECOND};
 use gabion_engine::Code;
 use serde::{Deserialize, Deserializer, de::Error};
@@ -144,12 +145,28 @@ read_from_text!(Size, Rate, Duration, Percent);
 
 impl<'de> Deserialize<'de> for CodeText {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<CodeText, D::Error> {
-        let code: Code = parsed(from)?;
-        match code.m() > 0 && code.blocks() <= crate::format::header::MAX_COLUMNS {
-            true => Ok(CodeText(code)),
-            false => {
-                Err(D::Error::custom(format!("{code}: a code needs redundancy and at most 1024 columns")))
-            }
-        }
+        usable(parsed(from)?).map(CodeText).map_err(D::Error::custom)
     }
+}
+
+/// A list with something in it: whoever writes an empty one does not mean that its condition holds for everything.
+pub(super) fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
+    let list = Vec::deserialize(from)?;
+    match list.is_empty() {
+        true => Err(D::Error::custom("an empty list: leave it out, or name what it is about")),
+        false => Ok(list),
+    }
+}
+
+/// A code that files cannot be protected with.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}: a code needs redundancy and at most {MAX_COLUMNS} columns")]
+pub struct Unusable(Code);
+
+/// A code that files can be protected with.
+///
+/// # Errors
+/// [`Unusable`].
+pub fn usable(code: Code) -> Result<Code, Unusable> {
+    if code.m() > 0 && code.blocks() <= MAX_COLUMNS { Ok(code) } else { Err(Unusable(code)) }
 }

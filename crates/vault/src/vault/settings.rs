@@ -2,10 +2,11 @@
 
 use super::shared::reconcile;
 use super::{OWN, VaultError, at, parent};
+use crate::private;
 use crate::storage::pool::{Document, Pool};
 use crate::world::unique_id;
 use serde::{Deserialize, Serialize};
-use std::io::Write;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// The file with the settings.
@@ -31,6 +32,12 @@ pub struct Settings {
     pub root: PathBuf,
     /// Where changes are remembered: `embedded`, or the address of a Redis server.
     pub changelog: String,
+}
+
+/// What settings of all versions have.
+#[derive(Deserialize)]
+struct Versioned {
+    version: u32,
 }
 
 /// What all targets of a pool know of its vault: the same wherever that lies.
@@ -128,7 +135,34 @@ impl Location {
             start = if start == parent(start) { return Err(unprotected()) } else { parent(start) };
         }
         let absolute = std::fs::canonicalize(start).map_err(at(path))?;
-        let root = absolute.ancestors().find(|above| above.join(OWN).join(FILE).exists());
+        for above in absolute.ancestors() {
+            let settings = above.join(OWN).join(FILE);
+            match settings.try_exists() {
+                Ok(true) => return Ok(Location::of(above, None)),
+                // It may be there, and is not for us to see.
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                    return Err(at(&settings)(error));
+                }
+                _ => {}
+            }
+        }
+        Err(unprotected())
+    }
+
+    /// A vault whose settings are gone or damaged, by the redundancy that is left: in the nearest directory above `path`, or in
+    /// the repository that is named, which then is that of `path`.
+    ///
+    /// # Errors
+    /// [`VaultError::Unprotected`]: there is none.
+    pub fn find_remains(path: &Path, repository: Option<&Path>) -> Result<Location, VaultError> {
+        let unprotected = || VaultError::Unprotected { path: path.to_owned() };
+        let has_redundancy = |repository: &Path| repository.join("redundancy").is_dir();
+        if let Some(repository) = repository {
+            let found = has_redundancy(repository) && path.is_dir();
+            return found.then(|| Location::of(path, Some(repository))).ok_or_else(unprotected);
+        }
+        let absolute = std::fs::canonicalize(path).map_err(at(path))?;
+        let root = absolute.ancestors().find(|above| has_redundancy(&above.join(OWN)));
         Ok(Location::of(root.ok_or_else(unprotected)?, None))
     }
 }
@@ -181,18 +215,19 @@ impl Settings {
 
     pub(super) fn load(repository: &Path) -> Result<Settings, VaultError> {
         let path = repository.join(FILE);
-        let text = match std::fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Err(VaultError::Unprotected { path: repository.to_owned() });
-            }
+        let damaged = |why: String| VaultError::Damaged { path: path.clone(), why };
+        let text = match private::read(repository, FILE) {
+            Ok(text) => text.ok_or_else(|| VaultError::Unprotected { path: repository.to_owned() })?,
+            Err(error) if error.kind() == ErrorKind::InvalidData => return Err(damaged(error.to_string())),
             Err(error) => return Err(at(&path)(error)),
         };
-        let wrong = |why: String| VaultError::Settings { path: path.clone(), why };
-        let settings: Settings = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-        match settings.version {
-            VERSION => Ok(settings),
-            other => Err(wrong(format!("version {other} is not known here (version {VERSION} is)"))),
+        // What a later version has in it besides may be unknown here.
+        match toml::from_str::<Versioned>(&text) {
+            Ok(Versioned { version }) if version != VERSION => {
+                let why = format!("version {version} is not known here (version {VERSION} is)");
+                Err(VaultError::Settings { path, why })
+            }
+            _ => toml::from_str(&text).map_err(|error| damaged(error.to_string())),
         }
     }
 
@@ -221,13 +256,5 @@ impl Settings {
 
 /// Replaces a small file, whole or not at all.
 pub(super) fn replace(directory: &Path, name: &str, bytes: &[u8]) -> Result<(), VaultError> {
-    let (path, draft) = (directory.join(name), directory.join(format!("{name}.draft")));
-    let write = || -> std::io::Result<()> {
-        let mut file = std::fs::File::create(&draft)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        std::fs::rename(&draft, &path)?;
-        std::fs::File::open(directory)?.sync_all()
-    };
-    write().map_err(at(&path))
+    private::replace(directory, name, bytes).map_err(at(&directory.join(name)))
 }

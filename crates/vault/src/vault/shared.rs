@@ -5,8 +5,8 @@
 
 use super::settings::replace;
 use super::{POLICY, VaultError, at};
+use crate::private;
 use crate::storage::pool::{Document, Kept, Pool, PoolError};
-use std::io;
 use std::path::Path;
 
 /// The name of the note: it has the revision and the BLAKE3 of the text.
@@ -17,12 +17,8 @@ fn note(document: Document) -> &'static str {
     }
 }
 
-fn read(path: &Path) -> Result<Option<String>, VaultError> {
-    match std::fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(at(path)(error)),
-    }
+fn read(repository: &Path, name: &str) -> Result<Option<String>, VaultError> {
+    private::read(repository, name).map_err(at(&repository.join(name)))
 }
 
 /// Writes the copy of the repository. A crash before the note leaves a copy that counts as edited, and gets a revision of its own.
@@ -49,7 +45,7 @@ fn write_policy(repository: &Path, text: &str) -> Result<(), VaultError> {
 
 /// Brings the policy of the repository and those of the pool together.
 pub(super) fn reconcile_policy(repository: &Path, pool: &Pool) -> Result<(), VaultError> {
-    let own = read(&repository.join(POLICY))?;
+    let own = read(repository, POLICY)?;
     reconcile(repository, pool, Document::Policy, own, &mut |text| write_policy(repository, text))
 }
 
@@ -61,7 +57,7 @@ pub(super) fn reconcile(
     own: Option<String>,
     write: &mut dyn FnMut(&str) -> Result<(), VaultError>,
 ) -> Result<(), VaultError> {
-    let note = read(&repository.join(note(document)))?;
+    let note = read(repository, note(document))?;
     let known = note.as_deref().and_then(|note| note.trim_end().split_once(' '));
     let revision = known.and_then(|(revision, _)| revision.parse::<u64>().ok());
     let newest = pool.kept(document);

@@ -307,6 +307,34 @@ fn a_repair_that_fails_in_the_middle_is_repeated_without_loss() {
     }
 }
 
+/// A file that only grew has no bad block. Whoever was killed after cutting it and before putting its time back left it with
+/// right bytes and a time that nothing would have mended any more.
+#[test]
+fn a_file_that_was_only_cut_back_gets_its_time_from_the_next_repair() {
+    let (ground, plan) = faulty("4+2");
+    let content = Seed(5).bytes(50_000);
+    ground.write("f", &content);
+    let protected = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    std::fs::File::options().write(true).open(ground.path("f")).unwrap().set_modified(protected).unwrap();
+    ground.protect_all();
+    let modified = || std::fs::metadata(ground.path("f")).unwrap().modified().unwrap();
+    ground.write("f", &[&content[..], b"appended"].concat());
+    assert_ne!(modified(), protected);
+    plan.set(|at, _| (at == Point::Finish).then_some(Ill::Eio));
+    let lock = ground.vault.lock("test").unwrap();
+    repair::repair(&ground.vault, b"f", QUIET).unwrap_err();
+    drop(lock);
+    plan.clear();
+    assert!(ground.read("f") == content, "cut back");
+    assert_eq!(ground.protect().done.encoded, 0, "half a repair is nobody's work");
+    let listed = repair::plan(&ground.vault, b"", repair::Options::default(), QUIET).unwrap();
+    assert_eq!(listed.files.len(), 1, "{listed:?}");
+    assert_eq!(ground.repair("f").state, State::Protected);
+    assert_eq!(modified(), protected);
+    ground.clock.set(ground.clock.now() + 3600 * SECOND);
+    assert_converges(&ground, &plan, &[("f".to_owned(), content)]);
+}
+
 /// A file whose repair was interrupted and that is then deleted, or written anew, is as any other.
 #[test]
 fn an_interrupted_repair_does_not_stand_in_the_way_of_its_owner() {

@@ -5,6 +5,7 @@ mod damage;
 mod faulty;
 mod model;
 mod oddities;
+mod own;
 mod playground;
 mod pool;
 mod redis;

@@ -218,3 +218,21 @@ fn an_empty_tree_and_empty_files_are_fine() {
     assert_eq!(ground.repair("empty").state, State::Protected);
     assert_eq!(ground.read("empty"), b"");
 }
+
+/// One path that is too long for the changelog ended every run: nothing else of the tree was protected any more.
+#[test]
+fn a_path_that_is_too_long_stands_in_nobodys_way() {
+    let ground = Playground::new("4+2");
+    ground.write("a", &[1; 5000]);
+    ground.write("z", &[2; 5000]);
+    let deep = vec!["d".repeat(200); 30].join("/").into_bytes();
+    let tree = gabion_vault::tree::Tree::open(&ground.root()).unwrap();
+    tree.make_directories(&deep, 0o700).unwrap();
+    let file = gabion_vault::tree::join(&deep, b"f");
+    tree.create(&file, 0o600).unwrap();
+    let report = ground.protect();
+    assert_eq!(report.done.encoded, 2, "{report:?}");
+    let [(path, why)] = &report.seen.unreadable[..] else { panic!("{report:?}") };
+    assert!(*path == file && why.contains("more than"), "{why}");
+    ground.assert_clean();
+}

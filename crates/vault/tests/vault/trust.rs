@@ -156,3 +156,17 @@ fn a_full_repository_fails_by_name_and_recovers() {
     let report = protect::protect(&vault, QUIET).unwrap();
     assert_eq!((report.done.encoded, report.done.failures), (1, 0), "{report:?}");
 }
+
+/// A mistyped address was remembered, and every later command asked that server, whatever address it was given.
+#[test]
+fn a_changelog_that_cannot_be_used_is_not_remembered() {
+    let tree = tempfile::tempdir().unwrap();
+    let location = Location::of(tree.path(), None);
+    for wrong in ["http://localhost", "redis://127.0.0.1:1"] {
+        let refused = Vault::create(&location, Some(wrong), Clock::System).map(drop);
+        assert!(refused.is_err(), "{wrong}");
+        assert!(!location.repository.exists(), "{wrong}");
+    }
+    let vault = Vault::create(&location, None, Clock::System).unwrap();
+    assert_eq!(vault.settings.changelog, "embedded");
+}

@@ -1,9 +1,10 @@
 //! `gabion pool create`.
 
 use super::terminal::{Names, Talk};
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use gabion::bench::Size;
 use gabion::exit::Outcome;
+use gabion::shard::Shown;
 use gabion_vault::storage::pool::{NewTarget, Options, Pool};
 use serde_json::json;
 use std::path::PathBuf;
@@ -61,9 +62,11 @@ impl Args {
             targets.into_iter().map(|path| NewTarget { path, domain: domains.next() }).collect();
         let block = block.0 as u64;
         let registry = names.registry();
-        if let Some(registry) = &registry {
-            let taken = registry.find(&name)?;
-            ensure!(taken.is_none(), "there is a pool {name} already: {taken:?}");
+        if let Some(registry) = &registry
+            && let Some(targets) = registry.find(&name)?
+        {
+            let at = targets.first().map_or(String::new(), |path| format!(" at {}", Shown::path(path)));
+            bail!("there is a pool {name} already{at}");
         }
         let config = match dry_run {
             true => Pool::plan(&name, &targets, stripe, block, redundancy)?,

@@ -6,6 +6,7 @@ use clap::Subcommand;
 use gabion::exit::Outcome;
 use gabion::shard::Shown;
 use gabion_vault::policy::Treatment;
+use gabion_vault::private::read_text;
 use gabion_vault::vault::{DEFAULT_CODE, parse_policy};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -47,7 +48,8 @@ impl Args {
 }
 
 fn check(file: &std::path::Path, as_json: bool) -> anyhow::Result<Outcome> {
-    let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    let text =
+        std::fs::File::open(file).and_then(read_text).with_context(|| Shown::path(file).to_string())?;
     let policy = parse_policy(&text, file, &DEFAULT_CODE.parse()?)?;
     if as_json {
         let rules: Vec<Value> = policy
@@ -98,6 +100,6 @@ fn treatment_as_json(treatment: &Treatment) -> Value {
     json!({
         "code": treatment.identity, "block": treatment.block, "quiet_s": treatment.quiet / 1_000_000_000,
         "priority": treatment.priority, "scrub_s": treatment.scrub / 1_000_000_000,
-        "write_once": treatment.write_once,
+        "write_once": treatment.write_once, "strong": treatment.strong,
     })
 }

@@ -126,7 +126,7 @@ impl Args {
         if report.stopped {
             println!("stopped; the next scrub goes on from here");
         } else if report.trouble.is_empty() && report.failed.is_empty() {
-            self.talk.say("no damage");
+            self.talk.say(if report.files > 0 { "no damage" } else { "nothing to scrub" });
         } else if report.trouble.iter().any(|trouble| trouble.state != State::Lost) {
             self.talk.say("`gabion repair` mends what can be mended");
         }

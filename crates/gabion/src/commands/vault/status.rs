@@ -113,9 +113,12 @@ impl Args {
             never => format!("; {} never", files(never)),
         };
         println!("scrubbed   {}{never}", when(status.last_scrub));
-        let share = 100.0 * status.redundancy_bytes as f64 / (status.data_bytes as f64).max(1.0);
+        let share = match status.data_bytes {
+            0 => String::new(),
+            data => format!(" ({:.1} %)", 100.0 * status.redundancy_bytes as f64 / data as f64),
+        };
         println!(
-            "redundancy {} for {} of data ({share:.1} %)",
+            "redundancy {} for {} of data{share}",
             bytes(status.redundancy_bytes),
             bytes(status.data_bytes)
         );

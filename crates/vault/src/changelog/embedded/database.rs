@@ -1,6 +1,7 @@
 //! A file of SQLite: how it is opened, and how statements on it fail.
 
 use crate::changelog::error::{Error, Result};
+use crate::private::open_database;
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, ErrorCode, Params};
 use std::path::{Path, PathBuf};
@@ -31,7 +32,7 @@ pub(super) struct Database<'a> {
 
 /// Opens or creates a file.
 pub(super) fn open(file: &Path, schema: &Schema) -> Result<Connection> {
-    let connection = Connection::open(file).map_err(|reason| explain("open", file, reason))?;
+    let connection = open_database(file).map_err(|reason| explain("open", file, reason))?;
     let database = Database { connection: &connection, file };
     database.set_up(schema).map(|()| connection)
 }
