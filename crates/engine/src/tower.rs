@@ -59,7 +59,7 @@ impl Tower {
         let w = self.base.w();
         let lowest = u64::MAX / self.base.mask();
         let overflows = a >> (w - 1) & lowest;
-        ((a ^ overflows << (w - 1)) << 1) ^ overflows * self.base.polynomial()
+        ((a ^ overflows << (w - 1)) << 1) ^ (overflows * self.base.polynomial())
     }
 
     /// Product with Y, which is primitive: the coefficient that overflows comes back times the polynomial.
