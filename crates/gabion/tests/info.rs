@@ -88,8 +88,11 @@ fn an_unknown_kernel_is_an_error_that_names_the_known_ones() {
     for arguments in [&["--json"][..], &[]] {
         let output = info(Some("abacus"), arguments);
         assert_eq!(output.status.code(), Some(2));
-        assert!(output.stdout.is_empty());
-        let message = String::from_utf8(output.stderr).unwrap();
+        let message = String::from_utf8(output.stderr.clone()).unwrap();
+        match arguments.is_empty() {
+            true => assert!(output.stdout.is_empty()),
+            false => assert_eq!(format!("gabion: {}\n", json(&output)["error"].as_str().unwrap()), message),
+        }
         assert!(message.contains("'abacus'"), "{message}");
         for row in rows() {
             assert!(message.contains(row.name()), "{message}");
