@@ -88,10 +88,13 @@ fn an_unknown_kernel_is_an_error_that_names_the_known_ones() {
     for arguments in [&["--json"][..], &[]] {
         let output = info(Some("abacus"), arguments);
         assert_eq!(output.status.code(), Some(2));
-        let message = String::from_utf8(output.stderr.clone()).unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
         match arguments.is_empty() {
             true => assert!(output.stdout.is_empty()),
-            false => assert_eq!(format!("gabion: {}\n", json(&output)["error"].as_str().unwrap()), message),
+            false => {
+                let object: Value = serde_json::from_slice(&output.stdout).unwrap();
+                assert_eq!(format!("gabion: {}\n", object["error"].as_str().unwrap()), message);
+            }
         }
         assert!(message.contains("'abacus'"), "{message}");
         for row in rows() {

@@ -4,11 +4,17 @@
 //! its number; its paths follow from its names and those of the directories above it, so renaming a directory renames all
 //! that is in it at no cost.
 
+use gabion_vault::world::Stopwatch;
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 /// The number of the root, by the protocol.
 pub const ROOT: u64 = 1;
+
+/// How long, and after which pauses, the end of files that were removed is waited for.
+const PATIENCE: Duration = Duration::from_millis(500);
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// A name in a directory.
 pub type Name = (u64, Box<[u8]>);
@@ -76,6 +82,21 @@ impl Nodes {
         if let Some(node) = self.write().nodes.get_mut(&number) {
             node.opens = if open { node.opens + 1 } else { node.opens.saturating_sub(1) };
         }
+    }
+
+    /// Waits a moment for files without a name to be closed, if there are any and it has not been long `since` there was no room: they
+    /// take room until then, and programs are told that a file is closed before we are.
+    pub fn wait_for_room(&self, since: &Stopwatch) -> bool {
+        let removed = self
+            .read()
+            .nodes
+            .iter()
+            .any(|(&number, node)| number != ROOT && node.names.is_empty() && node.opens > 0);
+        let waits = removed && since.elapsed() < PATIENCE;
+        if waits {
+            std::thread::sleep(PAUSE);
+        }
+        waits
     }
 
     /// The kernel forgets `count` of the times it was told.
@@ -202,7 +223,8 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
-    use super::{Nodes, ROOT};
+    use super::{Nodes, PATIENCE, ROOT};
+    use gabion_vault::world::Stopwatch;
 
     #[test]
     fn paths_follow_renames_of_directories() {
@@ -233,6 +255,20 @@ mod tests {
         let now = nodes.found(ROOT, b"new", 5);
         nodes.renamed((ROOT, b"new"), (ROOT, b"newer"));
         assert_eq!(nodes.found(ROOT, b"newer", 5), now);
+    }
+
+    #[test]
+    fn room_is_waited_for_while_removed_files_are_open() {
+        let (nodes, since) = (Nodes::default(), Stopwatch::start());
+        nodes.found(ROOT, b"a", 5);
+        nodes.opened(5, true);
+        assert!(!nodes.wait_for_room(&since), "it has a name");
+        nodes.removed(ROOT, b"a");
+        assert!(nodes.wait_for_room(&since));
+        while nodes.wait_for_room(&since) {}
+        assert!(since.elapsed() >= PATIENCE, "it may stay open for ever");
+        nodes.opened(5, false);
+        assert!(!nodes.wait_for_room(&Stopwatch::start()));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use fuser::{BackingId, FileHandle, FopenFlags};
 use gabion_vault::changelog::WHOLE;
 use gabion_vault::degraded::{DegradedReader, ReadError};
 use gabion_vault::redundancy::read_up_to;
+use gabion_vault::world::Stopwatch;
 use rustix::fs::{
     Advice, AtFlags, FallocateFlags, Gid, Mode, OFlags, SeekFrom, Statx, Timestamps, Uid, XattrFlags,
 };
@@ -161,7 +162,7 @@ impl Shared {
 
     pub(super) fn release(&self, handle: u64) {
         let Some(open) = self.files.remove(handle) else { return };
-        self.nodes.opened(open.number, false);
+        let number = open.number;
         if let Some(passing) = &self.passing {
             passing.close(open.number, open.way);
         }
@@ -175,9 +176,12 @@ impl Shared {
             self.record_written(open.number);
             if let Ok(stat) = stat_of(&open.file) {
                 let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
-                cached.insert(open.number, Version::of(&stat));
+                cached.insert(number, Version::of(&stat));
             }
         }
+        // Who waits for this looks for the room that it took.
+        drop(open);
+        self.nodes.opened(number, false);
     }
 
     pub(super) fn forget(&self, number: u64, count: u64) {
@@ -219,7 +223,13 @@ impl Shared {
 
     pub(super) fn write(&self, handle: u64, offset: u64, data: &[u8]) -> Answer<usize> {
         let open = self.files.get(handle)?;
-        let written = write_up_to(&open.file, data, offset);
+        let since = Stopwatch::start();
+        let written = loop {
+            match write_up_to(&open.file, data, offset) {
+                Err(error) if error.kind() == ErrorKind::StorageFull && self.nodes.wait_for_room(&since) => {}
+                written => break written,
+            }
+        };
         // Part of it may have been written all the same.
         if !data.is_empty() {
             self.note_written(open.number, offset..offset + data.len() as u64, open.rest);

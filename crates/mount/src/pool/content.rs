@@ -14,7 +14,7 @@ use gabion_vault::storage::pool::live::{DirectoryChange, Found};
 use gabion_vault::storage::pool::stub::Stub;
 use gabion_vault::storage::pool::{Extra, PoolError};
 use gabion_vault::tree::Stat;
-use gabion_vault::world::{Nanos, SECOND};
+use gabion_vault::world::{Nanos, SECOND, Stopwatch};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 use std::sync::{Arc, OnceLock};
@@ -95,7 +95,6 @@ impl Shared {
     pub(super) fn release(&self, handle: u64) {
         let Some(open) = self.files.remove(handle) else { return };
         let number = open.inode.number;
-        self.nodes.opened(number, false);
         if let (Some(guarded), Some(Some(reader))) = (&self.guarded, open.reader.get()) {
             let report = reader.report();
             if report.is_degraded() {
@@ -109,6 +108,7 @@ impl Shared {
         if open.writable {
             lock(&self.cached).insert(number, Shared::version(&open.inode));
         }
+        self.nodes.opened(number, false);
     }
 
     pub(super) fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Answer<usize> {
@@ -145,20 +145,30 @@ impl Shared {
         reader.is_guarded().then_some(reader)
     }
 
-    /// Changes the content of an open file. If there is no room, what was removed a moment ago is cleared away first.
+    /// Changes the content of an open file.
     pub(super) fn work(&self, inode: &Inode, work: impl Fn() -> Result<(), PoolError>) -> Answer<()> {
-        let done = {
+        let done = self.with_room(|| {
             let _stay = self.names_stay();
             work().for_kernel()
-        };
-        match done {
-            Err(error) if error.raw_os_error() == Some(Errno::NOSPC.raw_os_error()) => {
-                self.live.tick().for_kernel()?;
-                let _stay = self.names_stay();
-                work().for_kernel()
+        });
+        // Part of it may have been written all the same.
+        done.inspect_err(|_| self.note_written(inode.number, ANYTHING, self.rest_of(inode)))
+    }
+
+    /// Does something that takes room. If there is none, what was removed a moment ago is cleared away first.
+    pub(super) fn with_room<T>(&self, work: impl Fn() -> Answer<T>) -> Answer<T> {
+        let (since, mut cleared) = (Stopwatch::start(), false);
+        loop {
+            match work() {
+                Err(error)
+                    if error.raw_os_error() == Some(Errno::NOSPC.raw_os_error())
+                        && (self.nodes.wait_for_room(&since) || !cleared) =>
+                {
+                    self.live.tick().for_kernel()?;
+                    cleared = true;
+                }
+                done => return done,
             }
-            // Part of it may have been written all the same.
-            done => done.inspect_err(|_| self.note_written(inode.number, ANYTHING, self.rest_of(inode))),
         }
     }
 

@@ -67,14 +67,7 @@ impl Shared {
 
     fn make(&self, path: &[u8], mode: u32, request: &Request) -> Answer<LiveFile> {
         let (metadata, _) = self.metadata(path, mode, false, request)?;
-        match self.live.create(path, &metadata).for_kernel() {
-            Err(error) if error.raw_os_error() == Some(Errno::NOSPC.raw_os_error()) => {
-                // What was removed a moment ago may still take room.
-                self.live.tick().for_kernel()?;
-                self.live.create(path, &metadata).for_kernel()
-            }
-            made => made,
-        }
+        self.with_room(|| self.live.create(path, &metadata).for_kernel())
     }
 
     pub(super) fn make_node(

@@ -147,7 +147,9 @@ impl Live {
         lock(&self.inner.young).retain(|_, since| since.elapsed() < YOUNG);
         let view = self.inner.pool.shared.known();
         view.disks.iter().filter(|disk| disk.is_failing()).for_each(|disk| disk.probe());
-        self.inner.clear_away()
+        self.inner.clear_away()?;
+        self.inner.forget_room();
+        Ok(())
     }
 
     /// Bytes that files can take and those they can still take, redundancy left out.
