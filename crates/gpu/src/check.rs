@@ -78,7 +78,7 @@ impl std::fmt::Display for Part {
 }
 
 /// Every family, field and layout, narrow and wide.
-pub const CODES: [&str; 28] = [
+pub const CODES: [&str; 29] = [
     "1+1",
     "1+4",
     "4+2",
@@ -105,6 +105,7 @@ pub const CODES: [&str; 28] = [
     "cauchy:3+2:w32:packets=5",
     "45+8",
     "64+16",
+    "64+16:packets=256",
     "30+33",
     "200+56",
 ];
@@ -114,13 +115,14 @@ pub const UPDATES: [&str; 6] =
     ["6+3", "3+6:w16", "raidz:7+3", "cauchy:5+2:w32", "cauchy:3+2:w64", "cauchy-good:6+3:w6:packets=11"];
 
 /// Wide plans, and blocks of several tiles and rounds.
-pub const WIDE: [(&str, usize); 6] = [
+pub const WIDE: [(&str, usize); 7] = [
     ("40+17", 333),
     ("200+56", 65),
     ("64+9:w16", 130),
     ("9+4:w64", 520),
     ("3+2", 900_001),
     ("10+4:packets=4096", 8 * 4096 * 9),
+    ("64+16:packets=256", 8 * 256 * 13),
 ];
 
 impl Effort {

@@ -31,28 +31,46 @@ use std::sync::Arc;
 /// enough that the first and the last round, which overlap with nothing, are short too.
 const ROUND: usize = 48 << 20;
 
-/// A block's part of a round, unless the block is shorter: a copy of less loses time to its start. So rounds of many blocks are
-/// longer.
-const COPY: usize = 4 << 20;
+/// How the blocks of a round are copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Copies {
+    /// Each by itself.
+    OnePerBlock,
+    /// All at once.
+    Together,
+}
+
+impl Copies {
+    /// A block's part of a round, unless the block is shorter: where each is a copy of its own, one of less loses time to its start. So
+    /// rounds of many blocks are longer.
+    const fn part(self) -> usize {
+        match self {
+            Copies::OnePerBlock => 4 << 20,
+            Copies::Together => 2 << 20,
+        }
+    }
+}
 
 /// Bytes of every block in a round: whole units, at most the block's length or the share of a slot.
-pub(crate) fn round_bytes(len: usize, unit: usize, blocks: usize, share: usize) -> usize {
+pub(crate) fn round_bytes(len: usize, unit: usize, blocks: usize, share: usize, copies: Copies) -> usize {
     let blocks = blocks.max(1);
-    let wanted = ROUND.max(blocks.saturating_mul(COPY)).min(share) / blocks;
+    let wanted = ROUND.max(blocks.saturating_mul(copies.part())).min(share) / blocks;
     let units = (wanted / unit).max(1);
     (units * unit).min(len.next_multiple_of(unit))
 }
 
 /// A block's part of the first and of the last round where they are cut short.
-const SHORT_COPY: usize = 512 << 10;
+const SHORT_COPY: usize = 128 << 10;
 
 /// Bytes of every block in round number `round`, of `left` bytes that are left; `most` in all but the first and the last rounds. Nothing comes
-/// back during the first round, and nothing goes out during the last: the shorter they are, the better.
+/// back during the first round, and nothing goes out during the last: the shorter they are, the better. And no round is much longer than the
+/// one before: while it comes in, that one goes out, and then the way out is idle.
 fn part_bytes(round: usize, left: usize, most: usize, unit: usize) -> usize {
     let least = SHORT_COPY.max(most / 8);
-    let growing = least.saturating_mul(1 << round.min(8));
+    let growing = (0..round).try_fold(least, |part, _| (part < most).then(|| part + part / 3));
     let shrinking = (left / 2).max(least);
-    most.min(growing.min(shrinking).next_multiple_of(unit)).min(left)
+    let part = growing.unwrap_or(most).min(shrinking).next_multiple_of(unit);
+    most.min(part).min(left)
 }
 
 /// Places of a device in which rounds can be under way. Whoever implements this waits for the device when it is dropped.

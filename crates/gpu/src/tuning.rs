@@ -109,7 +109,7 @@ impl Tuning {
     }
 }
 
-/// The choice for a plan, with what its kernel costs in operations on words. Where additions of its matrix nearly bound it, its structure is
+/// The choice for a plan, with what its kernel costs in operations on words. Where additions of its matrix are not far from bounding it, its structure is
 /// tried as well, and taken where it has so many fewer that what else its kernel does is paid for.
 pub fn choose(plan: &Plan) -> (Tuning, usize) {
     let shape = Shape::of(plan);
@@ -117,7 +117,7 @@ pub fn choose(plan: &Plan) -> (Tuning, usize) {
     let operations = tuning.operations(&shape);
     let transformed =
         || Some(transforms::source(Dialect::Cuda, plan, transforms::WIDTH)?.counts.arithmetic());
-    match (10 * operations > 9 * moving).then(transformed).flatten() {
+    match (10 * operations > 6 * moving).then(transformed).flatten() {
         Some(fewer) if 4 * fewer < 3 * operations => {
             (Tuning { transformed: transforms::WIDTH, ..tuning }, fewer.max(moving))
         }

@@ -109,6 +109,8 @@ fn transformed_kernels_conform() {
         repair("9+7:packets=16", &[0, 3, 4, 5, 8, 10]),
         repair("8+4:packets=20", &[1, 2, 9]),
         repair("7+8:w4:packets=20", &[0, 1, 2, 3, 4, 5, 6]),
+        repair("12+4:packets=8", &[4, 5, 6, 7]),
+        repair("16+8:packets=16", &[0, 1, 2, 3, 4, 5, 6, 7]),
     ];
     for (width, plan) in [4, 8].into_iter().cycle().zip(plans) {
         let tuning = Tuning { transformed: width, ..Tuning::of(&Shape::of(&plan)) };

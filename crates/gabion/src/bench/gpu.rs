@@ -29,8 +29,10 @@ use std::time::{Duration, Instant};
 pub enum Work {
     /// All redundancy from all data.
     Encode,
-    /// m data blocks, or all of them, from the rest.
+    /// m data blocks, or all of them, spread over the data, from the rest.
     Repair,
+    /// The first m data blocks, or all of them, from the rest.
+    RepairOfNeighbours,
 }
 
 impl Work {
@@ -39,6 +41,7 @@ impl Work {
         match self {
             Work::Encode => "encode",
             Work::Repair => "repair",
+            Work::RepairOfNeighbours => "repair of neighbours",
         }
     }
 
@@ -51,14 +54,16 @@ impl Work {
             Work::Encode => code.encode_plan(),
             Work::Repair => {
                 let count = code.m().min(code.k());
-                // Spread over the data, as failures are.
-                let lost: Vec<usize> = (0..count).map(|place| place * code.k() / count).collect();
-                let surviving: Vec<usize> =
-                    (0..code.blocks()).filter(|column| !lost.contains(column)).collect();
-                code.repair_plan(&lost, &surviving)
+                repair_plan(code, (0..count).map(|place| place * code.k() / count).collect())
             }
+            Work::RepairOfNeighbours => repair_plan(code, (0..code.m().min(code.k())).collect()),
         }
     }
+}
+
+fn repair_plan(code: &Code, lost: Vec<usize>) -> Result<Plan, Error> {
+    let surviving: Vec<usize> = (0..code.blocks()).filter(|column| !lost.contains(column)).collect();
+    code.repair_plan(&lost, &surviving)
 }
 
 /// One line of the result.

@@ -9,7 +9,7 @@ use super::kernel::{Blocks, CudaKernel};
 use super::memory::{begin_download, begin_upload, is_pinned};
 use super::slot::Slot;
 use crate::error::{Api, GpuError};
-use crate::rounds::{Course, Slots, copy_in_parallel, round_bytes};
+use crate::rounds::{Copies, Course, Slots, copy_in_parallel, round_bytes};
 use crate::shape::BlockCopy;
 use cudarc::driver::sys::CUdeviceptr;
 use gabion_engine::Mode;
@@ -33,7 +33,7 @@ pub(super) fn run(
     let bytes = match way.in_place {
         // One launch over everything: there is nothing to overlap with.
         Some(_) => len,
-        None => round_bytes(len, unit, prepared.blocks(), share),
+        None => round_bytes(len, unit, prepared.blocks(), share, way.copies),
     };
     let slots =
         device.bind().and_then(|()| device.pool.take(len.div_ceil(bytes), || Slot::new(&device.context)));
@@ -62,6 +62,7 @@ struct Way {
     staged: usize,
     /// Bytes from block to block, where the kernel works on the blocks themselves.
     in_place: Option<usize>,
+    copies: Copies,
 }
 
 impl Way {
@@ -90,7 +91,12 @@ impl Way {
             }
         };
         let direct = if mapped { in_place.is_some() } else { outputs_pinned };
-        Way { mapped, inputs_pinned: inputs_pinned && !mapped, direct, staged, in_place }
+        // In the slot's memory they lie evenly spaced.
+        let together = prepared.shape.copy(len).rows == 1
+            && (!inputs_pinned || are_evenly_spaced(inputs.iter().map(|block| block.as_ptr())))
+            && (!direct || are_evenly_spaced(outputs.iter().map(|block| block.as_ptr())));
+        let copies = if together { Copies::Together } else { Copies::OnePerBlock };
+        Way { mapped, inputs_pinned: inputs_pinned && !mapped, direct, staged, in_place, copies }
     }
 }
 
@@ -99,6 +105,10 @@ fn evenly_spaced(addresses: impl Iterator<Item = usize>) -> Option<usize> {
     let addresses: Vec<usize> = addresses.collect();
     let spacing = addresses.get(1)?.checked_sub(*addresses.first()?)?;
     addresses.windows(2).all(|pair| pair[1].checked_sub(pair[0]) == Some(spacing)).then_some(spacing)
+}
+
+fn are_evenly_spaced(places: impl ExactSizeIterator<Item = *const u8>) -> bool {
+    places.len() <= 1 || evenly_spaced(places.map(|place| place.addr())).is_some()
 }
 
 /// Begins the copies of blocks, `begin` with a block's number: a single one where they lie evenly spaced, since every copy takes a while to start.

@@ -8,7 +8,7 @@ use super::device::OpenClTransfer;
 use super::kernel::{Blocks, OpenClKernel};
 use super::memory::{SharedMemory, begin_download, begin_upload, buffer, queue};
 use crate::error::{Api, GpuError};
-use crate::rounds::{Course, Slots, copy_in_parallel, round_bytes};
+use crate::rounds::{Copies, Course, Slots, copy_in_parallel, round_bytes};
 use gabion_engine::Mode;
 use opencl3::command_queue::CommandQueue;
 use opencl3::memory::Buffer;
@@ -25,7 +25,8 @@ pub(super) fn run(
     }
     let (opened, prepared) = (&kernel.device.0, &kernel.prepared);
     let (unit, most) = (prepared.unit(), opened.pool.most());
-    let bytes = round_bytes(len, unit, prepared.blocks(), opened.options.device_bytes / most);
+    let bytes =
+        round_bytes(len, unit, prepared.blocks(), opened.options.device_bytes / most, Copies::OnePerBlock);
     let slots = opened.pool.take(len.div_ceil(bytes), || Ok(Slot { queue: queue(opened, 0)?, memory: None }));
     let mut under_way = slots.map(|slots| UnderWay { kernel, slots });
     let course = Course {

@@ -9,10 +9,13 @@ use gabion_engine::{Code, Mode};
 
 #[test]
 fn rounds_are_whole_units_within_the_share() {
-    assert_eq!(round_bytes(1000, 64, 10, 1 << 20), 1024);
-    assert_eq!(round_bytes(1 << 30, 4096, 14, 14 * 8192), 8192);
-    assert_eq!(round_bytes(1 << 30, 4096, 14, 10), 4096);
-    assert_eq!(round_bytes(1 << 30, 4096, 12, 1 << 40), 4 << 20);
+    let each = |len, unit, blocks, share| round_bytes(len, unit, blocks, share, Copies::OnePerBlock);
+    assert_eq!(each(1000, 64, 10, 1 << 20), 1024);
+    assert_eq!(each(1 << 30, 4096, 14, 14 * 8192), 8192);
+    assert_eq!(each(1 << 30, 4096, 14, 10), 4096);
+    assert_eq!(each(1 << 30, 4096, 12, 1 << 40), 4 << 20);
+    assert_eq!(each(1 << 30, 4096, 63, 1 << 40), 4 << 20);
+    assert_eq!(round_bytes(1 << 30, 4096, 63, 1 << 40, Copies::Together), 2 << 20);
 }
 
 #[test]
@@ -25,9 +28,16 @@ fn rounds_grow_and_shrink_again() {
         }
         parts
     };
-    let (half, mega) = (512 << 10, 1 << 20);
-    let wanted = [half, mega, 2 * mega, 4 * mega, 4 * mega, 4 * mega, 4 * mega, 2 * mega, mega, half, half];
-    assert_eq!(parts(23 * mega + half, 4 * mega, 4096), wanted);
+    let mega = 1 << 20;
+    let long = parts(100 * mega, 2 * mega, 4096);
+    let largest = long.iter().position(|&part| part == 2 * mega).unwrap();
+    // The next one comes in while the one before goes out.
+    assert!(
+        long[..=largest].windows(2).all(|pair| pair[0] < pair[1] && 4 * pair[0] + 3 * 4096 >= 3 * pair[1])
+    );
+    let least = 256 << 10;
+    let end = &long[long.len() - 4..];
+    assert!(long[0] == least && end[3] <= least && end.windows(2).all(|pair| pair[0] > pair[1]), "{long:?}");
     assert_eq!(parts(100, 4 * mega, 64), [100]);
     for (len, most, unit) in [(10_000_019, 3 * mega, 3 * 4096), (77, 64, 64), (9 * mega, mega, mega)] {
         let parts = parts(len, most, unit);

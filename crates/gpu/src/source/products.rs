@@ -28,6 +28,9 @@ const THREADS: usize = 128;
 /// Bits of the inputs that one instruction takes: two halves, of which threads hold words of their own.
 const SLAB: usize = 256;
 
+/// Bits of a word.
+const WORD: usize = 32;
+
 /// Rows of the outputs that one instruction makes.
 const ROWS: usize = 64;
 
@@ -52,6 +55,8 @@ struct Cut {
     slabs: usize,
     /// Halves of them that it holds; the other half of a slab is zero where few inputs leave it empty.
     halves: usize,
+    /// Rows of inputs of which a thread has the bits in one word of a half: 32, or fewer where all of them are in one half.
+    share: usize,
     /// Times that it takes as many.
     chunks: usize,
     /// Times that it makes [`ROWS`] rows of outputs of them.
@@ -65,7 +70,12 @@ impl Cut {
         let halves = if rows <= SLAB / 2 { 1 } else { 2 * slabs };
         // Without inputs, outputs are zero all the same.
         let chunks = rows.div_ceil(SLAB * slabs).max(1);
-        Cut { slabs, halves, chunks, passes: (shape.outputs * shape.w).div_ceil(ROWS) }
+        // Four threads have the bits of a position. Rows are turned eight at a time, and each length of shares takes a text.
+        let share = match shape.packet_words {
+            Some(_) if halves == 1 => rows.div_ceil(4).next_multiple_of(8).max(8),
+            _ => WORD,
+        };
+        Cut { slabs, halves, share, chunks, passes: (shape.outputs * shape.w).div_ceil(ROWS) }
     }
 
     /// Blocks on a multiprocessor at once, by the registers that a thread needs.
@@ -101,6 +111,7 @@ pub fn source(shape: &Shape) -> Source {
     define("BLOCKS", cut.blocks(shape));
     define("ADD", usize::from(shape.mode == Mode::Add));
     define("W", shape.w);
+    define("SHARE", cut.share);
     if let Some(words) = shape.packet_words {
         define("PACKET_WORDS", words);
     }
@@ -139,9 +150,14 @@ const fn place_of(column: usize, bit: usize) -> (usize, usize) {
     (column / 8 * 64 + bit / 128 * 32 + column % 8 * 4 + bit % 128 / 32, bit % 32)
 }
 
+/// Which bit of a slab a row of the inputs' bits is, by the shares that threads have of them.
+const fn in_slab(share: usize, row: usize) -> usize {
+    row / share * WORD + row % share
+}
+
 /// A matrix as the kernel reads it: by chunk, pass and slab.
 pub fn tiles(shape: &Shape, matrix: &BitMatrix) -> Vec<u32> {
-    let Cut { slabs, chunks, passes, .. } = Cut::of(shape);
+    let Cut { slabs, share, chunks, passes, .. } = Cut::of(shape);
     let mut words = vec![0; chunks * passes * slabs * SLAB_WORDS];
     for (tile, slab) in words.chunks_mut(SLAB_WORDS).enumerate() {
         let (chunk, pass, within) = (tile / slabs / passes, tile / slabs % passes, tile % slabs);
@@ -153,7 +169,7 @@ pub fn tiles(shape: &Shape, matrix: &BitMatrix) -> Vec<u32> {
                 continue;
             }
             for bit in bits.clone().filter(|&bit| matrix.at(row, bit)) {
-                let (word, place) = place_of(column, bit - first);
+                let (word, place) = place_of(column, in_slab(share, bit - first));
                 slab[word] |= 1 << place;
             }
         }
@@ -201,7 +217,7 @@ mod tests {
             let shape = Shape::of(&plan);
             let matrix = BitMatrix::expand(plan.matrix()).unwrap();
             let words = tiles(&shape, &matrix);
-            let Cut { slabs, chunks, passes, .. } = Cut::of(&shape);
+            let Cut { slabs, share, chunks, passes, .. } = Cut::of(&shape);
             let mut seed = 7u32;
             let mut bits = vec![0u32; chunks * slabs * SLAB / 32];
             bits.iter_mut().for_each(|word| {
@@ -219,7 +235,11 @@ mod tests {
             for (row, &found) in found.iter().enumerate() {
                 let takes = |&bit: &usize| row < matrix.rows() && matrix.at(row, bit);
                 let wanted = (0..matrix.columns()).filter(takes);
-                let wanted = wanted.fold(0, |sum, bit| sum ^ bits[bit / 32] >> (bit % 32) & 1);
+                let bit_of = |row: usize| {
+                    let bit = in_slab(share, row);
+                    bits[bit / 32] >> (bit % 32) & 1
+                };
+                let wanted = wanted.fold(0, |sum, row| sum ^ bit_of(row));
                 assert_eq!(found, wanted, "{code}, row {row}");
             }
         }
@@ -234,6 +254,8 @@ mod tests {
         assert_eq!(text("33+9"), text("200+56"));
         assert_ne!(text("32+9"), text("33+9"));
         assert_ne!(text("10+9"), text("10+9:packets=64"));
+        assert_eq!(text("10+9:packets=64"), text("12+5:packets=64"));
+        assert_ne!(text("10+9:packets=64"), text("13+9:packets=64"));
     }
 
     #[test]

@@ -14,16 +14,18 @@
 //! reads its inputs once, where the matrix needs two passes. All levels of (1) would need registers for 16 inputs beside those of 16 sums.
 //!
 //! A repair has syndromes in these sums; they are put into shared memory, from where a product with a small matrix makes the outputs in
-//! the same registers.
+//! the same registers. Where the blocks that are lost lie in a coset of their own, as neighbours do, the repair is such a matrix as a
+//! whole, and nothing is left to multiply with.
 
 use super::additions::{self, Sum};
 use super::blocks::{Writer, input_name, sum_name};
 use super::text::{Text, line, together};
 use super::{Counts, Dialect, Launch, Source};
 use crate::shape::Shape;
+use gabion_engine::matrix::Matrix;
+use gabion_engine::matrix::cauchy::CauchyForm;
 use gabion_engine::matrix::cosets::{Cosets, Member, by_coset, smallest_coset};
 use gabion_engine::{Layout, Plan, Structure};
-use std::collections::BTreeMap;
 
 /// Rows of sums that a thread has registers for.
 const MOST_ROWS: usize = 128;
@@ -34,11 +36,16 @@ const THREADS: usize = 64;
 /// How many inputs are best transformed together: with eight there are fewer additions than with four, and everything still has a register.
 pub const WIDTH: usize = 8;
 
-/// From as many inputs on, the first of a tile that comes later are asked for while sums are finished: no other load is under way then.
+/// From as many inputs on, inputs are brought into the device's cache before they are loaded: few threads fit beside so many sums, too few to wait
+/// for memory as long as that takes.
 const MANY_INPUTS: usize = 64;
 
-/// How many inputs of it are asked for.
-const ASKED_FOR: usize = 16;
+/// Inputs that are asked for at once, by all threads of a block together: a line of one of their rows each.
+const AT_ONCE: usize = 4;
+
+/// Bytes of a line of the device's cache, and how many of them a row of a block of threads has.
+const LINE: usize = 128;
+const LINES: usize = THREADS * 4 / LINE;
 
 /// Blocks of threads that are on a multiprocessor at once, by their registers.
 const BLOCKS: usize = 4;
@@ -48,23 +55,47 @@ const BLOCKS: usize = 4;
 pub fn source(dialect: Dialect, plan: &Plan, width: usize) -> Option<Source> {
     let (shape, structure) = (Shape::of(plan), plan.structure()?);
     // Shared memory takes four words at a time.
-    let fits = matches!(plan.layout(), Layout::Packets { .. }) && matches!(shape.w, 4 | 8);
-    let (n, base) = smallest_coset(&structure.cauchy.rows)?;
-    let inputs = by_coset(&structure.cauchy.columns, n, base);
-    let sums = (n as usize).max(shape.outputs);
-    // Points that lie among those of the rows have no coset of their own.
-    if !fits || (n as usize) < width || sums * shape.w > MOST_ROWS || inputs.contains_key(&0) {
+    if !matches!(plan.layout(), Layout::Packets { .. }) || !matches!(shape.w, 4 | 8) {
         return None;
     }
+    let (factors, n, base) = Factors::of(structure).into_iter().find_map(|factors| {
+        let (n, base) = factors.coset()?;
+        let sums = (n as usize).max(shape.outputs);
+        ((n as usize) >= width && sums * shape.w <= MOST_ROWS).then_some((factors, n, base))
+    })?;
     let launch = Launch { threads: THREADS, passes: 1, bytes_per_thread: shape.w * 4 };
     let text = Text(dialect.prelude() + &dialect.head(launch, 1, ""));
     let writer =
         Writer { dialect, shape: &shape, lanes: 1, threads: THREADS, text, counts: Counts::default() };
     let mut transformed =
         Transformed { writer, cosets: Cosets::of(plan.field()), n, base, width, temporaries: 0 };
-    transformed.kernel(structure, &inputs, sums);
+    transformed.kernel(&factors);
     let Writer { text, counts, .. } = transformed.writer;
     Some(Source { text: text.0, launch, counts })
+}
+
+/// What a plan's matrix is the product of.
+struct Factors<'a> {
+    cauchy: &'a CauchyForm,
+    /// Inputs that are added to its rows as they are.
+    added: &'a [Option<usize>],
+    solve: Option<&'a Matrix>,
+}
+
+impl Factors<'_> {
+    /// The ways to factor a matrix, those that leave less to do first.
+    fn of(structure: &Structure) -> Vec<Factors<'_>> {
+        let Structure { cauchy, added, solve, exchanged } = structure;
+        let whole = exchanged.iter().map(|cauchy| Factors { cauchy, added: &[], solve: None });
+        whole.chain([Factors { cauchy, added, solve: solve.as_ref() }]).collect()
+    }
+
+    /// The coset of the rows' points, by its size and first point; none of the columns' points may lie there, since they need cosets of their own.
+    fn coset(&self) -> Option<(u64, u64)> {
+        let (n, base) = smallest_coset(&self.cauchy.rows)?;
+        let free = self.cauchy.columns.iter().all(|point| (point.at ^ base) >= n);
+        free.then_some((n, base))
+    }
 }
 
 /// The rows of a block in registers.
@@ -88,10 +119,12 @@ struct Transformed<'a> {
 }
 
 impl Transformed<'_> {
-    fn kernel(&mut self, structure: &Structure, inputs: &BTreeMap<u64, Vec<Member>>, sums: usize) {
+    fn kernel(&mut self, factors: &Factors<'_>) {
         let (w, n, width) = (self.writer.shape.w, self.n as usize, self.width);
-        let form = &structure.cauchy;
-        if structure.solve.is_some() {
+        let form = factors.cauchy;
+        let inputs = by_coset(&form.columns, self.n, self.base);
+        let sums = n.max(self.writer.shape.outputs);
+        if factors.solve.is_some() {
             line!(self.writer.text, "SHARED uint4 stage[{}];", n * w / 4 * THREADS);
             line!(
                 self.writer.text,
@@ -99,6 +132,7 @@ impl Transformed<'_> {
             );
         }
         self.writer.position();
+        self.prepare_to_ask();
         self.writer.declare_sums(sums * w);
         let sum = |place: usize| Block {
             names: (place * w..(place + 1) * w).map(|row| sum_name(0, row)).collect(),
@@ -107,7 +141,10 @@ impl Transformed<'_> {
         let mut sums: Vec<Block> = (0..sums).map(sum).collect();
         // A factor that all rows share goes to the columns, where it often cancels.
         let shared = form.rows[0].scale;
-        for (&at, members) in inputs {
+        // In the order in which they lie, as they are asked for.
+        let mut inputs: Vec<_> = inputs.into_iter().collect();
+        inputs.sort_by_key(|(_, members)| members.iter().map(|member| member.index).min());
+        for (at, members) in inputs {
             let natural = self.cosets.scale(self.n, at);
             for first in (0..n).step_by(width) {
                 let here: Vec<&Member> =
@@ -124,26 +161,26 @@ impl Transformed<'_> {
                 let mut blocks: Vec<Block> =
                     blocks.into_iter().map(|block| block.unwrap_or_else(|| self.temporary())).collect();
                 self.find_coefficients(at + first as u64, &mut blocks);
-                let factors = self.factors(at, first / width);
+                let weights = self.weights(at, first / width);
                 for (place, block) in blocks.iter().enumerate().filter(|(_, block)| block.begun) {
                     let targets = sums[..n].iter_mut().skip(place).step_by(width);
-                    self.add(block, targets.zip(factors.iter().copied()).collect());
+                    self.add(block, targets.zip(weights.iter().copied()).collect());
                 }
             }
         }
-        self.ask_for_a_later_tile();
+        self.ask_for(0, true);
         self.find_values(&mut sums[..n]);
         let mut values = Vec::new();
-        for (point, added) in form.rows.iter().zip(&structure.added) {
+        for (row, point) in form.rows.iter().enumerate() {
             let mut value = sums[(point.at ^ self.base) as usize].clone();
             value = self.times(self.cosets.quotient(point.scale, shared), value);
-            if let Some(input) = added {
-                let block = self.load(*input);
+            if let Some(&Some(input)) = factors.added.get(row) {
+                let block = self.load(input);
                 self.add(&block, vec![(&mut value, 1)]);
             }
             values.push(value);
         }
-        match &structure.solve {
+        match factors.solve {
             None => values.iter().enumerate().for_each(|(output, value)| self.store(output, value)),
             Some(solve) => {
                 values.iter().enumerate().for_each(|(place, value)| self.put(place, value));
@@ -162,30 +199,48 @@ impl Transformed<'_> {
         line!(self.writer.text, "}}");
     }
 
-    /// Brings the first inputs of the tile that a block of threads works on once all that are there now are done into the device's cache, 128 bytes for
-    /// each thread at a time.
-    fn ask_for_a_later_tile(&mut self) {
-        let Shape { w, inputs, packet_words: Some(words), .. } = *self.writer.shape else { return };
-        // Threads side by side have words side by side only where packets are long enough.
-        if self.writer.dialect != Dialect::Cuda || inputs < MANY_INPUTS || !words.is_multiple_of(THREADS) {
+    /// Words of a packet, where inputs are asked for. Threads side by side have words side by side only in packets that are long enough.
+    fn asks_ahead(&self) -> Option<usize> {
+        let Shape { inputs, packet_words, w, .. } = *self.writer.shape;
+        let lines_at_once = AT_ONCE * w * LINES == THREADS;
+        let asks = self.writer.dialect == Dialect::Cuda && inputs >= MANY_INPUTS && lines_at_once;
+        packet_words.filter(|words| asks && words.is_multiple_of(THREADS))
+    }
+
+    /// Which line of the first inputs is this thread's to ask for, here and in the tile that a block of threads works on once all that are there
+    /// now are done. It waits in shared memory: all registers are taken. Past the end, the first tile does no harm.
+    fn prepare_to_ask(&mut self) {
+        let Some(words) = self.asks_ahead() else { return };
+        let (text, w) = (&mut self.writer.text, self.writer.shape.w);
+        line!(text, "SHARED u64 lines[{}];", 2 * THREADS);
+        line!(text, "for (u32 i = 0; i < 2u; ++i) {{");
+        line!(text, "u32 t0 = (TILE + i * MULTIPROCESSORS * {BLOCKS}u) * {THREADS}u;");
+        line!(text, "if (t0 + {THREADS}u > total) t0 = 0u;");
+        let (row, group) = (words * 4, w * words * 4);
+        line!(text, "const u64 there = (u64)(t0 / {words}u) * {group}u + t0 % {words}u * 4u;");
+        line!(text, "const u64 mine = LOCAL_X / {LINES}u % {w}u * {row}u + LOCAL_X % {LINES}u * {LINE}u;");
+        line!(text, "const u64 first = (u64)in + (u64)(LOCAL_X / {}u) * in_stride;", w * LINES);
+        line!(text, "*(volatile u64*)(lines + i * {THREADS}u + LOCAL_X) = first + there + mine; }}");
+    }
+
+    /// Brings [`AT_ONCE`] inputs from `input` on into the device's cache, of this tile or of the later one.
+    fn ask_for(&mut self, input: usize, later: bool) {
+        let Shape { inputs, w, .. } = *self.writer.shape;
+        if self.asks_ahead().is_none() || input >= inputs {
             return;
         }
-        let text = &mut self.writer.text;
-        let lines = THREADS * 4 / 128;
-        line!(text, "{{ const u32 later = (TILE + MULTIPROCESSORS * {BLOCKS}u) * {THREADS}u;");
-        line!(text, "if (later + {THREADS}u <= total) {{");
-        line!(
-            text,
-            "const u64 there = (u64)(later / {words}u) * {}u + later % {words}u * 4u;",
-            w * words * 4
-        );
-        line!(text, "_Pragma(\"unroll 1\")");
-        line!(text, "for (u32 i = LOCAL_X; i < {}u; i += {THREADS}u) {{", ASKED_FOR * w * lines);
-        line!(text, "GLOBAL const byte* const b = in + there + (u64)(i / {}u) * in_stride;", w * lines);
-        line!(text, "ASK_FOR(b + i / {lines}u % {w}u * {}u + i % {lines}u * 128u); }} }} }}", words * 4);
+        let (per_input, place) = (w * LINES, if later { THREADS } else { 0 });
+        let whole = input + AT_ONCE <= inputs;
+        let guard =
+            if whole { String::new() } else { format!("if (LOCAL_X < {}u) ", (inputs - input) * per_input) };
+        let line = format!("*(volatile u64*)(lines + {place}u + LOCAL_X)");
+        line!(self.writer.text, "{guard}ASK_FOR({line} + {input}u * in_stride);");
     }
 
     fn load(&mut self, input: usize) -> Block {
+        if input.is_multiple_of(AT_ONCE) {
+            self.ask_for(input + AT_ONCE, false);
+        }
         self.writer.load(input, &format!("{input}u"));
         let names = (0..self.writer.shape.w).map(|row| input_name(input, 0, row)).collect();
         Block { names, begun: true }
@@ -266,22 +321,22 @@ impl Transformed<'_> {
 
     /// What the other levels make of the inputs number `group` of the coset at `at`, which were transformed together: the factor with
     /// which they are added to each group of sums.
-    fn factors(&self, at: u64, group: usize) -> Vec<u64> {
+    fn weights(&self, at: u64, group: usize) -> Vec<u64> {
         let (field, width) = (self.cosets.field(), self.width);
-        let mut factors = vec![0; self.n as usize / width];
-        factors[group] = 1;
+        let mut weights = vec![0; self.n as usize / width];
+        weights[group] = 1;
         let mut h = 1;
-        while h < factors.len() {
-            for first in (0..factors.len()).step_by(2 * h) {
+        while h < weights.len() {
+            for first in (0..weights.len()).step_by(2 * h) {
                 let twiddle = self.cosets.twiddle((h * width) as u64, at + (first * width) as u64);
                 for place in first..first + h {
-                    factors[place + h] ^= factors[place];
-                    factors[place] ^= field.mul(twiddle, factors[place + h]);
+                    weights[place + h] ^= weights[place];
+                    weights[place] ^= field.mul(twiddle, weights[place + h]);
                 }
             }
             h *= 2;
         }
-        factors
+        weights
     }
 
     /// Where a piece of the block at `place` waits in shared memory. A thread reads only what it wrote itself.
@@ -336,14 +391,52 @@ mod tests {
         }
     }
 
+    fn repair(code: &str, lost: &[usize]) -> Plan {
+        let code = code.parse::<Code>().unwrap();
+        let left: Vec<usize> = (0..code.blocks()).filter(|column| !lost.contains(column)).collect();
+        code.repair_plan(lost, &left).unwrap()
+    }
+
+    fn counts(plan: &Plan) -> Counts {
+        source(Dialect::OpenCl, plan, WIDTH).unwrap().counts
+    }
+
     #[test]
     fn every_input_is_read_once_and_every_output_written_once() {
-        let code = "64+16:packets=2048".parse::<Code>().unwrap();
-        let lost: Vec<usize> = (0..64).step_by(4).collect();
-        let left: Vec<usize> = (0..80).filter(|column| !lost.contains(column)).collect();
-        for plan in [code.encode_plan().unwrap(), code.repair_plan(&lost, &left).unwrap()] {
-            let counts = source(Dialect::OpenCl, &plan, WIDTH).unwrap().counts;
+        let code = "64+16:packets=2048";
+        let (spread, first): (Vec<usize>, Vec<usize>) = ((0..64).step_by(4).collect(), (0..16).collect());
+        for plan in [encode(code), repair(code, &spread), repair(code, &first)] {
+            let counts = counts(&plan);
             assert_eq!((counts.loaded, counts.stored), (64 * 8, 16 * 8));
+        }
+    }
+
+    /// Their points are a coset as those of the redundancy are.
+    #[test]
+    fn neighbours_are_repaired_as_redundancy_is_made() {
+        for (code, k) in [("64+16:packets=2048", 64), ("32+16:packets=2048", 32)] {
+            let encoding = counts(&encode(code)).arithmetic();
+            for first in (0..k).step_by(16) {
+                let lost: Vec<usize> = (first..first + 16).collect();
+                let repairing = counts(&repair(code, &lost)).arithmetic();
+                assert!(50 * repairing < 51 * encoding, "{code} from {first}: {repairing}, {encoding}");
+            }
+        }
+    }
+
+    /// Whole groups of inputs, each by a line of every thread; the last few by as many as there are.
+    #[test]
+    fn inputs_are_asked_for_before_they_are_loaded() {
+        let text = |code: &str| source(Dialect::Cuda, &encode(code), WIDTH).unwrap().text;
+        let asked = |text: &str| text.matches("ASK_FOR(*").count();
+        // All but the first four, and the first four of a later tile.
+        assert_eq!(asked(&text("64+16:packets=2048")), 16);
+        let odd = text("65+16:packets=2048");
+        assert_eq!(asked(&odd), 17);
+        assert!(odd.contains("if (LOCAL_X < 16u) ASK_FOR"), "{odd}");
+        for code in ["32+16:packets=2048", "64+16:packets=32"] {
+            let text = source(Dialect::Cuda, &encode(code), WIDTH).map(|source| source.text);
+            assert_eq!(text.as_deref().map_or(0, asked), 0, "{code}");
         }
     }
 

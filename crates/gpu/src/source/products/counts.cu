@@ -37,11 +37,12 @@ PRIVATE void multiply(u32 (&d)[COUNTS], u32 a0, u32 a1, u32 a2, u32 a3, u64 rows
     : ALL_COUNTS(d) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(rows), "r"(adds));
 }
 
+#define COMMIT asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory")
 #define BEGIN asm volatile("wgmma.fence.sync.aligned;" ::: "memory")
 
 // The counts pass through here, so that nobody takes them before.
 PRIVATE void settle(u32 (&d)[COUNTS]) {
-  asm volatile("wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;" : ALL_COUNTS(d) : : "memory");
+  asm volatile("wgmma.wait_group.sync.aligned 0;" : ALL_COUNTS(d) : : "memory");
 }
 
 // Two counts side by side, the second in the upper half: on the pipe of multiplications, which is idle.

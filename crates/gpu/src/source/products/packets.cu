@@ -1,7 +1,7 @@
 // Rows of bits: a position is a bit of a word. A thread has a word of 32 rows out of every 128; turned, the bits of 32 rows at one
-// position are a word of 32 bits of a slab.
+// position are a word of 32 bits of a slab. Where there are fewer than 128 rows, its share is shorter, and the rest of its 32 bits is zero.
 //
-// Defined before this text also: PACKET_WORDS, words of a packet.
+// Defined before this text also: PACKET_WORDS, words of a packet; SHARE, rows out of every four shares that a thread has.
 
 PRIVATE u32 load_once(const byte* p) {
   u32 v;
@@ -15,8 +15,11 @@ PRIVATE u32 choose(u32 mask, u32 yes, u32 no) {
   return d;
 }
 
+// Rows that are zero are left out before they mix with others, eight at a time.
+#define EIGHTS ((SHARE + 7) / 8)
+
 template <int distance> PRIVATE void swap_bits(u32 (&y)[32], u32 mask) {
-  UNROLLED for (int i = 0; i < 32; ++i) if (!(i & distance)) {
+  UNROLLED for (int i = 0; i < 8 * EIGHTS; ++i) if (!(i & distance)) {
     const u32 a = y[i], b = y[i + distance];
     y[i] = choose(mask, a, b << distance);
     y[i + distance] = choose(mask, a >> distance, b);
@@ -24,7 +27,7 @@ template <int distance> PRIVATE void swap_bits(u32 (&y)[32], u32 mask) {
 }
 
 template <int distance> PRIVATE void swap_bytes(u32 (&y)[32], u32 low, u32 high) {
-  UNROLLED for (int i = 0; i < 32; ++i) if (!(i & distance)) {
+  UNROLLED for (int i = 0; i < 32; ++i) if (!(i & distance) && (distance == 16 || i < 8 * EIGHTS)) {
     const u32 a = y[i], b = y[i + distance];
     y[i] = __byte_perm(a, b, low);
     y[i + distance] = __byte_perm(a, b, high);
@@ -32,11 +35,11 @@ template <int distance> PRIVATE void swap_bytes(u32 (&y)[32], u32 low, u32 high)
 }
 
 PRIVATE void turn(u32 (&y)[32]) {
-  swap_bytes<16>(y, 0x5410, 0x7632);
-  swap_bytes<8>(y, 0x6240, 0x7351);
-  swap_bits<4>(y, 0x0f0f0f0f);
-  swap_bits<2>(y, 0x33333333);
   swap_bits<1>(y, 0x55555555);
+  swap_bits<2>(y, 0x33333333);
+  swap_bits<4>(y, 0x0f0f0f0f);
+  swap_bytes<8>(y, 0x6240, 0x7351);
+  swap_bytes<16>(y, 0x5410, 0x7632);
 }
 
 #define PACKET (PACKET_WORDS * 4u)
@@ -68,15 +71,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) gabion(
     ROLLED for (u32 chunk = 0; chunk < chunks; ++chunk) {
       u32 x[HALVES][32];
       UNROLLED for (int h = 0; h < HALVES; ++h) {
-        const u32 first = chunk * (256u * SLABS) + 128u * h + 32u * t;
+        // Shares are whole where there is more than one half.
+        const u32 first = chunk * (256u * SLABS) + 128u * h + SHARE * t;
         // The same for all threads of a warp: nothing to turn where no thread has a row.
-        const bool empty = first - 32u * t >= inputs * W;
+        const bool empty = first - SHARE * t >= inputs * W;
         u32 bit = first % W;
         const byte* from = in + at + first / W * in_stride + bit * PACKET;
         UNROLLED for (u32 i = 0; i < 32; ++i) {
-          x[h][i] = first + i < inputs * W ? load_once(from) : 0u;
+          // Where shares are whole blocks, rows of one are there together.
+          const bool there = SHARE % W == 0 ? first / W + i / W < inputs : first + i < inputs * W;
+          x[h][i] = i < SHARE && there ? load_once(from) : 0u;
           from += PACKET;
-          if (++bit == W) {
+          if ((SHARE % W == 0 ? (i + 1) % W : ++bit % W) == 0) {
             bit = 0;
             from += in_stride - W * PACKET;
           }
@@ -102,6 +108,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) gabion(
             multiply(d, x[2 * s][j], x[2 * s][j + 16], of_half(x, 2 * s + 1, j), of_half(x, 2 * s + 1, j + 16), slab, s > 0);
             multiply(e, x[2 * s][j + 8], x[2 * s][j + 24], of_half(x, 2 * s + 1, j + 8), of_half(x, 2 * s + 1, j + 24), slab, s > 0);
           }
+          COMMIT;
           settle(d);
           settle(e);
           UNROLLED for (int c = 0; c < 16; ++c) {

@@ -55,6 +55,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) gabion(
           BEGIN;
           UNROLLED for (int s = 0; s < SLABS; ++s)
             multiply(d, x[2 * s][j], x[2 * s][j + 8], of_half(x, 2 * s + 1, j), of_half(x, 2 * s + 1, j + 8), rows + (s * BYTES_OF_SLAB >> 4), s > 0);
+          COMMIT;
           settle(d);
           u32 sum = 0;
           UNROLLED for (int bit = 0; bit < 8; ++bit) {

@@ -125,7 +125,12 @@ impl Args {
             }
             let asked = self.asked();
             wishes.push((Work::Encode, code.clone(), asked.clone()));
-            wishes.push((Work::Repair, code, asked.into_iter().take(1).collect()));
+            // Kernels of fewer outputs are the same whichever blocks are lost.
+            let repairs: &[Work] = match code.m() {
+                ..=8 => &[Work::Repair],
+                _ => &[Work::Repair, Work::RepairOfNeighbours],
+            };
+            wishes.extend(repairs.iter().map(|&work| (work, code.clone(), asked[..1].to_vec())));
         }
         Ok(wishes)
     }
