@@ -14,7 +14,7 @@ const LOOP_ALIGNMENT: usize = 64;
 /// A loop over blocks, ready to run.
 #[derive(Debug)]
 pub(super) struct Routine {
-    /// Of the pages, which hold the function as long as they live.
+    /// Where in the pages the function begins; they live as long as it may be called.
     entry: Entry,
     _pages: Mmap,
     constants: Vec<u8>,
@@ -114,8 +114,8 @@ impl Routine {
         if start == end {
             return;
         }
-        // SAFETY: the pages of the function are there; the code reads its blocks and constants, writes outputs and slots, all within what the caller
-        // promises and what `emit` was told; it keeps the registers of the convention.
+        // SAFETY: the pages of the function are still there. The code reads its blocks and constants, writes outputs and slots, all
+        // within what the caller promises and what `emit` was told; it keeps the registers of the convention.
         unsafe { (self.entry)(blocks.as_ptr(), start, end, self.constants.as_ptr(), slots) }
     }
 }
