@@ -111,24 +111,36 @@ impl Plan {
     /// [`Error::BufferCount`], [`Error::BufferLength`], [`Error::BufferGranule`].
     #[inline]
     pub fn check_buffers(&self, inputs: &[&[u8]], outputs: &[&mut [u8]]) -> Result<usize, Error> {
+        let want = common_length(inputs, outputs);
+        // Two plain loops for the usual case: a call with small buffers takes no longer than what stands before it.
+        let fit = inputs.len() == self.inputs.len()
+            && outputs.len() == self.outputs.len()
+            && inputs.iter().all(|b| b.len() == want)
+            && outputs.iter().all(|b| b.len() == want)
+            && (self.granule <= 1 || want.is_multiple_of(self.granule));
+        if fit { Ok(want) } else { Err(self.misfit(inputs, outputs)) }
+    }
+
+    /// What is wrong with buffers that do not fit.
+    #[cold]
+    fn misfit(&self, inputs: &[&[u8]], outputs: &[&mut [u8]]) -> Error {
         let (want_inputs, want_outputs) = (self.inputs.len(), self.outputs.len());
         if inputs.len() != want_inputs || outputs.len() != want_outputs {
             let (inputs, outputs) = (inputs.len(), outputs.len());
-            return Err(Error::BufferCount { want_inputs, want_outputs, inputs, outputs });
+            return Error::BufferCount { want_inputs, want_outputs, inputs, outputs };
         }
-        let want = inputs.first().map(|b| b.len()).or(outputs.first().map(|b| b.len())).unwrap_or(0);
-        // Two plain loops for the usual case: a call with small buffers takes no longer than what stands before it.
-        let fit = inputs.iter().all(|b| b.len() == want) && outputs.iter().all(|b| b.len() == want);
-        let lengths = || inputs.iter().map(|b| b.len()).chain(outputs.iter().map(|b| b.len()));
-        if !fit && let Some((index, len)) = lengths().enumerate().find(|&(_, len)| len != want) {
-            return Err(Error::BufferLength { index, len, want });
+        let want = common_length(inputs, outputs);
+        let mut lengths = inputs.iter().map(|b| b.len()).chain(outputs.iter().map(|b| b.len())).enumerate();
+        match lengths.find(|&(_, len)| len != want) {
+            Some((index, len)) => Error::BufferLength { index, len, want },
+            None => Error::BufferGranule { len: want, granule: self.granule },
         }
-        let granule = self.granule;
-        if granule > 1 && !want.is_multiple_of(granule) {
-            return Err(Error::BufferGranule { len: want, granule });
-        }
-        Ok(want)
     }
+}
+
+/// The length of the first buffer, which all have if they fit; 0 without buffers.
+fn common_length(inputs: &[&[u8]], outputs: &[&mut [u8]]) -> usize {
+    inputs.first().map(|b| b.len()).or(outputs.first().map(|b| b.len())).unwrap_or(0)
 }
 
 /// The plans of a code.

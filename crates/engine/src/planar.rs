@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::kernel::{Kernel, Threads};
 use crate::matrix::Matrix;
 use crate::plan::Mode;
+use std::array;
 use std::sync::Arc;
 
 /// Byte maps of the largest matrix.
@@ -51,27 +52,41 @@ impl Planar {
     /// # Errors
     /// Buffers whose number or length does not fit; nothing is written then.
     pub fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
-        if inputs.len() != self.inputs || outputs.len() != self.outputs {
-            return Err(Error::BufferCount {
-                want_inputs: self.inputs,
-                want_outputs: self.outputs,
-                inputs: inputs.len(),
-                outputs: outputs.len(),
-            });
+        let len = inputs.first().map_or(0, |input| input.len());
+        let fit = inputs.len() == self.inputs
+            && outputs.len() == self.outputs
+            && inputs.iter().all(|input| input.len() == len)
+            && outputs.iter().all(|output| output.len() == len)
+            // Symbols of 1, 2, 4 or 8 bytes: a division would take as long as some lines of a block.
+            && len & (self.symbol_bytes - 1) == 0;
+        if !fit {
+            return Err(self.misfit(inputs, outputs));
         }
-        let lengths = inputs.iter().map(|input| input.len()).chain(outputs.iter().map(|output| output.len()));
-        let want = inputs.first().map_or(0, |input| input.len());
-        if let Some((index, len)) = lengths.enumerate().find(|&(_, len)| len != want) {
-            return Err(Error::BufferLength { index, len, want });
-        }
-        // Symbols of 1, 2, 4 or 8 bytes: a division would take as long as some lines of a block.
-        if want & (self.symbol_bytes - 1) != 0 {
-            return Err(Error::BufferGranule { len: want, granule: self.symbol_bytes });
-        }
-        let plane = want >> self.symbol_bytes.trailing_zeros();
+        let plane = len >> self.symbol_bytes.trailing_zeros();
         if plane == 0 {
             return Ok(());
         }
+        match (inputs, outputs, self.symbol_bytes) {
+            ([input], [output], 1) => self.run_single::<1>(input, output, plane),
+            ([input], [output], 2) => self.run_single::<2>(input, output, plane),
+            ([input], [output], 4) => self.run_single::<4>(input, output, plane),
+            ([input], [output], 8) => self.run_single::<8>(input, output, plane),
+            (inputs, outputs, _) => self.run_all(inputs, outputs, plane),
+        }
+    }
+
+    /// One block times a constant, symbols of `B` bytes: the lists of planes have known lengths, which small calls notice.
+    fn run_single<const B: usize>(&self, input: &[u8], output: &mut [u8], plane: usize) -> Result<(), Error> {
+        let inputs: [&[u8]; B] = array::from_fn(|byte| &input[byte * plane..][..plane]);
+        let mut rest = output;
+        let mut outputs: [&mut [u8]; B] =
+            array::from_fn(|_| rest.split_off_mut(..plane).expect("a block has a plane for every byte"));
+        self.threads.run(&*self.kernel, 1, &inputs, &mut outputs)
+    }
+
+    /// Blocks of any number, by their planes.
+    #[inline(never)]
+    fn run_all(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], plane: usize) -> Result<(), Error> {
         let (mut blocks, mut rest) = (inputs.iter(), &[][..]);
         let planes = std::iter::from_fn(|| {
             if rest.is_empty() {
@@ -91,6 +106,25 @@ impl Planar {
                 self.threads.run(&*self.kernel, 1, inputs, outputs)
             })
         })
+    }
+
+    /// What is wrong with blocks that do not fit.
+    #[cold]
+    fn misfit(&self, inputs: &[&[u8]], outputs: &[&mut [u8]]) -> Error {
+        if inputs.len() != self.inputs || outputs.len() != self.outputs {
+            return Error::BufferCount {
+                want_inputs: self.inputs,
+                want_outputs: self.outputs,
+                inputs: inputs.len(),
+                outputs: outputs.len(),
+            };
+        }
+        let lengths = inputs.iter().map(|input| input.len()).chain(outputs.iter().map(|output| output.len()));
+        let want = inputs.first().map_or(0, |input| input.len());
+        match lengths.enumerate().find(|&(_, len)| len != want) {
+            Some((index, len)) => Error::BufferLength { index, len, want },
+            None => Error::BufferGranule { len: want, granule: self.symbol_bytes },
+        }
     }
 }
 

@@ -114,10 +114,17 @@ impl Slot {
     }
 
     /// The code if there is some. `bytes` more have to be worked on; that may make it worth compiling.
+    #[inline]
     pub(crate) fn get(self: &Arc<Slot>, bytes: usize) -> Option<&Ready> {
-        if let Some(ready) = self.ready.get() {
-            return ready.as_ref();
+        match self.ready.get() {
+            Some(ready) => ready.as_ref(),
+            None => self.count(bytes),
         }
+    }
+
+    /// Counts bytes that are worked on without code, and makes some once it is worth it.
+    #[cold]
+    fn count(self: &Arc<Slot>, bytes: usize) -> Option<&Ready> {
         let seen = self.seen_bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
         if seen < WORTH_BYTES || self.started.swap(true, Ordering::Relaxed) {
             return None;

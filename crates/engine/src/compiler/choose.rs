@@ -83,9 +83,21 @@ pub(super) fn choose_signed(plan: &Plan, target: Target, components: usize) -> O
 }
 
 /// The cheapest way to run a program of the planar layout.
+///
+/// Planes are mostly some multiple of 4 KiB apart, and a load waits for a store before it whose address ends like its own. So a turn covers as
+/// many columns as leave registers for half of the constants: loads and stores are then farther apart.
 pub(super) fn choose_planar(program: Program, target: Target) -> Option<Choice> {
     let program = better(vec![("by planes", program)], target, &mut |_| ())?;
-    cheapest(None, target, &program, &[1, 2, 4]).map(|(choice, _)| choice)
+    let constants = program.products();
+    let way = |columns: &[usize]| cheapest(None, target, &program, columns).map(|(choice, _)| choice);
+    let fits =
+        |choice: &Choice| choice.allocated.registers() * choice.columns + constants / 2 <= target.registers();
+    let wide = if target.affine {
+        [4, 2].into_iter().filter_map(|columns| way(&[columns])).find(fits)
+    } else {
+        None
+    };
+    wide.or_else(|| way(&[1, 2, 4]))
 }
 
 /// The cheapest order and registers of a program, with one of the given numbers of columns.

@@ -64,7 +64,7 @@ pub(crate) struct CodeKernel {
     far: Option<Routine>,
     far_unaligned: Option<Routine>,
     form: Form,
-    tuning: &'static Tuning,
+    tuning: Tuning,
 }
 
 impl CodeKernel {
@@ -92,33 +92,47 @@ impl CodeKernel {
             far_unaligned: far(Distance::FarUnaligned),
             routine: routine(allocated, Distance::Near)?,
             form,
-            tuning: Tuning::of_machine(),
+            tuning: *Tuning::of_machine(),
         })
     }
 
     /// Turns inputs into outputs. The buffers were checked: as many as the plan has, all of `len` bytes, a multiple
     /// of its granule; they are parts of blocks of `whole` bytes.
     pub(crate) fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], len: usize, whole: usize) {
-        let count = inputs.len() + outputs.len();
         let mut few = [const { MaybeUninit::uninit() }; FEW_BLOCKS];
-        let mut many = Vec::new();
-        let room = match few.get_mut(..count) {
-            Some(few) => few,
-            None => {
-                many.resize(count, MaybeUninit::uninit());
-                &mut many[..]
-            }
-        };
-        let (of_inputs, of_outputs) = room.split_at_mut(inputs.len());
-        for (place, input) in of_inputs.iter_mut().zip(inputs) {
-            place.write(input.as_ptr());
+        match few.get_mut(..inputs.len() + outputs.len()) {
+            Some(room) => self.run_blocks(addresses(inputs, outputs, room), len, whole),
+            None => self.run_many(inputs, outputs, len, whole),
         }
-        for (place, output) in of_outputs.iter_mut().zip(outputs) {
-            place.write(output.as_mut_ptr().cast_const());
+    }
+
+    /// As [`run`](CodeKernel::run), with more blocks than there is room for on the stack.
+    #[inline(never)]
+    fn run_many(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], len: usize, whole: usize) {
+        let mut room = vec![MaybeUninit::uninit(); inputs.len() + outputs.len()];
+        self.run_blocks(addresses(inputs, outputs, &mut room), len, whole);
+    }
+
+    #[inline]
+    fn run_blocks(&self, blocks: &[*const u8], len: usize, whole: usize) {
+        let bytes = whole.saturating_mul(blocks.len());
+        if bytes >= self.tuning.near_bytes || self.form.packets.is_some() {
+            return self.run_at_distance(blocks, len, bytes);
         }
-        // SAFETY: there are as many places as buffers, and each was written above.
-        let blocks: &[*const u8] = unsafe { room.assume_init_ref() };
-        let distance = match whole.saturating_mul(blocks.len()) {
+        // Straight on: a call of a few lines takes no longer than what stands before its loop. What stays in L1 is not worth
+        // another step that aligns outputs, either.
+        let turns = len & !(self.routine.step() - 1);
+        // SAFETY: a multiple of the step that lies within all blocks.
+        unsafe { self.routine.run(blocks, 0, turns) };
+        if turns < len {
+            self.run_rest(blocks, turns, len, 0);
+        }
+    }
+
+    /// `bytes` are those of all blocks that are worked on.
+    #[inline(never)]
+    fn run_at_distance(&self, blocks: &[*const u8], len: usize, bytes: usize) {
+        let distance = match bytes {
             bytes if bytes < self.tuning.near_bytes => Distance::Near,
             bytes if bytes < self.tuning.stream_bytes => Distance::Middle,
             _ => Distance::Far,
@@ -153,8 +167,7 @@ impl CodeKernel {
         let (step, width) = (self.routine.step(), self.routine.width());
         let misaligned = outputs.first().map_or(0, |output| self.routine.misalignment(*output));
         let head = if misaligned == 0 { 0 } else { width - misaligned };
-        // What stays in L1 is not worth another call.
-        if self.form.mode == Mode::Add || distance == Distance::Near || len < step + head {
+        if self.form.mode == Mode::Add || len < step + head {
             return self.run_range(self.routines_for(distance, false), blocks, 0, len, 0);
         }
         // A step begins with a symbol.
@@ -174,16 +187,24 @@ impl CodeKernel {
     /// Runs over `start..end` of blocks that reach from `first` on. A streaming routine needs outputs aligned at
     /// `start`.
     fn run_range(&self, routines: &[Routine], blocks: &[*const u8], start: usize, end: usize, first: usize) {
-        // A power of two, the same in all of them.
+        // The step is a power of two, the same in all of them.
+        let whole = end - ((end - start) & (self.routine.step() - 1));
+        // SAFETY: a multiple of the step that lies within all blocks.
+        routines.iter().for_each(|routine| unsafe { routine.run(blocks, start, whole) });
+        if whole < end {
+            self.run_rest(blocks, whole, end, first);
+        }
+    }
+
+    /// Runs over `start..end`, less than a step, of blocks that reach from `first` on.
+    fn run_rest(&self, blocks: &[*const u8], start: usize, end: usize, first: usize) {
         let step = self.routine.step();
-        let whole = end - ((end - start) & (step - 1));
-        // SAFETY: ranges lie between `first` and `end`, within all blocks; a multiple of the step each.
+        // SAFETY: both ranges lie between `first` and `end`, within all blocks.
         unsafe {
-            routines.iter().for_each(|routine| routine.run(blocks, start, whole));
-            if whole < end && self.form.mode == Mode::Write && end - first >= step {
+            if self.form.mode == Mode::Write && end - first >= step {
                 self.routine.run(blocks, end - step, end);
-            } else if whole < end {
-                self.run_padded(blocks, whole, end);
+            } else {
+                self.run_padded(blocks, start, end);
             }
         }
     }
@@ -210,4 +231,23 @@ impl CodeKernel {
             }
         }
     }
+}
+
+/// Where the blocks begin, inputs first; there is room for all of them.
+#[inline]
+fn addresses<'a>(
+    inputs: &[&[u8]],
+    outputs: &mut [&mut [u8]],
+    room: &'a mut [MaybeUninit<*const u8>],
+) -> &'a [*const u8] {
+    let (of_inputs, of_outputs) = room.split_at_mut(inputs.len());
+    assert!(of_outputs.len() == outputs.len(), "as many places as buffers");
+    for (place, input) in of_inputs.iter_mut().zip(inputs) {
+        place.write(input.as_ptr());
+    }
+    for (place, output) in of_outputs.iter_mut().zip(outputs) {
+        place.write(output.as_mut_ptr().cast_const());
+    }
+    // SAFETY: as many inputs as places before the split, as many outputs as behind it: each was written above.
+    unsafe { room.assume_init_ref() }
 }

@@ -14,11 +14,14 @@ const LOOP_ALIGNMENT: usize = 64;
 /// A loop over blocks, ready to run.
 #[derive(Debug)]
 pub(super) struct Routine {
-    pages: Mmap,
-    /// Where in the pages the function begins.
-    entry: usize,
+    /// Where in the pages the function begins; they live as long as it may be called.
+    entry: Entry,
+    _pages: Mmap,
     constants: Vec<u8>,
-    shape: Shape,
+    /// Bytes of every block that one turn covers.
+    step: usize,
+    /// Bytes of a register.
+    width: usize,
     needs_slots: bool,
     blocks: usize,
 }
@@ -39,21 +42,31 @@ impl Routine {
     ) -> std::io::Result<Routine> {
         assert!(slot_bytes <= MAX_SLOT_BYTES, "the slots of a routine are bounded");
         assert!(shape.step().is_power_of_two(), "registers and columns are powers of two");
-        let entry = emitted.head.wrapping_neg() % LOOP_ALIGNMENT;
-        let mut pages = MmapMut::map_anon(entry + emitted.code.len())?;
-        pages[entry..][..emitted.code.len()].copy_from_slice(&emitted.code);
+        let start = emitted.head.wrapping_neg() % LOOP_ALIGNMENT;
+        let mut pages = MmapMut::map_anon(start + emitted.code.len())?;
+        pages[start..][..emitted.code.len()].copy_from_slice(&emitted.code);
         let pages = pages.make_exec()?;
-        Ok(Routine { pages, entry, constants: emitted.constants, shape, needs_slots: slot_bytes > 0, blocks })
+        // SAFETY: from there on the pages hold a whole function of this type, written by `emit`.
+        let entry = unsafe { std::mem::transmute::<*const u8, Entry>(pages.as_ptr().add(start)) };
+        Ok(Routine {
+            entry,
+            _pages: pages,
+            constants: emitted.constants,
+            step: shape.step(),
+            width: shape.target.width,
+            needs_slots: slot_bytes > 0,
+            blocks,
+        })
     }
 
     /// Bytes of every block that one turn covers.
     pub(super) fn step(&self) -> usize {
-        self.shape.step()
+        self.step
     }
 
     /// Bytes of a register.
     pub(super) fn width(&self) -> usize {
-        self.shape.target.width
+        self.width
     }
 
     /// How far an address lies behind a multiple of the register. Registers are powers of two, which the compiler cannot know
@@ -68,6 +81,7 @@ impl Routine {
     /// The CPU has the instruction set the code was made for. `blocks` are as many as the plan has; each can be read,
     /// and outputs be written, from `start` to `end` (with all packets of the group), and no output overlaps another
     /// block. The range is a multiple of the step. A streaming routine gets aligned outputs.
+    #[inline]
     pub(super) unsafe fn run(&self, blocks: &[*const u8], start: usize, end: usize) {
         // SAFETY: passed on unchanged; where there is no room for slots the routine has none.
         unsafe {
@@ -94,16 +108,14 @@ impl Routine {
     ///
     /// # Safety
     /// As there; and there is room for the slots of the routine, and after them for what it remembers of its inputs.
+    #[inline]
     pub(super) unsafe fn run_with(&self, blocks: &[*const u8], [start, end]: [usize; 2], slots: *mut u8) {
         assert!(blocks.len() == self.blocks && (end - start) & (self.step() - 1) == 0);
         if start == end {
             return;
         }
-        // SAFETY: the pages hold a whole function of this type from there on, written by `emit`; it lies within them.
-        let entry: Entry =
-            unsafe { std::mem::transmute::<*const u8, Entry>(self.pages.as_ptr().add(self.entry)) };
-        // SAFETY: the code reads its blocks and constants, writes outputs and slots, all within what the caller
-        // promises and what `emit` was told; it keeps the registers of the convention.
-        unsafe { entry(blocks.as_ptr(), start, end, self.constants.as_ptr(), slots) }
+        // SAFETY: the pages of the function are still there. The code reads its blocks and constants, writes outputs and slots, all
+        // within what the caller promises and what `emit` was told; it keeps the registers of the convention.
+        unsafe { (self.entry)(blocks.as_ptr(), start, end, self.constants.as_ptr(), slots) }
     }
 }

@@ -16,7 +16,8 @@ const TILE: usize = 16 << 10;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Bytes of a block from which dividing in the pass that codes is worth the end: to make a signature of what it left takes some microseconds.
+/// Bytes of a block from which dividing in the pass that codes is worth the end: to make a signature of what it left takes some microseconds. For blocks
+/// that come from memory, as those of files do; what already lies in the L2 cache is signed faster in tiles.
 const DIVIDED_BYTES: usize = 32 << 10;
 
 /// The signatures of what a plan read and of what it wrote.

@@ -69,7 +69,7 @@ impl Threads {
         outputs: &mut [&mut [u8]],
     ) -> Result<(), Error> {
         match self.pool {
-            None => kernel.run(inputs, outputs),
+            None => kernel.run_part(0, inputs, outputs),
             Some(_) => self.run_ranges(kernel, granule, inputs, outputs),
         }
     }
