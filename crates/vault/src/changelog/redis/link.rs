@@ -141,6 +141,8 @@ impl Link {
 
     /// What the server promises, and whether it takes a further command to make it so.
     pub(super) fn durability(&mut self, allow_forgetful: bool) -> Result<(Durability, bool)> {
+        // One that wants another password, or has no memory left, is not one that forbids a question.
+        self.ask("serve this client", &redis::cmd("PING"))?;
         let setting = |link: &mut Link, name: &str| -> Result<String> {
             let doing = "tell its settings";
             let value = match link.ask(doing, redis::cmd("CONFIG").arg("GET").arg(name)) {
