@@ -214,15 +214,13 @@ impl Args {
             );
         }
         if !done.damaged.is_empty() {
-            let they = "not what was protected, though by size and time nobody wrote to it";
+            let found = files(done.damaged.len() as u64);
+            println!("WARNING: {found} not what was protected, though by size and time nobody wrote there:");
+            print_trouble(&done.damaged[..FIRST.min(done.damaged.len())], true);
             println!(
-                "WARNING: {} found damaged ({they}). It keeps its redundancy:",
-                files(done.damaged.len() as u64)
+                "`gabion status --files` lists all; redundancy stays as it was. `gabion repair` brings files"
             );
-            print_trouble(&done.damaged, false);
-            println!(
-                "`gabion repair` brings back what was protected; if the change is meant, `touch` the file"
-            );
+            println!("back to what was protected; if the change of one is meant, `touch` it");
         }
         if let Some(held) = held {
             println!("HELD: {}.", reason(held));

@@ -50,7 +50,7 @@ impl Args {
             for (path, why) in &done.failed {
                 eprintln!("gabion: {}: {why}", Shown::bytes(path));
             }
-            print_trouble(&done.damaged, false);
+            print_trouble(&done.damaged, true);
         }
         Ok(match done {
             Done { failures: 1.., .. } => Outcome::Failed,
