@@ -131,6 +131,8 @@ impl Link {
                 let mut connection = self.client.get_connection_with_timeout(CONNECT_TIMEOUT)?;
                 connection.set_read_timeout(Some(ANSWER_TIMEOUT))?;
                 connection.set_write_timeout(Some(ANSWER_TIMEOUT))?;
+                // A server that wants a password says so to a short command only.
+                redis::cmd("PING").exec(&mut connection)?;
                 // The same library under the same name, if others loaded it meanwhile.
                 redis::cmd("FUNCTION").arg("LOAD").arg("REPLACE").arg(LIBRARY).exec(&mut connection)?;
                 connection
