@@ -13,7 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 fn main() -> ExitCode {
-    let matches = commands::Cli::command().get_matches();
+    let matches = match commands::Cli::command().try_get_matches() {
+        Ok(matches) => matches,
+        Err(error) => return refuse(&error),
+    };
     let cli = commands::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     if !cli.is_long() {
         end_with_the_reader();
@@ -27,6 +30,28 @@ fn main() -> ExitCode {
         }
     }
     Outcome::of(result).into()
+}
+
+/// Arguments that are none, or a question for help, which is no error.
+fn refuse(error: &clap::Error) -> ExitCode {
+    let asks_for_json = std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");
+    if error.use_stderr() && asks_for_json {
+        println!("{}", json!({ "error": usage_error(error) }));
+    }
+    // Whoever does not read it learns from the exit code.
+    let _ = error.print();
+    ExitCode::from(if error.use_stderr() { Outcome::Failed } else { Outcome::Fine })
+}
+
+/// What is wrong with the arguments, without the hints that are for people.
+fn usage_error(error: &clap::Error) -> String {
+    if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return "no command was given".to_owned();
+    }
+    let text = error.to_string();
+    let first = text.split("\n\n").next().unwrap_or_default();
+    let lines: Vec<&str> = first.trim_start_matches("error: ").lines().map(str::trim).collect();
+    told(&anyhow::anyhow!(lines.join(" ")))
 }
 
 /// Whether what reads our output expects an object.

@@ -59,6 +59,7 @@
 //! [`Embedded`] for one host, [`Redis`] for several, [`model::Model`] as the reference. [`conformance`] is the same
 //! for all.
 
+mod absent;
 pub mod busy;
 mod change;
 mod codec;
@@ -73,6 +74,7 @@ mod ranges;
 pub mod redis;
 
 pub use self::redis::{Redis, Server};
+pub use absent::Absent;
 pub(crate) use change::is_within;
 pub use change::{Change, MAX_PATH, What, When};
 pub use embedded::Embedded;

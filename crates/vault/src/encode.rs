@@ -8,14 +8,16 @@
 
 mod rows;
 mod source;
+mod unwritten;
 
 use crate::coder::{Coder, Coders};
-use crate::examine::{self, ExamineError, Subject};
+use crate::examine::ExamineError;
 use crate::format::frame::toggle;
 use crate::format::{FileId, Header, Records};
 use crate::geometry::Cut;
 use crate::redundancy::{Draft, Part, Place, redo};
 use crate::runs::each_run;
+use crate::scrub::Trouble;
 use crate::shown::Shown;
 use crate::storage::{Content, Fault, Home, Layout, LayoutError, Storage};
 use crate::tree::{Generation, Stat};
@@ -65,9 +67,11 @@ pub enum EncodeError {
     /// Something about the file cannot be put into a header or a code.
     #[error("{0}")]
     Engine(#[from] gabion_engine::Error),
-    /// The file system says that nobody wrote to it, and yet it is not what was protected.
-    #[error("it is damaged: nobody wrote to it, and it is not what was protected. Repair it first")]
-    Damaged,
+    /// The file system says that nobody wrote to it, and yet it is not what was protected. It keeps the redundancy that it has.
+    #[error(
+        "it is damaged: by its size and time nobody wrote to it, and it is not what was protected. Repair it first"
+    )]
+    Damaged(Box<Encoded>),
     /// What it has cannot be examined.
     #[error(transparent)]
     Examine(#[from] ExamineError),
@@ -119,6 +123,8 @@ pub struct Encoded {
     pub encoded: u64,
     /// See `encoded`.
     pub kept: u64,
+    /// It is damaged, and this is what is wrong: its redundancy stays what it was.
+    pub trouble: Option<Trouble>,
     drafts: Vec<Draft>,
     obsolete: Vec<Place>,
 }
@@ -137,12 +143,13 @@ impl Encoded {
         self.drafts.iter().try_for_each(Draft::sync)
     }
 
-    /// Puts the drafts, durable by now, in place, and removes redundancy that they replace elsewhere.
+    /// Puts the drafts, durable by now, in place, and removes redundancy that they replace elsewhere. What failed can be tried again.
     ///
     /// # Errors
     /// What the operating system says.
     pub fn publish(&mut self) -> io::Result<()> {
-        self.drafts.drain(..).try_for_each(Draft::publish)?;
+        self.drafts.iter_mut().try_for_each(|draft| draft.put_in_place().map(drop))?;
+        self.drafts.clear();
         self.obsolete.drain(..).try_for_each(|place| place.tree.remove(&place.path))
     }
 }
@@ -179,6 +186,8 @@ struct Planned {
     obsolete: Vec<Place>,
     /// Some that is there is for this very version of the file.
     same_version: bool,
+    /// Some that is there is for a version with the same content, by all that the file system says.
+    unwritten: bool,
 }
 
 impl Encoder<'_> {
@@ -193,21 +202,39 @@ impl Encoder<'_> {
         block: u64,
         manner: Manner<'_>,
     ) -> Result<Encoded, EncodeError> {
+        let mut examined = false;
+        loop {
+            if let Some(encoded) = self.encode_once(path, coder, block, manner, examined)? {
+                return Ok(encoded);
+            }
+            self.refuse_damaged(path, manner)?;
+            examined = true;
+        }
+    }
+
+    /// Nothing if nobody wrote to the file and it is not what its redundancy was made of, as far as can be told here: then it has to
+    /// be `examined` first. Whoever does that reads what is locked here.
+    fn encode_once(
+        &self,
+        path: &[u8],
+        coder: &Arc<Coder>,
+        block: u64,
+        manner: Manner<'_>,
+        examined: bool,
+    ) -> Result<Option<Encoded>, EncodeError> {
         let content = self.storage.open(path).map_err(EncodeError::read)?;
         let stat = content.stat().map_err(EncodeError::read)?;
         self.refuse_being_written(path)?;
         let layout = self.storage.layout(path, coder.code(), block)?;
-        let mut planned = self.plan(path, coder, &layout, &*content, &stat)?;
+        let planned = self.plan(path, coder, &layout, &*content, &stat)?;
         if let Some(adopted) = adopt(&planned.makings, coder, &stat, manner.moved) {
-            return Ok(Encoded { obsolete: planned.obsolete, ..adopted });
+            return Ok(Some(Encoded { obsolete: planned.obsolete, ..adopted }));
         }
-        if planned.same_version {
-            // Opened again below: who examines reads what is locked here.
-            drop(planned);
-            self.refuse_damaged(path, manner)?;
-            planned = self.plan(path, coder, &layout, &*content, &stat)?;
+        // Other redundancy is wanted for what nobody wrote to.
+        if planned.same_version && !examined {
+            return Ok(None);
         }
-        let Planned { mut makings, obsolete, .. } = planned;
+        let Planned { mut makings, obsolete, unwritten, .. } = planned;
         let cut = layout.geometry.cut(stat.size);
         let in_place = makings.iter().all(|making| {
             let old = making.old.as_ref();
@@ -228,6 +255,9 @@ impl Encoder<'_> {
             let rows = Rows { coder, content: &*content, makings: &makings, in_place: false };
             totals = work(&rows, &cut, manner)?;
         }
+        if unwritten && totals.encoded > 0 && !examined {
+            return Ok(None);
+        }
         let after = self.storage.find(path).map_err(EncodeError::read)?.ok_or(EncodeError::Gone)?;
         if after.generation() != stat.generation() {
             return Err(EncodeError::Changed);
@@ -237,7 +267,7 @@ impl Encoder<'_> {
             return Err(EncodeError::Changed);
         }
         self.refuse_being_written(path)?;
-        self.conclude(makings, totals, coder, stat, obsolete)
+        self.conclude(makings, totals, coder, stat, obsolete).map(Some)
     }
 
     /// While a file is written in place its version says nothing. It is looked at again when it rests.
@@ -246,30 +276,6 @@ impl Encoder<'_> {
             true => Err(EncodeError::Changed),
             false => Ok(()),
         }
-    }
-
-    /// There is redundancy for this very version, and other is wanted. It must not be made of data that rotted meanwhile: what
-    /// there is can still bring that back.
-    fn refuse_damaged(&self, path: &[u8], manner: Manner<'_>) -> Result<(), EncodeError> {
-        let subject = match Subject::open(self.storage, self.coders, path) {
-            Err(ExamineError::Unprotected | ExamineError::Unusable(_)) => return Ok(()),
-            subject => subject?,
-        };
-        let Manner { threads, stopped, .. } = manner;
-        let look = examine::Manner { threads, from_medium: false, progress: &|_| {}, stopped };
-        let findings = examine::examine(&subject, look).map_err(|error| match error {
-            ExamineError::Stopped => EncodeError::Stopped,
-            error => EncodeError::Examine(error),
-        })?;
-        let Some(content) = &subject.content else { return Err(EncodeError::Gone) };
-        for fault in findings.faults.iter().filter(|fault| !fault.data.is_empty()) {
-            let run = subject.cut().run(fault.stripe, 1);
-            // What cannot be read at all has a reason of its own.
-            for &column in &fault.data {
-                content.read(&run, 0, column, &mut vec![0; run.block as usize]).map_err(EncodeError::Read)?;
-            }
-        }
-        if findings.has_bad_data() { Err(EncodeError::Damaged) } else { Ok(()) }
     }
 
     fn draft(&self, place: &Place) -> Result<Draft, EncodeError> {
@@ -287,7 +293,8 @@ impl Encoder<'_> {
     ) -> Result<Planned, EncodeError> {
         let code = coder.code();
         let homes = self.storage.homes(path, code, layout).map_err(EncodeError::read)?;
-        let (mut found, mut obsolete, mut same_version) = (Vec::new(), Vec::new(), false);
+        let (mut found, mut obsolete) = (Vec::new(), Vec::new());
+        let (mut same_version, mut unwritten) = (false, false);
         let mut newest: Option<(u64, FileId)> = None;
         for repository in self.storage.repositories() {
             let place = repository.place(path);
@@ -296,6 +303,7 @@ impl Encoder<'_> {
             let part = place.open_to_update(self.coders).ok().flatten();
             if let Some(Part { header, .. }) = &part {
                 same_version |= header.generation == stat.generation();
+                unwritten |= unwritten::is_unwritten(header, stat);
                 newest = newest.max(Some((header.revision, header.id)));
             }
             match part {
@@ -350,7 +358,7 @@ impl Encoder<'_> {
             drop(write);
             makings.push(Making { home, header, header_bytes, records, old, draft: None });
         }
-        Ok(Planned { makings, obsolete, same_version })
+        Ok(Planned { makings, obsolete, same_version, unwritten })
     }
 
     /// Writes headers; in place, makes the changes.
@@ -375,6 +383,7 @@ impl Encoder<'_> {
             adopted: false,
             encoded: totals.encoded,
             kept: totals.kept,
+            trouble: None,
             drafts: Vec::new(),
             obsolete,
         };
@@ -400,14 +409,15 @@ impl Encoder<'_> {
 
 /// Redundancy that is there for this very version of the file, made by someone else or before the catalogue was lost.
 fn adopt(makings: &[Making], coder: &Arc<Coder>, stat: &Stat, moved: bool) -> Option<Encoded> {
-    let same = |was: &Generation| {
-        let now = stat.generation();
-        *was == now || (moved && Generation { ctime: now.ctime, ..*was } == now)
+    let same = |was: &Header, now: &Header| {
+        let renamed = Generation { ctime: now.generation.ctime, ..was.generation };
+        let only_renamed = renamed == now.generation && was.metadata == now.metadata;
+        was.generation == now.generation || (moved && only_renamed)
     };
     let first = makings.first()?.header.id;
     let fits = |making: &Making| {
         let old = making.old.as_ref()?;
-        let whole = old.head_damage.is_none() && same(&old.header.generation);
+        let whole = old.head_damage.is_none() && same(&old.header, &making.header);
         (whole && old.header.targets == making.header.targets).then_some(old.records.file())
     };
     let sizes: Option<Vec<u64>> = makings.iter().map(fits).collect();
@@ -424,6 +434,7 @@ fn adopt(makings: &[Making], coder: &Arc<Coder>, stat: &Stat, moved: bool) -> Op
         adopted: true,
         encoded: 0,
         kept: 0,
+        trouble: None,
         drafts: Vec::new(),
         obsolete: Vec::new(),
     })

@@ -55,7 +55,8 @@ impl std::str::FromStr for Digest {
     }
 }
 
-/// Whether the change-set of the last scan must wait.
+/// Whether the change-set of the last scan must wait. Where nothing at all is left (`is_empty`), it does, however few files there
+/// were: a file system that is not mounted looks like that.
 ///
 /// # Errors
 /// The catalogue fails, an approval cannot be looked up.
@@ -63,14 +64,15 @@ pub fn check(
     catalogue: &Catalogue,
     guard: &Guard,
     known: u64,
+    is_empty: bool,
     repository: &Tree,
     now: Nanos,
 ) -> Result<Option<Held>, GuardError> {
     let counts = catalogue.count_changes()?;
     let (removed, changed) = (counts.of(Class::Removed).0, counts.of(Class::Changed).0);
     let before = recent(catalogue, guard, now)?;
+    let exceeded = is_exceeded(guard, known, (removed, changed), before) || (is_empty && removed > 0);
     let known = known + before.removed;
-    let exceeded = guard.is_exceeded(removed + before.removed, changed + before.changed, known);
     // With nothing to hold, there is nothing to approve.
     if !exceeded || removed + changed == 0 {
         return Ok(None);
@@ -89,10 +91,32 @@ pub fn check(
         })?;
     }
     let digest = Digest(hasher.finalize().to_hex()[..32].to_owned());
-    if repository.find(&join(APPROVED, digest.0.as_bytes()))?.is_some() {
+    if is_approved(repository, &digest)? {
         return Ok(None);
     }
     Ok(Some(Held { digest, removed, changed, known, before }))
+}
+
+fn is_exceeded(guard: &Guard, known: u64, (removed, changed): (u64, u64), before: Recent) -> bool {
+    guard.is_exceeded(removed + before.removed, changed + before.changed, known + before.removed)
+}
+
+/// Whether the change-set of the last scan would have to wait if all files that look restored were changed: then somebody has to look
+/// whether they are.
+///
+/// # Errors
+/// The catalogue fails.
+pub fn depends_on_restored(
+    catalogue: &Catalogue,
+    guard: &Guard,
+    known: u64,
+    now: Nanos,
+) -> Result<bool, CatalogueError> {
+    let counts = catalogue.count_changes()?;
+    let [removed, changed, restored] =
+        [Class::Removed, Class::Changed, Class::Restored].map(|class| counts.of(class).0);
+    let before = recent(catalogue, guard, now)?;
+    Ok(restored > 0 && is_exceeded(guard, known, (removed, changed + restored), before))
 }
 
 /// What was carried out within the window of a policy.
@@ -116,6 +140,14 @@ pub fn approve(repository: &Tree, digest: &Digest) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         made => made?.sync_all().and_then(|()| repository.sync_directory(APPROVED)),
     }
+}
+
+/// Whether this change-set is approved and was not carried out yet.
+///
+/// # Errors
+/// What the operating system says.
+pub fn is_approved(repository: &Tree, digest: &Digest) -> io::Result<bool> {
+    Ok(repository.find(&join(APPROVED, digest.0.as_bytes()))?.is_some())
 }
 
 /// Whether any change-set is approved and was not carried out yet.

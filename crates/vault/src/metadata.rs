@@ -7,7 +7,7 @@ use crate::format::header::MAX_HEADER;
 use crate::tree::Stat;
 use rustix::fs::{
     Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags, fchmod, fchown, fgetxattr, flistxattr,
-    fsetxattr, futimens,
+    flistxattr_query, fsetxattr, futimens,
 };
 use rustix::io::Errno;
 use std::fs::File;
@@ -24,8 +24,7 @@ pub fn read(file: &File, stat: &Stat) -> io::Result<Metadata> {
     let (mode, uid, gid) = (stat.mode, stat.uid, stat.gid);
     let mut metadata = Metadata { mode, uid, gid, ..Metadata::default() };
     // Most files have none, and asking for the size first costs no buffer.
-    let mut names = [0u8; 0];
-    match flistxattr(file, &mut names[..]) {
+    match flistxattr_query(file) {
         Ok(0) | Err(Errno::NOTSUP) => Ok(metadata),
         Ok(bytes) => {
             let mut names = vec![0; bytes + 256];

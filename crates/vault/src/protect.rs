@@ -2,6 +2,7 @@
 
 use crate::catalogue::{CatalogueError, Change as Found, Class, State};
 use crate::changelog::{self, Change, When};
+use crate::examine::{self, ExamineError, Subject};
 use crate::guard::{self, GuardError, Held};
 use crate::scan::{ScanError, Scanner, Seen};
 use crate::throttle::Throttle;
@@ -93,7 +94,37 @@ pub fn scan_within(vault: &Vault, within: &[Vec<u8>], manner: Manner<'_>) -> Res
         progress: &|files| (manner.progress)(Progress::Done(files, 0)),
         stopped: manner.stopped,
     };
-    scanner.scan()
+    let mut seen = scanner.scan()?;
+    if guard::depends_on_restored(&vault.catalogue, &vault.policy.guard, seen.known, vault.clock.now())? {
+        look_at_restored(vault, manner)?;
+        seen.changes = vault.catalogue.count_changes()?;
+    }
+    Ok(seen)
+}
+
+/// Looks into files that have the size and the time of what was protected and are other files: whoever encrypts a tree can give
+/// all of them their old times. What differs is changed, and counts for guards.
+fn look_at_restored(vault: &Vault, manner: Manner<'_>) -> Result<(), ScanError> {
+    (manner.progress)(Progress::Step("comparing", None));
+    let throttle = Throttle::new(manner.rate.or(vault.policy.rate));
+    let Manner { threads, stopped, .. } = manner;
+    let progress = |bytes: u64| throttle.take(bytes);
+    let look = examine::Manner { threads, from_medium: false, progress: &progress, stopped };
+    vault.catalogue.each_change(Class::Restored, |page| -> Result<(), ScanError> {
+        for found in page {
+            let subject = Subject::open(&*vault.storage, &vault.coders, &found.path);
+            match subject.and_then(|subject| examine::examine(&subject, look)) {
+                Ok(findings) if findings.has_bad_data() => {
+                    vault.catalogue.reclassify(&found.path, Class::Restored, Class::Changed)?;
+                }
+                Err(ExamineError::Stopped) => return Err(ScanError::Stopped),
+                // Where nothing can be compared there is nothing to hold either.
+                _ => {}
+            }
+            (manner.progress)(Progress::Done(1, 0));
+        }
+        Ok(())
+    })
 }
 
 /// What the guard says of the last scan.
@@ -102,23 +133,34 @@ pub fn scan_within(vault: &Vault, within: &[Vec<u8>], manner: Manner<'_>) -> Res
 /// See [`GuardError`].
 pub fn held(vault: &Vault, seen: &Seen) -> Result<Option<Held>, GuardError> {
     let now = vault.clock.now();
-    guard::check(&vault.catalogue, &vault.policy.guard, seen.known, &vault.repository, now)
+    guard::check(&vault.catalogue, &vault.policy.guard, seen.known, seen.is_nothing(), &vault.repository, now)
 }
 
-/// Approves the change-set that is held now, if it is the one that is named. Otherwise, what is held instead.
+/// What an approval of a change-set would find.
+#[derive(Debug)]
+pub enum Approval {
+    /// It is the one that is held now.
+    Held(Held),
+    /// It was approved before, and not carried out yet.
+    Given,
+    /// This one is held instead.
+    Other(Held),
+    /// Nothing is held.
+    Nothing,
+}
+
+/// Looks whether a change-set is the one that is held now: then [`guard::approve`] releases it.
 ///
 /// # Errors
 /// See [`ProtectError`].
-pub fn approve(
-    vault: &Vault,
-    digest: &guard::Digest,
-    manner: Manner<'_>,
-) -> Result<Result<(), Option<Held>>, ProtectError> {
+pub fn approval(vault: &Vault, digest: &guard::Digest, manner: Manner<'_>) -> Result<Approval, ProtectError> {
     let seen = scan(vault, manner)?;
-    match held(vault, &seen)? {
-        Some(held) if held.digest == *digest => Ok(Ok(guard::approve(&vault.repository, digest)?)),
-        other => Ok(Err(other)),
-    }
+    Ok(match held(vault, &seen)? {
+        Some(held) if held.digest == *digest => Approval::Held(held),
+        Some(held) => Approval::Other(held),
+        None if guard::is_approved(&vault.repository, digest)? => Approval::Given,
+        None => Approval::Nothing,
+    })
 }
 
 /// Protects everything that is not. The caller has the vault for himself.

@@ -210,12 +210,14 @@ impl Part {
         Ok(())
     }
 
-    /// Looks at the second header as well.
+    /// Looks at the second header as well, and whether it lies where records end: a first header alone ends like a whole file.
     ///
     /// # Errors
     /// What the operating system says.
     pub fn check_trailer(&mut self, coders: &Coders) -> io::Result<()> {
+        let size = stat_of(&self.file)?.size;
         self.trailer_damage = match trailer(&self.file, coders)? {
+            _ if size != self.records.file() => Some(HeaderError::Field { field: "a length", value: size }),
             Ok((header, _)) if header == self.header => None,
             Ok(_) => Some(HeaderError::Checksum),
             Err(error) => Some(error),

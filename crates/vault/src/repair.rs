@@ -336,6 +336,8 @@ impl Work<'_> {
         part.file.unlock()?;
         let file = Lockable::exclusive(part.place.tree.write(&part.place.path)?)?;
         redo::update(&part.place, &file, &part.header, &writes)?;
+        // What lies behind its end is of nobody's making, and hides the second header.
+        file.set_len(part.records.file())?;
         drop(file);
         part.file.lock_shared()
     }
@@ -491,6 +493,12 @@ impl Work<'_> {
         })
     }
 
+    /// Whether owner, permissions or attributes are others than redundancy has: then it is to be protected once more.
+    fn has_other_metadata(&self, again: &Subject) -> bool {
+        let metadata = again.content.as_ref().and_then(|content| content.metadata().ok());
+        metadata.is_some_and(|metadata| metadata != again.header.metadata)
+    }
+
     /// Looks once more at what was written, and notes it.
     fn conclude(mut self, findings: &Findings, stat: Option<Stat>) -> Result<Repaired, RepairError> {
         self.done.lost = crate::geometry::merge(std::mem::take(&mut self.done.lost));
@@ -506,7 +514,9 @@ impl Work<'_> {
         let Some(entry) = catalogue.find(self.path)? else { return Ok(self.done) };
         let problems = left.map_or(Vec::new(), |left| left.problems);
         let generation = match (&self.done.state, stat) {
-            (State::Protected | State::Degraded, Some(stat)) if !self.is_misplaced(&again) => {
+            (State::Protected | State::Degraded, Some(stat))
+                if !self.is_misplaced(&again) && !self.has_other_metadata(&again) =>
+            {
                 stat.generation()
             }
             _ => entry.generation,

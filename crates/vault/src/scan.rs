@@ -35,6 +35,14 @@ pub struct Seen {
     pub write_once: Vec<Vec<u8>>,
 }
 
+impl Seen {
+    /// Whether there was nothing to see.
+    pub fn is_nothing(&self) -> bool {
+        let all = [self.files, self.left_out, self.links, self.special];
+        all.iter().all(|&number| number == 0) && self.unreadable.is_empty()
+    }
+}
+
 /// Unreadable places that are listed; all are counted.
 const MAX_LISTED: usize = 10_000;
 

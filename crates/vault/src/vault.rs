@@ -15,7 +15,7 @@ pub use renew::Renewed;
 pub use settings::{Kind, Location, Settings};
 
 use crate::catalogue::{Catalogue, CatalogueError};
-use crate::changelog::{self, Changelog, Embedded, Redis, Server};
+use crate::changelog::{self, Absent, Changelog, Embedded, Redis, Server};
 use crate::coder::Coders;
 use crate::policy::{Policy, PolicyError};
 use crate::private;
@@ -189,7 +189,33 @@ impl Vault {
     /// # Errors
     /// See [`VaultError`].
     pub fn open(location: &Location, clock: Clock) -> Result<Vault, VaultError> {
-        let vault = Vault::open_as_it_is(location, clock)?;
+        let vault = Vault::open_as_it_is(location, clock, open_changelog)?;
+        vault.with_catalogue(location)
+    }
+
+    /// Opens a vault to examine and repair files, for which nobody needs a server: if that fails, its changelog is [`Absent`]. Says
+    /// why.
+    ///
+    /// # Errors
+    /// See [`VaultError`].
+    pub fn open_to_examine(
+        location: &Location,
+        clock: Clock,
+    ) -> Result<(Vault, Option<changelog::Error>), VaultError> {
+        let mut why = None;
+        let vault =
+            Vault::open_as_it_is(location, clock, |settings, path| match open_changelog(settings, path) {
+                Err(VaultError::Changelog(error)) if settings.changelog != settings::EMBEDDED => {
+                    why = Some(error.clone());
+                    Ok(Arc::new(Absent(error)))
+                }
+                opened => opened,
+            })?;
+        Ok((vault.with_catalogue(location)?, why))
+    }
+
+    fn with_catalogue(self, location: &Location) -> Result<Vault, VaultError> {
+        let vault = self;
         if vault.catalogue.is_to_be_made()? {
             let _turn = take_turn(&location.repository)?;
             // Another one may have been first.
@@ -209,7 +235,11 @@ impl Vault {
         }
     }
 
-    fn open_as_it_is(location: &Location, clock: Clock) -> Result<Vault, VaultError> {
+    fn open_as_it_is(
+        location: &Location,
+        clock: Clock,
+        open_changelog: impl FnOnce(&Settings, &Path) -> Result<Arc<dyn Changelog>, VaultError>,
+    ) -> Result<Vault, VaultError> {
         let Location { root, repository: path, .. } = location;
         let mut settings = Settings::load(path)?;
         settings.check_root(root, path)?;

@@ -5,11 +5,13 @@
 //! claims that expire and drafts that nobody reads: the work is done again.
 
 mod done;
+mod obstacle;
 mod scope;
 
 pub use done::Done;
 pub use scope::Scanned;
 pub(crate) use scope::is_another_version;
+use scope::is_replaced;
 
 use crate::catalogue::{Catalogue, CatalogueError, Entry, State};
 use crate::changelog::{self, Changelog, Claim, Kind, WorkerId};
@@ -178,7 +180,7 @@ impl Worker<'_> {
         }
         // Redundancy that only has to go elsewhere goes first: it may be in the way of what is made anew.
         for job in small.iter().chain(large.iter().map(|(_, job)| job)) {
-            self.move_redundancy(job, done);
+            self.move_redundancy(job, catalogue, done);
         }
         self.encode_side_by_side(&small, &claimed_at);
         self.conclude(small, catalogue, done)?;
@@ -251,6 +253,11 @@ impl Worker<'_> {
         let encoded = self.coders.get(&treatment.identity).map_err(EncodeError::from);
         let encoded =
             encoded.and_then(|coder| encoder.encode(&job.claim.entry.path, &coder, treatment.block, manner));
+        // That is settled as well: what it has stays, and repair is told.
+        let encoded = match encoded {
+            Err(EncodeError::Damaged(kept)) => Ok(*kept),
+            encoded => encoded,
+        };
         (self.progress)(1, 0);
         *job.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(encoded);
     }
@@ -299,13 +306,17 @@ impl Worker<'_> {
                 continue;
             }
             let settled = match encoded {
-                Some(mut encoded) => match encoded.publish() {
-                    Ok(()) => Some(Some(encoded)),
-                    Err(error) => {
-                        self.fail(&claim, &error.to_string(), false, done)?;
-                        None
+                Some(mut encoded) => {
+                    let path = &claim.entry.path;
+                    match self.making_way(path, catalogue, done, || encoded.publish()) {
+                        Ok(()) => Some(Some(encoded)),
+                        Err(error) => {
+                            let why = format!("its redundancy cannot be put in place: {error}");
+                            self.fail(&claim, &why, false, done)?;
+                            None
+                        }
                     }
-                },
+                }
                 None => {
                     self.remove_redundancy(&claim.entry.path, done)?;
                     Some(None)
@@ -330,7 +341,7 @@ impl Worker<'_> {
         self.changelog.complete_all(&claims)?;
         for (claim, encoded) in &completed {
             let moved = claim.entry.kind == Kind::Move;
-            encoded.iter().for_each(|encoded| done.count(encoded, moved));
+            encoded.iter().for_each(|encoded| done.count(encoded, moved, MAX_LISTED));
         }
         Ok(())
     }
@@ -378,15 +389,19 @@ impl Worker<'_> {
             catalogue.set_problems(path, &problems, self.clock.now())?;
         }
         let broken = |entry: &Entry| matches!(entry.state, State::Damaged | State::Lost);
-        if let Some(entry) = known.clone().filter(broken).filter(|_| encoded.adopted) {
+        if let Some(entry) =
+            known.clone().filter(broken).filter(|_| encoded.adopted && encoded.trouble.is_none())
+        {
             // Nothing was read, so nothing is better than it was.
             return catalogue.put(path, &Entry { generation: encoded.stat.generation(), ..entry });
         }
-        catalogue.clear_problems(path)?;
-        if known.is_some_and(|known| is_another_version(&known, &encoded.stat)) {
+        let known = known.as_ref();
+        if known.is_some_and(|known| is_another_version(known, &encoded.stat) || is_replaced(known, encoded))
+        {
             self.note_recent(catalogue, path, false)?;
         }
         let thin = encoded.columns < encoded.wanted;
+        let state = if thin { State::Degraded } else { State::Protected };
         catalogue.put(
             path,
             &Entry {
@@ -398,9 +413,11 @@ impl Worker<'_> {
                 redundancy: encoded.redundancy_bytes,
                 protected_at: encoded.protected_at,
                 scrubbed_at: None,
-                state: if thin { State::Degraded } else { State::Protected },
+                state: encoded.trouble.as_ref().map_or(state, |trouble| trouble.state),
             },
-        )
+        )?;
+        let problems = encoded.trouble.as_ref().map_or(&[][..], |trouble| &trouble.problems);
+        catalogue.set_problems(path, problems, self.clock.now())
     }
 
     /// Forgets a file, or those of a directory that are gone.
@@ -435,7 +452,7 @@ impl Worker<'_> {
     }
 
     /// Moves the redundancy of a file that was moved, if it still is that file's.
-    fn move_redundancy(&self, job: &Job, done: &mut Done) {
+    fn move_redundancy(&self, job: &Job, catalogue: Option<&Catalogue>, done: &mut Done) {
         let (Some(origin), Some(_)) = (&job.claim.entry.origin, &job.treatment) else { return };
         let path = &job.claim.entry.path;
         // Another file may have the old name by now; then that file's entry sees to what is there.
@@ -458,7 +475,7 @@ impl Worker<'_> {
                 }
                 Ok(renamed)
             };
-            match step() {
+            match self.making_way(path, catalogue, done, step) {
                 Ok(renamed) => moved |= renamed,
                 // What is in its way may have to stay: a deletion that waits for an approval.
                 Err(source) => {

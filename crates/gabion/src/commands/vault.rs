@@ -95,6 +95,20 @@ impl Which {
         Ok((vault, inside))
     }
 
+    /// As [`open`](Which::open), for those who only look at files and mend them: a server that is away does not keep them from it.
+    fn open_to_examine(&self) -> anyhow::Result<(Vault, Vec<u8>)> {
+        if self.elsewhere.pool(&self.path)?.is_some() {
+            return self.open();
+        }
+        let location = Location::find(&self.path, self.elsewhere.repository.as_deref())?;
+        let (vault, missing) = Vault::open_to_examine(&location, Clock::System)?;
+        if let Some(why) = missing {
+            eprintln!("gabion: warning: going on without the changelog: {why}");
+        }
+        let inside = self.inside(&vault)?;
+        Ok((vault, inside))
+    }
+
     /// The path as the vault of a directory has it. A name that nobody knows is a mistake: of what does not exist, all is well.
     fn inside(&self, vault: &Vault) -> anyhow::Result<Vec<u8>> {
         let inside = match self.elsewhere.repository.is_some() && self.path == Path::new(".") {

@@ -385,7 +385,7 @@ fn protect_all(vault: &Vault, manner: Manner<'_>) -> Result<Ended, JobError> {
         "files": seen.files, "bytes": seen.bytes, "encoded": done.encoded, "encoded_bytes": done.encoded_bytes,
         "moved": done.moved, "removed": done.removed, "thin": done.thin, "failures": failures,
         "failed": named(done.failed.iter().chain(&seen.unreadable), failure), "held": held, "pending": pending,
-        "affected": affected,
+        "damaged": named(&done.damaged, trouble_as_json), "affected": affected,
     });
     Ok(Ended { outcome: outcome(lost, (manner.stopped)(), open), report })
 }

@@ -5,9 +5,9 @@ use super::job::{Job, Work};
 use super::targets::Targets;
 use super::{Event, Tell};
 use gabion_vault::catalogue::State as FileState;
-use gabion_vault::guard::Digest;
+use gabion_vault::guard::{self, Digest};
 use gabion_vault::monitor;
-use gabion_vault::protect::{self, Manner};
+use gabion_vault::protect::{self, Approval, Manner};
 use gabion_vault::storage::pool::Registry;
 use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::{Clock, Nanos, SECOND, Stopwatch};
@@ -244,12 +244,15 @@ impl Source {
         let vault = Vault::open(&location, self.clock.clone()).map_err(|error| error.to_string())?;
         let stopped = || self.is_stopping();
         let manner = Manner { threads: 1, rate: None, progress: &|_| {}, stopped: &stopped };
-        match protect::approve(&vault, &digest, manner).map_err(|error| error.to_string())? {
-            Ok(()) => Ok(()),
-            Err(Some(held)) => {
+        match protect::approval(&vault, &digest, manner).map_err(|error| error.to_string())? {
+            Approval::Held(_) => {
+                guard::approve(&vault.repository, &digest).map_err(|error| error.to_string())
+            }
+            Approval::Given => Ok(()),
+            Approval::Other(held) => {
                 Err(format!("the change-set that is held now is {}, not this one", held.digest))
             }
-            Err(None) => Err("no change-set is held".to_owned()),
+            Approval::Nothing => Err("no change-set is held".to_owned()),
         }
     }
 

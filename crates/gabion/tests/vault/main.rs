@@ -4,4 +4,5 @@ mod faults;
 mod playground;
 mod rebuild;
 mod seed;
+mod talk;
 mod tour;

@@ -122,6 +122,15 @@ impl Catalogue {
         self.wrap(note()).map(|_| ())
     }
 
+    /// A change is of another class than it seemed.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    pub fn reclassify(&self, path: &[u8], from: Class, to: Class) -> Result<()> {
+        let change = "UPDATE temp.changes SET class = ? WHERE class = ? AND path = ?";
+        self.wrap(self.connection.execute(change, params![to as i64, from as i64, path])).map(|_| ())
+    }
+
     /// What was moved is not removed.
     ///
     /// # Errors

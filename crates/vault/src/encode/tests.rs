@@ -62,11 +62,14 @@ fn redundancy_of_the_very_version_is_taken_over() {
     assert_eq!((again.adopted, again.read_bytes, again.encoded, again.id), (true, 0, 0, first.id));
     assert_eq!((again.redundancy_bytes, again.protected_at), (first.redundancy_bytes, 1));
     // Another time of change is another version, unless the file was only moved.
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    let mode = std::fs::metadata(ground.path("tree/file")).unwrap().permissions();
     std::fs::set_permissions(ground.path("tree/file"), mode).unwrap();
     let moved = Manner { moved: true, ..MANNER };
     assert!(ground.encode("file", "4+2", moved).unwrap().adopted);
-    let touched = ground.encode("file", "4+2", MANNER).unwrap();
+    // What was moved and got other permissions has to be restored with these.
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(ground.path("tree/file"), mode).unwrap();
+    let touched = ground.encode("file", "4+2", moved).unwrap();
     assert_eq!((touched.adopted, touched.encoded), (false, 0));
     assert!(touched.kept > 0 && touched.id == first.id && touched.protected_at == 2);
     // Another code is another redundancy, whatever the version.

@@ -20,6 +20,8 @@ pub(super) struct Sums {
     parts: Vec<Sum>,
     questions: Vec<Question>,
     too_many: bool,
+    /// All stripes that no frame speaks of, however many.
+    untold: Vec<u64>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -27,6 +29,8 @@ struct Sum {
     total: Check,
     /// What every frame should be is known.
     known: bool,
+    /// What the total changes by if the data is right that no frame speaks of.
+    untold: Check,
 }
 
 /// A stripe whose data is not what its frames say.
@@ -41,8 +45,9 @@ struct Question {
 
 impl Sums {
     pub(super) fn new(subject: &Subject) -> Sums {
-        let sum = |part| Sum { total: [0; 16], known: subject.is_current(part) };
-        Sums { parts: subject.parts.iter().map(sum).collect(), questions: Vec::new(), too_many: false }
+        let sum = |part| Sum { total: [0; 16], known: subject.is_current(part), untold: [0; 16] };
+        let parts = subject.parts.iter().map(sum).collect();
+        Sums { parts, questions: Vec::new(), too_many: false, untold: Vec::new() }
     }
 
     /// Takes in a stripe that was examined, with its blocks of `block` bytes. `readable`: all of its data could be read.
@@ -56,7 +61,7 @@ impl Sums {
     ) -> Result<(), ExamineError> {
         let k = subject.header.code.k();
         let checks = stripe.checks(subject, number);
-        let untold = readable && stripe.seals.is_none() && self.questions.len() < MAX_QUESTIONS;
+        let untold = readable && stripe.seals.is_none();
         for (sum, check) in self.parts.iter_mut().zip(&checks) {
             match check {
                 Some(check) => toggle(&mut sum.total, check),
@@ -67,7 +72,7 @@ impl Sums {
         if !readable || !(untold || is_told) {
             return Ok(());
         }
-        if self.questions.len() == MAX_QUESTIONS {
+        if self.questions.len() == MAX_QUESTIONS && !untold {
             self.too_many = true;
             return Ok(());
         }
@@ -78,29 +83,41 @@ impl Sums {
         {
             is.iter().chain(&would_be).for_each(|check| toggle(turn, check));
         }
-        self.questions.push(Question { stripe: number, turns, untold });
+        if untold {
+            self.untold.push(number);
+            self.parts.iter_mut().zip(&turns).for_each(|(sum, turn)| toggle(&mut sum.untold, turn));
+        }
+        match self.questions.len() == MAX_QUESTIONS {
+            true => self.too_many = true,
+            false => self.questions.push(Question { stripe: number, turns, untold }),
+        }
         Ok(())
     }
 
     pub(super) fn and(mut self, other: Sums) -> Sums {
         for (sum, other) in self.parts.iter_mut().zip(&other.parts) {
             toggle(&mut sum.total, &other.total);
+            toggle(&mut sum.untold, &other.untold);
             sum.known &= other.known;
         }
         self.too_many |= other.too_many || self.questions.len() + other.questions.len() > MAX_QUESTIONS;
         self.questions.extend(other.questions);
+        self.untold.extend(other.untold);
         self
     }
 
     /// Says of the findings which stripes have older frames than their header speaks of, where that can be known.
     pub(super) fn settle(mut self, subject: &Subject, findings: &mut Findings) {
         self.questions.sort_by_key(|question| question.stripe);
+        if !self.untold.is_empty() && self.vouch_for_untold(subject) {
+            return believe(self.untold.iter().copied(), subject, findings);
+        }
         if self.questions.iter().any(|question| question.untold) {
             let chosen = self.choice(subject);
             let vouched =
                 |chosen: &Vec<bool>| self.questions.iter().zip(chosen).all(|(it, yes)| *yes || !it.untold);
             match chosen.filter(vouched) {
-                Some(chosen) => return self.believe(&chosen, subject, findings),
+                Some(chosen) => return believe(self.chosen(&chosen), subject, findings),
                 None => {
                     // Of the sums nothing is known then; other stripes are judged by their own frames.
                     self.questions.retain(|question| !question.untold);
@@ -109,9 +126,26 @@ impl Sums {
             }
         }
         match self.choice(subject) {
-            Some(chosen) => self.believe(&chosen, subject, findings),
+            Some(chosen) => believe(self.chosen(&chosen), subject, findings),
             None => findings.doubtful = true,
         }
+    }
+
+    /// Whether the sums are what headers say if all data is right that no frame speaks of, and all else as frames say: so it is if
+    /// redundancy was cut off or overwritten.
+    fn vouch_for_untold(&self, subject: &Subject) -> bool {
+        let fits = |(sum, part): (&Sum, &crate::redundancy::Part)| {
+            let mut total = sum.total;
+            toggle(&mut total, &sum.untold);
+            total == part.header.root
+        };
+        let mut known = self.parts.iter().zip(&subject.parts).filter(|(sum, _)| sum.known).peekable();
+        known.peek().is_some() && known.all(fits)
+    }
+
+    fn chosen(&self, chosen: &[bool]) -> impl Iterator<Item = u64> {
+        let chosen = self.questions.iter().zip(chosen).filter(|(_, chosen)| **chosen);
+        chosen.map(|(question, _)| question.stripe)
     }
 
     /// Which questions have to be answered with yes for the sums to be what headers say; nothing if that cannot be known.
@@ -130,18 +164,17 @@ impl Sums {
         let turns: Vec<Vec<u8>> = self.questions.iter().map(of).collect();
         if self.too_many { None } else { the_only_choice(&turns, difference) }
     }
+}
 
-    /// Takes the data of the chosen stripes for right.
-    fn believe(&self, chosen: &[bool], subject: &Subject, findings: &mut Findings) {
-        let stale = self.questions.iter().zip(chosen).filter(|(_, chosen)| **chosen);
-        for (Question { stripe, .. }, _) in stale {
-            if let Ok(at) = findings.faults.binary_search_by_key(stripe, |fault| fault.stripe) {
-                let fault = &mut findings.faults[at];
-                fault.data.clear();
-                let held = (0..subject.header.code.m()).filter(|&column| subject.holds(column));
-                fault.redundancy = held.collect();
-                (fault.stale, fault.lost) = (true, false);
-            }
+/// Takes the data of some stripes for right.
+fn believe(stripes: impl Iterator<Item = u64>, subject: &Subject, findings: &mut Findings) {
+    for stripe in stripes {
+        if let Ok(at) = findings.faults.binary_search_by_key(&stripe, |fault| fault.stripe) {
+            let fault = &mut findings.faults[at];
+            fault.data.clear();
+            let held = (0..subject.header.code.m()).filter(|&column| subject.holds(column));
+            fault.redundancy = held.collect();
+            (fault.stale, fault.lost) = (true, false);
         }
     }
 }

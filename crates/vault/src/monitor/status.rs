@@ -66,7 +66,8 @@ impl Status {
 
     /// Adds what workers did. Names of failures are told once and not kept.
     pub(super) fn add(&mut self, done: &Done) {
-        let counted = Done { failed: Vec::new(), for_scan: Vec::new(), inodes: Vec::new(), ..done.clone() };
+        let (failed, damaged, set_aside, for_scan, inodes) = Default::default();
+        let counted = Done { failed, damaged, set_aside, for_scan, inodes, ..done.clone() };
         self.done = std::mem::take(&mut self.done).and(counted);
     }
 }

@@ -100,8 +100,8 @@ impl Draft {
         Ok(())
     }
 
-    /// Says whether directories had to be made.
-    fn put_in_place(&mut self) -> io::Result<bool> {
+    /// Says whether directories had to be made. What failed can be tried again; done twice, nothing happens.
+    pub(crate) fn put_in_place(&mut self) -> io::Result<bool> {
         let Some(temporary) = self.temporary.take() else { return Ok(false) };
         let Place { tree, path } = &self.place;
         let published = match tree.rename(&temporary, path) {

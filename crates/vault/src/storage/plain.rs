@@ -19,6 +19,7 @@ use std::io::{self, IoSliceMut};
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 /// Bytes of a column in a full segment: what can be overwritten in one piece, times m, and still be repaired.
 pub const COLUMN_BYTES: u64 = 16 << 20;
@@ -78,7 +79,7 @@ impl Storage for Plain {
     }
 
     fn open(&self, path: &[u8]) -> io::Result<Box<dyn Content>> {
-        Ok(Box::new(PlainFile(self.root.read(path)?)))
+        Ok(Box::new(PlainFile::new(self.root.read(path)?)))
     }
 
     fn open_for_repair(&self, path: &[u8]) -> io::Result<Box<dyn Repairable>> {
@@ -89,7 +90,7 @@ impl Storage for Plain {
                 self.root.create(path, 0o600)?
             }
         };
-        Ok(Box::new(PlainFile(file)))
+        Ok(Box::new(PlainFile::new(file)))
     }
 
     fn shown(&self, path: &[u8]) -> PathBuf {
@@ -124,28 +125,32 @@ impl Storage for Plain {
 }
 
 #[derive(Debug)]
-struct PlainFile(File);
+struct PlainFile {
+    file: File,
+    /// Known where the file system does not say what it has in memory: whether that is all there is.
+    in_memory: OnceLock<bool>,
+}
 
 impl Content for PlainFile {
     fn stat(&self) -> io::Result<Stat> {
-        stat_of(&self.0)
+        stat_of(&self.file)
     }
 
     fn metadata(&self) -> io::Result<Metadata> {
-        metadata::read(&self.0, &stat_of(&self.0)?)
+        metadata::read(&self.file, &stat_of(&self.file)?)
     }
 
     fn read(&self, run: &Run, row: u64, column: usize, buffer: &mut [u8]) -> Result<usize, Fault> {
         let cell = run.cell(row, column);
         let (there, filling) = buffer.split_at_mut((cell.end - cell.start) as usize);
-        let got = read_up_to(&self.0, there, cell.start)?;
+        let got = read_up_to(&self.file, there, cell.start)?;
         there[got..].fill(0);
         filling.fill(0);
         Ok(got)
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
-        Ok(read_up_to(&self.0, buffer, offset)?)
+        Ok(read_up_to(&self.file, buffer, offset)?)
     }
 
     fn show(&self, run: &Run, columns: usize, window: &mut Window) -> bool {
@@ -157,7 +162,7 @@ impl Content for PlainFile {
                 && self.is_cached(piece.end - 1)
         });
         // Some file systems have nothing to map; theirs are read.
-        at_hand && window.show(&self.0, &pieces).is_ok()
+        at_hand && window.show(&self.file, &pieces).is_ok()
     }
 
     fn will_read(&self, run: &Run) {
@@ -169,22 +174,31 @@ impl Content for PlainFile {
                 continue;
             }
             // Only advice: without it reading is slower, nothing else.
-            let _ = fadvise(&self.0, piece.start, Some(length), Advice::WillNeed);
+            let _ = fadvise(&self.file, piece.start, Some(length), Advice::WillNeed);
         }
     }
 
     fn forget_cached(&self) {
-        let _ = fadvise(&self.0, 0, None, Advice::DontNeed);
+        let _ = fadvise(&self.file, 0, None, Advice::DontNeed);
     }
 }
 
 impl PlainFile {
+    fn new(file: File) -> PlainFile {
+        PlainFile { file, in_memory: OnceLock::new() }
+    }
+
     /// Whether the byte at `offset` is in memory; false where the system does not say.
     fn is_cached(&self, offset: u64) -> bool {
+        if let Some(&in_memory) = self.in_memory.get() {
+            return in_memory;
+        }
         let byte = &mut [0];
-        match preadv2(&self.0, &mut [IoSliceMut::new(byte)], offset, ReadWriteFlags::NOWAIT) {
+        match preadv2(&self.file, &mut [IoSliceMut::new(byte)], offset, ReadWriteFlags::NOWAIT) {
             // A file system that has no other place for its files does not answer this.
-            Err(Errno::OPNOTSUPP) => fstatfs(&self.0).is_ok_and(|about| about.f_type == TMPFS),
+            Err(Errno::OPNOTSUPP) => {
+                *self.in_memory.get_or_init(|| fstatfs(&self.file).is_ok_and(|about| about.f_type == TMPFS))
+            }
             got => got == Ok(1),
         }
     }
@@ -202,21 +216,21 @@ impl Repairable for PlainFile {
         let (first, end) = (cell.start.next_multiple_of(PAGE), cell.end / PAGE * PAGE);
         if bytes.iter().all(|&byte| byte == 0) && first < end {
             let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            if fallocate(&self.0, punch, first, end - first).is_ok() {
-                self.0.write_all_at(&bytes[..(first - cell.start) as usize], cell.start)?;
-                return self.0.write_all_at(&bytes[(end - cell.start) as usize..], end);
+            if fallocate(&self.file, punch, first, end - first).is_ok() {
+                self.file.write_all_at(&bytes[..(first - cell.start) as usize], cell.start)?;
+                return self.file.write_all_at(&bytes[(end - cell.start) as usize..], end);
             }
         }
-        self.0.write_all_at(bytes, cell.start)
+        self.file.write_all_at(bytes, cell.start)
     }
 
     fn set_size(&mut self, size: u64) -> io::Result<()> {
-        self.0.set_len(size)
+        self.file.set_len(size)
     }
 
     fn finish(&mut self, metadata: &Metadata, mtime: i64) -> io::Result<(Vec<String>, Stat)> {
-        let failed = metadata::restore(&self.0, metadata, mtime);
-        self.0.sync_all()?;
-        Ok((failed, stat_of(&self.0)?))
+        let failed = metadata::restore(&self.file, metadata, mtime);
+        self.file.sync_all()?;
+        Ok((failed, stat_of(&self.file)?))
     }
 }

@@ -1,6 +1,7 @@
 //! What workers did.
 
 use crate::encode::Encoded;
+use crate::scrub::Trouble;
 
 /// What was done.
 #[derive(Debug, Default, Clone)]
@@ -25,6 +26,10 @@ pub struct Done {
     pub failed: Vec<(Vec<u8>, String)>,
     /// Their number, also where not all are listed.
     pub failures: u64,
+    /// Files in the place of whose redundancy something else stood, and where that is now.
+    pub set_aside: Vec<(Vec<u8>, std::path::PathBuf)>,
+    /// Files that were found damaged, and keep the redundancy that they have.
+    pub damaged: Vec<Trouble>,
     /// Changes that were left alone, because they wait for an approval.
     pub held: u64,
     /// Gaps and directories that were moved: what is at and beneath these paths has to be scanned.
@@ -37,7 +42,7 @@ impl Done {
     /// Whether anything was done, or failed.
     pub fn is_something(&self) -> bool {
         let all = [self.encoded, self.adopted, self.moved, self.removed, self.failures, self.held];
-        all.iter().any(|&number| number > 0)
+        all.iter().any(|&number| number > 0) || !self.damaged.is_empty()
     }
 
     /// Both together.
@@ -52,13 +57,21 @@ impl Done {
         self.thin += other.thin;
         self.failed.extend(other.failed);
         self.failures += other.failures;
+        self.damaged.extend(other.damaged);
+        self.set_aside.extend(other.set_aside);
         self.held += other.held;
         self.for_scan.extend(other.for_scan);
         self.inodes.extend(other.inodes);
         self
     }
 
-    pub(super) fn count(&mut self, encoded: &Encoded, moved: bool) {
+    pub(super) fn count(&mut self, encoded: &Encoded, moved: bool, most_listed: usize) {
+        if let Some(trouble) = &encoded.trouble {
+            if self.damaged.len() < most_listed {
+                self.damaged.push(trouble.clone());
+            }
+            return;
+        }
         match encoded.adopted {
             // Counted when its redundancy was moved.
             true if moved => {}

@@ -33,7 +33,10 @@ impl Worker<'_> {
         catalogue: &Catalogue,
     ) -> Result<bool, CatalogueError> {
         let path = &claim.entry.path;
-        let differs = |known: &Entry| stat.is_none_or(|stat| is_another_version(known, stat));
+        let other = |known: &Entry, stat: &Stat| {
+            is_another_version(known, stat) || known.generation.inode != stat.inode
+        };
+        let differs = |known: &Entry| stat.is_none_or(|stat| other(known, stat));
         if catalogue.find(path)?.as_ref().is_some_and(differs) {
             return Ok(true);
         }
@@ -74,4 +77,10 @@ impl Worker<'_> {
 /// Whether the content of a file changed since it was protected, by its size and time.
 pub(crate) fn is_another_version(known: &Entry, stat: &Stat) -> bool {
     (known.generation.size, known.generation.mtime) != (stat.size, stat.mtime)
+}
+
+/// Whether another file with other content took the place of one, although size and time are the same.
+pub(super) fn is_replaced(known: &Entry, encoded: &Encoded) -> bool {
+    let differs = encoded.encoded > 0 && known.code == encoded.code;
+    differs && known.generation.inode != encoded.stat.inode
 }

@@ -45,6 +45,41 @@ fn a_server_that_forgets_is_refused_unless_allowed() {
     assert_eq!(log.record(&[create("a")]).expect("recorded"), 1);
 }
 
+/// A wrong password was told as a server that may forget changes.
+#[test]
+fn a_server_that_refuses_says_why() {
+    let settings = ["--appendonly", "yes", "--appendfsync", "always", "--requirepass", "right"];
+    let server = TestServer::start_with(&settings);
+    let with = |password: &str| {
+        let plain = server.server("x");
+        let url = plain.url.replace("redis://", &format!("redis://{password}"));
+        Redis::open(&Server { url, ..plain })
+    };
+    for (password, words) in [("", "Authentication required"), (":wrong@", "authentication failed")] {
+        let error = with(password).map(drop).expect_err("a refusal");
+        assert!(matches!(error, Error::Server { .. }) && !error.is_transient(), "{error:?}");
+        let told = error.to_string();
+        assert!(told.contains("127.0.0.1") && told.contains(words) && !told.contains("wrong"), "{told}");
+    }
+    let log = with(":right@").expect("a changelog");
+    log.record(&[create("a")]).expect("recorded");
+    drop(log);
+
+    // No memory left: what was not taken is said not to be taken, and what was is still there.
+    let server = TestServer::start();
+    let log = Redis::open(&server.server("x")).expect("a changelog");
+    log.record(&[create("a")]).expect("recorded");
+    server.set("maxmemory", "1");
+    let error = log.record(&[create("b")]).expect_err("no memory");
+    assert!(error.to_string().contains("maxmemory"), "{error}");
+    let error = Redis::open(&server.server("x")).map(drop).expect_err("no memory");
+    assert!(error.to_string().contains("maxmemory"), "{error}");
+    server.set("maxmemory", "0");
+    assert_eq!(log.entries(None, 10).expect("entries").len(), 1);
+    log.record(&[create("b")]).expect("recorded");
+    assert_eq!(log.entries(None, 10).expect("entries").len(), 2);
+}
+
 #[test]
 fn a_server_that_is_away_is_said_to_be() {
     let mut server = TestServer::start();

@@ -42,10 +42,33 @@ impl TestServer {
         Server { url, name: name.to_owned(), allow_forgetful: false }
     }
 
+    /// Changes a setting of the running server.
+    #[allow(dead_code, reason = "not all tests that share this file do")]
+    pub(crate) fn set(&self, setting: &str, value: &str) {
+        use std::io::{Read, Write};
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("a connection");
+        write!(stream, "CONFIG SET {setting} {value}\r\n").expect("asked");
+        let mut answer = [0; 5];
+        stream.read_exact(&mut answer).expect("an answer");
+        assert_eq!(&answer, b"+OK\r\n");
+    }
+
     /// As `kill -9` does.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("killed");
         self.child.wait().expect("gone");
+    }
+
+    /// Loses its files, as a disk does.
+    #[allow(dead_code, reason = "not all tests that share this file do")]
+    pub(crate) fn forget(&mut self) {
+        self.kill();
+        for entry in std::fs::read_dir(self.directory.path()).expect("its directory") {
+            let path = entry.expect("an entry").path();
+            let removed =
+                if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+            removed.expect("removed");
+        }
     }
 
     /// The same server again, from its files.

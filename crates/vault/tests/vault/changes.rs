@@ -8,6 +8,8 @@ use std::os::unix::fs::PermissionsExt;
 #[test]
 fn only_what_changed_is_encoded_again() {
     let ground = Playground::new("4+2");
+    ground.write("stays", b"");
+    ground.protect_all();
     // Redundancy over 1 MiB is updated in place; below, it is made anew with the frames that stay.
     for size in [200_000, 5_000_000] {
         let mut content = Seed(1).bytes(size);
@@ -312,4 +314,81 @@ fn a_new_file_at_the_old_name_of_a_moved_one_stays_known() {
     }
     assert!(ground.protect_all().seen.changes.is_empty());
     ground.assert_clean();
+}
+
+/// Puts another file of the same size and time in the place of one.
+fn replace(ground: &Playground, name: &str, bytes: &[u8]) {
+    let path = ground.path(name);
+    let time = std::fs::metadata(&path).unwrap().modified().unwrap();
+    ground.write("temporary", bytes);
+    let file = std::fs::File::options().write(true).open(ground.path("temporary")).unwrap();
+    file.set_modified(time).unwrap();
+    std::fs::rename(ground.path("temporary"), path).unwrap();
+}
+
+/// Whoever encrypts a tree file by file, and gives all of them their sizes and times, passed the guards; by rights so does whoever
+/// brings all of them back from a copy.
+#[test]
+fn other_content_of_the_same_size_and_time_does_not_pass_the_guards() {
+    let ground = Playground::new("4+2");
+    let names: Vec<String> = (0..200).map(|number| format!("{number:03}")).collect();
+    let content = |number: usize| Seed(number as u64 + 1).bytes(3000);
+    names.iter().enumerate().for_each(|(number, name)| ground.write(name, &content(number)));
+    ground.protect_all();
+    names.iter().enumerate().for_each(|(number, name)| replace(&ground, name, &content(number)));
+    let report = ground.protect_all();
+    assert_eq!(report.seen.changes.of(Class::Restored).0, 200);
+    assert_eq!(report.done.stripes.0, 0);
+    let redundancy = || -> Vec<Vec<u8>> {
+        names.iter().map(|name| std::fs::read(ground.redundancy(name)).unwrap()).collect()
+    };
+    let before = redundancy();
+    names.iter().enumerate().for_each(|(number, name)| replace(&ground, name, &content(number + 1000)));
+    let report = ground.protect();
+    let held = report.held.expect("held");
+    assert_eq!((held.changed, held.removed, held.known), (200, 0, 200));
+    assert_eq!(report.seen.changes.of(Class::Changed).0, 200);
+    assert!(redundancy() == before, "what can bring them back must stay");
+    gabion_vault::guard::approve(&ground.vault.repository, &held.digest).unwrap();
+    assert_eq!(ground.protect_all().done.encoded, 200);
+    // One after the other they count as well.
+    let mut holds = false;
+    for (number, name) in names.iter().enumerate() {
+        replace(&ground, name, &content(number + 2000));
+        holds |= number % 10 == 9 && ground.protect().held.is_some();
+    }
+    assert!(holds, "slowly is as bad as at once");
+}
+
+/// A file system that is not mounted is an empty directory. Redundancy elsewhere, of fewer files than guards ask for, went with it.
+#[test]
+fn an_empty_tree_is_held_however_few_files_there_were() {
+    let ground = Playground::new("4+2");
+    ["one", "a/two", "a/b/three"].iter().for_each(|name| ground.write(name, name.as_bytes()));
+    ground.protect_all();
+    let away = ground.dir.path().join("away");
+    std::fs::create_dir(&away).unwrap();
+    for name in ["one", "a"] {
+        std::fs::rename(ground.path(name), away.join(name)).unwrap();
+    }
+    let held = ground.protect().held.expect("held");
+    assert_eq!((held.removed, held.known), (3, 3));
+    assert!(ground.redundancy("a/b/three").exists());
+    // It is back: nothing was lost, and nothing has to be done.
+    for name in ["one", "a"] {
+        std::fs::rename(away.join(name), ground.path(name)).unwrap();
+    }
+    let report = ground.protect_all();
+    assert_eq!((report.done.stripes.0, report.done.removed, report.affected.len()), (0, 0, 0));
+    ground.assert_clean();
+    // Whatever is left, it is no such accident.
+    std::fs::remove_dir_all(ground.path("a")).unwrap();
+    assert_eq!(ground.protect_all().done.removed, 2);
+    // What is meant can be approved.
+    std::fs::remove_file(ground.path("one")).unwrap();
+    let held = ground.protect().held.expect("held");
+    gabion_vault::guard::approve(&ground.vault.repository, &held.digest).unwrap();
+    assert_eq!(ground.protect_all().done.removed, 1);
+    assert_eq!(ground.vault.catalogue.count().unwrap(), 0);
+    assert!(ground.protect_all().seen.changes.is_empty());
 }

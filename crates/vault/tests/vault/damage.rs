@@ -336,3 +336,47 @@ fn a_share_is_a_share_and_the_oldest_come_first() {
     vault.catalogue.each_page(b"", count).unwrap();
     assert_eq!(never, 0, "after ten tenths everything was scrubbed");
 }
+
+/// Attributes were asked for with an empty buffer, which the answer was then taken to fill: no file had any, and what was restored
+/// had lost its access control list.
+#[test]
+fn attributes_and_access_control_lists_come_back() {
+    let ground = Playground::new("1+2");
+    let content = Seed(8).bytes(20_000);
+    ["restored", "bare"].iter().for_each(|name| ground.write(name, &content));
+    let path = ground.path("restored");
+    // Version 2; user::rw-, user:4242:r--, group::r--, mask::r--, other::---.
+    let entries =
+        [(1u16, 6u16, u32::MAX), (2, 4, 4242), (4, 4, u32::MAX), (16, 4, u32::MAX), (32, 0, u32::MAX)];
+    let entry = |&(tag, rights, id): &(u16, u16, u32)| {
+        [&tag.to_le_bytes()[..], &rights.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    let list = [2u32.to_le_bytes().to_vec(), entries.iter().flat_map(entry).collect()].concat();
+    let attributes: [(&str, &[u8]); 4] = [
+        ("user.note", b"of somebody"),
+        ("user.empty", b""),
+        ("user.large", &[7; 2000]),
+        ("system.posix_acl_access", &list),
+    ];
+    for (name, value) in attributes {
+        rustix::fs::setxattr(&path, name, value, rustix::fs::XattrFlags::empty()).unwrap();
+    }
+    ground.protect_all();
+    std::fs::remove_file(&path).unwrap();
+    let done = ground.repair("restored");
+    assert_eq!((done.state, done.notes.len()), (State::Protected, 0), "{done:?}");
+    assert!(ground.read("restored") == content);
+    for (name, value) in attributes {
+        let mut found = vec![0; 4096];
+        let bytes = rustix::fs::getxattr(&path, name, &mut found[..]).unwrap();
+        assert!(found[..bytes] == *value, "{name}");
+    }
+    // An attribute alone is a change, too.
+    rustix::fs::setxattr(ground.path("bare"), "user.note", b"late", rustix::fs::XattrFlags::empty()).unwrap();
+    let report = ground.protect_all();
+    assert_eq!((report.done.encoded, report.done.stripes.0), (1, 0));
+    std::fs::remove_file(ground.path("bare")).unwrap();
+    ground.repair("bare");
+    let mut found = [0; 16];
+    assert_eq!(rustix::fs::getxattr(ground.path("bare"), "user.note", &mut found[..]).unwrap(), 4);
+}

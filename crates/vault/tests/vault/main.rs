@@ -2,8 +2,10 @@
 
 mod changes;
 mod damage;
+mod every_byte;
 mod faulty;
 mod model;
+mod obstacles;
 mod oddities;
 mod own;
 mod playground;
@@ -14,3 +16,4 @@ mod seed;
 mod server;
 mod strong;
 mod trust;
+mod unwritten;

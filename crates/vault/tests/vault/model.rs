@@ -133,7 +133,8 @@ impl World {
         }
     }
 
-    /// Protects; the model is what is there now. A file that is known to be damaged and was not written to is left to repair.
+    /// Protects; the model is what is there now. A file that was not written to, as far as its size and time tell, is what it
+    /// was: if it differs, it is left to repair.
     fn protect(&mut self) {
         self.story.push("protect".to_owned());
         let broken = |name: &str| {
@@ -142,12 +143,13 @@ impl World {
         };
         self.settle_moves();
         let mut now = self.files();
+        let found_now = now.clone();
         let names: Vec<String> = now.keys().cloned().collect();
         for name in names {
             let found = &now[&name];
             let same = |was: &&Protected| was.1 == found.1 && was.0.len() == found.0.len();
             let was = match self.protected.get(&name) {
-                Some(was) => Some(was).filter(|_| broken(&name)).filter(same),
+                Some(was) => Some(was).filter(|was| broken(&name) || was.2 == found.2).filter(same),
                 // What only got another name is not read: its redundancy goes along.
                 None => {
                     let gone = |old: &str| !self.ground.path(old).is_file();
@@ -159,8 +161,24 @@ impl World {
                 now.insert(name, was);
             }
         }
-        let report = self.ground.protect();
+        let mut report = self.ground.protect();
+        if let (true, Some(held)) = (now.is_empty(), &report.held) {
+            // Nothing is left, as if it were not mounted.
+            gabion_vault::guard::approve(&self.ground.vault.repository, &held.digest).unwrap();
+            report = self.ground.protect();
+        }
         assert!(report.done.failed.is_empty() && report.held.is_none(), "{report:?}\n{}", self.told());
+        for (name, found) in found_now {
+            if now[&name].0 == found.0 {
+                continue;
+            }
+            // What only got another name was not read. Nobody can tell what it was if its redundancy is gone as well.
+            let only_moved = !self.protected.contains_key(&name);
+            assert!(broken(&name) || only_moved || self.hurt, "{name}\n{}", self.told());
+            if !broken(&name) && !only_moved {
+                now.insert(name, found);
+            }
+        }
         self.protected = now;
     }
 

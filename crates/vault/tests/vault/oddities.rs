@@ -76,9 +76,10 @@ fn a_link_in_the_place_of_a_file_leads_nowhere() {
     symlink(ground.dir.path(), ground.redundancy("dir")).unwrap();
     std::fs::remove_file(ground.path("dir")).unwrap();
     ground.write("dir/file", &Seed(1).bytes(10_000));
-    let report = ground.protect();
-    assert_eq!(report.done.failures, 1, "{report:?}");
+    let report = ground.protect_all();
+    assert_eq!(report.done.set_aside.len(), 1, "{report:?}");
     assert_eq!(std::fs::read(ground.dir.path().join("file")).unwrap(), b"not ours");
+    ground.assert_clean();
 }
 
 #[test]

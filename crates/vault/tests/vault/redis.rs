@@ -134,6 +134,28 @@ fn a_server_that_dies_in_the_middle_loses_nothing() {
     }
 }
 
+/// What was pending is gone with the server's files; a look at the tree finds it.
+#[test]
+fn a_server_that_comes_back_without_its_files_loses_nothing_that_is_protected() {
+    let mut ground = Ground::new(200, 3000);
+    let vault = ground.open().unwrap();
+    assert_eq!(protect(&vault, QUIET).unwrap().done.encoded, 200);
+    (0..90).for_each(|number| ground.write(number, &Seed(number + 1000).bytes(2000)));
+    std::fs::rename(ground.root().join("150"), ground.root().join("moved")).unwrap();
+    std::fs::remove_file(ground.root().join("151")).unwrap();
+    let done = AtomicU64::new(0);
+    let server = std::sync::Mutex::new(&mut ground.server);
+    let progress = |step: Progress| {
+        if matches!(step, Progress::Done(1, 0)) && done.fetch_add(1, Ordering::SeqCst) == 30 {
+            server.lock().unwrap().forget();
+        }
+    };
+    protect(&vault, Manner { progress: &progress, ..QUIET }).unwrap_err();
+    ground.server.restart();
+    ground.assert_whole(&vault, 199);
+    ground.assert_whole(&ground.open().unwrap(), 199);
+}
+
 #[test]
 fn a_server_that_is_away_is_named() {
     let mut ground = Ground::new(3, 100);
@@ -148,4 +170,34 @@ fn a_server_that_is_away_is_named() {
     // Nothing was forgotten, and what was protected is.
     ground.server.restart();
     ground.assert_whole(&ground.open().unwrap(), 3);
+}
+
+/// Neither needs to know what is due: a server that is away kept people from their damaged files.
+#[test]
+fn files_are_examined_and_repaired_without_the_server() {
+    let mut ground = Ground::new(3, 100_000);
+    protect(&ground.open().unwrap(), QUIET).unwrap();
+    ground.server.kill();
+    let path = ground.root().join("1");
+    let content = std::fs::read(&path).unwrap();
+    super::playground::flip(&path, 50_000);
+    let location = Location::of(&ground.root(), None);
+    let (vault, missing) = Vault::open_to_examine(&location, ground.clock.clone()).unwrap();
+    assert!(missing.unwrap().to_string().contains("is away"));
+    let options = Options { selection: Selection::All, from_medium: false, resume: false };
+    assert_eq!(scrub(&vault, b"", options, QUIET).unwrap().trouble.len(), 1);
+    {
+        let _lock = vault.lock("test").unwrap();
+        let done = gabion_vault::repair::repair(&vault, b"1", QUIET).unwrap();
+        assert_eq!(done.state, gabion_vault::catalogue::State::Protected);
+    }
+    assert!(std::fs::read(&path).unwrap() == content);
+    // What does need it says so.
+    let error = protect(&vault, QUIET).unwrap_err().to_string();
+    assert!(error.contains("127.0.0.1") && error.contains("is away"), "{error}");
+    drop(vault);
+    ground.server.restart();
+    let (vault, missing) = Vault::open_to_examine(&location, ground.clock.clone()).unwrap();
+    assert!(missing.is_none());
+    ground.assert_whole(&vault, 3);
 }

@@ -11,6 +11,19 @@ use std::time::Instant;
 /// Plain reads and writes are done in pieces of this size.
 const PIECE: usize = 1 << 20;
 
+/// Where a file system in memory is, if there is one.
+pub(in crate::commands::bench) const MEMORY: &str = "/dev/shm";
+
+/// Whether there is a file system in memory with room for so much, and a third of what is free is left to others.
+pub(in crate::commands::bench) fn has_memory_for(bytes: u64) -> bool {
+    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let available =
+        info.lines().find_map(|line| line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB"));
+    let available = available.and_then(|kibibytes| kibibytes.parse::<u64>().ok()).map_or(0, |it| it << 10);
+    let room = rustix::fs::statvfs(MEMORY).map_or(0, |about| about.f_bavail * about.f_frsize);
+    room.min(available / 3 * 2) >= bytes
+}
+
 /// A new file of bytes that do not compress and differ by `seed`.
 pub(in crate::commands::bench) fn fill(path: &Path, size: u64, seed: u64) -> Result<()> {
     let mut file = File::create(path)?;

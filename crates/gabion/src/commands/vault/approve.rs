@@ -1,10 +1,11 @@
 //! `gabion approve`.
 
+use super::protect::{held_as_json, reason};
 use super::{Effort, Talk, Which};
 use crate::commands::served;
 use gabion::exit::Outcome;
-use gabion_vault::guard::Digest;
-use gabion_vault::protect::approve;
+use gabion_vault::guard::{self, Digest};
+use gabion_vault::protect::{Approval, approval};
 use serde_json::json;
 
 const EXAMPLES: &str = "\
@@ -20,6 +21,9 @@ vanishes or changes before the next protect, that is held again.";
 pub(crate) struct Args {
     /// The digest that `gabion protect` printed
     digest: Digest,
+    /// Say what would be approved, and do nothing
+    #[arg(long)]
+    dry_run: bool,
     #[command(flatten)]
     which: Which,
     #[command(flatten)]
@@ -29,21 +33,36 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         let (vault, _) = self.which.open()?;
-        match self.talk.run(&Effort::ALL, |manner| approve(&vault, &self.digest, manner))?? {
-            Ok(()) => {
-                if self.talk.json {
-                    println!("{}", json!({ "command": "approve", "digest": self.digest.to_string() }));
-                }
-                self.talk.say(match served::by(&vault) {
-                    Some(_) => "approved; the daemon carries it out",
-                    None => "approved; `gabion protect` carries it out",
-                });
-                Ok(Outcome::Fine)
-            }
-            Err(Some(held)) => {
+        let found = self.talk.run(&Effort::ALL, |manner| approval(&vault, &self.digest, manner))??;
+        let held = match found {
+            Approval::Held(held) => Some(held),
+            Approval::Given => None,
+            Approval::Other(held) => {
                 anyhow::bail!("the change-set that is held now is {}, not this one", held.digest)
             }
-            Err(None) => anyhow::bail!("no change-set is held"),
+            Approval::Nothing => anyhow::bail!("no change-set is held"),
+        };
+        if held.is_some() && !self.dry_run {
+            guard::approve(&vault.repository, &self.digest)?;
         }
+        if self.talk.json {
+            let (digest, given) = (self.digest.to_string(), held.is_none());
+            let held = held.as_ref().map(held_as_json);
+            println!(
+                "{}",
+                json!({ "command": "approve", "dry_run": self.dry_run, "digest": digest, "held": held,
+                        "approved_before": given })
+            );
+        }
+        let who = match served::by(&vault) {
+            Some(_) => "the daemon carries it out",
+            None => "`gabion protect` carries it out",
+        };
+        self.talk.say(match &held {
+            Some(held) if self.dry_run => format!("would approve: {}", reason(held)),
+            Some(held) => format!("approved: {}; {who}", reason(held)),
+            None => format!("it was approved before; {who}"),
+        });
+        Ok(Outcome::Fine)
     }
 }

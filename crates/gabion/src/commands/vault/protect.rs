@@ -1,6 +1,7 @@
 //! `gabion protect`.
 
 use super::diff::{changes_as_json, print_counts};
+use super::scrub::{print_trouble, trouble_as_json};
 use super::wanted::{Wanted, directory};
 use super::{Effort, Elsewhere, FIRST, Talk, bytes, count, files};
 use crate::commands::served::{self, Turn};
@@ -150,6 +151,8 @@ impl Args {
                     "redundancy_bytes": done.redundancy_bytes,
                     "stripes_encoded": done.stripes.0, "stripes_kept": done.stripes.1,
                     "failures": done.failures + seen.unreadable.len() as u64, "failed": failed,
+                    "set_aside": done.set_aside.iter().map(set_aside).collect::<Vec<_>>(),
+                    "damaged": done.damaged.iter().map(trouble_as_json).collect::<Vec<_>>(),
                     "write_once_changed": seen.write_once.iter().map(|it| Shown::bytes(it).to_string()).collect::<Vec<_>>(),
                     "held": held.as_ref().map(held_as_json), "pending": pending, "seconds": seconds,
                     "affected": affected.iter().map(|(state, files)| (state.word(), files)).collect::<std::collections::BTreeMap<_, _>>(),
@@ -204,6 +207,21 @@ impl Args {
         if failures > FIRST as u64 {
             eprintln!("gabion: and {} more; --json lists them", files(failures - FIRST as u64));
         }
+        for (path, aside) in done.set_aside.iter().take(FIRST) {
+            let (path, aside) = (Shown::bytes(path), Shown::path(aside));
+            println!(
+                "WARNING: something else stood in the place of {path}'s redundancy: it is in {aside} now"
+            );
+        }
+        if !done.damaged.is_empty() {
+            let found = files(done.damaged.len() as u64);
+            println!("WARNING: {found} not what was protected, though by size and time nobody wrote there:");
+            print_trouble(&done.damaged[..FIRST.min(done.damaged.len())], true);
+            println!(
+                "`gabion status --files` lists all; redundancy stays as it was. `gabion repair` brings files"
+            );
+            println!("back to what was protected; if the change of one is meant, `touch` it");
+        }
         if let Some(held) = held {
             println!("HELD: {}.", reason(held));
             println!("Their redundancy stays as it was. If that is meant: gabion approve {}", held.digest);
@@ -218,6 +236,9 @@ impl Args {
             talk.say(format!("all {} ({}) are protected", files(seen.files), bytes(seen.bytes)));
         } else if failures > 0 || held.is_some() {
             let open = failures + held.as_ref().map_or(0, |it| it.changed);
+            if open == 0 {
+                return;
+            }
             let (are, they_are) = if open == 1 { ("is", "it is") } else { ("are", "they are") };
             println!("{} {are} not protected as {they_are} now", files(open));
         }
@@ -228,14 +249,22 @@ pub(super) fn failure((path, why): &(Vec<u8>, String)) -> Value {
     json!({ "path": Shown::bytes(path).to_string(), "why": why })
 }
 
+fn set_aside((path, aside): &(Vec<u8>, PathBuf)) -> Value {
+    json!({ "path": Shown::bytes(path).to_string(), "to": Shown::path(aside).to_string() })
+}
+
 pub(super) fn reason(held: &gabion_vault::guard::Held) -> String {
     let Recent { removed, changed } = held.before;
     let before = match removed + changed {
         0 => String::new(),
         _ => format!("; shortly before, {} vanished and {} changed", count(removed), count(changed)),
     };
+    let empty = match held.removed + removed >= held.known {
+        true => "; nothing is left, as if something were not mounted",
+        false => "",
+    };
     format!(
-        "of {} that were protected, {} vanished and {} changed at once{before}",
+        "of {} that were protected, {} vanished and {} changed at once{before}{empty}",
         files(held.known),
         count(held.removed),
         count(held.changed)

@@ -60,7 +60,7 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
-        let (vault, inside) = self.which.open()?;
+        let (vault, inside) = self.which.open_to_examine()?;
         let _lock = match self.turn(&vault, &inside)? {
             Turn::Ours(lock) => lock,
             Turn::Theirs(outcome) => return Ok(outcome),

@@ -59,7 +59,7 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
-        let (vault, inside) = self.which.open()?;
+        let (vault, inside) = self.which.open_to_examine()?;
         let _lock = match self.turn(&vault, &inside)? {
             Turn::Ours(lock) => lock,
             Turn::Theirs(outcome) => return Ok(outcome),
@@ -152,7 +152,7 @@ pub(super) fn print_trouble(trouble: &[Trouble], all: bool) {
     }
 }
 
-pub(super) fn trouble_as_json(trouble: &Trouble) -> Value {
+pub(in crate::commands) fn trouble_as_json(trouble: &Trouble) -> Value {
     let problems: Vec<Value> = trouble
         .problems
         .iter()

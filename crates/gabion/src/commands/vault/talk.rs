@@ -1,6 +1,7 @@
 //! What a watch says: lines for people and a line that shows how it is, or JSON.
 
 use crate::commands::vault::protect::{failure, held_as_json, reason};
+use crate::commands::vault::scrub::trouble_as_json;
 use crate::commands::vault::{FIRST, ago, bytes, count, files};
 use gabion::shard::Shown;
 use gabion_vault::monitor::{Notice, Scan, Status};
@@ -180,6 +181,10 @@ impl Talker {
         if done.failures > FIRST as u64 {
             self.print(&format!("WARNING: and {} more failed", count(done.failures - FIRST as u64)));
         }
+        for trouble in done.damaged.iter().take(FIRST) {
+            let (path, word) = (Shown::bytes(&trouble.path), trouble.state.word());
+            self.print(&format!("WARNING: {path} is {word}: by its size and time nobody wrote to it"));
+        }
     }
 
     /// Shows how it is.
@@ -240,6 +245,7 @@ fn done_as_json(done: &Done) -> Value {
         "moved": done.moved, "removed": done.removed, "thin": done.thin, "held": done.held,
         "stripes_encoded": done.stripes.0, "stripes_kept": done.stripes.1, "failures": done.failures,
         "failed": done.failed.iter().map(failure).collect::<Vec<_>>(),
+        "damaged": done.damaged.iter().map(trouble_as_json).collect::<Vec<_>>(),
     })
 }
 

@@ -1,9 +1,11 @@
 //! `gabion work`.
 
+use super::scrub::{print_trouble, trouble_as_json};
 use super::{Effort, Talk, Which, bytes, files};
 use gabion::exit::Outcome;
 use gabion::shard::Shown;
 use gabion_vault::protect::{Progress, work};
+use gabion_vault::worker::Done;
 use serde_json::json;
 
 const EXAMPLES: &str = "\
@@ -38,7 +40,8 @@ impl Args {
             println!(
                 "{}",
                 json!({ "command": "work", "encoded": done.encoded, "encoded_bytes": done.encoded_bytes,
-                        "moved": done.moved, "removed": done.removed, "failures": done.failures })
+                        "moved": done.moved, "removed": done.removed, "failures": done.failures,
+                        "damaged": done.damaged.iter().map(trouble_as_json).collect::<Vec<_>>() })
             );
         } else {
             let (encoded, size) = (files(done.encoded), bytes(done.encoded_bytes));
@@ -47,7 +50,12 @@ impl Args {
             for (path, why) in &done.failed {
                 eprintln!("gabion: {}: {why}", Shown::bytes(path));
             }
+            print_trouble(&done.damaged, true);
         }
-        Ok(if done.failures > 0 { Outcome::Failed } else { Outcome::Fine })
+        Ok(match done {
+            Done { failures: 1.., .. } => Outcome::Failed,
+            Done { damaged, .. } if !damaged.is_empty() => Outcome::Found,
+            _ => Outcome::Fine,
+        })
     }
 }

@@ -131,6 +131,8 @@ impl Link {
                 let mut connection = self.client.get_connection_with_timeout(CONNECT_TIMEOUT)?;
                 connection.set_read_timeout(Some(ANSWER_TIMEOUT))?;
                 connection.set_write_timeout(Some(ANSWER_TIMEOUT))?;
+                // A server that wants a password says so to a short command only.
+                redis::cmd("PING").exec(&mut connection)?;
                 // The same library under the same name, if others loaded it meanwhile.
                 redis::cmd("FUNCTION").arg("LOAD").arg("REPLACE").arg(LIBRARY).exec(&mut connection)?;
                 connection
@@ -141,6 +143,8 @@ impl Link {
 
     /// What the server promises, and whether it takes a further command to make it so.
     pub(super) fn durability(&mut self, allow_forgetful: bool) -> Result<(Durability, bool)> {
+        // One that wants another password, or has no memory left, is not one that forbids a question.
+        self.ask("serve this client", &redis::cmd("PING"))?;
         let setting = |link: &mut Link, name: &str| -> Result<String> {
             let doing = "tell its settings";
             let value = match link.ask(doing, redis::cmd("CONFIG").arg("GET").arg(name)) {

@@ -1,0 +1,65 @@
+//! What stands where redundancy belongs and is none: a directory in the place of a file, or something else in the place of a
+//! directory. It is nobody's of ours, and is set aside.
+
+use super::{Done, MAX_LISTED, Worker};
+use crate::catalogue::Catalogue;
+use crate::redundancy::REDUNDANCY;
+use crate::redundancy::draft::DIRECTORY_MODE;
+use crate::repair::REPLACED;
+use crate::tree::{Kind, join, split};
+use crate::world::moment;
+use std::io;
+
+impl Worker<'_> {
+    /// Does `step`, which puts redundancy of `path` in place, and once more if that makes sense after what stood in its way is set aside.
+    /// Redundancy of files that are known stays: they may have vanished, and wait for an approval.
+    pub(super) fn making_way<T>(
+        &self,
+        path: &[u8],
+        catalogue: Option<&Catalogue>,
+        done: &mut Done,
+        mut step: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
+        let failed = match step() {
+            Err(error) => error,
+            result => return result,
+        };
+        match catalogue.map(|catalogue| self.set_aside(path, catalogue, done)) {
+            Some(Ok(true)) => step(),
+            // What the first attempt says is nearer to the reason.
+            _ => Err(failed),
+        }
+    }
+
+    /// Whether anything stood in the way and does no longer.
+    fn set_aside(&self, path: &[u8], catalogue: &Catalogue, done: &mut Done) -> io::Result<bool> {
+        let mut any = false;
+        for repository in self.storage.repositories() {
+            let tree = &repository.tree;
+            let ends = (1..=path.len()).filter(|&end| end == path.len() || path[end] == b'/');
+            for part in ends.map(|end| &path[..end]) {
+                let place = join(REDUNDANCY, part);
+                let Some(found) = tree.find(&place)? else { break };
+                let in_the_way = (found.kind == Kind::Directory) == (part == path);
+                let known = match part == path {
+                    true => catalogue.count_beneath(part).map(|files| files > 0),
+                    false => catalogue.find(part).map(|entry| entry.is_some()),
+                };
+                if !in_the_way || known.map_err(io::Error::other)? {
+                    continue;
+                }
+                let when = moment(self.clock.now()).replace([' ', ':'], "-");
+                let aside = join(&join(REPLACED, when.as_bytes()), &place);
+                tree.make_directories(split(&aside).0, DIRECTORY_MODE)?;
+                // What was set aside within the same second stays as well.
+                tree.rename_new(&place, &aside)?;
+                if done.set_aside.len() < MAX_LISTED {
+                    done.set_aside.push((path.to_vec(), tree.shown(&aside)));
+                }
+                any = true;
+                break;
+            }
+        }
+        Ok(any)
+    }
+}
