@@ -37,7 +37,8 @@ pub(crate) struct Opened {
     pub(crate) passes: Option<Arc<BackingId>>,
 }
 
-/// What is shown; nobody cuts it through the mount as long as this is kept. The kernel is told `EIO` where pages go while it copies them.
+/// What is shown, kept until the window is clear again. Meanwhile nobody cuts it through the mount: pages that go while the kernel copies them are
+/// an `EIO` to who reads.
 pub(crate) struct Shown<'a> {
     pub(crate) bytes: usize,
     pub(crate) _uncut: RwLockReadGuard<'a, ()>,
@@ -332,10 +333,12 @@ impl<F: Files> Filesystem for Served<F> {
     ) {
         // Without a copy of our own, if that can be.
         let mut waiting = Some(reply);
-        with_window(size as usize, |window| {
+        let shown = with_window(size as usize, |window| {
             let shown = self.files.show(handle.0, offset, size, window)?;
-            waiting.take().map(|reply| reply.data(&window.piece(0)[..shown.bytes]))
+            waiting.take()?.data(&window.piece(0)[..shown.bytes]);
+            Some(shown)
         });
+        drop(shown);
         let Some(reply) = waiting else { return };
         with_buffer(size as usize, |buffer| {
             let got = self.files.read(handle.0, offset, buffer);

@@ -175,10 +175,16 @@ impl Shared {
 
     pub(super) fn write(&self, handle: u64, offset: u64, data: &[u8]) -> Answer<usize> {
         let open = self.files.get(handle)?;
-        let since = Stopwatch::start();
+        let (since, mut is_last) = (Stopwatch::start(), false);
         let written = loop {
             match write_up_to(&open.file, data, offset) {
-                Err(error) if error.kind() == ErrorKind::StorageFull && self.nodes.wait_for_room(&since) => {}
+                Err(error) if error.kind() == ErrorKind::StorageFull && !is_last => {
+                    // Files that were removed take room while they are open, and then while they are shown.
+                    is_last = !self.nodes.wait_for_room(&since);
+                    if is_last {
+                        self.lengths.wait_until_nothing_is_shown();
+                    }
+                }
                 written => break written,
             }
         };

@@ -38,7 +38,8 @@ impl OpenFile {
     }
 }
 
-/// Keeps files as long as they are while bytes of them are shown: the kernel would be at a loss for pages that go. A few locks do for all files.
+/// Keeps files as long as they are while bytes of them are shown: the kernel would be at a loss for pages that go. A few locks do for
+/// all files.
 #[derive(Debug)]
 pub(super) struct Lengths([RwLock<()>; 64]);
 
@@ -63,16 +64,23 @@ impl Lengths {
         let _nothing_is_shown = self.of(number).write().unwrap_or_else(PoisonError::into_inner);
         work()
     }
+
+    /// Returns when all that is shown now is no longer.
+    pub(super) fn wait_until_nothing_is_shown(&self) {
+        for lock in &self.0 {
+            drop(lock.write().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
 }
 
 impl Shared {
     pub(super) fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Answer<usize> {
         let open = self.files.get(handle)?;
+        open.announce(offset + buffer.len() as u64);
         match open.reader.get_or_init(|| self.reader(&open)).as_ref().map(|it| it.read(offset, buffer)) {
             Some(Ok(got)) => Ok(got),
             // What it was opened for is not what is there now.
             None | Some(Err(ReadError::Open(_) | ReadError::Short(_))) => {
-                open.announce(offset + buffer.len() as u64);
                 read_up_to(&open.file, buffer, offset)
             }
             Some(Err(_)) => Err(Errno::IO.into()),
