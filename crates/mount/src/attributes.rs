@@ -1,7 +1,7 @@
 //! What the kernel wants to know of a file, and what it wants changed.
 
-use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
-use rustix::fs::{Statx, StatxTimestamp, Timespec};
+use fuser::{FileAttr, FileType, INodeNo, Request, TimeOrNow};
+use rustix::fs::{OFlags, Statx, StatxTimestamp, Timespec};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What to change of a file.
@@ -34,6 +34,18 @@ pub(crate) fn attributes(number: u64, stat: &Statx) -> FileAttr {
         blksize: stat.stx_blksize,
         flags: 0,
     }
+}
+
+/// Whether who asks owns a plain file, and the file lets its owner do what he wants. The kernel does not look at permissions when it has a file
+/// made: if the file is there already, this much can be told without it.
+pub(crate) fn opens_own_file(attr: &FileAttr, flags: OFlags, request: &Request) -> bool {
+    let wants = match flags & OFlags::ACCMODE {
+        OFlags::WRONLY => 0o200,
+        OFlags::RDWR => 0o600,
+        _ if flags.contains(OFlags::TRUNC) => 0o600,
+        _ => 0o400,
+    };
+    attr.kind == FileType::RegularFile && attr.uid == request.uid() && attr.perm & wants == wants
 }
 
 /// The kind that a mode says.

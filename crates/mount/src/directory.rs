@@ -8,23 +8,26 @@ mod content;
 mod names;
 mod passing;
 mod reach;
+mod reading;
 
 use crate::attributes::{Wanted, attributes};
 use crate::handles::Handles;
 use crate::nodes::Nodes;
 use crate::recorder::{Recorder, Rest};
-use crate::served::{Answer, Backing, Files, Opened, Space, Told};
+use crate::served::{Answer, Backing, Files, Opened, Shown, Space, Told};
 use content::{OpenFile, Version};
 use fuser::{
     FileAttr, FileHandle, FopenFlags, Generation, InitFlags, RenameFlags, ReplyDirectory, ReplyDirectoryPlus,
     Request,
 };
+use gabion_platform::window::Window;
 use gabion_vault::coder::Coders;
 use gabion_vault::degraded::Report;
 use gabion_vault::storage::Storage;
 use names::OpenDirectory;
 use passing::Passing;
 use reach::Source;
+use reading::Lengths;
 use rustix::fs::{Statx, XattrFlags};
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -77,6 +80,7 @@ struct Shared {
     written: Mutex<HashMap<u64, (Range<u64>, Rest)>>,
     /// The version of a file that the kernel may have pages of.
     cached: Mutex<HashMap<u64, Version>>,
+    lengths: Lengths,
     directories: Handles<OpenDirectory>,
     recorder: Arc<Recorder>,
     guarded: Option<Guarded>,
@@ -106,6 +110,7 @@ impl Directory {
             files: Handles::default(),
             written: Mutex::default(),
             cached: Mutex::default(),
+            lengths: Lengths::default(),
             directories: Handles::default(),
             recorder,
             guarded,
@@ -269,13 +274,15 @@ impl Files for Directory {
         flags: i32,
         who: &Request,
     ) -> Answer<(Told, FileHandle, FopenFlags)> {
-        let (attr, generation, handle, way) = self.shared.create(parent, name, mode, flags, who)?;
-        let how = content::past_the_cache(way) | FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH;
-        Ok(((attr, generation), handle, how))
+        self.shared.create(parent, name, mode, flags, who)
     }
 
     fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Answer<usize> {
         self.shared.read(handle, offset, buffer)
+    }
+
+    fn show(&self, handle: u64, offset: u64, size: u32, window: &mut Window) -> Option<Shown<'_>> {
+        self.shared.show(handle, offset, size, window)
     }
 
     fn write(&self, handle: u64, offset: u64, data: &[u8]) -> Answer<usize> {

@@ -8,6 +8,7 @@
 mod attributes;
 pub mod directory;
 mod handles;
+mod memory;
 pub mod nodes;
 pub mod pool;
 pub mod recorder;

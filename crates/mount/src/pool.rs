@@ -263,8 +263,7 @@ impl Files for Pool {
         flags: i32,
         who: &Request,
     ) -> Answer<(Told, FileHandle, FopenFlags)> {
-        let (attr, generation, handle) = self.shared.create(parent, name, mode, flags, who)?;
-        Ok(((attr, generation), handle, FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH))
+        self.shared.create(parent, name, mode, flags, who)
     }
 
     fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Answer<usize> {

@@ -1,19 +1,20 @@
 //! What a file system here has to be able to do, and how requests of the kernel get there.
 
 use crate::attributes::Wanted;
+use crate::memory::{with_buffer, with_window};
 use fuser::{
     AccessFlags, BackingId, BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, Filesystem,
     FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, Notifier, OpenFlags, RenameFlags,
     ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
     ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use std::cell::RefCell;
+use gabion_platform::window::Window;
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, RwLockReadGuard};
 use std::time::{Duration, SystemTime};
 
 /// How long the kernel believes what it was told of names and attributes. What is shown may be changed directly as well.
@@ -34,6 +35,13 @@ pub(crate) struct Opened {
     pub(crate) how: FopenFlags,
     /// What the kernel reads by itself.
     pub(crate) passes: Option<Arc<BackingId>>,
+}
+
+/// What is shown, kept until the window is clear again. Meanwhile nobody cuts it through the mount: pages that go while the kernel copies them are
+/// an `EIO` to who reads.
+pub(crate) struct Shown<'a> {
+    pub(crate) bytes: usize,
+    pub(crate) _uncut: RwLockReadGuard<'a, ()>,
 }
 
 /// Room, in blocks of so many bytes; numbers of files.
@@ -83,6 +91,11 @@ pub(crate) trait Files: Send + Sync + 'static {
         who: &Request,
     ) -> Answer<(Told, FileHandle, FopenFlags)>;
     fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Answer<usize>;
+    /// Shows what is read where the system keeps it, as the only piece of `window`, brought in: then only the kernel looks at it. Nothing
+    /// where that cannot be, and where bytes are to be checked first.
+    fn show(&self, _handle: u64, _offset: u64, _size: u32, _window: &mut Window) -> Option<Shown<'_>> {
+        None
+    }
     /// Writes, and says how much of it, which is less only if there was no room for more.
     fn write(&self, handle: u64, offset: u64, data: &[u8]) -> Answer<usize>;
     /// Someone who is not privileged changes the content of an open file: nobody gets rights by a content that its owner did not
@@ -143,17 +156,6 @@ impl<F: Files> Served<F> {
     fn drop_rights_unless_root(&self, who: &Request, number: INodeNo, handle: FileHandle) -> Answer<()> {
         if who.uid() == 0 { Ok(()) } else { self.drop_rights(number, handle) }
     }
-}
-
-/// Lends a buffer of `size` bytes that this thread uses again and again.
-fn with_buffer<T>(size: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
-    thread_local!(static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) });
-    BUFFER.with_borrow_mut(|buffer| {
-        if buffer.len() < size {
-            buffer.resize(size, 0);
-        }
-        work(&mut buffer[..size])
-    })
 }
 
 /// A program asks how long something is, or gives room for it.
@@ -329,6 +331,15 @@ impl<F: Files> Filesystem for Served<F> {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        // Without a copy of our own, if that can be.
+        let mut waiting = Some(reply);
+        let shown = with_window(size as usize, |window| {
+            let shown = self.files.show(handle.0, offset, size, window)?;
+            waiting.take()?.data(&window.piece(0)[..shown.bytes]);
+            Some(shown)
+        });
+        drop(shown);
+        let Some(reply) = waiting else { return };
         with_buffer(size as usize, |buffer| {
             let got = self.files.read(handle.0, offset, buffer);
             answer!(reply, got, got => reply.data(&buffer[..got]));

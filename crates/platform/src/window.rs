@@ -113,12 +113,36 @@ impl Window {
         unsafe { std::slice::from_raw_parts(piece.start as *const u8, piece.len()) }
     }
 
+    /// Brings all that is shown into memory. What cannot be had is an error here, and no signal.
+    ///
+    /// # Errors
+    /// Pages that cannot be read or lie behind the end of the file; systems before Linux 5.14.
+    pub fn populate(&self) -> io::Result<()> {
+        let page = page_bytes();
+        self.pieces.iter().try_for_each(|piece| {
+            let (start, bytes) = (piece.start - piece.start % page, piece.start % page + piece.len());
+            // SAFETY: the pages are this window's, and only read.
+            let failed =
+                unsafe { libc::madvise(start as *mut libc::c_void, bytes, libc::MADV_POPULATE_READ) };
+            if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        })
+    }
+
+    /// Shows nothing any more. A file that is shown takes room and keeps its file system busy, also if it is removed and closed.
+    ///
+    /// # Errors
+    /// What the operating system says; the window has other addresses then.
+    pub fn clear(&mut self) -> io::Result<()> {
+        self.pieces.clear();
+        self.let_go().map(drop)
+    }
+
     /// Whether every page that was touched since [`Window::show`] was the file's. Otherwise zeros were seen instead.
     pub fn is_whole(&self) -> bool {
         !self.watched.lacks_pages.load(Ordering::Acquire)
     }
 
-    /// Shows nothing any more. Where its addresses begin.
+    /// Takes all pages away. Where its addresses begin.
     fn let_go(&mut self) -> io::Result<usize> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let start = match self.watched.start() {

@@ -214,3 +214,36 @@ fn writers_that_never_close_are_told_of() {
         assert!(told(&mut *source).contains(&changed(path, Change::Attributes)), "{name}");
     }
 }
+
+/// A path that is longer than what the system tells, anywhere on the file system, made everything be scanned with each event there.
+#[test]
+fn paths_that_are_too_long_matter_in_the_tree_only() {
+    use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let dir = place();
+    let root = dir.path().join("root");
+    fs::create_dir(&root).unwrap();
+    let (name, flags) = ("d".repeat(200), OFlags::DIRECTORY | OFlags::CLOEXEC);
+    let deep_below = |top: &Path| {
+        let mut at = openat(CWD, top, flags, Mode::empty()).unwrap();
+        for _ in 0..25 {
+            mkdirat(&at, &name, Mode::RWXU).unwrap();
+            at = openat(&at, &name, flags, Mode::empty()).unwrap();
+        }
+        let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
+        openat(&at, "file", flags, Mode::RUSR).unwrap();
+    };
+    let mut source = match Fanotify::watch(&root, OWN) {
+        Ok(source) => source,
+        Err(error) if rustix::process::geteuid().is_root() => panic!("{error}"),
+        Err(error) => return println!("SKIP paths that are too long: {error}"),
+    };
+    deep_below(dir.path());
+    fs::write(root.join("short"), "x").unwrap();
+    let events = told(&mut source);
+    assert!(events.contains(&changed("short", Change::Created)), "{events:#?}");
+    let is_gap = |event: &Event| matches!(event, Event::Gap(_));
+    assert!(!events.iter().any(is_gap), "{events:#?}");
+    deep_below(&root);
+    assert!(told(&mut source).iter().any(is_gap), "what is in the tree is not missed");
+}

@@ -339,11 +339,9 @@ impl Inner {
         }
         self.announced.store(until, Ordering::Relaxed);
         for stripes in sources.cut().stripes_of(at..until) {
-            for stripe in stripes {
-                sources.will_read(stripe);
-                if self.suspicious.load(Ordering::Relaxed) {
-                    sources.will_read_frames(stripe, 1);
-                }
+            sources.will_read(stripes.clone());
+            if self.suspicious.load(Ordering::Relaxed) {
+                stripes.for_each(|stripe| sources.will_read_frames(stripe, 1));
             }
         }
     }

@@ -17,6 +17,7 @@ use crate::storage::plain::{DATA, REPOSITORY};
 use crate::storage::{Content, Fault, Storage};
 use crate::tree::Generation;
 use std::fs::File;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What blocks of a file can be had from.
@@ -253,12 +254,14 @@ impl Sources {
         self.cut.run(stripe, 1)
     }
 
-    /// Says that a stripe will be read soon.
-    pub fn will_read(&self, stripe: u64) {
-        if stripe >= self.cut.stripes() {
-            return;
+    /// Says that stripes will be read soon, as many at a time as lie behind each other: each call costs a look at every column.
+    pub fn will_read(&self, stripes: Range<u64>) {
+        let (mut next, end) = (stripes.start, stripes.end.min(self.cut.stripes()));
+        while next < end {
+            let run = self.cut.run(next, end - next);
+            self.content().iter().for_each(|content| content.will_read(&run));
+            next += run.count;
         }
-        self.content().iter().for_each(|content| content.will_read(&self.run(stripe)));
     }
 
     /// Says that the first `count` redundancy blocks of a stripe will be read soon.

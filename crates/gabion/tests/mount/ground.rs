@@ -122,7 +122,7 @@ impl Ground {
         self.status_of("source")
     }
 
-    fn status_of(&self, source: &str) -> Value {
+    pub(crate) fn status_of(&self, source: &str) -> Value {
         let output = self.run(&["status", source, "--json"]);
         serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
             panic!("{error}: {}", String::from_utf8_lossy(&output.stderr));
@@ -152,14 +152,18 @@ impl Ground {
 
     /// What is protected is what is there, without anyone looking for changes now, and all of it is right.
     pub(crate) fn assert_protected(&self) {
-        let changes = self.expect(0, &["diff", "source", "--json"]);
+        self.assert_protected_of("source");
+    }
+
+    pub(crate) fn assert_protected_of(&self, source: &str) {
+        let changes = self.expect(0, &["diff", source, "--json"]);
         let changes: Value = serde_json::from_str(&changes).unwrap();
         let kinds = changes["changes"].as_object().unwrap();
         for (kind, found) in kinds {
             // Another time of the last change of attributes is no other content.
             assert!(found["files"] == 0 || kind == "touched", "{changes}");
         }
-        self.expect(0, &["scrub", "source", "--json"]);
+        self.expect(0, &["scrub", source, "--json"]);
     }
 }
 

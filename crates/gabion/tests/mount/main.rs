@@ -3,6 +3,7 @@
 mod crashes;
 mod ground;
 mod ordinary;
+mod others;
 mod outage;
 mod posix;
 mod protection;

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// A ground with a pool of four targets.
-fn pooled() -> Ground {
+pub(crate) fn pooled() -> Ground {
     let ground = Ground::new();
     let create = ["pool", "create", "tank", "--pools", "pools", "--stripe", "2", "--redundancy", "1"];
     ground.expect(0, &[&create[..], &["--block", "4KiB", "--targets", "t1", "t2", "t3", "t4"]].concat());
@@ -22,7 +22,7 @@ fn pooled() -> Ground {
 }
 
 /// Runs the test on a mounted directory and on a mounted pool.
-fn on_both(test: &str, work: impl Fn(&Ground)) {
+pub(crate) fn on_both(test: &str, work: impl Fn(&Ground)) {
     if !can_mount(test) {
         return;
     }

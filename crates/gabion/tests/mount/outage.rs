@@ -1,6 +1,7 @@
 //! The changelog's server is away for a while.
 
 use crate::ground::{Ground, can_mount};
+use crate::ordinary::pooled;
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -56,38 +57,50 @@ fn write_durably(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 }
 
 /// Durability waits for the server, or goes on without it; in both cases everything is protected in the end.
+fn away_for_a_while(mut ground: Ground, source: &str, go_on: bool) {
+    let files = tempfile::tempdir().unwrap();
+    let mut redis = Redis::start(files.path(), 0);
+    let url = format!("redis://127.0.0.1:{}", redis.port);
+    let mut args = vec!["--changelog", url.as_str(), "--workers", "0"];
+    args.extend(go_on.then_some("--continue-without-changelog"));
+    ground.mount_source(source, &args);
+    write_durably(&ground.at("before"), b"before").unwrap();
+    redis.kill();
+    let (sender, receiver) = mpsc::channel();
+    let path = ground.at("meanwhile");
+    let writer = std::thread::spawn(move || {
+        let result = write_durably(&path, b"meanwhile");
+        sender.send(()).unwrap();
+        result
+    });
+    let done = receiver.recv_timeout(Duration::from_secs(if go_on { 60 } else { 6 }));
+    assert_eq!(done.is_ok(), go_on, "{source}: writes go on: {go_on}");
+    // Reading waits for nobody.
+    assert_eq!(std::fs::read(ground.at("before")).unwrap(), b"before");
+    let mut redis = Redis::start(files.path(), redis.port);
+    writer.join().unwrap().unwrap();
+    write_durably(&ground.at("after"), b"after").unwrap();
+    for name in ["before", "meanwhile", "after"] {
+        assert_eq!(std::fs::read(ground.at(name)).unwrap(), name.as_bytes());
+    }
+    ground.unmount();
+    let status = ground.status_of(source);
+    let pending = status["pending"]["queued"].as_u64().unwrap();
+    assert!(pending >= 1, "{source}: {status}");
+    ground.expect(0, &["protect", source]);
+    ground.assert_protected_of(source);
+    let status = ground.status_of(source);
+    assert_eq!(status["matrix"][0]["files"], 3, "{source}: {status}");
+    redis.kill();
+}
+
 #[test]
 fn mounted_a_server_that_is_away_loses_no_change() {
     if !can_mount("outage") {
         return;
     }
     for go_on in [false, true] {
-        let mut ground = Ground::new();
-        let files = tempfile::tempdir().unwrap();
-        let mut redis = Redis::start(files.path(), 0);
-        let url = format!("redis://127.0.0.1:{}", redis.port);
-        let mut args = vec!["--changelog", url.as_str(), "--workers", "0"];
-        args.extend(go_on.then_some("--continue-without-changelog"));
-        ground.mount(&args);
-        write_durably(&ground.at("before"), b"before").unwrap();
-        redis.kill();
-        let (sender, receiver) = mpsc::channel();
-        let path = ground.at("meanwhile");
-        let writer = std::thread::spawn(move || {
-            let result = write_durably(&path, b"meanwhile");
-            sender.send(()).unwrap();
-            result
-        });
-        let done = receiver.recv_timeout(Duration::from_secs(if go_on { 30 } else { 6 }));
-        assert_eq!(done.is_ok(), go_on, "writes go on: {go_on}");
-        let mut redis = Redis::start(files.path(), redis.port);
-        writer.join().unwrap().unwrap();
-        write_durably(&ground.at("after"), b"after").unwrap();
-        ground.unmount();
-        let pending = ground.status()["pending"]["queued"].as_u64().unwrap();
-        assert!(pending >= 1, "{}", ground.status());
-        ground.expect(0, &["protect", "source"]);
-        ground.assert_protected();
-        redis.kill();
+        away_for_a_while(Ground::new(), "source", go_on);
+        away_for_a_while(pooled(), "t1", go_on);
     }
 }

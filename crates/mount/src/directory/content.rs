@@ -8,8 +8,7 @@ use crate::recorder::Rest;
 use crate::served::{Backing, Opened};
 use fuser::{BackingId, FileHandle, FopenFlags};
 use gabion_vault::changelog::WHOLE;
-use gabion_vault::degraded::{DegradedReader, ReadError};
-use gabion_vault::redundancy::read_up_to;
+use gabion_vault::degraded::DegradedReader;
 use gabion_vault::world::Stopwatch;
 use rustix::fs::{
     Advice, AtFlags, FallocateFlags, Gid, Mode, OFlags, SeekFrom, Statx, Timestamps, Uid, XattrFlags,
@@ -30,45 +29,20 @@ pub(super) struct OpenFile {
     pub(super) number: u64,
     pub(super) file: File,
     rest: Rest,
-    writable: bool,
+    pub(super) writable: bool,
     /// Every write is to be durable when it returns.
     synchronous: bool,
     way: Way,
     /// Bytes written since the disk was last set to work.
     idle: AtomicU64,
     /// Up to where the source was told that it will be read.
-    announced: AtomicU64,
+    pub(super) announced: AtomicU64,
     /// Reads blocks that are known to be right; nothing where there is nothing to know that from.
-    reader: OnceLock<Option<DegradedReader>>,
+    pub(super) reader: OnceLock<Option<DegradedReader>>,
 }
 
 /// The disk is set to work whenever so much of a file was written: an fsync at the end then finds most of it done.
 const EARLY: u64 = 8 << 20;
-
-/// How far ahead of a sequential reader the source is read. Its own reading ahead is confused by pieces that come from several threads.
-const AHEAD: u64 = 32 << 20;
-
-/// So much of it is announced together, and in pieces of this size: what is beyond that, the kernel would leave out. It takes as much at a time as
-/// a disk reads at once.
-const TOGETHER: u64 = 4 << 20;
-const PIECE: u64 = 512 << 10;
-
-impl OpenFile {
-    /// Has the source read ahead of who goes on from where he is, `end`: as far as he has come, up to a bound.
-    fn announce(&self, end: u64) {
-        let announced = self.announced.load(Ordering::Relaxed);
-        let window = end.min(AHEAD);
-        let goes_on = end <= announced + 2 * AHEAD && announced + window.min(TOGETHER) <= end + window;
-        if goes_on && self.announced.fetch_max(end + window, Ordering::Relaxed) == announced {
-            let mut start = announced.max(end.saturating_sub(window));
-            while let Some(length) = NonZeroU64::new((end + window).saturating_sub(start).min(PIECE)) {
-                // Only advice: what is not there yet is waited for.
-                let _ = rustix::fs::fadvise(&self.file, start, Some(length), Advice::WillNeed);
-                start += length.get();
-            }
-        }
-    }
-}
 
 /// What tells one content of a file from the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -192,28 +166,6 @@ impl Shared {
         }
     }
 
-    pub(super) fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Answer<usize> {
-        let open = self.files.get(handle)?;
-        match open.reader.get_or_init(|| self.reader(&open)).as_ref().map(|it| it.read(offset, buffer)) {
-            Some(Ok(got)) => Ok(got),
-            // What it was opened for is not what is there now.
-            None | Some(Err(ReadError::Open(_) | ReadError::Short(_))) => {
-                open.announce(offset + buffer.len() as u64);
-                read_up_to(&open.file, buffer, offset)
-            }
-            Some(Err(_)) => Err(Errno::IO.into()),
-        }
-    }
-
-    /// A reader that knows which blocks of a file are right. Who writes a file sees what is there.
-    fn reader(&self, open: &OpenFile) -> Option<DegradedReader> {
-        let guarded = self.guarded.as_ref().filter(|_| !open.writable)?;
-        let path = self.nodes.path(open.number)?;
-        let reader = DegradedReader::open(&*guarded.storage, &guarded.coders, &path, None).ok()?;
-        let same = stat_of(&open.file).is_ok_and(|stat| stat.stx_ino == reader.stat().inode);
-        (same && reader.is_guarded()).then_some(reader)
-    }
-
     /// Takes the rights of a file away that go with its content. Says whether there were any.
     pub(super) fn drop_rights(&self, file: &File) -> Answer<bool> {
         let Some(mode) = without_rights(&stat_of(file)?) else { return Ok(false) };
@@ -223,10 +175,16 @@ impl Shared {
 
     pub(super) fn write(&self, handle: u64, offset: u64, data: &[u8]) -> Answer<usize> {
         let open = self.files.get(handle)?;
-        let since = Stopwatch::start();
+        let (since, mut is_last) = (Stopwatch::start(), false);
         let written = loop {
             match write_up_to(&open.file, data, offset) {
-                Err(error) if error.kind() == ErrorKind::StorageFull && self.nodes.wait_for_room(&since) => {}
+                Err(error) if error.kind() == ErrorKind::StorageFull && !is_last => {
+                    // Files that were removed take room while they are open, and then while they are shown.
+                    is_last = !self.nodes.wait_for_room(&since);
+                    if is_last {
+                        self.lengths.wait_until_nothing_is_shown();
+                    }
+                }
                 written => break written,
             }
         };
@@ -260,9 +218,13 @@ impl Shared {
     pub(super) fn allocate(&self, handle: u64, offset: u64, length: u64, mode: i32) -> Answer<()> {
         let open = self.files.get(handle)?;
         let flags = FallocateFlags::from_bits_retain(mode as u32);
-        rustix::fs::fallocate(&open.file, flags, offset, length)?;
         // Pieces taken out or put in move all that follows.
         let moves = FallocateFlags::COLLAPSE_RANGE | FallocateFlags::INSERT_RANGE;
+        let allocate = || rustix::fs::fallocate(&open.file, flags, offset, length);
+        match flags.intersects(moves) {
+            true => self.lengths.change(open.number, allocate),
+            false => allocate(),
+        }?;
         let range =
             if flags.intersects(moves) { offset..u64::MAX } else { offset..offset.saturating_add(length) };
         self.note_written(open.number, range, open.rest);
@@ -306,7 +268,7 @@ impl Shared {
             None => self.reach(number)?,
         };
         if let Some(size) = wanted.size {
-            self.resize(&reached, size, uid)?;
+            self.resize(number, &reached, size, uid)?;
         }
         if wanted.uid.is_some() || wanted.gid.is_some() {
             let (uid, gid) = (wanted.uid.map(Uid::from_raw), wanted.gid.map(Gid::from_raw));
@@ -333,7 +295,7 @@ impl Shared {
         Ok(stat)
     }
 
-    fn resize(&self, reached: &Reached, size: u64, uid: u32) -> Answer<()> {
+    pub(super) fn resize(&self, number: u64, reached: &Reached, size: u64, uid: u32) -> Answer<()> {
         let opened;
         let file = match reached {
             Reached::Open(open) if open.writable => &open.file,
@@ -343,7 +305,7 @@ impl Shared {
                 &opened
             }
         };
-        rustix::fs::ftruncate(file, size)?;
+        self.lengths.change(number, || rustix::fs::ftruncate(file, size))?;
         if uid != 0 {
             self.drop_rights(file)?;
         }

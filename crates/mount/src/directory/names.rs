@@ -1,12 +1,12 @@
 //! Names: what they stand for, and how they come and go.
 
-use super::passing::Way;
-use super::reach::{stat_at, stat_of};
+use super::content::past_the_cache;
+use super::reach::{Reached, magic, stat_at, stat_of};
 use super::{Answer, Shared};
-use crate::attributes::{attributes, device_of, kind};
+use crate::attributes::{attributes, device_of, kind, opens_own_file};
 use crate::served::{BELIEVED, Told};
 use fuser::{
-    FileAttr, FileHandle, FileType, Generation, INodeNo, RenameFlags, ReplyDirectory, ReplyDirectoryPlus,
+    FileHandle, FileType, FopenFlags, Generation, INodeNo, RenameFlags, ReplyDirectory, ReplyDirectoryPlus,
     Request,
 };
 use gabion_vault::changelog::WHOLE;
@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, Dir, Gid, Mode, OFlags, Statx, Uid, chownat, openat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -54,9 +54,15 @@ impl Shared {
         self.directory(parent)
     }
 
-    /// Gives what was made to who asked for it. In a directory that hands its group down, it has the group already.
+    /// Gives what was made by a name to who asked for it.
     fn give(&self, directory: &OwnedFd, name: &[u8], request: &Request) -> Answer<Statx> {
-        let stat = stat_at(directory, name)?;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        self.give_file(directory, openat(directory, name, flags, Mode::empty())?.as_fd(), request)
+    }
+
+    /// The same, whoever has the name by now. In a directory that hands its group down, it has the group already.
+    fn give_file(&self, directory: &OwnedFd, file: BorrowedFd<'_>, request: &Request) -> Answer<Statx> {
+        let stat = stat_of(file)?;
         let handed_down = || Ok::<bool, std::io::Error>(stat_of(directory)?.stx_mode & 0o2000 != 0);
         let uid = Some(request.uid()).filter(|&uid| uid != stat.stx_uid);
         let gid = Some(request.gid()).filter(|&gid| gid != stat.stx_gid);
@@ -65,13 +71,13 @@ impl Shared {
             return Ok(stat);
         }
         let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
-        chownat(directory, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
+        chownat(file, "", uid, gid, AtFlags::EMPTY_PATH)?;
         // A change of the owner takes these away.
         let mode = u32::from(stat.stx_mode);
         if mode & 0o6000 != 0 && rustix::fs::FileType::from_raw_mode(mode).is_file() {
-            rustix::fs::chmodat(directory, name, Mode::from_raw_mode(mode & 0o7777), AtFlags::empty())?;
+            rustix::fs::chmod(magic(file), Mode::from_raw_mode(mode & 0o7777))?;
         }
-        stat_at(directory, name)
+        stat_of(file)
     }
 
     fn told_of_new(&self, parent: u64, name: &[u8], stat: &Statx) -> Told {
@@ -134,34 +140,51 @@ impl Shared {
         mode: u32,
         flags: i32,
         request: &Request,
-    ) -> Answer<(FileAttr, Generation, FileHandle, Way)> {
+    ) -> Answer<(Told, FileHandle, FopenFlags)> {
         let directory = self.place_for(parent, name)?;
         let asked = OFlags::from_bits_retain(flags as u32);
         let kept =
             asked & (OFlags::ACCMODE | OFlags::SYNC | OFlags::DSYNC) | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let permissions = Mode::from_raw_mode(mode & 0o7777);
-        let (file, stat) = loop {
+        let (file, stat, is_new) = loop {
             match openat(&*directory, name, kept | OFlags::CREATE | OFlags::EXCL, permissions) {
-                Ok(file) => break (File::from(file), self.give(&directory, name, request)?),
+                Ok(file) => {
+                    let file = File::from(file);
+                    let stat = self.give_file(&directory, file.as_fd(), request)?;
+                    break (file, stat, true);
+                }
                 Err(Errno::EXIST) if !asked.contains(OFlags::EXCL) => {}
                 Err(error) => return Err(error.into()),
             }
-            // Someone else was first, and that is what was asked for. The kernel takes it for new, and does not cut it itself.
-            match openat(&*directory, name, kept | asked & OFlags::TRUNC, Mode::empty()) {
+            // Someone else was first, and that is what was asked for.
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let found = match openat(&*directory, name, flags, Mode::empty()) {
                 // And took it away again.
-                Err(Errno::NOENT) => {}
-                opened => {
-                    let file = File::from(opened?);
-                    let stat = stat_of(&file)?;
-                    break (file, stat);
-                }
+                Err(Errno::NOENT) => continue,
+                found => found?,
+            };
+            let stat = stat_of(&found)?;
+            if !opens_own_file(&attributes(0, &stat), asked, request) {
+                // The kernel looks again, and sees to permissions, links and pipes.
+                return Err(Errno::STALE.into());
             }
+            let found = Reached::Named(found);
+            if asked.contains(OFlags::TRUNC) {
+                // The kernel takes it for new, and does not cut it itself.
+                self.resize(self.source.number(&stat), &found, 0, request.uid())?;
+            }
+            let file = File::from(rustix::fs::open(found.magic(), kept - OFlags::NOFOLLOW, Mode::empty())?);
+            let stat = stat_of(&file)?;
+            break (file, stat, false);
         };
         let (attr, generation) = self.told_of_new(parent, name, &stat);
         // Who makes a file, makes it to write to it: the kernel need not know of it.
-        let refuse = |_: std::os::fd::BorrowedFd<'_>| Err(std::io::ErrorKind::Unsupported.into());
+        let refuse = |_: BorrowedFd<'_>| Err(std::io::ErrorKind::Unsupported.into());
         let (handle, way, _) = self.opened(attr.ino.0, file, kept, &stat, &refuse);
-        Ok((attr, generation, FileHandle(handle), way))
+        // Of a file that is not new the kernel may have pages from before.
+        let keep = if is_new { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
+        let how = keep | FopenFlags::FOPEN_NOFLUSH | past_the_cache(way);
+        Ok(((attr, generation), FileHandle(handle), how))
     }
 
     pub(super) fn unlink(&self, parent: u64, name: &[u8], is_directory: bool) -> Answer<()> {

@@ -4,12 +4,12 @@ use super::content::ANYTHING;
 use super::errors::ForKernel;
 use super::inodes::attributes_of;
 use super::{Answer, Shared, acl, lock};
-use crate::attributes::{Wanted, device_of};
+use crate::attributes::{Wanted, device_of, opens_own_file};
 use crate::nodes::ROOT;
 use crate::served::{BELIEVED, Told};
 use fuser::{
-    FileAttr, FileHandle, FileType, Generation, INodeNo, RenameFlags, ReplyDirectory, ReplyDirectoryPlus,
-    Request,
+    FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo, RenameFlags, ReplyDirectory,
+    ReplyDirectoryPlus, Request,
 };
 use gabion_vault::changelog::WHOLE;
 use gabion_vault::format::Metadata;
@@ -116,7 +116,7 @@ impl Shared {
         mode: u32,
         flags: i32,
         request: &Request,
-    ) -> Answer<(FileAttr, Generation, FileHandle)> {
+    ) -> Answer<(Told, FileHandle, FopenFlags)> {
         let stay = self.names_stay();
         let path = self.path_of(parent, name)?;
         let asked = OFlags::from_bits_retain(flags as u32);
@@ -126,14 +126,11 @@ impl Shared {
                 if error.kind() == std::io::ErrorKind::AlreadyExists && !asked.contains(OFlags::EXCL) =>
             {
                 drop(stay);
-                let (mut attr, generation) = self.look_up(parent, name)?;
-                if asked.contains(OFlags::TRUNC) && attr.kind == FileType::RegularFile {
-                    // The kernel takes it for new, and does not cut it itself.
-                    let empty = Wanted { size: Some(0), ..Wanted::default() };
-                    attr = self.change(attr.ino.0, empty, request.uid())?;
-                }
-                let (handle, _) = self.open(attr.ino.0, flags)?;
-                return Ok((attr, generation, handle));
+                let (attr, generation) = self.look_up(parent, name)?;
+                let opened = self.open_own(attr, flags, request);
+                // The kernel was not told after all.
+                let (attr, handle, how) = opened.inspect_err(|_| self.forget(attr.ino.0, 1))?;
+                return Ok(((attr, generation), handle, how));
             }
             made => self.add(made?),
         };
@@ -142,7 +139,28 @@ impl Shared {
         drop(stay);
         self.record_new(path.clone(), &inode.file);
         let handle = self.opened_as(inode, &path, flags);
-        Ok((attr, generation, handle))
+        Ok(((attr, generation), handle, FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH))
+    }
+
+    /// Opens a file that was to be made, and is there already.
+    fn open_own(
+        &self,
+        mut attr: FileAttr,
+        flags: i32,
+        request: &Request,
+    ) -> Answer<(FileAttr, FileHandle, FopenFlags)> {
+        let asked = OFlags::from_bits_retain(flags as u32);
+        if !opens_own_file(&attr, asked, request) {
+            // The kernel looks again, and sees to permissions, links and pipes.
+            return Err(Errno::STALE.into());
+        }
+        if asked.contains(OFlags::TRUNC) {
+            // The kernel takes it for new, and does not cut it itself.
+            let empty = Wanted { size: Some(0), ..Wanted::default() };
+            attr = self.change(attr.ino.0, empty, request.uid())?;
+        }
+        let (handle, how) = self.open(attr.ino.0, flags)?;
+        Ok((attr, handle, how))
     }
 
     pub(super) fn make_directory(

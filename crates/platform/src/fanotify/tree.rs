@@ -128,6 +128,11 @@ impl Tree {
                 Ok(Some(found)) => return found,
                 // It was moved while we looked.
                 Ok(None) => {}
+                // Its path is longer than what the system tells. Elsewhere that is nothing to us.
+                Err(error) if error.raw_os_error() == Some(libc::ENAMETOOLONG) => {
+                    let inside = self.is_inside(directory).unwrap_or(true);
+                    return if inside { Found::Unknown } else { Found::Outside };
+                }
                 Err(_) => return Found::Unknown,
             }
         }
@@ -155,6 +160,24 @@ impl Tree {
         let again = if below.is_empty() { b"." } else { below };
         let Ok(again) = openat2(&self.root, again, flags, Mode::empty(), BENEATH) else { return Ok(None) };
         Ok((identity(&again)? == expected).then(|| Found::Inside(below.to_vec())))
+    }
+
+    /// Whether the tree has a directory, by those above it.
+    fn is_inside(&self, mut directory: OwnedFd) -> io::Result<bool> {
+        let (root, mut here) = (identity(&self.root)?, identity(&directory)?);
+        loop {
+            if (here.0, here.1, here.2) == (root.0, root.1, root.2) {
+                return Ok(true);
+            }
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            directory = rustix::fs::openat(&directory, c"..", flags, Mode::empty())?;
+            let above = identity(&directory)?;
+            // Only the topmost is above itself.
+            if (above.0, above.1, above.2) == (here.0, here.1, here.2) {
+                return Ok(false);
+            }
+            here = above;
+        }
     }
 
     /// The path of a name; nothing outside of the tree, nothing at all where nobody can say.

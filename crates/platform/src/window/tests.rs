@@ -57,6 +57,38 @@ fn what_cannot_be_shown_is_refused_and_shows_nothing() {
     assert!(is_numbered(window.piece(0), 0) && window.is_whole());
 }
 
+#[test]
+fn what_is_brought_in_is_there_or_an_error() {
+    let page = page_bytes() as u64;
+    let file = numbered(16 * page);
+    let mut window = Window::new().unwrap();
+    window.show(&file, &[8..3 * page, 5 * page + 64..16 * page]).unwrap();
+    window.populate().unwrap();
+    assert!(is_numbered(window.piece(0), 8) && is_numbered(window.piece(1), 5 * page + 64));
+    file.set_len(7 * page).unwrap();
+    assert!(window.populate().is_err());
+    assert!(window.is_whole(), "nobody has touched what is missing");
+}
+
+/// A file that was removed took room for as long as a window showed it.
+#[test]
+fn what_was_shown_is_not_held() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(1 << 20).unwrap();
+    let is_mapped = || {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        maps.contains(file.path().to_str().unwrap())
+    };
+    let mut window = Window::new().unwrap();
+    show_one(&mut window, file.as_file(), 0..1 << 20).unwrap();
+    assert!(is_mapped());
+    window.clear().unwrap();
+    assert!(!is_mapped());
+    assert!(std::panic::catch_unwind(|| window.piece(0).len()).is_err());
+    show_one(&mut window, file.as_file(), 0..1 << 20).unwrap();
+    assert!(window.piece(0).iter().all(|&byte| byte == 0));
+}
+
 /// A file that is cut short while it is looked at ended the process.
 #[test]
 fn pages_that_are_gone_are_zeros_and_the_window_says_so() {

@@ -347,7 +347,7 @@ impl Rebuilder<'_> {
         });
         let frames = gone.count();
         let announce = |stripe: u64| {
-            sources.will_read(stripe);
+            sources.will_read(stripe..stripe + 1);
             sources.will_read_frames(stripe, frames);
         };
         let ahead = (AHEAD / (k as u64 * block).max(1)).clamp(1, 16) * threads.max(1) as u64;

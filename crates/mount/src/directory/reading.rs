@@ -1,0 +1,114 @@
+//! Reading files: by signatures where there are any, otherwise straight from where the system keeps them.
+
+use super::content::OpenFile;
+use super::reach::stat_of;
+use super::{Answer, Shared};
+use crate::served::Shown;
+use gabion_platform::window::Window;
+use gabion_vault::degraded::{DegradedReader, ReadError};
+use gabion_vault::redundancy::read_up_to;
+use rustix::fs::Advice;
+use rustix::io::Errno;
+use std::num::NonZeroU64;
+use std::sync::atomic::Ordering;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
+/// How far ahead of a sequential reader the source is read. Its own reading ahead is confused by pieces that come from several threads.
+const AHEAD: u64 = 32 << 20;
+
+/// So much of it is announced together, and in pieces of this size: what is beyond that, the kernel would leave out. It takes as much at a time as
+/// a disk reads at once.
+const TOGETHER: u64 = 4 << 20;
+const PIECE: u64 = 512 << 10;
+
+impl OpenFile {
+    /// Has the source read ahead of who goes on from where he is, `end`: as far as he has come, up to a bound.
+    fn announce(&self, end: u64) {
+        let announced = self.announced.load(Ordering::Relaxed);
+        let window = end.min(AHEAD);
+        let goes_on = end <= announced + 2 * AHEAD && announced + window.min(TOGETHER) <= end + window;
+        if goes_on && self.announced.fetch_max(end + window, Ordering::Relaxed) == announced {
+            let mut start = announced.max(end.saturating_sub(window));
+            while let Some(length) = NonZeroU64::new((end + window).saturating_sub(start).min(PIECE)) {
+                // Only advice: what is not there yet is waited for.
+                let _ = rustix::fs::fadvise(&self.file, start, Some(length), Advice::WillNeed);
+                start += length.get();
+            }
+        }
+    }
+}
+
+/// Keeps files as long as they are while bytes of them are shown: the kernel would be at a loss for pages that go. A few locks do for
+/// all files.
+#[derive(Debug)]
+pub(super) struct Lengths([RwLock<()>; 64]);
+
+impl Default for Lengths {
+    fn default() -> Lengths {
+        Lengths(std::array::from_fn(|_| RwLock::default()))
+    }
+}
+
+impl Lengths {
+    fn of(&self, number: u64) -> &RwLock<()> {
+        &self.0[number as usize % self.0.len()]
+    }
+
+    /// Nobody cuts the file through this mount as long as the guard is kept.
+    fn keep(&self, number: u64) -> RwLockReadGuard<'_, ()> {
+        self.of(number).read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does what may cut the file, while nothing of it is shown.
+    pub(super) fn change<T>(&self, number: u64, work: impl FnOnce() -> T) -> T {
+        let _nothing_is_shown = self.of(number).write().unwrap_or_else(PoisonError::into_inner);
+        work()
+    }
+
+    /// Returns when all that is shown now is no longer.
+    pub(super) fn wait_until_nothing_is_shown(&self) {
+        for lock in &self.0 {
+            drop(lock.write().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+}
+
+impl Shared {
+    pub(super) fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Answer<usize> {
+        let open = self.files.get(handle)?;
+        open.announce(offset + buffer.len() as u64);
+        match open.reader.get_or_init(|| self.reader(&open)).as_ref().map(|it| it.read(offset, buffer)) {
+            Some(Ok(got)) => Ok(got),
+            // What it was opened for is not what is there now.
+            None | Some(Err(ReadError::Open(_) | ReadError::Short(_))) => {
+                read_up_to(&open.file, buffer, offset)
+            }
+            Some(Err(_)) => Err(Errno::IO.into()),
+        }
+    }
+
+    /// What is read as it is, shown where the system keeps it.
+    pub(super) fn show(&self, handle: u64, offset: u64, size: u32, window: &mut Window) -> Option<Shown<'_>> {
+        let open = self.files.get(handle).ok()?;
+        if open.reader.get_or_init(|| self.reader(&open)).is_some() {
+            return None;
+        }
+        let wanted = offset.checked_add(u64::from(size))?;
+        open.announce(wanted);
+        let uncut = self.lengths.keep(open.number);
+        let end = stat_of(&open.file).ok()?.stx_size.min(wanted);
+        let bytes = usize::try_from(end.checked_sub(offset)?).ok()?;
+        window.show(&open.file, std::slice::from_ref(&(offset..end))).ok()?;
+        window.populate().ok()?;
+        Some(Shown { bytes, _uncut: uncut })
+    }
+
+    /// A reader that knows which blocks of a file are right. Who writes a file sees what is there.
+    pub(super) fn reader(&self, open: &OpenFile) -> Option<DegradedReader> {
+        let guarded = self.guarded.as_ref().filter(|_| !open.writable)?;
+        let path = self.nodes.path(open.number)?;
+        let reader = DegradedReader::open(&*guarded.storage, &guarded.coders, &path, None).ok()?;
+        let same = stat_of(&open.file).is_ok_and(|stat| stat.stx_ino == reader.stat().inode);
+        (same && reader.is_guarded()).then_some(reader)
+    }
+}
