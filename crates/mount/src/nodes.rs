@@ -13,7 +13,7 @@ use std::time::Duration;
 pub const ROOT: u64 = 1;
 
 /// How long, and after which pauses, the end of files that were removed is waited for.
-const PATIENCE: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// A name in a directory.
