@@ -101,7 +101,7 @@ impl Tuning {
             twice
         } else if chosen.staged > 0 || rows <= 32 {
             chosen
-        } else if rows <= 64 {
+        } else if rows <= FEW_ROWS {
             Tuning { threads: SMALL_BLOCK, least_blocks: 8, ..chosen }
         } else {
             Tuning { threads: SMALL_BLOCK, ..chosen }
@@ -117,7 +117,9 @@ pub fn choose(plan: &Plan) -> (Tuning, usize) {
     let operations = tuning.operations(&shape);
     let transformed =
         || Some(transforms::source(Dialect::Cuda, plan, transforms::WIDTH)?.counts.arithmetic());
-    match (10 * operations > 6 * moving).then(transformed).flatten() {
+    // With fewer sums the matrix leaves room for twice as many threads, and is as fast as memory.
+    let tries = shape.outputs * shape.w > FEW_ROWS && 10 * operations > 6 * moving;
+    match tries.then(transformed).flatten() {
         Some(fewer) if 4 * fewer < 3 * operations => {
             (Tuning { transformed: transforms::WIDTH, ..tuning }, fewer.max(moving))
         }
@@ -166,6 +168,9 @@ const CACHED_INSTRUCTIONS: usize = 9_200;
 /// Threads of a block where registers are short: what is left of a multiprocessor's has room for one more of these.
 const SMALL_BLOCK: usize = 64;
 
+/// Rows of sums beside which eight such blocks fit on a multiprocessor.
+const FEW_ROWS: usize = 64;
+
 /// Inputs of a stage: two stages of 8-bit words are 32 KiB for a block of threads.
 const STAGED: usize = 4;
 
@@ -201,6 +206,21 @@ mod tests {
             let shape = shape(code);
             let registers = Tuning::of(&shape).registers(&shape);
             assert!(registers <= 255, "{code}: {registers}");
+        }
+    }
+
+    /// Transforms where they were faster when measured.
+    #[test]
+    fn many_outputs_of_packets_are_transformed() {
+        let transformed = |code: &str| {
+            let plan = format!("{code}:packets=4096").parse::<Code>().unwrap().encode_plan().unwrap();
+            choose(&plan).0.transformed > 0
+        };
+        for code in ["16+16", "20+16", "24+12", "32+16", "64+16"] {
+            assert!(transformed(code), "{code}");
+        }
+        for code in ["10+8", "20+8", "45+8", "64+8", "64+4"] {
+            assert!(!transformed(code), "{code}");
         }
     }
 
