@@ -215,15 +215,14 @@ impl Vault {
     }
 
     fn with_catalogue(self, location: &Location) -> Result<Vault, VaultError> {
-        let vault = self;
-        if vault.catalogue.is_to_be_made()? {
+        if self.catalogue.is_to_be_made()? {
             let _turn = take_turn(&location.repository)?;
             // Another one may have been first.
-            if vault.catalogue.is_to_be_made()? {
-                vault.make_catalogue()?;
+            if self.catalogue.is_to_be_made()? {
+                self.make_catalogue()?;
             }
         }
-        Ok(vault)
+        Ok(self)
     }
 
     fn make_catalogue(&self) -> Result<(), VaultError> {
