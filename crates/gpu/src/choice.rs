@@ -69,11 +69,10 @@ fn cost_of_products(shape: &Shape) -> usize {
     products::operations(shape) * hundredths / 100
 }
 
-/// The generic kernel in operations of the unrolled kernel: each of its own goes through shared memory, and short passes take two words at
-/// once out of it.
+/// The generic kernel in operations of the unrolled kernel: each of its own goes through shared memory, of which some take two words at once.
 fn cost_of_generic(shape: &Shape) -> usize {
     let generic::Operations { puts, rows, .. } = generic::operations(shape);
-    let tenths = if shape.outputs * shape.w > 32 { 40 } else { 35 };
+    let tenths = if generic::lanes(shape) == 1 { 40 } else { 34 };
     (puts + rows) * tenths / 10
 }
 
@@ -249,11 +248,11 @@ mod tests {
             assert_eq!(fastest(code), Form::Products, "{code}");
             assert_ne!(Form::fastest(&plan(code), false), Form::Products, "{code}");
         }
-        for code in ["4+2", "10+4", "45+2", "10+4:packets=4096"] {
+        for code in ["4+2", "10+4", "45+2", "10+4:packets=4096", "10+8:packets=4096"] {
             assert_eq!(Form::ready_at_once(&shape(code), true), Form::Generic, "{code}");
         }
         for code in
-            ["10+8", "16+4", "30+3", "64+4", "64+4:packets=4096", "10+8:packets=4096", "16+16:packets=4096"]
+            ["10+8", "16+4", "30+3", "64+4", "64+4:packets=4096", "20+8:packets=4096", "16+16:packets=4096"]
         {
             assert_eq!(Form::ready_at_once(&shape(code), true), Form::Products, "{code}");
         }

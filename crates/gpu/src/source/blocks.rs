@@ -31,25 +31,32 @@ impl Writer<'_> {
     /// Where the thread's part of a block is. Threads past the end do the work of the last one and store nothing: they
     /// have to be there where all meet.
     pub(super) fn position(&mut self) {
-        let (threads, lanes, w) = (self.threads, self.lanes, self.shape.w);
+        let (threads, lanes) = (self.threads, self.lanes);
         match self.shape.packet_words {
             Some(words) => {
-                let (columns, group) = (words / lanes, w * words * 4);
-                line!(self.text, "u32 t = TILE * {threads}u + LOCAL_X;");
-                line!(self.text, "const bool active = t < total;");
-                line!(self.text, "if (!active) t = total - 1u;");
-                let within = 4 * lanes;
-                line!(
-                    self.text,
-                    "const u64 at = (u64)(t / {columns}u) * {group}u + (t % {columns}u) * {within}u;"
-                );
+                self.position_in_packets(words, &format!("TILE * {threads}u + LOCAL_X"), "total");
             }
             None => {
                 let tile = threads * self.shape.w * 4 * lanes;
                 line!(self.text, "const bool active = true;");
                 line!(self.text, "const u64 at = (u64)TILE * {tile}u + LOCAL_X * 16u;");
+                self.pointers();
             }
         }
+    }
+
+    /// The same in packets, for the column whose number is the expression `column`, of `columns`.
+    pub(super) fn position_in_packets(&mut self, words: usize, column: &str, columns: &str) {
+        let (lanes, w) = (self.lanes, self.shape.w);
+        let (across, group, within) = (words / lanes, w * words * 4, 4 * lanes);
+        line!(self.text, "u32 t = {column};");
+        line!(self.text, "const bool active = t < {columns};");
+        line!(self.text, "if (!active) t = {columns} - 1u;");
+        line!(self.text, "const u64 at = (u64)(t / {across}u) * {group}u + (t % {across}u) * {within}u;");
+        self.pointers();
+    }
+
+    fn pointers(&mut self) {
         line!(self.text, "GLOBAL const byte* const p = in + at;");
         line!(self.text, "GLOBAL byte* const q = out + at;");
     }

@@ -11,7 +11,9 @@
 //! ```
 //!
 //! A word of the matrix holds both places of a row in bytes; all threads read the same one at the same time. A pass makes
-//! at most 64 rows of outputs, or one output where that has more.
+//! at most 64 rows of outputs, or one output where that has more. Where packets have more than 32, two threads share a table ([`partners`]).
+
+mod partners;
 
 use super::blocks::{Writer, input_name, sum_name};
 use super::text::{Text, line, together};
@@ -28,14 +30,19 @@ const LONG: usize = 64;
 /// Sums of subsets of a four, the empty one among them.
 const SUBSETS: usize = 16;
 
-/// Words of every row that a thread holds: of long passes one, since registers for two would leave a multiprocessor few warps.
-fn lanes(shape: &Shape) -> usize {
-    if shape.w <= 8 && shape.outputs * shape.w <= SHORT { 2 } else { 1 }
+fn is_short(shape: &Shape) -> bool {
+    shape.outputs * shape.w <= SHORT
+}
+
+/// Words of every row that a thread holds: of long passes one, since registers for two would leave a multiprocessor few warps, unless
+/// two threads share the rows.
+pub fn lanes(shape: &Shape) -> usize {
+    if shape.w <= 8 && is_short(shape) || partners::suits(shape) { 2 } else { 1 }
 }
 
 /// Outputs that one pass makes.
 fn outputs_per_pass(shape: &Shape) -> usize {
-    let rows = if shape.outputs * shape.w <= SHORT { SHORT } else { LONG };
+    let rows = if is_short(shape) { SHORT } else { LONG };
     (rows / shape.w).max(1)
 }
 
@@ -51,7 +58,8 @@ fn words_per_pair(shape: &Shape) -> usize {
 
 /// Bytes from one sum to the next in the table.
 fn column(shape: &Shape) -> usize {
-    THREADS * lanes(shape) * 4
+    let columns = if partners::suits(shape) { partners::COLUMNS } else { THREADS };
+    columns * lanes(shape) * 4
 }
 
 /// What one thread does in all passes, in the units that its time depends on.
@@ -103,23 +111,19 @@ pub fn places(shape: &Shape, matrix: &BitMatrix) -> Vec<u32> {
 
 /// Writes the kernel; of `shape`, number of inputs and outputs decide the launch and whether the passes are long.
 pub fn source(dialect: Dialect, shape: &Shape) -> Source {
+    if partners::suits(shape) {
+        return partners::source(dialect, shape);
+    }
     let (lanes, per_pass, w) = (lanes(shape), outputs_per_pass(shape), shape.w);
     let passes = shape.outputs.div_ceil(per_pass);
     let launch = Launch { threads: THREADS, passes, bytes_per_thread: w * 4 * lanes };
-    let global = if dialect == Dialect::OpenCl { "__global " } else { "" };
-    let more = format!(", {global}const byte* matrix, u32 inputs, u32 outputs");
-    let text = Text(dialect.prelude() + &dialect.head(launch, 1, &more));
+    let text = head(dialect, launch);
     let mut writer = Writer { dialect, shape, lanes, threads: THREADS, text, counts: Counts::default() };
     line!(writer.text, "SHARED u64 table[{}];", 2 * SUBSETS * column(shape) / 8);
     line!(writer.text, "SHARED_POINTER byte* const sums = (SHARED_POINTER byte*)table;");
     line!(writer.text, "const u32 mine = LOCAL_X * {}u;", lanes * 4);
     writer.position();
-    let rows = per_pass * w;
-    writer.declare_sums(rows);
-    for lane in 0..lanes {
-        let zeros: Vec<String> = (0..rows).map(|row| format!("{} = 0u;", sum_name(lane, row))).collect();
-        line!(writer.text, "{}", zeros.join(" "));
-    }
+    begin_sums(&mut writer, per_pass * w);
     let nothing = vec!["0u".to_owned(); lanes];
     for empty in [0, SUBSETS] {
         let place = format!("sums + {} + mine", empty * column(shape));
@@ -138,8 +142,10 @@ pub fn source(dialect: Dialect, shape: &Shape) -> Source {
         writer.transpose_input(0);
     }
     for pair in 0..pairs(shape) {
-        for four in 0..2 {
-            put_subsets(&mut writer, pair, four);
+        for (four, first) in [8 * pair, 8 * pair + 4].into_iter().enumerate() {
+            let rows = (first..w.min(first + 4)).map(|row| writer.place_of_row(row));
+            let rows: Vec<usize> = rows.collect();
+            put_subsets(&mut writer, &rows, &format!("sums + {} + mine", four * SUBSETS * column(shape)));
         }
         for output in 0..per_pass {
             line!(writer.text, "if ({output}u < here) {{");
@@ -158,22 +164,36 @@ pub fn source(dialect: Dialect, shape: &Shape) -> Source {
     Source { text: writer.text.0, launch, counts: writer.counts }
 }
 
-/// The sums of all subsets of a four, each of one addition to a smaller one.
-fn put_subsets(writer: &mut Writer<'_>, pair: usize, four: usize) {
-    let (first, w, lanes) = (8 * pair + 4 * four, writer.shape.w, writer.lanes);
-    let bits = w.saturating_sub(first).min(4);
+fn head(dialect: Dialect, launch: Launch) -> Text {
+    let global = if dialect == Dialect::OpenCl { "__global " } else { "" };
+    let more = format!(", {global}const byte* matrix, u32 inputs, u32 outputs");
+    Text(dialect.prelude() + &dialect.head(launch, 1, &more))
+}
+
+/// Declares the sums, which are zero at first.
+fn begin_sums(writer: &mut Writer<'_>, rows: usize) {
+    writer.declare_sums(rows);
+    for lane in 0..writer.lanes {
+        let zeros: Vec<String> = (0..rows).map(|row| format!("{} = 0u;", sum_name(lane, row))).collect();
+        line!(writer.text, "{}", zeros.join(" "));
+    }
+}
+
+/// The sums of all subsets of at most four rows of the input, each of one addition to a smaller one; the empty one belongs at `place`.
+fn put_subsets(writer: &mut Writer<'_>, rows: &[usize], place: &str) {
+    let lanes = writer.lanes;
     line!(writer.text, "{{");
-    for subset in 1..1usize << bits {
+    for subset in 1..1usize << rows.len() {
         let top = subset.ilog2() as usize;
         let rest = subset ^ (1 << top);
         let names: Vec<String> = (0..lanes).map(|lane| format!("c{lane}_{subset}")).collect();
         for (lane, name) in names.iter().enumerate() {
-            let row = input_name(0, lane, writer.place_of_row(first + top));
+            let row = input_name(0, lane, rows[top]);
             let sum = if rest == 0 { row } else { format!("c{lane}_{rest} ^ {row}") };
             line!(writer.text, "const u32 {name} = {sum};");
             writer.counts.additions += usize::from(rest != 0);
         }
-        let place = format!("sums + {} + mine", (four * SUBSETS + subset) * column(writer.shape));
+        let place = format!("{place} + {}", subset * column(writer.shape));
         line!(writer.text, "{}", together("PUT", &place, &names));
     }
     line!(writer.text, "}}");
@@ -195,7 +215,7 @@ fn add_rows(writer: &mut Writer<'_>, pair_bytes: usize, rows: std::ops::Range<us
             let high: Vec<String> = (0..lanes).map(|lane| format!("h{lane}")).collect();
             line!(writer.text, "{{ u32 {}, {};", low.join(", "), high.join(", "));
             line!(writer.text, "{}", together("GET", &format!("sums + (({word} & 0xffffu) | mine)"), &low));
-            line!(writer.text, "{}", together("GET", &format!("sums + (({word} >> 16) | mine)"), &high));
+            line!(writer.text, "{}", together("GET", &format!("sums + (({word} >> 16) + mine)"), &high));
             for lane in 0..lanes {
                 let sum = sum_name(lane, row);
                 line!(writer.text, "{sum} = x3({sum}, l{lane}, h{lane});");
@@ -214,7 +234,7 @@ mod tests {
 
     #[test]
     fn places_of_the_matrix_lie_in_the_table() {
-        for code in ["10+4", "10+9", "3+2:w16", "cauchy:5+3:w7:packets=16", "cauchy:3+2:w64"] {
+        for code in ["10+4", "10+9", "10+9:packets=16", "3+2:w16", "cauchy:5+3:w7:packets=16", "cauchy:3+2:w64"] {
             let plan = code.parse::<Code>().unwrap().encode_plan().unwrap();
             let shape = Shape::of(&plan);
             let places = places(&shape, &BitMatrix::expand(plan.matrix()).unwrap());
@@ -247,6 +267,8 @@ mod tests {
         };
         assert_eq!(text("10+4"), text("64+2"));
         assert_eq!(text("10+8"), text("30+33"));
+        assert_eq!(text("10+8:packets=64"), text("64+16:packets=64"));
+        assert_ne!(text("10+4:packets=64"), text("10+8:packets=64"));
         assert_ne!(text("10+4"), text("10+4:w16"));
     }
 }
