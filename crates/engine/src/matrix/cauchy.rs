@@ -4,6 +4,10 @@
 //! one of the column. Every square submatrix of such a matrix is one again, and regular as long as all points differ
 //! and no factor is zero.
 
+mod detour;
+
+pub use detour::Detour;
+
 use super::Matrix;
 use crate::error::Error;
 use crate::field::Field;

@@ -47,7 +47,7 @@ impl Cosets {
 
     /// A matrix with the numbers of its points in their place.
     pub fn numbered(&self, form: &CauchyForm) -> CauchyForm {
-        let number = |point: &Point| Point { at: combination(&self.numbers, point.at), scale: point.scale };
+        let number = |point: &Point| Point { at: self.number(point.at), scale: point.scale };
         CauchyForm {
             rows: form.rows.iter().map(number).collect(),
             columns: form.columns.iter().map(number).collect(),
@@ -57,6 +57,11 @@ impl Cosets {
     /// The field.
     pub const fn field(&self) -> Field {
         self.field
+    }
+
+    /// The number of a point.
+    pub fn number(&self, point: u64) -> u64 {
+        combination(&self.numbers, point)
     }
 
     fn point(&self, number: u64) -> u64 {

@@ -33,6 +33,8 @@ pub enum Work {
     Repair,
     /// The first m data blocks, or all of them, from the rest.
     RepairOfNeighbours,
+    /// m data blocks, or all of them, without any order, the same in every run.
+    RepairOfScattered,
 }
 
 impl Work {
@@ -42,6 +44,7 @@ impl Work {
             Work::Encode => "encode",
             Work::Repair => "repair",
             Work::RepairOfNeighbours => "repair of neighbours",
+            Work::RepairOfScattered => "repair of scattered",
         }
     }
 
@@ -50,15 +53,24 @@ impl Work {
     /// # Errors
     /// What the engine says.
     pub fn plan(self, code: &Code) -> Result<Plan, Error> {
+        let (k, count) = (code.k(), code.m().min(code.k()));
         match self {
             Work::Encode => code.encode_plan(),
-            Work::Repair => {
-                let count = code.m().min(code.k());
-                repair_plan(code, (0..count).map(|place| place * code.k() / count).collect())
-            }
-            Work::RepairOfNeighbours => repair_plan(code, (0..code.m().min(code.k())).collect()),
+            Work::Repair => repair_plan(code, (0..count).map(|place| place * k / count).collect()),
+            Work::RepairOfNeighbours => repair_plan(code, (0..count).collect()),
+            Work::RepairOfScattered => repair_plan(code, scattered(k, count)),
         }
     }
+}
+
+/// Some of k blocks in ascending order, as a multiplication scatters them.
+fn scattered(k: usize, count: usize) -> Vec<usize> {
+    const ODD: u32 = 0x9e37_79b1;
+    let mut blocks: Vec<usize> = (0..k).collect();
+    blocks.sort_by_key(|&block| (block as u32 + 1).wrapping_mul(ODD));
+    blocks.truncate(count);
+    blocks.sort_unstable();
+    blocks
 }
 
 fn repair_plan(code: &Code, lost: Vec<usize>) -> Result<Plan, Error> {

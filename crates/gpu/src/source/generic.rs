@@ -234,7 +234,9 @@ mod tests {
 
     #[test]
     fn places_of_the_matrix_lie_in_the_table() {
-        for code in ["10+4", "10+9", "10+9:packets=16", "3+2:w16", "cauchy:5+3:w7:packets=16", "cauchy:3+2:w64"] {
+        for code in
+            ["10+4", "10+9", "10+9:packets=16", "3+2:w16", "cauchy:5+3:w7:packets=16", "cauchy:3+2:w64"]
+        {
             let plan = code.parse::<Code>().unwrap().encode_plan().unwrap();
             let shape = Shape::of(&plan);
             let places = places(&shape, &BitMatrix::expand(plan.matrix()).unwrap());

@@ -13,19 +13,22 @@
 //! With n = 16 and 64 inputs that is less than half of the additions of the plan's matrix, and half of the code: it stays in the cache of instructions and
 //! reads its inputs once, where the matrix needs two passes. All levels of (1) would need registers for 16 inputs beside those of 16 sums.
 //!
-//! A repair has syndromes in these sums; they are put into shared memory, from where a product with a small matrix makes the outputs in
-//! the same registers. Where the points of lost blocks are a coset of some subspace, as those of neighbours are, or of every fourth block (a domain of four that
-//! blocks go round), the repair is such a matrix as a whole, and nothing is left to multiply with.
+//! A repair has syndromes in some of these sums, in all of them at worst ([`factors`]); they are put into shared memory, from where a product with a small matrix makes
+//! outputs in the same registers, or adds to those that are there. Where the points of lost blocks are a coset of some subspace, as those of neighbours are, nothing is left to multiply with.
 
+mod asking;
+mod factors;
+
+use self::asking::{AT_ONCE, Lines};
+use self::factors::Factors;
 use super::additions::{self, Sum};
 use super::blocks::{Writer, input_name, sum_name};
 use super::text::{Text, line, together};
 use super::{Counts, Dialect, Launch, Source};
 use crate::shape::Shape;
 use gabion_engine::matrix::Matrix;
-use gabion_engine::matrix::cauchy::CauchyForm;
-use gabion_engine::matrix::cosets::{Cosets, Member, by_coset, smallest_coset};
-use gabion_engine::{Field, Layout, Plan, Structure};
+use gabion_engine::matrix::cosets::{Cosets, Member, by_coset};
+use gabion_engine::{Layout, Plan};
 
 /// Rows of sums that a thread has registers for.
 const MOST_ROWS: usize = 128;
@@ -36,20 +39,6 @@ const THREADS: usize = 64;
 /// How many inputs are best transformed together: with eight there are fewer additions than with four, and everything still has a register.
 pub const WIDTH: usize = 8;
 
-/// From as many inputs on, inputs are brought into the device's cache before they are loaded: few threads fit beside so many sums, too few to wait
-/// for memory as long as that takes.
-const MANY_INPUTS: usize = 64;
-
-/// Inputs that are asked for at once, by all threads of a block together: a line of one of their rows each.
-const AT_ONCE: usize = 4;
-
-/// Bytes of a line of the device's cache, and how many of them a row of a block of threads has.
-const LINE: usize = 128;
-const LINES: usize = THREADS * 4 / LINE;
-
-/// Blocks of threads that are on a multiprocessor at once, by their registers.
-const BLOCKS: usize = 4;
-
 /// Writes the kernel of a plan, which transforms `width` inputs together, a power of two; nothing where the plan's points, its layout or
 /// its size do not allow it.
 pub fn source(dialect: Dialect, plan: &Plan, width: usize) -> Option<Source> {
@@ -58,7 +47,7 @@ pub fn source(dialect: Dialect, plan: &Plan, width: usize) -> Option<Source> {
     if !matches!(plan.layout(), Layout::Packets { .. }) || !matches!(shape.w, 4 | 8) {
         return None;
     }
-    let (factors, n, base) = Factors::of(plan.field(), structure).into_iter().find_map(|factors| {
+    let (factors, n, base) = Factors::of(plan.field(), structure, width).into_iter().find_map(|factors| {
         let (n, base) = factors.coset()?;
         let sums = (n as usize).max(shape.outputs);
         ((n as usize) >= width && sums * shape.w <= MOST_ROWS).then_some((factors, n, base))
@@ -67,41 +56,20 @@ pub fn source(dialect: Dialect, plan: &Plan, width: usize) -> Option<Source> {
     let text = Text(dialect.prelude() + &dialect.head(launch, 1, ""));
     let writer =
         Writer { dialect, shape: &shape, lanes: 1, threads: THREADS, text, counts: Counts::default() };
-    let mut transformed = Transformed { writer, cosets: &factors.cosets, n, base, width, temporaries: 0 };
+    let mut transformed = Transformed {
+        writer,
+        cosets: &factors.cosets,
+        n,
+        base,
+        width,
+        temporaries: 0,
+        order: Vec::new(),
+        loaded: 0,
+        lines: Vec::new(),
+    };
     transformed.kernel(&factors);
     let Writer { text, counts, .. } = transformed.writer;
     Some(Source { text: text.0, launch, counts })
-}
-
-/// What a plan's matrix is the product of.
-struct Factors<'a> {
-    /// Numbers of points in which those of the rows lie together.
-    cosets: Cosets,
-    /// The matrix by these numbers.
-    cauchy: CauchyForm,
-    /// Inputs that are added to its rows as they are.
-    added: &'a [Option<usize>],
-    solve: Option<&'a Matrix>,
-}
-
-impl Factors<'_> {
-    /// The ways to factor a matrix, those that leave less to do first.
-    fn of(field: Field, structure: &Structure) -> Vec<Factors<'_>> {
-        let Structure { cauchy, added, solve, exchanged } = structure;
-        let by_numbers = |cauchy: &CauchyForm, added, solve| {
-            let cosets = Cosets::around(field, &cauchy.rows);
-            Factors { cauchy: cosets.numbered(cauchy), cosets, added, solve }
-        };
-        let whole = exchanged.iter().map(|cauchy| by_numbers(cauchy, &[][..], None));
-        whole.chain([by_numbers(cauchy, added, solve.as_ref())]).collect()
-    }
-
-    /// The coset of the rows, by its size and first number; none of the columns may lie there, since they need cosets of their own.
-    fn coset(&self) -> Option<(u64, u64)> {
-        let (n, base) = smallest_coset(&self.cauchy.rows)?;
-        let free = self.cauchy.columns.iter().all(|point| (point.at ^ base) >= n);
-        free.then_some((n, base))
-    }
 }
 
 /// The rows of a block in registers.
@@ -122,21 +90,51 @@ struct Transformed<'a> {
     width: usize,
     /// Blocks that are neither inputs nor sums.
     temporaries: usize,
+    /// Inputs in the order in which they are loaded, and how many were.
+    order: Vec<usize>,
+    loaded: usize,
+    /// What threads know where to ask for.
+    lines: Vec<Lines>,
+}
+
+/// Inputs that are transformed together.
+struct Group {
+    /// The first number of their coset.
+    at: u64,
+    /// Their first place there, and how many places they take, a power of two.
+    first: usize,
+    width: usize,
+    /// Those that there are, by the columns of the matrix.
+    members: Vec<Member>,
+}
+
+impl Group {
+    /// The same in as few places as hold all members.
+    fn narrowed(mut self) -> Group {
+        while self.width > 1 {
+            let half = self.width / 2;
+            let is_low = |member: &Member| member.place < self.first + half;
+            let low = self.members.iter().filter(|member| is_low(member)).count();
+            match low {
+                0 => self.first += half,
+                _ if low == self.members.len() => {}
+                _ => break,
+            }
+            self.width = half;
+        }
+        self
+    }
 }
 
 impl Transformed<'_> {
-    fn kernel(&mut self, factors: &Factors<'_>) {
-        let (w, n, width) = (self.writer.shape.w, self.n as usize, self.width);
+    fn kernel(&mut self, factors: &Factors) {
+        let (w, n) = (self.writer.shape.w, self.n as usize);
         let form = &factors.cauchy;
-        let inputs = by_coset(&form.columns, self.n, self.base);
+        let groups = self.groups(factors);
+        let added = factors.added.iter().flatten().copied();
+        let of_groups = groups.iter().flat_map(|group| &group.members);
+        self.order = of_groups.map(|member| factors.inputs[member.index]).chain(added).collect();
         let sums = n.max(self.writer.shape.outputs);
-        if factors.solve.is_some() {
-            line!(self.writer.text, "SHARED uint4 stage[{}];", n * w / 4 * THREADS);
-            line!(
-                self.writer.text,
-                "SHARED_POINTER byte* const mine = (SHARED_POINTER byte*)stage + LOCAL_X * 16u;"
-            );
-        }
         self.writer.position();
         self.prepare_to_ask();
         self.writer.declare_sums(sums * w);
@@ -147,31 +145,21 @@ impl Transformed<'_> {
         let mut sums: Vec<Block> = (0..sums).map(sum).collect();
         // A factor that all rows share goes to the columns, where it often cancels.
         let shared = form.rows[0].scale;
-        // In the order in which they lie, as they are asked for.
-        let mut inputs: Vec<_> = inputs.into_iter().collect();
-        inputs.sort_by_key(|(_, members)| members.iter().map(|member| member.index).min());
-        for (at, members) in inputs {
+        for Group { at, first, width, members } in groups {
             let natural = self.cosets.scale(self.n, at);
-            for first in (0..n).step_by(width) {
-                let here: Vec<&Member> =
-                    members.iter().filter(|member| (first..first + width).contains(&member.place)).collect();
-                if here.is_empty() {
-                    continue;
-                }
-                let mut blocks: Vec<Option<Block>> = vec![None; width];
-                for &&Member { index, place } in &here {
-                    let scale = self.cosets.field().mul(form.columns[index].scale, shared);
-                    let block = self.load(index);
-                    blocks[place - first] = Some(self.times(self.cosets.quotient(scale, natural), block));
-                }
-                let mut blocks: Vec<Block> =
-                    blocks.into_iter().map(|block| block.unwrap_or_else(|| self.temporary())).collect();
-                self.find_coefficients(at + first as u64, &mut blocks);
-                let weights = self.weights(at, first / width);
-                for (place, block) in blocks.iter().enumerate().filter(|(_, block)| block.begun) {
-                    let targets = sums[..n].iter_mut().skip(place).step_by(width);
-                    self.add(block, targets.zip(weights.iter().copied()).collect());
-                }
+            let mut blocks: Vec<Option<Block>> = vec![None; width];
+            for Member { index, place } in members {
+                let scale = self.cosets.field().mul(form.columns[index].scale, shared);
+                let block = self.load(factors.inputs[index]);
+                blocks[place - first] = Some(self.times(self.cosets.quotient(scale, natural), block));
+            }
+            let mut blocks: Vec<Block> =
+                blocks.into_iter().map(|block| block.unwrap_or_else(|| self.temporary())).collect();
+            self.find_coefficients(at + first as u64, &mut blocks);
+            let weights = self.weights(at, first, width);
+            for (place, block) in blocks.iter().enumerate().filter(|(_, block)| block.begun) {
+                let targets = sums[..n].iter_mut().skip(place).step_by(width);
+                self.add(block, targets.zip(weights.iter().copied()).collect());
             }
         }
         self.ask_for(0, true);
@@ -186,67 +174,69 @@ impl Transformed<'_> {
             }
             values.push(value);
         }
-        match factors.solve {
-            None => values.iter().enumerate().for_each(|(output, value)| self.store(output, value)),
-            Some(solve) => {
-                values.iter().enumerate().for_each(|(place, value)| self.put(place, value));
-                line!(self.writer.text, "SETTLE;");
-                let mut outputs: Vec<Block> = sums.drain(..self.writer.shape.outputs).collect();
-                outputs.iter_mut().for_each(|output| output.begun = false);
-                for (column, value) in values.iter().enumerate().filter(|(_, value)| value.begun) {
-                    let block = self.get(column, value.names.len());
-                    let factor = |row: usize| solve.at(row, column);
-                    let targets = outputs.iter_mut().enumerate().map(|(row, output)| (output, factor(row)));
-                    self.add(&block, targets.collect());
-                }
-                outputs.iter().enumerate().for_each(|(output, value)| self.store(output, value));
-            }
+        if let Some(solve) = &factors.solve {
+            values = self.solve(solve, &values);
         }
+        values.iter().enumerate().for_each(|(output, value)| self.store(output, value));
         line!(self.writer.text, "}}");
     }
 
-    /// Words of a packet, where inputs are asked for. Threads side by side have words side by side only in packets that are long enough.
-    fn asks_ahead(&self) -> Option<usize> {
-        let Shape { inputs, packet_words, w, .. } = *self.writer.shape;
-        let lines_at_once = AT_ONCE * w * LINES == THREADS;
-        let asks = self.writer.dialect == Dialect::Cuda && inputs >= MANY_INPUTS && lines_at_once;
-        packet_words.filter(|words| asks && words.is_multiple_of(THREADS))
+    /// Inputs in the order in which they lie, as far as cosets allow.
+    fn groups(&self, factors: &Factors) -> Vec<Group> {
+        let mut cosets: Vec<_> = by_coset(&factors.cauchy.columns, self.n, self.base).into_iter().collect();
+        cosets.sort_by_key(|(_, members)| members.iter().map(|member| member.index).min());
+        let in_groups = |(at, members): (u64, Vec<Member>)| {
+            (0..self.n as usize).step_by(self.width).map(move |first| {
+                let here = |member: &&Member| (first..first + self.width).contains(&member.place);
+                let members = members.iter().filter(here).copied().collect();
+                Group { at, first, width: self.width, members }
+            })
+        };
+        let groups = cosets.into_iter().flat_map(in_groups);
+        groups.filter(|group| !group.members.is_empty()).map(Group::narrowed).collect()
     }
 
-    /// Which line of the first inputs is this thread's to ask for, here and in the tile that a block of threads works on once all that are there
-    /// now are done. It waits in shared memory: all registers are taken. Past the end, the first tile does no harm.
-    fn prepare_to_ask(&mut self) {
-        let Some(words) = self.asks_ahead() else { return };
-        let (text, w) = (&mut self.writer.text, self.writer.shape.w);
-        line!(text, "SHARED u64 lines[{}];", 2 * THREADS);
-        line!(text, "for (u32 i = 0; i < 2u; ++i) {{");
-        line!(text, "u32 t0 = (TILE + i * MULTIPROCESSORS * {BLOCKS}u) * {THREADS}u;");
-        line!(text, "if (t0 + {THREADS}u > total) t0 = 0u;");
-        let (row, group) = (words * 4, w * words * 4);
-        line!(text, "const u64 there = (u64)(t0 / {words}u) * {group}u + t0 % {words}u * 4u;");
-        line!(text, "const u64 mine = LOCAL_X / {LINES}u % {w}u * {row}u + LOCAL_X % {LINES}u * {LINE}u;");
-        line!(text, "const u64 first = (u64)in + (u64)(LOCAL_X / {}u) * in_stride;", w * LINES);
-        line!(text, "*(volatile u64*)(lines + i * {THREADS}u + LOCAL_X) = first + there + mine; }}");
-    }
-
-    /// Brings [`AT_ONCE`] inputs from `input` on into the device's cache, of this tile or of the later one.
-    fn ask_for(&mut self, input: usize, later: bool) {
-        let Shape { inputs, w, .. } = *self.writer.shape;
-        if self.asks_ahead().is_none() || input >= inputs {
-            return;
+    /// The outputs of what the sums are. A value that is the beginning of one output, and enters no other, stays where it is; the others wait in shared memory, and
+    /// their registers are those of the outputs that have no beginning.
+    fn solve(&mut self, solve: &Matrix, values: &[Block]) -> Vec<Block> {
+        let only_output = |column: usize| {
+            let mut takers = (0..solve.rows()).filter(|&row| solve.at(row, column) != 0);
+            takers.next().filter(|&row| takers.next().is_none() && solve.at(row, column) == 1)
+        };
+        let mut outputs: Vec<Option<Block>> = vec![None; solve.rows()];
+        let mut waiting = Vec::new();
+        for (column, value) in values.iter().enumerate() {
+            match only_output(column).filter(|&row| outputs[row].is_none()) {
+                Some(row) => outputs[row] = Some(value.clone()),
+                None => waiting.push(column),
+            }
         }
-        let (per_input, place) = (w * LINES, if later { THREADS } else { 0 });
-        let whole = input + AT_ONCE <= inputs;
-        let guard =
-            if whole { String::new() } else { format!("if (LOCAL_X < {}u) ", (inputs - input) * per_input) };
-        let line = format!("*(volatile u64*)(lines + {place}u + LOCAL_X)");
-        line!(self.writer.text, "{guard}ASK_FOR({line} + {input}u * in_stride);");
+        self.declare_waiting(values.len());
+        waiting.iter().for_each(|&column| self.put(column, &values[column]));
+        line!(self.writer.text, "SETTLE;");
+        let free = |&column: &usize| Block { begun: false, ..values[column].clone() };
+        let mut free: Vec<Block> = waiting.iter().map(free).collect();
+        let begin = |output: Option<Block>| output.or_else(|| free.pop());
+        let outputs: Option<Vec<Block>> = outputs.into_iter().map(begin).collect();
+        let mut outputs = outputs.expect("an output begins with a value, or one that waits enters it");
+        waiting.retain(|&column| values[column].begun);
+        for (done, &column) in waiting.iter().enumerate() {
+            let block = self.get(column, values[column].names.len());
+            let factor = |row: usize| solve.at(row, column);
+            let targets = outputs.iter_mut().enumerate().map(|(row, output)| (output, factor(row)));
+            self.add(&block, targets.collect());
+            if done == 0 {
+                self.ask_for(AT_ONCE, true);
+            }
+        }
+        outputs
     }
 
     fn load(&mut self, input: usize) -> Block {
-        if input.is_multiple_of(AT_ONCE) {
-            self.ask_for(input + AT_ONCE, false);
+        if self.loaded.is_multiple_of(AT_ONCE) {
+            self.ask_for(self.loaded + AT_ONCE, false);
         }
+        self.loaded += 1;
         self.writer.load(input, &format!("{input}u"));
         let names = (0..self.writer.shape.w).map(|row| input_name(input, 0, row)).collect();
         Block { names, begun: true }
@@ -325,12 +315,12 @@ impl Transformed<'_> {
         }
     }
 
-    /// What the other levels make of the inputs number `group` of the coset at `at`, which were transformed together: the factor with
-    /// which they are added to each group of sums.
-    fn weights(&self, at: u64, group: usize) -> Vec<u64> {
-        let (field, width) = (self.cosets.field(), self.width);
+    /// What the other levels make of `width` inputs from place `first` of the coset at `at` on, which were transformed together: the factor with
+    /// which they are added to each group of as many sums.
+    fn weights(&self, at: u64, first: usize, width: usize) -> Vec<u64> {
+        let field = self.cosets.field();
         let mut weights = vec![0; self.n as usize / width];
-        weights[group] = 1;
+        weights[first / width] = 1;
         let mut h = 1;
         while h < weights.len() {
             for first in (0..weights.len()).step_by(2 * h) {
@@ -343,6 +333,15 @@ impl Transformed<'_> {
             h *= 2;
         }
         weights
+    }
+
+    fn declare_waiting(&mut self, blocks: usize) {
+        let pieces = blocks * self.writer.shape.w / 4;
+        line!(self.writer.text, "SHARED uint4 stage[{}];", pieces * THREADS);
+        line!(
+            self.writer.text,
+            "SHARED_POINTER byte* const mine = (SHARED_POINTER byte*)stage + LOCAL_X * 16u;"
+        );
     }
 
     /// Where a piece of the block at `place` waits in shared memory. A thread reads only what it wrote itself.
@@ -417,16 +416,16 @@ mod tests {
         }
     }
 
-    /// Their points are a coset as those of the redundancy are, in numbers of their own.
+    /// Their points, or most of them, are a coset as those of the redundancy are, in numbers of their own.
     #[test]
-    fn neighbours_and_every_nth_block_are_repaired_as_redundancy_is_made() {
+    fn neighbours_and_every_nth_block_are_repaired_nearly_as_redundancy_is_made() {
         for (code, k) in [("64+16:packets=2048", 64), ("32+16:packets=2048", 32)] {
             let encoding = counts(&encode(code)).arithmetic();
             let neighbours = (0..k / 16).map(|domain| (16 * domain..16 * domain + 16).collect());
-            let in_turn = (0..k / 16).map(|domain| (domain..k).step_by(k / 16).collect()).filter(|_| k == 32);
+            let in_turn = (0..k / 16).map(|domain| (domain..k).step_by(k / 16).collect());
             for lost in neighbours.chain(in_turn).collect::<Vec<Vec<usize>>>() {
                 let repairing = counts(&repair(code, &lost)).arithmetic();
-                assert!(20 * repairing < 21 * encoding, "{code} {lost:?}: {repairing}, {encoding}");
+                assert!(6 * repairing < 7 * encoding, "{code} {lost:?}: {repairing}, {encoding}");
             }
         }
     }

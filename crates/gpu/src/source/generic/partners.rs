@@ -38,25 +38,25 @@ pub(super) fn source(dialect: Dialect, shape: &Shape) -> Source {
     let (four, table) = (SUBSETS * column(shape), PARTNERS * SUBSETS * column(shape));
     line!(writer.text, "SHARED u64 tables[{}];", 2 * table / 8);
     line!(writer.text, "SHARED_POINTER byte* const sums = (SHARED_POINTER byte*)tables;");
-    line!(writer.text, "const u32 half = LOCAL_X / {COLUMNS}u;");
+    line!(writer.text, "const u32 partner = LOCAL_X / {COLUMNS}u;");
     line!(writer.text, "u32 mine = LOCAL_X % {COLUMNS}u * {}u;", LANES * 4);
     let column_of_thread = format!("TILE * {COLUMNS}u + LOCAL_X % {COLUMNS}u");
     writer.position_in_packets(words, &column_of_thread, &format!("total / {PARTNERS}u"));
     begin_sums(&mut writer, each * w);
     let nothing = vec!["0u".to_owned(); LANES];
     for empty in [0, table] {
-        let place = format!("sums + half * {four}u + {empty} + mine");
+        let place = format!("sums + partner * {four}u + {empty} + mine");
         line!(writer.text, "{}", together("PUT", &place, &nothing));
     }
-    line!(writer.text, "const u32 first = (PASS * {PARTNERS}u + half) * {each}u;");
+    line!(writer.text, "const u32 first = (PASS * {PARTNERS}u + partner) * {each}u;");
     line!(writer.text, "const u32 here = first < outputs ? outputs - first : 0u;");
     let of_half = each * w * 4;
     let of_input = PARTNERS * of_half;
     line!(
         writer.text,
-        "GLOBAL const byte* place = matrix + (u64)PASS * inputs * {of_input}u + half * {of_half}u;"
+        "GLOBAL const byte* place = matrix + (u64)PASS * inputs * {of_input}u + partner * {of_half}u;"
     );
-    line!(writer.text, "GLOBAL const byte* next = p + half * {}u;", ROWS * words * 4);
+    line!(writer.text, "GLOBAL const byte* next = p + partner * {}u;", ROWS * words * 4);
     let row = |row: usize| (0..LANES).map(|lane| input_name(0, lane, row)).collect::<Vec<_>>();
     let all: Vec<String> = (0..ROWS).flat_map(row).collect();
     line!(writer.text, "u32 {};", all.join(", "));
@@ -68,7 +68,7 @@ pub(super) fn source(dialect: Dialect, shape: &Shape) -> Source {
     };
     load(&mut writer);
     line!(writer.text, "for (u32 input = 0; input < inputs; input++) {{");
-    put_subsets(&mut writer, &[0, 1, 2, 3], &format!("sums + half * {four}u + mine"));
+    put_subsets(&mut writer, &[0, 1, 2, 3], &format!("sums + partner * {four}u + mine"));
     line!(writer.text, "MEET;");
     line!(writer.text, "next += in_stride;");
     line!(writer.text, "if (input + 1u < inputs) {{");

@@ -128,7 +128,7 @@ impl Args {
             // Kernels of fewer outputs are the same whichever blocks are lost.
             let repairs: &[Work] = match code.m() {
                 ..=8 => &[Work::Repair],
-                _ => &[Work::Repair, Work::RepairOfNeighbours],
+                _ => &[Work::Repair, Work::RepairOfNeighbours, Work::RepairOfScattered],
             };
             wishes.extend(repairs.iter().map(|&work| (work, code.clone(), asked[..1].to_vec())));
         }

@@ -1,0 +1,91 @@
+//! A Cauchy matrix by way of another one, whose rows lie better.
+
+use super::{CauchyForm, Point};
+use crate::error::Error;
+use crate::field::Field;
+use crate::matrix::Matrix;
+
+/// The factors of a matrix: outputs = solve · (C · some inputs + the other inputs), C a Cauchy matrix.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Detour {
+    /// C.
+    pub cauchy: CauchyForm,
+    /// For every column of C its input.
+    pub inputs: Vec<usize>,
+    /// For every row of C the input that is added to it as it is.
+    pub added: Vec<Option<usize>>,
+    /// One row per output, one column per row of C.
+    pub solve: Matrix,
+}
+
+impl CauchyForm {
+    /// Goes by way of the rows and columns that `is_row` takes as rows, as many as this matrix has rows; `None` where there are more or fewer.
+    ///
+    /// The rows that it does not take, u of them, change sides with the u columns that it takes. Then the values of these columns are known, and
+    /// those of these rows are unknown inputs: what C makes of the other inputs, plus what is known, is what the unknown ones add to it. So
+    /// these sums determine all outputs, and a known value enters nowhere else: the columns of the second factor are those of the whole matrix.
+    ///
+    /// # Errors
+    /// Those of [`exchange`](CauchyForm::exchange).
+    pub fn detour(&self, field: Field, is_row: impl Fn(u64) -> bool) -> Result<Option<Detour>, Error> {
+        let split = |points: &[Point]| {
+            (0..points.len()).partition::<Vec<usize>, _>(|&place| is_row(points[place].at))
+        };
+        let ((stay, unknown), (known, inputs)) = (split(&self.rows), split(&self.columns));
+        if unknown.len() != known.len() {
+            return Ok(None);
+        }
+        let rows: Vec<usize> = unknown.iter().chain(&stay).copied().collect();
+        let columns: Vec<usize> = inputs.iter().chain(&known).copied().collect();
+        let mut cauchy = self.select(&rows, &columns).exchange(field, known.len())?;
+        cauchy.columns.truncate(inputs.len());
+        let of_known = self.select(&(0..self.rows.len()).collect::<Vec<_>>(), &known).matrix(field)?;
+        let solve = Matrix::from_fn(field, self.rows.len(), rows.len(), |output, row| {
+            let own = || u64::from(stay[row - known.len()] == output);
+            if row < known.len() { of_known.at(output, row) } else { own() }
+        })?;
+        let added = known.into_iter().map(Some).chain(stay.iter().map(|_| None)).collect();
+        Ok(Some(Detour { cauchy, inputs, added, solve }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The factors multiplied out.
+    fn product(detour: &Detour, field: Field, columns: usize) -> Matrix {
+        let c = detour.cauchy.matrix(field).unwrap();
+        Matrix::from_fn(field, detour.solve.rows(), columns, |output, input| {
+            (0..c.rows()).fold(0, |sum, row| {
+                let column = detour.inputs.iter().position(|&of| of == input);
+                let added = u64::from(detour.added[row] == Some(input));
+                let entry = column.map_or(0, |column| c.at(row, column)) ^ added;
+                sum ^ field.mul(detour.solve.at(output, row), entry)
+            })
+        })
+        .unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn every_detour_leads_to_the_same_matrix(
+            at in Just((0..256u64).collect::<Vec<_>>()).prop_shuffle(),
+            scales in proptest::collection::vec(1..256u64, 24),
+            (m, k) in (1..8usize, 1..16usize),
+            turned in 0..8usize,
+        ) {
+            let field = Field::new(8).unwrap();
+            let points: Vec<Point> =
+                at.iter().zip(scales).map(|(&at, scale)| Point { at, scale }).take(m + k).collect();
+            let form = CauchyForm { rows: points[..m].to_vec(), columns: points[m..].to_vec() };
+            let turned = turned.min(m).min(k);
+            let rows: Vec<u64> = points[turned..m + turned].iter().map(|point| point.at).collect();
+            let detour = form.detour(field, |at| rows.contains(&at)).unwrap().unwrap();
+            prop_assert_eq!(detour.cauchy.columns.len(), k - turned);
+            prop_assert_eq!(product(&detour, field, k), form.matrix(field).unwrap());
+            prop_assert_eq!(form.detour(field, |_| true).unwrap(), None);
+        }
+    }
+}
