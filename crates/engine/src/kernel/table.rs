@@ -223,7 +223,7 @@ impl std::fmt::Debug for Row {
 }
 
 /// The rows that this CPU can run, each with its speed in bytes of data per second, measured once
-/// per process (about a millisecond): encoding 10+4 over GF(2^8), blocks of 4 KiB, in cache.
+/// per process (some milliseconds, most of them for compiling): encoding 10+4 over GF(2^8), blocks of 4 KiB, in cache.
 pub fn measured() -> &'static [(&'static Row, f64)] {
     static MEASURED: OnceLock<Vec<(&'static Row, f64)>> = OnceLock::new();
     MEASURED.get_or_init(|| {
