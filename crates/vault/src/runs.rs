@@ -2,26 +2,44 @@
 
 use crate::geometry::{Cut, Run};
 use crate::storage::Content;
+use gabion_platform::window::LARGE_PAGE;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of data in a run: what a thread does between two looks at the others.
-pub const RUN_BYTES: u64 = 8 << 20;
+const RUN_BYTES: u64 = 8 << 20;
 
-/// Calls `work` for every run of a file with `columns` columns of data, or of redundancy if these are more, on up to `threads` threads, each with a state of its own, and gives the states back. What
-/// comes next is announced to the storage.
+/// The most columns whose pieces are made as long as large pages are: more would be too much memory at once.
+const LARGE_COLUMNS: usize = 16;
+
+/// The most bytes that a run of [`large_pieces`] has.
+pub const MAX_RUN_BYTES: u64 = (LARGE_COLUMNS * LARGE_PAGE) as u64;
+
+/// Bytes that a run has of each of `columns` columns.
+pub fn pieces(columns: usize) -> u64 {
+    RUN_BYTES / columns.max(1) as u64
+}
+
+/// The same for data that is encoded where the system keeps it: pages of the largest size as a whole, while columns are few.
+pub fn large_pieces(columns: usize) -> u64 {
+    let bytes = pieces(columns);
+    if columns <= LARGE_COLUMNS { bytes.next_multiple_of(LARGE_PAGE as u64) } else { bytes }
+}
+
+/// Calls `work` for every run of a file, `piece` bytes of each column, on up to `threads` threads, each with a state of its own, and gives
+/// the states back. What comes next is announced to the storage.
 ///
 /// # Errors
 /// The first that `work` gives; the other threads end with the run they are in.
 pub fn each_run<S: Send, E: Send>(
     cut: &Cut,
-    columns: usize,
+    piece: u64,
     content: Option<&dyn Content>,
     threads: usize,
     state: impl Fn() -> S + Sync,
     work: impl Fn(&Run, &mut S) -> Result<(), E> + Sync,
 ) -> Result<Vec<S>, E> {
     let (next, stripes) = (AtomicU64::new(0), cut.stripes());
-    let limit = |stripe: u64| (RUN_BYTES / (columns as u64 * cut.block(stripe).max(1))).max(1);
+    let limit = |stripe: u64| (piece / cut.block(stripe).max(1)).max(1);
     let thread = || -> Result<S, E> {
         let mut state = state();
         let mut taken = None;
