@@ -8,7 +8,7 @@ use gabion_platform::window::LARGE_PAGE;
 use std::io;
 
 /// Bytes that all outflows of a thread hold back together, about.
-const HELD_BYTES: u64 = 16 << 20;
+const HELD_BYTES: u64 = 4 << 20;
 
 /// The records of one redundancy file, as far as one thread makes them.
 #[derive(Debug, Default)]

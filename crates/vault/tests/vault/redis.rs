@@ -11,6 +11,7 @@ use gabion_vault::vault::{Location, Vault, VaultError};
 use gabion_vault::world::{Clock, SECOND};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// A tree, its vault, and the server.
 struct Ground {
@@ -172,6 +173,19 @@ fn a_server_that_is_away_is_named() {
     // Nothing was forgotten, and what was protected is.
     ground.server.restart();
     ground.assert_whole(&ground.open().unwrap(), 3);
+}
+
+/// A server that is busy with something else for a while is waited for: nothing fails, and nothing is done twice.
+#[test]
+fn a_slow_server_is_waited_for() {
+    let ground = Ground::new(20, 5000);
+    let vault = ground.open().unwrap();
+    protect(&vault, QUIET).unwrap();
+    (0..5).for_each(|number| ground.write(number, b"changed"));
+    ground.server.pause(Duration::from_millis(1500));
+    let done = protect(&vault, QUIET).unwrap().done;
+    assert_eq!((done.encoded, done.failed), (5, Vec::new()));
+    ground.assert_whole(&vault, 20);
 }
 
 /// Neither needs to know what is due: a server that is away kept people from their damaged files.
