@@ -207,7 +207,7 @@ fn places(pieces: &[Range<u64>], page: usize) -> Option<Vec<Range<usize>>> {
     let place = |piece: &Range<u64>| {
         let bytes = usize::try_from(piece.end.checked_sub(piece.start)?).ok().filter(|&bytes| bytes > 0)?;
         let unit = if bytes < LARGE_PAGE { page } else { LARGE_PAGE };
-        let start = end.checked_next_multiple_of(unit)? + (piece.start % unit as u64) as usize;
+        let start = end.checked_next_multiple_of(unit)?.checked_add((piece.start % unit as u64) as usize)?;
         let place = start..start.checked_add(bytes)?;
         end = place.end.checked_next_multiple_of(page)?;
         Some(place)
