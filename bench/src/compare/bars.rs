@@ -62,7 +62,9 @@ const TWO_THREADS: f64 = 1.8;
 /// Rows of XORs that stay in the nearest caches against ISA-L, and in any case against Jerasure's best.
 const PACKETS_ISAL: f64 = 2.5;
 const PACKETS_JERASURE: f64 = 8.0;
-/// Blocks of four packets of 2 KiB; longer ones leave the nearest caches.
+/// Blocks of 2 KiB, four packets of 512 bytes: sixteen of them are 32 KiB, which an L1 cache holds.
+pub(super) const PACKETS_IN_L1: usize = 2 << 10;
+/// Blocks of four packets of 2 KiB: six of them are 48 KiB, sixteen 128 KiB. Longer ones leave the nearest caches.
 pub(super) const PACKETS_SMALL: usize = 8 << 10;
 
 /// Region multiply-add by width of the field.
@@ -90,8 +92,10 @@ pub(super) fn of(work: &Work, shape: Shape, len: usize) -> Vec<(&'static str, f6
         Work::TwoThreads if len >= LARGE => vec![(STREAM, OF_STREAM)],
         Work::TwoThreads => vec![(ONE_THREAD, TWO_THREADS)],
         Work::Decode(planning) => decode(planning, shape).into_iter().map(|bar| (ISAL, bar)).collect(),
-        Work::Packets { w: 4 } if len == PACKETS_SMALL => vec![(ISAL, PACKETS_ISAL)],
-        Work::Packets { w: 4 } => vec![(JERASURE, PACKETS_JERASURE)],
+        Work::Packets { w: 4 } => {
+            let isal = (len <= PACKETS_SMALL).then_some((ISAL, PACKETS_ISAL));
+            isal.into_iter().chain([(JERASURE, PACKETS_JERASURE)]).collect()
+        }
         Work::Packets { .. } => Vec::new(),
         Work::MultiplyAdd { w, planar } => {
             let found = MULTIPLY_ADD.iter().find(|(width, _)| *width == w);

@@ -220,7 +220,7 @@ fn avx2_cases(quick: bool) -> Vec<Case> {
 fn packet_cases(quick: bool) -> Vec<Case> {
     let case =
         |shape, w, len| Case::stripe("encode", shape, len, &format!(" packets w{w}"), Work::Packets { w });
-    let sizes = [bars::PACKETS_SMALL, MIDDLE, MEGABYTE];
+    let sizes = [bars::PACKETS_IN_L1, bars::PACKETS_SMALL, MIDDLE, MEGABYTE];
     let shapes: &[Shape] = if quick { &[(10, 4)] } else { &[(4, 2), (8, 3), (10, 4), (12, 4)] };
     let narrow = sizes.into_iter().flat_map(|len| shapes.iter().map(move |&shape| case(shape, 4, len)));
     let wide = [(10, 4), (16, 4)].map(|shape| case(shape, 8, MIDDLE));

@@ -14,10 +14,11 @@ use crate::isal::{self, Call, Encoder, Path};
 use crate::jerasure::{self, Jerasure};
 use crate::ours::{self, Ours, run_again};
 
-/// Bytes of our packets.
+/// Bytes of our packets, where blocks are long enough.
 const PACKET: usize = 2048;
 /// Width and packet of the bit matrices that Jerasure may choose from, besides our own.
-const THEIRS: [(usize, usize); 6] = [(4, 1024), (4, 4096), (4, 8192), (8, 1024), (8, 2048), (8, 4096)];
+const THEIRS: [(usize, usize); 7] =
+    [(4, 1024), (4, 4096), (4, 8192), (8, 256), (8, 1024), (8, 2048), (8, 4096)];
 
 fn identity((k, m): Shape, w: usize, packet: usize) -> String {
     format!("cauchy-good:{k}+{m}:w{w}:packets={packet}")
@@ -28,11 +29,12 @@ pub(super) fn packets((k, m): Shape, w: usize, len: usize, end: Instant) -> anyh
     let stripe = Blocks::painted("packets", k, len);
     let data = stripe.as_slices();
     let engine = Ours::on_threads(1)?;
-    let ours = engine.encoder(&ours::code(&identity((k, m), w, PACKET))?)?;
+    let packet = PACKET.min(len / w);
+    let ours = engine.encoder(&ours::code(&identity((k, m), w, packet))?)?;
     let library = Jerasure::acquire();
     let fits = |&(w, packet): &(usize, usize)| len.is_multiple_of(w * packet) && k + m <= 1 << w;
     let mut ways = Vec::new();
-    for (w, packet) in std::iter::once((w, PACKET)).chain(THEIRS.into_iter().filter(fits)) {
+    for (w, packet) in std::iter::once((w, packet)).chain(THEIRS.into_iter().filter(fits)) {
         let way = Way::new(&library, (k, m), w, packet);
         ways.push(way.with_context(|| format!("Jerasure w{w} packets={packet}"))?);
     }

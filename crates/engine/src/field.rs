@@ -23,6 +23,9 @@ use std::fmt;
 use tables::LogTables;
 
 /// A field GF(2^w), w = 2 to 16, 32 or 64.
+///
+/// Its arithmetic takes elements ([`contains`](Field::contains)). A number that is none may end in a panic or in a number that means
+/// nothing, so what comes from elsewhere is checked first; matrices do so ([`Matrix::from_fn`](crate::matrix::Matrix::from_fn)).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Field {
     w: u8,

@@ -117,7 +117,8 @@ impl Plan {
             && outputs.len() == self.outputs.len()
             && inputs.iter().all(|b| b.len() == want)
             && outputs.iter().all(|b| b.len() == want)
-            && (self.granule <= 1 || want.is_multiple_of(self.granule));
+            // Packets in one group are common, and a division takes as long as some lines of a block.
+            && (self.granule <= 1 || want == self.granule || want.is_multiple_of(self.granule));
         if fit { Ok(want) } else { Err(self.misfit(inputs, outputs)) }
     }
 

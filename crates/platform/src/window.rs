@@ -7,6 +7,8 @@
 //!
 //! 1. One call lets go of all pieces before others are mapped: each call that takes pages away interrupts the other threads.
 //! 2. Pages are mapped as they are touched. That is as fast as asking for them all, and other threads can map meanwhile.
+//! 3. Pieces of 2 MiB and more lie as far behind a multiple of 2 MiB as in the file, so that pages of that size, in which today's
+//!    file systems keep what is read and written in large pieces, are mapped by one touch each instead of 512.
 
 use std::fs::File;
 use std::io;
@@ -21,7 +23,11 @@ const MAX_WINDOWS: usize = 1024;
 
 /// Addresses of a window: what it can show at once. All have the same number, so that one word tells the handler of `SIGBUS`, at any
 /// moment, which are a window's.
-const ROOM: usize = 32 << 20;
+const ROOM: usize = 64 << 20;
+
+/// Bytes of the largest piece of memory that the system keeps a file in and shows by one entry of its tables, where the addresses
+/// begin as it does and all of it is shown.
+pub const LARGE_PAGE: usize = 2 << 20;
 
 /// What the handler of `SIGBUS` knows of a window. It may look at any time, so these stay where they are.
 struct Watched {
@@ -78,7 +84,7 @@ impl Window {
     /// Shows these pieces of `file`, in bytes of it, instead of what was shown before.
     ///
     /// # Errors
-    /// Pieces without bytes or of more than 32 MiB in all, and none at all; what the operating system says, above all of files that cannot be mapped. Nothing is
+    /// Pieces without bytes, none at all, and more than fit: 32 MiB in up to 16 pieces always do; what the operating system says, above all of files that cannot be mapped. Nothing is
     /// shown then.
     pub fn show(&mut self, file: &File, pieces: &[Range<u64>]) -> io::Result<()> {
         self.pieces.clear();
@@ -152,8 +158,7 @@ impl Window {
                 reserved.inspect_err(|_| self.abandon())?
             }
             None => {
-                // SAFETY: the system chooses addresses that nobody has.
-                let start = unsafe { map(0, ROOM, libc::PROT_NONE, flags, -1, 0)? };
+                let start = reserve(flags)?;
                 self.watched.start.store(start, Ordering::Release);
                 start
             }
@@ -181,12 +186,28 @@ impl Drop for Window {
     }
 }
 
+/// Addresses for a window, from a multiple of [`LARGE_PAGE`] on.
+fn reserve(flags: i32) -> io::Result<usize> {
+    let bytes = ROOM + LARGE_PAGE;
+    // SAFETY: the system chooses addresses that nobody has.
+    let given = unsafe { map(0, bytes, libc::PROT_NONE, flags, -1, 0)? };
+    let start = given.next_multiple_of(LARGE_PAGE);
+    for spare in [given..start, start + ROOM..given + bytes] {
+        if !spare.is_empty() {
+            // SAFETY: just reserved, and not used. Addresses that stay reserved do no harm.
+            unsafe { libc::munmap(spare.start as *mut libc::c_void, spare.len()) };
+        }
+    }
+    Ok(start)
+}
+
 /// Where pieces lie in a window that begins at 0: each as far behind the beginning of a page as in the file, on pages of its own.
 fn places(pieces: &[Range<u64>], page: usize) -> Option<Vec<Range<usize>>> {
     let mut end = 0usize;
     let place = |piece: &Range<u64>| {
-        let start = end + (piece.start % page as u64) as usize;
         let bytes = usize::try_from(piece.end.checked_sub(piece.start)?).ok().filter(|&bytes| bytes > 0)?;
+        let unit = if bytes < LARGE_PAGE { page } else { LARGE_PAGE };
+        let start = end.checked_next_multiple_of(unit)?.checked_add((piece.start % unit as u64) as usize)?;
         let place = start..start.checked_add(bytes)?;
         end = place.end.checked_next_multiple_of(page)?;
         Some(place)

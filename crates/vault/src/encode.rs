@@ -6,6 +6,7 @@
 //! redundancy already is compared with it by signatures, and rows that did not change keep their frames. The version of the
 //! file is asked for before and after: if it changed meanwhile, nothing of this is used.
 
+mod outflow;
 mod rows;
 mod source;
 mod unwritten;
@@ -16,7 +17,7 @@ use crate::format::frame::toggle;
 use crate::format::{FileId, Header, Records};
 use crate::geometry::Cut;
 use crate::redundancy::{Draft, Part, Place, redo};
-use crate::runs::each_run;
+use crate::runs::{each_run, large_pieces};
 use crate::scrub::Trouble;
 use crate::shown::Shown;
 use crate::storage::{Content, Fault, Home, Layout, LayoutError, Storage};
@@ -486,7 +487,7 @@ fn work(rows: &Rows<'_>, cut: &Cut, manner: Manner<'_>) -> Result<Totals, Encode
     let state = || (Scratch::new(files), Totals::new(files));
     let states = each_run(
         cut,
-        k.max(rows.coder.code().m()),
+        large_pieces(k.max(rows.coder.code().m())),
         Some(rows.content),
         manner.threads,
         state,
@@ -508,7 +509,10 @@ fn work(rows: &Rows<'_>, cut: &Cut, manner: Manner<'_>) -> Result<Totals, Encode
             Ok(())
         },
     )?;
-    Ok(states.into_iter().fold(Totals::new(files), |all, (_, totals)| all.and(totals)))
+    states.into_iter().try_fold(Totals::new(files), |all, (mut scratch, totals)| {
+        rows.flush(&mut scratch)?;
+        Ok(all.and(totals))
+    })
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::format::frame::Seal;
 use crate::format::{Frame, Header};
 use crate::geometry::{Cut, Run};
 use crate::redundancy::{Part, PartError};
-use crate::runs::each_run;
+use crate::runs::{each_run, pieces};
 use crate::storage::{Content, Fault, Storage};
 use crate::tree::{Generation, Stat};
 use std::io;
@@ -380,7 +380,7 @@ pub fn examine(subject: &Subject, manner: Manner<'_>) -> Result<Findings, Examin
     let content = subject.content.as_deref();
     let states = each_run(
         &cut,
-        k.max(subject.header.code.m()),
+        pieces(k.max(subject.header.code.m())),
         content,
         manner.threads,
         state,

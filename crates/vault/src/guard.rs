@@ -1,7 +1,8 @@
 //! Holds changes that look like an accident until someone approves exactly these.
 //!
-//! A digest stands for the change-set: every path that vanished or changed, with its size. An approval names the
-//! digest, so whatever changes afterwards is another change-set and is held again.
+//! A digest stands for the change-set: every path that vanished or changed, with its size and times. An approval names the
+//! digest, so whatever changes afterwards is another change-set and is held again: what is written over and given its old time, too,
+//! since nobody sets the time at which anything about a file changed.
 //!
 //! What was carried out within the policy's window counts as well: who changes one file after the other, slowly, changes as
 //! many in the end. An approval is for all of that, and the count begins anew.
@@ -80,12 +81,12 @@ pub fn check(
     let mut hasher = blake3::Hasher::new();
     for class in [Class::Removed, Class::Changed] {
         catalogue.each_change(class, |changes| -> Result<(), CatalogueError> {
-            for Change { path, size, .. } in changes {
+            for Change { path, size, times: (mtime, ctime), .. } in changes {
                 hasher
                     .update(class.word().as_bytes())
                     .update(&(path.len() as u64).to_le_bytes())
                     .update(path);
-                hasher.update(&size.to_le_bytes());
+                hasher.update(&size.to_le_bytes()).update(&mtime.to_le_bytes()).update(&ctime.to_le_bytes());
             }
             Ok(())
         })?;

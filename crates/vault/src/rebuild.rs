@@ -1,10 +1,11 @@
 //! Makes the catalogue anew from the headers of redundancy files, and asks those headers what a loss would mean.
 
 use crate::catalogue::{CatalogueError, Entry, State};
+use crate::coder::Coders;
 use crate::examine::belonging;
 use crate::protect::{Manner, Progress};
 use crate::redundancy::{Part, REDUNDANCY};
-use crate::storage::Repository;
+use crate::storage::Storage;
 use crate::storage::plain::{DATA, REPOSITORY};
 use crate::tree::{Generation, Kind, Tree, absent_is_none, join};
 use crate::vault::Vault;
@@ -40,27 +41,51 @@ pub enum RebuildError {
 /// # Errors
 /// See [`RebuildError`]; the old catalogue is kept then.
 pub fn rebuild(vault: &Vault, manner: Manner<'_>) -> Result<Rebuilt, RebuildError> {
-    (manner.progress)(Progress::Step("reading headers", None));
-    let mut rebuilt = Rebuilt::default();
     vault.catalogue.together(|| {
         vault.catalogue.clear()?;
-        for (index, repository) in vault.storage.repositories().iter().enumerate() {
-            walk(&repository.tree, &mut |path| {
-                let found = vault.storage.repositories();
-                // The first repository that has the file speaks for all.
-                let earlier = found[..index]
-                    .iter()
-                    .any(|other| other.tree.find(&join(REDUNDANCY, path)).is_ok_and(|stat| stat.is_some()));
-                if earlier {
-                    return Ok(());
-                }
-                (manner.progress)(Progress::Done(1, 0));
-                note(vault, path, &found, &mut rebuilt)
-            })?;
-        }
+        let put = |path: &[u8], entry: &Entry| Ok(vault.catalogue.put(path, entry)?);
+        let rebuilt = each_entry(&*vault.storage, &vault.coders, manner, put)?;
         vault.catalogue.set_made()?;
         Ok(rebuilt)
     })
+}
+
+/// What a catalogue would have if it were made anew. Nothing is changed.
+///
+/// # Errors
+/// See [`RebuildError`].
+pub fn survey(storage: &dyn Storage, coders: &Coders, manner: Manner<'_>) -> Result<Rebuilt, RebuildError> {
+    each_entry(storage, coders, manner, |_, _| Ok(()))
+}
+
+/// Calls `visit` for every file that has redundancy.
+fn each_entry(
+    storage: &dyn Storage,
+    coders: &Coders,
+    manner: Manner<'_>,
+    visit: impl Fn(&[u8], &Entry) -> Result<(), RebuildError>,
+) -> Result<Rebuilt, RebuildError> {
+    (manner.progress)(Progress::Step("reading headers", None));
+    let mut rebuilt = Rebuilt::default();
+    for (index, repository) in storage.repositories().iter().enumerate() {
+        walk(&repository.tree, &mut |path| {
+            let found = storage.repositories();
+            // The first repository that has the file speaks for all.
+            let earlier = found[..index]
+                .iter()
+                .any(|other| other.tree.find(&join(REDUNDANCY, path)).is_ok_and(|stat| stat.is_some()));
+            if earlier {
+                return Ok(());
+            }
+            (manner.progress)(Progress::Done(1, 0));
+            if let Some(entry) = entry_of(storage, coders, path, &mut rebuilt) {
+                visit(path, &entry)?;
+                rebuilt.files += 1;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(rebuilt)
 }
 
 /// All redundancy files of a repository, in the order of directories.
@@ -88,25 +113,21 @@ pub(crate) fn walk(
     Ok(())
 }
 
-fn note(
-    vault: &Vault,
-    path: &[u8],
-    repositories: &[Repository],
-    rebuilt: &mut Rebuilt,
-) -> Result<(), RebuildError> {
+/// What the headers of a file's redundancy say of it.
+fn entry_of(storage: &dyn Storage, coders: &Coders, path: &[u8], rebuilt: &mut Rebuilt) -> Option<Entry> {
     let mut parts: Vec<Part> = Vec::new();
-    for repository in repositories {
+    for repository in storage.repositories() {
         let place = repository.place(path);
-        match place.open(&vault.coders) {
+        match place.open(coders) {
             Ok(part) => parts.extend(part),
             Err(error) => rebuilt.unusable.push((place.tree.shown(&place.path), error.to_string())),
         }
     }
-    let (mut parts, _) = belonging(parts, generation(vault, path));
-    let Some(header) = parts.first().map(|part| part.header.clone()) else { return Ok(()) };
+    let (mut parts, _) = belonging(parts, generation(storage, path));
+    let header = parts.first().map(|part| part.header.clone())?;
     parts.retain(|part| part.header.generation == header.generation);
     let columns: usize = parts.iter().map(|part| part.header.columns).sum();
-    let entry = Entry {
+    Some(Entry {
         id: header.id,
         generation: header.generation,
         code: header.coding(),
@@ -116,10 +137,7 @@ fn note(
         protected_at: header.protected_at,
         scrubbed_at: None,
         state: if columns < header.code.m() { State::Degraded } else { State::Protected },
-    };
-    vault.catalogue.put(path, &entry)?;
-    rebuilt.files += 1;
-    Ok(())
+    })
 }
 
 /// What the loss of targets would mean.
@@ -187,8 +205,8 @@ pub(crate) struct Remains {
     pub(crate) redundancy_now: usize,
 }
 
-fn generation(vault: &Vault, path: &[u8]) -> Option<Generation> {
-    vault.storage.find(path).ok().flatten().map(|stat| stat.generation())
+fn generation(storage: &dyn Storage, path: &[u8]) -> Option<Generation> {
+    storage.find(path).ok().flatten().map(|stat| stat.generation())
 }
 
 /// What is left of a file without `targets`, by where its data is now and its redundancy is found. Where no header can be read,

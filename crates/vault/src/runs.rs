@@ -2,26 +2,56 @@
 
 use crate::geometry::{Cut, Run};
 use crate::storage::Content;
+use gabion_platform::window::LARGE_PAGE;
+use std::num::NonZeroUsize;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::available_parallelism;
 
 /// Bytes of data in a run: what a thread does between two looks at the others.
-pub const RUN_BYTES: u64 = 8 << 20;
+const RUN_BYTES: u64 = 8 << 20;
 
-/// Calls `work` for every run of a file with `columns` columns of data, or of redundancy if these are more, on up to `threads` threads, each with a state of its own, and gives the states back. What
-/// comes next is announced to the storage.
+/// The most columns whose pieces are made as long as large pages are: more would be too much memory at once.
+const LARGE_COLUMNS: usize = 16;
+
+/// The most bytes of large pieces that threads on all cores have mapped at once: the system counts them as the process's memory.
+const LARGE_BYTES: u64 = 128 << 20;
+
+/// The most bytes that a run of [`large_pieces`] has.
+pub const MAX_RUN_BYTES: u64 = (LARGE_COLUMNS * LARGE_PAGE) as u64;
+
+/// Bytes that a run has of each of `columns` columns.
+pub fn pieces(columns: usize) -> u64 {
+    RUN_BYTES / columns.max(1) as u64
+}
+
+/// The same for data that is encoded where the system keeps it: pages of the largest size as a whole, while columns and cores are few.
+pub fn large_pieces(columns: usize) -> u64 {
+    static CORES: LazyLock<usize> = LazyLock::new(|| available_parallelism().map_or(1, NonZeroUsize::get));
+    large_pieces_on(*CORES, columns)
+}
+
+fn large_pieces_on(cores: usize, columns: usize) -> u64 {
+    let (usual, large) = (pieces(columns), pieces(columns).next_multiple_of(LARGE_PAGE as u64));
+    let all = large.saturating_mul(columns as u64).saturating_mul(cores as u64);
+    if columns <= LARGE_COLUMNS && all <= LARGE_BYTES { large } else { usual }
+}
+
+/// Calls `work` for every run of a file, `piece` bytes of each column, on up to `threads` threads, each with a state of its own, and gives
+/// the states back. What comes next is announced to the storage.
 ///
 /// # Errors
 /// The first that `work` gives; the other threads end with the run they are in.
 pub fn each_run<S: Send, E: Send>(
     cut: &Cut,
-    columns: usize,
+    piece: u64,
     content: Option<&dyn Content>,
     threads: usize,
     state: impl Fn() -> S + Sync,
     work: impl Fn(&Run, &mut S) -> Result<(), E> + Sync,
 ) -> Result<Vec<S>, E> {
     let (next, stripes) = (AtomicU64::new(0), cut.stripes());
-    let limit = |stripe: u64| (RUN_BYTES / (columns as u64 * cut.block(stripe).max(1))).max(1);
+    let limit = |stripe: u64| (piece / cut.block(stripe).max(1)).max(1);
     let thread = || -> Result<S, E> {
         let mut state = state();
         let mut taken = None;
@@ -58,4 +88,23 @@ pub fn each_run<S: Send, E: Send>(
         });
         [mine].into_iter().chain(others).collect()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LARGE_BYTES, LARGE_PAGE, MAX_RUN_BYTES, large_pieces_on, pieces};
+
+    #[test]
+    fn pieces_are_large_pages_while_all_threads_together_have_few() {
+        assert_eq!(large_pieces_on(2, 8), LARGE_PAGE as u64);
+        assert_eq!(large_pieces_on(2, 1), pieces(1));
+        assert_eq!(large_pieces_on(2, 17), pieces(17));
+        assert_eq!(large_pieces_on(64, 8), pieces(8));
+        for (cores, columns) in (1..200).flat_map(|cores| (1..300).map(move |columns| (cores, columns))) {
+            let run = large_pieces_on(cores, columns) * columns as u64;
+            let is_usual = large_pieces_on(cores, columns) == pieces(columns);
+            assert!(run <= MAX_RUN_BYTES, "{cores} {columns}");
+            assert!(is_usual || run * cores as u64 <= LARGE_BYTES, "{cores} {columns}");
+        }
+    }
 }

@@ -279,7 +279,7 @@ impl Scanner<'_> {
         let thin =
             || (entry.state == State::Degraded && entry.columns < entry.wanted).then_some(Class::Recoded);
         if let Some(class) = class.or_else(recoded).or_else(thin) {
-            self.note(&Change { class, path: path(), ..change_of(stat.size, treatment) })?;
+            self.note(&Change { class, path: path(), ..change_of(&now, treatment) })?;
         }
         Ok(())
     }
@@ -292,8 +292,7 @@ impl Scanner<'_> {
         treatment: &Treatment,
         known: u64,
     ) -> Result<(), ScanError> {
-        let change =
-            |class, from| Change { class, path: path.clone(), from, ..change_of(now.size, treatment) };
+        let change = |class, from| Change { class, path: path.clone(), from, ..change_of(now, treatment) };
         if known == 0 {
             return self.note(&change(Class::Added, None));
         }
@@ -313,8 +312,9 @@ impl Scanner<'_> {
     }
 
     fn removed(&self, path: Vec<u8>, entry: &Entry) -> Result<(), ScanError> {
-        let (size, wanted) = (entry.generation.size, entry.wanted);
-        self.note(&Change { class: Class::Removed, path, from: None, size, wanted, priority: 0 })
+        let Generation { size, mtime, ctime, .. } = entry.generation;
+        let (class, times, wanted) = (Class::Removed, (mtime, ctime), entry.wanted);
+        self.note(&Change { class, path, from: None, size, times, wanted, priority: 0 })
     }
 
     fn note(&self, change: &Change) -> Result<(), ScanError> {
@@ -347,9 +347,10 @@ impl Walk {
 }
 
 /// What every change of a file that shall be protected says.
-fn change_of(size: u64, treatment: &Treatment) -> Change {
+fn change_of(now: &Generation, treatment: &Treatment) -> Change {
     let (wanted, priority) = (treatment.code.m() as u32, treatment.priority);
-    Change { class: Class::Changed, path: Vec::new(), from: None, size, wanted, priority }
+    let (size, times) = (now.size, (now.mtime, now.ctime));
+    Change { class: Class::Changed, path: Vec::new(), from: None, size, times, wanted, priority }
 }
 
 /// How a file that is known by its name differs.

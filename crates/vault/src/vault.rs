@@ -11,7 +11,7 @@ mod settings;
 mod shared;
 
 pub use lock::{Lock, LockError};
-pub use renew::Renewed;
+pub use renew::{Renewed, survey};
 pub use settings::{Kind, Location, Settings};
 
 use crate::catalogue::{Catalogue, CatalogueError};
@@ -20,7 +20,9 @@ use crate::coder::Coders;
 use crate::policy::{Policy, PolicyError};
 use crate::private;
 use crate::protect::Manner;
+use crate::rebuild::RebuildError;
 use crate::redundancy::{REDUNDANCY, STAGING, redo};
+use crate::shown::Shown;
 use crate::storage::plain::Plain;
 use crate::storage::pool::{self, Document, Pool};
 use crate::storage::{Storage, TargetState};
@@ -96,7 +98,10 @@ pub enum VaultError {
     #[error(transparent)]
     Engine(#[from] gabion_engine::Error),
     /// The repository belongs to another tree.
-    #[error("the repository {} protects {}, not {}", repository.display(), theirs.display(), ours.display())]
+    #[error(
+        "the repository {} protects {}, not {}; if that is where the tree is now, put it into {}",
+        Shown::path(repository), Shown::path(theirs), Shown::path(ours), Shown::path(&repository.join(settings::FILE))
+    )]
     OtherTree {
         /// The repository.
         repository: PathBuf,
@@ -104,6 +109,17 @@ pub enum VaultError {
         theirs: PathBuf,
         /// What was asked for.
         ours: PathBuf,
+    },
+    /// The tree that the repository is for is not there.
+    #[error(
+        "{}, which the repository {} protects, is not there; if it was moved, put where it is now into {}",
+        Shown::path(root), Shown::path(repository), Shown::path(&repository.join(settings::FILE))
+    )]
+    NoTree {
+        /// The repository.
+        repository: PathBuf,
+        /// Where the tree was.
+        root: PathBuf,
     },
 }
 
@@ -139,6 +155,15 @@ pub struct Vault {
     pub changelog: Arc<dyn Changelog>,
     /// How it is set up.
     pub settings: Settings,
+}
+
+impl From<RebuildError> for VaultError {
+    fn from(error: RebuildError) -> VaultError {
+        match error {
+            RebuildError::Catalogue(error) => VaultError::Catalogue(error),
+            RebuildError::Io { path, source } => VaultError::Io { path, source },
+        }
+    }
 }
 
 impl Vault {
@@ -227,11 +252,7 @@ impl Vault {
 
     fn make_catalogue(&self) -> Result<(), VaultError> {
         let quiet = Manner { threads: 1, rate: None, progress: &|_| {}, stopped: &|| false };
-        match crate::rebuild::rebuild(self, quiet) {
-            Ok(_) => Ok(()),
-            Err(crate::rebuild::RebuildError::Catalogue(error)) => Err(VaultError::Catalogue(error)),
-            Err(crate::rebuild::RebuildError::Io { path, source }) => Err(VaultError::Io { path, source }),
-        }
+        Ok(crate::rebuild::rebuild(self, quiet).map(drop)?)
     }
 
     fn open_as_it_is(
@@ -299,6 +320,24 @@ impl Vault {
             return Err(VaultError::Unprotected { path: PathBuf::from(pool.config().name) });
         }
         Ok((Vault::create(&location, None, clock)?, begun))
+    }
+
+    /// As [`of_pool`](Vault::of_pool) and [`open_to_examine`](Vault::open_to_examine) together. One that has to be begun elsewhere needs
+    /// its server.
+    ///
+    /// # Errors
+    /// See [`VaultError`].
+    pub fn of_pool_to_examine(
+        pool: &Pool,
+        clock: Clock,
+    ) -> Result<(Vault, bool, Option<changelog::Error>), VaultError> {
+        let location = Location::of_pool(pool)?;
+        if location.repository.join(settings::FILE).exists() {
+            let (vault, missing) = Vault::open_to_examine(&location, clock)?;
+            return Ok((vault, false, missing));
+        }
+        let (vault, begun) = Vault::of_pool(pool, clock)?;
+        Ok((vault, begun, None))
     }
 
     /// Takes a policy, checked, and keeps it for later runs.

@@ -116,16 +116,36 @@ impl CodeKernel {
     #[inline]
     fn run_blocks(&self, blocks: &[*const u8], len: usize, whole: usize) {
         let bytes = whole.saturating_mul(blocks.len());
-        if bytes >= self.tuning.near_bytes || self.form.packets.is_some() {
+        if bytes >= self.tuning.near_bytes {
             return self.run_at_distance(blocks, len, bytes);
         }
         // Straight on: a call of a few lines takes no longer than what stands before its loop. What stays in L1 is not worth
         // another step that aligns outputs, either.
+        if let Some(packets) = self.form.packets {
+            return self.run_groups(slice::from_ref(&self.routine), blocks, len, packets);
+        }
         let turns = len & !(self.routine.step() - 1);
         // SAFETY: a multiple of the step that lies within all blocks.
         unsafe { self.routine.run(blocks, 0, turns) };
         if turns < len {
-            self.run_rest(blocks, turns, len, 0);
+            self.run_rest(blocks, turns, len);
+        }
+    }
+
+    /// Group after group of packets, which consist of whole steps.
+    #[inline]
+    fn run_groups(
+        &self,
+        routines: &[Routine],
+        blocks: &[*const u8],
+        len: usize,
+        (packet, group): (usize, usize),
+    ) {
+        let mut at = 0;
+        while at < len {
+            // SAFETY: a multiple of the step; with all packets of the group it lies within all blocks.
+            routines.iter().for_each(|routine| unsafe { routine.run(blocks, at, at + packet) });
+            at += group;
         }
     }
 
@@ -139,13 +159,10 @@ impl CodeKernel {
         };
         match self.form.packets {
             None => self.run_words(blocks, len, distance),
-            Some((packet, group)) => {
+            Some(packets) => {
                 let aligned =
                     blocks[self.form.inputs..].iter().all(|output| self.routine.misalignment(*output) == 0);
-                let routines = self.routines_for(distance, aligned);
-                for at in (0..len).step_by(group) {
-                    self.run_range(routines, blocks, at, at + packet, at);
-                }
+                self.run_groups(self.routines_for(distance, aligned), blocks, len, packets);
             }
         }
     }
@@ -168,40 +185,39 @@ impl CodeKernel {
         let misaligned = outputs.first().map_or(0, |output| self.routine.misalignment(*output));
         let head = if misaligned == 0 { 0 } else { width - misaligned };
         if self.form.mode == Mode::Add || len < step + head {
-            return self.run_range(self.routines_for(distance, false), blocks, 0, len, 0);
+            return self.run_range(self.routines_for(distance, false), blocks, 0, len);
         }
         // A step begins with a symbol.
         let alike = outputs.iter().all(|output| self.routine.misalignment(*output) == misaligned)
             && head.is_multiple_of(self.form.symbol_bytes);
         if !alike {
-            return self.run_range(self.routines_for(distance, false), blocks, 0, len, 0);
+            return self.run_range(self.routines_for(distance, false), blocks, 0, len);
         }
         let routines = self.routines_for(distance, true);
         if head > 0 {
             // SAFETY: the step lies within the blocks.
             unsafe { self.routine.run(blocks, 0, step) };
         }
-        self.run_range(routines, blocks, head, len, 0);
+        self.run_range(routines, blocks, head, len);
     }
 
-    /// Runs over `start..end` of blocks that reach from `first` on. A streaming routine needs outputs aligned at
-    /// `start`.
-    fn run_range(&self, routines: &[Routine], blocks: &[*const u8], start: usize, end: usize, first: usize) {
+    /// Runs over `start..end` of blocks. A streaming routine needs outputs aligned at `start`.
+    fn run_range(&self, routines: &[Routine], blocks: &[*const u8], start: usize, end: usize) {
         // The step is a power of two, the same in all of them.
         let whole = end - ((end - start) & (self.routine.step() - 1));
         // SAFETY: a multiple of the step that lies within all blocks.
         routines.iter().for_each(|routine| unsafe { routine.run(blocks, start, whole) });
         if whole < end {
-            self.run_rest(blocks, whole, end, first);
+            self.run_rest(blocks, whole, end);
         }
     }
 
-    /// Runs over `start..end`, less than a step, of blocks that reach from `first` on.
-    fn run_rest(&self, blocks: &[*const u8], start: usize, end: usize, first: usize) {
+    /// Runs over `start..end` of blocks, less than a step.
+    fn run_rest(&self, blocks: &[*const u8], start: usize, end: usize) {
         let step = self.routine.step();
-        // SAFETY: both ranges lie between `first` and `end`, within all blocks.
+        // SAFETY: both ranges end with `end`, and begin within all blocks.
         unsafe {
-            if self.form.mode == Mode::Write && end - first >= step {
+            if self.form.mode == Mode::Write && end >= step {
                 self.routine.run(blocks, end - step, end);
             } else {
                 self.run_padded(blocks, start, end);

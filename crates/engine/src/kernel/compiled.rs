@@ -1,6 +1,6 @@
 //! A plan made ready for one instruction set.
 
-use super::generic::{Buffers, Dense, Isa, Parities, Rows, Steps, Work};
+use super::generic::{Balanced, Buffers, Dense, Isa, Parities, Rows, Steps, Work};
 use super::linear::{LinearMap, MapForm};
 use super::vector::Vector;
 use super::{Kernel, Quotients};
@@ -133,6 +133,9 @@ pub(super) fn multiply<I: Isa>(
         && inputs.iter().all(|input| input.len() == len)
         && outputs.iter().all(|output| output.len() == len);
     assert!(sizes_fit, "the caller checked numbers and lengths");
+    if let Some(balanced) = Balanced::new(coefficients, inputs.len()) {
+        return isa.run(Work::Balanced(balanced, Buffers { inputs, outputs, len, whole: len, add: false }));
+    }
     let products = <I::V as Vector>::Map::gf8_products();
     let product = |output, input| products[coefficients[output * inputs.len() + input] as usize];
     let mut few = [const { MaybeUninit::uninit() }; FEW_COEFFICIENTS];

@@ -1,6 +1,6 @@
 //! The loops of all CPU kernels, written once over [`Vector`]: [`words`] (matrix times symbols), [`rows`]
-//! (bit matrix times packets), [`horner`] (RAID-Z's scheme), [`steps`] (programs of the compiler), [`sign`] (signatures)
-//! and [`divide`] (the same, where division will do).
+//! (bit matrix times packets), [`horner`] (RAID-Z's scheme), [`balanced`] (two outputs with a known sum), [`steps`] (programs of
+//! the compiler), [`sign`] (signatures) and [`divide`] (the same, where division will do).
 //!
 //! Everything here is `#[inline(always)]` down to the intrinsics, so that it lands in the entry point of
 //! an instruction set and is compiled for it.
@@ -11,6 +11,7 @@
               iterators would not inherit the instruction set"
 )]
 
+mod balanced;
 mod divide;
 mod horner;
 mod planes;
@@ -19,6 +20,7 @@ mod sign;
 mod steps;
 mod words;
 
+pub(super) use balanced::Balanced;
 pub(super) use divide::Division;
 pub(super) use horner::Parities;
 pub(super) use rows::Rows;
@@ -54,6 +56,8 @@ pub(super) enum Work<'a, 'b, V: Vector> {
     Words(&'a Dense<'a, V>, Buffers<'a, 'b>),
     /// Bit matrix times packets.
     Rows(&'a Rows, Buffers<'a, 'b>),
+    /// Two outputs that add up to the sum of all inputs.
+    Balanced(Balanced<'a>, Buffers<'a, 'b>),
     /// RAID-Z's P, Q and R.
     Horner(Parities, Buffers<'a, 'b>),
     /// A program, step by step.
@@ -91,6 +95,7 @@ impl<V: Vector> Work<'_, '_, V> {
             match self {
                 Work::Words(dense, buffers) => words::run(dense, buffers),
                 Work::Rows(rows, buffers) => rows::run::<V>(rows, buffers),
+                Work::Balanced(balanced, buffers) => balanced::run::<V>(balanced, buffers),
                 Work::Horner(parities, buffers) => horner::run::<V>(parities, buffers),
                 Work::Steps(steps, buffers) => steps::run(steps, buffers),
                 Work::Sign(weights, piece, lanes) => sign::run(weights, piece, lanes),

@@ -15,6 +15,9 @@ pub struct LinearMap {
 
 impl LinearMap {
     /// The map on symbols of `bytes` bytes whose image of a single bit is `image(bit)`.
+    ///
+    /// # Panics
+    /// Where that is no power of two up to 8.
     pub fn new(bytes: usize, image: impl Fn(u64) -> u64) -> LinearMap {
         assert!(matches!(bytes, 1 | 2 | 4 | 8), "a symbol has 1, 2, 4 or 8 bytes, not {bytes}");
         LinearMap { images: (0..8 * bytes).map(|bit| image(1 << bit)).collect() }

@@ -78,12 +78,18 @@ impl BitMatrix {
     }
 
     /// Whether the bit at (row, column) is set.
+    ///
+    /// # Panics
+    /// Where there is no such row or column.
     pub fn at(&self, row: usize, column: usize) -> bool {
         assert!(column < self.columns, "column {column} of {}", self.columns);
         self.bits[row * self.words_per_row() + column / 64] >> (column % 64) & 1 == 1
     }
 
     /// The columns whose bit is set in `row`, ascending.
+    ///
+    /// # Panics
+    /// When it is asked for the first of a row that does not exist.
     pub fn ones_in_row(&self, row: usize) -> impl Iterator<Item = usize> {
         (0..self.columns).filter(move |&column| self.at(row, column))
     }

@@ -66,6 +66,9 @@ impl CauchyForm {
     }
 
     /// The form of the matrix of the given rows and columns, in the given order.
+    ///
+    /// # Panics
+    /// Where there is no such row or column.
     pub fn select(&self, rows: &[usize], columns: &[usize]) -> CauchyForm {
         CauchyForm {
             rows: rows.iter().map(|&row| self.rows[row]).collect(),

@@ -6,9 +6,17 @@ use crate::conformance::Random;
 fn what_was_lost_comes_back() {
     let engine = Engine::new(1).unwrap();
     let mut random = Random(0x7265_7061_6972);
-    for code in
-        ["subspace:1+3", "10+4", "30+33", "cauchy-isal:16+4", "cauchy:7+3", "rs-vandermonde:6+3", "20+5:w16"]
-    {
+    for code in [
+        "subspace:1+3",
+        "4+2",
+        "5+2",
+        "10+4",
+        "30+33",
+        "cauchy-isal:16+4",
+        "cauchy:7+3",
+        "rs-vandermonde:6+3",
+        "20+5:w16",
+    ] {
         let code: Code = code.parse().unwrap();
         let (k, m) = (code.k(), code.m());
         for len in [0, 2, 130, 4096, 300 << 10] {

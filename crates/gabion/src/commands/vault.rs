@@ -16,6 +16,7 @@ pub(super) mod work;
 
 use crate::commands::pool::Names;
 use gabion::shard::Shown;
+use gabion_vault::changelog;
 use gabion_vault::policy::Rate;
 use gabion_vault::protect::{Manner, Progress};
 use gabion_vault::storage::pool::{self, Pool};
@@ -78,6 +79,12 @@ impl Elsewhere {
     }
 }
 
+fn warn_of_missing(changelog: Option<changelog::Error>) {
+    if let Some(why) = changelog {
+        eprintln!("gabion: warning: going on without the changelog: {why}");
+    }
+}
+
 impl Which {
     /// Opens the vault; gives the path as it has it, relative to its root.
     fn open(&self) -> anyhow::Result<(Vault, Vec<u8>)> {
@@ -97,14 +104,18 @@ impl Which {
 
     /// As [`open`](Which::open), for those who only look at files and mend them: a server that is away does not keep them from it.
     fn open_to_examine(&self) -> anyhow::Result<(Vault, Vec<u8>)> {
-        if self.elsewhere.pool(&self.path)?.is_some() {
-            return self.open();
+        if let Some((pool, inside)) = self.elsewhere.pool(&self.path)? {
+            let (vault, begun, missing) = Vault::of_pool_to_examine(&pool, Clock::System)?;
+            if begun {
+                eprintln!("gabion: warning: {BEGUN}");
+            }
+            warn_of_missing(missing);
+            refuse_unknown(&vault, &inside, &Shown::path(&self.path))?;
+            return Ok((vault, inside));
         }
         let location = Location::find(&self.path, self.elsewhere.repository.as_deref())?;
         let (vault, missing) = Vault::open_to_examine(&location, Clock::System)?;
-        if let Some(why) = missing {
-            eprintln!("gabion: warning: going on without the changelog: {why}");
-        }
+        warn_of_missing(missing);
         let inside = self.inside(&vault)?;
         Ok((vault, inside))
     }
@@ -129,11 +140,16 @@ impl Which {
 
     /// Opens the vault to make anew what is damaged of its own.
     fn renew(&self, command: &str) -> anyhow::Result<(Vault, Lock, Vec<Renewed>)> {
+        Ok(Vault::renew(&self.remains()?, command, Clock::System)?)
+    }
+
+    /// Where the vault is, by what is left of it.
+    fn remains(&self) -> anyhow::Result<Location> {
         if let Some((pool, _)) = self.elsewhere.pool(&self.path)? {
-            return Ok(Vault::renew(&Location::of_pool(&pool)?, command, Clock::System)?);
+            return Ok(Location::of_pool(&pool)?);
         }
         let repository = self.elsewhere.repository.as_deref();
-        let location = match Location::find(&self.path, repository) {
+        Ok(match Location::find(&self.path, repository) {
             Err(error @ (VaultError::Unprotected { .. } | VaultError::Damaged { .. })) => {
                 // Which tree a repository elsewhere is for, only its settings knew.
                 let is_said = repository.is_none() || self.path != Path::new(".");
@@ -141,8 +157,7 @@ impl Which {
                 Location::find_remains(&self.path, repository).map_err(|_| error)?
             }
             location => location?,
-        };
-        Ok(Vault::renew(&location, command, Clock::System)?)
+        })
     }
 }
 

@@ -259,6 +259,12 @@ impl Config {
             if let Some(show) = source.show().filter(|show| !mounts.insert(show.at.clone())) {
                 return Err(reader.wrong(at, format!("two sources are shown at {}", show.at.display())));
             }
+            if let (What::Mount { path, .. }, Some(show)) = (&source.what, source.show())
+                && (path.starts_with(&show.at) || show.at.starts_with(path))
+            {
+                let why = format!("{} and {} overlap: mount elsewhere", show.at.display(), path.display());
+                return Err(reader.wrong(at, why));
+            }
             sources.push(source);
         }
         Ok(Config {

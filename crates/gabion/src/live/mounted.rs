@@ -127,6 +127,8 @@ impl MountPlan {
                 refuse_overlap(&source, mountpoint)?;
                 refuse_full(mountpoint)?;
                 let location = Location::of(&source, repository.as_deref());
+                // It would be hidden, and what is asked of it would come back to us.
+                refuse_overlap(&real(&location.repository), mountpoint)?;
                 Ok((source, self.wanted.set_up(&location)?, location))
             }
         }
@@ -197,6 +199,16 @@ impl MountedSource {
             self.recorder.finish().map_err(at(&self.location.repository))?;
         }
         Ok(taken)
+    }
+}
+
+/// The path that leads to a place without symbolic links; what is not there yet lies below what is.
+fn real(path: &Path) -> PathBuf {
+    match (std::fs::canonicalize(path), path.parent(), path.file_name()) {
+        (Ok(real), ..) => real,
+        (Err(_), Some(above), Some(name)) if above.as_os_str().is_empty() => real(Path::new(".")).join(name),
+        (Err(_), Some(above), Some(name)) => real(above).join(name),
+        (Err(_), ..) => path.to_owned(),
     }
 }
 

@@ -1,8 +1,10 @@
 //! What programs do every day, and what a file system of its own would do then.
 
 use super::ground::{Ground, Stopping, can_mount};
+use crate::seed::Seed;
 use gabion_vault::world::Stopwatch;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, Timespec, Timestamps};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, Timespec, Timestamps, copy_file_range};
+use rustix::io::Errno;
 use std::fs::{self, File, Permissions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -200,6 +202,38 @@ fn mounted_full_disks_take_what_there_is_room_for() {
     ground.unmount();
 }
 
+/// The same of copies that the kernel makes by itself: they end where the room does, and go on when there is some.
+#[test]
+fn mounted_full_disks_take_as_much_of_copies_as_they_say() {
+    if !can_mount("copies to full disks") {
+        return;
+    }
+    let mut ground = Ground::new();
+    let _small = Small::at(ground.source(""), "1m");
+    ground.mount(&["--repository", "elsewhere"]);
+    let content = Seed(3).bytes(400_000);
+    fs::write(ground.at("ballast"), &content).unwrap();
+    fs::write(ground.at("from"), &content).unwrap();
+    fs::set_permissions(ground.at("from"), Permissions::from_mode(0o444)).unwrap();
+    let (from, to) = (File::open(ground.at("from")).unwrap(), File::create(ground.at("to")).unwrap());
+    let (mut read, mut written) = (0, 0);
+    let mut copy = || {
+        while written < content.len() as u64 {
+            copy_file_range(&from, Some(&mut read), &to, Some(&mut written), content.len())?;
+        }
+        Ok::<(), Errno>(())
+    };
+    assert_eq!(copy(), Err(Errno::NOSPC));
+    let told = to.metadata().unwrap().len();
+    assert!(told > 0 && fs::read(ground.at("to")).unwrap() == content[..told as usize]);
+    fs::remove_file(ground.at("ballast")).unwrap();
+    copy().unwrap();
+    assert_eq!(read, written);
+    assert!(fs::read(ground.source("to")).unwrap() == content);
+    drop((from, to));
+    ground.unmount();
+}
+
 /// Renaming over a name while others open it to write: there is always something by that name.
 #[test]
 fn mounted_names_that_are_replaced_can_be_opened() {
@@ -240,6 +274,14 @@ fn mounted_over_nothing_that_would_be_hidden() {
     let error = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(refused.status.code() == Some(2) && error.contains("is not empty"), "{error}");
     assert!(!ground.source(".gabion").exists(), "nothing is made before");
+    // The repository was made there, and was out of sight then.
+    fs::remove_file(ground.at("here")).unwrap();
+    for repository in ["mount/repository", "mount/far/below", "mount"] {
+        let refused = ground.run(&["mount", "source", "mount", "--repository", repository]);
+        let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(refused.status.code() == Some(2) && error.contains("overlap"), "{repository}: {error}");
+        assert_eq!(fs::read_dir(ground.at("")).unwrap().count(), 0, "{repository}");
+    }
     // What is wrong is said once.
     let refused = ground.run(&["mount", "source", "nowhere"]);
     let error = String::from_utf8_lossy(&refused.stderr).into_owned();

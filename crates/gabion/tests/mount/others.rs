@@ -3,13 +3,15 @@
 use super::ground::{Ground, Stopping, can_mount};
 use super::ordinary::on_both;
 use crate::seed::Seed;
-use rustix::fs::{Gid, OFlags, Uid, copy_file_range};
+use rustix::fs::{
+    CWD, FileType, Gid, Mode, OFlags, RenameFlags, Uid, copy_file_range, mknodat, renameat_with,
+};
 use std::fs::{self, File, Permissions};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A user without rights.
 const NOBODY: u32 = 12_345;
@@ -102,6 +104,72 @@ fn mounted_files_that_others_made_first_are_theirs() {
         }
     }
     println!("the program was first {} times, others {} times", first[0], first[1]);
+    ground.unmount();
+}
+
+/// What is made through the mount belongs to who makes it from the beginning. It was given to him by its name afterwards: whoever put a
+/// file of another in its place in that moment got that one.
+#[test]
+fn mounted_names_are_given_to_nobody_afterwards() {
+    if !can_mount("names that are swapped") {
+        return;
+    }
+    let mut ground = Ground::new();
+    ground.mount(&["--workers", "0"]);
+    open_for_all(&ground);
+    let place = ground.at("place");
+    fs::create_dir(&place).unwrap();
+    chown(&place, Some(NOBODY), Some(NOBODY)).unwrap();
+    let victim = ground.source("place/victim");
+    fs::write(&victim, "ours").unwrap();
+    let make = |round: u64, path: &Path| match round % 3 {
+        0 => fs::create_dir(path),
+        1 => symlink("victim", path),
+        _ => Ok(mknodat(CWD, path, FileType::Fifo, Mode::RUSR, 0)?),
+    };
+    let (now, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let swapping = scope.spawn(|| {
+            let mut swapped = 0;
+            while !over.load(Ordering::Relaxed) {
+                let name = ground.source(&format!("place/name {}", now.load(Ordering::Relaxed)));
+                let exchange = || renameat_with(CWD, &victim, CWD, &name, RenameFlags::EXCHANGE);
+                if exchange().is_ok() {
+                    exchange().unwrap();
+                    swapped += 1;
+                }
+            }
+            swapped
+        });
+        let stopping = Stopping(&over);
+        let made = as_nobody(|| {
+            let made = |&round: &u64| {
+                now.store(round, Ordering::Relaxed);
+                make(round, &place.join(format!("name {round}"))).is_ok()
+            };
+            (0..3000).filter(made).count()
+        });
+        drop(stopping);
+        println!("made {made} times, swapped {} times", swapping.join().unwrap());
+        assert!(made > 0);
+    });
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "ours");
+    assert_eq!(fs::symlink_metadata(&victim).unwrap().uid(), 0);
+    for round in 0..3 {
+        let path = place.join(round.to_string());
+        as_nobody(|| make(round, &path)).unwrap();
+        let found = fs::symlink_metadata(&path).unwrap();
+        assert_eq!((found.uid(), found.gid()), (NOBODY, NOBODY), "{path:?}");
+    }
+    // A directory that hands down its group does so, and what was asked for is not taken away.
+    fs::set_permissions(&place, Permissions::from_mode(0o2777)).unwrap();
+    chown(&place, None, Some(77)).unwrap();
+    let program = place.join("program");
+    as_nobody(|| File::options().write(true).create_new(true).mode(0o4711).open(&program)).unwrap();
+    as_nobody(|| fs::create_dir(place.join("below"))).unwrap();
+    let (found, below) = (fs::metadata(&program).unwrap(), fs::metadata(place.join("below")).unwrap());
+    assert_eq!((found.uid(), found.gid(), found.mode() & 0o7777), (NOBODY, 77, 0o4711));
+    assert_eq!((below.uid(), below.gid(), below.mode() & 0o2000), (NOBODY, 77, 0o2000));
     ground.unmount();
 }
 

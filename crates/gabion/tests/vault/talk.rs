@@ -2,6 +2,8 @@
 
 use super::playground::Playground;
 use serde_json::Value;
+use std::path::PathBuf;
+use std::time::SystemTime;
 
 /// Arguments that are none were told in words alone, to those who read objects.
 #[test]
@@ -63,4 +65,72 @@ fn approvals_say_what_they_found() {
     assert_eq!(ground.json(0, &["approve", &other, "tree"])["approved_before"], true);
     assert_eq!(ground.json(0, &["protect", "tree"])["removed"], 201);
     ground.json(2, &["approve", &other, "tree"]);
+}
+
+/// Everything below a directory: names, bytes, and times of change.
+fn everything(dir: &std::path::Path) -> std::collections::BTreeMap<PathBuf, (SystemTime, Vec<u8>)> {
+    let mut found = std::collections::BTreeMap::new();
+    let mut ahead = vec![dir.to_owned()];
+    while let Some(path) = ahead.pop() {
+        let metadata = std::fs::symlink_metadata(&path).unwrap();
+        let mut bytes = Vec::new();
+        if metadata.is_dir() {
+            ahead.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        } else {
+            bytes = std::fs::read(&path).unwrap();
+        }
+        found.insert(path, (metadata.modified().unwrap(), bytes));
+    }
+    found
+}
+
+#[test]
+fn a_dry_rebuild_of_the_catalogue_changes_nothing() {
+    let ground = Playground::new();
+    ground.expect(0, &["protect", "tree"]);
+    for gone in ["", "catalogue.sqlite", "vault.toml", "changelog"] {
+        let path = ground.path(".gabion").join(gone);
+        match gone {
+            "" => {}
+            "changelog" => std::fs::remove_dir_all(path).unwrap(),
+            _ => std::fs::remove_file(path).unwrap(),
+        }
+        let before = everything(ground.dir());
+        let dry = ground.json(0, &["catalogue", "rebuild", "tree", "--dry-run"]);
+        assert_eq!((&dry["files"], &dry["dry_run"]), (&5.into(), &true.into()), "{gone}: {dry}");
+        assert_eq!(
+            dry["renewed"].as_array().unwrap().len(),
+            usize::from(gone == "vault.toml"),
+            "{gone}: {dry}"
+        );
+        assert!(
+            ground.expect(0, &["catalogue", "rebuild", "tree", "--dry-run"]).contains("would have 5 files")
+        );
+        assert!(everything(ground.dir()) == before, "{gone}");
+        assert_eq!(ground.json(0, &["catalogue", "rebuild", "tree"])["files"], 5);
+    }
+    std::fs::write(ground.path(".gabion/redundancy/sub/c"), b"nothing of ours").unwrap();
+    let before = everything(ground.dir());
+    let dry = ground.json(1, &["catalogue", "rebuild", "tree", "--dry-run"]);
+    assert_eq!((&dry["files"], dry["unusable"].as_array().unwrap().len()), (&4.into(), 1), "{dry}");
+    assert!(everything(ground.dir()) == before);
+}
+
+/// The system's words for what is missing were all that was said.
+#[test]
+fn names_that_a_pool_does_not_have_are_said_to_be_missing() {
+    let ground = Playground::new();
+    let create =
+        ["pool", "create", "tank", "--targets", "d1", "d2", "d3", "--stripe", "1", "--pools", "pools"];
+    ground.expect(0, &create);
+    let cases: [&[&str]; 3] = [
+        &["pool", "ls", "tank", "nothing/here"],
+        &["pool", "mv", "tank", "nothing/here", "there"],
+        &["pool", "get", "tank", "nothing/here", "out"],
+    ];
+    for args in cases {
+        let error = ground.json(2, &[args, &["--pools", "pools"]].concat());
+        assert_eq!(error["error"], "nothing/here: not in the pool", "{args:?}");
+    }
+    ground.expect(0, &["pool", "ls", "tank", "--pools", "pools"]);
 }

@@ -257,6 +257,10 @@ impl Shared {
         if copied > 0 {
             self.note_written(target.number, to.1..to.1 + copied as u64, target.rest);
         }
+        if target.synchronous {
+            self.record_written(target.number);
+            self.recorder.settle();
+        }
         Ok(copied as u32)
     }
 

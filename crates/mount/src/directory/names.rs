@@ -1,7 +1,7 @@
 //! Names: what they stand for, and how they come and go.
 
 use super::content::past_the_cache;
-use super::reach::{Reached, magic, stat_at, stat_of};
+use super::reach::{Reached, stat_at, stat_of};
 use super::{Answer, Shared};
 use crate::attributes::{attributes, device_of, kind, opens_own_file};
 use crate::served::{BELIEVED, Told};
@@ -9,8 +9,9 @@ use fuser::{
     FileHandle, FileType, FopenFlags, Generation, INodeNo, RenameFlags, ReplyDirectory, ReplyDirectoryPlus,
     Request,
 };
+use gabion_platform::thread::as_owner;
 use gabion_vault::changelog::WHOLE;
-use rustix::fs::{AtFlags, Dir, Gid, Mode, OFlags, Statx, Uid, chownat, openat};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, Statx, openat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -54,30 +55,9 @@ impl Shared {
         self.directory(parent)
     }
 
-    /// Gives what was made by a name to who asked for it.
-    fn give(&self, directory: &OwnedFd, name: &[u8], request: &Request) -> Answer<Statx> {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        self.give_file(directory, openat(directory, name, flags, Mode::empty())?.as_fd(), request)
-    }
-
-    /// The same, whoever has the name by now. In a directory that hands its group down, it has the group already.
-    fn give_file(&self, directory: &OwnedFd, file: BorrowedFd<'_>, request: &Request) -> Answer<Statx> {
-        let stat = stat_of(file)?;
-        let handed_down = || Ok::<bool, std::io::Error>(stat_of(directory)?.stx_mode & 0o2000 != 0);
-        let uid = Some(request.uid()).filter(|&uid| uid != stat.stx_uid);
-        let gid = Some(request.gid()).filter(|&gid| gid != stat.stx_gid);
-        let gid = if gid.is_some() && handed_down()? { None } else { gid };
-        if uid.is_none() && gid.is_none() {
-            return Ok(stat);
-        }
-        let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
-        chownat(file, "", uid, gid, AtFlags::EMPTY_PATH)?;
-        // A change of the owner takes these away.
-        let mode = u32::from(stat.stx_mode);
-        if mode & 0o6000 != 0 && rustix::fs::FileType::from_raw_mode(mode).is_file() {
-            rustix::fs::chmod(magic(file), Mode::from_raw_mode(mode & 0o7777))?;
-        }
-        stat_of(file)
+    /// Makes something in a directory that belongs to who asked for it.
+    fn make<T>(request: &Request, make: impl FnOnce() -> rustix::io::Result<T>) -> Answer<T> {
+        Ok(as_owner(request.uid(), request.gid(), make)??)
     }
 
     fn told_of_new(&self, parent: u64, name: &[u8], stat: &Statx) -> Told {
@@ -97,8 +77,10 @@ impl Shared {
         let directory = self.place_for(parent, name)?;
         let kind = rustix::fs::FileType::from_raw_mode(mode);
         let permissions = Mode::from_raw_mode(mode & 0o7777);
-        rustix::fs::mknodat(&*directory, name, kind, permissions, device_of(device))?;
-        let stat = self.give(&directory, name, request)?;
+        Shared::make(request, || {
+            rustix::fs::mknodat(&*directory, name, kind, permissions, device_of(device))
+        })?;
+        let stat = stat_at(&*directory, name)?;
         Ok(self.told_of_new(parent, name, &stat))
     }
 
@@ -110,8 +92,9 @@ impl Shared {
         request: &Request,
     ) -> Answer<Told> {
         let directory = self.place_for(parent, name)?;
-        rustix::fs::mkdirat(&*directory, name, Mode::from_raw_mode(mode & 0o7777))?;
-        let stat = self.give(&directory, name, request)?;
+        let permissions = Mode::from_raw_mode(mode & 0o7777);
+        Shared::make(request, || rustix::fs::mkdirat(&*directory, name, permissions))?;
+        let stat = stat_at(&*directory, name)?;
         Ok(self.tell(parent, name, &stat))
     }
 
@@ -123,8 +106,8 @@ impl Shared {
         request: &Request,
     ) -> Answer<Told> {
         let directory = self.place_for(parent, name)?;
-        rustix::fs::symlinkat(target, &*directory, name)?;
-        let stat = self.give(&directory, name, request)?;
+        Shared::make(request, || rustix::fs::symlinkat(target, &*directory, name))?;
+        let stat = stat_at(&*directory, name)?;
         Ok(self.tell(parent, name, &stat))
     }
 
@@ -147,10 +130,11 @@ impl Shared {
             asked & (OFlags::ACCMODE | OFlags::SYNC | OFlags::DSYNC) | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let permissions = Mode::from_raw_mode(mode & 0o7777);
         let (file, stat, is_new) = loop {
-            match openat(&*directory, name, kept | OFlags::CREATE | OFlags::EXCL, permissions) {
+            let new = kept | OFlags::CREATE | OFlags::EXCL;
+            match as_owner(request.uid(), request.gid(), || openat(&*directory, name, new, permissions))? {
                 Ok(file) => {
                     let file = File::from(file);
-                    let stat = self.give_file(&directory, file.as_fd(), request)?;
+                    let stat = stat_of(&file)?;
                     break (file, stat, true);
                 }
                 Err(Errno::EXIST) if !asked.contains(OFlags::EXCL) => {}

@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const TARGETS: usize = 6;
 const WRITERS: u64 = 3;
 
-/// The child of the test below: it is told on standard input what to mount, and serves it until it is killed.
+/// The child of tests below: it is told on standard input what to mount, and serves it until it is killed.
 #[test]
-#[ignore = "is run by `a_mount_that_is_killed_loses_nothing`"]
+#[ignore = "is run by the tests that kill it"]
 fn child() {
     let mut told = String::new();
     std::io::stdin().read_line(&mut told).unwrap();
@@ -187,6 +187,79 @@ fn a_mount_that_is_killed_loses_nothing() {
     ground.assert_converges();
     let mount = ground.mount();
     writers.iter_mut().for_each(|writer| writer.check("at the end"));
+    mount.unmount();
+}
+
+/// The first write to a file that is not young waits until its stub says that it is being written. Killed while many files are at
+/// that, each is as it was or as it was written, and redundancy of the version before changes nothing about it.
+#[test]
+fn first_writes_that_are_killed_leave_the_old_or_the_new() {
+    const FILES: usize = 60;
+    if !can_mount("first_writes_that_are_killed_leave_the_old_or_the_new") {
+        return;
+    }
+    let ground = Ground::new(TARGETS, 3, 2, 4096);
+    let path = |number: usize| ground.mountpoint().join(format!("file {number}"));
+    let mut content: Vec<Vec<u8>> = (0..FILES).map(|number| Seed(number as u64 + 1).bytes(9000)).collect();
+    let mount = ground.mount();
+    for (number, content) in content.iter().enumerate() {
+        let mut file = File::create(path(number)).unwrap();
+        file.write_all(content).unwrap();
+        // What was synced is not young any more.
+        file.sync_all().unwrap();
+    }
+    mount.unmount();
+    ground.assert_converges();
+    let mut chance = Seed(11);
+    for round in 0..4 {
+        let mut child = serve(&ground);
+        let kill_after = chance.below(FILES as u64);
+        let (next, count) = (AtomicU64::new(0), AtomicU64::new(0));
+        // Within one block, which is written all at once.
+        let (at, bytes) = (5000, chance.bytes(700));
+        let write = || {
+            let mut answered = Vec::new();
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed) as usize;
+                let open = || File::options().write(true).open(path(number));
+                match (number < FILES).then(|| open().and_then(|file| file.write_all_at(&bytes, at as u64))) {
+                    Some(Ok(())) => answered.push(number),
+                    Some(Err(_)) | None => return answered,
+                }
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let answered: Vec<usize> = std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..4).map(|_| scope.spawn(write)).collect();
+            // On a machine that is too slow for so many, it is killed all the same.
+            let mut waits = 0;
+            while count.load(Ordering::Relaxed) < kill_after && waits < 50_000 {
+                std::thread::sleep(std::time::Duration::from_micros(200));
+                waits += 1;
+            }
+            child.kill().unwrap();
+            child.wait().unwrap();
+            writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect()
+        });
+        let gone = Command::new("umount").arg("-l").arg(ground.mountpoint()).status().unwrap();
+        assert!(gone.success());
+        let mount = ground.mount();
+        for (number, content) in content.iter_mut().enumerate() {
+            let told = format!("round {round}, after {kill_after} writes, file {number}");
+            let found = fs::read(path(number)).unwrap_or_else(|error| panic!("{told}: {error}"));
+            let mut written = content.clone();
+            written[at..at + bytes.len()].copy_from_slice(&bytes);
+            let was_answered = answered.contains(&number);
+            assert!(found == written || (found == *content && !was_answered), "{told}, {was_answered}");
+            *content = found;
+        }
+        mount.unmount();
+        ground.assert_converges();
+    }
+    let mount = ground.mount();
+    for (number, content) in content.iter().enumerate() {
+        assert!(fs::read(path(number)).unwrap() == *content, "file {number}, at the end");
+    }
     mount.unmount();
 }
 

@@ -1,4 +1,4 @@
-use super::{ROOM, Window, page_bytes};
+use super::{LARGE_PAGE, ROOM, Window, page_bytes};
 use std::fs::File;
 use std::io::{self, Write};
 use std::ops::Range;
@@ -37,6 +37,28 @@ fn pieces_are_shown_wherever_they_begin_and_others_after_them() {
         }
         assert!(window.is_whole());
     }
+}
+
+/// Pages of 2 MiB are mapped as one only where their addresses begin as they do in the file.
+#[test]
+fn long_pieces_lie_as_large_pages_do() {
+    let large = LARGE_PAGE as u64;
+    let file = numbered(4 * large);
+    let mut window = Window::new().unwrap();
+    let pieces = [4096..8192, large..2 * large, 8200..large + 8200, 2 * large + 4096..4 * large];
+    window.show(&file, &pieces).unwrap();
+    for (at, piece) in pieces.iter().enumerate() {
+        let shown = window.piece(at);
+        assert!(is_numbered(shown, piece.start), "{piece:?}");
+        if shown.len() >= LARGE_PAGE {
+            assert_eq!(shown.as_ptr().addr() as u64 % large, piece.start % large, "{piece:?}");
+        }
+    }
+    // As many as anyone shows at once, none of which begins with a large page.
+    let most: Vec<_> = (0..16).map(|_| 64..large + 64).collect();
+    window.show(&file, &most).unwrap();
+    assert!((0..16).all(|at| is_numbered(window.piece(at), 64)));
+    assert!(window.is_whole());
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::{Catalogue, CatalogueError, Result};
 use crate::tree::join;
+use crate::world::Nanos;
 use rusqlite::params;
 
 /// How a file differs from what is protected.
@@ -65,6 +66,8 @@ pub struct Change {
     pub from: Option<Vec<u8>>,
     /// Bytes it has, or had.
     pub size: u64,
+    /// When its content and anything about it last changed, as the file system says; of what is gone, when it was protected.
+    pub times: (Nanos, Nanos),
     /// Redundancy columns it shall have.
     pub wanted: u32,
     /// How urgent it is.
@@ -95,7 +98,7 @@ impl Counts {
 pub(super) const TABLES: &str = "
     CREATE TEMP TABLE IF NOT EXISTS changes(
         class INTEGER NOT NULL, path BLOB NOT NULL, origin BLOB, size INTEGER NOT NULL,
-        wanted INTEGER NOT NULL, priority INTEGER NOT NULL);
+        wanted INTEGER NOT NULL, priority INTEGER NOT NULL, mtime INTEGER NOT NULL, ctime INTEGER NOT NULL);
     CREATE INDEX IF NOT EXISTS temp.changes_by_class ON changes(class, path);
     CREATE INDEX IF NOT EXISTS temp.changes_by_origin ON changes(origin) WHERE origin IS NOT NULL;";
 
@@ -115,9 +118,9 @@ impl Catalogue {
     pub fn note_change(&self, change: &Change) -> Result<()> {
         let note = || {
             let mut note =
-                self.connection.prepare_cached("INSERT INTO temp.changes VALUES (?, ?, ?, ?, ?, ?)")?;
-            let Change { class, path, from, size, wanted, priority } = change;
-            note.execute(params![*class as i64, path, from, *size as i64, wanted, priority])
+                self.connection.prepare_cached("INSERT INTO temp.changes VALUES (?, ?, ?, ?, ?, ?, ?, ?)")?;
+            let Change { class, path, from, size, times: (mtime, ctime), wanted, priority } = change;
+            note.execute(params![*class as i64, path, from, *size as i64, wanted, priority, mtime, ctime])
         };
         self.wrap(note()).map(|_| ())
     }
@@ -198,7 +201,7 @@ impl Catalogue {
     fn some_changes(&self, class: Class, after: &[u8]) -> Result<Vec<Change>> {
         let find = || {
             let mut query = self.connection.prepare_cached(
-                "SELECT path, origin, size, wanted, priority FROM temp.changes \
+                "SELECT path, origin, size, wanted, priority, mtime, ctime FROM temp.changes \
                  WHERE class = ? AND path > ? ORDER BY path LIMIT ?",
             )?;
             let rows = query.query_map(params![class as i64, after, super::PAGE as i64], |row| {
@@ -211,6 +214,7 @@ impl Catalogue {
                     size: size as u64,
                     wanted: row.get(3)?,
                     priority: row.get(4)?,
+                    times: (row.get(5)?, row.get(6)?),
                 })
             })?;
             rows.collect()

@@ -138,6 +138,17 @@ pub enum Error {
         /// Its setting.
         appendfsync: String,
     },
+    /// The server would drop acknowledged changes to make room for others.
+    #[error(
+        "the server {address} drops what it has when its memory is full (maxmemory-policy {policy}), acknowledged changes too; it has to \
+         be noeviction"
+    )]
+    Evicting {
+        /// Host and port.
+        address: String,
+        /// Its setting.
+        policy: String,
+    },
     /// The name of a changelog becomes part of every key.
     #[error("a name of {length} bytes is no name for a changelog: 1 to 64 letters, digits, '-', '_' or '.'")]
     Name {

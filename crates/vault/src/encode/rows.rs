@@ -1,5 +1,6 @@
 //! Rows of a file turned into records.
 
+use super::outflow::Outflow;
 use super::source::Source;
 use super::{EncodeError, Making, Totals};
 use crate::coder::Coder;
@@ -14,8 +15,8 @@ use std::sync::Arc;
 pub(super) struct Scratch {
     /// The data blocks.
     pub(super) source: Source,
-    /// The records of a run, one buffer per redundancy file.
-    records: Vec<Vec<u8>>,
+    /// The records of a run, per redundancy file.
+    records: Vec<Outflow>,
     /// What stands there now.
     old: Vec<Vec<u8>>,
     /// Redundancy blocks that have no place.
@@ -24,8 +25,9 @@ pub(super) struct Scratch {
 
 impl Scratch {
     pub(super) fn new(files: usize) -> Scratch {
-        let buffers = || (0..files).map(|_| Vec::new()).collect();
-        Scratch { source: Source::default(), records: buffers(), old: buffers(), homeless: Vec::new() }
+        let records = (0..files).map(|_| Outflow::default()).collect();
+        let old = (0..files).map(|_| Vec::new()).collect();
+        Scratch { source: Source::default(), records, old, homeless: Vec::new() }
     }
 }
 
@@ -49,7 +51,9 @@ impl Rows<'_> {
         let frame = block + self.coder.table_bytes();
         scratch.homeless.resize(self.coder.code().m() * block, 0);
         for (making, records) in self.makings.iter().zip(&mut scratch.records) {
-            records.resize(making.home.columns * frame * run.count as usize, 0);
+            let bytes = making.home.columns * frame * run.count as usize;
+            let write = EncodeError::write(&making.home.place);
+            records.begin(making.records.offset(run.first), bytes, making.draft.as_ref()).map_err(write)?;
         }
         let has_old = self.read_old(run, scratch)?;
         for row in 0..run.count {
@@ -65,14 +69,17 @@ impl Rows<'_> {
                 self.note_changes(stripe, row, frame, scratch, totals);
             }
         }
-        if self.in_place {
-            return Ok(());
+        for (making, records) in self.makings.iter().zip(&mut scratch.records) {
+            let write = EncodeError::write(&making.home.place);
+            records.end(making.draft.as_ref(), self.makings.len()).map_err(write)?;
         }
-        for (making, records) in self.makings.iter().zip(&scratch.records) {
-            if let Some(draft) = &making.draft {
-                let write = EncodeError::write(&making.home.place);
-                draft.write(making.records.offset(run.first), records).map_err(write)?;
-            }
+        Ok(())
+    }
+
+    /// Writes what a thread holds back: all its runs are encoded.
+    pub(super) fn flush(&self, scratch: &mut Scratch) -> Result<(), EncodeError> {
+        for (making, records) in self.makings.iter().zip(&mut scratch.records) {
+            records.flush(making.draft.as_ref()).map_err(EncodeError::write(&making.home.place))?;
         }
         Ok(())
     }
@@ -123,7 +130,7 @@ impl Rows<'_> {
         }
         for (at, making) in self.makings.iter().enumerate() {
             let range = row_range(row, frame, making.home.columns);
-            scratch.records[at][range.clone()].copy_from_slice(&scratch.old[at][range.clone()]);
+            scratch.records[at].fresh()[range.clone()].copy_from_slice(&scratch.old[at][range.clone()]);
             for bytes in scratch.old[at][range].chunks_exact(frame) {
                 if let Some(check) = bytes.last_chunk::<16>() {
                     toggle(&mut totals.roots[at], check);
@@ -149,7 +156,7 @@ impl Rows<'_> {
             homeless.chunks_exact_mut(block).take(m).map(Some).collect();
         for (making, records) in self.makings.iter().zip(records.iter_mut()) {
             let range = row_range(row, frame, making.home.columns);
-            for (column, bytes) in records[range].chunks_exact_mut(frame).enumerate() {
+            for (column, bytes) in records.fresh()[range].chunks_exact_mut(frame).enumerate() {
                 outputs[making.home.first + column] = Some(&mut bytes[..block]);
             }
         }
@@ -158,7 +165,7 @@ impl Rows<'_> {
         let (data_seals, own_seals) = seals.split_at(k);
         for (at, making) in self.makings.iter().enumerate() {
             let range = row_range(row, frame, making.home.columns);
-            for (column, bytes) in records[at][range].chunks_exact_mut(frame).enumerate() {
+            for (column, bytes) in records[at].fresh()[range].chunks_exact_mut(frame).enumerate() {
                 let column = making.home.first + column;
                 let id = making.header.id;
                 let check = Frame::seal(bytes, id, column, stripe, data_seals, &own_seals[column]);
@@ -168,13 +175,13 @@ impl Rows<'_> {
         Ok(())
     }
 
-    fn note_changes(&self, stripe: u64, row: u64, frame: usize, scratch: &Scratch, totals: &mut Totals) {
+    fn note_changes(&self, stripe: u64, row: u64, frame: usize, scratch: &mut Scratch, totals: &mut Totals) {
         for (at, making) in self.makings.iter().enumerate() {
             let range = row_range(row, frame, making.home.columns);
             totals.change_bytes += range.len();
             // Beyond the bound the file is made anew, and nobody needs these.
             if totals.change_bytes <= redo::MAX_BYTES {
-                let bytes = scratch.records[at][range].to_vec();
+                let bytes = scratch.records[at].fresh()[range].to_vec();
                 totals.changes[at].push((making.records.offset(stripe), bytes));
             }
         }

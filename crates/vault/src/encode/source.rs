@@ -2,13 +2,13 @@
 
 use super::EncodeError;
 use crate::geometry::Run;
-use crate::runs::RUN_BYTES;
+use crate::runs::MAX_RUN_BYTES;
 use crate::storage::Content;
 use gabion_platform::window::Window;
 use std::ops::Range;
 
 /// Bytes of a column's piece from which showing it is worth its system calls, and the most of all pieces that are shown at once.
-const SHOWN_BYTES: Range<u64> = 256 << 10..2 * RUN_BYTES;
+const SHOWN_BYTES: Range<u64> = 256 << 10..MAX_RUN_BYTES;
 
 /// Where a thread has its data.
 #[derive(Debug, Default)]

@@ -13,8 +13,15 @@ use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Most changes that are gathered before they are recorded: some megabytes.
-const MAX_GATHERED: usize = 20_000;
+/// Most changes that are gathered before they are recorded: some ten megabytes.
+const MAX_GATHERED: usize = 100_000;
+
+/// Events at once that are a storm.
+const STORM: usize = 100;
+
+/// How many times longer changes gather in a storm: a commit of ours has the file system write its journal, and whoever makes so many
+/// files waits for that.
+const LONGER: u32 = 5;
 
 /// Most changes that are gathered while others are on their way to the disk; then events wait in the kernel.
 const MAX_WAITING: usize = 200_000;
@@ -39,6 +46,8 @@ pub(super) struct Recorder {
     batch: Batch,
     /// How long events are left to gather in the kernel, as often as they come now.
     gather: Duration,
+    /// Since a storm was seen last.
+    stormed: Option<Stopwatch>,
     /// Since when something is gathered.
     gathering: Option<Stopwatch>,
     /// What is on its way to the disk; events are taken meanwhile.
@@ -99,6 +108,11 @@ fn next_gather(now: Duration, at_most: Duration, came: usize) -> Duration {
     next.max(SOON).min(at_most)
 }
 
+/// How long to gather changes so long after a storm.
+fn ripening(record: Duration, after_storm: Option<Duration>) -> Duration {
+    if after_storm.is_some_and(|passed| passed < LOOK) { record * LONGER } else { record }
+}
+
 impl Recorder {
     pub(super) fn new(
         source: Box<dyn Source>,
@@ -113,6 +127,7 @@ impl Recorder {
             tree: Tree::open(&vault.root)?,
             clock: vault.clock.clone(),
             gather: options.gather,
+            stormed: None,
             options,
             shared,
             batch: Batch::default(),
@@ -141,6 +156,9 @@ impl Recorder {
             }
             self.source.drain(&mut events)?;
             self.tell_of_width();
+            if events.len() >= STORM {
+                self.stormed = Some(Stopwatch::start());
+            }
             self.gather = next_gather(self.gather, self.options.gather, events.len());
             self.gather(&mut events);
             if stopping || self.in_flight.as_ref().is_some_and(|it| it.ticket.is_decided()) {
@@ -172,7 +190,7 @@ impl Recorder {
 
     /// How long events may be waited for.
     fn patience(&self) -> Duration {
-        let left = |since: &Stopwatch| self.options.record.saturating_sub(since.elapsed());
+        let left = |since: &Stopwatch| self.ripening().saturating_sub(since.elapsed());
         match &self.gathering {
             // What waits for a commit is looked at soon.
             _ if self.in_flight.is_some() => self.options.gather.clamp(SOON, LOOK),
@@ -182,7 +200,12 @@ impl Recorder {
     }
 
     fn is_ripe(&self) -> bool {
-        self.gathering.as_ref().is_some_and(|since| since.elapsed() >= self.options.record)
+        self.gathering.as_ref().is_some_and(|since| since.elapsed() >= self.ripening())
+    }
+
+    /// How long changes are gathered, as often as events come now.
+    fn ripening(&self) -> Duration {
+        ripening(self.options.record, self.stormed.as_ref().map(Stopwatch::elapsed))
     }
 
     fn gather(&mut self, events: &mut Vec<Event>) {
@@ -256,7 +279,7 @@ impl Recorder {
 
 #[cfg(test)]
 mod tests {
-    use super::{MAX_UNREAD, next_gather};
+    use super::{LONGER, LOOK, MAX_UNREAD, next_gather, ripening};
     use std::time::Duration;
 
     /// In a storm as many events are read at once as may gather, and when it is over all is as before.
@@ -279,5 +302,14 @@ mod tests {
         assert_eq!(after(10, Duration::from_millis(1)), at_most);
         // Whoever wants no gathering gets none.
         assert_eq!(next_gather(Duration::ZERO, Duration::ZERO, 5), Duration::ZERO);
+    }
+
+    /// Whoever makes many files waits for fewer commits, and nobody waits long for his few.
+    #[test]
+    fn changes_gather_for_longer_only_while_a_storm_lasts() {
+        let record = Duration::from_secs(1);
+        assert_eq!(ripening(record, None), record);
+        assert_eq!(ripening(record, Some(Duration::ZERO)), record * LONGER);
+        assert_eq!(ripening(record, Some(LOOK)), record);
     }
 }

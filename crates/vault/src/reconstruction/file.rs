@@ -11,7 +11,7 @@ use crate::format::frame::{Check, Seal, toggle};
 use crate::format::{Frame, Header, Records};
 use crate::gather::{Ailment, Gathering, Known, Sources};
 use crate::redundancy::{Draft, Place, REDUNDANCY};
-use crate::runs::each_run;
+use crate::runs::{each_run, pieces};
 use crate::shown::Shown;
 use crate::storage::pool::stub::Stub;
 use crate::storage::pool::{Pool, PoolError, Relocation, Spot};
@@ -352,40 +352,41 @@ impl Rebuilder<'_> {
         };
         let ahead = (AHEAD / (k as u64 * block).max(1)).clamp(1, 16) * threads.max(1) as u64;
         (0..ahead).for_each(announce);
-        let states = each_run(sources.cut(), k, None, threads, state, |run, (gathering, totals, frame)| {
-            for stripe in run.first..run.first + run.count {
-                if (self.stopped)() {
-                    return Err(FileError::Stopped);
+        let states =
+            each_run(sources.cut(), pieces(k), None, threads, state, |run, (gathering, totals, frame)| {
+                for stripe in run.first..run.first + run.count {
+                    if (self.stopped)() {
+                        return Err(FileError::Stopped);
+                    }
+                    announce(stripe + ahead);
+                    self.gather(sources, gathering, stripe, &wanted)?;
+                    totals.take(gathering, &wanted);
+                    let (cells, mut written) = (sources.cut().run(stripe, 1), 0);
+                    for (column, _) in &moves.data {
+                        let cell = cells.cell(0, *column);
+                        let bytes = &gathering.blocks[*column][..(cell.end - cell.start) as usize];
+                        relocation.write(*column, stripe * block, bytes)?;
+                        written += bytes.len() as u64;
+                    }
+                    let seals: Option<Vec<Seal>> = gathering.seals[..k].iter().copied().collect();
+                    for (at, (column, _)) in moves.redundancy.iter().enumerate() {
+                        let bytes = &gathering.blocks[k + column];
+                        let (Some(seals), Some(own)) = (&seals, gathering.seals[k + column]) else {
+                            return Err(FileError::Doubtful);
+                        };
+                        frame.clear();
+                        frame.extend_from_slice(bytes);
+                        frame.resize(bytes.len() + sources.coder().table_bytes(), 0);
+                        let check = Frame::seal(frame, headers[at].0.id, *column, stripe, seals, &own);
+                        toggle(&mut totals.roots[at], &check);
+                        let (target, draft) = &drafts[at];
+                        draft.write(headers[at].1.offset(stripe), frame).map_err(self::at(target))?;
+                        written += frame.len() as u64;
+                    }
+                    (self.progress)(0, written);
                 }
-                announce(stripe + ahead);
-                self.gather(sources, gathering, stripe, &wanted)?;
-                totals.take(gathering, &wanted);
-                let (cells, mut written) = (sources.cut().run(stripe, 1), 0);
-                for (column, _) in &moves.data {
-                    let cell = cells.cell(0, *column);
-                    let bytes = &gathering.blocks[*column][..(cell.end - cell.start) as usize];
-                    relocation.write(*column, stripe * block, bytes)?;
-                    written += bytes.len() as u64;
-                }
-                let seals: Option<Vec<Seal>> = gathering.seals[..k].iter().copied().collect();
-                for (at, (column, _)) in moves.redundancy.iter().enumerate() {
-                    let bytes = &gathering.blocks[k + column];
-                    let (Some(seals), Some(own)) = (&seals, gathering.seals[k + column]) else {
-                        return Err(FileError::Doubtful);
-                    };
-                    frame.clear();
-                    frame.extend_from_slice(bytes);
-                    frame.resize(bytes.len() + sources.coder().table_bytes(), 0);
-                    let check = Frame::seal(frame, headers[at].0.id, *column, stripe, seals, &own);
-                    toggle(&mut totals.roots[at], &check);
-                    let (target, draft) = &drafts[at];
-                    draft.write(headers[at].1.offset(stripe), frame).map_err(self::at(target))?;
-                    written += frame.len() as u64;
-                }
-                (self.progress)(0, written);
-            }
-            Ok(())
-        })?;
+                Ok(())
+            })?;
         Ok(states.into_iter().fold(new(), |all, (_, totals, _)| all.and(totals)))
     }
 
@@ -431,7 +432,7 @@ impl Rebuilder<'_> {
     ) -> Result<BTreeSet<usize>, FileError> {
         let state = || (Gathering::default(), BTreeSet::new());
         let states =
-            each_run(sources.cut(), columns.len(), None, threads, state, |run, (gathering, bad)| {
+            each_run(sources.cut(), pieces(columns.len()), None, threads, state, |run, (gathering, bad)| {
                 for stripe in run.first..run.first + run.count {
                     if (self.stopped)() {
                         return Err(FileError::Stopped);

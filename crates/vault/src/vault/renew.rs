@@ -7,7 +7,12 @@ use super::{
 };
 use crate::catalogue::Catalogue;
 use crate::changelog::{self, Change, Changelog, Embedded, When};
+use crate::coder::Coders;
+use crate::protect::Manner;
+use crate::rebuild::{self, Rebuilt};
 use crate::redundancy::REDUNDANCY;
+use crate::storage::Storage;
+use crate::storage::plain::Plain;
 use crate::tree::{self, Tree};
 use crate::world::{Clock, moment};
 use std::io;
@@ -74,6 +79,26 @@ impl Vault {
         }
         Ok((vault, guard, renewed))
     }
+}
+
+/// What a rebuild of the catalogue would find, and whether the settings would be made anew. Nothing is changed.
+///
+/// # Errors
+/// See [`VaultError`] and [`RebuildError`](crate::rebuild::RebuildError).
+pub fn survey(location: &Location, clock: &Clock, manner: Manner<'_>) -> Result<(Rebuilt, bool), VaultError> {
+    let path = &location.repository;
+    let lacks_settings = match Settings::load(path) {
+        Err(VaultError::Unprotected { .. } | VaultError::Damaged { .. }) => true,
+        settings => settings.map(|_| false)?,
+    };
+    let storage: Box<dyn Storage> = match pool_of(location, clock)? {
+        Some(pool) => Box::new(pool),
+        None => {
+            let tree = |path| Tree::open(path).map_err(at(path));
+            Box::new(Plain::new(tree(&location.root)?, tree(path)?))
+        }
+    };
+    Ok((rebuild::survey(&*storage, &Coders::new()?, manner)?, lacks_settings))
 }
 
 fn is_odd(repository: &Tree, name: &str, wanted: tree::Kind) -> io::Result<bool> {

@@ -3,6 +3,7 @@
 use super::shared::reconcile;
 use super::{OWN, VaultError, at, parent};
 use crate::private;
+use crate::shown::Shown;
 use crate::storage::pool::{Document, Pool};
 use crate::world::unique_id;
 use serde::{Deserialize, Serialize};
@@ -183,6 +184,10 @@ impl Settings {
             let why = format!("a repository within the tree has to be {}", own.display());
             return Err(VaultError::Settings { path: repository.to_owned(), why });
         }
+        if root.starts_with(&real) {
+            let why = format!("the tree {} lies within it", Shown::path(&root));
+            return Err(VaultError::Settings { path: repository.to_owned(), why });
+        }
         let root = if within { PathBuf::from("..") } else { root };
         if let Some(kept) = pool.and_then(|pool| pool.kept(Document::Vault)) {
             let Description { version, id, changelog } = Description::parse(&kept.text, repository)?;
@@ -245,7 +250,12 @@ impl Settings {
 
     /// A repository must not be used for another tree than its own.
     pub(super) fn check_root(&self, root: &Path, repository: &Path) -> Result<(), VaultError> {
-        let ours = std::fs::canonicalize(root).map_err(at(root))?;
+        let ours = std::fs::canonicalize(root).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => {
+                VaultError::NoTree { repository: repository.to_owned(), root: root.to_owned() }
+            }
+            _ => at(root)(error),
+        })?;
         let theirs = self.root_at(repository);
         match ours == theirs {
             true => Ok(()),

@@ -45,6 +45,23 @@ fn a_server_that_forgets_is_refused_unless_allowed() {
     assert_eq!(log.record(&[create("a")]).expect("recorded"), 1);
 }
 
+/// A server whose memory is full made room by dropping changes that it had acknowledged.
+#[test]
+fn a_server_that_drops_what_it_has_is_refused_unless_allowed() {
+    let server = TestServer::start();
+    server.set("maxmemory-policy", "allkeys-lru");
+    drop(Redis::open(&server.server("x")).expect("without a bound nothing is dropped"));
+    server.set("maxmemory", "100mb");
+    match Redis::open(&server.server("x")).map(drop) {
+        Err(Error::Evicting { policy, .. }) => assert_eq!(policy, "allkeys-lru"),
+        other => panic!("{other:?}"),
+    }
+    let allowed = Server { allow_forgetful: true, ..server.server("x") };
+    assert_eq!(Redis::open(&allowed).expect("allowed").durability(), Durability::Volatile);
+    server.set("maxmemory-policy", "noeviction");
+    drop(Redis::open(&server.server("x")).expect("a changelog"));
+}
+
 /// A wrong password was told as a server that may forget changes.
 #[test]
 fn a_server_that_refuses_says_why() {

@@ -45,9 +45,19 @@ impl TestServer {
     /// Changes a setting of the running server.
     #[allow(dead_code, reason = "not all tests that share this file do")]
     pub(crate) fn set(&self, setting: &str, value: &str) {
+        self.tell(&format!("CONFIG SET {setting} {value}"));
+    }
+
+    /// Nobody gets an answer for a while.
+    #[allow(dead_code, reason = "not all tests that share this file do")]
+    pub(crate) fn pause(&self, time: Duration) {
+        self.tell(&format!("CLIENT PAUSE {}", time.as_millis()));
+    }
+
+    fn tell(&self, command: &str) {
         use std::io::{Read, Write};
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("a connection");
-        write!(stream, "CONFIG SET {setting} {value}\r\n").expect("asked");
+        write!(stream, "{command}\r\n").expect("asked");
         let mut answer = [0; 5];
         stream.read_exact(&mut answer).expect("an answer");
         assert_eq!(&answer, b"+OK\r\n");

@@ -3,7 +3,7 @@
 use super::playground::{Playground, Seed};
 use gabion_vault::catalogue::Class;
 use gabion_vault::world::SECOND;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 #[test]
 fn only_what_changed_is_encoded_again() {
@@ -159,6 +159,35 @@ fn mass_changes_wait_for_an_approval_of_exactly_these() {
     gabion_vault::guard::approve(&ground.vault.repository, &again.digest).unwrap();
     assert_eq!(ground.protect_all().done.removed, 11);
     assert!(!ground.redundancy("file 3").exists());
+}
+
+/// Whoever writes over a file between a look at the change-set and its approval, with as many bytes and the old time, would have had
+/// that approved as well.
+#[test]
+fn other_content_of_the_same_size_and_time_is_another_change_set() {
+    let ground = Playground::with_policy("[guard]\nat_least = 5\n");
+    let write = |seed: u64, bytes: usize| {
+        (0..20).for_each(|number| ground.write(&format!("file {number}"), &Seed(seed + number).bytes(bytes)));
+    };
+    write(0, 100);
+    ground.protect_all();
+    write(100, 101);
+    let held = ground.protect().held.unwrap();
+    assert_eq!(ground.protect().held.unwrap().digest, held.digest, "nobody wrote meanwhile");
+    gabion_vault::guard::approve(&ground.vault.repository, &held.digest).unwrap();
+    let path = ground.path("file 3");
+    let mtime = std::fs::metadata(&path).unwrap().modified().unwrap();
+    let ctime = || std::fs::metadata(&path).map(|it| (it.ctime(), it.ctime_nsec())).unwrap();
+    let before = ctime();
+    // Clocks of file systems may be coarse.
+    while ctime() == before {
+        std::fs::write(&path, Seed(900).bytes(101)).unwrap();
+        std::fs::File::options().write(true).open(&path).unwrap().set_modified(mtime).unwrap();
+    }
+    let again = ground.protect().held.unwrap();
+    assert_ne!(again.digest, held.digest);
+    gabion_vault::guard::approve(&ground.vault.repository, &again.digest).unwrap();
+    assert_eq!(ground.protect_all().done.encoded, 20);
 }
 
 /// Twenty protected files, and a guard that counts over an hour.

@@ -3,12 +3,15 @@
 use super::playground::{QUIET, Seed};
 use super::server::TestServer;
 use gabion_vault::changelog::{Change, When};
+use gabion_vault::format::Metadata;
 use gabion_vault::protect::{Manner, Progress, protect, work};
 use gabion_vault::scrub::{Options, Selection, scrub};
+use gabion_vault::storage::pool::{self, NewTarget, Pool};
 use gabion_vault::vault::{Location, Vault, VaultError};
 use gabion_vault::world::{Clock, SECOND};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// A tree, its vault, and the server.
 struct Ground {
@@ -172,6 +175,19 @@ fn a_server_that_is_away_is_named() {
     ground.assert_whole(&ground.open().unwrap(), 3);
 }
 
+/// A server that is busy with something else for a while is waited for: nothing fails, and nothing is done twice.
+#[test]
+fn a_slow_server_is_waited_for() {
+    let ground = Ground::new(20, 5000);
+    let vault = ground.open().unwrap();
+    protect(&vault, QUIET).unwrap();
+    (0..5).for_each(|number| ground.write(number, b"changed"));
+    ground.server.pause(Duration::from_millis(1500));
+    let done = protect(&vault, QUIET).unwrap().done;
+    assert_eq!((done.encoded, done.failed), (5, Vec::new()));
+    ground.assert_whole(&vault, 20);
+}
+
 /// Neither needs to know what is due: a server that is away kept people from their damaged files.
 #[test]
 fn files_are_examined_and_repaired_without_the_server() {
@@ -200,4 +216,40 @@ fn files_are_examined_and_repaired_without_the_server() {
     let (vault, missing) = Vault::open_to_examine(&location, ground.clock.clone()).unwrap();
     assert!(missing.is_none());
     ground.assert_whole(&vault, 3);
+}
+
+/// The same for pools, which needed their server to be looked at.
+#[test]
+fn files_of_pools_are_examined_and_repaired_without_the_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = TestServer::start();
+    let targets: Vec<NewTarget> =
+        (0..5).map(|at| NewTarget { path: dir.path().join(format!("d{at}")), domain: None }).collect();
+    let pool = Pool::create("tank", &targets, 3, 4096, 2, pool::Options::default()).unwrap();
+    let content = Seed(1).bytes(100_000);
+    pool.put(b"file", &mut &content[..], &Metadata { mode: 0o640, ..Metadata::default() }, 5).unwrap();
+    let url = server.server("unused").url;
+    let location = Location::of_pool(&pool).unwrap();
+    let vault = Vault::create(&location, Some(url.as_str()), Clock::System).unwrap();
+    assert_eq!(protect(&vault, QUIET).unwrap().done.failed, []);
+    drop(vault);
+    server.kill();
+    let stub = pool.stub(b"file").unwrap();
+    let object = format!("{}.0", stub.id);
+    let target = dir.path().join(&stub.targets[0]);
+    super::playground::flip(&target.join("objects").join(&object[..2]).join(object), 5000);
+    let (vault, begun, missing) = Vault::of_pool_to_examine(&pool, Clock::System).unwrap();
+    assert!(!begun && missing.unwrap().to_string().contains("is away"));
+    let options = Options { selection: Selection::All, from_medium: false, resume: false };
+    assert_eq!(scrub(&vault, b"", options, QUIET).unwrap().trouble.len(), 1);
+    {
+        let _lock = vault.lock("test").unwrap();
+        let done = gabion_vault::repair::repair(&vault, b"file", QUIET).unwrap();
+        assert_eq!(done.state, gabion_vault::catalogue::State::Protected);
+    }
+    let report = scrub(&vault, b"", options, QUIET).unwrap();
+    assert!(report.files == 1 && report.trouble.is_empty(), "{report:?}");
+    let mut read = Vec::new();
+    pool.get(b"file", &mut read).unwrap();
+    assert!(read == content);
 }

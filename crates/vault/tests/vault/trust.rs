@@ -115,6 +115,45 @@ fn a_repository_belongs_to_one_tree() {
     assert!(Vault::create(&inner, None, Clock::System).is_err());
 }
 
+/// The first run took it, and every later one refused it, since the tree belonged to a repository by then.
+#[test]
+fn a_tree_within_its_repository_is_refused_from_the_beginning() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = dir.path().join("above/tree");
+    std::fs::create_dir_all(&tree).unwrap();
+    std::fs::write(tree.join("file"), b"content").unwrap();
+    let error = Vault::create(&Location::of(&tree, Some(&dir.path().join("above"))), None, Clock::System);
+    let error = error.map(drop).unwrap_err().to_string();
+    assert!(error.contains("lies within it"), "{error}");
+    assert!(!dir.path().join("above/vault.toml").exists());
+    assert_eq!(std::fs::read(tree.join("file")).unwrap(), b"content");
+}
+
+/// Said where to say so; "No such file" about a directory that nobody had named was all there was.
+#[test]
+fn a_tree_that_was_moved_goes_on_when_its_repository_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let (old, new, repository) =
+        (dir.path().join("old"), dir.path().join("new"), dir.path().join("repository"));
+    std::fs::create_dir(&old).unwrap();
+    std::fs::write(old.join("file"), b"content").unwrap();
+    let vault = Vault::create(&Location::of(&old, Some(&repository)), None, Clock::System).unwrap();
+    protect::protect(&vault, QUIET).unwrap();
+    drop(vault);
+    std::fs::rename(&old, &new).unwrap();
+    let opened = |location: &Location| Vault::open(location, Clock::System);
+    for location in [Location::find(&new, Some(&repository)).unwrap(), Location::of(&new, Some(&repository))]
+    {
+        let error = opened(&location).map(drop).unwrap_err().to_string();
+        assert!(error.contains("repository/vault.toml"), "{error}");
+    }
+    let settings = repository.join("vault.toml");
+    let text = std::fs::read_to_string(&settings).unwrap();
+    std::fs::write(&settings, text.replace(old.to_str().unwrap(), new.to_str().unwrap())).unwrap();
+    let vault = opened(&Location::find(&new, Some(&repository)).unwrap()).unwrap();
+    assert!(protect::protect(&vault, QUIET).unwrap().seen.changes.is_empty());
+}
+
 #[test]
 fn a_full_repository_fails_by_name_and_recovers() {
     let dir = tempfile::tempdir().unwrap();

@@ -153,7 +153,7 @@ impl Out<'_> {
             return 0;
         }
         let noted = || -> anyhow::Result<()> {
-            let (vault, _) = Vault::of_pool(self.pool, Clock::System)?;
+            let (vault, ..) = Vault::of_pool_to_examine(self.pool, Clock::System)?;
             for report in reports.iter() {
                 degraded::note(&vault.catalogue, report, vault.clock.now())?;
             }

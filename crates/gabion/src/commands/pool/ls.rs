@@ -1,8 +1,10 @@
 //! `gabion pool ls`.
 
 use super::terminal::{Talk, Troubles, Which, inside};
+use anyhow::{Context, ensure};
 use gabion::exit::Outcome;
 use gabion::shard::Shown;
+use gabion_vault::storage::Storage;
 use gabion_vault::storage::pool::stub::Special;
 use gabion_vault::storage::pool::{Listed, Pool};
 use gabion_vault::tree::{Kind, join, split};
@@ -50,6 +52,9 @@ impl Args {
         let mut printer =
             Printer { long, recursive, talk, entries: Vec::new(), troubles: Troubles::default() };
         let path = inside(&path);
+        let shown = || Shown::bytes(&path).to_string();
+        let found = pool.find(&path).with_context(shown)?;
+        ensure!(path.is_empty() || found.is_some(), "{}: not in the pool", shown());
         let listed = pool.list(&path)?;
         // A file stands for itself; its own name must not be added to its path.
         let is_file =

@@ -1,7 +1,7 @@
 //! `gabion pool mv`.
 
 use super::terminal::{Talk, Which, inside, warn};
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use gabion::exit::Outcome;
 use gabion::shard::Shown;
 use gabion_vault::storage::Storage;
@@ -40,8 +40,9 @@ impl Args {
         let pool = which.open()?;
         let into = to.as_bytes().ends_with(b"/");
         let (from, mut to) = (inside(&from), inside(&to));
-        ensure!(pool.find(&from)?.is_some(), "{}: not in the pool", Shown::bytes(&from));
-        if to.is_empty() || pool.find(&to)?.is_some_and(|stat| stat.kind == Kind::Directory) {
+        let find = |path: &[u8]| pool.find(path).with_context(|| Shown::bytes(path).to_string());
+        ensure!(find(&from)?.is_some(), "{}: not in the pool", Shown::bytes(&from));
+        if to.is_empty() || find(&to)?.is_some_and(|stat| stat.kind == Kind::Directory) {
             to = join(&to, split(&from).1);
         } else {
             ensure!(!into, "{}: no such directory in the pool", Shown::bytes(&to));

@@ -4,8 +4,10 @@ use super::{Effort, Talk, Which, files};
 use clap::Subcommand;
 use gabion::exit::Outcome;
 use gabion::shard::Shown;
-use gabion_vault::rebuild::rebuild;
-use gabion_vault::vault::Renewed;
+use gabion_vault::protect::Manner;
+use gabion_vault::rebuild::{Rebuilt, rebuild};
+use gabion_vault::vault::{Renewed, survey};
+use gabion_vault::world::Clock;
 use serde_json::{Value, json};
 
 /// Arguments of `gabion catalogue`.
@@ -21,6 +23,9 @@ enum Command {
     Rebuild {
         #[command(flatten)]
         which: Which,
+        /// Say what would be in it, and do nothing
+        #[arg(long)]
+        dry_run: bool,
         #[command(flatten)]
         talk: Talk,
     },
@@ -28,12 +33,8 @@ enum Command {
 
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
-        let Command::Rebuild { which, talk } = self.command;
-        let (vault, _lock, renewed) = which.renew("catalogue rebuild")?;
-        for what in &renewed {
-            eprintln!("gabion: warning: {}", was_renewed(*what));
-        }
-        let rebuilt = talk.run(&Effort::ALL, |manner| rebuild(&vault, manner))??;
+        let Command::Rebuild { which, dry_run, talk } = self.command;
+        let (rebuilt, renewed) = if dry_run { look(&which, &talk)? } else { make(&which, &talk)? };
         if talk.json {
             let unusable: Vec<Value> = rebuilt
                 .unusable
@@ -42,17 +43,36 @@ impl Args {
                 .collect();
             println!(
                 "{}",
-                json!({ "command": "catalogue rebuild", "files": rebuilt.files, "unusable": unusable,
+                json!({ "command": "catalogue rebuild", "dry_run": dry_run, "files": rebuilt.files,
+                        "unusable": unusable,
                         "renewed": renewed.iter().map(|what| word(*what)).collect::<Vec<_>>() })
             );
         } else {
-            talk.say(format!("the catalogue has {} now", files(rebuilt.files)));
+            let verb = if dry_run { "would have" } else { "has" };
+            let when = if dry_run { "" } else { " now" };
+            talk.say(format!("the catalogue {verb} {}{when}", files(rebuilt.files)));
             for (path, why) in &rebuilt.unusable {
                 eprintln!("gabion: {}: {why}", Shown::path(path));
             }
         }
         Ok(if rebuilt.unusable.is_empty() { Outcome::Fine } else { Outcome::Found })
     }
+}
+
+fn make(which: &Which, talk: &Talk) -> anyhow::Result<(Rebuilt, Vec<Renewed>)> {
+    let (vault, _lock, renewed) = which.renew("catalogue rebuild")?;
+    for what in &renewed {
+        eprintln!("gabion: warning: {}", was_renewed(*what));
+    }
+    Ok((talk.run(&Effort::ALL, |manner| rebuild(&vault, manner))??, renewed))
+}
+
+/// What [`make`] would find. Of what it would make anew only the settings are looked at: to look at a database may change it.
+fn look(which: &Which, talk: &Talk) -> anyhow::Result<(Rebuilt, Vec<Renewed>)> {
+    let location = which.remains()?;
+    let survey = |manner: Manner<'_>| survey(&location, &Clock::System, manner);
+    let (rebuilt, lacks_settings) = talk.run(&Effort::ALL, survey)??;
+    Ok((rebuilt, if lacks_settings { vec![Renewed::Settings] } else { Vec::new() }))
 }
 
 fn word(what: Renewed) -> &'static str {

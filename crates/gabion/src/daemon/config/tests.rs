@@ -62,6 +62,8 @@ fn mistakes_are_named_with_line_and_column() {
         ("[[source]]\nname = 'a'\n", "line 1, column 1", "one of"),
         ("[[source]]\nname = 'a'\nwatch = 'x'\npool = 'y'", "line 1, column 1", "one of"),
         ("[[source]]\nname = 'a'\nmount = 'x'", "line 1, column 1", "at = DIR"),
+        ("[[source]]\nname = 'a'\nmount = 'x'\nat = 'x/y'", "line 1, column 1", "overlap"),
+        ("[[source]]\nname = 'a'\nmount = 'x/y'\nat = 'x'", "line 1, column 1", "overlap"),
         ("[[source]]\nname = 'a b'\nwatch = 'x'", "line 2, column 8", "no name"),
         ("[[source]]\nname = 'a'\nwatch = 'x'\nat = 'y'", "line 4, column 6", "at means nothing"),
         ("[[source]]\nname = 'a'\nwatch = 'x'\nworkers = 0", "line 4, column 11", "encode"),

@@ -155,6 +155,13 @@ impl Link {
             let pair = Answer { value, doing, address: link.address.clone() }.list()?;
             pair.get(1).map_or(Ok("unknown".to_owned()), Answer::text)
         };
+        let policy = setting(self, "maxmemory-policy")?;
+        if policy.starts_with("allkeys") && setting(self, "maxmemory")? != "0" {
+            return match allow_forgetful {
+                true => Ok((Durability::Volatile, false)),
+                false => Err(Error::Evicting { address: self.address.clone(), policy }),
+            };
+        }
         let appendonly = setting(self, "appendonly")?;
         let appendfsync = setting(self, "appendfsync")?;
         match (appendonly.as_str(), appendfsync.as_str()) {

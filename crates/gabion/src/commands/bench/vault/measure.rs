@@ -4,11 +4,8 @@
 //! root); warm, that everything was read before. Times are of whole processes, final sync included.
 
 use crate::commands::bench::figures::{Line, Request, place_in};
-use crate::commands::bench::files::{
-    self, copies, drop_caches, fill, plain_read, plain_write, sync, usage, warm,
-};
+use crate::commands::bench::files::{self, drop_caches, fill, plain_read, plain_write, sync, usage, warm};
 use anyhow::{Context, Result, bail, ensure};
-use gabion_engine::{Code, Engine, Field, Signer};
 use gabion_vault::changelog::measure::{Load, measure};
 use gabion_vault::changelog::{Changelog, Embedded};
 use serde_json::Value;
@@ -23,9 +20,10 @@ pub(super) struct Bench {
 }
 
 /// The cases by name, in the order in which they run.
-pub(super) const CASES: [&str; 9] = [
+pub(super) const CASES: [&str; 10] = [
     "protect cold",
     "protect warm",
+    "protect warm, large pages",
     "scrub cold",
     "small files",
     "second protect",
@@ -52,6 +50,7 @@ impl Bench {
         match case {
             "protect cold" => self.protect_cold(),
             "protect warm" => self.protect_warm(),
+            "protect warm, large pages" => self.protect_warm_in_large_pages(),
             "scrub cold" => self.scrub_cold(),
             "small files" => self.small_files(),
             "second protect" => self.second_protect(),
@@ -67,7 +66,7 @@ impl Bench {
         if self.request.quick { (2, 256 * MIB) } else { (4, 1024 * MIB) }
     }
 
-    fn tree_of_large_files(&self, place: &Path) -> Result<(PathBuf, u64)> {
+    pub(super) fn tree_of_large_files(&self, place: &Path) -> Result<(PathBuf, u64)> {
         let (count, size) = self.large_files();
         let tree = place.join("tree");
         std::fs::create_dir(&tree)?;
@@ -111,34 +110,6 @@ impl Bench {
             0.85,
             format!("{data} bytes in large files, caches dropped, best of 3, sync included"),
         )])
-    }
-
-    /// In memory altogether, where there is a file system for that: no disk plays a part, nor syncing to it.
-    fn protect_warm(&self) -> Result<Vec<Line>> {
-        let memory = Path::new(files::MEMORY);
-        let dir = if memory.is_dir() { memory.to_owned() } else { self.request.dir.clone() };
-        let place = place_in(&dir)?;
-        let (tree, data) = self.tree_of_large_files(place.path())?;
-        let repository = place.path().join("repository");
-        let (mut best, mut copied) = (f64::INFINITY, f64::INFINITY);
-        let mut encode = 0f64;
-        for _ in 0..3 {
-            let _ = std::fs::remove_dir_all(&repository);
-            sync(&tree)?;
-            warm(&tree)?;
-            best = best.min(protect(&tree, &repository, &[])?.0);
-            encode = encode.max(encode_rate("8+2", 64 << 10)?);
-            copied = copied.min(copies(&tree, &place.path().join("copies"), (8, 2), 64 << 10)?);
-        }
-        verify(&tree, &repository)?;
-        let rate = data as f64 / 1e9 / best;
-        let on = if memory.is_dir() { "tmpfs" } else { "the disk, sync included" };
-        let copied = data as f64 / 1e9 / copied;
-        let conditions = format!(
-            "{data} bytes in large files, in page cache, on {on}, best of 3; copying them out of the page cache and as \
-             much redundancy in, without coding: {copied:.1} GB/s"
-        );
-        Ok(vec![line("protect 8+2 warm", rate, "GB/s", "encode-signed", encode, 0.6, conditions)])
     }
 
     fn scrub_cold(&self) -> Result<Vec<Line>> {
@@ -343,53 +314,10 @@ pub(super) fn protect(tree: &Path, repository: &Path, more: &[&str]) -> Result<(
 }
 
 /// What is not right is not worth a figure.
-fn verify(tree: &Path, repository: &Path) -> Result<()> {
+pub(super) fn verify(tree: &Path, repository: &Path) -> Result<()> {
     gabion(&["scrub", "--json", "--cached"], tree, repository).map(|_| ())
 }
 
 pub(in crate::commands::bench) fn number(report: &Value, key: &str) -> Result<u64> {
     report[key].as_u64().with_context(|| format!("the report has no number {key}"))
-}
-
-/// What the engine does with signatures on all threads, from memory: 1e9 bytes of data per second.
-fn encode_rate(code: &str, block: usize) -> Result<f64> {
-    let code: Code = code.parse()?;
-    let threads = std::thread::available_parallelism()?.get();
-    let stripes = (256 << 20) / (code.k() * block);
-    let seconds: Result<Vec<f64>> = std::thread::scope(|scope| {
-        let workers: Vec<_> =
-            (0..threads).map(|_| scope.spawn(|| encode_all(&code, block, stripes))).collect();
-        workers.into_iter().map(|worker| worker.join().unwrap_or_else(|_| bail!("a thread died"))).collect()
-    });
-    let bytes = (threads * stripes * code.k() * block) as f64;
-    Ok(bytes / 1e9 / seconds?.into_iter().fold(0.0, f64::max))
-}
-
-/// Bytes of a cache line.
-const LINE: usize = 64;
-
-fn encode_all(code: &Code, block: usize, stripes: usize) -> Result<f64> {
-    let encode = Engine::new(1)?.compile(&code.encode_plan()?)?;
-    let signer = Signer::tower(Field::GF8, 2)?;
-    // On cache lines, where the engine is fastest.
-    let room = |blocks: usize| vec![1u8; stripes * blocks * block + LINE];
-    let (data, mut redundancy) = (room(code.k()), room(code.m()));
-    let data = &data[data.as_ptr().align_offset(LINE)..];
-    let start = redundancy.as_ptr().align_offset(LINE);
-    let redundancy = &mut redundancy[start..];
-    let mut pass = || -> Result<f64> {
-        let start = Instant::now();
-        let outputs = redundancy.chunks_exact_mut(code.m() * block);
-        for (inputs, outputs) in data.chunks_exact(code.k() * block).zip(outputs) {
-            let inputs: Vec<&[u8]> = inputs.chunks_exact(block).collect();
-            let mut outputs: Vec<&mut [u8]> = outputs.chunks_exact_mut(block).collect();
-            encode.run_signed(&signer, &inputs, &mut outputs)?;
-        }
-        Ok(start.elapsed().as_secs_f64())
-    };
-    let mut best = f64::INFINITY;
-    for _ in 0..4 {
-        best = best.min(pass()?);
-    }
-    Ok(best)
 }
