@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A word of the matrix holds both places of a row in bytes; all threads read the same one at the same time. A pass makes
-//! at most 64 rows of outputs, or one output where that has more. Where packets have more than 32, two threads share a table ([`partners`]).
+//! at most 64 rows of outputs, or one output where that has more. Where packets have more than 32, two threads share a table (`partners`).
 
 mod partners;
 

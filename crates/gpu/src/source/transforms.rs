@@ -1,6 +1,6 @@
 //! The kernel of one plan whose matrix factors through additive FFTs, for packets and many outputs.
 //!
-//! Where the points of a plan's rows lie in one coset of n points ([`Structure`]), its inputs come in cosets of n. A thread does
+//! Where the points of a plan's rows lie in one coset of n points ([`gabion_engine::Structure`]), its inputs come in cosets of n. A thread does
 //!
 //! ```text
 //! for every few inputs of a coset, 4 or 8:
@@ -13,7 +13,7 @@
 //! With n = 16 and 64 inputs that is less than half of the additions of the plan's matrix, and half of the code: it stays in the cache of instructions and
 //! reads its inputs once, where the matrix needs two passes. All levels of (1) would need registers for 16 inputs beside those of 16 sums.
 //!
-//! A repair has syndromes in some of these sums, in all of them at worst ([`factors`]); they are put into shared memory, from where a product with a small matrix makes
+//! A repair has syndromes in some of these sums, in all of them at worst (`factors`); they are put into shared memory, from where a product with a small matrix makes
 //! outputs in the same registers, or adds to those that are there. Where the points of lost blocks are a coset of some subspace, as those of neighbours are, nothing is left to multiply with.
 
 mod asking;
@@ -43,6 +43,10 @@ pub const WIDTH: usize = 8;
 /// its size do not allow it.
 pub fn source(dialect: Dialect, plan: &Plan, width: usize) -> Option<Source> {
     let (shape, structure) = (Shape::of(plan), plan.structure()?);
+    // Before ways are looked for: among many that are lost there are too many.
+    if shape.outputs.next_power_of_two() * shape.w > MOST_ROWS {
+        return None;
+    }
     // Shared memory takes four words at a time.
     if !matches!(plan.layout(), Layout::Packets { .. }) || !matches!(shape.w, 4 | 8) {
         return None;
@@ -457,5 +461,7 @@ mod tests {
         ] {
             assert!(source(Dialect::Cuda, &encode(code), 4).is_none(), "{code}");
         }
+        let (code, lost) = ("200+56:packets=64", (0..56).map(|place| 3 * place).collect::<Vec<_>>());
+        assert!(source(Dialect::Cuda, &repair(code, &lost), 4).is_none());
     }
 }

@@ -11,10 +11,12 @@ use fuser::{
 };
 use gabion_platform::thread::as_owner;
 use gabion_vault::changelog::WHOLE;
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, Statx, openat};
+use rustix::fs::{AtFlags, Dir, Gid, Mode, OFlags, Statx, chownat, openat};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io::ErrorKind::{AlreadyExists, PermissionDenied};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -55,9 +57,24 @@ impl Shared {
         self.directory(parent)
     }
 
-    /// Makes something in a directory that belongs to who asked for it.
-    fn make<T>(request: &Request, make: impl FnOnce() -> rustix::io::Result<T>) -> Answer<T> {
-        Ok(as_owner(request.uid(), request.gid(), make)??)
+    /// Makes something in a directory that belongs to who asked for it. Who mounted for themselves alone may not act for others, and need not: what
+    /// they make with another of their groups is given to it.
+    fn make<T>(
+        request: &Request,
+        (directory, name): (&OwnedFd, &[u8]),
+        make: impl Fn() -> rustix::io::Result<T>,
+    ) -> Answer<T> {
+        match as_owner(request.uid(), request.gid(), &make) {
+            Err(error) if error.kind() == PermissionDenied && request.uid() == geteuid().as_raw() => {
+                let made = make()?;
+                if stat_of(directory)?.stx_mode & 0o2000 == 0 {
+                    let group = Some(Gid::from_raw(request.gid()));
+                    chownat(directory, name, None, group, AtFlags::SYMLINK_NOFOLLOW)?;
+                }
+                Ok(made)
+            }
+            made => Ok(made??),
+        }
     }
 
     fn told_of_new(&self, parent: u64, name: &[u8], stat: &Statx) -> Told {
@@ -77,7 +94,7 @@ impl Shared {
         let directory = self.place_for(parent, name)?;
         let kind = rustix::fs::FileType::from_raw_mode(mode);
         let permissions = Mode::from_raw_mode(mode & 0o7777);
-        Shared::make(request, || {
+        Shared::make(request, (&directory, name), || {
             rustix::fs::mknodat(&*directory, name, kind, permissions, device_of(device))
         })?;
         let stat = stat_at(&*directory, name)?;
@@ -93,7 +110,7 @@ impl Shared {
     ) -> Answer<Told> {
         let directory = self.place_for(parent, name)?;
         let permissions = Mode::from_raw_mode(mode & 0o7777);
-        Shared::make(request, || rustix::fs::mkdirat(&*directory, name, permissions))?;
+        Shared::make(request, (&directory, name), || rustix::fs::mkdirat(&*directory, name, permissions))?;
         let stat = stat_at(&*directory, name)?;
         Ok(self.tell(parent, name, &stat))
     }
@@ -106,7 +123,7 @@ impl Shared {
         request: &Request,
     ) -> Answer<Told> {
         let directory = self.place_for(parent, name)?;
-        Shared::make(request, || rustix::fs::symlinkat(target, &*directory, name))?;
+        Shared::make(request, (&directory, name), || rustix::fs::symlinkat(target, &*directory, name))?;
         let stat = stat_at(&*directory, name)?;
         Ok(self.tell(parent, name, &stat))
     }
@@ -131,14 +148,15 @@ impl Shared {
         let permissions = Mode::from_raw_mode(mode & 0o7777);
         let (file, stat, is_new) = loop {
             let new = kept | OFlags::CREATE | OFlags::EXCL;
-            match as_owner(request.uid(), request.gid(), || openat(&*directory, name, new, permissions))? {
+            let open = || openat(&*directory, name, new, permissions);
+            match Shared::make(request, (&directory, name), open) {
                 Ok(file) => {
                     let file = File::from(file);
                     let stat = stat_of(&file)?;
                     break (file, stat, true);
                 }
-                Err(Errno::EXIST) if !asked.contains(OFlags::EXCL) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) if error.kind() == AlreadyExists && !asked.contains(OFlags::EXCL) => {}
+                Err(error) => return Err(error),
             }
             // Someone else was first, and that is what was asked for.
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
