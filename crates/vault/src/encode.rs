@@ -192,7 +192,7 @@ struct Planned {
 }
 
 impl Encoder<'_> {
-    /// Makes the redundancy of `path` with the given code.
+    /// Makes the redundancy of `path` with the given code, of blocks of at most this many bytes.
     ///
     /// # Errors
     /// See [`EncodeError`].
@@ -200,12 +200,12 @@ impl Encoder<'_> {
         &self,
         path: &[u8],
         coder: &Arc<Coder>,
-        block: u64,
+        largest_block: u64,
         manner: Manner<'_>,
     ) -> Result<Encoded, EncodeError> {
         let mut examined = false;
         loop {
-            if let Some(encoded) = self.encode_once(path, coder, block, manner, examined)? {
+            if let Some(encoded) = self.encode_once(path, coder, largest_block, manner, examined)? {
                 return Ok(encoded);
             }
             self.refuse_damaged(path, manner)?;
@@ -219,13 +219,14 @@ impl Encoder<'_> {
         &self,
         path: &[u8],
         coder: &Arc<Coder>,
-        block: u64,
+        largest_block: u64,
         manner: Manner<'_>,
         examined: bool,
     ) -> Result<Option<Encoded>, EncodeError> {
         let content = self.storage.open(path).map_err(EncodeError::read)?;
         let stat = content.stat().map_err(EncodeError::read)?;
         self.refuse_being_written(path)?;
+        let block = self.storage.block(coder.code(), stat.size, largest_block);
         let layout = self.storage.layout(path, coder.code(), block)?;
         let planned = self.plan(path, coder, &layout, &*content, &stat)?;
         if let Some(adopted) = adopt(&planned.makings, coder, &stat, manner.moved) {

@@ -127,6 +127,20 @@ impl Geometry {
     }
 }
 
+/// Smallest block that a file is cut into for the sake of more rows: what a disk loses at once.
+const SMALLEST_CUT: u64 = 4 << 10;
+
+/// Bytes of a block that give a file of `size` bytes so many rows, where blocks of up to `largest` are allowed.
+///
+/// Damage in one piece hits a block that it only touches as if all of it were gone. Of a file with one row, whatever is longer than m - 1
+/// columns may reach into m + 1 of them and is lost; with n rows that needs m columns less one n-th. So small files have smaller blocks, but
+/// none for which signatures, 16 (k + 1) bytes for each block of redundancy, would take more than a thirtieth of it.
+pub fn block_for(size: u64, k: u64, rows: u64, largest: u64, granule: u64) -> u64 {
+    let unit = unit(granule);
+    let smallest = round_up(SMALLEST_CUT.max(512 * k), unit);
+    round_up(size.div_ceil(rows * k), unit).max(smallest).min(largest)
+}
+
 /// Blocks are multiples of this for a code with the given granule.
 fn unit(granule: u64) -> u64 {
     let (mut divisor, mut rest) = (granule.max(1), BLOCK_UNIT);

@@ -227,6 +227,11 @@ pub trait Storage: Send + Sync + Debug {
     /// A path for people.
     fn shown(&self, path: &[u8]) -> std::path::PathBuf;
 
+    /// Bytes of a block for a file of `size` bytes that is to get redundancy, `largest` at most.
+    fn block(&self, _code: &Code, _size: u64, largest: u64) -> u64 {
+        largest
+    }
+
     /// How a file is cut for `code`, in blocks of `block` bytes where storage leaves the choice.
     ///
     /// # Errors

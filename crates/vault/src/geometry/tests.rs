@@ -1,6 +1,6 @@
 //! Every byte of a file lies in one cell, whatever the cut.
 
-use super::{Geometry, GeometryError, Tail, merge};
+use super::{Geometry, GeometryError, Tail, block_for, merge};
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, proptest};
 
 fn geometries() -> impl Strategy<Value = Geometry> {
@@ -104,4 +104,46 @@ fn rules_that_cannot_be_are_refused_with_their_numbers() {
 #[test]
 fn ranges_merge() {
     assert_eq!(merge(vec![5..7, 0..2, 2..3, 6..9, 4..4]), [0..3, 5..9]);
+}
+
+#[test]
+fn files_have_rows_enough_that_damage_in_one_piece_hits_few_blocks_of_a_stripe() {
+    const LARGEST: u64 = 64 << 10;
+    for (k, m) in [(1, 2), (4, 2), (8, 2), (10, 4), (30, 3)] {
+        for size in [1, 2048, 40_000, 4096 * k, 300_001, 8 * LARGEST * k, 16 * LARGEST * k, 10 << 20] {
+            let block = block_for(size, k, 16, LARGEST, 1);
+            let cut = Geometry::new(k, block, (16 << 20) / block, Tail::Balanced, 1).unwrap().cut(size);
+            let rows = cut.stripes();
+            assert!(block <= LARGEST && (rows <= 16 || block == LARGEST), "{k}: {size} bytes, {rows} rows");
+            if size >= 16 * k * 4096.max(512 * k) {
+                assert!(rows >= 15, "{k}: {size} bytes, {rows} rows of {block}");
+            }
+            // The longest piece, wherever it begins.
+            let piece = ((m * rows - 1) * cut.block(0) + 1).min(size);
+            let steps = (size - piece).div_ceil(97).max(1);
+            for start in (0..=size - piece).step_by(steps as usize) {
+                for stripe in 0..rows {
+                    let run = cut.run(stripe, 1);
+                    let touched = |column: &usize| {
+                        let cell = run.cell(0, *column);
+                        cell.start < start + piece && start < cell.end
+                    };
+                    let hit = (0..k as usize).filter(touched).count() as u64;
+                    assert!(
+                        hit <= m,
+                        "{k}+{m}: {size} bytes, {piece} from {start}: {hit} of stripe {stripe}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn blocks_obey_what_is_allowed_and_what_the_code_asks_for() {
+    assert_eq!(block_for(0, 8, 16, 64 << 10, 1), 4096);
+    assert_eq!(block_for(u64::MAX / 2, 8, 16, 64 << 10, 1), 64 << 10);
+    assert_eq!(block_for(1 << 20, 8, 16, 1024, 1), 1024, "a policy's own block");
+    assert_eq!(block_for(1, 64, 16, 64 << 10, 1), 32 << 10, "signatures of many columns");
+    assert!(block_for(1_000_000, 8, 16, 48 * 4096, 48).is_multiple_of(192));
 }

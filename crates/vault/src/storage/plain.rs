@@ -6,7 +6,7 @@ use super::{
     Content, Fault, Folder, Home, Layout, LayoutError, Repairable, Repository, Storage, Target, TargetState,
 };
 use crate::format::Metadata;
-use crate::geometry::{Geometry, Run, Tail};
+use crate::geometry::{Geometry, Run, Tail, block_for};
 use crate::metadata;
 use crate::redundancy::read_up_to;
 use crate::tree::{Directory, Names, Stat, Tree, absent_is_none, split, stat_of};
@@ -23,6 +23,9 @@ use std::sync::OnceLock;
 
 /// Bytes of a column in a full segment: what can be overwritten in one piece, times m, and still be repaired.
 pub const COLUMN_BYTES: u64 = 16 << 20;
+
+/// Rows that a file of one segment is cut into where size and policy allow it.
+const WANTED_ROWS: u64 = 16;
 
 /// The name of our own directory, which is never protected.
 pub const OWN: &[u8] = b".gabion";
@@ -97,9 +100,13 @@ impl Storage for Plain {
         self.root.shown(path)
     }
 
+    fn block(&self, code: &Code, size: u64, largest: u64) -> u64 {
+        block_for(size, code.k() as u64, WANTED_ROWS.min(rows(largest)), largest, code.granule() as u64)
+    }
+
     fn layout(&self, _path: &[u8], code: &Code, block: u64) -> Result<Layout, LayoutError> {
-        let rows = (COLUMN_BYTES / block.max(1)).max(1);
-        let geometry = Geometry::new(code.k() as u64, block, rows, Tail::Balanced, code.granule() as u64)?;
+        let geometry =
+            Geometry::new(code.k() as u64, block, rows(block), Tail::Balanced, code.granule() as u64)?;
         Ok(Layout { geometry, targets: Vec::new() })
     }
 
@@ -122,6 +129,11 @@ impl Storage for Plain {
         };
         vec![target(DATA, &self.root), target(REPOSITORY, &self.repository)]
     }
+}
+
+/// Rows of a full segment with blocks of so many bytes.
+fn rows(block: u64) -> u64 {
+    (COLUMN_BYTES / block.max(1)).max(1)
 }
 
 #[derive(Debug)]

@@ -115,6 +115,29 @@ fn beyond_m_the_loss_is_named_and_nothing_made_worse() {
 }
 
 #[test]
+fn a_fifth_of_a_file_comes_back_wherever_it_was_overwritten_whatever_the_size() {
+    let ground = Playground::with_policy("[default]\ncode = \"8+2\"\n");
+    let mut chance = Seed(11);
+    let contents: Vec<_> = [100_000, 300_001, 1 << 20, 3_000_000].map(|size| chance.bytes(size)).into();
+    for (number, content) in contents.iter().enumerate() {
+        ground.write(&number.to_string(), content);
+    }
+    ground.protect_all();
+    for _ in 0..20 {
+        for (number, content) in contents.iter().enumerate() {
+            let name = number.to_string();
+            let piece = vec![0x55; content.len() / 5];
+            let start = chance.below((content.len() - piece.len()) as u64);
+            rot(&ground.path(&name), start, &piece);
+            let done = ground.repair(&name);
+            assert_eq!(done.state, State::Protected, "{} bytes from {start}: {done:?}", content.len());
+            assert_eq!(&ground.read(&name), content);
+        }
+    }
+    ground.assert_clean();
+}
+
+#[test]
 fn overwritten_truncated_and_extended_files_come_back() {
     let ground = Playground::new("4+2");
     let mut chance = Seed(3);
