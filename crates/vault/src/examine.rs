@@ -92,7 +92,8 @@ pub(crate) fn belonging(mut parts: Vec<Part>, now: Option<Generation>) -> (Vec<P
 /// Whether an error speaks of this process, its rights and its limits, and not of the file.
 fn is_of_the_process(error: &io::Error) -> bool {
     use rustix::io::Errno;
-    let limits = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+    // An update that nobody finished cannot be finished on a medium that is read-only.
+    let limits = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::ROFS];
     error.kind() == io::ErrorKind::PermissionDenied
         || limits.iter().any(|limit| error.raw_os_error() == Some(limit.raw_os_error()))
 }

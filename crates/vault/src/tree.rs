@@ -479,6 +479,20 @@ impl Tree {
         Ok(rustix::fs::fstatvfs(&*self.root)?.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
     }
 
+    /// Why this process may not write to `name`, if that can be known without writing; of `.`, whether it may make files in the root.
+    ///
+    /// # Errors
+    /// What the operating system says; nothing of that name is no error.
+    pub fn refusal_to_write(&self, name: &str) -> io::Result<Option<io::Error>> {
+        use rustix::fs::{Access, accessat};
+        use rustix::io::Errno;
+        match accessat(&*self.root, name, Access::WRITE_OK, AtFlags::EACCESS) {
+            Ok(()) | Err(Errno::NOENT) => Ok(None),
+            Err(refusal @ (Errno::ROFS | Errno::ACCESS | Errno::PERM)) => Ok(Some(refusal.into())),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Free and total bytes of the file system of the root.
     ///
     /// # Errors

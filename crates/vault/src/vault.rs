@@ -7,6 +7,7 @@
 
 mod lock;
 mod renew;
+mod scratch;
 mod settings;
 mod shared;
 
@@ -30,6 +31,7 @@ use crate::tree::{Generation, Tree};
 use crate::world::Clock;
 use gabion_engine::Code;
 use gabion_platform::lock::Lockable;
+use scratch::Scratch;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -131,6 +133,30 @@ fn at(path: &Path) -> impl Fn(io::Error) -> VaultError + '_ {
     |source| VaultError::Io { path: path.to_owned(), source }
 }
 
+/// What a vault is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// To bring it up to date.
+    Change,
+    /// To look at it; a repository that is read-only will do.
+    Look,
+}
+
+/// Why the repository cannot be written, if it cannot.
+fn refusal_to_write(repository: &Tree) -> Result<Option<VaultError>, VaultError> {
+    let path = repository.path();
+    if repository.is_read_only().map_err(at(path))? {
+        return Ok(Some(at(path)(io::ErrorKind::ReadOnlyFilesystem.into())));
+    }
+    for name in [".", CATALOGUE, CHANGELOG] {
+        let path = if name == "." { path.to_owned() } else { path.join(name) };
+        if let Some(refusal) = repository.refusal_to_write(name).map_err(at(&path))? {
+            return Ok(Some(at(&path)(refusal)));
+        }
+    }
+    Ok(None)
+}
+
 /// A vault, open.
 pub struct Vault {
     /// The protected tree.
@@ -155,6 +181,10 @@ pub struct Vault {
     pub changelog: Arc<dyn Changelog>,
     /// How it is set up.
     pub settings: Settings,
+    /// Why the repository cannot be written, if it cannot: then catalogue and changelog are copies.
+    pub read_only: Option<String>,
+    /// Where these copies are; it goes after all that has them open.
+    _scratch: Option<Scratch>,
 }
 
 impl From<RebuildError> for VaultError {
@@ -214,12 +244,12 @@ impl Vault {
     /// # Errors
     /// See [`VaultError`].
     pub fn open(location: &Location, clock: Clock) -> Result<Vault, VaultError> {
-        let vault = Vault::open_as_it_is(location, clock, open_changelog)?;
+        let vault = Vault::open_as_it_is(location, clock, Purpose::Change, open_changelog)?;
         vault.with_catalogue(location)
     }
 
-    /// Opens a vault to examine and repair files, for which nobody needs a server: if that fails, its changelog is [`Absent`]. Says
-    /// why.
+    /// Opens a vault to look at it and to examine and repair files, for which nobody needs a server: if that fails, its changelog is
+    /// [`Absent`]. Says why. Nor does anyone need to write to the repository to look: if that cannot be, nothing is noted there.
     ///
     /// # Errors
     /// See [`VaultError`].
@@ -229,12 +259,14 @@ impl Vault {
     ) -> Result<(Vault, Option<changelog::Error>), VaultError> {
         let mut why = None;
         let vault =
-            Vault::open_as_it_is(location, clock, |settings, path| match open_changelog(settings, path) {
-                Err(VaultError::Changelog(error)) if settings.changelog != settings::EMBEDDED => {
-                    why = Some(error.clone());
-                    Ok(Arc::new(Absent(error)))
+            Vault::open_as_it_is(location, clock, Purpose::Look, |settings, path| {
+                match open_changelog(settings, path) {
+                    Err(VaultError::Changelog(error)) if settings.changelog != settings::EMBEDDED => {
+                        why = Some(error.clone());
+                        Ok(Arc::new(Absent(error)))
+                    }
+                    opened => opened,
                 }
-                opened => opened,
             })?;
         Ok((vault.with_catalogue(location)?, why))
     }
@@ -258,15 +290,20 @@ impl Vault {
     fn open_as_it_is(
         location: &Location,
         clock: Clock,
+        purpose: Purpose,
         open_changelog: impl FnOnce(&Settings, &Path) -> Result<Arc<dyn Changelog>, VaultError>,
     ) -> Result<Vault, VaultError> {
         let Location { root, repository: path, .. } = location;
         let mut settings = Settings::load(path)?;
         settings.check_root(root, path)?;
         let repository = Tree::open(path).map_err(at(path))?;
-        if repository.is_read_only().map_err(at(path))? {
-            return Err(at(path)(io::ErrorKind::ReadOnlyFilesystem.into()));
-        }
+        let refusal = refusal_to_write(&repository)?;
+        let read_only = match (refusal, purpose) {
+            // What a pool's targets have to agree on is written whenever it is opened.
+            (Some(refusal), Purpose::Look) if settings.storage == Kind::Plain => Some(refusal.to_string()),
+            (Some(refusal), _) => return Err(refusal),
+            (None, _) => None,
+        };
         // One at a time: whoever comes first makes the databases.
         let _turn = take_turn(path)?;
         let mut of_files = None;
@@ -274,8 +311,7 @@ impl Vault {
             Kind::Plain => {
                 let tree = Tree::open(root).map_err(at(root))?;
                 for directory in [REDUNDANCY, STAGING] {
-                    // On a read-only medium they are there, or there is nothing to read.
-                    if repository.find(directory).map_err(at(path))?.is_none() {
+                    if read_only.is_none() && repository.find(directory).map_err(at(path))?.is_none() {
                         repository.make_directories(directory, 0o700).map_err(at(path))?;
                     }
                 }
@@ -290,7 +326,9 @@ impl Vault {
                 (Box::new(pool), code)
             }
         };
-        let changelog = open_changelog(&settings, path)?;
+        let scratch = read_only.is_some().then(|| Scratch::of(&repository)).transpose()?;
+        let databases = scratch.as_ref().map_or(path.as_path(), Scratch::path);
+        let changelog = open_changelog(&settings, databases)?;
         Ok(Vault {
             root: root.clone(),
             storage,
@@ -299,10 +337,12 @@ impl Vault {
             clock,
             policy: load_policy(path, &code)?,
             default_code: code,
-            catalogue: Catalogue::open(&path.join(CATALOGUE))?,
+            catalogue: Catalogue::open(&databases.join(CATALOGUE))?,
             changelog,
             settings,
             repository,
+            read_only,
+            _scratch: scratch,
         })
     }
 
@@ -360,6 +400,9 @@ impl Vault {
     /// # Errors
     /// [`LockError`]: who has it.
     pub fn lock(&self, command: &str) -> Result<Lock, LockError> {
+        if self.read_only.is_some() {
+            return Lock::take_to_read(&self.repository);
+        }
         let lock = Lock::take(&self.repository, command, &self.clock)?;
         for repository in self.storage.repositories() {
             redo::recover(&repository.tree).map_err(LockError::Io)?;

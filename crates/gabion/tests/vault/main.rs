@@ -2,6 +2,7 @@
 
 mod faults;
 mod playground;
+mod read_only;
 mod rebuild;
 mod seed;
 mod talk;

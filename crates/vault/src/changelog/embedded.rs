@@ -43,6 +43,9 @@ const CUT_GROUPS: usize = 4;
 /// How long the others have their turn then, at least.
 const AFTER_CUT: Duration = Duration::from_micros(200);
 
+/// The files of a changelog. A copy is whole if the log is copied first: what was folded meanwhile is in both, and counts once.
+pub const DATABASES: [&str; 2] = ["log.db", "pending.db"];
+
 /// A changelog in a directory.
 pub struct Embedded {
     queue: Option<Queue>,
@@ -82,8 +85,7 @@ impl Embedded {
             doing: "create the directory of the changelog",
             reason: Arc::new(reason),
         })?;
-        let log_file = directory.join("log.db");
-        let pending_file = directory.join("pending.db");
+        let [log_file, pending_file] = DATABASES.map(|name| directory.join(name));
         let log = database::open(&log_file, &log::SCHEMA)?;
         let appender = database::open(&log_file, &log::SCHEMA)?;
         let pending = database::open(&pending_file, &store::SCHEMA)?;

@@ -1,6 +1,6 @@
 //! Who is at work.
 
-use crate::tree::Tree;
+use crate::tree::{Tree, absent_is_none};
 use crate::world::{Clock, host, moment, process};
 use gabion_platform::lock::Lockable;
 use std::fs::TryLockError;
@@ -12,6 +12,9 @@ use std::time::Duration;
 const LOOKS: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(5);
 
+/// Who has a lock with no name in it yet.
+const NOBODY: &str = "another process";
+
 const FILE: &[u8] = b"lock";
 
 /// Held for as long as someone watches.
@@ -20,7 +23,8 @@ const WATCH: &[u8] = b"watch";
 /// The vault is ours until this is dropped; the operating system takes it back from the dead.
 #[derive(Debug)]
 pub struct Lock {
-    file: Lockable,
+    /// Nothing where none can be made: nobody writes to a medium that is read-only.
+    file: Option<Lockable>,
 }
 
 /// Why the vault is not ours.
@@ -48,6 +52,17 @@ impl Lock {
         Lock::take_file(repository, FILE, command, clock)
     }
 
+    /// Keeps those out who write, without a name of our own: the repository is read-only for us.
+    pub(super) fn take_to_read(repository: &Tree) -> Result<Lock, LockError> {
+        let Some(file) = absent_is_none(repository.read(FILE))? else { return Ok(Lock { file: None }) };
+        let file = Lockable::from(file);
+        match file.try_lock_shared() {
+            Ok(()) => Ok(Lock { file: Some(file) }),
+            Err(TryLockError::Error(error)) => Err(error.into()),
+            Err(TryLockError::WouldBlock) => Err(LockError::Held { holder: holder(&file)? }),
+        }
+    }
+
     pub(super) fn take_to_watch(repository: &Tree, command: &str, clock: &Clock) -> Result<Lock, LockError> {
         Lock::take_file(repository, WATCH, command, clock).map_err(|error| match error {
             LockError::Held { holder } => LockError::Watched { holder },
@@ -67,12 +82,9 @@ impl Lock {
                 Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(error)) => return Err(error.into()),
             }
-            let mut holder = [0; 1024];
-            let got = file.read_at(&mut holder, 0)?;
-            match String::from_utf8_lossy(&holder[..got]).trim_end() {
-                "" if look < LOOKS => std::thread::sleep(PAUSE),
-                "" => return Err(LockError::Held { holder: "another process".to_owned() }),
-                holder => return Err(LockError::Held { holder: holder.to_owned() }),
+            match holder(&file)? {
+                holder if holder == NOBODY && look < LOOKS => std::thread::sleep(PAUSE),
+                holder => return Err(LockError::Held { holder }),
             }
         }
         let text = format!(
@@ -83,13 +95,23 @@ impl Lock {
         );
         file.set_len(0)?;
         file.write_all_at(text.as_bytes(), 0)?;
-        Ok(Lock { file })
+        Ok(Lock { file: Some(file) })
     }
+}
+
+/// Who wrote a name into a lock.
+fn holder(file: &Lockable) -> io::Result<String> {
+    let mut holder = [0; 1024];
+    let got = file.read_at(&mut holder, 0)?;
+    Ok(match String::from_utf8_lossy(&holder[..got]).trim_end() {
+        "" => NOBODY.to_owned(),
+        holder => holder.to_owned(),
+    })
 }
 
 impl Drop for Lock {
     fn drop(&mut self) {
         // Whoever is next is not to be taken for us; if that fails, it writes its own name over ours anyway.
-        let _ = self.file.set_len(0);
+        let _ = self.file.as_ref().map(|file| file.set_len(0));
     }
 }

@@ -2,8 +2,8 @@
 
 use super::settings::{EMBEDDED, FILE};
 use super::{
-    CATALOGUE, CHANGELOG, Kind, Location, Lock, Settings, Vault, VaultError, at, open_changelog, pool_of,
-    take_turn,
+    CATALOGUE, CHANGELOG, Kind, Location, Lock, Purpose, Settings, Vault, VaultError, at, open_changelog,
+    pool_of, take_turn,
 };
 use crate::catalogue::Catalogue;
 use crate::changelog::{self, Change, Changelog, Embedded, When};
@@ -72,7 +72,7 @@ impl Vault {
             renewed.push(Renewed::Changelog);
         }
         drop(turn);
-        let vault = Vault::open_as_it_is(location, clock, open_changelog)?;
+        let vault = Vault::open_as_it_is(location, clock, Purpose::Change, open_changelog)?;
         if renewed.contains(&Renewed::Changelog) {
             // Nobody knows any more what was pending.
             vault.changelog.record(&[Change::gap("", When::now(vault.clock.now(), u8::MAX))])?;

@@ -1,10 +1,11 @@
 //! What a vault has of its own: settings, policy, catalogue and changelog that are damaged, gone, or put there by a stranger.
 
 use super::playground::{Playground, QUIET, Seed, flip};
-use gabion_vault::catalogue::State;
+use gabion_vault::catalogue::{Entry, State};
 use gabion_vault::rebuild::rebuild;
 use gabion_vault::vault::{Location, Renewed, Vault, VaultError};
 use rustix::fs::{CWD, Mode, mkfifoat};
+use std::collections::BTreeSet;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
@@ -194,4 +195,42 @@ fn all_of_it_is_for_its_owner_only() {
             ahead.extend(entry.is_dir().then_some(path));
         }
     }
+}
+
+/// What is in the journal of a catalogue and not yet in the catalogue counts as well where nobody may write: so a killed process, or a
+/// disk that was pulled, leaves it.
+#[test]
+fn a_read_only_repository_is_read_with_its_journal() {
+    let ground = ground();
+    let entry = ground.vault.catalogue.find(b"a").unwrap().unwrap();
+    ground.vault.catalogue.put(b"a", &Entry { state: State::Lost, ..entry }).unwrap();
+    let own = ground.path(".gabion");
+    assert!(std::fs::metadata(own.join("catalogue.sqlite-wal")).unwrap().len() > 0);
+    let mount = |args: &[&std::ffi::OsStr]| {
+        std::process::Command::new("mount").args(args).arg(&own).status().is_ok_and(|status| status.success())
+    };
+    let sealed =
+        mount(&["--bind".as_ref(), own.as_os_str()]) && mount(&["-o".as_ref(), "remount,bind,ro".as_ref()]);
+    if !sealed {
+        println!("SKIP a_read_only_repository_is_read_with_its_journal: nothing can be mounted here");
+        return;
+    }
+    let names =
+        || std::fs::read_dir(&own).unwrap().map(|it| it.unwrap().file_name()).collect::<BTreeSet<_>>();
+    let before = names();
+    let location = Location::of(&ground.root(), None);
+    let refused = Vault::open(&location, ground.clock.clone()).err().map(|error| error.to_string());
+    let opened = Vault::open_to_examine(&location, ground.clock.clone()).map(|(vault, _)| {
+        // What is noted goes nowhere.
+        let seen = vault.catalogue.find(b"a").unwrap().unwrap();
+        vault.catalogue.forget(b"a").unwrap();
+        let locked = vault.lock("test").is_ok();
+        (vault.read_only.is_some(), seen.state, locked, vault.changelog.pending().unwrap().entries())
+    });
+    let after = names();
+    let _ = std::process::Command::new("umount").arg("-l").arg(&own).status();
+    assert!(refused.is_some_and(|why| why.contains("ead-only") && why.contains(".gabion")));
+    assert_eq!(opened.map_err(|error| error.to_string()), Ok((true, State::Lost, true, 0)));
+    assert_eq!(before, after);
+    assert!(ground.vault.catalogue.find(b"a").unwrap().is_some());
 }

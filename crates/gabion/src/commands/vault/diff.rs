@@ -30,7 +30,7 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
-        let (vault, inside) = self.which.open()?;
+        let (vault, inside) = self.which.open_to_examine()?;
         let seen = self.talk.run(&Effort::ALL, |manner| scan(&vault, manner))??;
         let mut listed = Vec::new();
         for class in Class::ALL {

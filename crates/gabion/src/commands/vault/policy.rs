@@ -71,7 +71,7 @@ fn check(file: &std::path::Path, as_json: bool) -> anyhow::Result<Outcome> {
 }
 
 fn explain(which: &Which, as_json: bool) -> anyhow::Result<Outcome> {
-    let (vault, path) = which.open()?;
+    let (vault, path) = which.open_to_examine()?;
     let stat = vault.storage.find(&path)?;
     let stat = stat.with_context(|| format!("{}: no such file", Shown::path(&which.path)))?;
     let now = vault.clock.now();

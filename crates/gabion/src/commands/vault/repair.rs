@@ -61,6 +61,12 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         let (vault, inside) = self.which.open_to_examine()?;
+        if let (Some(why), false) = (&vault.read_only, self.dry_run) {
+            anyhow::bail!(
+                "repair keeps in the repository what it replaces, and which files it is at: {why}. --dry-run shows what it would do; \
+                 with a copy that can be written, named by --repository, it can do it"
+            );
+        }
         let _lock = match self.turn(&vault, &inside)? {
             Turn::Ours(lock) => lock,
             Turn::Theirs(outcome) => return Ok(outcome),

@@ -60,6 +60,9 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         let (vault, inside) = self.which.open_to_examine()?;
+        if let Some(why) = &vault.read_only {
+            eprintln!("gabion: note: what is found is not recorded: {why}");
+        }
         let _lock = match self.turn(&vault, &inside)? {
             Turn::Ours(lock) => lock,
             Turn::Theirs(outcome) => return Ok(outcome),
@@ -72,7 +75,7 @@ impl Args {
         let options = Options { selection, from_medium: !self.cached, resume: !self.restart };
         let start = Stopwatch::start();
         let report = self.talk.run(&self.effort, |manner| scrub(&vault, &inside, options, manner))??;
-        self.print(&report, start.seconds());
+        self.print(&report, start.seconds(), vault.read_only.is_none());
         Ok(match report.worst() {
             State::Lost => Outcome::Unrecoverable,
             _ if !report.failed.is_empty() || report.stopped => Outcome::Failed,
@@ -91,7 +94,7 @@ impl Args {
         })
     }
 
-    fn print(&self, report: &Report, seconds: f64) {
+    fn print(&self, report: &Report, seconds: f64, recorded: bool) {
         if self.talk.json {
             let trouble: Vec<Value> = report.trouble.iter().map(trouble_as_json).collect();
             let failed: Vec<Value> = report
@@ -102,7 +105,7 @@ impl Args {
             println!(
                 "{}",
                 json!({ "command": "scrub", "files": report.files, "bytes": report.bytes, "gone": report.gone,
-                        "resumed": report.resumed, "stopped": report.stopped, "worst": report.worst(),
+                        "resumed": report.resumed, "recorded": recorded, "stopped": report.stopped, "worst": report.worst(),
                         "trouble": trouble, "failed": failed, "seconds": seconds })
             );
             return;

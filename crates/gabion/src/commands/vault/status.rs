@@ -43,7 +43,7 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
-        let (vault, inside) = self.which.open()?;
+        let (vault, inside) = self.which.open_to_examine()?;
         let names = if self.files || self.talk.json { usize::MAX } else { FIRST };
         let status =
             self.talk.run(&Effort::ALL, |manner| status(&vault, &inside, !self.no_scan, names, manner))??;

@@ -33,7 +33,7 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
-        let (vault, inside) = self.which.open()?;
+        let (vault, inside) = self.which.open_to_examine()?;
         let known = vault.storage.targets();
         let targets: Vec<Vec<u8>> = self.lose.iter().map(|name| name.clone().into_bytes()).collect();
         for target in &targets {

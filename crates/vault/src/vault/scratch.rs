@@ -1,0 +1,91 @@
+//! Copies of a repository's databases, for those who cannot write there: a read-only medium, or a directory of someone else's.
+//!
+//! SQLite makes files beside a database even to read it, and a database whose last writer died has to be recovered first. So
+//! it is copied with its journal, and opened as any other where it may be written; what is noted there vanishes with this.
+
+use super::{CATALOGUE, CHANGELOG, VaultError, at};
+use crate::changelog::embedded::DATABASES;
+use crate::tree::{Generation, Tree};
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How often, and after which pauses, a database is copied that others write to meanwhile.
+const LOOKS: u32 = 50;
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What a database is, and what was committed and is not in it yet.
+const SUFFIXES: [&str; 2] = ["", "-wal"];
+
+/// Vanishes when it is dropped.
+pub(super) struct Scratch {
+    directory: tempfile::TempDir,
+}
+
+impl Scratch {
+    /// Copies what there is.
+    pub(super) fn of(repository: &Tree) -> Result<Scratch, VaultError> {
+        let place = std::env::temp_dir();
+        let directory = tempfile::tempdir_in(&place).map_err(at(&place))?;
+        let scratch = Scratch { directory };
+        copy(repository, Path::new(CATALOGUE), scratch.path())?;
+        let changelog = scratch.path().join(CHANGELOG);
+        std::fs::create_dir(&changelog).map_err(at(&changelog))?;
+        for name in DATABASES {
+            copy(repository, &Path::new(CHANGELOG).join(name), scratch.path())?;
+        }
+        Ok(scratch)
+    }
+
+    /// Where the copies are, under the names that the repository has for them.
+    pub(super) fn path(&self) -> &Path {
+        self.directory.path()
+    }
+}
+
+/// Copies a database as it is at one time, if it is there.
+fn copy(repository: &Tree, name: &Path, to: &Path) -> Result<(), VaultError> {
+    let failed = |source| VaultError::Io { path: repository.path().join(name), source };
+    for _ in 0..LOOKS {
+        let before = versions(repository, name).map_err(failed)?;
+        for suffix in SUFFIXES {
+            copy_file(repository, &with(name, suffix), to).map_err(failed)?;
+        }
+        if versions(repository, name).map_err(failed)? == before {
+            return Ok(());
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Err(failed(io::Error::new(io::ErrorKind::ResourceBusy, "it is written to without a pause")))
+}
+
+fn with(name: &Path, suffix: &str) -> PathBuf {
+    let mut name = name.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+fn versions(repository: &Tree, name: &Path) -> io::Result<[Option<Generation>; 2]> {
+    let of = |suffix| -> io::Result<_> {
+        let found = repository.find(with(name, suffix).as_os_str().as_encoded_bytes())?;
+        Ok(found.map(|stat| stat.generation()))
+    };
+    Ok([of(SUFFIXES[0])?, of(SUFFIXES[1])?])
+}
+
+fn copy_file(repository: &Tree, name: &Path, to: &Path) -> io::Result<()> {
+    let to = to.join(name);
+    match repository.read(name.as_os_str().as_encoded_bytes()) {
+        Ok(mut from) => {
+            let mut copy = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(to)?;
+            io::copy(&mut from, &mut copy).map(drop)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match std::fs::remove_file(to) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        },
+        Err(error) => Err(error),
+    }
+}
