@@ -4,6 +4,7 @@
 //! moved file was before. Nothing that cannot be found again is only here.
 
 mod changes;
+mod held;
 mod making;
 mod problems;
 mod recent;
@@ -195,6 +196,7 @@ impl Catalogue {
                 transaction.commit()?;
             }
             connection.execute_batch(recent::TABLES)?;
+            connection.execute_batch(held::TABLES)?;
             connection.execute_batch(changes::TABLES)
         };
         set_up().map_err(failed)?;
@@ -378,13 +380,15 @@ impl Catalogue {
         self.wrap(find())
     }
 
-    /// The time before which the given share of all files was scrubbed last; files that never were come first.
+    /// The time before which the given share of all files was scrubbed last; files that never were come first, and those whose time lies
+    /// ahead, which a clock that was set back leaves.
     ///
     /// # Errors
     /// [`CatalogueError`].
-    pub fn oldest_scrubbed(&self, files: u64) -> Result<Option<Nanos>> {
-        let query = "SELECT scrubbed_at FROM files ORDER BY scrubbed_at LIMIT 1 OFFSET ?";
-        let found = self.connection.query_row(query, [files.saturating_sub(1) as i64], |row| row.get(0));
+    pub fn oldest_scrubbed(&self, files: u64, now: Nanos) -> Result<Option<Nanos>> {
+        let query = "SELECT iif(scrubbed_at > ?1, NULL, scrubbed_at) FROM files ORDER BY 1 LIMIT 1 OFFSET ?2";
+        let offset = files.saturating_sub(1) as i64;
+        let found = self.connection.query_row(query, params![now, offset], |row| row.get(0));
         Ok(self.wrap(found.optional())?.flatten())
     }
 

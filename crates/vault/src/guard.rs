@@ -4,6 +4,10 @@
 //! digest, so whatever changes afterwards is another change-set and is held again: what is written over and given its old time, too,
 //! since nobody sets the time at which anything about a file changed.
 //!
+//! A file that is written without a pause, a log or a database, would make another change-set at every look, and no approval could ever
+//! release it. So a file that was another one from one look to the next, before any approval, is known by its path alone from then on. These are
+//! no more than may change without any approval; if they are, all are known by their versions.
+//!
 //! What was carried out within the policy's window counts as well: who changes one file after the other, slowly, changes as
 //! many in the end. An approval is for all of that, and the count begins anew.
 
@@ -78,24 +82,34 @@ pub fn check(
     if !exceeded || removed + changed == 0 {
         return Ok(None);
     }
-    let mut hasher = blake3::Hasher::new();
-    for class in [Class::Removed, Class::Changed] {
-        catalogue.each_change(class, |changes| -> Result<(), CatalogueError> {
-            for Change { path, size, times: (mtime, ctime), .. } in changes {
-                hasher
-                    .update(class.word().as_bytes())
-                    .update(&(path.len() as u64).to_le_bytes())
-                    .update(path);
-                hasher.update(&size.to_le_bytes()).update(&mtime.to_le_bytes()).update(&ctime.to_le_bytes());
-            }
-            Ok(())
-        })?;
-    }
-    let digest = Digest(hasher.finalize().to_hex()[..32].to_owned());
+    let restless = catalogue.count_restless()?;
+    let excused = restless > 0 && !is_exceeded(guard, known, (0, restless), Recent::default());
+    let digest = digest(catalogue, excused)?;
     if is_approved(repository, &digest)? {
         return Ok(None);
     }
     Ok(Some(Held { digest, removed, changed, known, before }))
+}
+
+/// What stands for the change-set of the last scan. Where restless files are `excused`, their versions do not matter.
+fn digest(catalogue: &Catalogue, excused: bool) -> Result<Digest, CatalogueError> {
+    let mut hasher = blake3::Hasher::new();
+    for class in [Class::Removed, Class::Changed] {
+        catalogue.each_change(class, |changes| -> Result<(), CatalogueError> {
+            for Change { path, size, times: (mtime, ctime), .. } in changes {
+                let restless = excused && class == Class::Changed && catalogue.is_restless(path)?;
+                let word = if restless { "restless" } else { class.word() };
+                hasher.update(word.as_bytes()).update(&(path.len() as u64).to_le_bytes()).update(path);
+                if !restless {
+                    for part in [size.to_le_bytes(), mtime.to_le_bytes(), ctime.to_le_bytes()] {
+                        hasher.update(&part);
+                    }
+                }
+            }
+            Ok(())
+        })?;
+    }
+    Ok(Digest(hasher.finalize().to_hex()[..32].to_owned()))
 }
 
 fn is_exceeded(guard: &Guard, known: u64, (removed, changed): (u64, u64), before: Recent) -> bool {
@@ -170,6 +184,7 @@ pub fn clear(repository: &Tree, catalogue: &Catalogue, guard: &Guard, now: Nanos
             repository.remove(&join(APPROVED, name))?;
         }
     }
+    catalogue.forget_held()?;
     Ok(catalogue.forget_recent(before)?)
 }
 

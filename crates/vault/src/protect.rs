@@ -127,13 +127,25 @@ fn look_at_restored(vault: &Vault, manner: Manner<'_>) -> Result<(), ScanError> 
     })
 }
 
-/// What the guard says of the last scan.
+/// What the guard says of the last scan, and would say of one that finds the same.
+///
+/// # Errors
+/// See [`GuardError`].
+pub fn would_hold(vault: &Vault, seen: &Seen) -> Result<Option<Held>, GuardError> {
+    let now = vault.clock.now();
+    guard::check(&vault.catalogue, &vault.policy.guard, seen.known, seen.is_nothing(), &vault.repository, now)
+}
+
+/// What the guard says of the last scan. What it holds is noted: files that are others at the next look are restless.
 ///
 /// # Errors
 /// See [`GuardError`].
 pub fn held(vault: &Vault, seen: &Seen) -> Result<Option<Held>, GuardError> {
-    let now = vault.clock.now();
-    guard::check(&vault.catalogue, &vault.policy.guard, seen.known, seen.is_nothing(), &vault.repository, now)
+    if would_hold(vault, seen)?.is_none() {
+        return Ok(None);
+    }
+    vault.catalogue.note_held()?;
+    would_hold(vault, seen)
 }
 
 /// What an approval of a change-set would find.
@@ -149,13 +161,20 @@ pub enum Approval {
     Nothing,
 }
 
-/// Looks whether a change-set is the one that is held now: then [`guard::approve`] releases it.
+/// Looks whether a change-set is the one that is held now: then [`guard::approve`] releases it. What is held now is noted, unless
+/// nobody wants to change anything (`dry`).
 ///
 /// # Errors
 /// See [`ProtectError`].
-pub fn approval(vault: &Vault, digest: &guard::Digest, manner: Manner<'_>) -> Result<Approval, ProtectError> {
+pub fn approval(
+    vault: &Vault,
+    digest: &guard::Digest,
+    dry: bool,
+    manner: Manner<'_>,
+) -> Result<Approval, ProtectError> {
     let seen = scan(vault, manner)?;
-    Ok(match held(vault, &seen)? {
+    let held = if dry { would_hold(vault, &seen) } else { held(vault, &seen) };
+    Ok(match held? {
         Some(held) if held.digest == *digest => Approval::Held(held),
         Some(held) => Approval::Other(held),
         None if guard::is_approved(&vault.repository, digest)? => Approval::Given,

@@ -105,7 +105,7 @@ pub fn scrub(
         Selection::OlderThan(age) => Some(now.saturating_sub(age)),
         Selection::Percent(share) => {
             left = (catalogue.count()? * u64::from(share)).div_ceil(100);
-            Some(catalogue.oldest_scrubbed(left)?.unwrap_or(Nanos::MIN))
+            Some(catalogue.oldest_scrubbed(left, now)?.unwrap_or(Nanos::MIN))
         }
     };
     let total = catalogue.matrix(path)?.iter().fold((0, 0), |sum, row| (sum.0 + row.2, sum.1 + row.3));
@@ -115,6 +115,8 @@ pub fn scrub(
     catalogue.each_page(path, |page| -> Result<(), CatalogueError> {
         let chosen = |entry: &Entry| {
             let last = entry.scrubbed_at;
+            // A time that lies ahead is from before the clock was set back, and says nothing.
+            let last = last.filter(|last| *last <= now);
             let due = limit.is_none_or(|limit| last.is_none_or(|last| last <= limit));
             let done = interrupted.is_some() && options.resume && last.is_some_and(|last| last >= since);
             (due && !done, done)

@@ -244,7 +244,7 @@ impl Source {
         let vault = Vault::open(&location, self.clock.clone()).map_err(|error| error.to_string())?;
         let stopped = || self.is_stopping();
         let manner = Manner { threads: 1, rate: None, progress: &|_| {}, stopped: &stopped };
-        match protect::approval(&vault, &digest, manner).map_err(|error| error.to_string())? {
+        match protect::approval(&vault, &digest, false, manner).map_err(|error| error.to_string())? {
             Approval::Held(_) => {
                 guard::approve(&vault.repository, &digest).map_err(|error| error.to_string())
             }

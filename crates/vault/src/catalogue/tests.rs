@@ -235,6 +235,7 @@ fn a_share_of_files_is_that_which_was_scrubbed_longest_ago() {
         let path = format!("{number}");
         catalogue.put(path.as_bytes(), &Entry { scrubbed_at, ..entry(0) }).unwrap();
     }
-    let oldest = [0, 1, 2, 3, 4, 5].map(|files| catalogue.oldest_scrubbed(files).unwrap());
-    assert_eq!(oldest, [None, None, Some(10), Some(20), Some(30), None]);
+    let oldest = |now| [0, 1, 2, 3, 4, 5].map(|files| catalogue.oldest_scrubbed(files, now).unwrap());
+    assert_eq!(oldest(30), [None, None, Some(10), Some(20), Some(30), None]);
+    assert_eq!(oldest(15), [None, None, None, None, Some(10), None], "what lies ahead is not known");
 }

@@ -1,7 +1,9 @@
 //! What changes, and how little is done about it.
 
-use super::playground::{Playground, Seed};
+use super::playground::{Playground, QUIET, Seed};
 use gabion_vault::catalogue::Class;
+use gabion_vault::guard;
+use gabion_vault::protect::{self, Approval};
 use gabion_vault::world::SECOND;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
@@ -152,11 +154,11 @@ fn mass_changes_wait_for_an_approval_of_exactly_these() {
     // What is new is protected all the same, and what vanished keeps its redundancy.
     assert!(ground.redundancy("new").exists() && ground.redundancy("file 3").exists());
     // One more, and it is another change-set.
-    gabion_vault::guard::approve(&ground.vault.repository, &held.digest).unwrap();
+    guard::approve(&ground.vault.repository, &held.digest).unwrap();
     std::fs::remove_file(ground.path("file 11")).unwrap();
     let again = ground.protect().held.unwrap();
     assert_ne!(again.digest, held.digest);
-    gabion_vault::guard::approve(&ground.vault.repository, &again.digest).unwrap();
+    guard::approve(&ground.vault.repository, &again.digest).unwrap();
     assert_eq!(ground.protect_all().done.removed, 11);
     assert!(!ground.redundancy("file 3").exists());
 }
@@ -174,7 +176,7 @@ fn other_content_of_the_same_size_and_time_is_another_change_set() {
     write(100, 101);
     let held = ground.protect().held.unwrap();
     assert_eq!(ground.protect().held.unwrap().digest, held.digest, "nobody wrote meanwhile");
-    gabion_vault::guard::approve(&ground.vault.repository, &held.digest).unwrap();
+    guard::approve(&ground.vault.repository, &held.digest).unwrap();
     let path = ground.path("file 3");
     let mtime = std::fs::metadata(&path).unwrap().modified().unwrap();
     let ctime = || std::fs::metadata(&path).map(|it| (it.ctime(), it.ctime_nsec())).unwrap();
@@ -186,8 +188,73 @@ fn other_content_of_the_same_size_and_time_is_another_change_set() {
     }
     let again = ground.protect().held.unwrap();
     assert_ne!(again.digest, held.digest);
-    gabion_vault::guard::approve(&ground.vault.repository, &again.digest).unwrap();
+    guard::approve(&ground.vault.repository, &again.digest).unwrap();
     assert_eq!(ground.protect_all().done.encoded, 20);
+}
+
+/// A log that is written without a pause made every look another change-set, and none of them could be approved in time.
+#[test]
+fn what_is_written_without_a_pause_can_be_approved_and_nothing_else_with_it() {
+    let ground = Playground::with_policy("[guard]\nat_least = 5\n");
+    let write = |seed: u64| {
+        (0..20).for_each(|number| ground.write(&format!("file {number}"), &Seed(seed + number).bytes(100)));
+    };
+    write(0);
+    ground.write("log", b"line");
+    ground.protect_all();
+    write(100);
+    let lines = std::cell::Cell::new(1);
+    // Longer each time, so another one whatever clocks say.
+    let log = || {
+        lines.set(lines.get() + 1);
+        ground.write("log", &b"line".repeat(lines.get()));
+    };
+    log();
+    let first = ground.protect().held.unwrap();
+    log();
+    let second = ground.protect().held.unwrap();
+    assert_ne!(first.digest, second.digest, "from one look to the next it was another one");
+    log();
+    let dry = protect::approval(&ground.vault, &second.digest, true, QUIET).unwrap();
+    assert!(matches!(dry, Approval::Held(_)), "{dry:?}");
+    let found = protect::approval(&ground.vault, &second.digest, false, QUIET).unwrap();
+    assert!(matches!(&found, Approval::Held(held) if *held == second), "{found:?}");
+    guard::approve(&ground.vault.repository, &second.digest).unwrap();
+    // What rested is still what was approved and nothing else.
+    ground.write("file 7", b"somebody wrote this after the approval");
+    log();
+    let third = ground.protect().held.unwrap();
+    assert_ne!(third.digest, second.digest);
+    guard::approve(&ground.vault.repository, &third.digest).unwrap();
+    log();
+    assert_eq!(ground.protect_all().done.encoded, 21);
+    assert!(!guard::is_any_approved(&ground.vault.repository));
+    // The next change-set begins anew: nothing is restless.
+    write(200);
+    log();
+    let [one, other] = [(); 2].map(|()| ground.protect().held.unwrap().digest);
+    assert_eq!(one, other);
+}
+
+/// Where very many files are others at each look somebody is at work, and no approval may leave open what they will be.
+#[test]
+fn many_files_that_do_not_rest_are_never_excused() {
+    let ground = Playground::with_policy("[guard]\nat_least = 5\n");
+    let write = |bytes: usize| {
+        (0..20).for_each(|number| ground.write(&format!("file {number}"), &Seed(number).bytes(bytes)));
+    };
+    write(100);
+    ground.protect_all();
+    let mut digests = std::collections::BTreeSet::new();
+    for bytes in 101..105 {
+        write(bytes);
+        let held = ground.protect().held.unwrap();
+        guard::approve(&ground.vault.repository, &held.digest).unwrap();
+        digests.insert(held.digest.to_string());
+    }
+    write(105);
+    assert!(ground.protect().held.is_some());
+    assert_eq!(digests.len(), 4);
 }
 
 /// Twenty protected files, and a guard that counts over an hour.
@@ -221,7 +288,7 @@ fn a_slow_mass_change_waits_for_an_approval() {
     assert_eq!((held.changed, held.before.changed, held.known), (1, 10, 20));
     assert_eq!(std::fs::read(ground.redundancy("file 10")).unwrap(), before);
     // An approval is for all of that.
-    gabion_vault::guard::approve(&ground.vault.repository, &held.digest).unwrap();
+    guard::approve(&ground.vault.repository, &held.digest).unwrap();
     assert_eq!(ground.protect_all().done.encoded, 1);
     change(11, 12);
     ground.protect_all();
@@ -378,7 +445,7 @@ fn other_content_of_the_same_size_and_time_does_not_pass_the_guards() {
     assert_eq!((held.changed, held.removed, held.known), (200, 0, 200));
     assert_eq!(report.seen.changes.of(Class::Changed).0, 200);
     assert!(redundancy() == before, "what can bring them back must stay");
-    gabion_vault::guard::approve(&ground.vault.repository, &held.digest).unwrap();
+    guard::approve(&ground.vault.repository, &held.digest).unwrap();
     assert_eq!(ground.protect_all().done.encoded, 200);
     // One after the other they count as well.
     let mut holds = false;
@@ -416,7 +483,7 @@ fn an_empty_tree_is_held_however_few_files_there_were() {
     // What is meant can be approved.
     std::fs::remove_file(ground.path("one")).unwrap();
     let held = ground.protect().held.expect("held");
-    gabion_vault::guard::approve(&ground.vault.repository, &held.digest).unwrap();
+    guard::approve(&ground.vault.repository, &held.digest).unwrap();
     assert_eq!(ground.protect_all().done.removed, 1);
     assert_eq!(ground.vault.catalogue.count().unwrap(), 0);
     assert!(ground.protect_all().seen.changes.is_empty());

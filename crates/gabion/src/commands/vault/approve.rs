@@ -13,7 +13,8 @@ Examples:
   gabion approve 3f0a9c5e11d84b7fa2c6e0d94b1877aa /srv/photos
 
 Releases the change-set that `gabion protect` held, and only that: it is known by its digest, so if anything else
-vanishes or changes before the next protect, that is held again.";
+vanishes or changes before the next protect, that is held again. Files that are written without a pause (other
+ones at each look) are known by their names alone, as long as they are fewer than the guard lets pass by themselves.";
 
 /// Arguments of `gabion approve`.
 #[derive(clap::Args)]
@@ -33,7 +34,8 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         let (vault, _) = self.which.open()?;
-        let found = self.talk.run(&Effort::ALL, |manner| approval(&vault, &self.digest, manner))??;
+        let found =
+            self.talk.run(&Effort::ALL, |manner| approval(&vault, &self.digest, self.dry_run, manner))??;
         let held = match found {
             Approval::Held(held) => Some(held),
             Approval::Given => None,

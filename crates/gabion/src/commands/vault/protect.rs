@@ -9,7 +9,7 @@ use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
 use gabion::shard::Shown;
 use gabion_vault::catalogue::Recent;
-use gabion_vault::protect::{Report, held, protect, scan};
+use gabion_vault::protect::{Report, protect, scan, would_hold};
 use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::{Clock, Stopwatch};
 use serde_json::{Value, json};
@@ -74,7 +74,10 @@ impl Args {
         if self.dry_run && unprotected() {
             return self.dry_first(&location, policy.as_deref());
         }
-        let mut vault = wanted.open(&location, policy.as_deref())?;
+        let mut vault = match self.dry_run {
+            true => Vault::open_to_examine(&location, Clock::System)?.0,
+            false => wanted.open(&location, policy.as_deref())?,
+        };
         if self.dry_run {
             if let Some(text) = &policy {
                 vault.policy = wanted.check_policy(text, &vault.default_code)?;
@@ -116,7 +119,7 @@ impl Args {
 
     fn dry(&self, vault: &Vault) -> anyhow::Result<Outcome> {
         let seen = self.talk.run(&self.effort, |manner| scan(vault, manner))??;
-        let held = held(vault, &seen)?;
+        let held = would_hold(vault, &seen)?;
         if self.talk.json {
             let held = held.map(|held| held_as_json(&held));
             println!(
