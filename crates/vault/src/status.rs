@@ -7,6 +7,7 @@ use crate::protect::{Manner, scan};
 use crate::rebuild::remains;
 use crate::scan::{ScanError, Seen};
 use crate::storage::{Target, TargetState};
+use crate::tree::Stat;
 use crate::vault::Vault;
 use crate::world::Nanos;
 use std::collections::BTreeMap;
@@ -208,8 +209,9 @@ impl Status {
                     if class != Class::Removed {
                         let amount = self.matrix.entry((change.wanted, 0)).or_default();
                         *amount = (amount.0 + 1, amount.1 + change.size);
-                        let written = vault.storage.find(&change.path).ok().flatten().map(|stat| stat.mtime);
-                        self.oldest = [self.oldest, written].into_iter().flatten().min();
+                        let stat = vault.storage.find(&change.path).ok().flatten();
+                        let since = stat.map(|stat| self.unprotected_since(&stat, vault.clock.now()));
+                        self.oldest = [self.oldest, since].into_iter().flatten().min();
                     }
                 }
                 Ok(())
@@ -217,6 +219,14 @@ impl Status {
         }
         self.matrix.retain(|_, (files, _)| *files > 0);
         Ok(())
+    }
+
+    /// Since when a file that is pending has been. It may have come with the time that it had elsewhere, or with one that lies
+    /// ahead: then the file system knows when it came.
+    fn unprotected_since(&self, stat: &Stat, now: Nanos) -> Nanos {
+        let plausible =
+            self.last_protect.is_none_or(|last| last <= stat.mtime || last > now) && stat.mtime <= now;
+        if plausible { stat.mtime } else { stat.ctime.min(now) }
     }
 
     /// Files of a pool that were never protected and have bytes on targets that do not answer: nothing can bring these back.

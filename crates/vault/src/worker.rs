@@ -265,7 +265,9 @@ impl Worker<'_> {
     /// Renews claims that have used a third of their lease.
     fn keep_alive(&self, claimed_at: &AtomicI64, jobs: &[Job]) -> Result<(), WorkError> {
         let now = self.clock.now();
-        if now.saturating_sub(claimed_at.load(Ordering::Relaxed)) > LEASE / 3 {
+        let used = now.saturating_sub(claimed_at.load(Ordering::Relaxed));
+        // By a clock that was set back nothing is ever used up, and others count from then on.
+        if !(0..=LEASE / 3).contains(&used) {
             claimed_at.store(now, Ordering::Relaxed);
             for job in jobs {
                 heard(self.changelog.renew(&mut job.claim.clone(), LEASE, now))?;

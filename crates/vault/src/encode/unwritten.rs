@@ -19,7 +19,7 @@ const TICK: Nanos = SECOND / 50;
 pub(super) fn is_unwritten(header: &Header, stat: &Stat) -> bool {
     let was = &header.generation;
     let same = *was == Generation { ctime: was.ctime, ..stat.generation() };
-    same && was.mtime < header.protected_at.saturating_sub(TICK)
+    same && was.mtime.abs_diff(header.protected_at) > TICK.unsigned_abs()
 }
 
 impl Encoder<'_> {

@@ -1,6 +1,7 @@
 //! The vault on real directories: protect, damage, scrub, repair.
 
 mod changes;
+mod clock;
 mod damage;
 mod every_byte;
 mod faulty;
