@@ -145,9 +145,6 @@ enum Purpose {
 /// Why the repository cannot be written, if it cannot.
 fn refusal_to_write(repository: &Tree) -> Result<Option<VaultError>, VaultError> {
     let path = repository.path();
-    if repository.is_read_only().map_err(at(path))? {
-        return Ok(Some(at(path)(io::ErrorKind::ReadOnlyFilesystem.into())));
-    }
     for name in [".", CATALOGUE, CHANGELOG] {
         let path = if name == "." { path.to_owned() } else { path.join(name) };
         if let Some(refusal) = repository.refusal_to_write(name).map_err(at(&path))? {

@@ -44,6 +44,9 @@ impl Vault {
         if location.storage == Kind::Plain && repository.find(REDUNDANCY).map_err(at(path))?.is_none() {
             return Err(VaultError::Unprotected { path: path.clone() });
         }
+        if let Some(refusal) = repository.refusal_to_write(".").map_err(at(path))? {
+            return Err(at(path)(refusal));
+        }
         let guard = Lock::take(&repository, command, &clock)?;
         let mut renewed = Vec::new();
         let aside = |name: &str| set_aside(&repository, name, &clock).map_err(at(path));

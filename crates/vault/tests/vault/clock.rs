@@ -157,9 +157,9 @@ fn files_may_have_any_time() {
         // What is later than nanoseconds can count comes back as the last that they can.
         let back = std::fs::metadata(ground.path("file")).unwrap().modified().unwrap();
         assert_eq!(back, time.min(UNIX_EPOCH + Duration::from_nanos(i64::MAX as u64)));
-        // Written, and given a time that lies further back: changed all the same.
+        // Written, and given a time that lies further back than any protect: changed all the same.
         ground.write("file", &Seed(4).bytes(50_000));
-        set_time(&ground.path("file"), time - Duration::from_secs(1));
+        set_time(&ground.path("file"), UNIX_EPOCH + Duration::from_secs(1_500_000_000));
         assert!(ground.scrub().trouble[0].changed);
         assert_eq!(ground.protect_all().done.encoded, 1, "{time:?}");
         ground.assert_clean();
