@@ -138,6 +138,10 @@ pub fn plan(
                         changed: false,
                         notes: vec!["a repair of it was interrupted".to_owned()],
                     }),
+                    // Mended since it was found damaged: by another of its names, or by a repair that came no further.
+                    None if entry.state != State::Protected => {
+                        note_right(vault, &path, entry, margin(&subject, &findings))?;
+                    }
                     None => {}
                 },
                 Err(error @ (ExamineError::Unprotected | ExamineError::Unusable(_))) => {
@@ -182,6 +186,16 @@ pub fn repair(vault: &Vault, path: &[u8], manner: Manner<'_>) -> Result<Repaired
     let done = work.conclude(&findings, stat)?;
     forget_repair(&*vault.storage, path)?;
     Ok(done)
+}
+
+/// Notes that a file is what was protected.
+fn note_right(vault: &Vault, path: &[u8], mut entry: Entry, margin: u32) -> Result<(), CatalogueError> {
+    entry.state = State::Protected;
+    entry.columns = margin;
+    vault.catalogue.together(|| {
+        vault.catalogue.put(path, &entry)?;
+        vault.catalogue.set_problems(path, &[], vault.clock.now())
+    })
 }
 
 /// There is nothing to repair a file from. What cannot be read of it is lost; otherwise it only has to be protected.

@@ -2,7 +2,7 @@
 
 use super::playground::{Playground, QUIET, Seed, flip, rot};
 use gabion_vault::catalogue::{CatalogueError, Entry, Piece, State};
-use gabion_vault::scrub;
+use gabion_vault::{repair, scrub};
 
 const BLOCK: u64 = 4096;
 
@@ -192,6 +192,24 @@ fn a_file_that_is_gone_comes_back_where_redundancy_suffices() {
             assert!(ground.read("deep/er/file") == content);
         }
     }
+}
+
+/// Of a file with two names one was repaired, and the other was called damaged although nothing was left to repair.
+#[test]
+fn what_was_mended_by_another_name_is_no_longer_called_damaged() {
+    let ground = Playground::new("4+2");
+    ground.write("a", &content(&mut Seed(5), 3));
+    std::fs::hard_link(ground.path("a"), ground.path("b")).unwrap();
+    ground.protect_all();
+    flip(&ground.path("a"), 30_000);
+    assert_eq!(ground.scrub().trouble.len(), 2);
+    assert_eq!(ground.repair("a").state, State::Protected);
+    let entry = || ground.vault.catalogue.find(b"b").unwrap().unwrap();
+    assert_eq!((entry().state, entry().columns), (State::Damaged, 1));
+    let plan = repair::plan(&ground.vault, b"", repair::Options::default(), QUIET).unwrap();
+    assert!(plan.files.is_empty() && plan.failed.is_empty(), "{plan:?}");
+    assert_eq!((entry().state, entry().columns), (State::Protected, 2));
+    assert_eq!(ground.vault.catalogue.problems(b"b").unwrap(), []);
 }
 
 #[test]

@@ -133,6 +133,9 @@ impl Args {
         } else if report.trouble.iter().any(|trouble| trouble.state != State::Lost) {
             self.talk.say("`gabion repair` mends what can be mended");
         }
+        if report.trouble.iter().any(|trouble| trouble.changed) {
+            self.talk.say("where a change was meant, `gabion protect` takes the file as it is now");
+        }
     }
 }
 
