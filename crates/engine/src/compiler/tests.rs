@@ -218,7 +218,9 @@ fn large_matrices_are_compiled_where_they_factor() {
         products
     };
     let of = |code: &str| products(code.parse::<Code>().unwrap().encode_plan().unwrap());
-    for (code, most) in [("64+65", 500), ("128+64", 600), ("128+128", 900), ("56+200", 1300), ("200+56", 1300)] {
+    for (code, most) in
+        [("64+65", 500), ("128+64", 600), ("128+128", 900), ("56+200", 1300), ("200+56", 1300)]
+    {
         assert!(of(code).is_some_and(|products| products <= most), "{code}: {:?}", of(code));
     }
     assert_eq!(["rs-vandermonde:128+64", "raidz:253+3"].map(|code| of(code).is_some()), [false, true]);
