@@ -1,8 +1,8 @@
 //! Compiled plans, kept for the process: whoever asks for a plan again finds its code.
 //!
 //! Compilation waits until a plan has worked enough to be worth it, and never holds up a call for long: what
-//! would take longer than about a millisecond is compiled by a thread of its own, and the generic kernel serves until
-//! then.
+//! would take longer than about a millisecond is compiled by a thread of its own, one at a time, and the generic kernel
+//! serves until then.
 
 use super::choose::{self, Choice};
 use super::kernel::{CodeKernel, SigningKernel};
@@ -126,19 +126,42 @@ impl Slot {
     #[cold]
     fn count(self: &Arc<Slot>, bytes: usize) -> Option<&Ready> {
         let seen = self.seen_bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
-        if seen < WORTH_BYTES || self.started.swap(true, Ordering::Relaxed) {
+        if seen < WORTH_BYTES || self.started.load(Ordering::Relaxed) {
             return None;
         }
-        if coefficients(&self.plan) <= SHORT_COEFFICIENTS {
-            return self.ready();
+        let is_short = coefficients(&self.plan) <= SHORT_COEFFICIENTS;
+        let turn = if is_short { None } else { Some(Turn::take()?) };
+        if self.started.swap(true, Ordering::Relaxed) {
+            return None;
         }
+        let Some(turn) = turn else { return self.ready() };
         let slot = self.clone();
         let compile = move || {
             slot.ready();
+            drop(turn);
         };
         // Without a thread the generic kernel goes on serving, as it does where there is no compiler.
         drop(std::thread::Builder::new().name("gabion-compile".into()).spawn(compile));
         None
+    }
+}
+
+/// The right to compile beside the callers. There is one: who meets another loss with every call would start threads faster than they end.
+/// A plan that finds it taken asks again with its next call, if there is one.
+struct Turn;
+
+static TURN_IS_TAKEN: AtomicBool = AtomicBool::new(false);
+
+impl Turn {
+    fn take() -> Option<Turn> {
+        // Not by `then_some`: that would make one, and give it back, for those who get none.
+        if TURN_IS_TAKEN.swap(true, Ordering::Acquire) { None } else { Some(Turn) }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        TURN_IS_TAKEN.store(false, Ordering::Release);
     }
 }
 
@@ -204,5 +227,34 @@ mod tests {
         }
         assert_eq!(cache.slots.len(), MAX_PLANS);
         assert!(!Arc::ptr_eq(&first, &cache.slot(&encode("3+1"), Target::AVX2, Purpose::Code)));
+    }
+
+    /// Repairs of large stripes that each lost something else: every plan was worth compiling at once, and there were as many threads as plans.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn many_new_plans_start_few_threads() {
+        let code: Code = "40+16".parse().unwrap();
+        let mut cache = Cache::default();
+        let mut slots = Vec::new();
+        for lost in 0..40 {
+            let lost: Vec<usize> = (0..16).map(|i| (lost + i * 3) % 56).collect();
+            let there: Vec<usize> = (0..56).filter(|block| !lost.contains(block)).collect();
+            let plan = code.repair_plan(&lost, &there).unwrap();
+            slots.push(cache.slot(&plan, Target::GFNI_AVX512, Purpose::Code));
+        }
+        let compiling = || {
+            let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+            let names = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok());
+            names.filter(|name| name.trim() == "gabion-compile").count()
+        };
+        // Whoever goes on asking gets code in the end.
+        while slots.iter().any(|slot| slot.ready.get().is_none()) {
+            for slot in &slots {
+                slot.get(WORTH_BYTES);
+            }
+            // One that compiles, and those that are about to end.
+            let threads = compiling();
+            assert!(threads < 10, "{threads} threads");
+        }
     }
 }

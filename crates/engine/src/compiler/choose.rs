@@ -15,8 +15,12 @@ use crate::field::Field;
 use crate::kernel::Stage;
 use crate::plan::{Mode, Plan};
 
-/// Coefficients of the largest matrix that is compiled as such.
+/// Coefficients of the largest matrix that is compiled as such, and products of the largest program that a larger one may become.
 const MAX_COEFFICIENTS: usize = 4096;
+
+/// Inputs and outputs of the largest matrix whose factors are looked at, however many coefficients it has: all blocks of a code
+/// over GF(2^8).
+const MAX_FACTORED_BLOCKS: usize = 256;
 
 /// Inputs up to which a program signs: eight registers of each, or sixteen, are kept near the core.
 const MAX_SIGNED_INPUTS: usize = 64;
@@ -38,13 +42,19 @@ pub(super) struct Choice {
 
 /// The programs that do what a plan says, by the way they came about; none where it is not for this compiler.
 fn programs(plan: &Plan, target: Target) -> Vec<(&'static str, Program)> {
-    let size = plan.matrix().rows() * plan.matrix().columns();
-    if size == 0 || size > MAX_COEFFICIENTS {
+    let (rows, columns) = (plan.matrix().rows(), plan.matrix().columns());
+    let size = rows * columns;
+    let small = size <= MAX_COEFFICIENTS;
+    if size == 0 || !small && rows + columns > MAX_FACTORED_BLOCKS {
         return Vec::new();
     }
     match plan.layout() {
         Layout::Words if target.permutes || plan.field().word_bytes() == Ok(1) => {
             let mut programs = cauchy::lower(plan);
+            if !small {
+                programs.retain(|(_, program)| program.products() <= MAX_COEFFICIENTS);
+                return programs;
+            }
             let products = programs.iter().map(|(_, program)| program.products()).min();
             // One product per coefficient is worth a try unless it is hopeless.
             if products.is_none_or(|products| size <= 2 * products) {
@@ -52,10 +62,10 @@ fn programs(plan: &Plan, target: Target) -> Vec<(&'static str, Program)> {
             }
             programs
         }
-        Layout::Words => Vec::new(),
-        Layout::Packets { .. } => {
+        Layout::Packets { .. } if small => {
             packets::lower(plan).map(|program| ("by bit matrix", program)).into_iter().collect()
         }
+        _ => Vec::new(),
     }
 }
 

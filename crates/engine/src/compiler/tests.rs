@@ -203,7 +203,36 @@ fn halves_of_many_outputs() {
 #[test]
 fn the_largest_shapes() {
     let mut random = Random(0x006c_6172_6765);
-    for shape in ["253+3", "128+32", "3+100", "30+33", "64+64", "1+40", "40+1"] {
-        check(&shape.parse::<Code>().unwrap().encode_plan().unwrap(), 333, &mut random);
+    for shape in ["253+3", "128+32", "3+100", "30+33", "64+64", "1+40", "40+1", "128+128", "129+65:w16"] {
+        check(&shape.parse::<Code>().unwrap().encode_plan().unwrap(), 334, &mut random);
     }
+}
+
+/// Codes over GF(2^8) whose matrices are large become programs of few products, redundancy that is all lost as well; a large matrix
+/// that has no factors stays with the generic kernels, and so does a program that would have no fewer products.
+#[test]
+fn large_matrices_are_compiled_where_they_factor() {
+    let products = |plan: Plan| {
+        let mut products = None;
+        choose(&plan, Target::GFNI_AVX512, &mut |stage| products = Some(stage.products))?;
+        products
+    };
+    let of = |code: &str| products(code.parse::<Code>().unwrap().encode_plan().unwrap());
+    for (code, most) in
+        [("64+65", 500), ("128+64", 600), ("128+128", 900), ("56+200", 1300), ("200+56", 1300)]
+    {
+        assert!(of(code).is_some_and(|products| products <= most), "{code}: {:?}", of(code));
+    }
+    assert_eq!(["rs-vandermonde:128+64", "raidz:253+3"].map(|code| of(code).is_some()), [false, true]);
+    assert_eq!(["1000+200:w16", "cauchy:65000+16:w16", "200+56:w8:packets=64"].map(of), [None; 3]);
+
+    let code: Code = "128+128".parse().unwrap();
+    let (data, redundancy): (Vec<usize>, Vec<usize>) = ((0..128).collect(), (128..256).collect());
+    assert!(products(code.repair_plan(&redundancy, &data).unwrap()).is_some_and(|products| products <= 900));
+    // Without order nothing but the matrix is left, which is too large.
+    let mut blocks: Vec<usize> = (0..256).collect();
+    let mut random = Random(0x6861_6c76_6573);
+    (1..256).for_each(|i| blocks.swap(i, random.below(i + 1)));
+    let (lost, there) = blocks.split_at(128);
+    assert_eq!(products(code.repair_plan(lost, there).unwrap()), None);
 }

@@ -227,7 +227,9 @@ mod tests {
 
     #[test]
     fn what_is_not_compiled_says_why() {
-        for (code, why) in [("4+2:w16", "words of 16 bits"), ("200+56", "56 x 200 is too large")] {
+        for (code, why) in
+            [("4+2:w16", "words of 16 bits"), ("rs-vandermonde:200+56", "56 x 200 is too large")]
+        {
             let it = explained(Operation::Encode, code, &rows()[0]);
             assert!(it.outcome.as_ref().unwrap_err().contains(why), "{it:?}");
             assert_eq!((it.runs(), it.lines().len()), (Runs::Generic, 1));
