@@ -49,6 +49,7 @@ fn mounted_changes_are_protected_without_a_search() {
         random_operations(&mut seed, [&ground.at(""), reference.path()], 300);
         assert_eq!(content(&ground.at("")), content(reference.path()), "seed {number}");
         ground.wait_until_protected();
+        assert!(ground.status()["last_protect"].is_number(), "what the mount protected is protected");
         ground.unmount();
         assert_eq!(content(&ground.source("")), content(reference.path()), "seed {number}");
         ground.assert_protected();
