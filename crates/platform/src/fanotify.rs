@@ -129,7 +129,8 @@ impl Fanotify {
     fn end_hushes(&mut self, left: usize, events: &mut Vec<Event>) -> Result<(), SourceError> {
         while let Some(directory) = self.marks.end_hush(left, &self.tree)? {
             let told = match self.tree.whereabouts(&directory) {
-                Found::Inside(path) => tell(&path, directory, events).is_ok(),
+                // It may be removed just now, which an event tells.
+                Found::Inside(path) => matches!(tell(&path, directory, events), Ok(()) | Err(Errno::NOENT)),
                 // What was in it went with it, or is told by the event of where it went.
                 Found::Outside | Found::Gone => true,
                 Found::Unknown => false,
