@@ -430,11 +430,7 @@ impl Reader<'_> {
         Ok(Show {
             at: self.base.join(text.at.as_ref().ok_or_else(missing)?.get_ref()),
             threads: text.threads.as_ref().map_or(SERVING_THREADS, |threads| *threads.get_ref()),
-            access: match text.private.as_ref().map(|private| *private.get_ref()) {
-                None => Access::AsAllowed,
-                Some(true) => Access::Owner,
-                Some(false) => Access::Everyone,
-            },
+            access: if is(&text.private) { Access::Owner } else { Access::AsAllowed },
             read_only: is(&text.read_only),
             continue_without_changelog: is(&text.continue_without_changelog),
         })
