@@ -1,8 +1,10 @@
 //! Sources that are kept protected while programs use them: what `gabion watch`, `gabion mount` and the daemon share.
 
+mod access;
 mod mounted;
 mod wanted;
 
+pub use access::Access;
 pub use mounted::{MountPlan, MountedSource, Say, Source};
 pub use wanted::{Wanted, directory};
 

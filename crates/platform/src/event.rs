@@ -167,6 +167,19 @@ pub trait Source: Send {
     /// [`SourceError`]; then nothing more will come.
     fn drain(&mut self, events: &mut Vec<Event>) -> Result<(), SourceError>;
 
+    /// Whether it keeps something back that [`tell_all`](Source::tell_all) would tell.
+    fn keeps_back(&self) -> bool {
+        false
+    }
+
+    /// Tells what it kept back.
+    ///
+    /// # Errors
+    /// [`SourceError`]; then nothing more will come.
+    fn tell_all(&mut self, _events: &mut Vec<Event>) -> Result<(), SourceError> {
+        Ok(())
+    }
+
     /// Why it has to hear of every write on the whole file system for good, where it could hear of the tree's alone. Nothing is missed
     /// then, but everyone who writes there pays.
     fn wide(&self) -> Option<&Wide> {

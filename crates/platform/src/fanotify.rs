@@ -14,12 +14,14 @@ mod marks;
 mod tree;
 pub mod wire;
 
-use crate::event::{Change, Event, Loss, Source, SourceError, Wide, wait_for};
-use marks::Marks;
+use crate::event::{Change, Event, Loss, Source, SourceError, Wide, join, wait_for};
+use marks::{MAX_HUSHED, Marks};
+use rustix::fs::{AtFlags, Dir, FileType, statat};
 use rustix::io::Errno;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
-use tree::{Tree, Unplaced};
+use tree::{Found, Tree, Unplaced};
 use wire::{Item, Place, Report};
 
 /// Bytes of events that are read at once: some thousands of them.
@@ -69,11 +71,12 @@ impl Fanotify {
         match self.tree.path(place) {
             Ok(Some(path)) => {
                 // Removed and made again may be one event, and is told as removed.
-                if directory && report.mask & libc::FAN_CREATE != 0 {
+                let made = directory && report.mask & libc::FAN_CREATE != 0;
+                if made {
                     self.marks.made(&path, &self.tree)?;
                 }
                 events.push(Event::Changed { path, change, directory });
-                Ok(())
+                if made { self.end_hushes(MAX_HUSHED, events) } else { Ok(()) }
             }
             Ok(None) => Ok(()),
             // Someone removed the directory; that event follows, and counts for all that was in it.
@@ -104,12 +107,66 @@ impl Fanotify {
                 if let Some(to) = to.as_ref().filter(|_| directory) {
                     self.marks.moved(to, &self.tree)?;
                 }
+                let unheard =
+                    !directory && [&from, &to].into_iter().flatten().any(|path| self.is_hushed(path));
+                let look_at = to.clone().filter(|_| unheard);
                 events.push(Event::Moved { from, to, directory });
+                // Nobody told that the file appeared, so nobody waits for it to rest.
+                events.extend(look_at.map(created));
                 Ok(())
             }
             _ => self.lost(Loss::Unresolved, events),
         }
     }
+
+    /// Whether a file that is or was here may have appeared unheard.
+    fn is_hushed(&self, path: &[u8]) -> bool {
+        let directory = path.iter().rposition(|&byte| byte == b'/').map_or(&b""[..], |end| &path[..end]);
+        self.marks.is_hushed(directory)
+    }
+
+    /// Ends hushes until so many are left.
+    fn end_hushes(&mut self, left: usize, events: &mut Vec<Event>) -> Result<(), SourceError> {
+        while let Some(directory) = self.marks.end_hush(left, &self.tree)? {
+            let told = match self.tree.whereabouts(&directory) {
+                // It may be removed just now, which an event tells.
+                Found::Inside(path) => matches!(tell(&path, directory, events), Ok(()) | Err(Errno::NOENT)),
+                // What was in it went with it, or is told by the event of where it went.
+                Found::Outside | Found::Gone => true,
+                Found::Unknown => false,
+            };
+            if !told {
+                self.lost(Loss::Unresolved, events)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Tells all files of a directory, as events would have.
+fn tell(path: &[u8], directory: OwnedFd, events: &mut Vec<Event>) -> Result<(), Errno> {
+    for entry in Dir::read_from(&directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let kind = match entry.file_type() {
+            FileType::Unknown => match statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+                // It is gone, which an event tells.
+                Err(Errno::NOENT) => continue,
+                Err(error) => return Err(error),
+            },
+            kind => kind,
+        };
+        // That directories appear is told in any case.
+        if kind != FileType::Directory {
+            events.push(created(join(path, name.to_bytes())));
+        }
+    }
+    Ok(())
+}
+
+fn created(path: Vec<u8>) -> Event {
+    Event::Changed { path, change: Change::Created, directory: false }
 }
 
 /// What a mask says; nothing for what is of no interest.
@@ -138,6 +195,14 @@ impl Source for Fanotify {
 
     fn wait(&mut self, at_most: Duration) -> Result<bool, SourceError> {
         wait_for(self.marks.queue(), at_most, self.tree.shown())
+    }
+
+    fn keeps_back(&self) -> bool {
+        self.marks.hushed() > 0
+    }
+
+    fn tell_all(&mut self, events: &mut Vec<Event>) -> Result<(), SourceError> {
+        self.end_hushes(0, events)
     }
 
     fn wide(&self) -> Option<&Wide> {

@@ -36,6 +36,7 @@ fn told(source: &mut dyn Source) -> Vec<Event> {
     while source.wait(Duration::from_millis(50)).unwrap() {
         source.drain(&mut events).unwrap();
     }
+    source.tell_all(&mut events).unwrap();
     events
 }
 

@@ -408,7 +408,7 @@ impl Inner {
         let troubles = std::mem::take(&mut gathering.ailing);
         let mut report = self.counted();
         for (at, why) in troubles {
-            let name = Shown::bytes(sources.target(at)).to_string();
+            let name = Shown::bytes(sources.place_of(at)).to_string();
             *report.ailing.entry(name).or_default().entry(why).or_default() += 1;
             if at < sources.header().code.k() {
                 self.suspicious.store(true, Ordering::Relaxed);
@@ -427,8 +427,9 @@ impl Inner {
         }
         // What is there and cannot be told from what was protected is not given away either; another version may be there by now.
         let bad = gathering.known.iter().enumerate().filter_map(|(at, &known)| Some((at, ailing(known)?)));
-        let why: Vec<String> =
-            bad.map(|(at, why)| format!("{} is {}", Shown::bytes(sources.target(at)), why.words())).collect();
+        let why: Vec<String> = bad
+            .map(|(at, why)| format!("{} is {}", Shown::bytes(sources.place_of(at)), why.words()))
+            .collect();
         Err(ReadError::Lost { range: cell, why: why.join(", ") })
     }
 

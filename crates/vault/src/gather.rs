@@ -179,6 +179,12 @@ impl Sources {
         self.targets.get(column).map_or(b"", |name| name)
     }
 
+    /// What to call the place of a column that is missing: where it is, or where the header says that it was.
+    pub fn place_of(&self, column: usize) -> &[u8] {
+        let was = self.header().targets.get(column).map_or(&b""[..], |name| name);
+        [self.target(column), was].into_iter().find(|name| !name.is_empty()).unwrap_or(REPOSITORY)
+    }
+
     /// The file.
     pub fn content(&self) -> Option<&dyn Content> {
         self.subject.content.as_deref()

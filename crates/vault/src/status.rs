@@ -47,7 +47,7 @@ pub struct Status {
     pub last_scrub: Option<Nanos>,
     /// Files that were never scrubbed.
     pub never_scrubbed: u64,
-    /// When protect came to its end last.
+    /// When protect came to its end last, or a file was protected by whoever watches.
     pub last_protect: Option<Nanos>,
     /// Bytes of protected files, and of their redundancy.
     pub data_bytes: u64,
@@ -116,6 +116,7 @@ pub fn status(
                 lose(vault, &path, &missing, &mut entry);
             }
             status.count(&entry);
+            status.last_protect = status.last_protect.max(Some(entry.protected_at));
             if entry.state != State::Protected && status.affected.len() < names {
                 let problems = catalogue.problems(&path)?;
                 status.affected.push(Affected { path, state: entry.state, problems });

@@ -5,7 +5,7 @@ use super::vault::talk::Talker;
 use super::vault::wanted::Wanted;
 use anyhow::Context;
 use gabion::exit::Outcome;
-use gabion::live::{MountPlan, Source};
+use gabion::live::{Access, MountPlan, Source};
 use gabion::shard::Shown;
 use gabion_mount::Outage;
 use gabion_vault::monitor;
@@ -56,6 +56,10 @@ pub(crate) struct Args {
     /// Only who mounts may use it
     #[arg(long)]
     private: bool,
+    /// Others may use it, as far as permissions go, or there is no mount. Without this and --private they may if root mounts, or
+    /// if /etc/fuse.conf says user_allow_other
+    #[arg(long, conflicts_with = "private")]
+    allow_other: bool,
     /// Nothing can be changed through it
     #[arg(long)]
     read_only: bool,
@@ -119,7 +123,11 @@ impl Args {
                 ..monitor::Options::default()
             },
             threads: self.threads,
-            private: self.private,
+            access: match (self.private, self.allow_other) {
+                (true, _) => Access::Owner,
+                (_, true) => Access::Everyone,
+                _ => Access::AsAllowed,
+            },
             read_only: self.read_only,
             verify: !self.no_verify,
             passthrough: self.passthrough,

@@ -1,6 +1,6 @@
 //! The daemon's configuration: TOML, read once and checked whole. `docs/daemon.toml` is a commented example.
 
-use crate::live::Wanted;
+use crate::live::{Access, Wanted};
 use gabion_vault::monitor::Choice;
 use gabion_vault::policy::{Duration, Rate};
 use gabion_vault::schedule::{Hours, Rhythm};
@@ -86,8 +86,8 @@ pub struct Show {
     pub at: PathBuf,
     /// Threads that serve programs.
     pub threads: usize,
-    /// Only who runs the daemon may use it.
-    pub private: bool,
+    /// Who may use it.
+    pub access: Access,
     /// Nothing can be changed through it.
     pub read_only: bool,
     /// Writes go on while the changelog does not answer.
@@ -430,7 +430,7 @@ impl Reader<'_> {
         Ok(Show {
             at: self.base.join(text.at.as_ref().ok_or_else(missing)?.get_ref()),
             threads: text.threads.as_ref().map_or(SERVING_THREADS, |threads| *threads.get_ref()),
-            private: is(&text.private),
+            access: if is(&text.private) { Access::Owner } else { Access::AsAllowed },
             read_only: is(&text.read_only),
             continue_without_changelog: is(&text.continue_without_changelog),
         })

@@ -214,7 +214,7 @@ impl Supervisor {
             wanted: config.wanted.clone(),
             keeping,
             threads: show.threads,
-            private: show.private,
+            access: show.access,
             read_only: show.read_only,
             verify,
             passthrough: false,

@@ -1,6 +1,6 @@
 //! A directory or a pool, mounted, with what protects it.
 
-use super::{LiveError, Wanted, at, directory};
+use super::{Access, LiveError, Wanted, at, directory};
 use crate::open_files;
 use gabion_mount::{
     Directory, Guarded, MountError, Mounted, Options, Outage, Recorder, clear_dead_mount, mount,
@@ -41,8 +41,8 @@ pub struct MountPlan {
     pub keeping: monitor::Options,
     /// Threads that serve programs.
     pub threads: usize,
-    /// Only who mounts may use it.
-    pub private: bool,
+    /// Who may use it.
+    pub access: Access,
     /// Nothing can be changed through it.
     pub read_only: bool,
     /// Whether files that are only read are checked.
@@ -89,7 +89,7 @@ impl MountPlan {
         let options = Options {
             name: name.display().to_string(),
             threads: self.threads,
-            allow_other: !self.private,
+            allow_other: self.access.allows_others(&say),
             read_only: self.read_only,
         };
         let mounted = match &self.source {

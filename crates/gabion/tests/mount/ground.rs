@@ -104,6 +104,13 @@ impl Ground {
         assert_eq!(child.wait().unwrap().code(), Some(0));
     }
 
+    /// Ends it by a signal, and expects that it ends well.
+    pub(crate) fn end(&mut self) {
+        rustix::process::kill_process(self.process(), rustix::process::Signal::TERM).unwrap();
+        let mut child = self.mount.take().expect("it is mounted");
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+    }
+
     /// As `kill -9` does; what is left of the mount stays.
     pub(crate) fn die(&mut self) {
         let mut child = self.mount.take().expect("it is mounted");

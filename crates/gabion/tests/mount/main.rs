@@ -10,3 +10,4 @@ mod protection;
 mod rights;
 #[path = "../vault/seed.rs"]
 mod seed;
+mod unprivileged;

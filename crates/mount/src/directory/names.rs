@@ -13,7 +13,7 @@ use gabion_platform::thread::as_owner;
 use gabion_vault::changelog::WHOLE;
 use rustix::fs::{AtFlags, Dir, Gid, Mode, OFlags, Statx, chownat, openat};
 use rustix::io::Errno;
-use rustix::process::geteuid;
+use rustix::process::{getegid, geteuid, getgroups};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::ErrorKind::{AlreadyExists, PermissionDenied};
@@ -57,8 +57,8 @@ impl Shared {
         self.directory(parent)
     }
 
-    /// Makes something in a directory that belongs to who asked for it. Who mounted for themselves alone may not act for others, and need not: what
-    /// they make with another of their groups is given to it.
+    /// Makes something in a directory that belongs to who asked for it. Who mounted without being root may not act for others; what
+    /// they themselves make with another of their groups is given to it.
     fn make<T>(
         request: &Request,
         (directory, name): (&OwnedFd, &[u8]),
@@ -66,10 +66,15 @@ impl Shared {
     ) -> Answer<T> {
         match as_owner(request.uid(), request.gid(), &make) {
             Err(error) if error.kind() == PermissionDenied && request.uid() == geteuid().as_raw() => {
+                let group = Gid::from_raw(request.gid());
+                let inherits = stat_of(directory)?.stx_mode & 0o2000 != 0;
+                // Asked before: what was made could not be given to it.
+                if !inherits && group != getegid() && !getgroups()?.contains(&group) {
+                    return Err(Errno::PERM.into());
+                }
                 let made = make()?;
-                if stat_of(directory)?.stx_mode & 0o2000 == 0 {
-                    let group = Some(Gid::from_raw(request.gid()));
-                    chownat(directory, name, None, group, AtFlags::SYMLINK_NOFOLLOW)?;
+                if !inherits {
+                    chownat(directory, name, None, Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
                 }
                 Ok(made)
             }

@@ -6,6 +6,11 @@
 //! it. A new directory gets its mark when the event of its making is read; no event of a name in it is read before that one.
 //! So what was done to its files before the mark is seen by those who look, and what is done afterwards is told.
 //!
+//! Even that one event is most of what being watched costs whoever unpacks. So a new directory is *hushed* at first: an ignore mark
+//! (Linux 6.0) keeps the kernel from telling that files appear in it; that directories do, and that anything goes or gets another name,
+//! is told. When the hush ends, the directory first gets its mark and then is listed. Whatever
+//! appeared unheard is in that list, or an event tells where it went; and what is done after the listing is told.
+//!
 //! As long as directories that may have files wait for their marks (all at the beginning and after a loss, those that
 //! were moved), the mark of the file system asks for content as well. It does so for good where a directory cannot be
 //! marked, such as one under a mount, or where there are too many.
@@ -15,6 +20,7 @@ use super::tree::Tree;
 use crate::event::{SourceError, Wide, is_own, join, sysctl};
 use rustix::fs::{Dir, FileType};
 use rustix::io::Errno;
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
@@ -23,6 +29,12 @@ const NAMES: u64 = libc::FAN_CREATE | libc::FAN_DELETE | libc::FAN_RENAME | libc
 
 /// What happens to files.
 const CONTENT: u64 = libc::FAN_MODIFY | libc::FAN_CLOSE_WRITE | libc::FAN_ATTRIB;
+
+/// What is not told of a directory that is hushed: that files appear.
+const HUSHED: u64 = libc::FAN_CREATE;
+
+/// Most directories that are hushed at a time; each keeps a descriptor. Archives are unpacked one directory after the other.
+pub(super) const MAX_HUSHED: usize = 64;
 
 /// Most directories with marks of their own; each keeps about a kilobyte of the kernel's memory.
 const MAX_MARKED: usize = 1 << 17;
@@ -39,6 +51,10 @@ pub(super) struct Marks {
     /// Directories that wait for a mark, and with them those in them.
     ahead: Vec<Vec<u8>>,
     marked: usize,
+    /// Those that are hushed, by where they were made; the oldest first.
+    hushed: VecDeque<(Vec<u8>, OwnedFd)>,
+    /// Whether the kernel has ignore marks, as far as is known.
+    can_hush: bool,
     /// Most that are marked.
     most: usize,
     /// Directories get no marks any more, and why.
@@ -50,7 +66,16 @@ impl Marks {
     pub(super) fn new(tree: &Tree) -> Result<Marks, SourceError> {
         let queue = queue(tree.shown())?;
         let ahead = vec![Vec::new()];
-        let marks = Marks { queue, is_wide: true, ahead, marked: 0, most: MAX_MARKED, given_up: None };
+        let marks = Marks {
+            queue,
+            is_wide: true,
+            ahead,
+            marked: 0,
+            hushed: VecDeque::new(),
+            can_hush: true,
+            most: MAX_MARKED,
+            given_up: None,
+        };
         marks.ask(libc::FAN_MARK_ADD | libc::FAN_MARK_FILESYSTEM, NAMES | CONTENT, tree)?;
         Ok(marks)
     }
@@ -85,18 +110,71 @@ impl Marks {
         Ok(())
     }
 
-    /// A directory was made here: what comes to be in it is told after this.
+    /// A directory was made here: what comes to be in it is told after this, or when its hush ends.
     pub(super) fn made(&mut self, path: &[u8], tree: &Tree) -> Result<(), SourceError> {
         if self.given_up.is_some() {
             return Ok(());
         }
-        if let Err(error) = self.mark(path, tree) {
+        // While all content is asked for, a hush would keep back one event of five.
+        let marked = match self.can_hush && !self.is_wide {
+            true => self.hush(path, tree),
+            false => self.mark(path, tree).map(drop),
+        };
+        if let Err(error) = marked {
             return self.give_up(refused(path, error), tree);
         }
         match self.marked > self.most && self.ahead.is_empty() {
             // Many of these may be gone by now.
             true => self.flush(tree).and_then(|()| self.start_again(tree)),
             false => Ok(()),
+        }
+    }
+
+    /// Whether files may have appeared unheard in the directory that was made here.
+    pub(super) fn is_hushed(&self, path: &[u8]) -> bool {
+        self.hushed.iter().any(|(hushed, _)| hushed == path)
+    }
+
+    /// How many directories are hushed.
+    pub(super) fn hushed(&self) -> usize {
+        self.hushed.len()
+    }
+
+    /// Ends the hush of the oldest directory if more than so many are hushed. What is in it then has not been told of.
+    pub(super) fn end_hush(&mut self, beyond: usize, tree: &Tree) -> Result<Option<OwnedFd>, SourceError> {
+        if self.hushed.len() <= beyond {
+            return Ok(None);
+        }
+        let Some((path, directory)) = self.hushed.pop_front() else { return Ok(None) };
+        // Where marks were given up, content is told by that of the file system.
+        if self.given_up.is_none()
+            && let Err(error) = self.add_mark(&directory)
+        {
+            self.give_up(refused(&path, error), tree)?;
+        }
+        let speak = libc::FAN_MARK_REMOVE | libc::FAN_MARK_IGNORE_SURV;
+        match mark(&self.queue, speak, HUSHED, &directory) {
+            // No mark is left of it: all were taken away meanwhile.
+            Ok(()) | Err(Errno::NOENT) => Ok(Some(directory)),
+            Err(error) => self.give_up(refused(&path, error), tree).map(|()| Some(directory)),
+        }
+    }
+
+    /// Hushes a directory, or marks it where that cannot be done; nothing if it is gone, or something else by now.
+    fn hush(&mut self, path: &[u8], tree: &Tree) -> Result<(), Errno> {
+        let Some(directory) = open(path, tree)? else { return Ok(()) };
+        match mark(&self.queue, libc::FAN_MARK_ADD | libc::FAN_MARK_IGNORE_SURV, HUSHED, &directory) {
+            Ok(()) => {
+                self.marked += 1;
+                self.hushed.push_back((path.to_vec(), directory));
+                Ok(())
+            }
+            Err(Errno::INVAL) => {
+                self.can_hush = false;
+                self.marked += 1;
+                self.add_mark(&directory)
+            }
+            Err(error) => Err(error),
         }
     }
 
@@ -123,16 +201,16 @@ impl Marks {
         Ok(())
     }
 
-    /// Marks a directory; nothing if it is gone, or something else by now, which events of their own tell.
+    /// Marks a directory; nothing if it is gone.
     fn mark(&mut self, path: &[u8], tree: &Tree) -> Result<Option<OwnedFd>, Errno> {
-        let directory = match tree.open(path) {
-            Ok(directory) => directory,
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        mark(&self.queue, libc::FAN_MARK_ADD, CONTENT | libc::FAN_EVENT_ON_CHILD, &directory)?;
+        let Some(directory) = open(path, tree)? else { return Ok(None) };
+        self.add_mark(&directory)?;
         self.marked += 1;
         Ok(Some(directory))
+    }
+
+    fn add_mark(&self, directory: &OwnedFd) -> Result<(), Errno> {
+        mark(&self.queue, libc::FAN_MARK_ADD, CONTENT | libc::FAN_EVENT_ON_CHILD, directory)
     }
 
     fn list(&mut self, path: &[u8], directory: OwnedFd, tree: &Tree) -> Result<(), Errno> {
@@ -175,6 +253,15 @@ impl Marks {
             Errno::PERM => SourceError::Rights { call, source: error.into() },
             _ => SourceError::Unsupported { call, root: tree.shown().to_owned(), source: error.into() },
         })
+    }
+}
+
+/// A directory; nothing if it is gone, or something else by now, which events of their own tell.
+fn open(path: &[u8], tree: &Tree) -> Result<Option<OwnedFd>, Errno> {
+    match tree.open(path) {
+        Ok(directory) => Ok(Some(directory)),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) struct Tree {
 type Remembered = HashMap<Box<[u8]>, Option<Box<[u8]>>>;
 
 /// Where a directory is.
-enum Found {
+pub(super) enum Found {
     /// Its path within the tree.
     Inside(Vec<u8>),
     /// Elsewhere on the file system, or of ours.
@@ -123,8 +123,13 @@ impl Tree {
             Err(error) if error.raw_os_error() == Some(libc::ESTALE) => return Found::Gone,
             Err(_) => return Found::Unknown,
         };
+        self.whereabouts(&directory)
+    }
+
+    /// Where an open directory is.
+    pub(super) fn whereabouts(&self, directory: &OwnedFd) -> Found {
         for _ in 0..TRIES {
-            match self.place(&directory) {
+            match self.place(directory) {
                 Ok(Some(found)) => return found,
                 // It was moved while we looked.
                 Ok(None) => {}
@@ -163,7 +168,8 @@ impl Tree {
     }
 
     /// Whether the tree has a directory, by those above it.
-    fn is_inside(&self, mut directory: OwnedFd) -> io::Result<bool> {
+    fn is_inside(&self, directory: &OwnedFd) -> io::Result<bool> {
+        let mut directory = directory.try_clone()?;
         let (root, mut here) = (identity(&self.root)?, identity(&directory)?);
         loop {
             if (here.0, here.1, here.2) == (root.0, root.1, root.2) {

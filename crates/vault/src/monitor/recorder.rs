@@ -16,8 +16,12 @@ use std::time::Duration;
 /// Most changes that are gathered before they are recorded: some ten megabytes.
 const MAX_GATHERED: usize = 100_000;
 
-/// Events at once that are a storm.
+/// Events within the time that they are left to gather that are a storm.
 const STORM: usize = 100;
+
+/// Events that are read as they come, after a moment without any and after the making of a directory: the sooner that is read, the
+/// less has to be told of what is in it.
+const AT_ONCE: usize = 32;
 
 /// How many times longer changes gather in a storm: a commit of ours has the file system write its journal, and whoever makes so many
 /// files waits for that.
@@ -46,8 +50,14 @@ pub(super) struct Recorder {
     batch: Batch,
     /// How long events are left to gather in the kernel, as often as they come now.
     gather: Duration,
+    /// Events that were read since they were last to be read as they come.
+    since_rest: usize,
+    /// Events that came, and since when they are counted.
+    came: (usize, Stopwatch),
     /// Since a storm was seen last.
     stormed: Option<Stopwatch>,
+    /// Since when the source keeps something back.
+    kept_back: Option<Stopwatch>,
     /// Since when something is gathered.
     gathering: Option<Stopwatch>,
     /// What is on its way to the disk; events are taken meanwhile.
@@ -127,7 +137,10 @@ impl Recorder {
             tree: Tree::open(&vault.root)?,
             clock: vault.clock.clone(),
             gather: options.gather,
+            since_rest: 0,
+            came: (0, Stopwatch::start()),
             stormed: None,
+            kept_back: None,
             options,
             shared,
             batch: Batch::default(),
@@ -151,15 +164,9 @@ impl Recorder {
         loop {
             // Asked before events are taken: what happened before the wish to stop is still recorded.
             let stopping = self.shared.is_stopping();
-            if !stopping && self.source.wait(self.patience())? {
-                thread::sleep(self.gather);
-            }
-            self.source.drain(&mut events)?;
+            self.take(stopping, &mut events)?;
             self.tell_of_width();
-            if events.len() >= STORM {
-                self.stormed = Some(Stopwatch::start());
-            }
-            self.gather = next_gather(self.gather, self.options.gather, events.len());
+            self.look_for_storm(events.len());
             self.gather(&mut events);
             if stopping || self.in_flight.as_ref().is_some_and(|it| it.ticket.is_decided()) {
                 self.settle();
@@ -172,6 +179,42 @@ impl Recorder {
                 self.settle();
                 return Ok(());
             }
+        }
+    }
+
+    /// Waits for events and takes them, with what was kept back long enough.
+    fn take(&mut self, stopping: bool, events: &mut Vec<Event>) -> Result<(), MonitorError> {
+        let some = !stopping && self.source.wait(self.patience())?;
+        let gathered = some && self.since_rest >= AT_ONCE;
+        if gathered {
+            thread::sleep(self.gather);
+        }
+        self.source.drain(events)?;
+        if gathered {
+            self.gather = next_gather(self.gather, self.options.gather, events.len());
+        }
+        let made = |event: &Event| matches!(event, Event::Changed { directory: true, .. });
+        self.since_rest = match !some || events.iter().any(made) {
+            true => 0,
+            false => self.since_rest.saturating_add(events.len()),
+        };
+        if stopping || self.kept_back.as_ref().is_some_and(|since| since.elapsed() >= self.keeping()) {
+            self.source.tell_all(events)?;
+            self.kept_back = None;
+        }
+        if self.kept_back.is_none() && self.source.keeps_back() {
+            self.kept_back = Some(Stopwatch::start());
+        }
+        Ok(())
+    }
+
+    fn look_for_storm(&mut self, events: usize) {
+        self.came.0 = self.came.0.saturating_add(events);
+        if self.came.0 >= STORM {
+            self.stormed = Some(Stopwatch::start());
+        }
+        if self.came.1.elapsed() >= self.options.gather {
+            self.came = (0, Stopwatch::start());
         }
     }
 
@@ -190,13 +233,15 @@ impl Recorder {
 
     /// How long events may be waited for.
     fn patience(&self) -> Duration {
-        let left = |since: &Stopwatch| self.ripening().saturating_sub(since.elapsed());
-        match &self.gathering {
+        let left = |since: &Stopwatch, of: Duration| of.saturating_sub(since.elapsed());
+        let kept_back = self.kept_back.as_ref().map_or(LOOK, |since| left(since, self.keeping()));
+        let gathered = match &self.gathering {
             // What waits for a commit is looked at soon.
-            _ if self.in_flight.is_some() => self.options.gather.clamp(SOON, LOOK),
-            Some(since) => left(since).clamp(SOON, LOOK),
+            _ if self.in_flight.is_some() => self.options.gather,
+            Some(since) => left(since, self.ripening()),
             None => LOOK,
-        }
+        };
+        gathered.min(kept_back).clamp(SOON, LOOK)
     }
 
     fn is_ripe(&self) -> bool {
@@ -206,6 +251,11 @@ impl Recorder {
     /// How long changes are gathered, as often as events come now.
     fn ripening(&self) -> Duration {
         ripening(self.options.record, self.stormed.as_ref().map(Stopwatch::elapsed))
+    }
+
+    /// How long a source may keep things back: they are to be recorded no later than if they had been told.
+    fn keeping(&self) -> Duration {
+        self.options.record / 2
     }
 
     fn gather(&mut self, events: &mut Vec<Event>) {
@@ -231,7 +281,7 @@ impl Recorder {
             (self.shared.tell)(&Notice::Trouble(format!("not watched: {}", named.join(", "))));
         }
         self.unwatched = self.source.unwatched().len();
-        if self.batch.len() > 0 && self.gathering.is_none() {
+        if (self.batch.len() > 0 || self.kept_back.is_some()) && self.gathering.is_none() {
             self.gathering = Some(Stopwatch::start());
         }
     }

@@ -7,6 +7,7 @@ use gabion::daemon::config::{Config, SourceConfig, What};
 use gabion::daemon::notify::Supervisor;
 use gabion::daemon::{Environment, Event, Tell, run};
 use gabion::exit::Outcome;
+use gabion::live::Access;
 use gabion::shard::Shown;
 use gabion_vault::policy::{Duration, Size};
 use gabion_vault::vault::DEFAULT_CODE;
@@ -138,7 +139,7 @@ fn as_json(source: &SourceConfig) -> Value {
         "repository": source.repository, "policy": source.wanted.policy, "code": source.wanted.code,
         "changelog": source.wanted.changelog, "workers": source.workers, "limit": rate(source.limit),
         "rescan": time(source.rescan), "events": events, "threads": show.map(|show| show.threads),
-        "private": show.map(|show| show.private), "read_only": show.map(|show| show.read_only), "verify": verify,
+        "private": show.map(|show| show.access == Access::Owner), "read_only": show.map(|show| show.read_only), "verify": verify,
         "continue_without_changelog": show.map(|show| show.continue_without_changelog), "scrub": scrub,
         "rebuild": rebuild,
     })

@@ -47,6 +47,16 @@ impl Ground {
         let directories = info.lines().filter(|line| line.starts_with("fanotify ino:")).count();
         (content != 0, directories)
     }
+
+    /// How many directories are hushed, as the kernel has it.
+    fn ignored(&self) -> usize {
+        let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", self.marks.queue.as_raw_fd())).unwrap();
+        let hushed = |line: &&str| {
+            let ignored = line.split("ignored_mask:").nth(1).and_then(|rest| rest.split(' ').next());
+            ignored.is_some_and(|mask| u64::from_str_radix(mask, 16).unwrap() & super::HUSHED != 0)
+        };
+        info.lines().filter(hushed).count()
+    }
 }
 
 #[test]
@@ -126,4 +136,53 @@ fn too_many_directories_keep_the_mark_of_the_file_system_wide() {
     let why = ground.marks.given_up().unwrap();
     assert_eq!(why, &Wide::TooMany { most: 4 });
     assert_eq!(why.to_string(), "the tree has more than 4 directories");
+}
+
+#[test]
+fn a_new_directory_is_hushed_until_it_gets_its_mark() {
+    let Some(mut ground) = ground("a_new_directory_is_hushed", &["tree/a", "tree/b", "tree/c"]) else {
+        return;
+    };
+    ground.marks.made(b"a", &ground.tree).unwrap();
+    assert_eq!((ground.ignored(), ground.marks.hushed()), (0, 0), "while all content is asked for");
+    ground.marks.walk(&ground.tree).unwrap();
+    fs::create_dir(ground.path("tree/new")).unwrap();
+    ground.marks.made(b"new", &ground.tree).unwrap();
+    if !ground.marks.can_hush {
+        println!("SKIP a_new_directory_is_hushed: this kernel has no ignore marks");
+        return;
+    }
+    assert_eq!((ground.asked(), ground.ignored(), ground.marks.hushed()), ((false, 5), 1, 1));
+    assert!(ground.marks.is_hushed(b"new") && !ground.marks.is_hushed(b"a"));
+    assert!(ground.marks.end_hush(1, &ground.tree).unwrap().is_none(), "one may be left");
+    assert!(ground.marks.end_hush(0, &ground.tree).unwrap().is_some());
+    assert_eq!((ground.asked(), ground.ignored(), ground.marks.hushed()), ((false, 5), 0, 0));
+    // A kernel that has no ignore marks says that the flag is none.
+    ground.marks.can_hush = false;
+    fs::create_dir(ground.path("tree/newer")).unwrap();
+    ground.marks.made(b"newer", &ground.tree).unwrap();
+    assert_eq!((ground.asked(), ground.ignored(), ground.marks.hushed()), ((false, 6), 0, 0));
+}
+
+/// What is in a hushed directory is told even if all marks were taken away since.
+#[test]
+fn hushes_outlive_the_marks() {
+    let Some(mut ground) = ground("hushes_outlive_the_marks", &["tree/a"]) else { return };
+    ground.marks.walk(&ground.tree).unwrap();
+    ground.marks.most = 3;
+    for name in ["b", "c"] {
+        fs::create_dir(ground.path("tree").join(name)).unwrap();
+        ground.marks.made(name.as_bytes(), &ground.tree).unwrap();
+    }
+    assert_eq!((ground.asked(), ground.ignored()), ((true, 0), 0), "too many: they are counted anew");
+    if !ground.marks.can_hush {
+        println!("SKIP hushes_outlive_the_marks: this kernel has no ignore marks");
+        return;
+    }
+    assert!(ground.marks.end_hush(0, &ground.tree).unwrap().is_some());
+    ground.marks.walk(&ground.tree).unwrap();
+    assert_eq!(ground.marks.given_up(), Some(&Wide::TooMany { most: 3 }));
+    assert!(ground.marks.end_hush(0, &ground.tree).unwrap().is_some());
+    assert!(ground.marks.end_hush(0, &ground.tree).unwrap().is_none());
+    assert_eq!((ground.asked(), ground.ignored()), ((true, 0), 0));
 }

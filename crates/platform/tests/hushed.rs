@@ -1,0 +1,320 @@
+//! New directories whose files are not told one by one: nothing that happens in them is missed.
+
+use gabion_platform::event::{Change, Event, Source};
+use gabion_platform::fanotify::Fanotify;
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+struct Ground {
+    dir: tempfile::TempDir,
+    source: Fanotify,
+}
+
+/// A tree that is watched, with directories and files of before; nothing, and a line that says why, without rights, and on
+/// kernels without ignore marks, where nothing is kept back.
+fn ground(test: &str) -> Option<Ground> {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    fs::create_dir_all(dir.path().join("root/old")).unwrap();
+    fs::create_dir(dir.path().join("outside")).unwrap();
+    for name in ["root/old/comes", "outside/comes too"] {
+        fs::write(dir.path().join(name), name).unwrap();
+    }
+    let source = match Fanotify::watch(&dir.path().join("root"), b".own") {
+        Ok(source) => source,
+        Err(error) if rustix::process::geteuid().is_root() => panic!("{error}"),
+        Err(error) => {
+            println!("SKIP {test}: {error}");
+            return None;
+        }
+    };
+    let mut ground = Ground { dir, source };
+    ground.hushed("first");
+    if !ground.source.keeps_back() {
+        println!("SKIP {test}: this kernel has no ignore marks");
+        return None;
+    }
+    ground.kept_back();
+    Some(ground)
+}
+
+impl Ground {
+    fn root(&self, name: &str) -> PathBuf {
+        self.dir.path().join("root").join(name)
+    }
+
+    fn outside(&self, name: &str) -> PathBuf {
+        self.dir.path().join("outside").join(name)
+    }
+
+    /// What events tell. The kernel has queued them when whatever they tell of returns.
+    fn heard(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        self.source.drain(&mut events).unwrap();
+        events
+    }
+
+    /// A directory that was made and is hushed.
+    fn hushed(&mut self, name: &str) {
+        fs::create_dir(self.root(name)).unwrap();
+        let made = Event::Changed { path: name.into(), change: Change::Created, directory: true };
+        assert_eq!(self.heard(), [made]);
+    }
+
+    /// What was kept back.
+    fn kept_back(&mut self) -> BTreeSet<String> {
+        let mut events = Vec::new();
+        self.source.tell_all(&mut events).unwrap();
+        assert!(!self.source.keeps_back());
+        let told = |event| match event {
+            Event::Changed { path, change: Change::Created, directory: false } => {
+                String::from_utf8(path).unwrap()
+            }
+            other => panic!("{other:?}"),
+        };
+        events.into_iter().map(told).collect()
+    }
+}
+
+fn changed(path: &str, change: Change) -> Event {
+    Event::Changed { path: path.into(), change, directory: false }
+}
+
+fn moved(from: Option<&str>, to: Option<&str>, directory: bool) -> Event {
+    Event::Moved { from: from.map(Into::into), to: to.map(Into::into), directory }
+}
+
+fn names<const N: usize>(names: [&str; N]) -> BTreeSet<String> {
+    names.map(str::to_owned).into()
+}
+
+#[test]
+fn files_of_a_new_directory_are_told_when_its_hush_ends() {
+    let Some(mut ground) = ground("files_of_a_new_directory") else { return };
+    ground.hushed("new");
+    let open = File::create(ground.root("new/open")).unwrap();
+    fs::write(ground.root("new/file"), "x").unwrap();
+    std::os::unix::fs::symlink("nowhere", ground.root("new/link")).unwrap();
+    fs::create_dir(ground.root("new/sub")).unwrap();
+    let sub = Event::Changed { path: b"new/sub".into(), change: Change::Created, directory: true };
+    assert_eq!(ground.heard(), [sub], "directories are told, files are not");
+    fs::write(ground.root("new/sub/deep"), "x").unwrap();
+    assert_eq!(ground.heard(), []);
+    assert_eq!(ground.kept_back(), names(["new/file", "new/link", "new/open", "new/sub/deep"]));
+    // From now on everything is told, of files that were open all the time as well.
+    open.write_all_at(b"x", 0).unwrap();
+    fs::write(ground.root("new/later"), "x").unwrap();
+    let events = ground.heard();
+    for event in [changed("new/open", Change::Modified), changed("new/later", Change::Closed)] {
+        // The kernel may put the events of one name together.
+        let Event::Changed { path, .. } = &event else { unreachable!() };
+        let is_it = |told: &Event| matches!(told, Event::Changed { path: told, .. } if told == path);
+        assert!(events.iter().any(is_it), "{event:?} not in {events:#?}");
+    }
+    assert_eq!(ground.kept_back(), names([]));
+}
+
+/// A file that nobody has told of is looked at where it went, and heard of there.
+#[test]
+fn what_goes_and_comes_while_a_directory_is_hushed_is_told() {
+    let Some(mut ground) = ground("what_goes_and_comes") else { return };
+    ground.hushed("new");
+    let make = |name: &str| File::create(ground.root("new").join(name)).unwrap();
+    let open = ["to old", "renamed", "removed", "leaves", "linked"].map(make);
+    fs::rename(ground.root("new/to old"), ground.root("old/went")).unwrap();
+    fs::rename(ground.root("new/renamed"), ground.root("new/other")).unwrap();
+    fs::remove_file(ground.root("new/removed")).unwrap();
+    fs::rename(ground.root("new/leaves"), ground.outside("left")).unwrap();
+    fs::hard_link(ground.root("new/linked"), ground.root("old/link")).unwrap();
+    fs::rename(ground.root("old/comes"), ground.root("new/came")).unwrap();
+    fs::rename(ground.outside("comes too"), ground.root("new/came too")).unwrap();
+    fs::write(ground.root("new/removed"), "again").unwrap();
+    open[0].write_all_at(b"x", 0).unwrap();
+    let events = ground.heard();
+    let expected = [
+        moved(Some("new/to old"), Some("old/went"), false),
+        changed("old/went", Change::Created),
+        moved(Some("new/renamed"), Some("new/other"), false),
+        changed("new/other", Change::Created),
+        changed("new/removed", Change::Deleted),
+        moved(Some("new/leaves"), None, false),
+        changed("old/link", Change::Created),
+        moved(Some("old/comes"), Some("new/came"), false),
+        changed("new/came", Change::Created),
+        moved(None, Some("new/came too"), false),
+        changed("new/came too", Change::Created),
+        changed("old/went", Change::Modified),
+    ];
+    assert_eq!(events, expected);
+    let there = ["new/came", "new/came too", "new/linked", "new/other", "new/removed"];
+    assert_eq!(ground.kept_back(), names(there));
+    open[1].write_all_at(b"x", 0).unwrap();
+    assert_eq!(ground.heard(), [changed("new/other", Change::Modified)]);
+}
+
+#[test]
+fn directories_that_are_moved_or_removed_while_they_are_hushed_are_followed() {
+    let Some(mut ground) = ground("directories_that_are_moved") else { return };
+    for name in ["moves", "leaves", "goes"] {
+        ground.hushed(name);
+        fs::write(ground.root(name).join("file"), "x").unwrap();
+    }
+    fs::rename(ground.root("moves"), ground.root("old/moved")).unwrap();
+    fs::rename(ground.root("leaves"), ground.outside("left")).unwrap();
+    fs::remove_dir_all(ground.root("goes")).unwrap();
+    // The hush ends before it is read that they moved: they are told of where they are.
+    assert_eq!(ground.kept_back(), names(["old/moved/file"]));
+    let events = ground.heard();
+    let gone = Event::Changed { path: b"goes".into(), change: Change::Deleted, directory: true };
+    let ends = [moved(Some("moves"), Some("old/moved"), true), moved(Some("leaves"), None, true), gone];
+    for event in &ends {
+        assert!(events.contains(event), "{event:?} not in {events:#?}");
+    }
+    let unexpected =
+        |event: &&Event| !ends.contains(event) && **event != changed("goes/file", Change::Deleted);
+    assert_eq!(events.iter().find(unexpected), None);
+    fs::write(ground.outside("left/elsewhere"), "x").unwrap();
+    assert_eq!(ground.heard(), []);
+    fs::rename(ground.outside("left"), ground.root("back")).unwrap();
+    assert_eq!(ground.heard(), [moved(None, Some("back"), true)]);
+    for path in ["old/moved/later", "back/later"] {
+        fs::write(ground.root(path), "x").unwrap();
+        let events = ground.heard();
+        assert!(
+            events
+                .iter()
+                .any(|event| matches!(event, Event::Changed { path: told, .. } if told == path.as_bytes())),
+            "{events:#?}"
+        );
+    }
+}
+
+/// Descriptors are few: the oldest directories are listed when new ones come.
+#[test]
+fn only_the_youngest_directories_are_hushed() {
+    let Some(mut ground) = ground("only_the_youngest") else { return };
+    let mut told = BTreeSet::new();
+    for number in 0..200 {
+        ground_with_file(&mut ground, number, &mut told);
+    }
+    assert!(told.contains("d 0/file") && told.contains("d 100/file"), "{told:?}");
+    assert!(!told.contains("d 199/file"));
+    told.extend(ground.kept_back());
+    assert_eq!(told.len(), 200);
+    let descriptors = fs::read_dir("/proc/self/fd").unwrap();
+    let kept = |entry: fs::DirEntry| {
+        fs::read_link(entry.path()).is_ok_and(|path| path.starts_with(ground.root("d 199")))
+    };
+    assert!(!descriptors.flatten().any(kept));
+}
+
+fn ground_with_file(ground: &mut Ground, number: u32, told: &mut BTreeSet<String>) {
+    let name = format!("d {number}");
+    fs::create_dir(ground.root(&name)).unwrap();
+    for event in ground.heard() {
+        match event {
+            Event::Changed { path, directory: false, .. } => {
+                told.insert(String::from_utf8(path).unwrap());
+            }
+            Event::Changed { path, directory: true, .. } => assert_eq!(path, name.as_bytes()),
+            other => panic!("{other:?}"),
+        }
+    }
+    fs::write(ground.root(&name).join("file"), "x").unwrap();
+}
+
+/// Whoever goes by what is told, in its order, knows of every file that is there in the end, however reading, hushing and writing
+/// fall together.
+#[test]
+fn files_made_renamed_and_removed_while_events_are_read_are_all_told() {
+    for seed in 1..=6 {
+        let Some(mut ground) = ground("files_made_renamed_and_removed") else { return };
+        let (root, done) = (ground.root(""), AtomicBool::new(false));
+        let mut known = BTreeSet::from([b"old/comes".to_vec()]);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                disturb(&root, seed);
+                done.store(true, Ordering::Release);
+            });
+            loop {
+                // Asked first: what happened before is read after it.
+                let last = done.load(Ordering::Acquire);
+                let mut events = Vec::new();
+                ground.source.wait(Duration::from_millis(1)).unwrap();
+                ground.source.drain(&mut events).unwrap();
+                if last || events.len() % 5 == 0 {
+                    ground.source.tell_all(&mut events).unwrap();
+                }
+                events.into_iter().for_each(|event| learn(event, &root, &mut known));
+                if last {
+                    break;
+                }
+            }
+        });
+        let missed: Vec<PathBuf> = files(&root)
+            .into_iter()
+            .filter(|path| !known.contains(path.as_os_str().as_encoded_bytes()))
+            .collect();
+        assert_eq!(missed, Vec::<PathBuf>::new(), "seed {seed}");
+    }
+}
+
+/// What was removed is looked at, too: it may be there again. So may an old name.
+fn learn(event: Event, root: &Path, known: &mut BTreeSet<Vec<u8>>) {
+    match event {
+        Event::Changed { path, .. } => {
+            known.insert(path);
+        }
+        Event::Moved { from, to, directory } => {
+            assert!(!directory);
+            let is_there = |path: &Vec<u8>| root.join(OsStr::from_bytes(path)).exists();
+            from.iter().filter(|from| !is_there(from)).for_each(|from| {
+                known.remove(from);
+            });
+            known.extend(to);
+        }
+        Event::Gap(loss) => panic!("{loss:?}"),
+    }
+}
+
+fn disturb(root: &Path, seed: u64) {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut below = |bound: u64| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) % bound
+    };
+    let mut directories = 1;
+    for number in 0..4000 {
+        // Mostly in the youngest directories.
+        let mut directory = || root.join(format!("d {}", directories - 1 - below(directories.min(3))));
+        let (here, there) = (directory(), directory());
+        let (one, other) = (below(12), below(12));
+        // What fails, fails because a name is not there now.
+        match below(10) {
+            0 => {
+                fs::create_dir(root.join(format!("d {directories}"))).unwrap();
+                directories += 1;
+            }
+            1 | 2 => drop(fs::rename(here.join(one.to_string()), there.join(other.to_string()))),
+            3 => drop(fs::remove_file(here.join(one.to_string()))),
+            4 => drop(fs::hard_link(here.join(one.to_string()), there.join(format!("link {number}")))),
+            _ => drop(fs::write(here.join(one.to_string()), "x")),
+        }
+    }
+}
+
+fn files(root: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for directory in fs::read_dir(root).unwrap().flatten() {
+        for file in fs::read_dir(directory.path()).unwrap().flatten() {
+            found.push(file.path().strip_prefix(root).unwrap().to_owned());
+        }
+    }
+    assert!(found.len() > 100, "{found:?}");
+    found
+}
