@@ -31,10 +31,10 @@ Examples:
   gabion forecast 4+1 --mtbf 1000h --rebuild 1d --simulate 10000
                                                     the same played with single disks, to be compared
 
-How it is computed: disks fail at random, each after --mtbf on average; a rebuild takes --rebuild on average and reads k
-disks whole, with --read-errors per bit. Whatever is missing beyond m is lost. Without checks the share --silent of read errors
-goes unnoticed into what is rebuilt; with checks, as Gabion has them, it counts as one more missing block. The mean time is
-solved exactly; the chance of loss in a year follows from it. Nines: 3 means 99.9 % to keep everything for a year.
+How it is computed: disks fail at random, each after --mtbf on average; a rebuild takes --rebuild on average and reads k \
+disks whole, with --read-errors per bit. Whatever is missing beyond m is lost. Without checks the share --silent of read errors \
+goes unnoticed into what is rebuilt; with checks, as Gabion has them, it counts as one more missing block. The mean time is \
+solved exactly; the chance of loss in a year follows from it. Nines: 3 means 99.9 % to keep everything for a year. \
 What it leaves out: disks that fail together, people who err, software that does. So take it to compare, not to insure.
 
 Exit codes: 0 fine, 1 no code qualifies or files of the pool lack redundancy, 2 error, 3 files of the pool are lost.";

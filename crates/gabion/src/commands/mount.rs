@@ -27,9 +27,9 @@ Examples:
   gabion mount tank /mnt/tank                          a pool of disks
   umount /mnt/photos                                   ends it; so does Ctrl-C
 
-Programs use MOUNTPOINT as any other directory. Every change is remembered before a program is told that it is durable, and
-protected when the file has rested as long as the policy says; reads and writes never wait for that. What was there before is
-protected as well. Files that are only read are checked: blocks that are damaged are made from others on the way, and noted in
+Programs use MOUNTPOINT as any other directory. Every change is remembered before a program is told that it is durable, and \
+protected when the file has rested as long as the policy says; reads and writes never wait for that. What was there before is \
+protected as well. Files that are only read are checked: blocks that are damaged are made from others on the way, and noted in \
 `gabion status`. The source may still be used directly: such changes are found by the next `gabion protect`.";
 
 /// Arguments of `gabion mount`.

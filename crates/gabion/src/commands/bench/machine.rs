@@ -24,8 +24,8 @@ What is measured, always without any coding:
               and 10 inputs with 4 outputs over their size and over the distance of prefetches
   latency     loads that each wait for the one before, over the working set: descending strides, and a random order
 
-GB/s are 1e9 bytes per second of the best of several runs; streams count loaded and stored bytes. `against` names the case of the same run that
-a line is compared with: the narrowest register, the smallest buffer, loads without stores. What this CPU has no instruction for is named
+GB/s are 1e9 bytes per second of the best of several runs; streams count loaded and stored bytes. `against` names the case of the same run that \
+a line is compared with: the narrowest register, the smallest buffer, loads without stores. What this CPU has no instruction for is named \
 and left out.";
 
 /// Arguments of `gabion bench machine`.

@@ -14,7 +14,7 @@ Examples:
   gabion bench mount --dir /mnt/disk --only 'read cold'
   gabion bench mount --quick --json
 
-Mounts a directory below --dir with this program and does the same through the mount and in a directory beside it, or through
+Mounts a directory below --dir with this program and does the same through the mount and in a directory beside it, or through \
 mergerfs (Debian's package), in turns. The last two cases mount a pool of six directories there, whole and with one of them away. Cold cases drop the page cache. Needs root. Without --quick it writes some 10 GB.";
 
 /// Arguments of `gabion bench mount`.

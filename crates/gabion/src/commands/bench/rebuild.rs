@@ -12,9 +12,9 @@ Examples:
   gabion bench rebuild --dir /mnt/disk --only 'degraded read'
   gabion bench rebuild --quick --json
 
-Makes a pool of eight directories below --dir, 4+2 with blocks of 1 MiB, protects files in it and takes a target away. Rebuild runs this
-program, sync included, and is compared with the slowest of what it needs: reading four bytes for each that is rebuilt, making it
-from these in memory, and writing it durably. Degraded reads are compared with healthy ones, by the same reader.
+Makes a pool of eight directories below --dir, 4+2 with blocks of 1 MiB, protects files in it and takes a target away. Rebuild runs this \
+program, sync included, and is compared with the slowest of what it needs: reading four bytes for each that is rebuilt, making it \
+from these in memory, and writing it durably. Degraded reads are compared with healthy ones, by the same reader. \
 Caches are dropped before each run, which needs root. A case that cannot be measured is named, and the exit code is 2.";
 
 /// Arguments of `gabion bench rebuild`.

@@ -14,9 +14,9 @@ Examples:
   gabion bench vault --dir /mnt/disk --only 'scrub cold'
   gabion bench vault --quick --json
 
-Runs this program on files that it makes below --dir, beside what plain reading and writing of the same disk, find,
-par2 and SnapRAID take. Cold cases drop the page cache, and that of large pages mounts a file system in memory: these need
-root. The comparison with other tools needs their Debian packages.
+Runs this program on files that it makes below --dir, beside what plain reading and writing of the same disk, find, \
+par2 and SnapRAID take. Cold cases drop the page cache, and that of large pages mounts a file system in memory: these need \
+root. The comparison with other tools needs their Debian packages. \
 Without --quick it writes some 20 GB and takes minutes. A case that cannot be measured is named, and the exit code is 2.";
 
 /// Arguments of `gabion bench vault`.

@@ -23,8 +23,8 @@ Examples:
   gabion bench watch --dir /mnt/disk --source inotify
   gabion bench watch --quick --json
 
-Unpacks an archive of small files below --dir, in turn with and without `gabion watch` on the directory: a ratio of 0.95 means
-that unpacking takes 5 % longer while it is watched. It is the median of the ratios of all rounds. The second case lets the
+Unpacks an archive of small files below --dir, in turn with and without `gabion watch` on the directory: a ratio of 0.95 means \
+that unpacking takes 5 % longer while it is watched. It is the median of the ratios of all rounds. The second case lets the \
 disk write everything, too. What was heard is checked: every file, or a gap. Root gets a new ext4 in a file below --dir for all of it.";
 
 /// Arguments of `gabion bench watch`.

@@ -24,9 +24,9 @@ Examples:
   gabion daemon run /etc/gabion/daemon.toml
   gabion daemon run daemon.toml --socket /tmp/gabion.sock --json
 
-Every source has a thread of its own: one that fails, because its directory is missing or its changelog away, is shown with the
-reason and tried again after pauses that grow to five minutes; the others go on. SIGTERM and SIGINT end it: what is in hand is
-finished, mounts are unmounted, and what is still due is found by the next run. SIGHUP reads the configuration again.
+Every source has a thread of its own: one that fails, because its directory is missing or its changelog away, is shown with the \
+reason and tried again after pauses that grow to five minutes; the others go on. SIGTERM and SIGINT end it: what is in hand is \
+finished, mounts are unmounted, and what is still due is found by the next run. SIGHUP reads the configuration again. \
 Under systemd it says when it is ready and how it is (Type=notify), and that it is alive (WatchdogSec).";
 
 /// Arguments of `gabion daemon run`.

@@ -12,7 +12,7 @@ Examples:
   gabion pool add tank /mnt/d7
   gabion pool add tank /mnt/c2 --domain c
 
-The directory is made if it is missing, and must be empty. Files that are there stay where they are; new ones go
+The directory is made if it is missing, and must be empty. Files that are there stay where they are; new ones go \
 to the new target as well.";
 
 /// Arguments of `gabion pool add`.

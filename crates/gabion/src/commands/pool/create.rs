@@ -15,7 +15,7 @@ Examples:
   gabion pool create tank --targets /mnt/a1 /mnt/a2 /mnt/b1 /mnt/b2 /mnt/c1 --domains a a b b c --stripe 2 --redundancy 1
   gabion pool create tank --targets /mnt/d1 /mnt/d2 /mnt/d3 --stripe 1 --redundancy 2 --dry-run
 
-Directories are made where they are missing, and must be empty. Targets of one domain may fail together: columns of a
+Directories are made where they are missing, and must be empty. Targets of one domain may fail together: columns of a \
 stripe are all in different domains. To survive the loss of any M disks, have K + M domains or more.";
 
 /// Arguments of `gabion pool create`.

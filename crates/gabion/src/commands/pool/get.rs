@@ -29,7 +29,7 @@ Examples:
   gabion pool get tank photos /mnt/restore        a directory, with all that is in it
   gabion pool get tank notes.txt -                to standard output
 
-A file appears when all of it is there. Blocks are checked against their signatures; what is gone or wrong is reconstructed from
+A file appears when all of it is there. Blocks are checked against their signatures; what is gone or wrong is reconstructed from \
 redundancy, and that is said. Bytes that nothing can bring back are an error that names the targets.";
 
 /// Arguments of `gabion pool get`.

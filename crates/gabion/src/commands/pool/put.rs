@@ -22,7 +22,7 @@ Examples:
   gabion pool put tank film.mkv films/film      under another name
   gabion pool put tank photos music /           directories, with all that is in them
 
-With one FILE and no DEST it goes to the top of the pool. DEST is a directory if it is one in the pool, ends with a slash, or
+With one FILE and no DEST it goes to the top of the pool. DEST is a directory if it is one in the pool, ends with a slash, or \
 more than one FILE is given. What is there is replaced: the old file is there until the new one is whole.";
 
 /// Arguments of `gabion pool put`.

@@ -19,12 +19,12 @@ Examples:
   gabion pool rebuild tank --target d3         only what was on d3
   gabion pool rebuild tank --limit 100MiB/s    leave the disks some time for others
 
-Makes anew what was on targets that are gone: data and redundancy, from what is left, on other targets in failure domains of
-their own. The most exposed files come first. A target that is gone is given up first; when it comes back, run this once more:
-what it has is verified, what was made anew meanwhile is removed from it, and it takes new things again. A target that is in
-service is verified if it is named.
-It can be interrupted or killed at any time: what is done is done, the next run goes on with the rest.
-If more targets are gone than files have redundancy, or more than half of them, nothing is done until a person has looked and agrees to
+Makes anew what was on targets that are gone: data and redundancy, from what is left, on other targets in failure domains of \
+their own. The most exposed files come first. A target that is gone is given up first; when it comes back, run this once more: \
+what it has is verified, what was made anew meanwhile is removed from it, and it takes new things again. A target that is in \
+service is verified if it is named. \
+It can be interrupted or killed at any time: what is done is done, the next run goes on with the rest. \
+If more targets are gone than files have redundancy, or more than half of them, nothing is done until a person has looked and agrees to \
 just these with --agree.
 Exit codes: 0 nothing to do or all is in order, 1 something is left undone, 2 error, 3 data lost.";
 

@@ -13,8 +13,8 @@ Examples:
   gabion pool retire tank d3                 empty d3: bring what it has onto other targets
   gabion pool retire tank d3 --no-rebuild    only let nothing new go there
 
-Nothing new goes to the target. What it has is copied onto others in failure domains of their own, checked against
-signatures; what cannot be read from it is made from redundancy. Then it is removed from there, and the disk may go.
+Nothing new goes to the target. What it has is copied onto others in failure domains of their own, checked against \
+signatures; what cannot be read from it is made from redundancy. Then it is removed from there, and the disk may go. \
 It can be interrupted: `gabion pool rebuild` goes on with the rest.
 Exit codes: 0 the target is empty, 1 something is left on it, 2 error, 3 data lost.";
 

@@ -14,8 +14,8 @@ Examples:
   gabion shard join shards -o - | tar t
   gabion shard join mixed --set 3fa9 -o photos.tar
 
-Every block is checked; bad ones are routed around and named. The file appears when it is complete and
-its content fits the identity of the set. With -o - the bytes are on their way before that last check:
+Every block is checked; bad ones are routed around and named. The file appears when it is complete and \
+its content fits the identity of the set. With -o - the bytes are on their way before that last check: \
 look at the exit code.";
 
 /// Arguments of `gabion shard join`.

@@ -11,8 +11,8 @@ Examples:
   gabion shard repair shards --dry-run
   gabion shard repair shards
 
-Shards that are missing or bad are made anew: good blocks are copied, bad ones rebuilt. What is written is
-read back before it takes its place. Good shards are not touched. If any stripe is beyond
+Shards that are missing or bad are made anew: good blocks are copied, bad ones rebuilt. What is written is \
+read back before it takes its place. Good shards are not touched. If any stripe is beyond \
 repair, nothing is changed.
 Exit codes: 0 repaired, 1 nothing to do, 3 not recoverable.";
 

@@ -18,7 +18,7 @@ Examples:
   gabion shard split db.img --code cauchy-good:6+3:w8:packets=2048 --block 1MiB --out shards
   gabion shard split db.img --code 64+16 --block 4MiB --out shards --device auto
 
-Shards are named NAME.000.gabion, NAME.001.gabion, … Nothing appears in DIR before all of it is on disk.
+Shards are named NAME.000.gabion, NAME.001.gabion, … Nothing appears in DIR before all of it is on disk. \
 Shards have the permission bits of the source.
 
 Shards are the same whatever --device computes them. Drivers of other devices are loaded only if one is asked for. auto \

@@ -12,7 +12,7 @@ Examples:
   gabion shard verify mixed --set 3fa9
   gabion shard verify shards --json | jq .health
 
-Reads every block: against its seal, against the other blocks of its stripe, and the whole against the
+Reads every block: against its seal, against the other blocks of its stripe, and the whole against the \
 identity of the set. Without --set, all sets that can be joined are verified.
 Exit codes: 0 all good, 1 damaged but recoverable, 3 not recoverable.";
 

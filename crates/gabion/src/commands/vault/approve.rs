@@ -12,8 +12,8 @@ const EXAMPLES: &str = "\
 Examples:
   gabion approve 3f0a9c5e11d84b7fa2c6e0d94b1877aa /srv/photos
 
-Releases the change-set that `gabion protect` held, and only that: it is known by its digest, so if anything else
-vanishes or changes before the next protect, that is held again. Files that are written without a pause (other
+Releases the change-set that `gabion protect` held, and only that: it is known by its digest, so if anything else \
+vanishes or changes before the next protect, that is held again. Files that are written without a pause (other \
 ones at each look) are known by their names alone, as long as they are fewer than the guard lets pass by themselves.";
 
 /// Arguments of `gabion approve`.

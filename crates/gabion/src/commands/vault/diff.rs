@@ -13,8 +13,8 @@ Examples:
   gabion diff /srv/photos
   gabion diff /srv/photos/2026 --json | jq .changes
 
-added, copied: new since the last protect; moved: found under another name; changed: other size or time;
-restored: same size and time in a new file; touched: only owner, permissions or attributes; recoded: the policy
+added, copied: new since the last protect; moved: found under another name; changed: other size or time; \
+restored: same size and time in a new file; touched: only owner, permissions or attributes; recoded: the policy \
 now says otherwise; removed: gone. Nothing is read but names, sizes and times.
 Exit codes: 0 nothing changed, 1 something did.";
 

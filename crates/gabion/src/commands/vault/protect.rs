@@ -22,9 +22,9 @@ Examples:
   gabion protect /srv/data --policy policy.toml --repository /mnt/other-disk/data.gabion
   gabion protect /srv/photos --dry-run
 
-The first run protects everything, later ones what changed; files that were moved take their redundancy
-along. Redundancy goes to DIR/.gabion, or to a repository elsewhere, which is the better place: another disk
-can bring back what this one lost. Code and policy are remembered.
+The first run protects everything, later ones what changed; files that were moved take their redundancy \
+along. Redundancy goes to DIR/.gabion, or to a repository elsewhere, which is the better place: another disk \
+can bring back what this one lost. Code and policy are remembered. \
 When very many files vanished or changed at once, their redundancy is left as it is until `gabion approve`.
 Exit codes: 0 all is protected, 1 changes are held or pending or files are damaged, 2 some files could not be protected.";
 

@@ -19,9 +19,9 @@ Examples:
   gabion repair /srv/photos/2026/beach.jpg --yes
   gabion repair /srv/photos --yes --keep-changed
 
-Examines the files, shows what is damaged and what would be done, asks, and then brings every block back to what
-was protected: made from good blocks, checked against its signature, written in place. Files that someone
-wrote to since they were protected go back as well, unless --keep-changed; what they held is kept in the
+Examines the files, shows what is damaged and what would be done, asks, and then brings every block back to what \
+was protected: made from good blocks, checked against its signature, written in place. Files that someone \
+wrote to since they were protected go back as well, unless --keep-changed; what they held is kept in the \
 repository under replaced/. Data that cannot be brought back is named and left as it is.
 Exit codes: 0 nothing to do or all repaired, 1 left undone, 2 error, 3 data lost.";
 

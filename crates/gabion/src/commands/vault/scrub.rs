@@ -19,8 +19,8 @@ Examples:
   gabion scrub /srv/photos --percent 8
   gabion scrub /srv/photos/2026/beach.jpg
 
-Reads data and redundancy from the disk: data against its signatures, redundancy against its own, and the
-signatures against each other. What it finds is named by file and bytes and remembered for `gabion status`;
+Reads data and redundancy from the disk: data against its signatures, redundancy against its own, and the \
+signatures against each other. What it finds is named by file and bytes and remembered for `gabion status`; \
 `gabion repair` mends it. A scrub that was interrupted goes on where it stopped.
 Exit codes: 0 all good, 1 damaged but recoverable, 2 some files could not be read, 3 data lost.";
 

@@ -21,7 +21,7 @@ Examples:
   gabion status /srv/photos/2026 --files
   gabion status /srv/photos --json | jq .lost
 
-The table has a row for each wanted number of redundancy blocks per stripe and a column for what there is: how many
+The table has a row for each wanted number of redundancy blocks per stripe and a column for what there is: how many \
 more blocks may go before data is lost. Files that changed since they were protected stand under 0.
 Exit codes: 0 all is protected, 1 something is pending, damaged or degraded, 3 data lost.";
 

@@ -21,14 +21,14 @@ Examples:
   gabion watch /srv/photos --workers 1 --limit 100MiB/s
   gabion watch /srv/photos --json --rescan 6h
 
-Hears of changes from the kernel, remembers them, and protects each file when it has rested for the quiet period of its
-policy (a minute unless the policy says otherwise). It begins with a scan: what changed while nobody watched is found. When
-events are lost, and every --rescan, the tree is scanned again. Stop it with ctrl-c or SIGTERM; whatever ends it,
-nothing is lost: the next watch or protect begins where this one ended.
-As root, fanotify hears of names on the whole file system and of content below DIR; others get one inotify watch for each
-directory.
-Other commands work beside it: protect, scrub, repair, status, approve. When very many files vanish or change at once,
-their redundancy stays as it is until `gabion approve`, which this command notices by itself.
+Hears of changes from the kernel, remembers them, and protects each file when it has rested for the quiet period of its \
+policy (a minute unless the policy says otherwise). It begins with a scan: what changed while nobody watched is found. When \
+events are lost, and every --rescan, the tree is scanned again. Stop it with ctrl-c or SIGTERM; whatever ends it, \
+nothing is lost: the next watch or protect begins where this one ended. \
+As root, fanotify hears of names on the whole file system and of content below DIR; others get one inotify watch for each \
+directory. \
+Other commands work beside it: protect, scrub, repair, status, approve. When very many files vanish or change at once, \
+their redundancy stays as it is until `gabion approve`, which this command notices by itself. \
 Stores through memory maps give no event: closing the file does, and a scan finds the rest.
 Exit codes: 0 stopped by a signal, 1 changes are held, 2 the tree cannot be watched.";
 

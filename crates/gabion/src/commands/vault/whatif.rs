@@ -11,7 +11,7 @@ Examples:
   gabion whatif /srv/photos --lose repository
   gabion whatif pool --lose disk1 disk4
 
-Computed from the placement that the headers of redundancy files record, not from a rule of thumb. A plain
+Computed from the placement that the headers of redundancy files record, not from a rule of thumb. A plain \
 directory has two targets, data and repository; those of a pool are in `gabion pool status`.
 Exit codes: 0 nothing would be lost, 3 files would be.";
 

@@ -13,7 +13,7 @@ Examples:
   gabion work /srv/photos
   gabion work /srv/photos --limit 100MiB/s
 
-Works off what the changelog has due, beside other workers: in other processes with the embedded changelog, on other hosts
+Works off what the changelog has due, beside other workers: in other processes with the embedded changelog, on other hosts \
 with a Redis server. Each file is one worker's at a time; what a dead worker had goes to another.";
 
 /// Arguments of `gabion work`.
