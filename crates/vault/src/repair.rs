@@ -481,11 +481,16 @@ impl Work<'_> {
         if self.replaced.is_none() {
             let tree = &self.vault.repository;
             let when = moment(self.vault.clock.now()).replace([' ', ':'], "-");
-            let path = join(&join(REPLACED, when.as_bytes()), self.path);
-            tree.make_directories(split(&path).0, 0o700)?;
-            let file = match tree.create(&path, 0o600) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => tree.write(&path)?,
-                made => made?,
+            let mut number = 1;
+            let (path, file) = loop {
+                let run = if number == 1 { when.clone() } else { format!("{when}-{number}") };
+                let path = join(&join(REPLACED, run.as_bytes()), self.path);
+                tree.make_directories(split(&path).0, 0o700)?;
+                match tree.create(&path, 0o600) {
+                    // Another repair of it within this second; what that one kept stays.
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+                    made => break (path, made?),
+                }
             };
             self.done.replaced = Some(tree.shown(&path));
             self.replaced = Some(file);

@@ -194,6 +194,22 @@ fn a_file_that_is_gone_comes_back_where_redundancy_suffices() {
     }
 }
 
+/// The second repair of a file within a second wrote over what the first had kept.
+#[test]
+fn what_repairs_replace_is_kept_however_soon_they_follow() {
+    let ground = Playground::new("4+2");
+    ground.write("file", &content(&mut Seed(6), 3));
+    ground.protect_all();
+    let kept: Vec<_> = [b"one", b"two"]
+        .map(|work| {
+            rot(&ground.path("file"), 30_000, work);
+            ground.repair("file").replaced.unwrap()
+        })
+        .into();
+    let held = |path| std::fs::read(path).unwrap()[30_000..30_003].to_vec();
+    assert_eq!(kept.iter().map(held).collect::<Vec<_>>(), [b"one", b"two"]);
+}
+
 /// Of a file with two names one was repaired, and the other was called damaged although nothing was left to repair.
 #[test]
 fn what_was_mended_by_another_name_is_no_longer_called_damaged() {
