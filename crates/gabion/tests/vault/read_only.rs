@@ -64,14 +64,15 @@ fn assert_is_served(ground: &Playground, seal: impl Fn() -> Option<Box<dyn std::
     assert_eq!(ground.json(1, &with(&["diff", "tree"]))["changes"]["changed"]["files"], 1);
     ground.json(0, &with(&["whatif", "tree", "--lose", "repository"]));
     assert_eq!(ground.json(0, &with(&["policy", "explain", "tree/a"]))["rule"], "default");
-    let scrub = ground.json(1, &with(&["scrub", "tree"]));
+    let scrub = ground.json(3, &with(&["scrub", "tree"]));
     assert_eq!((&scrub["recorded"], &scrub["trouble"][0]["path"]), (&false.into(), &"a".into()), "{scrub}");
-    assert_eq!(scrub["changed"][0]["path"], "sub/c", "{scrub}");
+    let lost = &scrub["trouble"][1];
+    assert_eq!((&lost["path"], &lost["changed"]), (&"sub/c".into(), &true.into()), "{scrub}");
     let said = ground.run(&with(&["scrub", "tree", "--quiet"]));
     let said = String::from_utf8(said.stderr).unwrap();
     assert!(said.lines().count() == 1 && said.contains("not recorded") && said.contains("other"), "{said}");
     assert_eq!(ground.json(0, &with(&["protect", "tree", "--dry-run"]))["changes"]["changed"]["files"], 1);
-    assert_eq!(ground.json(1, &with(&["repair", "tree", "--dry-run"]))["plan"][0]["path"], "a");
+    assert_eq!(ground.json(3, &with(&["repair", "tree", "--dry-run"]))["plan"][0]["path"], "a");
     // Who would write is told where he cannot, and why.
     let digest = "0123456789abcdef0123456789abcdef";
     for command in [
@@ -92,7 +93,7 @@ fn assert_is_served(ground: &Playground, seal: impl Fn() -> Option<Box<dyn std::
     // And a copy that can be written serves to repair.
     let copied = Command::new("cp").arg("-a").arg("other").arg("copy").current_dir(ground.dir()).status();
     assert!(copied.unwrap().success());
-    ground.expect(1, &["repair", "tree", "--yes", "--repository", "copy"]);
+    ground.expect(0, &["repair", "tree", "--yes", "--keep-changed", "--repository", "copy"]);
     ground.expect(0, &["protect", "tree", AT[0], AT[1]]);
     ground.expect(0, &["scrub", "tree", AT[0], AT[1]]);
 }
