@@ -87,7 +87,7 @@ pub fn status(
     names: usize,
     manner: Manner<'_>,
 ) -> Result<Status, StatusError> {
-    let catalogue = &vault.catalogue;
+    let (catalogue, now) = (&vault.catalogue, vault.clock.now());
     if let Some(pool) = &vault.pool {
         pool.probe();
     }
@@ -116,7 +116,10 @@ pub fn status(
                 lose(vault, &path, &missing, &mut entry);
             }
             status.count(&entry);
-            status.last_protect = status.last_protect.max(Some(entry.protected_at));
+            // A time that lies ahead is from before the clock was set back.
+            if entry.protected_at <= now {
+                status.last_protect = status.last_protect.max(Some(entry.protected_at));
+            }
             if entry.state != State::Protected && status.affected.len() < names {
                 let problems = catalogue.problems(&path)?;
                 status.affected.push(Affected { path, state: entry.state, problems });
