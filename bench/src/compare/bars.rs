@@ -91,7 +91,7 @@ pub(super) fn of(work: &Work, shape: Shape, len: usize) -> Vec<(&'static str, f6
         Work::Versions => Vec::new(),
         Work::TwoThreads if len >= LARGE => vec![(STREAM, OF_STREAM)],
         Work::TwoThreads => vec![(ONE_THREAD, TWO_THREADS)],
-        Work::Decode(planning) => decode(planning, shape).into_iter().map(|bar| (ISAL, bar)).collect(),
+        Work::Decode(planning) => decode(planning, shape, len).into_iter().map(|bar| (ISAL, bar)).collect(),
         Work::Packets { w: 4 } => {
             let isal = (len <= PACKETS_SMALL).then_some((ISAL, PACKETS_ISAL));
             isal.into_iter().chain([(JERASURE, PACKETS_JERASURE)]).collect()
@@ -117,12 +117,12 @@ fn encode(shape: Shape, len: usize) -> Vec<(&'static str, f64)> {
     bar.into_iter().chain([(ROOF, OF_ROOF), (STREAM, OF_STREAM)]).collect()
 }
 
-fn decode(planning: Planning, (_, m): Shape) -> Option<f64> {
+fn decode(planning: Planning, (_, m): Shape, len: usize) -> Option<f64> {
     match planning {
         Planning::Before => None,
-        Planning::Fresh => Some(DECODE_FRESH),
-        Planning::Included if m >= MANY => Some(DECODE_MANY),
-        Planning::Included => Some(DECODE_FEW),
+        Planning::Fresh if len <= SMALL => Some(DECODE_FRESH),
+        _ if m >= MANY => Some(DECODE_MANY),
+        _ => Some(DECODE_FEW),
     }
 }
 

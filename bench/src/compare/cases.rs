@@ -242,6 +242,7 @@ fn decodes(quick: bool) -> Vec<Case> {
     }
     for &shape in shapes(quick) {
         cases.push(case(shape, SMALL, " fresh loss", Planning::Fresh));
+        cases.push(case(shape, MIDDLE, " fresh loss", Planning::Fresh));
     }
     cases
 }

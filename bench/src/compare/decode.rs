@@ -18,14 +18,14 @@ use crate::ours::{self, Ours, run_again};
 pub(super) enum Planning {
     /// The pass over the data; matrices were inverted before.
     Before,
-    /// Inverting, compiling and the pass: the first stripe after a loss.
+    /// Whatever a stripe takes that lost the same as the one before: ISA-L keeps nothing, we keep the plan.
     Included,
     /// The same, with another loss in every pass, so that nothing can be kept.
     Fresh,
 }
 
 /// Different losses: more than anybody keeps plans for, few enough to verify each of them.
-const LOSSES: usize = 128;
+const LOSSES: usize = 600;
 
 /// The data columns that are lost and wanted, and the k columns that are left.
 struct Loss {

@@ -16,8 +16,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Bytes that a plan has to see before it is compiled. Compiling 10+4 takes some tenths of a millisecond, in which the
-/// generic kernel codes ten megabytes; but who has coded half a megabyte with a plan is likely to go on.
+/// Bytes of each block that a plan has to see before it is compiled. What compiling takes grows with the coefficients, and what the
+/// generic kernels take with them and the length: after some hundred KiB they have worked as long as it takes, some tenths of a
+/// millisecond for 10+4. A stripe that lost what none lost before is repaired without waiting for code that nobody uses again.
 const WORTH_BYTES: usize = 512 << 10;
 
 /// Coefficients of the largest plan that is compiled while its caller waits: 30+3, with 90, took 0.7 ms, 45+8, with
@@ -113,7 +114,7 @@ impl Slot {
         self.ready.get_or_init(|| unsafe { Ready::new(&self.plan, self.target, self.purpose) }).as_ref()
     }
 
-    /// The code if there is some. `bytes` more have to be worked on; that may make it worth compiling.
+    /// The code if there is some. `bytes` more of each block have to be worked on; that may make it worth compiling.
     #[inline]
     pub(crate) fn get(self: &Arc<Slot>, bytes: usize) -> Option<&Ready> {
         match self.ready.get() {
@@ -227,6 +228,24 @@ mod tests {
         }
         assert_eq!(cache.slots.len(), MAX_PLANS);
         assert!(!Arc::ptr_eq(&first, &cache.slot(&encode("3+1"), Target::AVX2, Purpose::Code)));
+    }
+
+    /// A stripe of blocks of 64 KiB that lost what none lost before is not worth code, however many blocks it has.
+    #[test]
+    fn code_is_made_for_plans_that_come_again() {
+        let code: Code = "20+6".parse().unwrap();
+        let (lost, there): (Vec<usize>, Vec<usize>) = ((0..6).collect(), (6..26).collect());
+        let slot = Cache::default().slot(
+            &code.repair_plan(&lost, &there).unwrap(),
+            Target::interpreted(64),
+            Purpose::Code,
+        );
+        let block = 64 << 10;
+        for _ in 1..WORTH_BYTES / block {
+            assert!(slot.get(block).is_none());
+        }
+        assert!(slot.ready.get().is_none());
+        assert!(slot.get(block).is_some());
     }
 
     /// Repairs of large stripes that each lost something else: every plan was worth compiling at once, and there were as many threads as plans.

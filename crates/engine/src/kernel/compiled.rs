@@ -190,8 +190,7 @@ impl<I: Isa> Kernel for CompiledPlan<I> {
         let len = self.plan.check_buffers(inputs, outputs)?;
         let whole = whole.max(len);
         let add = self.plan.mode() == Mode::Add;
-        let bytes = len.saturating_mul(inputs.len() + outputs.len());
-        let ready = self.slot.as_ref().and_then(|slot| slot.get(bytes));
+        let ready = self.slot.as_ref().and_then(|slot| slot.get(len));
         if let Some(Ready::Code(code)) = ready {
             code.run(inputs, outputs, len, whole);
             return Ok(());
@@ -228,7 +227,7 @@ impl<I: Isa> Kernel for CompiledPlan<I> {
         let slot = slot.get_or_init(of_plan);
         let ready = match self.tier {
             Tier::Code => slot.ready(),
-            _ => slot.get(len.saturating_mul(inputs.len() + outputs.len())),
+            _ => slot.get(len),
         };
         match ready {
             Some(Ready::SigningCode(code)) => code.run(inputs, outputs, len, whole.max(len)),
