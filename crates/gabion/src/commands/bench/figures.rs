@@ -124,6 +124,11 @@ impl Request {
     }
 }
 
+/// What took least: where others use the machine, too, whatever disturbs a round only makes it longer.
+pub(super) fn least(seconds: impl IntoIterator<Item = f64>) -> f64 {
+    seconds.into_iter().fold(f64::INFINITY, f64::min)
+}
+
 /// The one in the middle; of an even number the greater of the two.
 pub(super) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = values.into_iter().collect();

@@ -1,7 +1,7 @@
 //! The cases.
 
 use super::load;
-use crate::commands::bench::figures::{Line, Request, median};
+use crate::commands::bench::figures::{Line, Request, least};
 use crate::commands::bench::files::{drop_caches, sync};
 use anyhow::{Context, Result, bail, ensure};
 use std::cell::Cell;
@@ -26,7 +26,7 @@ pub(super) const CASES: [&str; 8] = [
 ];
 
 pub(super) const MIB: u64 = 1 << 20;
-/// Others use the disk, too: a figure is the median of so many.
+/// Others use the disk, too: a figure is the best of so many.
 pub(super) const ROUNDS: usize = 5;
 
 /// A file system on a directory that this bench mounted; unmounted with the value.
@@ -90,8 +90,8 @@ impl Drop for Mount {
     }
 }
 
-/// What a round through ours and one through the other took: medians.
-pub(super) struct Typical {
+/// What the fastest round through ours took, and through the other.
+pub(super) struct Fastest {
     pub(super) ours: f64,
     pub(super) other: f64,
 }
@@ -100,7 +100,7 @@ pub(super) struct Typical {
 pub(super) fn in_turns(
     mut ours: impl FnMut() -> Result<f64>,
     mut other: impl FnMut() -> Result<f64>,
-) -> Result<Typical> {
+) -> Result<Fastest> {
     let (mut with, mut without) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
         if round % 2 == 1 {
@@ -111,7 +111,7 @@ pub(super) fn in_turns(
             with.push(ours()?);
         }
     }
-    Ok(Typical { ours: median(with), other: median(without) })
+    Ok(Fastest { ours: least(with), other: least(without) })
 }
 
 impl Bench {
@@ -160,10 +160,7 @@ impl Bench {
             "native",
             bytes / took.other,
             0.7,
-            format!(
-                "4 files of {} MiB at once, 1 MiB requests, final fsync, medians of {ROUNDS}",
-                size / MIB
-            ),
+            format!("4 files of {} MiB at once, 1 MiB requests, final fsync, best of {ROUNDS}", size / MIB),
         )])
     }
 
@@ -182,7 +179,7 @@ impl Bench {
         drop(mount);
         let bytes = (2 * size) as f64 / 1e9;
         let conditions =
-            format!("2 files of {} MiB, 1 MiB requests, caches dropped, medians of {ROUNDS}", size / MIB);
+            format!("2 files of {} MiB, 1 MiB requests, caches dropped, best of {ROUNDS}", size / MIB);
         Ok(vec![line(case, bytes / took.ours, "GB/s", "native", bytes / took.other, 0.8, conditions)])
     }
 
@@ -202,7 +199,7 @@ impl Bench {
         drop((ours, other));
         let bytes = (2 * size) as f64 / 1e9;
         let conditions = format!(
-            "2 files of {} MiB, 1 MiB requests, in page cache, medians of {ROUNDS}; native gives {:.1}",
+            "2 files of {} MiB, 1 MiB requests, in page cache, best of {ROUNDS}; native gives {:.1}",
             size / MIB,
             bytes / native
         );
@@ -233,7 +230,7 @@ impl Bench {
         drop((ours, other));
         let reads = (8 * count) as f64;
         let conditions =
-            format!("4 KiB of a file of {} MiB, 8 threads, in page cache, medians of {ROUNDS}", size / MIB);
+            format!("4 KiB of a file of {} MiB, 8 threads, in page cache, best of {ROUNDS}", size / MIB);
         Ok(vec![line(
             "random read",
             reads / took.ours,
@@ -261,7 +258,7 @@ impl Bench {
         drop((ours, other));
         let rate = |seconds: f64| count as f64 / seconds;
         let conditions = format!(
-            "create, write and close of {count} files of 2 KiB, one thread, medians of {ROUNDS}; native gives {:.0}",
+            "create, write and close of {count} files of 2 KiB, one thread, best of {ROUNDS}; native gives {:.0}",
             rate(bare)
         );
         Ok(vec![line(

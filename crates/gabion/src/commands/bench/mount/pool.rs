@@ -65,7 +65,7 @@ impl Bench {
         let bytes = (2 * size) as f64 / 1e9;
         let conditions = format!(
             "2 files of {} MiB in a pool of {K}+{M}, blocks of 1 MiB, on one disk, one target away, 1 MiB requests through the \
-             mount, caches dropped, medians of {ROUNDS}",
+             mount, caches dropped, best of {ROUNDS}",
             size / MIB
         );
         Ok(vec![line(
@@ -96,7 +96,7 @@ impl Bench {
         let made = in_turns(|| small(&at), || small(&native))?;
         drop(mount);
         let bytes = (4 * size) as f64 / 1e9;
-        let how = format!("pool of {K}+{M} on one disk, medians of {ROUNDS}");
+        let how = format!("pool of {K}+{M} on one disk, best of {ROUNDS}");
         let write = format!("4 files of {} MiB at once, 1 MiB requests, final fsync, {how}", size / MIB);
         let small = format!("create, write and close of {count} files of 2 KiB, one thread, {how}");
         let rate = |seconds: f64| count as f64 / seconds;
