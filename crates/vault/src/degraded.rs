@@ -225,6 +225,15 @@ impl DegradedReader {
         Ok(got)
     }
 
+    /// Whether these bytes, seen at `offset` of the file by whatever way, are those that were protected: each belongs to a block that was found
+    /// right before, or is here as a whole and is found right now. If not, nothing is known: [`read`](DegradedReader::read) finds out.
+    pub fn vouches_for(&self, offset: u64, bytes: &[u8]) -> bool {
+        match &self.inner.mode {
+            Mode::Plain(_) => false,
+            Mode::Guarded(sources) => self.inner.vouches_for(sources, offset, bytes).unwrap_or(false),
+        }
+    }
+
     /// Has the stripes behind `offset` gathered by other threads.
     fn gather_ahead(&self, offset: u64) {
         let Mode::Guarded(sources) = &self.inner.mode else { return };
@@ -307,6 +316,44 @@ impl Inner {
         }
     }
 
+    fn vouches_for(&self, sources: &Sources, offset: u64, bytes: &[u8]) -> Result<bool, ReadError> {
+        let end = offset.saturating_add(bytes.len() as u64);
+        if self.suspicious.load(Ordering::Relaxed) || end > self.stat.size {
+            return Ok(false);
+        }
+        self.forget_if_changed(sources)?;
+        self.announce(sources, offset, bytes.len() as u64);
+        let mut at = offset;
+        while at < end {
+            let (stripe, column) = sources.cut().locate(at);
+            let run = sources.cut().run(stripe, 1);
+            let cell = run.cell(0, column);
+            let bit = stripe * sources.header().code.k() as u64 + column as u64;
+            if !self.is_verified(bit) {
+                // The end of a file is no whole block: it is checked with zeros behind it.
+                let is_whole = cell.start == at && cell.end - cell.start == run.block;
+                let Some(block) =
+                    bytes.get((at - offset) as usize..(cell.end - offset) as usize).filter(|_| is_whole)
+                else {
+                    return Ok(false);
+                };
+                let slot = self.slot(stripe);
+                let mut gathering = slot.lock().unwrap_or_else(PoisonError::into_inner);
+                if gathering.known.is_empty() {
+                    sources.begin(&mut gathering, stripe);
+                }
+                if gathering.known[column] != Known::Nothing
+                    || sources.check(&gathering, column, block)? != Known::Good
+                {
+                    return Ok(false);
+                }
+                self.note_verified(bit);
+            }
+            at = cell.end;
+        }
+        Ok(true)
+    }
+
     /// Storage whose bytes may change under an open file is asked whether they did. Then what is known of blocks is worth
     /// nothing, and what would be made would be older than what is there.
     fn forget_if_changed(&self, sources: &Sources) -> Result<(), ReadError> {
@@ -322,10 +369,10 @@ impl Inner {
         }
     }
 
-    /// Tells the storage what comes next if this goes on from where the last read ended.
+    /// Tells the storage what comes next if this goes on from about where the last read ended: who is read by several threads comes in some disorder.
     fn announce(&self, sources: &Sources, offset: u64, bytes: u64) {
         let end = offset + bytes;
-        if self.last.swap(end, Ordering::Relaxed) != offset && offset != 0 {
+        if self.last.swap(end, Ordering::Relaxed).abs_diff(offset) > AHEAD / 2 && offset != 0 {
             return;
         }
         let until = (end + AHEAD).min(self.stat.size);
@@ -338,10 +385,16 @@ impl Inner {
             return;
         }
         self.announced.store(until, Ordering::Relaxed);
+        let suspicious = self.suspicious.load(Ordering::Relaxed);
+        // The columns of a file that lies in one piece are far apart: the others of a stripe are not what comes next.
+        let in_one_piece = sources.header().geometry.tail() != Tail::Striped;
         for stripes in sources.cut().stripes_of(at..until) {
-            sources.will_read(stripes.clone());
-            if self.suspicious.load(Ordering::Relaxed) {
-                stripes.for_each(|stripe| sources.will_read_frames(stripe, 1));
+            if suspicious || !in_one_piece {
+                sources.will_read(stripes.clone());
+            }
+            match suspicious {
+                true => stripes.for_each(|stripe| sources.will_read_frames(stripe, 1)),
+                false => sources.will_read_tables(stripes),
             }
         }
     }

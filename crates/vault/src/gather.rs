@@ -270,6 +270,18 @@ impl Sources {
         }
     }
 
+    /// Says that the tables of signatures of stripes will be read soon. They lie apart, each behind a redundancy block, so that the system does not see
+    /// them coming.
+    pub fn will_read_tables(&self, stripes: Range<u64>) {
+        let Some(at) = self.subject.parts.iter().position(|part| part.header.columns > 0) else { return };
+        let length = std::num::NonZeroU64::new(self.coder().table_bytes() as u64);
+        for stripe in stripes.start..stripes.end.min(self.cut.stripes()) {
+            let start = self.subject.parts[at].records.offset(stripe) + self.cut.block(stripe);
+            // Only advice: without it reading is slower, nothing else.
+            let _ = rustix::fs::fadvise(&self.files[at].0, start, length, rustix::fs::Advice::WillNeed);
+        }
+    }
+
     /// Says that the first `count` redundancy blocks of a stripe will be read soon.
     pub fn will_read_frames(&self, stripe: u64, count: usize) {
         if stripe >= self.cut.stripes() {

@@ -118,6 +118,37 @@ fn plain(block: &str) -> (tempfile::TempDir, Vault) {
     (dir, vault)
 }
 
+/// Who has the bytes by another way, as a mount from where the system keeps them, is told whether they are right.
+#[test]
+fn bytes_that_were_seen_elsewhere_are_vouched_for() {
+    let (dir, vault) = plain("4KiB");
+    let path = dir.path().join("tree/file");
+    let content = Seed(17).bytes(300_000);
+    fs::write(&path, &content).unwrap();
+    assert!(!open(&*vault.storage, "file").vouches_for(0, &content), "not protected yet");
+    protect::protect(&vault, QUIET).unwrap();
+    let reader = open(&*vault.storage, "file");
+    assert!(reader.is_guarded());
+    let vouches = |range: std::ops::Range<usize>| reader.vouches_for(range.start as u64, &content[range]);
+    for at in [0, 5000, 65_535] {
+        let mut wrong = content[..65_536].to_vec();
+        wrong[at] ^= 1;
+        assert!(!reader.vouches_for(0, &wrong), "byte {at}");
+    }
+    assert!(vouches(0..65_536) && vouches(65_536..131_072));
+    assert!(reader.report().verified >= 32 && !reader.report().is_degraded(), "{:?}", reader.report());
+    // Of blocks that were not found right yet, a part says nothing.
+    assert!(!vouches(200_001..200_100));
+    assert_eq!(reader.read(200_001, &mut [0; 99]).unwrap(), 99);
+    assert!(vouches(200_001..200_100));
+    assert!(
+        !reader.vouches_for(299_000, &[content[299_000..].to_vec(), vec![0; 1]].concat()),
+        "behind the end"
+    );
+    fs::write(&path, Seed(18).bytes(300_000)).unwrap();
+    assert!(!vouches(0..65_536), "another version is there");
+}
+
 #[test]
 fn plain_files_are_read_like_those_of_pools() {
     let (dir, vault) = plain("4KiB");

@@ -14,9 +14,10 @@ pub(super) struct Bench {
 }
 
 /// The cases by name, in the order in which they run.
-pub(super) const CASES: [&str; 8] = [
+pub(super) const CASES: [&str; 9] = [
     "write",
     "read cold",
+    "read cold checked",
     "read cold passthrough",
     "read warm",
     "random read",
@@ -119,8 +120,9 @@ impl Bench {
         ensure!(rustix::process::geteuid().is_root(), "mounts and dropped caches need root");
         match case {
             "write" => self.write(),
-            "read cold" => self.read_cold("read cold", &[]),
-            "read cold passthrough" => self.read_cold("read cold passthrough", &["--passthrough"]),
+            "read cold" => self.read_cold(case, false, &[]),
+            "read cold checked" => self.read_cold(case, true, &[]),
+            "read cold passthrough" => self.read_cold(case, false, &["--passthrough"]),
             "read warm" => self.read_warm(),
             "random read" => self.random_read(),
             "small files" => self.small_files(),
@@ -164,13 +166,20 @@ impl Bench {
         )])
     }
 
-    fn read_cold(&self, case: &str, options: &[&str]) -> Result<Vec<Line>> {
+    /// Files that were protected are checked against their signatures as they are read.
+    fn read_cold(&self, case: &str, protected: bool, options: &[&str]) -> Result<Vec<Line>> {
         let place = self.request.place()?;
         let (source, at, native) = places(place.path())?;
         let size = self.size();
         load::write(&source, 2, size)?;
         load::write(&native, 2, size)?;
-        let mount = Mount::gabion_with(&source, &at, &place.path().join("repository"), options)?;
+        let repository = place.path().join("repository");
+        if protected {
+            let mut protect = Command::new(std::env::current_exe()?);
+            protect.arg("protect").arg(&source).arg("--repository").arg(&repository).stdout(Stdio::null());
+            ensure!(protect.status()?.success(), "the files could not be protected");
+        }
+        let mount = Mount::gabion_with(&source, &at, &repository, options)?;
         let pass = |dir: &Path| -> Result<f64> {
             ensure!(drop_caches()?, "the page cache can only be dropped by root");
             load::read(dir, 2, size)
@@ -178,8 +187,9 @@ impl Bench {
         let took = in_turns(|| pass(&at), || pass(&native))?;
         drop(mount);
         let bytes = (2 * size) as f64 / 1e9;
+        let which = if protected { "protected files, checked as they are read," } else { "files" };
         let conditions =
-            format!("2 files of {} MiB, 1 MiB requests, caches dropped, best of {ROUNDS}", size / MIB);
+            format!("2 {which} of {} MiB, 1 MiB requests, caches dropped, best of {ROUNDS}", size / MIB);
         Ok(vec![line(case, bytes / took.ours, "GB/s", "native", bytes / took.other, 0.8, conditions)])
     }
 
