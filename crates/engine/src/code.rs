@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::field::Field;
 use crate::matrix::Matrix;
 use crate::matrix::cauchy::CauchyForm;
+use crate::matrix::coefficients::Coefficients;
 use crate::matrix::generators;
 use std::fmt;
 use std::str::FromStr;
@@ -92,10 +93,17 @@ impl Family {
         }
     }
 
-    /// Its matrix, and the points of it where they are known.
-    fn generate(self, field: Field, k: usize, m: usize) -> Result<(Matrix, Option<CauchyForm>), Error> {
-        let dense = |matrix: Result<Matrix, Error>| Ok((matrix?, None));
-        let points = |form: CauchyForm| Ok((form.matrix(field)?, Some(form)));
+    /// Its coefficients, and the points of them where they are known.
+    fn generate(
+        self,
+        field: Field,
+        k: usize,
+        m: usize,
+        layout: Layout,
+    ) -> Result<(Coefficients, Option<CauchyForm>), Error> {
+        let dense = |matrix: Result<Matrix, Error>| Ok((Coefficients::Held(matrix?), None));
+        let points =
+            |form: CauchyForm| Ok((Coefficients::of_points(field, layout, form.clone())?, Some(form)));
         match self {
             Family::Subspace => points(generators::subspace_points(field, k, m)),
             Family::RsVandermonde => dense(generators::vandermonde(field, k, m)),
@@ -143,7 +151,7 @@ pub struct Code {
     m: usize,
     layout: Layout,
     /// Made from the fields above; shared, since codes are passed around.
-    redundancy: Arc<Matrix>,
+    redundancy: Arc<Coefficients>,
     points: Option<Arc<CauchyForm>>,
 }
 
@@ -166,7 +174,7 @@ impl Code {
         if m > limit {
             return Err(Error::TooMuchRedundancy { family: name, k, m, limit });
         }
-        let (redundancy, points) = family.generate(field, k, m)?;
+        let (redundancy, points) = family.generate(field, k, m, layout)?;
         let (redundancy, points) = (Arc::new(redundancy), points.map(Arc::new));
         Ok(Code { family, field, k, m, layout, redundancy, points })
     }
@@ -207,9 +215,21 @@ impl Code {
         granule.expect("Code::new accepted the layout of this field")
     }
 
-    /// The m x k matrix that makes redundancy of data.
-    pub fn redundancy(&self) -> &Matrix {
-        &self.redundancy
+    /// The m x k matrix that makes redundancy of data. Most codes hold it; for those of more than 2^18 coefficients that are known by their
+    /// [points](Code::points) over GF(2^16), words layout, it is made when it is first asked for.
+    ///
+    /// # Errors
+    /// [`Error::MatrixTooLarge`]: a code that is known by its points may have any number of coefficients.
+    pub fn redundancy(&self) -> Result<&Matrix, Error> {
+        self.redundancy.matrix()
+    }
+
+    /// The matrix, where it is there already.
+    pub(crate) fn held_redundancy(&self) -> Option<&Matrix> {
+        match &*self.redundancy {
+            Coefficients::Held(matrix) => Some(matrix),
+            Coefficients::Points(_) => None,
+        }
     }
 
     /// The points of the redundancy matrix, for the families that are defined by them.

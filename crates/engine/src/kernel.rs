@@ -13,6 +13,7 @@ mod neon;
 mod reference;
 mod table;
 mod threads;
+mod transform;
 mod tuning;
 mod vector;
 #[cfg(target_arch = "x86_64")]
