@@ -358,8 +358,18 @@ mod tests {
         assert_eq!(error("10+4:w9"), Error::NoWordsLayout { w: 9 });
         assert_eq!(error("10+4:w17"), Error::UnknownField { w: 17 });
         assert_eq!(error("10+4:packets=0"), Error::PacketOutOfRange { bytes: 0, limit: MAX_PACKET });
-        assert!(matches!(error("cauchy:30000+30000:w16"), Error::MatrixTooLarge { .. }));
-        assert!(matches!(error("subspace:30000+30000:w16"), Error::MatrixTooLarge { .. }));
+        // Only words of GF(2^16) with known points go without their matrix.
+        for text in [
+            "subspace:30000+30000:w16:packets=8",
+            "subspace:30000+30000:w32",
+            "cauchy:30000+30000:w64",
+            "rs-vandermonde:30000+30000:w16",
+        ] {
+            assert!(
+                matches!(error(text), Error::MatrixTooLarge { rows: 30_000, columns: 30_000, .. }),
+                "{text}"
+            );
+        }
         for text in [
             "",
             ":",
@@ -380,6 +390,29 @@ mod tests {
         ] {
             assert!(matches!(error(text), Error::BadCode { .. }), "{text}: {:?}", error(text));
         }
+    }
+
+    /// Every shape of the field is a code; its matrix is there for those who need one, as long as it is not too large.
+    #[test]
+    fn codes_of_any_size_are_known_by_their_points() {
+        for (k, m) in [(60_000, 5536), (32_768, 32_768), (65_535, 1), (1, 65_535), (65_536, 0)] {
+            for family in ["subspace", "cauchy"] {
+                let code: Code = format!("{family}:{k}+{m}:w16").parse().unwrap();
+                let points = code.points().unwrap();
+                assert_eq!((points.rows.len(), points.columns.len()), (m, k));
+                match code.redundancy() {
+                    Ok(matrix) => assert_eq!((matrix.rows(), matrix.columns()), (m, k)),
+                    Err(error) => {
+                        let limit = crate::matrix::MAX_COEFFICIENTS;
+                        assert_eq!(error, Error::MatrixTooLarge { rows: m, columns: k, limit });
+                        assert!(k * m > limit);
+                    }
+                }
+            }
+        }
+        let made: Code = "1000+300:w16".parse().unwrap();
+        assert!(made.held_redundancy().is_none());
+        assert_eq!(made.redundancy().unwrap(), &made.points().unwrap().matrix(Field::GF16).unwrap());
     }
 
     proptest! {

@@ -14,6 +14,7 @@ mod reference;
 mod table;
 mod threads;
 mod transform;
+mod transformed;
 mod tuning;
 mod vector;
 #[cfg(target_arch = "x86_64")]

@@ -82,10 +82,7 @@ impl Plan {
     /// # Panics
     /// Where there is no such input or output.
     pub fn coefficient(&self, output: usize, input: usize) -> u64 {
-        match &self.coefficients {
-            Coefficients::Held(matrix) => matrix.at(output, input),
-            Coefficients::Points(points) => points.at(output, input),
-        }
+        self.coefficients.at(output, input)
     }
 
     /// The matrix as one Cauchy matrix, where it is known to be one.
@@ -244,25 +241,19 @@ impl Code {
     /// The plan that makes `wanted` of exactly the k columns `sources`, which are sorted and of which none is wanted.
     fn plan_from(&self, wanted: &[usize], sources: Vec<usize>) -> Result<Plan, Error> {
         let repair = Repair::new(self, wanted, &sources);
-        let matrix = match repair.coefficients()? {
-            Coefficients::Held(matrix) => matrix,
-            points @ Coefficients::Points(_) => {
-                return Ok(self.plan(points, sources, wanted.to_vec(), Mode::Write, None));
-            }
-        };
+        let coefficients = repair.coefficients()?;
         // A source that contributes to nothing need not be read.
-        let is_used = |&j: &usize| (0..wanted.len()).any(|i| matrix.at(i, j) != 0);
+        let is_used = |&j: &usize| (0..wanted.len()).any(|i| coefficients.at(i, j) != 0);
         if (0..sources.len()).all(|j| is_used(&j)) {
-            let structure = repair.structure(&matrix)?;
-            let matrix = Coefficients::Held(matrix);
-            return Ok(self.plan(matrix, sources, wanted.to_vec(), Mode::Write, structure));
+            let structure = repair.structure(&coefficients)?;
+            return Ok(self.plan(coefficients, sources, wanted.to_vec(), Mode::Write, structure));
         }
         // In an MDS code every block depends on each of any k others, so nothing is wanted here, and there is
         // nothing to factor.
         let used: Vec<usize> = (0..sources.len()).filter(is_used).collect();
         let all: Vec<usize> = (0..wanted.len()).collect();
         let inputs = used.iter().map(|&j| sources[j]).collect();
-        let matrix = Coefficients::Held(matrix.select(&all, &used)?);
+        let matrix = Coefficients::Held(coefficients.matrix()?.select(&all, &used)?);
         Ok(self.plan(matrix, inputs, wanted.to_vec(), Mode::Write, None))
     }
 

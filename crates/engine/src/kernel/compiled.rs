@@ -2,7 +2,7 @@
 
 use super::generic::{Balanced, Buffers, Dense, Isa, Parities, Rows, Steps, Work};
 use super::linear::{LinearMap, MapForm};
-use super::transform::{Transform, TransformedPlan};
+use super::transformed::{TransformedPlan, Way};
 use super::vector::Vector;
 use super::{Kernel, Quotients};
 use crate::code::Layout;
@@ -49,8 +49,8 @@ pub enum Tier {
 
 /// Compiles `plan` for the instruction set that `isa` proves.
 pub(super) fn compile<I: Isa>(isa: I, plan: &Plan, tier: Tier) -> Result<Box<dyn Kernel>, Error> {
-    if let Some(transform) = Transform::for_plan(plan) {
-        return Ok(Box::new(TransformedPlan::new(isa, plan, transform)));
+    if let Some(way) = Way::of(plan) {
+        return Ok(Box::new(TransformedPlan::new(isa, plan, way)?));
     }
     let program = match plan.layout() {
         Layout::Packets { bytes } => {
@@ -59,7 +59,7 @@ pub(super) fn compile<I: Isa>(isa: I, plan: &Plan, tier: Tier) -> Result<Box<dyn
         }
         Layout::Words => match horner_parities(plan)? {
             Some(parities) => Program::Horner(parities),
-            None => Program::Dense(dense(plan)?),
+            None => Program::Dense(dense(plan.matrix()?)?),
         },
     };
     // SAFETY: `isa` proves the instruction set, and the target is its own.
@@ -149,8 +149,8 @@ pub(super) fn multiply<I: Isa>(
     isa.run(Work::Words(&dense, Buffers { inputs, outputs, len, whole: len, add: false }));
 }
 
-fn dense<V: Vector>(plan: &Plan) -> Result<Dense<'static, V>, Error> {
-    let (matrix, field) = (plan.matrix()?, plan.field());
+pub(super) fn dense<V: Vector>(matrix: &Matrix) -> Result<Dense<'static, V>, Error> {
+    let field = matrix.field();
     let (inputs, outputs) = (matrix.columns(), matrix.rows());
     if field == Field::GF8 {
         let products = V::Map::gf8_products();

@@ -35,9 +35,10 @@ impl Kernel for ReferenceKernel {
             let coefficients: Vec<u64> =
                 (0..inputs.len()).map(|column| plan.coefficient(row, column)).collect();
             for index in 0..symbols {
-                let products = inputs.iter().zip(&coefficients).map(|(input, &coefficient)| {
-                    mul(plan.field(), coefficient, symbol(plan, input, index))
-                });
+                let products = inputs
+                    .iter()
+                    .zip(&coefficients)
+                    .map(|(input, &coefficient)| mul(plan.field(), coefficient, symbol(plan, input, index)));
                 let sum = products.fold(0, |sum, product| sum ^ product);
                 add_to_symbol(plan, output, index, sum);
             }

@@ -14,25 +14,10 @@
 //! for each coset instead of n · n. With all inputs in one coset and outputs in many it is the same the other way round. The whole field is a
 //! coset that holds everything, so there is a way for every plan.
 
-use super::Kernel;
-use super::generic::{Buffers, Isa, Multipliers, Room, Transforming};
-use super::vector::Vector;
-use crate::code::Layout;
-use crate::compiler;
-use crate::error::Error;
 use crate::field::Field;
 use crate::matrix::additive::Additive;
 use crate::matrix::cauchy::{CauchyForm, Point};
-use crate::plan::{Mode, Plan};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
-
-/// Coefficients that are multiplied one by one in the time of one product of a transform.
-const COEFFICIENTS_PER_PRODUCT: usize = 2;
-
-/// Coefficients of the largest matrix that is multiplied with one by one, where there is another way: what kernels prepare of each takes 32 bytes or
-/// 128.
-const MAX_PREPARED: usize = 1 << 20;
 
 /// Where a block lies in its coset, and what it is multiplied with.
 #[derive(Debug, Clone, Copy)]
@@ -60,17 +45,6 @@ pub(super) struct Transform {
 }
 
 impl Transform {
-    /// For plans of words of GF(2^16) with known points that are too large for the compiler, where it is faster than the matrix.
-    pub(super) fn for_plan(plan: &Plan) -> Option<Transform> {
-        let (rows, columns) = (plan.outputs().len(), plan.inputs().len());
-        if compiler::is_considered(rows, columns) || (plan.field(), plan.layout()) != (Field::GF16, Layout::Words) {
-            return None;
-        }
-        let (coefficients, transform) = (rows.saturating_mul(columns), Transform::new(plan.points()?));
-        let pays = transform.products().saturating_mul(COEFFICIENTS_PER_PRODUCT) < coefficients;
-        (pays || coefficients > MAX_PREPARED).then_some(transform)
-    }
-
     /// The cheaper of the two ways.
     ///
     /// # Panics
@@ -105,7 +79,8 @@ impl Transform {
             let first = points.first().map_or(1, |point| point.scale);
             if first != 0 && points.iter().all(|point| point.scale == first) { first } else { 1 }
         };
-        let (single, many) = if within(&form.rows) { (&form.rows, &form.columns) } else { (&form.columns, &form.rows) };
+        let (single, many) =
+            if within(&form.rows) { (&form.rows, &form.columns) } else { (&form.columns, &form.rows) };
         let factor = shared(single);
         let inverse = field.inv(factor).expect("not zero");
         let (single, many) = (cosets(single, true, inverse), cosets(many, false, factor));
@@ -136,39 +111,3 @@ fn enclosing(points: &[Point]) -> (usize, u64) {
     let spread = points.iter().fold(0, |bits, point| bits | (point.at ^ first));
     ((u64::BITS - spread.leading_zeros()) as usize, first)
 }
-
-/// A plan that runs by transforms.
-pub(super) struct TransformedPlan<I: Isa> {
-    isa: I,
-    plan: Plan,
-    transform: Transform,
-    multipliers: Multipliers<<I::V as Vector>::Map>,
-    /// One for every call that runs at the same time, kept for the next one: fresh pages would take as long as some tiles.
-    rooms: Mutex<Vec<Room>>,
-}
-
-impl<I: Isa> TransformedPlan<I> {
-    pub(super) fn new(isa: I, plan: &Plan, transform: Transform) -> TransformedPlan<I> {
-        let (plan, multipliers) = (plan.clone(), Multipliers::new());
-        TransformedPlan { isa, plan, transform, multipliers, rooms: Mutex::default() }
-    }
-
-    fn rooms(&self) -> std::sync::MutexGuard<'_, Vec<Room>> {
-        self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<I: Isa> Kernel for TransformedPlan<I> {
-    fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
-        let len = self.plan.check_buffers(inputs, outputs)?;
-        let mut room = self.rooms().pop().unwrap_or_default();
-        let (transform, multipliers) = (&self.transform, &self.multipliers);
-        let buffers = Buffers { inputs, outputs, len, whole: len, add: self.plan.mode() == Mode::Add };
-        self.isa.transform(Transforming { transform, multipliers, room: &mut room, buffers });
-        self.rooms().push(room);
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests;

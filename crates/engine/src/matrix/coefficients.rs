@@ -27,13 +27,6 @@ pub(crate) struct ByPoints {
     matrix: OnceLock<Matrix>,
 }
 
-impl ByPoints {
-    /// The coefficient at (row, column).
-    pub(crate) fn at(&self, row: usize, column: usize) -> u64 {
-        self.form.entry(self.field, row, column).expect("the points of a code are distinct")
-    }
-}
-
 impl Coefficients {
     /// Those of a Cauchy matrix. Where symbols are words of GF(2^16) a large one is left as it is: kernels apply it by its points alone.
     ///
@@ -51,6 +44,20 @@ impl Coefficients {
         match self {
             Coefficients::Held(matrix) => matrix.field(),
             Coefficients::Points(points) => points.field,
+        }
+    }
+
+    /// The coefficient at (row, column).
+    ///
+    /// # Panics
+    /// Where there is no such row or column.
+    pub(crate) fn at(&self, row: usize, column: usize) -> u64 {
+        match self {
+            Coefficients::Held(matrix) => matrix.at(row, column),
+            Coefficients::Points(points) => {
+                let entry = points.form.entry(points.field, row, column);
+                entry.expect("the points of a code are distinct")
+            }
         }
     }
 

@@ -92,8 +92,8 @@ impl<'a> Repair<'a> {
         Ok(matrix)
     }
 
-    /// The factors of `matrix`, which is this repair's.
-    pub(super) fn structure(&self, matrix: &Matrix) -> Result<Option<Structure>, Error> {
+    /// The factors of `product`, which are this repair's coefficients.
+    pub(super) fn structure(&self, product: &Coefficients) -> Result<Option<Structure>, Error> {
         let Some(points) = self.code.points() else { return Ok(None) };
         // Much redundancy beside little data: the factors would be larger than the product.
         if self.places.len().saturating_mul(self.rows.len()) > MAX_HELD {
@@ -102,12 +102,16 @@ impl<'a> Repair<'a> {
         let (known, e) = (self.known.len(), self.unknown.len());
         // r_R enters the product only through s_R, so the columns of R in the product are those of the second factor.
         let solve = Matrix::from_fn(self.code.field(), self.places.len(), self.rows.len(), |i, j| {
-            if j < e { matrix.at(i, known + j) } else { u64::from(self.places[i] == j) }
+            if j < e { product.at(i, known + j) } else { u64::from(self.places[i] == j) }
         })?;
         let added = (0..self.rows.len()).map(|i| (i < e).then_some(known + i)).collect();
         let cauchy = points.select(&self.rows, self.known);
         let solve = (!solve.is_identity()).then_some(solve);
-        let exchanged = if solve.is_some() { Some(self.exchanged(points)?) } else { None };
+        let exchanged = match product.points() {
+            _ if solve.is_none() => None,
+            Some(points) => Some(points.clone()),
+            None => Some(self.exchanged(points)?),
+        };
         Ok(Some(Structure { cauchy, added, solve, exchanged }))
     }
 }

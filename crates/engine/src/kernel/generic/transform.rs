@@ -27,6 +27,9 @@ const ROOM_BYTES: usize = 512 << 10;
 /// Pairs of registers of a block in a tile, at most: half a page of the widest.
 const MAX_PAIRS: usize = 8;
 
+/// Levels of the largest transform, that of the whole field.
+const LEVELS: usize = 16;
+
 /// Inputs ahead that are asked for: each lies in a page of its own.
 const BLOCKS_AHEAD: usize = 16;
 
@@ -123,7 +126,13 @@ impl<V: Vector> Transforming<'_, '_, V> {
             // SAFETY: the room has two parts of `whole` bytes, and pairs <= most; tiles lie within all buffers.
             unsafe {
                 let (mut first, mut second) = (points(start), points(start.add(whole)));
-                first.sum_of(&transform.inputs, transform.differentiates() && transform.outputs.len() == 1, &mut second, inputs, tile);
+                first.sum_of(
+                    &transform.inputs,
+                    transform.differentiates() && transform.outputs.len() == 1,
+                    &mut second,
+                    inputs,
+                    tile,
+                );
                 match &transform.outputs[..] {
                     [only] => {
                         first.to_values(only.at);
@@ -285,7 +294,8 @@ impl<V: Vector> Points<'_, V> {
         // SAFETY: as for the inputs.
         unsafe {
             for &Member { block, place, weight } in &coset.members {
-                let (from, to) = (self.point(place as usize), outputs[block as usize].as_mut_ptr().add(tile.at));
+                let (from, to) =
+                    (self.point(place as usize), outputs[block as usize].as_mut_ptr().add(tile.at));
                 let maps = self.multipliers.of(weight);
                 for pair in 0..self.pairs {
                     let (at, rest) = (pair * Self::PAIR, tile.len - pair * Self::PAIR);
@@ -306,15 +316,20 @@ impl<V: Vector> Points<'_, V> {
     /// lie ahead, and so are still what they were.
     #[inline(always)]
     unsafe fn differentiate(&mut self) {
+        let mut maps = [self.multipliers.of(0); LEVELS];
+        for level in 0..self.log {
+            maps[level] = self.multipliers.of(self.additive.derivative(level));
+        }
         for place in 0..1usize << self.log {
             for pair in 0..self.pairs {
                 // SAFETY: place and place + 2^j are points of the coset.
                 unsafe {
                     let mut total = [V::zero(); 2];
-                    for level in (0..self.log).filter(|level| place >> level & 1 == 0) {
-                        let from = self.point(place + (1 << level)).add(pair * Self::PAIR);
-                        let maps = self.multipliers.of(self.additive.derivative(level));
-                        total = add_product(total, read(from), &maps);
+                    for level in 0..self.log {
+                        if place >> level & 1 == 0 {
+                            let from = self.point(place + (1 << level)).add(pair * Self::PAIR);
+                            total = add_product(total, read(from), &maps[level]);
+                        }
                     }
                     write(total, self.point(place).add(pair * Self::PAIR));
                 }
