@@ -64,7 +64,7 @@ impl<M: MapForm> Multipliers<M> {
     }
 }
 
-/// Room for two cosets of pairs.
+/// Room for a coset of pairs, or two.
 #[derive(Default)]
 pub(in crate::kernel) struct Room(Vec<Line>);
 
@@ -110,7 +110,8 @@ impl<V: Vector> Transforming<'_, '_, V> {
         let size = pair << transform.log;
         let most = (ROOM_BYTES / size).clamp(1, MAX_PAIRS).min(len.div_ceil(pair));
         let whole = most * size;
-        room.0.resize(room.0.len().max((2 * whole).div_ceil(64)), Line { _bytes: [0; 64] });
+        let needed = if transform.inputs.len().max(transform.outputs.len()) > 1 { 2 * whole } else { whole };
+        room.0.resize(room.0.len().max(needed.div_ceil(64)), Line { _bytes: [0; 64] });
         let start = room.0.as_mut_ptr().cast::<u8>();
         let mut at = 0;
         while at < len {
@@ -123,7 +124,8 @@ impl<V: Vector> Transforming<'_, '_, V> {
                 log: transform.log,
                 pairs,
             };
-            // SAFETY: the room has two parts of `whole` bytes, and pairs <= most; tiles lie within all buffers.
+            // SAFETY: the room has a part of `whole` bytes for each of the two, the second where there are several cosets and so somebody who
+            // touches it; pairs <= most, and tiles lie within all buffers.
             unsafe {
                 let (mut first, mut second) = (points(start), points(start.add(whole)));
                 first.sum_of(
@@ -261,7 +263,7 @@ impl<V: Vector> Points<'_, V> {
     unsafe fn take(&mut self, coset: &Coset, inputs: &[&[u8]], tile: Tile) {
         // SAFETY: places are points of the coset; a tile lies within every input; members are blocks of the plan.
         unsafe {
-            if coset.members.len() >> self.log == 0 {
+            if coset.members.len() < 1 << self.log {
                 self.clear();
             }
             for (index, &Member { block, place, weight }) in coset.members.iter().enumerate() {
