@@ -17,7 +17,8 @@ use crate::field::Field;
 use crate::plan::{Mode, Plan, Structure};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Coefficients that are multiplied one by one in the time of one product of a transform.
+/// Coefficients that are multiplied one by one in the time of one product of a transform: 3.0 ns each for 128 bytes as long as what is prepared of them
+/// stays in a cache, 8 beyond that, against 4.7.
 const COEFFICIENTS_PER_PRODUCT: usize = 2;
 
 /// Coefficients of the largest matrix that is multiplied with one by one, where there is another way: what kernels prepare of each takes 32 bytes or

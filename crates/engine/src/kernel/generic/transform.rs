@@ -21,8 +21,8 @@ use crate::kernel::transform::{Coset, Member, Transform};
 use crate::kernel::vector::Vector;
 use crate::matrix::additive::Additive;
 
-/// Bytes of a room up to which tiles are made wider: two of them lie in the L2 cache.
-const ROOM_BYTES: usize = 512 << 10;
+/// Bytes of a room up to which tiles are made wider: an L2 cache. What a second room takes beyond that is met by the last levels only.
+const ROOM_BYTES: usize = 2 << 20;
 
 /// Pairs of registers of a block in a tile, at most: half a page of the widest.
 const MAX_PAIRS: usize = 8;
