@@ -95,7 +95,7 @@ impl Transform {
     pub(super) fn products(&self) -> usize {
         let cosets = self.inputs.len() + self.outputs.len() + usize::from(self.differentiates());
         let weights = self.inputs.iter().chain(&self.outputs).flat_map(|coset| &coset.members);
-        (cosets * self.log << self.log) / 2 + weights.filter(|member| member.weight != 1).count()
+        ((cosets * self.log) << self.log) / 2 + weights.filter(|member| member.weight != 1).count()
     }
 
     /// Whether inputs and outputs share a coset.

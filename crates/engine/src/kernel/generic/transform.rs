@@ -137,7 +137,7 @@ impl<V: Vector> Transforming<'_, '_, V> {
                 );
                 match &transform.outputs[..] {
                     [only] => {
-                        first.to_values(only.at);
+                        first.evaluate(only.at);
                         first.give(only, outputs, tile, add);
                     }
                     many => {
@@ -146,7 +146,7 @@ impl<V: Vector> Transforming<'_, '_, V> {
                             if coset.at == 0 {
                                 second.differentiate();
                             }
-                            second.to_values(coset.at);
+                            second.evaluate(coset.at);
                             second.give(coset, outputs, tile, add);
                         }
                     }
@@ -203,7 +203,7 @@ impl<V: Vector> Points<'_, V> {
 
     #[inline(always)]
     fn bytes(&self) -> usize {
-        self.pairs * Self::PAIR << self.log
+        (self.pairs * Self::PAIR) << self.log
     }
 
     /// The sum of the coefficients of all cosets of inputs.
@@ -221,7 +221,7 @@ impl<V: Vector> Points<'_, V> {
             for (index, coset) in cosets.iter().enumerate() {
                 let points = if index == 0 { &mut *self } else { &mut *other };
                 points.take(coset, inputs, tile);
-                points.to_coefficients(coset.at);
+                points.interpolate(coset.at);
                 if differentiated && coset.at == 0 {
                     points.differentiate();
                 }
@@ -341,7 +341,7 @@ impl<V: Vector> Points<'_, V> {
 
     /// Values at the points from `at` on to coefficients.
     #[inline(always)]
-    unsafe fn to_coefficients(&mut self, at: usize) {
+    unsafe fn interpolate(&mut self, at: usize) {
         let (n, twos) = (1usize << self.log, self.log / 2);
         // SAFETY: blocks of 4^(t+1) points that end at a multiple of their size, up to n.
         unsafe {
@@ -359,7 +359,7 @@ impl<V: Vector> Points<'_, V> {
 
     /// Coefficients to values at the points from `at` on.
     #[inline(always)]
-    unsafe fn to_values(&mut self, at: usize) {
+    unsafe fn evaluate(&mut self, at: usize) {
         let (n, twos) = (1usize << self.log, self.log / 2);
         // SAFETY: blocks of 4^(t+1) points that begin at a multiple of their size, below n.
         unsafe {
