@@ -116,6 +116,9 @@ fn plans_that_run_by_transforms_match_the_reference() {
         let limits = PatternLimits { exhaustive: 0, samples: 3 };
         survives_losses(&backends(), &code, 34, &mut Guarded(Edge::End), limits);
     }
+    // So many coefficients that only the points are kept, by the reference as well.
+    let plan = "1000+300:w16".parse::<Code>().unwrap().encode_plan().unwrap();
+    same_as_reference(&backends(), &plan, 6, &mut Guarded(Edge::End), &mut random);
     let code: Code = "280+20:w16".parse().unwrap();
     partial_and_update_agree_with_encode(&backends(), &code, 6, &mut Shifted(0));
 }
