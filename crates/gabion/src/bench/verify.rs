@@ -19,8 +19,8 @@ const WINDOW_BYTES: usize = 8 << 10;
 /// Coefficients that the reference is asked for: of plans with more some outputs are compared, from the first to the last.
 const MOST_COEFFICIENTS: usize = 1 << 20;
 
-/// Products of a window, about: half a second.
-const MOST_PRODUCTS: usize = 1 << 26;
+/// Products of a window, about: less than a second.
+const MOST_PRODUCTS: usize = 1 << 23;
 
 /// Where a block is compared, of a plan with so many coefficients.
 fn windows(len: usize, granule: usize, coefficients: usize) -> Vec<Range<usize>> {
