@@ -104,7 +104,7 @@ pub(crate) fn code(identity: &str) -> anyhow::Result<Code> {
 
 /// The redundancy matrix of a code over GF(2^8), row after row, for libraries that take any matrix.
 pub(crate) fn redundancy_rows(code: &Code) -> anyhow::Result<Vec<u8>> {
-    let matrix = code.redundancy();
+    let matrix = code.redundancy()?;
     let coefficients = (0..matrix.rows()).flat_map(|row| matrix.row(row));
     coefficients.map(|&value| u8::try_from(value).context("a code over a larger field")).collect()
 }

@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::field::Field;
 use crate::matrix::Matrix;
 use crate::matrix::cauchy::CauchyForm;
+use crate::matrix::coefficients::Coefficients;
 use crate::matrix::generators;
 use std::fmt;
 use std::str::FromStr;
@@ -92,10 +93,17 @@ impl Family {
         }
     }
 
-    /// Its matrix, and the points of it where they are known.
-    fn generate(self, field: Field, k: usize, m: usize) -> Result<(Matrix, Option<CauchyForm>), Error> {
-        let dense = |matrix: Result<Matrix, Error>| Ok((matrix?, None));
-        let points = |form: CauchyForm| Ok((form.matrix(field)?, Some(form)));
+    /// Its coefficients, and the points of them where they are known.
+    fn generate(
+        self,
+        field: Field,
+        k: usize,
+        m: usize,
+        layout: Layout,
+    ) -> Result<(Coefficients, Option<CauchyForm>), Error> {
+        let dense = |matrix: Result<Matrix, Error>| Ok((Coefficients::Held(matrix?), None));
+        let points =
+            |form: CauchyForm| Ok((Coefficients::of_points(field, layout, form.clone())?, Some(form)));
         match self {
             Family::Subspace => points(generators::subspace_points(field, k, m)),
             Family::RsVandermonde => dense(generators::vandermonde(field, k, m)),
@@ -143,7 +151,7 @@ pub struct Code {
     m: usize,
     layout: Layout,
     /// Made from the fields above; shared, since codes are passed around.
-    redundancy: Arc<Matrix>,
+    redundancy: Arc<Coefficients>,
     points: Option<Arc<CauchyForm>>,
 }
 
@@ -166,7 +174,7 @@ impl Code {
         if m > limit {
             return Err(Error::TooMuchRedundancy { family: name, k, m, limit });
         }
-        let (redundancy, points) = family.generate(field, k, m)?;
+        let (redundancy, points) = family.generate(field, k, m, layout)?;
         let (redundancy, points) = (Arc::new(redundancy), points.map(Arc::new));
         Ok(Code { family, field, k, m, layout, redundancy, points })
     }
@@ -207,9 +215,21 @@ impl Code {
         granule.expect("Code::new accepted the layout of this field")
     }
 
-    /// The m x k matrix that makes redundancy of data.
-    pub fn redundancy(&self) -> &Matrix {
-        &self.redundancy
+    /// The m x k matrix that makes redundancy of data. Most codes hold it; for those of more than 2^18 coefficients that are known by their
+    /// [points](Code::points) over GF(2^16), words layout, it is made when it is first asked for.
+    ///
+    /// # Errors
+    /// [`Error::MatrixTooLarge`]: a code that is known by its points may have any number of coefficients.
+    pub fn redundancy(&self) -> Result<&Matrix, Error> {
+        self.redundancy.matrix()
+    }
+
+    /// The matrix, where it is there already.
+    pub(crate) fn held_redundancy(&self) -> Option<&Matrix> {
+        match &*self.redundancy {
+            Coefficients::Held(matrix) => Some(matrix),
+            Coefficients::Points(_) => None,
+        }
     }
 
     /// The points of the redundancy matrix, for the families that are defined by them.
@@ -338,8 +358,18 @@ mod tests {
         assert_eq!(error("10+4:w9"), Error::NoWordsLayout { w: 9 });
         assert_eq!(error("10+4:w17"), Error::UnknownField { w: 17 });
         assert_eq!(error("10+4:packets=0"), Error::PacketOutOfRange { bytes: 0, limit: MAX_PACKET });
-        assert!(matches!(error("cauchy:30000+30000:w16"), Error::MatrixTooLarge { .. }));
-        assert!(matches!(error("subspace:30000+30000:w16"), Error::MatrixTooLarge { .. }));
+        // Only words of GF(2^16) with known points go without their matrix.
+        for text in [
+            "subspace:30000+30000:w16:packets=8",
+            "subspace:30000+30000:w32",
+            "cauchy:30000+30000:w64",
+            "rs-vandermonde:30000+30000:w16",
+        ] {
+            assert!(
+                matches!(error(text), Error::MatrixTooLarge { rows: 30_000, columns: 30_000, .. }),
+                "{text}"
+            );
+        }
         for text in [
             "",
             ":",
@@ -360,6 +390,29 @@ mod tests {
         ] {
             assert!(matches!(error(text), Error::BadCode { .. }), "{text}: {:?}", error(text));
         }
+    }
+
+    /// Every shape of the field is a code; its matrix is there for those who need one, as long as it is not too large.
+    #[test]
+    fn codes_of_any_size_are_known_by_their_points() {
+        for (k, m) in [(60_000, 5536), (32_768, 32_768), (65_535, 1), (1, 65_535), (65_536, 0)] {
+            for family in ["subspace", "cauchy"] {
+                let code: Code = format!("{family}:{k}+{m}:w16").parse().unwrap();
+                let points = code.points().unwrap();
+                assert_eq!((points.rows.len(), points.columns.len()), (m, k));
+                match code.redundancy() {
+                    Ok(matrix) => assert_eq!((matrix.rows(), matrix.columns()), (m, k)),
+                    Err(error) => {
+                        let limit = crate::matrix::MAX_COEFFICIENTS;
+                        assert_eq!(error, Error::MatrixTooLarge { rows: m, columns: k, limit });
+                        assert!(k * m > limit);
+                    }
+                }
+            }
+        }
+        let made: Code = "1000+300:w16".parse().unwrap();
+        assert!(made.held_redundancy().is_none());
+        assert_eq!(made.redundancy().unwrap(), &made.points().unwrap().matrix(Field::GF16).unwrap());
     }
 
     proptest! {

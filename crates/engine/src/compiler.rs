@@ -21,6 +21,7 @@ mod routine;
 mod target;
 
 pub(crate) use cache::{Purpose, Ready, Slot};
+pub(crate) use choose::is_considered;
 pub(crate) use explain::explain;
 pub(crate) use kernel::CodeKernel;
 pub(crate) use machine::{Allocated, Operand, Register, Step};

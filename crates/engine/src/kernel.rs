@@ -13,6 +13,8 @@ mod neon;
 mod reference;
 mod table;
 mod threads;
+mod transform;
+mod transformed;
 mod tuning;
 mod vector;
 #[cfg(target_arch = "x86_64")]

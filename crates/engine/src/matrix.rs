@@ -2,8 +2,10 @@
 //! their expansion to bits in [`bits`],
 //! those that are known by their points in [`cauchy`], where such points lie in [`cosets`].
 
+pub(crate) mod additive;
 pub mod bits;
 pub mod cauchy;
+pub(crate) mod coefficients;
 pub mod cosets;
 pub(crate) mod generators;
 

@@ -7,6 +7,8 @@ use crate::code::{Code, Layout};
 use crate::error::Error;
 use crate::field::Field;
 use crate::matrix::Matrix;
+use crate::matrix::cauchy::CauchyForm;
+use crate::matrix::coefficients::Coefficients;
 use repair::Repair;
 use std::sync::Arc;
 pub use structure::Structure;
@@ -28,7 +30,7 @@ pub enum Mode {
 pub struct Plan {
     layout: Layout,
     /// One row per output, one column per input.
-    matrix: Matrix,
+    coefficients: Coefficients,
     inputs: Vec<usize>,
     outputs: Vec<usize>,
     mode: Mode,
@@ -47,7 +49,8 @@ impl Plan {
     pub fn new(matrix: Matrix, layout: Layout, mode: Mode) -> Result<Plan, Error> {
         let granule = layout.granule(matrix.field())?;
         let (inputs, outputs) = ((0..matrix.columns()).collect(), (0..matrix.rows()).collect());
-        Ok(Plan { layout, matrix, inputs, outputs, mode, granule, structure: None })
+        let coefficients = Coefficients::Held(matrix);
+        Ok(Plan { layout, coefficients, inputs, outputs, mode, granule, structure: None })
     }
 
     /// Region multiply: one block times one constant.
@@ -65,14 +68,35 @@ impl Plan {
         plan.expect("GF(2^8) has a one and a words layout")
     }
 
-    /// The matrix: one row per output, one column per input.
-    pub fn matrix(&self) -> &Matrix {
-        &self.matrix
+    /// The matrix: one row per output, one column per input. Most plans hold it; for those that are known by their points alone it is made when
+    /// it is first asked for.
+    ///
+    /// # Errors
+    /// [`Error::MatrixTooLarge`], for plans that are known by their points alone.
+    pub fn matrix(&self) -> Result<&Matrix, Error> {
+        self.coefficients.matrix()
+    }
+
+    /// One coefficient, whether there is a matrix or not.
+    ///
+    /// # Panics
+    /// Where there is no such input or output.
+    pub fn coefficient(&self, output: usize, input: usize) -> u64 {
+        self.coefficients.at(output, input)
+    }
+
+    /// The matrix as one Cauchy matrix, where it is known to be one.
+    pub fn points(&self) -> Option<&CauchyForm> {
+        let of_structure = || {
+            let Structure { cauchy, added, exchanged, .. } = self.structure()?;
+            exchanged.as_ref().or_else(|| added.iter().all(Option::is_none).then_some(cauchy))
+        };
+        self.coefficients.points().or_else(of_structure)
     }
 
     /// The field of the coefficients.
     pub fn field(&self) -> Field {
-        self.matrix.field()
+        self.coefficients.field()
     }
 
     /// How symbols lie in the blocks.
@@ -205,30 +229,32 @@ impl Code {
     }
 
     /// How much work a column is as a source: none for data, for redundancy the number of
-    /// coefficients that are not 1, each a multiplication.
+    /// coefficients that are not 1, each a multiplication. Where no matrix is held there are none to be counted, and few are 1.
     fn own_cost(&self, column: usize) -> usize {
-        match column.checked_sub(self.k()) {
-            None => 0,
-            Some(row) => 1 + self.redundancy().row(row).iter().filter(|&&a| a != 1).count(),
+        match (column.checked_sub(self.k()), self.held_redundancy()) {
+            (None, _) => 0,
+            (Some(row), Some(matrix)) => 1 + matrix.row(row).iter().filter(|&&a| a != 1).count(),
+            (Some(_), None) => 1 + self.k(),
         }
     }
 
     /// The plan that makes `wanted` of exactly the k columns `sources`, which are sorted and of which none is wanted.
     fn plan_from(&self, wanted: &[usize], sources: Vec<usize>) -> Result<Plan, Error> {
         let repair = Repair::new(self, wanted, &sources);
-        let matrix = repair.matrix()?;
+        let coefficients = repair.coefficients()?;
         // A source that contributes to nothing need not be read.
-        let is_used = |&j: &usize| (0..wanted.len()).any(|i| matrix.at(i, j) != 0);
+        let is_used = |&j: &usize| (0..wanted.len()).any(|i| coefficients.at(i, j) != 0);
         if (0..sources.len()).all(|j| is_used(&j)) {
-            let structure = repair.structure(&matrix)?;
-            return Ok(self.plan(matrix, sources, wanted.to_vec(), Mode::Write, structure));
+            let structure = repair.structure(&coefficients)?;
+            return Ok(self.plan(coefficients, sources, wanted.to_vec(), Mode::Write, structure));
         }
         // In an MDS code every block depends on each of any k others, so nothing is wanted here, and there is
         // nothing to factor.
         let used: Vec<usize> = (0..sources.len()).filter(is_used).collect();
         let all: Vec<usize> = (0..wanted.len()).collect();
         let inputs = used.iter().map(|&j| sources[j]).collect();
-        Ok(self.plan(matrix.select(&all, &used)?, inputs, wanted.to_vec(), Mode::Write, None))
+        let matrix = Coefficients::Held(coefficients.matrix()?.select(&all, &used)?);
+        Ok(self.plan(matrix, inputs, wanted.to_vec(), Mode::Write, None))
     }
 
     /// Adds to all redundancy what a change of the given data columns means; the inputs are the
@@ -264,21 +290,26 @@ impl Code {
         outputs: Vec<usize>,
         mode: Mode,
     ) -> Result<Plan, Error> {
-        let matrix = self.redundancy().select(rows, &data)?;
-        let structure = self.points().map(|points| Structure::plain(points.select(rows, &data)));
-        Ok(self.plan(matrix, data, outputs, mode, structure))
+        let points = self.points().map(|points| points.select(rows, &data));
+        let coefficients = match (self.held_redundancy(), &points) {
+            (None, Some(points)) => Coefficients::of_points(self.field(), self.layout(), points.clone())?,
+            _ => Coefficients::Held(self.redundancy()?.select(rows, &data)?),
+        };
+        // Points that stand for the matrix are all that there is to say.
+        let structure = points.filter(|_| coefficients.points().is_none()).map(Structure::plain);
+        Ok(self.plan(coefficients, data, outputs, mode, structure))
     }
 
     fn plan(
         &self,
-        matrix: Matrix,
+        coefficients: Coefficients,
         inputs: Vec<usize>,
         outputs: Vec<usize>,
         mode: Mode,
         structure: Option<Structure>,
     ) -> Plan {
         let (layout, granule, structure) = (self.layout(), self.granule(), structure.map(Arc::new));
-        Plan { layout, matrix, inputs, outputs, mode, granule, structure }
+        Plan { layout, coefficients, inputs, outputs, mode, granule, structure }
     }
 
     /// Columns must exist, be of the wanted kind and be named once. Returns for every column of the code whether it

@@ -45,7 +45,7 @@ impl Written {
                 can: "packets of 4 or 8 bits with up to 16 outputs whose points lie together",
                 plan: format!("{} inputs and {} outputs", shape.inputs, shape.outputs),
             })?,
-            0 => specialised::source(dialect, &shape, &BitMatrix::expand(plan.matrix())?, tuning),
+            0 => specialised::source(dialect, &shape, &BitMatrix::expand(plan.matrix()?)?, tuning),
         };
         Ok(Written::new(plan, source, Form::Specialised, None))
     }
@@ -53,7 +53,7 @@ impl Written {
     /// The kernel of all plans, with this plan's matrix as data.
     pub(crate) fn generic(dialect: Dialect, plan: &Plan) -> Result<Written, GpuError> {
         let shape = Shape::of(plan);
-        let places = generic::places(&shape, &BitMatrix::expand(plan.matrix())?);
+        let places = generic::places(&shape, &BitMatrix::expand(plan.matrix()?)?);
         Ok(Written::new(plan, generic::source(dialect, &shape), Form::Generic, Some(places)))
     }
 
@@ -64,7 +64,7 @@ impl Written {
             let plan = format!("a plan of {} bits in words", shape.w);
             return Err(GpuError::Method { method: "products", can: "8 bits in words, and packets", plan });
         }
-        let tiles = products::tiles(&shape, &BitMatrix::expand(plan.matrix())?);
+        let tiles = products::tiles(&shape, &BitMatrix::expand(plan.matrix()?)?);
         Ok(Written::new(plan, products::source(&shape), Form::Products, Some(tiles)))
     }
 
@@ -79,7 +79,7 @@ impl Written {
                 plan,
             });
         }
-        let matrix = stages::matrix(&shape, stage, &BitMatrix::expand(plan.matrix())?);
+        let matrix = stages::matrix(&shape, stage, &BitMatrix::expand(plan.matrix()?)?);
         Ok(Written::new(plan, stages::source(dialect, &shape, stage), Form::Generic, Some(matrix)))
     }
 

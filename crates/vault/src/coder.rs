@@ -81,7 +81,7 @@ impl Coder {
             return None;
         }
         let data: Vec<Signature> = data.iter().map(signature).collect();
-        let redundancy = self.signer.transform(self.code.redundancy(), &data).ok()?;
+        let redundancy = self.signer.transform(self.code.redundancy().ok()?, &data).ok()?;
         Some(redundancy.iter().map(seal).collect())
     }
 

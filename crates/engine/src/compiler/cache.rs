@@ -172,7 +172,7 @@ fn coefficients(plan: &Plan) -> usize {
         Layout::Words => 1,
         Layout::Packets { .. } => (plan.field().w() as usize).pow(2),
     };
-    plan.matrix().rows() * plan.matrix().columns() * bits
+    plan.outputs().len() * plan.inputs().len() * bits
 }
 
 /// Slots by plan, with the time each was last asked for.

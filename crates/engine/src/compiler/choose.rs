@@ -40,14 +40,19 @@ pub(super) struct Choice {
     pub(super) passes: Vec<Allocated>,
 }
 
+/// Whether a matrix of this size may become a program.
+pub(crate) fn is_considered(rows: usize, columns: usize) -> bool {
+    rows.saturating_mul(columns) <= MAX_COEFFICIENTS || rows + columns <= MAX_FACTORED_BLOCKS
+}
+
 /// The programs that do what a plan says, by the way they came about; none where it is not for this compiler.
 fn programs(plan: &Plan, target: Target) -> Vec<(&'static str, Program)> {
-    let (rows, columns) = (plan.matrix().rows(), plan.matrix().columns());
+    let (rows, columns) = (plan.outputs().len(), plan.inputs().len());
     let size = rows * columns;
-    let small = size <= MAX_COEFFICIENTS;
-    if size == 0 || !small && rows + columns > MAX_FACTORED_BLOCKS {
+    if size == 0 || !is_considered(rows, columns) {
         return Vec::new();
     }
+    let small = size <= MAX_COEFFICIENTS;
     match plan.layout() {
         Layout::Words if target.permutes || plan.field().word_bytes() == Ok(1) => {
             let mut programs = cauchy::lower(plan);
@@ -58,7 +63,7 @@ fn programs(plan: &Plan, target: Target) -> Vec<(&'static str, Program)> {
             let products = programs.iter().map(|(_, program)| program.products()).min();
             // One product per coefficient is worth a try unless it is hopeless.
             if products.is_none_or(|products| size <= 2 * products) {
-                programs.push(("by matrix", dense::lower(plan)));
+                programs.extend(dense::lower(plan).map(|program| ("by matrix", program)));
             }
             programs
         }

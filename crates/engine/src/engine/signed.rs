@@ -53,7 +53,7 @@ impl Compiled {
         let mut inputs = signer.joined(range, ranges.into_iter().map(|(_, signatures)| signatures).collect());
         let mut outputs = inputs.split_off(self.plan.inputs().len());
         if signer.has_law_for(&self.plan) {
-            outputs = signer.transform(self.plan.matrix(), &inputs)?;
+            outputs = signer.transform(self.plan.matrix()?, &inputs)?;
         }
         Ok(Signed { inputs, outputs })
     }

@@ -72,6 +72,16 @@ impl LogTables {
         Some(u64::from(self.exp[product + period - c]))
     }
 
+    /// The exponent of x that gives `a`, or `None` for zero.
+    pub fn log(&self, a: u64) -> Option<u64> {
+        (a != 0).then(|| u64::from(self.log[a as usize]))
+    }
+
+    /// x to the power `exponent`.
+    pub fn exp(&self, exponent: u64) -> u64 {
+        u64::from(self.exp[(exponent % self.period() as u64) as usize])
+    }
+
     /// Number of non-zero elements.
     fn period(&self) -> usize {
         self.exp.len() / 2

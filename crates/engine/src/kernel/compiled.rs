@@ -2,6 +2,7 @@
 
 use super::generic::{Balanced, Buffers, Dense, Isa, Parities, Rows, Steps, Work};
 use super::linear::{LinearMap, MapForm};
+use super::transformed::{TransformedPlan, Way};
 use super::vector::Vector;
 use super::{Kernel, Quotients};
 use crate::code::Layout;
@@ -48,15 +49,17 @@ pub enum Tier {
 
 /// Compiles `plan` for the instruction set that `isa` proves.
 pub(super) fn compile<I: Isa>(isa: I, plan: &Plan, tier: Tier) -> Result<Box<dyn Kernel>, Error> {
-    let matrix = plan.matrix();
+    if let Some(way) = Way::of(plan) {
+        return Ok(Box::new(TransformedPlan::new(isa, plan, way)?));
+    }
     let program = match plan.layout() {
         Layout::Packets { bytes } => {
-            let bits = BitMatrix::expand(matrix)?;
+            let bits = BitMatrix::expand(plan.matrix()?)?;
             Program::Rows(Rows::new(&bits, plan.field().w() as usize, bytes))
         }
-        Layout::Words => match horner_parities(plan) {
+        Layout::Words => match horner_parities(plan)? {
             Some(parities) => Program::Horner(parities),
-            None => Program::Dense(dense(plan)?),
+            None => Program::Dense(dense(plan.matrix()?)?),
         },
     };
     // SAFETY: `isa` proves the instruction set, and the target is its own.
@@ -146,8 +149,8 @@ pub(super) fn multiply<I: Isa>(
     isa.run(Work::Words(&dense, Buffers { inputs, outputs, len, whole: len, add: false }));
 }
 
-fn dense<V: Vector>(plan: &Plan) -> Result<Dense<'static, V>, Error> {
-    let (matrix, field) = (plan.matrix(), plan.field());
+pub(super) fn dense<V: Vector>(matrix: &Matrix) -> Result<Dense<'static, V>, Error> {
+    let field = matrix.field();
     let (inputs, outputs) = (matrix.columns(), matrix.rows());
     if field == Field::GF8 {
         let products = V::Map::gf8_products();
@@ -163,11 +166,15 @@ fn dense<V: Vector>(plan: &Plan) -> Result<Dense<'static, V>, Error> {
 
 /// P, Q and R are the only rows over GF(2^8) that doubling alone can make: row e has
 /// (2^e)^(k-1-j) at column j. Recognised by their coefficients, whatever plan they are in.
-fn horner_parities(plan: &Plan) -> Option<Parities> {
-    let (matrix, field) = (plan.matrix(), plan.field());
-    if field != Field::GF8 {
-        return None;
+fn horner_parities(plan: &Plan) -> Result<Option<Parities>, Error> {
+    if plan.field() != Field::GF8 {
+        return Ok(None);
     }
+    Ok(horner_rows(plan.matrix()?))
+}
+
+fn horner_rows(matrix: &Matrix) -> Option<Parities> {
+    let field = matrix.field();
     let inputs = matrix.columns();
     let exponent_of = |row: usize| {
         (0..3).find(|e| (0..inputs).all(|j| matrix.at(row, j) == field.exp((e * (inputs - 1 - j)) as u64)))

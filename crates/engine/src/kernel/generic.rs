@@ -1,6 +1,6 @@
 //! The loops of all CPU kernels, written once over [`Vector`]: [`words`] (matrix times symbols), [`rows`]
 //! (bit matrix times packets), [`horner`] (RAID-Z's scheme), [`balanced`] (two outputs with a known sum), [`steps`] (programs of
-//! the compiler), [`sign`] (signatures) and [`divide`] (the same, where division will do).
+//! the compiler), [`transform`] (additive FFTs in the place of a matrix), [`sign`] (signatures) and [`divide`] (the same, where division will do).
 //!
 //! Everything here is `#[inline(always)]` down to the intrinsics, so that it lands in the entry point of
 //! an instruction set and is compiled for it.
@@ -18,6 +18,7 @@ mod planes;
 mod rows;
 mod sign;
 mod steps;
+mod transform;
 mod words;
 
 pub(super) use balanced::Balanced;
@@ -26,6 +27,7 @@ pub(super) use horner::Parities;
 pub(super) use rows::Rows;
 pub(super) use sign::Weights;
 pub(super) use steps::Steps;
+pub(super) use transform::{Multipliers, Room, Transforming};
 pub(super) use words::Dense;
 
 use super::vector::Vector;
@@ -48,6 +50,9 @@ pub(super) trait Isa: Copy + Send + Sync + 'static {
 
     /// Does the work with the instruction set switched on.
     fn run(self, work: Work<'_, '_, Self::V>);
+
+    /// The same for transforms, whose loops would make the other entry point larger for the shortest calls.
+    fn transform(self, work: Transforming<'_, '_, Self::V>);
 }
 
 /// One call of a kernel; buffers were checked: equal lengths, counts as the program has them.

@@ -84,6 +84,9 @@ pub(crate) trait MapForm: Copy + Send + Sync + 'static {
     /// Brings a map into this form.
     fn prepare(map: ByteMap) -> Self;
 
+    /// The map whose images are the sums of those of two.
+    fn sum(self, other: Self) -> Self;
+
     /// Multiplication by every constant of GF(2^8), prepared once per process: plans of the most used
     /// field are compiled by copying.
     fn gf8_products() -> &'static [Self; 256];
@@ -95,6 +98,14 @@ fn all_gf8_products<M: MapForm>() -> Box<[M; 256]> {
     Box::new(std::array::from_fn(product))
 }
 
+#[inline(always)]
+fn sum_of_bytes<const N: usize>(mut a: [u8; N], b: [u8; N]) -> [u8; N] {
+    for i in 0..N {
+        a[i] ^= b[i];
+    }
+    a
+}
+
 /// A byte map as the images of the eight bits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BitImages(pub(crate) [u8; 8]);
@@ -102,6 +113,11 @@ pub(crate) struct BitImages(pub(crate) [u8; 8]);
 impl MapForm for BitImages {
     fn prepare(map: ByteMap) -> BitImages {
         BitImages(map.0)
+    }
+
+    #[inline(always)]
+    fn sum(self, other: BitImages) -> BitImages {
+        BitImages(sum_of_bytes(self.0, other.0))
     }
 
     fn gf8_products() -> &'static [BitImages; 256] {
@@ -128,6 +144,11 @@ impl MapForm for NibbleTables {
         }
     }
 
+    #[inline(always)]
+    fn sum(self, other: NibbleTables) -> NibbleTables {
+        NibbleTables { low: sum_of_bytes(self.low, other.low), high: sum_of_bytes(self.high, other.high) }
+    }
+
     fn gf8_products() -> &'static [NibbleTables; 256] {
         static PRODUCTS: OnceLock<Box<[NibbleTables; 256]>> = OnceLock::new();
         PRODUCTS.get_or_init(all_gf8_products)
@@ -148,6 +169,11 @@ impl MapForm for AffineMatrix {
             }
         }
         AffineMatrix(matrix)
+    }
+
+    #[inline(always)]
+    fn sum(self, other: AffineMatrix) -> AffineMatrix {
+        AffineMatrix(self.0 ^ other.0)
     }
 
     fn gf8_products() -> &'static [AffineMatrix; 256] {

@@ -1,6 +1,6 @@
 //! aarch64: 128 bits, nibble tables by `tbl`.
 
-use super::generic::{Isa, Work};
+use super::generic::{Isa, Transforming, Work};
 use super::linear::NibbleTables;
 use super::vector::Vector;
 use std::arch::aarch64::{
@@ -99,6 +99,16 @@ impl Isa for Neon {
     fn run(self, work: Work<'_, '_, NeonRegister>) {
         #[target_feature(enable = "neon")]
         unsafe fn entry(work: Work<'_, '_, NeonRegister>) {
+            // SAFETY: this function is compiled for, and called only on, such a CPU.
+            unsafe { work.execute() }
+        }
+        // SAFETY: `self` exists, so `detect` found NEON.
+        unsafe { entry(work) }
+    }
+
+    fn transform(self, work: Transforming<'_, '_, NeonRegister>) {
+        #[target_feature(enable = "neon")]
+        unsafe fn entry(work: Transforming<'_, '_, NeonRegister>) {
             // SAFETY: this function is compiled for, and called only on, such a CPU.
             unsafe { work.execute() }
         }

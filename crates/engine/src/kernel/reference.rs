@@ -32,10 +32,13 @@ impl Kernel for ReferenceKernel {
             if plan.mode() == Mode::Write {
                 output.fill(0);
             }
+            let coefficients: Vec<u64> =
+                (0..inputs.len()).map(|column| plan.coefficient(row, column)).collect();
             for index in 0..symbols {
-                let products = inputs.iter().enumerate().map(|(column, input)| {
-                    mul(plan.field(), plan.matrix().at(row, column), symbol(plan, input, index))
-                });
+                let products = inputs
+                    .iter()
+                    .zip(&coefficients)
+                    .map(|(input, &coefficient)| mul(plan.field(), coefficient, symbol(plan, input, index)));
                 let sum = products.fold(0, |sum, product| sum ^ product);
                 add_to_symbol(plan, output, index, sum);
             }

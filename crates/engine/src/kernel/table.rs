@@ -1,7 +1,7 @@
 //! The table of CPU kernels: the one list that dispatch, tests, benches and `gabion info` walk.
 
 use super::compiled::{self, Tier};
-use super::generic::{Isa, Work};
+use super::generic::{Isa, Transforming, Work};
 use super::lanes::{self, LaneSigner, Weighing};
 use super::vector::Scalar;
 use super::{Backend, Explanation, Kernel};
@@ -275,7 +275,7 @@ fn measure(row: &Row) -> f64 {
 
 /// The scalar row runs everywhere.
 #[derive(Clone, Copy)]
-struct NoSimd;
+pub(super) struct NoSimd;
 
 impl Isa for NoSimd {
     type V = Scalar;
@@ -288,6 +288,11 @@ impl Isa for NoSimd {
 
     fn run(self, work: Work<'_, '_, Scalar>) {
         // SAFETY: `Scalar` uses no instruction that a CPU could lack.
+        unsafe { work.execute() }
+    }
+
+    fn transform(self, work: Transforming<'_, '_, Scalar>) {
+        // SAFETY: as above.
         unsafe { work.execute() }
     }
 }

@@ -18,6 +18,12 @@ const MIN_BYTES_PER_THREAD: usize = 128 << 10;
 /// be taken out of the other core's cache.
 const RANGE_ALIGNMENT: usize = 4096;
 
+/// Blocks from which that is of no concern: kernels read some lines of each at a time, and pages apart from each other. Such blocks are often short.
+const MANY_BLOCKS: usize = 2048;
+
+/// The same for these.
+const RANGE_ALIGNMENT_OF_MANY: usize = 256;
+
 /// Bytes of inputs and outputs together that a core codes while a part reaches a worker and the news of its end comes back. The
 /// caller's range is about so much longer.
 const HANDED_OVER_BYTES: usize = 48 << 10;
@@ -126,7 +132,8 @@ impl Threads {
         if threads < 2 || lengths.any(|length| length != whole) {
             return Ranges { whole, first: whole, size: whole, count: 1 };
         }
-        let unit = granule.max(1) * RANGE_ALIGNMENT.div_ceil(granule.max(1));
+        let alignment = if blocks < MANY_BLOCKS { RANGE_ALIGNMENT } else { RANGE_ALIGNMENT_OF_MANY };
+        let unit = granule.max(1) * alignment.div_ceil(granule.max(1));
         // The nearest multiple: none where the unit is large.
         let lead = (lead / blocks + unit / 2) / unit * unit;
         let size = whole.saturating_sub(lead).div_ceil(threads).next_multiple_of(unit).max(unit);

@@ -1,7 +1,7 @@
 //! The x86-64 instruction sets: a register type each, and the entry points that switch them on.
 //!
 //! `vector_moves!` writes what differs between register widths only in the names of intrinsics;
-//! `isa!` writes the proof value and its one entry point.
+//! `isa!` writes the proof value and its two entry points.
 
 mod avx2;
 mod avx512;
@@ -85,7 +85,7 @@ macro_rules! vector_moves {
     };
 }
 
-/// The proof that this CPU has the features, and the entry point compiled with them.
+/// The proof that this CPU has the features, and the entry points compiled with them.
 macro_rules! isa {
     (
         $isa:ident, $vector:ty, $name:literal, enable $enable:literal, detect [$($feature:tt),+],
@@ -108,6 +108,16 @@ macro_rules! isa {
             fn run(self, work: crate::kernel::generic::Work<'_, '_, $vector>) {
                 #[target_feature(enable = $enable)]
                 unsafe fn entry(work: crate::kernel::generic::Work<'_, '_, $vector>) {
+                    // SAFETY: this function is compiled for, and called only on, such a CPU.
+                    unsafe { work.execute() }
+                }
+                // SAFETY: `self` exists, so `detect` found the features.
+                unsafe { entry(work) }
+            }
+
+            fn transform(self, work: crate::kernel::generic::Transforming<'_, '_, $vector>) {
+                #[target_feature(enable = $enable)]
+                unsafe fn entry(work: crate::kernel::generic::Transforming<'_, '_, $vector>) {
                     // SAFETY: this function is compiled for, and called only on, such a CPU.
                     unsafe { work.execute() }
                 }

@@ -5,6 +5,7 @@
 //! and no factor is zero.
 
 mod detour;
+mod distances;
 
 pub use detour::Detour;
 
@@ -12,6 +13,7 @@ use super::Matrix;
 use crate::error::Error;
 use crate::field::Field;
 use crate::field::tables::LogTables;
+use distances::Distances;
 use std::ops::Range;
 
 /// Inverses of the sums of points below this are worth a table; all points of codes are.
@@ -63,6 +65,15 @@ impl CauchyForm {
             })
         })?;
         shared.map_or(Ok(matrix), |at| Err(Error::PointTwice { at }))
+    }
+
+    /// One entry; `None` where row and column have one point.
+    ///
+    /// # Panics
+    /// Where there is no such row or column.
+    pub fn entry(&self, field: Field, row: usize, column: usize) -> Option<u64> {
+        let (row, column) = (self.rows[row], self.columns[column]);
+        field.div(field.mul(row.scale, column.scale), row.at ^ column.at)
     }
 
     /// The form of the matrix of the given rows and columns, in the given order.
@@ -143,10 +154,12 @@ fn rescale(
     under: &[Point],
 ) -> Result<(), Error> {
     let mut divisors = Vec::with_capacity(points.len());
+    let (over, under) =
+        (Distances::new(field, over, points.len()), Distances::new(field, under, points.len()));
     for (i, point) in points.iter_mut().enumerate() {
         let is_moved = moved.contains(&i);
-        let (above, zeros_above) = distances(field, point.at, over);
-        let (below, zeros_below) = distances(field, point.at, under);
+        let (above, zeros_above) = over.from(point.at);
+        let (below, zeros_below) = under.from(point.at);
         if zeros_above != 0 || zeros_below != usize::from(is_moved) {
             return Err(Error::PointTwice { at: point.at });
         }
@@ -159,17 +172,6 @@ fn rescale(
         point.scale = field.mul(point.scale, inverse);
     }
     Ok(())
-}
-
-/// The product of the distances that are not zero, and how many are.
-fn distances(field: Field, from: u64, to: &[Point]) -> (u64, usize) {
-    let mut zeros = 0;
-    let distances = to.iter().map(|point| from ^ point.at);
-    let product = field.product(distances.filter(|&distance| {
-        zeros += usize::from(distance == 0);
-        distance != 0
-    }));
-    (product, zeros)
 }
 
 /// How entries are computed.

@@ -16,6 +16,7 @@ use crate::code::Code;
 use crate::error::Error;
 use crate::matrix::Matrix;
 use crate::matrix::cauchy::CauchyForm;
+use crate::matrix::coefficients::{Coefficients, MAX_HELD};
 
 pub(super) struct Repair<'a> {
     code: &'a Code,
@@ -50,18 +51,15 @@ impl<'a> Repair<'a> {
     }
 
     /// One row per wanted block, one column per source.
-    pub(super) fn matrix(&self) -> Result<Matrix, Error> {
+    pub(super) fn coefficients(&self) -> Result<Coefficients, Error> {
+        let (field, layout) = (self.code.field(), self.code.layout());
         match self.code.points() {
-            Some(points) => self.matrix_by_points(points),
-            None => self.matrix_by_elimination(),
+            Some(points) => Coefficients::of_points(field, layout, self.exchanged(points)?),
+            None => self.matrix_by_elimination().map(Coefficients::Held),
         }
     }
 
     /// A Cauchy matrix in which R and E change sides is one again, and its entries are known.
-    fn matrix_by_points(&self, points: &CauchyForm) -> Result<Matrix, Error> {
-        self.exchanged(points)?.matrix(self.code.field())
-    }
-
     fn exchanged(&self, points: &CauchyForm) -> Result<CauchyForm, Error> {
         let rows = self.rows.iter().map(|&row| points.rows[row]).collect();
         let data = self.known.iter().chain(&self.unknown);
@@ -72,7 +70,7 @@ impl<'a> Repair<'a> {
     }
 
     fn matrix_by_elimination(&self) -> Result<Matrix, Error> {
-        let (field, a, e) = (self.code.field(), self.code.redundancy(), self.unknown.len());
+        let (field, a, e) = (self.code.field(), self.code.redundancy()?, self.unknown.len());
         let inverse = a.select(&self.rows[..e], &self.unknown)?.inverse()?;
         let known = a.select(&self.rows[..e], self.known)?;
         let mut matrix = Matrix::zero(field, self.places.len(), self.code.k())?;
@@ -94,18 +92,26 @@ impl<'a> Repair<'a> {
         Ok(matrix)
     }
 
-    /// The factors of `matrix`, which is this repair's.
-    pub(super) fn structure(&self, matrix: &Matrix) -> Result<Option<Structure>, Error> {
+    /// The factors of `product`, which are this repair's coefficients.
+    pub(super) fn structure(&self, product: &Coefficients) -> Result<Option<Structure>, Error> {
         let Some(points) = self.code.points() else { return Ok(None) };
+        // Much redundancy beside little data: the factors would be larger than the product.
+        if self.places.len().saturating_mul(self.rows.len()) > MAX_HELD {
+            return Ok(None);
+        }
         let (known, e) = (self.known.len(), self.unknown.len());
         // r_R enters the product only through s_R, so the columns of R in the product are those of the second factor.
         let solve = Matrix::from_fn(self.code.field(), self.places.len(), self.rows.len(), |i, j| {
-            if j < e { matrix.at(i, known + j) } else { u64::from(self.places[i] == j) }
+            if j < e { product.at(i, known + j) } else { u64::from(self.places[i] == j) }
         })?;
         let added = (0..self.rows.len()).map(|i| (i < e).then_some(known + i)).collect();
         let cauchy = points.select(&self.rows, self.known);
         let solve = (!solve.is_identity()).then_some(solve);
-        let exchanged = if solve.is_some() { Some(self.exchanged(points)?) } else { None };
+        let exchanged = match product.points() {
+            _ if solve.is_none() => None,
+            Some(points) => Some(points.clone()),
+            None => Some(self.exchanged(points)?),
+        };
         Ok(Some(Structure { cauchy, added, solve, exchanged }))
     }
 }

@@ -129,7 +129,7 @@ fn signatures_of_redundancy_are_the_code_of_signatures() {
             let sign = |blocks: &[Vec<u8>]| -> Vec<Signature> {
                 blocks.iter().map(|block| signer.sign(block).unwrap()).collect()
             };
-            let transformed = signer.transform(plan.matrix(), &sign(&data)).unwrap();
+            let transformed = signer.transform(plan.matrix().unwrap(), &sign(&data)).unwrap();
             assert_eq!(transformed, sign(&redundancy), "{text} {signer:?}");
         }
     }
@@ -139,10 +139,10 @@ fn signatures_of_redundancy_are_the_code_of_signatures() {
 fn the_law_is_refused_across_fields() {
     let code: Code = "6+3:w16".parse().unwrap();
     let signer = Signer::tower(Field::GF8, 1).unwrap();
-    let refused = signer.transform(code.redundancy(), &vec![Signature(vec![0]); 6]);
+    let refused = signer.transform(code.redundancy().unwrap(), &vec![Signature(vec![0]); 6]);
     assert!(matches!(refused, Err(Error::WrongField { defined: 8, w: 16, .. })));
     let code: Code = "6+3".parse().unwrap();
-    let refused = signer.transform(code.redundancy(), &vec![Signature(vec![0]); 5]);
+    let refused = signer.transform(code.redundancy().unwrap(), &vec![Signature(vec![0]); 5]);
     assert_eq!(refused, Err(Error::SizeMismatch { left: 6, right: 5 }));
 }
 

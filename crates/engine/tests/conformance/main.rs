@@ -96,6 +96,33 @@ fn wide_plans_match_the_reference() {
     }
 }
 
+/// Plans over GF(2^16) that are too large for the compiler run by transforms: whole registers, tails, buffers at the edge of a page and each at
+/// another distance from an aligned address; with outputs in one coset, inputs in one, and points of both in the same.
+#[test]
+fn plans_that_run_by_transforms_match_the_reference() {
+    let mut random = gabion_engine::conformance::Random(16);
+    for (text, len) in
+        [("300+40:w16", 130), ("40+300:w16", 62), ("cauchy:200+100:w16", 258), ("500+9:w16", 1026)]
+    {
+        let code: Code = text.parse().unwrap();
+        let plan = code.encode_plan().unwrap();
+        for edge in [Edge::End, Edge::Start] {
+            same_as_reference(&backends(), &plan, len, &mut Guarded(edge), &mut random);
+        }
+        same_as_reference(&backends(), &plan, 2 * len, &mut Shifted(0), &mut random);
+        let changed: Vec<usize> = (0..code.k()).step_by(3).collect();
+        let update = code.update_plan(&changed).unwrap();
+        same_as_reference(&backends(), &update, len, &mut Guarded(Edge::End), &mut random);
+        let limits = PatternLimits { exhaustive: 0, samples: 3 };
+        survives_losses(&backends(), &code, 34, &mut Guarded(Edge::End), limits);
+    }
+    // So many coefficients that only the points are kept, by the reference as well.
+    let plan = "1000+300:w16".parse::<Code>().unwrap().encode_plan().unwrap();
+    same_as_reference(&backends(), &plan, 6, &mut Guarded(Edge::End), &mut random);
+    let code: Code = "280+20:w16".parse().unwrap();
+    partial_and_update_agree_with_encode(&backends(), &code, 6, &mut Shifted(0));
+}
+
 /// Long enough that inputs exceed the tile and the tiles do not divide the length.
 #[test]
 fn long_blocks_match_across_tiles() {
@@ -118,6 +145,7 @@ fn streamed_blocks_match() {
 /// Each buffer one byte further from an aligned address than the one before.
 struct Shifted(usize);
 
+#[derive(Debug)]
 struct ShiftedBlock {
     bytes: Vec<u8>,
     start: usize,

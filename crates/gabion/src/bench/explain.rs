@@ -151,11 +151,11 @@ fn by_matrix(plan: &Plan) -> Result<Stage, Error> {
     let kept = usize::from(plan.mode() == Mode::Add);
     let additions = |terms: usize| (terms + kept).saturating_sub(1);
     if let Layout::Packets { .. } = plan.layout() {
-        let bits = gabion_engine::matrix::bits::BitMatrix::expand(plan.matrix())?;
+        let bits = gabion_engine::matrix::bits::BitMatrix::expand(plan.matrix()?)?;
         let additions = (0..bits.rows()).map(|row| additions(bits.ones_in_row(row).count())).sum();
         return Ok(stage("by bit matrix", 0, additions));
     }
-    let matrix = plan.matrix();
+    let matrix = plan.matrix()?;
     let column = |input: usize| (0..matrix.rows()).map(move |output| matrix.at(output, input));
     let products = (0..matrix.columns()).map(|input| {
         let mut constants: Vec<u64> = column(input).filter(|&constant| constant > 1).collect();
@@ -174,7 +174,7 @@ fn stage(name: &str, products: usize, additions: usize) -> Stage {
 /// Why a plan stays with the generic kernels. The limits are the compiler's own; what can be told apart from
 /// outside is.
 fn why_not(plan: &Plan) -> String {
-    let (rows, columns) = (plan.matrix().rows(), plan.matrix().columns());
+    let (rows, columns) = (plan.outputs().len(), plan.inputs().len());
     match plan.layout() {
         Layout::Words if plan.field().w() > 8 => format!(
             "words of {} bits need AVX-512 with GFNI and VBMI, or {rows} x {columns} is too large",

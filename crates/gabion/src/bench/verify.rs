@@ -1,12 +1,13 @@
 //! Nothing is timed before its output was checked.
 //!
 //! Plans are checked against the reference on windows at the start, in the middle and at the end of a
-//! block (the reference goes bit by bit and would take minutes for the whole), repairs also against the
+//! block (the reference goes bit by bit and would take minutes for the whole) and, of codes with thousands of blocks, in some outputs; repairs also against the
 //! whole of the lost data, signatures against their definition over the whole block.
 
 use super::BenchError;
 use gabion_engine::field::Field;
 use gabion_engine::kernel::{Backend, Reference};
+use gabion_engine::matrix::Matrix;
 use gabion_engine::tower::Tower;
 use gabion_engine::{Error, Plan};
 use std::ops::Range;
@@ -15,9 +16,16 @@ use std::ops::Range;
 const WINDOW_GRANULES: usize = 512;
 const WINDOW_BYTES: usize = 8 << 10;
 
-/// Where a block is compared.
-fn windows(len: usize, granule: usize) -> Vec<Range<usize>> {
-    let size = (WINDOW_GRANULES.min(WINDOW_BYTES / granule).max(1) * granule).min(len);
+/// Coefficients that the reference is asked for: of plans with more some outputs are compared, from the first to the last.
+const MOST_COEFFICIENTS: usize = 1 << 20;
+
+/// Products of a window, about: less than a second.
+const MOST_PRODUCTS: usize = 1 << 23;
+
+/// Where a block is compared, of a plan with so many coefficients.
+fn windows(len: usize, granule: usize, coefficients: usize) -> Vec<Range<usize>> {
+    let granules = WINDOW_GRANULES.min(WINDOW_BYTES / granule).min(MOST_PRODUCTS / coefficients.max(1));
+    let size = (granules.max(1) * granule).min(len);
     let middle = len / granule / 2 * granule;
     let starts = [0, middle.min(len - size), len - size];
     starts.into_iter().map(|start| start..start + size).collect()
@@ -26,7 +34,9 @@ fn windows(len: usize, granule: usize) -> Vec<Range<usize>> {
 /// What a plan has to make, in the windows; made once, for the reference is slow.
 #[derive(Debug, Clone)]
 pub struct Expected {
-    /// Where a window is, and what every output holds there.
+    /// The outputs that are compared.
+    outputs: Vec<usize>,
+    /// Where a window is, and what these outputs hold there.
     windows: Vec<(Range<usize>, Vec<Vec<u8>>)>,
 }
 
@@ -36,17 +46,27 @@ impl Expected {
     /// # Errors
     /// Inputs that do not fit the plan.
     pub fn of(plan: &Plan, inputs: &[&[u8]]) -> Result<Expected, BenchError> {
-        let reference = Reference.compile(plan)?;
+        let count = plan.outputs().len();
+        let compared = count.min(MOST_COEFFICIENTS / inputs.len().max(1)).max(count.min(2));
+        let chosen: Vec<usize> = match compared {
+            all if all == count => (0..count).collect(),
+            some => (0..some).map(|i| i * (count - 1) / (some - 1)).collect(),
+        };
+        let rows = Matrix::from_fn(plan.field(), chosen.len(), inputs.len(), |row, column| {
+            plan.coefficient(chosen[row], column)
+        })?;
+        let reference = Reference.compile(&Plan::new(rows, plan.layout(), plan.mode())?)?;
         let len = inputs.first().map_or(0, |input| input.len());
         let window = |window: Range<usize>| {
             let inputs: Vec<&[u8]> = inputs.iter().map(|input| &input[window.clone()]).collect();
-            let mut outputs = vec![vec![0; window.len()]; plan.outputs().len()];
+            let mut outputs = vec![vec![0; window.len()]; chosen.len()];
             let mut views: Vec<&mut [u8]> = outputs.iter_mut().map(|block| &mut block[..]).collect();
             reference.run(&inputs, &mut views)?;
             Ok((window, outputs))
         };
-        let windows: Result<_, Error> = windows(len, plan.granule()).into_iter().map(window).collect();
-        Ok(Expected { windows: windows? })
+        let windows = windows(len, plan.granule(), chosen.len() * inputs.len());
+        let windows: Result<_, Error> = windows.into_iter().map(window).collect();
+        Ok(Expected { windows: windows?, outputs: chosen })
     }
 
     /// Compares `outputs` with it.
@@ -55,8 +75,8 @@ impl Expected {
     /// [`BenchError::Wrong`] with the place of the first difference.
     pub fn check(&self, case: &str, outputs: &[&[u8]]) -> Result<(), BenchError> {
         for (window, expected) in &self.windows {
-            for (output, (expected, found)) in expected.iter().zip(outputs).enumerate() {
-                compare(case, output, window.start, expected, &found[window.clone()])?;
+            for (&output, expected) in self.outputs.iter().zip(expected) {
+                compare(case, output, window.start, expected, &outputs[output][window.clone()])?;
             }
         }
         Ok(())
@@ -153,6 +173,21 @@ mod tests {
         }
     }
 
+    /// Of thousands of outputs some are compared, the first and the last among them.
+    #[test]
+    fn a_wrong_bit_of_a_large_code_is_found() {
+        let (plan, data, mut redundancy) = encoded("3000+400:w16", 8);
+        let expected = Expected::of(&plan, &views(&data)).unwrap();
+        assert!(expected.outputs.len() < 400 && expected.outputs.is_sorted_by(|a, b| a < b));
+        expected.check("x", &views(&redundancy)).unwrap();
+        for output in [0, 399] {
+            redundancy[output][7] ^= 1;
+            let error = expected.check("x", &views(&redundancy)).unwrap_err();
+            assert!(matches!(error, BenchError::Wrong { output: found, offset: 7, .. } if found == output));
+            redundancy[output][7] ^= 1;
+        }
+    }
+
     #[test]
     fn blocks_are_compared_whole() {
         let (_, data, _) = encoded("4+2", 10000);
@@ -180,7 +215,9 @@ mod tests {
     #[test]
     fn windows_lie_within_the_block() {
         for (len, granule) in [(1, 1), (512, 1), (10 << 20, 1), (8192, 8192), (24576, 8192), (4096, 8)] {
-            for window in windows(len, granule) {
+            for window in
+                [1, MOST_PRODUCTS].into_iter().flat_map(|coefficients| windows(len, granule, coefficients))
+            {
                 assert!(window.end <= len && !window.is_empty());
                 assert!(window.start.is_multiple_of(granule) && window.len().is_multiple_of(granule));
             }

@@ -235,7 +235,7 @@ impl Sources {
             of.good[column] = Some(self.sealer.sign(of.slots.block(column, len))?);
         }
         if self.law_holds() {
-            let lawful = self.sealer.signer().transform(plan.matrix(), &inputs)?;
+            let lawful = self.sealer.signer().transform(plan.matrix()?, &inputs)?;
             let kept = wanted.iter().zip(&lawful).all(|(&column, law)| of.good[column].as_ref() == Some(law));
             if !kept {
                 return Err(Error::Unsound { stripe });

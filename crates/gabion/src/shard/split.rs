@@ -357,7 +357,7 @@ impl Coder {
         work.signatures = signed.collect::<Result<_, _>>()?;
         if law_holds(&self.content) {
             let (data, redundancy) = work.signatures.split_at(code.k());
-            if self.sealer.signer().transform(code.redundancy(), data)? != redundancy {
+            if self.sealer.signer().transform(code.redundancy()?, data)? != redundancy {
                 return Err(Error::Unsound { stripe });
             }
         }

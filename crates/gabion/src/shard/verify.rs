@@ -228,7 +228,7 @@ fn check_stripe(sources: &Sources, stripe: u64, buffer: &mut Stripe) -> Result<(
         let repair = sources.repair(&wanted, from)?;
         let plan = &repair.plan;
         let inputs: Vec<Signature> = plan.inputs().iter().filter_map(|&c| buffer.good[c].clone()).collect();
-        let lawful = sources.sealer.signer().transform(plan.matrix(), &inputs)?;
+        let lawful = sources.sealer.signer().transform(plan.matrix()?, &inputs)?;
         for (&column, signature) in wanted.iter().zip(lawful) {
             buffer.good[column] = Some(signature);
         }

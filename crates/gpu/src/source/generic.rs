@@ -239,7 +239,7 @@ mod tests {
         {
             let plan = code.parse::<Code>().unwrap().encode_plan().unwrap();
             let shape = Shape::of(&plan);
-            let places = places(&shape, &BitMatrix::expand(plan.matrix()).unwrap());
+            let places = places(&shape, &BitMatrix::expand(plan.matrix().unwrap()).unwrap());
             let passes = source(Dialect::OpenCl, &shape).launch.passes;
             assert_eq!(
                 places.len(),

@@ -259,8 +259,9 @@ fn data(plan: &Plan, method: Method) -> Vec<u32> {
         Method::Full => (0..1u64 << 16).map(|index| field.mul(index >> 8, index & 255) as u8).collect(),
     };
     let words = tables.chunks(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
-    let rows = (0..plan.outputs().len()).flat_map(|row| plan.matrix().row(row));
-    words.chain(rows.map(|&coefficient| coefficient as u32)).collect()
+    let inputs = plan.inputs().len();
+    let row = |row: usize| (0..inputs).map(move |column| plan.coefficient(row, column) as u32);
+    words.chain((0..plan.outputs().len()).flat_map(row)).collect()
 }
 
 #[cfg(test)]

@@ -215,7 +215,7 @@ mod tests {
         {
             let plan = plan(code);
             let shape = Shape::of(&plan);
-            let matrix = BitMatrix::expand(plan.matrix()).unwrap();
+            let matrix = BitMatrix::expand(plan.matrix().unwrap()).unwrap();
             let words = tiles(&shape, &matrix);
             let Cut { slabs, share, chunks, passes, .. } = Cut::of(&shape);
             let mut seed = 7u32;

@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn columns_of_bits_are_the_matrix() {
         let plan = "cauchy:5+3:w7:packets=16".parse::<Code>().unwrap().encode_plan().unwrap();
-        let (shape, bits) = (Shape::of(&plan), BitMatrix::expand(plan.matrix()).unwrap());
+        let (shape, bits) = (Shape::of(&plan), BitMatrix::expand(plan.matrix().unwrap()).unwrap());
         let (one_by_one, packed) =
             (matrix(&shape, Stage::Base, &bits), matrix(&shape, Stage::NoBranches, &bits));
         assert_eq!((one_by_one.len(), packed.len()), (21 * 35, 35));

@@ -3,18 +3,19 @@
 use super::store;
 use super::symbols::Symbols;
 use crate::compiler::program::{Program, Value};
+use crate::error::Error;
 use crate::matrix::Matrix;
 use crate::plan::Plan;
 
 /// The program of a plan in the words layout, by its matrix alone.
-pub(in crate::compiler) fn lower(plan: &Plan) -> Program {
+pub(in crate::compiler) fn lower(plan: &Plan) -> Result<Program, Error> {
     let (mut program, symbols) = (Program::default(), Symbols::of(plan.field()));
-    let rows = products(&mut program, plan.matrix(), |program, input| Some(symbols.load(program, input)));
+    let rows = products(&mut program, plan.matrix()?, |program, input| Some(symbols.load(program, input)));
     for (output, terms) in rows.into_iter().enumerate() {
         let sum = program.sum(terms);
         store(&mut program, plan, output, 0, sum);
     }
-    program
+    Ok(program)
 }
 
 /// For every row of the matrix the products that sum up to it. Made column by column, so that each input is

@@ -9,7 +9,7 @@ use crate::plan::Plan;
 /// The program of a plan over packets, for one register of every packet of a group.
 pub(in crate::compiler) fn lower(plan: &Plan) -> Result<Program, Error> {
     let w = plan.field().w() as usize;
-    let bits = BitMatrix::expand(plan.matrix())?;
+    let bits = BitMatrix::expand(plan.matrix()?)?;
     let mut program = Program::default();
     for row in 0..bits.rows() {
         let terms: Vec<_> =

@@ -35,6 +35,14 @@ fn ranges_cover_every_byte_once_and_begin_with_a_granule() {
     }
 }
 
+/// Blocks of large codes are often shorter than a page, and there are enough of them for all threads.
+#[test]
+fn many_short_blocks_are_shared_out() {
+    let threads = Threads::new(2).unwrap();
+    assert_eq!(ranges_of(&threads, 2, HANDED_OVER_BYTES, 4096, 1024), [0..512, 512..1024]);
+    assert_eq!(ranges_of(&threads, 2, HANDED_OVER_BYTES, 1024, 1024).len(), 1);
+}
+
 #[test]
 fn the_caller_gets_more_where_that_is_little_beside_a_range() {
     let threads = Threads::new(2).unwrap();

@@ -34,7 +34,7 @@ impl Backend for Tables {
             fits && plan.layout() == Layout::Words && plan.mode() == Mode::Write,
             "the experiments ask for words of 4 to 32 bits only"
         );
-        let matrix = plan.matrix();
+        let matrix = plan.matrix()?;
         let coefficients = (0..matrix.rows()).flat_map(|row| matrix.row(row));
         let tables = coefficients.map(|&coefficient| table(plan, coefficient)).collect();
         Ok(Box::new(TableKernel { plan: plan.clone(), tables }))

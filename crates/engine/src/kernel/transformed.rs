@@ -1,0 +1,169 @@
+//! Plans over GF(2^16) that run by [`Transform`]s: those that are too large for the compiler, where that is faster than their matrix or where there is
+//! none.
+//!
+//! A repair has two ways. Its matrix as a whole is one Cauchy matrix, but lost blocks lie anywhere, and a coset that holds them all is soon the
+//! whole field. Its factors ([`Structure`]) have rows at the points of the redundancy that serves as sources, which lie together: with few losses
+//! they fill a small coset, and what remains to be solved is a small matrix.
+
+use super::Kernel;
+use super::compiled::dense;
+use super::generic::{Buffers, Dense, Isa, Multipliers, Room, Transforming, Work};
+use super::transform::Transform;
+use super::vector::Vector;
+use crate::code::Layout;
+use crate::compiler;
+use crate::error::Error;
+use crate::field::Field;
+use crate::plan::{Mode, Plan, Structure};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Coefficients that are multiplied one by one in the time of one product of a transform: 3.0 ns each for 128 bytes as long as what is prepared of them
+/// stays in a cache, 8 beyond that, against 4.7.
+const COEFFICIENTS_PER_PRODUCT: usize = 2;
+
+/// Coefficients of the largest matrix that is multiplied with one by one, where there is another way: what kernels prepare of each takes 32 bytes or
+/// 128.
+const MAX_PREPARED: usize = 1 << 20;
+
+/// Bytes of all rows between two factors: they stay in the L2 cache beside a room.
+const BETWEEN_BYTES: usize = 512 << 10;
+
+/// Bytes of a row between two factors, at least and at most: its parts are worth a list of all inputs.
+const PART: (usize, usize) = (1 << 10, 16 << 10);
+
+/// How a plan runs.
+pub(super) enum Way {
+    /// As one Cauchy matrix.
+    Whole(Transform),
+    /// By its factors: the Cauchy matrix, then the second factor of the structure.
+    Factored(Transform),
+}
+
+impl Way {
+    /// The cheapest way of a plan that is too large for the compiler; none where its matrix serves best.
+    pub(super) fn of(plan: &Plan) -> Option<Way> {
+        let (rows, columns) = (plan.outputs().len(), plan.inputs().len());
+        let suits = (plan.field(), plan.layout()) == (Field::GF16, Layout::Words);
+        if !suits || compiler::is_considered(rows, columns) {
+            return None;
+        }
+        let (coefficients, ways) = (rows.saturating_mul(columns), Way::all(plan));
+        let (products, way) = ways.into_iter().min_by_key(|(products, _)| *products)?;
+        let pays = products.saturating_mul(COEFFICIENTS_PER_PRODUCT) < coefficients;
+        (pays || coefficients > MAX_PREPARED).then_some(way)
+    }
+
+    /// Every way, with its products.
+    pub(super) fn all(plan: &Plan) -> Vec<(usize, Way)> {
+        let whole = plan.points().map(|form| {
+            let transform = Transform::new(form);
+            (transform.products(), Way::Whole(transform))
+        });
+        let factored = plan.structure().and_then(|structure| {
+            let solve = structure.solve.as_ref()?;
+            let transform = Transform::new(&structure.cauchy);
+            let solved = solve.rows() * solve.columns() / COEFFICIENTS_PER_PRODUCT;
+            Some((transform.products() + solved, Way::Factored(transform)))
+        });
+        whole.into_iter().chain(factored).collect()
+    }
+}
+
+/// A plan that runs by transforms.
+pub(super) struct TransformedPlan<I: Isa> {
+    isa: I,
+    plan: Plan,
+    transform: Transform,
+    /// The second factor, where there is one.
+    solve: Option<Dense<'static, I::V>>,
+    multipliers: Multipliers<<I::V as Vector>::Map>,
+    /// One for every call that runs at the same time, kept for the next one: fresh pages would take as long as some tiles.
+    rooms: Mutex<Vec<Rooms>>,
+}
+
+/// What a call works in.
+#[derive(Default)]
+struct Rooms {
+    room: Room,
+    /// The rows between two factors.
+    between: Vec<u8>,
+}
+
+impl<I: Isa> TransformedPlan<I> {
+    pub(super) fn new(isa: I, plan: &Plan, way: Way) -> Result<TransformedPlan<I>, Error> {
+        let (transform, solve) = match (way, plan.structure()) {
+            (Way::Factored(transform), Some(Structure { solve: Some(solve), .. })) => {
+                (transform, Some(dense(solve)?))
+            }
+            (Way::Whole(transform) | Way::Factored(transform), _) => (transform, None),
+        };
+        let (plan, multipliers, rooms) = (plan.clone(), Multipliers::new(), Mutex::default());
+        Ok(TransformedPlan { isa, plan, transform, solve, multipliers, rooms })
+    }
+
+    fn rooms(&self) -> MutexGuard<'_, Vec<Rooms>> {
+        self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn transform(&self, room: &mut Room, buffers: Buffers<'_, '_>) {
+        let (transform, multipliers) = (&self.transform, &self.multipliers);
+        self.isa.transform(Transforming { transform, multipliers, room, buffers });
+    }
+
+    /// Part by part: the rows of the first factor, added to what serves as their start, and the second factor of these.
+    fn run_factors(
+        &self,
+        solve: &Dense<'_, I::V>,
+        structure: &Structure,
+        rooms: &mut Rooms,
+        buffers: Buffers<'_, '_>,
+    ) {
+        let Buffers { inputs, outputs, len, whole, add } = buffers;
+        let added = &structure.added;
+        let longest = (BETWEEN_BYTES / added.len().max(1)).clamp(PART.0, PART.1).min(len.max(1));
+        let longest = longest.next_multiple_of(self.plan.granule());
+        for start in (0..len).step_by(longest) {
+            let part = start..len.min(start + longest);
+            let size = part.len();
+            rooms.between.resize(added.len() * size, 0);
+            for (row, added) in rooms.between.chunks_exact_mut(size).zip(added) {
+                match added {
+                    Some(input) => row.copy_from_slice(&inputs[*input][part.clone()]),
+                    None => row.fill(0),
+                }
+            }
+            let first = &inputs[..structure.cauchy.columns.len()];
+            let first: Vec<&[u8]> = first.iter().map(|input| &input[part.clone()]).collect();
+            let mut rows: Vec<&mut [u8]> = rooms.between.chunks_exact_mut(size).collect();
+            let sums = Buffers { inputs: &first, outputs: &mut rows, len: size, whole, add: true };
+            self.transform(&mut rooms.room, sums);
+            let rows: Vec<&[u8]> = rooms.between.chunks_exact(size).collect();
+            let mut last: Vec<&mut [u8]> =
+                outputs.iter_mut().map(|output| &mut output[part.clone()]).collect();
+            let solved = Buffers { inputs: &rows, outputs: &mut last, len: size, whole, add };
+            self.isa.run(Work::Words(solve, solved));
+        }
+    }
+}
+
+impl<I: Isa> Kernel for TransformedPlan<I> {
+    fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
+        self.run_part(0, inputs, outputs)
+    }
+
+    fn run_part(&self, whole: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
+        let len = self.plan.check_buffers(inputs, outputs)?;
+        let add = self.plan.mode() == Mode::Add;
+        let buffers = Buffers { inputs, outputs, len, whole: whole.max(len), add };
+        let mut rooms = self.rooms().pop().unwrap_or_default();
+        match (&self.solve, self.plan.structure()) {
+            (Some(solve), Some(structure)) => self.run_factors(solve, structure, &mut rooms, buffers),
+            _ => self.transform(&mut rooms.room, buffers),
+        }
+        self.rooms().push(rooms);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
