@@ -14,7 +14,7 @@ pub(crate) use scope::is_another_version;
 use scope::is_replaced;
 
 use crate::catalogue::{Catalogue, CatalogueError, Entry, State};
-use crate::changelog::{self, Changelog, Claim, Kind, WorkerId};
+use crate::changelog::{self, Changelog, Claim, Kind, Refusal, WorkerId};
 use crate::coder::Coders;
 use crate::encode::{EncodeError, Encoded, Encoder, Manner};
 use crate::policy::{Policy, Treatment};
@@ -39,6 +39,9 @@ const POLL: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// How long a file that failed is left alone, where nobody says otherwise.
 pub const RETRY: Nanos = SECOND;
+
+/// How often something that is absent is looked for: longer than it takes whoever watches to record what became of it.
+const LOOKS: u32 = 8;
 
 /// How often a file that changes while it is read is tried again at once.
 const TRIES: u32 = 3;
@@ -85,7 +88,7 @@ pub struct Worker<'a> {
     pub hold: bool,
     /// How long a file that failed is left alone.
     pub retry: Nanos,
-    /// Whether to tell of inodes that may have other names.
+    /// Whether whoever sent it hears of what happens: of names that files got or lost. It is told of inodes that may have other names.
     pub links: bool,
     /// Our name.
     pub name: WorkerId,
@@ -149,6 +152,10 @@ impl Worker<'_> {
             }
             let path = &claim.entry.path;
             let found = self.storage.find(path);
+            if matches!(found, Ok(None)) && self.may_be_elsewhere(&claim, catalogue)? {
+                self.look_again(&claim, done)?;
+                continue;
+            }
             let stat = match found {
                 Ok(stat) => stat.filter(|stat| stat.kind == tree::Kind::File),
                 Err(error) => {
@@ -167,6 +174,12 @@ impl Worker<'_> {
                 heard(self.changelog.complete(&claim).map(|_| ()))?;
                 done.held += 1;
                 continue;
+            }
+            // Who protects by hand has scanned, and does not hear of what happens meanwhile.
+            if let Some(catalogue) = catalogue.filter(|_| self.links && !self.hold)
+                && claim.entry.kind != Kind::Delete
+            {
+                self.note_former_directories(&claim, catalogue, done)?;
             }
             let path = &claim.entry.path;
             let wanted = stat.and_then(|stat| {
@@ -197,6 +210,16 @@ impl Worker<'_> {
             self.conclude(group, catalogue, done)?;
         }
         Ok(())
+    }
+
+    /// Waits for word of something that is absent, and has it scanned for when there is none.
+    fn look_again(&self, claim: &Claim, done: &mut Done) -> Result<(), WorkError> {
+        let (now, entry) = (self.clock.now(), &claim.entry);
+        if entry.attempts < LOOKS {
+            return Ok(heard(self.changelog.release(claim, now.saturating_add(RETRY), now))?);
+        }
+        done.for_scan.extend(entry.origin.iter().chain([&entry.path]).cloned());
+        Ok(heard(self.changelog.complete(claim).map(|_| ()))?)
     }
 
     /// Sees to gaps, and to directories that were moved, which a scan tells apart by their files: they stay due until there
@@ -288,6 +311,9 @@ impl Worker<'_> {
             let result = job.result.into_inner().unwrap_or_else(PoisonError::into_inner);
             match result {
                 Some(Ok(encoded)) => finished.push((job.claim, Some(encoded))),
+                Some(Err(EncodeError::Gone)) if self.may_be_elsewhere(&job.claim, catalogue)? => {
+                    self.look_again(&job.claim, done)?;
+                }
                 Some(Err(EncodeError::Gone)) | None => finished.push((job.claim, None)),
                 Some(Err(error)) => {
                     let again = error.is_passing() && job.claim.entry.attempts < TRIES;
@@ -304,7 +330,7 @@ impl Worker<'_> {
         for ((claim, encoded), ours) in finished.into_iter().zip(ours) {
             // Someone else has taken over: what we made may be older than what he made.
             if !ours {
-                self.note_failure(&claim.entry.path, "another worker took it over", done);
+                self.fail(&claim, "another worker took it over", false, done)?;
                 continue;
             }
             let settled = match encoded {
@@ -320,7 +346,7 @@ impl Worker<'_> {
                     }
                 }
                 None => {
-                    self.remove_redundancy(&claim.entry.path, done)?;
+                    self.left_behind(&claim).try_for_each(|path| self.remove_redundancy(path, done))?;
                     Some(None)
                 }
             };
@@ -378,7 +404,9 @@ impl Worker<'_> {
         encoded: &Option<Encoded>,
     ) -> Result<(), CatalogueError> {
         let path = &claim.entry.path;
-        let Some(encoded) = encoded else { return self.forget(catalogue, path) };
+        let Some(encoded) = encoded else {
+            return self.left_behind(claim).try_for_each(|path| self.forget(catalogue, path));
+        };
         // Another file may have the old name by now, and may be known already.
         let origin = claim.entry.origin.as_ref().filter(|origin| self.is_vacated(origin));
         let known = match origin {
@@ -512,6 +540,12 @@ impl Worker<'_> {
         Ok(())
     }
 
+    /// Where redundancy of something that is gone may lie: at its name, and at the one that it had before.
+    fn left_behind<'a>(&self, claim: &'a Claim) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let origin = claim.entry.origin.as_ref().filter(|origin| self.is_vacated(origin));
+        [&claim.entry.path].into_iter().chain(origin).map(Vec::as_slice)
+    }
+
     /// Whether nothing that is to be protected has a name.
     fn is_vacated(&self, path: &[u8]) -> bool {
         matches!(self.storage.find(path), Ok(None)) || self.is_left_out(path)
@@ -525,21 +559,21 @@ impl Worker<'_> {
         })
     }
 
+    /// Gives a claim back, also one that is not ours any more: until then nobody else touches what we may have been writing to.
     fn fail(&self, claim: &Claim, why: &str, again: bool, done: &mut Done) -> Result<(), WorkError> {
         let now = self.clock.now();
         let retry_at = if again { now } else { now.saturating_add(self.retry) };
-        heard(self.changelog.release(claim, retry_at, now))?;
-        if !again {
-            self.note_failure(&claim.entry.path, why, done);
+        let released = self.changelog.release(claim, retry_at, now);
+        // What was recorded of a file that was moved or deleted meanwhile sees to it, and nothing has failed.
+        let overtaken = matches!(released, Err(changelog::Error::Refused { why: Refusal::Overtaken, .. }));
+        heard(released)?;
+        if !again && !overtaken {
+            done.failures += 1;
+            if done.failed.len() < MAX_LISTED {
+                done.failed.push((claim.entry.path.clone(), why.to_owned()));
+            }
         }
         Ok(())
-    }
-
-    fn note_failure(&self, path: &[u8], why: &str, done: &mut Done) {
-        done.failures += 1;
-        if done.failed.len() < MAX_LISTED {
-            done.failed.push((path.to_vec(), why.to_owned()));
-        }
     }
 }
 
