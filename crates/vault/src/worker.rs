@@ -40,9 +40,6 @@ const POLL: std::time::Duration = std::time::Duration::from_millis(100);
 /// How long a file that failed is left alone, where nobody says otherwise.
 pub const RETRY: Nanos = SECOND;
 
-/// How often something that is absent is looked for: longer than it takes whoever watches to record what became of it.
-const LOOKS: u32 = 8;
-
 /// How often a file that changes while it is read is tried again at once.
 const TRIES: u32 = 3;
 
@@ -210,16 +207,6 @@ impl Worker<'_> {
             self.conclude(group, catalogue, done)?;
         }
         Ok(())
-    }
-
-    /// Waits for word of something that is absent, and has it scanned for when there is none.
-    fn look_again(&self, claim: &Claim, done: &mut Done) -> Result<(), WorkError> {
-        let (now, entry) = (self.clock.now(), &claim.entry);
-        if entry.attempts < LOOKS {
-            return Ok(heard(self.changelog.release(claim, now.saturating_add(RETRY), now))?);
-        }
-        done.for_scan.extend(entry.origin.iter().chain([&entry.path]).cloned());
-        Ok(heard(self.changelog.complete(claim).map(|_| ()))?)
     }
 
     /// Sees to gaps, and to directories that were moved, which a scan tells apart by their files: they stay due until there
@@ -538,25 +525,6 @@ impl Worker<'_> {
         }
         done.removed += removed;
         Ok(())
-    }
-
-    /// Where redundancy of something that is gone may lie: at its name, and at the one that it had before.
-    fn left_behind<'a>(&self, claim: &'a Claim) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        let origin = claim.entry.origin.as_ref().filter(|origin| self.is_vacated(origin));
-        [&claim.entry.path].into_iter().chain(origin).map(Vec::as_slice)
-    }
-
-    /// Whether nothing that is to be protected has a name.
-    fn is_vacated(&self, path: &[u8]) -> bool {
-        matches!(self.storage.find(path), Ok(None)) || self.is_left_out(path)
-    }
-
-    fn is_left_out(&self, path: &[u8]) -> bool {
-        let stat = self.storage.find(path).ok().flatten();
-        stat.is_some_and(|stat| {
-            stat.kind != tree::Kind::File
-                || self.policy.decide(path, &stat, self.clock.now()).treatment.is_none()
-        })
     }
 
     /// Gives a claim back, also one that is not ours any more: until then nobody else touches what we may have been writing to.

@@ -1,10 +1,13 @@
 //! What a worker must leave alone: what only a scan can tell, and what waits for an approval.
 
-use super::{Done, Worker};
+use super::{Done, RETRY, WorkError, Worker, heard};
 use crate::catalogue::{Catalogue, CatalogueError, Entry};
 use crate::changelog::{self, Claim, Sequence, is_within};
 use crate::encode::Encoded;
 use crate::tree::{self, Stat};
+
+/// How often something that is absent is looked for: longer than it takes whoever watches to record what became of it.
+const LOOKS: u32 = 8;
 
 /// Which parts of the tree were scanned, and what had been recorded before.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -80,6 +83,35 @@ impl Worker<'_> {
             }
         }
         Ok(false)
+    }
+
+    /// Waits for word of something that is absent, and has it scanned for when there is none.
+    pub(super) fn look_again(&self, claim: &Claim, done: &mut Done) -> Result<(), WorkError> {
+        let (now, entry) = (self.clock.now(), &claim.entry);
+        if entry.attempts < LOOKS {
+            return Ok(heard(self.changelog.release(claim, now.saturating_add(RETRY), now))?);
+        }
+        done.for_scan.extend(entry.origin.iter().chain([&entry.path]).cloned());
+        Ok(heard(self.changelog.complete(claim).map(|_| ()))?)
+    }
+
+    /// Where redundancy of something that is gone may lie: at its name, and at the one that it had before.
+    pub(super) fn left_behind<'a>(&self, claim: &'a Claim) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let origin = claim.entry.origin.as_ref().filter(|origin| self.is_vacated(origin));
+        [&claim.entry.path].into_iter().chain(origin).map(Vec::as_slice)
+    }
+
+    /// Whether nothing that is to be protected has a name.
+    pub(super) fn is_vacated(&self, path: &[u8]) -> bool {
+        matches!(self.storage.find(path), Ok(None)) || self.is_left_out(path)
+    }
+
+    fn is_left_out(&self, path: &[u8]) -> bool {
+        let stat = self.storage.find(path).ok().flatten();
+        stat.is_some_and(|stat| {
+            stat.kind != tree::Kind::File
+                || self.policy.decide(path, &stat, self.clock.now()).treatment.is_none()
+        })
     }
 
     /// Where a directory was there is a file now, or was one that moved on: that took the place of what was said of the directory's
