@@ -73,6 +73,9 @@ impl Nodes {
         }
         table.name(parent, name, number);
         let Some(node) = table.nodes.get_mut(&number) else { return 0 };
+        // Others of its names may be gone, if it got this one behind our back.
+        let last = node.names.iter().position(|known| known.0 == parent && *known.1 == *name);
+        node.names.swap(0, last.unwrap_or(0));
         node.lookups += 1;
         node.generation
     }
@@ -115,9 +118,14 @@ impl Nodes {
         }
     }
 
-    /// One name of a node; nothing if it has none that we know.
+    /// The name of a node that was looked up last; nothing if it has none that we know.
     pub fn name(&self, number: u64) -> Option<Name> {
         self.read().nodes.get(&number)?.names.first().cloned()
+    }
+
+    /// All names of a node that we know, the one that was looked up last first.
+    pub fn names(&self, number: u64) -> Vec<Name> {
+        self.read().nodes.get(&number).map_or_else(Vec::new, |node| node.names.clone())
     }
 
     /// What a name stands for, as far as the kernel was told.

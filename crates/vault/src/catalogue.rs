@@ -139,6 +139,16 @@ const TABLES: &str = "
     CREATE TABLE notes(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
     PRAGMA user_version = 1;";
 
+/// Says in a query which directories are at and beneath the one that is its first parameter. With one more alternative for the root,
+/// no index would be used: every file that is removed looks for what was beneath it.
+fn within(path: &[u8]) -> &'static str {
+    match path.is_empty() {
+        true => "?1 = x''",
+        // `||` makes text even of blobs, and every blob is more than any text.
+        false => "(path = ?1 OR (path >= CAST(?1 || x'2f' AS BLOB) AND path < CAST(?1 || x'30' AS BLOB)))",
+    }
+}
+
 const COLUMNS: &str = "size, mtime, ctime, inode, id, \
      (SELECT identity FROM codes WHERE number = code), wanted, columns, redundancy, protected_at, scrubbed_at, state";
 
@@ -275,11 +285,8 @@ impl Catalogue {
     /// [`CatalogueError`].
     pub fn directories(&self, path: &[u8]) -> Result<Vec<(i64, Vec<u8>)>> {
         let found = || {
-            // `||` makes text even of blobs, and every blob is more than any text.
-            let mut find = self.connection.prepare_cached(
-                "SELECT number, path FROM directories WHERE ?1 = x'' OR path = ?1 \
-                 OR (path >= CAST(?1 || x'2f' AS BLOB) AND path < CAST(?1 || x'30' AS BLOB)) ORDER BY path",
-            )?;
+            let query = format!("SELECT number, path FROM directories WHERE {} ORDER BY path", within(path));
+            let mut find = self.connection.prepare_cached(&query)?;
             let rows = find.query_map([path], |row| Ok((row.get(0)?, row.get(1)?)))?;
             rows.collect()
         };
@@ -536,10 +543,11 @@ impl Catalogue {
     /// [`CatalogueError`].
     pub fn count_beneath(&self, path: &[u8]) -> Result<u64> {
         let count = || {
-            let mut count = self.connection.prepare_cached(
-                "SELECT count(*) FROM files JOIN directories ON number = directory WHERE ?1 = x'' OR path = ?1 \
-                 OR (path >= CAST(?1 || x'2f' AS BLOB) AND path < CAST(?1 || x'30' AS BLOB))",
-            )?;
+            let query = format!(
+                "SELECT count(*) FROM files JOIN directories ON number = directory WHERE {}",
+                within(path)
+            );
+            let mut count = self.connection.prepare_cached(&query)?;
             count.query_row([path], |row| row.get(0))
         };
         self.wrap(count())

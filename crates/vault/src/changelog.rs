@@ -191,6 +191,23 @@ pub trait Changelog: Send + Sync {
     /// The engine's.
     fn entries(&self, after: Option<&[u8]>, limit: usize) -> Result<Vec<Entry>>;
 
+    /// Whether anything is pending for what is or was at a path, or for a directory above it. Looks at all that is pending.
+    ///
+    /// # Errors
+    /// The engine's.
+    fn is_pending(&self, path: &[u8]) -> Result<bool> {
+        let mut after = None;
+        loop {
+            let page = self.entries(after.as_deref(), MAX_PAGE)?;
+            let concerns = |place: &Vec<u8>| is_within(path, place);
+            if page.iter().any(|entry| entry.origin.iter().chain([&entry.path]).any(concerns)) {
+                return Ok(true);
+            }
+            let Some(last) = page.last() else { return Ok(false) };
+            after = Some(last.path.clone());
+        }
+    }
+
     /// The number of the last change that was recorded, 0 if there was none.
     ///
     /// # Errors

@@ -62,10 +62,14 @@ pub enum ExamineError {
 }
 
 /// The redundancy files of a file that belong together, the newest first, and those that do not: a target that was away
-/// comes back with what it had. Of several histories that counts which protects the file as it is, `now`; if none does, the one
-/// that was written last. Of one column, the newest counts.
+/// comes back with what it had, and a file that got the name of another has the redundancy of that one beside its own. Of several
+/// histories that counts which protects the file as it is, `now`, then as it was before it got other rights or names, or before it was
+/// written; if none does, the one that was written last. Of one column, the newest counts.
 pub(crate) fn belonging(mut parts: Vec<Part>, now: Option<Generation>) -> (Vec<Part>, Vec<Part>) {
-    let fits = |part: &Part| Some(part.header.generation) == now;
+    let fits = |part: &Part| {
+        let was = &part.header.generation;
+        now.map(|now| (now == *was, now.is_unwritten_since(was), now.inode == was.inode))
+    };
     parts.sort_by_key(|part| std::cmp::Reverse((fits(part), part.header.revision)));
     let mut heads: Vec<&Part> = Vec::new();
     for part in &parts {
@@ -191,8 +195,7 @@ impl Subject {
 
     /// Whether the file system says that the content was written, or another file put in its place, since it was protected.
     pub fn is_changed(&self) -> bool {
-        let was = &self.header.generation;
-        self.stat.is_none_or(|now| (now.size, now.mtime, now.inode) != (was.size, was.mtime, was.inode))
+        self.stat.is_none_or(|now| !now.generation().is_unwritten_since(&self.header.generation))
     }
 
     /// Redundancy columns that have a file.

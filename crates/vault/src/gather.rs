@@ -193,8 +193,7 @@ impl Sources {
     /// Whether the file system says that the file is another one by now.
     pub fn is_changed(&self) -> bool {
         let now = self.content().and_then(|content| content.stat().ok());
-        let was = &self.subject.header.generation;
-        now.is_none_or(|now| (now.size, now.mtime, now.inode) != (was.size, was.mtime, was.inode))
+        now.is_none_or(|now| !now.generation().is_unwritten_since(&self.subject.header.generation))
     }
 
     /// Begins with a stripe: what its blocks have to be. False if no table can be read; judging still may tell.

@@ -299,21 +299,50 @@ fn carry_out(vault: &Vault, order: &[Class], worker: &Worker<'_>) -> Result<Done
             Ok(())
         })?;
     }
-    Ok(done.and(worker.drain_all(Some(&vault.catalogue))?))
+    done = done.and(worker.drain_all(Some(&vault.catalogue))?);
+    if order.contains(&Class::Removed) {
+        let now = vault.clock.now();
+        let gone =
+            absent_that_wait(vault)?.into_iter().map(|path| Change::delete(path, When::now(now, u8::MAX)));
+        let gone: Vec<Change> = gone.collect();
+        if !gone.is_empty() {
+            vault.changelog.record(&gone)?;
+            done = done.and(worker.drain_all(Some(&vault.catalogue))?);
+        }
+    }
+    Ok(done)
+}
+
+/// What someone who watches waits for word of, because it is absent: the scan has found all that has other names now, so the rest is gone.
+fn absent_that_wait(vault: &Vault) -> Result<Vec<Vec<u8>>, ProtectError> {
+    let waits = |entry: &changelog::Entry| {
+        let absent = || matches!(vault.storage.find(&entry.path), Ok(None));
+        entry.kind != changelog::Kind::Delete && entry.attempts > 0 && absent()
+    };
+    put_off(vault, waits)
 }
 
 /// Files that were moved and could not be seen to. A further move leaves their time alone, but who protects by hand does not
 /// want to wait for it.
 fn moves_that_wait(vault: &Vault) -> Result<BTreeSet<Vec<u8>>, ProtectError> {
-    let (mut waiting, now) = (BTreeSet::new(), vault.clock.now());
+    let failed = |entry: &changelog::Entry| entry.kind == changelog::Kind::Move && entry.attempts > 0;
+    Ok(put_off(vault, failed)?.into_iter().collect())
+}
+
+/// Paths of entries that are not due yet and are such as is asked for.
+fn put_off(
+    vault: &Vault,
+    is_wanted: impl Fn(&changelog::Entry) -> bool,
+) -> Result<Vec<Vec<u8>>, ProtectError> {
+    let (mut found, now) = (Vec::new(), vault.clock.now());
     let mut after: Option<Vec<u8>> = None;
     loop {
         let page = vault.changelog.entries(after.as_deref(), changelog::MAX_PAGE)?;
-        let Some(last) = page.last() else { return Ok(waiting) };
+        let Some(last) = page.last() else { return Ok(found) };
         after = Some(last.path.clone());
-        let failed = |entry: &changelog::Entry| entry.kind == changelog::Kind::Move && entry.attempts > 0;
-        let failed = page.into_iter().filter(|entry| failed(entry) && entry.due > now);
-        waiting.extend(failed.map(|entry| entry.path));
+        found.extend(
+            page.into_iter().filter(|entry| entry.due > now && is_wanted(entry)).map(|entry| entry.path),
+        );
     }
 }
 

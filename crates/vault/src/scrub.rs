@@ -61,6 +61,8 @@ pub struct Report {
     pub trouble: Vec<Trouble>,
     /// Files that are gone since they were protected.
     pub gone: u64,
+    /// Files that were protected or moved while they were examined. Nothing is said of them.
+    pub changing: u64,
     /// Files that were examined before an interruption, and left out now.
     pub resumed: u64,
     /// Files that could not be examined, and why.
@@ -199,9 +201,14 @@ fn note_page(
     report: &mut Report,
 ) -> Result<(), CatalogueError> {
     for ((path, mut entry), seen) in page.into_iter().zip(seen) {
+        // Whoever protects at the same time knows better what it is now.
+        let is_overtaken = vault.catalogue.find(&path)?.as_ref() != Some(&entry);
         match seen {
             None | Some(Err(ExamineError::Stopped)) => {}
+            Some(_) if is_overtaken => report.changing += 1,
             Some(Ok((subject, _))) if subject.content.is_none() => report.gone += 1,
+            // What it has went elsewhere a moment ago, and that is not in the catalogue yet.
+            Some(Err(ExamineError::Unprotected)) if waits(vault, &path) => report.changing += 1,
             Some(Ok((subject, findings))) => {
                 report.files += 1;
                 report.bytes += findings.bytes;
@@ -222,6 +229,11 @@ fn note_page(
         }
     }
     Ok(())
+}
+
+/// Whether a change of a file is known and will be seen to. A changelog that cannot say knows of none.
+fn waits(vault: &Vault, path: &[u8]) -> bool {
+    vault.changelog.is_pending(path).unwrap_or(false)
 }
 
 /// Notes that a file has no redundancy that can be used.

@@ -75,6 +75,14 @@ pub struct Generation {
     pub inode: u64,
 }
 
+impl Generation {
+    /// Whether nobody wrote to the file from one to the other, by all that its size, time and inode tell. Other names and other rights
+    /// change the ctime alone.
+    pub fn is_unwritten_since(&self, other: &Generation) -> bool {
+        (self.size, self.mtime, self.inode) == (other.size, other.mtime, other.inode)
+    }
+}
+
 impl Stat {
     /// The version that this is.
     pub fn generation(&self) -> Generation {
@@ -443,12 +451,14 @@ impl Tree {
     /// # Errors
     /// What the operating system says.
     pub fn remove_empty(&self, path: &[u8], keep: &[u8]) -> io::Result<()> {
+        use rustix::io::Errno;
         let mut path = path;
         while path != keep && !path.is_empty() {
             let parent = absent_is_none(self.parent(path))?;
             match parent.map(|parent| unlinkat(parent, split(path).1, AtFlags::REMOVEDIR)) {
-                Some(Ok(())) | Some(Err(rustix::io::Errno::NOENT)) | None => path = split(path).0,
-                Some(Err(rustix::io::Errno::NOTEMPTY | rustix::io::Errno::EXIST)) => return Ok(()),
+                Some(Ok(()) | Err(Errno::NOENT)) | None => path = split(path).0,
+                // A directory that is not empty, or a file that took its place.
+                Some(Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR)) => return Ok(()),
                 Some(Err(error)) => return Err(error.into()),
             }
         }

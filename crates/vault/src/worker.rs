@@ -14,7 +14,7 @@ pub(crate) use scope::is_another_version;
 use scope::is_replaced;
 
 use crate::catalogue::{Catalogue, CatalogueError, Entry, State};
-use crate::changelog::{self, Changelog, Claim, Kind, WorkerId};
+use crate::changelog::{self, Changelog, Claim, Kind, Refusal, WorkerId};
 use crate::coder::Coders;
 use crate::encode::{EncodeError, Encoded, Encoder, Manner};
 use crate::policy::{Policy, Treatment};
@@ -85,7 +85,7 @@ pub struct Worker<'a> {
     pub hold: bool,
     /// How long a file that failed is left alone.
     pub retry: Nanos,
-    /// Whether to tell of inodes that may have other names.
+    /// Whether whoever sent it hears of what happens: of names that files got or lost. It is told of inodes that may have other names.
     pub links: bool,
     /// Our name.
     pub name: WorkerId,
@@ -149,6 +149,10 @@ impl Worker<'_> {
             }
             let path = &claim.entry.path;
             let found = self.storage.find(path);
+            if matches!(found, Ok(None)) && self.may_be_elsewhere(&claim, catalogue)? {
+                self.look_again(&claim, done)?;
+                continue;
+            }
             let stat = match found {
                 Ok(stat) => stat.filter(|stat| stat.kind == tree::Kind::File),
                 Err(error) => {
@@ -167,6 +171,12 @@ impl Worker<'_> {
                 heard(self.changelog.complete(&claim).map(|_| ()))?;
                 done.held += 1;
                 continue;
+            }
+            // Who protects by hand has scanned, and does not hear of what happens meanwhile.
+            if let Some(catalogue) = catalogue.filter(|_| self.links && !self.hold)
+                && claim.entry.kind != Kind::Delete
+            {
+                self.note_former_directories(&claim, catalogue, done)?;
             }
             let path = &claim.entry.path;
             let wanted = stat.and_then(|stat| {
@@ -288,6 +298,9 @@ impl Worker<'_> {
             let result = job.result.into_inner().unwrap_or_else(PoisonError::into_inner);
             match result {
                 Some(Ok(encoded)) => finished.push((job.claim, Some(encoded))),
+                Some(Err(EncodeError::Gone)) if self.may_be_elsewhere(&job.claim, catalogue)? => {
+                    self.look_again(&job.claim, done)?;
+                }
                 Some(Err(EncodeError::Gone)) | None => finished.push((job.claim, None)),
                 Some(Err(error)) => {
                     let again = error.is_passing() && job.claim.entry.attempts < TRIES;
@@ -304,7 +317,7 @@ impl Worker<'_> {
         for ((claim, encoded), ours) in finished.into_iter().zip(ours) {
             // Someone else has taken over: what we made may be older than what he made.
             if !ours {
-                self.note_failure(&claim.entry.path, "another worker took it over", done);
+                self.fail(&claim, "another worker took it over", false, done)?;
                 continue;
             }
             let settled = match encoded {
@@ -320,7 +333,7 @@ impl Worker<'_> {
                     }
                 }
                 None => {
-                    self.remove_redundancy(&claim.entry.path, done)?;
+                    self.left_behind(&claim).try_for_each(|path| self.remove_redundancy(path, done))?;
                     Some(None)
                 }
             };
@@ -378,7 +391,9 @@ impl Worker<'_> {
         encoded: &Option<Encoded>,
     ) -> Result<(), CatalogueError> {
         let path = &claim.entry.path;
-        let Some(encoded) = encoded else { return self.forget(catalogue, path) };
+        let Some(encoded) = encoded else {
+            return self.left_behind(claim).try_for_each(|path| self.forget(catalogue, path));
+        };
         // Another file may have the old name by now, and may be known already.
         let origin = claim.entry.origin.as_ref().filter(|origin| self.is_vacated(origin));
         let known = match origin {
@@ -512,34 +527,21 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Whether nothing that is to be protected has a name.
-    fn is_vacated(&self, path: &[u8]) -> bool {
-        matches!(self.storage.find(path), Ok(None)) || self.is_left_out(path)
-    }
-
-    fn is_left_out(&self, path: &[u8]) -> bool {
-        let stat = self.storage.find(path).ok().flatten();
-        stat.is_some_and(|stat| {
-            stat.kind != tree::Kind::File
-                || self.policy.decide(path, &stat, self.clock.now()).treatment.is_none()
-        })
-    }
-
+    /// Gives a claim back, also one that is not ours any more: until then nobody else touches what we may have been writing to.
     fn fail(&self, claim: &Claim, why: &str, again: bool, done: &mut Done) -> Result<(), WorkError> {
         let now = self.clock.now();
         let retry_at = if again { now } else { now.saturating_add(self.retry) };
-        heard(self.changelog.release(claim, retry_at, now))?;
-        if !again {
-            self.note_failure(&claim.entry.path, why, done);
+        let released = self.changelog.release(claim, retry_at, now);
+        // What was recorded of a file that was moved or deleted meanwhile sees to it, and nothing has failed.
+        let overtaken = matches!(released, Err(changelog::Error::Refused { why: Refusal::Overtaken, .. }));
+        heard(released)?;
+        if !again && !overtaken {
+            done.failures += 1;
+            if done.failed.len() < MAX_LISTED {
+                done.failed.push((claim.entry.path.clone(), why.to_owned()));
+            }
         }
         Ok(())
-    }
-
-    fn note_failure(&self, path: &[u8], why: &str, done: &mut Done) {
-        done.failures += 1;
-        if done.failed.len() < MAX_LISTED {
-            done.failed.push((path.to_vec(), why.to_owned()));
-        }
     }
 }
 

@@ -305,7 +305,7 @@ fn scrub_and_repair(
     let report = scrub::scrub(vault, b"", options, manner)?;
     let lost = report.worst() == State::Lost;
     let mut result = json!({
-        "files": report.files, "bytes": report.bytes, "gone": report.gone, "resumed": report.resumed,
+        "files": report.files, "bytes": report.bytes, "gone": report.gone, "changing": report.changing, "resumed": report.resumed,
         "stopped": report.stopped, "worst": report.worst(), "damaged": report.trouble.len(),
         "trouble": named(&report.trouble, trouble_as_json), "failed": named(&report.failed, failure),
     });

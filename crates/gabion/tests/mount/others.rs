@@ -3,6 +3,7 @@
 use super::ground::{Ground, Stopping, can_mount};
 use super::ordinary::on_both;
 use crate::seed::Seed;
+use gabion_vault::world::Stopwatch;
 use rustix::fs::{
     CWD, FileType, Gid, Mode, OFlags, RenameFlags, Uid, copy_file_range, mknodat, renameat_with,
 };
@@ -12,6 +13,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, ch
 use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// A user without rights.
 const NOBODY: u32 = 12_345;
@@ -257,4 +259,40 @@ fn mounted_files_are_cut_while_they_are_read() {
     let maps = fs::read_to_string(format!("/proc/{}/maps", ground.process().as_raw_pid())).unwrap();
     assert!(!maps.contains("source/file"), "{maps}");
     ground.unmount();
+}
+
+/// Something got another name in the source after programs had used it through the mount. The name that it had before was tried ever
+/// after, and nothing else: programs were told that the file is stale, and what they wrote was recorded under a name that was gone.
+#[test]
+fn mounted_files_that_others_rename_are_found_by_their_new_names() {
+    if !can_mount("others rename") {
+        return;
+    }
+    let mut ground = Ground::new();
+    fs::create_dir_all(ground.source("dir/deep")).unwrap();
+    for name in ["file", "dir/deep/file"] {
+        fs::write(ground.source(name), name).unwrap();
+    }
+    ground.mount(&[]);
+    for name in ["file", "dir/deep/file"] {
+        assert_eq!(fs::read_to_string(ground.at(name)).unwrap(), name);
+    }
+    fs::rename(ground.source("file"), ground.source("renamed")).unwrap();
+    fs::rename(ground.source("dir"), ground.source("moved")).unwrap();
+    for (name, was) in [("renamed", "file"), ("moved/deep/file", "dir/deep/file")] {
+        // What the kernel was told of names holds for a second.
+        let since = Stopwatch::start();
+        let found = loop {
+            match fs::read_to_string(ground.at(name)) {
+                Err(error) => assert!(since.elapsed() < Duration::from_secs(60), "{name}: {error}"),
+                Ok(found) => break found,
+            }
+        };
+        assert_eq!(found, was);
+        fs::write(ground.at(name), "written by its new name").unwrap();
+        assert_eq!(fs::read_to_string(ground.source(name)).unwrap(), "written by its new name");
+    }
+    ground.unmount();
+    ground.expect(0, &["protect", "source"]);
+    ground.assert_protected();
 }

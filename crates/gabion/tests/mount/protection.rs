@@ -234,3 +234,24 @@ fn mounted_damage_is_hidden_from_programs_and_shown_to_people() {
     }
     ground.unmount();
 }
+
+/// Redundancy follows a file to its new name as it is. Nothing was made from it for readers of that name.
+#[test]
+fn mounted_damage_of_a_file_that_was_renamed_is_hidden_as_well() {
+    if !can_mount("damage of a renamed file") {
+        return;
+    }
+    let mut ground = Ground::new();
+    let disk = Disk::new(&ground.source(""));
+    let bytes = Seed(11).bytes(3 << 20);
+    std::fs::write(ground.source("file"), &bytes).unwrap();
+    ground.expect(0, &["protect", "source", "--policy", "policy.toml"]);
+    ground.mount(&[]);
+    std::fs::rename(ground.at("file"), ground.at("renamed")).unwrap();
+    ground.wait_until_protected();
+    ground.unmount();
+    disk.rot(&bytes[1 << 20..(1 << 20) + 65_536]);
+    ground.mount(&[]);
+    assert!(std::fs::read(ground.at("renamed")).unwrap() == bytes);
+    ground.unmount();
+}

@@ -143,7 +143,8 @@ impl Shared {
         if number == ROOT {
             return Ok(Reached::Directory(self.directory(ROOT)?));
         }
-        if let Some((parent, name)) = self.nodes.name(number) {
+        // Any of its names may have been taken from it in the source.
+        for (parent, name) in self.nodes.names(number) {
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             match openat(&*self.directory(parent)?, &*name, flags, Mode::empty()) {
                 Ok(file) if self.source.number(&stat_of(&file)?) == number => {

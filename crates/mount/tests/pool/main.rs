@@ -15,3 +15,4 @@ mod pulled;
 #[path = "../../../vault/tests/vault/seed.rs"]
 mod seed;
 mod suites;
+mod versions;

@@ -88,6 +88,21 @@ fn a_directory_is_not_its_namesakes() {
     assert_eq!(catalogue.count().unwrap(), NAMES.len() as u64);
 }
 
+/// All directories were looked at for each file that was removed: a large tree took its square.
+#[test]
+fn what_is_beneath_a_path_is_found_by_an_index() {
+    let (_directory, catalogue) = catalogue();
+    let tables = "SELECT count(*) FROM files JOIN directories ON number = directory";
+    for query in ["SELECT number FROM directories", tables] {
+        let query = format!("EXPLAIN QUERY PLAN {query} WHERE {}", super::within(b"a"));
+        let mut plan = catalogue.connection.prepare(&query).unwrap();
+        let steps = plan.query_map([b"a"], |row| row.get::<_, String>(3)).unwrap();
+        let steps: Vec<String> = steps.map(Result::unwrap).collect();
+        assert!(steps.iter().any(|step| step.starts_with("SEARCH directories")), "{steps:?}");
+        assert!(!steps.iter().any(|step| step.starts_with("SCAN")), "{steps:?}");
+    }
+}
+
 #[test]
 fn pages_have_all_files_once_though_the_catalogue_changes() {
     let (_directory, catalogue) = catalogue();

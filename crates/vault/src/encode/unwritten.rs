@@ -6,7 +6,7 @@ use crate::examine::{self, ExamineError, Subject};
 use crate::format::{Header, Metadata};
 use crate::redundancy::redo;
 use crate::scrub::{margin, trouble};
-use crate::tree::{Generation, Stat};
+use crate::tree::Stat;
 use crate::world::{Nanos, SECOND};
 use std::io;
 
@@ -18,7 +18,7 @@ const TICK: Nanos = SECOND / 50;
 /// the moment of its protection may have been written once more in the same one.
 pub(super) fn is_unwritten(header: &Header, stat: &Stat) -> bool {
     let was = &header.generation;
-    let same = *was == Generation { ctime: was.ctime, ..stat.generation() };
+    let same = stat.generation().is_unwritten_since(was);
     same && was.mtime.abs_diff(header.protected_at) > TICK.unsigned_abs()
 }
 

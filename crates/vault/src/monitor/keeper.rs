@@ -403,20 +403,29 @@ impl Keeper {
 
     /// Known files that vanished, and that changed, by what one entry is about.
     fn count_known(&self, entry: &changelog::Entry) -> Result<(u64, u64), ProtectError> {
-        let catalogue = &self.vault.catalogue;
-        let known = catalogue.find(&entry.path)?;
-        let beneath = || catalogue.count_beneath(&entry.path);
+        let known = self.vault.catalogue.find(&entry.path)?;
         Ok(match (entry.kind, known) {
             (Kind::Move | Kind::Gap, _) | (Kind::Modify, None) => (0, 0),
-            (Kind::Delete, None) => match self.vault.storage.find(&entry.path)? {
-                None => (beneath()?, 0),
-                Some(_) => (0, 0),
-            },
+            (Kind::Delete, None) => {
+                // It may have got another name before it went.
+                let names = entry.origin.iter().chain([&entry.path]);
+                let gone: Result<Vec<u64>, ProtectError> = names.map(|name| self.count_gone(name)).collect();
+                (gone?.iter().sum(), 0)
+            }
             (_, Some(known)) => match self.vault.storage.find(&entry.path)? {
                 None => (1, 0),
                 Some(_) if self.is_counted(&entry.path)? => (0, 0),
                 Some(stat) => (0, u64::from(is_another_version(&known, &stat))),
             },
+        })
+    }
+
+    /// Known files at and beneath a name that nothing has any more.
+    fn count_gone(&self, name: &[u8]) -> Result<u64, ProtectError> {
+        let catalogue = &self.vault.catalogue;
+        Ok(match self.vault.storage.find(name)? {
+            None => u64::from(catalogue.find(name)?.is_some()) + catalogue.count_beneath(name)?,
+            Some(_) => 0,
         })
     }
 }

@@ -165,8 +165,7 @@ fn stripped(
     stub: &Stub,
 ) -> Result<Option<String>, CatalogueError> {
     let Some(entry) = vault.catalogue.find(path)?.filter(|entry| entry.wanted > 0) else { return Ok(None) };
-    let (was, now) = (entry.generation, stub.stat(0).generation());
-    let same = (was.size, was.mtime, was.inode) == (now.size, now.mtime, now.inode);
-    let none = same && parts(pool, &vault.coders, places, path, stub).0.is_empty();
+    let unwritten = stub.stat(0).generation().is_unwritten_since(&entry.generation);
+    let none = unwritten && parts(pool, &vault.coders, places, path, stub).0.is_empty();
     Ok(none.then_some(entry.code))
 }

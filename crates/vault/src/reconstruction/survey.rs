@@ -212,9 +212,7 @@ pub(super) fn parts(
     let (mut ours, mut others) = belonging(found.into_iter().map(|(_, part)| part).collect(), Some(now));
     let revision = ours.first().map(|part| part.header.revision);
     let fits = |part: &Part| {
-        let was = part.header.generation;
-        Some(part.header.revision) == revision
-            && (was.size, was.mtime, was.inode) == (now.size, now.mtime, now.inode)
+        Some(part.header.revision) == revision && now.is_unwritten_since(&part.header.generation)
     };
     others.extend(ours.extract_if(.., |part| !fits(part)));
     let named = |parts: Vec<Part>| parts.into_iter().map(|part| (name(&part), part)).collect();

@@ -1,10 +1,13 @@
 //! What a worker must leave alone: what only a scan can tell, and what waits for an approval.
 
-use super::{Done, Worker};
+use super::{Done, RETRY, WorkError, Worker, heard};
 use crate::catalogue::{Catalogue, CatalogueError, Entry};
 use crate::changelog::{self, Claim, Sequence, is_within};
 use crate::encode::Encoded;
-use crate::tree::Stat;
+use crate::tree::{self, Stat};
+
+/// How often something that is absent is looked for: longer than it takes whoever watches to record what became of it.
+const LOOKS: u32 = 8;
 
 /// Which parts of the tree were scanned, and what had been recorded before.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -44,6 +47,12 @@ impl Worker<'_> {
             return Ok(true);
         }
         let origin = claim.entry.origin.as_ref();
+        if stat.is_none() && origin.is_some_and(|origin| self.is_vacated(origin)) {
+            let beneath = origin.map(|origin| catalogue.count_beneath(origin)).transpose()?;
+            if beneath.is_some_and(|files| files > 0) {
+                return Ok(true);
+            }
+        }
         let known = origin.map(|origin| catalogue.find(origin)).transpose()?.flatten();
         if known.as_ref().is_some_and(differs) {
             if stat.is_none() {
@@ -56,6 +65,75 @@ impl Worker<'_> {
 }
 
 impl Worker<'_> {
+    /// Whether something that is absent, and that nobody said was deleted, may have got another name a moment ago, which is not recorded yet. Then its
+    /// redundancy has to stay, which may be all that is left of a column: what becomes of it is heard of, or found by the next scan.
+    pub(super) fn may_be_elsewhere(
+        &self,
+        claim: &Claim,
+        catalogue: Option<&Catalogue>,
+    ) -> Result<bool, CatalogueError> {
+        let entry = &claim.entry;
+        let Some(catalogue) = catalogue.filter(|_| self.links && entry.kind != changelog::Kind::Delete)
+        else {
+            return Ok(false);
+        };
+        for path in entry.origin.iter().chain([&entry.path]) {
+            if catalogue.find(path)?.is_some() || catalogue.count_beneath(path)? > 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Waits for word of something that is absent, and has it scanned for when there is none.
+    pub(super) fn look_again(&self, claim: &Claim, done: &mut Done) -> Result<(), WorkError> {
+        let (now, entry) = (self.clock.now(), &claim.entry);
+        if entry.attempts < LOOKS {
+            return Ok(heard(self.changelog.release(claim, now.saturating_add(RETRY), now))?);
+        }
+        done.for_scan.extend(entry.origin.iter().chain([&entry.path]).cloned());
+        Ok(heard(self.changelog.complete(claim).map(|_| ()))?)
+    }
+
+    /// Where redundancy of something that is gone may lie: at its name, and at the one that it had before.
+    pub(super) fn left_behind<'a>(&self, claim: &'a Claim) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let origin = claim.entry.origin.as_ref().filter(|origin| self.is_vacated(origin));
+        [&claim.entry.path].into_iter().chain(origin).map(Vec::as_slice)
+    }
+
+    /// Whether nothing that is to be protected has a name.
+    pub(super) fn is_vacated(&self, path: &[u8]) -> bool {
+        matches!(self.storage.find(path), Ok(None)) || self.is_left_out(path)
+    }
+
+    fn is_left_out(&self, path: &[u8]) -> bool {
+        let stat = self.storage.find(path).ok().flatten();
+        stat.is_some_and(|stat| {
+            stat.kind != tree::Kind::File
+                || self.policy.decide(path, &stat, self.clock.now()).treatment.is_none()
+        })
+    }
+
+    /// Where a directory was there is a file now, or was one that moved on: that took the place of what was said of the directory's
+    /// end, so those who were in it have to be looked for.
+    pub(super) fn note_former_directories(
+        &self,
+        claim: &Claim,
+        catalogue: &Catalogue,
+        done: &mut Done,
+    ) -> Result<(), CatalogueError> {
+        let entry = &claim.entry;
+        for path in entry.origin.iter().chain([&entry.path]) {
+            let is_directory = |stat: Stat| stat.kind == tree::Kind::Directory;
+            // Where nobody can say, nobody vanished.
+            let is_there = || self.storage.find(path).map_or(true, |found| found.is_some_and(is_directory));
+            if catalogue.count_beneath(path)? > 0 && !is_there() {
+                done.for_scan.push(path.clone());
+            }
+        }
+        Ok(())
+    }
+
     /// What happened to one name of an inode, other names of it are not told of: such inodes are listed.
     pub(super) fn note_links(
         &self,

@@ -1,7 +1,11 @@
 //! Every kind of event, from both sources, on several file systems.
 
-use super::playground::{Playground, Seed, is_root};
+use super::playground::{Playground, QUIET, Seed, is_root};
+use gabion_vault::catalogue::State;
+use gabion_vault::changelog::{Change, When};
 use gabion_vault::monitor::{Choice, Notice};
+use gabion_vault::protect;
+use gabion_vault::scrub::{self, Selection};
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
@@ -222,4 +226,27 @@ fn one_tree_is_watched_by_one() {
     drop(ground.vault().lock("test").unwrap());
     ground.stop(live);
     ground.stop(ground.watch(Playground::options(Choice::Inotify)));
+}
+
+/// A file was moved, its redundancy followed it, and a scrub came before that was in the catalogue: it called the file lost.
+#[test]
+fn what_was_moved_a_moment_ago_is_not_lost() {
+    let ground = Playground::new();
+    ground.create("[default]\ncode = \"4+2\"\nquiet = \"1h\"\n");
+    ["moved", "stays"].iter().for_each(|name| ground.write(name, &Seed(5).bytes(20_000)));
+    let vault = ground.vault();
+    protect::protect(&vault, QUIET).unwrap();
+    let scrub = || {
+        let options = scrub::Options { selection: Selection::All, from_medium: false, resume: false };
+        scrub::scrub(&vault, b"", options, QUIET).unwrap()
+    };
+    fs::rename(ground.path("moved"), ground.path("other")).unwrap();
+    let redundancy = vault.repository.path().join("redundancy");
+    fs::rename(redundancy.join("moved"), redundancy.join("other")).unwrap();
+    // Nobody said anything of it.
+    assert_eq!(scrub().worst(), State::Lost);
+    vault.changelog.record(&[Change::rename("moved", "other", When::now(0, 0))]).unwrap();
+    let report = scrub();
+    assert!(report.trouble.is_empty() && report.failed.is_empty(), "{report:?}");
+    assert_eq!((report.files, report.changing, report.gone), (1, 1, 0));
 }

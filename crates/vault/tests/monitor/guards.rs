@@ -53,6 +53,20 @@ fn a_mass_deletion_is_held_until_it_is_approved() {
     ground.stop(live);
 }
 
+/// What got another name first counts as well, and keeps its redundancy.
+#[test]
+fn a_mass_deletion_under_other_names_is_held() {
+    let (ground, live) = twenty();
+    fs::create_dir(ground.path("bin")).unwrap();
+    for number in (0..20).step_by(2) {
+        fs::rename(ground.path(format!("d0/{number}")), ground.path(format!("bin/{number}"))).unwrap();
+        fs::remove_file(ground.path(format!("bin/{number}"))).unwrap();
+    }
+    ground.until("held", || live.status().held.is_some());
+    assert_eq!(redundancy(&ground), 20);
+    ground.stop(live);
+}
+
 /// At no time more than one change is pending.
 #[test]
 fn a_slow_mass_change_is_held() {

@@ -7,6 +7,9 @@ use std::time::Duration;
 
 const POLICY: &str = "[default]\ncode = \"2+1\"\nquiet = \"0s\"\n[guard]\nat_least = 1000000\n";
 
+/// Long enough for several changes to become one before anybody sees to them.
+const SLOW: &str = "[default]\ncode = \"2+1\"\nquiet = \"1s\"\n[guard]\nat_least = 1000000\n";
+
 fn queue_limit() -> usize {
     let limits = ["inotify", "fanotify"].map(|name| {
         let text = fs::read_to_string(format!("/proc/sys/fs/{name}/max_queued_events")).unwrap();
@@ -110,5 +113,60 @@ fn storms_end_in_protection_with_fanotify() {
     match is_root() {
         true => (1..4).for_each(|seed| storm(Choice::Fanotify, seed * 99)),
         false => println!("SKIP storms_end_in_protection_with_fanotify: we are not root"),
+    }
+}
+
+/// A directory went, and a file took its name before anybody had seen to that: what was said of the directory's end was lost with it, and
+/// redundancy of its files stood in the way of the file's own until the next scan of everything. So did that of a file that took the name and moved on.
+#[test]
+fn a_file_in_the_place_of_a_directory_is_protected() {
+    for source in [Choice::Inotify, Choice::Fanotify] {
+        if source == Choice::Fanotify && !is_root() {
+            println!("SKIP a_file_in_the_place_of_a_directory with fanotify: we are not root");
+            continue;
+        }
+        let ground = Playground::new();
+        ground.create(SLOW);
+        for name in ["stays/a", "stays/deep/b", "moves/a", "moves/deep/b", "deep/only/c"] {
+            ground.write(name, &Seed(7).bytes(5000));
+        }
+        let live = ground.watch(Playground::options(source));
+        ground.until_protected();
+        for name in ["stays", "moves", "deep"] {
+            fs::remove_dir_all(ground.path(name)).unwrap();
+            ground.write(name, &Seed(8).bytes(3000));
+        }
+        fs::rename(ground.path("moves"), ground.path("moved")).unwrap();
+        ground.until_protected();
+        ground.assert_protected();
+        assert_eq!(ground.whole_scans(), 1 + live.status().gaps as usize, "{:#?}", ground.notices());
+        ground.stop(live);
+    }
+}
+
+/// A file or directory got another name and went, within a quiet period: what it had left at its old name stayed until the next scan of
+/// everything.
+#[test]
+fn what_is_renamed_and_removed_leaves_nothing() {
+    for source in [Choice::Inotify, Choice::Fanotify] {
+        if source == Choice::Fanotify && !is_root() {
+            println!("SKIP what_is_renamed_and_removed with fanotify: we are not root");
+            continue;
+        }
+        let ground = Playground::new();
+        ground.create(SLOW);
+        for name in ["stays", "file", "dir/a", "dir/deep/b"] {
+            ground.write(name, &Seed(9).bytes(5000));
+        }
+        let live = ground.watch(Playground::options(source));
+        ground.until_protected();
+        fs::rename(ground.path("file"), ground.path("other")).unwrap();
+        fs::remove_file(ground.path("other")).unwrap();
+        fs::rename(ground.path("dir"), ground.path("elsewhere")).unwrap();
+        fs::remove_dir_all(ground.path("elsewhere")).unwrap();
+        ground.until_protected();
+        ground.assert_protected();
+        assert_eq!(ground.whole_scans(), 1 + live.status().gaps as usize, "{:#?}", ground.notices());
+        ground.stop(live);
     }
 }

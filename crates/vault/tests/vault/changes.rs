@@ -2,8 +2,10 @@
 
 use super::playground::{Playground, QUIET, Seed};
 use gabion_vault::catalogue::Class;
+use gabion_vault::changelog::{Change, When};
 use gabion_vault::guard;
 use gabion_vault::protect::{self, Approval};
+use gabion_vault::worker::{self, Scanned, Worker};
 use gabion_vault::world::SECOND;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
@@ -487,4 +489,71 @@ fn an_empty_tree_is_held_however_few_files_there_were() {
     assert_eq!(ground.protect_all().done.removed, 1);
     assert_eq!(ground.vault.catalogue.count().unwrap(), 0);
     assert!(ground.protect_all().seen.changes.is_empty());
+}
+
+/// A worker came to the old name of a file that had just been moved, before that was recorded: it took the file for deleted and removed its
+/// redundancy, which was all that was left of a lost column.
+#[test]
+fn redundancy_stays_until_it_is_known_what_became_of_a_file() {
+    let ground = Playground::new("4+2");
+    ground.write("old", &Seed(77).bytes(30_000));
+    ground.write("deleted", &Seed(78).bytes(30_000));
+    ground.write("never heard of again", &Seed(79).bytes(30_000));
+    ground.protect_all();
+    let vault = &ground.vault;
+    let work = || {
+        ground.clock.set(ground.clock.now() + 10 * SECOND);
+        let worker = Worker {
+            storage: &*vault.storage,
+            coders: &vault.coders,
+            clock: &vault.clock,
+            policy: &vault.policy,
+            changelog: &*vault.changelog,
+            threads: 1,
+            scanned: &Scanned::default(),
+            hold: false,
+            retry: SECOND,
+            links: true,
+            name: worker::name(1),
+            progress: &|_, _| {},
+            stopped: &|| false,
+        };
+        worker.drain(Some(&vault.catalogue)).unwrap()
+    };
+    let when = || When::now(ground.clock.now(), 0);
+    std::fs::rename(ground.path("old"), ground.path("new")).unwrap();
+    std::fs::remove_file(ground.path("deleted")).unwrap();
+    let seen = ["old", "deleted", "never seen"].map(|name| Change::modify_whole(name, when()));
+    vault.changelog.record(&seen).unwrap();
+    for _ in 0..5 {
+        let done = work();
+        assert_eq!((done.removed, done.failures, done.for_scan.len()), (0, 0, 0), "{done:?}");
+    }
+    assert!(ground.redundancy("old").exists() && ground.redundancy("deleted").exists());
+    vault
+        .changelog
+        .record(&[Change::rename("old", "new", when()), Change::delete("deleted", when())])
+        .unwrap();
+    let done = work();
+    assert_eq!((done.removed, done.stripes.0), (1, 0), "nothing is made anew: {done:?}");
+    assert!(!ground.redundancy("old").exists() && !ground.redundancy("deleted").exists());
+    assert!(ground.redundancy("new").exists());
+    assert_eq!(vault.changelog.pending().unwrap().entries(), 0);
+    ground.assert_clean();
+    // Who protects by hand has looked everywhere, and waits for nobody.
+    ground.write("gone", &Seed(80).bytes(30_000));
+    ground.protect_all();
+    std::fs::remove_file(ground.path("gone")).unwrap();
+    vault.changelog.record(&[Change::modify_whole("gone", when())]).unwrap();
+    assert_eq!(work().removed, 0);
+    let report = ground.protect_all();
+    assert_eq!((report.pending, report.done.removed), (0, 1), "{report:?}");
+    // Of what nobody says anything a scan has to tell.
+    let gone = "never heard of again";
+    std::fs::remove_file(ground.path(gone)).unwrap();
+    vault.changelog.record(&[Change::modify_whole(gone, when())]).unwrap();
+    let scans: Vec<Vec<u8>> = (0..20).flat_map(|_| work().for_scan).collect();
+    assert_eq!(scans, [gone.as_bytes()]);
+    assert!(ground.redundancy(gone).exists());
+    assert_eq!(vault.changelog.pending().unwrap().entries(), 0);
 }

@@ -4,8 +4,8 @@ mod adapter;
 
 use super::playground::{Playground, QUIET, Seed, flip, rot};
 use adapter::{Faulty, Ill, Plan, Point};
-use gabion_vault::catalogue::State;
-use gabion_vault::changelog::WorkerId;
+use gabion_vault::catalogue::{Entry, State};
+use gabion_vault::changelog::{Change, When, WorkerId};
 use gabion_vault::protect;
 use gabion_vault::repair;
 use gabion_vault::storage::plain::Plain;
@@ -457,6 +457,62 @@ fn a_worker_that_lost_its_claims_goes_on_with_the_rest() {
         assert!(report.done.failures >= 5, "{report:?}");
         assert_converges(&ground, &plan, &files);
     }
+}
+
+/// A file got another name while its redundancy was made. The claim on the old one stayed until its lease ran out, half a minute
+/// during which nobody could protect the file, and it was said that another worker had it.
+#[test]
+fn a_file_that_is_renamed_while_it_is_read_is_protected_in_the_same_run() {
+    for ill in [None, Some(Ill::Eio)] {
+        let (ground, plan) = faulty("4+2");
+        let files = fill(&ground, &mut Seed(6), 3);
+        let root = ground.root();
+        let (old, clock) = (files[0].0.clone(), ground.clock.clone());
+        let other = Vault::open(&Location::of(&root, None), clock.clone()).unwrap();
+        let mut first = true;
+        plan.set(move |point, path| {
+            if point != Point::Read || path != old.as_bytes() || !std::mem::take(&mut first) {
+                return None;
+            }
+            std::fs::rename(root.join(&old), root.join("renamed")).unwrap();
+            let renamed = Change::rename(old.as_str(), "renamed", When::now(clock.now(), 0));
+            other.changelog.record(&[renamed]).unwrap();
+            ill
+        });
+        let report = ground.protect_all();
+        assert_eq!(report.pending, 0, "{report:?}");
+        let (name, content) = &files[0];
+        assert!(!ground.redundancy(name).exists() && ground.redundancy("renamed").exists());
+        assert!(ground.read("renamed") == *content);
+        plan.clear();
+        ground.assert_clean();
+    }
+}
+
+/// A scrub wrote back what it had read of a file, although that was protected anew while it was examined: the catalogue then knew an older version.
+#[test]
+fn a_scrub_takes_nothing_back_that_others_noted_meanwhile() {
+    let (ground, plan) = faulty("4+2");
+    let files = fill(&ground, &mut Seed(8), 3);
+    ground.protect_all();
+    let other = Vault::open(&Location::of(&ground.root(), None), ground.clock.clone()).unwrap();
+    let (changed, gone) = (files[0].0.clone().into_bytes(), files[1].0.clone().into_bytes());
+    let before = other.catalogue.find(&changed).unwrap().unwrap();
+    let anew = Entry { protected_at: before.protected_at + SECOND, ..before };
+    let (path, moved, noted) = (changed.clone(), gone.clone(), anew.clone());
+    let mut first = true;
+    plan.set(move |point, _| {
+        if point == Point::Read && std::mem::take(&mut first) {
+            other.catalogue.put(&path, &noted).unwrap();
+            other.catalogue.forget(&moved).unwrap();
+        }
+        // Whatever is read is not what was protected.
+        (point == Point::Read).then_some(Ill::Rot)
+    });
+    let report = ground.scrub();
+    assert_eq!((report.files, report.changing, report.trouble.len()), (1, 2, 1), "{report:?}");
+    assert_eq!(ground.vault.catalogue.find(&changed).unwrap(), Some(anew));
+    assert_eq!(ground.vault.catalogue.find(&gone).unwrap(), None);
 }
 
 /// Chance decides everywhere at once; whatever happens, the next run without faults makes it good.

@@ -104,7 +104,7 @@ impl Args {
                 .collect();
             println!(
                 "{}",
-                json!({ "command": "scrub", "files": report.files, "bytes": report.bytes, "gone": report.gone,
+                json!({ "command": "scrub", "files": report.files, "bytes": report.bytes, "gone": report.gone, "changing": report.changing,
                         "resumed": report.resumed, "recorded": recorded, "stopped": report.stopped, "worst": report.worst(),
                         "trouble": trouble, "failed": failed, "seconds": seconds })
             );
@@ -121,6 +121,9 @@ impl Args {
         }
         if report.gone > 0 {
             self.talk.say(format!("{} are gone since they were protected", files(report.gone)));
+        }
+        if report.changing > 0 {
+            self.talk.say(format!("{} were protected or moved meanwhile", files(report.changing)));
         }
         print_trouble(&report.trouble, self.files);
         for (path, why) in &report.failed {

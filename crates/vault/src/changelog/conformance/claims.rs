@@ -110,6 +110,22 @@ pub(super) fn what_came_after_the_claim_stays(site: Site<'_>, name: &str) {
     assert_eq!(shown_all(&*log), ["a Move from b"]);
 }
 
+pub(super) fn what_is_pending_is_known_by_its_path(site: Site<'_>, name: &str) {
+    let log = site(name);
+    assert!(!log.is_pending(b"a").expect("an answer"));
+    let changes = ["a", "d/x10", "d/x1\u{ff}", "d/x2", "m"].map(|path| Change::modify_whole(path, now()));
+    record(&*log, &changes);
+    record(&*log, &[Change::delete("gone", now()), Change::rename("from", "to", now())]);
+    for path in ["a", "d/x10", "d/x2", "m", "gone", "gone/deep/file", "to", "to/file", "from", "from/file"] {
+        assert!(log.is_pending(path.as_bytes()).expect("an answer"), "{path}");
+    }
+    for path in ["", "b", "d", "d/x", "d/x1", "d/x3", "aa", "gon", "gonee/file", "zz"] {
+        assert!(!log.is_pending(path.as_bytes()).expect("an answer"), "{path}");
+    }
+    record(&*log, &[Change::gap("", now())]);
+    assert!(log.is_pending(b"zz").expect("an answer"), "everything is to be looked at");
+}
+
 pub(super) fn release_counts_attempts(site: Site<'_>, name: &str) {
     let log = site(name);
     record(&*log, &[Change::modify("a", 0..9, now())]);

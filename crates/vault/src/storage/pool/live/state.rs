@@ -83,10 +83,23 @@ impl State {
         }
     }
 
+    /// What was written since a version, piece by piece; nothing if that version is not known.
+    fn written_since(&self, version: &Generation) -> Option<impl Iterator<Item = &Range<u64>>> {
+        let mut same =
+            self.versions.iter().filter(|known| known.generation.is_unwritten_since(version)).peekable();
+        same.peek()?;
+        Some(same.flat_map(|known| &known.written))
+    }
+
     /// Whether redundancy of a version has these bytes as they are now.
     pub(super) fn is_in(&self, version: &Generation, range: &Range<u64>) -> bool {
         let untouched = |written: &Range<u64>| written.end <= range.start || range.end <= written.start;
-        self.versions.iter().any(|known| known.generation == *version && known.written.iter().all(untouched))
+        self.written_since(version).is_some_and(|mut written| written.all(untouched))
+    }
+
+    /// Whether anything was written since a version, if that is known.
+    pub(super) fn is_written_since(&self, version: &Generation) -> Option<bool> {
+        self.written_since(version).map(|mut written| written.next().is_some())
     }
 
     /// The versions that it had, to be remembered. The one that its stub tells is not among them.
@@ -126,7 +139,7 @@ mod tests {
             names: 0,
             writing: false,
         };
-        let version = |ctime| Generation { size: 100, mtime: 0, ctime, inode: 1 };
+        let version = |mtime| Generation { size: 100, mtime, ctime: 0, inode: 1 };
         let mut state = State::new(stub, false, 0);
         state.began_as([version(1)]);
         state.wrote(10..20);
@@ -137,6 +150,12 @@ mod tests {
         assert!(state.is_in(&version(2), &(15..16)) && !state.is_in(&version(2), &(25..26)));
         assert!(!state.is_in(&version(3), &(0..1)));
         assert!(state.is_in(&version(2), &(30..90)) && !state.is_in(&version(2), &(30..91)));
+        state.began_as([version(4)]);
+        let known = [1, 2, 3, 4].map(|mtime| state.is_written_since(&version(mtime)));
+        assert_eq!(known, [Some(true), Some(true), None, Some(false)]);
+        // Other rights and other names are no other content.
+        let renamed = Generation { ctime: 7, ..version(2) };
+        assert!(state.is_in(&renamed, &(15..16)) && !state.is_in(&renamed, &(25..26)));
         // Another one who has it open later knows as much.
         let mut later = State::new(state.stub.clone(), false, 0);
         later.had(state.versions());
