@@ -284,7 +284,7 @@ mod tests {
         let nodes = Nodes::default();
         nodes.found(ROOT, b"a", 5);
         nodes.found(ROOT, b"b", 5);
-        assert_eq!(nodes.paths(5), [b"a", b"b"]);
+        assert_eq!(nodes.paths(5), [b"b", b"a"], "the one that was looked up last comes first");
         nodes.found(ROOT, b"c", 6);
         // Over an existing name: that one's file has it no more.
         nodes.renamed((ROOT, b"c"), (ROOT, b"a"));
