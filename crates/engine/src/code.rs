@@ -17,6 +17,7 @@
 use crate::error::Error;
 use crate::field::Field;
 use crate::matrix::Matrix;
+use crate::matrix::bits::MAX_BITS;
 use crate::matrix::cauchy::CauchyForm;
 use crate::matrix::coefficients::Coefficients;
 use crate::matrix::generators;
@@ -29,6 +30,9 @@ pub const MAX_BLOCKS: usize = 1 << 16;
 
 /// Largest packet of the packets layout.
 pub const MAX_PACKET: usize = 1 << 24;
+
+/// Maps from byte to byte of the largest matrix in the words layout: a kernel keeps eight bytes for each, or 32 as look-ups.
+const MAX_MAPS: usize = 1 << 26;
 
 /// How the redundancy matrix of a code is made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -106,7 +110,7 @@ impl Family {
             |form: CauchyForm| Ok((Coefficients::of_points(field, layout, form.clone())?, Some(form)));
         match self {
             Family::Subspace => points(generators::subspace_points(field, k, m)),
-            Family::RsVandermonde => dense(generators::vandermonde(field, k, m)),
+            Family::RsVandermonde => points(generators::vandermonde_points(field, k, m)),
             Family::RsIsal => dense(generators::isal_vandermonde(field, k, m)),
             Family::Cauchy => points(generators::cauchy_points(k, m)),
             Family::CauchyIsal => points(generators::cauchy_isal_points(k, m)),
@@ -129,6 +133,23 @@ pub enum Layout {
 }
 
 impl Layout {
+    /// Whether large codes over `field` run by their points alone; all others need their matrix.
+    pub(crate) fn runs_by_points(self, field: Field) -> bool {
+        (self, field) == (Layout::Words, Field::GF16)
+    }
+
+    /// Coefficients of the largest matrix that kernels prepare: of each they keep a map from every byte of a symbol to every other, or, for packets,
+    /// something for every bit of its matrix.
+    ///
+    /// # Errors
+    /// [`Error::NoWordsLayout`].
+    pub fn max_coefficients(self, field: Field) -> Result<usize, Error> {
+        Ok(match self {
+            Layout::Words => MAX_MAPS / field.word_bytes()?.pow(2),
+            Layout::Packets { .. } => MAX_BITS / (field.w() as usize).pow(2),
+        })
+    }
+
     /// The unit that a block must be a multiple of.
     ///
     /// # Errors
@@ -173,6 +194,11 @@ impl Code {
         let limit = family.max_redundancy(k);
         if m > limit {
             return Err(Error::TooMuchRedundancy { family: name, k, m, limit });
+        }
+        // Before anything is made: a matrix that no kernel takes may take long.
+        let limit = layout.max_coefficients(field)?;
+        if k * m > limit && !layout.runs_by_points(field) {
+            return Err(Error::MatrixTooLarge { rows: m, columns: k, limit });
         }
         let (redundancy, points) = family.generate(field, k, m, layout)?;
         let (redundancy, points) = (Arc::new(redundancy), points.map(Arc::new));
@@ -363,13 +389,19 @@ mod tests {
             "subspace:30000+30000:w16:packets=8",
             "subspace:30000+30000:w32",
             "cauchy:30000+30000:w64",
-            "rs-vandermonde:30000+30000:w16",
+            "rs-vandermonde:30000+30000:w64",
         ] {
             assert!(
                 matches!(error(text), Error::MatrixTooLarge { rows: 30_000, columns: 30_000, .. }),
                 "{text}"
             );
         }
+        // A coefficient over GF(2^64) is 64 maps of bytes, or 4096 bits.
+        let large = |k, m, limit| Error::MatrixTooLarge { rows: m, columns: k, limit };
+        assert_eq!(error("1025+1024:w64"), large(1025, 1024, 1 << 20));
+        assert_eq!(error("4096+1025:w32"), large(4096, 1025, 1 << 22));
+        assert_eq!(error("cauchy:129+128:w64:packets=8"), large(129, 128, 1 << 14));
+        assert_eq!(error("65000+16:w16:packets=1"), large(65_000, 16, 1 << 18));
         for text in [
             "",
             ":",
@@ -396,7 +428,7 @@ mod tests {
     #[test]
     fn codes_of_any_size_are_known_by_their_points() {
         for (k, m) in [(60_000, 5536), (32_768, 32_768), (65_535, 1), (1, 65_535), (65_536, 0)] {
-            for family in ["subspace", "cauchy"] {
+            for family in ["subspace", "cauchy", "rs-vandermonde"] {
                 let code: Code = format!("{family}:{k}+{m}:w16").parse().unwrap();
                 let points = code.points().unwrap();
                 assert_eq!((points.rows.len(), points.columns.len()), (m, k));

@@ -98,28 +98,86 @@ pub fn same_as_reference<B: Buffers>(
     buffers: &mut B,
     random: &mut Random,
 ) {
-    let mut filled = |random: &mut Random| {
-        let mut block = buffers.block(len);
-        random.fill(block.as_mut());
-        block
-    };
-    let inputs: Vec<B::Block> = plan.inputs().iter().map(|_| filled(random)).collect();
-    let inputs: Vec<&[u8]> = inputs.iter().map(|block| block.as_ref()).collect();
-    // Old contents are painted: what must be added to, and what must not survive.
-    let painted: Vec<Vec<u8>> = plan.outputs().iter().map(|_| filled(random).as_ref().to_vec()).collect();
-    let mut want = painted.clone();
-    run(&Reference, plan, &inputs, &mut want);
-    for backend in backends {
-        let mut outputs: Vec<B::Block> = plan.outputs().iter().map(|_| buffers.block(len)).collect();
-        for (output, paint) in outputs.iter_mut().zip(&painted) {
-            output.as_mut().copy_from_slice(paint);
-        }
-        run(*backend, plan, &inputs, &mut outputs);
-        for (row, (got, want)) in outputs.iter().zip(&want).enumerate() {
-            let differs = got.as_ref().iter().zip(want).position(|(a, b)| a != b);
-            assert_eq!(differs, None, "{}: output {row} of {len} bytes, {plan:?}", backend.name());
+    let trial = Trial::new(plan, len, buffers, random);
+    let mut want = trial.painted.clone();
+    run(&Reference, plan, &trial.inputs(), &mut want);
+    trial.compare(backends, &want, buffers);
+}
+
+/// As [`same_as_reference`] for plans of many outputs: the reference makes the outputs `rows` alone, and in all others the back ends agree
+/// with the first of them.
+fn same_as_reference_in_rows<B: Buffers>(
+    backends: &[&dyn Backend],
+    plan: &Plan,
+    rows: &[usize],
+    len: usize,
+    buffers: &mut B,
+    random: &mut Random,
+) {
+    let Some(&first) = backends.first() else { return };
+    let trial = Trial::new(plan, len, buffers, random);
+    let mut want = trial.painted.clone();
+    run(first, plan, &trial.inputs(), &mut want);
+    let coefficient = |row: usize, column| plan.coefficient(rows[row], column);
+    let matrix = Matrix::from_fn(plan.field(), rows.len(), plan.inputs().len(), coefficient);
+    let some = Plan::new(matrix.expect("some rows"), plan.layout(), plan.mode()).expect("the plan's layout");
+    let mut truth: Vec<Vec<u8>> = rows.iter().map(|&row| trial.painted[row].clone()).collect();
+    run(&Reference, &some, &trial.inputs(), &mut truth);
+    for (&row, truth) in rows.iter().zip(&truth) {
+        assert_same(first, plan, row, &want[row], truth);
+    }
+    trial.compare(backends, &want, buffers);
+}
+
+/// Blocks for one plan.
+struct Trial<'a, T> {
+    plan: &'a Plan,
+    inputs: Vec<T>,
+    /// Old contents of the outputs: what must be added to, and what must not survive.
+    painted: Vec<Vec<u8>>,
+    len: usize,
+}
+
+impl<'a, T: AsMut<[u8]> + AsRef<[u8]>> Trial<'a, T> {
+    fn new<B: Buffers<Block = T>>(
+        plan: &'a Plan,
+        len: usize,
+        buffers: &mut B,
+        random: &mut Random,
+    ) -> Trial<'a, T> {
+        let mut filled = |random: &mut Random| {
+            let mut block = buffers.block(len);
+            random.fill(block.as_mut());
+            block
+        };
+        let inputs = plan.inputs().iter().map(|_| filled(random)).collect();
+        let painted = plan.outputs().iter().map(|_| filled(random).as_ref().to_vec()).collect();
+        Trial { plan, inputs, painted, len }
+    }
+
+    fn inputs(&self) -> Vec<&[u8]> {
+        self.inputs.iter().map(AsRef::as_ref).collect()
+    }
+
+    /// What every back end makes of the inputs is `want`.
+    fn compare<B: Buffers<Block = T>>(&self, backends: &[&dyn Backend], want: &[Vec<u8>], buffers: &mut B) {
+        for &backend in backends {
+            let mut outputs: Vec<T> = want.iter().map(|_| buffers.block(self.len)).collect();
+            for (output, paint) in outputs.iter_mut().zip(&self.painted) {
+                output.as_mut().copy_from_slice(paint);
+            }
+            run(backend, self.plan, &self.inputs(), &mut outputs);
+            for (row, (got, want)) in outputs.iter().zip(want).enumerate() {
+                assert_same(backend, self.plan, row, got.as_ref(), want);
+            }
         }
     }
+}
+
+fn assert_same(backend: &dyn Backend, plan: &Plan, row: usize, got: &[u8], want: &[u8]) {
+    let differs = got.iter().zip(want).position(|(a, b)| a != b);
+    let len = want.len();
+    assert_eq!(differs, None, "{}: output {row} of {len} bytes, {plan:?}", backend.name());
 }
 
 fn run(backend: &dyn Backend, plan: &Plan, inputs: &[&[u8]], outputs: &mut [impl AsMut<[u8]>]) {

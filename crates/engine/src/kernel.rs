@@ -35,12 +35,6 @@ use crate::plan::Plan;
 /// How far ahead of their use streamed inputs are asked for, in bytes.
 pub(crate) const PREFETCH_AHEAD: usize = 512;
 
-/// The same for loops that sign: what they keep of their inputs needs room in the L1 cache, too.
-pub(crate) const SIGNING_PREFETCH_AHEAD: usize = 192;
-
-/// How far ahead of their stores the lines of outputs are asked for that lie in the L2 cache, in bytes.
-pub(crate) const WRITE_AHEAD: usize = 128;
-
 /// What a division in the pass that codes left of every input: the quotients of its last eight turns.
 #[derive(Debug)]
 pub struct Quotients {

@@ -19,7 +19,7 @@ mod vocabulary;
 use super::machine::{Allocated, Operand, Register as Wide, Step};
 use super::program::{Half, Place, Shuffle};
 use super::target::Target;
-use crate::kernel::{PREFETCH_AHEAD, SIGNING_PREFETCH_AHEAD, WRITE_AHEAD};
+use crate::kernel::PREFETCH_AHEAD;
 use assembler::{Assembler, memory, register};
 use constants::{Constant, Constants};
 use iced_x86::{
@@ -33,6 +33,12 @@ use vocabulary::Vocabulary;
 
 /// The sum of three bits, as the truth table that `vpternlogd` takes.
 const SUM_OF_THREE: u32 = 0x96;
+
+/// [`PREFETCH_AHEAD`] for loops that sign: what they keep of their inputs needs room in the L1 cache, too.
+const SIGNING_PREFETCH_AHEAD: usize = 192;
+
+/// How far ahead of their stores the lines of outputs are asked for that lie in the L2 cache, in bytes.
+const WRITE_AHEAD: usize = 128;
 
 const BLOCKS: Register = Register::RDI;
 const POSITION: Register = Register::RSI;

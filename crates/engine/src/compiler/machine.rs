@@ -10,6 +10,10 @@ pub(super) const MAX_SLOT_BYTES: usize = 16 << 10;
 
 /// What a program expects of the blocks it runs over.
 #[derive(Debug, Clone, Copy)]
+#[cfg_attr(
+    not(all(feature = "compiler", target_arch = "x86_64")),
+    allow(dead_code, reason = "the interpreter has its plan")
+)]
 pub(crate) struct Form {
     pub(crate) inputs: usize,
     pub(crate) outputs: usize,

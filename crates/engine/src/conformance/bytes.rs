@@ -3,7 +3,7 @@
 //! Every byte string means something, the empty one too: what it does not say is 0. Sizes are small, so that
 //! a run takes little and a fuzzer sees much.
 
-use super::{Buffers, Random, same_as_reference};
+use super::{Buffers, Random, same_as_reference, same_as_reference_in_rows, sample};
 use crate::code::{Code, Family, Layout};
 use crate::error::Error;
 use crate::field::Field;
@@ -17,9 +17,16 @@ type Most = (usize, usize);
 const WORDS: Most = (12, 6);
 /// The bit matrix has w · w times as many entries, and compiling takes as much longer.
 const PACKETS: Most = (4, 3);
+/// Most are too many for the compiler and run by transforms; many are known by their points alone.
+const LARGE: Most = (600, 600);
 
 /// Beyond two turns of the widest loop, with a rest.
 const MAX_LEN: usize = 700;
+/// Beyond a tile of a transform, with a rest, but for the widest registers: a fuzzer sees more with shorter ones.
+const MAX_LARGE_LEN: usize = 300;
+
+/// Outputs of a large code that the reference makes: it takes its time for all inputs of each.
+const LARGE_ROWS: usize = 2;
 
 /// Reads a plan, a length and addresses out of `bytes` and compares compiled code of every row that this CPU can
 /// run with the reference. A difference, or a byte written outside of a buffer, is a panic.
@@ -32,8 +39,12 @@ pub fn from_bytes(bytes: &[u8]) {
 
 fn compare(bytes: &[u8], backends: &[&dyn Backend]) {
     let mut source = Source(bytes);
+    let kind = source.below(5);
+    if kind == 4 {
+        return compare_large(source, backends);
+    }
     // Some bytes name a code that does not exist; there is nothing to compare then.
-    let Ok(plan) = source.plan() else { return };
+    let Ok(plan) = source.plan(kind) else { return };
     let granule = plan.granule();
     let len = match plan.layout() {
         Layout::Words => source.below(MAX_LEN).next_multiple_of(granule),
@@ -41,6 +52,14 @@ fn compare(bytes: &[u8], backends: &[&dyn Backend]) {
     };
     let mut random = Random(source.number());
     same_as_reference(backends, &plan, len, &mut Fenced(source), &mut random);
+}
+
+fn compare_large(mut source: Source, backends: &[&dyn Backend]) {
+    let plan = source.large_plan().expect("these families have all of these codes");
+    let len = source.below(MAX_LARGE_LEN).next_multiple_of(plan.granule());
+    let rows: Vec<usize> = (0..LARGE_ROWS).map(|_| source.below(plan.outputs().len())).collect();
+    let mut random = Random(source.number());
+    same_as_reference_in_rows(backends, &plan, &rows, len, &mut Fenced(source), &mut random);
 }
 
 /// Bytes that are read as choices, and zeros after them.
@@ -61,8 +80,8 @@ impl Source<'_> {
         (usize::from(high) << 8 | usize::from(self.byte())) % bound
     }
 
-    fn plan(&mut self) -> Result<Plan, Error> {
-        match self.below(4) {
+    fn plan(&mut self, kind: usize) -> Result<Plan, Error> {
+        match kind {
             0 => self.matrix_plan(Field::GF8, Layout::Words, WORDS),
             1 => {
                 let field = Field::WORDS[self.below(Field::WORDS.len())];
@@ -113,6 +132,28 @@ impl Source<'_> {
                 let columns = self.shuffled(k + m);
                 let (lost, surviving) = columns.split_at(1 + self.below(m));
                 code.repair_plan(lost, surviving)
+            }
+        }
+    }
+
+    /// Codes over GF(2^16) that are known by their points.
+    fn large_plan(&mut self) -> Result<Plan, Error> {
+        let family = [Family::Subspace, Family::Cauchy, Family::RsVandermonde][self.below(3)];
+        let (k, m) = (1 + self.below(LARGE.0), 1 + self.below(LARGE.1));
+        let code = Code::new(family, Field::GF16, k, m, Layout::Words)?;
+        // An order of all columns would take more bytes than a fuzzer likes to try.
+        let mut order = Random(self.number());
+        match self.below(4) {
+            0 => code.encode_plan(),
+            1 => code.update_plan(&sample(k, 1 + self.below(k), &mut order)),
+            2 => {
+                let rows = sample(m, 1 + self.below(m), &mut order);
+                code.encode_columns_plan(&rows.iter().map(|row| k + row).collect::<Vec<_>>())
+            }
+            _ => {
+                let lost = sample(k + m, 1 + self.below(m), &mut order);
+                let there = |column: &usize| lost.binary_search(column).is_err();
+                code.repair_plan(&lost, &(0..k + m).filter(there).collect::<Vec<_>>())
             }
         }
     }
@@ -178,6 +219,7 @@ impl Drop for FencedBlock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compiler::is_considered;
     use crate::kernel::{Kernel, Reference};
 
     /// What the fuzzer does, for as long as a test may take.
@@ -193,7 +235,7 @@ mod tests {
 
     #[test]
     fn any_end_is_a_plan_too() {
-        for kind in 0..4 {
+        for kind in 0..5 {
             (0..40).for_each(|len| from_bytes(&vec![kind; len]));
         }
     }
@@ -227,6 +269,30 @@ mod tests {
     fn a_wrong_byte_is_found() {
         // A matrix of one row and two columns, written, all elements; 5 and 7; 300 bytes.
         compare(&[0, 1, 2, 0, 0, 5, 7, 1, 44], &[&Nearly]);
+    }
+
+    #[test]
+    #[should_panic(expected = "nearly: output 19 of 100 bytes")]
+    fn a_wrong_byte_of_a_large_code_is_found() {
+        // subspace, 300+20, no order, encode; 100 bytes; the rows 19 and 0.
+        compare(&[4, 0, 1, 43, 0, 19, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 100, 19, 0], &[&Nearly]);
+    }
+
+    #[test]
+    fn large_plans_of_chance_leave_the_compiler_behind() {
+        let mut random = Random(0x6c61_7267);
+        let mut plan = || {
+            let mut bytes = [0; 32];
+            random.fill(&mut bytes);
+            Source(&bytes).large_plan().unwrap()
+        };
+        let plans: Vec<Plan> = (0..100).map(|_| plan()).collect();
+        let considered = |plan: &&Plan| is_considered(plan.outputs().len(), plan.inputs().len());
+        let refused = plans.iter().filter(|plan| !considered(plan)).count();
+        let repairs =
+            plans.iter().filter(|plan| plan.structure().is_some_and(|factors| factors.solve.is_some()));
+        assert!(refused > 50, "{refused} of 100");
+        assert!(repairs.count() > 5);
     }
 
     #[test]

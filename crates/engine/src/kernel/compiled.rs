@@ -149,6 +149,8 @@ pub(super) fn multiply<I: Isa>(
     isa.run(Work::Words(&dense, Buffers { inputs, outputs, len, whole: len, add: false }));
 }
 
+/// # Errors
+/// [`Error::MatrixTooLarge`] beyond [`Layout::max_coefficients`].
 pub(super) fn dense<V: Vector>(matrix: &Matrix) -> Result<Dense<'static, V>, Error> {
     let field = matrix.field();
     let (inputs, outputs) = (matrix.columns(), matrix.rows());
@@ -157,11 +159,16 @@ pub(super) fn dense<V: Vector>(matrix: &Matrix) -> Result<Dense<'static, V>, Err
         let prepared = |output, input| [products[matrix.at(output, input) as usize]];
         return Ok(Dense::new(1, inputs, outputs, prepared));
     }
+    let bytes = field.word_bytes()?;
+    let limit = Layout::Words.max_coefficients(field)?;
+    if inputs.saturating_mul(outputs) > limit {
+        return Err(Error::MatrixTooLarge { rows: outputs, columns: inputs, limit });
+    }
     let prepared = |output, input| {
         let map = LinearMap::multiplication(field, matrix.at(output, input));
         map.prepare().collect::<Vec<V::Map>>()
     };
-    Ok(Dense::new(field.word_bytes()?, inputs, outputs, prepared))
+    Ok(Dense::new(bytes, inputs, outputs, prepared))
 }
 
 /// P, Q and R are the only rows over GF(2^8) that doubling alone can make: row e has

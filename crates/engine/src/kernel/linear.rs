@@ -4,6 +4,7 @@
 //! of fields: they apply such maps, by nibble tables or by `gf2p8affineqb`.
 
 use crate::field::Field;
+use crate::field::reference::times_x;
 use std::sync::OnceLock;
 
 /// A GF(2)-linear map on symbols of up to 64 bits that fill whole bytes.
@@ -26,11 +27,14 @@ impl LinearMap {
     /// Multiplication by `constant` in the words layout of `field`.
     pub(crate) fn multiplication(field: Field, constant: u64) -> LinearMap {
         let bytes = field.word_bytes().expect("a words layout was checked by the plan");
-        LinearMap::new(bytes, |bit| match field.w() {
-            // Two symbols in the byte, each multiplied by itself.
-            4 => field.mul(constant, bit & 15) | field.mul(constant, bit >> 4) << 4,
-            _ => field.mul(constant, bit),
-        })
+        // The image of each bit of a symbol is x times the one before. With w = 4 there are two symbols in the byte.
+        let (w, mut product) = (field.w() as usize, constant);
+        let image = |bit: usize| {
+            let image = if bit.is_multiple_of(w) { constant } else { times_x(field, product) };
+            product = image;
+            image << (bit / w * w)
+        };
+        LinearMap { images: (0..8 * bytes).map(image).collect() }
     }
 
     /// Bytes of a symbol.
@@ -157,18 +161,20 @@ impl MapForm for NibbleTables {
 
 /// A byte map as the operand of `gf2p8affineqb`: byte 7 - i selects the input bits that make output
 /// bit i.
+#[cfg(target_arch = "x86_64")]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AffineMatrix(pub(crate) u64);
 
+#[cfg(target_arch = "x86_64")]
 impl MapForm for AffineMatrix {
     fn prepare(map: ByteMap) -> AffineMatrix {
-        let mut matrix = 0;
-        for (bit, image) in map.0.iter().enumerate() {
-            for to in (0..8).filter(|to| image >> to & 1 == 1) {
-                matrix |= 1 << (8 * (7 - to) + bit);
-            }
+        // 8 x 8 bits transposed: bits, pairs and fours change places with those across the diagonal.
+        let mut matrix = u64::from_le_bytes(map.0);
+        for (distance, mask) in [(7, 0x00aa_00aa_00aa_00aa), (14, 0x0000_cccc_0000_cccc), (28, 0xf0f0_f0f0)] {
+            let across = (matrix ^ matrix >> distance) & mask;
+            matrix ^= across ^ across << distance;
         }
-        AffineMatrix(matrix)
+        AffineMatrix(matrix.swap_bytes())
     }
 
     #[inline(always)]

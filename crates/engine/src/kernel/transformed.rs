@@ -10,10 +10,8 @@ use super::compiled::dense;
 use super::generic::{Buffers, Dense, Isa, Multipliers, Room, Transforming, Work};
 use super::transform::Transform;
 use super::vector::Vector;
-use crate::code::Layout;
 use crate::compiler;
 use crate::error::Error;
-use crate::field::Field;
 use crate::plan::{Mode, Plan, Structure};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -43,8 +41,7 @@ impl Way {
     /// The cheapest way of a plan that is too large for the compiler; none where its matrix serves best.
     pub(super) fn of(plan: &Plan) -> Option<Way> {
         let (rows, columns) = (plan.outputs().len(), plan.inputs().len());
-        let suits = (plan.field(), plan.layout()) == (Field::GF16, Layout::Words);
-        if !suits || compiler::is_considered(rows, columns) {
+        if !plan.layout().runs_by_points(plan.field()) || compiler::is_considered(rows, columns) {
             return None;
         }
         let (coefficients, ways) = (rows.saturating_mul(columns), Way::all(plan));

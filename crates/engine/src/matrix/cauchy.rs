@@ -212,7 +212,7 @@ impl Entries {
 }
 
 /// The inverses of all numbers below the power of two that is at least `n`; 0 stands for that of 0.
-pub(super) fn inverses_below(field: Field, n: usize) -> Vec<u64> {
+fn inverses_below(field: Field, n: usize) -> Vec<u64> {
     let mut inverses: Vec<u64> = (0..n.next_power_of_two() as u64).collect();
     invert_all(field, &mut inverses[1..]);
     inverses

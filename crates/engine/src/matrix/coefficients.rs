@@ -34,7 +34,7 @@ impl Coefficients {
     /// As [`CauchyForm::matrix`].
     pub(crate) fn of_points(field: Field, layout: Layout, form: CauchyForm) -> Result<Coefficients, Error> {
         let is_large = form.rows.len().saturating_mul(form.columns.len()) > MAX_HELD;
-        if is_large && (field, layout) == (Field::GF16, Layout::Words) {
+        if is_large && layout.runs_by_points(field) {
             return Ok(Coefficients::Points(Arc::new(ByPoints { field, form, matrix: OnceLock::new() })));
         }
         form.matrix(field).map(Coefficients::Held)

@@ -5,51 +5,29 @@
 
 use super::Matrix;
 use super::bits::ones;
-use super::cauchy::{CauchyForm, Point, inverses_below, invert_all};
+use super::cauchy::{CauchyForm, Point, invert_all};
 use crate::error::Error;
 use crate::field::Field;
-
-/// Up to this many steps, k·k·(k+m), the systematic form is computed by column operations; beyond, by
-/// Lagrange's closed form of the same unique matrix, which takes about k·m.
-const MAX_COLUMN_OPERATION_STEPS: usize = 1 << 22;
 
 /// Most steps, k·k·m, that the search for light rows may take: below a second in any field.
 const MAX_SEARCH_STEPS: usize = 1 << 22;
 
-/// Systematic Vandermonde code over the points 0, 1, …, k+m-1 (thesis 2.27).
+/// Points and factors of the systematic Vandermonde code over the points 0, 1, …, k+m-1 (thesis 2.27): column operations turn the upper k rows of
+/// the Vandermonde matrix into the identity, and what its lower m rows become is A.
 ///
-/// MDS: any k rows of the Vandermonde matrix of distinct points are independent, and column
-/// operations keep that.
+/// MDS: any k rows of the Vandermonde matrix of distinct points are independent, and column operations keep that.
 ///
-/// # Errors
-/// [`Error::MatrixTooLarge`].
-pub(crate) fn vandermonde(field: Field, k: usize, m: usize) -> Result<Matrix, Error> {
-    let steps = k.saturating_mul(k).saturating_mul(k + m);
-    if steps <= MAX_COLUMN_OPERATION_STEPS {
-        vandermonde_by_column_operations(field, k, m)
-    } else {
-        vandermonde_by_lagrange(field, k, m)
-    }
-}
-
-/// Column operations turn the upper k rows into the identity; what the lower m rows become is A.
-pub(super) fn vandermonde_by_column_operations(field: Field, k: usize, m: usize) -> Result<Matrix, Error> {
-    // Worked on transposed, so that a column operation runs along a row in memory.
-    let mut columns = Matrix::from_fn(field, k, k + m, |power, point| field.pow(point as u64, power as u64))?;
-    let rank = columns.eliminate(None);
-    debug_assert_eq!(rank, k, "a Vandermonde matrix of distinct points has full rank");
-    Matrix::from_fn(field, m, k, |row, column| columns.at(column, k + row))
-}
-
-/// A[i][j] is the Lagrange polynomial of point j over the points 0..k, evaluated at point x = k+i: the product
-/// over l != j of (x - l) / (j - l).
-pub(super) fn vandermonde_by_lagrange(field: Field, k: usize, m: usize) -> Result<Matrix, Error> {
+/// Why it is a Cauchy matrix: A[i][j] is the Lagrange polynomial of point j over the points 0..k, evaluated at point x = k+i, the product
+/// over l != j of (x - l) / (j - l). Without its factor x - j the upper product is one over all l.
+pub(crate) fn vandermonde_points(field: Field, k: usize, m: usize) -> CauchyForm {
     let distances = Distances::new(field, k, k + m);
-    let inverses = inverses_below(field, k + m);
     let mut weights: Vec<u64> = (0..k).map(|j| distances.product_from(j)).collect();
     invert_all(field, &mut weights);
-    let values: Vec<u64> = (k..k + m).map(|x| distances.product_from(x)).collect();
-    Matrix::from_fn(field, m, k, |i, j| field.mul(field.mul(values[i], weights[j]), inverses[(k + i) ^ j]))
+    let point = |(at, scale): (usize, u64)| Point { at: at as u64, scale };
+    CauchyForm {
+        rows: (k..k + m).map(|x| point((x, distances.product_from(x)))).collect(),
+        columns: weights.into_iter().enumerate().map(point).collect(),
+    }
 }
 
 /// Products of the distances x - l from a point to all points l = 0..k, in log k steps each.

@@ -7,7 +7,8 @@ use gabion_engine::conformance::{
     refuses_wrong_buffers, same_as_reference, survives_losses,
 };
 use gabion_engine::kernel::{Backend, Row, Threads, Tier, TieredRow, rows};
-use gabion_engine::{Code, Engine, Field, Mode, Plan};
+use gabion_engine::matrix::Matrix;
+use gabion_engine::{Code, Engine, Error, Field, Layout, Mode, Plan};
 use guarded::{Edge, Guarded};
 use std::sync::LazyLock;
 
@@ -50,6 +51,21 @@ fn a_plan_that_works_enough_is_compiled_without_a_change_of_bytes() {
             let rows: Vec<&dyn Backend> =
                 rows().iter().filter(|row| row.supported()).map(|row| row as _).collect();
             same_as_reference(&rows, &plan, 4096, &mut Guarded(Edge::End), &mut random);
+        }
+    }
+}
+
+/// Prepared, these coefficients would take gigabytes.
+#[test]
+fn matrices_that_no_kernel_could_prepare_are_refused_with_numbers() {
+    for (field, rows, columns, limit) in
+        [(Field::GF64, 1025, 1024, 1 << 20), (Field::GF32, 2049, 2048, 1 << 22)]
+    {
+        let matrix = Matrix::from_fn(field, rows, columns, |_, _| 3).unwrap();
+        let plan = Plan::new(matrix, Layout::Words, Mode::Write).unwrap();
+        for backend in backends() {
+            let refused = backend.compile(&plan).err();
+            assert_eq!(refused, Some(Error::MatrixTooLarge { rows, columns, limit }), "{}", backend.name());
         }
     }
 }

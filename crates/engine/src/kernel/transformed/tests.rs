@@ -1,6 +1,7 @@
 use super::*;
 use crate::code::Code;
 use crate::conformance::Random;
+use crate::field::Field;
 use crate::kernel::table::NoSimd;
 #[cfg(target_arch = "x86_64")]
 use crate::kernel::x86::{Avx2, Avx512, GfniAvx2, GfniAvx512, Ssse3};
@@ -82,7 +83,7 @@ fn some(code: &Code, count: usize, random: &mut Random) -> Vec<usize> {
 fn every_kind_of_plan_of_small_codes_runs_by_transforms() {
     let mut random = Random(31);
     for round in 0..60 {
-        let family = ["subspace", "cauchy"][round % 2];
+        let family = ["subspace", "cauchy", "rs-vandermonde"][round % 3];
         let (k, m) = (1 + random.below(70), 1 + random.below(70));
         let code: Code = format!("{family}:{k}+{m}:w16").parse().unwrap();
         let len = 2 * random.below(200);
@@ -170,6 +171,7 @@ fn the_largest_codes_survive_what_they_promise() {
         ("65536+0:w16", 2),
         ("5536+60000:w16", 4),
         ("cauchy:30000+30000:w16", 6),
+        ("rs-vandermonde:60000+5000:w16", 4),
         ("4096+4096:w16", 300),
         ("3000+500:w16", 1026),
     ] {
