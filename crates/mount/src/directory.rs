@@ -287,6 +287,10 @@ impl Files for Directory {
         self.shared.read(handle, offset, buffer)
     }
 
+    fn fetch(&self, handle: u64, offset: u64, pages: &mut [u8]) -> Option<usize> {
+        self.shared.fetch(handle, offset, pages)
+    }
+
     fn show(&self, handle: u64, offset: u64, size: u32, window: &mut Window) -> Option<Shown<'_>> {
         self.shared.show(handle, offset, size, window)
     }

@@ -1,10 +1,11 @@
 //! Memory that answers are made in: each thread that serves has its own, and uses it again and again.
 
+use gabion_platform::memory::Pages;
 use gabion_platform::window::Window;
 use std::cell::RefCell;
 
-/// What is read in pieces of at least this size is shown to the kernel where it is. For less, a copy costs no more than mapping.
-const SHOWN: usize = 256 << 10;
+/// Pieces of at least this size are worth a look at where they are: for less, a copy costs no more than mapping, and a disk is best read ahead of.
+const LARGE: usize = 256 << 10;
 
 /// Lends a buffer of `size` bytes.
 pub(crate) fn with_buffer<T>(size: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
@@ -17,10 +18,24 @@ pub(crate) fn with_buffer<T>(size: usize, work: impl FnOnce(&mut [u8]) -> T) -> 
     })
 }
 
+/// Lends memory in large pages for an answer of `size` bytes, if that is worth it and it is to be had.
+pub(crate) fn with_pages<T>(size: usize, work: impl FnOnce(&mut [u8]) -> Option<T>) -> Option<T> {
+    thread_local!(static PAGES: RefCell<Option<Pages>> = const { RefCell::new(None) });
+    if size < LARGE {
+        return None;
+    }
+    PAGES.with_borrow_mut(|place| {
+        if place.as_ref().is_none_or(|pages| pages.len() < size) {
+            *place = Pages::new(size).ok();
+        }
+        work(&mut place.as_mut()?[..size])
+    })
+}
+
 /// Lends a window for an answer of `size` bytes, if that is worth it and one is to be had. It holds no file afterwards.
 pub(crate) fn with_window<T>(size: usize, work: impl FnOnce(&mut Window) -> Option<T>) -> Option<T> {
     thread_local!(static WINDOW: RefCell<Option<Window>> = const { RefCell::new(None) });
-    if size < SHOWN {
+    if size < LARGE {
         return None;
     }
     WINDOW.with_borrow_mut(|place| {

@@ -1,7 +1,7 @@
 //! What a file system here has to be able to do, and how requests of the kernel get there.
 
 use crate::attributes::Wanted;
-use crate::memory::{with_buffer, with_window};
+use crate::memory::{with_buffer, with_pages, with_window};
 use fuser::{
     AccessFlags, BackingId, BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, Filesystem,
     FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, Notifier, OpenFlags, RenameFlags,
@@ -91,6 +91,10 @@ pub(crate) trait Files: Send + Sync + 'static {
         who: &Request,
     ) -> Answer<(Told, FileHandle, FopenFlags)>;
     fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Answer<usize>;
+    /// Reads what is on a disk alone, to memory in large pages. Nothing where it is to be had otherwise.
+    fn fetch(&self, _handle: u64, _offset: u64, _pages: &mut [u8]) -> Option<usize> {
+        None
+    }
     /// Shows what is read where the system keeps it, as the only piece of `window`, brought in: then only the kernel looks at it. Nothing
     /// where that cannot be, and where bytes are to be checked first.
     fn show(&self, _handle: u64, _offset: u64, _size: u32, _window: &mut Window) -> Option<Shown<'_>> {
@@ -331,8 +335,16 @@ impl<F: Files> Filesystem for Served<F> {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        // Without a copy of our own, if that can be.
+        // With one copy of the bytes less, if that can be.
         let mut waiting = Some(reply);
+        with_pages(size as usize, |pages| {
+            let got = self.files.fetch(handle.0, offset, pages)?;
+            waiting.take()?.data(&pages[..got]);
+            Some(())
+        });
+        if waiting.is_none() {
+            return;
+        }
         let shown = with_window(size as usize, |window| {
             let shown = self.files.show(handle.0, offset, size, window)?;
             waiting.take()?.data(&window.piece(0)[..shown.bytes]);

@@ -2,11 +2,14 @@
 //!
 //! What is here knows nothing of redundancy: [`fanotify`] and [`inotify`] tell what changes in a directory tree, in
 //! the words of [`event`]; a [`lock`] ends when its holder lets go; [`thread`] is what a thread can have for itself; a
-//! [`window`] shows files where they lie in memory.
+//! [`window`] shows files where they lie in memory, [`direct`] reads them past it, to [`memory`] in large pages.
 
+pub mod direct;
 pub mod event;
 pub mod fanotify;
 pub mod inotify;
 pub mod lock;
+pub mod mapping;
+pub mod memory;
 pub mod thread;
 pub mod window;

@@ -10,6 +10,7 @@
 //! 3. Pieces of 2 MiB and more lie as far behind a multiple of 2 MiB as in the file, so that pages of that size, in which today's
 //!    file systems keep what is read and written in large pieces, are mapped by one touch each instead of 512.
 
+use crate::mapping::{self, LARGE_PAGE, map, page_bytes};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -24,10 +25,6 @@ const MAX_WINDOWS: usize = 1024;
 /// Addresses of a window: what it can show at once. All have the same number, so that one word tells the handler of `SIGBUS`, at any
 /// moment, which are a window's.
 const ROOM: usize = 64 << 20;
-
-/// Bytes of the largest piece of memory that the system keeps a file in and shows by one entry of its tables, where the addresses
-/// begin as it does and all of it is shown.
-pub const LARGE_PAGE: usize = 2 << 20;
 
 /// What the handler of `SIGBUS` knows of a window. It may look at any time, so these stay where they are.
 struct Watched {
@@ -158,7 +155,7 @@ impl Window {
                 reserved.inspect_err(|_| self.abandon())?
             }
             None => {
-                let start = reserve(flags)?;
+                let start = mapping::reserve(ROOM, libc::PROT_NONE, flags)?;
                 self.watched.start.store(start, Ordering::Release);
                 start
             }
@@ -186,21 +183,6 @@ impl Drop for Window {
     }
 }
 
-/// Addresses for a window, from a multiple of [`LARGE_PAGE`] on.
-fn reserve(flags: i32) -> io::Result<usize> {
-    let bytes = ROOM + LARGE_PAGE;
-    // SAFETY: the system chooses addresses that nobody has.
-    let given = unsafe { map(0, bytes, libc::PROT_NONE, flags, -1, 0)? };
-    let start = given.next_multiple_of(LARGE_PAGE);
-    for spare in [given..start, start + ROOM..given + bytes] {
-        if !spare.is_empty() {
-            // SAFETY: just reserved, and not used. Addresses that stay reserved do no harm.
-            unsafe { libc::munmap(spare.start as *mut libc::c_void, spare.len()) };
-        }
-    }
-    Ok(start)
-}
-
 /// Where pieces lie in a window that begins at 0: each as far behind the beginning of a page as in the file, on pages of its own.
 fn places(pieces: &[Range<u64>], page: usize) -> Option<Vec<Range<usize>>> {
     let mut end = 0usize;
@@ -213,22 +195,6 @@ fn places(pieces: &[Range<u64>], page: usize) -> Option<Vec<Range<usize>>> {
         Some(place)
     };
     pieces.iter().map(place).collect()
-}
-
-fn page_bytes() -> usize {
-    // SAFETY: the call takes no pointer.
-    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    usize::try_from(bytes).unwrap_or(4096)
-}
-
-/// `mmap`; where the mapping begins.
-///
-/// # Safety
-/// With `MAP_FIXED`, nobody uses what is at these addresses.
-unsafe fn map(at: usize, bytes: usize, access: i32, flags: i32, file: i32, offset: i64) -> io::Result<usize> {
-    // SAFETY: the caller vouches for the addresses.
-    let start = unsafe { libc::mmap(at as *mut libc::c_void, bytes, access, flags, file, offset) };
-    if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(start as usize) }
 }
 
 /// What handled `SIGBUS` before.

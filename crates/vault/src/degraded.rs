@@ -225,6 +225,11 @@ impl DegradedReader {
         Ok(got)
     }
 
+    /// Whether something was found wrong, so that nothing is believed unless it was looked at from all sides.
+    pub fn is_suspicious(&self) -> bool {
+        self.inner.suspicious.load(Ordering::Relaxed)
+    }
+
     /// Whether these bytes, seen at `offset` of the file by whatever way, are those that were protected: each belongs to a block that was found
     /// right before, or is here as a whole and is found right now. If not, nothing is known: [`read`](DegradedReader::read) finds out.
     pub fn vouches_for(&self, offset: u64, bytes: &[u8]) -> bool {

@@ -188,7 +188,7 @@ pub fn approval(
 /// See [`ProtectError`].
 pub fn protect(vault: &Vault, manner: Manner<'_>) -> Result<Report, ProtectError> {
     // What someone records while we look may not have been seen.
-    let scanned = Scanned { upto: vault.changelog.sequence()?, within: vec![Vec::new()] };
+    let scanned = Scanned::whole(vault.changelog.sequence()?);
     let seen = scan(vault, manner)?;
     let held = held(vault, &seen)?;
     let order = order(held.is_some());

@@ -2,7 +2,7 @@
 
 use crate::geometry::{Cut, Run};
 use crate::storage::Content;
-use gabion_platform::window::LARGE_PAGE;
+use gabion_platform::mapping::LARGE_PAGE;
 use std::num::NonZeroUsize;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -5,24 +5,23 @@
 //! claims that expire and drafts that nobody reads: the work is done again.
 
 mod done;
+mod moving;
 mod obstacle;
 mod scope;
 
 pub use done::Done;
 pub use scope::Scanned;
-pub(crate) use scope::is_another_version;
 use scope::is_replaced;
+pub(crate) use scope::{WORD_COMES, is_another_version};
 
 use crate::catalogue::{Catalogue, CatalogueError, Entry, State};
 use crate::changelog::{self, Changelog, Claim, Kind, Refusal, WorkerId};
 use crate::coder::Coders;
 use crate::encode::{EncodeError, Encoded, Encoder, Manner};
 use crate::policy::{Policy, Treatment};
-use crate::redundancy::draft::DIRECTORY_MODE;
-use crate::redundancy::{REDUNDANCY, STAGING};
-use crate::repair::{forget_repair, interrupted};
+use crate::repair::interrupted;
 use crate::storage::Storage;
-use crate::tree::{self, absent_is_none, join, split};
+use crate::tree::{self, join};
 use crate::world::{Clock, Nanos, SECOND, host, process};
 use std::io;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -173,9 +172,7 @@ impl Worker<'_> {
                 continue;
             }
             // Who protects by hand has scanned, and does not hear of what happens meanwhile.
-            if let Some(catalogue) = catalogue.filter(|_| self.links && !self.hold)
-                && claim.entry.kind != Kind::Delete
-            {
+            if let Some(catalogue) = catalogue.filter(|_| self.links && !self.hold) {
                 self.note_former_directories(&claim, catalogue, done)?;
             }
             let path = &claim.entry.path;
@@ -333,7 +330,8 @@ impl Worker<'_> {
                     }
                 }
                 None => {
-                    self.left_behind(&claim).try_for_each(|path| self.remove_redundancy(path, done))?;
+                    let mut left = self.left_behind(&claim, catalogue)?;
+                    left.try_for_each(|path| self.remove_redundancy(path, catalogue, done))?;
                     Some(None)
                 }
             };
@@ -353,7 +351,11 @@ impl Worker<'_> {
         }
         // A claim that is refused now stays due, and whoever has it does it once more.
         let claims: Vec<&Claim> = completed.iter().map(|(claim, _)| claim).collect();
-        self.changelog.complete_all(&claims)?;
+        for (claim, answer) in claims.iter().zip(self.changelog.complete_all(&claims)?) {
+            if is_overtaken(&answer) {
+                self.put_back(claim)?;
+            }
+        }
         for (claim, encoded) in &completed {
             let moved = claim.entry.kind == Kind::Move;
             encoded.iter().for_each(|encoded| done.count(encoded, moved, MAX_LISTED));
@@ -392,7 +394,8 @@ impl Worker<'_> {
     ) -> Result<(), CatalogueError> {
         let path = &claim.entry.path;
         let Some(encoded) = encoded else {
-            return self.left_behind(claim).try_for_each(|path| self.forget(catalogue, path));
+            let mut left = self.left_behind(claim, Some(catalogue))?;
+            return left.try_for_each(|path| self.forget(catalogue, path));
         };
         // Another file may have the old name by now, and may be known already.
         let origin = claim.entry.origin.as_ref().filter(|origin| self.is_vacated(origin));
@@ -468,72 +471,13 @@ impl Worker<'_> {
         }
     }
 
-    /// Moves the redundancy of a file that was moved, if it still is that file's.
-    fn move_redundancy(&self, job: &Job, catalogue: Option<&Catalogue>, done: &mut Done) {
-        let (Some(origin), Some(_)) = (&job.claim.entry.origin, &job.treatment) else { return };
-        let path = &job.claim.entry.path;
-        // Another file may have the old name by now; then that file's entry sees to what is there.
-        if !self.is_vacated(origin) {
-            return;
-        }
-        let mut moved = false;
-        for repository in self.storage.repositories() {
-            let (from, to) = (join(REDUNDANCY, origin), join(REDUNDANCY, path));
-            let step = || -> io::Result<bool> {
-                // A directory of other files' redundancy stays where it is.
-                let found = repository.tree.find(&from)?;
-                if found.is_none_or(|found| found.kind != tree::Kind::File) {
-                    return Ok(false);
-                }
-                repository.tree.make_directories(split(&to).0, DIRECTORY_MODE)?;
-                let renamed = absent_is_none(repository.tree.rename(&from, &to))?.is_some();
-                if renamed {
-                    repository.tree.remove_empty(split(&from).0, REDUNDANCY)?;
-                }
-                Ok(renamed)
-            };
-            match self.making_way(path, catalogue, done, step) {
-                Ok(renamed) => moved |= renamed,
-                // What is in its way may have to stay: a deletion that waits for an approval.
-                Err(source) => {
-                    let failed = EncodeError::Write { path: repository.tree.shown(&to), source };
-                    *job.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(Err(failed));
-                    return;
-                }
-            }
-        }
-        if moved && job.claim.entry.kind == Kind::Move {
-            done.moved += 1;
-        }
-    }
-
-    /// Removes redundancy of what is gone: a file, or all files of a directory.
-    fn remove_redundancy(&self, path: &[u8], done: &mut Done) -> Result<(), WorkError> {
-        let mut removed = 0;
-        forget_repair(self.storage, path).map_err(|source| self.repository_error(source))?;
-        for repository in self.storage.repositories() {
-            let place = join(REDUNDANCY, path);
-            removed = removed.max(
-                remove_below(&repository.tree, &place, &|found| {
-                    let data = found.strip_prefix(&[REDUNDANCY, b"/"].concat()[..]).unwrap_or(found);
-                    self.is_vacated(data)
-                })
-                .map_err(|source| self.repository_error(source))?,
-            );
-            let above = split(&place).0;
-            repository.tree.remove_empty(above, REDUNDANCY).map_err(|it| self.repository_error(it))?;
-        }
-        done.removed += removed;
-        Ok(())
-    }
-
     /// Gives a claim back, also one that is not ours any more: until then nobody else touches what we may have been writing to.
     fn fail(&self, claim: &Claim, why: &str, again: bool, done: &mut Done) -> Result<(), WorkError> {
         let now = self.clock.now();
         let retry_at = if again { now } else { now.saturating_add(self.retry) };
         let released = self.changelog.release(claim, retry_at, now);
         // What was recorded of a file that was moved or deleted meanwhile sees to it, and nothing has failed.
-        let overtaken = matches!(released, Err(changelog::Error::Refused { why: Refusal::Overtaken, .. }));
+        let overtaken = is_overtaken(&released);
         heard(released)?;
         if !again && !overtaken {
             done.failures += 1;
@@ -543,6 +487,11 @@ impl Worker<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether what a claim was about got another name, or was deleted, meanwhile.
+fn is_overtaken<T>(answer: &changelog::Result<T>) -> bool {
+    matches!(answer, Err(changelog::Error::Refused { why: Refusal::Overtaken, .. }))
 }
 
 /// A claim that is not ours any more is no reason to stop: whoever has it sees to it.
@@ -565,24 +514,4 @@ fn is_dead(worker: &WorkerId) -> bool {
         return false;
     };
     machine == host() && !std::path::Path::new(&format!("/proc/{number}")).exists()
-}
-
-/// Removes the files at and below `path` that `gone` says yes to, and directories that become empty. Gives their number.
-fn remove_below(tree: &tree::Tree, path: &[u8], gone: &dyn Fn(&[u8]) -> bool) -> io::Result<u64> {
-    let Some(stat) = tree.find(path)? else { return Ok(0) };
-    if stat.kind != tree::Kind::Directory {
-        if !gone(path) {
-            return Ok(0);
-        }
-        tree.remove(path)?;
-        return Ok(1);
-    }
-    let mut removed = 0;
-    for (name, _) in tree.directory(path)?.names()?.iter() {
-        removed += remove_below(tree, &join(path, name), gone)?;
-    }
-    if path != REDUNDANCY && path != STAGING {
-        tree.remove_empty(path, split(path).0)?;
-    }
-    Ok(removed)
 }

@@ -66,8 +66,8 @@ pub(crate) struct Args {
     /// Give programs what is there, without looking whether it is what was protected
     #[arg(long)]
     no_verify: bool,
-    /// Let the kernel read files of a directory by itself that are opened for reading only and are not checked. Faster where
-    /// the disk is; while someone reads a file so, nobody can map it writable
+    /// Let the kernel read files of a directory by itself that are opened for reading only and are not checked: less
+    /// work, and nothing in memory twice; while someone reads a file so, nobody can map it writable
     #[arg(long)]
     passthrough: bool,
     /// While the changelog does not answer (a Redis server that is away), writes go on instead of waiting; everything is looked

@@ -1,5 +1,6 @@
 //! `gabion mount` on real mounts. They need root: without it, each test says that it was skipped.
 
+mod cold;
 mod crashes;
 mod ground;
 mod ordinary;
@@ -11,3 +12,4 @@ mod rights;
 #[path = "../vault/seed.rs"]
 mod seed;
 mod unprivileged;
+mod wanderers;

@@ -7,6 +7,7 @@ use crate::attributes::{Wanted, timespec};
 use crate::recorder::Rest;
 use crate::served::{Backing, Opened};
 use fuser::{BackingId, FileHandle, FopenFlags};
+use gabion_platform::direct::Direct;
 use gabion_vault::changelog::WHOLE;
 use gabion_vault::degraded::DegradedReader;
 use gabion_vault::world::Stopwatch;
@@ -39,6 +40,8 @@ pub(super) struct OpenFile {
     pub(super) announced: AtomicU64,
     /// Reads blocks that are known to be right; nothing where there is nothing to know that from.
     pub(super) reader: OnceLock<Option<DegradedReader>>,
+    /// The same file read past the memory of the system; nothing where that cannot be.
+    pub(super) direct: OnceLock<Option<Direct>>,
 }
 
 /// The disk is set to work whenever so much of a file was written: an fsync at the end then finds most of it done.
@@ -121,6 +124,7 @@ impl Shared {
             idle: AtomicU64::new(0),
             announced: AtomicU64::new(0),
             reader: OnceLock::new(),
+            direct: OnceLock::new(),
         };
         let mut passes = None;
         if let Some(passing) = &self.passing {

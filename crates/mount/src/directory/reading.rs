@@ -1,15 +1,18 @@
-//! Reading files: by signatures where there are any, otherwise straight from where the system keeps them.
+//! Reading files: large pieces from the disk, or from where the system keeps them; checked by signatures where there are any.
 
 use super::content::OpenFile;
 use super::reach::stat_of;
 use super::{Answer, Shared};
 use crate::served::Shown;
+use gabion_platform::direct::Direct;
 use gabion_platform::window::Window;
 use gabion_vault::degraded::{DegradedReader, ReadError};
 use gabion_vault::redundancy::read_up_to;
 use rustix::fs::Advice;
 use rustix::io::Errno;
 use std::num::NonZeroU64;
+use std::ops::Range;
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
@@ -25,13 +28,17 @@ const TOGETHER: u64 = 4 << 20;
 const PIECE: u64 = 512 << 10;
 
 impl OpenFile {
-    /// Has the source read ahead of who goes on from where he is, `end`: [`EAGER`] times as far as he has come, up to a bound.
-    fn announce(&self, end: u64) {
-        let announced = self.announced.load(Ordering::Relaxed);
+    /// Has the source read ahead of who reads this range and goes on: [`EAGER`] times as far as he has come, up to a bound. What can be
+    /// fetched from the disk is not to be in memory only because we said that it will be read.
+    fn announce(&self, range: Range<u64>) {
+        if self.direct.get().is_some_and(Option::is_some) {
+            return;
+        }
+        let (announced, end) = (self.announced.load(Ordering::Relaxed), range.end);
         let window = end.saturating_mul(EAGER).min(AHEAD);
         let goes_on = end <= announced + 2 * AHEAD && announced + window.min(TOGETHER) <= end + window;
         if goes_on && self.announced.fetch_max(end + window, Ordering::Relaxed) == announced {
-            let mut start = announced.max(end.saturating_sub(window));
+            let mut start = announced.max(range.start);
             while let Some(length) = NonZeroU64::new((end + window).saturating_sub(start).min(PIECE)) {
                 // Only advice: what is not there yet is waited for.
                 let _ = rustix::fs::fadvise(&self.file, start, Some(length), Advice::WillNeed);
@@ -79,7 +86,7 @@ impl Lengths {
 impl Shared {
     pub(super) fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Answer<usize> {
         let open = self.files.get(handle)?;
-        open.announce(offset + buffer.len() as u64);
+        open.announce(offset..offset.saturating_add(buffer.len() as u64));
         match open.reader.get_or_init(|| self.reader(&open)).as_ref().map(|it| it.read(offset, buffer)) {
             Some(Ok(got)) => Ok(got),
             // What it was opened for is not what is there now.
@@ -90,12 +97,26 @@ impl Shared {
         }
     }
 
+    /// Reads from the disk what is there alone: the kernel keeps what it is answered, so that the system need not keep it once more. Nothing
+    /// where that cannot be, or what is there is wrong.
+    pub(super) fn fetch(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Option<usize> {
+        let open = self.files.get(handle).ok()?;
+        let direct = open.direct.get_or_init(|| Direct::open(open.file.as_fd())).as_ref()?;
+        let reader = open.reader.get_or_init(|| self.reader(&open)).as_ref();
+        let end = offset.checked_add(buffer.len() as u64)?;
+        if reader.is_some_and(DegradedReader::is_suspicious) || !direct.is_worth_it(offset..end) {
+            return None;
+        }
+        let got = direct.read(buffer, offset).ok()?;
+        reader.is_none_or(|reader| reader.vouches_for(offset, &buffer[..got])).then_some(got)
+    }
+
     /// What is right as it is, or cannot be checked, shown where the system keeps it.
     pub(super) fn show(&self, handle: u64, offset: u64, size: u32, window: &mut Window) -> Option<Shown<'_>> {
         let open = self.files.get(handle).ok()?;
         let reader = open.reader.get_or_init(|| self.reader(&open)).as_ref();
         let wanted = offset.checked_add(u64::from(size))?;
-        open.announce(wanted);
+        open.announce(offset..wanted);
         let uncut = self.lengths.keep(open.number);
         let end = stat_of(&open.file).ok()?.stx_size.min(wanted);
         let bytes = usize::try_from(end.checked_sub(offset)?).ok()?;

@@ -4,7 +4,7 @@
 //! filled by several writes are cleared first. So records are held back until they end such a piece.
 
 use crate::redundancy::Draft;
-use gabion_platform::window::LARGE_PAGE;
+use gabion_platform::mapping::LARGE_PAGE;
 use std::io;
 
 /// Bytes that all outflows of a thread hold back together, about.

@@ -1,5 +1,7 @@
 //! Scans what only a scan can tell, and works off what has rested.
 
+mod vanished;
+
 use super::batch::rested;
 use super::status::WIDE;
 use super::{Notice, Options, Scan, Shared};
@@ -13,6 +15,7 @@ use crate::worker::{Done, Scanned, is_another_version};
 use crate::world::{Nanos, SECOND, Stopwatch};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
+use vanished::{Vanished, is_absent};
 
 /// How often to look whether an approval came, or another policy.
 const LOOK: Nanos = SECOND;
@@ -50,6 +53,8 @@ pub(super) struct Keeper {
     policy: Option<Generation>,
     /// Paths that wait for a scan.
     for_scan: Vec<Vec<u8>>,
+    /// What scans did not find.
+    vanished: Vanished,
     wants_scan: bool,
     /// What was recorded before a scan of everything that the guard let pass.
     passed: changelog::Sequence,
@@ -70,6 +75,7 @@ impl Keeper {
             last_scan: None,
             pause: (Stopwatch::start(), Duration::ZERO),
             for_scan: Vec::new(),
+            vanished: Vanished::default(),
             wants_scan: true,
             passed: 0,
             noted: None,
@@ -128,10 +134,11 @@ impl Keeper {
             self.scan_all()?;
         } else if !self.for_scan.is_empty() && may_scan {
             self.scan_parts()?;
-        } else if !is_due {
+        } else if !is_due && !self.vanished.is_any_late() {
             // Within quiet periods nothing competes with those who write.
             return Ok(None);
         }
+        self.record_gone()?;
         // What a scan of everything lets pass needs no second look.
         if !all && self.held.is_none() && self.is_mass_change()? {
             self.scan_all()?;
@@ -143,6 +150,7 @@ impl Keeper {
             (status.pending, status.oldest) = (pending.entries(), pending.oldest);
         }
         self.for_scan.extend(done.for_scan);
+        self.vanished.seek(done.vanished, false);
         self.for_scan.sort();
         self.for_scan.dedup();
         let now = self.vault.clock.now();
@@ -261,6 +269,7 @@ impl Keeper {
             self.tell_held(held);
         }
         self.record_found(approved)?;
+        self.seek_vanished(whole, approved)?;
         self.pause = (Stopwatch::start(), (began.elapsed() * PAUSE).min(MAX_PAUSE));
         self.shared.status().scans += 1;
         let scan = Scan {
@@ -271,7 +280,7 @@ impl Keeper {
             write_once: seen.write_once,
             seconds: began.seconds(),
         };
-        self.scanned = Scanned { upto, within };
+        self.scanned.note(upto, within);
         (self.shared.tell)(&Notice::Scanned(scan));
         Ok(())
     }
@@ -286,15 +295,20 @@ impl Keeper {
         self.held = held;
     }
 
-    /// Records the change-set of the last scan. One that was approved is carried out as it was then.
+    /// Records the change-set of the last scan. One that was approved is carried out as it was then; of others
+    /// what vanished is no part.
     fn record_found(&self, approved: bool) -> Result<(), ProtectError> {
         let when = |found: &Found| match approved {
             true => When::now(self.vault.clock.now(), found.priority),
             false => self.when(found),
         };
+        let is_part = |found: &&Found| {
+            approved || found.class != Class::Removed || !is_absent(&*self.vault.storage, &found.path)
+        };
         for class in order(self.held.is_some()) {
             self.vault.catalogue.each_change(class, |page| -> Result<(), ProtectError> {
-                let changes: Vec<_> = page.iter().map(|found| change_at(found, when(found))).collect();
+                let found = page.iter().filter(is_part);
+                let changes: Vec<_> = found.map(|found| change_at(found, when(found))).collect();
                 self.vault.changelog.record(&changes)?;
                 Ok(())
             })?;
@@ -312,9 +326,11 @@ impl Keeper {
         let Ok(Some(stat)) = self.vault.storage.find(&found.path) else { return at_once(found.priority) };
         let decision = self.vault.policy.decide(&found.path, &stat, now);
         let quiet = decision.treatment.map_or(0, |treatment| treatment.quiet);
-        let changed = stat.mtime.max(stat.ctime).min(now);
-        match changed.saturating_add(quiet) > now {
-            true => When { due: changed.saturating_add(quiet), ..rested(now, quiet, found.priority) },
+        // A time that lies ahead says nothing: by it the file would begin to rest anew with every scan.
+        let changed = [stat.mtime, stat.ctime].into_iter().filter(|&time| time <= now).max();
+        let due = changed.map_or(now, |changed| changed.saturating_add(quiet));
+        match due > now {
+            true => When { due, ..rested(now, quiet, found.priority) },
             false => at_once(found.priority),
         }
     }

@@ -34,6 +34,8 @@ pub struct Done {
     pub held: u64,
     /// Gaps and directories that were moved: what is at and beneath these paths has to be scanned.
     pub for_scan: Vec<Vec<u8>>,
+    /// Known files that were in a directory which got another name and is gone now: they may have left it before.
+    pub vanished: Vec<Vec<u8>>,
     /// Inodes of which one name was seen to; others may have to be.
     pub inodes: Vec<u64>,
 }
@@ -61,6 +63,7 @@ impl Done {
         self.set_aside.extend(other.set_aside);
         self.held += other.held;
         self.for_scan.extend(other.for_scan);
+        self.vanished.extend(other.vanished);
         self.inodes.extend(other.inodes);
         self
     }

@@ -4,25 +4,45 @@ use super::{Done, RETRY, WorkError, Worker, heard};
 use crate::catalogue::{Catalogue, CatalogueError, Entry};
 use crate::changelog::{self, Claim, Sequence, is_within};
 use crate::encode::Encoded;
-use crate::tree::{self, Stat};
+use crate::tree::{self, Stat, join};
+use crate::world::Nanos;
 
 /// How often something that is absent is looked for: longer than it takes whoever watches to record what became of it.
 const LOOKS: u32 = 8;
 
-/// Which parts of the tree were scanned, and what had been recorded before.
+/// How long that is.
+pub(crate) const WORD_COMES: Nanos = LOOKS as Nanos * RETRY;
+
+/// Most parts of the tree that are remembered as scanned; what was in others is scanned again.
+const MAX_PARTS: usize = 1024;
+
+/// Which parts of the tree were scanned, and what had been recorded before: what was recorded later may have happened behind the scan's back.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scanned {
-    /// What was recorded later may have happened behind the scan's back.
-    pub upto: Sequence,
-    /// At and beneath these paths; the empty one is everything.
-    pub within: Vec<Vec<u8>>,
+    /// At and beneath these paths, the oldest first; the empty one is everything.
+    parts: Vec<(Sequence, Vec<u8>)>,
 }
 
 impl Scanned {
-    /// Whether a scan has seen all that an entry asks to be scanned for.
+    /// Everything was scanned, after what had been recorded up to then.
+    pub fn whole(upto: Sequence) -> Scanned {
+        Scanned { parts: vec![(upto, Vec::new())] }
+    }
+
+    /// Parts were scanned as well.
+    pub(crate) fn note(&mut self, upto: Sequence, within: Vec<Vec<u8>>) {
+        self.parts.retain(|(_, known)| !within.iter().any(|top| is_within(known, top)));
+        self.parts.extend(within.into_iter().map(|top| (upto, top)));
+        let excess = self.parts.len().saturating_sub(MAX_PARTS);
+        self.parts.drain(..excess);
+    }
+
+    /// Whether scans have seen all that an entry asks to be scanned for.
     pub fn covers(&self, entry: &changelog::Entry) -> bool {
-        let seen = |path: &Vec<u8>| self.within.iter().any(|top| is_within(path, top));
-        entry.sequence <= self.upto && seen(&entry.path) && entry.origin.iter().all(seen)
+        let seen = |path: &Vec<u8>| {
+            self.parts.iter().any(|(upto, top)| entry.sequence <= *upto && is_within(path, top))
+        };
+        seen(&entry.path) && entry.origin.iter().all(seen)
     }
 }
 
@@ -95,10 +115,19 @@ impl Worker<'_> {
         Ok(heard(self.changelog.complete(claim).map(|_| ()))?)
     }
 
-    /// Where redundancy of something that is gone may lie: at its name, and at the one that it had before.
-    pub(super) fn left_behind<'a>(&self, claim: &'a Claim) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    /// Where redundancy of something that is gone may lie: at its name, and at the one that it had before. A directory that got another name and
+    /// is gone now may have lost files to other places before: those are waited for.
+    pub(super) fn left_behind<'a>(
+        &self,
+        claim: &'a Claim,
+        catalogue: Option<&Catalogue>,
+    ) -> Result<impl Iterator<Item = &'a [u8]> + use<'a>, CatalogueError> {
         let origin = claim.entry.origin.as_ref().filter(|origin| self.is_vacated(origin));
-        [&claim.entry.path].into_iter().chain(origin).map(Vec::as_slice)
+        let is_directory = match (origin, catalogue.filter(|_| self.links)) {
+            (Some(origin), Some(catalogue)) => catalogue.count_beneath(origin)? > 0,
+            _ => false,
+        };
+        Ok([&claim.entry.path].into_iter().chain(origin.filter(|_| !is_directory)).map(Vec::as_slice))
     }
 
     /// Whether nothing that is to be protected has a name.
@@ -123,6 +152,9 @@ impl Worker<'_> {
         done: &mut Done,
     ) -> Result<(), CatalogueError> {
         let entry = &claim.entry;
+        if entry.kind == changelog::Kind::Delete {
+            return self.note_vanished(claim, catalogue, done);
+        }
         for path in entry.origin.iter().chain([&entry.path]) {
             let is_directory = |stat: Stat| stat.kind == tree::Kind::Directory;
             // Where nobody can say, nobody vanished.
@@ -130,6 +162,26 @@ impl Worker<'_> {
             if catalogue.count_beneath(path)? > 0 && !is_there() {
                 done.for_scan.push(path.clone());
             }
+        }
+        Ok(())
+    }
+
+    /// Those who were in a directory that got another name and is gone now may have left it before.
+    fn note_vanished(
+        &self,
+        claim: &Claim,
+        catalogue: &Catalogue,
+        done: &mut Done,
+    ) -> Result<(), CatalogueError> {
+        let Some(origin) = &claim.entry.origin else { return Ok(()) };
+        for (number, directory) in catalogue.directories(origin)? {
+            catalogue.each(number, |name, _| -> Result<(), CatalogueError> {
+                let file = join(&directory, name);
+                if self.is_vacated(&file) {
+                    done.vanished.push(file);
+                }
+                Ok(())
+            })?;
         }
         Ok(())
     }

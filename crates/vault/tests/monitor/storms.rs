@@ -170,3 +170,46 @@ fn what_is_renamed_and_removed_leaves_nothing() {
         ground.stop(live);
     }
 }
+
+/// Two directories get other names, one when the other has just been scanned for. Each scan was forgotten for the next one before anybody asked
+/// whether its directory had been looked at: both were scanned in turn for ever, and what changed in them began to rest anew each time.
+#[test]
+fn directories_that_are_renamed_in_turn_are_scanned_once_each() {
+    let ground = Playground::new();
+    ground.create(POLICY);
+    for name in ["a/file", "b/file"] {
+        ground.write(name, &Seed(3).bytes(5000));
+    }
+    let live = ground.watch(Playground::options(Choice::Inotify));
+    ground.until_protected();
+    let scans_of = |path: &str| {
+        let within = |notice: &&Notice| matches!(notice, Notice::Scanned(scan) if scan.within.iter().any(|top| top == path.as_bytes()));
+        ground.notices().iter().filter(within).count()
+    };
+    for (from, to) in [("a", "a renamed"), ("b", "b renamed")] {
+        fs::rename(ground.path(from), ground.path(to)).unwrap();
+        ground.until("it is scanned", || scans_of(to) > 0);
+    }
+    ground.until_protected();
+    ground.assert_protected();
+    assert!(scans_of("a renamed") + scans_of("b renamed") < 8, "{:#?}", ground.notices());
+    ground.stop(live);
+}
+
+/// A directory took the place of a file while nobody watched. The file's redundancy makes room at once: a deletion that is recorded later would
+/// take back what was recorded of the files in the directory.
+#[test]
+fn a_directory_in_the_place_of_a_file_is_protected() {
+    let ground = Playground::new();
+    ground.create(POLICY);
+    ground.write("file", &Seed(5).bytes(5000));
+    let live = ground.watch(Playground::options(Choice::Inotify));
+    ground.until_protected();
+    ground.stop(live);
+    fs::remove_file(ground.path("file")).unwrap();
+    ground.write("file/within", &Seed(6).bytes(5000));
+    let live = ground.watch(Playground::options(Choice::Inotify));
+    ground.until_protected();
+    ground.assert_protected();
+    ground.stop(live);
+}

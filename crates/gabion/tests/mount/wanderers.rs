@@ -1,0 +1,95 @@
+//! Files of a pool that get other names again and again while targets are gone: their redundancy, which is all that is left of some columns, is
+//! found wherever they are.
+
+use super::ground::{Ground, can_mount};
+use crate::seed::Seed;
+use gabion_vault::world::Stopwatch;
+use std::time::Duration;
+
+const FILES: usize = 24;
+
+const LEFT: [&str; 5] = ["t1", "t2", "t3", "t5", "t6"];
+
+fn has_redundancy(ground: &Ground, path: &str) -> bool {
+    LEFT.iter().any(|target| ground.path().join(target).join("redundancy").join(path).exists())
+}
+
+fn name(directory: &str, number: usize) -> String {
+    format!("{directory}/file {number}")
+}
+
+/// Waits until the redundancy of all files is in one directory; looks meanwhile.
+fn wait_for_redundancy(ground: &Ground, at: &str, mut look: impl FnMut()) {
+    let started = Stopwatch::start();
+    while !(0..FILES).all(|number| has_redundancy(ground, &name(at, number))) {
+        assert!(started.elapsed() < Duration::from_secs(180), "redundancy does not follow its files to {at}");
+        look();
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A directory is renamed while two targets are gone; `before` its files leave it, and `after`, something happens. They can be read all the time, until their
+/// redundancy has followed them.
+fn wander(before: impl FnOnce(&Ground), after: impl FnOnce(&Ground)) {
+    let mut ground = Ground::new();
+    let create = ["pool", "create", "tank", "--pools", "pools", "--stripe", "2", "--redundancy", "2"];
+    let targets = ["--block", "4KiB", "--targets", "t1", "t2", "t3", "t4", "t5", "t6", "t7"];
+    ground.expect(0, &[&create[..], &targets].concat());
+    let policy = "[default]\ncode = \"2+2\"\nquiet = \"0s\"\n[guard]\nat_least = 1000000\n";
+    std::fs::write(ground.path().join("policy.toml"), policy).unwrap();
+    ground.mount_source("t1", &[]);
+    for directory in ["old", "far"] {
+        std::fs::create_dir(ground.at(directory)).unwrap();
+    }
+    let contents: Vec<Vec<u8>> = (1..=FILES).map(|number| Seed(number as u64).bytes(20_000)).collect();
+    for (number, content) in contents.iter().enumerate() {
+        std::fs::write(ground.at(&name("old", number)), content).unwrap();
+    }
+    ground.wait_until("t1");
+    for lost in ["t4", "t7"] {
+        std::fs::rename(ground.path().join(lost), ground.path().join(format!("{lost} away"))).unwrap();
+    }
+    std::fs::rename(ground.at("old"), ground.at("new")).unwrap();
+    before(&ground);
+    for number in 0..FILES {
+        std::fs::rename(ground.at(&name("new", number)), ground.at(&name("far", number))).unwrap();
+    }
+    after(&ground);
+    let read_all = || {
+        std::fs::write("/proc/sys/vm/drop_caches", "1").unwrap();
+        for (number, content) in contents.iter().enumerate() {
+            let found = std::fs::read(ground.at(&name("far", number)));
+            let found = found.unwrap_or_else(|error| panic!("file {number}: {error}"));
+            assert!(found == *content, "file {number}");
+        }
+    };
+    wait_for_redundancy(&ground, "far", read_all);
+    // Older redundancy may be left behind at names in between; nothing reads it.
+    read_all();
+    ground.unmount();
+}
+
+/// Scans of the old and the new directory found the files at neither place, and called them deleted.
+#[test]
+fn mounted_files_that_leave_a_renamed_directory_keep_their_redundancy() {
+    if can_mount("files that leave a renamed directory") {
+        wander(|_| {}, |_| {});
+    }
+}
+
+/// What was beneath the former name of a directory that is gone was removed with it.
+#[test]
+fn mounted_files_that_left_a_directory_which_is_removed_keep_their_redundancy() {
+    if can_mount("files that left a removed directory") {
+        wander(|_| {}, |ground| std::fs::remove_dir(ground.at("new")).unwrap());
+    }
+}
+
+/// Redundancy has followed the files to a name at which they cannot be protected, for want of targets; then they go on. By the changelog they come from
+/// where they were at first, and what lay at the name in between was removed.
+#[test]
+fn mounted_files_that_move_on_before_they_are_protected_keep_their_redundancy() {
+    if can_mount("files that move on") {
+        wander(|ground| wait_for_redundancy(ground, "new", || {}), |_| {});
+    }
+}

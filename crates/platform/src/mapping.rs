@@ -1,0 +1,45 @@
+//! Addresses, and what is seen at them.
+
+use std::io;
+
+/// Bytes of the largest piece of memory that the system shows by one entry of its tables, where the addresses begin at a multiple of
+/// it. Today's file systems keep what is read and written in large pieces that way.
+pub const LARGE_PAGE: usize = 2 << 20;
+
+pub(crate) fn page_bytes() -> usize {
+    // SAFETY: the call takes no pointer.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).unwrap_or(4096)
+}
+
+/// `mmap`; where the mapping begins.
+///
+/// # Safety
+/// With `MAP_FIXED`, nobody uses what is at these addresses.
+pub(crate) unsafe fn map(
+    at: usize,
+    bytes: usize,
+    access: i32,
+    flags: i32,
+    file: i32,
+    offset: i64,
+) -> io::Result<usize> {
+    // SAFETY: the caller vouches for the addresses.
+    let start = unsafe { libc::mmap(at as *mut libc::c_void, bytes, access, flags, file, offset) };
+    if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(start as usize) }
+}
+
+/// Addresses for `bytes`, whole pages, without a file, from a multiple of [`LARGE_PAGE`] on.
+pub(crate) fn reserve(bytes: usize, access: i32, flags: i32) -> io::Result<usize> {
+    let all = bytes.checked_add(LARGE_PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
+    // SAFETY: the system chooses addresses that nobody has.
+    let given = unsafe { map(0, all, access, flags, -1, 0)? };
+    let start = given.next_multiple_of(LARGE_PAGE);
+    for spare in [given..start, start + bytes..given + all] {
+        if !spare.is_empty() {
+            // SAFETY: just reserved, and not used. Addresses that stay reserved do no harm.
+            unsafe { libc::munmap(spare.start as *mut libc::c_void, spare.len()) };
+        }
+    }
+    Ok(start)
+}

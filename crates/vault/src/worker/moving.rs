@@ -1,0 +1,150 @@
+//! Redundancy that goes where its file went, and such as goes for good.
+
+use super::{Done, Job, WorkError, Worker};
+use crate::catalogue::{Catalogue, CatalogueError};
+use crate::changelog::{Claim, Kind};
+use crate::encode::EncodeError;
+use crate::redundancy::draft::DIRECTORY_MODE;
+use crate::redundancy::{REDUNDANCY, STAGING};
+use crate::repair::forget_repair;
+use crate::storage::Repository;
+use crate::tree::{self, absent_is_none, join, split};
+use std::io;
+use std::sync::PoisonError;
+
+impl Worker<'_> {
+    /// Moves the redundancy of a file that was moved, if it still is that file's.
+    pub(super) fn move_redundancy(&self, job: &Job, catalogue: Option<&Catalogue>, done: &mut Done) {
+        let (Some(origin), Some(_)) = (&job.claim.entry.origin, &job.treatment) else { return };
+        let path = &job.claim.entry.path;
+        // Another file may have the old name by now; then that file's entry sees to what is there.
+        if !self.is_vacated(origin) {
+            return;
+        }
+        let mut moved = false;
+        for repository in self.storage.repositories() {
+            let step = || rename_redundancy(&repository, origin, path);
+            match self.making_way(path, catalogue, done, step) {
+                Ok(renamed) => moved |= renamed,
+                // What is in its way may have to stay: a deletion that waits for an approval.
+                Err(source) => {
+                    let failed =
+                        EncodeError::Write { path: repository.tree.shown(&join(REDUNDANCY, path)), source };
+                    *job.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(Err(failed));
+                    return;
+                }
+            }
+        }
+        if moved && job.claim.entry.kind == Kind::Move {
+            done.moved += 1;
+        }
+    }
+
+    /// The file went on when its redundancy had just been brought to where it was: by the changelog it came from where it was first, and what lies at
+    /// names in between is nobody's.
+    pub(super) fn put_back(&self, claim: &Claim) -> Result<(), WorkError> {
+        let (Some(origin), path) = (&claim.entry.origin, &claim.entry.path) else { return Ok(()) };
+        if !self.is_vacated(path) {
+            return Ok(());
+        }
+        for repository in self.storage.repositories() {
+            if self.has_room_for(&repository, origin).map_err(|source| self.repository_error(source))? {
+                let back = rename_redundancy(&repository, path, origin);
+                back.map_err(|source| self.repository_error(source))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether redundancy of a file that left this name may wait there: no file has the name, and no redundancy lies there.
+    fn has_room_for(&self, repository: &Repository, path: &[u8]) -> io::Result<bool> {
+        Ok(self.is_vacated(path) && repository.tree.find(&join(REDUNDANCY, path))?.is_none())
+    }
+
+    /// Removes redundancy of what is gone: a file, or all files of a directory. What was on its way after a file that has gone on since goes back to
+    /// where that file is known to have been.
+    pub(super) fn remove_redundancy(
+        &self,
+        path: &[u8],
+        catalogue: Option<&Catalogue>,
+        done: &mut Done,
+    ) -> Result<(), WorkError> {
+        let mut removed = 0;
+        forget_repair(self.storage, path).map_err(|source| self.repository_error(source))?;
+        for repository in self.storage.repositories() {
+            let place = join(REDUNDANCY, path);
+            let is_gone = |found: &[u8]| -> io::Result<bool> {
+                let data = found.strip_prefix(&[REDUNDANCY, b"/"].concat()[..]).unwrap_or(found);
+                if !self.is_vacated(data) {
+                    return Ok(false);
+                }
+                let known = catalogue.map(|catalogue| self.known_elsewhere(&repository, data, catalogue));
+                match known.transpose().map_err(io::Error::other)?.flatten() {
+                    Some(known) => rename_redundancy(&repository, data, &known).map(|renamed| !renamed),
+                    None => Ok(true),
+                }
+            };
+            let below = remove_below(&repository.tree, &place, &is_gone);
+            removed = removed.max(below.map_err(|source| self.repository_error(source))?);
+            let above = split(&place).0;
+            repository.tree.remove_empty(above, REDUNDANCY).map_err(|it| self.repository_error(it))?;
+        }
+        done.removed += removed;
+        Ok(())
+    }
+
+    /// Where the file is known to have been whose redundancy lies at a path that the catalogue does not know, if it could wait there.
+    fn known_elsewhere(
+        &self,
+        repository: &Repository,
+        data: &[u8],
+        catalogue: &Catalogue,
+    ) -> Result<Option<Vec<u8>>, CatalogueError> {
+        if catalogue.find(data)?.is_some() {
+            return Ok(None);
+        }
+        let Ok(Some(part)) = repository.place(data).open(self.coders) else { return Ok(None) };
+        let mut known = catalogue.by_inode(&part.header.generation)?.into_iter();
+        Ok(known.find(|path| path != data && self.has_room_for(repository, path).unwrap_or(false)))
+    }
+}
+
+/// Gives redundancy of a file the place of another name. Whether there was any.
+fn rename_redundancy(repository: &Repository, from: &[u8], to: &[u8]) -> io::Result<bool> {
+    let (from, to) = (join(REDUNDANCY, from), join(REDUNDANCY, to));
+    // A directory of other files' redundancy stays where it is.
+    let found = repository.tree.find(&from)?;
+    if found.is_none_or(|found| found.kind != tree::Kind::File) {
+        return Ok(false);
+    }
+    repository.tree.make_directories(split(&to).0, DIRECTORY_MODE)?;
+    let renamed = absent_is_none(repository.tree.rename(&from, &to))?.is_some();
+    if renamed {
+        repository.tree.remove_empty(split(&from).0, REDUNDANCY)?;
+    }
+    Ok(renamed)
+}
+
+/// Removes the files at and below `path` that `is_gone` says yes to, and directories that become empty. Gives their number.
+fn remove_below(
+    tree: &tree::Tree,
+    path: &[u8],
+    is_gone: &dyn Fn(&[u8]) -> io::Result<bool>,
+) -> io::Result<u64> {
+    let Some(stat) = tree.find(path)? else { return Ok(0) };
+    if stat.kind != tree::Kind::Directory {
+        if !is_gone(path)? {
+            return Ok(0);
+        }
+        tree.remove(path)?;
+        return Ok(1);
+    }
+    let mut removed = 0;
+    for (name, _) in tree.directory(path)?.names()?.iter() {
+        removed += remove_below(tree, &join(path, name), is_gone)?;
+    }
+    if path != REDUNDANCY && path != STAGING {
+        tree.remove_empty(path, split(path).0)?;
+    }
+    Ok(removed)
+}
