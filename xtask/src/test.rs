@@ -43,6 +43,8 @@ fn all(args: &Args, steps: &mut Steps) -> Result<()> {
     steps.command("format", &Cmd::cargo("fmt --all --check"))?;
     let clippy = Cmd::cargo("clippy --workspace --all-targets -- -D warnings");
     steps.command("lints", &clippy)?;
+    let bare = Cmd::cargo("clippy -p gabion-engine --no-default-features --all-targets -- -D warnings");
+    steps.command("lints, without the compiler", &bare)?;
     // Cheap, and what it finds is easier to mend before the long steps than after them.
     steps.step("tidy", tidy::check)?;
     steps.step("README's speed tables", readme::check)?;

@@ -11,6 +11,14 @@ pub(super) struct Memory {
     bytes: Vec<u8>,
 }
 
+/// Bytes that programs can get without others being pushed out, where the system tells.
+pub fn available_memory() -> Option<u64> {
+    let info = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let kibibytes =
+        info.lines().find_map(|line| line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB"))?;
+    kibibytes.parse::<u64>().ok().map(|kibibytes| kibibytes << 10)
+}
+
 /// One more line between blocks: equal places of blocks whose length is a power of two would otherwise
 /// all fall into the same set of the cache.
 fn stride(block: usize) -> Option<usize> {
@@ -22,8 +30,13 @@ impl Memory {
     pub(super) fn for_most(needs: impl Iterator<Item = (usize, usize)>) -> Result<Memory, BenchError> {
         let sizes = needs.map(|(count, block)| stride(block)?.checked_mul(count)?.checked_add(LINE));
         let most = sizes.reduce(|a, b| Some(a?.max(b?))).unwrap_or(Some(0)).unwrap_or(usize::MAX);
+        let refused = BenchError::Memory { bytes: most };
+        // Linux promises more than it has, and ends a process that takes it at its word.
+        if available_memory().is_some_and(|available| most as u64 > available) {
+            return Err(refused);
+        }
         let mut bytes = Vec::new();
-        bytes.try_reserve_exact(most).map_err(|_| BenchError::Memory { bytes: most })?;
+        bytes.try_reserve_exact(most).map_err(|_| refused)?;
         bytes.resize(most, 0);
         Ok(Memory { bytes })
     }
@@ -75,7 +88,12 @@ mod tests {
 
     #[test]
     fn memory_that_is_not_there_is_an_error() {
-        let error = Memory::for_most([(30, usize::MAX / 32)].into_iter()).unwrap_err();
-        assert!(matches!(error, BenchError::Memory { .. }));
+        // More than can be addressed, and what may be promised, but is not there.
+        let mut blocks = vec![(30, usize::MAX / 32)];
+        blocks.extend(available_memory().map(|available| (2, available as usize)));
+        for most in blocks {
+            let error = Memory::for_most([most].into_iter()).unwrap_err();
+            assert!(matches!(error, BenchError::Memory { .. }), "{most:?}");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Files to measure with, and what plain reading and writing of them costs.
 
 use anyhow::Result;
+use gabion::bench::available_memory;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -16,10 +17,7 @@ pub(in crate::commands::bench) const MEMORY: &str = "/dev/shm";
 
 /// Whether there is a file system in memory with room for so much, and a third of what is free is left to others.
 pub(in crate::commands::bench) fn has_memory_for(bytes: u64) -> bool {
-    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let available =
-        info.lines().find_map(|line| line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB"));
-    let available = available.and_then(|kibibytes| kibibytes.parse::<u64>().ok()).map_or(0, |it| it << 10);
+    let available = available_memory().unwrap_or(0);
     let room = rustix::fs::statvfs(MEMORY).map_or(0, |about| about.f_bavail * about.f_frsize);
     room.min(available / 3 * 2) >= bytes
 }

@@ -2,7 +2,7 @@
 
 use super::measure::{Bench, line, protect, verify};
 use crate::commands::bench::figures::{Line, place_in};
-use crate::commands::bench::files::{self, copies, sync, warm};
+use crate::commands::bench::files::{self, copies, drop_caches, sync, warm};
 use anyhow::{Context, Result, bail, ensure};
 use gabion_engine::{Code, Engine, Field, Signer};
 use std::path::Path;
@@ -14,24 +14,29 @@ impl Bench {
     pub(super) fn protect_warm(&self) -> Result<Vec<Line>> {
         let memory = Path::new(files::MEMORY);
         let (dir, on) = if memory.is_dir() {
-            (memory, format!("on tmpfs, {}", pages_of(memory)?))
+            (memory, "on tmpfs")
         } else {
-            (self.request.dir.as_path(), "on the disk, sync included".to_owned())
+            (self.request.dir.as_path(), "on the disk, sync included")
         };
         let place = place_in(dir)?;
-        self.protect_in("protect 8+2 warm", place.path(), &on).map(|line| vec![line])
+        self.protect_in("protect 8+2 warm", place.path(), on).map(|line| vec![line])
     }
 
-    /// The same in pages of up to 2 MiB, as ext4, XFS and others keep what is read and written in large pieces.
+    /// The same in pages of up to 2 MiB, as ext4, XFS and others keep what is read and written in large pieces. The system has these only where
+    /// memory lies together.
     pub(super) fn protect_warm_in_large_pages(&self) -> Result<Vec<Line>> {
         let place = self.request.place()?;
+        drop_caches()?;
+        let _ = std::fs::write("/proc/sys/vm/compact_memory", "1");
         let mounted = Mounted::new(place.path(), "huge=always")?;
-        let on = format!("on tmpfs, {}", pages_of(mounted.0)?);
-        self.protect_in("protect 8+2 warm, large pages", mounted.0, &on).map(|line| vec![line])
+        self.protect_in("protect 8+2 warm, large pages", mounted.0, "on tmpfs (huge=always)")
+            .map(|line| vec![line])
     }
 
     fn protect_in(&self, case: &str, place: &Path, on: &str) -> Result<Line> {
+        let before = in_large_pages()?;
         let (tree, data) = self.tree_of_large_files(place)?;
+        let large = 100 * in_large_pages()?.saturating_sub(before) / data;
         let repository = place.join("repository");
         let (mut best, mut copied) = (f64::INFINITY, f64::INFINITY);
         let mut encode = 0f64;
@@ -47,7 +52,7 @@ impl Bench {
         let rate = data as f64 / 1e9 / best;
         let copied = data as f64 / 1e9 / copied;
         let conditions = format!(
-            "{data} bytes in large files, in page cache, {on}, best of 3; copying them out of the page cache and as \
+            "{data} bytes in large files, in page cache, {on}, {large} % in pages of 2 MiB, best of 3; copying them out of the page cache and as \
              much redundancy in, without coding: {copied:.1} GB/s"
         );
         Ok(line(case, rate, "GB/s", "encode-signed", encode, 0.6, conditions))
@@ -78,14 +83,12 @@ impl Drop for Mounted<'_> {
     }
 }
 
-/// How large the pages of the file system in memory at `path` are, by the options that it is mounted with.
-fn pages_of(path: &Path) -> Result<String> {
-    let mounts = std::fs::read_to_string("/proc/self/mounts").context("/proc/self/mounts")?;
-    let mounted =
-        |line: &&str| line.split(' ').nth(1) == path.canonicalize().ok().as_deref().and_then(Path::to_str);
-    let options = mounts.lines().rfind(mounted).and_then(|line| line.split(' ').nth(3)).unwrap_or_default();
-    let huge = options.split(',').find(|option| option.starts_with("huge=") && *option != "huge=never");
-    Ok(huge.map_or("pages of 4 KiB".to_owned(), |huge| format!("pages of up to 2 MiB ({huge})")))
+/// Bytes that file systems in memory keep in pages of 2 MiB.
+fn in_large_pages() -> Result<u64> {
+    let told = std::fs::read_to_string("/proc/meminfo").context("/proc/meminfo")?;
+    let value = told.lines().find_map(|line| line.strip_prefix("ShmemHugePages:")?.strip_suffix("kB"));
+    // Systems without such pages do not speak of them.
+    value.map_or(Ok(0), |kib| Ok(kib.trim().parse::<u64>()? << 10))
 }
 
 /// What the engine does with signatures on all threads, from memory: 1e9 bytes of data per second.
