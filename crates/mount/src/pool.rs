@@ -8,6 +8,7 @@ mod acl;
 mod content;
 mod errors;
 mod extended;
+mod history;
 mod inodes;
 mod names;
 
@@ -30,7 +31,7 @@ use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 /// How often ranges that were written, and are not recorded yet, are.
@@ -85,8 +86,8 @@ fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Pool {
-    /// Shows a pool. `coders` make again what is lost, `clock` is that of the pool. With `guarded`, files that are only read are
-    /// checked block by block.
+    /// Shows a pool. `coders` make again what is lost, `clock` is that of the pool. With `guarded`, what is read is
+    /// checked block by block. Whoever makes redundancy of this pool, or a clone of it, is told what was written.
     ///
     /// # Errors
     /// Another process has the pool mounted, too few targets answer, or there is no thread to be had.
@@ -98,7 +99,7 @@ impl Pool {
         guarded: Option<Guarded>,
     ) -> io::Result<Pool> {
         let shared = Arc::new(Shared {
-            live: Live::start(pool, coders)?,
+            live: Live::start(pool.clone(), coders)?,
             clock,
             nodes: Nodes::default(),
             inodes: Mutex::default(),
@@ -112,6 +113,8 @@ impl Pool {
             ended: Mutex::new(false),
             over: Condvar::new(),
         });
+        let writer: Weak<Shared> = Arc::downgrade(&shared);
+        pool.is_written_by(writer);
         let theirs = Arc::clone(&shared);
         let beat = std::thread::Builder::new().name("recorder".to_owned()).spawn(move || theirs.beat())?;
         Ok(Pool { shared, beat: Some(beat) })

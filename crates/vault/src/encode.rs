@@ -9,13 +9,14 @@
 mod outflow;
 mod rows;
 mod source;
+mod untouched;
 mod unwritten;
 
 use crate::coder::{Coder, Coders};
 use crate::examine::ExamineError;
 use crate::format::frame::toggle;
 use crate::format::{FileId, Header, Records};
-use crate::geometry::Cut;
+use crate::geometry::{Cut, merge};
 use crate::redundancy::{Draft, Part, Place, redo};
 use crate::runs::{each_run, large_pieces};
 use crate::scrub::Trouble;
@@ -25,7 +26,9 @@ use crate::tree::{Generation, Stat};
 use crate::world::{Clock, Nanos, unique_id};
 use rows::{Rows, Scratch};
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
+use untouched::Untouched;
 
 /// Redundancy files up to this size are made anew rather than updated in place: many of them are made durable together,
 /// an update in place waits for the disk by itself.
@@ -126,6 +129,9 @@ pub struct Encoded {
     pub kept: u64,
     /// It is damaged, and this is what is wrong: its redundancy stays what it was.
     pub trouble: Option<Trouble>,
+    /// Bytes that were damaged before, although nobody wrote to them, and that nothing could put right: from now on they are protected as
+    /// they are.
+    pub spoilt: Vec<Range<u64>>,
     drafts: Vec<Draft>,
     obsolete: Vec<Place>,
 }
@@ -191,6 +197,24 @@ struct Planned {
     unwritten: bool,
 }
 
+/// What was seen to before a file is encoded.
+#[derive(Debug, Clone, Copy, Default)]
+struct Seen {
+    /// It was examined: nobody wrote to it, and it is not damaged.
+    examined: bool,
+    /// What was damaged was put right, as far as that could be.
+    mended: bool,
+}
+
+/// What came of trying to encode a file.
+enum Outcome {
+    Encoded(Box<Encoded>),
+    /// Nobody wrote to it, and it is not what its redundancy was made of, as far as can be told: it has to be examined first.
+    Unwritten,
+    /// Nobody wrote to these cells, and they are not what was protected: they are to be put right first.
+    Damaged(Vec<Range<u64>>),
+}
+
 impl Encoder<'_> {
     /// Makes the redundancy of `path` with the given code, of blocks of at most this many bytes.
     ///
@@ -203,26 +227,31 @@ impl Encoder<'_> {
         largest_block: u64,
         manner: Manner<'_>,
     ) -> Result<Encoded, EncodeError> {
-        let mut examined = false;
+        let mut seen = Seen::default();
         loop {
-            if let Some(encoded) = self.encode_once(path, coder, largest_block, manner, examined)? {
-                return Ok(encoded);
+            match self.encode_once(path, coder, largest_block, manner, seen)? {
+                Outcome::Encoded(encoded) => return Ok(*encoded),
+                Outcome::Unwritten => {
+                    self.refuse_damaged(path, manner)?;
+                    seen.examined = true;
+                }
+                Outcome::Damaged(cells) => {
+                    self.storage.mend(path, &cells);
+                    seen.mended = true;
+                }
             }
-            self.refuse_damaged(path, manner)?;
-            examined = true;
         }
     }
 
-    /// Nothing if nobody wrote to the file and it is not what its redundancy was made of, as far as can be told here: then it has to
-    /// be `examined` first. Whoever does that reads what is locked here.
+    /// What has to be seen to before a file can be encoded is read by others from what is locked here.
     fn encode_once(
         &self,
         path: &[u8],
         coder: &Arc<Coder>,
         largest_block: u64,
         manner: Manner<'_>,
-        examined: bool,
-    ) -> Result<Option<Encoded>, EncodeError> {
+        seen: Seen,
+    ) -> Result<Outcome, EncodeError> {
         let content = self.storage.open(path).map_err(EncodeError::read)?;
         let stat = content.stat().map_err(EncodeError::read)?;
         self.refuse_being_written(path)?;
@@ -230,11 +259,11 @@ impl Encoder<'_> {
         let layout = self.storage.layout(path, coder.code(), block)?;
         let planned = self.plan(path, coder, &layout, &*content, &stat)?;
         if let Some(adopted) = adopt(&planned.makings, coder, &stat, manner.moved) {
-            return Ok(Some(Encoded { obsolete: planned.obsolete, ..adopted }));
+            return Ok(Outcome::Encoded(Box::new(Encoded { obsolete: planned.obsolete, ..adopted })));
         }
         // Other redundancy is wanted for what nobody wrote to.
-        if planned.same_version && !examined {
-            return Ok(None);
+        if planned.same_version && !seen.examined {
+            return Ok(Outcome::Unwritten);
         }
         let Planned { mut makings, obsolete, unwritten, .. } = planned;
         let cut = layout.geometry.cut(stat.size);
@@ -248,17 +277,24 @@ impl Encoder<'_> {
                 making.draft = Some(self.draft(&making.home.place)?);
             }
         }
-        let mut totals =
-            work(&Rows { coder, content: &*content, makings: &makings, in_place }, &cut, manner)?;
+        let untouched = Untouched::of(self.storage, path, &makings);
+        let untouched = untouched.as_ref();
+        let at_end = untouched.map(|it| it.find_damage_at_end(coder, &*content, &makings));
+        let rows = Rows { coder, content: &*content, makings: &makings, untouched, in_place };
+        let mut totals = work(&rows, &cut, manner)?;
+        totals.damaged.extend(at_end.transpose()?.unwrap_or_default());
+        if !totals.damaged.is_empty() && !seen.mended {
+            return Ok(Outcome::Damaged(totals.damaged));
+        }
         if in_place && totals.changes_are_too_many() {
             for making in &mut makings {
                 making.draft = Some(self.draft(&making.home.place)?);
             }
-            let rows = Rows { coder, content: &*content, makings: &makings, in_place: false };
+            let rows = Rows { coder, content: &*content, makings: &makings, untouched, in_place: false };
             totals = work(&rows, &cut, manner)?;
         }
-        if unwritten && totals.encoded > 0 && !examined {
-            return Ok(None);
+        if unwritten && totals.encoded > 0 && !seen.examined {
+            return Ok(Outcome::Unwritten);
         }
         let after = self.storage.find(path).map_err(EncodeError::read)?.ok_or(EncodeError::Gone)?;
         if after.generation() != stat.generation() {
@@ -269,7 +305,7 @@ impl Encoder<'_> {
             return Err(EncodeError::Changed);
         }
         self.refuse_being_written(path)?;
-        self.conclude(makings, totals, coder, stat, obsolete).map(Some)
+        self.conclude(makings, totals, coder, stat, obsolete).map(|it| Outcome::Encoded(Box::new(it)))
     }
 
     /// While a file is written in place its version says nothing. It is looked at again when it rests.
@@ -386,6 +422,7 @@ impl Encoder<'_> {
             encoded: totals.encoded,
             kept: totals.kept,
             trouble: None,
+            spoilt: merge(totals.damaged),
             drafts: Vec::new(),
             obsolete,
         };
@@ -437,6 +474,7 @@ fn adopt(makings: &[Making], coder: &Arc<Coder>, stat: &Stat, moved: bool) -> Op
         encoded: 0,
         kept: 0,
         trouble: None,
+        spoilt: Vec::new(),
         drafts: Vec::new(),
         obsolete: Vec::new(),
     })
@@ -452,12 +490,15 @@ struct Totals {
     change_bytes: usize,
     encoded: u64,
     kept: u64,
+    /// Cells that are not what was protected, although nobody wrote to them.
+    damaged: Vec<Range<u64>>,
 }
 
 impl Totals {
     fn new(files: usize) -> Totals {
         let changes = (0..files).map(|_| Vec::new()).collect();
-        Totals { roots: vec![[0; 16]; files], changes, change_bytes: 0, encoded: 0, kept: 0 }
+        let damaged = Vec::new();
+        Totals { roots: vec![[0; 16]; files], changes, change_bytes: 0, encoded: 0, kept: 0, damaged }
     }
 
     fn and(mut self, other: Totals) -> Totals {
@@ -467,6 +508,7 @@ impl Totals {
         self.change_bytes += other.change_bytes;
         self.encoded += other.encoded;
         self.kept += other.kept;
+        self.damaged.extend(other.damaged);
         self
     }
 

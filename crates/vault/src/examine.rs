@@ -12,7 +12,7 @@ use crate::coder::{Coder, Coders};
 use crate::format::frame::Seal;
 use crate::format::{Frame, Header};
 use crate::geometry::{Cut, Run};
-use crate::redundancy::{Part, PartError};
+use crate::redundancy::{Part, PartError, Place};
 use crate::runs::{each_run, pieces};
 use crate::storage::{Content, Fault, Storage};
 use crate::tree::{Generation, Stat};
@@ -108,10 +108,31 @@ impl Subject {
     /// # Errors
     /// See [`ExamineError`].
     pub fn open(storage: &dyn Storage, coders: &Coders, path: &[u8]) -> Result<Subject, ExamineError> {
+        Subject::open_by(storage, path, coders, Place::open)
+    }
+
+    /// Opens a file and that redundancy of it which nobody is making just now: nobody is waited for.
+    ///
+    /// # Errors
+    /// See [`ExamineError`].
+    pub(crate) fn open_at_once(
+        storage: &dyn Storage,
+        coders: &Coders,
+        path: &[u8],
+    ) -> Result<Subject, ExamineError> {
+        Subject::open_by(storage, path, coders, Place::open_at_once)
+    }
+
+    fn open_by(
+        storage: &dyn Storage,
+        path: &[u8],
+        coders: &Coders,
+        open: impl Fn(&Place, &Coders) -> Result<Option<Part>, PartError>,
+    ) -> Result<Subject, ExamineError> {
         let (mut parts, mut unusable, mut refused) = (Vec::new(), Vec::new(), None);
         for repository in storage.repositories() {
             let place = repository.place(path);
-            match place.open(coders) {
+            match open(&place, coders) {
                 Ok(None) => {}
                 Ok(Some(mut part)) => {
                     if let Err(error) = part.check_trailer(coders) {

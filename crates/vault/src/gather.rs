@@ -113,13 +113,26 @@ impl Sources {
         path: &[u8],
         vouched: Option<Generation>,
     ) -> Result<Option<Sources>, ExamineError> {
-        let mut subject = match Subject::open(storage, coders, path) {
+        let subject = match Subject::open(storage, coders, path) {
             Err(ExamineError::Unprotected | ExamineError::Unusable(_)) => return Ok(None),
             subject => subject?,
         };
         if subject.content.is_none() || subject.is_changed() {
             return Ok(None);
         }
+        Sources::of(subject, storage, path, vouched).map(Some)
+    }
+
+    /// What there is of the version of a file that its redundancy is about.
+    ///
+    /// # Errors
+    /// See [`ExamineError`].
+    pub(crate) fn of(
+        mut subject: Subject,
+        storage: &dyn Storage,
+        path: &[u8],
+        vouched: Option<Generation>,
+    ) -> Result<Sources, ExamineError> {
         let revision = subject.header.revision;
         subject.parts.retain(|part| part.header.revision == revision);
         let code = subject.header.code.clone();
@@ -143,7 +156,7 @@ impl Sources {
         let frozen = subject.content.as_ref().is_some_and(|content| content.is_frozen());
         let loose = !frozen && now != Some(subject.header.generation) && now != vouched;
         let cut = subject.cut();
-        Ok(Some(Sources { subject, cut, files, targets, loose, verdict: Mutex::default() }))
+        Ok(Sources { subject, cut, files, targets, loose, verdict: Mutex::default() })
     }
 
     /// Lets others update the redundancy while this is open. What they write is noticed by the checks.
@@ -509,7 +522,7 @@ impl Sources {
         if let Some(verdict) = &*known {
             return Ok(verdict.clone());
         }
-        let verdict = match (0..self.subject.parts.len()).all(|at| self.root_holds(at)) {
+        let verdict = match self.is_current() {
             true => Verdict::Sure,
             false => {
                 let look =
@@ -518,6 +531,11 @@ impl Sources {
             }
         };
         Ok(known.insert(Arc::new(verdict)).clone())
+    }
+
+    /// Whether all tables are those that the headers speak of; reads all of them.
+    pub(crate) fn is_current(&self) -> bool {
+        (0..self.subject.parts.len()).all(|at| self.root_holds(at))
     }
 
     /// Whether the sum of the checks of all frames of a part is what its header says; reads their tables only.

@@ -67,6 +67,16 @@ pub enum PartError {
     },
 }
 
+/// What a redundancy file is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Read,
+    /// Without waiting for who updates it.
+    ReadAtOnce,
+    /// Readers and other writers wait meanwhile.
+    Update,
+}
+
 impl Place {
     /// Whether both are the same place of the same tree.
     pub fn is(&self, other: &Place) -> bool {
@@ -78,7 +88,15 @@ impl Place {
     /// # Errors
     /// See [`PartError`].
     pub fn open(&self, coders: &Coders) -> Result<Option<Part>, PartError> {
-        self.open_as(coders, false)
+        self.open_as(coders, Purpose::Read)
+    }
+
+    /// Opens what is there, for reading, unless someone is about to update it.
+    ///
+    /// # Errors
+    /// See [`PartError`]; someone is.
+    pub(crate) fn open_at_once(&self, coders: &Coders) -> Result<Option<Part>, PartError> {
+        self.open_as(coders, Purpose::ReadAtOnce)
     }
 
     /// Opens what is there to update it; readers and other writers wait meanwhile.
@@ -86,23 +104,37 @@ impl Place {
     /// # Errors
     /// See [`PartError`].
     pub fn open_to_update(&self, coders: &Coders) -> Result<Option<Part>, PartError> {
-        self.open_as(coders, true)
+        self.open_as(coders, Purpose::Update)
     }
 
-    fn open_as(&self, coders: &Coders, update: bool) -> Result<Option<Part>, PartError> {
-        let open = || if update { self.tree.write(&self.path) } else { self.tree.read(&self.path) };
+    fn open_as(&self, coders: &Coders, purpose: Purpose) -> Result<Option<Part>, PartError> {
+        let open = || match purpose {
+            Purpose::Update => self.tree.write(&self.path),
+            Purpose::Read | Purpose::ReadAtOnce => self.tree.read(&self.path),
+        };
         let Some(file) = absent_is_none(open())? else { return Ok(None) };
-        let file = if update { Lockable::exclusive(file)? } else { Lockable::shared(file)? };
+        let file = match purpose {
+            Purpose::Update => Lockable::exclusive(file)?,
+            Purpose::Read => Lockable::shared(file)?,
+            Purpose::ReadAtOnce => {
+                let file = Lockable::from(file);
+                file.try_lock_shared().map_err(io::Error::from)?;
+                file
+            }
+        };
         let part = self.read_headers(file, coders)?;
         // Whoever began an update and died left its writes behind.
         match redo::left_over(self, &part.header)? {
             false => Ok(Some(part)),
+            true if purpose == Purpose::ReadAtOnce => {
+                Err(io::Error::new(io::ErrorKind::WouldBlock, "an update has to be finished first").into())
+            }
             true => {
                 drop(part);
                 let file = Lockable::exclusive(self.tree.write(&self.path)?)?;
                 redo::finish(self, &file)?;
                 drop(file);
-                self.open_as(coders, update)
+                self.open_as(coders, purpose)
             }
         }
     }

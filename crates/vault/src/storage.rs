@@ -12,12 +12,13 @@ pub mod pool;
 use crate::format::Metadata;
 use crate::geometry::{Geometry, GeometryError, Run};
 use crate::redundancy::{Place, REDUNDANCY};
-use crate::tree::{Names, Stat, Tree, join};
+use crate::tree::{Generation, Names, Stat, Tree, join};
 use gabion_engine::Code;
 use gabion_platform::window::Window;
 use lane::Lane;
 use std::fmt::Debug;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What fails as one: a disk, a directory on it.
@@ -211,6 +212,15 @@ pub trait Storage: Send + Sync + Debug {
     fn is_being_written(&self, _path: &[u8]) -> io::Result<bool> {
         Ok(false)
     }
+
+    /// What was written to a file since it was this version, in order and apart, where that is known for certain: whatever else differs is damage.
+    fn written_since(&self, _path: &[u8], _version: &Generation) -> Option<Vec<Range<u64>>> {
+        None
+    }
+
+    /// Puts blocks of a file right that are damaged: nobody wrote to them since they were protected. Those that cannot be put right stay as
+    /// they are.
+    fn mend(&self, _path: &[u8], _cells: &[Range<u64>]) {}
 
     /// Opens a file.
     ///

@@ -14,7 +14,7 @@ pub use scope::Scanned;
 use scope::is_replaced;
 pub(crate) use scope::{WORD_COMES, is_another_version};
 
-use crate::catalogue::{Catalogue, CatalogueError, Entry, State};
+use crate::catalogue::{Catalogue, CatalogueError, Entry, Piece, Problem, State};
 use crate::changelog::{self, Changelog, Claim, Kind, Refusal, WorkerId};
 use crate::coder::Coders;
 use crate::encode::{EncodeError, Encoded, Encoder, Manner};
@@ -358,7 +358,8 @@ impl Worker<'_> {
         }
         for (claim, encoded) in &completed {
             let moved = claim.entry.kind == Kind::Move;
-            encoded.iter().for_each(|encoded| done.count(encoded, moved, MAX_LISTED));
+            let path = &claim.entry.path;
+            encoded.iter().for_each(|encoded| done.count(path, encoded, moved, MAX_LISTED));
         }
         Ok(())
     }
@@ -421,7 +422,11 @@ impl Worker<'_> {
             self.note_recent(catalogue, path, false)?;
         }
         let thin = encoded.columns < encoded.wanted;
-        let state = if thin { State::Degraded } else { State::Protected };
+        let state = match (encoded.spoilt.is_empty(), thin) {
+            (false, _) => State::Damaged,
+            (true, true) => State::Degraded,
+            (true, false) => State::Protected,
+        };
         catalogue.put(
             path,
             &Entry {
@@ -436,8 +441,11 @@ impl Worker<'_> {
                 state: encoded.trouble.as_ref().map_or(state, |trouble| trouble.state),
             },
         )?;
-        let problems = encoded.trouble.as_ref().map_or(&[][..], |trouble| &trouble.problems);
-        catalogue.set_problems(path, problems, self.clock.now())
+        let mut problems: Vec<Problem> =
+            encoded.trouble.as_ref().map_or_else(Vec::new, |trouble| trouble.problems.clone());
+        problems
+            .extend(encoded.spoilt.iter().map(|range| Problem { piece: Piece::Data, range: range.clone() }));
+        catalogue.set_problems(path, &problems, self.clock.now())
     }
 
     /// Forgets a file, or those of a directory that are gone.

@@ -82,7 +82,7 @@ impl MountPlan {
         directory(&mountpoint)?;
         // Every file that a program has open is open here as well.
         open_files::allow(open_files::MOST);
-        let (name, vault, location) = self.open(&mountpoint, &say)?;
+        let (name, mut vault, location) = self.open(&mountpoint, &say)?;
         let repository = vault.repository.path().to_owned();
         let (changelog, rules) = (Arc::clone(&vault.changelog), vault.read_policy()?);
         let recorder = Recorder::start(changelog, rules, Clock::System, self.outage, &repository);
@@ -98,6 +98,8 @@ impl MountPlan {
                 let (coders, theirs) = (Coders::new()?, Arc::clone(&recorder));
                 let guarded = if self.verify { Some(guarded(&location, say)?) } else { None };
                 let files = gabion_mount::Pool::new(pool.clone(), coders, Clock::System, theirs, guarded);
+                // Whoever makes redundancy then knows what was written, and what is damage.
+                vault.storage = Box::new(pool.clone());
                 mount(files.map_err(at(&name))?, &mountpoint, &options)?
             }
             Source::Directory(..) => {

@@ -101,6 +101,7 @@ impl Shared {
                 (guarded.note)(&self.nodes.path(number).unwrap_or_default(), &report);
             }
         }
+        self.note_made(&open.inode, &self.nodes.path(number).unwrap_or_default());
         if open.writable {
             self.record_written(number);
         }
@@ -116,11 +117,11 @@ impl Shared {
         if let Some(checked) = self.read_checked(&open, offset, buffer) {
             return checked;
         }
-        open.inode.file.read(&|| self.nodes.paths(open.inode.number), offset, buffer).for_kernel()
+        let name = || self.nodes.paths(open.inode.number);
+        open.inode.file.read(&name, offset, buffer, self.guarded.is_some()).for_kernel()
     }
 
-    /// Bytes that are known to be right; nothing where there is nothing to know that from, or someone writes. Who writes a file
-    /// sees what is there.
+    /// Bytes that are known to be right; nothing where there is nothing to know that from, or someone writes.
     fn read_checked(&self, open: &OpenFile, offset: u64, buffer: &mut [u8]) -> Option<Answer<usize>> {
         let guarded = self.guarded.as_ref().filter(|_| !open.writable)?;
         let reader = open.reader.get_or_init(|| self.reader(guarded, open)).as_ref()?;

@@ -195,20 +195,27 @@ impl Shared {
 
     /// A file to work with, open or not. To be given back.
     pub(super) fn hold(&self, number: u64) -> Answer<Arc<Inode>> {
+        self.hold_by(number, || match self.found(number)? {
+            Found::File(stub) => Ok(stub),
+            Found::Directory(..) => Err(Errno::STALE.into()),
+        })
+    }
+
+    /// The same for one whose stub is found otherwise.
+    pub(super) fn hold_by(
+        &self,
+        number: u64,
+        find: impl FnOnce() -> Answer<Box<Stub>>,
+    ) -> Answer<Arc<Inode>> {
         let mut inodes = lock(&self.inodes);
         if let Some(inode) = inodes.get(&number) {
             inode.users.fetch_add(1, Ordering::Relaxed);
             return Ok(Arc::clone(inode));
         }
         // The table stays locked: nobody can change the stub between reading it and having it there.
-        match self.found(number)? {
-            Found::File(stub) => {
-                let inode = Arc::new(Inode::new(number, self.live.open(*stub)));
-                inodes.insert(number, Arc::clone(&inode));
-                Ok(inode)
-            }
-            Found::Directory(..) => Err(Errno::STALE.into()),
-        }
+        let inode = Arc::new(Inode::new(number, self.live.open(*find()?)));
+        inodes.insert(number, Arc::clone(&inode));
+        Ok(inode)
     }
 
     /// A file that was just made is open.

@@ -32,7 +32,7 @@ pub(crate) fn make_anew_without(number: usize, ground: &Ground, disks: &Disks) {
     ground.assert_converges();
 }
 
-fn repair_all(ground: &Ground) {
+pub(crate) fn repair_all(ground: &Ground) {
     let vault = ground.vault();
     let _lock = vault.lock("test").unwrap();
     let plan =

@@ -12,6 +12,7 @@ mod ordinary;
 mod others;
 mod playground;
 mod pulled;
+mod rot;
 #[path = "../../../vault/tests/vault/seed.rs"]
 mod seed;
 mod suites;

@@ -51,6 +51,7 @@ pub(crate) struct Mount {
     recorder: Arc<Recorder>,
     degraded: Arc<AtomicU64>,
     root: PathBuf,
+    pool: Pool,
 }
 
 impl Ground {
@@ -203,15 +204,24 @@ impl Mount {
             vouch: Box::new(|_| None),
         };
         let (coders, theirs) = (Coders::new().unwrap(), Arc::clone(&recorder));
-        let files = gabion_mount::Pool::new(pool, coders, Clock::System, theirs, Some(guarded)).unwrap();
+        let files =
+            gabion_mount::Pool::new(pool.clone(), coders, Clock::System, theirs, Some(guarded)).unwrap();
         let at = root.join("mnt");
         let options = Options { name: "tank".to_owned(), threads: 3, allow_other, read_only: false };
         let mounted = mount(files, &at, &options).unwrap();
-        Mount { mounted: Some(mounted), recorder, degraded, root: at }
+        Mount { mounted: Some(mounted), recorder, degraded, root: at, pool }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)
+    }
+
+    /// Protects everything as a worker of the mount does.
+    pub(crate) fn protect(&self, ground: &Ground) -> protect::Report {
+        let mut vault = ground.vault();
+        vault.storage = Box::new(self.pool.clone());
+        let _lock = vault.lock("test").unwrap();
+        protect::protect(&vault, QUIET).unwrap()
     }
 
     pub(crate) fn recorded(&self) -> u64 {

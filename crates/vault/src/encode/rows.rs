@@ -2,6 +2,7 @@
 
 use super::outflow::Outflow;
 use super::source::Source;
+use super::untouched::Untouched;
 use super::{EncodeError, Making, Totals};
 use crate::coder::Coder;
 use crate::format::Frame;
@@ -36,6 +37,7 @@ pub(super) struct Rows<'a> {
     pub(super) coder: &'a Arc<Coder>,
     pub(super) content: &'a dyn Content,
     pub(super) makings: &'a [Making],
+    pub(super) untouched: Option<&'a Untouched>,
     pub(super) in_place: bool,
 }
 
@@ -59,7 +61,7 @@ impl Rows<'_> {
         for row in 0..run.count {
             let stripe = run.first + row;
             scratch.source.load(self.content, run, row, k)?;
-            if has_old && self.keep(stripe, row, frame, scratch, totals)? {
+            if has_old && self.keep(run, row, frame, scratch, totals)? {
                 totals.kept += 1;
                 continue;
             }
@@ -102,13 +104,13 @@ impl Rows<'_> {
     /// Keeps the frames of a row whose data is what they were made of.
     fn keep(
         &self,
-        stripe: u64,
+        run: &Run,
         row: u64,
         frame: usize,
         scratch: &mut Scratch,
         totals: &mut Totals,
     ) -> Result<bool, EncodeError> {
-        let k = self.coder.code().k();
+        let (k, stripe) = (self.coder.code().k(), run.first + row);
         let block = frame - self.coder.table_bytes();
         let mut seals: Vec<Seal> = Vec::with_capacity(k);
         for data in scratch.source.blocks(stripe, k, block) {
@@ -121,6 +123,9 @@ impl Rows<'_> {
                 else {
                     return Ok(false);
                 };
+                if let (Some(untouched), Some(old)) = (self.untouched, &making.old) {
+                    untouched.find_damage(old, run, row, &opened, &seals, &mut totals.damaged);
+                }
                 // Rot must not be carried over into what is called new.
                 if !opened.data().eq(seals.iter().copied()) || self.coder.sign(opened.block)? != opened.own()
                 {

@@ -69,6 +69,7 @@ impl Encoder<'_> {
             encoded: 0,
             kept: findings.stripes,
             trouble: found,
+            spoilt: Vec::new(),
             drafts: Vec::new(),
             obsolete: Vec::new(),
         };

@@ -49,13 +49,15 @@ pub use several::Unnamed;
 pub use status::{Status, TargetStatus, Warning};
 pub use sweep::{Orphan, Sweep};
 
+use crate::tree::Generation;
 use crate::world::Clock;
 use config::Config;
 use disk::{Absence, Disk, describe, look};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 use view::View;
 
@@ -87,6 +89,28 @@ struct Shared {
     /// Stands for the pool in place of the number of a file system.
     device: u64,
     view: RwLock<Arc<View>>,
+    /// Who writes files in place, if someone does in this process.
+    writer: RwLock<Option<Weak<dyn Writer>>>,
+}
+
+/// Whoever writes files of a pool in place.
+pub trait Writer: Send + Sync {
+    /// What was written to a file that rests since it was this version, in order and apart; nothing where that is not known.
+    fn written_since(&self, path: &[u8], version: &Generation) -> Option<Vec<Range<u64>>>;
+
+    /// Puts back what was protected of cells that nobody wrote to since, as far as that can be.
+    fn mend(&self, path: &[u8], cells: &[Range<u64>]);
+}
+
+impl Pool {
+    /// Whoever uses this pool, or a clone of it, asks `writer` what was written.
+    pub fn is_written_by(&self, writer: Weak<dyn Writer>) {
+        *self.shared.writer.write().unwrap_or_else(PoisonError::into_inner) = Some(writer);
+    }
+
+    fn writer(&self) -> Option<Arc<dyn Writer>> {
+        self.shared.writer.read().unwrap_or_else(PoisonError::into_inner).as_ref()?.upgrade()
+    }
 }
 
 impl Shared {
@@ -236,7 +260,7 @@ impl Pool {
         let device = u64::from_str_radix(&newest.pool[..16], 16).unwrap_or(0);
         let view = RwLock::new(Arc::new(View { config: newest, disks }));
         let Options { clock, deadline } = options;
-        Ok(Pool { shared: Arc::new(Shared { clock, deadline, device, view }) })
+        Ok(Pool { shared: Arc::new(Shared { clock, deadline, device, view, writer: RwLock::default() }) })
     }
 
     /// What `pool.toml` says now.

@@ -2,6 +2,7 @@
 
 use crate::encode::Encoded;
 use crate::scrub::Trouble;
+use std::ops::Range;
 
 /// What was done.
 #[derive(Debug, Default, Clone)]
@@ -30,6 +31,8 @@ pub struct Done {
     pub set_aside: Vec<(Vec<u8>, std::path::PathBuf)>,
     /// Files that were found damaged, and keep the redundancy that they have.
     pub damaged: Vec<Trouble>,
+    /// Files with bytes that were damaged although nobody wrote to them, and that nothing could put right: they are protected as they are.
+    pub spoilt: Vec<(Vec<u8>, Vec<Range<u64>>)>,
     /// Changes that were left alone, because they wait for an approval.
     pub held: u64,
     /// Gaps and directories that were moved: what is at and beneath these paths has to be scanned.
@@ -61,6 +64,7 @@ impl Done {
         self.failures += other.failures;
         self.damaged.extend(other.damaged);
         self.set_aside.extend(other.set_aside);
+        self.spoilt.extend(other.spoilt);
         self.held += other.held;
         self.for_scan.extend(other.for_scan);
         self.vanished.extend(other.vanished);
@@ -68,7 +72,10 @@ impl Done {
         self
     }
 
-    pub(super) fn count(&mut self, encoded: &Encoded, moved: bool, most_listed: usize) {
+    pub(super) fn count(&mut self, path: &[u8], encoded: &Encoded, moved: bool, most_listed: usize) {
+        if !encoded.spoilt.is_empty() && self.spoilt.len() < most_listed {
+            self.spoilt.push((path.to_vec(), encoded.spoilt.clone()));
+        }
         if let Some(trouble) = &encoded.trouble {
             if self.damaged.len() < most_listed {
                 self.damaged.push(trouble.clone());

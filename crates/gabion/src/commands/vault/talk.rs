@@ -185,6 +185,15 @@ impl Talker {
             let (path, word) = (Shown::bytes(&trouble.path), trouble.state.word());
             self.print(&format!("WARNING: {path} is {word}: by its size and time nobody wrote to it"));
         }
+        for (path, ranges) in done.spoilt.iter().take(FIRST) {
+            let ranges: Vec<String> =
+                ranges.iter().take(FIRST).map(|range| format!("{}-{}", range.start, range.end)).collect();
+            self.print(&format!(
+                "WARNING: {}: bytes {} were damaged before the rest of their stripes was written, and could not be put right",
+                Shown::bytes(path),
+                ranges.join(", ")
+            ));
+        }
     }
 
     /// Shows how it is.
@@ -246,7 +255,13 @@ fn done_as_json(done: &Done) -> Value {
         "stripes_encoded": done.stripes.0, "stripes_kept": done.stripes.1, "failures": done.failures,
         "failed": done.failed.iter().map(failure).collect::<Vec<_>>(),
         "damaged": done.damaged.iter().map(trouble_as_json).collect::<Vec<_>>(),
+        "spoilt": done.spoilt.iter().map(spoilt).collect::<Vec<_>>(),
     })
+}
+
+fn spoilt((path, ranges): &(Vec<u8>, Vec<std::ops::Range<u64>>)) -> Value {
+    let ranges: Vec<[u64; 2]> = ranges.iter().map(|range| [range.start, range.end]).collect();
+    json!({ "path": Shown::bytes(path).to_string(), "ranges": ranges })
 }
 
 fn names(paths: &[Vec<u8>]) -> Vec<String> {

@@ -13,9 +13,10 @@ use crate::storage::lane::Lane;
 use crate::storage::{
     Content, Folder, Home, Layout, LayoutError, Repairable, Repository, Storage, Target, TargetState,
 };
-use crate::tree::{Names, Stat, join};
+use crate::tree::{Generation, Names, Stat, join};
 use gabion_engine::Code;
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -77,6 +78,16 @@ impl Storage for Pool {
         match look_up(&self.shared.copies()?, path)? {
             Some(Entry::File(stub)) => extent::is_being_written(&self.shared.known(), &stub),
             _ => Ok(false),
+        }
+    }
+
+    fn written_since(&self, path: &[u8], version: &Generation) -> Option<Vec<Range<u64>>> {
+        self.writer()?.written_since(path, version)
+    }
+
+    fn mend(&self, path: &[u8], cells: &[Range<u64>]) {
+        if let Some(writer) = self.writer() {
+            writer.mend(path, cells);
         }
     }
 

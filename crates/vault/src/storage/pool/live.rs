@@ -14,6 +14,7 @@
 mod begin;
 mod column;
 mod file;
+mod guard;
 mod links;
 mod names;
 mod publish;
@@ -33,12 +34,15 @@ use super::stub::Stub;
 use super::view::View;
 use crate::coder::Coders;
 use crate::format::FileId;
+use crate::geometry::merge;
+use crate::tree::Generation;
 use crate::world::Stopwatch;
 use gabion_platform::lock::Lockable;
 use state::Version;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fs::TryLockError;
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -136,6 +140,12 @@ impl Live {
     /// The pool.
     pub fn pool(&self) -> &Pool {
         &self.inner.pool
+    }
+
+    /// What was written to a file that rests since it was this version, in order and apart; nothing if that is not known.
+    pub fn written_since(&self, id: FileId, version: &Generation) -> Option<Vec<Range<u64>>> {
+        let versions = self.inner.versions_of(id);
+        state::written_since(&versions, version).map(|written| merge(written.cloned().collect()))
     }
 
     /// Removes what no name leads to any more, forgets what is old, and asks targets again that failed. To be called every few

@@ -4,6 +4,7 @@ use super::super::error::PoolError;
 use super::super::stub::Stub;
 use super::Inner;
 use super::column::Column;
+use super::guard::{Guard, edges};
 use super::publish::{Care, News, Published};
 use super::rescue::rescue;
 use super::state::State;
@@ -33,12 +34,14 @@ pub struct LiveFile {
     pub(super) id: FileId,
     pub(super) state: RwLock<State>,
     pub(super) columns: Vec<Mutex<Column>>,
+    pub(super) guard: Mutex<Guard>,
 }
 
 impl LiveFile {
     fn new(inner: Arc<Inner>, state: State) -> LiveFile {
         let columns = state.stub.targets.iter().map(|_| Mutex::default()).collect();
-        LiveFile { inner, id: state.stub.id, state: RwLock::new(state), columns }
+        let guard = Mutex::default();
+        LiveFile { inner, id: state.stub.id, state: RwLock::new(state), columns, guard }
     }
 
     pub(super) fn made(inner: Arc<Inner>, stub: Stub, first: Lockable, seen: u64) -> LiveFile {
@@ -100,11 +103,18 @@ impl LiveFile {
         state.dirty || state.marked
     }
 
-    /// Reads up to the end of the file; gives the number of bytes.
+    /// Reads up to the end of the file; gives the number of bytes. `checked`: what nobody wrote since it was protected is compared with
+    /// its signatures.
     ///
     /// # Errors
-    /// [`PoolError::Lost`] if bytes are gone and cannot be made again.
-    pub fn read(&self, name: Name<'_>, offset: u64, buffer: &mut [u8]) -> Result<usize, PoolError> {
+    /// [`PoolError::Lost`] if bytes are gone, or found wrong, and cannot be made again.
+    pub fn read(
+        &self,
+        name: Name<'_>,
+        offset: u64,
+        buffer: &mut [u8],
+        checked: bool,
+    ) -> Result<usize, PoolError> {
         let mut state = self.look();
         let (mut bytes, mut failed) = self.read_there(&state, offset, buffer);
         if !failed.is_empty() && self.is_overtaken(&state, name)? {
@@ -115,6 +125,9 @@ impl LiveFile {
         }
         if !failed.is_empty() {
             self.read_again(&state, name, offset, &mut buffer[..bytes], failed)?;
+        }
+        if checked {
+            self.check_read(&state, name, offset, &mut buffer[..bytes])?;
         }
         Ok(bytes)
     }
@@ -129,7 +142,7 @@ impl LiveFile {
     }
 
     /// Reads what can be read; gives the columns that cannot, and why.
-    fn read_columns(&self, state: &State, offset: u64, buffer: &mut [u8]) -> Vec<(usize, Fault)> {
+    pub(super) fn read_columns(&self, state: &State, offset: u64, buffer: &mut [u8]) -> Vec<(usize, Fault)> {
         let end = offset + buffer.len() as u64;
         let mut slices: Vec<Vec<&mut [u8]>> = self.columns.iter().map(|_| Vec::new()).collect();
         let mut rest = buffer;
@@ -231,6 +244,7 @@ impl LiveFile {
         let mut state = self.change();
         self.mark(&mut state, name, None)?;
         let size = state.stub.size;
+        self.mend_before(&state, name, &edges(&(offset..end), state.stub.block));
         let written = match offset > size {
             true => self.stretch(&mut state, name, offset),
             false => Ok(()),
@@ -396,6 +410,10 @@ impl LiveFile {
         let young = if self.inner.is_young(self.id) { Care::Cheap } else { Care::Synced };
         let mut stub = state.stub.clone();
         stub.writing = writing;
+        // Whoever finds it resting finds what was written to it.
+        if !writing {
+            self.inner.remember(self.id, state.versions());
+        }
         match self.inner.publish(&path, &mut stub, state.seen, care.unwrap_or(young), News::Known)? {
             Published::As(number) => {
                 self.take_over(state, stub, number);
@@ -452,7 +470,7 @@ fn side_by_side<W: Send, T: Send>(together: bool, work: Vec<W>, act: impl Fn(W) 
 }
 
 /// Writes several pieces one after the other.
-fn write_all(file: &File, pieces: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
+pub(super) fn write_all(file: &File, pieces: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
     let mut left = pieces;
     while !left.is_empty() {
         // The kernel takes this many at once.

@@ -3,6 +3,7 @@
 use super::super::error::PoolError;
 use super::super::objects::object_path;
 use super::file::{LiveFile, Name};
+use super::guard::edges;
 use super::state::State;
 use crate::geometry::MAX_SIZE;
 use crate::tree::split;
@@ -54,6 +55,7 @@ impl LiveFile {
         let before = state.stub.size;
         if size < before {
             // The stub first: what is cut off must not be missed.
+            self.mend_before(&state, name, &edges(&(size..before), state.stub.block));
             self.mark(&mut state, name, Some(size))?;
             self.cut_objects(&state, size);
             state.stub.size = size;
@@ -119,6 +121,7 @@ impl LiveFile {
             return Ok(());
         }
         self.mark(&mut state, name, None)?;
+        self.mend_before(&state, name, &edges(&(offset..end), state.stub.block));
         for column in 0..self.columns.len() {
             let (from, to) = (state.stub.object_bytes(column, offset), state.stub.object_bytes(column, end));
             if from < to {

@@ -18,6 +18,16 @@ pub(super) struct Version {
     written: Vec<Range<u64>>,
 }
 
+/// What was written since a version, piece by piece; nothing if that version is not known.
+pub(super) fn written_since<'a>(
+    versions: &'a [Version],
+    version: &Generation,
+) -> Option<impl Iterator<Item = &'a Range<u64>>> {
+    let mut same = versions.iter().filter(|known| known.generation.is_unwritten_since(version)).peekable();
+    same.peek()?;
+    Some(same.flat_map(|known| &known.written))
+}
+
 /// A file as it is now.
 #[derive(Debug)]
 pub(super) struct State {
@@ -85,10 +95,17 @@ impl State {
 
     /// What was written since a version, piece by piece; nothing if that version is not known.
     fn written_since(&self, version: &Generation) -> Option<impl Iterator<Item = &Range<u64>>> {
-        let mut same =
-            self.versions.iter().filter(|known| known.generation.is_unwritten_since(version)).peekable();
-        same.peek()?;
-        Some(same.flat_map(|known| &known.written))
+        written_since(&self.versions, version)
+    }
+
+    /// Whether anything is known of versions that it had.
+    pub(super) fn has_versions(&self) -> bool {
+        !self.versions.is_empty()
+    }
+
+    /// Whether it is known what was written since a version.
+    pub(super) fn is_known(&self, version: &Generation) -> bool {
+        self.written_since(version).is_some()
     }
 
     /// Whether redundancy of a version has these bytes as they are now.

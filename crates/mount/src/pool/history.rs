@@ -1,0 +1,53 @@
+//! What was written to files through this mount: whoever makes redundancy asks, so that damage does not become part of it.
+
+use super::Shared;
+use super::errors::ForKernel;
+use super::inodes::{Inode, number_of};
+use gabion_vault::storage::pool::Writer;
+use gabion_vault::storage::pool::live::Found;
+use gabion_vault::tree::Generation;
+use std::ops::Range;
+
+impl Writer for Shared {
+    fn written_since(&self, path: &[u8], version: &Generation) -> Option<Vec<Range<u64>>> {
+        match self.live.find(path).ok()?? {
+            Found::File(stub) => self.live.written_since(stub.id, version),
+            Found::Directory(..) => None,
+        }
+    }
+
+    fn mend(&self, path: &[u8], cells: &[Range<u64>]) {
+        let Ok(Some(Found::File(stub))) = self.live.find(path) else { return };
+        let number = number_of(stub.id);
+        let held = self.hold_by(number, || match self.live.find(path).for_kernel()? {
+            Some(Found::File(stub)) if number_of(stub.id) == number => Ok(stub),
+            _ => Err(rustix::io::Errno::STALE.into()),
+        });
+        let Ok(inode) = held else { return };
+        for cell in cells {
+            let _stay = self.names_stay();
+            // The kernel need not know a name of a file that nobody has open.
+            inode.file.mend(&|| self.names_of(number, path), cell);
+        }
+        self.note_made(&inode, path);
+        self.let_go(&inode);
+    }
+}
+
+impl Shared {
+    fn names_of(&self, number: u64, path: &[u8]) -> Vec<Vec<u8>> {
+        let mut names = self.nodes.paths(number);
+        if !names.iter().any(|name| name == path) {
+            names.insert(0, path.to_vec());
+        }
+        names
+    }
+
+    /// Notes blocks of an open file that had to be made from others.
+    pub(super) fn note_made(&self, inode: &Inode, path: &[u8]) {
+        let report = inode.file.take_report();
+        if let Some(guarded) = self.guarded.as_ref().filter(|_| report.is_degraded()) {
+            (guarded.note)(path, &report);
+        }
+    }
+}

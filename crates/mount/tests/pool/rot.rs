@@ -1,0 +1,184 @@
+//! Blocks that rot in files which programs write to: programs see what they wrote, and rot becomes part of no redundancy.
+
+use super::disks::repair_all;
+use super::playground::{Ground, Mount, Seed, can_mount, drop_caches};
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+const BLOCK: u64 = 4096;
+
+/// Every data block of a stripe of 3+3 may be lost at once.
+fn ground() -> Ground {
+    Ground::new(7, 3, 3, BLOCK)
+}
+
+/// Spoils bytes of a file where they lie, unless they are behind its end.
+fn rot(ground: &Ground, name: &str, range: Range<u64>) {
+    let stub = ground.pool().stub(name.as_bytes()).unwrap();
+    for piece in stub.pieces(range.start..range.end.min(stub.size)) {
+        let number: usize = stub.targets[piece.column][1..].parse().unwrap();
+        let object = format!("{}.{}", stub.id, piece.column);
+        let object = ground.target(number).join("objects").join(&object[..2]).join(object);
+        let object = File::options().read(true).write(true).open(object).unwrap();
+        let mut bytes = vec![0; piece.bytes as usize];
+        object.read_exact_at(&mut bytes, piece.offset).unwrap();
+        bytes.iter_mut().for_each(|byte| *byte ^= 0x55);
+        object.write_all_at(&bytes, piece.offset).unwrap();
+    }
+}
+
+/// Protects what rests, as who mounts does: he knows what was written.
+fn protect(mount: &Mount, ground: &Ground) {
+    // Closing is seen to a moment after close() has returned.
+    std::thread::sleep(Duration::from_millis(300));
+    let report = mount.protect(ground);
+    assert_eq!((report.done.failures, report.pending), (0, 0), "{report:?}");
+    assert_eq!(report.done.spoilt, []);
+}
+
+/// The file as it lies on the targets.
+fn stored(ground: &Ground) -> Vec<u8> {
+    let mut content = Vec::new();
+    ground.pool().get(b"file", &mut content).unwrap();
+    content
+}
+
+/// What a program does to a file after a part of it rotted.
+type Work = fn(&File, &mut Vec<u8>);
+
+fn write(file: &File, content: &mut Vec<u8>, at: usize, bytes: &[u8]) {
+    file.write_all_at(bytes, at as u64).unwrap();
+    content.resize(content.len().max(at + bytes.len()), 0);
+    content[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+#[test]
+fn what_rotted_beside_what_is_written_is_put_right() {
+    if !can_mount("what_rotted_beside_what_is_written_is_put_right") {
+        return;
+    }
+    let cases: [(&str, Range<u64>, Work); 8] = [
+        ("in another stripe", 20_000..20_500, |file, content| write(file, content, 100, &[1; 300])),
+        ("in the stripe", 5_000..5_100, |file, content| write(file, content, 100, &[1; 300])),
+        ("in the block, before", 10..60, |file, content| write(file, content, 100, &[1; 300])),
+        ("in the block, behind", 4_000..4_010, |file, content| write(file, content, 100, &[1; 300])),
+        ("in both blocks of an edge", 4_000..9_000, |file, content| write(file, content, 4_090, &[1; 20])),
+        ("in the last block", 49_200..49_300, |file, content| write(file, content, 50_000, &[1; 30_000])),
+        ("before the new end", 8_200..8_210, |file, content| {
+            file.set_len(9_000).unwrap();
+            content.truncate(9_000);
+        }),
+        ("at the end, which moves", 49_200..49_300, |file, content| {
+            file.set_len(100_000).unwrap();
+            content.resize(100_000, 0);
+        }),
+    ];
+    for (case, (what, range, work)) in cases.into_iter().enumerate() {
+        let ground = ground();
+        let mount = ground.mount();
+        let mut content = Seed(case as u64 + 1).bytes(50_000);
+        fs::write(mount.path("file"), &content).unwrap();
+        protect(&mount, &ground);
+        rot(&ground, "file", range.clone());
+        let file = File::options().read(true).write(true).open(mount.path("file")).unwrap();
+        work(&file, &mut content);
+        drop(file);
+        protect(&mount, &ground);
+        assert!(mount.degraded() > 0, "{what}: nobody was told");
+        drop_caches();
+        assert!(fs::read(mount.path("file")).unwrap() == content, "{what}: through the mount");
+        mount.unmount();
+        assert!(stored(&ground) == content, "{what}: in the objects");
+        ground.assert_converges();
+    }
+}
+
+/// Who has a file open to write to it reads what was protected, too.
+#[test]
+fn writers_are_given_no_rot() {
+    if !can_mount("writers_are_given_no_rot") {
+        return;
+    }
+    let ground = ground();
+    let mount = ground.mount();
+    let mut content = Seed(9).bytes(50_000);
+    fs::write(mount.path("file"), &content).unwrap();
+    protect(&mount, &ground);
+    let file = File::options().read(true).write(true).open(mount.path("file")).unwrap();
+    write(&file, &mut content, 30_000, &[7; 100]);
+    rot(&ground, "file", 4_200..13_000);
+    drop_caches();
+    let mut found = vec![0; content.len()];
+    file.read_exact_at(&mut found, 0).unwrap();
+    assert!(found == content, "while it is written");
+    drop(file);
+    protect(&mount, &ground);
+    mount.unmount();
+    assert!(stored(&ground) == content);
+    ground.assert_converges();
+}
+
+/// A program writes, cuts and reads by chance, and blocks rot by chance.
+#[test]
+fn programs_that_write_under_rot_end_with_what_they_wrote() {
+    if !can_mount("programs_that_write_under_rot_end_with_what_they_wrote") {
+        return;
+    }
+    for seed in 1..=4 {
+        let mut chance = Seed(seed);
+        let ground = ground();
+        let mount = ground.mount();
+        let mut content = chance.bytes(90_000);
+        fs::write(mount.path("file"), &content).unwrap();
+        protect(&mount, &ground);
+        // What was written and is not protected yet rots for good.
+        let mut written: BTreeSet<u64> = BTreeSet::new();
+        for round in 0..12 {
+            let file = File::options().read(true).write(true).open(mount.path("file")).unwrap();
+            let block = chance.below(content.len() as u64 / BLOCK);
+            let start = block * BLOCK + chance.below(BLOCK - 200);
+            if !written.contains(&block) {
+                rot(&ground, "file", start..start + 1 + chance.below(199));
+            }
+            for _ in 0..1 + chance.below(6) {
+                let at = chance.below(content.len() as u64) as usize;
+                match chance.below(8) {
+                    0 => {
+                        let size = content.len() - (content.len() / 4).min(at);
+                        file.set_len(size as u64).unwrap();
+                        written.extend(size as u64 / BLOCK..=content.len() as u64 / BLOCK);
+                        content.truncate(size);
+                    }
+                    1 => {
+                        drop_caches();
+                        let mut found = vec![0; content.len() - at];
+                        file.read_exact_at(&mut found, at as u64).unwrap();
+                        assert!(found == content[at..], "seed {seed}, round {round}: read at {at}");
+                    }
+                    _ => {
+                        let count = 1 + chance.below(9_000) as usize;
+                        let bytes = chance.bytes(count);
+                        written.extend(at as u64 / BLOCK..=(at + count) as u64 / BLOCK);
+                        write(&file, &mut content, at, &bytes);
+                    }
+                }
+            }
+            drop(file);
+            if chance.below(2) == 0 {
+                protect(&mount, &ground);
+                written.clear();
+            }
+        }
+        protect(&mount, &ground);
+        drop_caches();
+        assert!(fs::read(mount.path("file")).unwrap() == content, "seed {seed}");
+        mount.unmount();
+        // What rotted last, in a file that nobody wrote to since.
+        repair_all(&ground);
+        assert!(stored(&ground) == content, "seed {seed}: in the objects");
+        ground.assert_converges();
+    }
+}
