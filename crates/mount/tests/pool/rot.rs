@@ -2,6 +2,7 @@
 
 use super::disks::repair_all;
 use super::playground::{Ground, Mount, Seed, can_mount, drop_caches};
+use gabion_vault::catalogue::State;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::ops::Range;
@@ -114,6 +115,35 @@ fn writers_are_given_no_rot() {
     let mut found = vec![0; content.len()];
     file.read_exact_at(&mut found, 0).unwrap();
     assert!(found == content, "while it is written");
+    drop(file);
+    protect(&mount, &ground);
+    mount.unmount();
+    assert!(stored(&ground) == content);
+    ground.assert_converges();
+}
+
+/// One redundancy block cannot bring back a block that rotted and the one that was written beside it: that is said.
+#[test]
+fn what_cannot_be_put_right_is_told() {
+    if !can_mount("what_cannot_be_put_right_is_told") {
+        return;
+    }
+    let ground = Ground::new(5, 3, 1, BLOCK);
+    let mount = ground.mount();
+    let content = Seed(11).bytes(50_000);
+    fs::write(mount.path("file"), &content).unwrap();
+    protect(&mount, &ground);
+    rot(&ground, "file", 4_200..4_300);
+    let file = File::options().write(true).open(mount.path("file")).unwrap();
+    file.write_all_at(&[1; BLOCK as usize], 0).unwrap();
+    drop(file);
+    std::thread::sleep(Duration::from_millis(300));
+    let report = mount.protect(&ground);
+    assert_eq!(report.done.spoilt, [(b"file".to_vec(), [BLOCK..2 * BLOCK].to_vec())], "{report:?}");
+    assert_eq!(report.affected, [(State::Damaged, 1)]);
+    // Who writes it anew has it whole.
+    let file = File::options().write(true).open(mount.path("file")).unwrap();
+    file.write_all_at(&content, 0).unwrap();
     drop(file);
     protect(&mount, &ground);
     mount.unmount();
