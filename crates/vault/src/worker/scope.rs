@@ -199,6 +199,17 @@ impl Worker<'_> {
             // The one that had this name before has lost it.
             let before = catalogue.find(&claim.entry.path)?.map(|known| known.generation.inode);
             done.inodes.extend(before.filter(|&inode| now.is_none_or(|stat| stat.inode != inode)));
+            // With a directory all names in it are gone, whatever was recorded of each.
+            if now.is_none() {
+                for path in self.left_behind(claim, Some(catalogue))? {
+                    for (number, _) in catalogue.directories(path)? {
+                        catalogue.each(number, |_, known| -> Result<(), CatalogueError> {
+                            done.inodes.push(known.generation.inode);
+                            Ok(())
+                        })?;
+                    }
+                }
+            }
         }
         Ok(())
     }

@@ -77,3 +77,31 @@ fn what_is_done_in_a_directory_before_anybody_heard_of_it_is_found() {
         ground.stop(live);
     });
 }
+
+/// A file is written by one of its names, and that goes with its directory before anyone looked. Nothing told of the other names.
+#[test]
+fn names_that_go_with_their_directory_tell_of_others() {
+    for_each_source("names_that_go_with_their_directory_tell_of_others", |source| {
+        let ground = Playground::new();
+        ground.create(POLICY);
+        let mut seed = Seed(0x11b5);
+        for name in ["tree/deep/one", "tree/deep/two", "moves/deep/three", "tree/deep/four"] {
+            ground.write(name, &seed.bytes(20_000));
+            let other = name.rsplit('/').next().unwrap();
+            fs::hard_link(ground.path(name), ground.path(format!("other {other}"))).unwrap();
+        }
+        let slow = Options { gather: Duration::from_millis(500), ..Playground::options(source) };
+        let live = ground.watch(slow);
+        ground.until_protected();
+        fs::rename(ground.path("moves"), ground.path("moved")).unwrap();
+        for name in ["tree/deep/one", "moved/deep/three"] {
+            let mut file = fs::File::options().append(true).open(ground.path(name)).unwrap();
+            file.write_all(&seed.bytes(7000)).unwrap();
+        }
+        fs::remove_dir_all(ground.path("tree")).unwrap();
+        fs::remove_dir_all(ground.path("moved")).unwrap();
+        ground.until_protected();
+        assert_heard(&ground, live.status().gaps);
+        ground.stop(live);
+    });
+}
