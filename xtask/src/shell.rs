@@ -1,6 +1,7 @@
 //! One external command: how it is shown, and how it is run.
 
 use std::fmt;
+use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, ensure};
@@ -77,6 +78,26 @@ impl Cmd {
         Ok(())
     }
 
+    /// As [`Cmd::run`]; what is printed goes to `hear` as well, line by line.
+    pub(crate) fn run_heard(&self, mut hear: impl FnMut(&str)) -> Result<()> {
+        let mut child = self
+            .command()
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start `{self}`"))?;
+        let mut output = BufReader::new(child.stdout.take().context("no pipe")?);
+        let mut line = Vec::new();
+        while output.read_until(b'\n', &mut line)? > 0 {
+            let text = String::from_utf8_lossy(&line);
+            print!("{text}");
+            hear(&text);
+            line.clear();
+        }
+        let status = child.wait()?;
+        ensure!(status.success(), "`{self}` failed: {status}");
+        Ok(())
+    }
+
     /// Runs and returns what was printed; messages still go to the terminal.
     pub(crate) fn capture(&self) -> Result<String> {
         let output = self
@@ -135,6 +156,15 @@ mod tests {
         assert_eq!(error, "`sh -c 'exit 3'` failed: exit status: 3");
         let error = Cmd::new("no-such-program", ["x"]).run().unwrap_err().to_string();
         assert_eq!(error, "cannot start `no-such-program x`");
+    }
+
+    #[test]
+    fn every_line_is_heard_also_of_what_fails() {
+        let mut heard = String::new();
+        let talks = Cmd::new("sh", ["-c", "echo one; printf two; exit 4"]);
+        let error = talks.run_heard(|line| heard += line).unwrap_err().to_string();
+        assert!(error.ends_with("failed: exit status: 4"), "{error}");
+        assert_eq!(heard, "one\ntwo");
     }
 
     #[test]

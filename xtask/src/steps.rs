@@ -22,11 +22,13 @@ struct Row {
 pub(crate) struct Steps {
     began: Instant,
     rows: Vec<Row>,
+    /// What the tests that failed said.
+    failures: String,
 }
 
 impl Steps {
     pub(crate) fn new() -> Steps {
-        Steps { began: Instant::now(), rows: Vec::new() }
+        Steps { began: Instant::now(), rows: Vec::new(), failures: String::new() }
     }
 
     /// Announces a step, does its work and notes how it ended.
@@ -50,6 +52,29 @@ impl Steps {
             println!("    {cmd}");
             cmd.run()
         })
+    }
+
+    /// A step that is one `cargo test`. What it says of tests that fail is kept.
+    pub(crate) fn tests(&mut self, name: &str, cmd: &Cmd) -> Result<()> {
+        let mut failures = String::new();
+        let result = self.step(name, || {
+            println!("    {cmd}");
+            cmd.run_heard(|line| {
+                // So begins what a test program says of them, at its end; the next program is not run then.
+                if !failures.is_empty() || line == "failures:\n" {
+                    failures += line;
+                }
+            })
+        });
+        if result.is_err() {
+            self.failures = failures;
+        }
+        result
+    }
+
+    /// What the tests that failed said, to be shown once more behind the table: nobody looks for it above the lines of hundreds of tests.
+    pub(crate) fn failures(&self) -> &str {
+        &self.failures
     }
 
     /// A step that is not done, with the reason; it stays visible in the table.
@@ -84,6 +109,7 @@ fn seconds(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::Steps;
+    use crate::shell::Cmd;
     use anyhow::bail;
 
     #[test]
@@ -96,5 +122,15 @@ mod tests {
         let table = steps.table();
         let ends: Vec<&str> = table.lines().map(|l| l.split_whitespace().last().unwrap()).collect();
         assert_eq!(ends, ["result", "ok", "reason)", "FAILED", "s"]);
+    }
+
+    #[test]
+    fn what_failed_tests_say_is_kept() {
+        let mut steps = Steps::new();
+        let says = |end: &str| Cmd::new("sh", ["-c", &format!("echo test a ... FAILED; {end}")]);
+        steps.tests("none fail", &says("echo failures: 0")).unwrap();
+        assert_eq!(steps.failures(), "");
+        steps.tests("one fails", &says("echo; echo failures:; echo; echo a said; exit 101")).unwrap_err();
+        assert_eq!(steps.failures(), "failures:\n\na said\n");
     }
 }

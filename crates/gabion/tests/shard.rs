@@ -13,5 +13,7 @@ mod shard {
     mod limits;
     mod playground;
     mod round_trip;
+    #[path = "../vault/said.rs"]
+    mod said;
     mod talk;
 }

@@ -7,6 +7,8 @@ mod daemon {
     mod faults;
     mod ground;
     mod pool;
+    #[path = "../../vault/said.rs"]
+    mod said;
     #[path = "../../vault/seed.rs"]
     mod seed;
     mod supervision;

@@ -52,10 +52,11 @@ fn mounted_kill_at_any_moment_loses_nothing() {
             let writers: Vec<_> =
                 (0..3).map(|number| scope.spawn(move || write_until(dir, number, stop))).collect();
             std::thread::sleep(Duration::from_millis(100 + chance.below(900)));
-            ground.kill();
+            ground.die();
             stop.store(true, Ordering::Relaxed);
             writers.into_iter().map(|writer| writer.join().unwrap()).collect()
         });
+        ground.clear_away();
         assert!(ground.source(".gabion/mounted").exists(), "the mark is there until the end");
         ground.mount(&[]);
         let mut found = 0;

@@ -1,5 +1,6 @@
 //! A source, a mount of it, and the program.
 
+use crate::said::Said;
 use gabion_vault::world::Stopwatch;
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
@@ -20,12 +21,13 @@ pub(crate) fn can_mount(test: &str) -> bool {
 pub(crate) struct Ground {
     dir: tempfile::TempDir,
     mount: Option<Child>,
+    said: Said,
 }
 
 impl Ground {
     /// A source whose files are protected as soon as they have changed.
     pub(crate) fn new() -> Ground {
-        let ground = Ground { dir: tempfile::tempdir().unwrap(), mount: None };
+        let ground = Ground { dir: tempfile::tempdir().unwrap(), mount: None, said: Said::new() };
         for name in ["source", "mount"] {
             std::fs::create_dir(ground.dir.path().join(name)).unwrap();
         }
@@ -80,7 +82,7 @@ impl Ground {
     /// Mounts by a command of one's own.
     pub(crate) fn mount_by(&mut self, mut command: Command) {
         assert!(self.mount.is_none(), "it is mounted");
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(self.said.here()).spawn().unwrap();
         let mut line = String::new();
         let mut output = BufReader::new(child.stdout.take().unwrap());
         output.read_line(&mut line).unwrap();
@@ -118,9 +120,8 @@ impl Ground {
         child.wait().unwrap();
     }
 
-    /// As `kill -9` does; what is left of the mount is cleared away.
-    pub(crate) fn kill(&mut self) {
-        self.die();
+    /// Takes away what is left of a mount whose process died. Whoever still writes there would write to the directory beneath from then on.
+    pub(crate) fn clear_away(&self) {
         let status = Command::new("umount").arg("-l").arg(self.at("")).status().unwrap();
         assert!(status.success(), "umount: {status}");
     }
@@ -177,7 +178,7 @@ impl Ground {
 impl Drop for Ground {
     fn drop(&mut self) {
         if let Some(mut child) = self.mount.take() {
-            let _ = Command::new("umount").arg("-l").arg(self.at("")).status();
+            let _ = Command::new("umount").arg("-l").arg(self.at("")).stderr(Stdio::null()).status();
             let _ = child.kill();
             let _ = child.wait();
         }

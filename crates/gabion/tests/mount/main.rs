@@ -9,6 +9,8 @@ mod outage;
 mod posix;
 mod protection;
 mod rights;
+#[path = "../vault/said.rs"]
+mod said;
 #[path = "../vault/seed.rs"]
 mod seed;
 mod unprivileged;

@@ -1,6 +1,7 @@
 //! Full disks, missing permissions, little memory.
 
 use super::playground::{Playground, Ran, bytes, contents, gabion};
+use super::said::Said;
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -107,8 +108,9 @@ fn permissions_are_reported_by_file() {
 
 /// The most memory the child ever had, in KiB, looked at until it ends.
 fn peak_memory(arguments: &[&str], place: &Playground) -> u64 {
-    let mut child =
-        gabion().args(arguments).current_dir(place.path("")).stdout(Stdio::null()).spawn().unwrap();
+    let (mut command, said) = (gabion(), Said::new());
+    command.args(arguments).current_dir(place.path("")).stdout(Stdio::null()).stderr(said.here());
+    let mut child = command.spawn().unwrap();
     let status = format!("/proc/{}/status", child.id());
     let mut peak = 0;
     while child.try_wait().unwrap().is_none() {

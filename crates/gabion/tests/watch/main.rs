@@ -3,12 +3,15 @@
 #[path = "../vault/playground.rs"]
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod playground;
+#[path = "../vault/said.rs"]
+mod said;
 #[path = "../vault/seed.rs"]
 mod seed;
 
 use gabion_vault::world::Stopwatch;
 use playground::Playground;
 use rustix::process::{Pid, Signal, kill_process};
+use said::Said;
 use seed::Seed;
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
@@ -25,6 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(180);
 struct Watch {
     child: Child,
     lines: Receiver<Value>,
+    _said: Said,
 }
 
 impl Watch {
@@ -35,7 +39,9 @@ impl Watch {
     }
 
     fn of(mut command: Command) -> Watch {
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let said = Said::new();
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(said.here());
+        let mut child = command.spawn().unwrap();
         let output = child.stdout.take().unwrap();
         let (send, lines) = channel();
         std::thread::spawn(move || {
@@ -44,7 +50,7 @@ impl Watch {
                 let _ = send.send(serde_json::from_str(&line).unwrap());
             }
         });
-        Watch { child, lines }
+        Watch { child, lines, _said: said }
     }
 
     /// Waits for an event that fits.
@@ -273,7 +279,7 @@ fn it_says_what_it_does_and_what_it_cannot() {
     assert_eq!(output.status.code(), Some(2));
     // For people: what it found, and how it ended.
     let mut command = Command::new(env!("CARGO_BIN_EXE_gabion"));
-    command.current_dir(ground.dir()).args(["watch", "tree"]).stdout(Stdio::piped());
+    command.current_dir(ground.dir()).args(["watch", "tree"]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     let process = Pid::from_raw(child.id() as i32).unwrap();
     let began = Stopwatch::start();

@@ -82,8 +82,8 @@ fn commands_that_find_the_daemon_at_work_are_done_by_it() {
     assert!(refused.contains("--wait"), "{refused}");
     // It waits until the scrub is over, or someone stops that.
     ground.write("photos/more", b"more");
-    let mut waiting =
-        ground.command(&["protect", "photos", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut protect = ground.command(&["protect", "photos", "--json"]);
+    let mut waiting = protect.stdout(Stdio::piped()).stderr(ground.said.here()).spawn().unwrap();
     ground.until("photos", "it waits for its turn", |source| source["waiting"] == 1);
     assert!(waiting.try_wait().unwrap().is_none());
     ground.expect(0, &["daemon", "pause", "photos"]);

@@ -1,5 +1,6 @@
 //! A directory with a configuration, and a daemon that runs in it.
 
+use super::said::Said;
 use super::seed::Seed;
 use gabion_vault::world::Stopwatch;
 use rustix::process::{Pid, Signal, kill_process};
@@ -27,12 +28,14 @@ pub(crate) struct Ground {
     dir: tempfile::TempDir,
     pub(crate) daemon: Option<Child>,
     mounts: Vec<PathBuf>,
+    pub(crate) said: Said,
 }
 
 impl Ground {
     /// Files in these directories are protected as soon as they have changed.
     pub(crate) fn new() -> Ground {
-        let ground = Ground { dir: tempfile::tempdir().unwrap(), daemon: None, mounts: Vec::new() };
+        let (dir, said) = (tempfile::tempdir().unwrap(), Said::new());
+        let ground = Ground { dir, daemon: None, mounts: Vec::new(), said };
         ground.write("policy.toml", b"[default]\ncode = \"4+2\"\nblock = \"4KiB\"\nquiet = \"0s\"\n");
         ground
     }
@@ -98,7 +101,7 @@ impl Ground {
 
     pub(crate) fn start_with(&mut self, mut command: Command) {
         assert!(self.daemon.is_none(), "it runs");
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(self.said.here()).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let mut said = String::new();
         while !said.contains("ready: ") {

@@ -53,7 +53,7 @@ fn a_second_daemon_is_refused_and_told_who_is_there() {
     assert!(refused.contains("already") && refused.contains(&process), "{refused}");
     // With another socket it runs, but the source is not its own.
     let mut command = ground.command(&["daemon", "run", "daemon.toml", "--socket", "other", "--json"]);
-    let child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let child = command.stdout(std::process::Stdio::piped()).stderr(ground.said.here()).spawn().unwrap();
     let began = gabion_vault::world::Stopwatch::start();
     let status = loop {
         let output = ground.run(&["daemon", "status", "--socket", "other", "--json"]);
