@@ -9,8 +9,11 @@ fn storage(root: &Path) -> Plain {
     Plain::new(tree.clone(), tree)
 }
 
-/// All directories in the order in which they come, with their names and whether these were looked at.
-fn all(root: &Path, directories: &[&str]) -> Vec<(String, Option<Vec<(String, bool)>>)> {
+/// A directory, and its names with whether each is a file, if it can be read.
+type Read = (String, Option<Vec<(String, bool)>>);
+
+/// All directories in the order in which they come.
+fn all(root: &Path, directories: &[&str]) -> Vec<Read> {
     let storage = storage(root);
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     let directories = directories.iter().map(|path| path.as_bytes().to_vec()).collect();
