@@ -6,7 +6,8 @@ use std::io;
 /// it. Today's file systems keep what is read and written in large pieces that way.
 pub const LARGE_PAGE: usize = 2 << 20;
 
-pub(crate) fn page_bytes() -> usize {
+/// Bytes of the smallest piece of memory that the system shows.
+pub fn page_bytes() -> usize {
     // SAFETY: the call takes no pointer.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(bytes).unwrap_or(4096)

@@ -25,6 +25,17 @@ pub fn mask_nothing() -> io::Result<()> {
     Ok(())
 }
 
+/// How often this thread touched a page of memory that the system had at hand and did not show yet.
+pub fn page_faults() -> u64 {
+    // SAFETY: all zeros is a valid value, and the pointer is to it, for as long as the call takes.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
+        usage
+    };
+    usage.ru_minflt.try_into().unwrap_or(0)
+}
+
 /// Whom new files of this thread belong to, until it is dropped.
 struct Owner {
     before: (u32, u32),

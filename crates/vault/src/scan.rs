@@ -3,12 +3,15 @@
 //! Both are sorted by name, so one pass over each is enough and memory holds one directory. A directory that cannot be
 //! read is reported and everything below it counts as unchanged: a disk that does not answer is no deletion.
 
+mod ahead;
+
 use crate::catalogue::{Catalogue, CatalogueError, Change, Class, Counts, Entry, State};
 use crate::changelog::{MAX_PATH, is_within};
 use crate::policy::{Policy, Treatment};
-use crate::storage::{Folder, Storage};
+use crate::storage::Storage;
 use crate::tree::{Generation, Kind, Stat, join, split};
 use crate::world::Nanos;
+use ahead::Ahead;
 use std::collections::HashSet;
 use std::io;
 
@@ -104,15 +107,12 @@ impl Scanner<'_> {
         let root = root.map_err(|source| ScanError::Root { path: self.storage.shown(b""), source })?;
         drop(root);
         self.catalogue.as_of_now(|| -> Result<(), ScanError> {
-            let mut ahead = Vec::new();
+            let mut directories = Vec::new();
             let tops = self.tops();
-            tops.iter().try_for_each(|top| self.top(top, &mut walk, &mut ahead))?;
-            while let Some(path) = ahead.pop() {
-                if (self.stopped)() {
-                    return Err(ScanError::Stopped);
-                }
-                self.directory(&path, &mut walk, &mut ahead)?;
-            }
+            tops.iter().try_for_each(|top| self.top(top, &mut walk, &mut directories))?;
+            std::thread::scope(|scope| {
+                self.directories(Ahead::of(directories, self.storage, scope), &mut walk)
+            })?;
             tops.iter().try_for_each(|top| self.vanished(top, &walk))?;
             Ok(self.catalogue.settle_moves()?)
         })?;
@@ -134,7 +134,7 @@ impl Scanner<'_> {
     }
 
     /// Begins with a path that may be anything, or gone.
-    fn top(&self, path: &[u8], walk: &mut Walk, ahead: &mut Vec<Vec<u8>>) -> Result<(), ScanError> {
+    fn top(&self, path: &[u8], walk: &mut Walk, directories: &mut Vec<Vec<u8>>) -> Result<(), ScanError> {
         let known = self.catalogue.find(path)?;
         match self.storage.find(path) {
             Ok(Some(stat)) if stat.kind == Kind::File => {
@@ -143,7 +143,7 @@ impl Scanner<'_> {
             }
             Ok(found) => {
                 if found.is_some_and(|stat| stat.kind == Kind::Directory) {
-                    ahead.push(path.to_vec());
+                    directories.push(path.to_vec());
                 }
                 known.map_or(Ok(()), |known| self.removed(path.to_vec(), &known))
             }
@@ -155,86 +155,77 @@ impl Scanner<'_> {
         }
     }
 
-    fn directory(&self, path: &[u8], walk: &mut Walk, ahead: &mut Vec<Vec<u8>>) -> Result<(), ScanError> {
-        let folder = match self.storage.folder(path) {
-            Ok(folder) => folder,
-            // Gone since its parent was read: what was in it has vanished.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => {
-                walk.unreadable(path, &error);
-                walk.skipped.push(path.to_vec());
-                return Ok(());
+    fn directories(&self, mut ahead: Ahead, walk: &mut Walk) -> Result<(), ScanError> {
+        while let Some((path, read)) = ahead.directory() {
+            if (self.stopped)() {
+                return Err(ScanError::Stopped);
             }
-        };
+            match read {
+                Ok(()) => self.directory(&path, &mut ahead, walk)?,
+                // Gone since its parent was read: what was in it has vanished.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    walk.unreadable(&path, &error);
+                    walk.skipped.push(path);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn directory(&self, path: &[u8], names: &mut Ahead, walk: &mut Walk) -> Result<(), ScanError> {
         let number = self.catalogue.directory(path)?;
         walk.visited.extend(number);
-        let mut names = folder.names().iter().peekable();
-        let first = ahead.len();
+        let mut count = 0;
         if let Some(number) = number {
             self.catalogue.each(number, |known, entry| -> Result<(), ScanError> {
                 // Names that only the directory has come first, then the one that both have.
-                while let Some((name, kind)) = names.next_if(|(name, _)| *name < known) {
-                    self.name(path, &*folder, name, kind, None, walk, ahead)?;
+                while let Some((name, stat)) = names.next_if(|name| name < known) {
+                    count += 1;
+                    self.name(path, name, stat, None, walk)?;
                 }
-                match names.next_if(|(name, _)| *name == known) {
-                    Some((name, kind)) => self.name(path, &*folder, name, kind, Some(&entry), walk, ahead),
+                match names.next_if(|name| name == known) {
+                    Some((name, stat)) => {
+                        count += 1;
+                        self.name(path, name, stat, Some(&entry), walk)
+                    }
                     None => self.removed(join(path, known), &entry),
                 }
             })?;
         }
-        for (name, kind) in names {
-            self.name(path, &*folder, name, kind, None, walk, ahead)?;
+        while let Some((name, stat)) = names.next_if(|_| true) {
+            count += 1;
+            self.name(path, name, stat, None, walk)?;
         }
-        // They are taken from the end.
-        ahead[first..].reverse();
-        (self.progress)(folder.names().iter().len() as u64);
+        (self.progress)(count);
         Ok(())
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one name, from both sides of the comparison")]
     fn name(
         &self,
         directory: &[u8],
-        folder: &dyn Folder,
         name: &[u8],
-        kind: Option<Kind>,
+        stat: Option<io::Result<Stat>>,
         entry: Option<&Entry>,
         walk: &mut Walk,
-        ahead: &mut Vec<Vec<u8>>,
     ) -> Result<(), ScanError> {
-        // Directories need no look here, they get their own.
-        let stat = match kind {
-            Some(Kind::Directory) => None,
-            _ => match folder.stat(name) {
-                Ok(stat) => Some(stat),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    return entry.map_or(Ok(()), |entry| self.removed(join(directory, name), entry));
-                }
-                Err(error) => {
-                    walk.unreadable(&join(directory, name), &error);
-                    return Ok(());
-                }
-            },
-        };
-        let other = match stat.map_or(Kind::Directory, |stat| stat.kind) {
-            Kind::File => None,
-            Kind::Directory => {
-                ahead.push(join(directory, name));
-                Some(())
-            }
-            Kind::Link => {
-                walk.seen.links += 1;
-                Some(())
-            }
-            Kind::Special => {
-                walk.seen.special += 1;
-                Some(())
+        let removed = || entry.map_or(Ok(()), |entry| self.removed(join(directory, name), entry));
+        let stat = match stat.transpose() {
+            Ok(stat) => stat,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return removed(),
+            Err(error) => {
+                walk.unreadable(&join(directory, name), &error);
+                return Ok(());
             }
         };
-        let (None, Some(stat)) = (other, stat) else {
-            return entry.map_or(Ok(()), |entry| self.removed(join(directory, name), entry));
-        };
-        self.file(directory, name, &stat, entry, walk)
+        match stat {
+            Some(stat) if stat.kind == Kind::File => self.file(directory, name, &stat, entry, walk),
+            other => {
+                walk.seen.links += u64::from(other.is_some_and(|stat| stat.kind == Kind::Link));
+                walk.seen.special += u64::from(other.is_some_and(|stat| stat.kind == Kind::Special));
+                removed()
+            }
+        }
     }
 
     fn file(

@@ -4,13 +4,21 @@ use super::EncodeError;
 use crate::geometry::Run;
 use crate::runs::MAX_RUN_BYTES;
 use crate::storage::Content;
+use gabion_platform::mapping::page_bytes;
+use gabion_platform::thread::page_faults;
 use gabion_platform::window::Window;
 use std::ops::Range;
 
 /// Bytes of a column's piece from which showing it is worth its system calls, and the most of all pieces that are shown at once.
 const SHOWN_BYTES: Range<u64> = 256 << 10..MAX_RUN_BYTES;
 
-/// Where a thread has its data.
+/// The run by which it is told what showing costs, counted from 1: during the first one, memory of our own is new as well.
+const TELLING: u32 = 2;
+
+/// Bytes of a run that tells something: beside them, memory that others touch meanwhile is little.
+const TELLING_BYTES: u64 = 4 << 20;
+
+/// Where a thread has its data, of one file.
 #[derive(Debug, Default)]
 pub(super) struct Source {
     /// The k blocks of a row that was read.
@@ -18,13 +26,19 @@ pub(super) struct Source {
     window: Option<Window>,
     /// What the window shows.
     shown: Option<Run>,
+    /// Runs that were shown so far.
+    shows: u32,
+    /// Pages that were touched before the run that tells what showing costs.
+    touched: Option<u64>,
+    /// Pages are shown one by one, and reading is faster.
+    is_costly: bool,
 }
 
 impl Source {
     /// Shows the k columns of `run` if they lie in memory. Its rows are loaded next.
     pub(super) fn begin(&mut self, content: &dyn Content, run: &Run, k: usize) {
         self.shown = None;
-        if run.bytes() < SHOWN_BYTES.start || run.bytes() > SHOWN_BYTES.end / k as u64 {
+        if self.is_costly || run.bytes() < SHOWN_BYTES.start || run.bytes() > SHOWN_BYTES.end / k as u64 {
             return;
         }
         if self.window.is_none() {
@@ -33,6 +47,10 @@ impl Source {
         }
         let show = |window: &mut Window| content.show(run, k, window);
         self.shown = self.window.as_mut().is_some_and(show).then_some(*run);
+        if self.shown.is_some() && run.bytes() * k as u64 >= TELLING_BYTES {
+            self.shows = self.shows.saturating_add(1);
+            self.touched = (self.shows == TELLING).then(page_faults);
+        }
     }
 
     /// Has the k blocks of row `row` of `run` at hand.
@@ -65,11 +83,25 @@ impl Source {
     pub(super) fn end(&mut self, content: &dyn Content, k: usize) -> Result<(), EncodeError> {
         let (Some(run), Some(window)) = (self.shown.take(), &self.window) else { return Ok(()) };
         if window.is_whole() {
+            if let Some(before) = self.touched.take() {
+                self.weigh(page_faults().saturating_sub(before), run.bytes() * k as u64);
+            }
             return Ok(());
         }
         self.buffer.resize(k * run.block as usize, 0);
         (0..run.count).try_for_each(|row| read(content, &run, row, &mut self.buffer))?;
         Err(EncodeError::Changed)
+    }
+
+    /// Decides by how often memory had to be touched for so many bytes that were shown whether more of them is shown.
+    ///
+    /// At a touch the system shows sixteen pages, or a large one. It may be set to show a single one, and it does so for pages of a
+    /// tmpfs that it tried to evict, as everybody's caches are dropped: each is marked then, with the bit that stops reading ahead.
+    fn weigh(&mut self, touched: u64, bytes: u64) {
+        self.is_costly = touched > bytes / page_bytes() as u64 / 2;
+        if self.is_costly {
+            self.window = None;
+        }
     }
 }
 

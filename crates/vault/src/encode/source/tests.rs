@@ -5,6 +5,7 @@ use crate::geometry::{Cut, Geometry, Run, Tail};
 use crate::storage::plain::Plain;
 use crate::storage::{Content, Fault, Storage};
 use crate::tree::{Stat, Tree};
+use gabion_platform::mapping::page_bytes;
 use gabion_platform::window::Window;
 use std::fs::File;
 use std::io;
@@ -146,4 +147,25 @@ fn an_error_of_the_medium_is_told_as_such() {
     source.begin(&content, &run, K);
     assert!(blocks_of(&run, 5, &source).iter().flatten().all(|&byte| byte == 0));
     assert!(matches!(source.end(&content, K), Err(EncodeError::Read(Fault::Io(_)))));
+}
+
+/// One touch for every page is too many, one for sixteen or for a large page is not.
+#[test]
+fn what_is_shown_page_by_page_is_read_instead() {
+    let ground = Ground::new(3 * 48 * 8192);
+    let content = ground.content();
+    let run = ground.cut().runs(48).next().unwrap();
+    let (bytes, page) = (16 << 20, page_bytes() as u64);
+    for (touched, is_shown) in [(bytes / page, false), (bytes / page / 16, true), (8, true)] {
+        let mut source = Source::default();
+        source.begin(&*content, &run, K);
+        assert!(source.shown.is_some());
+        source.end(&*content, K).unwrap();
+        source.weigh(touched, bytes);
+        source.begin(&*content, &run, K);
+        assert_eq!(source.shown.is_some(), is_shown, "{touched} touches");
+        source.load(&*content, &run, 1, K).unwrap();
+        assert!(blocks_of(&run, 1, &source)[0] == ground.bytes[8192..2 * 8192]);
+        source.end(&*content, K).unwrap();
+    }
 }
