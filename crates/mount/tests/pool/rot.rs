@@ -139,7 +139,8 @@ fn what_cannot_be_put_right_is_told() {
     drop(file);
     std::thread::sleep(Duration::from_millis(300));
     let report = mount.protect(&ground);
-    assert_eq!(report.done.spoilt, [(b"file".to_vec(), [BLOCK..2 * BLOCK].to_vec())], "{report:?}");
+    let second = BLOCK..2 * BLOCK;
+    assert_eq!(report.done.spoilt, [(b"file".to_vec(), vec![second])], "{report:?}");
     assert_eq!(report.affected, [(State::Damaged, 1)]);
     // Who writes it anew has it whole.
     let file = File::options().write(true).open(mount.path("file")).unwrap();
