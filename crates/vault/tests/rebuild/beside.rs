@@ -103,7 +103,7 @@ fn open_files_are_read_where_their_columns_went() {
         ground.rebuild_all("it is moved");
         let mut found = vec![0; 100_000];
         let names = || vec![b"file".to_vec()];
-        assert_eq!(file.read(&names, 0, &mut found).unwrap(), 100_000, "protected: {protected}");
+        assert_eq!(file.read(&names, 0, &mut found, true).unwrap(), 100_000, "protected: {protected}");
         assert!(found == ground.files["file"]);
         assert!(!file.stub().targets.contains(&format!("d{number}")));
         close(&file, "file");
