@@ -15,6 +15,7 @@ use crate::coder::Coders;
 use crate::examine::ExamineError;
 use crate::gather::{Ailment, Gathering, Known, Sources};
 use crate::geometry::Tail;
+use crate::marks::Marks;
 use crate::shown::Shown;
 use crate::storage::{Content, Fault, Storage};
 use crate::tree::{Generation, Stat};
@@ -127,8 +128,8 @@ struct Inner {
     kept: usize,
     /// A data column could not be read: stripes are gathered as a whole from now on.
     suspicious: AtomicBool,
-    /// One bit per block that was found right.
-    verified: Vec<AtomicU64>,
+    /// Blocks that were found right.
+    verified: Marks,
     /// Where the last read ended, how far the storage was told of, and the first stripe that nobody gathers ahead yet.
     last: AtomicU64,
     announced: AtomicU64,
@@ -180,7 +181,7 @@ impl DegradedReader {
             cache: Mutex::default(),
             kept,
             suspicious: AtomicBool::new(false),
-            verified: (0..bits.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+            verified: Marks::none_of(bits),
             last: AtomicU64::new(u64::MAX),
             announced: AtomicU64::new(0),
             gathered: AtomicU64::new(0),
@@ -334,7 +335,7 @@ impl Inner {
             let run = sources.cut().run(stripe, 1);
             let cell = run.cell(0, column);
             let bit = stripe * sources.header().code.k() as u64 + column as u64;
-            if !self.is_verified(bit) {
+            if !self.verified.has(bit) {
                 // The end of a file is no whole block: it is checked with zeros behind it.
                 let is_whole = cell.start == at && cell.end - cell.start == run.block;
                 let Some(block) =
@@ -414,7 +415,7 @@ impl Inner {
         let buffer = &mut buffer[..bytes];
         let bit = stripe * sources.header().code.k() as u64 + column as u64;
         let kept = self.kept(stripe);
-        if kept.is_none() && self.is_verified(bit) {
+        if kept.is_none() && self.verified.has(bit) {
             let content = sources.content().map(|content| content.read_at(offset, buffer));
             if let Some(Ok(got)) = content
                 && got == bytes
@@ -491,14 +492,8 @@ impl Inner {
         Err(ReadError::Lost { range: cell, why: why.join(", ") })
     }
 
-    fn is_verified(&self, bit: u64) -> bool {
-        let word = self.verified.get((bit / 64) as usize);
-        word.is_some_and(|word| word.load(Ordering::Relaxed) >> (bit % 64) & 1 == 1)
-    }
-
     fn note_verified(&self, bit: u64) {
-        let Some(word) = self.verified.get((bit / 64) as usize) else { return };
-        if word.fetch_or(1 << (bit % 64), Ordering::Relaxed) >> (bit % 64) & 1 == 0 {
+        if self.verified.set(bit) {
             self.counted().verified += 1;
         }
     }

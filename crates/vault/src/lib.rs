@@ -15,6 +15,7 @@ pub mod gather;
 pub mod geometry;
 pub mod guard;
 pub mod hostile;
+mod marks;
 pub mod metadata;
 pub mod monitor;
 pub mod policy;

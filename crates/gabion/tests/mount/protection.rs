@@ -110,7 +110,7 @@ fn with_pool() -> Ground {
     ground
 }
 
-/// Spoils the largest object of every target but the first ones, a byte of each: blocks of several files and of several stripes.
+/// Spoils a byte of every object of four targets, on each in another stripe. Says how many.
 fn spoil_objects(ground: &Ground) -> usize {
     let mut spoilt = 0;
     for number in 5..=8 {

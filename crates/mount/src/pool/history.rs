@@ -8,6 +8,9 @@ use gabion_vault::storage::pool::live::Found;
 use gabion_vault::tree::Generation;
 use std::ops::Range;
 
+/// Blocks that are put right while programs wait with writing to the file.
+const AT_ONCE: usize = 16;
+
 impl Writer for Shared {
     fn written_since(&self, path: &[u8], version: &Generation) -> Option<Vec<Range<u64>>> {
         match self.live.find(path).ok()?? {
@@ -24,10 +27,10 @@ impl Writer for Shared {
             _ => Err(rustix::io::Errno::STALE.into()),
         });
         let Ok(inode) = held else { return };
-        for cell in cells {
+        for cells in cells.chunks(AT_ONCE) {
             let _stay = self.names_stay();
             // The kernel need not know a name of a file that nobody has open.
-            inode.file.mend(&|| self.names_of(number, path), cell);
+            inode.file.mend(&|| self.names_of(number, path), cells);
         }
         self.note_made(&inode, path);
         self.let_go(&inode);

@@ -13,10 +13,10 @@ use crate::degraded::Report;
 use crate::examine::{ExamineError, Subject};
 use crate::gather::{Ailment, Gathering, Known, Sources};
 use crate::geometry::merge;
+use crate::marks::Marks;
 use crate::world::Stopwatch;
 use std::io::IoSlice;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -38,8 +38,8 @@ pub(super) struct Guard {
 #[derive(Debug)]
 struct Tables {
     sources: Sources,
-    /// One bit per block that was found right.
-    right: Vec<AtomicU64>,
+    /// Blocks that were found right.
+    right: Marks,
     /// Whether all of them are those that were written last, once there was a reason to ask.
     sure: OnceLock<bool>,
 }
@@ -89,8 +89,7 @@ impl LiveFile {
         let sources = Sources::of(subject, pool, path, None).ok()?;
         sources.unlock().ok()?;
         let blocks = sources.cut().stripes() * sources.header().code.k() as u64;
-        let right = (0..blocks.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        Some(Tables { sources, right, sure: OnceLock::new() })
+        Some(Tables { sources, right: Marks::none_of(blocks), sure: OnceLock::new() })
     }
 
     /// Blocks with bytes of `ranges` that are not what was protected, although nobody wrote to them since.
@@ -108,7 +107,7 @@ impl LiveFile {
                 let cell = run.cell(0, column);
                 at = cell.end.max(at + 1);
                 let bit = stripe * header.code.k() as u64 + column as u64;
-                let believed = look == Look::Believing && tables.is_right(bit);
+                let believed = look == Look::Believing && tables.right.has(bit);
                 if believed || found.contains(&cell) || !state.is_in(&header.generation, &cell) {
                     continue;
                 }
@@ -123,7 +122,9 @@ impl LiveFile {
                     loaded = Some(stripe);
                 }
                 match sources.check(&gathering, column, &block) {
-                    Ok(Known::Good) => tables.note_right(bit),
+                    Ok(Known::Good) => {
+                        tables.right.set(bit);
+                    }
                     Ok(Known::Bad(Some(Ailment::Wrong))) if tables.is_sure() => found.push(cell),
                     _ => {}
                 }
@@ -179,14 +180,12 @@ impl LiveFile {
         }
     }
 
-    /// Puts back what was protected of a block that nobody wrote to since. Says whether it is right now.
-    pub fn mend(&self, name: Name<'_>, cell: &Range<u64>) -> bool {
+    /// Puts back what was protected of damaged blocks that nobody wrote to since, as far as that can be.
+    pub fn mend(&self, name: Name<'_>, cells: &[Range<u64>]) {
         let state = self.change();
         // Those who ask have found out something.
         lock(&self.guard).seen = None;
-        self.damaged(&state, name, std::slice::from_ref(cell), Look::Again)
-            .iter()
-            .all(|cell| self.put_back(&state, name, cell).is_ok())
+        self.mend_before(&state, name, cells);
     }
 
     fn put_back(&self, state: &State, name: Name<'_>, cell: &Range<u64>) -> Result<(), RescueError> {
@@ -233,16 +232,5 @@ impl Tables {
     /// A disk that lost a write has tables of older blocks, and what differs from these may be newer.
     fn is_sure(&self) -> bool {
         *self.sure.get_or_init(|| self.sources.is_current())
-    }
-
-    fn is_right(&self, bit: u64) -> bool {
-        let word = self.right.get((bit / 64) as usize);
-        word.is_some_and(|word| word.load(Ordering::Relaxed) >> (bit % 64) & 1 == 1)
-    }
-
-    fn note_right(&self, bit: u64) {
-        if let Some(word) = self.right.get((bit / 64) as usize) {
-            word.fetch_or(1 << (bit % 64), Ordering::Relaxed);
-        }
     }
 }
