@@ -3,6 +3,7 @@
 use super::disks::repair_all;
 use super::playground::{Ground, Mount, Seed, can_mount, drop_caches};
 use gabion_vault::catalogue::State;
+use rustix::fs::FallocateFlags;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::ops::Range;
@@ -61,13 +62,18 @@ fn what_rotted_beside_what_is_written_is_put_right() {
     if !can_mount("what_rotted_beside_what_is_written_is_put_right") {
         return;
     }
-    let cases: [(&str, Range<u64>, Work); 8] = [
+    let cases: [(&str, Range<u64>, Work); 9] = [
         ("in another stripe", 20_000..20_500, |file, content| write(file, content, 100, &[1; 300])),
         ("in the stripe", 5_000..5_100, |file, content| write(file, content, 100, &[1; 300])),
         ("in the block, before", 10..60, |file, content| write(file, content, 100, &[1; 300])),
         ("in the block, behind", 4_000..4_010, |file, content| write(file, content, 100, &[1; 300])),
         ("in both blocks of an edge", 4_000..9_000, |file, content| write(file, content, 4_090, &[1; 20])),
         ("in the last block", 49_200..49_300, |file, content| write(file, content, 50_000, &[1; 30_000])),
+        ("beside a hole", 4_200..4_300, |file, content| {
+            let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            rustix::fs::fallocate(file, how, 5_000, 10_000).unwrap();
+            content[5_000..15_000].fill(0);
+        }),
         ("before the new end", 8_200..8_210, |file, content| {
             file.set_len(9_000).unwrap();
             content.truncate(9_000);
