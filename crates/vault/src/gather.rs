@@ -102,7 +102,8 @@ pub struct Gathering {
 }
 
 impl Sources {
-    /// Opens what there is of a file. Nothing if there is no redundancy for the file as it is now: then its bytes are all there is.
+    /// Opens what there is of a file. Nothing if there is no redundancy for the file as it is now: then its bytes are all there is,
+    /// and whoever makes redundancy of them is not waited for.
     /// `vouched` is the version that is known to be the protected one, where someone knows.
     ///
     /// # Errors
@@ -113,7 +114,7 @@ impl Sources {
         path: &[u8],
         vouched: Option<Generation>,
     ) -> Result<Option<Sources>, ExamineError> {
-        let subject = match Subject::open(storage, coders, path) {
+        let subject = match Subject::open_to_read(storage, coders, path) {
             Err(ExamineError::Unprotected | ExamineError::Unusable(_)) => return Ok(None),
             subject => subject?,
         };

@@ -99,6 +99,29 @@ impl Place {
         self.open_as(coders, Purpose::ReadAtOnce)
     }
 
+    /// Opens what is there, for reading, unless it is just being updated and of a version that is of no use: whoever makes redundancy
+    /// of a file that was written holds what there was of it for as long as that takes.
+    ///
+    /// # Errors
+    /// See [`PartError`]; it is of no use.
+    pub(crate) fn open_if_of_use(
+        &self,
+        coders: &Coders,
+        is_of_use: impl Fn(&Header) -> bool,
+    ) -> Result<Option<Part>, PartError> {
+        match self.open_at_once(coders) {
+            Err(PartError::Io(busy)) if busy.kind() == io::ErrorKind::WouldBlock => {
+                let Some(file) = absent_is_none(self.tree.read(&self.path))? else { return Ok(None) };
+                // Headers are written at the end, so until then they are those of the version before. Who finds them torn does not wait long.
+                match head(&file, coders)? {
+                    Ok((header, _)) if !is_of_use(&header) => Err(busy.into()),
+                    _ => self.open(coders),
+                }
+            }
+            opened => opened,
+        }
+    }
+
     /// Opens what is there to update it; readers and other writers wait meanwhile.
     ///
     /// # Errors

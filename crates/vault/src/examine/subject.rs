@@ -90,6 +90,24 @@ impl Subject {
         Subject::open_by(storage, path, coders, Place::open_at_once)
     }
 
+    /// Opens a file and what there is of the redundancy of its present version: nobody waits for redundancy of another one.
+    ///
+    /// # Errors
+    /// See [`ExamineError`].
+    pub(crate) fn open_to_read(
+        storage: &dyn Storage,
+        coders: &Coders,
+        path: &[u8],
+    ) -> Result<Subject, ExamineError> {
+        let is_unwritten_since = |was: &Header| {
+            // Of a file that cannot be looked at, all that there is is of use.
+            let now = storage.open(path).and_then(|content| content.stat());
+            now.map_or(true, |now| now.generation().is_unwritten_since(&was.generation))
+        };
+        let open = |place: &Place, coders: &Coders| place.open_if_of_use(coders, is_unwritten_since);
+        Subject::open_by(storage, path, coders, open)
+    }
+
     fn open_by(
         storage: &dyn Storage,
         path: &[u8],

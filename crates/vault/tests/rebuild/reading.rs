@@ -183,6 +183,44 @@ fn plain_files_are_read_like_those_of_pools() {
     assert_eq!(&buffer, b"new");
 }
 
+/// Making redundancy of a large file that was written takes long, and all that while the redundancy of its old version is held.
+#[test]
+fn readers_do_not_wait_for_redundancy_of_another_version() {
+    let (dir, vault) = plain("4KiB");
+    let (path, coders) = (dir.path().join("tree/file"), Coders::new().unwrap());
+    fs::write(&path, b"first").unwrap();
+    protect::protect(&vault, QUIET).unwrap();
+    let repositories = vault.storage.repositories();
+    let [repository] = &repositories[..] else { panic!("a directory has one") };
+    let place = repository.place(b"file");
+    let hold = || place.open_to_update(&coders).unwrap().expect("it is protected");
+    let (send, opened) = std::sync::mpsc::channel();
+    let patience = std::time::Duration::from_millis;
+    std::thread::scope(|scope| {
+        let open_beside = || {
+            let (send, storage) = (send.clone(), &*vault.storage);
+            scope.spawn(move || send.send(open(storage, "file")).unwrap());
+        };
+        let held = hold();
+        open_beside();
+        assert!(
+            opened.recv_timeout(patience(200)).is_err(),
+            "what protects the file as it is, is waited for"
+        );
+        drop(held);
+        assert!(opened.recv_timeout(patience(60_000)).unwrap().is_guarded());
+        fs::write(&path, b"second").unwrap();
+        let held = hold();
+        open_beside();
+        let reader = opened.recv_timeout(patience(60_000));
+        drop(held);
+        let (reader, mut buffer) = (reader.expect("it waits for the redundancy of what was there"), [0; 6]);
+        assert_eq!(reader.read(0, &mut buffer).unwrap(), 6);
+        assert_eq!(&buffer, b"second");
+        assert!(!reader.is_guarded());
+    });
+}
+
 #[test]
 fn reads_that_fail_or_take_too_long_are_reconstructed() {
     let ground = Ground::filled(54);

@@ -129,13 +129,6 @@ pub(super) fn least(seconds: impl IntoIterator<Item = f64>) -> f64 {
     seconds.into_iter().fold(f64::INFINITY, f64::min)
 }
 
-/// The one in the middle; of an even number the greater of the two.
-pub(super) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
-    let mut sorted: Vec<f64> = values.into_iter().collect();
-    sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
-}
-
 /// An empty directory, which vanishes with the value.
 pub(super) fn place_in(dir: &Path) -> anyhow::Result<tempfile::TempDir> {
     tempfile::Builder::new()
