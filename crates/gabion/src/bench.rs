@@ -25,7 +25,7 @@ pub use case::{Case, Operation, short};
 pub use charts::{operations_over_shapes, over_blocks, over_shapes};
 pub use explain::{Compilation, ExplainLine, Explained, Runs};
 pub use limits::Limit;
-pub use memory::available_memory;
+pub use memory::{available_memory, memory_told_as};
 pub use report::{Line, Measurement};
 pub use rounds::Timing;
 pub use size::{BadSize, Size};

@@ -13,10 +13,15 @@ pub(super) struct Memory {
 
 /// Bytes that programs can get without others being pushed out, where the system tells.
 pub fn available_memory() -> Option<u64> {
+    memory_told_as("MemAvailable")
+}
+
+/// Bytes that the system tells by this name.
+pub fn memory_told_as(name: &str) -> Option<u64> {
     let info = std::fs::read_to_string("/proc/meminfo").ok()?;
     let kibibytes =
-        info.lines().find_map(|line| line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB"))?;
-    kibibytes.parse::<u64>().ok().map(|kibibytes| kibibytes << 10)
+        info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')?.strip_suffix("kB"))?;
+    kibibytes.trim().parse::<u64>().ok().map(|kibibytes| kibibytes << 10)
 }
 
 /// One more line between blocks: equal places of blocks whose length is a power of two would otherwise

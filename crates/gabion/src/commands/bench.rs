@@ -7,6 +7,7 @@ mod files;
 mod gpu;
 mod machine;
 mod mount;
+mod mounted;
 mod paper;
 mod rebuild;
 mod vault;

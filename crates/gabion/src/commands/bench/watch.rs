@@ -10,6 +10,7 @@
 
 use super::figures::{Line, Request, least};
 use super::files::{fill, sync};
+use super::mounted::{Mounted, run};
 use anyhow::{Context, Result, bail, ensure};
 use gabion::exit::{Outcome, told};
 use gabion_vault::world::Stopwatch;
@@ -116,7 +117,7 @@ impl Args {
             None => None,
         };
         let place = |side: usize| match &mounted {
-            Some(mounted) => mounted[side].0.to_owned(),
+            Some(mounted) => mounted[side].path().to_owned(),
             None => place.join(format!("{round} {side}")),
         };
         let places = [place(0), place(1)];
@@ -169,9 +170,6 @@ struct Disk {
     inodes: u64,
 }
 
-/// Where it is mounted until this is dropped.
-struct Mounted(PathBuf);
-
 impl Disk {
     /// Two with room for so many small files; none for those who cannot mount them.
     fn pair(count: u64, place: &Path) -> Option<[Disk; 2]> {
@@ -199,28 +197,9 @@ impl Disk {
         // All tables are there from the beginning: the kernel would make them while we measure. What the file has of the disk it keeps.
         let at_once = ["-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0", "-N"];
         run(Command::new("mkfs.ext4").args(at_once).arg(self.inodes.to_string()).arg(&self.image))?;
-        run(Command::new("mount").args(["-o", "loop"]).arg(&self.image).arg(&path))?;
-        Ok(Mounted(path))
+        let image = self.image.to_str().context("the name of --dir is no text")?;
+        Mounted::new(["-o", "loop", image], &path)
     }
-}
-
-impl Mounted {
-    fn unmount(self) -> Result<()> {
-        run(Command::new("umount").arg(&self.0))
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        // After an error: what cannot be unmounted now goes when nobody uses it any more. Otherwise it is gone already.
-        let _ = Command::new("umount").arg("--lazy").arg(&self.0).output();
-    }
-}
-
-fn run(command: &mut Command) -> Result<()> {
-    let done = command.output().with_context(|| format!("{command:?}"))?;
-    ensure!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
-    Ok(())
 }
 
 /// A watch by this very program.

@@ -3,10 +3,11 @@
 use super::measure::{Bench, line, protect, verify};
 use crate::commands::bench::figures::{Line, place_in};
 use crate::commands::bench::files::{self, copies, drop_caches, sync, warm};
-use anyhow::{Context, Result, bail, ensure};
+use crate::commands::bench::mounted::Mounted;
+use anyhow::{Context, Result, bail};
+use gabion::bench::memory_told_as;
 use gabion_engine::{Code, Engine, Field, Signer};
 use std::path::Path;
-use std::process::Command;
 use std::time::Instant;
 
 impl Bench {
@@ -28,15 +29,16 @@ impl Bench {
         let place = self.request.place()?;
         drop_caches()?;
         let _ = std::fs::write("/proc/sys/vm/compact_memory", "1");
-        let mounted = Mounted::new(place.path(), "huge=always")?;
-        self.protect_in("protect 8+2 warm, large pages", mounted.0, "on tmpfs (huge=always)")
+        let tmpfs = ["-t", "tmpfs", "-o", "huge=always", "gabion-bench"];
+        let mounted = Mounted::new(tmpfs, place.path()).context("a file system in memory needs root")?;
+        self.protect_in("protect 8+2 warm, large pages", mounted.path(), "on tmpfs (huge=always)")
             .map(|line| vec![line])
     }
 
     fn protect_in(&self, case: &str, place: &Path, on: &str) -> Result<Line> {
-        let before = in_large_pages()?;
+        let before = in_large_pages();
         let (tree, data) = self.tree_of_large_files(place)?;
-        let large = 100 * in_large_pages()?.saturating_sub(before) / data;
+        let large = 100 * in_large_pages().saturating_sub(before) / data;
         let repository = place.join("repository");
         let (mut best, mut copied) = (f64::INFINITY, f64::INFINITY);
         let mut encode = 0f64;
@@ -59,36 +61,9 @@ impl Bench {
     }
 }
 
-/// A file system in memory at a directory, which is taken away with the value.
-struct Mounted<'a>(&'a Path);
-
-impl Mounted<'_> {
-    fn new<'a>(at: &'a Path, options: &str) -> Result<Mounted<'a>> {
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", options, "gabion-bench"]).arg(at);
-        let done = mount.output().context("mount cannot be run")?;
-        ensure!(
-            done.status.success(),
-            "a file system in memory cannot be mounted, which needs root: {}",
-            String::from_utf8_lossy(&done.stderr).trim()
-        );
-        Ok(Mounted(at))
-    }
-}
-
-impl Drop for Mounted<'_> {
-    fn drop(&mut self) {
-        // What stays mounted is named by the directory that cannot be removed then.
-        let _ = Command::new("umount").arg(self.0).output();
-    }
-}
-
-/// Bytes that file systems in memory keep in pages of 2 MiB.
-fn in_large_pages() -> Result<u64> {
-    let told = std::fs::read_to_string("/proc/meminfo").context("/proc/meminfo")?;
-    let value = told.lines().find_map(|line| line.strip_prefix("ShmemHugePages:")?.strip_suffix("kB"));
-    // Systems without such pages do not speak of them.
-    value.map_or(Ok(0), |kib| Ok(kib.trim().parse::<u64>()? << 10))
+/// Bytes that file systems in memory keep in pages of 2 MiB; systems without such pages do not speak of them.
+fn in_large_pages() -> u64 {
+    memory_told_as("ShmemHugePages").unwrap_or(0)
 }
 
 /// What the engine does with signatures on all threads, from memory: 1e9 bytes of data per second.
