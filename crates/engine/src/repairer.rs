@@ -13,7 +13,7 @@ use crate::code::{Code, Layout};
 use crate::engine::{Compiled, Engine};
 use crate::error::Error;
 use crate::field::Field;
-use crate::kernel::FEWEST_COEFFICIENTS;
+use crate::kernel::may_be_transformed;
 use logarithms::{Logarithms, Sources};
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -113,7 +113,7 @@ impl Repairer {
         let Some(len) = outputs.first().map(|output| output.len()) else { return Ok(()) };
         let loss = Loss { stripe, wanted };
         let is_small = len.saturating_mul(k) <= SMALL_BYTES;
-        let may_transform = len <= TRANSFORMED_BLOCK && wanted.len() * k >= FEWEST_COEFFICIENTS;
+        let may_transform = len <= TRANSFORMED_BLOCK && may_be_transformed(wanted.len() * k, 0);
         if let Some(logarithms) = &self.logarithms
             && (is_small || may_transform)
             && !self.is_habitual(loss)
@@ -199,7 +199,7 @@ impl Repairer {
         }
         let count = wanted.len() * k;
         let row = self.engine.row();
-        if count >= FEWEST_COEFFICIENTS
+        if may_be_transformed(count, sources.bits(wanted))
             && row.multiply_by_points(&sources.form(wanted), inputs, outputs, want)?
         {
             return Ok(true);

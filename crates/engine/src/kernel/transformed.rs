@@ -29,7 +29,7 @@ const COEFFICIENTS_PER_PRODUCT_OF_SUMS: usize = 4;
 
 /// Coefficients below which a matrix over GF(2^8) is not asked whether it pays: 16 x 16 take 96 products by transforms, 8 x 32 about as many
 /// as they have.
-pub(crate) const FEWEST_COEFFICIENTS: usize = 256;
+const FEWEST_COEFFICIENTS: usize = 256;
 
 /// Coefficients of the largest matrix that is multiplied with one by one, where there is another way: what kernels prepare of each takes 32 bytes or
 /// 128.
@@ -96,6 +96,13 @@ fn price(transform: &Transform) -> usize {
     let is_sum = transform.field == Field::GF8 && !transform.turns();
     let each = if is_sum { COEFFICIENTS_PER_PRODUCT_OF_SUMS } else { COEFFICIENTS_PER_PRODUCT };
     transform.products().saturating_mul(each)
+}
+
+/// Whether a matrix over GF(2^8) of so many coefficients may be faster by transforms: by what one into a coset of so many bits and one out of it
+/// take at least. For small repairs to make a [`Transform`] only to see that it does not pay would take as long as their bytes.
+pub(crate) fn may_be_transformed(coefficients: usize, bits: u32) -> bool {
+    let products = (bits as usize) << bits;
+    coefficients >= FEWEST_COEFFICIENTS && COEFFICIENTS_PER_PRODUCT * products < coefficients
 }
 
 /// A matrix over GF(2^8) that is known by its points, times blocks that all have `len` bytes; `false` where transforms do not pay, and

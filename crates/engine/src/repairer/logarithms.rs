@@ -79,6 +79,17 @@ impl<'a, const N: usize> Sources<'a, N> {
         }
     }
 
+    /// Bits in which the points of the wanted blocks differ, or those of the sources, whichever are fewer: a coset of as many bits holds them all.
+    pub(super) fn bits(&self, wanted: &[usize]) -> u32 {
+        let at = &self.logarithms.at;
+        let bits = |points: &mut dyn Iterator<Item = u8>| {
+            let first = points.next().unwrap_or(0);
+            u8::BITS - points.fold(0, |bits, point| bits | (point ^ first)).leading_zeros()
+        };
+        let rows = bits(&mut wanted.iter().map(|&column| at[column]));
+        rows.min(bits(&mut self.columns.iter().map(|column| at[column as usize])))
+    }
+
     /// The same matrix by its points.
     pub(super) fn form(&self, wanted: &[usize]) -> CauchyForm {
         let logarithms = self.logarithms;

@@ -196,6 +196,8 @@ unsafe fn run_columns<V: Vector, X: Multiply<V::Map, B>, const B: usize>(
     let start = room.0.as_mut_ptr().cast::<u8>();
     let (additive, differentiates) = (Additive::of(transform.field), transform.differentiates());
     let turns = inputs.cosets.first().filter(|_| transform.turns()).map(|coset| coset.at);
+    let none = multipliers.of(0);
+    let mut constants = Constants { weights: [none; MAX_POINTS], strays: [[none; MAX_POINTS]; MAX_STRAYS] };
     let mut at = 0;
     while at < blocks.len {
         let columns = most.min((blocks.len - at) / column);
@@ -214,7 +216,7 @@ unsafe fn run_columns<V: Vector, X: Multiply<V::Map, B>, const B: usize>(
             let (mut first, mut second) = (points(start), points(start.add(whole)));
             for (index, coset) in inputs.cosets.iter().enumerate() {
                 let points = if index == 0 { &mut first } else { &mut second };
-                points.interpolate(coset, turns, &tile);
+                points.interpolate(coset, turns, &tile, &mut constants);
                 if differentiates && coset.at == 0 && outputs.cosets.len() == 1 {
                     points.differentiate();
                 }
@@ -225,6 +227,9 @@ unsafe fn run_columns<V: Vector, X: Multiply<V::Map, B>, const B: usize>(
             if inputs.cosets.is_empty() {
                 first.start.write_bytes(0, first.bytes());
             }
+            for stray in &transform.strays {
+                tile.ask_for::<V>(blocks.from[stray.block as usize], tile.next);
+            }
             for coset in &outputs.cosets {
                 let points = if outputs.cosets.len() == 1 { &mut first } else { &mut second };
                 if outputs.cosets.len() > 1 {
@@ -233,7 +238,7 @@ unsafe fn run_columns<V: Vector, X: Multiply<V::Map, B>, const B: usize>(
                         points.differentiate();
                     }
                 }
-                points.evaluate(coset, turns, &tile);
+                points.evaluate(coset, turns, &tile, &mut constants);
             }
         }
         at = tile.next;
@@ -256,7 +261,14 @@ impl Tile<'_> {
         let count = side.members.len();
         let (member, at) =
             if ahead < count { (ahead, self.at) } else { ((ahead - count) % count, self.next) };
-        let from = start(side.members[member].block as usize).wrapping_add(at);
+        // SAFETY: passed on unchanged.
+        unsafe { self.ask_for::<V>(start(side.members[member].block as usize), at) };
+    }
+
+    /// As much as a tile has of a block, from `at` on.
+    #[inline(always)]
+    unsafe fn ask_for<V: Vector>(&self, block: *const u8, at: usize) {
+        let from = block.wrapping_add(at);
         for line in (0..self.next - self.at).step_by(64) {
             // SAFETY: a prefetch takes any address.
             unsafe { V::prefetch(from.wrapping_add(line)) };
@@ -314,14 +326,21 @@ impl<V: Vector, const B: usize, const P: usize> Target<V, B, P> for Held {
     }
 }
 
-/// Inputs, each times its weight; where there is none, zeros in the room.
-struct Taken<M, const B: usize> {
-    from: [*const u8; MAX_POINTS],
+/// The constants of the blocks of a pass. Where there is no block they are what they were before, and of no effect.
+struct Constants<M, const B: usize> {
     weights: [Maps<M, B>; MAX_POINTS],
+    /// Of each stray, for each output.
+    strays: [[Maps<M, B>; MAX_POINTS]; MAX_STRAYS],
+}
+
+/// Inputs, each times its weight; where there is none, zeros in the room.
+struct Taken<'a, M, const B: usize> {
+    from: [*const u8; MAX_POINTS],
+    constants: &'a Constants<M, B>,
     is_weighted: bool,
 }
 
-impl<V: Vector, const B: usize, const P: usize> Source<V, B, P> for Taken<V::Map, B> {
+impl<V: Vector, const B: usize, const P: usize> Source<V, B, P> for Taken<'_, V::Map, B> {
     #[inline(always)]
     unsafe fn read(&self, column: usize) -> [[V; B]; P] {
         // SAFETY: blocks have these columns.
@@ -332,7 +351,8 @@ impl<V: Vector, const B: usize, const P: usize> Source<V, B, P> for Taken<V::Map
             }
             if self.is_weighted {
                 for point in 0..P {
-                    symbols[point] = add_product([V::zero(); B], symbols[point], &self.weights[point]);
+                    symbols[point] =
+                        add_product([V::zero(); B], symbols[point], &self.constants.weights[point]);
                 }
             }
             symbols
@@ -341,17 +361,16 @@ impl<V: Vector, const B: usize, const P: usize> Source<V, B, P> for Taken<V::Map
 }
 
 /// Outputs: the values, each times its weight, and what strays add to them. What no output takes stays in the room.
-struct Given<M, const B: usize> {
+struct Given<'a, M, const B: usize> {
     to: [*mut u8; MAX_POINTS],
-    weights: [Maps<M, B>; MAX_POINTS],
+    constants: &'a Constants<M, B>,
     is_weighted: bool,
     add: bool,
     strays: usize,
     from: [*const u8; MAX_STRAYS],
-    coefficients: [[Maps<M, B>; MAX_POINTS]; MAX_STRAYS],
 }
 
-impl<V: Vector, const B: usize, const P: usize> Target<V, B, P> for Given<V::Map, B> {
+impl<V: Vector, const B: usize, const P: usize> Target<V, B, P> for Given<'_, V::Map, B> {
     #[inline(always)]
     unsafe fn write(&self, mut symbols: [[V; B]; P], column: usize) {
         let at = column * B * V::BYTES;
@@ -359,13 +378,14 @@ impl<V: Vector, const B: usize, const P: usize> Target<V, B, P> for Given<V::Map
         unsafe {
             if self.is_weighted {
                 for point in 0..P {
-                    symbols[point] = add_product([V::zero(); B], symbols[point], &self.weights[point]);
+                    symbols[point] =
+                        add_product([V::zero(); B], symbols[point], &self.constants.weights[point]);
                 }
             }
             for stray in 0..self.strays {
                 let from = load::<V, B>(self.from[stray].add(at));
                 for point in 0..P {
-                    symbols[point] = add_product(symbols[point], from, &self.coefficients[stray][point]);
+                    symbols[point] = add_product(symbols[point], from, &self.constants.strays[stray][point]);
                 }
             }
             if self.add {
@@ -492,14 +512,20 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
 
     /// Inputs to coefficients; without the last pass where the evaluation `turns` around there.
     #[inline(always)]
-    unsafe fn interpolate(&mut self, coset: &Coset, turns: Option<usize>, tile: &Tile<'_>) {
+    unsafe fn interpolate(
+        &mut self,
+        coset: &Coset,
+        turns: Option<usize>,
+        tile: &Tile<'_>,
+        constants: &mut Constants<V::Map, B>,
+    ) {
         let (n, size) = (1usize << self.log, 1usize << self.bottom());
         let passes_end = if turns.is_some() { self.top() } else { self.log };
         let mut member = coset.members.start;
         for end in (size..=n).step_by(size) {
             // SAFETY: blocks of a power of two of points that end at a multiple of their size, up to n.
             unsafe {
-                self.take(coset, &mut member, end - size, tile);
+                self.take(coset, &mut member, end - size, tile, constants);
                 let mut level = Self::LEVELS;
                 while level < passes_end {
                     let above = self.log.min(level + Self::LEVELS);
@@ -515,7 +541,13 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
 
     /// Coefficients to outputs; or what an interpolation on the coset at `turns` leaves of its last pass.
     #[inline(always)]
-    unsafe fn evaluate(&mut self, coset: &Coset, turns: Option<usize>, tile: &Tile<'_>) {
+    unsafe fn evaluate(
+        &mut self,
+        coset: &Coset,
+        turns: Option<usize>,
+        tile: &Tile<'_>,
+        constants: &mut Constants<V::Map, B>,
+    ) {
         let (n, top, size) = (1usize << self.log, self.top(), 1usize << self.bottom());
         // SAFETY: the whole coset, then blocks of a power of two of points that begin at a multiple of their size, below n.
         unsafe {
@@ -534,7 +566,7 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
                     }
                     above = level;
                 }
-                self.give(coset, &mut member, start, tile);
+                self.give(coset, &mut member, start, tile, constants);
             }
         }
     }
@@ -567,32 +599,36 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
 
     /// The inputs of the lowest block at `start`, and its levels. `next` is the first member that has not had its turn.
     #[inline(always)]
-    unsafe fn take(&mut self, coset: &Coset, next: &mut usize, start: usize, tile: &Tile<'_>) {
+    unsafe fn take(
+        &mut self,
+        coset: &Coset,
+        next: &mut usize,
+        start: usize,
+        tile: &Tile<'_>,
+        constants: &mut Constants<V::Map, B>,
+    ) {
         let Tile { transform: Transform { inputs, .. }, blocks, at, .. } = *tile;
-        let mut taken = Taken {
-            from: [std::ptr::null(); MAX_POINTS],
-            weights: [self.multipliers.of(1); MAX_POINTS],
-            is_weighted: false,
-        };
+        let (mut from, mut is_weighted) = ([std::ptr::null(); MAX_POINTS], false);
         let size = 1 << self.bottom();
         // SAFETY: members are blocks of the plan; a tile lies within every block, and as many bytes at every point of the room.
         unsafe {
             while *next < coset.members.end && (inputs.members[*next].place as usize) < start + size {
                 let Member { block, place, weight } = inputs.members[*next];
                 let point = place as usize - start;
-                taken.from[point] = blocks.from[block as usize].add(at);
-                taken.weights[point] = self.multipliers.of(weight);
-                taken.is_weighted |= weight != 1;
+                from[point] = blocks.from[block as usize].add(at);
+                constants.weights[point] = self.multipliers.of(weight);
+                is_weighted |= weight != 1;
                 tile.ask_ahead::<V>(inputs, *next, |block| blocks.from[block]);
                 *next += 1;
             }
             for point in 0..size {
-                if taken.from[point].is_null() {
+                if from[point].is_null() {
                     let zeros = self.point(start + point);
                     zeros.write_bytes(0, self.columns * Self::COLUMN);
-                    taken.from[point] = zeros;
+                    from[point] = zeros;
                 }
             }
+            let taken = Taken { from, constants, is_weighted };
             let held = Held { start: self.point(start), distance: self.columns * Self::COLUMN };
             let (at, columns) = ([coset.at + start; 2], self.columns);
             match self.bottom() {
@@ -610,38 +646,39 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
 
     /// The levels of the lowest block at `start`, and its outputs.
     #[inline(always)]
-    unsafe fn give(&mut self, coset: &Coset, next: &mut usize, start: usize, tile: &Tile<'_>) {
+    unsafe fn give(
+        &mut self,
+        coset: &Coset,
+        next: &mut usize,
+        start: usize,
+        tile: &Tile<'_>,
+        constants: &mut Constants<V::Map, B>,
+    ) {
         let Tile { transform: Transform { outputs, strays, .. }, blocks, at, .. } = *tile;
-        let (size, one) = (1 << self.bottom(), self.multipliers.of(1));
-        let mut given = Given {
-            to: [self.start; MAX_POINTS],
-            weights: [one; MAX_POINTS],
-            is_weighted: false,
-            add: blocks.add,
-            strays: strays.len(),
-            from: [std::ptr::null(); MAX_STRAYS],
-            coefficients: [[one; MAX_POINTS]; MAX_STRAYS],
-        };
+        let (mut to, mut is_weighted) = ([self.start; MAX_POINTS], false);
+        let (size, mut from) = (1 << self.bottom(), [std::ptr::null(); MAX_STRAYS]);
         // SAFETY: as for inputs.
         unsafe {
             for point in 0..size {
-                given.to[point] = self.point(start + point);
+                to[point] = self.point(start + point);
             }
-            for (stray, from) in strays.iter().zip(&mut given.from) {
+            for (stray, from) in strays.iter().zip(&mut from) {
                 *from = blocks.from[stray.block as usize].add(at);
             }
             while *next < coset.members.end && (outputs.members[*next].place as usize) < start + size {
                 let Member { block, place, weight } = outputs.members[*next];
                 let point = place as usize - start;
-                given.to[point] = blocks.to[block as usize].add(at);
-                given.weights[point] = self.multipliers.of(weight);
-                given.is_weighted |= weight != 1;
-                for (stray, coefficients) in strays.iter().zip(&mut given.coefficients) {
-                    coefficients[point] = self.multipliers.of(stray.coefficients[*next]);
+                to[point] = blocks.to[block as usize].add(at);
+                constants.weights[point] = self.multipliers.of(weight);
+                is_weighted |= weight != 1;
+                for (stray, constants) in strays.iter().zip(&mut constants.strays) {
+                    constants[point] = self.multipliers.of(stray.coefficients[*next]);
                 }
                 tile.ask_ahead::<V>(outputs, *next, |block| blocks.to[block]);
                 *next += 1;
             }
+            let (add, strays) = (blocks.add, strays.len());
+            let given = Given { to, constants, is_weighted, add, strays, from };
             let held = Held { start: self.point(start), distance: self.columns * Self::COLUMN };
             let (at, columns) = ([coset.at + start; 2], self.columns);
             match self.bottom() {
