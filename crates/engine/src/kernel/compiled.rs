@@ -20,7 +20,7 @@ const FEW_COEFFICIENTS: usize = 64;
 
 enum Program<I: Isa> {
     Dense(Dense<'static, I::V>),
-    Transformed(TransformedPlan<I>),
+    Transformed(Box<TransformedPlan<I>>),
     Rows(Rows),
     Horner(Parities),
 }
@@ -61,7 +61,7 @@ pub(super) fn compile<I: Isa>(isa: I, plan: &Plan, tier: Tier) -> Result<Box<dyn
         Layout::Words => match horner_parities(plan)? {
             Some(parities) => Program::Horner(parities),
             None => match Way::without_code(plan) {
-                Some(way) => Program::Transformed(TransformedPlan::new(isa, plan, way)?),
+                Some(way) => Program::Transformed(Box::new(TransformedPlan::new(isa, plan, way)?)),
                 None => Program::Dense(dense(plan.matrix()?)?),
             },
         },
