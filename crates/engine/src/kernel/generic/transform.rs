@@ -17,13 +17,17 @@
 //!     linear in their constant, and so sums of four out of [`Multipliers`].
 //! (5) Tail: what is less than a column travels through zero-padded copies of all blocks.
 
+mod ends;
+mod multipliers;
+
+pub(in crate::kernel) use multipliers::Multipliers;
+
 use super::Buffers;
-use super::planes::{load, store};
-use crate::field::Field;
-use crate::kernel::linear::{LinearMap, MapForm};
 use crate::kernel::transform::{Coset, MAX_STRAYS, Member, Side, Transform};
 use crate::kernel::vector::Vector;
 use crate::matrix::additive::Additive;
+use ends::{Constants, Given, Held, MAX_POINTS, Source, Taken, Target, add_product, read, sum, write};
+use multipliers::{Maps, Multiply};
 use std::marker::PhantomData;
 
 /// Bytes of a room up to which tiles are made wider: an L2 cache. What a second room takes beyond that is met by the last levels only.
@@ -37,65 +41,6 @@ const LEVELS: usize = 16;
 
 /// Blocks ahead that are asked for: each lies in a page of its own.
 const BLOCKS_AHEAD: usize = 16;
-
-/// Points of a pass, at most.
-const MAX_POINTS: usize = 8;
-
-/// The maps of a product of symbols of B bytes: from every byte to every byte.
-type Maps<M, const B: usize> = [[M; B]; B];
-
-/// Gives the maps of every constant of a field whose symbols have B bytes.
-trait Multiply<M, const B: usize>: Copy {
-    fn of(self, constant: u16) -> Maps<M, B>;
-}
-
-/// What the maps of all constants come from.
-pub(in crate::kernel) enum Multipliers<M: MapForm> {
-    /// Those of GF(2^8): all there are.
-    Bytes(&'static [M; 256]),
-    /// Those of GF(2^16) are sums of those of every nibble at every place.
-    Words(Box<[[Maps<M, 2>; 16]; 4]>),
-}
-
-impl<M: MapForm> Multipliers<M> {
-    pub(in crate::kernel) fn new(field: Field) -> Multipliers<M> {
-        if field == Field::GF8 {
-            return Multipliers::Bytes(M::gf8_products());
-        }
-        let maps = |constant: u64| -> Maps<M, 2> {
-            let product = LinearMap::multiplication(field, constant);
-            let mut maps = product.prepare();
-            let mut next = || maps.next().expect("two bytes to two bytes");
-            [[next(), next()], [next(), next()]]
-        };
-        let place = |place: usize| std::array::from_fn(|nibble| maps((nibble as u64) << (4 * place)));
-        Multipliers::Words(Box::new(std::array::from_fn(place)))
-    }
-}
-
-impl<M: MapForm> Multiply<M, 1> for &[M; 256] {
-    #[inline(always)]
-    fn of(self, constant: u16) -> Maps<M, 1> {
-        [[self[usize::from(constant as u8)]]]
-    }
-}
-
-impl<M: MapForm> Multiply<M, 2> for &[[Maps<M, 2>; 16]; 4] {
-    #[inline(always)]
-    fn of(self, constant: u16) -> Maps<M, 2> {
-        let nibble = |place: usize| &self[place][(constant >> (4 * place) & 15) as usize];
-        let parts = [nibble(0), nibble(1), nibble(2), nibble(3)];
-        let mut maps = *parts[0];
-        for part in &parts[1..] {
-            for from in 0..2 {
-                for to in 0..2 {
-                    maps[from][to] = maps[from][to].sum(part[from][to]);
-                }
-            }
-        }
-        maps
-    }
-}
 
 /// Room for a coset of columns, or two.
 #[derive(Default)]
@@ -284,165 +229,6 @@ struct Points<V, X, const B: usize> {
     log: usize,
     columns: usize,
     vector: PhantomData<V>,
-}
-
-/// Where a pass reads the columns of P points.
-trait Source<V: Vector, const B: usize, const P: usize> {
-    unsafe fn read(&self, column: usize) -> [[V; B]; P];
-}
-
-/// Where it writes them.
-trait Target<V: Vector, const B: usize, const P: usize> {
-    unsafe fn write(&self, symbols: [[V; B]; P], column: usize);
-}
-
-/// Points in the room, so many bytes apart.
-struct Held {
-    start: *mut u8,
-    distance: usize,
-}
-
-impl<V: Vector, const B: usize, const P: usize> Source<V, B, P> for Held {
-    #[inline(always)]
-    unsafe fn read(&self, column: usize) -> [[V; B]; P] {
-        // SAFETY: the room has these columns.
-        unsafe {
-            let mut symbols = [[V::zero(); B]; P];
-            for point in 0..P {
-                symbols[point] = read(self.start.add(point * self.distance + column * B * V::BYTES));
-            }
-            symbols
-        }
-    }
-}
-
-impl<V: Vector, const B: usize, const P: usize> Target<V, B, P> for Held {
-    #[inline(always)]
-    unsafe fn write(&self, symbols: [[V; B]; P], column: usize) {
-        for point in 0..P {
-            // SAFETY: as above.
-            unsafe { write(symbols[point], self.start.add(point * self.distance + column * B * V::BYTES)) }
-        }
-    }
-}
-
-/// The constants of the blocks of a pass. Where there is no block they are what they were before, and of no effect.
-struct Constants<M, const B: usize> {
-    weights: [Maps<M, B>; MAX_POINTS],
-    /// Of each stray, for each output.
-    strays: [[Maps<M, B>; MAX_POINTS]; MAX_STRAYS],
-}
-
-/// Inputs, each times its weight; where there is none, zeros in the room.
-struct Taken<'a, M, const B: usize> {
-    from: [*const u8; MAX_POINTS],
-    constants: &'a Constants<M, B>,
-    is_weighted: bool,
-}
-
-impl<V: Vector, const B: usize, const P: usize> Source<V, B, P> for Taken<'_, V::Map, B> {
-    #[inline(always)]
-    unsafe fn read(&self, column: usize) -> [[V; B]; P] {
-        // SAFETY: blocks have these columns.
-        unsafe {
-            let mut symbols = [[V::zero(); B]; P];
-            for point in 0..P {
-                symbols[point] = load::<V, B>(self.from[point].add(column * B * V::BYTES));
-            }
-            if self.is_weighted {
-                for point in 0..P {
-                    symbols[point] =
-                        add_product([V::zero(); B], symbols[point], &self.constants.weights[point]);
-                }
-            }
-            symbols
-        }
-    }
-}
-
-/// Outputs: the values, each times its weight, and what strays add to them. What no output takes stays in the room.
-struct Given<'a, M, const B: usize> {
-    to: [*mut u8; MAX_POINTS],
-    constants: &'a Constants<M, B>,
-    is_weighted: bool,
-    add: bool,
-    strays: usize,
-    from: [*const u8; MAX_STRAYS],
-}
-
-impl<V: Vector, const B: usize, const P: usize> Target<V, B, P> for Given<'_, V::Map, B> {
-    #[inline(always)]
-    unsafe fn write(&self, mut symbols: [[V; B]; P], column: usize) {
-        let at = column * B * V::BYTES;
-        // SAFETY: blocks have these columns.
-        unsafe {
-            if self.is_weighted {
-                for point in 0..P {
-                    symbols[point] =
-                        add_product([V::zero(); B], symbols[point], &self.constants.weights[point]);
-                }
-            }
-            for stray in 0..self.strays {
-                let from = load::<V, B>(self.from[stray].add(at));
-                for point in 0..P {
-                    symbols[point] = add_product(symbols[point], from, &self.constants.strays[stray][point]);
-                }
-            }
-            if self.add {
-                for point in 0..P {
-                    store::<V, B>(symbols[point], self.to[point].add(at), true);
-                }
-            } else {
-                for point in 0..P {
-                    store::<V, B>(symbols[point], self.to[point].add(at), false);
-                }
-            }
-        }
-    }
-}
-
-#[inline(always)]
-unsafe fn read<V: Vector, const B: usize>(from: *const u8) -> [V; B] {
-    // SAFETY: the caller gives B registers of readable bytes.
-    unsafe {
-        let mut symbols = [V::zero(); B];
-        for b in 0..B {
-            symbols[b] = V::load(from.add(b * V::BYTES));
-        }
-        symbols
-    }
-}
-
-#[inline(always)]
-unsafe fn write<V: Vector, const B: usize>(symbols: [V; B], to: *mut u8) {
-    for b in 0..B {
-        // SAFETY: the caller gives B registers of writable bytes.
-        unsafe { symbols[b].store(to.add(b * V::BYTES)) }
-    }
-}
-
-#[inline(always)]
-unsafe fn sum<V: Vector, const B: usize>(mut a: [V; B], b: [V; B]) -> [V; B] {
-    for byte in 0..B {
-        // SAFETY: the instruction set is there by the caller's contract.
-        a[byte] = unsafe { a[byte].xor(b[byte]) };
-    }
-    a
-}
-
-/// a + constant · b.
-#[inline(always)]
-unsafe fn add_product<V: Vector, const B: usize>(mut a: [V; B], b: [V; B], maps: &Maps<V::Map, B>) -> [V; B] {
-    for from in 0..B {
-        // SAFETY: the instruction set is there by the caller's contract.
-        unsafe {
-            let operand = b[from].operand();
-            for to in 0..B {
-                a[to] = a[to].add_mapped(operand, &maps[from][to]);
-            }
-        }
-    }
-    a
 }
 
 impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
