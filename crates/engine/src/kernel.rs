@@ -27,6 +27,7 @@ pub use linear::LinearMap;
 pub use reference::Reference;
 pub use table::{KERNEL_VARIABLE, Row, TieredRow, measured, rows};
 pub use threads::{MAX_THREADS, Threads};
+pub(crate) use transformed::may_be_transformed;
 pub use tuning::{Caches, Tuning};
 
 use crate::error::Error;

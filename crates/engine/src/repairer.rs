@@ -3,7 +3,8 @@
 //! A plan is worth its price when many stripes lost the same columns. Where every stripe lost others, and blocks are
 //! small, planning and compiling take longer than the bytes. A code that is known by its points (see
 //! [`CauchyForm`](crate::matrix::cauchy::CauchyForm)) has another way: the matrix of a repair is a Cauchy matrix on
-//! the same points, whose factors are products of distances, and over GF(2^8) all of that is sums of logarithms.
+//! the same points, whose factors are products of distances, and over GF(2^8) all of that is sums of logarithms. Where much was lost the points alone
+//! serve, by transforms, and then blocks may be larger.
 //!
 //! Most often a disk was lost, and with it the same column of many stripes. Some small stripes in a row that lost the same are
 //! worth a plan after all, which is kept for those that follow.
@@ -12,6 +13,7 @@ use crate::code::{Code, Layout};
 use crate::engine::{Compiled, Engine};
 use crate::error::Error;
 use crate::field::Field;
+use crate::kernel::may_be_transformed;
 use logarithms::{Logarithms, Sources};
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,6 +35,10 @@ const HABIT: u64 = 7;
 
 /// Coefficients that take no allocation.
 const FEW_COEFFICIENTS: usize = 64;
+
+/// Bytes of a block up to which a loss that transforms repair gets no plan before it is a habit. Up to then it has worked about as much as
+/// makes a plan worth compiling; a plan of larger blocks would be compiled by then.
+const TRANSFORMED_BLOCK: usize = 64 << 10;
 
 /// Restores blocks of one code.
 #[derive(Debug)]
@@ -106,18 +112,24 @@ impl Repairer {
         }
         let Some(len) = outputs.first().map(|output| output.len()) else { return Ok(()) };
         let loss = Loss { stripe, wanted };
-        match &self.logarithms {
-            Some(logarithms) if len.saturating_mul(k) <= SMALL_BYTES && !self.is_habitual(loss) => {
-                if blocks <= FEWER_POINTS {
-                    self.repair_directly::<FEWER_POINTS>(logarithms, loss, outputs, len)
-                } else if blocks <= FEW_POINTS {
-                    self.repair_directly::<FEW_POINTS>(logarithms, loss, outputs, len)
-                } else {
-                    self.repair_directly::<MAX_POINTS>(logarithms, loss, outputs, len)
-                }
+        let is_small = len.saturating_mul(k) <= SMALL_BYTES;
+        let may_transform = len <= TRANSFORMED_BLOCK && may_be_transformed(wanted.len() * k, 0);
+        if let Some(logarithms) = &self.logarithms
+            && (is_small || may_transform)
+            && !self.is_habitual(loss)
+        {
+            let done = if blocks <= FEWER_POINTS {
+                self.repair_directly::<FEWER_POINTS>(logarithms, loss, outputs, len)
+            } else if blocks <= FEW_POINTS {
+                self.repair_directly::<FEW_POINTS>(logarithms, loss, outputs, len)
+            } else {
+                self.repair_directly::<MAX_POINTS>(logarithms, loss, outputs, len)
+            };
+            if done? {
+                return Ok(());
             }
-            _ => self.repair_by_plan(loss, outputs),
         }
+        self.repair_by_plan(loss, outputs)
     }
 
     /// Whether the last stripes have lost the same.
@@ -153,14 +165,14 @@ impl Repairer {
         Ok(Kept { there, compiled: self.engine.compile(&plan)? })
     }
 
-    /// The code has at most N points.
+    /// The code has at most N points. `false` where nothing was done, since blocks are so large that a plan is faster.
     fn repair_directly<const N: usize>(
         &self,
         logarithms: &Logarithms,
         Loss { stripe, wanted }: Loss<'_>,
         outputs: &mut [&mut [u8]],
         want: usize,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let (k, last) = (self.code.k(), self.code.blocks() - 1);
         let mut is_wanted = [false; N];
         for &column in wanted {
@@ -185,8 +197,17 @@ impl Repairer {
         if !fit && let Some((index, len)) = lengths().enumerate().find(|&(_, len)| len != want) {
             return Err(Error::BufferLength { index, len, want });
         }
-        let (mut few, mut many) = ([0; FEW_COEFFICIENTS], Vec::new());
         let count = wanted.len() * k;
+        let row = self.engine.row();
+        if may_be_transformed(count, sources.bits(wanted))
+            && row.multiply_by_points(&sources.form(wanted), inputs, outputs, want)?
+        {
+            return Ok(true);
+        }
+        if want.saturating_mul(k) > SMALL_BYTES {
+            return Ok(false);
+        }
+        let (mut few, mut many) = ([0; FEW_COEFFICIENTS], Vec::new());
         let coefficients = match few.get_mut(..count) {
             Some(few) => few,
             None => {
@@ -195,7 +216,8 @@ impl Repairer {
             }
         };
         sources.write_matrix(wanted, coefficients);
-        self.engine.row().multiply(coefficients, inputs, outputs, want)
+        row.multiply(coefficients, inputs, outputs, want)?;
+        Ok(true)
     }
 }
 

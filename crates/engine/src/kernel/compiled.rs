@@ -18,8 +18,9 @@ use std::sync::{Arc, OnceLock};
 /// Coefficients of a matrix for a single use whose maps take no allocation.
 const FEW_COEFFICIENTS: usize = 64;
 
-enum Program<V: Vector> {
-    Dense(Dense<'static, V>),
+enum Program<I: Isa> {
+    Dense(Dense<'static, I::V>),
+    Transformed(Box<TransformedPlan<I>>),
     Rows(Rows),
     Horner(Parities),
 }
@@ -27,7 +28,7 @@ enum Program<V: Vector> {
 struct CompiledPlan<I: Isa> {
     isa: I,
     plan: Plan,
-    program: Program<I::V>,
+    program: Program<I>,
     slot: Option<Arc<Slot>>,
     /// The slots of code that signs with one component and with two, once they were asked for.
     signing_slots: [OnceLock<Arc<Slot>>; 2],
@@ -59,7 +60,10 @@ pub(super) fn compile<I: Isa>(isa: I, plan: &Plan, tier: Tier) -> Result<Box<dyn
         }
         Layout::Words => match horner_parities(plan)? {
             Some(parities) => Program::Horner(parities),
-            None => Program::Dense(dense(plan.matrix()?)?),
+            None => match Way::without_code(plan) {
+                Some(way) => Program::Transformed(Box::new(TransformedPlan::new(isa, plan, way)?)),
+                None => Program::Dense(dense(plan.matrix()?)?),
+            },
         },
     };
     // SAFETY: `isa` proves the instruction set, and the target is its own.
@@ -218,6 +222,10 @@ impl<I: Isa> Kernel for CompiledPlan<I> {
         }
         self.isa.run(match &self.program {
             Program::Dense(dense) => Work::Words(dense, buffers),
+            Program::Transformed(transformed) => {
+                transformed.run_checked(buffers);
+                return Ok(());
+            }
             Program::Rows(rows) => Work::Rows(rows, buffers),
             Program::Horner(parities) => Work::Horner(*parities, buffers),
         });

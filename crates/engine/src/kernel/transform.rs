@@ -13,11 +13,16 @@
 //! So every coset of inputs is brought to coefficients, those of V are differentiated, all are summed, and the sum is evaluated on V: n log n steps
 //! for each coset instead of n · n. With all inputs in one coset and outputs in many it is the same the other way round. The whole field is a
 //! coset that holds everything, so there is a way for every plan.
+//!
+//! A coset with few inputs is not worth that: these are strays, multiplied with the outputs one by one.
 
 use crate::field::Field;
 use crate::matrix::additive::Additive;
 use crate::matrix::cauchy::{CauchyForm, Point};
-use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Strays at most.
+pub(super) const MAX_STRAYS: usize = 4;
 
 /// Where a block lies in its coset, and what it is multiplied with.
 #[derive(Debug, Clone, Copy)]
@@ -32,76 +37,150 @@ pub(super) struct Member {
 pub(super) struct Coset {
     /// Its first point; 0 for V.
     pub(super) at: usize,
-    pub(super) members: Vec<Member>,
+    /// Which of the members of its side.
+    pub(super) members: Range<usize>,
 }
 
-/// A matrix over GF(2^16) by its points. One of the sides has a single coset, at 0.
+/// All inputs or all outputs of the transforms, from coset to coset, and in each of them from place to place.
+#[derive(Debug)]
+pub(super) struct Side {
+    pub(super) members: Vec<Member>,
+    pub(super) cosets: Vec<Coset>,
+}
+
+/// An input that takes part in no transform.
+#[derive(Debug)]
+pub(super) struct Stray {
+    pub(super) block: u32,
+    /// One for every output, in the order of the members.
+    pub(super) coefficients: Vec<u16>,
+}
+
+/// A matrix over GF(2^8) or GF(2^16) by its points. One of the sides has a single coset, at 0.
 #[derive(Debug)]
 pub(super) struct Transform {
+    pub(super) field: Field,
     /// A coset has 2^log points.
     pub(super) log: usize,
-    pub(super) inputs: Vec<Coset>,
-    pub(super) outputs: Vec<Coset>,
+    pub(super) inputs: Side,
+    pub(super) outputs: Side,
+    /// Only where the outputs have a single coset.
+    pub(super) strays: Vec<Stray>,
 }
 
 impl Transform {
     /// The cheaper of the two ways.
     ///
     /// # Panics
-    /// Where a row and a column share a point, or points are not of GF(2^16): a plan has neither.
-    pub(super) fn new(form: &CauchyForm) -> Transform {
+    /// Where a row and a column share a point, or points are not of the field, or that is neither GF(2^8) nor GF(2^16): a plan has
+    /// none of that.
+    pub(super) fn new(field: Field, form: &CauchyForm) -> Transform {
         let (rows, columns) = (enclosing(&form.rows), enclosing(&form.columns));
-        let by_rows = Transform::on(rows, form);
-        let by_columns = Transform::on(columns, form);
+        let by_rows = Transform::on(field, rows, form);
+        if columns.0 >= rows.0 && by_rows.outputs.cosets.len() <= 1 && by_rows.inputs.cosets.len() <= 1 {
+            return by_rows;
+        }
+        let by_columns = Transform::on(field, columns, form);
         if by_rows.products() <= by_columns.products() { by_rows } else { by_columns }
     }
 
     /// On the coset of 2^log points that holds all points of one side.
-    fn on((log, base): (usize, u64), form: &CauchyForm) -> Transform {
-        let field = Field::GF16;
-        let cosets = |points: &[Point], single: bool, factor: u64| {
-            let mut cosets: BTreeMap<u64, Vec<Member>> = BTreeMap::new();
-            for (block, point) in points.iter().enumerate() {
-                let at = point.at ^ base;
-                let (coset, place) = (at >> log << log, at & ((1 << log) - 1));
-                // What V and the cosets need of a constant goes to the side that has many cosets.
-                let own = if single || coset == 0 { 1 } else { Additive::of_gf16().scale(log, coset) };
-                let weight = field.div(field.mul(point.scale, factor), own);
-                let weight = weight.expect("W_n is zero on V alone") as u16;
-                let member = Member { block: block as u32, place: place as u32, weight };
-                cosets.entry(coset).or_default().push(member);
-            }
-            cosets.into_iter().map(|(at, members)| Coset { at: at as usize, members }).collect::<Vec<_>>()
-        };
+    fn on(field: Field, (log, base): (usize, u64), form: &CauchyForm) -> Transform {
+        let additive = Additive::of(field);
         let within = |points: &[Point]| points.iter().all(|point| (point.at ^ base) >> log == 0);
+        let by_rows = within(&form.rows);
+        let (single, many) = if by_rows { (&form.rows, &form.columns) } else { (&form.columns, &form.rows) };
         // A factor that the whole of the single side has goes to the other, where it often cancels.
-        let shared = |points: &[Point]| {
-            let first = points.first().map_or(1, |point| point.scale);
-            if first != 0 && points.iter().all(|point| point.scale == first) { first } else { 1 }
-        };
-        let (single, many) =
-            if within(&form.rows) { (&form.rows, &form.columns) } else { (&form.columns, &form.rows) };
-        let factor = shared(single);
+        let first = single.first().map_or(1, |point| point.scale);
+        let is_shared = first != 0 && single.iter().all(|point| point.scale == first);
+        let factor = if is_shared { first } else { 1 };
         let inverse = field.inv(factor).expect("not zero");
-        let (single, many) = (cosets(single, true, inverse), cosets(many, false, factor));
-        if within(&form.rows) {
-            Transform { log, inputs: many, outputs: single }
-        } else {
-            Transform { log, inputs: single, outputs: many }
+        let single = Side::new(single, log, base, |point, _| field.mul(point.scale, inverse));
+        // What V and the cosets need of a constant goes to the side that has many cosets.
+        let many = Side::new(many, log, base, |point, coset| {
+            let own = if coset == 0 { 1 } else { additive.scale(log, coset) };
+            field.div(field.mul(point.scale, factor), own).expect("W_n is zero on V alone")
+        });
+        let (inputs, outputs) = if by_rows { (many, single) } else { (single, many) };
+        let mut transform = Transform { field, log, inputs, outputs, strays: Vec::new() };
+        if by_rows {
+            transform.part_strays(form);
         }
+        transform
+    }
+
+    /// Makes strays of inputs that cost less one by one than by the transform of their coset, as long as they are few.
+    fn part_strays(&mut self, form: &CauchyForm) {
+        let Transform { field, log, inputs, outputs, strays } = self;
+        let of_coset = (*log << *log) / 2;
+        let is_worth_it = |coset: &Coset| {
+            // The derivative takes as long as the transform.
+            let transformed = if coset.at == 0 { 2 * of_coset } else { of_coset };
+            let count = coset.members.len();
+            count > MAX_STRAYS || count * outputs.members.len() >= transformed + count
+        };
+        if inputs.cosets.iter().all(is_worth_it) {
+            return;
+        }
+        let mut rest = Side { members: Vec::with_capacity(inputs.members.len()), cosets: Vec::new() };
+        for coset in &inputs.cosets {
+            let members = &inputs.members[coset.members.clone()];
+            if is_worth_it(coset) || strays.len() + members.len() > MAX_STRAYS {
+                let start = rest.members.len();
+                rest.members.extend(members);
+                rest.cosets.push(Coset { at: coset.at, members: start..rest.members.len() });
+                continue;
+            }
+            strays.extend(members.iter().map(|&Member { block, .. }| {
+                let entry = |output: &Member| form.entry(*field, output.block as usize, block as usize);
+                let entries =
+                    outputs.members.iter().map(|output| entry(output).expect("points differ") as u16);
+                Stray { block, coefficients: entries.collect() }
+            }));
+        }
+        *inputs = rest;
     }
 
     /// Products of a symbol with a constant that it takes for every symbol of a block, about.
     pub(super) fn products(&self) -> usize {
-        let cosets = self.inputs.len() + self.outputs.len() + usize::from(self.differentiates());
-        let weights = self.inputs.iter().chain(&self.outputs).flat_map(|coset| &coset.members);
-        ((cosets * self.log) << self.log) / 2 + weights.filter(|member| member.weight != 1).count()
+        let sides = [&self.inputs, &self.outputs];
+        let cosets: usize = sides.map(|side| side.cosets.len()).iter().sum();
+        let cosets = cosets + usize::from(self.differentiates());
+        let weights = sides.into_iter().flat_map(|side| &side.members);
+        let strays: usize = self.strays.iter().map(|stray| stray.coefficients.len()).sum();
+        ((cosets * self.log) << self.log) / 2 + weights.filter(|member| member.weight != 1).count() + strays
+    }
+
+    /// Whether it goes from one coset to another: where its interpolation ends, its evaluation begins.
+    pub(super) fn turns(&self) -> bool {
+        self.inputs.cosets.len() == 1 && self.outputs.cosets.len() == 1 && !self.differentiates()
     }
 
     /// Whether inputs and outputs share a coset.
     pub(super) fn differentiates(&self) -> bool {
-        let at_zero = |cosets: &[Coset]| cosets.iter().any(|coset| coset.at == 0);
+        let at_zero = |side: &Side| side.cosets.iter().any(|coset| coset.at == 0);
         at_zero(&self.inputs) && at_zero(&self.outputs)
+    }
+}
+
+impl Side {
+    /// `weight` takes a point and where its coset begins.
+    fn new(points: &[Point], log: usize, base: u64, weight: impl Fn(&Point, u64) -> u64) -> Side {
+        let mut order: Vec<(u64, usize)> =
+            points.iter().enumerate().map(|(block, point)| (point.at ^ base, block)).collect();
+        order.sort_unstable();
+        let mut cosets: Vec<Coset> = Vec::new();
+        let member = |(index, &(at, block)): (usize, &(u64, usize))| {
+            let (coset, place) = (at >> log << log, at & ((1 << log) - 1));
+            match cosets.last_mut().filter(|last| last.at as u64 == coset) {
+                Some(last) => last.members.end = index + 1,
+                None => cosets.push(Coset { at: coset as usize, members: index..index + 1 }),
+            }
+            let weight = weight(&points[block], coset) as u16;
+            Member { block: block as u32, place: place as u32, weight }
+        };
+        let members = order.iter().enumerate().map(member).collect();
+        Side { members, cosets }
     }
 }
 

@@ -1,5 +1,5 @@
-//! The constants of additive FFTs over all of GF(2^16), where every point is its own number (see [`cosets`](super::cosets)): a polynomial of degree
-//! below n = 2^L is a sum of c_i · X_i, where X_i is the product of s_j over the bits j of i, and
+//! The constants of additive FFTs over all of GF(2^8) or GF(2^16), where every point is its own number (see [`cosets`](super::cosets)): a
+//! polynomial of degree below n = 2^L is a sum of c_i · X_i, where X_i is the product of s_j over the bits j of i, and
 //!
 //! ```text
 //! s_j(x) = W_h(x) / W_h(h)     h = 2^j
@@ -12,10 +12,10 @@
 use crate::field::Field;
 use std::sync::OnceLock;
 
-/// Bits of a symbol.
+/// Bits of a symbol, at most.
 const W: usize = 16;
 
-/// The constants of GF(2^16).
+/// The constants of one field.
 #[derive(Debug)]
 pub(crate) struct Additive {
     levels: Vec<Level>,
@@ -27,15 +27,24 @@ struct Level {
     factors: [[u16; 256]; 2],
     /// d_j.
     derivative: u16,
-    /// W_h(x) / p_j at single bits.
+    /// W_h(x) / p_j at single bits; 0 where the field has no such bit.
     scales: [u16; W],
 }
 
 impl Additive {
-    /// Those of GF(2^16), made on first use and kept.
-    pub(crate) fn of_gf16() -> &'static Additive {
-        static CONSTANTS: OnceLock<Additive> = OnceLock::new();
-        CONSTANTS.get_or_init(|| Additive::new(Field::GF16))
+    /// Those of GF(2^8) or GF(2^16), made on first use and kept.
+    ///
+    /// # Panics
+    /// For any other field.
+    pub(crate) fn of(field: Field) -> &'static Additive {
+        static OF_GF8: OnceLock<Additive> = OnceLock::new();
+        static OF_GF16: OnceLock<Additive> = OnceLock::new();
+        let kept = match field {
+            Field::GF8 => &OF_GF8,
+            Field::GF16 => &OF_GF16,
+            _ => panic!("transforms are over GF(2^8) and GF(2^16), not {field:?}"),
+        };
+        kept.get_or_init(|| Additive::new(field))
     }
 
     fn new(field: Field) -> Additive {
@@ -43,11 +52,12 @@ impl Additive {
             let inverse = field.inv(divisor).expect("W_h(h) and products of non-zero points are not zero");
             images.map(|image| field.mul(image, inverse) as u16)
         };
-        let mut images: [u64; W] = std::array::from_fn(|bit| 1 << bit);
-        let (mut nonzero, mut levels) = (1, Vec::with_capacity(W + 1));
-        for j in 0..=W {
+        let w = field.w() as usize;
+        let mut images: [u64; W] = std::array::from_fn(|bit| (1 << bit) & field.mask());
+        let (mut nonzero, mut levels) = (1, Vec::with_capacity(w + 1));
+        for j in 0..=w {
             // Beyond the last level there is no butterfly, but a coset: the whole field.
-            let step = images.get(j).copied().unwrap_or(1);
+            let step = if j < w { images[j] } else { 1 };
             let bits = quotients(&images, step);
             let factors = std::array::from_fn(|byte| {
                 std::array::from_fn(|value| linear(&bits[8 * byte..][..8], value))
@@ -93,13 +103,21 @@ mod tests {
 
     #[test]
     fn factors_are_those_of_cosets() {
-        let (additive, cosets) = (Additive::of_gf16(), Cosets::of(Field::GF16));
-        for (level, at) in [(0, 0), (0, 2), (0, 0xabce), (1, 0x1234), (3, 0xfff0), (6, 0x8000), (7, 0x4200)] {
-            let factor = additive.factor(level, at);
-            assert_eq!(u64::from(factor), cosets.twiddle(1 << level, at as u64), "{level} {at:x}");
-        }
-        for (log, at) in [(0, 1), (1, 6), (4, 0x30), (6, 0xff40), (8, 0x0100)] {
-            assert_eq!(additive.scale(log, at), cosets.scale(1 << log, at), "{log} {at:x}");
+        for field in [Field::GF8, Field::GF16] {
+            let (additive, cosets) = (Additive::of(field), Cosets::of(field));
+            let points = [(0, 0), (0, 2), (0, 0xabce), (1, 0x1234), (3, 0xfff0), (6, 0x8080), (7, 0x4200)];
+            for (level, at) in points.map(|(level, at)| (level, at & field.mask() as usize)) {
+                let factor = additive.factor(level, at);
+                assert_eq!(
+                    u64::from(factor),
+                    cosets.twiddle(1 << level, at as u64),
+                    "{field:?} {level} {at:x}"
+                );
+            }
+            let starts = [(0, 1), (1, 6), (4, 0x30), (6, 0xff40), (7, 0x0180)];
+            for (log, at) in starts.map(|(log, at)| (log, at & field.mask())) {
+                assert_eq!(additive.scale(log, at), cosets.scale(1 << log, at), "{field:?} {log} {at:x}");
+            }
         }
     }
 
@@ -107,15 +125,13 @@ mod tests {
     /// large enough, but for zero, since the powers of x sum up to zero there unless they are constant.
     #[test]
     fn derivatives_are_the_coefficients_of_x() {
-        let additive = Additive::of_gf16();
-        for level in 0..W {
-            let quotient = |x: u64| {
-                let [low, high] = &additive.levels[level].factors;
-                let value = low[x as usize & 255] ^ high[x as usize >> 8];
-                Field::GF16.div(u64::from(value), x).unwrap()
-            };
-            let sum = (1..=Field::GF16.mask()).fold(0, |sum, x| sum ^ quotient(x));
-            assert_eq!(sum, u64::from(additive.derivative(level)), "{level}");
+        for field in [Field::GF8, Field::GF16] {
+            let additive = Additive::of(field);
+            for level in 0..field.w() as usize {
+                let quotient = |x: u64| field.div(u64::from(additive.factor(level, x as usize)), x).unwrap();
+                let sum = (1..=field.mask()).fold(0, |sum, x| sum ^ quotient(x));
+                assert_eq!(sum, u64::from(additive.derivative(level)), "{field:?} {level}");
+            }
         }
     }
 }

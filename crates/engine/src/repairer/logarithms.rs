@@ -1,7 +1,7 @@
 //! The matrix of a repair from the points of its code, by logarithms.
 
 use crate::field::Field;
-use crate::matrix::cauchy::CauchyForm;
+use crate::matrix::cauchy::{CauchyForm, Point};
 
 /// A list of columns, or of their points, without an allocation.
 #[derive(Clone, Copy)]
@@ -64,19 +64,54 @@ impl<'a, const N: usize> Sources<'a, N> {
 
     /// The matrix of a repair, wanted block by wanted block, a coefficient for each of the k sources.
     pub(super) fn write_matrix(&self, wanted: &[usize], matrix: &mut [u8]) {
-        let Sources { logarithms, columns, redundancy, unknown } = self;
+        let Sources { logarithms, columns, .. } = self;
         let mut factors = [0; N];
         for (factor, column) in factors.iter_mut().zip(columns.iter()) {
-            *factor = logarithms.factor(column, unknown, redundancy, column as usize >= logarithms.k);
+            *factor = self.factor_of_source(column);
         }
         for (&row, coefficients) in wanted.iter().zip(matrix.chunks_exact_mut(logarithms.k)) {
             let point = logarithms.at[row];
-            let row_factor = logarithms.factor(row as u8, redundancy, unknown, row < logarithms.k) + PERIOD;
+            let row_factor = self.factor_of_wanted(row) + PERIOD;
             for (coefficient, (column, factor)) in coefficients.iter_mut().zip(columns.iter().zip(&factors)) {
                 let distance = logarithms.distance(point, logarithms.at[column as usize]);
                 *coefficient = logarithms.exp[(row_factor + factor - distance) as usize];
             }
         }
+    }
+
+    /// Bits in which the points of the wanted blocks differ, or those of the sources, whichever are fewer: a coset of as many bits holds them all.
+    pub(super) fn bits(&self, wanted: &[usize]) -> u32 {
+        let at = &self.logarithms.at;
+        let bits = |points: &mut dyn Iterator<Item = u8>| {
+            let first = points.next().unwrap_or(0);
+            u8::BITS - points.fold(0, |bits, point| bits | (point ^ first)).leading_zeros()
+        };
+        let rows = bits(&mut wanted.iter().map(|&column| at[column]));
+        rows.min(bits(&mut self.columns.iter().map(|column| at[column as usize])))
+    }
+
+    /// The same matrix by its points.
+    pub(super) fn form(&self, wanted: &[usize]) -> CauchyForm {
+        let logarithms = self.logarithms;
+        let point = |column: usize, factor: u32| {
+            let (at, scale) = (logarithms.at[column], logarithms.exp[factor as usize]);
+            Point { at: u64::from(at), scale: u64::from(scale) }
+        };
+        let source = |column: u8| point(column as usize, self.factor_of_source(column));
+        CauchyForm {
+            rows: wanted.iter().map(|&column| point(column, self.factor_of_wanted(column))).collect(),
+            columns: self.columns.iter().map(source).collect(),
+        }
+    }
+
+    fn factor_of_source(&self, column: u8) -> u32 {
+        let is_redundancy = column as usize >= self.logarithms.k;
+        self.logarithms.factor(column, &self.unknown, &self.redundancy, is_redundancy)
+    }
+
+    fn factor_of_wanted(&self, column: usize) -> u32 {
+        let is_data = column < self.logarithms.k;
+        self.logarithms.factor(column as u8, &self.redundancy, &self.unknown, is_data)
     }
 }
 

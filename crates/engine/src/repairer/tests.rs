@@ -12,6 +12,7 @@ fn what_was_lost_comes_back() {
         "5+2",
         "10+4",
         "30+33",
+        "40+40",
         "cauchy-isal:16+4",
         "cauchy:7+3",
         "rs-vandermonde:6+3",
@@ -19,7 +20,7 @@ fn what_was_lost_comes_back() {
     ] {
         let code: Code = code.parse().unwrap();
         let (k, m) = (code.k(), code.m());
-        for len in [0, 2, 130, 4096, 300 << 10] {
+        for len in [0, 2, 130, 4096, 20_002, 300 << 10] {
             let mut stripe = vec![vec![0; len]; code.blocks()];
             stripe[..k].iter_mut().for_each(|block| random.fill(block));
             let (data, redundancy) = stripe.split_at_mut(k);

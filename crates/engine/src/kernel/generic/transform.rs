@@ -1,70 +1,48 @@
-//! Additive FFTs over blocks of GF(2^16): what [`Transform`] says, over a tile of all blocks after the other.
+//! Additive FFTs over blocks of GF(2^8) or GF(2^16): what [`Transform`] says, over a tile of all blocks after the other.
 //!
 //! ```text
 //! for every tile:
 //!     for every coset of inputs:  room = weights · inputs;  to coefficients;  differentiated where V is shared
-//!     sum of them → every coset of outputs:  to values;  outputs = weights · room
+//!     sum of them → every coset of outputs:  to values;  outputs = weights · room + strays
 //! ```
 //!
-//! (1) Planes: in the rooms the bytes of symbols lie apart, a pair of registers for as many symbols; they are parted and joined once.
-//! (2) Two levels at once: four pairs are loaded, go through four butterflies and are stored.
-//! (3) Depth first: a block of the transform is finished before its neighbour is begun, so that most levels find their pairs in the
+//! (1) Planes: in the rooms the bytes of symbols lie apart, a register for each byte of as many symbols, together a *column*; they are parted and
+//!     joined once.
+//! (2) Several levels at once: the columns of four points, or eight where symbols are bytes, are loaded, go through all butterflies between
+//!     them and are stored. The first of these passes reads the inputs, the last one writes the outputs, and from a single coset of inputs to a
+//!     single one of outputs the coefficients are not stored at all.
+//! (3) Depth first: a block of the transform is finished before its neighbour is begun, so that most levels find their columns in the
 //!     nearest cache, however large the whole is.
-//! (4) No tables of factors: maps are linear in their constant, so those of any constant are sums of four out of [`Multipliers`], and butterflies
-//!     take them from the constant of their block.
+//! (4) No tables of factors: butterflies take their maps from the constant of their block. Those of GF(2^8) are all there; those of GF(2^16) are
+//!     linear in their constant, and so sums of four out of [`Multipliers`].
+//! (5) Tail: what is less than a column travels through zero-padded copies of all blocks.
+
+mod ends;
+mod multipliers;
+
+pub(in crate::kernel) use multipliers::Multipliers;
 
 use super::Buffers;
-use super::planes::{load, load_partial, store, store_partial};
-use crate::field::Field;
-use crate::kernel::linear::{LinearMap, MapForm};
-use crate::kernel::transform::{Coset, Member, Transform};
+use crate::kernel::transform::{Coset, MAX_STRAYS, Member, Side, Transform};
 use crate::kernel::vector::Vector;
 use crate::matrix::additive::Additive;
+use ends::{Constants, Given, Held, MAX_POINTS, Source, Taken, Target, add_product, read, sum, write};
+use multipliers::{Maps, Multiply};
+use std::marker::PhantomData;
 
 /// Bytes of a room up to which tiles are made wider: an L2 cache. What a second room takes beyond that is met by the last levels only.
 const ROOM_BYTES: usize = 2 << 20;
 
-/// Pairs of registers of a block in a tile, at most: half a page of the widest.
-const MAX_PAIRS: usize = 8;
+/// Columns of a block in a tile, at most.
+const MAX_COLUMNS: usize = 8;
 
 /// Levels of the largest transform, that of the whole field.
 const LEVELS: usize = 16;
 
-/// Inputs ahead that are asked for: each lies in a page of its own.
+/// Blocks ahead that are asked for: each lies in a page of its own.
 const BLOCKS_AHEAD: usize = 16;
 
-/// The maps of a product in GF(2^16): from low byte to low and high, from high byte to low and high.
-type Maps<M> = [M; 4];
-
-/// What the maps of all constants are sums of: those of every nibble at every place.
-pub(in crate::kernel) struct Multipliers<M>(Vec<[Maps<M>; 16]>);
-
-impl<M: MapForm> Multipliers<M> {
-    pub(in crate::kernel) fn new() -> Multipliers<M> {
-        let maps = |constant: u64| {
-            let product = LinearMap::multiplication(Field::GF16, constant);
-            let mut maps = product.prepare();
-            std::array::from_fn(|_| maps.next().expect("two bytes to two bytes"))
-        };
-        let place = |place: usize| std::array::from_fn(|nibble| maps((nibble as u64) << (4 * place)));
-        Multipliers((0..4).map(place).collect())
-    }
-
-    #[inline(always)]
-    fn of(&self, constant: u16) -> Maps<M> {
-        let nibble = |place: usize| &self.0[place][(constant >> (4 * place) & 15) as usize];
-        let parts = [nibble(0), nibble(1), nibble(2), nibble(3)];
-        let mut maps = *parts[0];
-        for part in &parts[1..] {
-            for i in 0..4 {
-                maps[i] = maps[i].sum(part[i]);
-            }
-        }
-        maps
-    }
-}
-
-/// Room for a coset of pairs, or two.
+/// Room for a coset of columns, or two.
 #[derive(Default)]
 pub(in crate::kernel) struct Room(Vec<Line>);
 
@@ -82,234 +60,213 @@ pub(in crate::kernel) struct Transforming<'a, 'b, V: Vector> {
     pub(in crate::kernel) buffers: Buffers<'a, 'b>,
 }
 
-/// A coset of pairs in memory: `pairs` for every point.
-struct Points<'a, V: Vector> {
-    additive: &'static Additive,
-    multipliers: &'a Multipliers<V::Map>,
-    start: *mut u8,
-    log: usize,
-    pairs: usize,
-}
-
-/// Where a tile lies in the blocks.
-#[derive(Clone, Copy)]
-struct Tile {
-    at: usize,
-    len: usize,
-}
-
 impl<V: Vector> Transforming<'_, '_, V> {
     /// # Safety
-    /// The CPU has the instruction set of `V`; all buffers have the length that the call states, and there are as many as the transform's
-    /// members count.
+    /// The CPU has the instruction set of `V`; all buffers have the length that the call states, and there are as many as the transform
+    /// has inputs and outputs; the multipliers are those of its field.
     #[inline(always)]
     pub(in crate::kernel) unsafe fn execute(self) {
         let Transforming { transform, multipliers, room, buffers } = self;
-        let Buffers { inputs, outputs, len, add, .. } = buffers;
-        let pair = 2 * V::BYTES;
-        let size = pair << transform.log;
-        let most = (ROOM_BYTES / size).clamp(1, MAX_PAIRS).min(len.div_ceil(pair));
-        let whole = most * size;
-        let needed = if transform.inputs.len().max(transform.outputs.len()) > 1 { 2 * whole } else { whole };
-        room.0.resize(room.0.len().max(needed.div_ceil(64)), Line { _bytes: [0; 64] });
-        let start = room.0.as_mut_ptr().cast::<u8>();
-        let mut at = 0;
-        while at < len {
-            let tile = Tile { at, len: (len - at).min(most * pair) };
-            let pairs = tile.len.div_ceil(pair);
-            let points = |start| Points::<V> {
-                additive: Additive::of_gf16(),
-                multipliers,
-                start,
-                log: transform.log,
-                pairs,
-            };
-            // SAFETY: the room has a part of `whole` bytes for each of the two, the second where there are several cosets and so somebody who
-            // touches it; pairs <= most, and tiles lie within all buffers.
-            unsafe {
-                let (mut first, mut second) = (points(start), points(start.add(whole)));
-                first.sum_of(
-                    &transform.inputs,
-                    transform.differentiates() && transform.outputs.len() == 1,
-                    &mut second,
-                    inputs,
-                    tile,
-                );
-                match &transform.outputs[..] {
-                    [only] => {
-                        first.evaluate(only.at);
-                        first.give(only, outputs, tile, add);
-                    }
-                    many => {
-                        for coset in many {
-                            second.copy(&first);
-                            if coset.at == 0 {
-                                second.differentiate();
-                            }
-                            second.evaluate(coset.at);
-                            second.give(coset, outputs, tile, add);
-                        }
-                    }
-                }
+        // SAFETY: passed on unchanged.
+        unsafe {
+            match multipliers {
+                Multipliers::Bytes(products) => run::<V, _, 1>(transform, *products, room, buffers),
+                Multipliers::Words(products) => run::<V, _, 2>(transform, &**products, room, buffers),
             }
-            at += tile.len;
         }
     }
 }
 
+/// All whole columns, then the rest in a column of copies.
 #[inline(always)]
-unsafe fn read<V: Vector>(from: *const u8) -> [V; 2] {
-    // SAFETY: the caller gives two registers of readable bytes.
-    unsafe { [V::load(from), V::load(from.add(V::BYTES))] }
-}
-
-#[inline(always)]
-unsafe fn write<V: Vector>(pair: [V; 2], to: *mut u8) {
-    // SAFETY: the caller gives two registers of writable bytes.
+unsafe fn run<V: Vector, X: Multiply<V::Map, B>, const B: usize>(
+    transform: &Transform,
+    multipliers: X,
+    room: &mut Room,
+    buffers: Buffers<'_, '_>,
+) {
+    let Buffers { inputs, outputs, len, add, .. } = buffers;
+    let column = B * V::BYTES;
+    let rest = len % column;
+    let from: Vec<*const u8> = inputs.iter().map(|input| input.as_ptr()).collect();
+    let to: Vec<*mut u8> = outputs.iter_mut().map(|output| output.as_mut_ptr()).collect();
+    let mut padded = vec![0u8; if rest > 0 { (inputs.len() + outputs.len()) * column } else { 0 }];
+    // SAFETY: whole columns lie within all buffers, and what is left of them in columns of their own.
     unsafe {
-        pair[0].store(to);
-        pair[1].store(to.add(V::BYTES));
+        let mut run = |from: &[*const u8], to: &[*mut u8], len| {
+            run_columns::<V, X, B>(transform, multipliers, room, Blocks { from, to, len, add });
+        };
+        run(&from, &to, len - rest);
+        if rest == 0 {
+            return;
+        }
+        let (sources, targets) = padded.split_at_mut(inputs.len() * column);
+        for (input, copy) in inputs.iter().zip(sources.chunks_exact_mut(column)) {
+            copy[..rest].copy_from_slice(&input[len - rest..]);
+        }
+        for (output, copy) in outputs.iter().zip(targets.chunks_exact_mut(column)) {
+            copy[..rest].copy_from_slice(&output[len - rest..]);
+        }
+        let from: Vec<*const u8> = sources.chunks_exact(column).map(|copy| copy.as_ptr()).collect();
+        let to: Vec<*mut u8> = targets.chunks_exact_mut(column).map(|copy| copy.as_mut_ptr()).collect();
+        run(&from, &to, column);
+        for (output, copy) in outputs.iter_mut().zip(targets.chunks_exact(column)) {
+            output[len - rest..].copy_from_slice(&copy[..rest]);
+        }
     }
 }
 
-#[inline(always)]
-unsafe fn sum<V: Vector>(a: [V; 2], b: [V; 2]) -> [V; 2] {
-    // SAFETY: the instruction set is there by the caller's contract.
-    unsafe { [a[0].xor(b[0]), a[1].xor(b[1])] }
+/// Blocks of whole columns.
+struct Blocks<'a> {
+    from: &'a [*const u8],
+    to: &'a [*mut u8],
+    len: usize,
+    add: bool,
 }
 
-/// a + constant · b.
 #[inline(always)]
-unsafe fn add_product<V: Vector>(a: [V; 2], b: [V; 2], maps: &Maps<V::Map>) -> [V; 2] {
-    // SAFETY: the instruction set is there by the caller's contract.
-    unsafe {
-        let (low, high) = (b[0].operand(), b[1].operand());
-        [
-            a[0].add_mapped(low, &maps[0]).add_mapped(high, &maps[2]),
-            a[1].add_mapped(low, &maps[1]).add_mapped(high, &maps[3]),
-        ]
+unsafe fn run_columns<V: Vector, X: Multiply<V::Map, B>, const B: usize>(
+    transform: &Transform,
+    multipliers: X,
+    room: &mut Room,
+    blocks: Blocks<'_>,
+) {
+    let Transform { log, inputs, outputs, .. } = transform;
+    let column = B * V::BYTES;
+    let size = column << log;
+    let most = (ROOM_BYTES / size).clamp(1, MAX_COLUMNS).min(blocks.len / column);
+    let whole = most * size;
+    let needed = if inputs.cosets.len().max(outputs.cosets.len()) > 1 { 2 * whole } else { whole };
+    room.0.resize(room.0.len().max(needed.div_ceil(64)), Line { _bytes: [0; 64] });
+    let start = room.0.as_mut_ptr().cast::<u8>();
+    let (additive, differentiates) = (Additive::of(transform.field), transform.differentiates());
+    let turns = inputs.cosets.first().filter(|_| transform.turns()).map(|coset| coset.at);
+    let none = multipliers.of(0);
+    let mut constants = Constants { weights: [none; MAX_POINTS], strays: [[none; MAX_POINTS]; MAX_STRAYS] };
+    let mut at = 0;
+    while at < blocks.len {
+        let columns = most.min((blocks.len - at) / column);
+        let tile = Tile { transform, blocks: &blocks, at, next: at + columns * column };
+        let points = |start| Points::<V, X, B> {
+            additive,
+            multipliers,
+            start,
+            log: *log,
+            columns,
+            vector: PhantomData,
+        };
+        // SAFETY: the room has a part of `whole` bytes for each of the two, the second where there are several cosets and so somebody who
+        // touches it; columns <= most, and tiles lie within all blocks.
+        unsafe {
+            let (mut first, mut second) = (points(start), points(start.add(whole)));
+            for (index, coset) in inputs.cosets.iter().enumerate() {
+                let points = if index == 0 { &mut first } else { &mut second };
+                points.interpolate(coset, turns, &tile, &mut constants);
+                if differentiates && coset.at == 0 && outputs.cosets.len() == 1 {
+                    points.differentiate();
+                }
+                if index > 0 {
+                    first.add(&second);
+                }
+            }
+            if inputs.cosets.is_empty() {
+                first.start.write_bytes(0, first.bytes());
+            }
+            for stray in &transform.strays {
+                tile.ask_for::<V>(blocks.from[stray.block as usize], tile.next);
+            }
+            for coset in &outputs.cosets {
+                let points = if outputs.cosets.len() == 1 { &mut first } else { &mut second };
+                if outputs.cosets.len() > 1 {
+                    points.start.copy_from_nonoverlapping(start, points.bytes());
+                    if differentiates && coset.at == 0 {
+                        points.differentiate();
+                    }
+                }
+                points.evaluate(coset, turns, &tile, &mut constants);
+            }
+        }
+        at = tile.next;
     }
 }
 
-impl<V: Vector> Points<'_, V> {
-    const PAIR: usize = 2 * V::BYTES;
+/// What all blocks have from `at` to `next`.
+struct Tile<'a> {
+    transform: &'a Transform,
+    blocks: &'a Blocks<'a>,
+    at: usize,
+    next: usize,
+}
 
-    /// Where the pairs of a point begin.
+impl Tile<'_> {
+    /// Asks for what is needed soon: the same part of a block that has its turn after some others, or the next part where it had it before.
+    #[inline(always)]
+    unsafe fn ask_ahead<V: Vector>(&self, side: &Side, member: usize, start: impl Fn(usize) -> *const u8) {
+        let ahead = member + BLOCKS_AHEAD;
+        let count = side.members.len();
+        let (member, at) =
+            if ahead < count { (ahead, self.at) } else { ((ahead - count) % count, self.next) };
+        // SAFETY: passed on unchanged.
+        unsafe { self.ask_for::<V>(start(side.members[member].block as usize), at) };
+    }
+
+    /// As much as a tile has of a block, from `at` on.
+    #[inline(always)]
+    unsafe fn ask_for<V: Vector>(&self, block: *const u8, at: usize) {
+        let from = block.wrapping_add(at);
+        for line in (0..self.next - self.at).step_by(64) {
+            // SAFETY: a prefetch takes any address.
+            unsafe { V::prefetch(from.wrapping_add(line)) };
+        }
+    }
+}
+
+/// A coset in memory: `columns` for every point, B registers each.
+struct Points<V, X, const B: usize> {
+    additive: &'static Additive,
+    multipliers: X,
+    start: *mut u8,
+    log: usize,
+    columns: usize,
+    vector: PhantomData<V>,
+}
+
+impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
+    const COLUMN: usize = B * V::BYTES;
+    /// Levels of a pass: B registers for each of 2^LEVELS points, and others for products. The widest are 32, others often 16.
+    const LEVELS: usize = if B == 1 && V::BYTES == 64 { 3 } else { 2 };
+
+    /// Where the columns of a point begin.
     #[inline(always)]
     unsafe fn point(&self, place: usize) -> *mut u8 {
-        // SAFETY: the caller names a point of the coset, and the room has `pairs` for each.
-        unsafe { self.start.add(place * self.pairs * Self::PAIR) }
+        // SAFETY: the caller names a point of the coset, and the room has `columns` for each.
+        unsafe { self.start.add(place * self.columns * Self::COLUMN) }
     }
 
     #[inline(always)]
     fn bytes(&self) -> usize {
-        (self.pairs * Self::PAIR) << self.log
+        (self.columns * Self::COLUMN) << self.log
     }
 
-    /// The sum of the coefficients of all cosets of inputs.
+    /// The level where the last pass of an interpolation begins, which is the first of an evaluation; 0 where there is only one, that of the blocks.
     #[inline(always)]
-    unsafe fn sum_of(
-        &mut self,
-        cosets: &[Coset],
-        differentiated: bool,
-        other: &mut Self,
-        inputs: &[&[u8]],
-        tile: Tile,
-    ) {
-        // SAFETY: both have the same size, and each step stays in them.
-        unsafe {
-            for (index, coset) in cosets.iter().enumerate() {
-                let points = if index == 0 { &mut *self } else { &mut *other };
-                points.take(coset, inputs, tile);
-                points.interpolate(coset.at);
-                if differentiated && coset.at == 0 {
-                    points.differentiate();
-                }
-                if index > 0 {
-                    self.add(other);
-                }
-            }
-            if cosets.is_empty() {
-                self.clear();
-            }
-        }
+    fn top(&self) -> usize {
+        self.log.saturating_sub(1) / Self::LEVELS * Self::LEVELS
     }
 
+    /// Levels of the pass that reads and writes blocks.
     #[inline(always)]
-    unsafe fn clear(&mut self) {
-        // SAFETY: the room of the coset.
-        unsafe { self.start.write_bytes(0, self.bytes()) }
-    }
-
-    #[inline(always)]
-    unsafe fn copy(&mut self, from: &Self) {
-        // SAFETY: two rooms of the same size that do not overlap.
-        unsafe { self.start.copy_from_nonoverlapping(from.start, self.bytes()) }
+    fn bottom(&self) -> usize {
+        self.log.min(Self::LEVELS)
     }
 
     #[inline(always)]
     unsafe fn add(&mut self, other: &Self) {
-        for at in (0..self.bytes()).step_by(Self::PAIR) {
+        for at in (0..self.bytes()).step_by(Self::COLUMN) {
             // SAFETY: within both rooms, which have the same size.
             unsafe {
                 let to = self.start.add(at);
-                write(sum::<V>(read(to), read(other.start.add(at))), to);
-            }
-        }
-    }
-
-    /// The inputs of a coset, each times its weight.
-    #[inline(always)]
-    unsafe fn take(&mut self, coset: &Coset, inputs: &[&[u8]], tile: Tile) {
-        // SAFETY: places are points of the coset; a tile lies within every input; members are blocks of the plan.
-        unsafe {
-            if coset.members.len() < 1 << self.log {
-                self.clear();
-            }
-            for (index, &Member { block, place, weight }) in coset.members.iter().enumerate() {
-                if let Some(ahead) = coset.members.get(index + BLOCKS_AHEAD) {
-                    let from = inputs[ahead.block as usize].as_ptr().add(tile.at);
-                    for line in (0..tile.len).step_by(64) {
-                        V::prefetch(from.add(line));
-                    }
-                }
-                let (from, to) = (inputs[block as usize].as_ptr().add(tile.at), self.point(place as usize));
-                let maps = self.multipliers.of(weight);
-                for pair in 0..self.pairs {
-                    let (at, rest) = (pair * Self::PAIR, tile.len - pair * Self::PAIR);
-                    let mut planes = match rest >= Self::PAIR {
-                        true => load::<V, 2>(from.add(at)),
-                        false => load_partial::<V, 2>(from.add(at), rest),
-                    };
-                    if weight != 1 {
-                        planes = add_product([V::zero(); 2], planes, &maps);
-                    }
-                    write(planes, to.add(at));
-                }
-            }
-        }
-    }
-
-    /// The outputs of a coset, each times its weight.
-    #[inline(always)]
-    unsafe fn give(&self, coset: &Coset, outputs: &mut [&mut [u8]], tile: Tile, add: bool) {
-        // SAFETY: as for the inputs.
-        unsafe {
-            for &Member { block, place, weight } in &coset.members {
-                let (from, to) =
-                    (self.point(place as usize), outputs[block as usize].as_mut_ptr().add(tile.at));
-                let maps = self.multipliers.of(weight);
-                for pair in 0..self.pairs {
-                    let (at, rest) = (pair * Self::PAIR, tile.len - pair * Self::PAIR);
-                    let mut planes = read(from.add(at));
-                    if weight != 1 {
-                        planes = add_product([V::zero(); 2], planes, &maps);
-                    }
-                    match rest >= Self::PAIR {
-                        true => store::<V, 2>(planes, to.add(at), add),
-                        false => store_partial::<V, 2>(planes, to.add(at), rest, add),
-                    }
-                }
+                write(sum::<V, B>(read(to), read(other.start.add(at))), to);
             }
         }
     }
@@ -323,120 +280,274 @@ impl<V: Vector> Points<'_, V> {
             maps[level] = self.multipliers.of(self.additive.derivative(level));
         }
         for place in 0..1usize << self.log {
-            for pair in 0..self.pairs {
+            for column in 0..self.columns {
                 // SAFETY: place and place + 2^j are points of the coset.
                 unsafe {
-                    let mut total = [V::zero(); 2];
+                    let mut total = [V::zero(); B];
                     for level in 0..self.log {
                         if place >> level & 1 == 0 {
-                            let from = self.point(place + (1 << level)).add(pair * Self::PAIR);
+                            let from = self.point(place + (1 << level)).add(column * Self::COLUMN);
                             total = add_product(total, read(from), &maps[level]);
                         }
                     }
-                    write(total, self.point(place).add(pair * Self::PAIR));
+                    write(total, self.point(place).add(column * Self::COLUMN));
                 }
             }
         }
     }
 
-    /// Values at the points from `at` on to coefficients.
+    /// Inputs to coefficients; without the last pass where the evaluation `turns` around there.
     #[inline(always)]
-    unsafe fn interpolate(&mut self, at: usize) {
-        let (n, twos) = (1usize << self.log, self.log / 2);
-        // SAFETY: blocks of 4^(t+1) points that end at a multiple of their size, up to n.
-        unsafe {
-            for end in (4..=n).step_by(4) {
-                for t in (0..twos).take_while(|t| end & ((4 << (2 * t)) - 1) == 0) {
-                    let start = end - (4 << (2 * t));
-                    self.two_levels::<true>(2 * t, start, at + start);
-                }
-            }
-            if self.log % 2 == 1 {
-                self.one_level::<true>(self.log - 1, at);
-            }
-        }
-    }
-
-    /// Coefficients to values at the points from `at` on.
-    #[inline(always)]
-    unsafe fn evaluate(&mut self, at: usize) {
-        let (n, twos) = (1usize << self.log, self.log / 2);
-        // SAFETY: blocks of 4^(t+1) points that begin at a multiple of their size, below n.
-        unsafe {
-            if self.log % 2 == 1 {
-                self.one_level::<false>(self.log - 1, at);
-            }
-            for start in (0..n / 4 * 4).step_by(4) {
-                for t in (0..twos).rev().filter(|t| start & ((4 << (2 * t)) - 1) == 0) {
-                    self.two_levels::<false>(2 * t, start, at + start);
+    unsafe fn interpolate(
+        &mut self,
+        coset: &Coset,
+        turns: Option<usize>,
+        tile: &Tile<'_>,
+        constants: &mut Constants<V::Map, B>,
+    ) {
+        let (n, size) = (1usize << self.log, 1usize << self.bottom());
+        let passes_end = if turns.is_some() { self.top() } else { self.log };
+        let mut member = coset.members.start;
+        for end in (size..=n).step_by(size) {
+            // SAFETY: blocks of a power of two of points that end at a multiple of their size, up to n.
+            unsafe {
+                self.take(coset, &mut member, end - size, tile, constants);
+                let mut level = Self::LEVELS;
+                while level < passes_end {
+                    let above = self.log.min(level + Self::LEVELS);
+                    if end & ((1 << above) - 1) != 0 {
+                        break;
+                    }
+                    self.in_room::<true, false>(above - level, level, end - (1 << above), [coset.at; 2]);
+                    level = above;
                 }
             }
         }
     }
 
-    /// The butterflies of a level in a block that is the whole coset.
+    /// Coefficients to outputs; or what an interpolation on the coset at `turns` leaves of its last pass.
     #[inline(always)]
-    unsafe fn one_level<const INVERSE: bool>(&mut self, level: usize, at: usize) {
-        let maps = self.multipliers.of(self.additive.factor(level, at));
-        // SAFETY: a block of two halves of 2^level points.
+    unsafe fn evaluate(
+        &mut self,
+        coset: &Coset,
+        turns: Option<usize>,
+        tile: &Tile<'_>,
+        constants: &mut Constants<V::Map, B>,
+    ) {
+        let (n, top, size) = (1usize << self.log, self.top(), 1usize << self.bottom());
+        // SAFETY: the whole coset, then blocks of a power of two of points that begin at a multiple of their size, below n.
         unsafe {
-            let (low, high) = (self.point(0), self.point(1 << level));
-            for pair in 0..self.pairs << level {
-                let (low, high) = (low.add(pair * Self::PAIR), high.add(pair * Self::PAIR));
-                let (a, b) = butterfly::<V, INVERSE>((read(low), read(high)), &maps);
-                write(a, low);
-                write(b, high);
+            let mut passes_end = self.log;
+            if let Some(from) = turns.filter(|_| top > 0) {
+                self.in_room::<true, true>(self.log - top, top, 0, [from, coset.at]);
+                passes_end = top;
+            }
+            let mut member = coset.members.start;
+            for start in (0..n).step_by(size) {
+                let mut above = passes_end;
+                while above > self.bottom() {
+                    let level = (above - 1) / Self::LEVELS * Self::LEVELS;
+                    if start & ((1 << above) - 1) == 0 {
+                        self.in_room::<false, true>(above - level, level, start, [coset.at; 2]);
+                    }
+                    above = level;
+                }
+                self.give(coset, &mut member, start, tile, constants);
             }
         }
     }
 
-    /// The butterflies of `level` and the next one in the block of four quarters that begins at `start`, the point `at`.
+    /// A pass over the block in the room that begins at `start`, on the coset at each of `at`.
     #[inline(always)]
-    unsafe fn two_levels<const INVERSE: bool>(&mut self, level: usize, start: usize, at: usize) {
-        let maps = |level, at| self.multipliers.of(self.additive.factor(level, at));
-        let near = [maps(level, at), maps(level, at + (2 << level))];
-        let far = maps(level + 1, at);
-        // SAFETY: a block of four quarters of 2^level points.
+    unsafe fn in_room<const INTERPOLATES: bool, const EVALUATES: bool>(
+        &mut self,
+        levels: usize,
+        level: usize,
+        start: usize,
+        at: [usize; 2],
+    ) {
+        // SAFETY: a block of 2^levels parts of 2^level points.
         unsafe {
-            let quarter = |i: usize| self.point(start + (i << level));
-            let quarters = [quarter(0), quarter(1), quarter(2), quarter(3)];
-            for pair in 0..self.pairs << level {
-                let place = |i: usize| quarters[i].add(pair * Self::PAIR);
-                let (mut a, mut b) = (read::<V>(place(0)), read::<V>(place(1)));
-                let (mut c, mut d) = (read::<V>(place(2)), read::<V>(place(3)));
-                if INVERSE {
-                    (a, b) = butterfly::<V, INVERSE>((a, b), &near[0]);
-                    (c, d) = butterfly::<V, INVERSE>((c, d), &near[1]);
+            let distance = (self.columns * Self::COLUMN) << level;
+            let held = Held { start: self.point(start), distance };
+            let (columns, at) = (self.columns << level, [at[0] + start, at[1] + start]);
+            match levels {
+                1 => self.pass::<2, INTERPOLATES, EVALUATES>(&held, &held, level, at, columns),
+                2 => self.pass::<4, INTERPOLATES, EVALUATES>(&held, &held, level, at, columns),
+                _ => {
+                    if Self::LEVELS == 3 {
+                        self.pass::<8, INTERPOLATES, EVALUATES>(&held, &held, level, at, columns);
+                    }
                 }
-                (a, c) = butterfly::<V, INVERSE>((a, c), &far);
-                (b, d) = butterfly::<V, INVERSE>((b, d), &far);
-                if !INVERSE {
-                    (a, b) = butterfly::<V, INVERSE>((a, b), &near[0]);
-                    (c, d) = butterfly::<V, INVERSE>((c, d), &near[1]);
-                }
-                write(a, place(0));
-                write(b, place(1));
-                write(c, place(2));
-                write(d, place(3));
             }
         }
+    }
+
+    /// The inputs of the lowest block at `start`, and its levels. `next` is the first member that has not had its turn.
+    #[inline(always)]
+    unsafe fn take(
+        &mut self,
+        coset: &Coset,
+        next: &mut usize,
+        start: usize,
+        tile: &Tile<'_>,
+        constants: &mut Constants<V::Map, B>,
+    ) {
+        let Tile { transform: Transform { inputs, .. }, blocks, at, .. } = *tile;
+        let (mut from, mut is_weighted) = ([std::ptr::null(); MAX_POINTS], false);
+        let size = 1 << self.bottom();
+        // SAFETY: members are blocks of the plan; a tile lies within every block, and as many bytes at every point of the room.
+        unsafe {
+            while *next < coset.members.end && (inputs.members[*next].place as usize) < start + size {
+                let Member { block, place, weight } = inputs.members[*next];
+                let point = place as usize - start;
+                from[point] = blocks.from[block as usize].add(at);
+                constants.weights[point] = self.multipliers.of(weight);
+                is_weighted |= weight != 1;
+                tile.ask_ahead::<V>(inputs, *next, |block| blocks.from[block]);
+                *next += 1;
+            }
+            for point in 0..size {
+                if from[point].is_null() {
+                    let zeros = self.point(start + point);
+                    zeros.write_bytes(0, self.columns * Self::COLUMN);
+                    from[point] = zeros;
+                }
+            }
+            let taken = Taken { from, constants, is_weighted };
+            let held = Held { start: self.point(start), distance: self.columns * Self::COLUMN };
+            let (at, columns) = ([coset.at + start; 2], self.columns);
+            match self.bottom() {
+                0 => self.pass::<1, true, false>(&taken, &held, 0, at, columns),
+                1 => self.pass::<2, true, false>(&taken, &held, 0, at, columns),
+                2 => self.pass::<4, true, false>(&taken, &held, 0, at, columns),
+                _ => {
+                    if Self::LEVELS == 3 {
+                        self.pass::<8, true, false>(&taken, &held, 0, at, columns);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The levels of the lowest block at `start`, and its outputs.
+    #[inline(always)]
+    unsafe fn give(
+        &mut self,
+        coset: &Coset,
+        next: &mut usize,
+        start: usize,
+        tile: &Tile<'_>,
+        constants: &mut Constants<V::Map, B>,
+    ) {
+        let Tile { transform: Transform { outputs, strays, .. }, blocks, at, .. } = *tile;
+        let (mut to, mut is_weighted) = ([self.start; MAX_POINTS], false);
+        let (size, mut from) = (1 << self.bottom(), [std::ptr::null(); MAX_STRAYS]);
+        // SAFETY: as for inputs.
+        unsafe {
+            for point in 0..size {
+                to[point] = self.point(start + point);
+            }
+            for (stray, from) in strays.iter().zip(&mut from) {
+                *from = blocks.from[stray.block as usize].add(at);
+            }
+            while *next < coset.members.end && (outputs.members[*next].place as usize) < start + size {
+                let Member { block, place, weight } = outputs.members[*next];
+                let point = place as usize - start;
+                to[point] = blocks.to[block as usize].add(at);
+                constants.weights[point] = self.multipliers.of(weight);
+                is_weighted |= weight != 1;
+                for (stray, constants) in strays.iter().zip(&mut constants.strays) {
+                    constants[point] = self.multipliers.of(stray.coefficients[*next]);
+                }
+                tile.ask_ahead::<V>(outputs, *next, |block| blocks.to[block]);
+                *next += 1;
+            }
+            let (add, strays) = (blocks.add, strays.len());
+            let given = Given { to, constants, is_weighted, add, strays, from };
+            let held = Held { start: self.point(start), distance: self.columns * Self::COLUMN };
+            let (at, columns) = ([coset.at + start; 2], self.columns);
+            match self.bottom() {
+                0 => self.pass::<1, false, true>(&held, &given, 0, at, columns),
+                1 => self.pass::<2, false, true>(&held, &given, 0, at, columns),
+                2 => self.pass::<4, false, true>(&held, &given, 0, at, columns),
+                _ => {
+                    if Self::LEVELS == 3 {
+                        self.pass::<8, false, true>(&held, &given, 0, at, columns);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The butterflies between P parts of a block, from `level` on: those that interpolate with the factors of the block at `at[0]`, those that
+    /// evaluate with the factors of the one at `at[1]`.
+    #[inline(always)]
+    unsafe fn pass<const P: usize, const INTERPOLATES: bool, const EVALUATES: bool>(
+        &self,
+        from: &impl Source<V, B, P>,
+        to: &impl Target<V, B, P>,
+        level: usize,
+        at: [usize; 2],
+        columns: usize,
+    ) {
+        let (into, out) = (self.factors::<P>(level, at[0]), self.factors::<P>(level, at[1]));
+        for column in 0..columns {
+            // SAFETY: the caller gives ends that have these points and columns.
+            unsafe {
+                let mut symbols = from.read(column);
+                if INTERPOLATES {
+                    for level in 0..P.ilog2() {
+                        butterflies::<V, B, P, true>(&mut symbols, level, &into);
+                    }
+                }
+                if EVALUATES {
+                    for level in (0..P.ilog2()).rev() {
+                        butterflies::<V, B, P, false>(&mut symbols, level, &out);
+                    }
+                }
+                to.write(symbols, column);
+            }
+        }
+    }
+
+    /// The factors of a block of P parts: from 1 on that of its upper level, from 2 on those of the halves, from 4 on those of the quarters.
+    #[inline(always)]
+    fn factors<const P: usize>(&self, level: usize, at: usize) -> [Maps<V::Map, B>; P] {
+        let mut factors = [self.multipliers.of(0); P];
+        for index in 1..P {
+            let depth = index.ilog2() as usize;
+            let level = level + P.ilog2() as usize - 1 - depth;
+            let block = index - (1 << depth);
+            factors[index] = self.multipliers.of(self.additive.factor(level, at + (block << (level + 1))));
+        }
+        factors
     }
 }
 
-/// One butterfly, as [`cosets`](crate::matrix::cosets) has it.
+/// All butterflies of a level, as [`cosets`](crate::matrix::cosets) has them.
 #[inline(always)]
-unsafe fn butterfly<V: Vector, const INVERSE: bool>(
-    (a, b): ([V; 2], [V; 2]),
-    maps: &Maps<V::Map>,
-) -> ([V; 2], [V; 2]) {
-    // SAFETY: the instruction set is there by the caller's contract.
-    unsafe {
-        if INVERSE {
-            let b = sum(a, b);
-            (add_product(a, b, maps), b)
-        } else {
-            let a = add_product(a, b, maps);
-            (a, sum(a, b))
+unsafe fn butterflies<V: Vector, const B: usize, const P: usize, const INVERSE: bool>(
+    symbols: &mut [[V; B]; P],
+    level: u32,
+    factors: &[Maps<V::Map, B>; P],
+) {
+    let half = 1usize << level;
+    for point in 0..P {
+        if point & half != 0 {
+            continue;
+        }
+        let maps = &factors[(P + point) >> (level + 1)];
+        let (a, b) = (symbols[point], symbols[point + half]);
+        // SAFETY: the instruction set is there by the caller's contract.
+        unsafe {
+            (symbols[point], symbols[point + half]) = if INVERSE {
+                let b = sum(a, b);
+                (add_product(a, b, maps), b)
+            } else {
+                let a = add_product(a, b, maps);
+                (a, sum(a, b))
+            };
         }
     }
 }

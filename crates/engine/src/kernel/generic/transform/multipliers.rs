@@ -1,0 +1,60 @@
+//! The maps of products with the constants of a transform.
+
+use crate::field::Field;
+use crate::kernel::linear::{LinearMap, MapForm};
+
+/// The maps of a product of symbols of B bytes: from every byte to every byte.
+pub(super) type Maps<M, const B: usize> = [[M; B]; B];
+
+/// Gives the maps of every constant of a field whose symbols have B bytes.
+pub(super) trait Multiply<M, const B: usize>: Copy {
+    fn of(self, constant: u16) -> Maps<M, B>;
+}
+
+/// What the maps of all constants come from.
+pub(in crate::kernel) enum Multipliers<M: MapForm> {
+    /// Those of GF(2^8): all there are.
+    Bytes(&'static [M; 256]),
+    /// Those of GF(2^16) are sums of those of every nibble at every place.
+    Words(Box<[[Maps<M, 2>; 16]; 4]>),
+}
+
+impl<M: MapForm> Multipliers<M> {
+    pub(in crate::kernel) fn new(field: Field) -> Multipliers<M> {
+        if field == Field::GF8 {
+            return Multipliers::Bytes(M::gf8_products());
+        }
+        let maps = |constant: u64| -> Maps<M, 2> {
+            let product = LinearMap::multiplication(field, constant);
+            let mut maps = product.prepare();
+            let mut next = || maps.next().expect("two bytes to two bytes");
+            [[next(), next()], [next(), next()]]
+        };
+        let place = |place: usize| std::array::from_fn(|nibble| maps((nibble as u64) << (4 * place)));
+        Multipliers::Words(Box::new(std::array::from_fn(place)))
+    }
+}
+
+impl<M: MapForm> Multiply<M, 1> for &[M; 256] {
+    #[inline(always)]
+    fn of(self, constant: u16) -> Maps<M, 1> {
+        [[self[usize::from(constant as u8)]]]
+    }
+}
+
+impl<M: MapForm> Multiply<M, 2> for &[[Maps<M, 2>; 16]; 4] {
+    #[inline(always)]
+    fn of(self, constant: u16) -> Maps<M, 2> {
+        let nibble = |place: usize| &self[place][(constant >> (4 * place) & 15) as usize];
+        let parts = [nibble(0), nibble(1), nibble(2), nibble(3)];
+        let mut maps = *parts[0];
+        for part in &parts[1..] {
+            for from in 0..2 {
+                for to in 0..2 {
+                    maps[from][to] = maps[from][to].sum(part[from][to]);
+                }
+            }
+        }
+        maps
+    }
+}
