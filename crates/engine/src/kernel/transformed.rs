@@ -27,8 +27,8 @@ const COEFFICIENTS_PER_PRODUCT: usize = 2;
 /// 64 KiB: 0.65 and 0.86 µs each against 2.7 and 2.5.
 const COEFFICIENTS_PER_PRODUCT_OF_SUMS: usize = 4;
 
-/// Coefficients below which a matrix over GF(2^8) is not asked whether it pays: 16 x 16 take 96 products by transforms, 8 x 32 about as many
-/// as they have.
+/// Coefficients below which a matrix over GF(2^8) is not asked whether it pays: 16 x 16 have 96 products by transforms, and smaller ones of a few
+/// outputs none to spare.
 const FEWEST_COEFFICIENTS: usize = 256;
 
 /// Coefficients of the largest matrix that is multiplied with one by one, where there is another way: what kernels prepare of each takes 32 bytes or
