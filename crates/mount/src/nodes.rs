@@ -6,7 +6,9 @@
 
 use gabion_vault::world::Stopwatch;
 use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 /// The number of the root, by the protocol.
@@ -16,6 +18,9 @@ pub const ROOT: u64 = 1;
 const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(2);
 
+/// Files that are held at once. The kernel forgets what was removed within moments; more than this are only there if it is kept from that.
+const MOST_HELD: usize = 1024;
+
 /// A name in a directory.
 pub type Name = (u64, Box<[u8]>);
 
@@ -23,6 +28,8 @@ pub type Name = (u64, Box<[u8]>);
 #[derive(Debug)]
 pub struct Nodes {
     table: RwLock<Table>,
+    /// Held files that are forgotten and not closed yet.
+    ending: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -31,6 +38,8 @@ struct Table {
     by_name: HashMap<Name, u64>,
     /// Tells a file from another that had its number before.
     generation: u64,
+    /// How many nodes are held.
+    held: usize,
 }
 
 #[derive(Debug)]
@@ -41,13 +50,15 @@ struct Node {
     opens: u64,
     generation: u64,
     names: Vec<Name>,
+    held: Option<Arc<OwnedFd>>,
 }
 
 impl Default for Nodes {
     fn default() -> Nodes {
-        let root = Node { lookups: 1, opens: 0, generation: 0, names: Vec::new() };
-        let table = Table { nodes: HashMap::from([(ROOT, root)]), by_name: HashMap::new(), generation: 0 };
-        Nodes { table: RwLock::new(table) }
+        let root = Node { lookups: 1, opens: 0, generation: 0, names: Vec::new(), held: None };
+        let nodes = HashMap::from([(ROOT, root)]);
+        let table = Table { nodes, by_name: HashMap::new(), generation: 0, held: 0 };
+        Nodes { table: RwLock::new(table), ending: AtomicUsize::new(0) }
     }
 }
 
@@ -66,8 +77,8 @@ impl Nodes {
         table.generation += 1;
         let generation = table.generation;
         if let Some(node) = table.nodes.get_mut(&number) {
-            // The last name is gone and nobody has it open: this is another file, which got its number.
-            if node.names.is_empty() && node.opens == 0 && number != ROOT {
+            // The last name is gone and nobody has it: this is another file, which got its number.
+            if node.names.is_empty() && node.opens == 0 && node.held.is_none() && number != ROOT {
                 node.generation = generation;
             }
         }
@@ -87,14 +98,38 @@ impl Nodes {
         }
     }
 
-    /// Waits a moment for files without a name to be closed, if there are any and it has not been long `since` there was no room: they
-    /// take room until then, and programs are told that a file is closed before we are.
+    /// Holds a file that is about to lose its last name until the kernel forgets it. Without that the source would give its number to
+    /// another file at once, and the kernel, told of that one, would call the file broken which a program is just about to open.
+    pub fn hold(&self, number: u64, file: OwnedFd) {
+        let mut table = self.write();
+        if table.held >= MOST_HELD {
+            return;
+        }
+        let Some(node) = table.nodes.get_mut(&number) else { return };
+        if node.held.replace(Arc::new(file)).is_none() {
+            table.held += 1;
+        }
+    }
+
+    /// It did not lose its name after all.
+    pub fn let_go(&self, number: u64) {
+        let mut table = self.write();
+        if table.nodes.get_mut(&number).and_then(|node| node.held.take()).is_some() {
+            table.held -= 1;
+        }
+    }
+
+    /// A file that is held.
+    pub fn held(&self, number: u64) -> Option<Arc<OwnedFd>> {
+        self.read().nodes.get(&number)?.held.clone()
+    }
+
+    /// Waits a moment for files without a name to end, if there are any and it has not been long `since` there was no room: they
+    /// take room until then, and programs are told that a file is closed or removed before we are.
     pub fn wait_for_room(&self, since: &Stopwatch) -> bool {
-        let removed = self
-            .read()
-            .nodes
-            .iter()
-            .any(|(&number, node)| number != ROOT && node.names.is_empty() && node.opens > 0);
+        let lingers = |node: &Node| node.names.is_empty() && (node.opens > 0 || node.held.is_some());
+        let removed = self.read().nodes.iter().any(|(&number, node)| number != ROOT && lingers(node))
+            || self.ending.load(Ordering::Acquire) > 0;
         let waits = removed && since.elapsed() < PATIENCE;
         if waits {
             std::thread::sleep(PAUSE);
@@ -111,9 +146,17 @@ impl Nodes {
         let Some(node) = table.nodes.get_mut(&number) else { return };
         node.lookups = node.lookups.saturating_sub(count);
         if node.lookups == 0 {
-            let names = table.nodes.remove(&number).map_or(Vec::new(), |node| node.names);
-            for name in names {
-                table.by_name.remove(&name);
+            let Some(node) = table.nodes.remove(&number) else { return };
+            for name in &node.names {
+                table.by_name.remove(name);
+            }
+            if let Some(held) = node.held {
+                table.held -= 1;
+                self.ending.fetch_add(1, Ordering::AcqRel);
+                // It ends here, and if it is large that takes a while.
+                drop(table);
+                drop(held);
+                self.ending.fetch_sub(1, Ordering::AcqRel);
             }
         }
     }
@@ -203,7 +246,7 @@ impl Table {
         self.unname(&name);
         self.by_name.insert(name.clone(), number);
         let generation = self.generation;
-        let fresh = || Node { lookups: 0, opens: 0, generation, names: Vec::new() };
+        let fresh = || Node { lookups: 0, opens: 0, generation, names: Vec::new(), held: None };
         let node = self.nodes.entry(number).or_insert_with(fresh);
         node.names.push(name);
     }
@@ -231,8 +274,10 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
-    use super::{Nodes, PATIENCE, ROOT};
+    use super::{MOST_HELD, Nodes, PATIENCE, ROOT};
     use gabion_vault::world::Stopwatch;
+    use std::io::Read as _;
+    use std::os::fd::OwnedFd;
 
     #[test]
     fn paths_follow_renames_of_directories() {
@@ -277,6 +322,45 @@ mod tests {
         assert!(since.elapsed() >= PATIENCE, "it may stay open for ever");
         nodes.opened(5, false);
         assert!(!nodes.wait_for_room(&Stopwatch::start()));
+    }
+
+    #[test]
+    fn what_is_held_keeps_its_number() {
+        let nodes = Nodes::default();
+        let first = nodes.found(ROOT, b"a", 5);
+        let (file, ours) = std::io::pipe().map(|(reader, writer)| (reader, OwnedFd::from(writer))).unwrap();
+        nodes.hold(5, ours);
+        nodes.removed(ROOT, b"a");
+        assert!(nodes.held(5).is_some() && nodes.wait_for_room(&Stopwatch::start()), "it takes room");
+        assert_eq!(nodes.found(ROOT, b"link", 5), first, "no other file can have its number");
+        nodes.removed(ROOT, b"link");
+        nodes.forget(5, 2);
+        assert!(nodes.held(5).is_none() && !nodes.wait_for_room(&Stopwatch::start()));
+        // The last writer of the pipe is gone.
+        assert_eq!((&file).read(&mut [0]).unwrap(), 0);
+        // What keeps its name is let go, and what nobody knows is not held.
+        nodes.found(ROOT, b"b", 6);
+        for number in [6, 7] {
+            nodes.hold(number, file.try_clone().unwrap().into());
+            assert_eq!(nodes.held(number).is_some(), number == 6);
+            nodes.let_go(number);
+            assert!(nodes.held(number).is_none());
+        }
+    }
+
+    #[test]
+    fn no_more_is_held_than_there_are_descriptors_for() {
+        let nodes = Nodes::default();
+        let (file, _) = std::io::pipe().unwrap();
+        nodes.found(ROOT, b"a", 5);
+        nodes.table.write().unwrap().held = MOST_HELD;
+        nodes.hold(5, file.try_clone().unwrap().into());
+        assert!(nodes.held(5).is_none());
+        nodes.table.write().unwrap().held = MOST_HELD - 1;
+        nodes.hold(5, file.into());
+        assert!(nodes.held(5).is_some());
+        nodes.let_go(5);
+        assert_eq!(nodes.table.read().unwrap().held, MOST_HELD - 1);
     }
 
     #[test]

@@ -177,26 +177,38 @@ impl Shared {
         Ok(true)
     }
 
-    pub(super) fn write(&self, handle: u64, offset: u64, data: &[u8]) -> Answer<usize> {
-        let open = self.files.get(handle)?;
+    /// Does something that takes room. Files that were removed take some while they are open or held, and then while they are shown:
+    /// if there is none, their end is waited for.
+    pub(super) fn in_room<T>(&self, mut act: impl FnMut() -> Answer<T>) -> Answer<T> {
         let (since, mut is_last) = (Stopwatch::start(), false);
-        let written = loop {
-            match write_up_to(&open.file, data, offset) {
-                Err(error) if error.kind() == ErrorKind::StorageFull && !is_last => {
-                    // Files that were removed take room while they are open, and then while they are shown.
+        loop {
+            match act() {
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+                        && !is_last =>
+                {
                     is_last = !self.nodes.wait_for_room(&since);
                     if is_last {
                         self.lengths.wait_until_nothing_is_shown();
                     }
                 }
-                written => break written,
+                done => return done,
             }
-        };
+        }
+    }
+
+    pub(super) fn write(&self, handle: u64, offset: u64, data: &[u8]) -> Answer<usize> {
+        let open = self.files.get(handle)?;
+        let mut written = 0;
+        let all = self.in_room(|| write_on(&open.file, data, offset, &mut written));
         // Part of it may have been written all the same.
         if !data.is_empty() {
             self.note_written(open.number, offset..offset + data.len() as u64, open.rest);
         }
-        let written = written?;
+        // Programs are told of what is in the file.
+        if written == 0 {
+            all?;
+        }
         let end = offset + written as u64;
         if open.idle.fetch_add(written as u64, Ordering::Relaxed) + written as u64 >= EARLY {
             open.idle.store(0, Ordering::Relaxed);
@@ -226,9 +238,9 @@ impl Shared {
         let moves = FallocateFlags::COLLAPSE_RANGE | FallocateFlags::INSERT_RANGE;
         let allocate = || rustix::fs::fallocate(&open.file, flags, offset, length);
         match flags.intersects(moves) {
-            true => self.lengths.change(open.number, allocate),
-            false => allocate(),
-        }?;
+            true => self.lengths.change(open.number, allocate)?,
+            false => self.in_room(|| Ok(allocate()?))?,
+        }
         let range =
             if flags.intersects(moves) { offset..u64::MAX } else { offset..offset.saturating_add(length) };
         self.note_written(open.number, range, open.rest);
@@ -251,13 +263,10 @@ impl Shared {
         let (mut source_at, mut target_at) = (from.1, to.1);
         // The answer has 32 bits.
         let length = length.min(1 << 30) as usize;
-        let copied = rustix::fs::copy_file_range(
-            &source.file,
-            Some(&mut source_at),
-            &target.file,
-            Some(&mut target_at),
-            length,
-        )?;
+        let copied = self.in_room(|| {
+            let (from, to) = (Some(&mut source_at), Some(&mut target_at));
+            Ok(rustix::fs::copy_file_range(&source.file, from, &target.file, to, length)?)
+        })?;
         if copied > 0 {
             self.note_written(target.number, to.1..to.1 + copied as u64, target.rest);
         }
@@ -338,7 +347,7 @@ impl Shared {
         flags: XattrFlags,
     ) -> Answer<()> {
         let reached = self.reach(number)?;
-        rustix::fs::setxattr(reached.magic(), name, value, flags)?;
+        self.in_room(|| Ok(rustix::fs::setxattr(reached.magic(), name, value, flags)?))?;
         self.record_change_of(number, ANYTHING, &stat_of(&reached)?);
         Ok(())
     }
@@ -351,19 +360,17 @@ impl Shared {
     }
 }
 
-/// Writes as much as there is room for, and says how much that is: programs are told of what is in the file.
-fn write_up_to(file: &File, data: &[u8], offset: u64) -> Answer<usize> {
-    let mut written = 0;
-    while written < data.len() {
-        match file.write_at(&data[written..], offset + written as u64) {
+/// Writes what is not `written` yet.
+fn write_on(file: &File, data: &[u8], offset: u64, written: &mut usize) -> Answer<()> {
+    while *written < data.len() {
+        match file.write_at(&data[*written..], offset + *written as u64) {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(more) => written += more,
+            Ok(more) => *written += more,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(_) if written > 0 => break,
             Err(error) => return Err(error),
         }
     }
-    Ok(written)
+    Ok(())
 }
 
 /// The range of a change that is not one of the content: it has to be looked at.

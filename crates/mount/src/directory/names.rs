@@ -60,11 +60,13 @@ impl Shared {
     /// Makes something in a directory that belongs to who asked for it. Who mounted without being root may not act for others; what
     /// they themselves make with another of their groups is given to it.
     fn make<T>(
+        &self,
         request: &Request,
         (directory, name): (&OwnedFd, &[u8]),
         make: impl Fn() -> rustix::io::Result<T>,
     ) -> Answer<T> {
-        match as_owner(request.uid(), request.gid(), &make) {
+        let make = || self.in_room(|| Ok(make()?));
+        match as_owner(request.uid(), request.gid(), make) {
             Err(error) if error.kind() == PermissionDenied && request.uid() == geteuid().as_raw() => {
                 let group = Gid::from_raw(request.gid());
                 let inherits = stat_of(directory)?.stx_mode & 0o2000 != 0;
@@ -78,7 +80,7 @@ impl Shared {
                 }
                 Ok(made)
             }
-            made => Ok(made??),
+            made => made?,
         }
     }
 
@@ -99,7 +101,7 @@ impl Shared {
         let directory = self.place_for(parent, name)?;
         let kind = rustix::fs::FileType::from_raw_mode(mode);
         let permissions = Mode::from_raw_mode(mode & 0o7777);
-        Shared::make(request, (&directory, name), || {
+        self.make(request, (&directory, name), || {
             rustix::fs::mknodat(&*directory, name, kind, permissions, device_of(device))
         })?;
         let stat = stat_at(&*directory, name)?;
@@ -115,7 +117,7 @@ impl Shared {
     ) -> Answer<Told> {
         let directory = self.place_for(parent, name)?;
         let permissions = Mode::from_raw_mode(mode & 0o7777);
-        Shared::make(request, (&directory, name), || rustix::fs::mkdirat(&*directory, name, permissions))?;
+        self.make(request, (&directory, name), || rustix::fs::mkdirat(&*directory, name, permissions))?;
         let stat = stat_at(&*directory, name)?;
         Ok(self.tell(parent, name, &stat))
     }
@@ -128,7 +130,7 @@ impl Shared {
         request: &Request,
     ) -> Answer<Told> {
         let directory = self.place_for(parent, name)?;
-        Shared::make(request, (&directory, name), || rustix::fs::symlinkat(target, &*directory, name))?;
+        self.make(request, (&directory, name), || rustix::fs::symlinkat(target, &*directory, name))?;
         let stat = stat_at(&*directory, name)?;
         Ok(self.tell(parent, name, &stat))
     }
@@ -154,7 +156,7 @@ impl Shared {
         let (file, stat, is_new) = loop {
             let new = kept | OFlags::CREATE | OFlags::EXCL;
             let open = || openat(&*directory, name, new, permissions);
-            match Shared::make(request, (&directory, name), open) {
+            match self.make(request, (&directory, name), open) {
                 Ok(file) => {
                     let file = File::from(file);
                     let stat = stat_of(&file)?;
@@ -194,13 +196,42 @@ impl Shared {
         Ok(((attr, generation), FileHandle(handle), how))
     }
 
+    /// Does something by which a name may stop to stand for a file; if that was its last one, the file is held until the kernel
+    /// forgets it.
+    fn holding(
+        &self,
+        (parent, name): (u64, &[u8]),
+        directory: &OwnedFd,
+        act: impl FnOnce() -> rustix::io::Result<()>,
+    ) -> rustix::io::Result<()> {
+        let held = self.nodes.number(parent, name).and_then(|number| {
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let file = openat(directory, name, flags, Mode::empty()).ok()?;
+            let stat = stat_of(&file).ok()?;
+            let is_directory = rustix::fs::FileType::from_raw_mode(u32::from(stat.stx_mode)).is_dir();
+            // The kernel remembers files that have other names for long.
+            let is_last = is_directory || stat.stx_nlink == 1;
+            if !is_last || self.source.number(&stat) != number {
+                return None;
+            }
+            self.nodes.hold(number, file);
+            Some(number)
+        });
+        let done = act();
+        if let (Err(_), Some(number)) = (done, held) {
+            self.nodes.let_go(number);
+        }
+        done
+    }
+
     pub(super) fn unlink(&self, parent: u64, name: &[u8], is_directory: bool) -> Answer<()> {
         if self.source.is_hidden(parent, name) {
             return Err(Errno::NOENT.into());
         }
         let path = self.nodes.path_of(parent, name);
         let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-        rustix::fs::unlinkat(&*self.directory(parent)?, name, flags)?;
+        let directory = self.directory(parent)?;
+        self.holding((parent, name), &directory, || rustix::fs::unlinkat(&*directory, name, flags))?;
         // What is noted for it goes by its other names, if it has any.
         self.nodes.removed(parent, name);
         match path {
@@ -217,8 +248,12 @@ impl Shared {
         let (old, new) = (self.directory(from.0)?, self.place_for(to.0, to.1)?);
         let paths = self.nodes.path_of(from.0, from.1).zip(self.nodes.path_of(to.0, to.1));
         let how = rustix::fs::RenameFlags::from_bits_retain(flags.bits());
-        rustix::fs::renameat_with(&*old, from.1, &*new, to.1, how)?;
+        let rename = || rustix::fs::renameat_with(&*old, from.1, &*new, to.1, how);
         let exchanged = flags.contains(RenameFlags::RENAME_EXCHANGE);
+        self.in_room(|| match exchanged {
+            true => Ok(rename()?),
+            false => Ok(self.holding(to, &new, rename)?),
+        })?;
         match exchanged {
             true => self.nodes.exchanged(from, to),
             false => self.nodes.renamed(from, to),
@@ -234,7 +269,10 @@ impl Shared {
     pub(super) fn link(&self, number: u64, parent: u64, name: &[u8]) -> Answer<Told> {
         let directory = self.place_for(parent, name)?;
         let reached = self.reach(number)?;
-        rustix::fs::linkat(rustix::fs::CWD, reached.magic(), &*directory, name, AtFlags::SYMLINK_FOLLOW)?;
+        self.in_room(|| {
+            let flags = AtFlags::SYMLINK_FOLLOW;
+            Ok(rustix::fs::linkat(rustix::fs::CWD, reached.magic(), &*directory, name, flags)?)
+        })?;
         let stat = stat_at(&*directory, name)?;
         Ok(self.told_of_new(parent, name, &stat))
     }

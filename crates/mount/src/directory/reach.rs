@@ -31,7 +31,8 @@ pub(super) struct Source {
 pub(super) enum Reached {
     /// By name; it is not open.
     Named(OwnedFd),
-    Directory(Arc<OwnedFd>),
+    /// It is kept open for as long as the kernel knows it, to no purpose but this.
+    Kept(Arc<OwnedFd>),
     /// It may have no name any more.
     Open(Arc<OpenFile>),
 }
@@ -40,7 +41,7 @@ impl AsFd for Reached {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Reached::Named(fd) => fd.as_fd(),
-            Reached::Directory(fd) => fd.as_fd(),
+            Reached::Kept(fd) => fd.as_fd(),
             Reached::Open(open) => open.file.as_fd(),
         }
     }
@@ -141,7 +142,7 @@ impl Shared {
     /// A file of any kind.
     pub(super) fn reach(&self, number: u64) -> Answer<Reached> {
         if number == ROOT {
-            return Ok(Reached::Directory(self.directory(ROOT)?));
+            return Ok(Reached::Kept(self.directory(ROOT)?));
         }
         // Any of its names may have been taken from it in the source.
         for (parent, name) in self.nodes.names(number) {
@@ -154,7 +155,11 @@ impl Shared {
                 Err(error) => return Err(error.into()),
             }
         }
-        self.files.find(|open| open.number == number).map_or_else(stale, |open| Ok(Reached::Open(open)))
+        // Or it was removed after someone found it.
+        match self.files.find(|open| open.number == number) {
+            Some(open) => Ok(Reached::Open(open)),
+            None => self.nodes.held(number).map_or_else(stale, |held| Ok(Reached::Kept(held))),
+        }
     }
 
     /// What the source says of a file.
