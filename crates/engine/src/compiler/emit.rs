@@ -19,7 +19,6 @@ mod vocabulary;
 use super::machine::{Allocated, Operand, Register as Wide, Step};
 use super::program::{Half, Place, Shuffle};
 use super::target::Target;
-use crate::kernel::PREFETCH_AHEAD;
 use assembler::{Assembler, memory, register};
 use constants::{Constant, Constants};
 use iced_x86::{
@@ -33,9 +32,6 @@ use vocabulary::Vocabulary;
 
 /// The sum of three bits, as the truth table that `vpternlogd` takes.
 const SUM_OF_THREE: u32 = 0x96;
-
-/// [`PREFETCH_AHEAD`] for loops that sign: what they keep of their inputs needs room in the L1 cache, too.
-const SIGNING_PREFETCH_AHEAD: usize = 192;
 
 /// How far ahead of their stores the lines of outputs are asked for that lie in the L2 cache, in bytes.
 const WRITE_AHEAD: usize = 128;
@@ -56,6 +52,8 @@ pub(super) struct Shape {
     pub(super) distance: Distance,
     /// Bytes from one packet of a group to the next; any number in the words layout.
     pub(super) packet: usize,
+    /// How far ahead lines of inputs are asked for, where they are.
+    pub(super) ahead: usize,
 }
 
 /// Where the blocks of a call are expected to lie, and so what a loop asks for before it needs it.
@@ -187,9 +185,6 @@ impl Body {
         self.assembler.with2_immediate(Code::Add_rm64_imm32, POSITION, self.shape.step() as i32);
         self.assembler.with2(Code::Cmp_r64_rm64, POSITION, END);
         self.assembler.branch(Code::Jb_rel32_64, head);
-        if self.shape.distance == Distance::Far {
-            self.assembler.push(Instruction::with(Code::Sfence));
-        }
         for &saved in self.saved.iter().rev() {
             self.assembler.with1(Code::Pop_r64, saved);
         }
@@ -380,8 +375,7 @@ impl Body {
 
     fn ask_for_input(&mut self, base: Register, place: Place, column: usize) {
         if self.shape.distance.asks_for_inputs() && (place.block as usize) < self.inputs {
-            let ahead = if self.remainders.is_some() { SIGNING_PREFETCH_AHEAD } else { PREFETCH_AHEAD };
-            let ahead = self.at(base, place, column, ahead);
+            let ahead = self.at(base, place, column, self.shape.ahead);
             self.assembler.push_memory(Code::Prefetcht0_m8, ahead);
         }
     }

@@ -14,7 +14,7 @@ use super::emit::{Distance, Emitted, Shape, disassemble, emit};
 use super::machine::{Allocated, Form};
 use super::routine::Routine;
 use super::target::Target;
-use crate::kernel::Tuning;
+use crate::kernel::{PREFETCH_AHEAD, Tuning};
 use crate::plan::{Mode, Plan};
 pub(crate) use signing::SigningKernel;
 use std::mem::MaybeUninit;
@@ -22,6 +22,10 @@ use std::slice;
 
 /// Blocks whose addresses are gathered without an allocation.
 const FEW_BLOCKS: usize = 32;
+
+/// [`PREFETCH_AHEAD`] for packets, of which there are several times as many as blocks: all that was asked for and not used yet has to fit
+/// the L1 cache.
+const PACKET_PREFETCH_AHEAD: usize = 192;
 
 /// Whether asking for outputs ahead pays. With packets, which are more places at a time, it needs more outputs.
 fn stores_count(form: Form) -> bool {
@@ -35,9 +39,10 @@ fn code_of(
     allocated: &Allocated,
     columns: usize,
     distance: Distance,
+    ahead: usize,
 ) -> (Shape, Emitted) {
     let packet = form.packets.map_or(0, |(bytes, _)| bytes);
-    let shape = Shape { target, columns, distance, packet };
+    let shape = Shape { target, columns, distance, packet, ahead };
     (shape, emit(allocated, shape, form.inputs))
 }
 
@@ -51,7 +56,7 @@ pub(super) fn assembly(
     if !target.native {
         return None;
     }
-    let (_, emitted) = code_of(Form::of(plan), target, allocated, columns, Distance::Near);
+    let (_, emitted) = code_of(Form::of(plan), target, allocated, columns, Distance::Near, 0);
     Some((emitted.code.len(), disassemble(&emitted.code)))
 }
 
@@ -61,10 +66,18 @@ pub(crate) struct CodeKernel {
     routine: Routine,
     /// The same for blocks that lie [farther away](Distance), in one pass or in several; none where `routine` serves there too.
     middle: Vec<Routine>,
-    far: Option<Routine>,
-    far_unaligned: Option<Routine>,
+    far: Option<Far>,
+    far_unaligned: Option<Far>,
     form: Form,
     tuning: Tuning,
+}
+
+/// Code for blocks in memory.
+#[derive(Debug)]
+struct Far {
+    routine: Routine,
+    /// Of packets, the code for this many bytes at their ends: what it asks for lies in the next group.
+    ends: Option<(Routine, usize)>,
 }
 
 impl CodeKernel {
@@ -77,20 +90,31 @@ impl CodeKernel {
         target: Target,
         Choice { allocated, columns, passes, .. }: &Choice,
     ) -> Option<CodeKernel> {
-        let routine = |allocated: &Allocated, distance| {
-            let (shape, emitted) = code_of(form, target, allocated, *columns, distance);
+        let routine = |allocated: &Allocated, distance, ahead| {
+            let (shape, emitted) = code_of(form, target, allocated, *columns, distance, ahead);
             let slot_bytes = allocated.slots as usize * shape.step();
             Routine::new(emitted, shape, slot_bytes, form.inputs + form.outputs).ok()
         };
         let passes = if passes.is_empty() { slice::from_ref(allocated) } else { &passes[..] };
         let asked = if stores_count(form) { passes } else { &[] };
-        let middle = asked.iter().map(|pass| routine(pass, Distance::Middle));
-        let far = |distance| if form.mode == Mode::Write { routine(allocated, distance) } else { None };
+        let middle = asked.iter().map(|pass| routine(pass, Distance::Middle, 0));
+        let far = |distance| match (form.mode, form.packets) {
+            (Mode::Add, _) => None,
+            (Mode::Write, None) => {
+                Some(Far { routine: routine(allocated, distance, PREFETCH_AHEAD)?, ends: None })
+            }
+            (Mode::Write, Some((packet, group))) => {
+                let step = columns * target.width;
+                let ahead = PACKET_PREFETCH_AHEAD.next_multiple_of(step).min(packet);
+                let ends = routine(allocated, distance, ahead + group - packet)?;
+                Some(Far { routine: routine(allocated, distance, ahead)?, ends: Some((ends, ahead)) })
+            }
+        };
         Some(CodeKernel {
             middle: middle.collect::<Option<_>>()?,
             far: far(Distance::Far),
             far_unaligned: far(Distance::FarUnaligned),
-            routine: routine(allocated, Distance::Near)?,
+            routine: routine(allocated, Distance::Near, 0)?,
             form,
             tuning: *Tuning::of_machine(),
         })
@@ -149,6 +173,20 @@ impl CodeKernel {
         }
     }
 
+    /// The same in memory.
+    fn run_far_groups(far: &Far, blocks: &[*const u8], len: usize, (packet, group): (usize, usize)) {
+        let (ends, ahead) = far.ends.as_ref().map_or((&far.routine, packet), |(ends, ahead)| (ends, *ahead));
+        for at in (0..len).step_by(group) {
+            let (turn, end) = (at + packet - ahead, at + packet);
+            // SAFETY: packets and what is ahead are multiples of the step; with all packets of the group it lies within all blocks.
+            unsafe {
+                far.routine.run(blocks, at, turn);
+                ends.run(blocks, turn, end);
+            }
+        }
+        far.routine.settle();
+    }
+
     /// `bytes` are those of all blocks that are worked on.
     #[inline(never)]
     fn run_at_distance(&self, blocks: &[*const u8], len: usize, bytes: usize) {
@@ -162,16 +200,24 @@ impl CodeKernel {
             Some(packets) => {
                 let aligned =
                     blocks[self.form.inputs..].iter().all(|output| self.routine.misalignment(*output) == 0);
-                self.run_groups(self.routines_for(distance, aligned), blocks, len, packets);
+                match self.far_for(aligned) {
+                    Some(far) if distance == Distance::Far => {
+                        CodeKernel::run_far_groups(far, blocks, len, packets);
+                    }
+                    _ => self.run_groups(self.routines_for(distance, aligned), blocks, len, packets),
+                }
             }
         }
     }
 
+    fn far_for(&self, aligned: bool) -> Option<&Far> {
+        if aligned { self.far.as_ref() } else { self.far_unaligned.as_ref() }
+    }
+
     /// The passes over blocks at a distance; whether outputs are, or will be, `aligned`.
     fn routines_for(&self, distance: Distance, aligned: bool) -> &[Routine] {
-        let far = if aligned { &self.far } else { &self.far_unaligned };
-        match (distance, far, &self.middle[..]) {
-            (Distance::Far, Some(far), _) => slice::from_ref(far),
+        match (distance, self.far_for(aligned), &self.middle[..]) {
+            (Distance::Far, Some(far), _) => slice::from_ref(&far.routine),
             // Inputs do not come from memory twice.
             (Distance::Far, None, [middle]) => slice::from_ref(middle),
             (Distance::Middle, _, [_, ..]) => &self.middle,
@@ -207,6 +253,7 @@ impl CodeKernel {
         let whole = end - ((end - start) & (self.routine.step() - 1));
         // SAFETY: a multiple of the step that lies within all blocks.
         routines.iter().for_each(|routine| unsafe { routine.run(blocks, start, whole) });
+        routines.iter().for_each(Routine::settle);
         if whole < end {
             self.run_rest(blocks, whole, end);
         }

@@ -1,8 +1,9 @@
 //! Compiled code that can be called: pages that were written first and are executable now, never both.
 
-use super::emit::{Emitted, Shape};
+use super::emit::{Distance, Emitted, Shape};
 use super::machine::MAX_SLOT_BYTES;
 use memmap2::{Mmap, MmapMut};
+use std::arch::x86_64::_mm_sfence;
 use std::mem::MaybeUninit;
 
 /// The calling convention of `emit`: blocks, start, end, constants, slots.
@@ -23,6 +24,8 @@ pub(super) struct Routine {
     /// Bytes of a register.
     width: usize,
     needs_slots: bool,
+    /// Whether it stores past the caches.
+    streams: bool,
     blocks: usize,
 }
 
@@ -55,6 +58,7 @@ impl Routine {
             step: shape.step(),
             width: shape.target.width,
             needs_slots: slot_bytes > 0,
+            streams: shape.distance == Distance::Far,
             blocks,
         })
     }
@@ -75,7 +79,7 @@ impl Routine {
         address.addr() & (self.width() - 1)
     }
 
-    /// Runs over the bytes `start..end` of the blocks, inputs first.
+    /// Runs over the bytes `start..end` of the blocks, inputs first. After the last of these, [`settle`](Routine::settle).
     ///
     /// # Safety
     /// The CPU has the instruction set the code was made for. `blocks` are as many as the plan has; each can be read,
@@ -90,6 +94,16 @@ impl Routine {
             } else {
                 self.run_with(blocks, [start, end], std::ptr::null_mut());
             }
+        }
+    }
+
+    /// What was stored past the caches is seen by others before whatever is stored after this. It waits for memory: once per call of a
+    /// kernel, not for each group of packets.
+    #[inline]
+    pub(super) fn settle(&self) {
+        if self.streams {
+            // SAFETY: every x86-64 CPU has SSE.
+            unsafe { _mm_sfence() };
         }
     }
 

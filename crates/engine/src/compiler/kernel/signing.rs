@@ -8,6 +8,9 @@ use crate::compiler::target::Target;
 use crate::kernel::{Quotients, Tuning};
 use crate::plan::{Mode, Plan};
 
+/// [`PREFETCH_AHEAD`](crate::kernel::PREFETCH_AHEAD) for loops that sign: what they keep of their inputs needs room in the L1 cache, too.
+const AHEAD: usize = 192;
+
 /// Slots and rings begin at a multiple of this: a cache line.
 const ALIGNMENT: usize = 64;
 
@@ -40,7 +43,7 @@ impl SigningKernel {
         let blocks = plan.inputs().len() + plan.outputs().len();
         let slot_bytes = allocated.slots as usize * target.width;
         let routine = |distance| {
-            let (shape, emitted) = code_of(Form::of(plan), target, allocated, 1, distance);
+            let (shape, emitted) = code_of(Form::of(plan), target, allocated, 1, distance, AHEAD);
             Routine::new(emitted, shape, slot_bytes, blocks).ok()
         };
         let (routine, streaming) = (routine(Distance::Near)?, routine(Distance::Far)?);
@@ -76,6 +79,7 @@ impl SigningKernel {
         // SAFETY: all blocks have `len` bytes, of which whole steps are run over; outputs are aligned where they are streamed. Behind the
         // slots there is a ring for every division in the room, zero at first.
         unsafe { routine.run_with(&blocks, [0, covered], room.as_mut_ptr().add(first)) };
+        routine.settle();
         room.drain(..first + self.slot_bytes);
         room.truncate(rings);
         Some(Quotients { covered, turn: step, rings: room })
