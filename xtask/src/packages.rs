@@ -5,7 +5,8 @@ use anyhow::{Result, bail};
 use crate::shell::Cmd;
 
 /// For the workspace: the libraries it is compared with, what builds and checks them, the font of
-/// the charts, the server of the other changelog, a second file system to watch, OpenCL on the CPU.
+/// the charts, the server of the other changelog, a second file system to watch, mounts of users who
+/// are not root, OpenCL on the CPU.
 const WORKSPACE: &[&str] = &[
     "gcc",
     "make",
@@ -21,6 +22,7 @@ const WORKSPACE: &[&str] = &[
     "redis-server",
     "xfsprogs",
     "e2fsprogs",
+    "fuse3",
     "pocl-opencl-icd",
     "ocl-icd-opencl-dev",
 ];

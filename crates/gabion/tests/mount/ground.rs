@@ -92,6 +92,11 @@ impl Ground {
         self.mount = Some(child);
     }
 
+    /// What mounts have said to whoever watches, until now.
+    pub(crate) fn said(&self) -> String {
+        self.said.text()
+    }
+
     /// The process that serves the mount.
     pub(crate) fn process(&self) -> rustix::process::Pid {
         let child = self.mount.as_ref().expect("it is mounted");

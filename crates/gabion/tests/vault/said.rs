@@ -16,15 +16,20 @@ impl Said {
     pub(crate) fn here(&self) -> Stdio {
         self.0.try_clone().unwrap().into()
     }
+
+    /// What was said until now.
+    pub(crate) fn text(&self) -> String {
+        let length = self.0.metadata().map_or(0, |metadata| metadata.len());
+        let mut text = vec![0; length as usize];
+        let _ = self.0.read_exact_at(&mut text, 0);
+        String::from_utf8_lossy(&text).into_owned()
+    }
 }
 
 impl Drop for Said {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let length = self.0.metadata().map_or(0, |metadata| metadata.len());
-            let mut text = vec![0; length as usize];
-            let _ = self.0.read_exact_at(&mut text, 0);
-            eprintln!("said meanwhile:\n{}", String::from_utf8_lossy(&text));
+            eprintln!("said meanwhile:\n{}", self.text());
         }
     }
 }
