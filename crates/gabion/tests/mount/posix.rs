@@ -7,12 +7,17 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::process::Command;
 
+/// Whether what the test command installs has to be there.
+pub(crate) fn tools_are_required() -> bool {
+    std::env::var_os("GABION_REQUIRE_TOOLS").is_some()
+}
+
 /// A program of another project, which `cargo xtask test` installs.
 fn tool(test: &str, name: &str) -> Option<PathBuf> {
     let dir = std::env::var_os("GABION_TOOLS").map(PathBuf::from);
     let found = dir.map(|dir| dir.join("bin").join(name)).filter(|path| path.exists());
     if found.is_none() {
-        assert!(std::env::var_os("GABION_REQUIRE_TOOLS").is_none(), "{name} is not in GABION_TOOLS");
+        assert!(!tools_are_required(), "{name} is not in GABION_TOOLS");
         println!("SKIP {test}: {name} is not there; `cargo xtask test` installs it");
     }
     found
