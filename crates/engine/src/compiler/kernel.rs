@@ -33,6 +33,9 @@ fn stores_count(form: Form) -> bool {
     form.inputs <= form.outputs * inputs_per_output
 }
 
+/// So many inputs are asked for ahead, with the outputs, where those begin anywhere in the L2 cache and are too few to be asked for alone.
+const MOST_ASKED: usize = 12;
+
 fn code_of(
     form: Form,
     target: Target,
@@ -221,6 +224,9 @@ impl CodeKernel {
             // Inputs do not come from memory twice.
             (Distance::Far, None, [middle]) => slice::from_ref(middle),
             (Distance::Middle, _, [_, ..]) => &self.middle,
+            (Distance::Middle, Some(far), []) if !aligned && self.form.inputs <= MOST_ASKED => {
+                slice::from_ref(&far.routine)
+            }
             _ => slice::from_ref(&self.routine),
         }
     }
