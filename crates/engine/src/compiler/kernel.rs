@@ -33,8 +33,11 @@ fn stores_count(form: Form) -> bool {
     form.inputs <= form.outputs * inputs_per_output
 }
 
-/// So many inputs are asked for ahead, with the outputs, where those begin anywhere in the L2 cache and are too few to be asked for alone.
-const MOST_ASKED: usize = 12;
+/// Whether asking for inputs ahead as well as outputs pays in the L2 cache, where outputs begin anywhere and are too few to be asked for
+/// alone. Packets are more places at a time.
+fn asks_for_all(form: Form) -> bool {
+    form.packets.is_none() && form.inputs <= 12
+}
 
 fn code_of(
     form: Form,
@@ -224,7 +227,7 @@ impl CodeKernel {
             // Inputs do not come from memory twice.
             (Distance::Far, None, [middle]) => slice::from_ref(middle),
             (Distance::Middle, _, [_, ..]) => &self.middle,
-            (Distance::Middle, Some(far), []) if !aligned && self.form.inputs <= MOST_ASKED => {
+            (Distance::Middle, Some(far), []) if !aligned && asks_for_all(self.form) => {
                 slice::from_ref(&far.routine)
             }
             _ => slice::from_ref(&self.routine),

@@ -155,6 +155,18 @@ fn long_blocks_match_across_tiles() {
     same_as_reference(&backends(), &plan, 12_345, &mut Guarded(Edge::Start), &mut random);
 }
 
+/// In the L2 cache, few outputs that begin anywhere: both sides are asked for ahead.
+#[test]
+fn blocks_that_begin_anywhere_match() {
+    let mut random = gabion_engine::conformance::Random(9);
+    for text in ["8+2", "12+3", "13+2", "8+2:w4:packets=512"] {
+        let code: Code = text.parse().unwrap();
+        let (plan, len) = (code.encode_plan().unwrap(), 16_385_usize.next_multiple_of(code.granule()));
+        same_as_reference(&backends(), &plan, len, &mut Guarded(Edge::End), &mut random);
+        same_as_reference(&backends(), &plan, len, &mut Shifted(0), &mut random);
+    }
+}
+
 /// So long that outputs are stored past the caches: aligned, misaligned all alike, and each differently.
 #[test]
 fn streamed_blocks_match() {
