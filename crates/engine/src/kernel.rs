@@ -36,6 +36,14 @@ use crate::plan::Plan;
 /// How far ahead of their use streamed inputs are asked for, in bytes.
 pub(crate) const PREFETCH_AHEAD: usize = 512;
 
+/// How far ahead of their stores outputs are asked for, in bytes, where blocks lie in the L2 cache: two cache lines.
+pub(crate) const WRITE_AHEAD: usize = 128;
+
+/// Whether that pays: with fewer outputs, loads are what takes the time.
+pub(crate) const fn stores_count(inputs: usize, outputs: usize) -> bool {
+    inputs <= 3 * outputs
+}
+
 /// What a division in the pass that codes left of every input: the quotients of its last eight turns.
 #[derive(Debug)]
 pub struct Quotients {

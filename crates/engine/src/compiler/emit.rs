@@ -19,6 +19,7 @@ mod vocabulary;
 use super::machine::{Allocated, Operand, Register as Wide, Step};
 use super::program::{Half, Place, Shuffle};
 use super::target::Target;
+use crate::kernel::WRITE_AHEAD;
 use assembler::{Assembler, memory, register};
 use constants::{Constant, Constants};
 use iced_x86::{
@@ -32,9 +33,6 @@ use vocabulary::Vocabulary;
 
 /// The sum of three bits, as the truth table that `vpternlogd` takes.
 const SUM_OF_THREE: u32 = 0x96;
-
-/// How far ahead of their stores the lines of outputs are asked for that lie in the L2 cache, in bytes.
-const WRITE_AHEAD: usize = 128;
 
 const BLOCKS: Register = Register::RDI;
 const POSITION: Register = Register::RSI;

@@ -14,7 +14,7 @@ use super::emit::{Distance, Emitted, Shape, disassemble, emit};
 use super::machine::{Allocated, Form};
 use super::routine::Routine;
 use super::target::Target;
-use crate::kernel::{PREFETCH_AHEAD, Tuning};
+use crate::kernel::{self, PREFETCH_AHEAD, Tuning};
 use crate::plan::{Mode, Plan};
 pub(crate) use signing::SigningKernel;
 use std::mem::MaybeUninit;
@@ -29,8 +29,10 @@ const PACKET_PREFETCH_AHEAD: usize = 192;
 
 /// Whether asking for outputs ahead pays. With packets, which are more places at a time, it needs more outputs.
 fn stores_count(form: Form) -> bool {
-    let inputs_per_output = if form.packets.is_some() { 2 } else { 3 };
-    form.inputs <= form.outputs * inputs_per_output
+    match form.packets {
+        Some(_) => form.inputs <= 2 * form.outputs,
+        None => kernel::stores_count(form.inputs, form.outputs),
+    }
 }
 
 /// Whether asking for inputs ahead as well as outputs pays in the L2 cache, where outputs begin anywhere and are too few to be asked for

@@ -74,6 +74,12 @@ impl Tuning {
         }
     }
 
+    /// Whether outputs are asked for ahead of their stores: all blocks together leave L1, and are not so many that stores go past the caches.
+    pub(crate) fn asks_for_outputs(&self, inputs: usize, outputs: usize, len: usize) -> bool {
+        let bytes = len.saturating_mul(inputs + outputs);
+        super::stores_count(inputs, outputs) && (self.near_bytes..self.stream_bytes).contains(&bytes)
+    }
+
     /// For this machine; looked at once.
     pub fn of_machine() -> &'static Tuning {
         static TUNING: OnceLock<Tuning> = OnceLock::new();

@@ -43,6 +43,9 @@ pub(super) trait Vector: Copy {
     /// Asks for the cache line at an address, which need not be one that may be read.
     #[inline(always)]
     unsafe fn prefetch(_: *const u8) {}
+    /// Asks for the cache line at an address to be written, which need not be one that may be.
+    #[inline(always)]
+    unsafe fn prefetch_to_write(_: *const u8) {}
     /// Sum of two registers.
     unsafe fn xor(self, other: Self) -> Self;
     /// Prepares an input.

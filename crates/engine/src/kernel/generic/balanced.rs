@@ -5,7 +5,8 @@
 //! have two, and half of the maps are gone.
 
 use super::Buffers;
-use super::planes::{load_partial, store_partial};
+use super::planes::{ask_for_output, load_partial, store_partial};
+use crate::kernel::Tuning;
 use crate::kernel::linear::MapForm as _;
 use crate::kernel::vector::Vector;
 
@@ -24,11 +25,12 @@ impl<'a> Balanced<'a> {
 
 #[inline(always)]
 pub(super) unsafe fn run<V: Vector>(Balanced(coefficients): Balanced<'_>, buffers: Buffers<'_, '_>) {
-    let Buffers { inputs, outputs, len, add, .. } = buffers;
+    let Buffers { inputs, outputs, len, whole, add } = buffers;
     let [first, second] = outputs else { panic!("two outputs, not {}", outputs.len()) };
     assert!(!add && coefficients.len() == inputs.len());
     let outputs = [first.as_mut_ptr(), second.as_mut_ptr()];
-    let pass = Pass { products: V::Map::gf8_products(), coefficients, inputs, outputs };
+    let asks = Tuning::of_machine().asks_for_outputs(inputs.len(), outputs.len(), whole);
+    let pass = Pass { products: V::Map::gf8_products(), coefficients, inputs, outputs, asks };
     // SAFETY: every buffer has `len` bytes by the contract of `Work`.
     unsafe {
         match V::UNROLL {
@@ -45,6 +47,8 @@ struct Pass<'a, M> {
     coefficients: &'a [u8],
     inputs: &'a [&'a [u8]],
     outputs: [*mut u8; 2],
+    /// Whether outputs are asked for ahead.
+    asks: bool,
 }
 
 /// U registers of every block at a time, then single ones, then what is left.
@@ -54,6 +58,11 @@ unsafe fn all_steps<V: Vector, const U: usize>(pass: &Pass<'_, V::Map>, len: usi
     // SAFETY: each step reads and writes [at, at + what it is given), and that is <= len.
     unsafe {
         while len - at >= U * V::BYTES {
+            if pass.asks {
+                for output in pass.outputs {
+                    ask_for_output::<V, U>(output.wrapping_add(at));
+                }
+            }
             step::<V, U>(pass, at, U * V::BYTES);
             at += U * V::BYTES;
         }

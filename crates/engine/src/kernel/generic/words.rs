@@ -18,7 +18,7 @@
 //! (5) Tail: the last bytes travel through a zero-padded buffer; maps are linear, zeros add nothing.
 
 use super::Buffers;
-use super::planes::{load, load_partial, store, store_partial};
+use super::planes::{ask_for_output, load, load_partial, store, store_partial};
 use crate::kernel::vector::Vector;
 use crate::kernel::{PREFETCH_AHEAD, Tuning};
 use std::borrow::Cow;
@@ -119,6 +119,7 @@ pub(super) unsafe fn run<V: Vector>(dense: &Dense<'_, V>, buffers: Buffers<'_, '
     let maps_fit = dense.maps.len() == dense.inputs * dense.outputs * dense.symbol_bytes * dense.symbol_bytes;
     assert!(maps_fit && inputs.len() == dense.inputs && outputs.len() == dense.outputs);
     let stream = !add && streams::<V>(inputs.len(), outputs, whole);
+    let asks = Tuning::of_machine().asks_for_outputs(inputs.len(), outputs.len(), whole);
     let mut start = 0;
     while start < len {
         let end = start.saturating_add(dense.tile).min(len);
@@ -132,6 +133,7 @@ pub(super) unsafe fn run<V: Vector>(dense: &Dense<'_, V>, buffers: Buffers<'_, '
                 end,
                 add,
                 stream,
+                asks,
             };
             // SAFETY: start <= end <= len, the length of every buffer; maps holds
             // inputs x count x B x B maps from here on: their number was checked above.
@@ -177,6 +179,8 @@ struct Pass<'a, 'b, M> {
     end: usize,
     add: bool,
     stream: bool,
+    /// Whether outputs are asked for ahead.
+    asks: bool,
 }
 
 /// Symbols of one byte leave registers free: several per input are in flight.
@@ -216,6 +220,11 @@ unsafe fn dense_pass<V: Vector, const B: usize, const G: usize, const U: usize>(
             }
         }
         while U > 1 && end - at >= U * step {
+            if B == 1 && pass.asks {
+                for g in 0..G {
+                    ask_for_output::<V, U>(pass.outputs.get_unchecked(g).as_ptr().wrapping_add(at));
+                }
+            }
             dense_step::<V, B, G, U, false>(&mut pass, at, U * step);
             at += U * step;
         }
