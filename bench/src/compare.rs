@@ -35,6 +35,12 @@ pub(crate) struct Options {
     /// Instead of the cases that have bars of their own: many shapes, sizes and alignments against ISA-L.
     #[arg(long, conflicts_with = "quick")]
     grid: bool,
+    /// Instead of the grid's places as many of any shape (k = 2..64, m = 1..16), size (1KiB..64MiB) and alignment, drawn at random.
+    #[arg(long, value_name = "COUNT", requires = "grid")]
+    random: Option<usize>,
+    /// Draws other places, or the same ones again.
+    #[arg(long, value_name = "NUMBER", requires = "random", default_value_t = 1)]
+    seed: u64,
     /// A shared library (libisal.so) to race against instead of the ISA-L that is built in.
     #[arg(long, value_name = "PATH")]
     isal: Option<PathBuf>,
@@ -118,7 +124,11 @@ fn on_cases(options: &Options) -> anyhow::Result<Findings> {
 }
 
 fn on_grid(options: &Options) -> anyhow::Result<Findings> {
-    let cells = grid::run(&options.only)?;
+    let places = match options.random {
+        Some(count) => grid::drawn(count, options.seed),
+        None => grid::places(),
+    };
+    let cells = grid::run(places, &options.only)?;
     progress("");
     let text = grid::text(&cells);
     let figure = grid::figure(&cells);

@@ -1,11 +1,15 @@
-//! The grid: encoding against ISA-L over many shapes, sizes and alignments, to find where ours is behind.
+//! The grid: encoding against ISA-L over many shapes, sizes and alignments, to find where ours is behind. A grid has gaps; places that
+//! are drawn at random lie in them.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, stderr};
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use gabion::plot::{Axis, Figure, Panel, Series};
+use gabion_engine::conformance::Random;
 
 use super::bars::{self, ISAL};
 use super::cases::{Choice, Shape, size};
@@ -21,7 +25,17 @@ const MS: [usize; 14] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16];
 const LENS: [usize; 7] = [1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 10 << 20];
 /// Blocks too large for every shape: 64 MiB of few.
 const HUGE: usize = 64 << 20;
+/// All sizes of the grid.
+const SIZES: [usize; 8] = [LENS[0], LENS[1], LENS[2], LENS[3], LENS[4], LENS[5], LENS[6], HUGE];
 const HUGE_SHAPES: [Shape; 4] = [(2, 1), (4, 2), (10, 4), (16, 4)];
+
+/// Where places are drawn from: shapes, and bytes of a block.
+const ANY_K: RangeInclusive<usize> = 2..=64;
+const ANY_M: RangeInclusive<usize> = 1..=16;
+const ANY_LEN: RangeInclusive<usize> = LENS[0]..=HUGE;
+/// Blocks that are drawn together have this many bytes at most: the largest shape in blocks of some megabytes.
+const MOST_DRAWN: usize = 512 << 20;
+const PAGE: usize = 4096;
 
 /// Long enough for some hundred batches of small blocks, short enough for thousands of cells.
 const TIME: Duration = Duration::from_millis(60);
@@ -31,8 +45,8 @@ const REPEATS: usize = 2;
 const LONGER: Duration = Duration::from_millis(300);
 
 /// What is raced in one place of the grid.
-#[derive(Clone, Copy)]
-struct Place {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
     shape: Shape,
     len: usize,
     placement: Placement,
@@ -44,6 +58,11 @@ impl Place {
         let unaligned = if self.placement == Placement::Odd { " unaligned" } else { "" };
         format!("encode {k}+{m} {}{}{unaligned}", size(self.len), choice.suffix())
     }
+
+    /// The size of the grid that it is counted with: the largest that is not above its own.
+    fn size_class(self) -> usize {
+        SIZES.into_iter().take_while(|&len| len <= self.len).last().unwrap_or(SIZES[0])
+    }
 }
 
 /// One place with one code, and what came out.
@@ -53,23 +72,42 @@ pub(super) struct Cell {
     pub(super) line: Line,
 }
 
-/// The places whose name contains `only`, by size, so that neighbours are alike.
-fn places(only: &str) -> Vec<Place> {
+/// The places of the grid, by size, so that neighbours are alike.
+pub(super) fn places() -> Vec<Place> {
     let shapes = || KS.into_iter().flat_map(|k| MS.map(|m| (k, m)));
     let mut all: Vec<(Shape, usize)> = LENS.iter().flat_map(|&len| shapes().map(move |s| (s, len))).collect();
     all.extend(HUGE_SHAPES.map(|shape| (shape, HUGE)));
     let placed = all.into_iter().flat_map(|(shape, len)| {
         [Placement::Aligned, Placement::Odd].map(|placement| Place { shape, len, placement })
     });
-    let wanted = |place: &Place| CHOICES.iter().any(|&choice| place.name(choice).contains(only));
-    placed.filter(wanted).collect()
+    placed.collect()
+}
+
+/// As many places of any shape, size and alignment, the same ones for the same seed, by size. Every power of two of sizes is as likely as the
+/// next; half of the sizes are whole pages where they can be, others any number of bytes.
+pub(super) fn drawn(count: usize, seed: u64) -> Vec<Place> {
+    let mut random = Random(seed);
+    let mut within =
+        |range: RangeInclusive<usize>| range.start() + random.below(range.end() - range.start() + 1);
+    let mut draw = || {
+        let (k, m) = (within(ANY_K), within(ANY_M));
+        let largest = (MOST_DRAWN / (k + m)).min(*ANY_LEN.end());
+        let power = within(ANY_LEN.start().ilog2() as usize..=largest.ilog2() as usize);
+        let len = within(1 << power..=((2 << power) - 1).min(largest));
+        let len = if within(0..=1) == 0 && len >= PAGE { len - len % PAGE } else { len };
+        let placement = [Placement::Aligned, Placement::Odd][within(0..=1)];
+        Place { shape: (k, m), len, placement }
+    };
+    let mut places: Vec<Place> = (0..count).map(|_| draw()).collect();
+    places.sort_by_key(|place| place.len);
+    places
 }
 
 const CHOICES: [Choice; 2] = [Choice::Default, Choice::CauchyIsal];
 
-/// Races everywhere.
-pub(super) fn run(only: &str) -> anyhow::Result<Vec<Cell>> {
-    let places = places(only);
+/// Races in all of these places whose name contains `only`.
+pub(super) fn run(mut places: Vec<Place>, only: &str) -> anyhow::Result<Vec<Cell>> {
+    places.retain(|place| CHOICES.iter().any(|&choice| place.name(choice).contains(only)));
     // As much as the largest of them needs, once: new pages for every cell would take longer than the races.
     let room = |blocks: fn(Shape) -> usize| {
         let needs = places.iter().map(|place| (blocks(place.shape), place.len));
@@ -160,14 +198,13 @@ pub(super) fn text(cells: &[Cell]) -> String {
         "code", "placement", "block", "cells", "reached", "worst", "mean", "best"
     );
     let all = cells.iter().map(|cell| &cell.line).cloned().collect::<Vec<_>>();
-    let lens = LENS.into_iter().chain([HUGE]);
-    let groups = lens.flat_map(|len| {
+    let groups = SIZES.into_iter().flat_map(|len| {
         CHOICES.into_iter().flat_map(move |choice| {
             [Placement::Aligned, Placement::Odd].map(|placement| (choice, placement, len))
         })
     });
     for group in groups {
-        let of_group = |cell: &&Cell| (cell.choice, cell.place.placement, cell.place.len) == group;
+        let of_group = |cell: &&Cell| (cell.choice, cell.place.placement, cell.place.size_class()) == group;
         let ratios: Vec<(f64, bool)> = cells
             .iter()
             .filter(of_group)
@@ -203,10 +240,10 @@ fn summary((choice, placement, len): (Choice, Placement, usize), ratios: &[(f64,
 /// The default code's ratio over k, a panel per size and a line per m; the worse of both alignments.
 pub(super) fn figure(cells: &[Cell]) -> Figure {
     let panel = |len: usize| {
-        let series = MS.into_iter().map(|m| series(cells, m, len)).filter(|series| !series.points.is_empty());
+        let series = ANY_M.map(|m| series(cells, m, len)).filter(|series| !series.points.is_empty());
         let series: Vec<Series> = series.collect();
         (!series.is_empty()).then(|| Panel::Lines {
-            title: format!("blocks of {}", size(len)),
+            title: format!("blocks from {} on", size(len)),
             x: Axis::Numbers("data blocks k".to_owned()),
             y: "times ISA-L's speed".to_owned(),
             series,
@@ -214,24 +251,27 @@ pub(super) fn figure(cells: &[Cell]) -> Figure {
     };
     Figure {
         title: "Encoding with the default code beside ISA-L, the worse of aligned and unaligned".to_owned(),
-        panels: LENS.into_iter().filter_map(panel).collect(),
+        panels: SIZES.into_iter().filter_map(panel).collect(),
     }
 }
 
-fn series(cells: &[Cell], m: usize, len: usize) -> Series {
-    let ratio = |k: usize| {
-        let here = |cell: &&Cell| {
-            cell.choice == Choice::Default && cell.place.shape == (k, m) && cell.place.len == len
-        };
-        cells.iter().filter(here).map(|cell| cell.line.ratio).reduce(f64::min)
+fn series(cells: &[Cell], m: usize, size_class: usize) -> Series {
+    let of_series = |cell: &&Cell| {
+        cell.choice == Choice::Default && cell.place.shape.1 == m && cell.place.size_class() == size_class
     };
-    let points = KS.into_iter().filter_map(|k| Some((k as f64, ratio(k)?))).collect();
+    let mut worst = BTreeMap::new();
+    for cell in cells.iter().filter(of_series) {
+        let ratio = worst.entry(cell.place.shape.0).or_insert(f64::INFINITY);
+        *ratio = cell.line.ratio.min(*ratio);
+    }
+    let points = worst.into_iter().map(|(k, ratio)| (k as f64, ratio)).collect();
     Series { label: format!("m = {m}"), points }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Cell, HUGE, OURS, Place, cells, figure, places, run, text};
+    use super::{ANY_K, ANY_LEN, ANY_M, Cell, HUGE, MOST_DRAWN, OURS, PAGE, Place, SIZES};
+    use super::{cells, drawn, figure, places, run, text};
     use crate::blocks::Placement;
     use crate::compare::race::Timing;
 
@@ -258,7 +298,7 @@ mod tests {
     /// Some hundred megabytes at most for one size, and both alignments of everything.
     #[test]
     fn the_grid_is_bounded() {
-        let places = places("");
+        let places = places();
         assert_eq!(places.len(), 2 * (14 * 14 * 7 + 4));
         let bytes = |place: &Place| (place.shape.0 + 2 * place.shape.1) * place.len;
         assert!(places.iter().map(bytes).max().expect("some") < 2 << 30);
@@ -266,8 +306,29 @@ mod tests {
     }
 
     #[test]
+    fn places_are_drawn_from_everywhere_and_drawn_again() {
+        let places = drawn(2000, 7);
+        assert_eq!(places, drawn(2000, 7));
+        assert_ne!(places, drawn(2000, 8));
+        assert!(places.is_sorted_by_key(|place| place.len));
+        for place in &places {
+            let (k, m) = place.shape;
+            assert!(ANY_K.contains(&k) && ANY_M.contains(&m) && ANY_LEN.contains(&place.len), "{place:?}");
+            assert!((k + m) * place.len <= MOST_DRAWN, "{place:?}");
+        }
+        let some = |wanted: &dyn Fn(&Place) -> bool| places.iter().any(wanted);
+        for (k, m) in [(2, 1), (2, 16), (64, 1), (64, 16)] {
+            let near = |place: &Place| place.shape.0.abs_diff(k) < 4 && place.shape.1.abs_diff(m) < 2;
+            assert!(some(&near), "{k}+{m}");
+        }
+        assert!(SIZES.iter().all(|&len| some(&|place| place.size_class() == len) || len == HUGE));
+        assert!(some(&|place| place.len % 2 == 1) && some(&|place| place.len % PAGE == 0));
+        assert!(some(&|place| place.placement == Placement::Odd) && some(&|place| place.len > 32 << 20));
+    }
+
+    #[test]
     fn a_cell_runs_and_verifies() {
-        let cells = run("encode 5+3 1KiB").expect("verified");
+        let cells = run(places(), "encode 5+3 1KiB").expect("verified");
         assert_eq!(cells.len(), 4);
     }
 }
