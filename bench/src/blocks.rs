@@ -22,7 +22,7 @@ impl Placement {
 
 /// One more line between blocks, so that equal offsets of the blocks of a power-of-two length do not
 /// all fall into the same set of the cache; it is also the room that odd places need.
-fn stride(len: usize) -> usize {
+pub(crate) fn stride(len: usize) -> usize {
     len.next_multiple_of(LINE) + LINE
 }
 

@@ -16,7 +16,7 @@ use super::cases::{Choice, Shape, size};
 use super::encode::check_encoder;
 use super::race::{Contender, Timing, race};
 use super::report::{self, Line};
-use crate::blocks::{Arena, Placement};
+use crate::blocks::{Arena, Placement, stride};
 use crate::isal::{self, Call, Encoder, Path};
 use crate::ours::{self, Ours, run_again};
 
@@ -111,7 +111,7 @@ pub(super) fn run(mut places: Vec<Place>, only: &str) -> anyhow::Result<Vec<Cell
     // As much as the largest of them needs, once: new pages for every cell would take longer than the races.
     let room = |blocks: fn(Shape) -> usize| {
         let needs = places.iter().map(|place| (blocks(place.shape), place.len));
-        needs.max_by_key(|(count, len)| count * (len + 128)).unwrap_or((0, 0))
+        needs.max_by_key(|&(count, len)| count * stride(len)).unwrap_or((0, 0))
     };
     let (count, len) = room(|(k, _)| k);
     let data = Arena::painted("grid", count, len);
@@ -324,6 +324,14 @@ mod tests {
         assert!(SIZES.iter().all(|&len| some(&|place| place.size_class() == len) || len == HUGE));
         assert!(some(&|place| place.len % 2 == 1) && some(&|place| place.len % PAGE == 0));
         assert!(some(&|place| place.placement == Placement::Odd) && some(&|place| place.len > 32 << 20));
+    }
+
+    /// Twenty blocks of 65 bytes take more than ten of 192, with the lines between them.
+    #[test]
+    fn there_is_room_for_every_place() {
+        let place = |k, len| Place { shape: (k, 1), len, placement: Placement::Odd };
+        let cells = run(vec![place(20, 65), place(11, 191)], "").expect("verified");
+        assert_eq!(cells.len(), 4);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! A plan as machine code, run over buffers of any length and alignment.
 //!
 //! Code covers whole steps of some registers. What is left at the end is covered by a step that ends there and overlaps
-//! the one before: it writes the same bytes again. Where that is not so (results are added to what is there, or a
-//! buffer is shorter than a step), the bytes travel through a buffer of one step, padded with zeros.
+//! the one before: it writes the same bytes again. Where that cannot be (results are added to what is there, or a
+//! buffer is shorter than a step), single registers follow in the same manner, and less than one of them travels through a buffer that is
+//! padded with zeros.
 //!
 //! Stores that straddle cache lines cost more than those that do not. Outputs that are misaligned alike become aligned
 //! after a first step.
@@ -72,6 +73,9 @@ pub(super) fn assembly(
 #[derive(Debug)]
 pub(crate) struct CodeKernel {
     routine: Routine,
+    /// The same with one register of every block in a step, for what is shorter than a step; none where a step is no more, or packets are
+    /// whole steps.
+    narrow: Option<Routine>,
     /// The same for blocks that lie [farther away](Distance), in one pass or in several; none where `routine` serves there too.
     middle: Vec<Routine>,
     far: Option<Far>,
@@ -98,11 +102,15 @@ impl CodeKernel {
         target: Target,
         Choice { allocated, columns, passes, .. }: &Choice,
     ) -> Option<CodeKernel> {
-        let routine = |allocated: &Allocated, distance, ahead| {
-            let (shape, emitted) = code_of(form, target, allocated, *columns, distance, ahead);
+        let of_columns = |columns, allocated: &Allocated, distance, ahead| {
+            let (shape, emitted) = code_of(form, target, allocated, columns, distance, ahead);
             let slot_bytes = allocated.slots as usize * shape.step();
             Routine::new(emitted, shape, slot_bytes, form.inputs + form.outputs).ok()
         };
+        let routine =
+            |allocated: &Allocated, distance, ahead| of_columns(*columns, allocated, distance, ahead);
+        let narrow =
+            (*columns > 1 && form.packets.is_none()).then(|| of_columns(1, allocated, Distance::Near, 0));
         let passes = if passes.is_empty() { slice::from_ref(allocated) } else { &passes[..] };
         let asked = if stores_count(form) { passes } else { &[] };
         let middle = asked.iter().map(|pass| routine(pass, Distance::Middle, 0));
@@ -119,6 +127,10 @@ impl CodeKernel {
             }
         };
         Some(CodeKernel {
+            narrow: match narrow {
+                Some(narrow) => Some(narrow?),
+                None => None,
+            },
             middle: middle.collect::<Option<_>>()?,
             far: far(Distance::Far),
             far_unaligned: far(Distance::FarUnaligned),
@@ -272,13 +284,32 @@ impl CodeKernel {
 
     /// Runs over `start..end` of blocks, less than a step.
     fn run_rest(&self, blocks: &[*const u8], start: usize, end: usize) {
-        let step = self.routine.step();
-        // SAFETY: both ranges end with `end`, and begin within all blocks.
+        if !self.run_again(&self.routine, blocks, end) {
+            self.run_short(blocks, start, end);
+        }
+    }
+
+    /// The step that ends with `end`, where there is one and bytes may be written twice.
+    #[inline]
+    fn run_again(&self, routine: &Routine, blocks: &[*const u8], end: usize) -> bool {
+        let may = self.form.mode == Mode::Write && end >= routine.step();
+        if may {
+            // SAFETY: the step lies within all blocks.
+            unsafe { routine.run(blocks, end - routine.step(), end) };
+        }
+        may
+    }
+
+    /// Less than a step, register by register.
+    #[inline(never)]
+    fn run_short(&self, blocks: &[*const u8], start: usize, end: usize) {
+        let narrow = self.narrow.as_ref().unwrap_or(&self.routine);
+        let whole = end - ((end - start) & (narrow.step() - 1));
+        // SAFETY: both ranges end within all blocks, and begin there; the first is a multiple of the step, the second shorter than one.
         unsafe {
-            if self.form.mode == Mode::Write && end >= step {
-                self.routine.run(blocks, end - step, end);
-            } else {
-                self.run_padded(blocks, start, end);
+            narrow.run(blocks, start, whole);
+            if whole < end && !self.run_again(narrow, blocks, end) {
+                self.run_padded(narrow, blocks, whole, end);
             }
         }
     }
@@ -288,8 +319,8 @@ impl CodeKernel {
     /// # Safety
     /// `start..end` is within all blocks and shorter than a step.
     #[cold]
-    unsafe fn run_padded(&self, blocks: &[*const u8], start: usize, end: usize) {
-        let (step, len) = (self.routine.step(), end - start);
+    unsafe fn run_padded(&self, routine: &Routine, blocks: &[*const u8], start: usize, end: usize) {
+        let (step, len) = (routine.step(), end - start);
         let mut copies = vec![0u8; step * blocks.len()];
         let base = copies.as_mut_ptr();
         // SAFETY: by contract `len` bytes can be read in each block, and written where it is an output; a copy has
@@ -299,7 +330,7 @@ impl CodeKernel {
             for (block, copy) in blocks.iter().zip(&copied) {
                 block.add(start).copy_to_nonoverlapping(copy.cast_mut(), len);
             }
-            self.routine.run(&copied, 0, step);
+            routine.run(&copied, 0, step);
             for (block, copy) in blocks.iter().zip(&copied).skip(self.form.inputs) {
                 copy.copy_to_nonoverlapping(block.add(start).cast_mut(), len);
             }
