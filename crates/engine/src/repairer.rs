@@ -1,7 +1,7 @@
 //! Repair of stripes whose losses were not known before.
 //!
-//! A plan is worth its price when many stripes lost the same columns. Where every stripe lost others, and blocks are
-//! small, planning and compiling take longer than the bytes. A code that is known by its points (see
+//! A plan is worth its price when many stripes lost the same columns. Where every stripe lost others, and blocks stay in
+//! the caches, planning and compiling take longer than they save. A code that is known by its points (see
 //! [`CauchyForm`](crate::matrix::cauchy::CauchyForm)) has another way: the matrix of a repair is a Cauchy matrix on
 //! the same points, whose factors are products of distances, and over GF(2^8) all of that is sums of logarithms. Where much was lost the points alone
 //! serve, by transforms, and then blocks may be larger.
@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 mod logarithms;
 
-/// Bytes of sources up to which the direct way is taken: beyond, planning costs little beside the pass.
-const SMALL_BYTES: usize = 256 << 10;
+/// Bytes of sources up to which the direct way is taken: beyond, blocks come from memory, and planning costs little beside the pass.
+const SMALL_BYTES: usize = 4 << 20;
 
 /// Points of a code over GF(2^8), at most.
 const MAX_POINTS: usize = 256;
