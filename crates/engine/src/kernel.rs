@@ -10,6 +10,7 @@ mod lanes;
 pub(crate) mod linear;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+mod product;
 mod reference;
 mod table;
 mod threads;
@@ -24,6 +25,7 @@ pub use compiled::Tier;
 pub use explanation::{Explanation, Stage};
 pub(crate) use lanes::{LaneSigner, Weighing};
 pub use linear::LinearMap;
+pub(crate) use product::{Product, ProductKernel};
 pub use reference::Reference;
 pub use table::{KERNEL_VARIABLE, Row, TieredRow, measured, rows};
 pub use threads::{MAX_THREADS, Threads};

@@ -13,7 +13,7 @@ use crate::code::{Code, Layout};
 use crate::engine::{Compiled, Engine};
 use crate::error::Error;
 use crate::field::Field;
-use crate::kernel::may_be_transformed;
+use crate::kernel::{Product, ProductKernel, may_be_transformed};
 use logarithms::{Logarithms, Sources};
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -198,11 +198,9 @@ impl Repairer {
             return Err(Error::BufferLength { index, len, want });
         }
         let count = wanted.len() * k;
-        let row = self.engine.row();
-        if may_be_transformed(count, sources.bits(wanted))
-            && row.multiply_by_points(&sources.form(wanted), inputs, outputs, want)?
-        {
-            return Ok(true);
+        let may = may_be_transformed(count, sources.bits(wanted));
+        if let Some(product) = may.then(|| Product::of_points(&sources.form(wanted))).flatten() {
+            return self.multiply(product, inputs, outputs).map(|()| true);
         }
         if want.saturating_mul(k) > SMALL_BYTES {
             return Ok(false);
@@ -216,8 +214,18 @@ impl Repairer {
             }
         };
         sources.write_matrix(wanted, coefficients);
-        row.multiply(coefficients, inputs, outputs, want)?;
-        Ok(true)
+        self.multiply(Product::Coefficients(coefficients), inputs, outputs).map(|()| true)
+    }
+
+    /// With all threads where that pays.
+    fn multiply(
+        &self,
+        product: Product<'_>,
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+    ) -> Result<(), Error> {
+        let kernel = ProductKernel { row: self.engine.row(), product };
+        self.engine.pool().run(&kernel, 1, inputs, outputs)
     }
 }
 

@@ -284,14 +284,14 @@ impl CodeKernel {
 
     /// Runs over `start..end` of blocks, less than a step.
     fn run_rest(&self, blocks: &[*const u8], start: usize, end: usize) {
-        if !self.run_again(&self.routine, blocks, end) {
+        if !self.run_last_step(&self.routine, blocks, end) {
             self.run_short(blocks, start, end);
         }
     }
 
     /// The step that ends with `end`, where there is one and bytes may be written twice.
     #[inline]
-    fn run_again(&self, routine: &Routine, blocks: &[*const u8], end: usize) -> bool {
+    fn run_last_step(&self, routine: &Routine, blocks: &[*const u8], end: usize) -> bool {
         let may = self.form.mode == Mode::Write && end >= routine.step();
         if may {
             // SAFETY: the step lies within all blocks.
@@ -308,7 +308,7 @@ impl CodeKernel {
         // SAFETY: both ranges end within all blocks, and begin there; the first is a multiple of the step, the second shorter than one.
         unsafe {
             narrow.run(blocks, start, whole);
-            if whole < end && !self.run_again(narrow, blocks, end) {
+            if whole < end && !self.run_last_step(narrow, blocks, end) {
                 self.run_padded(narrow, blocks, whole, end);
             }
         }

@@ -129,28 +129,20 @@ impl<I: Isa> Kernel for CompiledPlanes<I> {
 }
 
 /// A matrix over GF(2^8), row by row, times blocks that all have `len` bytes.
-pub(super) fn multiply<I: Isa>(
-    isa: I,
-    coefficients: &[u8],
-    inputs: &[&[u8]],
-    outputs: &mut [&mut [u8]],
-    len: usize,
-) {
-    let sizes_fit = coefficients.len() == inputs.len() * outputs.len()
-        && inputs.iter().all(|input| input.len() == len)
-        && outputs.iter().all(|output| output.len() == len);
-    assert!(sizes_fit, "the caller checked numbers and lengths");
+pub(super) fn multiply<I: Isa>(isa: I, coefficients: &[u8], buffers: Buffers<'_, '_>) {
+    let (inputs, outputs) = (buffers.inputs, buffers.outputs.len());
+    assert!(coefficients.len() == inputs.len() * outputs, "the caller checked numbers");
     if let Some(balanced) = Balanced::new(coefficients, inputs.len()) {
-        return isa.run(Work::Balanced(balanced, Buffers { inputs, outputs, len, whole: len, add: false }));
+        return isa.run(Work::Balanced(balanced, buffers));
     }
     let products = <I::V as Vector>::Map::gf8_products();
     let product = |output, input| products[coefficients[output * inputs.len() + input] as usize];
     let mut few = [const { MaybeUninit::uninit() }; FEW_COEFFICIENTS];
     let dense = match few.get_mut(..coefficients.len()) {
-        Some(room) => Dense::new_in(room, inputs.len(), outputs.len(), product),
-        None => Dense::new(1, inputs.len(), outputs.len(), |output, input| [product(output, input)]),
+        Some(room) => Dense::new_in(room, inputs.len(), outputs, product),
+        None => Dense::new(1, inputs.len(), outputs, |output, input| [product(output, input)]),
     };
-    isa.run(Work::Words(&dense, Buffers { inputs, outputs, len, whole: len, add: false }));
+    isa.run(Work::Words(&dense, buffers));
 }
 
 /// # Errors

@@ -3,14 +3,12 @@
 use super::compiled::{self, Tier};
 use super::generic::{Isa, Transforming, Work};
 use super::lanes::{self, LaneSigner, Weighing};
-use super::transformed;
 use super::vector::Scalar;
-use super::{Backend, Explanation, Kernel};
+use super::{Backend, Explanation, Kernel, Product};
 use crate::code::Code;
 use crate::compiler::{self, Target};
 use crate::error::Error;
 use crate::matrix::Matrix;
-use crate::matrix::cauchy::CauchyForm;
 use crate::plan::{Mode, Plan};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -29,17 +27,14 @@ pub struct Row {
     compile: Compile,
     target: Target,
     multiply: Multiply,
-    multiply_by_points: MultiplyByPoints,
     signer: PrepareSigner,
     planar: CompilePlanar,
 }
 
 /// Compiles a plan; `None` where the CPU lacks the instruction set.
 type Compile = fn(&Plan, Tier) -> Option<Result<Box<dyn Kernel>, Error>>;
-/// Matrix times blocks of so many bytes over GF(2^8), at once; `None` likewise.
-type Multiply = fn(&[u8], &[&[u8]], &mut [&mut [u8]], usize) -> Option<()>;
-/// The same for a matrix that is known by its points; inside whether it was done.
-type MultiplyByPoints = fn(&CauchyForm, &[&[u8]], &mut [&mut [u8]], usize) -> Option<bool>;
+/// Matrix times blocks, or parts of blocks of so many bytes, at once; `None` likewise.
+type Multiply = fn(&Product<'_>, &[&[u8]], &mut [&mut [u8]], usize) -> Option<()>;
 /// Prepares signatures; `None` likewise.
 type PrepareSigner = fn(&Weighing<'_>) -> Option<Box<dyn LaneSigner>>;
 
@@ -53,11 +48,8 @@ const fn row<I: Isa>() -> Row {
         supported: || I::detect().is_some(),
         compile: |plan, tier| I::detect().map(|isa| compiled::compile(isa, plan, tier)),
         target: I::TARGET,
-        multiply: |coefficients, inputs, outputs, len| {
-            I::detect().map(|isa| compiled::multiply(isa, coefficients, inputs, outputs, len))
-        },
-        multiply_by_points: |form, inputs, outputs, len| {
-            I::detect().map(|isa| transformed::multiply(isa, form, inputs, outputs, len))
+        multiply: |product, inputs, outputs, whole| {
+            I::detect().map(|isa| product.run(isa, inputs, outputs, whole))
         },
         signer: |weighing| I::detect().map(|isa| lanes::signer(isa, weighing)),
         planar: |matrix, mode| I::detect().map(|isa| compiled::compile_planar(isa, matrix, mode)),
@@ -164,28 +156,15 @@ impl Row {
         compiler::explain(plan, self.target)
     }
 
-    /// A matrix over GF(2^8), row by row, times blocks that all have `len` bytes: a plan without its price, for a
-    /// single use.
+    /// A matrix over GF(2^8) times blocks, all of one length: they may be parts of blocks of `whole` bytes.
     pub(crate) fn multiply(
         &self,
-        coefficients: &[u8],
+        product: &Product<'_>,
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
-        len: usize,
+        whole: usize,
     ) -> Result<(), Error> {
-        (self.multiply)(coefficients, inputs, outputs, len).ok_or_else(|| self.unsupported())
-    }
-
-    /// The same for a matrix that is known by its points, by transforms; nothing is done, and `false` returned, where they would take
-    /// longer than its coefficients.
-    pub(crate) fn multiply_by_points(
-        &self,
-        form: &CauchyForm,
-        inputs: &[&[u8]],
-        outputs: &mut [&mut [u8]],
-        len: usize,
-    ) -> Result<bool, Error> {
-        (self.multiply_by_points)(form, inputs, outputs, len).ok_or_else(|| self.unsupported())
+        (self.multiply)(product, inputs, outputs, whole).ok_or_else(|| self.unsupported())
     }
 
     pub(crate) fn signer(&self, weighing: &Weighing<'_>) -> Result<Box<dyn LaneSigner>, Error> {

@@ -58,7 +58,7 @@ pub(super) struct Stray {
 
 /// A matrix over GF(2^8) or GF(2^16) by its points. One of the sides has a single coset, at 0.
 #[derive(Debug)]
-pub(super) struct Transform {
+pub(crate) struct Transform {
     pub(super) field: Field,
     /// A coset has 2^log points.
     pub(super) log: usize,

@@ -105,27 +105,16 @@ pub(crate) fn may_be_transformed(coefficients: usize, bits: u32) -> bool {
     coefficients >= FEWEST_COEFFICIENTS && COEFFICIENTS_PER_PRODUCT * products < coefficients
 }
 
-/// A matrix over GF(2^8) that is known by its points, times blocks that all have `len` bytes; `false` where transforms do not pay, and
-/// nothing was done.
-pub(super) fn multiply<I: Isa>(
-    isa: I,
-    form: &CauchyForm,
-    inputs: &[&[u8]],
-    outputs: &mut [&mut [u8]],
-    len: usize,
-) -> bool {
-    let sizes_fit = (form.rows.len(), form.columns.len()) == (outputs.len(), inputs.len())
-        && inputs.iter().all(|input| input.len() == len)
-        && outputs.iter().all(|output| output.len() == len);
-    assert!(sizes_fit, "the caller checked numbers and lengths");
+/// The transforms in the place of a matrix over GF(2^8) that is known by its points, where they pay.
+pub(super) fn worthwhile(form: &CauchyForm) -> Option<Transform> {
     let transform = Transform::new(Field::GF8, form);
-    if price(&transform) >= inputs.len() * outputs.len() {
-        return false;
-    }
+    (price(&transform) < form.rows.len() * form.columns.len()).then_some(transform)
+}
+
+/// Such a matrix times blocks.
+pub(super) fn multiply<I: Isa>(isa: I, transform: &Transform, buffers: Buffers<'_, '_>) {
     let (multipliers, room) = (&Multipliers::new(Field::GF8), &mut Room::default());
-    let buffers = Buffers { inputs, outputs, len, whole: len, add: false };
-    isa.transform(Transforming { transform: &transform, multipliers, room, buffers });
-    true
+    isa.transform(Transforming { transform, multipliers, room, buffers });
 }
 
 /// A plan that runs by transforms.

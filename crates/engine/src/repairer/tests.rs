@@ -1,10 +1,11 @@
 use super::*;
 use crate::conformance::Random;
+use std::iter;
 
-/// Every family, block lengths of both ways, random losses of data and redundancy.
+/// Every family, block lengths of both ways, random losses of data and redundancy, on one thread and on several.
 #[test]
 fn what_was_lost_comes_back() {
-    let engine = Engine::new(1).unwrap();
+    let (engine, pooled) = (Engine::new(1).unwrap(), Engine::new(3).unwrap());
     let mut random = Random(0x7265_7061_6972);
     for code in [
         "subspace:1+3",
@@ -27,7 +28,7 @@ fn what_was_lost_comes_back() {
             let data: Vec<&[u8]> = data.iter().map(|block| &block[..]).collect();
             let mut redundancy: Vec<&mut [u8]> = redundancy.iter_mut().map(|block| &mut block[..]).collect();
             engine.compile(&code.encode_plan().unwrap()).unwrap().run(&data, &mut redundancy).unwrap();
-            let repairer = engine.repairer(&code);
+            let (alone, pooled) = (engine.repairer(&code), pooled.repairer(&code));
             for _ in 0..10 {
                 let mut columns: Vec<usize> = (0..code.blocks()).collect();
                 for i in (1..columns.len()).rev() {
@@ -38,7 +39,7 @@ fn what_was_lost_comes_back() {
                 let there: Vec<Option<&[u8]>> =
                     (0..code.blocks()).map(|c| (!missing.contains(&c)).then_some(&stripe[c][..])).collect();
                 // Directly at first, if at all, then by a plan, then by the plan that was kept.
-                for _ in 0..HABIT + 3 {
+                for repairer in [&pooled].into_iter().chain(iter::repeat_n(&alone, HABIT as usize + 3)) {
                     let mut outputs = vec![vec![0xaa; len]; wanted.len()];
                     let mut slices: Vec<&mut [u8]> = outputs.iter_mut().map(|block| &mut block[..]).collect();
                     repairer.repair(&there, wanted, &mut slices).unwrap();

@@ -137,7 +137,7 @@ mod tests {
     use super::Balanced;
     use crate::conformance::Random;
     use crate::field::Field;
-    use crate::kernel::rows;
+    use crate::kernel::{Product, rows};
 
     #[test]
     fn two_rows_that_differ_by_one_are_told_from_others() {
@@ -170,7 +170,8 @@ mod tests {
                 let sources: Vec<&[u8]> = blocks.iter().map(|block| &block[..]).collect();
                 let (mut first, mut second) = (vec![0xaa; len + 1], vec![0xaa; len + 1]);
                 let mut outputs = [&mut first[..len], &mut second[..len]];
-                row.multiply(&matrix, &sources, &mut outputs, len).unwrap();
+                let product = Product::Coefficients(&matrix);
+                row.multiply(&product, &sources, &mut outputs, len).unwrap();
                 for (index, output) in [first, second].iter().enumerate() {
                     assert!((0..len).all(|at| output[at] == wanted(index, at)), "{row:?}, {inputs} x {len}");
                     assert_eq!(output[len], 0xaa, "nothing is written beyond the end");

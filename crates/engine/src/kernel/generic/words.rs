@@ -12,10 +12,11 @@
 //! (2) Groups: as many outputs as registers hold are made in one pass over the inputs.
 //! (3) Tiles: where several groups are needed, the passes go over a piece of the inputs that stays in
 //!     cache ([`Tuning::input_tile_bytes`]).
-//! (4) Streams: what exceeds the caches anyway ([`Tuning::stream_bytes`]) is stored past them, so that outputs are not
+//! (4) Outputs that lie in the L2 cache are asked for ahead of their stores.
+//! (5) Streams: what exceeds the caches anyway ([`Tuning::stream_bytes`]) is stored past them, so that outputs are not
 //!     read before they are written, and inputs are asked for ahead of their use. The first bytes are peeled off
 //!     until stores are aligned.
-//! (5) Tail: the last bytes travel through a zero-padded buffer; maps are linear, zeros add nothing.
+//! (6) Tail: the last bytes travel through a zero-padded buffer; maps are linear, zeros add nothing.
 
 use super::Buffers;
 use super::planes::{ask_for_output, load, load_partial, store, store_partial};
