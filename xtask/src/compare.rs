@@ -10,7 +10,8 @@ use crate::shell::Cmd;
 /// Measure Gabion beside ISA-L and Jerasure on this machine
 ///
 /// Installs the Debian packages it needs (or says which are missing), builds the benchmark in
-/// release mode and hands it all arguments: `--grid` walks many shapes, sizes and alignments, `--isal PATH`
+/// release mode and hands it all arguments: `--grid` walks many shapes, sizes and alignments (with
+/// `--random COUNT` such as lie between these), `--isal PATH`
 /// races against another ISA-L than the one built in. `cargo xtask compare -- --help` is the benchmark's own
 /// help. The benchmark's exit code is passed on.
 #[derive(clap::Args)]

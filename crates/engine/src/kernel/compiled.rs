@@ -128,7 +128,7 @@ impl<I: Isa> Kernel for CompiledPlanes<I> {
     }
 }
 
-/// A matrix over GF(2^8), row by row, times blocks that all have `len` bytes.
+/// A matrix over GF(2^8), row by row, times blocks.
 pub(super) fn multiply<I: Isa>(isa: I, coefficients: &[u8], buffers: Buffers<'_, '_>) {
     let (inputs, outputs) = (buffers.inputs, buffers.outputs.len());
     assert!(coefficients.len() == inputs.len() * outputs, "the caller checked numbers");

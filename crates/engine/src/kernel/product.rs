@@ -10,14 +10,15 @@ use crate::matrix::cauchy::CauchyForm;
 pub(crate) enum Product<'a> {
     /// Row by row.
     Coefficients(&'a [u8]),
-    /// By transforms.
-    Transform(Box<Transform>),
+    /// By transforms, of so many inputs and outputs.
+    Transform(Box<Transform>, [usize; 2]),
 }
 
 impl Product<'_> {
     /// A matrix that is known by its points; none where transforms would take longer than its coefficients.
     pub(crate) fn of_points(form: &CauchyForm) -> Option<Product<'static>> {
-        transformed::worthwhile(form).map(|transform| Product::Transform(Box::new(transform)))
+        let blocks = [form.columns.len(), form.rows.len()];
+        transformed::worthwhile(form).map(|transform| Product::Transform(Box::new(transform), blocks))
     }
 
     /// Over a part of blocks that have `whole` bytes, or over all of them.
@@ -32,7 +33,13 @@ impl Product<'_> {
         let buffers = Buffers { inputs, outputs, len, whole: whole.max(len), add: false };
         match self {
             Product::Coefficients(coefficients) => compiled::multiply(isa, coefficients, buffers),
-            Product::Transform(transform) => transformed::multiply(isa, transform, buffers),
+            Product::Transform(transform, blocks) => {
+                assert!(
+                    *blocks == [buffers.inputs.len(), buffers.outputs.len()],
+                    "the caller checked numbers"
+                );
+                transformed::multiply(isa, transform, buffers);
+            }
         }
     }
 }
