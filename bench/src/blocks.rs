@@ -1,55 +1,89 @@
 //! A set of equally long blocks at chosen addresses.
 
-/// Where in a cache line blocks begin.
+/// Where blocks begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Placement {
-    /// At its start. Jerasure and GF-Complete want source and target aligned alike.
+    /// Each with another line of a page. Jerasure and GF-Complete want source and target aligned alike.
     Aligned,
-    /// Each block at another odd place.
+    /// The same, each at another odd place of its line.
     Odd,
+    /// As an allocator lays them: one after another with a header before each, outputs behind the data.
+    Rows,
+    /// Each with a page, as large allocations do.
+    Pages,
 }
 
 const LINE: usize = 64;
+const PAGE: usize = 4096;
+/// What an allocator keeps before a block, and what it aligns blocks to.
+const HEADER: usize = 16;
 
 impl Placement {
+    pub(crate) const ALL: [Placement; 4] =
+        [Placement::Aligned, Placement::Odd, Placement::Rows, Placement::Pages];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Placement::Aligned => "aligned",
+            Placement::Odd => "unaligned",
+            Placement::Rows => "rows",
+            Placement::Pages => "pages",
+        }
+    }
+
+    /// From one block to the next. A line more than their length, so that equal offsets of the blocks of a power-of-two length do not all
+    /// fall into the same set of the cache, unless that is wanted; it is also the room that odd places need.
+    fn stride(self, len: usize) -> usize {
+        match self {
+            Placement::Aligned | Placement::Odd => len.next_multiple_of(LINE) + LINE,
+            Placement::Rows => len.next_multiple_of(HEADER) + HEADER,
+            Placement::Pages => len.next_multiple_of(PAGE),
+        }
+    }
+
+    /// Where in some memory the first of some blocks lies that is number `first` of all.
+    fn start(self, memory: &[u8], first: usize, len: usize) -> usize {
+        let page = memory.as_ptr().align_offset(PAGE);
+        match self {
+            Placement::Aligned | Placement::Odd => memory.as_ptr().align_offset(LINE),
+            Placement::Pages => page,
+            Placement::Rows => page + first * self.stride(len) % PAGE,
+        }
+    }
+
     fn shift(self, index: usize) -> usize {
         match self {
-            Placement::Aligned => 0,
+            Placement::Aligned | Placement::Rows | Placement::Pages => 0,
             Placement::Odd => (2 * index + 1) % LINE,
         }
     }
 }
 
-/// One more line between blocks, so that equal offsets of the blocks of a power-of-two length do not
-/// all fall into the same set of the cache; it is also the room that odd places need.
-pub(crate) fn stride(len: usize) -> usize {
-    len.next_multiple_of(LINE) + LINE
+/// Bytes of the room for a block, wherever it is placed.
+pub(crate) fn room(len: usize) -> usize {
+    len.next_multiple_of(PAGE) + LINE
 }
 
 /// Memory that is cut into blocks anew for every race, so that pages are faulted in once.
-pub(crate) struct Arena {
-    memory: Vec<u8>,
-    start: usize,
-}
+pub(crate) struct Arena(Vec<u8>);
 
 impl Arena {
     /// Room for `count` blocks of `len` bytes, zeros.
     pub(crate) fn zeroed(count: usize, len: usize) -> Self {
-        let memory = vec![0; count * stride(len) + LINE];
-        let start = memory.as_ptr().align_offset(LINE);
-        Self { memory, start }
+        Self(vec![0; count * room(len) + 2 * PAGE])
     }
 
     /// The same, filled with bytes that look random.
     pub(crate) fn painted(name: &str, count: usize, len: usize) -> Self {
         let mut arena = Self::zeroed(count, len);
-        crate::painted::fill(name, &mut arena.memory);
+        crate::painted::fill(name, &mut arena.0);
         arena
     }
 
-    /// The first `count` blocks, to read. `first` is the number of the first one, for its odd place.
+    /// The first `count` blocks, to read. `first` is the number of the first one among all blocks of a race.
     pub(crate) fn cut(&self, count: usize, len: usize, placement: Placement, first: usize) -> Vec<&[u8]> {
-        let chunks = self.memory[self.start..].chunks_exact(stride(len)).take(count).enumerate();
+        let memory = &self.0[placement.start(&self.0, first, len)..];
+        let chunks = memory.chunks(placement.stride(len)).take(count).enumerate();
         let blocks: Vec<_> =
             chunks.map(|(index, chunk)| &chunk[placement.shift(first + index)..][..len]).collect();
         assert_eq!(blocks.len(), count, "the arena was made for more");
@@ -64,7 +98,9 @@ impl Arena {
         placement: Placement,
         first: usize,
     ) -> Vec<&mut [u8]> {
-        let chunks = self.memory[self.start..].chunks_exact_mut(stride(len)).take(count).enumerate();
+        let start = placement.start(&self.0, first, len);
+        let memory = &mut self.0[start..];
+        let chunks = memory.chunks_mut(placement.stride(len)).take(count).enumerate();
         let blocks: Vec<_> =
             chunks.map(|(index, chunk)| &mut chunk[placement.shift(first + index)..][..len]).collect();
         assert_eq!(blocks.len(), count, "the arena was made for more");
@@ -133,5 +169,20 @@ mod tests {
             assert_eq!(places[0], 2 * first + 1);
         }
         assert!(arena.cut_mut(40, 100, Placement::Odd, 0).iter().all(|block| block.len() == 100));
+    }
+
+    /// Outputs in memory of their own lie in their pages as if they followed the data.
+    #[test]
+    fn rows_follow_each_other_and_pages_begin_alike() {
+        let len = 16 << 10;
+        let places = |arena: &Arena, count, placement, first| {
+            let blocks = arena.cut(count, len, placement, first);
+            blocks.iter().map(|block| block.as_ptr().addr() % 4096).collect::<Vec<_>>()
+        };
+        let (data, outputs) = (Arena::zeroed(10, len), Arena::zeroed(4, len));
+        let mut rows = places(&data, 10, Placement::Rows, 0);
+        rows.extend(places(&outputs, 4, Placement::Rows, 10));
+        assert_eq!(rows, (0..14).map(|index| 16 * index).collect::<Vec<_>>());
+        assert_eq!(places(&outputs, 4, Placement::Pages, 10), [0; 4]);
     }
 }

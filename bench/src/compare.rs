@@ -32,10 +32,10 @@ pub(crate) struct Options {
     /// End within 50 seconds: fewer cases and fewer rounds.
     #[arg(long)]
     quick: bool,
-    /// Instead of the cases that have bars of their own: many shapes, sizes and alignments against ISA-L.
+    /// Instead of the cases that have bars of their own: many shapes, sizes and placements against ISA-L.
     #[arg(long, conflicts_with = "quick")]
     grid: bool,
-    /// Instead of the grid's places as many of any shape (k = 2..64, m = 1..16), size (1KiB..64MiB) and alignment, drawn at random.
+    /// Instead of the grid's places as many of any shape (k = 2..64, m = 1..16), size (1KiB..64MiB) and placement, drawn at random.
     #[arg(long, value_name = "COUNT", requires = "grid")]
     random: Option<usize>,
     /// Draws other places, or the same ones again.

@@ -1,4 +1,4 @@
-//! The grid: encoding against ISA-L over many shapes, sizes and alignments, to find where ours is behind. A grid has gaps; places that
+//! The grid: encoding against ISA-L over many shapes, sizes and placements, to find where ours is behind. A grid has gaps; places that
 //! are drawn at random lie in them.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use super::cases::{Choice, Shape, size};
 use super::encode::check_encoder;
 use super::race::{Contender, Timing, race};
 use super::report::{self, Line};
-use crate::blocks::{Arena, Placement, stride};
+use crate::blocks::{self, Arena, Placement};
 use crate::isal::{self, Call, Encoder, Path};
 use crate::ours::{self, Ours, run_again};
 
@@ -53,8 +53,11 @@ pub(super) struct Place {
 impl Place {
     fn name(self, choice: Choice) -> String {
         let (k, m) = self.shape;
-        let unaligned = if self.placement == Placement::Odd { " unaligned" } else { "" };
-        format!("encode {k}+{m} {}{}{unaligned}", size(self.len), choice.suffix())
+        let placed = match self.placement {
+            Placement::Aligned => String::new(),
+            placement => format!(" {}", placement.name()),
+        };
+        format!("encode {k}+{m} {}{}{placed}", size(self.len), choice.suffix())
     }
 
     /// The size of the grid that it is counted with: the largest that is not above its own.
@@ -77,17 +80,13 @@ pub(super) fn places() -> Vec<Place> {
     for len in SIZES {
         let shapes = if len == HUGE { &HUGE_SHAPES[..] } else { &shapes };
         for &shape in shapes {
-            places.extend([Placement::Aligned, Placement::Odd].map(|placement| Place {
-                shape,
-                len,
-                placement,
-            }));
+            places.extend(Placement::ALL.map(|placement| Place { shape, len, placement }));
         }
     }
     places
 }
 
-/// As many places of any shape, size and alignment, the same ones for the same seed, by size. Every power of two of sizes is as likely as the
+/// As many places of any shape, size and placement, the same ones for the same seed, by size. Every power of two of sizes is as likely as the
 /// next; half of the sizes are whole pages where they can be, others any number of bytes.
 pub(super) fn drawn(count: usize, seed: u64) -> Vec<Place> {
     let mut random = Random(seed);
@@ -99,7 +98,7 @@ pub(super) fn drawn(count: usize, seed: u64) -> Vec<Place> {
         let power = within(ANY_LEN.start().ilog2() as usize..=largest.ilog2() as usize);
         let len = within(1 << power..=((2 << power) - 1).min(largest));
         let len = if within(0..=1) == 0 && len >= PAGE { len - len % PAGE } else { len };
-        let placement = [Placement::Aligned, Placement::Odd][within(0..=1)];
+        let placement = Placement::ALL[within(0..=Placement::ALL.len() - 1)];
         Place { shape: (k, m), len, placement }
     };
     let mut places: Vec<Place> = (0..count).map(|_| draw()).collect();
@@ -115,7 +114,7 @@ pub(super) fn run(mut places: Vec<Place>, only: &str) -> anyhow::Result<Vec<Cell
     // As much as the largest of them needs, once: new pages for every cell would take longer than the races.
     let room = |blocks: fn(Shape) -> usize| {
         let needs = places.iter().map(|place| (blocks(place.shape), place.len));
-        needs.max_by_key(|&(count, len)| count * stride(len)).unwrap_or((0, 0))
+        needs.max_by_key(|&(count, len)| count * blocks::room(len)).unwrap_or((0, 0))
     };
     let (count, len) = room(|(k, _)| k);
     let data = Arena::painted("grid", count, len);
@@ -191,7 +190,7 @@ fn cells(place: Place, timings: &[Timing]) -> Vec<Cell> {
     CHOICES.into_iter().zip(&timings[1..]).flat_map(cell).collect()
 }
 
-/// The cells below their bar, worst first, and a summary by code, size and alignment.
+/// The cells below their bar, worst first, and a summary by code, size and placement.
 pub(super) fn text(cells: &[Cell]) -> String {
     let mut missed: Vec<&Cell> = cells.iter().filter(|cell| cell.line.reached() == Some(false)).collect();
     missed.sort_by(|a, b| a.line.ratio.total_cmp(&b.line.ratio));
@@ -203,9 +202,7 @@ pub(super) fn text(cells: &[Cell]) -> String {
     );
     let all = cells.iter().map(|cell| &cell.line).cloned().collect::<Vec<_>>();
     let groups = SIZES.into_iter().flat_map(|len| {
-        CHOICES.into_iter().flat_map(move |choice| {
-            [Placement::Aligned, Placement::Odd].map(|placement| (choice, placement, len))
-        })
+        CHOICES.into_iter().flat_map(move |choice| Placement::ALL.map(|placement| (choice, placement, len)))
     });
     for group in groups {
         let of_group = |cell: &&Cell| (cell.choice, cell.place.placement, cell.place.size_class()) == group;
@@ -224,7 +221,7 @@ fn summary((choice, placement, len): (Choice, Placement, usize), ratios: &[(f64,
         return String::new();
     }
     let code = if choice == Choice::Default { "default" } else { "cauchy-isal" };
-    let placement = if placement == Placement::Aligned { "aligned" } else { "unaligned" };
+    let placement = placement.name();
     let reached = ratios.iter().filter(|(_, reached)| *reached).count();
     let values = || ratios.iter().map(|(ratio, _)| *ratio);
     let (worst, best) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
@@ -241,7 +238,7 @@ fn summary((choice, placement, len): (Choice, Placement, usize), ratios: &[(f64,
     text
 }
 
-/// The default code's ratio over k, a panel per size and a line per m; the worse of both alignments.
+/// The default code's ratio over k, a panel per size and a line per m; the worst of all placements.
 pub(super) fn figure(cells: &[Cell]) -> Figure {
     let panel = |len: usize| {
         let series = ANY_M.map(|m| series(cells, m, len)).filter(|series| !series.points.is_empty());
@@ -254,7 +251,7 @@ pub(super) fn figure(cells: &[Cell]) -> Figure {
         })
     };
     Figure {
-        title: "Encoding with the default code beside ISA-L, the worse of aligned and unaligned".to_owned(),
+        title: "Encoding with the default code beside ISA-L, the worst of all placements".to_owned(),
         panels: SIZES.into_iter().filter_map(panel).collect(),
     }
 }
@@ -299,11 +296,11 @@ mod tests {
         assert_eq!(figure(&cells).panels.len(), 1);
     }
 
-    /// Some hundred megabytes at most for one size, and both alignments of everything.
+    /// Some hundred megabytes at most for one size, and all placements of everything.
     #[test]
     fn the_grid_is_bounded() {
         let places = places();
-        assert_eq!(places.len(), 2 * (14 * 14 * 7 + 4));
+        assert_eq!(places.len(), 4 * (14 * 14 * 7 + 4));
         let bytes = |place: &Place| (place.shape.0 + 2 * place.shape.1) * place.len;
         assert!(places.iter().map(bytes).max().expect("some") < 2 << 30);
         assert!(places.iter().any(|place| place.len == HUGE));
