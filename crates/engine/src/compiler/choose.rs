@@ -31,13 +31,29 @@ const MOST_INPUTS_READ_TWICE: usize = 4;
 /// Outputs from which that is so.
 const FEWEST_OUTPUTS_PARTED: usize = 9;
 
+/// Outputs from which it is so in memory as well, if they begin anywhere.
+const FEWEST_OUTPUTS_PARTED_IN_MEMORY: usize = 14;
+
+/// The same where blocks lie badly to each other (`kernel/collisions.rs`): inputs up to which, outputs from which.
+const PARTED_IF_COLLIDING: [(usize, usize); 2] = [(8, FEWEST_OUTPUTS_PARTED), (16, 14)];
+
 /// What was chosen.
 pub(super) struct Choice {
     pub(super) allocated: Allocated,
     pub(super) columns: usize,
     pub(super) cycles: f64,
-    /// The same for a part of the outputs each, where several passes are faster than one once stores leave the L1 cache.
+    /// The same for a part of the outputs each, where several passes may be faster than one once stores leave the L1 cache.
     pub(super) passes: Vec<Allocated>,
+}
+
+/// Whether several passes, where there are several, are faster than one in the L2 cache wherever blocks begin.
+pub(super) fn always_in_passes(inputs: usize) -> bool {
+    inputs <= MOST_INPUTS_READ_TWICE
+}
+
+/// Whether they are in memory, with outputs that cannot be stored past the caches.
+pub(super) fn in_passes_in_memory(inputs: usize, outputs: usize) -> bool {
+    always_in_passes(inputs) && outputs >= FEWEST_OUTPUTS_PARTED_IN_MEMORY
 }
 
 /// Whether a matrix of this size may become a program.
@@ -150,10 +166,12 @@ fn cheapest(
     best
 }
 
-/// Two passes over few inputs, each for half of many outputs; none for other plans.
+/// Two passes over inputs, each for half of many outputs; none for plans where they never pay.
 fn passes(plan: &Plan, target: Target, program: &Program, columns: usize) -> Vec<Allocated> {
     let (inputs, outputs) = (plan.inputs().len(), plan.outputs().len());
-    let many_to_store = inputs <= MOST_INPUTS_READ_TWICE && outputs >= FEWEST_OUTPUTS_PARTED;
+    let sometimes = PARTED_IF_COLLIDING.iter().any(|&(most, fewest)| inputs <= most && outputs >= fewest);
+    let always = always_in_passes(inputs) && outputs >= FEWEST_OUTPUTS_PARTED;
+    let many_to_store = always || sometimes && plan.layout() == Layout::Words;
     if !target.native || plan.mode() != Mode::Write || !many_to_store {
         return Vec::new();
     }

@@ -46,12 +46,25 @@ pub(super) struct Shape {
     pub(super) target: Target,
     /// Registers of every block in one turn of the loop.
     pub(super) columns: usize,
-    /// Where the blocks are expected.
-    pub(super) distance: Distance,
+    pub(super) walk: Walk,
     /// Bytes from one packet of a group to the next; any number in the words layout.
     pub(super) packet: usize,
+}
+
+/// How the loop goes through its blocks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Walk {
+    /// Where the blocks are expected.
+    pub(super) distance: Distance,
     /// How far ahead lines of inputs are asked for, where they are.
     pub(super) ahead: usize,
+    /// Whether turns go from the end of the blocks to their beginning.
+    pub(super) descends: bool,
+}
+
+impl Walk {
+    /// Up through blocks in the L1 cache.
+    pub(super) const NEAR: Walk = Walk { distance: Distance::Near, ahead: 0, descends: false };
 }
 
 /// Where the blocks of a call are expected to lie, and so what a loop asks for before it needs it.
@@ -170,6 +183,11 @@ impl Body {
         for &saved in &self.saved {
             self.assembler.with1(Code::Push_r64, saved);
         }
+        if self.shape.walk.descends {
+            // From the last turn to the start of the range.
+            self.assembler.with2_immediate(Code::Sub_rm64_imm32, END, self.shape.step() as i32);
+            self.assembler.with2(Code::Xchg_rm64_r64, POSITION, END);
+        }
         // Before pointers: one of them may take the register with the address of constants.
         for (constant, to) in self.constants.resident() {
             self.fetch_constant(constant, to);
@@ -180,9 +198,13 @@ impl Body {
     }
 
     fn epilogue(&mut self, head: u64) {
-        self.assembler.with2_immediate(Code::Add_rm64_imm32, POSITION, self.shape.step() as i32);
+        let step = self.shape.step() as i32;
+        // Before the start there are negative positions.
+        let (to_next, again) =
+            if self.shape.walk.descends { (-step, Code::Jge_rel32_64) } else { (step, Code::Jb_rel32_64) };
+        self.assembler.with2_immediate(Code::Add_rm64_imm32, POSITION, to_next);
         self.assembler.with2(Code::Cmp_r64_rm64, POSITION, END);
-        self.assembler.branch(Code::Jb_rel32_64, head);
+        self.assembler.branch(again, head);
         for &saved in self.saved.iter().rev() {
             self.assembler.with1(Code::Pop_r64, saved);
         }
@@ -204,11 +226,11 @@ impl Body {
             Step::Store { from, to } => {
                 let base = self.pointer(to);
                 let is_output = to.as_remainder().is_none();
-                let streams = is_output && self.shape.distance == Distance::Far;
+                let streams = is_output && self.shape.walk.distance == Distance::Far;
                 let code = if streams { words.stream } else { words.store };
                 for column in 0..self.shape.columns {
-                    if is_output && self.shape.distance.asks_for_outputs() {
-                        let ahead = self.at(base, to, column, WRITE_AHEAD);
+                    if is_output && self.shape.walk.distance.asks_for_outputs() {
+                        let ahead = self.at(base, to, column, WRITE_AHEAD as isize);
                         self.assembler.push_memory(Code::Prefetchw_m8, ahead);
                     }
                     let target = self.at(base, to, column, 0);
@@ -359,21 +381,23 @@ impl Body {
         self.assembler.load(Code::Mov_r64_rm64, to, memory(BLOCKS, 8 * block as usize));
     }
 
-    fn at(&self, base: Register, place: Place, column: usize, ahead: usize) -> MemoryOperand {
+    /// A column of a place, or what lies `ahead` of it, in the direction of the loop.
+    fn at(&self, base: Register, place: Place, column: usize, ahead: isize) -> MemoryOperand {
         if let Some((remainders, (division, _))) = self.remainders.as_ref().zip(place.as_remainder()) {
             return assembler::indexed(
                 SLOTS,
                 base,
-                remainders.offset(division) + column * self.shape.target.width,
+                (remainders.offset(division) + column * self.shape.target.width) as isize,
             );
         }
-        let offset = place.packet as usize * self.shape.packet + column * self.shape.target.width + ahead;
-        assembler::indexed(base, POSITION, offset)
+        let offset = place.packet as usize * self.shape.packet + column * self.shape.target.width;
+        let ahead = if self.shape.walk.descends { -ahead } else { ahead };
+        assembler::indexed(base, POSITION, offset as isize + ahead)
     }
 
     fn ask_for_input(&mut self, base: Register, place: Place, column: usize) {
-        if self.shape.distance.asks_for_inputs() && (place.block as usize) < self.inputs {
-            let ahead = self.at(base, place, column, self.shape.ahead);
+        if self.shape.walk.distance.asks_for_inputs() && (place.block as usize) < self.inputs {
+            let ahead = self.at(base, place, column, self.shape.walk.ahead as isize);
             self.assembler.push_memory(Code::Prefetcht0_m8, ahead);
         }
     }

@@ -6,23 +6,29 @@
 //! padded with zeros.
 //!
 //! Stores that straddle cache lines cost more than those that do not. Outputs that are misaligned alike become aligned
-//! after a first step.
+//! after a first step. Loads that seem to read what was just stored cost more as well; where that can be helped by going down through the
+//! blocks, or by several passes, it is ([`collisions`]).
 
+mod collisions;
 mod signing;
 
-use super::choose::Choice;
-use super::emit::{Distance, Emitted, Shape, disassemble, emit};
+use super::choose::{Choice, always_in_passes, in_passes_in_memory};
+use super::emit::{Distance, Emitted, Shape, Walk, disassemble, emit};
 use super::machine::{Allocated, Form};
 use super::routine::Routine;
 use super::target::Target;
 use crate::kernel::{self, PREFETCH_AHEAD, Tuning};
 use crate::plan::{Mode, Plan};
+use collisions::Lie;
 pub(crate) use signing::SigningKernel;
 use std::mem::MaybeUninit;
 use std::slice;
 
 /// Blocks whose addresses are gathered without an allocation.
 const FEW_BLOCKS: usize = 32;
+
+/// Outputs from which loads wait for stores that [collide](collisions) with them.
+const FEWEST_OUTPUTS_WAITED_FOR: usize = 3;
 
 /// [`PREFETCH_AHEAD`] for packets, of which there are several times as many as blocks: all that was asked for and not used yet has to fit
 /// the L1 cache.
@@ -36,6 +42,12 @@ fn stores_count(form: Form) -> bool {
     }
 }
 
+/// Whether loads may have to wait for stores that have nothing to do with them: enough outputs for many stores on their way. Packets begin in
+/// so many places that one direction is like the other.
+fn waits_for_stores(form: Form) -> bool {
+    form.packets.is_none() && form.outputs >= FEWEST_OUTPUTS_WAITED_FOR
+}
+
 /// Whether asking for inputs ahead as well as outputs pays in the L2 cache, where outputs begin anywhere and are too few to be asked for
 /// alone. Packets are more places at a time.
 fn asks_for_all(form: Form) -> bool {
@@ -47,11 +59,10 @@ fn code_of(
     target: Target,
     allocated: &Allocated,
     columns: usize,
-    distance: Distance,
-    ahead: usize,
+    walk: Walk,
 ) -> (Shape, Emitted) {
     let packet = form.packets.map_or(0, |(bytes, _)| bytes);
-    let shape = Shape { target, columns, distance, packet, ahead };
+    let shape = Shape { target, columns, walk, packet };
     (shape, emit(allocated, shape, form.inputs))
 }
 
@@ -65,7 +76,7 @@ pub(super) fn assembly(
     if !target.native {
         return None;
     }
-    let (_, emitted) = code_of(Form::of(plan), target, allocated, columns, Distance::Near, 0);
+    let (_, emitted) = code_of(Form::of(plan), target, allocated, columns, Walk::NEAR);
     Some((emitted.code.len(), disassemble(&emitted.code)))
 }
 
@@ -78,6 +89,9 @@ pub(crate) struct CodeKernel {
     narrow: Option<Routine>,
     /// The same for blocks that lie [farther away](Distance), in one pass or in several; none where `routine` serves there too.
     middle: Vec<Routine>,
+    /// For blocks that lie [badly](collisions) to each other: down through them, in several passes where these pay; none where outputs
+    /// are few, and their stores soon done.
+    descending: Vec<Routine>,
     far: Option<Far>,
     far_unaligned: Option<Far>,
     form: Form,
@@ -102,28 +116,37 @@ impl CodeKernel {
         target: Target,
         Choice { allocated, columns, passes, .. }: &Choice,
     ) -> Option<CodeKernel> {
-        let of_columns = |columns, allocated: &Allocated, distance, ahead| {
-            let (shape, emitted) = code_of(form, target, allocated, columns, distance, ahead);
+        let of_columns = |columns, allocated: &Allocated, walk| {
+            let (shape, emitted) = code_of(form, target, allocated, columns, walk);
             let slot_bytes = allocated.slots as usize * shape.step();
             Routine::new(emitted, shape, slot_bytes, form.inputs + form.outputs).ok()
         };
-        let routine =
-            |allocated: &Allocated, distance, ahead| of_columns(*columns, allocated, distance, ahead);
-        let narrow =
-            (*columns > 1 && form.packets.is_none()).then(|| of_columns(1, allocated, Distance::Near, 0));
-        let passes = if passes.is_empty() { slice::from_ref(allocated) } else { &passes[..] };
-        let asked = if stores_count(form) { passes } else { &[] };
-        let middle = asked.iter().map(|pass| routine(pass, Distance::Middle, 0));
+        let routine = |allocated: &Allocated, walk| of_columns(*columns, allocated, walk);
+        let through = |passes: &[Allocated], distance, descends| {
+            let walk = Walk { distance, ahead: 0, descends };
+            passes.iter().map(|pass| routine(pass, walk)).collect::<Option<Vec<_>>>()
+        };
+        let narrow = (*columns > 1 && form.packets.is_none()).then(|| of_columns(1, allocated, Walk::NEAR));
+        let one = slice::from_ref(allocated);
+        let passes = if passes.is_empty() { one } else { &passes[..] };
+        let (asks, middle) = match stores_count(form) {
+            true if always_in_passes(form.inputs) => (Distance::Middle, passes),
+            true => (Distance::Middle, one),
+            false => (Distance::Near, &[][..]),
+        };
+        let down = if waits_for_stores(form) { passes } else { &[] };
         let far = |distance| match (form.mode, form.packets) {
             (Mode::Add, _) => None,
             (Mode::Write, None) => {
-                Some(Far { routine: routine(allocated, distance, PREFETCH_AHEAD)?, ends: None })
+                let walk = Walk { distance, ahead: PREFETCH_AHEAD, descends: false };
+                Some(Far { routine: routine(allocated, walk)?, ends: None })
             }
             (Mode::Write, Some((packet, group))) => {
                 let step = columns * target.width;
                 let ahead = PACKET_PREFETCH_AHEAD.next_multiple_of(step).min(packet);
-                let ends = routine(allocated, distance, ahead + group - packet)?;
-                Some(Far { routine: routine(allocated, distance, ahead)?, ends: Some((ends, ahead)) })
+                let walk = |ahead| Walk { distance, ahead, descends: false };
+                let ends = routine(allocated, walk(ahead + group - packet))?;
+                Some(Far { routine: routine(allocated, walk(ahead))?, ends: Some((ends, ahead)) })
             }
         };
         Some(CodeKernel {
@@ -131,10 +154,11 @@ impl CodeKernel {
                 Some(narrow) => Some(narrow?),
                 None => None,
             },
-            middle: middle.collect::<Option<_>>()?,
+            middle: through(middle, asks, false)?,
+            descending: through(down, asks, true)?,
             far: far(Distance::Far),
             far_unaligned: far(Distance::FarUnaligned),
-            routine: routine(allocated, Distance::Near, 0)?,
+            routine: routine(allocated, Walk::NEAR)?,
             form,
             tuning: *Tuning::of_machine(),
         })
@@ -167,6 +191,9 @@ impl CodeKernel {
         // another step that aligns outputs, either.
         if let Some(packets) = self.form.packets {
             return self.run_groups(slice::from_ref(&self.routine), blocks, len, packets);
+        }
+        if self.descending.len() > 1 && collisions::crowd(blocks) {
+            return self.run_words(blocks, len, Distance::Middle);
         }
         let turns = len & !(self.routine.step() - 1);
         // SAFETY: a multiple of the step that lies within all blocks.
@@ -207,14 +234,10 @@ impl CodeKernel {
         far.routine.settle();
     }
 
-    /// `bytes` are those of all blocks that are worked on.
+    /// Where blocks do not stay in the L1 cache: `bytes` are those of all that are worked on.
     #[inline(never)]
     fn run_at_distance(&self, blocks: &[*const u8], len: usize, bytes: usize) {
-        let distance = match bytes {
-            bytes if bytes < self.tuning.near_bytes => Distance::Near,
-            bytes if bytes < self.tuning.stream_bytes => Distance::Middle,
-            _ => Distance::Far,
-        };
+        let distance = if bytes < self.tuning.stream_bytes { Distance::Middle } else { Distance::Far };
         match self.form.packets {
             None => self.run_words(blocks, len, distance),
             Some(packets) => {
@@ -248,21 +271,34 @@ impl CodeKernel {
         }
     }
 
+    /// The same for the words layout, where the direction is free.
+    fn routines_for_words(&self, blocks: &[*const u8], distance: Distance, aligned: bool) -> &[Routine] {
+        let (inputs, outputs) = blocks.split_at(self.form.inputs);
+        let better_down = match (distance, &self.descending[..]) {
+            (Distance::Middle, [_]) => Lie::of(inputs, outputs).is_better_down(),
+            (Distance::Middle, [_, _, ..]) => Lie::of(inputs, outputs).is_bad(),
+            (Distance::Far, [_, _, ..]) => !aligned && in_passes_in_memory(inputs.len(), outputs.len()),
+            _ => false,
+        };
+        if better_down { &self.descending } else { self.routines_for(distance, aligned) }
+    }
+
+    #[inline(never)]
     fn run_words(&self, blocks: &[*const u8], len: usize, distance: Distance) {
         let outputs = &blocks[self.form.inputs..];
         let (step, width) = (self.routine.step(), self.routine.width());
         let misaligned = outputs.first().map_or(0, |output| self.routine.misalignment(*output));
         let head = if misaligned == 0 { 0 } else { width - misaligned };
         if self.form.mode == Mode::Add || len < step + head {
-            return self.run_range(self.routines_for(distance, false), blocks, 0, len);
+            return self.run_range(self.routines_for_words(blocks, distance, false), blocks, 0, len);
         }
         // A step begins with a symbol.
         let alike = outputs.iter().all(|output| self.routine.misalignment(*output) == misaligned)
             && head.is_multiple_of(self.form.symbol_bytes);
         if !alike {
-            return self.run_range(self.routines_for(distance, false), blocks, 0, len);
+            return self.run_range(self.routines_for_words(blocks, distance, false), blocks, 0, len);
         }
-        let routines = self.routines_for(distance, true);
+        let routines = self.routines_for_words(blocks, distance, true);
         if head > 0 {
             // SAFETY: the step lies within the blocks.
             unsafe { self.routine.run(blocks, 0, step) };

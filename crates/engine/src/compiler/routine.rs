@@ -58,7 +58,7 @@ impl Routine {
             step: shape.step(),
             width: shape.target.width,
             needs_slots: slot_bytes > 0,
-            streams: shape.distance == Distance::Far,
+            streams: shape.walk.distance == Distance::Far,
             blocks,
         })
     }

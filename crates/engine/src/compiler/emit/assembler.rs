@@ -17,7 +17,7 @@ pub(super) fn memory(base: Register, offset: usize) -> MemoryOperand {
     MemoryOperand::with_base_displ_size(base, offset as i64, SHORTEST)
 }
 
-pub(super) fn indexed(base: Register, index: Register, offset: usize) -> MemoryOperand {
+pub(super) fn indexed(base: Register, index: Register, offset: isize) -> MemoryOperand {
     MemoryOperand::with_base_index_scale_displ_size(base, index, 1, offset as i64, SHORTEST)
 }
 

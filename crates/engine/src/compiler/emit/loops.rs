@@ -128,10 +128,10 @@ pub(in crate::compiler) fn loads(load: Code, width: Width, access: Access) -> Ve
     let turn = access.turn(width);
     for offset in (0..turn).step_by(width.bytes()) {
         if let (Access::Prefetched { ahead }, true) = (access, offset % LINE == 0) {
-            assembler.push_memory(Code::Prefetcht0_m8, indexed(PLACE, INDEX, offset + ahead));
+            assembler.push_memory(Code::Prefetcht0_m8, indexed(PLACE, INDEX, (offset + ahead) as isize));
         }
         let to = vector(width, offset / width.bytes());
-        assembler.load(load, to, indexed(PLACE, INDEX, offset));
+        assembler.load(load, to, indexed(PLACE, INDEX, offset as isize));
     }
     advance(&mut assembler, turn, head);
     count_down(&mut assembler, again);
@@ -151,10 +151,10 @@ pub(in crate::compiler) fn streams(
     for block in 0..inputs + outputs {
         assembler.load(Code::Mov_r64_rm64, POINTER, memory(PLACE, 8 * block));
         if ahead > 0 && block < inputs {
-            assembler.push_memory(Code::Prefetcht0_m8, indexed(POINTER, INDEX, ahead));
+            assembler.push_memory(Code::Prefetcht0_m8, indexed(POINTER, INDEX, ahead as isize));
         }
         for offset in (0..LINE).step_by(width.bytes()) {
-            let at = indexed(POINTER, INDEX, offset);
+            let at = indexed(POINTER, INDEX, offset as isize);
             match block < inputs {
                 true => assembler.load(load, vector(width, block), at),
                 // What an input left there: nothing else gets into outputs.

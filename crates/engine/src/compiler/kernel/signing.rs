@@ -1,7 +1,7 @@
 //! A plan as machine code that also divides its inputs for their signatures, in the same pass over memory.
 
 use super::code_of;
-use crate::compiler::emit::{Distance, REMEMBERED_TURNS};
+use crate::compiler::emit::{Distance, REMEMBERED_TURNS, Walk};
 use crate::compiler::machine::{Allocated, Form};
 use crate::compiler::routine::Routine;
 use crate::compiler::target::Target;
@@ -43,7 +43,8 @@ impl SigningKernel {
         let blocks = plan.inputs().len() + plan.outputs().len();
         let slot_bytes = allocated.slots as usize * target.width;
         let routine = |distance| {
-            let (shape, emitted) = code_of(Form::of(plan), target, allocated, 1, distance, AHEAD);
+            let walk = Walk { distance, ahead: AHEAD, descends: false };
+            let (shape, emitted) = code_of(Form::of(plan), target, allocated, 1, walk);
             Routine::new(emitted, shape, slot_bytes, blocks).ok()
         };
         let (routine, streaming) = (routine(Distance::Near)?, routine(Distance::Far)?);
