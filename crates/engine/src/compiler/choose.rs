@@ -31,10 +31,7 @@ const MOST_INPUTS_READ_TWICE: usize = 4;
 /// Outputs from which that is so.
 const FEWEST_OUTPUTS_PARTED: usize = 9;
 
-/// Outputs from which it is so in memory as well, if they begin anywhere.
-const FEWEST_OUTPUTS_PARTED_IN_MEMORY: usize = 14;
-
-/// The same where blocks lie badly to each other (`kernel/collisions.rs`): inputs up to which, outputs from which.
+/// Inputs up to which, and outputs from which, it is so where blocks lie badly to each other (`kernel/collisions.rs`).
 const PARTED_IF_COLLIDING: [(usize, usize); 2] = [(8, FEWEST_OUTPUTS_PARTED), (16, 14)];
 
 /// What was chosen.
@@ -49,11 +46,6 @@ pub(super) struct Choice {
 /// Whether several passes, where there are several, are faster than one in the L2 cache wherever blocks begin.
 pub(super) fn always_in_passes(inputs: usize) -> bool {
     inputs <= MOST_INPUTS_READ_TWICE
-}
-
-/// Whether they are in memory, with outputs that cannot be stored past the caches.
-pub(super) fn in_passes_in_memory(inputs: usize, outputs: usize) -> bool {
-    always_in_passes(inputs) && outputs >= FEWEST_OUTPUTS_PARTED_IN_MEMORY
 }
 
 /// Whether a matrix of this size may become a program.
@@ -169,9 +161,12 @@ fn cheapest(
 /// Two passes over inputs, each for half of many outputs; none for plans where they never pay.
 fn passes(plan: &Plan, target: Target, program: &Program, columns: usize) -> Vec<Allocated> {
     let (inputs, outputs) = (plan.inputs().len(), plan.outputs().len());
-    let sometimes = PARTED_IF_COLLIDING.iter().any(|&(most, fewest)| inputs <= most && outputs >= fewest);
-    let always = always_in_passes(inputs) && outputs >= FEWEST_OUTPUTS_PARTED;
-    let many_to_store = always || sometimes && plan.layout() == Layout::Words;
+    let many_to_store = match plan.layout() {
+        Layout::Words => {
+            PARTED_IF_COLLIDING.iter().any(|&(most, fewest)| inputs <= most && outputs >= fewest)
+        }
+        Layout::Packets { .. } => always_in_passes(inputs) && outputs >= FEWEST_OUTPUTS_PARTED,
+    };
     if !target.native || plan.mode() != Mode::Write || !many_to_store {
         return Vec::new();
     }

@@ -12,14 +12,14 @@
 mod collisions;
 mod signing;
 
-use super::choose::{Choice, always_in_passes, in_passes_in_memory};
+use super::choose::{Choice, always_in_passes};
 use super::emit::{Distance, Emitted, Shape, Walk, disassemble, emit};
 use super::machine::{Allocated, Form};
 use super::routine::Routine;
 use super::target::Target;
 use crate::kernel::{self, PREFETCH_AHEAD, Tuning};
 use crate::plan::{Mode, Plan};
-use collisions::Lie;
+use collisions::Arrangement;
 pub(crate) use signing::SigningKernel;
 use std::mem::MaybeUninit;
 use std::slice;
@@ -29,6 +29,9 @@ const FEW_BLOCKS: usize = 32;
 
 /// Outputs from which loads wait for stores that [collide](collisions) with them.
 const FEWEST_OUTPUTS_WAITED_FOR: usize = 3;
+
+/// Outputs from which inputs are read twice even from memory.
+const FEWEST_OUTPUTS_PARTED_IN_MEMORY: usize = 14;
 
 /// [`PREFETCH_AHEAD`] for packets, of which there are several times as many as blocks: all that was asked for and not used yet has to fit
 /// the L1 cache.
@@ -42,10 +45,15 @@ fn stores_count(form: Form) -> bool {
     }
 }
 
-/// Whether loads may have to wait for stores that have nothing to do with them: enough outputs for many stores on their way. Packets begin in
-/// so many places that one direction is like the other.
+/// Whether loads may have to wait for stores that have nothing to do with them: there are enough outputs for many stores on their way. Packets,
+/// which begin in many places at once, always go up.
 fn waits_for_stores(form: Form) -> bool {
     form.packets.is_none() && form.outputs >= FEWEST_OUTPUTS_WAITED_FOR
+}
+
+/// Whether several passes, where there are several, pay in memory as well, with outputs that cannot be stored past the caches.
+fn in_passes_in_memory(form: Form) -> bool {
+    always_in_passes(form.inputs) && form.outputs >= FEWEST_OUTPUTS_PARTED_IN_MEMORY
 }
 
 /// Whether asking for inputs ahead as well as outputs pays in the L2 cache, where outputs begin anywhere and are too few to be asked for
@@ -275,9 +283,9 @@ impl CodeKernel {
     fn routines_for_words(&self, blocks: &[*const u8], distance: Distance, aligned: bool) -> &[Routine] {
         let (inputs, outputs) = blocks.split_at(self.form.inputs);
         let better_down = match (distance, &self.descending[..]) {
-            (Distance::Middle, [_]) => Lie::of(inputs, outputs).is_better_down(),
-            (Distance::Middle, [_, _, ..]) => Lie::of(inputs, outputs).is_bad(),
-            (Distance::Far, [_, _, ..]) => !aligned && in_passes_in_memory(inputs.len(), outputs.len()),
+            (Distance::Middle, [_]) => Arrangement::of(inputs, outputs).is_better_down(),
+            (Distance::Middle, [_, _, ..]) => Arrangement::of(inputs, outputs).is_bad(),
+            (Distance::Far, [_, _, ..]) => !aligned && in_passes_in_memory(self.form),
             _ => false,
         };
         if better_down { &self.descending } else { self.routines_for(distance, aligned) }

@@ -33,20 +33,20 @@ fn lines(blocks: &[*const u8]) -> u64 {
 
 /// How the inputs and outputs of a call lie to each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Lie {
+pub(super) struct Arrangement {
     collides_up: bool,
     collides_down: bool,
     crowds: bool,
 }
 
-impl Lie {
+impl Arrangement {
     #[inline]
-    pub(super) fn of(inputs: &[*const u8], outputs: &[*const u8]) -> Lie {
+    pub(super) fn of(inputs: &[*const u8], outputs: &[*const u8]) -> Arrangement {
         let read = lines(inputs);
         // Bit n: some input begins n lines behind some output, within a page. In the same line they do not collide: loads of a turn stand
         // before its stores.
         let behind = outputs.iter().fold(0, |lines, &output| lines | read.rotate_right(line(output))) & !1;
-        Lie {
+        Arrangement {
             collides_up: behind.leading_zeros() + 1 < FAR_ENOUGH,
             collides_down: behind.trailing_zeros() < FAR_ENOUGH,
             crowds: crowds(read | lines(outputs), inputs.len() + outputs.len()),
@@ -77,7 +77,7 @@ fn crowds(lines: u64, blocks: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Lie, crowd};
+    use super::{Arrangement, crowd};
     use std::ptr::without_provenance;
 
     /// So many blocks, the first at an address and each so many bytes behind the one before.
@@ -85,9 +85,9 @@ mod tests {
         (0..count).map(|index| without_provenance(first + index * stride)).collect()
     }
 
-    fn lie(inputs: &[*const u8], outputs: &[*const u8]) -> (bool, bool) {
-        let lie = Lie::of(inputs, outputs);
-        (lie.is_better_down(), lie.is_bad())
+    fn arrangement(inputs: &[*const u8], outputs: &[*const u8]) -> (bool, bool) {
+        let arrangement = Arrangement::of(inputs, outputs);
+        (arrangement.is_better_down(), arrangement.is_bad())
     }
 
     #[test]
@@ -95,30 +95,30 @@ mod tests {
         for (k, m, len) in [(4, 2, 4 << 10), (10, 4, 16 << 10), (8, 8, 64 << 10), (32, 8, 64 << 10)] {
             let (first, stride) = (0x7f00_0000_0010, len + 16);
             let (inputs, outputs) = (blocks(k, first, stride), blocks(m, first + k * stride, stride));
-            assert_eq!(lie(&inputs, &outputs), (true, true), "{k}+{m} of {len}");
+            assert_eq!(arrangement(&inputs, &outputs), (true, true), "{k}+{m} of {len}");
             // And what lies before the data upwards.
-            assert_eq!(lie(&outputs, &inputs), (false, false), "{k}+{m} of {len}");
+            assert_eq!(arrangement(&outputs, &inputs), (false, false), "{k}+{m} of {len}");
         }
     }
 
     #[test]
     fn outputs_half_a_page_away_are_left_alone() {
         let (inputs, outputs) = (blocks(5, 0x10000, 0x4010), blocks(4, 0x50800, 0x4010));
-        assert_eq!(lie(&inputs, &outputs), (false, false));
+        assert_eq!(arrangement(&inputs, &outputs), (false, false));
     }
 
     /// One line after another from the same place on: some outputs are behind some inputs, and some before.
     #[test]
     fn both_directions_can_collide() {
         let (inputs, outputs) = (blocks(5, 0x10000, 0x4040), blocks(10, 0x90000, 0x4040));
-        assert_eq!(lie(&inputs, &outputs), (false, true));
+        assert_eq!(arrangement(&inputs, &outputs), (false, true));
     }
 
     #[test]
     fn many_blocks_that_begin_with_pages_crowd() {
         let (inputs, outputs) = (blocks(5, 0x10000, 0x4000), blocks(10, 0x90000, 0x4000));
-        assert_eq!(lie(&inputs, &outputs), (false, true));
-        assert_eq!(lie(&inputs, &outputs[..6]), (false, false));
+        assert_eq!(arrangement(&inputs, &outputs), (false, true));
+        assert_eq!(arrangement(&inputs, &outputs[..6]), (false, false));
         assert!(crowd(&outputs.repeat(2)) && !crowd(&outputs));
         assert!(!crowd(&blocks(16, 0x10000, 0x4010)), "four in a line");
         assert!(!crowd(&blocks(64, 0x10000, 0x4040)));
