@@ -14,7 +14,7 @@ pub(crate) enum Placement {
 }
 
 const LINE: usize = 64;
-const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 /// What an allocator keeps before a block, and what it aligns blocks to.
 const HEADER: usize = 16;
 

@@ -16,7 +16,7 @@ use super::cases::{Choice, Shape, size};
 use super::encode::check_encoder;
 use super::race::{Contender, Timing, race};
 use super::report::{self, Line};
-use crate::blocks::{self, Arena, Placement};
+use crate::blocks::{self, Arena, PAGE, Placement};
 use crate::isal::{self, Call, Encoder, Path};
 use crate::ours::{self, Ours, run_again};
 
@@ -33,7 +33,6 @@ const ANY_M: RangeInclusive<usize> = 1..=16;
 const ANY_LEN: RangeInclusive<usize> = SIZES[0]..=HUGE;
 /// Blocks that are drawn together have this many bytes at most: the largest shape in blocks of some megabytes.
 const MOST_DRAWN: usize = 512 << 20;
-const PAGE: usize = 4096;
 
 /// Long enough for some hundred batches of small blocks, short enough for thousands of cells.
 const TIME: Duration = Duration::from_millis(60);

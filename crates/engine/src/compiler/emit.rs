@@ -230,7 +230,7 @@ impl Body {
                 let code = if streams { words.stream } else { words.store };
                 for column in 0..self.shape.columns {
                     if is_output && self.shape.walk.distance.asks_for_outputs() {
-                        let ahead = self.at(base, to, column, WRITE_AHEAD as isize);
+                        let ahead = self.at(base, to, column, WRITE_AHEAD);
                         self.assembler.push_memory(Code::Prefetchw_m8, ahead);
                     }
                     let target = self.at(base, to, column, 0);
@@ -382,7 +382,7 @@ impl Body {
     }
 
     /// A column of a place, or what lies `ahead` of it, in the direction of the loop.
-    fn at(&self, base: Register, place: Place, column: usize, ahead: isize) -> MemoryOperand {
+    fn at(&self, base: Register, place: Place, column: usize, ahead: usize) -> MemoryOperand {
         if let Some((remainders, (division, _))) = self.remainders.as_ref().zip(place.as_remainder()) {
             return assembler::indexed(
                 SLOTS,
@@ -390,14 +390,15 @@ impl Body {
                 (remainders.offset(division) + column * self.shape.target.width) as isize,
             );
         }
-        let offset = place.packet as usize * self.shape.packet + column * self.shape.target.width;
-        let ahead = if self.shape.walk.descends { -ahead } else { ahead };
-        assembler::indexed(base, POSITION, offset as isize + ahead)
+        let offset = (place.packet as usize * self.shape.packet + column * self.shape.target.width) as isize;
+        let ahead = ahead as isize;
+        let offset = if self.shape.walk.descends { offset - ahead } else { offset + ahead };
+        assembler::indexed(base, POSITION, offset)
     }
 
     fn ask_for_input(&mut self, base: Register, place: Place, column: usize) {
         if self.shape.walk.distance.asks_for_inputs() && (place.block as usize) < self.inputs {
-            let ahead = self.at(base, place, column, self.shape.walk.ahead as isize);
+            let ahead = self.at(base, place, column, self.shape.walk.ahead);
             self.assembler.push_memory(Code::Prefetcht0_m8, ahead);
         }
     }

@@ -67,7 +67,7 @@ impl Arrangement {
 /// Whether blocks that stay in the L1 cache by their bytes do not by their places.
 #[inline]
 pub(super) fn crowd(blocks: &[*const u8]) -> bool {
-    blocks.len() >= CROWD && crowds(lines(blocks), blocks.len())
+    crowds(lines(blocks), blocks.len())
 }
 
 /// Whether these are few lines for so many blocks.
