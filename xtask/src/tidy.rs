@@ -57,6 +57,7 @@ const RULES: &[(&str, Rule)] = &[
     ("environment", code::environment),
     ("kernel-table", code::kernel_table),
     ("clock", code::clock),
+    ("output", code::output),
     ("link", docs::links),
     ("path", docs::paths),
     ("task", docs::tasks),

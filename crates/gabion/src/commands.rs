@@ -65,11 +65,14 @@ enum Command {
 }
 
 impl Cli {
-    /// Whether it goes on for as long as it is not stopped: then it does not end because nobody reads what it says.
-    pub(crate) fn is_long(&self) -> bool {
+    /// True if all that the command does is to print: then it may end with the reader of its output.
+    pub(crate) fn only_reads(&self) -> bool {
         match &self.command {
-            Command::Watch(_) | Command::Mount(_) => true,
-            Command::Daemon(args) => args.is_long(),
+            Command::Status(_) | Command::Diff(_) | Command::Policy(_) | Command::Whatif(_) => true,
+            Command::Forecast(_) | Command::Info(_) | Command::Bench(_) => true,
+            Command::Pool(args) => args.only_reads(),
+            Command::Shard(args) => args.only_reads(),
+            Command::Daemon(args) => args.only_reads(),
             _ => false,
         }
     }

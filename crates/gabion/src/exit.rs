@@ -2,14 +2,14 @@
 
 use std::process::ExitCode;
 
-/// How a command ended. The numbers are part of the interface.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How a command ended. The numbers are part of the interface. Outcomes are ordered: of two, the worse one is the larger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
     /// 0: all is well.
     Fine,
     /// 1: damage was found that can be repaired, or there was nothing to do.
     Found,
-    /// 2: the command could not be carried out.
+    /// 2: the command could not be carried out, or its output could not be written.
     Failed,
     /// 3: data is lost beyond what the redundancy can restore.
     Unrecoverable,

@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod output;
 mod commands;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
@@ -18,29 +20,32 @@ fn main() -> ExitCode {
         Err(error) => return refuse(&error),
     };
     let cli = commands::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    if !cli.is_long() {
+    if cli.only_reads() {
         end_with_the_reader();
     }
     let result = cli.run();
     if let Err(error) = &result {
         let why = told(error);
-        eprintln!("gabion: {why}");
+        errln!("gabion: {why}");
         if asks_for_json(&matches) {
-            println!("{}", json!({ "error": why }));
+            outln!("{}", json!({ "error": why }));
         }
     }
-    Outcome::of(result).into()
+    output::finish(Outcome::of(result)).into()
 }
 
 /// Arguments that are none, or a question for help, which is no error.
 fn refuse(error: &clap::Error) -> ExitCode {
     let asks_for_json = std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");
     if error.use_stderr() && asks_for_json {
-        println!("{}", json!({ "error": usage_error(error) }));
+        outln!("{}", json!({ "error": usage_error(error) }));
     }
-    // Whoever does not read it learns from the exit code.
-    let _ = error.print();
-    ExitCode::from(if error.use_stderr() { Outcome::Failed } else { Outcome::Fine })
+    let printed = error.print();
+    if error.use_stderr() {
+        return Outcome::Failed.into();
+    }
+    output::keep(printed);
+    output::finish(Outcome::Fine).into()
 }
 
 /// What is wrong with the arguments, without the hints that are for people.
@@ -62,11 +67,11 @@ fn asks_for_json(mut matches: &ArgMatches) -> bool {
     matches.try_get_one::<bool>("json").is_ok_and(|json| json == Some(&true))
 }
 
-/// Who reads what we print may have enough of it (`gabion status | head`): then we end without a word, as other programs do. Rust
-/// programs ignore the signal for that unless they ask for it.
+/// Restores the default action of SIGPIPE, which the Rust runtime ignores: a command that only prints ends silently when its reader
+/// ends (`gabion status | head`), as other programs do. A command that changes or checks files must not: its work would stop.
 fn end_with_the_reader() {
     let always = Arc::new(AtomicBool::new(true));
     if let Err(error) = signal_hook::flag::register_conditional_default(SIGPIPE, always) {
-        eprintln!("gabion: warning: the signal of a closed pipe: {error}");
+        errln!("gabion: warning: cannot set the action for SIGPIPE: {error}");
     }
 }

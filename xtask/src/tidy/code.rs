@@ -1,6 +1,8 @@
 //! Rules about Rust code: rooms for `unsafe`, for the environment and for clocks; leftovers.
 
-use super::lists::{CLOCK_ROOMS, ENVIRONMENT_ROOMS, KERNEL_ROW, KERNEL_TABLE, UNSAFE_ROOMS};
+use super::lists::{
+    CLOCK_ROOMS, ENVIRONMENT_ROOMS, KERNEL_ROW, KERNEL_TABLE, OUTPUT_ROOMS, PROGRAM, UNSAFE_ROOMS,
+};
 use super::scan::{self, Part, has_word};
 use super::{Finding, Source, Tree, is_listed, numbered};
 
@@ -123,11 +125,49 @@ pub(super) fn clock(tree: &Tree) -> Vec<Finding> {
     })
 }
 
+/// The program prints through its output module only: the print macros of the standard library panic on a full disk, which would
+/// end a repair in the middle. Unit tests at the end of a file may use them.
+pub(super) fn output(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in tree.rust().filter(|file| file.path.starts_with(PROGRAM)) {
+        let code = scan::only(&file.text, Part::Code);
+        for (line, code) in numbered(&code).take_while(|(_, code)| code.trim() != "#[cfg(test)]") {
+            let is_macro =
+                ["print!", "println!", "eprint!", "eprintln!"].iter().any(|name| has_macro(code, name));
+            let is_handle = code.contains("stdout()") && !is_listed(OUTPUT_ROOMS, &file.path);
+            if is_macro || is_handle {
+                findings.push(Finding::new(&file.path, line, "prints outside the output module"));
+            }
+        }
+    }
+    findings
+}
+
+/// True if the macro is called, and not another one whose name ends with the same letters.
+fn has_macro(code: &str, name: &str) -> bool {
+    code.match_indices(name)
+        .any(|(at, _)| !code[..at].ends_with(|letter: char| letter.is_alphanumeric() || letter == '_'))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::lists::{CLOCK_ROOMS, ENVIRONMENT_ROOMS, KERNEL_TABLE, UNSAFE_ROOMS};
+    use super::super::lists::{CLOCK_ROOMS, ENVIRONMENT_ROOMS, KERNEL_TABLE, OUTPUT_ROOMS, UNSAFE_ROOMS};
     use super::super::places;
-    use super::{clock, environment, forbid_unsafe, kernel_table, leftovers, unsafe_rooms};
+    use super::{clock, environment, forbid_unsafe, kernel_table, leftovers, output, unsafe_rooms};
+
+    /// Every print macro and handle of standard output in the program is found; comments, texts, other macros, unit tests and
+    /// other crates are not.
+    #[test]
+    fn output_outside_its_module_is_found() {
+        let text = "// println!()\nlet s = \"print!\";\noutln!(\"a\");\nprintln!(\"a\");\neprintln!(\"a\");\nprint!(\"a\");\neprint!(\"a\");\n\
+                    let out = io::stdout().lock();\nchild.stdout(Stdio::piped());\n#[cfg(test)]\nmod tests { fn a() { println!() } }\n";
+        let path = "crates/gabion/src/commands/a.rs";
+        let files = [(path, text), ("crates/vault/src/a.rs", text)];
+        let expected: Vec<String> = (4..=8).map(|line| format!("{path}:{line}")).collect();
+        assert_eq!(places(output, &files), expected);
+        let room = inside(OUTPUT_ROOMS);
+        assert_eq!(places(output, &[(room.as_str(), "io::stdout().flush()\n")]), Vec::<String>::new());
+    }
 
     /// A file in the first room of a list that names directories or files.
     fn inside(rooms: &[&str]) -> String {

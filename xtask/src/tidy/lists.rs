@@ -45,6 +45,17 @@ pub(super) const UNSAFE_ROOMS: &[&str] = &[
 pub(super) const ENVIRONMENT_ROOMS: &[&str] =
     &[KERNEL_TABLE, "xtask/src/", "crates/gabion/tests/mount/posix.rs", "crates/mount/tests/pool/suites.rs"];
 
+/// The program whose output must not panic.
+pub(super) const PROGRAM: &str = "crates/gabion/src/";
+
+/// Where the program may use standard output itself: the module for all messages, and the two commands that write the content of
+/// a file to it.
+pub(super) const OUTPUT_ROOMS: &[&str] = &[
+    "crates/gabion/src/output.rs",
+    "crates/gabion/src/shard/join.rs",
+    "crates/gabion/src/commands/pool/get.rs",
+];
+
 /// Where clocks may be read: the race between kernels, threads that look for work for a moment, the protector's one door, the
 /// benchmarks, and the tasks' times.
 pub(super) const CLOCK_ROOMS: &[&str] = &[

@@ -183,8 +183,9 @@ struct Approve {
 
 impl Args {
     /// Whether it goes on until it is stopped.
-    pub(super) fn is_long(&self) -> bool {
-        matches!(self.command, Command::Run(_))
+    /// True if all that the command does is to print.
+    pub(super) fn only_reads(&self) -> bool {
+        matches!(self.command, Command::Status(_))
     }
 
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
@@ -229,7 +230,7 @@ impl Alone {
     fn tell(&self, request: &Request) -> anyhow::Result<Outcome> {
         let done = self.ask(request)?;
         match self.json {
-            true => println!("{done}"),
+            true => outln!("{done}"),
             false => report::print_words(&done),
         }
         Ok(Outcome::Fine)
@@ -256,8 +257,8 @@ impl Alone {
             std::thread::sleep(LOOK);
         }
         match self.json {
-            true => println!("{}", json!({ "stopped": true, "process": told["process"] })),
-            false => println!("stopped"),
+            true => outln!("{}", json!({ "stopped": true, "process": told["process"] })),
+            false => outln!("stopped"),
         }
         Ok(Outcome::Fine)
     }

@@ -154,7 +154,7 @@ impl Setting {
 
     fn say(&self, line: impl AsRef<str>) {
         if !self.json {
-            println!("{}", line.as_ref());
+            outln!("{}", line.as_ref());
         }
     }
 
@@ -182,7 +182,7 @@ impl Setting {
         if let (Some(object), Value::Object(members)) = (object.as_object_mut(), members) {
             object.extend(members);
         }
-        println!("{object}");
+        outln!("{object}");
     }
 
     /// A promise as JSON: numbers for programs, and with all digits as text, since floats end at 1e308.
@@ -213,6 +213,6 @@ fn print_table(rows: &[Vec<String>]) {
             0 => format!("{cell:<width$}"),
             _ => format!("{cell:>width$}"),
         });
-        println!("  {}", cells.collect::<Vec<_>>().join("  ").trim_end());
+        outln!("  {}", cells.collect::<Vec<_>>().join("  ").trim_end());
     }
 }

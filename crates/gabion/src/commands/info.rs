@@ -6,7 +6,6 @@ use gabion::exit::Outcome;
 use gabion::machine::{Machine, Reason};
 use gabion_engine::kernel::KERNEL_VARIABLE;
 use std::fmt::Write as _;
-use std::io::Write as _;
 
 const EXAMPLES: &str = "\
 The speeds are those of the race at start: encoding 10+4 in blocks of 4 KiB, in cache, on one thread, \
@@ -31,7 +30,7 @@ impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         let machine = Machine::look().context("choosing a kernel")?;
         let text = if self.json { serde_json::to_string(&machine)? + "\n" } else { table(&machine)? };
-        std::io::stdout().write_all(text.as_bytes())?;
+        out!("{text}");
         Ok(Outcome::Fine)
     }
 }

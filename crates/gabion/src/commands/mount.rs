@@ -12,7 +12,7 @@ use gabion_vault::monitor;
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -133,7 +133,7 @@ impl Args {
             passthrough: self.passthrough,
             outage: if self.continue_without_changelog { Outage::Continue } else { Outage::Wait },
         };
-        let mut mounted = plan.start(Arc::new(|text| eprintln!("gabion: {text}")))?;
+        let mut mounted = plan.start(Arc::new(|text| errln!("gabion: {text}")))?;
         self.say_ready(&name, mounted.mountpoint());
         if self.detached {
             let repository = &mounted.location().repository;
@@ -151,19 +151,17 @@ impl Args {
     fn say_ready(&self, source: &Path, mountpoint: &Path) {
         let process = std::process::id();
         if self.json {
-            println!(
+            outln!(
                 "{}",
                 json!({ "event": READY, "source": source, "mountpoint": mountpoint, "process": process })
             );
         } else {
-            println!(
+            outln!(
                 "{READY} {} at {}, process {process}; end it with Ctrl-C or umount",
                 Shown::path(source),
                 Shown::path(mountpoint)
             );
         }
-        // Whoever waits for this line may be gone by now.
-        let _ = std::io::stdout().flush();
     }
 
     /// Starts this program once more, without a terminal, and waits until it says that it is ready.
@@ -184,11 +182,13 @@ impl Args {
             BufReader::new(output).read_line(&mut line)?;
         }
         // It ends with the process, or when that talks to its log from now on.
-        if let Some(mut said) = child.stderr.take() {
-            std::io::copy(&mut said, &mut std::io::stderr())?;
+        if let Some(messages) = child.stderr.take() {
+            for message in BufReader::new(messages).split(b'\n') {
+                errln!("{}", String::from_utf8_lossy(&message?));
+            }
         }
         if line.contains(READY) {
-            print!("{line}");
+            out!("{line}");
             return Ok(Outcome::Fine);
         }
         child.wait()?;

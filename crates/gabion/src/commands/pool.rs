@@ -61,6 +61,15 @@ enum Command {
 }
 
 impl Args {
+    /// True if all that the command does is to print.
+    pub(super) fn only_reads(&self) -> bool {
+        match &self.command {
+            Command::Status(_) | Command::Ls(_) => true,
+            Command::Get(args) => args.only_reads(),
+            _ => false,
+        }
+    }
+
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         match self.command {
             Command::Create(args) => args.run(),

@@ -44,7 +44,7 @@ pub(super) fn turn(
         );
     };
     if !talk.json && !talk.quiet {
-        eprintln!("gabion: the vault is in use by {holder}: the daemon is asked to do it");
+        errln!("gabion: the vault is in use by {holder}: the daemon is asked to do it");
     }
     let done = client.ask(&request, &mut |_| {})?;
     Ok(Turn::Theirs(report::print(command, &done, talk.json, talk.quiet)))

@@ -40,6 +40,11 @@ enum Command {
 }
 
 impl Args {
+    /// True if all that the command does is to print.
+    pub(super) fn only_reads(&self) -> bool {
+        matches!(&self.command, Command::Join(args) if args.only_reads())
+    }
+
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         let result = match self.command {
             Command::Split(args) => args.run(),

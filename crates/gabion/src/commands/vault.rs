@@ -81,7 +81,7 @@ impl Elsewhere {
 
 fn warn_of_missing(changelog: Option<changelog::Error>) {
     if let Some(why) = changelog {
-        eprintln!("gabion: warning: going on without the changelog: {why}");
+        errln!("gabion: warning: going on without the changelog: {why}");
     }
 }
 
@@ -91,7 +91,7 @@ impl Which {
         if let Some((pool, inside)) = self.elsewhere.pool(&self.path)? {
             let (vault, begun) = Vault::of_pool(&pool, Clock::System)?;
             if begun {
-                eprintln!("gabion: warning: {BEGUN}");
+                errln!("gabion: warning: {BEGUN}");
             }
             refuse_unknown(&vault, &inside, &Shown::path(&self.path))?;
             return Ok((vault, inside));
@@ -107,7 +107,7 @@ impl Which {
         if let Some((pool, inside)) = self.elsewhere.pool(&self.path)? {
             let (vault, begun, missing) = Vault::of_pool_to_examine(&pool, Clock::System)?;
             if begun {
-                eprintln!("gabion: warning: {BEGUN}");
+                errln!("gabion: warning: {BEGUN}");
             }
             warn_of_missing(missing);
             refuse_unknown(&vault, &inside, &Shown::path(&self.path))?;
@@ -243,7 +243,7 @@ impl Talk {
     /// Prints a line for people, unless they asked not to.
     pub(super) fn say(&self, line: impl AsRef<str>) {
         if !self.json && !self.quiet {
-            println!("{}", line.as_ref());
+            outln!("{}", line.as_ref());
         }
     }
 }
@@ -275,7 +275,7 @@ pub(super) fn lock(vault: &Vault, command: &str, wait: bool, talk: &Talk) -> any
         match vault.lock(command) {
             Err(LockError::Held { holder }) if wait => {
                 if !said {
-                    eprintln!("gabion: waiting for {holder}");
+                    errln!("gabion: waiting for {holder}");
                     said = !talk.json || said;
                 }
                 std::thread::sleep(Duration::from_millis(200));

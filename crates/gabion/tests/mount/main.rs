@@ -6,6 +6,7 @@ mod ground;
 mod ordinary;
 mod others;
 mod outage;
+mod output;
 mod posix;
 mod protection;
 mod rights;

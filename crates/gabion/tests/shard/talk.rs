@@ -1,6 +1,6 @@
 //! What is said: JSON that parses, dry runs that do nothing, errors that name file and reason.
 
-use super::playground::{Playground, bytes, gabion};
+use super::playground::{Playground, Ran, bytes, gabion};
 use serde_json::Value;
 use std::fs;
 
@@ -95,4 +95,21 @@ fn control_characters_of_names_do_not_reach_the_terminal() {
     for text in [ran.out, seen.out, seen.err] {
         assert!(!text.contains('\x1b') && !text.contains("name\n:"), "{text:?}");
     }
+}
+
+/// On a full disk the print macros panicked: `verify` ended with 101 whatever it had found, `repair` did so too.
+#[test]
+fn a_full_disk_under_the_output_hides_nothing() {
+    let place = Playground::split(5000, "4+2", "100");
+    let full = |arguments: &[&str]| -> Ran {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        gabion().args(arguments).current_dir(place.path("")).stdout(full).output().unwrap().into()
+    };
+    full(&["verify", "shards"]).expect(2).says("standard output: No space left");
+    fs::remove_file(place.shard(2)).unwrap();
+    full(&["repair", "shards"]).expect(2).says("standard output: No space left");
+    place.run(&["verify", "shards"]).expect(0);
+    (0..3).for_each(|index| fs::remove_file(place.shard(index)).unwrap());
+    full(&["verify", "shards"]).expect(3);
+    full(&["--help"]).expect(2);
 }

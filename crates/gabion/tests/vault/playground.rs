@@ -41,7 +41,7 @@ impl Playground {
         std::fs::write(path, bytes).unwrap();
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_gabion"));
         command.current_dir(self.dir.path()).args(args).stdin(Stdio::null());
         command.env_remove("GABION_REPOSITORY");

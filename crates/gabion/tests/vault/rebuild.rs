@@ -5,13 +5,13 @@ use super::seed::Seed;
 use std::path::PathBuf;
 
 /// A pool of eight directories in the playground, with protected files.
-struct Pool {
-    ground: Playground,
+pub(crate) struct Pool {
+    pub(crate) ground: Playground,
     files: Vec<(String, Vec<u8>)>,
 }
 
 impl Pool {
-    fn new() -> Pool {
+    pub(crate) fn new() -> Pool {
         let ground = Playground::new();
         let targets: Vec<String> = (1..=8).map(|number| format!("d{number}")).collect();
         let mut create =
@@ -35,7 +35,7 @@ impl Pool {
         self.ground.dir().join(format!("d{number}"))
     }
 
-    fn lose(&self, number: usize) {
+    pub(crate) fn lose(&self, number: usize) {
         std::fs::rename(self.target(number), self.ground.dir().join(format!("away{number}"))).unwrap();
     }
 
@@ -48,7 +48,7 @@ impl Pool {
     }
 
     /// Gets every file and compares; gives how many were degraded.
-    fn compare(&self) -> u64 {
+    pub(crate) fn compare(&self) -> u64 {
         let mut degraded = 0;
         for (name, content) in &self.files {
             let got = self.json(0, &["pool", "get", "tank", name, "got", "--force"]);

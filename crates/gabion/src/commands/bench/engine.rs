@@ -11,7 +11,6 @@ use gabion::plot::Target;
 use gabion_engine::Code;
 use gabion_engine::kernel::{Backend, Row, rows};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -159,20 +158,19 @@ impl Args {
         found: &[Measurement],
     ) -> anyhow::Result<()> {
         if found.is_empty() {
-            case.rows.iter().for_each(|row| eprintln!("left out for lack of time: {}", case.name(row)));
+            case.rows.iter().for_each(|row| errln!("left out for lack of time: {}", case.name(row)));
             return Ok(());
         }
-        let mut out = std::io::stdout().lock();
         if head {
-            out.write_all(table.head().as_bytes())?;
+            out!("{}", table.head());
         }
         for measurement in found {
             if self.json {
                 for line in measurement.lines() {
-                    writeln!(out, "{}", serde_json::to_string(&line)?)?;
+                    outln!("{}", serde_json::to_string(&line)?);
                 }
             } else {
-                out.write_all(table.row(measurement).as_bytes())?;
+                out!("{}", table.row(measurement));
             }
         }
         Ok(())
@@ -205,7 +203,7 @@ impl Args {
                             Case { operation, code, block, threads, lost, unaligned, rows, names_kernels };
                         if self.blocks.is_empty() && !case.fits() {
                             let name = case.name(case.rows[0]);
-                            eprintln!("left out: {name}: the block is no multiple of the layout's unit");
+                            errln!("left out: {name}: the block is no multiple of the layout's unit");
                             continue;
                         }
                         cases.push(case);
@@ -232,7 +230,7 @@ impl Args {
                     // Asked for by name, it is an error that the case itself reports.
                     let possible = code.field().word_bytes().is_ok() || !self.operations.is_empty();
                     if new && !possible {
-                        eprintln!("left out: {operation} w{}: no words layout", code.field().w());
+                        errln!("left out: {operation} w{}: no words layout", code.field().w());
                     }
                     new && possible
                 });
@@ -251,7 +249,7 @@ impl Args {
             self.figure.is_some() && self.kernels.is_empty() || self.kernels.iter().any(|name| name == "all");
         if all {
             for row in rows().iter().filter(|row| !row.supported()) {
-                eprintln!("left out: kernel {} (this CPU lacks {})", row.name(), row.needs());
+                errln!("left out: kernel {} (this CPU lacks {})", row.name(), row.needs());
             }
             return Ok(rows().iter().filter(|row| row.supported()).collect());
         }

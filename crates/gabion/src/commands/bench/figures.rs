@@ -95,9 +95,15 @@ impl Request {
         let mut failed = false;
         let mut record = Vec::new();
         if !self.json {
-            println!(
+            outln!(
                 "{:<38} {:>12} {:<10} {:>12}  {:<22} {:>6} {:>6}",
-                "case", "ours", "", "reference", "against", "ratio", "bar"
+                "case",
+                "ours",
+                "",
+                "reference",
+                "against",
+                "ratio",
+                "bar"
             );
         }
         for case in cases.iter().filter(|case| self.only.as_ref().is_none_or(|only| only == *case)) {
@@ -108,7 +114,7 @@ impl Request {
                 }
                 Err(error) => {
                     failed = true;
-                    eprintln!("gabion: {case}: {}", told(&error));
+                    errln!("gabion: {case}: {}", told(&error));
                 }
             }
         }
@@ -139,16 +145,21 @@ pub(super) fn place_in(dir: &Path) -> anyhow::Result<tempfile::TempDir> {
 
 fn print(line: &Line, json: bool) -> anyhow::Result<()> {
     if json {
-        println!("{}", serde_json::to_string(line)?);
+        outln!("{}", serde_json::to_string(line)?);
         return Ok(());
     }
     let verdict = if line.reached() { "" } else { "  MISSED" };
     let bar = line.bar.map_or("-".to_owned(), |bar| format!("{bar:.2}"));
-    println!(
+    outln!(
         "{:<38} {:>12.2} {:<10} {:>12.2}  {:<22} {:>6.2} {bar:>6}{verdict}",
-        line.case, line.value, line.unit, line.reference, line.against, line.ratio
+        line.case,
+        line.value,
+        line.unit,
+        line.reference,
+        line.against,
+        line.ratio
     );
-    println!("    {}", line.conditions);
+    outln!("    {}", line.conditions);
     Ok(())
 }
 

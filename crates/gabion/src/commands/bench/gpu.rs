@@ -163,14 +163,14 @@ impl Args {
                     info.compiler.0,
                     info.compiler.1
                 );
-                eprintln!("{}, {details}", info.name);
+                errln!("{}, {details}", info.name);
                 if self.check {
                     return self.check_cuda(&device);
                 }
                 let outcome = self.measure(&device, &details);
                 let launches = Form::ALL.map(|form| format!("{} {}", device.launches(form), form.name()));
                 let (compiled, from_disk) = device.compiled();
-                eprintln!(
+                errln!(
                     "launches: {}; kernels: {compiled} compiled, {from_disk} from the disk",
                     launches.join(", ")
                 );
@@ -193,14 +193,14 @@ impl Args {
                     info.platform,
                     info.driver
                 );
-                eprintln!("{}, {details}", info.name);
+                errln!("{}, {details}", info.name);
                 if self.check {
                     return self.check_opencl(&device);
                 }
                 let outcome = self.measure(&device, &details);
                 let (compiled, from_disk) = device.compiled();
                 let launches = device.launches();
-                eprintln!("launches: {launches}; kernels: {compiled} compiled, {from_disk} from the disk");
+                errln!("launches: {launches}; kernels: {compiled} compiled, {from_disk} from the disk");
                 outcome
             }
         }
@@ -229,11 +229,11 @@ impl Args {
         // Bandwidth is reached far below what is measured otherwise, and there are hundreds of cases.
         let effort =
             Effort { device_bytes: effort.device_bytes.min(1 << 30), passes: effort.passes.min(7), ..effort };
-        eprintln!("{} cases, {kind:?} kernels", grid.codes().len());
+        errln!("{} cases, {kind:?} kernels", grid.codes().len());
         let mut written = Ok(());
         let report = measure_model(device, kind, &grid, effort, |line| {
             if !self.json {
-                println!(
+                outln!(
                     "{:28} predicted {:10.1} µs  measured {:10.1} µs  {:+6.1} %  r {:.4}  {}",
                     line.case,
                     line.predicted,
@@ -251,7 +251,7 @@ impl Args {
         written?;
         self.keep(&report)?;
         if !self.json {
-            println!(
+            outln!(
                 "mean error {:.1} % of {} cases, worst {:.1} %, bar {:.0} %; launch {:.1} µs, {:.0} GB/s, rho {:.3}",
                 100.0 * report.mean_error,
                 report.cases,
@@ -303,7 +303,7 @@ impl Args {
     fn keep(&self, line: &impl Serialize) -> anyhow::Result<()> {
         let text = serde_json::to_string(line)?;
         if self.json {
-            println!("{text}");
+            outln!("{text}");
         }
         if let Some(path) = &self.record {
             let shown = || path.display().to_string();
@@ -323,7 +323,7 @@ impl Args {
                     Some(bar) => format!("  bar {bar:.2}"),
                     None => String::new(),
                 };
-                println!(
+                outln!(
                     "{:36} {:7.precision$} GB/s {:5.3} of {:4}  data {:7.precision$}  regs {:3}+{:<4} compile {:5.2} s  {}{verdict}",
                     line.case,
                     line.value,

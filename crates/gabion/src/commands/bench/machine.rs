@@ -91,7 +91,7 @@ impl Args {
         let (possible, left_out): (Vec<Measure>, Vec<Measure>) =
             all.into_iter().partition(|what| what.missing().is_none());
         for what in &left_out {
-            eprintln!("gabion: left out: {}: needs {}", what.name(), what.missing().unwrap_or("nothing"));
+            errln!("gabion: left out: {}: needs {}", what.name(), what.missing().unwrap_or("nothing"));
         }
         anyhow::ensure!(!possible.is_empty(), "nothing of this can be measured here");
         let bar = self.bar(possible.len() as u64);
@@ -105,14 +105,18 @@ impl Args {
         bar.finish_and_clear();
         let found = lines(&measured);
         if !self.json {
-            println!("{:<54} {:>10} {:<5} {:>7}  against", "case", "value", "unit", "ratio");
+            outln!("{:<54} {:>10} {:<5} {:>7}  against", "case", "value", "unit", "ratio");
         }
         for line in &found {
             match self.json {
-                true => println!("{}", serde_json::to_string(line)?),
-                false => println!(
+                true => outln!("{}", serde_json::to_string(line)?),
+                false => outln!(
                     "{:<54} {:>10.2} {:<5} {:>7.2}  {}",
-                    line.case, line.value, line.unit, line.ratio, line.against
+                    line.case,
+                    line.value,
+                    line.unit,
+                    line.ratio,
+                    line.against
                 ),
             }
         }

@@ -64,7 +64,7 @@ impl Args {
         let experiments = Experiment::named(&self.names)?;
         if self.list {
             for it in experiments {
-                println!("{:<16} {}\n{:<16} {}", it.name, it.title, "", it.source);
+                outln!("{:<16} {}\n{:<16} {}", it.name, it.title, "", it.source);
             }
             return Ok(Outcome::Fine);
         }
@@ -91,15 +91,15 @@ impl Args {
         let mut found =
             Found { experiment, machine: machine.clone(), points: Vec::new(), left_out: Vec::new() };
         if !self.json {
-            println!("\n{}: {}", experiment.name, experiment.title);
-            println!("  after {}; theirs: {}", experiment.source, experiment.their_machine);
+            outln!("\n{}: {}", experiment.name, experiment.title);
+            outln!("  after {}; theirs: {}", experiment.source, experiment.their_machine);
         }
         // Hidden where nobody looks.
         let progress = ProgressBar::new_spinner();
         let result = experiment.run(self.quick, &self.devices, &mut |said| {
             progress.tick();
             let line = serde_json::to_string(&said)?;
-            progress.suspend(|| self.show(experiment, &said, &line))?;
+            progress.suspend(|| self.show(experiment, &said, &line));
             if let Some(record) = &mut record {
                 record.add(&line)?;
             }
@@ -117,19 +117,14 @@ impl Args {
         Ok(found)
     }
 
-    fn show(&self, experiment: &Experiment, said: &Said, line: &str) -> std::io::Result<()> {
-        let mut out = std::io::stdout().lock();
+    fn show(&self, experiment: &Experiment, said: &Said, line: &str) {
         match said {
-            _ if self.json => writeln!(out, "{line}"),
+            _ if self.json => outln!("{line}"),
             Said::Point(point) => {
                 let (place, y) = (experiment.form.place(&point.x), experiment.form.y());
-                writeln!(
-                    out,
-                    "  {:<10} {:<32} {:>10} {:>10.3} {y}",
-                    point.panel, point.series, place, point.value
-                )
+                outln!("  {:<10} {:<32} {:>10} {:>10.3} {y}", point.panel, point.series, place, point.value)
             }
-            Said::LeftOut { reason, .. } => writeln!(out, "  left out: {reason}"),
+            Said::LeftOut { reason, .. } => outln!("  left out: {reason}"),
         }
     }
 }
@@ -165,10 +160,10 @@ fn show_comparisons(found: &Found) {
     if compared.is_empty() {
         return;
     }
-    println!("  {:<58} {:>10} {:>12}", "", "theirs", "ours");
+    outln!("  {:<58} {:>10} {:>12}", "", "theirs", "ours");
     for (what, theirs, ours, unit) in compared {
         let ours = ours.map_or("not measured".to_owned(), |ours| format!("{ours:.3}"));
-        println!("  {what:<58} {theirs:>10.3} {ours:>12} {unit}");
+        outln!("  {what:<58} {theirs:>10.3} {ours:>12} {unit}");
     }
 }
 

@@ -182,7 +182,7 @@ impl Disk {
             disks[0].mount_anew()?.unmount()?;
             Ok(disks)
         };
-        make().inspect_err(|error| eprintln!("gabion: no file systems of their own: {}", told(error))).ok()
+        make().inspect_err(|error| errln!("gabion: no file systems of their own: {}", told(error))).ok()
     }
 
     /// With room for what a watch writes as well.

@@ -10,9 +10,9 @@ const FIRST: usize = 10;
 pub(in crate::commands) fn print(word: &str, done: &Value, json: bool, quiet: bool) -> Outcome {
     let outcome = done["outcome"].as_str();
     if json {
-        println!("{done}");
+        outln!("{done}");
     } else if let Some(wanted) = done["wanted"].as_str() {
-        println!("{wanted} was asked for; `gabion daemon status` tells how far it is");
+        outln!("{wanted} was asked for; `gabion daemon status` tells how far it is");
     } else if !quiet || outcome != Some("fine") {
         print_work(word, done);
     }
@@ -28,7 +28,7 @@ fn print_work(word: &str, done: &Value) {
     let counted = |key: &str| done[key].as_u64().map(|number| format!("{number} {}", key.replace('_', " ")));
     let keys = ["files", "bytes", "encoded", "damaged", "examined", "moved", "removed", "pending"];
     let counts: Vec<String> = keys.iter().filter_map(|key| counted(key)).collect();
-    println!("{word}: {} ({})", done["outcome"].as_str().unwrap_or("done"), counts.join(", "));
+    outln!("{word}: {} ({})", done["outcome"].as_str().unwrap_or("done"), counts.join(", "));
     print_names("damaged", &done["trouble"]);
     for repaired in [&done["repaired"], &done["repair"]["repaired"]] {
         print_names("repaired", repaired);
@@ -38,7 +38,7 @@ fn print_work(word: &str, done: &Value) {
     print_names("no place", &done["homeless"]);
     print_names("failed", &done["failed"]);
     if let Some(digest) = done["held"]["digest"].as_str() {
-        println!("HELD: very many files vanished or changed at once. If that is meant: approve {digest}");
+        outln!("HELD: very many files vanished or changed at once. If that is meant: approve {digest}");
     }
 }
 
@@ -46,10 +46,10 @@ fn print_names(word: &str, list: &Value) {
     let names: Vec<&Value> = list.as_array().into_iter().flatten().collect();
     for item in names.iter().take(FIRST) {
         let why = item["why"].as_str().map(|why| format!(": {why}")).unwrap_or_default();
-        println!("  {word:<9} {}{why}", item["path"].as_str().unwrap_or("?"));
+        outln!("  {word:<9} {}{why}", item["path"].as_str().unwrap_or("?"));
     }
     if names.len() > FIRST {
-        println!("  and {} more; --json lists them", names.len() - FIRST);
+        outln!("  and {} more; --json lists them", names.len() - FIRST);
     }
 }
 
@@ -60,10 +60,10 @@ pub(super) fn print_words(done: &Value) {
             Value::Array(list) if list.is_empty() => {}
             Value::Array(list) => {
                 let words: Vec<&str> = list.iter().filter_map(Value::as_str).collect();
-                println!("{key}: {}", words.join(", "));
+                outln!("{key}: {}", words.join(", "));
             }
-            Value::String(text) => println!("{key}: {text}"),
-            other => println!("{key}: {other}"),
+            Value::String(text) => outln!("{key}: {text}"),
+            other => outln!("{key}: {other}"),
         }
     }
 }

@@ -91,7 +91,7 @@ impl Args {
         let socket = config.socket.clone().or_else(|| self.place.path());
         if self.json {
             let sources: Vec<Value> = config.sources.iter().map(as_json).collect();
-            println!(
+            outln!(
                 "{}",
                 json!({ "config": config.path, "socket": socket, "stop_within": Duration(config.stop_within).to_string(),
                         "sources": sources })
@@ -99,16 +99,16 @@ impl Args {
             return Ok(Outcome::Fine);
         }
         let place = socket.map_or_else(|| "nowhere".to_owned(), |socket| Shown::path(&socket).to_string());
-        println!("socket {place}, stops within {}", Duration(config.stop_within));
+        outln!("socket {place}, stops within {}", Duration(config.stop_within));
         for source in &config.sources {
             let words = as_json(source);
-            println!("{}: {}", source.name, words["kind"].as_str().unwrap_or_default());
+            outln!("{}: {}", source.name, words["kind"].as_str().unwrap_or_default());
             for (key, value) in words.as_object().into_iter().flatten() {
                 match value {
                     Value::Null => {}
                     _ if key == "name" || key == "kind" => {}
-                    Value::String(text) => println!("  {key} = {text}"),
-                    other => println!("  {key} = {other}"),
+                    Value::String(text) => outln!("  {key} = {text}"),
+                    other => outln!("  {key} = {other}"),
                 }
             }
         }

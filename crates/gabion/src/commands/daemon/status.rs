@@ -30,10 +30,10 @@ impl Args {
         let status = self.how.ask(&Request::Status { source: self.source.clone() })?;
         let sources: Vec<&Value> = status["sources"].as_array().into_iter().flatten().collect();
         if self.how.json {
-            println!("{status}");
+            outln!("{status}");
         } else {
             let now = status["now"].as_i64().unwrap_or(0);
-            println!(
+            outln!(
                 "daemon, process {}, {}, started {}",
                 status["process"],
                 status["config"].as_str().unwrap_or("?"),
@@ -72,17 +72,17 @@ fn outcome(source: &Value) -> Outcome {
 pub(in crate::commands) fn print(source: &Value, now: Nanos) {
     let text = |key: &str| source[key].as_str().unwrap_or("");
     let at = source["at"].as_str().map(|at| format!(" at {at}")).unwrap_or_default();
-    println!("{}: {} {} {}{at}", text("name"), text("state"), text("kind"), text("path"));
+    outln!("{}: {} {} {}{at}", text("name"), text("state"), text("kind"), text("path"));
     if let Some(why) = source["reason"].as_str() {
         let again = source["retry_at"]
             .as_i64()
             .map(|at| format!("; tried again in {} s", (at - now).max(0) / 1_000_000_000));
-        println!("  {why}{}", again.unwrap_or_default());
+        outln!("  {why}{}", again.unwrap_or_default());
     }
     let number = |value: &Value| count(value.as_u64().unwrap_or(0));
     let files = &source["files"];
     if files.is_object() {
-        println!(
+        outln!(
             "  {} files, {} degraded, {} damaged, {} lost; {} pending, {} encoded ({})",
             number(&files["known"]),
             number(&files["degraded"]),
@@ -94,7 +94,7 @@ pub(in crate::commands) fn print(source: &Value, now: Nanos) {
         );
     }
     if let Some(why) = source["live"]["wide"].as_str() {
-        println!("  NOTE: {}", wide_watch(why));
+        outln!("  NOTE: {}", wide_watch(why));
     }
     print_held(source);
     print_pool(&source["pool"], text("name"));
@@ -103,7 +103,7 @@ pub(in crate::commands) fn print(source: &Value, now: Nanos) {
         let of = job["of_files"].as_u64().map(|of| format!(" of {}", count(of))).unwrap_or_default();
         let waits = job["waiting_for"].as_str().map(|who| format!("waits for {who}"));
         let step = waits.unwrap_or_else(|| job["step"].as_str().unwrap_or("").to_owned());
-        println!(
+        outln!(
             "  at work: {} {step}, {}{of} files",
             job["work"].as_str().unwrap_or(""),
             number(&job["files"])
@@ -112,10 +112,10 @@ pub(in crate::commands) fn print(source: &Value, now: Nanos) {
     for (word, last) in source["last"].as_object().into_iter().flatten() {
         let ended = ago(now, last["ended"].as_i64().unwrap_or(now));
         let why = last["error"].as_str().map(|why| format!(": {why}")).unwrap_or_default();
-        println!("  last {word} {ended}: {}{why}", last["outcome"].as_str().unwrap_or(""));
+        outln!("  last {word} {ended}: {}{why}", last["outcome"].as_str().unwrap_or(""));
     }
     if let Some(next) = source["scrub"]["next"].as_i64() {
-        println!("  next scrub {}", if next <= now { "now".to_owned() } else { moment(next) });
+        outln!("  next scrub {}", if next <= now { "now".to_owned() } else { moment(next) });
     }
 }
 
@@ -123,7 +123,7 @@ fn print_held(source: &Value) {
     let held = &source["live"]["held"];
     if let Some(digest) = held["digest"].as_str() {
         let before = &held["before"];
-        println!(
+        outln!(
             "  HELD: of {} files, {} vanished and {} changed at once (shortly before: {} and {}). If that is meant: gabion daemon approve {} {digest}",
             held["known"],
             held["removed"],
@@ -141,28 +141,24 @@ fn print_pool(pool: &Value, name: &str) {
     };
     if pool["notice"].is_object() {
         let until = pool["notice"]["given_up_at"].as_i64().map(|at| format!(", given up at {}", moment(at)));
-        println!("  DEGRADED: {} gone{}", names(&pool["notice"]["gone"]), until.unwrap_or_default());
+        outln!("  DEGRADED: {} gone{}", names(&pool["notice"]["gone"]), until.unwrap_or_default());
     }
     for file in pool["files"]["named"].as_array().into_iter().flatten().take(FIRST) {
         let word = file["standing"].as_str().unwrap_or("");
-        println!(
-            "    {word:<9} {} (misses {})",
-            file["path"].as_str().unwrap_or("?"),
-            names(&file["misses"])
-        );
+        outln!("    {word:<9} {} (misses {})", file["path"].as_str().unwrap_or("?"), names(&file["misses"]));
     }
     let affected = |key: &str| pool["files"][key].as_u64().unwrap_or(0);
     let more = (affected("degraded") + affected("lost")).saturating_sub(FIRST as u64);
     if more > 0 {
-        println!("    and {} more files", count(more));
+        outln!("    and {} more files", count(more));
     }
     for (key, word) in [("rebuild", "given up, to be rebuilt"), ("verify", "came back, to be verified")] {
         if pool[key].is_array() {
-            println!("  {}: {word}", names(&pool[key]));
+            outln!("  {}: {word}", names(&pool[key]));
         }
     }
     if let Some(agreement) = pool["ask"]["agreement"].as_str() {
-        println!(
+        outln!(
             "  ASKS: {} ({}). If they are lost: gabion daemon rebuild {name} --agree {agreement}",
             pool["ask"]["why"].as_str().unwrap_or(""),
             names(&pool["ask"]["gone"])

@@ -67,7 +67,7 @@ fn print(found: &[(Scheme, Vec<Forecast>, Vec<Simulated>)], setting: &Setting) {
         for (it, seen) in forecasts.iter().zip(played) {
             let mean = float(it.promise.mean_hours());
             let word = if seen.agrees(mean) { "agrees" } else { "DISAGREES" };
-            println!(
+            outln!(
                 "simulated {scheme} {}: {:.5e} h, between {:.5e} and {:.5e} with 99 % ({} losses, {} events); computed {mean:.5e} h: {word}",
                 it.model.name(),
                 seen.mean_hours,

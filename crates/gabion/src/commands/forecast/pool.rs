@@ -101,7 +101,7 @@ pub(super) fn run(name: &OsStr, names: &Names, unit: Unit, setting: &Setting) ->
             }));
         }
         false => {
-            println!(
+            outln!(
                 "pool {}: {} that fail each on its own, {}, all blocks verified.",
                 config.name,
                 unit.words(found.units),
@@ -111,7 +111,7 @@ pub(super) fn run(name: &OsStr, names: &Names, unit: Unit, setting: &Setting) ->
         }
     }
     for (path, why) in &found.unreadable {
-        eprintln!("gabion: {}: {why}", Shown::bytes(path));
+        errln!("gabion: {}: {why}", Shown::bytes(path));
     }
     for (count, words) in [
         (unprotected, "can lose nothing: protect the pool, or rebuild it"),
@@ -120,7 +120,7 @@ pub(super) fn run(name: &OsStr, names: &Names, unit: Unit, setting: &Setting) ->
         (found.lost, "are lost already and are not counted"),
     ] {
         if count > 0 {
-            eprintln!("gabion: warning: {} {words}", files(count));
+            errln!("gabion: warning: {} {words}", files(count));
         }
     }
     Ok(match (found.lost, unprotected + found.degraded + found.unreadable.len() as u64) {
@@ -198,7 +198,7 @@ fn print(
     setting: &Setting,
 ) {
     let Some((placement, promise)) = together else {
-        println!("There are no files with content: nothing can be lost.");
+        outln!("There are no files with content: nothing can be lost.");
         return;
     };
     let head = ["code", "files", "bytes", "layouts", "survives any", "mean years", "loss per year", "nines"];
@@ -223,7 +223,7 @@ fn print(
     let all = (placement.clone(), promise.clone());
     row("together".to_owned(), count, size, &all);
     print_table(&rows);
-    println!(
+    outln!(
         "The rebuild of one {} reads {} on average. A line is about the first file of that kind to be lost.",
         unit.words(1).trim_start_matches("1 "),
         bytes(float(placement.read_bytes()) as u64)

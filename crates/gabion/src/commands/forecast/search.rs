@@ -42,11 +42,11 @@ fn print(wish: &Wish, good: &[&Candidate], bad: &[&Candidate], all: bool, settin
     setting.introduce();
     let how =
         if wish.grouped { "in groups as wide as the code" } else { "with stripes spread over all of them" };
-    println!("{} disks, {how}, verified rebuilds.", wish.disks);
+    outln!("{} disks, {how}, verified rebuilds.", wish.disks);
     if good.is_empty() {
-        println!("No code qualifies.");
+        outln!("No code qualifies.");
     } else {
-        println!("{} codes qualify, the cheapest first:", good.len());
+        outln!("{} codes qualify, the cheapest first:", good.len());
         let head = ["code", "overhead", "survives", "mean years", "loss per year", "nines"];
         let mut rows = vec![head.map(str::to_owned).to_vec()];
         for Candidate { forecast: it, .. } in good {
@@ -61,9 +61,9 @@ fn print(wish: &Wish, good: &[&Candidate], bad: &[&Candidate], all: bool, settin
         }
         print_table(&rows);
     }
-    println!("{} codes do not:", bad.len());
+    outln!("{} codes do not:", bad.len());
     for group in groups(bad, all) {
-        println!("  {}", reason(&group, wish, setting));
+        outln!("  {}", reason(&group, wish, setting));
     }
 }
 

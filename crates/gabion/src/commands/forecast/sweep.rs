@@ -75,7 +75,7 @@ pub(super) fn run(
         true => setting.print_json(json!({ "sweep": varied.name(), "unit": varied.axis(), "lines": lines.iter().map(|line| line.as_json(setting)).collect::<Vec<_>>() })),
         false => {
             setting.introduce();
-            println!("Mean years to data corruption over {}:", varied.axis());
+            outln!("Mean years to data corruption over {}:", varied.axis());
             print(varied, &lines, setting);
         }
     }

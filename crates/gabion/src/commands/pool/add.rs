@@ -52,7 +52,7 @@ impl Args {
             let object = json!({
                 "command": "pool add", "dry_run": dry_run, "target": name, "domain": planned.domain, "path": path,
             });
-            println!("{object}");
+            outln!("{object}");
         }
         let verb = if dry_run { "would add" } else { "added" };
         talk.say(format!("{verb} target {name}, domain {}: {}", planned.domain, Shown::path(&target.path)));

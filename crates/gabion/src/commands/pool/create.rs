@@ -74,13 +74,13 @@ impl Args {
                 let pool = Pool::create(&name, &targets, stripe, block, redundancy, Options::default())?;
                 match registry {
                     Some(registry) => registry.record(&name, &pool.paths())?,
-                    None => eprintln!("gabion: warning: no place to keep the name; use the path of a target"),
+                    None => errln!("gabion: warning: no place to keep the name; use the path of a target"),
                 }
                 pool.config()
             }
         };
         if talk.json {
-            println!("{}", json!({ "command": "pool create", "dry_run": dry_run, "pool": config }));
+            outln!("{}", json!({ "command": "pool create", "dry_run": dry_run, "pool": config }));
             return Ok(Outcome::Fine);
         }
         let verb = if dry_run { "would make" } else { "made" };
@@ -92,7 +92,7 @@ impl Args {
             config.target.iter().map(|member| &member.domain).collect();
         if domains.len() < stripe + redundancy {
             let missing = stripe + redundancy - domains.len();
-            eprintln!(
+            errln!(
                 "gabion: warning: {} domains for {stripe}+{redundancy} columns: {missing} redundancy columns cannot be placed",
                 domains.len()
             );

@@ -60,13 +60,19 @@ struct Item {
 }
 
 impl Args {
+    /// True if the file goes to standard output.
+    pub(super) fn only_reads(&self) -> bool {
+        self.dest.as_ref().is_some_and(|dest| dest.as_os_str() == "-")
+    }
+
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let to_stdout = self.only_reads();
         let Args { which, path, dest, force, dry_run, talk } = self;
         let pool = which.open()?;
         let out = Out { pool: &pool, coders: Coders::new()?, degraded: RefCell::default() };
         let from = inside(&path);
         let Some(stat) = pool.find(&from)? else { bail!("{}: not in the pool", Shown::bytes(&from)) };
-        if dest.as_ref().is_some_and(|dest| dest.as_os_str() == "-") {
+        if to_stdout {
             out.copy(&from, &mut io::stdout().lock())?;
             io::stdout().flush()?;
             out.note();
@@ -114,7 +120,7 @@ impl Args {
                 "command": "pool get", "dry_run": dry_run, "files": files, "bytes": bytes, "failed": troubles.texts(),
                 "degraded": degraded,
             });
-            println!("{object}");
+            outln!("{object}");
         }
         let verb = if dry_run { "would get" } else { "got" };
         talk.say(format!("{verb} {files} files, {bytes} bytes"));
@@ -135,7 +141,7 @@ impl Out<'_> {
         let bytes = copy_out(&reader, output)?;
         let report = reader.report();
         if report.is_degraded() {
-            eprintln!(
+            errln!(
                 "gabion: warning: {}: {} blocks were reconstructed ({})",
                 Shown::bytes(from),
                 report.reconstructed,
@@ -160,7 +166,7 @@ impl Out<'_> {
             Ok(())
         };
         if let Err(error) = noted() {
-            eprintln!("gabion: warning: degraded reads could not be noted: {}", told(&error));
+            errln!("gabion: warning: degraded reads could not be noted: {}", told(&error));
         }
         reports.len()
     }
@@ -240,7 +246,7 @@ fn get(out: &Out<'_>, item: &Item, force: bool, bar: &ProgressBar) -> anyhow::Re
     // Holes at the end are only there if the length says so.
     draft.as_file().set_len(bytes)?;
     for failed in metadata::restore(draft.as_file(), &stub.metadata, stub.mtime) {
-        eprintln!("gabion: warning: {}: {failed}", Shown::path(to));
+        errln!("gabion: warning: {}: {failed}", Shown::path(to));
     }
     match force {
         true => draft.persist(to).map(drop),

@@ -63,7 +63,7 @@ impl Args {
         printer.print(&pool, base, listed);
         if printer.talk.json {
             let (entries, failed) = (&printer.entries, printer.troubles.texts());
-            println!("{}", json!({ "command": "pool ls", "entries": entries, "failed": failed }));
+            outln!("{}", json!({ "command": "pool ls", "entries": entries, "failed": failed }));
         }
         Ok(printer.troubles.outcome())
     }

@@ -52,7 +52,7 @@ impl Args {
         }
         if talk.json {
             let (from, to) = (String::from_utf8_lossy(&from), String::from_utf8_lossy(&to));
-            println!("{}", json!({ "command": "pool mv", "dry_run": dry_run, "from": from, "to": to }));
+            outln!("{}", json!({ "command": "pool mv", "dry_run": dry_run, "from": from, "to": to }));
         }
         let verb = if dry_run { "would move" } else { "moved" };
         talk.say(format!("{verb} {} to {}", Shown::bytes(&from), Shown::bytes(&to)));

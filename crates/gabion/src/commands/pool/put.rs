@@ -94,7 +94,7 @@ impl Args {
             let object = json!({
                 "command": "pool put", "dry_run": dry_run, "files": files, "bytes": bytes, "failed": troubles.texts(),
             });
-            println!("{object}");
+            outln!("{object}");
         }
         let verb = if dry_run { "would put" } else { "put" };
         talk.say(format!("{verb} {files} files, {bytes} bytes"));
@@ -161,7 +161,7 @@ fn put(pool: &Pool, item: &Item, bar: &ProgressBar) -> anyhow::Result<u64> {
     let stat = stat_of(&file)?;
     let about = metadata::read(&file, &stat).context("reading its attributes")?;
     if about.attributes_left_out {
-        eprintln!("gabion: warning: {}: some extended attributes are left out", Shown::path(&item.from));
+        errln!("gabion: warning: {}: some extended attributes are left out", Shown::path(&item.from));
     }
     let written = pool.put(&item.to, &mut bar.wrap_read(&file), &about, stat.mtime)?;
     warn(&written.faults);

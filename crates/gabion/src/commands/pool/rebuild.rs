@@ -91,7 +91,7 @@ fn vault(pool: &Pool) -> anyhow::Result<Vault> {
     }
     let (vault, begun) = Vault::of_pool(pool, Clock::System)?;
     if begun {
-        eprintln!("gabion: warning: {BEGUN}");
+        errln!("gabion: warning: {BEGUN}");
     }
     Ok(vault)
 }
@@ -105,11 +105,11 @@ impl Talking<'_> {
         let refused = refused.and_then(Result::err).map(|error| error.to_string());
         if self.talk.json {
             let object = json!({ "command": "pool rebuild", "dry_run": true, "plan": plan_as_json(&plan), "refused": refused });
-            println!("{object}");
+            outln!("{object}");
         } else {
             self.print_plan(&plan);
         }
-        refused.iter().for_each(|why| eprintln!("gabion: {why}"));
+        refused.iter().for_each(|why| errln!("gabion: {why}"));
         Ok(match () {
             () if !plan.lost.is_empty() => Outcome::Unrecoverable,
             () if !plan.files.is_empty() || !plan.unreadable.is_empty() => Outcome::Found,
@@ -131,18 +131,18 @@ impl Talking<'_> {
         let report = self.talk.run(self.effort, |manner| rebuild(&vault, options, manner))??;
         let seconds = clock.seconds();
         if self.talk.json {
-            println!("{}", as_json(command, &report, seconds));
+            outln!("{}", as_json(command, &report, seconds));
         } else {
             self.print(&report, seconds);
         }
         for (path, error) in &report.failed {
-            eprintln!("gabion: {}: {error}", Shown::bytes(path));
+            errln!("gabion: {}: {error}", Shown::bytes(path));
         }
         for (path, why) in &report.plan.unreadable {
-            eprintln!("gabion: {}: {why}", Shown::bytes(path));
+            errln!("gabion: {}: {why}", Shown::bytes(path));
         }
         for error in &report.healed.failed {
-            eprintln!("gabion: {error}");
+            errln!("gabion: {error}");
         }
         Ok(match () {
             () if report.has_losses() => Outcome::Unrecoverable,

@@ -56,7 +56,7 @@ impl Args {
         talk.say(format!("{verb} target {target}: nothing new goes there"));
         if dry_run || no_rebuild {
             if talk.json {
-                println!("{}", json!({ "command": "pool retire", "dry_run": dry_run, "target": target }));
+                outln!("{}", json!({ "command": "pool retire", "dry_run": dry_run, "target": target }));
             }
             return Ok(Outcome::Fine);
         }

@@ -72,7 +72,7 @@ impl Args {
             let object = json!({
                 "command": "pool rm", "dry_run": dry_run, "removed": removed, "failed": troubles.texts(),
             });
-            println!("{object}");
+            outln!("{object}");
         }
         Ok(troubles.outcome())
     }

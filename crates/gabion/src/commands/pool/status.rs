@@ -65,7 +65,7 @@ impl Args {
                 "swept": swept.as_ref().map(|swept| swept_json(swept, dry_run)),
                 "files": overview.as_ref().ok().and_then(Option::as_ref).map(files_json),
             });
-            println!("{object}");
+            outln!("{object}");
         } else {
             print(&status, &talk);
             if let Ok(Some(overview)) = &overview {
@@ -87,13 +87,13 @@ impl Args {
                 tell_swept(swept, dry_run, &talk);
             }
         }
-        failed.iter().for_each(|text| eprintln!("gabion: {text}"));
+        failed.iter().for_each(|text| errln!("gabion: {text}"));
         if let Err(error) = &overview {
-            eprintln!("gabion: nobody can say how files are: {error}");
+            errln!("gabion: nobody can say how files are: {error}");
         }
         let lost = matches!(&overview, Ok(Some(overview)) if overview.files.contains_key(&Standing::Lost));
         for warning in &status.warnings {
-            eprintln!("gabion: warning: {warning}");
+            errln!("gabion: warning: {warning}");
         }
         Ok(match (failed.is_empty(), status.warnings.is_empty()) {
             _ if lost => Outcome::Unrecoverable,
@@ -123,7 +123,7 @@ fn tell_files(overview: &Overview, talk: &Talk) {
         talk.say(format!("  and {} more; --files lists all", affected - overview.named.len() as u64));
     }
     for (path, why) in &overview.unreadable {
-        eprintln!("gabion: {}: {why}", Shown::bytes(path));
+        errln!("gabion: {}: {why}", Shown::bytes(path));
     }
 }
 

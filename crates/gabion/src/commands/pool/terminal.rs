@@ -77,7 +77,7 @@ impl Talk {
     /// Prints a line for people, unless they asked not to.
     pub(super) fn say(&self, line: impl AsRef<str>) {
         if !self.json && !self.quiet {
-            println!("{}", line.as_ref());
+            outln!("{}", line.as_ref());
         }
     }
 
@@ -103,7 +103,7 @@ pub(super) fn inside(path: &OsStr) -> Vec<u8> {
 /// Warns of mirrors that did not take a change.
 pub(super) fn warn(faults: &[MirrorFault]) {
     for MirrorFault { target, source } in faults {
-        eprintln!(
+        errln!(
             "gabion: warning: target {target} did not take a change of the namespace and is stale now: {source}"
         );
     }
@@ -118,7 +118,7 @@ impl Troubles {
         let text = error.to_string();
         let shown = Shown::bytes(path).to_string();
         let text = if text.starts_with(&shown) { text } else { format!("{shown}: {text}") };
-        eprintln!("gabion: {text}");
+        errln!("gabion: {text}");
         self.0.push(text);
     }
 

@@ -35,9 +35,14 @@ pub(super) struct Args {
 }
 
 impl Args {
+    /// True if the file goes to standard output.
+    pub(super) fn only_reads(&self) -> bool {
+        self.output.as_os_str().as_bytes() == b"-"
+    }
+
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let to_stdout = self.only_reads();
         let Args { which: Which { dir, set }, output, force, manner } = self;
-        let to_stdout = output.as_os_str().as_bytes() == b"-";
         let target = if to_stdout { Target::Stdout } else { Target::File { path: output.clone(), force } };
         let device = manner.device()?;
         let report = manner.run(&device, |run| join(&dir, set.as_deref(), &target, run))??;
@@ -49,9 +54,9 @@ impl Args {
             });
             // Standard output may be the file itself.
             if to_stdout {
-                eprintln!("{object}")
+                errln!("{object}")
             } else {
-                println!("{object}")
+                outln!("{object}")
             }
             return Ok(Outcome::Fine);
         }

@@ -49,7 +49,7 @@ impl Args {
                 "rebuilt": rebuild, "found": super::verify::as_json(&plan.report),
                 "device": Manner::device_json(&device),
             });
-            println!("{object}");
+            outln!("{object}");
         }
         let verb = if dry_run { "would rebuild" } else { "rebuilt" };
         for Rebuild { index, why, to, .. } in &plan.rebuild {

@@ -62,7 +62,7 @@ impl Args {
         let plan = Plan::new(&options)?;
         if plan.content.block != block {
             let granule = plan.content.code.granule();
-            eprintln!(
+            errln!(
                 "gabion: block size {block} rounded up to {}, a multiple of {granule}",
                 plan.content.block
             );
@@ -75,7 +75,7 @@ impl Args {
                     "name": String::from_utf8_lossy(&plan.content.name), "size": plan.size(),
                     "block": plan.content.block, "sparse": plan.content.sparse, "shards": paths,
                 });
-                println!("{object}");
+                outln!("{object}");
             } else {
                 let size = plan.size().map_or("a stream".to_owned(), |size| format!("{size} bytes"));
                 manner.say(&format!(
@@ -94,7 +94,7 @@ impl Args {
                 "block": report.content.block, "sparse": report.content.sparse,
                 "shard_bytes": report.shard_len, "shards": paths, "device": Manner::device_json(&device),
             });
-            println!("{object}");
+            outln!("{object}");
         }
         manner.say(&report.summary());
         manner.say(&format!("set {}", report.set));

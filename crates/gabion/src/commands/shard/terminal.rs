@@ -65,7 +65,7 @@ impl Manner {
     pub(super) fn say_device(&self, device: &Chooser) {
         let Some(report) = device.report() else { return };
         if let Some(warning) = report.warning() {
-            eprintln!("gabion: warning: {warning}");
+            errln!("gabion: warning: {warning}");
         }
         if self.device != Wanted::Cpu {
             self.say(&report.line());
@@ -106,7 +106,7 @@ impl Manner {
     /// Prints a line for people, unless they asked not to.
     pub(super) fn say(&self, line: &str) {
         if !self.json && !self.quiet {
-            println!("{line}");
+            outln!("{line}");
         }
     }
 }
@@ -127,7 +127,7 @@ fn new_bar(name: &'static str, total: Option<u64>) -> ProgressBar {
 /// Warnings go to standard error, one line per file.
 pub(super) fn warn(notes: &[Note]) {
     for Note { path, text } in notes {
-        eprintln!("gabion: warning: {}: {text}", Shown::path(path));
+        errln!("gabion: warning: {}: {text}", Shown::path(path));
     }
 }
 

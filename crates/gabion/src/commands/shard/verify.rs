@@ -39,7 +39,7 @@ impl Args {
         if manner.json {
             let sets: Vec<Value> = reports.iter().map(as_json).collect();
             let device = Manner::device_json(&device);
-            println!("{}", json!({ "command": "verify", "health": worst, "sets": sets, "device": device }));
+            outln!("{}", json!({ "command": "verify", "health": worst, "sets": sets, "device": device }));
         } else {
             reports.iter().for_each(|report| print(report, &manner));
             manner.say_device(&device);
@@ -62,7 +62,7 @@ fn print(report: &Report, manner: &Manner) {
         match state {
             State::Ok => manner.say(&line),
             // Damage is said even to those who want quiet.
-            _ => println!("{line}"),
+            _ => outln!("{line}"),
         }
     }
     warn(&report.others);
@@ -71,7 +71,7 @@ fn print(report: &Report, manner: &Manner) {
         (Health::Recoverable, _) => {
             manner.say("damaged but recoverable: `gabion shard repair` makes it whole")
         }
-        (Health::Unrecoverable, loss) => println!("not recoverable: {}", loss.unwrap_or_default()),
+        (Health::Unrecoverable, loss) => outln!("not recoverable: {}", loss.unwrap_or_default()),
     }
 }
 

@@ -50,7 +50,7 @@ impl Args {
         if self.talk.json {
             let (digest, given) = (self.digest.to_string(), held.is_none());
             let held = held.as_ref().map(held_as_json);
-            println!(
+            outln!(
                 "{}",
                 json!({ "command": "approve", "dry_run": self.dry_run, "digest": digest, "held": held,
                         "approved_before": given })

@@ -41,7 +41,7 @@ impl Args {
                 .iter()
                 .map(|(path, why)| json!({ "path": Shown::path(path).to_string(), "why": why }))
                 .collect();
-            println!(
+            outln!(
                 "{}",
                 json!({ "command": "catalogue rebuild", "dry_run": dry_run, "files": rebuilt.files,
                         "unusable": unusable,
@@ -52,7 +52,7 @@ impl Args {
             let when = if dry_run { "" } else { " now" };
             talk.say(format!("the catalogue {verb} {}{when}", files(rebuilt.files)));
             for (path, why) in &rebuilt.unusable {
-                eprintln!("gabion: {}: {why}", Shown::path(path));
+                errln!("gabion: {}: {why}", Shown::path(path));
             }
         }
         Ok(if rebuilt.unusable.is_empty() { Outcome::Fine } else { Outcome::Found })
@@ -62,7 +62,7 @@ impl Args {
 fn make(which: &Which, talk: &Talk) -> anyhow::Result<(Rebuilt, Vec<Renewed>)> {
     let (vault, _lock, renewed) = which.renew("catalogue rebuild")?;
     for what in &renewed {
-        eprintln!("gabion: warning: {}", was_renewed(*what));
+        errln!("gabion: warning: {}", was_renewed(*what));
     }
     Ok((talk.run(&Effort::ALL, |manner| rebuild(&vault, manner))??, renewed))
 }

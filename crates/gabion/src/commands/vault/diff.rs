@@ -47,7 +47,7 @@ impl Args {
         }
         if self.talk.json {
             let counts = changes_as_json(&seen.changes);
-            println!("{}", json!({ "command": "diff", "changes": counts, "files": listed }));
+            outln!("{}", json!({ "command": "diff", "changes": counts, "files": listed }));
         } else {
             print_counts(&self.talk, &seen.changes);
         }

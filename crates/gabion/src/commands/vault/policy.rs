@@ -56,7 +56,7 @@ fn check(file: &std::path::Path, as_json: bool) -> anyhow::Result<Outcome> {
             .rules()
             .map(|(name, treatment)| json!({ "name": name, "treatment": treatment.map(treatment_as_json) }))
             .collect();
-        println!(
+        outln!(
             "{}",
             json!({ "command": "policy check", "default": treatment_as_json(&policy.default), "rules": rules })
         );
@@ -64,9 +64,9 @@ fn check(file: &std::path::Path, as_json: bool) -> anyhow::Result<Outcome> {
     }
     for (name, treatment) in policy.rules() {
         let what = treatment.map_or("not protected".to_owned(), Treatment::to_string);
-        println!("{name}: {what}");
+        outln!("{name}: {what}");
     }
-    println!("default: {}", policy.default);
+    outln!("default: {}", policy.default);
     Ok(Outcome::Fine)
 }
 
@@ -81,7 +81,7 @@ fn explain(which: &Which, as_json: bool) -> anyhow::Result<Outcome> {
     if as_json {
         let refused: Vec<Value> =
             refusals.iter().map(|(rule, why)| json!({ "rule": rule, "why": why })).collect();
-        println!(
+        outln!(
             "{}",
             json!({ "command": "policy explain", "path": Shown::bytes(&path).to_string(), "rule": name,
                     "treatment": decision.treatment.map(treatment_as_json), "passed_over": refused })
@@ -89,10 +89,10 @@ fn explain(which: &Which, as_json: bool) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Fine);
     }
     for (rule, why) in &refusals {
-        println!("{rule}: does not apply, {why}");
+        outln!("{rule}: does not apply, {why}");
     }
     let what = decision.treatment.map_or("not protected".to_owned(), Treatment::to_string);
-    println!("{name}: applies: {what}");
+    outln!("{name}: applies: {what}");
     Ok(Outcome::Fine)
 }
 

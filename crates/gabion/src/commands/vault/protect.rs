@@ -122,7 +122,7 @@ impl Args {
         let held = would_hold(vault, &seen)?;
         if self.talk.json {
             let held = held.map(|held| held_as_json(&held));
-            println!(
+            outln!(
                 "{}",
                 json!({ "command": "protect", "dry_run": true, "files": seen.files, "bytes": seen.bytes,
                         "changes": changes_as_json(&seen.changes), "held": held })
@@ -141,7 +141,7 @@ impl Args {
         let Report { seen, done, held, pending, affected } = report;
         if self.talk.json {
             let failed: Vec<Value> = done.failed.iter().chain(&seen.unreadable).map(failure).collect();
-            println!(
+            outln!(
                 "{}",
                 json!({
                     "command": "protect", "dry_run": false, "root": Shown::path(&vault.root).to_string(),
@@ -198,42 +198,40 @@ impl Args {
             talk.say(format!("not protected: {}", skipped.join(", ")));
         }
         if done.thin > 0 {
-            println!("WARNING: {} have fewer redundancy columns than wanted", files(done.thin));
+            outln!("WARNING: {} have fewer redundancy columns than wanted", files(done.thin));
         }
         for path in seen.write_once.iter().take(FIRST) {
-            println!("WARNING: {} is write-once and changed: it keeps its redundancy", Shown::bytes(path));
+            outln!("WARNING: {} is write-once and changed: it keeps its redundancy", Shown::bytes(path));
         }
         let failures = done.failures + seen.unreadable.len() as u64;
         for (path, why) in done.failed.iter().chain(&seen.unreadable).take(FIRST) {
-            eprintln!("gabion: {}: {why}", Shown::bytes(path));
+            errln!("gabion: {}: {why}", Shown::bytes(path));
         }
         if failures > FIRST as u64 {
-            eprintln!("gabion: and {} more; --json lists them", files(failures - FIRST as u64));
+            errln!("gabion: and {} more; --json lists them", files(failures - FIRST as u64));
         }
         for (path, aside) in done.set_aside.iter().take(FIRST) {
             let (path, aside) = (Shown::bytes(path), Shown::path(aside));
-            println!(
-                "WARNING: something else stood in the place of {path}'s redundancy: it is in {aside} now"
-            );
+            outln!("WARNING: something else stood in the place of {path}'s redundancy: it is in {aside} now");
         }
         if !done.damaged.is_empty() {
             let found = files(done.damaged.len() as u64);
-            println!("WARNING: {found} not what was protected, though by size and time nobody wrote there:");
+            outln!("WARNING: {found} not what was protected, though by size and time nobody wrote there:");
             print_trouble(&done.damaged[..FIRST.min(done.damaged.len())], true);
-            println!(
+            outln!(
                 "`gabion status --files` lists all; redundancy stays as it was. `gabion repair` brings files"
             );
-            println!("back to what was protected; if the change of one is meant, `touch` it");
+            outln!("back to what was protected; if the change of one is meant, `touch` it");
         }
         if let Some(held) = held {
-            println!("HELD: {}.", reason(held));
-            println!("Their redundancy stays as it was. If that is meant: gabion approve {}", held.digest);
+            outln!("HELD: {}.", reason(held));
+            outln!("Their redundancy stays as it was. If that is meant: gabion approve {}", held.digest);
         }
         for (state, number) in affected {
-            println!("WARNING: {} {}: see `gabion status`", files(*number), state.word());
+            outln!("WARNING: {} {}: see `gabion status`", files(*number), state.word());
         }
         if *pending > done.failures {
-            println!("{} changes are still pending", count(*pending - done.failures));
+            outln!("{} changes are still pending", count(*pending - done.failures));
         }
         if failures == 0 && held.is_none() && affected.is_empty() && *pending == 0 {
             talk.say(format!("all {} ({}) are protected", files(seen.files), bytes(seen.bytes)));
@@ -243,7 +241,7 @@ impl Args {
                 return;
             }
             let (are, they_are) = if open == 1 { ("is", "it is") } else { ("are", "they are") };
-            println!("{} {are} not protected as {they_are} now", files(open));
+            outln!("{} {are} not protected as {they_are} now", files(open));
         }
     }
 }

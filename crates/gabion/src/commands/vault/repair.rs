@@ -10,7 +10,7 @@ use gabion_vault::catalogue::State;
 use gabion_vault::repair::{Options, Plan, Repaired, plan, repair};
 use gabion_vault::vault::Vault;
 use serde_json::{Value, json};
-use std::io::{IsTerminal, Write, stdin, stdout};
+use std::io::{IsTerminal, stdin};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -119,16 +119,11 @@ impl Args {
             self.talk.say(format!("{} examined, nothing to repair", files(plan.examined)));
         } else {
             let count = plan.files.len() as u64;
-            println!(
-                "{} of {} need{} repair:",
-                files(count),
-                plan.examined,
-                if count == 1 { "s" } else { "" }
-            );
+            outln!("{} of {} need{} repair:", files(count), plan.examined, if count == 1 { "s" } else { "" });
             print_trouble(&plan.files, self.files);
         }
         if !plan.kept.is_empty() {
-            println!(
+            outln!(
                 "{} were written since they were protected and are left alone",
                 files(plan.kept.len() as u64)
             );
@@ -143,13 +138,9 @@ impl Args {
         );
         let changed = plan.files.iter().filter(|it| it.changed).count() as u64;
         if changed > 0 {
-            println!(
-                "{} were written since they were protected and go back to that version.",
-                files(changed)
-            );
+            outln!("{} were written since they were protected and go back to that version.", files(changed));
         }
-        print!("Repair {}? [y/N] ", files(plan.files.len() as u64));
-        stdout().flush()?;
+        out!("Repair {}? [y/N] ", files(plan.files.len() as u64));
         let mut answer = String::new();
         stdin().read_line(&mut answer)?;
         Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
@@ -162,7 +153,7 @@ impl Args {
                 .iter()
                 .map(|(path, why)| json!({ "path": Shown::bytes(path).to_string(), "why": why }))
                 .collect();
-            println!(
+            outln!(
                 "{}",
                 json!({ "command": "repair", "dry_run": self.dry_run, "carried_out": went,
                         "examined": plan.examined,
@@ -176,20 +167,20 @@ impl Args {
             let blocks =
                 format!("{} data and {} redundancy blocks", done.data_blocks, done.redundancy_blocks);
             match done.state {
-                State::Protected => println!("repaired  {}: {blocks}", Shown::bytes(&done.path)),
+                State::Protected => outln!("repaired  {}: {blocks}", Shown::bytes(&done.path)),
                 State::Lost => {
-                    println!("LOST      {}: bytes {}", Shown::bytes(&done.path), ranges(done.lost.iter()));
-                    println!("          brought back: {blocks}");
+                    outln!("LOST      {}: bytes {}", Shown::bytes(&done.path), ranges(done.lost.iter()));
+                    outln!("          brought back: {blocks}");
                 }
-                state => println!("{:<9} {}: {blocks}", state.word(), Shown::bytes(&done.path)),
+                state => outln!("{:<9} {}: {blocks}", state.word(), Shown::bytes(&done.path)),
             }
             if let Some(path) = &done.replaced {
-                println!("          what was replaced is in {}", Shown::path(path));
+                outln!("          what was replaced is in {}", Shown::path(path));
             }
-            done.notes.iter().for_each(|note| println!("          {note}"));
+            done.notes.iter().for_each(|note| outln!("          {note}"));
         }
         for (path, why) in failed {
-            eprintln!("gabion: {}: {why}", Shown::bytes(path));
+            errln!("gabion: {}: {why}", Shown::bytes(path));
         }
     }
 }

@@ -61,7 +61,7 @@ impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         let (vault, inside) = self.which.open_to_examine()?;
         if let Some(why) = &vault.read_only {
-            eprintln!("gabion: note: what is found is not recorded: {why}");
+            errln!("gabion: note: what is found is not recorded: {why}");
         }
         let _lock = match self.turn(&vault, &inside)? {
             Turn::Ours(lock) => lock,
@@ -102,7 +102,7 @@ impl Args {
                 .iter()
                 .map(|(path, why)| json!({ "path": Shown::bytes(path).to_string(), "why": why }))
                 .collect();
-            println!(
+            outln!(
                 "{}",
                 json!({ "command": "scrub", "files": report.files, "bytes": report.bytes, "gone": report.gone, "changing": report.changing,
                         "resumed": report.resumed, "recorded": recorded, "stopped": report.stopped, "worst": report.worst(),
@@ -127,10 +127,10 @@ impl Args {
         }
         print_trouble(&report.trouble, self.files);
         for (path, why) in &report.failed {
-            eprintln!("gabion: {}: {why}", Shown::bytes(path));
+            errln!("gabion: {}: {why}", Shown::bytes(path));
         }
         if report.stopped {
-            println!("stopped; the next scrub goes on from here");
+            outln!("stopped; the next scrub goes on from here");
         } else if report.trouble.is_empty() && report.failed.is_empty() {
             self.talk.say(if report.files > 0 { "no damage" } else { "nothing to scrub" });
         } else if report.trouble.iter().any(|trouble| trouble.state != State::Lost) {
@@ -147,17 +147,17 @@ pub(super) fn print_trouble(trouble: &[Trouble], all: bool) {
     let shown = if all { trouble.len() } else { FIRST };
     for Trouble { path, state, problems, changed, notes } in trouble.iter().take(shown) {
         let written = if *changed { ", and its size or time changed since it was protected" } else { "" };
-        println!("{:<9} {}{written}", state.word(), Shown::bytes(path));
+        outln!("{:<9} {}{written}", state.word(), Shown::bytes(path));
         for piece in [Piece::Lost, Piece::Data, Piece::Redundancy, Piece::Header] {
             let of: Vec<_> = problems.iter().filter(|it| it.piece == piece).map(|it| &it.range).collect();
             if !of.is_empty() {
-                println!("          {}: bytes {}", piece.words(), ranges(of.into_iter()));
+                outln!("          {}: bytes {}", piece.words(), ranges(of.into_iter()));
             }
         }
-        notes.iter().for_each(|note| println!("          {note}"));
+        notes.iter().for_each(|note| outln!("          {note}"));
     }
     if trouble.len() > shown {
-        println!("and {} more; --files lists all", files((trouble.len() - shown) as u64));
+        outln!("and {} more; --files lists all", files((trouble.len() - shown) as u64));
     }
 }
 

@@ -53,11 +53,11 @@ impl Args {
         if self.talk.json {
             let mut object = as_json(&vault, &status);
             object["daemon"] = daemon.unwrap_or_default();
-            println!("{object}");
+            outln!("{object}");
         } else {
             self.print(&vault, &status);
             if let Some(daemon) = &daemon {
-                println!("daemon     process {} keeps it protected:", daemon["process"]);
+                outln!("daemon     process {} keeps it protected:", daemon["process"]);
                 print_source(&daemon["sources"][0], vault.clock.now());
             }
         }
@@ -72,11 +72,11 @@ impl Args {
     fn print(&self, vault: &Vault, status: &Status) {
         let now = vault.clock.now();
         print_matrix(status);
-        println!();
+        outln!();
         match status.pending.0 {
-            0 if self.no_scan => println!("pending    not looked at ({} queued)", count(status.queued)),
-            0 => println!("pending    none"),
-            pending => println!(
+            0 if self.no_scan => outln!("pending    not looked at ({} queued)", count(status.queued)),
+            0 => outln!("pending    none"),
+            pending => outln!(
                 "pending    {} ({}){}",
                 files(pending),
                 bytes(status.pending.1),
@@ -87,9 +87,9 @@ impl Args {
         }
         for state in [State::Degraded, State::Damaged, State::Lost] {
             match status.states.get(&state) {
-                None => println!("{:<10} none", state.word()),
+                None => outln!("{:<10} none", state.word()),
                 Some((number, size)) => {
-                    println!("{:<10} {} ({})", state.word(), files(*number), bytes(*size))
+                    outln!("{:<10} {} ({})", state.word(), files(*number), bytes(*size))
                 }
             }
         }
@@ -97,27 +97,27 @@ impl Args {
             let of: Vec<_> = problems.iter().map(|it| &it.range).collect();
             let ranges =
                 if of.is_empty() { String::new() } else { format!(": bytes {}", ranges(of.into_iter())) };
-            println!("  {:<9} {}{ranges}", state.word(), Shown::bytes(path));
+            outln!("  {:<9} {}{ranges}", state.word(), Shown::bytes(path));
         }
         let affected: u64 =
             status.states.iter().filter(|(state, _)| **state != State::Protected).map(|it| it.1.0).sum();
         if affected > status.affected.len() as u64 {
-            println!("  and {} more; --files lists all", files(affected - status.affected.len() as u64));
+            outln!("  and {} more; --files lists all", files(affected - status.affected.len() as u64));
         }
         let when = |time: Option<i64>| {
             time.map_or("never".to_owned(), |time| format!("{} ({})", ago(now, time), moment(time)))
         };
-        println!("protected  {}", when(status.last_protect));
+        outln!("protected  {}", when(status.last_protect));
         let never = match status.never_scrubbed {
             0 => String::new(),
             never => format!("; {} never", files(never)),
         };
-        println!("scrubbed   {}{never}", when(status.last_scrub));
+        outln!("scrubbed   {}{never}", when(status.last_scrub));
         let share = match status.data_bytes {
             0 => String::new(),
             data => format!(" ({:.1} %)", 100.0 * status.redundancy_bytes as f64 / data as f64),
         };
-        println!(
+        outln!(
             "redundancy {} for {} of data{share}",
             bytes(status.redundancy_bytes),
             bytes(status.data_bytes)
@@ -125,7 +125,7 @@ impl Args {
         if let Some(record) = &status.degraded_reads {
             let targets: Vec<String> =
                 record.targets.iter().map(|(name, blocks)| format!("{name} ({blocks} blocks)")).collect();
-            println!(
+            outln!(
                 "degraded reads served: {} ({} reconstructed), the last {}, because of {}",
                 count(record.reads),
                 bytes(record.bytes),
@@ -134,7 +134,7 @@ impl Args {
             );
         }
         if let Some(why) = &status.wide_watch {
-            println!("NOTE: {}", wide_watch(why));
+            outln!("NOTE: {}", wide_watch(why));
         }
         for target in &status.targets {
             let space = target.space.map_or("does not answer".to_owned(), |(free, total)| {
@@ -147,11 +147,11 @@ impl Args {
                 }
                 TargetState::Online | TargetState::Offline => space,
             };
-            println!("  {:<10} {space}, {}", Shown::bytes(&target.name).to_string(), target.domain);
+            outln!("  {:<10} {space}, {}", Shown::bytes(&target.name).to_string(), target.domain);
         }
         let [first, second] = &status.targets[..] else { return };
         if vault.storage.kind() == "plain" && first.domain == second.domain {
-            println!(
+            outln!(
                 "NOTE: data and redundancy are on one file system: it heals rot and accidents, not the loss of the disk"
             );
         }
@@ -166,17 +166,17 @@ fn print_matrix(status: &Status) {
     wanted.sort_unstable();
     wanted.dedup();
     if wanted.is_empty() {
-        println!("nothing is protected");
+        outln!("nothing is protected");
         return;
     }
     let head: String = actual.iter().map(|actual| format!("{actual:>26}")).collect();
-    println!("wanted \\ actual{head}");
+    outln!("wanted \\ actual{head}");
     for wanted in wanted {
         let cells = actual.iter().map(|&actual| match status.matrix.get(&(wanted, actual)) {
             Some((number, size)) => format!("{:>26}", format!("{} ({})", count(*number), bytes(*size))),
             None => format!("{:>26}", "."),
         });
-        println!("{wanted:>15}{}", cells.collect::<String>());
+        outln!("{wanted:>15}{}", cells.collect::<String>());
     }
 }
 

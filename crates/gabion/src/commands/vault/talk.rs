@@ -9,7 +9,7 @@ use gabion_vault::worker::Done;
 use gabion_vault::world::{Nanos, SECOND};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
-use std::io::{IsTerminal, Write, stderr, stdout};
+use std::io::{IsTerminal, stderr};
 
 /// Says what happens.
 pub(in crate::commands) struct Talker {
@@ -70,12 +70,10 @@ impl Talker {
     }
 
     fn write(&self, text: &str) {
-        // Whoever does not listen any more does not keep files from being protected.
-        let write = || writeln!(stdout().lock(), "{text}");
-        let _ = match &self.line {
-            Some(line) => line.suspend(write),
-            None => write(),
-        };
+        match &self.line {
+            Some(line) => line.suspend(|| outln!("{text}")),
+            None => outln!("{text}"),
+        }
     }
 
     fn say(&self, text: &str) {

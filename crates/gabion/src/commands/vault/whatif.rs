@@ -60,7 +60,7 @@ impl Args {
                 .map(|(word, (files, bytes))| ((*word).to_owned(), json!({ "files": files, "bytes": bytes })))
                 .collect();
             let names: Vec<String> = answer.names.iter().map(|name| Shown::bytes(name).to_string()).collect();
-            println!(
+            outln!(
                 "{}",
                 json!({ "command": "whatif", "lose": self.lose, "result": amounts, "lost_files": names,
                         "unknown": answer.unknown })
@@ -71,15 +71,12 @@ impl Args {
             for ((word, (number, size)), meaning) in classes.iter().zip(words) {
                 self.talk.say(format!("{word:<11} {:>16}  {:>12}  {meaning}", files(*number), bytes(*size)));
             }
-            answer.names.iter().for_each(|name| println!("  lost: {}", Shown::bytes(name)));
+            answer.names.iter().for_each(|name| outln!("  lost: {}", Shown::bytes(name)));
             if answer.lost.0 > answer.names.len() as u64 {
-                println!(
-                    "  and {} more; --files lists all",
-                    files(answer.lost.0 - answer.names.len() as u64)
-                );
+                outln!("  and {} more; --files lists all", files(answer.lost.0 - answer.names.len() as u64));
             }
             if answer.unknown > 0 {
-                println!("{} have no header that can be read", files(answer.unknown));
+                outln!("{} have no header that can be read", files(answer.unknown));
             }
         }
         Ok(if answer.lost.0 > 0 { Outcome::Unrecoverable } else { Outcome::Fine })

@@ -37,7 +37,7 @@ impl Args {
             work(&vault, manner)
         })??;
         if self.talk.json {
-            println!(
+            outln!(
                 "{}",
                 json!({ "command": "work", "encoded": done.encoded, "encoded_bytes": done.encoded_bytes,
                         "moved": done.moved, "removed": done.removed, "failures": done.failures,
@@ -48,7 +48,7 @@ impl Args {
             self.talk
                 .say(format!("encoded {encoded} ({size}), moved {}, removed {}", done.moved, done.removed));
             for (path, why) in &done.failed {
-                eprintln!("gabion: {}: {why}", Shown::bytes(path));
+                errln!("gabion: {}: {why}", Shown::bytes(path));
             }
             print_trouble(&done.damaged, true);
         }

@@ -6,7 +6,6 @@ use gabion::exit::Outcome;
 use gabion::plot::Target;
 use gabion_engine::Code;
 use gabion_engine::kernel::{Backend, Stage};
-use std::io::Write;
 
 /// Compiles every plan that was asked for and says what became of it.
 pub(super) fn run(args: &Args) -> anyhow::Result<Outcome> {
@@ -20,7 +19,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Outcome> {
                     print(args, all.is_empty(), &explained)?;
                     all.push(explained);
                 }
-                None => eprintln!("left out: {}: it has no plan, so nothing is compiled", case.operation),
+                None => errln!("left out: {}: it has no plan, so nothing is compiled", case.operation),
             }
         }
     }
@@ -51,19 +50,18 @@ fn cases(args: &Args) -> anyhow::Result<Vec<Case>> {
 }
 
 fn print(args: &Args, first: bool, explained: &Explained) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
     if args.json {
         for line in explained.lines() {
-            writeln!(out, "{}", serde_json::to_string(&line)?)?;
+            outln!("{}", serde_json::to_string(&line)?);
         }
         return Ok(());
     }
     if args.explain {
         let gap = if first { "" } else { "\n" };
-        write!(out, "{gap}{}", table(explained))?;
+        out!("{gap}{}", table(explained));
     }
     if args.dump_asm {
-        write!(out, "{}", listing(explained))?;
+        out!("{}", listing(explained));
     }
     Ok(())
 }

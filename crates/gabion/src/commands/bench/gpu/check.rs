@@ -38,7 +38,7 @@ impl Args {
                     "{} does not multiply matrices of bits",
                     device.title()
                 );
-                eprintln!("SKIP products: {} does not multiply matrices of bits", device.title());
+                errln!("SKIP products: {} does not multiply matrices of bits", device.title());
                 continue;
             }
             let backend = CudaBackend::new(device.clone(), choice);
@@ -106,18 +106,18 @@ impl Args {
         let mut failed = conformance(backend, launches, effort, &|check, outcome| {
             checks.fetch_add(1, Ordering::Relaxed);
             match outcome {
-                Ok(()) => eprintln!("ok    {name}: {check}"),
-                Err(why) => eprintln!("FAIL  {name}: {check}: {}", why.chars().take(600).collect::<String>()),
+                Ok(()) => errln!("ok    {name}: {check}"),
+                Err(why) => errln!("FAIL  {name}: {check}: {}", why.chars().take(600).collect::<String>()),
             }
         });
         let (checks, launched) = (checks.into_inner(), launches() - before);
         if launched < checks.saturating_sub(1) as u64 {
-            eprintln!("FAIL  {name}: {checks} checks and only {launched} launches");
+            errln!("FAIL  {name}: {checks} checks and only {launched} launches");
             failed += 1;
         }
         let seconds = began.elapsed().as_secs_f64();
         if !self.json {
-            println!(
+            outln!(
                 "{name}: part {}, {checks} checks, {failed} failed, {launched} launches, {seconds:.0} s",
                 self.part
             );

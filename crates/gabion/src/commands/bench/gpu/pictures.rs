@@ -45,7 +45,7 @@ impl Args {
             lines.extend(found.into_iter().map(|line| (code.k(), code.m(), line)));
         }
         target.write(&over_data_blocks(&device.title(), &lines))?;
-        eprintln!("drawn into {}", path.display());
+        errln!("drawn into {}", path.display());
         Ok(Outcome::Fine)
     }
 }

@@ -79,7 +79,7 @@ impl Args {
         effort: Effort,
     ) -> anyhow::Result<Limits> {
         let limits = limits(device, effort)?;
-        eprintln!(
+        errln!(
             "copy on the device {:.0} GB/s read and written; bus to the device {:.1}, from it {:.1} GB/s",
             limits.copy / 1e9,
             limits.bus.to_device / 1e9,
