@@ -6,7 +6,7 @@ use crate::shell::Cmd;
 
 /// For the workspace: the libraries it is compared with, what builds and checks them, the font of
 /// the charts, the server of the other changelog, a second file system to watch, mounts of users who
-/// are not root, OpenCL on the CPU.
+/// are not root, the tracer that kills processes at counted system calls, OpenCL on the CPU.
 const WORKSPACE: &[&str] = &[
     "gcc",
     "make",
@@ -23,6 +23,7 @@ const WORKSPACE: &[&str] = &[
     "xfsprogs",
     "e2fsprogs",
     "fuse3",
+    "strace",
     "pocl-opencl-icd",
     "ocl-icd-opencl-dev",
 ];

@@ -42,8 +42,13 @@ pub(super) const UNSAFE_ROOMS: &[&str] = &[
 ];
 
 /// Where environment variables may be read while running: the choice of kernel, and the tasks.
-pub(super) const ENVIRONMENT_ROOMS: &[&str] =
-    &[KERNEL_TABLE, "xtask/src/", "crates/gabion/tests/mount/posix.rs", "crates/mount/tests/pool/suites.rs"];
+pub(super) const ENVIRONMENT_ROOMS: &[&str] = &[
+    KERNEL_TABLE,
+    "xtask/src/",
+    "crates/testkit/src/",
+    "crates/gabion/tests/mount/posix.rs",
+    "crates/mount/tests/pool/suites.rs",
+];
 
 /// The program whose output must not panic.
 pub(super) const PROGRAM: &str = "crates/gabion/src/";
@@ -70,6 +75,7 @@ pub(super) const CLOCK_ROOMS: &[&str] = &[
     "crates/gpu/src/opencl/measure.rs",
     "bench/",
     "xtask/src/steps.rs",
+    "crates/testkit/src/waiting.rs",
 ];
 
 /// The file with the one list of kernels, and the type of its rows.

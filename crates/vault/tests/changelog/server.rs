@@ -4,7 +4,6 @@ use gabion_vault::changelog::Server;
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::thread;
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -116,15 +115,12 @@ fn spawn(port: u16, directory: PathBuf, settings: &[String]) -> Child {
         .expect("these tests need the program redis-server (Debian: apt install redis-server)")
 }
 
+/// Waits until the server answers; false if it ended instead, as it does if another process has its port.
 fn is_up(port: u16, child: &mut Child) -> bool {
-    for _ in 0..200 {
+    gabion_testkit::until_some("redis-server answers or ends", || {
         if child.try_wait().expect("a child").is_some() {
-            return false;
+            return Some(false);
         }
-        if TcpStream::connect(("127.0.0.1", port)).is_ok() {
-            return true;
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    false
+        TcpStream::connect(("127.0.0.1", port)).is_ok().then_some(true)
+    })
 }

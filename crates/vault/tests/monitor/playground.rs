@@ -19,7 +19,7 @@ use std::time::Duration;
 static TURN: Mutex<()> = Mutex::new(());
 
 /// How long a busy machine may take for what takes a second: a disk that others keep busy makes every `fsync` wait for seconds.
-const PATIENCE: Duration = Duration::from_secs(180);
+const PATIENCE: Duration = gabion_testkit::PATIENCE;
 
 pub(crate) const QUIET: Manner<'static> =
     Manner { threads: 2, rate: None, progress: &|_| {}, stopped: &|| false };

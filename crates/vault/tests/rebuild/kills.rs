@@ -1,14 +1,13 @@
-//! A rebuild is killed at any moment, and goes on.
+//! A rebuild is killed at counted system calls, and goes on.
 
 use super::playground::{Ground, QUIET, Seed, options};
+use gabion_testkit::kill::{Call, Point, can_kill, killed_at, was_killed};
 use gabion_vault::reconstruction::{Options, rebuild};
 use gabion_vault::storage::pool::Pool;
 use gabion_vault::vault::Vault;
 use gabion_vault::world::Clock;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::thread::sleep;
-use std::time::Duration;
+use std::process::Stdio;
 
 /// A target that is never lost here: the child finds the pool by it.
 const KEPT: &str = "d1";
@@ -25,6 +24,9 @@ fn child() {
 
 #[test]
 fn a_killed_rebuild_goes_on_and_nothing_is_worse() {
+    if !can_kill("a_killed_rebuild_goes_on_and_nothing_is_worse") {
+        return;
+    }
     let mut ground = Ground::new(&[None; 8], 3, 2);
     let mut chance = Seed(77);
     for number in 0..30 {
@@ -36,32 +38,28 @@ fn a_killed_rebuild_goes_on_and_nothing_is_worse() {
     for round in 0..6u64 {
         let number = 2 + chance.below(7) as usize;
         ground.lose(number);
-        // Until one comes to its end, each is killed a little later.
+        // Until one comes to its end, each is killed a little later; after that, none is killed.
+        let call = Call::ALL[round as usize % Call::ALL.len()];
+        let mut nth = 1;
         for attempt in 0..60u64 {
+            nth += 1 + nth / 4 + chance.below(3) as u32;
+            let point = Point { call, nth: if attempt < 20 { nth } else { u32::from(u16::MAX) } };
             let said = std::fs::File::create(ground.dir.path().join("said")).unwrap();
-            let mut child = Command::new(std::env::current_exe().unwrap())
+            let status = killed_at(point, std::env::current_exe().unwrap())
                 .args(["--exact", "kills::child", "--ignored"])
                 .current_dir(ground.dir.path())
                 .stdout(said)
                 .stderr(Stdio::null())
-                .spawn()
+                .status()
                 .unwrap();
-            let patience = Duration::from_millis(10 + attempt * 25 + chance.below(40));
-            let mut waited = Duration::ZERO;
-            while waited < patience && child.try_wait().unwrap().is_none() {
-                sleep(Duration::from_millis(2));
-                waited += Duration::from_millis(2);
-            }
-            child.kill().unwrap();
-            let status = child.wait().unwrap();
             ground.open();
-            let told = format!("round {round}, attempt {attempt}, without d{number}");
+            let told = format!("round {round}, {point:?}, without d{number}");
             if status.success() {
                 finished += 1;
                 break;
             }
             let said = std::fs::read_to_string(ground.dir.path().join("said")).unwrap();
-            assert!(status.code().is_none(), "{told}: it was killed, it did not fail: {status}: {said}");
+            assert!(was_killed(status), "{told}: it was killed, it did not fail: {status}: {said}");
             killed += 1;
             if attempt % 3 == 0 {
                 ground.assert_right(&told);

@@ -1,0 +1,29 @@
+//! Tests that cannot run on this machine.
+
+use std::fmt::Display;
+use std::io::Write;
+
+/// Environment variable that turns every skip into a failure.
+pub const REQUIRE_ALL: &str = "GABION_REQUIRE_ALL";
+
+/// Environment variable with the path of a file to which every skip is appended, one line `test<TAB>reason` each. The test harness
+/// hides what a test prints that passes, so `cargo xtask test` reads skips from here.
+pub const SKIP_LOG: &str = "GABION_SKIP_LOG";
+
+/// Records that `test`, or a part of it, is left out because this machine lacks something. The caller returns afterwards.
+///
+/// # Panics
+/// `GABION_REQUIRE_ALL` is set, or the log cannot be written.
+pub fn skip(test: &str, reason: impl Display) {
+    let reason = reason.to_string().replace(['\n', '\t'], " ");
+    if std::env::var_os(REQUIRE_ALL).is_some_and(|value| !value.is_empty() && value != "0") {
+        panic!("{REQUIRE_ALL} is set, and {test} cannot run here: {reason}");
+    }
+    println!("SKIP {test}: {reason}");
+    if let Some(path) = std::env::var_os(SKIP_LOG) {
+        let log = std::fs::File::options().create(true).append(true).open(&path);
+        // One system call for each line: tests of several processes append to the same file.
+        let written = log.and_then(|mut log| log.write_all(format!("{test}\t{reason}\n").as_bytes()));
+        written.unwrap_or_else(|error| panic!("{SKIP_LOG}={}: {error}", path.display()));
+    }
+}
