@@ -2,6 +2,7 @@
 
 use crate::format::frame::{Seal, seal, signature, table_bytes};
 use crate::format::header::{STRONG, coding};
+use crate::format::{Header, Version};
 use gabion_engine::{Code, Compiled, Engine, Error, Field, Layout, Repairer, Signature, Signer};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,6 +13,7 @@ const MAX_KEPT: usize = 256;
 /// A code with all that workers need of it.
 #[derive(Debug)]
 pub struct Coder {
+    version: Version,
     code: Arc<Code>,
     strong: bool,
     encode: Compiled,
@@ -20,11 +22,16 @@ pub struct Coder {
 }
 
 impl Coder {
-    fn new(engine: &Engine, code: Code, strong: bool) -> Result<Coder, Error> {
+    fn new(engine: &Engine, version: Version, code: Code, strong: bool) -> Result<Coder, Error> {
         let encode = engine.compile(&code.encode_plan()?)?;
         let signer = Signer::tower(Field::GF8, 2)?;
         let repairer = engine.repairer(&code);
-        Ok(Coder { code: Arc::new(code), strong, encode, signer, repairer })
+        Ok(Coder { version, code: Arc::new(code), strong, encode, signer, repairer })
+    }
+
+    /// The version of the format whose signatures it makes.
+    pub fn version(&self) -> Version {
+        self.version
     }
 
     /// The code.
@@ -112,7 +119,7 @@ fn hash(block: &[u8]) -> [u8; 32] {
 #[derive(Debug)]
 pub struct Coders {
     engine: Engine,
-    ready: Mutex<HashMap<String, Arc<Coder>>>,
+    ready: Mutex<HashMap<(String, Version), Arc<Coder>>>,
 }
 
 impl Coders {
@@ -124,32 +131,48 @@ impl Coders {
         Ok(Coders { engine: Engine::new(1)?, ready: Mutex::default() })
     }
 
-    /// The coder for an identity such as `subspace:8+2:w8` or, in short, `8+2`; with ` blake3` behind it, one whose blocks have that.
+    /// The coder for new redundancy with an identity such as `subspace:8+2:w8` or, in short, `8+2`; with ` blake3` behind it, one whose blocks have that.
     ///
     /// # Errors
     /// An identity that no code has.
     pub fn get(&self, identity: &str) -> Result<Arc<Coder>, Error> {
-        if let Some(coder) = self.known(identity) {
+        self.of_version(identity, Version::NEWEST)
+    }
+
+    /// The coder for redundancy that is there.
+    ///
+    /// # Errors
+    /// An identity that no code has.
+    pub fn of_header(&self, header: &Header) -> Result<Arc<Coder>, Error> {
+        self.of_version(&header.coding(), header.version)
+    }
+
+    fn of_version(&self, identity: &str, version: Version) -> Result<Arc<Coder>, Error> {
+        if let Some(coder) = self.known_of(identity, version) {
             return Ok(coder);
         }
         let (code, strong) = match identity.strip_suffix(STRONG) {
             Some(code) => (code, true),
             None => (identity, false),
         };
-        let coder = Arc::new(Coder::new(&self.engine, code.parse()?, strong)?);
+        let coder = Arc::new(Coder::new(&self.engine, version, code.parse()?, strong)?);
         let mut ready = self.ready();
         if ready.len() < MAX_KEPT {
-            ready.insert(identity.to_owned(), coder.clone());
+            ready.insert((identity.to_owned(), version), coder.clone());
         }
         Ok(coder)
     }
 
     /// The coder for an identity, if it was made ready before.
     pub fn known(&self, identity: &str) -> Option<Arc<Coder>> {
-        self.ready().get(identity).cloned()
+        self.known_of(identity, Version::NEWEST)
     }
 
-    fn ready(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Coder>>> {
+    fn known_of(&self, identity: &str, version: Version) -> Option<Arc<Coder>> {
+        self.ready().get(&(identity.to_owned(), version)).cloned()
+    }
+
+    fn ready(&self) -> std::sync::MutexGuard<'_, HashMap<(String, Version), Arc<Coder>>> {
         // A map is whole whenever its lock is free.
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }

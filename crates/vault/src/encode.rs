@@ -15,7 +15,7 @@ mod unwritten;
 use crate::coder::{Coder, Coders};
 use crate::examine::ExamineError;
 use crate::format::frame::toggle;
-use crate::format::{FileId, Header, Records};
+use crate::format::{FileId, Header, Records, Version};
 use crate::geometry::{Cut, merge};
 use crate::redundancy::{Draft, Part, Place, redo};
 use crate::runs::{each_run, large_pieces};
@@ -279,8 +279,10 @@ impl Encoder<'_> {
         }
         let untouched = Untouched::of(self.storage, path, &makings);
         let untouched = untouched.as_ref();
-        let at_end = untouched.map(|it| it.find_damage_at_end(coder, &*content, &makings));
-        let rows = Rows { coder, content: &*content, makings: &makings, untouched, in_place };
+        let judges = self.judges(&makings)?;
+        let at_end = untouched.map(|it| it.find_damage_at_end(&judges, &*content, &makings));
+        let rows =
+            Rows { coder, judges: &judges, content: &*content, makings: &makings, untouched, in_place };
         let mut totals = work(&rows, &cut, manner)?;
         totals.damaged.extend(at_end.transpose()?.unwrap_or_default());
         if !totals.damaged.is_empty() && !seen.mended {
@@ -290,7 +292,14 @@ impl Encoder<'_> {
             for making in &mut makings {
                 making.draft = Some(self.draft(&making.home.place)?);
             }
-            let rows = Rows { coder, content: &*content, makings: &makings, untouched, in_place: false };
+            let rows = Rows {
+                coder,
+                judges: &judges,
+                content: &*content,
+                makings: &makings,
+                untouched,
+                in_place: false,
+            };
             totals = work(&rows, &cut, manner)?;
         }
         if unwritten && totals.encoded > 0 && !seen.examined {
@@ -314,6 +323,12 @@ impl Encoder<'_> {
             true => Err(EncodeError::Changed),
             false => Ok(()),
         }
+    }
+
+    /// Per redundancy file that is there, what makes signatures of the version that it has.
+    fn judges(&self, makings: &[Making]) -> Result<Vec<Option<Arc<Coder>>>, EncodeError> {
+        let judge = |making: &Making| making.old.as_ref().map(|old| self.coders.of_header(&old.header));
+        Ok(makings.iter().map(|making| judge(making).transpose()).collect::<Result<_, _>>()?)
     }
 
     fn draft(&self, place: &Place) -> Result<Draft, EncodeError> {
@@ -362,10 +377,12 @@ impl Encoder<'_> {
                 targets[code.k() + home.first..][..home.columns].fill(home.target.clone());
             }
         }
+        let binding = self.storage.binding(path).map_err(EncodeError::read)?;
         let mut makings = Vec::new();
         let protected_at = self.clock.now();
         for home in homes {
             let header = Header {
+                version: Version::NEWEST,
                 id,
                 revision,
                 generation: stat.generation(),
@@ -378,6 +395,8 @@ impl Encoder<'_> {
                 root: [0; 16],
                 metadata: metadata.clone(),
                 targets: targets.clone(),
+                binding: Some(binding),
+                extensions: Vec::new(),
             };
             let old =
                 found.iter().position(|part| part.place.is(&home.place)).map(|at| found.swap_remove(at));
@@ -527,7 +546,7 @@ fn rows_of_piece(k: usize, block: u64) -> u64 {
 /// Encodes all rows of a file.
 fn work(rows: &Rows<'_>, cut: &Cut, manner: Manner<'_>) -> Result<Totals, EncodeError> {
     let (k, files) = (rows.coder.code().k(), rows.makings.len());
-    let state = || (Scratch::new(files), Totals::new(files));
+    let state = || (Scratch::new(rows.makings), Totals::new(files));
     let states = each_run(
         cut,
         large_pieces(k.max(rows.coder.code().m())),

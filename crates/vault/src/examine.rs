@@ -140,9 +140,8 @@ impl Findings {
 /// Where the frame of a column lies in a redundancy file, if it is in it.
 fn frame_range(part: &Part, stripe: u64, column: usize) -> Option<Range<u64>> {
     let within = column.checked_sub(part.header.first).filter(|&at| at < part.header.columns)?;
-    let frame = part.records.record(stripe) / part.header.columns as u64;
-    let start = part.records.offset(stripe) + within as u64 * frame;
-    Some(start..start + frame)
+    let start = part.records.frame_offset(within, stripe);
+    Some(start..start + part.records.frame_bytes(stripe))
 }
 
 /// A stripe with everything that is known of it.
@@ -329,13 +328,14 @@ impl Stripe {
         let frame = block + subject.coder.table_bytes();
         let (mut tables, mut newest): (Vec<Table>, u64) = (Vec::new(), 0);
         for (part, records) in subject.parts.iter().zip(&self.records) {
-            let Header { id, first, columns, revision, .. } = part.header;
+            let Header { first, columns, revision, .. } = part.header;
+            let key = part.header.frame_key();
             let start = row as usize * columns * frame;
             for (at, bytes) in records[start..start + columns * frame].chunks_exact(frame).enumerate() {
                 let column = first + at;
                 self.blocks[(k + column) * block..][..block].copy_from_slice(&bytes[..block]);
                 present[k + column] = true;
-                let Some(opened) = Frame::open(bytes, subject.coder.shape(), id, column, stripe) else {
+                let Some(opened) = Frame::open(bytes, subject.coder.shape(), key, column, stripe) else {
                     continue;
                 };
                 // Parts come in the order of their revisions.

@@ -228,12 +228,12 @@ impl Sources {
         let mut table = vec![0; self.coder().table_bytes()];
         for at in 0..self.subject.parts.len() {
             let part = &self.subject.parts[at];
-            let start = part.records.offset(stripe) + block as u64;
+            let start = part.records.frame_offset(0, stripe) + block as u64;
             if part.header.columns == 0 || !self.read(at, &mut table, start) {
                 continue;
             }
-            let (id, column) = (part.header.id, part.header.first);
-            if let Some(frame) = Frame::open(&table, self.coder().shape(), id, column, stripe) {
+            let (key, column) = (part.header.frame_key(), part.header.first);
+            if let Some(frame) = Frame::open(&table, self.coder().shape(), key, column, stripe) {
                 self.take_table(gathering, &frame, column);
                 if part.header.columns == 1 {
                     gathering.checks[at] = Some(*frame.check());
@@ -289,7 +289,7 @@ impl Sources {
         let Some(at) = self.subject.parts.iter().position(|part| part.header.columns > 0) else { return };
         let length = std::num::NonZeroU64::new(self.coder().table_bytes() as u64);
         for stripe in stripes.start..stripes.end.min(self.cut.stripes()) {
-            let start = self.subject.parts[at].records.offset(stripe) + self.cut.block(stripe);
+            let start = self.subject.parts[at].records.frame_offset(0, stripe) + self.cut.block(stripe);
             // Only advice: without it reading is slower, nothing else.
             let _ = rustix::fs::fadvise(&self.files[at].0, start, length, rustix::fs::Advice::WillNeed);
         }
@@ -307,9 +307,8 @@ impl Sources {
                 continue;
             };
             let part = &self.subject.parts[at];
-            let frame = part.records.record(stripe) / part.header.columns.max(1) as u64;
-            let start = part.records.offset(stripe) + (column - part.header.first) as u64 * frame;
-            let length = std::num::NonZeroU64::new(frame);
+            let start = part.records.frame_offset(column - part.header.first, stripe);
+            let length = std::num::NonZeroU64::new(part.records.frame_bytes(stripe));
             // Only advice: without it reading is slower, nothing else.
             let _ = rustix::fs::fadvise(&self.files[at].0, start, length, rustix::fs::Advice::WillNeed);
         }
@@ -382,13 +381,13 @@ impl Sources {
         };
         let part = &self.subject.parts[at];
         let mut table = vec![0; self.coder().table_bytes()];
-        let frame = (block + table.len()) as u64;
-        let start = part.records.offset(stripe) + (column - part.header.first) as u64 * frame;
+        let start = part.records.frame_offset(column - part.header.first, stripe);
         if !self.read(at, buffer, start) || !self.read(at, &mut table, start + block as u64) {
             return Ok(Known::Bad(Some(Ailment::Unreadable)));
         }
         let wrong = Ok(Known::Bad(Some(Ailment::Wrong)));
-        let Some(opened) = Frame::open(&table, self.coder().shape(), part.header.id, column, stripe) else {
+        let key = part.header.frame_key();
+        let Some(opened) = Frame::open(&table, self.coder().shape(), key, column, stripe) else {
             return wrong;
         };
         let agrees = opened.data().zip(&gathering.seals).all(|(says, seal)| Some(says) == *seal);
@@ -542,18 +541,17 @@ impl Sources {
     /// Whether the sum of the checks of all frames of a part is what its header says; reads their tables only.
     fn root_holds(&self, at: usize) -> bool {
         let part = &self.subject.parts[at];
-        let (shape, Header { id, first, columns, root, .. }) = (self.coder().shape(), &part.header);
+        let (shape, key) = (self.coder().shape(), part.header.frame_key());
+        let Header { first, columns, root, .. } = &part.header;
         let mut sum = [0; 16];
         let mut table = vec![0; self.coder().table_bytes()];
         for stripe in 0..self.cut.stripes() {
-            let frame = self.cut.block(stripe) + table.len() as u64;
             for column in 0..*columns {
-                let end = part.records.offset(stripe) + (column as u64 + 1) * frame;
-                let start = end - table.len() as u64;
+                let start = part.records.frame_offset(column, stripe) + self.cut.block(stripe);
                 if !self.read(at, &mut table, start) {
                     return false;
                 }
-                let Some(frame) = Frame::open(&table, shape, *id, first + column, stripe) else {
+                let Some(frame) = Frame::open(&table, shape, key, first + column, stripe) else {
                     return false;
                 };
                 toggle(&mut sum, frame.check());

@@ -253,15 +253,32 @@ pub fn read_up_to(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usi
 }
 
 impl Part {
-    /// Reads the records of some stripes; what the file no longer has is zeros, which no frame consists of.
+    /// Reads the frames of some stripes: stripe after stripe, in each the frames of all columns. What the file no longer has is zeros, which no
+    /// frame consists of.
     ///
     /// # Errors
     /// What the operating system says.
     pub fn read_records(&self, first: u64, count: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
-        let (start, end) = (self.records.offset(first), self.records.offset(first + count));
+        let (records, columns) = (&self.records, self.records.columns());
+        let frames: u64 = (first..first + count).map(|stripe| records.frame_bytes(stripe)).sum();
         buffer.clear();
-        buffer.resize((end - start) as usize, 0);
-        read_up_to(&self.file, buffer, start)?;
+        buffer.resize(columns * frames as usize, 0);
+        if records.is_one_piece() {
+            read_up_to(&self.file, buffer, records.frame_offset(0, first))?;
+            return Ok(());
+        }
+        let mut section = vec![0; frames as usize];
+        for column in 0..columns {
+            section.fill(0);
+            read_up_to(&self.file, &mut section, records.frame_offset(column, first))?;
+            let (mut from, mut to) = (0, 0);
+            for stripe in first..first + count {
+                let frame = records.frame_bytes(stripe) as usize;
+                buffer[to + column * frame..][..frame].copy_from_slice(&section[from..][..frame]);
+                from += frame;
+                to += columns * frame;
+            }
+        }
         Ok(())
     }
 

@@ -323,9 +323,9 @@ impl Work<'_> {
                     let mut mended = vec![0; frame];
                     mended[..block].copy_from_slice(&stripe.blocks[(k + column) * block..][..block]);
                     let (data, own) = (&seals[..k], &seals[k + column]);
-                    Frame::seal(&mut mended, part.header.id, column, fault.stripe, data, own);
-                    let within = (column - part.header.first) as u64 * frame as u64;
-                    writes.push((part.records.offset(fault.stripe) + within, mended));
+                    Frame::seal(&mut mended, part.header.frame_key(), column, fault.stripe, data, own);
+                    let within = column - part.header.first;
+                    writes.push((part.records.frame_offset(within, fault.stripe), mended));
                     bytes += frame;
                     self.done.redundancy_blocks += 1;
                 }

@@ -9,7 +9,7 @@ pub mod lane;
 pub mod plain;
 pub mod pool;
 
-use crate::format::Metadata;
+use crate::format::{Binding, Metadata};
 use crate::geometry::{Geometry, GeometryError, Run};
 use crate::redundancy::{Place, REDUNDANCY};
 use crate::tree::{Generation, Names, Stat, Tree, join};
@@ -221,6 +221,14 @@ pub trait Storage: Send + Sync + Debug {
     /// Puts blocks of a file right that are damaged: nobody wrote to them since they were protected. Those that cannot be put right stay as
     /// they are.
     fn mend(&self, _path: &[u8], _cells: &[Range<u64>]) {}
+
+    /// What binds redundancy to the file at `path`: see [`Binding`].
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn binding(&self, path: &[u8]) -> io::Result<Binding> {
+        Ok(Binding::of_name(crate::tree::split(path).1))
+    }
 
     /// Opens a file.
     ///

@@ -1,4 +1,4 @@
-//! Rows of a file turned into records.
+//! Rows of a file turned into frames.
 
 use super::outflow::Outflow;
 use super::source::Source;
@@ -16,8 +16,8 @@ use std::sync::Arc;
 pub(super) struct Scratch {
     /// The data blocks.
     pub(super) source: Source,
-    /// The records of a run, per redundancy file.
-    records: Vec<Outflow>,
+    /// The frames of a run, per redundancy file and column.
+    frames: Vec<Vec<Outflow>>,
     /// What stands there now.
     old: Vec<Vec<u8>>,
     /// Redundancy blocks that have no place.
@@ -25,16 +25,19 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    pub(super) fn new(files: usize) -> Scratch {
-        let records = (0..files).map(|_| Outflow::default()).collect();
-        let old = (0..files).map(|_| Vec::new()).collect();
-        Scratch { source: Source::default(), records, old, homeless: Vec::new() }
+    pub(super) fn new(makings: &[Making]) -> Scratch {
+        let columns = |making: &Making| (0..making.home.columns).map(|_| Outflow::default()).collect();
+        let old = makings.iter().map(|_| Vec::new()).collect();
+        let frames = makings.iter().map(columns).collect();
+        Scratch { source: Source::default(), frames, old, homeless: Vec::new() }
     }
 }
 
-/// Turns rows into records.
+/// Turns rows into frames.
 pub(super) struct Rows<'a> {
     pub(super) coder: &'a Arc<Coder>,
+    /// Per redundancy file that is there, what makes signatures of its version.
+    pub(super) judges: &'a [Option<Arc<Coder>>],
     pub(super) content: &'a dyn Content,
     pub(super) makings: &'a [Making],
     pub(super) untouched: Option<&'a Untouched>,
@@ -42,7 +45,7 @@ pub(super) struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// Encodes a run and writes its records to the drafts or, in place, notes what changes.
+    /// Encodes a run and writes its frames to the drafts or, in place, notes what changes.
     pub(super) fn encode(
         &self,
         run: &Run,
@@ -52,10 +55,13 @@ impl Rows<'_> {
         let (k, block) = (self.coder.code().k(), run.block as usize);
         let frame = block + self.coder.table_bytes();
         scratch.homeless.resize(self.coder.code().m() * block, 0);
-        for (making, records) in self.makings.iter().zip(&mut scratch.records) {
-            let bytes = making.home.columns * frame * run.count as usize;
-            let write = EncodeError::write(&making.home.place);
-            records.begin(making.records.offset(run.first), bytes, making.draft.as_ref()).map_err(write)?;
+        for (making, columns) in self.makings.iter().zip(&mut scratch.frames) {
+            for (column, frames) in columns.iter_mut().enumerate() {
+                let (offset, bytes) =
+                    (making.records.frame_offset(column, run.first), frame * run.count as usize);
+                let write = EncodeError::write(&making.home.place);
+                frames.begin(offset, bytes, making.draft.as_ref()).map_err(write)?;
+            }
         }
         let has_old = self.read_old(run, scratch)?;
         for row in 0..run.count {
@@ -71,17 +77,22 @@ impl Rows<'_> {
                 self.note_changes(stripe, row, frame, scratch, totals);
             }
         }
-        for (making, records) in self.makings.iter().zip(&mut scratch.records) {
-            let write = EncodeError::write(&making.home.place);
-            records.end(making.draft.as_ref(), self.makings.len()).map_err(write)?;
+        let outflows = scratch.frames.iter().map(Vec::len).sum();
+        for (making, columns) in self.makings.iter().zip(&mut scratch.frames) {
+            for frames in columns {
+                let write = EncodeError::write(&making.home.place);
+                frames.end(making.draft.as_ref(), outflows).map_err(write)?;
+            }
         }
         Ok(())
     }
 
     /// Writes what a thread holds back: all its runs are encoded.
     pub(super) fn flush(&self, scratch: &mut Scratch) -> Result<(), EncodeError> {
-        for (making, records) in self.makings.iter().zip(&mut scratch.records) {
-            records.flush(making.draft.as_ref()).map_err(EncodeError::write(&making.home.place))?;
+        for (making, columns) in self.makings.iter().zip(&mut scratch.frames) {
+            for frames in columns {
+                frames.flush(making.draft.as_ref()).map_err(EncodeError::write(&making.home.place))?;
+            }
         }
         Ok(())
     }
@@ -112,31 +123,44 @@ impl Rows<'_> {
     ) -> Result<bool, EncodeError> {
         let (k, stripe) = (self.coder.code().k(), run.first + row);
         let block = frame - self.coder.table_bytes();
+        let data = scratch.source.blocks(stripe, k, block);
         let mut seals: Vec<Seal> = Vec::with_capacity(k);
-        for data in scratch.source.blocks(stripe, k, block) {
-            seals.push(self.coder.sign(data)?);
-        }
-        for (making, old) in self.makings.iter().zip(&scratch.old) {
-            for (column, bytes) in row_of(old, row, frame, making.home.columns).enumerate() {
+        let mut signed = None;
+        let mut same_version = true;
+        for ((making, judge), records) in self.makings.iter().zip(self.judges).zip(&scratch.old) {
+            let Some(judge) = judge else { return Ok(false) };
+            if signed != Some(judge.version()) {
+                seals.clear();
+                for data in &data {
+                    seals.push(judge.sign(data)?);
+                }
+                signed = Some(judge.version());
+            }
+            same_version &= judge.version() == self.coder.version();
+            let Some(old) = &making.old else { return Ok(false) };
+            for (column, bytes) in row_of(records, row, frame, making.home.columns).enumerate() {
                 let column = making.home.first + column;
-                let Some(opened) = Frame::open(bytes, self.coder.shape(), making.header.id, column, stripe)
+                let Some(opened) = Frame::open(bytes, judge.shape(), old.header.frame_key(), column, stripe)
                 else {
                     return Ok(false);
                 };
-                if let (Some(untouched), Some(old)) = (self.untouched, &making.old) {
+                if let Some(untouched) = self.untouched {
                     untouched.find_damage(old, run, row, &opened, &seals, &mut totals.damaged);
                 }
-                // Rot must not be carried over into what is called new.
-                if !opened.data().eq(seals.iter().copied()) || self.coder.sign(opened.block)? != opened.own()
-                {
+                // Damage must not be carried over into what is called new.
+                if !opened.data().eq(seals.iter().copied()) || judge.sign(opened.block)? != opened.own() {
                     return Ok(false);
                 }
             }
         }
+        // Frames of an earlier version say that the data is right; the new ones have other signatures.
+        if !same_version {
+            return Ok(false);
+        }
         for (at, making) in self.makings.iter().enumerate() {
-            let range = row_range(row, frame, making.home.columns);
-            scratch.records[at].fresh()[range.clone()].copy_from_slice(&scratch.old[at][range.clone()]);
-            for bytes in scratch.old[at][range].chunks_exact(frame) {
+            let old = row_of(&scratch.old[at], row, frame, making.home.columns);
+            for (frames, bytes) in scratch.frames[at].iter_mut().zip(old) {
+                frames.fresh()[row_range(row, frame)].copy_from_slice(bytes);
                 if let Some(check) = bytes.last_chunk::<16>() {
                     toggle(&mut totals.roots[at], check);
                 }
@@ -155,13 +179,13 @@ impl Rows<'_> {
     ) -> Result<(), EncodeError> {
         let (k, m) = (self.coder.code().k(), self.coder.code().m());
         let block = frame - self.coder.table_bytes();
-        let Scratch { source, records, homeless, .. } = scratch;
+        let Scratch { source, frames, homeless, .. } = scratch;
         let data = source.blocks(stripe, k, block);
         let mut outputs: Vec<Option<&mut [u8]>> =
             homeless.chunks_exact_mut(block).take(m).map(Some).collect();
-        for (making, records) in self.makings.iter().zip(records.iter_mut()) {
-            let range = row_range(row, frame, making.home.columns);
-            for (column, bytes) in records.fresh()[range].chunks_exact_mut(frame).enumerate() {
+        for (making, columns) in self.makings.iter().zip(frames.iter_mut()) {
+            for (column, frames) in columns.iter_mut().enumerate() {
+                let bytes = &mut frames.fresh()[row_range(row, frame)];
                 outputs[making.home.first + column] = Some(&mut bytes[..block]);
             }
         }
@@ -169,11 +193,11 @@ impl Rows<'_> {
         let seals = self.coder.encode(&data, &mut outputs)?;
         let (data_seals, own_seals) = seals.split_at(k);
         for (at, making) in self.makings.iter().enumerate() {
-            let range = row_range(row, frame, making.home.columns);
-            for (column, bytes) in records[at].fresh()[range].chunks_exact_mut(frame).enumerate() {
+            for (column, frames) in frames[at].iter_mut().enumerate() {
+                let bytes = &mut frames.fresh()[row_range(row, frame)];
                 let column = making.home.first + column;
-                let id = making.header.id;
-                let check = Frame::seal(bytes, id, column, stripe, data_seals, &own_seals[column]);
+                let key = making.header.frame_key();
+                let check = Frame::seal(bytes, key, column, stripe, data_seals, &own_seals[column]);
                 toggle(&mut totals.roots[at], &check);
             }
         }
@@ -182,22 +206,26 @@ impl Rows<'_> {
 
     fn note_changes(&self, stripe: u64, row: u64, frame: usize, scratch: &mut Scratch, totals: &mut Totals) {
         for (at, making) in self.makings.iter().enumerate() {
-            let range = row_range(row, frame, making.home.columns);
-            totals.change_bytes += range.len();
-            // Beyond the bound the file is made anew, and nobody needs these.
-            if totals.change_bytes <= redo::MAX_BYTES {
-                let bytes = scratch.records[at].fresh()[range].to_vec();
-                totals.changes[at].push((making.records.offset(stripe), bytes));
+            for (column, frames) in scratch.frames[at].iter_mut().enumerate() {
+                totals.change_bytes += frame;
+                // Beyond the bound the file is made anew, and these are not needed.
+                if totals.change_bytes <= redo::MAX_BYTES {
+                    let bytes = frames.fresh()[row_range(row, frame)].to_vec();
+                    totals.changes[at].push((making.records.frame_offset(column, stripe), bytes));
+                }
             }
         }
     }
 }
 
-fn row_range(row: u64, frame: usize, columns: usize) -> std::ops::Range<usize> {
-    let start = row as usize * columns * frame;
-    start..start + columns * frame
+/// The frame of a row among the frames of one column.
+fn row_range(row: u64, frame: usize) -> std::ops::Range<usize> {
+    let start = row as usize * frame;
+    start..start + frame
 }
 
+/// The frames of a row among records, which have the frames of all columns for each row.
 fn row_of(records: &[u8], row: u64, frame: usize, columns: usize) -> impl Iterator<Item = &[u8]> {
-    records[row_range(row, frame, columns)].chunks_exact(frame)
+    let start = row as usize * columns * frame;
+    records[start..start + columns * frame].chunks_exact(frame)
 }

@@ -87,7 +87,7 @@ fn redundancy_of_the_very_version_is_taken_over() {
 #[test]
 fn large_redundancy_is_updated_in_place_and_small_made_anew() {
     // A row has 4 blocks of data, and 2 frames of 4096 + 96 bytes.
-    let rows = (SMALL_PART - 384) / (2 * (4096 + 96));
+    let rows = (SMALL_PART - 512) / (2 * (4096 + 96));
     for (rows, in_place) in [(rows, false), (rows + 1, true)] {
         let ground = Ground::new();
         let mut content: Vec<u8> = (0..rows * 16_384).map(|at| (at >> 7) as u8).collect();
@@ -109,7 +109,7 @@ fn large_redundancy_is_updated_in_place_and_small_made_anew() {
         assert_eq!(made.len(), updated.len());
         let frames = |bytes: &[u8]| -> Vec<Vec<u8>> {
             // Without the check, which has the identity in it.
-            bytes[192..bytes.len() - 192].chunks(4096 + 96).map(|frame| frame[..4096 + 80].to_vec()).collect()
+            bytes[256..bytes.len() - 256].chunks(4096 + 96).map(|frame| frame[..4096 + 80].to_vec()).collect()
         };
         assert!(frames(&made) == frames(&updated));
     }

@@ -9,6 +9,7 @@ use crate::geometry::Run;
 use crate::redundancy::Part;
 use crate::storage::{Content, Storage};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// What was written to a file since it was protected, where the storage knows that.
 #[derive(Debug)]
@@ -58,21 +59,16 @@ impl Untouched {
     /// those of the end as it was are looked at.
     pub(super) fn find_damage_at_end(
         &self,
-        coder: &Coder,
+        judges: &[Option<Arc<Coder>>],
         content: &dyn Content,
         makings: &[Making],
     ) -> Result<Vec<Range<u64>>, EncodeError> {
-        let speaks = |making: &&Making| {
-            making
-                .old
-                .as_ref()
-                .is_some_and(|old| old.header.revision == self.revision && old.header.columns > 0)
-        };
-        let Some((making, old)) =
-            makings.iter().find(speaks).and_then(|making| Some((making, making.old.as_ref()?)))
-        else {
-            return Ok(Vec::new());
-        };
+        let speaks = |old: &Part| old.header.revision == self.revision && old.header.columns > 0;
+        let found = makings.iter().zip(judges).find_map(|(making, judge)| {
+            let old = making.old.as_ref().filter(|old| speaks(old))?;
+            Some((making, old, judge.as_ref()?))
+        });
+        let Some((making, old, coder)) = found else { return Ok(Vec::new()) };
         let (was, now) = (old.records.cut(), making.records.cut());
         let (mut damaged, mut records) = (Vec::new(), Vec::new());
         if was == now {
@@ -86,9 +82,10 @@ impl Untouched {
             }
             old.read_records(stripe, 1, &mut records).map_err(EncodeError::read)?;
             let bytes = run.block as usize + coder.table_bytes();
+            let key = old.header.frame_key();
             let frame = records
                 .get(..bytes)
-                .and_then(|bytes| Frame::open(bytes, coder.shape(), old.header.id, old.header.first, stripe));
+                .and_then(|bytes| Frame::open(bytes, coder.shape(), key, old.header.first, stripe));
             let Some(frame) = frame else { continue };
             let mut block = vec![0; run.block as usize];
             for (column, wanted) in frame.data().enumerate() {

@@ -49,8 +49,9 @@ pub(crate) fn belonging(mut parts: Vec<Part>, now: Option<Generation>) -> (Vec<P
     let Some(header) = head.map(|part| part.header.clone()) else { return (parts, Vec::new()) };
     let mut held = vec![false; header.code.m()];
     parts.into_iter().partition(|part| {
-        let Header { id, code, strong, geometry, generation, .. } = &part.header;
+        let Header { version, id, code, strong, geometry, generation, .. } = &part.header;
         let belongs = *id == header.id
+            && *version == header.version
             && *code == header.code
             && *strong == header.strong
             && *geometry == header.geometry
@@ -172,7 +173,7 @@ impl Subject {
         let stale =
             others.iter().map(|part| (part.place.tree.shown(&part.place.path), "it is of another version"));
         unusable.extend(stale.map(|(path, why)| (path, why.to_owned())));
-        let coder = coders.get(&header.coding())?;
+        let coder = coders.of_header(&header)?;
         Ok(Subject { content, stat, parts: together, unusable, header, coder })
     }
 

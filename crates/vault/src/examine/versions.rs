@@ -193,7 +193,7 @@ impl Stripe {
                 if unknown || (!subject.coder.has_law() && !self.good[k + column]) {
                     return None;
                 }
-                toggle(&mut sum, &check_of(part.header.id, column, number, &says(&seals[..k], own)));
+                toggle(&mut sum, &check_of(part.header.frame_key(), column, number, &says(&seals[..k], own)));
             }
             Some(sum)
         };

@@ -1,6 +1,6 @@
-//! Records and frames: where they lie and what is in them.
+//! Frames of a redundancy file: where they lie and what is in them.
 
-use super::header::{FileId, Header};
+use super::header::{FileId, Header, Version};
 use crate::geometry::Cut;
 use gabion_engine::Signature;
 
@@ -30,8 +30,24 @@ impl Seal {
 /// The check of a table, and sums of these.
 pub type Check = [u8; SIGNATURE_BYTES];
 
-/// What the check of a table is made of, besides the table.
-const CHECK_NAME: &[u8] = b"gabion redundancy frame 1";
+/// What binds frames to their redundancy file: part of every check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrameKey {
+    /// The version of the format.
+    pub version: Version,
+    /// The file id.
+    pub id: FileId,
+}
+
+impl FrameKey {
+    /// The text that every check begins with.
+    fn text(&self) -> &'static [u8] {
+        match self.version {
+            Version::One => b"gabion redundancy frame 1",
+            Version::Two => b"gabion redundancy frame 2",
+        }
+    }
+}
 
 /// A signature as it is stored.
 pub fn seal(signature: &Signature) -> Seal {
@@ -48,9 +64,10 @@ pub fn signature(seal: &Seal) -> Signature {
     Signature::from_components(seal.signature.chunks_exact(8).map(component).collect())
 }
 
-/// Where the records of a redundancy file lie.
+/// Where the frames of a redundancy file lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Records {
+    version: Version,
     header: u64,
     cut: Cut,
     k: usize,
@@ -62,8 +79,8 @@ impl Records {
     /// For a file with this header, which takes `length` bytes.
     pub fn new(header: &Header, length: usize) -> Records {
         let cut = header.geometry.cut(header.generation.size);
-        let (k, strong) = (header.code.k(), header.strong);
-        Records { header: length as u64, cut, k, strong, columns: header.columns as u64 }
+        let (k, strong, version) = (header.code.k(), header.strong, header.version);
+        Records { version, header: length as u64, cut, k, strong, columns: header.columns as u64 }
     }
 
     /// The file that is protected, cut.
@@ -76,32 +93,52 @@ impl Records {
         self.header
     }
 
-    /// Bytes of a frame with blocks of `block` bytes.
-    fn frame(&self, block: u64) -> u64 {
-        block + table_bytes(self.k, self.strong) as u64
+    /// Bytes of a frame of `stripe`.
+    pub fn frame_bytes(&self, stripe: u64) -> u64 {
+        self.cut.block(stripe) + table_bytes(self.k, self.strong) as u64
     }
 
-    /// Bytes of the record of `stripe`.
-    pub fn record(&self, stripe: u64) -> u64 {
-        self.columns * self.frame(self.cut.block(stripe))
-    }
-
-    /// Where the record of `stripe` begins; where records end for the first stripe that is not there.
-    pub fn offset(&self, stripe: u64) -> u64 {
+    /// Bytes of one column's frames of all stripes before `stripe`.
+    fn before(&self, stripe: u64) -> u64 {
         let full = stripe.min(self.cut.full_stripes());
-        let mut offset = self.header;
+        let mut bytes = 0;
         if full > 0 {
-            offset += full * self.record(0);
+            bytes += full * self.frame_bytes(0);
         }
         if stripe > full {
-            offset += (stripe - full) * self.record(full);
+            bytes += (stripe - full) * self.frame_bytes(full);
         }
-        offset
+        bytes
+    }
+
+    /// Where the frame of `stripe` begins in column number `column` of this file.
+    ///
+    /// Version 2 has one section of frames per column, so that a column can be appended to a file or cut off from it while the others stay where
+    /// they are. Version 1 has the frames of a stripe next to each other.
+    pub fn frame_offset(&self, column: usize, stripe: u64) -> u64 {
+        let column = column as u64;
+        match self.version {
+            Version::One => {
+                let own = if column > 0 { column * self.frame_bytes(stripe) } else { 0 };
+                self.header + self.columns * self.before(stripe) + own
+            }
+            Version::Two => self.header + column * self.before(self.cut.stripes()) + self.before(stripe),
+        }
+    }
+
+    /// Whether the frames of neighbouring stripes in all columns are one piece of the file, in the order of stripes.
+    pub fn is_one_piece(&self) -> bool {
+        self.version == Version::One || self.columns <= 1
+    }
+
+    /// Redundancy columns in the file.
+    pub fn columns(&self) -> usize {
+        self.columns as usize
     }
 
     /// Where the second header begins.
     pub fn trailer(&self) -> u64 {
-        self.offset(self.cut.stripes())
+        self.header + self.columns * self.before(self.cut.stripes())
     }
 
     /// Bytes of the whole file.
@@ -137,7 +174,7 @@ impl<'a> Frame<'a> {
     /// Writes the table behind a block; `bytes` is the whole frame. Gives the check. All seals have hashes, or none.
     pub fn seal(
         bytes: &mut [u8],
-        id: FileId,
+        key: FrameKey,
         column: usize,
         stripe: u64,
         data: &[Seal],
@@ -147,7 +184,7 @@ impl<'a> Frame<'a> {
         let start = bytes.len() - says.len() - SIGNATURE_BYTES;
         let (seals, check) = bytes[start..].split_at_mut(says.len());
         seals.copy_from_slice(&says);
-        let computed = check_of(id, column, stripe, seals);
+        let computed = check_of(key, column, stripe, seals);
         check.copy_from_slice(&computed);
         computed
     }
@@ -157,13 +194,13 @@ impl<'a> Frame<'a> {
     pub fn open(
         bytes: &'a [u8],
         (k, strong): (usize, bool),
-        id: FileId,
+        key: FrameKey,
         column: usize,
         stripe: u64,
     ) -> Option<Frame<'a>> {
         let (block, table) = bytes.split_at_checked(bytes.len().checked_sub(table_bytes(k, strong))?)?;
         let (seals, check) = table.split_last_chunk::<SIGNATURE_BYTES>()?;
-        if check_of(id, column, stripe, seals) != *check {
+        if check_of(key, column, stripe, seals) != *check {
             return None;
         }
         let (signatures, hashes) = seals.split_at_checked((k + 1) * SIGNATURE_BYTES)?;
@@ -193,9 +230,9 @@ impl<'a> Frame<'a> {
 }
 
 /// The check of a table, given its seals.
-pub(crate) fn check_of(id: FileId, column: usize, stripe: u64, seals: &[u8]) -> Check {
+pub(crate) fn check_of(key: FrameKey, column: usize, stripe: u64, seals: &[u8]) -> Check {
     let mut hasher = blake3::Hasher::new();
-    hasher.update(CHECK_NAME).update(&id.0);
+    hasher.update(key.text()).update(&key.id.0);
     hasher.update(&(column as u32).to_le_bytes()).update(&stripe.to_le_bytes()).update(seals);
     let mut check = [0; SIGNATURE_BYTES];
     check.copy_from_slice(&hasher.finalize().as_bytes()[..SIGNATURE_BYTES]);

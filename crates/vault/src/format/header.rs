@@ -1,6 +1,8 @@
-//! The header of a redundancy file.
+//! Header of a redundancy file, in both versions of the format.
 
+use super::binding::Binding;
 use super::fields::{Reader, Writer};
+use super::frame::FrameKey;
 use crate::geometry::{Geometry, GeometryError, MAX_SIZE, Tail};
 use crate::tree::Generation;
 use crate::world::Nanos;
@@ -11,8 +13,46 @@ use std::sync::Arc;
 /// First bytes of a redundancy file. The byte over 127 and the line end show conversions of text.
 pub const MAGIC: [u8; 8] = *b"\x89GABRD\r\n";
 
-/// The version that is written and the only one that is read.
-pub const VERSION: u32 = 1;
+/// The version that is written. Version 1 is read, verified and repaired as well.
+pub const VERSION: u32 = 2;
+
+/// Versions of the format that this program reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Version {
+    /// Not bound to a file; records in the order of stripes; signatures at Y and Y².
+    One,
+    /// Bound to its file; one section per redundancy column; signatures at two independent points.
+    Two,
+}
+
+impl Version {
+    /// What new redundancy is written as.
+    pub const NEWEST: Version = Version::Two;
+
+    /// As the header has it.
+    pub fn number(self) -> u32 {
+        match self {
+            Version::One => 1,
+            Version::Two => 2,
+        }
+    }
+
+    fn of(number: u32) -> Result<Version, HeaderError> {
+        match number {
+            1 => Ok(Version::One),
+            2 => Ok(Version::Two),
+            other => Err(HeaderError::Version(other)),
+        }
+    }
+
+    /// Bytes of the fixed fields: version 2 appends some.
+    pub fn fixed_bytes(self) -> usize {
+        match self {
+            Version::One => PLACES[FIELDS_OF_VERSION_1].offset,
+            Version::Two => FIXED_BYTES,
+        }
+    }
+}
 
 /// Largest header: extended attributes of a file are in it.
 pub const MAX_HEADER: usize = 1 << 18;
@@ -30,6 +70,9 @@ const FLAG_STRIPED: u32 = 1;
 const FLAG_ATTRIBUTES_LEFT_OUT: u32 = 2;
 const FLAG_STRONG: u32 = 4;
 
+/// An extension with this bit in its tag must be understood by a reader; others may be ignored.
+const CRITICAL: u16 = 0x8000;
+
 /// One fixed field of the header; `docs/redundancy.md` has the same table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
@@ -42,7 +85,7 @@ pub struct Place {
 }
 
 /// The fixed fields in their order. They are written and read in this order; a test holds them against the document.
-pub const PLACES: [Place; 22] = places([
+pub const PLACES: [Place; 26] = places([
     (8, "magic"),
     (4, "version"),
     (4, "header length"),
@@ -65,7 +108,14 @@ pub const PLACES: [Place; 22] = places([
     (2, "code identity length"),
     (2, "target count"),
     (4, "attribute count"),
+    (16, "binding"),
+    (2, "columns in use"),
+    (2, "extension count"),
+    (4, "reserved"),
 ]);
+
+/// The fields before this one make up version 1.
+const FIELDS_OF_VERSION_1: usize = 22;
 
 const fn places<const N: usize>(fields: [(usize, &'static str); N]) -> [Place; N] {
     let mut places = [Place { offset: 0, bytes: 0, name: "" }; N];
@@ -78,7 +128,7 @@ const fn places<const N: usize>(fields: [(usize, &'static str); N]) -> [Place; N
     places
 }
 
-/// Where the fixed fields end and the code identity begins.
+/// Where the fixed fields of the newest version end and the code identity begins.
 pub const FIXED_BYTES: usize = PLACES[PLACES.len() - 1].offset + PLACES[PLACES.len() - 1].bytes;
 
 /// Identity of a protected file; it stays when the file is renamed or changed.
@@ -120,9 +170,20 @@ pub struct Metadata {
     pub attributes_left_out: bool,
 }
 
+/// Something that a later program of the same version added to a header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Extension {
+    /// What it is; those with the highest bit set must be understood.
+    pub tag: u16,
+    /// Its content.
+    pub bytes: Vec<u8>,
+}
+
 /// All that the header says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
+    /// The version of the format.
+    pub version: Version,
     /// Whose redundancy this is.
     pub id: FileId,
     /// How often this redundancy was updated; of two that disagree, the higher is newer.
@@ -147,6 +208,10 @@ pub struct Header {
     pub metadata: Metadata,
     /// Names of the targets of all k + m columns, where storage has several; otherwise empty.
     pub targets: Vec<Vec<u8>>,
+    /// The file that this is the redundancy of; version 1 does not say.
+    pub binding: Option<Binding>,
+    /// Extensions that this program does not know and may ignore.
+    pub extensions: Vec<Extension>,
 }
 
 /// Why bytes are no header.
@@ -166,8 +231,19 @@ pub enum HeaderError {
     #[error("the header's checksum does not fit")]
     Checksum,
     /// Written by another version of the program.
-    #[error("format version {0} is not known here (version {VERSION} is)")]
+    #[error("format version {0} is not known here (versions up to {VERSION} are)")]
     Version(u32),
+    /// An extension that a reader must understand, and this one does not.
+    #[error("extension {0:#x} is not known here")]
+    Extension(u16),
+    /// A feature of the format that this program does not have.
+    #[error("{field} of {value} is not supported here")]
+    Unsupported {
+        /// The field that asks for it.
+        field: &'static str,
+        /// What it says.
+        value: u64,
+    },
     /// Flags that this version does not know.
     #[error("flags {0:#x} are not known here")]
     Flags(u32),
@@ -192,7 +268,28 @@ pub enum HeaderError {
     },
 }
 
+impl HeaderError {
+    /// Whether a later program wrote this header: its checksum is right, and something in it is not known here. Such a file
+    /// is not damaged and must never be overwritten.
+    pub fn is_later(&self) -> bool {
+        use HeaderError::{Code, Extension, Flags, Unsupported, Version};
+        matches!(self, Version(_) | Flags(_) | Extension(_) | Unsupported { .. } | Code { .. })
+    }
+}
+
 impl Header {
+    /// What binds frames to this redundancy file.
+    pub fn frame_key(&self) -> FrameKey {
+        FrameKey { version: self.version, id: self.id }
+    }
+
+    /// Whether this can be the redundancy of the file that has `binding` and is `now`. A file that was renamed keeps its inode, one that was
+    /// replaced keeps its name; redundancy for which neither holds is of another file. Version 1 does not tell.
+    pub fn belongs_to(&self, binding: &Binding, now: Option<&Generation>) -> bool {
+        let inode = now.is_some_and(|now| now.inode == self.generation.inode);
+        inode || self.binding.as_ref().is_none_or(|own| own == binding)
+    }
+
     /// What [`Coders::get`](crate::coder::Coders::get) makes a coder of.
     pub fn coding(&self) -> String {
         coding(&self.code, self.strong)
@@ -207,8 +304,10 @@ impl Header {
         let attributes = &self.metadata.attributes;
         let variable = identity.len()
             + self.targets.iter().map(|target| 2 + target.len()).sum::<usize>()
-            + attributes.iter().map(|(name, value)| 6 + name.len() + value.len()).sum::<usize>();
-        let length = (FIXED_BYTES + variable + END_BYTES).next_multiple_of(HEADER_UNIT).max(at_least);
+            + attributes.iter().map(|(name, value)| 6 + name.len() + value.len()).sum::<usize>()
+            + self.extensions.iter().map(|extension| 6 + extension.bytes.len()).sum::<usize>();
+        let fixed = self.version.fixed_bytes();
+        let length = (fixed + variable + END_BYTES).next_multiple_of(HEADER_UNIT).max(at_least);
         if length > MAX_HEADER {
             return Err(HeaderError::Length(length as u64));
         }
@@ -216,20 +315,27 @@ impl Header {
         let strong = if self.strong { FLAG_STRONG } else { 0 };
         let left_out = if self.metadata.attributes_left_out { FLAG_ATTRIBUTES_LEFT_OUT } else { 0 };
         let mut out = Writer::default();
-        out.bytes(&MAGIC).u32(VERSION).u32(length as u32).bytes(&self.id.0).u64(self.revision);
+        out.bytes(&MAGIC).u32(self.version.number()).u32(length as u32).bytes(&self.id.0).u64(self.revision);
         let Generation { size, mtime, ctime, inode } = self.generation;
         out.u64(size).i64(mtime).i64(ctime).u64(inode).i64(self.protected_at);
         out.u64(self.geometry.block()).u32(self.geometry.rows() as u32).u32(striped | left_out | strong);
         out.u16(self.first as u16).u16(self.columns as u16);
         out.u32(self.metadata.mode).u32(self.metadata.uid).u32(self.metadata.gid).bytes(&self.root);
         out.u16(identity.len() as u16).u16(self.targets.len() as u16).u32(attributes.len() as u32);
-        debug_assert_eq!(out.0.len(), FIXED_BYTES);
+        if self.version > Version::One {
+            out.bytes(&self.binding.unwrap_or_default().0);
+            out.u16(self.code.m() as u16).u16(self.extensions.len() as u16).u32(0);
+        }
+        debug_assert_eq!(out.0.len(), fixed);
         out.bytes(identity.as_bytes());
         for target in &self.targets {
             out.u16(target.len() as u16).bytes(target);
         }
         for (name, value) in attributes {
             out.u16(name.len() as u16).u32(value.len() as u32).bytes(name).bytes(value);
+        }
+        for Extension { tag, bytes } in &self.extensions {
+            out.u16(*tag).u32(bytes.len() as u32).bytes(bytes);
         }
         out.0.resize(length - END_BYTES, 0);
         out.u32(length as u32);
@@ -291,10 +397,7 @@ impl Header {
             return Err(HeaderError::Length(length as u64));
         }
         let mut fields = Reader(&body[MAGIC.len()..]);
-        let version = fields.u32()?;
-        if version != VERSION {
-            return Err(HeaderError::Version(version));
-        }
+        let version = Version::of(fields.u32()?)?;
         fields.u32()?;
         let (id, revision) = (FileId(fields.id()?), fields.u64()?);
         let generation = Generation {
@@ -313,6 +416,10 @@ impl Header {
         let root = fields.id()?;
         let (code_length, target_count) = (fields.u16()?, fields.u16()?);
         let attribute_count = fields.u32()?;
+        let mut added = Added::default();
+        if version > Version::One {
+            added = Added::read(&mut fields)?;
+        }
         let identity = String::from_utf8_lossy(fields.bytes(code_length.into())?).into_owned();
         let code = code(&identity).map_err(|why| HeaderError::Code { identity: identity.clone(), why })?;
         if code.to_string() != identity || code.blocks() > MAX_COLUMNS {
@@ -328,6 +435,9 @@ impl Header {
         limit("mode", mode.into(), mode <= 0o7777)?;
         let none_or_all = target_count == 0 || usize::from(target_count) == code.blocks();
         limit("target count", target_count.into(), none_or_all)?;
+        if let Some(value) = added.columns_in_use.filter(|&value| usize::from(value) != code.m()) {
+            return Err(HeaderError::Unsupported { field: "columns in use", value: value.into() });
+        }
         let tail = if flags & FLAG_STRIPED == 0 { Tail::Balanced } else { Tail::Striped };
         let geometry = Geometry::new(code.k() as u64, block, rows.into(), tail, code.granule() as u64)?;
         // The redundancy file must be one that can be.
@@ -347,10 +457,19 @@ impl Header {
             let (name, value) = (fields.u16()?, fields.u32()?);
             attributes.push((fields.bytes(name.into())?.to_vec(), fields.bytes(value as usize)?.to_vec()));
         }
+        let mut extensions = Vec::new();
+        for _ in 0..added.extension_count {
+            let (tag, length) = (fields.u16()?, fields.u32()?);
+            if tag & CRITICAL != 0 {
+                return Err(HeaderError::Extension(tag));
+            }
+            extensions.push(Extension { tag, bytes: fields.bytes(length as usize)?.to_vec() });
+        }
         limit("filling", fields.0.len() as u64, fields.0.iter().all(|&byte| byte == 0))?;
         let attributes_left_out = flags & FLAG_ATTRIBUTES_LEFT_OUT != 0;
         let metadata = Metadata { mode, uid, gid, attributes, attributes_left_out };
         let header = Header {
+            version,
             id,
             revision,
             generation,
@@ -363,13 +482,34 @@ impl Header {
             root,
             metadata,
             targets,
+            binding: added.binding,
+            extensions,
         };
         Ok(header)
     }
 }
 
+/// The fields that version 2 added.
+#[derive(Default)]
+struct Added {
+    binding: Option<Binding>,
+    columns_in_use: Option<u16>,
+    extension_count: u16,
+}
+
+impl Added {
+    fn read(fields: &mut Reader<'_>) -> Result<Added, HeaderError> {
+        let (binding, columns_in_use) = (Some(Binding(fields.id()?)), Some(fields.u16()?));
+        let (extension_count, reserved) = (fields.u16()?, fields.u32()?);
+        match reserved {
+            0 => Ok(Added { binding, columns_in_use, extension_count }),
+            value => Err(HeaderError::Unsupported { field: "reserved", value: value.into() }),
+        }
+    }
+}
+
 fn check_length(length: u32) -> Result<usize, HeaderError> {
-    let fits = (FIXED_BYTES + END_BYTES..=MAX_HEADER).contains(&(length as usize));
+    let fits = (Version::One.fixed_bytes() + END_BYTES..=MAX_HEADER).contains(&(length as usize));
     match fits && (length as usize).is_multiple_of(HEADER_UNIT) {
         true => Ok(length as usize),
         false => Err(HeaderError::Length(length.into())),

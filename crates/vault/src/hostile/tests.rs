@@ -147,6 +147,7 @@ fn claims_that_cannot_be_true_are_refused_at_once() {
             set("block size", 64);
             set("rows", 1 << 18);
             set("columns", m);
+            set("columns in use", m);
             set("code identity length", identity.len() as u64);
             bytes[FIXED_BYTES..length - 36].fill(0);
             bytes[FIXED_BYTES..][..identity.len()].copy_from_slice(identity.as_bytes());

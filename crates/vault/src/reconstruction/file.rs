@@ -377,10 +377,13 @@ impl Rebuilder<'_> {
                         frame.clear();
                         frame.extend_from_slice(bytes);
                         frame.resize(bytes.len() + sources.coder().table_bytes(), 0);
-                        let check = Frame::seal(frame, headers[at].0.id, *column, stripe, seals, &own);
+                        let key = headers[at].0.frame_key();
+                        let check = Frame::seal(frame, key, *column, stripe, seals, &own);
                         toggle(&mut totals.roots[at], &check);
                         let (target, draft) = &drafts[at];
-                        draft.write(headers[at].1.offset(stripe), frame).map_err(self::at(target))?;
+                        draft
+                            .write(headers[at].1.frame_offset(0, stripe), frame)
+                            .map_err(self::at(target))?;
                         written += frame.len() as u64;
                     }
                     (self.progress)(0, written);

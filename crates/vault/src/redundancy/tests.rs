@@ -2,7 +2,7 @@
 
 use super::{Draft, Place, REDUNDANCY, STAGING, redo};
 use crate::coder::Coders;
-use crate::format::{FileId, Header, Metadata, Records};
+use crate::format::{FileId, Header, Metadata, Records, Version};
 use crate::geometry::{Geometry, Tail};
 use crate::tree::{Generation, Tree, join};
 use std::os::unix::fs::MetadataExt;
@@ -34,6 +34,7 @@ impl Ground {
     fn header(&self, revision: u64) -> Header {
         let code = self.coders.get("4+2").unwrap().code().clone();
         Header {
+            version: Version::Two,
             id: FileId([7; 16]),
             revision,
             generation: Generation { size: 1000, mtime: 1, ctime: 2, inode: 3 },
@@ -46,6 +47,8 @@ impl Ground {
             root: [0; 16],
             metadata: Metadata::default(),
             targets: Vec::new(),
+            binding: None,
+            extensions: Vec::new(),
         }
     }
 
@@ -142,7 +145,7 @@ fn updates_of_others_and_of_the_past_are_not_made() {
     ground.publish(b"file", 5);
     let path = ground.directory.path().join("redundancy/file");
     let before = std::fs::read(&path).unwrap();
-    let at = Records::new(&ground.header(5), ground.header(5).encode(0).unwrap().len()).offset(0);
+    let at = Records::new(&ground.header(5), ground.header(5).encode(0).unwrap().len()).frame_offset(0, 0);
     for (id, revision, made) in [(7, 4, false), (8, 9, false), (7, 5, true)] {
         let bytes = update(id, revision, b"redundancy/file", &[(at, b"new")]);
         std::fs::write(ground.directory.path().join("staging/x.redo"), bytes).unwrap();

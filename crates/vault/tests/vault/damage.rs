@@ -6,6 +6,9 @@ use gabion_vault::{repair, scrub};
 
 const BLOCK: u64 = 4096;
 
+/// Bytes of the header of a redundancy file without attributes. One section of frames per column follows.
+const HEADER: u64 = 256;
+
 /// A file of several segments' worth would be large; with blocks of 4 KiB, columns have 4096 rows. Some stripes are enough.
 fn content(seed: &mut Seed, stripes: u64) -> Vec<u8> {
     seed.bytes((4 * BLOCK * stripes) as usize - 100)
@@ -62,14 +65,14 @@ fn up_to_m_bad_blocks_of_every_stripe_are_repaired_wherever_they_are() {
                     // Anywhere in the frame: block, table or check.
                     let frame = block + 16 * 6;
                     let within = chance.below(frame);
-                    flip(&redundancy, 192 + (2 * stripe + hit - 4) * frame + within);
+                    flip(&redundancy, HEADER + ((hit - 4) * stripes + stripe) * frame + within);
                 }
             }
         }
         // One of the two headers as well.
         if chance.below(2) == 0 {
-            let header = if chance.below(2) == 0 { 0 } else { pristine.len() as u64 - 192 };
-            flip(&redundancy, header + chance.below(192));
+            let header = if chance.below(2) == 0 { 0 } else { pristine.len() as u64 - HEADER };
+            flip(&redundancy, header + chance.below(HEADER));
         }
         let done = ground.repair("file");
         assert_eq!(done.state, State::Protected, "seed {seed}: {done:?}");
@@ -267,7 +270,7 @@ fn stale_and_foreign_redundancy_is_not_believed() {
     // A write of one frame was lost: it is the one that was there before.
     let block = 60_000u64.div_ceil(4 * 4).next_multiple_of(64) as usize;
     let frame = block + 16 * 6;
-    rot(&ground.redundancy("file"), 192, &before[192..192 + frame]);
+    rot(&ground.redundancy("file"), HEADER, &before[HEADER as usize..][..frame]);
     assert_eq!(ground.state("file"), State::Damaged);
     assert_eq!(ground.repair("file").state, State::Protected);
     assert!(std::fs::read(ground.redundancy("file")).unwrap() == after);
@@ -288,9 +291,14 @@ fn data_that_no_frame_speaks_of_is_vouched_for_by_the_header() {
         ground.write("file", &content);
         ground.protect_all();
         let whole = std::fs::read(ground.redundancy("file")).unwrap();
-        // The records of some stripes, headers left alone.
-        let (start, spoilt) = (192, 20_000.min(whole.len() - 2 * 192));
-        rot(&ground.redundancy("file"), start, &vec![0xee; spoilt]);
+        // The frames of some stripes in both columns, headers left alone.
+        let column = (whole.len() - 2 * HEADER as usize) / 2;
+        let spoil = || {
+            for start in [HEADER, HEADER + column as u64] {
+                rot(&ground.redundancy("file"), start, &vec![0xee; 20_000.min(column)]);
+            }
+        };
+        spoil();
         assert_eq!(ground.state("file"), State::Damaged, "{size} bytes, strong: {strong}");
         let done = ground.repair("file");
         assert_eq!((done.state, done.data_blocks), (State::Protected, 0));
@@ -298,7 +306,7 @@ fn data_that_no_frame_speaks_of_is_vouched_for_by_the_header() {
         assert_eq!(std::fs::read(ground.redundancy("file")).unwrap(), whole);
         ground.assert_clean();
         // With a byte of that data gone as well, nothing vouches for it.
-        rot(&ground.redundancy("file"), start, &vec![0xee; spoilt]);
+        spoil();
         flip(&ground.path("file"), 100);
         assert_eq!(ground.state("file"), State::Lost);
     }
@@ -332,8 +340,10 @@ fn older_frames_do_not_take_newer_data_back() {
         let mut lost: Vec<u64> = changed.iter().copied().filter(|_| chance.below(2) == 0).collect();
         lost.push(changed[0]);
         for stripe in lost {
-            let record = (192 + 2 * stripe * frame) as usize;
-            rot(&ground.redundancy("file"), record as u64, &older[record..record + 2 * frame as usize]);
+            for column in 0..2 {
+                let at = HEADER + (column * stripes + stripe) * frame;
+                rot(&ground.redundancy("file"), at, &older[at as usize..][..frame as usize]);
+            }
         }
         // A block of data that is really bad, in a stripe that was not changed, is told apart.
         let intact = (0..stripes).find(|stripe| !changed.contains(stripe));
@@ -360,7 +370,9 @@ fn what_cannot_be_told_from_older_frames_is_left_alone() {
     ground.write("file", &content);
     ground.protect_all();
     let frame = cut_block(&content, 3) as usize + 16 * 6;
-    rot(&ground.redundancy("file"), 192, &older[192..192 + 2 * frame]);
+    for at in [HEADER as usize, HEADER as usize + 3 * frame] {
+        rot(&ground.redundancy("file"), at as u64, &older[at..][..frame]);
+    }
     flip(&ground.path("file"), 9);
     let before = ground.read("file");
     assert_eq!(ground.state("file"), State::Damaged);

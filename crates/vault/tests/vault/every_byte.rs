@@ -22,7 +22,7 @@ fn positions(length: usize, chance: &mut Seed) -> Vec<usize> {
         ..=1000 => (0..length).collect(),
         _ => {
             let some = (0..30).map(|_| chance.below(length as u64) as usize);
-            [0, 1, 191, 192, length - 193, length - 192, length - 1].into_iter().chain(some).collect()
+            [0, 1, 255, 256, length - 257, length - 256, length - 1].into_iter().chain(some).collect()
         }
     }
 }
@@ -46,7 +46,7 @@ fn no_byte_of_redundancy_changes_unseen() {
             is_found_and_mended(&ground, "file", &pristine[..length], &format!("cut to {length} bytes"));
             pristine = std::fs::read(ground.redundancy("file")).unwrap();
         }
-        let (header, whole) = (pristine[..192].to_vec(), pristine.clone());
+        let (header, whole) = (pristine[..256].to_vec(), pristine.clone());
         for more in [&[0][..], &[7; 100], &header, &whole] {
             let longer = [&pristine[..], more].concat();
             is_found_and_mended(&ground, "file", &longer, &format!("{} bytes more", more.len()));

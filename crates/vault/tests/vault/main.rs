@@ -18,3 +18,4 @@ mod server;
 mod strong;
 mod trust;
 mod unwritten;
+mod version_1;

@@ -35,7 +35,7 @@ fn rot_is_found_when_only_permissions_changed() {
         // Its redundancy is what it was, but for the header.
         let after = std::fs::read(ground.redundancy("a/file")).unwrap();
         assert!(
-            before.len() == after.len() && before[192..before.len() - 192] == after[192..after.len() - 192]
+            before.len() == after.len() && before[256..before.len() - 256] == after[256..after.len() - 256]
         );
         // It stays so until it is repaired, and is not looked at anew.
         let again = ground.protect_all();

@@ -2,8 +2,10 @@
 
 use super::{
     END_BYTES, FIXED_BYTES, FileId, HEADER_UNIT, Header, HeaderError, MAGIC, MAX_COLUMNS, MAX_HEADER,
-    Metadata, PLACES, VERSION,
+    Metadata, PLACES, VERSION, Version,
 };
+use crate::format::Binding;
+use crate::format::header::Extension;
 use crate::geometry::{Geometry, Tail};
 use crate::tree::Generation;
 use gabion_engine::Code;
@@ -12,6 +14,7 @@ use std::sync::Arc;
 
 fn header() -> Header {
     Header {
+        version: Version::Two,
         id: FileId([7; 16]),
         revision: 3,
         generation: Generation { size: 12_345_678, mtime: -5, ctime: 1_700_000_000_000_000_001, inode: 99 },
@@ -30,7 +33,13 @@ fn header() -> Header {
             attributes_left_out: false,
         },
         targets: Vec::new(),
+        binding: Some(Binding::of_name(b"file")),
+        extensions: Vec::new(),
     }
+}
+
+fn version_1() -> Header {
+    Header { version: Version::One, binding: None, ..header() }
 }
 
 fn decode(bytes: &[u8]) -> Result<Header, HeaderError> {
@@ -82,6 +91,8 @@ fn headers_read_back() {
         header(),
         Header { strong: true, ..header() },
         Header { targets: vec![b"disk".to_vec(); 10], ..header() },
+        Header { extensions: vec![Extension { tag: 7, bytes: vec![1, 2, 3] }], ..header() },
+        version_1(),
     ] {
         for at_least in [0, 1024] {
             let bytes = header.encode(at_least).unwrap();
@@ -93,7 +104,7 @@ fn headers_read_back() {
     }
     // Without attributes it is small: this is paid for every file, twice.
     let small = Header { metadata: Metadata::default(), ..header() };
-    assert_eq!(small.encode(0).unwrap().len(), 192);
+    assert_eq!(small.encode(0).unwrap().len(), 256);
 }
 
 #[test]
@@ -119,8 +130,13 @@ fn fields_that_cannot_be_are_refused_by_name() {
         let at = place(name);
         decode(&resealed(|header| header[at..at + bytes.len()].copy_from_slice(bytes))).unwrap_err()
     };
-    assert_eq!(number("version", &[2, 0, 0, 0]), HeaderError::Version(2));
+    assert_eq!(number("version", &[3, 0, 0, 0]), HeaderError::Version(3));
+    assert_eq!(number("version", &[0, 0, 0, 0]), HeaderError::Version(0));
     assert_eq!(number("flags", &[8, 0, 0, 0]), HeaderError::Flags(8));
+    let unsupported = |field, value| HeaderError::Unsupported { field, value };
+    assert_eq!(number("columns in use", &[1, 0]), unsupported("columns in use", 1));
+    assert_eq!(number("reserved", &[0, 1, 0, 0]), unsupported("reserved", 256));
+    assert_eq!(number("extension count", &[255; 2]), HeaderError::Short);
     assert_eq!(number("file size", &[255; 8]), HeaderError::Field { field: "file size", value: u64::MAX });
     assert_eq!(number("first column", &[2, 0]), HeaderError::Field { field: "first column", value: 2 });
     assert_eq!(number("columns", &[3, 0]), HeaderError::Field { field: "columns", value: 3 });
@@ -139,6 +155,40 @@ fn fields_that_cannot_be_are_refused_by_name() {
     assert!(matches!(decode(&filling), Err(HeaderError::Field { field: "filling", .. })));
 }
 
+/// A later program may add what this one can ignore, and what it cannot: the first is kept as it is, the second is refused as later.
+#[test]
+fn extensions_are_kept_or_refused_as_later() {
+    let with = |tag| Header { extensions: vec![Extension { tag, bytes: b"new".to_vec() }], ..header() };
+    let ignorable = decode(&with(9).encode(0).unwrap()).unwrap();
+    assert_eq!(ignorable, with(9));
+    let refused = decode(&with(0x8009).encode(0).unwrap()).unwrap_err();
+    assert_eq!(refused, HeaderError::Extension(0x8009));
+    assert!(refused.is_later() && HeaderError::Version(3).is_later() && HeaderError::Flags(8).is_later());
+    assert!(!HeaderError::Checksum.is_later() && !HeaderError::Magic.is_later());
+}
+
+/// Redundancy follows a file that was renamed by its inode, and one that was replaced by its name; swapped or misplaced redundancy is told apart.
+#[test]
+fn redundancy_is_bound_to_its_file() {
+    let header = header();
+    let (same, other) = (Binding::of_name(b"file"), Binding::of_name(b"other"));
+    let now = |inode| Generation { inode, size: 1, ..header.generation };
+    assert!(header.belongs_to(&same, Some(&now(1))) && header.belongs_to(&same, None));
+    assert!(header.belongs_to(&other, Some(&now(99))), "a renamed file keeps its inode");
+    assert!(!header.belongs_to(&other, Some(&now(1))) && !header.belongs_to(&other, None));
+    assert!(version_1().belongs_to(&other, None), "version 1 does not tell");
+}
+
+/// A program of version 1 wrote these bytes.
+#[test]
+fn version_1_is_read_and_written_as_it_was() {
+    let bytes = include_bytes!("../../../tests/data/version-1/repository/redundancy/small.txt");
+    let length = Header::length(bytes).unwrap();
+    let header = decode(&bytes[..length]).unwrap();
+    assert_eq!((header.version, header.binding, header.generation.size), (Version::One, None, 30));
+    assert_eq!(header.encode(length).unwrap(), bytes[..length]);
+}
+
 proptest! {
     #[test]
     fn any_bytes_are_refused_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
@@ -147,7 +197,7 @@ proptest! {
     }
 
     #[test]
-    fn resealed_changes_are_read_or_refused(at in 0usize..250, value in any::<u8>()) {
+    fn resealed_changes_are_read_or_refused(at in 0usize..330, value in any::<u8>()) {
         let bytes = resealed(|bytes| {
             let at = at % (bytes.len() - 32);
             bytes[at] = value;

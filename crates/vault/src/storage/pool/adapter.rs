@@ -7,6 +7,7 @@ use super::namespace::{Entry, beneath, look_up, look_up_file, names};
 use super::repair::PoolRepair;
 use super::view::{Copy, View};
 use super::{Pool, placement};
+use crate::format::Binding;
 use crate::geometry::{Geometry, Tail};
 use crate::redundancy::{Place, REDUNDANCY};
 use crate::storage::lane::Lane;
@@ -89,6 +90,10 @@ impl Storage for Pool {
         if let Some(writer) = self.writer() {
             writer.mend(path, cells);
         }
+    }
+
+    fn binding(&self, path: &[u8]) -> io::Result<Binding> {
+        Ok(Binding(look_up_file(&self.shared.copies()?, path)?.id.0))
     }
 
     fn open(&self, path: &[u8]) -> io::Result<Box<dyn Content>> {

@@ -1,0 +1,102 @@
+//! A repository that a program of format version 1 wrote: read, verified, repaired, and written as version 2 when a file changes.
+//!
+//! `tests/data/version-1` was made by that program with the policy that lies in it. Inodes and change times in the headers are those of
+//! the machine where it was made, so each test puts those of its own files there.
+
+use super::playground::{Playground, flip};
+use gabion_vault::catalogue::State;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/version-1");
+const FILES: [&str; 4] = ["small.txt", "empty", "dir/stripes.bin", "dir/strong.bin"];
+
+/// Offsets of fields in headers of both versions.
+const VERSION: usize = 8;
+const MTIME: usize = 48;
+const CTIME: usize = 56;
+const INODE: usize = 64;
+
+fn golden(name: &str) -> Vec<u8> {
+    std::fs::read(Path::new(DATA).join("tree").join(name)).unwrap()
+}
+
+/// The tree with its version 1 redundancy, protected: nothing has to be read or written for that.
+fn ground() -> Playground {
+    let policy = std::fs::read_to_string(Path::new(DATA).join("repository/policy.toml")).unwrap();
+    let ground = Playground::with_policy(&policy);
+    for name in FILES {
+        ground.write(name, &golden(name));
+        let stat = std::fs::metadata(ground.path(name)).unwrap();
+        let mut bytes = std::fs::read(Path::new(DATA).join("repository/redundancy").join(name)).unwrap();
+        let length = u32::from_le_bytes(bytes[12..16].try_into().unwrap()) as usize;
+        let nanos = |seconds: i64, nanos: i64| (seconds * 1_000_000_000 + nanos).to_le_bytes();
+        bytes[MTIME..][..8].copy_from_slice(&nanos(stat.mtime(), stat.mtime_nsec()));
+        bytes[CTIME..][..8].copy_from_slice(&nanos(stat.ctime(), stat.ctime_nsec()));
+        bytes[INODE..][..8].copy_from_slice(&stat.ino().to_le_bytes());
+        let checksum = blake3::hash(&bytes[..length - 32]);
+        bytes[length - 32..length].copy_from_slice(checksum.as_bytes());
+        let end = bytes.len() - length;
+        bytes.copy_within(..length, end);
+        let path = ground.redundancy(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    }
+    let report = ground.protect_all();
+    assert_eq!((report.done.adopted, report.done.encoded), (4, 0), "{report:?}");
+    ground
+}
+
+fn version(ground: &Playground, name: &str) -> u8 {
+    std::fs::read(ground.redundancy(name)).unwrap()[VERSION]
+}
+
+#[test]
+fn version_1_is_verified_and_repaired_as_it_is() {
+    let ground = ground();
+    ground.assert_clean();
+    for name in ["small.txt", "dir/stripes.bin", "dir/strong.bin"] {
+        let pristine = std::fs::read(ground.redundancy(name)).unwrap();
+        flip(&ground.path(name), 20);
+        assert_eq!(ground.state(name), State::Damaged, "{name}");
+        assert_eq!(ground.repair(name).state, State::Protected, "{name}");
+        assert!(ground.read(name) == golden(name), "{name}");
+        flip(&ground.redundancy(name), 300);
+        assert_eq!(ground.state(name), State::Damaged, "{name}");
+        assert_eq!(ground.repair(name).state, State::Protected, "{name}");
+        assert!(std::fs::read(ground.redundancy(name)).unwrap() == pristine, "{name}");
+    }
+    ground.assert_clean();
+}
+
+#[test]
+fn version_1_becomes_version_2_when_its_file_changes() {
+    let ground = ground();
+    let name = "dir/stripes.bin";
+    let mut content = golden(name);
+    content[5000] ^= 1;
+    ground.write(name, &content);
+    std::fs::set_permissions(ground.path("small.txt"), PermissionsExt::from_mode(0o640)).unwrap();
+    ground.protect_all();
+    assert_eq!(FILES.map(|name| version(&ground, name)), [2, 1, 2, 1]);
+    ground.assert_clean();
+    flip(&ground.path(name), 19_000);
+    assert_eq!(ground.repair(name).state, State::Protected);
+    assert!(ground.read(name) == content);
+}
+
+/// The step to version 2 has to encode everything again. Corruption that version 1 still knows about must not become part of it.
+#[test]
+fn corruption_is_not_accepted_on_the_way_to_version_2() {
+    let ground = ground();
+    let name = "dir/stripes.bin";
+    flip(&ground.path(name), 12_345);
+    std::fs::set_permissions(ground.path(name), PermissionsExt::from_mode(0o640)).unwrap();
+    let report = ground.protect();
+    assert_eq!(report.done.damaged.len(), 1, "{report:?}");
+    assert_eq!(version(&ground, name), 1);
+    assert_eq!(ground.repair(name).state, State::Protected);
+    assert!(ground.read(name) == golden(name));
+    ground.protect_all();
+    ground.assert_clean();
+}
