@@ -10,6 +10,7 @@ mod problems;
 mod recent;
 
 pub use changes::{Change, Class, Counts};
+pub(crate) use making::is_damaged;
 pub use problems::{Piece, Problem};
 pub use recent::Recent;
 
@@ -84,9 +85,11 @@ pub struct Entry {
 
 /// What went wrong with the catalogue itself; `gabion catalogue rebuild` makes it anew.
 #[derive(Debug, thiserror::Error)]
-#[error("the catalogue {path}: {reason}{}", advice(reason))]
+#[error("the catalogue {path}: {reason}{}", self.advice())]
 pub struct CatalogueError {
     path: String,
+    /// True if the file begins like no database that SQLite can read.
+    bad_header: bool,
     /// Not called `source`: the message has it already.
     reason: rusqlite::Error,
 }
@@ -94,16 +97,13 @@ pub struct CatalogueError {
 impl CatalogueError {
     /// Whether the file is no database, or a damaged one.
     pub fn is_damage(&self) -> bool {
-        is_damage(&self.reason)
+        let code = self.reason.sqlite_error_code();
+        self.bad_header || matches!(code, Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt))
     }
-}
 
-fn is_damage(error: &rusqlite::Error) -> bool {
-    matches!(error.sqlite_error_code(), Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt))
-}
-
-fn advice(error: &rusqlite::Error) -> &'static str {
-    if is_damage(error) { "; `gabion catalogue rebuild` makes it anew" } else { "" }
+    fn advice(&self) -> &'static str {
+        if self.is_damage() { "; `gabion catalogue rebuild` makes it anew" } else { "" }
+    }
 }
 
 /// The catalogue of one vault.
@@ -181,7 +181,10 @@ impl Catalogue {
     /// # Errors
     /// [`CatalogueError`].
     pub fn open(path: &Path) -> Result<Catalogue> {
-        let failed = |reason| CatalogueError { path: path.display().to_string(), reason };
+        let failed = |reason| {
+            let bad_header = private::has_damaged_header(path);
+            CatalogueError { path: path.display().to_string(), bad_header, reason }
+        };
         let connection = private::open_database(path).map_err(failed)?;
         let set_up = || -> rusqlite::Result<()> {
             connection.busy_timeout(std::time::Duration::from_secs(30))?;
@@ -214,7 +217,7 @@ impl Catalogue {
     }
 
     fn wrap<T>(&self, result: rusqlite::Result<T>) -> Result<T> {
-        result.map_err(|reason| CatalogueError { path: self.path.clone(), reason })
+        result.map_err(|reason| CatalogueError { path: self.path.clone(), bad_header: false, reason })
     }
 
     /// Does several things as one, and fast. Others that write wait meanwhile.

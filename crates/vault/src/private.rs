@@ -66,3 +66,27 @@ pub(crate) fn open_database(path: &Path) -> rusqlite::Result<Connection> {
         _ => Connection::open_with_flags(path, flags),
     }
 }
+
+/// True if the file begins like no database of SQLite that this program can read. SQLite does not call all of these damage: a
+/// number of a later format in one of the fields is an error of its own, or makes the database read-only.
+pub(crate) fn has_damaged_header(path: &Path) -> bool {
+    let mut header = [0; 100];
+    let read = OpenOptions::new()
+        .read(true)
+        .custom_flags((rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits() as i32)
+        .open(path)
+        .and_then(|file| std::os::unix::fs::FileExt::read_exact_at(&file, &mut header, 0));
+    // An empty file is a database without tables; one that cannot be read may be sound.
+    if read.is_err() {
+        return false;
+    }
+    let page = u16::from_be_bytes([header[16], header[17]]);
+    let number = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    header[..16] != *b"SQLite format 3\0"
+        || !(page == 1 || page >= 512 && page.is_power_of_two())
+        || !(1..=2).contains(&header[18])
+        || !(1..=2).contains(&header[19])
+        || header[21..24] != [64, 32, 32]
+        || number(44) > 4
+        || number(56) > 3
+}

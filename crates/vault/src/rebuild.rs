@@ -1,6 +1,6 @@
 //! Makes the catalogue anew from the headers of redundancy files, and asks those headers what a loss would mean.
 
-use crate::catalogue::{CatalogueError, Entry, State};
+use crate::catalogue::{Catalogue, CatalogueError, Entry, State};
 use crate::coder::Coders;
 use crate::examine::belonging;
 use crate::protect::{Manner, Progress};
@@ -36,16 +36,30 @@ pub enum RebuildError {
     },
 }
 
-/// Makes the catalogue anew. The caller has the vault for himself.
+/// Fills the catalogue of an open vault from the headers of redundancy files, in place of what it has. The caller has the vault for
+/// himself. [`Vault::renew`] does this for a catalogue that may be damaged, in a new file.
 ///
 /// # Errors
-/// See [`RebuildError`]; the old catalogue is kept then.
+/// See [`RebuildError`]; the catalogue is as it was then.
 pub fn rebuild(vault: &Vault, manner: Manner<'_>) -> Result<Rebuilt, RebuildError> {
-    vault.catalogue.together(|| {
-        vault.catalogue.clear()?;
-        let put = |path: &[u8], entry: &Entry| Ok(vault.catalogue.put(path, entry)?);
-        let rebuilt = each_entry(&*vault.storage, &vault.coders, manner, put)?;
-        vault.catalogue.set_made()?;
+    fill(&vault.catalogue, &*vault.storage, &vault.coders, manner)
+}
+
+/// Fills a catalogue from the headers of redundancy files.
+///
+/// # Errors
+/// See [`RebuildError`]; the catalogue is as it was then.
+pub(crate) fn fill(
+    catalogue: &Catalogue,
+    storage: &dyn Storage,
+    coders: &Coders,
+    manner: Manner<'_>,
+) -> Result<Rebuilt, RebuildError> {
+    catalogue.together(|| {
+        catalogue.clear()?;
+        let put = |path: &[u8], entry: &Entry| Ok(catalogue.put(path, entry)?);
+        let rebuilt = each_entry(storage, coders, manner, put)?;
+        catalogue.set_made()?;
         Ok(rebuilt)
     })
 }

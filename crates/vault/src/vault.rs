@@ -12,7 +12,7 @@ mod settings;
 mod shared;
 
 pub use lock::{Lock, LockError};
-pub use renew::{Renewed, survey};
+pub use renew::{Renewal, Renewed, survey};
 pub use settings::{Kind, Location, Settings};
 
 use crate::catalogue::{Catalogue, CatalogueError};
@@ -79,6 +79,12 @@ pub enum VaultError {
     /// Another one is at work.
     #[error(transparent)]
     Lock(#[from] LockError),
+    /// A watch, a mount or a daemon has the catalogue open.
+    #[error("the catalogue is in use by {holder}: end that first, it would go on with the old catalogue")]
+    CatalogueInUse {
+        /// Process, host, time.
+        holder: String,
+    },
     /// The policy is none.
     #[error("{}: {source}", path.display())]
     Policy {

@@ -20,7 +20,7 @@ use gabion_vault::changelog;
 use gabion_vault::policy::Rate;
 use gabion_vault::protect::{Manner, Progress};
 use gabion_vault::storage::pool::{self, Pool};
-use gabion_vault::vault::{Location, Lock, LockError, OWN, Renewed, Vault, VaultError};
+use gabion_vault::vault::{Location, Lock, LockError, OWN, Vault, VaultError};
 use gabion_vault::world::{Clock, Nanos, SECOND};
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -136,11 +136,6 @@ impl Which {
         );
         refuse_unknown(vault, &inside, &shown)?;
         Ok(inside)
-    }
-
-    /// Opens the vault to make anew what is damaged of its own.
-    fn renew(&self, command: &str) -> anyhow::Result<(Vault, Lock, Vec<Renewed>)> {
-        Ok(Vault::renew(&self.remains()?, command, Clock::System)?)
     }
 
     /// Where the vault is, by what is left of it.

@@ -205,7 +205,7 @@ fn what_fails_together_has_not_happened() {
 }
 
 fn refusal(catalogue: &Catalogue) -> CatalogueError {
-    CatalogueError { path: catalogue.path.clone(), reason: rusqlite::Error::InvalidQuery }
+    CatalogueError { path: catalogue.path.clone(), bad_header: false, reason: rusqlite::Error::InvalidQuery }
 }
 
 /// Two processes noted results at the same time, and one of them was refused: it had read before the other wrote.

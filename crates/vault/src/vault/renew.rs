@@ -2,12 +2,13 @@
 
 use super::settings::{EMBEDDED, FILE};
 use super::{
-    CATALOGUE, CHANGELOG, Kind, Location, Lock, Purpose, Settings, Vault, VaultError, at, open_changelog,
-    pool_of, take_turn,
+    CATALOGUE, CHANGELOG, Kind, Location, Lock, LockError, Purpose, Settings, Vault, VaultError, at,
+    open_changelog, pool_of, take_turn,
 };
-use crate::catalogue::Catalogue;
+use crate::catalogue::{self, Catalogue};
 use crate::changelog::{self, Change, Changelog, Embedded, When};
 use crate::coder::Coders;
+use crate::private;
 use crate::protect::Manner;
 use crate::rebuild::{self, Rebuilt};
 use crate::redundancy::REDUNDANCY;
@@ -28,9 +29,24 @@ pub enum Renewed {
     Changelog,
 }
 
+/// A vault whose catalogue was rebuilt.
+pub struct Renewal {
+    /// The vault, open.
+    pub vault: Vault,
+    /// What the headers of redundancy files gave.
+    pub rebuilt: Rebuilt,
+    /// Parts of the repository that were damaged or gone.
+    pub renewed: Vec<Renewed>,
+    /// Keep other commands, and watches and mounts, from the vault.
+    _locks: [Lock; 2],
+}
+
 impl Vault {
-    /// Opens a vault whose settings, catalogue or changelog may be damaged or gone; it is the caller's alone. What is damaged is kept
-    /// beside what takes its place. The catalogue is as it was found, or empty.
+    /// Rebuilds the catalogue from the headers of redundancy files, and replaces settings and changelog where they are damaged or gone.
+    ///
+    /// The catalogue is always built as a new file and renamed into place: in a file with a damaged index, removing the old rows
+    /// would leave some of them, and a file that SQLite refuses to open cannot be changed at all. Old files are kept as
+    /// `NAME.damaged-TIME`.
     ///
     /// # Errors
     /// See [`VaultError`]; settings of a later version are left alone.
@@ -38,7 +54,8 @@ impl Vault {
         location: &Location,
         command: &str,
         clock: Clock,
-    ) -> Result<(Vault, Lock, Vec<Renewed>), VaultError> {
+        manner: Manner<'_>,
+    ) -> Result<Renewal, VaultError> {
         let path = &location.repository;
         let repository = Tree::open(path).map_err(at(path))?;
         if location.storage == Kind::Plain && repository.find(REDUNDANCY).map_err(at(path))?.is_none() {
@@ -48,6 +65,11 @@ impl Vault {
             return Err(at(path)(refusal));
         }
         let guard = Lock::take(&repository, command, &clock)?;
+        // A watch or a mount would go on with the old file.
+        let no_watch = Lock::take_to_watch(&repository, command, &clock).map_err(|error| match error {
+            LockError::Watched { holder } => VaultError::CatalogueInUse { holder },
+            error => error.into(),
+        })?;
         let mut renewed = Vec::new();
         let aside = |name: &str| set_aside(&repository, name, &clock).map_err(at(path));
         let turn = take_turn(path)?;
@@ -62,11 +84,8 @@ impl Vault {
             settings => settings?,
         };
         if is_odd(&repository, CATALOGUE, tree::Kind::File).map_err(at(path))?
-            || has_damaged_catalogue(location)?
+            || catalogue::is_damaged(&path.join(CATALOGUE))
         {
-            for name in [CATALOGUE, "catalogue.sqlite-wal", "catalogue.sqlite-shm"] {
-                aside(name)?;
-            }
             renewed.push(Renewed::Catalogue);
         }
         let is_own = settings.changelog == EMBEDDED;
@@ -74,14 +93,41 @@ impl Vault {
             aside(CHANGELOG)?;
             renewed.push(Renewed::Changelog);
         }
+        // Reading all headers takes its time: others may open the vault meanwhile.
+        drop(turn);
+        for name in [DRAFT, "catalogue.sqlite.draft-wal", "catalogue.sqlite.draft-shm"] {
+            repository.remove(name.as_bytes()).map_err(at(path))?;
+        }
+        let draft = Catalogue::open(&path.join(DRAFT))?;
+        let rebuilt = rebuild::fill(&draft, &*storage_of(location, &clock)?, &Coders::new()?, manner)?;
+        draft.close()?;
+        let turn = take_turn(path)?;
+        for name in [CATALOGUE, "catalogue.sqlite-wal", "catalogue.sqlite-shm"] {
+            aside(name)?;
+        }
+        repository.rename(DRAFT.as_bytes(), CATALOGUE.as_bytes()).map_err(at(path))?;
+        repository.sync_directory(b"").map_err(at(path))?;
         drop(turn);
         let vault = Vault::open_as_it_is(location, clock, Purpose::Change, open_changelog)?;
         if renewed.contains(&Renewed::Changelog) {
             // Nobody knows any more what was pending.
             vault.changelog.record(&[Change::gap("", When::now(vault.clock.now(), u8::MAX))])?;
         }
-        Ok((vault, guard, renewed))
+        Ok(Renewal { vault, rebuilt, renewed, _locks: [guard, no_watch] })
     }
+}
+
+/// Name of a catalogue that is being built.
+const DRAFT: &str = "catalogue.sqlite.draft";
+
+fn storage_of(location: &Location, clock: &Clock) -> Result<Box<dyn Storage>, VaultError> {
+    Ok(match pool_of(location, clock)? {
+        Some(pool) => Box::new(pool),
+        None => {
+            let tree = |path| Tree::open(path).map_err(at(path));
+            Box::new(Plain::new(tree(&location.root)?, tree(&location.repository)?))
+        }
+    })
 }
 
 /// What a rebuild of the catalogue would find, and whether the settings would be made anew. Nothing is changed.
@@ -94,13 +140,7 @@ pub fn survey(location: &Location, clock: &Clock, manner: Manner<'_>) -> Result<
         Err(VaultError::Unprotected { .. } | VaultError::Damaged { .. }) => true,
         settings => settings.map(|_| false)?,
     };
-    let storage: Box<dyn Storage> = match pool_of(location, clock)? {
-        Some(pool) => Box::new(pool),
-        None => {
-            let tree = |path| Tree::open(path).map_err(at(path));
-            Box::new(Plain::new(tree(&location.root)?, tree(path)?))
-        }
-    };
+    let storage = storage_of(location, clock)?;
     Ok((rebuild::survey(&*storage, &Coders::new()?, manner)?, lacks_settings))
 }
 
@@ -113,18 +153,13 @@ fn has_odd_changelog(repository: &Tree) -> io::Result<bool> {
     Ok(is_odd(repository, CHANGELOG, tree::Kind::Directory)? || file("log.db")? || file("pending.db")?)
 }
 
-fn has_damaged_catalogue(location: &Location) -> Result<bool, VaultError> {
-    let opened =
-        Catalogue::open(&location.repository.join(CATALOGUE)).and_then(|catalogue| catalogue.check());
-    match opened {
-        Err(error) if error.is_damage() => Ok(true),
-        opened => Ok(opened.map(|()| false)?),
-    }
-}
-
 fn has_damaged_changelog(location: &Location) -> Result<bool, VaultError> {
+    let directory = location.repository.join(CHANGELOG);
+    if ["log.db", "pending.db"].iter().any(|name| private::has_damaged_header(&directory.join(name))) {
+        return Ok(true);
+    }
     let read = || -> Result<(), changelog::Error> {
-        let changelog = Embedded::open(&location.repository.join(CHANGELOG))?;
+        let changelog = Embedded::open(&directory)?;
         let mut after: Option<Vec<u8>> = None;
         loop {
             let page = changelog.entries(after.as_deref(), changelog::MAX_PAGE)?;

@@ -5,8 +5,8 @@ use clap::Subcommand;
 use gabion::exit::Outcome;
 use gabion::shard::Shown;
 use gabion_vault::protect::Manner;
-use gabion_vault::rebuild::{Rebuilt, rebuild};
-use gabion_vault::vault::{Renewed, survey};
+use gabion_vault::rebuild::Rebuilt;
+use gabion_vault::vault::{Renewed, Vault, survey};
 use gabion_vault::world::Clock;
 use serde_json::{Value, json};
 
@@ -60,11 +60,13 @@ impl Args {
 }
 
 fn make(which: &Which, talk: &Talk) -> anyhow::Result<(Rebuilt, Vec<Renewed>)> {
-    let (vault, _lock, renewed) = which.renew("catalogue rebuild")?;
-    for what in &renewed {
+    let location = which.remains()?;
+    let rebuild = |manner: Manner<'_>| Vault::renew(&location, "catalogue rebuild", Clock::System, manner);
+    let renewal = talk.run(&Effort::ALL, rebuild)??;
+    for what in &renewal.renewed {
         errln!("gabion: warning: {}", was_renewed(*what));
     }
-    Ok((talk.run(&Effort::ALL, |manner| rebuild(&vault, manner))??, renewed))
+    Ok((renewal.rebuilt, renewal.renewed))
 }
 
 /// What [`make`] would find. Of what it would make anew only the settings are looked at: to look at a database may change it.
