@@ -53,7 +53,7 @@ impl<'a> Plan<'a> {
                 (State::Ok, _) => continue,
                 (State::HeaderDamaged { was_shard, .. }, Some(path)) => (path.clone(), *was_shard),
                 (State::Damaged { .. }, Some(path)) => (path.clone(), true),
-                _ => (set.place(&scan.dir, shard.index), false),
+                _ => (place_for(scan, set, &report, shard.index), false),
             };
             let replaces = fs::symlink_metadata(&to).is_ok();
             if replaces && !may_replace && !force {
@@ -193,6 +193,28 @@ fn read_back(
         (run.progress)(Progress::Bytes(frame.len() as u64));
     }
     Ok(hasher.finalize())
+}
+
+/// Where a missing shard goes: to the name that shards have, or to another one where that is the name of a shard that must stay.
+/// People rename shards; one that lies under the name of another is worth as much as all the others.
+fn place_for(scan: &Scan, set: &Set, report: &Report, index: u32) -> PathBuf {
+    let place = set.place(&scan.dir, index);
+    if !is_needed(scan, set, report, &place) {
+        return place;
+    }
+    let others = (1..).map(|number| set.other_place(&scan.dir, index, number));
+    others.into_iter().find(|place| fs::symlink_metadata(place).is_err()).unwrap_or(place)
+}
+
+/// True if the file is a shard of a set, this one or another, and not just one more copy of a shard that is all right.
+fn is_needed(scan: &Scan, chosen: &Set, report: &Report, path: &Path) -> bool {
+    scan.sets.iter().any(|set| {
+        set.files.iter().any(|(&index, files)| {
+            let is_ok = std::ptr::eq(set, chosen)
+                && report.shards.get(index as usize).is_some_and(|shard| matches!(shard.state, State::Ok));
+            files.iter().enumerate().any(|(copy, found)| found.path == path && !(copy > 0 && is_ok))
+        })
+    })
 }
 
 /// What lies where a shard should go.

@@ -69,6 +69,12 @@ impl Set {
         dir.join(OsStr::from_bytes(&shard_file_name(&self.content.name, index)))
     }
 
+    /// A name for a shard whose own name is taken by a shard that must stay.
+    pub fn other_place(&self, dir: &Path, index: u32, number: u32) -> PathBuf {
+        let name = [&self.content.name[..], format!(".{index:03}-{number}.gabion").as_bytes()].concat();
+        dir.join(OsStr::from_bytes(&name))
+    }
+
     /// One line for people.
     pub fn summary(&self) -> String {
         let (have, code) = (self.files.len(), &self.content.code);
@@ -239,6 +245,10 @@ fn examine(path: &Path, codes: &mut Codes) -> Seen {
     let (len, mode) = (metadata.len(), metadata.permissions().mode() & 0o777);
     match read_header(&file, codes) {
         Ok(Ok(header)) => Seen::Shard { header: Box::new(header), len, mode },
+        Ok(Err(HeaderError::Magic)) if has_header_without_magic(&file, codes) => Seen::Damaged {
+            reason: "its first bytes are damaged, the rest of its header is not".to_owned(),
+            was_shard: true,
+        },
         Ok(Err(HeaderError::Magic)) if !named => Seen::Other,
         Ok(Err(HeaderError::Short)) if !named && !begins_with_magic(&file) => Seen::Other,
         Ok(Err(reason)) => Seen::Damaged {
@@ -247,6 +257,20 @@ fn examine(path: &Path, codes: &mut Codes) -> Seen {
         },
         Err(error) => unreadable(error),
     }
+}
+
+/// True if the header is right but for its first eight bytes: its checksum leaves no doubt that the file is a shard.
+fn has_header_without_magic(file: &File, codes: &mut Codes) -> bool {
+    let mut start = [0; 16];
+    if !read_up_to(file, &mut start, 0).is_ok_and(|got| got == start.len()) {
+        return false;
+    }
+    start[..MAGIC.len()].copy_from_slice(&MAGIC);
+    let Ok(length) = Header::length(&start) else { return false };
+    let mut bytes = vec![0; length];
+    let Ok(got) = read_up_to(file, &mut bytes, 0) else { return false };
+    bytes[..MAGIC.len()].copy_from_slice(&MAGIC);
+    Header::decode(&bytes[..got], codes).is_ok()
 }
 
 fn begins_with_magic(file: &File) -> bool {

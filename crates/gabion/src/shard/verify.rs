@@ -2,8 +2,9 @@
 
 use crate::shard::error::Error;
 use crate::shard::format::{Content, SetHasher, SetId, parse_shard_file_name};
+use crate::shard::frame::{SEAL_BYTES, seal};
 use crate::shard::pipeline::{Progress, Run, for_each_stripe};
-use crate::shard::set::{Damaged, Note, Scan, Set};
+use crate::shard::set::{Damaged, Note, Scan, Set, open_regular, read_up_to};
 use crate::shard::sources::{BadBlock, BadBlocks, Sources, Stripe};
 use crate::shard::stripe_list::StripeList;
 use gabion_engine::Signature;
@@ -175,7 +176,7 @@ pub fn verify(scan: &Scan, set: &Set, run: &Run<'_>) -> Result<Report, Error> {
             };
             others.retain(|note| note.path != damaged.path);
             let (reason, was_shard) =
-                (damaged.reason.clone(), damaged.was_shard || is_whole(damaged, &sources));
+                (damaged.reason.clone(), damaged.was_shard || was_shard_of(damaged, &sources, index));
             let path = if damaged.path == place { place } else { damaged.path.clone() };
             return Shard { index, path: Some(path), state: State::HeaderDamaged { reason, was_shard } };
         };
@@ -199,9 +200,28 @@ fn damaged_shard<'a>(scan: &'a Scan, set: &Set, index: u32) -> Option<&'a Damage
     scan.damaged.iter().find(|damaged| damaged.path == place)
 }
 
-/// A file of exactly the right length in the right place was this shard.
-fn is_whole(damaged: &Damaged, sources: &Sources) -> bool {
-    std::fs::metadata(&damaged.path).is_ok_and(|m| m.len() == sources.shard_len() || m.len() == 0)
+/// Frames of a file with a damaged header that are looked at.
+const SAMPLES: u64 = 64;
+
+/// True if a file in the place of a shard was that shard: it has exactly the right length, or a block with the seal that only this
+/// shard has in this stripe.
+fn was_shard_of(damaged: &Damaged, sources: &Sources, index: u32) -> bool {
+    let Ok(Some((file, metadata))) = open_regular(&damaged.path) else { return false };
+    if metadata.len() == sources.shard_len() || metadata.len() == 0 {
+        return true;
+    }
+    let geometry = &sources.geometry;
+    let step = (geometry.stripes() / SAMPLES).max(1);
+    let mut frame = vec![0; geometry.longest_block() + SEAL_BYTES];
+    (0..geometry.stripes()).step_by(step as usize).any(|stripe| {
+        let len = geometry.block_len(stripe);
+        let frame = &mut frame[..len + SEAL_BYTES];
+        let offset = sources.header_len() + geometry.frame_offset(stripe);
+        let is_read = read_up_to(&file, frame, offset).is_ok_and(|got| got == frame.len());
+        let (block, stored) = frame.split_at(len);
+        is_read
+            && sources.sealer.sign(block).is_ok_and(|signature| seal(&signature, index, stripe) == *stored)
+    })
 }
 
 /// Reads all blocks of a stripe, checks them against their seals and each other, and leaves the signatures

@@ -99,3 +99,62 @@ fn existing_files_are_safe_without_force() {
     place.run(&[&split[..], &["--force"]].concat()).expect(0);
     place.joins();
 }
+
+/// Shard 2 lies under the name of shard 3, which is gone: `repair --force` wrote the new shard 3 over it, and one more loss was beyond
+/// repair. Without `--force` the repair was refused. The new shard gets another name now, and every good shard stays.
+#[test]
+fn a_good_shard_under_the_name_of_a_missing_one_stays() {
+    for force in [&[][..], &["--force"]] {
+        let place = Playground::split(5000, "4+2", "100");
+        let second = fs::read(place.shard(2)).unwrap();
+        let third = fs::read(place.shard(3)).unwrap();
+        fs::rename(place.shard(2), place.shard(3)).unwrap();
+        place.run(&[&["repair", "shards"], force].concat()).expect(0);
+        assert!(fs::read(place.shard(3)).unwrap() == second, "shard 2 under the name of shard 3");
+        assert!(fs::read(place.path("shards/file.003-1.gabion")).unwrap() == third);
+        place.run(&["verify", "shards"]).expect(0);
+        place.joins();
+    }
+}
+
+/// Nor is a shard of another set written over, which may be all that is left of it.
+#[test]
+fn a_shard_of_another_set_is_not_written_over() {
+    let place = Playground::split(5000, "4+2", "100");
+    let other = Playground::split(700, "2+1", "100");
+    fs::copy(other.shard(1), place.shard(3)).unwrap();
+    let foreign = fs::read(place.shard(3)).unwrap();
+    place.run(&["repair", "shards", "--force"]).expect(0);
+    assert!(fs::read(place.shard(3)).unwrap() == foreign);
+    place.joins();
+}
+
+/// The one copy of shard 0 that has all its blocks lies under the name of shard 1: it is no spare copy.
+#[test]
+fn a_copy_that_is_better_than_the_shard_in_its_place_stays() {
+    let place = Playground::split(5000, "4+2", "100");
+    let whole = fs::read(place.shard(0)).unwrap();
+    fs::copy(place.shard(0), place.shard(1)).unwrap();
+    place.flip(0, 128 + 3);
+    place.run(&["repair", "shards", "--force"]).expect(0);
+    assert!(fs::read(place.shard(1)).unwrap() == whole);
+    place.run(&["verify", "shards"]).expect(0);
+}
+
+/// A shard that has lost its first bytes and its end was taken for a stranger's file "in the way". The rest of its header, or the
+/// seals of its blocks, say what it is: it is replaced. A file that has neither still stays.
+#[test]
+fn a_shard_without_its_first_bytes_is_known_by_the_rest() {
+    for damaged in [8, 60, 200] {
+        let place = Playground::split(5000, "4+2", "100");
+        let good = place.contents();
+        let mut bytes = fs::read(place.shard(2)).unwrap();
+        bytes[..damaged].fill(b'x');
+        bytes.truncate(bytes.len() - 50);
+        fs::write(place.shard(2), &bytes).unwrap();
+        place.run(&["repair", "shards"]).expect(0);
+        assert!(place.contents() == good, "{damaged} bytes");
+        fs::write(place.shard(2), vec![b'x'; bytes.len()]).unwrap();
+        place.run(&["repair", "shards"]).expect(2).says("file.002.gabion is in the way");
+    }
+}
