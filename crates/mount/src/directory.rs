@@ -24,7 +24,6 @@ use gabion_platform::window::Window;
 use gabion_vault::coder::Coders;
 use gabion_vault::degraded::Report;
 use gabion_vault::storage::Storage;
-use gabion_vault::tree;
 use names::OpenDirectory;
 use passing::Passing;
 use reach::Source;
@@ -62,9 +61,6 @@ pub struct Directory {
 /// Told of the path of a file, and what had to be done to read it.
 pub type Note = Box<dyn Fn(&[u8], &Report) + Send + Sync>;
 
-/// Says which version of a file is known to be the one that its redundancy is of.
-pub type Vouch = Box<dyn Fn(&[u8]) -> Option<tree::Generation> + Send + Sync>;
-
 /// What reads are checked against.
 pub struct Guarded {
     /// The source as storage.
@@ -73,8 +69,6 @@ pub struct Guarded {
     pub coders: Coders,
     /// Told of a file that was read with the help of redundancy, when it is closed.
     pub note: Note,
-    /// Redundancy that followed a file to another name does not say so itself.
-    pub vouch: Vouch,
 }
 
 /// What requests and the beat share.

@@ -1,6 +1,8 @@
 //! Addresses, and what is seen at them.
 
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 
 /// Bytes of the largest piece of memory that the system shows by one entry of its tables, where the addresses begin at a multiple of
 /// it. Today's file systems keep what is read and written in large pieces that way.
@@ -43,4 +45,57 @@ pub(crate) fn reserve(bytes: usize, access: i32, flags: i32) -> io::Result<usize
         }
     }
     Ok(start)
+}
+
+/// A file mapped shared and writable: a writer that the kernel sees only at the first store into a clean page. Tests use it to
+/// act as such a program.
+#[derive(Debug)]
+pub struct SharedMapping {
+    start: usize,
+    bytes: usize,
+}
+
+impl SharedMapping {
+    /// Maps the first `bytes` of a file that is open for reading and writing.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the file is shorter, otherwise the error of `mmap`.
+    pub fn new(file: &File, bytes: usize) -> io::Result<SharedMapping> {
+        if file.metadata()?.len() < bytes as u64 {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: the kernel chooses free addresses.
+        let start = unsafe { map(0, bytes, access, libc::MAP_SHARED, file.as_raw_fd(), 0)? };
+        Ok(SharedMapping { start, bytes })
+    }
+
+    /// Stores one byte. The file must not have been truncated.
+    ///
+    /// # Panics
+    /// `at` lies outside of the mapping.
+    pub fn store(&mut self, at: usize, byte: u8) {
+        assert!(at < self.bytes, "{at} is not within {} bytes", self.bytes);
+        // SAFETY: within the mapping, which is writable and is not unmapped before this value is dropped.
+        unsafe { ((self.start + at) as *mut u8).write_volatile(byte) };
+    }
+
+    /// `msync`: returns when all stores are in the file.
+    ///
+    /// # Errors
+    /// The error of `msync`.
+    pub fn sync(&self) -> io::Result<()> {
+        // SAFETY: the range is the mapping.
+        match unsafe { libc::msync(self.start as *mut libc::c_void, self.bytes, libc::MS_SYNC) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl Drop for SharedMapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is used by nobody else.
+        unsafe { libc::munmap(self.start as *mut libc::c_void, self.bytes) };
+    }
 }

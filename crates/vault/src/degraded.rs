@@ -18,7 +18,7 @@ use crate::geometry::Tail;
 use crate::marks::Marks;
 use crate::shown::Shown;
 use crate::storage::{Content, Fault, Storage};
-use crate::tree::{Generation, Stat};
+use crate::tree::Stat;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::ops::Range;
@@ -144,17 +144,12 @@ enum Mode {
 }
 
 impl DegradedReader {
-    /// Opens a file of any storage. `vouched` is the version that is known to be the protected one, where someone knows: a catalogue.
+    /// Opens a file of any storage.
     ///
     /// # Errors
     /// See [`ReadError`]; damage is no error.
-    pub fn open(
-        storage: &dyn Storage,
-        coders: &Coders,
-        path: &[u8],
-        vouched: Option<Generation>,
-    ) -> Result<DegradedReader, ReadError> {
-        let sources = Sources::open(storage, coders, path, vouched)?;
+    pub fn open(storage: &dyn Storage, coders: &Coders, path: &[u8]) -> Result<DegradedReader, ReadError> {
+        let sources = Sources::open(storage, coders, path)?;
         let (mode, stat) = match sources {
             Some(sources) => {
                 sources.unlock().map_err(ReadError::Open)?;
@@ -365,7 +360,8 @@ impl Inner {
     fn forget_if_changed(&self, sources: &Sources) -> Result<(), ReadError> {
         let Some(content) = sources.content().filter(|content| !content.is_frozen()) else { return Ok(()) };
         let now = content.stat().map_err(ReadError::Open)?;
-        match now.generation() == self.stat.generation() {
+        // Other rights and names change the ctime, and no byte.
+        match now.generation().is_same_content(&self.stat.generation()) {
             true => Ok(()),
             // Whoever reads on opens it once more.
             false => Err(ReadError::Open(io::Error::new(
@@ -465,6 +461,15 @@ impl Inner {
         let ailing = |known: Known| if let Known::Bad(why) = known { why } else { None };
         // What was bad on the way and is made by now is told as well.
         let troubles = std::mem::take(&mut gathering.ailing);
+        let made = gathering.known.iter().zip(&before);
+        let made = made.filter(|(now, was)| **now == Known::Made && **was != Known::Made).count() as u64;
+        if made > 0 || !had {
+            // A block that was written while it was read differs as well, and is no damage.
+            if let Err(changed) = self.forget_if_changed(sources) {
+                gathering.known.clear();
+                return Err(changed);
+            }
+        }
         let mut report = self.counted();
         for (at, why) in troubles {
             let name = Shown::bytes(sources.place_of(at)).to_string();
@@ -476,8 +481,6 @@ impl Inner {
                 report.wrong.push((gathering.stripe, at));
             }
         }
-        let made = gathering.known.iter().zip(&before);
-        let made = made.filter(|(now, was)| **now == Known::Made && **was != Known::Made).count() as u64;
         report.reconstructed += made;
         report.reconstructed_bytes += made * gathering.block as u64;
         drop(report);

@@ -8,6 +8,7 @@
 
 mod outflow;
 mod rows;
+mod settle;
 mod source;
 mod untouched;
 mod unwritten;
@@ -23,6 +24,7 @@ use crate::scrub::Trouble;
 use crate::shown::Shown;
 use crate::storage::{Content, Fault, Home, Layout, LayoutError, Storage};
 use crate::tree::{Generation, Stat};
+use crate::version::{is_doubtful, is_in_doubt, is_same_content};
 use crate::world::{Clock, Nanos, unique_id};
 use rows::{Rows, Scratch};
 use std::io;
@@ -168,10 +170,23 @@ pub struct Manner<'a> {
     pub threads: usize,
     /// The file got another name and nothing else: what moving changes of its version does not count.
     pub moved: bool,
+    /// The inode is known by another name, which it had before: at this name it is no copy of the file that had it.
+    pub elsewhere: bool,
+    /// The file system that was flushed before, and when that began.
+    pub flushed: Option<Flushed>,
     /// Called with bytes of data as they are done.
     pub progress: &'a (dyn Fn(u64) + Sync),
     /// Asked now and then; true stops.
     pub stopped: &'a (dyn Fn() -> bool + Sync),
+}
+
+/// A file system whose dirty pages were all written, beginning at `at`: a store into a mapped page changes the mtime of its file again.
+#[derive(Debug, Clone, Copy)]
+pub struct Flushed {
+    /// Device number, as in [`Stat`].
+    pub device: u64,
+    /// When it began.
+    pub at: Nanos,
 }
 
 /// One redundancy file that is being made.
@@ -253,11 +268,11 @@ impl Encoder<'_> {
         seen: Seen,
     ) -> Result<Outcome, EncodeError> {
         let content = self.storage.open(path).map_err(EncodeError::read)?;
-        let stat = content.stat().map_err(EncodeError::read)?;
+        let (read_at, stat) = self.settle(&*content, manner)?;
         self.refuse_being_written(path)?;
         let block = self.storage.block(coder.code(), stat.size, largest_block);
         let layout = self.storage.layout(path, coder.code(), block)?;
-        let planned = self.plan(path, coder, &layout, &*content, &stat)?;
+        let planned = self.plan(path, coder, &layout, &*content, (&stat, read_at), manner)?;
         if let Some(adopted) = adopt(&planned.makings, coder, &stat, manner.moved) {
             return Ok(Outcome::Encoded(Box::new(Encoded { obsolete: planned.obsolete, ..adopted })));
         }
@@ -342,7 +357,8 @@ impl Encoder<'_> {
         coder: &Arc<Coder>,
         layout: &Layout,
         content: &dyn Content,
-        stat: &Stat,
+        (stat, read_at): (&Stat, Nanos),
+        manner: Manner<'_>,
     ) -> Result<Planned, EncodeError> {
         let code = coder.code();
         let homes = self.storage.homes(path, code, layout).map_err(EncodeError::read)?;
@@ -355,8 +371,11 @@ impl Encoder<'_> {
             // What cannot be opened is replaced by what is made now.
             let part = place.open_to_update(self.coders).ok().flatten();
             if let Some(Part { header, .. }) = &part {
-                same_version |= header.generation == stat.generation();
-                unwritten |= unwritten::is_unwritten(header, stat);
+                let now = stat.generation();
+                same_version |= header.generation == now && !is_doubtful(header);
+                let is_copy = now.inode != header.generation.inode;
+                let in_doubt = is_in_doubt(header.generation.mtime, header.protected_at);
+                unwritten |= is_same_content(header, &now) && !in_doubt && !(is_copy && manner.elsewhere);
                 newest = newest.max(Some((header.revision, header.id)));
             }
             match part {
@@ -379,14 +398,13 @@ impl Encoder<'_> {
         }
         let binding = self.storage.binding(path).map_err(EncodeError::read)?;
         let mut makings = Vec::new();
-        let protected_at = self.clock.now();
         for home in homes {
             let header = Header {
                 version: Version::NEWEST,
                 id,
                 revision,
                 generation: stat.generation(),
-                protected_at,
+                protected_at: read_at,
                 code: code.clone(),
                 strong: coder.is_strong(),
                 geometry: layout.geometry,
@@ -470,7 +488,7 @@ fn adopt(makings: &[Making], coder: &Arc<Coder>, stat: &Stat, moved: bool) -> Op
     let same = |was: &Header, now: &Header| {
         let renamed = Generation { ctime: now.generation.ctime, ..was.generation };
         let only_renamed = renamed == now.generation && was.metadata == now.metadata;
-        was.generation == now.generation || (moved && only_renamed)
+        !is_doubtful(was) && (was.generation == now.generation || (moved && only_renamed))
     };
     let first = makings.first()?.header.id;
     let fits = |making: &Making| {

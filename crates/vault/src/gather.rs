@@ -15,7 +15,7 @@ use crate::redundancy::{Part, read_up_to};
 use crate::storage::lane::Lane;
 use crate::storage::plain::{DATA, REPOSITORY};
 use crate::storage::{Content, Fault, Storage};
-use crate::tree::Generation;
+use crate::version;
 use std::fs::File;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,8 +29,6 @@ pub struct Sources {
     files: Vec<(Arc<File>, Option<Arc<Lane>>)>,
     /// Targets by column, redundancy last; nothing for a column that is nowhere.
     targets: Vec<Vec<u8>>,
-    /// The file system cannot tell that the data is what was protected: if it differs, it may be newer, and is left as it is.
-    loose: bool,
     /// What is known of the redundancy as a whole, once there was a reason to ask.
     verdict: Mutex<Option<Arc<Verdict>>>,
 }
@@ -104,7 +102,6 @@ pub struct Gathering {
 impl Sources {
     /// Opens what there is of a file. Nothing if there is no redundancy for the file as it is now: then its bytes are all there is,
     /// and whoever makes redundancy of them is not waited for.
-    /// `vouched` is the version that is known to be the protected one, where someone knows.
     ///
     /// # Errors
     /// See [`ExamineError`].
@@ -112,7 +109,6 @@ impl Sources {
         storage: &dyn Storage,
         coders: &Coders,
         path: &[u8],
-        vouched: Option<Generation>,
     ) -> Result<Option<Sources>, ExamineError> {
         let subject = match Subject::open_to_read(storage, coders, path) {
             Err(ExamineError::Unprotected | ExamineError::Unusable(_)) => return Ok(None),
@@ -121,7 +117,7 @@ impl Sources {
         if subject.content.is_none() || subject.is_changed() {
             return Ok(None);
         }
-        Sources::of(subject, storage, path, vouched).map(Some)
+        Sources::of(subject, storage, path).map(Some)
     }
 
     /// What there is of the version of a file that its redundancy is about.
@@ -132,7 +128,6 @@ impl Sources {
         mut subject: Subject,
         storage: &dyn Storage,
         path: &[u8],
-        vouched: Option<Generation>,
     ) -> Result<Sources, ExamineError> {
         let revision = subject.header.revision;
         subject.parts.retain(|part| part.header.revision == revision);
@@ -152,12 +147,8 @@ impl Sources {
                 targets[code.k() + column] = name.clone().unwrap_or_else(|| REPOSITORY.to_vec());
             }
         }
-        let now = subject.stat.map(|stat| stat.generation());
-        // New content of frozen storage has a new identity, which was compared above.
-        let frozen = subject.content.as_ref().is_some_and(|content| content.is_frozen());
-        let loose = !frozen && now != Some(subject.header.generation) && now != vouched;
         let cut = subject.cut();
-        Ok(Sources { subject, cut, files, targets, loose, verdict: Mutex::default() })
+        Ok(Sources { subject, cut, files, targets, verdict: Mutex::default() })
     }
 
     /// Lets others update the redundancy while this is open. What they write is noticed by the checks.
@@ -207,7 +198,7 @@ impl Sources {
     /// Whether the file system says that the file is another one by now.
     pub fn is_changed(&self) -> bool {
         let now = self.content().and_then(|content| content.stat().ok());
-        now.is_none_or(|now| !now.generation().is_unwritten_since(&self.subject.header.generation))
+        now.is_none_or(|now| !version::is_unchanged(&self.subject.header, &now.generation()))
     }
 
     /// Begins with a stripe: what its blocks have to be. False if no table can be read; judging still may tell.
@@ -428,7 +419,7 @@ impl Sources {
                 self.fetch(gathering, column)?;
             }
             let doubt = |known: &Known| matches!(known, Known::Bad(None | Some(Ailment::Wrong)));
-            if !self.loose && !gathering.known.iter().any(doubt) && self.make(gathering, wanted)? {
+            if !gathering.known.iter().any(doubt) && self.make(gathering, wanted)? {
                 return Ok(true);
             }
         }
@@ -484,11 +475,6 @@ impl Sources {
         let mut stripe = Stripe::default();
         stripe.read_records(&self.subject, &run);
         let (_, readable) = stripe.examine(&self.subject, &run, 0)?;
-        let has_bad_data = stripe.good[..k].iter().any(|&good| !good);
-        if self.loose && has_bad_data {
-            leave_data(gathering, &stripe, k, readable);
-            return Ok(());
-        }
         if let Verdict::Examined(findings) = &*verdict {
             let fault = findings.faults.iter().find(|fault| fault.stripe == gathering.stripe);
             let bad_data = fault.is_some_and(|fault| !fault.data.is_empty());

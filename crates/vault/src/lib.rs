@@ -35,6 +35,7 @@ pub mod storage;
 pub mod throttle;
 pub mod tree;
 pub mod vault;
+pub mod version;
 pub mod watchdog;
 pub mod worker;
 pub mod world;

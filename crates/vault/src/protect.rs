@@ -197,8 +197,10 @@ pub fn protect(vault: &Vault, manner: Manner<'_>) -> Result<Report, ProtectError
     let bytes = bytes.map(|&class| seen.changes.of(class).1).sum();
     let files = order.iter().map(|&class| seen.changes.of(class).0).sum();
     (manner.progress)(Progress::Step("protecting", Some((files, bytes))));
-    let done =
-        with_worker(vault, manner, Terms::by_hand(&scanned), |worker| carry_out(vault, &order, worker))?;
+    // Someone has looked at this change-set: copies with other content are meant.
+    let approved = held.is_none() && guard::is_any_approved(&vault.repository);
+    let terms = Terms { approved, ..Terms::by_hand(&scanned) };
+    let done = with_worker(vault, manner, terms, |worker| carry_out(vault, &order, worker))?;
     if held.is_none() {
         guard::clear(&vault.repository, &vault.catalogue, &vault.policy.guard, vault.clock.now())?;
     }
@@ -237,11 +239,12 @@ pub(crate) struct Terms<'a> {
     pub(crate) hold: bool,
     pub(crate) retry: Nanos,
     pub(crate) links: bool,
+    pub(crate) approved: bool,
 }
 
 impl<'a> Terms<'a> {
     fn by_hand(scanned: &'a Scanned) -> Terms<'a> {
-        Terms { scanned, hold: false, retry: worker::RETRY, links: false }
+        Terms { scanned, hold: false, retry: worker::RETRY, links: false, approved: false }
     }
 }
 
@@ -268,6 +271,7 @@ pub(crate) fn with_worker<T, E: From<WorkError>>(
         hold: terms.hold,
         retry: terms.retry,
         links: terms.links,
+        approved: terms.approved,
         name: worker::name(u32::from_le_bytes([id[0], id[1], id[2], id[3]])),
         progress: &progress,
         stopped: manner.stopped,

@@ -10,6 +10,7 @@ use crate::changelog::{MAX_PATH, is_within};
 use crate::policy::{Policy, Treatment};
 use crate::storage::Storage;
 use crate::tree::{Generation, Kind, Stat, join, split};
+use crate::version::is_in_doubt;
 use crate::world::Nanos;
 use ahead::Ahead;
 use std::collections::HashSet;
@@ -254,7 +255,10 @@ impl Scanner<'_> {
         let Some(entry) = entry else {
             return self.new_file(path(), &now, treatment, walk.seen.known);
         };
-        let class = class(&entry.generation, &now);
+        // Redundancy of a version in doubt is made again, whatever was found of it.
+        let in_doubt =
+            self.storage.kind() == "plain" && is_in_doubt(entry.generation.mtime, entry.protected_at);
+        let class = class(&entry.generation, &now).or(in_doubt.then_some(Class::Touched));
         if treatment.write_once && matches!(class, Some(Class::Changed)) {
             if walk.seen.write_once.len() < MAX_LISTED {
                 walk.seen.write_once.push(path());
@@ -263,7 +267,7 @@ impl Scanner<'_> {
         }
         // What is damaged is for repair: its redundancy must not be made anew from damaged data.
         let broken = matches!(entry.state, State::Damaged | State::Lost);
-        if broken && matches!(class, None | Some(Class::Touched)) {
+        if broken && !in_doubt && matches!(class, None | Some(Class::Touched)) {
             return Ok(());
         }
         let recoded = || (treatment.identity != entry.code).then_some(Class::Recoded);

@@ -132,6 +132,14 @@ pub trait Content: Send + Sync + Debug {
     /// What the operating system says.
     fn metadata(&self) -> io::Result<Metadata>;
 
+    /// Writes the dirty pages of the file to its medium, so that the next store into a mapped page changes its mtime.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Reads what block `row` of `run` has in `column` into `buffer`, and fills it up with zeros. Gives the number of
     /// bytes that were there: fewer than [`Run::cell`] says if the file has become shorter.
     ///
@@ -204,6 +212,12 @@ pub trait Storage: Send + Sync + Debug {
     /// # Errors
     /// What the operating system says.
     fn find(&self, path: &[u8]) -> io::Result<Option<Stat>>;
+
+    /// Flushes all files at once, as [`Content::flush`] does one. Gives the device whose files were; nothing where they have to be flushed
+    /// one by one.
+    fn flush(&self) -> Option<u64> {
+        None
+    }
 
     /// Whether someone is writing to a file in a way that its [`Stat`] does not show until it is done.
     ///

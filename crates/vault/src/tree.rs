@@ -81,6 +81,11 @@ impl Generation {
     pub fn is_unwritten_since(&self, other: &Generation) -> bool {
         (self.size, self.mtime, self.inode) == (other.size, other.mtime, other.inode)
     }
+
+    /// Whether size and mtime are the same: the version of the content in a plain directory.
+    pub fn is_same_content(&self, other: &Generation) -> bool {
+        (self.size, self.mtime) == (other.size, other.mtime)
+    }
 }
 
 impl Stat {
@@ -479,6 +484,14 @@ impl Tree {
     /// What the operating system says.
     pub fn sync_all(&self) -> io::Result<()> {
         Ok(rustix::fs::syncfs(self.open_with(b"", OFlags::RDONLY | OFlags::DIRECTORY, 0)?)?)
+    }
+
+    /// The kind of the file system of the root, as `statfs` calls it.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn file_system(&self) -> io::Result<i64> {
+        Ok(rustix::fs::fstatfs(&*self.root)?.f_type)
     }
 
     /// Whether the file system of the root can only be read.

@@ -17,7 +17,7 @@ pub(crate) use scope::{WORD_COMES, is_another_version};
 use crate::catalogue::{Catalogue, CatalogueError, Entry, Piece, Problem, State};
 use crate::changelog::{self, Changelog, Claim, Kind, Refusal, WorkerId};
 use crate::coder::Coders;
-use crate::encode::{EncodeError, Encoded, Encoder, Manner};
+use crate::encode::{EncodeError, Encoded, Encoder, Flushed, Manner};
 use crate::policy::{Policy, Treatment};
 use crate::repair::interrupted;
 use crate::storage::Storage;
@@ -29,6 +29,9 @@ use std::sync::{Mutex, PoisonError};
 
 /// Files up to this size are encoded by one thread each.
 const SMALL_FILE: u64 = 16 << 20;
+
+/// Files from which on the source is flushed once for all of them.
+const MANY_FILES: usize = 8;
 
 /// How long a claim is ours without a sign of life.
 const LEASE: Nanos = 30 * SECOND;
@@ -86,6 +89,8 @@ pub struct Worker<'a> {
     pub retry: Nanos,
     /// Whether whoever sent it hears of what happens: of names that files got or lost. It is told of inodes that may have other names.
     pub links: bool,
+    /// A person approved the changes: a file with the size and mtime of another one and other content is meant.
+    pub approved: bool,
     /// Our name.
     pub name: WorkerId,
     /// Called with files and bytes of data as they are done.
@@ -98,6 +103,8 @@ pub struct Worker<'a> {
 struct Job {
     claim: Claim,
     treatment: Option<Treatment>,
+    /// See [`Manner::elsewhere`].
+    elsewhere: bool,
     result: Mutex<Option<Result<Encoded, EncodeError>>>,
 }
 
@@ -182,14 +189,16 @@ impl Worker<'_> {
             });
             let size = wanted.as_ref().map_or(0, |(stat, _)| stat.size);
             let treatment = wanted.map(|(_, treatment)| treatment);
-            let job = Job { claim, treatment, result: Mutex::new(None) };
+            let elsewhere = self.is_known_elsewhere(&claim, stat.as_ref(), catalogue)?;
+            let job = Job { claim, treatment, elsewhere, result: Mutex::new(None) };
             if size > SMALL_FILE { large.push((size, job)) } else { small.push(job) }
         }
         // Redundancy that only has to go elsewhere goes first: it may be in the way of what is made anew.
         for job in small.iter().chain(large.iter().map(|(_, job)| job)) {
             self.move_redundancy(job, catalogue, done);
         }
-        self.encode_side_by_side(&small, &claimed_at);
+        let flushed = self.flush(small.len() + large.len());
+        self.encode_side_by_side(&small, &claimed_at, flushed);
         self.conclude(small, catalogue, done)?;
         // Side by side as long as there is one for each thread: threads on one file wait for each other when they write.
         large.sort_by_key(|(size, _)| std::cmp::Reverse(*size));
@@ -198,8 +207,8 @@ impl Worker<'_> {
             let group: Vec<Job> = large.by_ref().take(self.threads).collect();
             self.keep_alive(&claimed_at, &group)?;
             match group.len() == self.threads {
-                true => self.encode_side_by_side(&group, &claimed_at),
-                false => group.iter().for_each(|job| self.encode(job, self.threads, &claimed_at)),
+                true => self.encode_side_by_side(&group, &claimed_at, flushed),
+                false => group.iter().for_each(|job| self.encode(job, self.threads, &claimed_at, flushed)),
             }
             self.conclude(group, catalogue, done)?;
         }
@@ -229,11 +238,18 @@ impl Worker<'_> {
         Ok(true)
     }
 
-    fn encode_side_by_side(&self, jobs: &[Job], claimed_at: &AtomicI64) {
+    /// Flushes the source once for many files, which costs less than to do it for each.
+    fn flush(&self, files: usize) -> Option<Flushed> {
+        let at = self.clock.now();
+        let device = (files >= MANY_FILES).then(|| self.storage.flush()).flatten()?;
+        Some(Flushed { device, at })
+    }
+
+    fn encode_side_by_side(&self, jobs: &[Job], claimed_at: &AtomicI64, flushed: Option<Flushed>) {
         let next = AtomicUsize::new(0);
         let work = || {
             while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                self.encode(job, 1, claimed_at);
+                self.encode(job, 1, claimed_at, flushed);
             }
         };
         std::thread::scope(|scope| {
@@ -244,7 +260,7 @@ impl Worker<'_> {
         });
     }
 
-    fn encode(&self, job: &Job, threads: usize, claimed_at: &AtomicI64) {
+    fn encode(&self, job: &Job, threads: usize, claimed_at: &AtomicI64, flushed: Option<Flushed>) {
         let Some(treatment) = &job.treatment else { return };
         if job.result.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
             return;
@@ -255,7 +271,14 @@ impl Worker<'_> {
             let _ = self.keep_alive(claimed_at, std::slice::from_ref(job));
         };
         let moved = job.claim.entry.kind == Kind::Move;
-        let manner = Manner { threads, moved, progress: &progress, stopped: self.stopped };
+        let manner = Manner {
+            threads,
+            moved,
+            elsewhere: job.elsewhere,
+            flushed,
+            progress: &progress,
+            stopped: self.stopped,
+        };
         let encoder = Encoder { storage: self.storage, coders: self.coders, clock: self.clock };
         let encoded = self.coders.get(&treatment.identity).map_err(EncodeError::from);
         let encoded =

@@ -5,7 +5,6 @@ use crate::open_files;
 use gabion_mount::{
     Directory, Guarded, MountError, Mounted, Options, Outage, Recorder, clear_dead_mount, mount,
 };
-use gabion_vault::catalogue::State;
 use gabion_vault::coder::Coders;
 use gabion_vault::degraded::{self, Report};
 use gabion_vault::monitor::{self, Live, Tell};
@@ -242,12 +241,6 @@ fn hidden_name<'a>(source: &Path, repository: &'a Path) -> &'a OsStr {
 fn guarded(location: &Location, say: Say) -> Result<Guarded, LiveError> {
     let Vault { storage, coders, catalogue, clock, .. } = Vault::open(location, Clock::System)?;
     let catalogue = Arc::new(Mutex::new(catalogue));
-    let known = Arc::clone(&catalogue);
-    let vouch = move |path: &[u8]| {
-        let entry = known.lock().unwrap_or_else(PoisonError::into_inner).find(path).ok().flatten()?;
-        // What is called damaged may have been written by someone who set its time back.
-        matches!(entry.state, State::Protected | State::Degraded).then_some(entry.generation)
-    };
     let note = move |path: &[u8], report: &Report| {
         let path = Shown::bytes(path);
         let (blocks, causes) = (report.reconstructed, report.causes());
@@ -259,5 +252,5 @@ fn guarded(location: &Location, say: Say) -> Result<Guarded, LiveError> {
             say(&format!("that cannot be noted: {error}"));
         }
     };
-    Ok(Guarded { storage, coders, note: Box::new(note), vouch: Box::new(vouch) })
+    Ok(Guarded { storage, coders, note: Box::new(note) })
 }

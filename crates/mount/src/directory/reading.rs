@@ -132,8 +132,7 @@ impl Shared {
     pub(super) fn reader(&self, open: &OpenFile) -> Option<DegradedReader> {
         let guarded = self.guarded.as_ref().filter(|_| !open.writable)?;
         let path = self.nodes.path(open.number)?;
-        let vouched = (guarded.vouch)(&path);
-        let reader = DegradedReader::open(&*guarded.storage, &guarded.coders, &path, vouched).ok()?;
+        let reader = DegradedReader::open(&*guarded.storage, &guarded.coders, &path).ok()?;
         let same = stat_of(&open.file).is_ok_and(|stat| stat.stx_ino == reader.stat().inode);
         (same && reader.is_guarded()).then_some(reader)
     }

@@ -201,7 +201,6 @@ impl Mount {
             note: Box::new(move |_, report| {
                 theirs.fetch_add(report.reconstructed, Ordering::Relaxed);
             }),
-            vouch: Box::new(|_| None),
         };
         let (coders, theirs) = (Coders::new().unwrap(), Arc::clone(&recorder));
         let files =

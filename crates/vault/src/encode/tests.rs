@@ -18,7 +18,14 @@ struct Ground {
     clock: Clock,
 }
 
-const MANNER: Manner<'static> = Manner { threads: 2, moved: false, progress: &|_| {}, stopped: &|| false };
+const MANNER: Manner<'static> = Manner {
+    threads: 2,
+    moved: false,
+    elsewhere: false,
+    flushed: None,
+    progress: &|_| {},
+    stopped: &|| false,
+};
 
 impl Ground {
     fn new() -> Ground {

@@ -5,22 +5,10 @@ use super::{EncodeError, Encoded, Encoder, Manner};
 use crate::examine::{self, ExamineError, Subject};
 use crate::format::{Header, Metadata};
 use crate::redundancy::redo;
-use crate::scrub::{margin, trouble};
-use crate::tree::Stat;
-use crate::world::{Nanos, SECOND};
+use crate::scrub::{Trouble, margin, trouble};
+use crate::tree::Generation;
+use crate::version::is_same_content;
 use std::io;
-
-/// How far apart two times are that a file system tells from each other, at most. What is written twice within it may
-/// have one time.
-const TICK: Nanos = SECOND / 50;
-
-/// Whether the file still has the content that `header` is about, as far as size, time and inode tell. A file that was written in
-/// the moment of its protection may have been written once more in the same one.
-pub(super) fn is_unwritten(header: &Header, stat: &Stat) -> bool {
-    let was = &header.generation;
-    let same = stat.generation().is_unwritten_since(was);
-    same && was.mtime.abs_diff(header.protected_at) > TICK.unsigned_abs()
-}
 
 impl Encoder<'_> {
     /// Refuses a file that is not what was protected: what was found is in the error. Its permissions and attributes, which somebody may
@@ -47,7 +35,7 @@ impl Encoder<'_> {
             }
         }
         // Of several histories it was written since that which counts.
-        if !findings.has_bad_data() || subject.is_changed() {
+        if !findings.has_bad_data() || !is_same_content(&subject.header, &stat.generation()) {
             return Ok(());
         }
         let after = self.storage.find(path).map_err(EncodeError::read)?.ok_or(EncodeError::Gone)?;
@@ -55,7 +43,7 @@ impl Encoder<'_> {
             return Err(EncodeError::Changed);
         }
         let metadata = content.metadata().map_err(EncodeError::read)?;
-        let found = trouble(path, &subject, &findings);
+        let found = trouble(path, &subject, &findings).map(|found| Trouble { changed: false, ..found });
         let kept = Encoded {
             id: subject.header.id,
             stat,
@@ -73,20 +61,29 @@ impl Encoder<'_> {
             drafts: Vec::new(),
             obsolete: Vec::new(),
         };
-        self.keep_metadata(subject, &metadata)?;
+        self.keep_metadata(subject, &metadata, stat.generation())?;
         Err(EncodeError::Damaged(Box::new(kept)))
     }
 
     /// Puts owner, permissions and attributes into the headers, as far as there is room: what is restored must not be open to more people
     /// than the file was. The rest follows when the file is protected after its repair.
-    fn keep_metadata(&self, subject: Subject, metadata: &Metadata) -> Result<(), EncodeError> {
+    /// A copy gets the inode of the file in its header, so that repair knows it.
+    fn keep_metadata(
+        &self,
+        subject: Subject,
+        metadata: &Metadata,
+        now: Generation,
+    ) -> Result<(), EncodeError> {
         let (id, revision) = (subject.header.id, subject.header.revision);
         let places: Vec<_> = subject.parts.into_iter().map(|part| part.place).collect();
         for place in places {
             let write = EncodeError::write(&place);
             let part = place.open_to_update(self.coders).map_err(|error| write(io::Error::other(error)))?;
             let Some(part) = part.filter(|part| part.head_damage.is_none()) else { continue };
-            let header = Header { metadata: metadata.clone(), ..part.header.clone() };
+            let mut header = Header { metadata: metadata.clone(), ..part.header.clone() };
+            if header.generation.inode != now.inode {
+                header.generation = now;
+            }
             let bytes = header.encode(part.header_bytes()).ok();
             let Some(bytes) = bytes.filter(|bytes| bytes.len() == part.header_bytes()) else { continue };
             if header != part.header && (header.id, header.revision) == (id, revision) {

@@ -8,6 +8,7 @@ use crate::geometry::Cut;
 use crate::redundancy::{Part, PartError, Place};
 use crate::storage::{Content, Storage};
 use crate::tree::{Generation, Stat};
+use crate::version;
 use std::io;
 use std::sync::Arc;
 
@@ -100,12 +101,12 @@ impl Subject {
         coders: &Coders,
         path: &[u8],
     ) -> Result<Subject, ExamineError> {
-        let is_unwritten_since = |was: &Header| {
+        let is_unchanged = |was: &Header| {
             // Of a file that cannot be looked at, all that there is is of use.
             let now = storage.open(path).and_then(|content| content.stat());
-            now.map_or(true, |now| now.generation().is_unwritten_since(&was.generation))
+            now.map_or(true, |now| version::is_unchanged(was, &now.generation()))
         };
-        let open = |place: &Place, coders: &Coders| place.open_if_of_use(coders, is_unwritten_since);
+        let open = |place: &Place, coders: &Coders| place.open_if_of_use(coders, is_unchanged);
         Subject::open_by(storage, path, coders, open)
     }
 
@@ -200,9 +201,9 @@ impl Subject {
         self.header.geometry.cut(self.header.generation.size)
     }
 
-    /// Whether the file system says that the content was written, or another file put in its place, since it was protected.
+    /// Whether the file system says that the content was written since it was protected, or cannot tell that it was not.
     pub fn is_changed(&self) -> bool {
-        self.stat.is_none_or(|now| !now.generation().is_unwritten_since(&self.header.generation))
+        self.stat.is_none_or(|now| !version::is_unchanged(&self.header, &now.generation()))
     }
 
     /// Redundancy columns that have a file.

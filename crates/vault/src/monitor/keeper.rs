@@ -344,7 +344,9 @@ impl Keeper {
         let shared = Arc::clone(&self.shared);
         let stopped = || shared.is_resting();
         let retry = self.shortest_quiet().saturating_mul(RETRY_QUIETS).max(crate::worker::RETRY);
-        let terms = Terms { scanned: &self.scanned, hold: self.held.is_some(), retry, links: true };
+        let hold = self.held.is_some();
+        let approved = !hold && guard::is_any_approved(&self.vault.repository);
+        let terms = Terms { scanned: &self.scanned, hold, retry, links: true, approved };
         let done = with_worker(&self.vault, self.manner(&stopped), terms, |worker| {
             worker.drain(Some(&self.vault.catalogue))
         })?;

@@ -54,7 +54,7 @@ impl Rebuilder<'_> {
             columns.extend(part.columns().map(|column| stub.targets.len() + column));
         }
         drop((current, others));
-        let Some(sources) = Sources::open(self.pool, self.coders, path, None)? else { return Ok(()) };
+        let Some(sources) = Sources::open(self.pool, self.coders, path)? else { return Ok(()) };
         // What has just been written was checked then.
         let old: Vec<usize> = columns
             .into_iter()

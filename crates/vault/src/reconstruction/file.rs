@@ -169,7 +169,7 @@ impl Rebuilder<'_> {
     ) -> Result<FileDone, FileError> {
         let stub = self.pool.stub(path)?;
         self.pool.refuse_being_written(path, &stub)?;
-        let Some(sources) = Sources::open(self.pool, self.coders, path, None)? else {
+        let Some(sources) = Sources::open(self.pool, self.coders, path)? else {
             let mut done = self.bare(path, &stub)?;
             if let Some(code) = code {
                 self.protect(path, code, threads, &mut done)?;
@@ -517,7 +517,14 @@ impl Rebuilder<'_> {
         let coder = self.coders.get(code).map_err(ExamineError::from)?;
         let encoder = Encoder { storage: self.pool, coders: self.coders, clock: self.clock };
         let progress = |bytes: u64| (self.progress)(bytes, bytes);
-        let manner = encode::Manner { threads, moved: false, progress: &progress, stopped: self.stopped };
+        let manner = encode::Manner {
+            threads,
+            moved: false,
+            elsewhere: false,
+            flushed: None,
+            progress: &progress,
+            stopped: self.stopped,
+        };
         // Blocks are what the file is striped in.
         let mut encoded = encoder.encode(path, &coder, ANY_BLOCK, manner)?;
         let written = encoded.sync().and_then(|()| encoded.publish());

@@ -81,6 +81,13 @@ impl Storage for Plain {
         self.root.find(path)
     }
 
+    fn flush(&self) -> Option<u64> {
+        // A file system in user space is not told of it.
+        let is_told = self.root.file_system().is_ok_and(|kind| kind != FUSE);
+        let flushed = is_told && self.root.sync_all().is_ok();
+        flushed.then(|| self.root.stat(b"")).and_then(Result::ok).map(|stat| stat.device)
+    }
+
     fn open(&self, path: &[u8]) -> io::Result<Box<dyn Content>> {
         Ok(Box::new(PlainFile::new(self.root.read(path)?)))
     }
@@ -146,6 +153,10 @@ struct PlainFile {
 impl Content for PlainFile {
     fn stat(&self) -> io::Result<Stat> {
         stat_of(&self.file)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.file.sync_data()
     }
 
     fn metadata(&self) -> io::Result<Metadata> {
@@ -218,6 +229,9 @@ impl PlainFile {
 
 /// What `statfs` calls a file system in memory.
 const TMPFS: i64 = 0x0102_1994;
+
+/// What `statfs` calls a file system in user space.
+const FUSE: i64 = 0x6573_5546;
 
 /// Holes are made of whole pages.
 const PAGE: u64 = 4096;

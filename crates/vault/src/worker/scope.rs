@@ -105,6 +105,25 @@ impl Worker<'_> {
         Ok(false)
     }
 
+    /// Whether the file that has a name now is known by another one. Then it is no copy of the file that had the name before.
+    pub(super) fn is_known_elsewhere(
+        &self,
+        claim: &Claim,
+        stat: Option<&Stat>,
+        catalogue: Option<&Catalogue>,
+    ) -> Result<bool, CatalogueError> {
+        let (Some(stat), Some(catalogue)) = (stat, catalogue) else {
+            return Ok(claim.entry.origin.is_some());
+        };
+        let path = &claim.entry.path;
+        let is_same = |known: &Entry| known.generation.inode == stat.inode;
+        if catalogue.find(path)?.as_ref().is_none_or(is_same) {
+            return Ok(false);
+        }
+        let known = catalogue.by_inode(&stat.generation())?;
+        Ok(self.approved || claim.entry.origin.is_some() || known.iter().any(|known| known != path))
+    }
+
     /// Waits for word of something that is absent, and has it scanned for when there is none.
     pub(super) fn look_again(&self, claim: &Claim, done: &mut Done) -> Result<(), WorkError> {
         let (now, entry) = (self.clock.now(), &claim.entry);

@@ -146,7 +146,7 @@ impl Ground {
     /// What anybody who asks for a file gets, with what that took.
     pub(crate) fn read(&self, name: &str) -> (Option<Vec<u8>>, Read) {
         let coders = Coders::new().unwrap();
-        let reader = DegradedReader::open(&self.pool, &coders, name.as_bytes(), None).unwrap();
+        let reader = DegradedReader::open(&self.pool, &coders, name.as_bytes()).unwrap();
         let mut content = Vec::new();
         let got = copy_out(&reader, &mut content);
         (got.ok().map(|_| content), reader.report())

@@ -19,3 +19,4 @@ mod strong;
 mod trust;
 mod unwritten;
 mod version_1;
+mod versions;

@@ -27,7 +27,10 @@ fn ground() -> Playground {
     let ground = Playground::with_policy(&policy);
     for name in FILES {
         ground.write(name, &golden(name));
-        let stat = std::fs::metadata(ground.path(name)).unwrap();
+        // Before the time at which the redundancy was made.
+        let file = std::fs::File::options().write(true).open(ground.path(name)).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_600_000_000)).unwrap();
+        let stat = file.metadata().unwrap();
         let mut bytes = std::fs::read(Path::new(DATA).join("repository/redundancy").join(name)).unwrap();
         let length = u32::from_le_bytes(bytes[12..16].try_into().unwrap()) as usize;
         let nanos = |seconds: i64, nanos: i64| (seconds * 1_000_000_000 + nanos).to_le_bytes();

@@ -137,7 +137,7 @@ struct Out<'a> {
 
 impl Out<'_> {
     fn copy(&self, from: &[u8], output: &mut dyn Write) -> anyhow::Result<u64> {
-        let reader = DegradedReader::open(self.pool, &self.coders, from, None)?;
+        let reader = DegradedReader::open(self.pool, &self.coders, from)?;
         let bytes = copy_out(&reader, output)?;
         let report = reader.report();
         if report.is_degraded() {

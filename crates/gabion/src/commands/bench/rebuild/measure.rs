@@ -213,7 +213,7 @@ fn name(number: usize) -> Vec<u8> {
 }
 
 fn read_file(pool: &Pool, coders: &Coders, name: &[u8], buffer: &mut [u8]) -> Result<(u64, u64)> {
-    let reader = DegradedReader::open(pool, coders, name, None)?;
+    let reader = DegradedReader::open(pool, coders, name)?;
     let mut at = 0;
     while at < reader.size() {
         at += reader.read(at, buffer)? as u64;

@@ -86,7 +86,7 @@ impl LiveFile {
             .iter()
             .find_map(|path| Some((path, Subject::open_at_once(pool, coders, path).ok().filter(is_known)?)));
         let (path, subject) = subject?;
-        let sources = Sources::of(subject, pool, path, None).ok()?;
+        let sources = Sources::of(subject, pool, path).ok()?;
         sources.unlock().ok()?;
         let blocks = sources.cut().stripes() * sources.header().code.k() as u64;
         Some(Tables { sources, right: Marks::none_of(blocks), sure: OnceLock::new() })

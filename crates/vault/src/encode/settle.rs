@@ -1,0 +1,58 @@
+//! Waits until the version of a file can be told from every later one, before the file is read.
+//!
+//! A program that has a file mapped changes its mtime only with the first store into a clean page. So dirty pages are written first: from
+//! then on the next store changes the mtime. Timestamps are coarse as well: a file that was written a moment ago is read when that moment
+//! is over ([`version`](crate::version)).
+
+use super::{EncodeError, Encoder, Manner};
+use crate::storage::{Content, Fault};
+use crate::tree::Stat;
+use crate::version::settles_in;
+use crate::world::{Clock, Nanos};
+use std::time::Duration;
+
+/// How often it is asked whether to stop.
+const SLICE: Duration = Duration::from_millis(20);
+
+impl Encoder<'_> {
+    /// The file as it is, and the time before which it got this version. A file that is written all the time stays in doubt, and is
+    /// read all the same.
+    pub(super) fn settle(
+        &self,
+        content: &dyn Content,
+        manner: Manner<'_>,
+    ) -> Result<(Nanos, Stat), EncodeError> {
+        let stat = content.stat().map_err(EncodeError::read)?;
+        if content.is_frozen() {
+            return Ok((self.clock.now(), stat));
+        }
+        self.wait(settles_in(stat.mtime, self.clock.now()), manner)?;
+        let read_at = self.clock.now();
+        let is_flushed = |stat: &Stat| {
+            manner.flushed.is_some_and(|it| it.device == stat.device && settles_in(stat.mtime, it.at) == 0)
+        };
+        // A file that was written since the file system was flushed has dirty pages of its own.
+        let stat = content.stat().map_err(EncodeError::read)?;
+        if is_flushed(&stat) {
+            return Ok((read_at, stat));
+        }
+        content.flush().map_err(|error| EncodeError::Read(Fault::Io(error)))?;
+        Ok((read_at, content.stat().map_err(EncodeError::read)?))
+    }
+
+    /// Time passes only by the real clock.
+    fn wait(&self, nanos: Nanos, manner: Manner<'_>) -> Result<(), EncodeError> {
+        let mut left = match self.clock {
+            Clock::System => Duration::from_nanos(nanos.unsigned_abs()),
+            Clock::Manual(_) => Duration::ZERO,
+        };
+        while !left.is_zero() {
+            if (manner.stopped)() {
+                return Err(EncodeError::Stopped);
+            }
+            std::thread::sleep(left.min(SLICE));
+            left = left.saturating_sub(SLICE);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,88 @@
+//! Content version of a file, as the file system tells it: size, mtime and inode.
+//!
+//! A file with the same size and mtime and another inode may be a copy (`cp -a`, a restored backup, a file system without stable inodes),
+//! or another file that took the name. `protect` compares its content with the signatures, and never takes a difference for a new version
+//! unless the catalogue knows the inode by another name. `scrub`, `repair` and mounts treat it as changed until then.
+//!
+//! A timestamp is a step of a clock: two writes within one step have one mtime. A version whose mtime lies within one step before the
+//! file was read is *in doubt*: a later write may have the same mtime. Redundancy of such a version never proves damage, and it is
+//! made again at the next opportunity.
+
+use crate::format::Header;
+use crate::tree::Generation;
+use crate::world::{Nanos, SECOND};
+
+/// Step of the kernel's clock for timestamps (10 ms at most), and of file systems that store fractions of a second (10 ms at most).
+const FINE_STEP: Nanos = SECOND / 50;
+
+/// Step of file systems that store whole seconds: ext4 with small inodes one second, vfat two.
+const COARSE_STEP: Nanos = 2 * SECOND;
+
+/// An mtime that lies further ahead of the clock than this was set by a program and is no time of a write.
+const CLOCK_SKEW: Nanos = 3600 * SECOND;
+
+/// The longest step of the clock that can have given this mtime. A whole second may come from a file system that stores no fractions.
+fn step_of(mtime: Nanos) -> Nanos {
+    match mtime % SECOND {
+        0 => COARSE_STEP + FINE_STEP,
+        _ => FINE_STEP,
+    }
+}
+
+/// How long after `now` the content with this mtime settles: later writes have another mtime. Zero if it has settled.
+pub fn settles_in(mtime: Nanos, now: Nanos) -> Nanos {
+    let since = now.saturating_sub(mtime);
+    match since < -CLOCK_SKEW {
+        true => 0,
+        false => (step_of(mtime).saturating_add(1)).saturating_sub(since).max(0),
+    }
+}
+
+/// Whether a version that was read at `read_at` may have been written again with the same mtime.
+pub fn is_in_doubt(mtime: Nanos, read_at: Nanos) -> bool {
+    settles_in(mtime, read_at) > 0
+}
+
+/// Whether `header` describes a version in doubt. Pools know of every write to their files.
+pub fn is_doubtful(header: &Header) -> bool {
+    header.targets.is_empty() && is_in_doubt(header.generation.mtime, header.protected_at)
+}
+
+/// Whether the file is the version that `header` describes, as far as size, mtime and inode tell. False for a version in doubt.
+pub fn is_unchanged(header: &Header, now: &Generation) -> bool {
+    is_same_content(header, now) && now.inode == header.generation.inode
+}
+
+/// As [`is_unchanged`], for a file that may be a copy. New content of a pool has a new inode: there is no such copy.
+pub fn is_same_content(header: &Header, now: &Generation) -> bool {
+    let was = &header.generation;
+    match header.targets.is_empty() {
+        true => now.is_same_content(was) && !is_doubtful(header),
+        false => now.is_unwritten_since(was),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_in_doubt, settles_in};
+    use crate::world::SECOND;
+
+    #[test]
+    fn whole_seconds_settle_later_than_fractions() {
+        let (whole, fraction) = (1000 * SECOND, 1000 * SECOND + 1);
+        let ms = SECOND / 1000;
+        for (mtime, settled) in [(whole, 2021 * ms), (fraction, 21 * ms)] {
+            assert!(is_in_doubt(mtime, mtime) && is_in_doubt(mtime, mtime + settled - ms));
+            assert!(!is_in_doubt(mtime, mtime + settled));
+            assert!(!is_in_doubt(mtime, mtime + settles_in(mtime, mtime)));
+        }
+    }
+
+    #[test]
+    fn a_time_ahead_is_in_doubt_unless_a_program_set_it() {
+        let mtime = 1000 * SECOND + 1;
+        assert!(is_in_doubt(mtime, mtime - SECOND));
+        assert!(!is_in_doubt(mtime, mtime - 7200 * SECOND));
+        assert!(!is_in_doubt(i64::MAX, 0) && !is_in_doubt(i64::MIN, i64::MAX));
+    }
+}
