@@ -4,6 +4,7 @@
 //! moved file was before. Nothing that cannot be found again is only here.
 
 mod changes;
+mod directories;
 mod held;
 mod making;
 mod problems;
@@ -460,6 +461,14 @@ impl Catalogue {
     /// # Errors
     /// [`CatalogueError`].
     pub fn put(&self, path: &[u8], entry: &Entry) -> Result<()> {
+        // The row of the directory must not be forgotten before the file has its own.
+        match self.connection.is_autocommit() {
+            true => self.together(|| self.put_row(path, entry)),
+            false => self.put_row(path, entry),
+        }
+    }
+
+    fn put_row(&self, path: &[u8], entry: &Entry) -> Result<()> {
         let (directory, name) = split(path);
         let directory = self.directory_or_new(directory)?;
         let code = self.code(&entry.code)?;

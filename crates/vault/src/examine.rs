@@ -37,6 +37,9 @@ pub enum ExamineError {
     /// The file cannot be opened, for another reason than being gone.
     #[error("it cannot be read: {0}")]
     Read(io::Error),
+    /// It was written while it was read.
+    #[error("it changed while it was read")]
+    Changed,
     /// The code fails.
     #[error(transparent)]
     Engine(#[from] gabion_engine::Error),

@@ -25,6 +25,7 @@ pub mod rebuild;
 pub mod reconstruction;
 pub mod redundancy;
 pub mod repair;
+pub mod replaced;
 pub mod runs;
 pub mod scan;
 pub mod schedule;

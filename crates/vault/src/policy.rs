@@ -66,6 +66,15 @@ impl Guard {
     }
 }
 
+/// How long and how much of what repair replaced is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Replaced {
+    /// What is older is removed.
+    pub keep: Nanos,
+    /// Share of the repository's file system; beyond it the oldest is removed.
+    pub room: Percent,
+}
+
 /// All rules, checked.
 #[derive(Debug)]
 pub struct Policy {
@@ -74,6 +83,8 @@ pub struct Policy {
     rules: Vec<Rule>,
     /// When changes are held.
     pub guard: Guard,
+    /// What is kept of what repair replaced.
+    pub replaced: Replaced,
     /// Most bytes read per second; nothing for no bound.
     pub rate: Option<u64>,
 }
@@ -169,6 +180,8 @@ struct Text {
     guard: GuardText,
     #[serde(default)]
     limits: LimitsText,
+    #[serde(default)]
+    replaced: ReplacedText,
 }
 
 #[derive(Deserialize, Default, Clone)]
@@ -224,6 +237,22 @@ struct LimitsText {
     read: Option<Rate>,
 }
 
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct ReplacedText {
+    keep: Option<Duration>,
+    room: Option<Percent>,
+}
+
+impl ReplacedText {
+    fn build(self) -> Replaced {
+        Replaced {
+            keep: self.keep.map_or(30 * 86400 * crate::world::SECOND, |keep| keep.0),
+            room: self.room.unwrap_or(Percent(10)),
+        }
+    }
+}
+
 /// Bytes of a block where nothing else is said.
 pub const DEFAULT_BLOCK: u64 = 64 << 10;
 
@@ -246,7 +275,8 @@ impl Policy {
     /// Everything gets `code`.
     pub fn only(code: Code) -> Policy {
         let guard = GuardText::default().build();
-        Policy { default: default_treatment(code), rules: Vec::new(), guard, rate: None }
+        let replaced = ReplacedText::default().build();
+        Policy { default: default_treatment(code), rules: Vec::new(), guard, replaced, rate: None }
     }
 
     /// Reads a policy; `code` is what files get where it says nothing. `identity` finds the number of a user or group
@@ -268,7 +298,8 @@ impl Policy {
             rules.push(rule.build(number, text, &default, identity)?);
         }
         let rate = parsed.limits.read.map(|rate| rate.0);
-        Ok(Policy { default, rules, guard: parsed.guard.build(), rate })
+        let (guard, replaced) = (parsed.guard.build(), parsed.replaced.build());
+        Ok(Policy { default, rules, guard, replaced, rate })
     }
 
     /// What the file at `path` gets.

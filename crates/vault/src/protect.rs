@@ -4,6 +4,7 @@ use crate::catalogue::{CatalogueError, Change as Found, Class, State};
 use crate::changelog::{self, Change, When};
 use crate::examine::{self, ExamineError, Subject};
 use crate::guard::{self, GuardError, Held};
+use crate::replaced;
 use crate::scan::{ScanError, Scanner, Seen};
 use crate::throttle::Throttle;
 use crate::vault::Vault;
@@ -204,6 +205,11 @@ pub fn protect(vault: &Vault, manner: Manner<'_>) -> Result<Report, ProtectError
     if held.is_none() {
         guard::clear(&vault.repository, &vault.catalogue, &vault.policy.guard, vault.clock.now())?;
     }
+    if [Class::Removed, Class::Moved].iter().any(|&class| seen.changes.of(class).0 > 0) {
+        vault.catalogue.forget_empty_directories()?;
+    }
+    // What cannot be removed now is counted by status, and removed by a later run.
+    let _ = replaced::purge(vault);
     vault.catalogue.set_note("last protect", Some(&vault.clock.now().to_string()))?;
     let pending = vault.changelog.pending()?.entries();
     Ok(Report { seen, done, held, pending, affected: vault.catalogue.affected()? })

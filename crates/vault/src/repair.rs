@@ -6,35 +6,36 @@
 //! repository, for it may have been someone's work. Redundancy is mended by the same stripe through an update that
 //! happens as a whole.
 
+mod mark;
+
+pub(crate) use mark::forget_repair;
+pub use mark::{Interrupted, REPAIRING};
+
 use crate::catalogue::{CatalogueError, Entry, Piece, State};
 use crate::examine::{ExamineError, Findings, Manner as Look, Stripe, StripeFault, Subject, examine};
 use crate::format::{Frame, Metadata};
 use crate::protect::{Manner, Progress};
 use crate::redundancy::redo;
+use crate::replaced::REPLACED;
 use crate::scrub::{Trouble, margin, note_bare, trouble};
-use crate::storage::{Repairable, Repository, Storage};
+use crate::storage::Repairable;
 use crate::throttle::Throttle;
-use crate::tree::{Stat, absent_is_none, join, split};
+use crate::tree::{Stat, join, split};
 use crate::vault::Vault;
 use crate::world::moment;
 use gabion_platform::lock::Lockable;
+use mark::Mark;
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::FileExt;
-
-/// Where replaced bytes are kept, beneath the repository.
-pub const REPLACED: &[u8] = b"replaced";
-
-/// Where files are named that are being repaired, beneath the repository.
-pub const REPAIRING: &[u8] = b"repairing";
 
 /// Which files to look at.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
     /// Only those that scrub found damaged.
     pub known_only: bool,
-    /// Leave files alone that were written since they were protected.
+    /// Leave files alone that were written since they were protected. A repair that was interrupted is finished all the same.
     pub keep_changed: bool,
     /// Bring back files that are gone, where redundancy suffices.
     pub missing: bool,
@@ -104,7 +105,7 @@ pub fn plan(
         (manner.progress)(Progress::Done(0, bytes));
     };
     // If nobody can say which were interrupted, none is treated as such; protect names the reason.
-    let interrupted = interrupted(&*vault.storage).unwrap_or_default();
+    let interrupted = Interrupted::of(&*vault.storage).unwrap_or_default();
     let mut plan = Plan::default();
     vault.catalogue.each_page(path, |page| -> Result<(), CatalogueError> {
         for (path, entry) in page {
@@ -121,17 +122,23 @@ pub fn plan(
                 .and_then(|subject| examine(&subject, look).map(|findings| (subject, findings)));
             plan.examined += 1;
             (manner.progress)(Progress::Done(1, 0));
+            let stat = found.as_ref().ok().and_then(|(subject, _)| subject.stat);
+            let is_begun = interrupted.has(&path, stat.as_ref()).unwrap_or(false);
             match found {
                 Ok((subject, _)) if subject.content.is_none() && !options.missing => {}
                 Ok((subject, findings)) => match trouble(&path, &subject, &findings) {
+                    // A file that is gone is wanted back; nobody has written to it.
                     Some(trouble)
-                        if trouble.changed && options.keep_changed && !interrupted.contains(&path) =>
+                        if trouble.changed
+                            && options.keep_changed
+                            && !is_begun
+                            && subject.content.is_some() =>
                     {
                         plan.kept.push(trouble);
                     }
                     Some(trouble) => plan.files.push(trouble),
                     // Its bytes are right, its times are not yet.
-                    None if interrupted.contains(&path) => plan.files.push(Trouble {
+                    None if is_begun => plan.files.push(Trouble {
                         path,
                         state: State::Protected,
                         problems: Vec::new(),
@@ -160,7 +167,6 @@ pub fn plan(
 /// # Errors
 /// See [`RepairError`]; what is lost is no error.
 pub fn repair(vault: &Vault, path: &[u8], manner: Manner<'_>) -> Result<Repaired, RepairError> {
-    let resumed = vault.repository.find(&mark_of(path))?.is_some();
     let opened = match vault.catalogue.find(path)? {
         Some(entry) => Subject::open_known(&*vault.storage, &vault.coders, path, &entry),
         None => Subject::open(&*vault.storage, &vault.coders, path),
@@ -175,11 +181,20 @@ pub fn repair(vault: &Vault, path: &[u8], manner: Manner<'_>) -> Result<Repaired
     let look =
         Look { threads: manner.threads, from_medium: false, progress: &quiet, stopped: manner.stopped };
     let findings = examine(&subject, look)?;
-    let mut work =
-        Work { vault, subject: &subject, path, resumed, replaced: None, done: Repaired::new(path) };
+    let mark = mark::read(&vault.repository, path)?.filter(|mark| mark.is_of(subject.stat.as_ref()));
+    let mut work = Work {
+        vault,
+        subject: &subject,
+        path,
+        mark,
+        edited: None,
+        replaced: None,
+        done: Repaired::new(path),
+    };
     if subject.stat.is_some() {
         work.refuse_other_version()?;
     }
+    work.find_edits(&findings)?;
     work.begin(&findings)?;
     work.redundancy_first(&findings)?;
     let stat = work.data(&findings)?;
@@ -208,39 +223,6 @@ fn without_redundancy(vault: &Vault, path: &[u8], why: ExamineError) -> Result<R
     Ok(Repaired { state: found.state, lost, notes, ..Repaired::new(path) })
 }
 
-/// A name for the mark of a file; the mark has its path in it.
-fn mark_of(path: &[u8]) -> Vec<u8> {
-    join(REPAIRING, blake3::hash(path).to_hex().as_bytes())
-}
-
-/// Files whose repair was begun and not brought to its end. The file system says that they were written to, but what is in them
-/// is nobody's work: it is not to be protected.
-///
-/// # Errors
-/// What the operating system says.
-pub fn interrupted(storage: &dyn Storage) -> io::Result<BTreeSet<Vec<u8>>> {
-    let mut found = BTreeSet::new();
-    for Repository { tree, .. } in storage.repositories() {
-        let Some(directory) = absent_is_none(tree.directory(REPAIRING))? else { continue };
-        for (name, _) in directory.names()?.iter() {
-            let mut path = Vec::new();
-            if let Some(mut mark) = absent_is_none(tree.read(&join(REPAIRING, name)))? {
-                mark.read_to_end(&mut path)?;
-            }
-            found.insert(path);
-        }
-    }
-    Ok(found)
-}
-
-/// The repair of a file has come to its end, or the file is gone.
-///
-/// # Errors
-/// What the operating system says.
-pub(crate) fn forget_repair(storage: &dyn Storage, path: &[u8]) -> io::Result<()> {
-    storage.repositories().iter().try_for_each(|repository| repository.tree.remove(&mark_of(path)))
-}
-
 impl Repaired {
     fn new(path: &[u8]) -> Repaired {
         Repaired {
@@ -260,7 +242,9 @@ struct Work<'a> {
     subject: &'a Subject,
     path: &'a [u8],
     /// A repair of this file was begun before.
-    resumed: bool,
+    mark: Option<Mark>,
+    /// Someone wrote to the file since: these blocks, by stripe and column, stay as they are.
+    edited: Option<BTreeSet<(u64, usize)>>,
     replaced: Option<File>,
     done: Repaired,
 }
@@ -278,19 +262,36 @@ impl Work<'_> {
         }
         // Storage of several targets puts the new version of a file in place as a whole.
         let writes_data = findings.has_bad_data() || self.has_wrong_size();
-        if findings.doubtful || !writes_data || !self.subject.header.targets.is_empty() {
+        let is_whole = !self.subject.header.targets.is_empty();
+        if findings.doubtful || !writes_data || is_whole || self.mark.is_some() {
             return Ok(());
         }
-        repository.make_directories(REPAIRING, 0o700)?;
-        let mark = match repository.create(&mark_of(self.path), 0o600) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                repository.write(&mark_of(self.path))?
+        Ok(Mark::of(self.subject, findings).write(repository, self.path)?)
+    }
+
+    /// Finds out what was written to the file since its repair was interrupted.
+    fn find_edits(&mut self, findings: &Findings) -> Result<(), RepairError> {
+        let (Some(mark), Some(stat)) = (&self.mark, self.subject.stat) else { return Ok(()) };
+        let mut edited = BTreeSet::new();
+        for fault in findings.faults.iter().filter(|fault| !fault.data.is_empty()) {
+            let run = self.subject.cut().run(fault.stripe, 1);
+            let whole = self.whole(fault)?;
+            for &column in &fault.data {
+                let cell = run.cell(0, column);
+                let right = whole.as_ref().map(|stripe| {
+                    &stripe.blocks[column * run.block as usize..][..(cell.end - cell.start) as usize]
+                });
+                if !mark.is_unfinished(self.subject, &run, column, right) {
+                    edited.insert((fault.stripe, column));
+                }
             }
-            made => made?,
-        };
-        mark.write_all_at(self.path, 0)?;
-        mark.sync_all()?;
-        Ok(repository.sync_directory(REPAIRING)?)
+        }
+        if !edited.is_empty() || !mark.knows_size(stat.size, self.subject.header.generation.size) {
+            self.edited = Some(edited);
+            let note = "it was written since its repair was interrupted: what was written is kept";
+            self.done.notes.push(note.to_owned());
+        }
+        Ok(())
     }
 
     /// Reads a stripe again and makes it whole; nothing if that is beyond what is left of it.
@@ -361,7 +362,7 @@ impl Work<'_> {
         let header = &self.subject.header;
         let size = header.generation.size;
         let wrong_size = self.has_wrong_size();
-        if !findings.has_bad_data() && !wrong_size && !self.resumed {
+        if !findings.has_bad_data() && !wrong_size && self.mark.is_none() {
             return Ok(self.subject.stat);
         }
         if findings.doubtful && self.subject.content.is_some() {
@@ -386,14 +387,22 @@ impl Work<'_> {
         for fault in findings.faults.iter().filter(|fault| !fault.data.is_empty()) {
             let run = self.subject.cut().run(fault.stripe, 1);
             let Some(stripe) = self.whole(fault)? else {
-                self.done.lost.extend(fault.data.iter().map(|&column| run.cell(0, column)));
+                let edited = self.edited.as_ref();
+                let is_ours =
+                    |column: &&usize| edited.is_none_or(|it| !it.contains(&(fault.stripe, **column)));
+                let lost = fault.data.iter().filter(is_ours).map(|&column| run.cell(0, column));
+                self.done.lost.extend(lost);
                 continue;
             };
             if !resized {
                 file.set_size(size)?;
                 resized = true;
             }
-            for &column in &fault.data {
+            let is_edited = |column: &usize| {
+                self.edited.as_ref().is_some_and(|edited| edited.contains(&(fault.stripe, *column)))
+            };
+            let columns: Vec<usize> = fault.data.iter().copied().filter(|it| !is_edited(it)).collect();
+            for column in columns {
                 let cell = run.cell(0, column);
                 let bytes = &stripe.blocks[column * run.block as usize..][..(cell.end - cell.start) as usize];
                 self.keep_block(&run, column)?;
@@ -407,8 +416,10 @@ impl Work<'_> {
         self.finish(file, &metadata)
     }
 
+    /// A size that someone gave the file since its repair was interrupted is right.
     fn has_wrong_size(&self) -> bool {
-        self.subject.stat.is_none_or(|stat| stat.size != self.subject.header.generation.size)
+        self.edited.is_none()
+            && self.subject.stat.is_none_or(|stat| stat.size != self.subject.header.generation.size)
     }
 
     /// What someone wrote while the file was examined differs from what was protected, and is no damage.
@@ -434,7 +445,7 @@ impl Work<'_> {
             replaced.sync_all()?;
         }
         // What is still damaged must not look like the protected version.
-        let mtime = match self.done.lost.is_empty() {
+        let mtime = match self.done.lost.is_empty() && self.edited.is_none() {
             true => self.subject.header.generation.mtime,
             false => self.subject.stat.map_or(self.subject.header.generation.mtime, |stat| stat.mtime),
         };
@@ -521,6 +532,10 @@ impl Work<'_> {
     /// Looks once more at what was written, and notes it.
     fn conclude(mut self, findings: &Findings, stat: Option<Stat>) -> Result<Repaired, RepairError> {
         self.done.lost = crate::geometry::merge(std::mem::take(&mut self.done.lost));
+        if self.edited.is_some() && self.done.lost.is_empty() {
+            self.done.notes.push("`gabion protect` takes the file as it is now".to_owned());
+            return Ok(self.done);
+        }
         let again = Subject::open(&*self.vault.storage, &self.vault.coders, self.path)?;
         let look = Look { threads: 1, from_medium: false, progress: &|_| {}, stopped: &|| false };
         let after = examine(&again, look)?;

@@ -92,7 +92,7 @@ struct Walk {
     seen: Seen,
     visited: HashSet<i64>,
     /// Directories that could not be read.
-    skipped: Vec<Vec<u8>>,
+    skipped: HashSet<Vec<u8>>,
 }
 
 impl Scanner<'_> {
@@ -102,7 +102,7 @@ impl Scanner<'_> {
     /// See [`ScanError`].
     pub fn scan(&self) -> Result<Seen, ScanError> {
         self.catalogue.clear_changes()?;
-        let mut walk = Walk { seen: Seen::default(), visited: HashSet::new(), skipped: Vec::new() };
+        let mut walk = Walk { seen: Seen::default(), visited: HashSet::new(), skipped: HashSet::new() };
         walk.seen.known = self.catalogue.count()?;
         let root = self.storage.folder(b"");
         let root = root.map_err(|source| ScanError::Root { path: self.storage.shown(b""), source })?;
@@ -150,7 +150,7 @@ impl Scanner<'_> {
             }
             Err(error) => {
                 walk.unreadable(path, &error);
-                walk.skipped.push(path.to_vec());
+                walk.skipped.insert(path.to_vec());
                 Ok(())
             }
         }
@@ -167,7 +167,7 @@ impl Scanner<'_> {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => {
                     walk.unreadable(&path, &error);
-                    walk.skipped.push(path);
+                    walk.skipped.insert(path);
                 }
             }
         }
@@ -319,12 +319,7 @@ impl Scanner<'_> {
     /// Files of directories below `top` that the walk did not come to.
     fn vanished(&self, top: &[u8], walk: &Walk) -> Result<(), ScanError> {
         for (number, path) in self.catalogue.directories(top)? {
-            let below = |skipped: &Vec<u8>| {
-                path == *skipped
-                    || path.starts_with(&[skipped.as_slice(), b"/"].concat())
-                    || skipped.is_empty()
-            };
-            if walk.visited.contains(&number) || walk.skipped.iter().any(below) {
+            if walk.visited.contains(&number) || walk.is_skipped(&path) {
                 continue;
             }
             self.catalogue.each(number, |name, entry| self.removed(join(&path, name), &entry))?;
@@ -334,6 +329,15 @@ impl Scanner<'_> {
 }
 
 impl Walk {
+    /// Whether a directory, or one above it, could not be read.
+    fn is_skipped(&self, path: &[u8]) -> bool {
+        if self.skipped.is_empty() {
+            return false;
+        }
+        let ends = (0..path.len()).filter(|&end| path[end] == b'/').chain([0, path.len()]);
+        ends.into_iter().any(|end| self.skipped.contains(&path[..end]))
+    }
+
     fn unreadable(&mut self, path: &[u8], error: &io::Error) {
         if self.seen.unreadable.len() < MAX_LISTED {
             self.seen.unreadable.push((path.to_vec(), error.to_string()));

@@ -3,7 +3,9 @@
 use crate::catalogue::{CatalogueError, Entry, Piece, Problem, State};
 use crate::examine::{self, ExamineError, Findings, Subject, examine};
 use crate::protect::{Manner, Progress};
+use crate::replaced;
 use crate::throttle::Throttle;
+use crate::tree::Stat;
 use crate::vault::Vault;
 use crate::world::Nanos;
 use std::sync::Mutex;
@@ -61,7 +63,7 @@ pub struct Report {
     pub trouble: Vec<Trouble>,
     /// Files that are gone since they were protected.
     pub gone: u64,
-    /// Files that were protected or moved while they were examined. Nothing is said of them.
+    /// Files that were written, protected or moved while they were examined. Nothing is said of them.
     pub changing: u64,
     /// Files that were examined before an interruption, and left out now.
     pub resumed: u64,
@@ -134,6 +136,8 @@ pub fn scrub(
         Ok(())
     })?;
     report.stopped = (manner.stopped)();
+    // What cannot be removed now is counted by status, and removed by a later run.
+    let _ = replaced::purge(vault);
     if !report.stopped {
         catalogue.set_note(NOTE, None)?;
         if options.selection == Selection::All && path.is_empty() {
@@ -165,14 +169,8 @@ fn examine_page(
             return;
         }
         let how = examine::Manner { threads, from_medium, progress: &progress, stopped: manner.stopped };
-        let found = Subject::open_known(storage, coders, &page[index].0, &page[index].1);
-        let found = found.and_then(|subject| {
-            let findings = match subject.content {
-                Some(_) => examine(&subject, how)?,
-                None => Findings::default(),
-            };
-            Ok((subject, findings))
-        });
+        let (path, entry) = &page[index];
+        let found = examine_resting(how, || Subject::open_known(storage, coders, path, entry));
         (manner.progress)(Progress::Done(1, 0));
         *results[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
     };
@@ -194,6 +192,32 @@ fn examine_page(
     results.into_iter().map(|result| result.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
 }
 
+/// How often a file that is written while it is read is examined.
+const TRIES: u32 = 3;
+
+/// Examines a file. One that is written meanwhile is examined again: what was read of it may be of two versions, and is no damage. If it has
+/// become another version by then, there is nothing to say of it.
+fn examine_resting(how: examine::Manner<'_>, open: impl Fn() -> Result<Subject, ExamineError>) -> Examined {
+    let mut was_written = false;
+    for _ in 0..TRIES {
+        let subject = open()?;
+        let (Some(content), Some(before)) = (&subject.content, subject.stat) else {
+            return Ok((subject, Findings::default()));
+        };
+        let findings = examine(&subject, how)?;
+        let is_same = |now: Stat| now.generation().is_unwritten_since(&before.generation());
+        let rests = content.stat().is_ok_and(is_same);
+        if findings.is_clean() || (rests && !(was_written && subject.is_changed())) {
+            return Ok((subject, findings));
+        }
+        if rests {
+            break;
+        }
+        was_written = true;
+    }
+    Err(ExamineError::Changed)
+}
+
 fn note_page(
     vault: &Vault,
     page: Vec<(Vec<u8>, Entry)>,
@@ -206,6 +230,7 @@ fn note_page(
         match seen {
             None | Some(Err(ExamineError::Stopped)) => {}
             Some(_) if is_overtaken => report.changing += 1,
+            Some(Err(ExamineError::Changed)) => report.changing += 1,
             Some(Ok((subject, _))) if subject.content.is_none() => report.gone += 1,
             // What it has went elsewhere a moment ago, and that is not in the catalogue yet.
             Some(Err(ExamineError::Unprotected)) if waits(vault, &path) => report.changing += 1,

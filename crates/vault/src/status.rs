@@ -5,6 +5,7 @@ use crate::degraded;
 use crate::monitor::status::WIDE;
 use crate::protect::{Manner, scan};
 use crate::rebuild::remains;
+use crate::replaced;
 use crate::scan::{ScanError, Seen};
 use crate::storage::{Target, TargetState};
 use crate::tree::Stat;
@@ -59,6 +60,8 @@ pub struct Status {
     pub wide_watch: Option<String>,
     /// Reads that were served with the help of redundancy.
     pub degraded_reads: Option<degraded::Record>,
+    /// Runs of repair that replaced content which is still kept, the oldest first; nothing if they cannot be listed.
+    pub replaced: Option<Vec<replaced::Run>>,
 }
 
 /// Why nobody knows.
@@ -108,6 +111,7 @@ pub fn status(
         targets: vault.storage.targets(),
         wide_watch: catalogue.note(WIDE)?,
         degraded_reads: degraded::recorded(catalogue)?,
+        replaced: replaced::runs(&vault.repository).ok(),
     };
     let missing = Missing::of(&status.targets);
     catalogue.each_page(path, |page| -> Result<(), CatalogueError> {

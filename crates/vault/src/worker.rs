@@ -19,7 +19,7 @@ use crate::changelog::{self, Changelog, Claim, Kind, Refusal, WorkerId};
 use crate::coder::Coders;
 use crate::encode::{EncodeError, Encoded, Encoder, Flushed, Manner};
 use crate::policy::{Policy, Treatment};
-use crate::repair::interrupted;
+use crate::repair::Interrupted;
 use crate::storage::Storage;
 use crate::tree::{self, join};
 use crate::world::{Clock, Nanos, SECOND, host, process};
@@ -35,6 +35,10 @@ const MANY_FILES: usize = 8;
 
 /// How long a claim is ours without a sign of life.
 const LEASE: Nanos = 30 * SECOND;
+
+/// Why a file is not protected whose repair was interrupted.
+const UNFINISHED: &str = "a repair of it was interrupted and has to be finished first: run `gabion repair` for it. \
+    What was written to it since stays";
 
 /// How often to look whether others are done.
 const POLL: std::time::Duration = std::time::Duration::from_millis(100);
@@ -148,7 +152,7 @@ impl Worker<'_> {
     ) -> Result<(), WorkError> {
         let claimed_at = AtomicI64::new(self.clock.now());
         let (mut small, mut large) = (Vec::new(), Vec::new());
-        let interrupted = interrupted(self.storage).map_err(|source| self.repository_error(source))?;
+        let interrupted = Interrupted::of(self.storage).map_err(|source| self.repository_error(source))?;
         for mut claim in claims {
             if self.is_for_a_scan(&claim, done)? {
                 continue;
@@ -166,8 +170,9 @@ impl Worker<'_> {
                     continue;
                 }
             };
-            if interrupted.contains(path) && stat.is_some() {
-                self.fail(&claim, "a repair of it was interrupted: repair it once more", false, done)?;
+            let is_begun = interrupted.has(path, stat.as_ref());
+            if stat.is_some() && is_begun.map_err(|source| self.repository_error(source))? {
+                self.fail(&claim, UNFINISHED, false, done)?;
                 continue;
             }
             if let Some(catalogue) = catalogue.filter(|_| self.hold)

@@ -105,9 +105,36 @@ pub fn moment(nanos: Nanos) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
+/// The time that the name of a directory stands for: [`moment`] with dashes, and perhaps a number behind it.
+pub fn moment_from(name: &[u8]) -> Option<Nanos> {
+    let parts: Vec<&str> = std::str::from_utf8(name).ok()?.split('-').collect();
+    let number = |at: usize| parts.get(at).and_then(|part| part.parse::<i64>().ok());
+    let (year, month, day) = (number(0)?, number(1)?, number(2)?);
+    let (hour, minute, second) = (number(3)?, number(4)?, number(5)?);
+    if parts.get(6) != Some(&"UTC") || !(1..=9999).contains(&year) || !(1..=12).contains(&month) {
+        return None;
+    }
+    let (year, shifted) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * shifted + 2) / 5 + day - 1 - 719_468;
+    Some(((days * 24 + hour) * 60 + minute).saturating_mul(60).saturating_add(second).saturating_mul(SECOND))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{SECOND, moment};
+    use super::{SECOND, moment, moment_from};
+
+    #[test]
+    fn names_of_moments_are_read_back() {
+        for day in 0..40_000 {
+            let time = (day * 86_400 + day % 86_400) * SECOND;
+            let name = moment(time).replace([' ', ':'], "-");
+            assert_eq!(moment_from(name.as_bytes()), Some(time), "{name}");
+            assert_eq!(moment_from(format!("{name}-2").as_bytes()), Some(time), "{name}");
+        }
+        for name in ["", "notes", "2026-11-15", "2026-13-15-12-20-47-UTC"] {
+            assert_eq!(moment_from(name.as_bytes()), None, "{name}");
+        }
+    }
 
     #[test]
     fn moments_are_those_of_the_calendar() {

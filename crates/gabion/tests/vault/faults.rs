@@ -61,11 +61,11 @@ fn a_killed_repair_leaves_nothing_worse() {
         // Up to an eighth of the file in one piece: one column or two of many stripes.
         let start = seed.below(content.len() as u64 * 7 / 8);
         file.write_all_at(&seed.bytes(3 << 20), start).unwrap();
-        let mut child = ground.spawn(&["repair", "tree", "--yes"]);
+        let mut child = ground.spawn(&["repair", "tree", "--yes", "--revert-changes"]);
         std::thread::sleep(Duration::from_micros(seed.below(120_000)));
         child.kill().unwrap();
         child.wait().unwrap();
-        ground.expect(0, &["repair", "tree", "--yes"]);
+        ground.expect(0, &["repair", "tree", "--yes", "--revert-changes"]);
         assert!(std::fs::read(ground.path("large")).unwrap() == content);
         ground.expect(0, &["scrub", "tree"]);
     }

@@ -72,7 +72,7 @@ fn assert_is_served(ground: &Playground, seal: impl Fn() -> Option<Box<dyn std::
     let said = String::from_utf8(said.stderr).unwrap();
     assert!(said.lines().count() == 1 && said.contains("not recorded") && said.contains("other"), "{said}");
     assert_eq!(ground.json(0, &with(&["protect", "tree", "--dry-run"]))["changes"]["changed"]["files"], 1);
-    assert_eq!(ground.json(3, &with(&["repair", "tree", "--dry-run"]))["plan"][0]["path"], "a");
+    assert_eq!(ground.json(1, &with(&["repair", "tree", "--dry-run"]))["plan"][0]["path"], "a");
     // Who would write is told where he cannot, and why.
     let digest = "0123456789abcdef0123456789abcdef";
     for command in [

@@ -6,7 +6,40 @@ use std::os::unix::fs::FileExt;
 
 fn damage(ground: &Playground, name: &str, offset: u64, bytes: usize) {
     let file = std::fs::File::options().write(true).open(ground.path(name)).unwrap();
+    let modified = file.metadata().unwrap().modified().unwrap();
     file.write_all_at(&Seed(99).bytes(bytes), offset).unwrap();
+    file.set_modified(modified).unwrap();
+}
+
+/// `repair --yes` reverted what was written since the last protect. It lists such files and leaves them alone; --revert-changes brings them back.
+#[test]
+fn repair_keeps_what_was_written_unless_it_is_told_otherwise() {
+    let ground = Playground::new();
+    ground.expect(0, &["protect", "tree"]);
+    let before = ground.content();
+    let undamaged = std::fs::read(ground.path("sub/c")).unwrap();
+    let file = std::fs::File::options().write(true).open(ground.path("a")).unwrap();
+    file.write_all_at(b"work of an afternoon", 5000).unwrap();
+    damage(&ground, "sub/c", 100, 1);
+    for args in [&["repair", "tree", "--yes"][..], &["repair", "tree", "--yes", "--keep-changed"]] {
+        let repair = ground.json(0, args);
+        assert_eq!(repair["kept"][0]["path"], "a", "{repair}");
+        assert_eq!(&std::fs::read(ground.path("a")).unwrap()[5000..5020], b"work of an afternoon");
+        assert!(
+            std::fs::read(ground.path("sub/c")).unwrap() == undamaged,
+            "what nobody wrote to is repaired"
+        );
+    }
+    assert!(ground.expect(0, &["repair", "tree", "--yes"]).contains("--revert-changes"));
+    ground.expect(2, &["repair", "tree", "--yes", "--keep-changed", "--revert-changes"]);
+    let repair = ground.json(0, &["repair", "tree", "--yes", "--revert-changes"]);
+    assert_eq!(repair["repaired"][0]["path"], "a");
+    assert_eq!(ground.content(), before);
+    // Both repairs replaced something, which is kept for a while.
+    let status = ground.json(0, &["status", "tree"]);
+    let kept = status["replaced"].as_array().unwrap();
+    assert_eq!(kept.iter().map(|run| run["files"].as_u64().unwrap()).sum::<u64>(), 2, "{kept:?}");
+    assert!(ground.expect(0, &["status", "tree"]).contains("replaced   2 files"));
 }
 
 #[test]

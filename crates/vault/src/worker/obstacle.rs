@@ -5,7 +5,7 @@ use super::{Done, MAX_LISTED, Worker};
 use crate::catalogue::Catalogue;
 use crate::redundancy::REDUNDANCY;
 use crate::redundancy::draft::DIRECTORY_MODE;
-use crate::repair::REPLACED;
+use crate::replaced::REPLACED;
 use crate::tree::{Kind, join, split};
 use crate::world::moment;
 use std::io;

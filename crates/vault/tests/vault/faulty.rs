@@ -349,7 +349,7 @@ fn an_interrupted_repair_does_not_stand_in_the_way_of_its_owner() {
     plan.clear();
     let report = ground.protect();
     let [(path, why)] = &report.done.failed[..] else { panic!("{report:?}") };
-    assert!(path == b"file" && why.contains("repair it once more"), "{why}");
+    assert!(path == b"file" && why.contains("run `gabion repair`"), "{why}");
     std::fs::remove_file(ground.path("file")).unwrap();
     assert_eq!(ground.protect_all().done.removed, 1);
     ground.write("file", b"another file");

@@ -12,6 +12,7 @@ mod own;
 mod playground;
 mod pool;
 mod redis;
+mod resumed;
 mod seed;
 #[path = "../changelog/server.rs"]
 mod server;

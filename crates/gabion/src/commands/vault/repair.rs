@@ -17,12 +17,13 @@ Examples:
   gabion repair /srv/photos
   gabion repair /srv/photos --dry-run
   gabion repair /srv/photos/2026/beach.jpg --yes
-  gabion repair /srv/photos --yes --keep-changed
+  gabion repair /srv/photos/2026/beach.jpg --revert-changes
 
 Examines the files, shows what is damaged and what would be done, asks, and then brings every block back to what \
-was protected: made from good blocks, checked against its signature, written in place. Files that someone \
-wrote to since they were protected go back as well, unless --keep-changed; what they held is kept in the \
-repository under replaced/. Data that cannot be brought back is named and left as it is.
+was protected: made from good blocks, checked against its signature, written in place. Files whose size or time \
+changed since they were protected are listed and left alone; --revert-changes brings those back as well. What is \
+replaced is kept in the repository under replaced/, 30 days by default (`gabion status` counts it). Data that \
+cannot be brought back is named and left as it is.
 Exit codes: 0 nothing to do or all repaired, 1 left undone, 2 error, 3 data lost.";
 
 /// Arguments of `gabion repair`.
@@ -40,8 +41,11 @@ pub(crate) struct Args {
     /// Only look at files that scrub found damaged
     #[arg(long)]
     known: bool,
-    /// Leave files alone that were written since they were protected
+    /// Bring back the protected version of files that were written since, too
     #[arg(long)]
+    revert_changes: bool,
+    /// Leave files alone that were written since they were protected; this is the default
+    #[arg(long, conflicts_with = "revert_changes")]
     keep_changed: bool,
     /// Bring files back that are gone, where redundancy suffices (m ≥ k)
     #[arg(long)]
@@ -75,7 +79,7 @@ impl Args {
         let named = vault.catalogue.find(&inside)?.is_some();
         let options = Options {
             known_only: self.known,
-            keep_changed: self.keep_changed,
+            keep_changed: !self.revert_changes,
             missing: self.missing || named,
         };
         let plan = self.talk.run(&self.effort, |manner| plan(&vault, &inside, options, manner))??;
@@ -109,7 +113,7 @@ impl Args {
     fn turn(&self, vault: &Vault, inside: &[u8]) -> anyhow::Result<Turn> {
         let plain = inside.is_empty() && self.yes && !self.dry_run && self.effort.is_usual();
         served::turn(vault, "repair", self.wait, &self.talk, |source| {
-            let (known, keep_changed, missing, wait) = (self.known, self.keep_changed, self.missing, true);
+            let (known, keep_changed, missing, wait) = (self.known, !self.revert_changes, self.missing, true);
             plain.then_some(Request::Repair { source, known, keep_changed, missing, wait })
         })
     }
@@ -124,8 +128,12 @@ impl Args {
         }
         if !plan.kept.is_empty() {
             outln!(
-                "{} were written since they were protected and are left alone",
+                "left alone, because their size or time changed since they were protected: {}",
                 files(plan.kept.len() as u64)
+            );
+            print_trouble(&plan.kept, self.files);
+            outln!(
+                "`gabion protect` takes these as they are now, `gabion repair --revert-changes` brings back what was protected"
             );
         }
     }

@@ -123,7 +123,7 @@ impl Args {
             self.talk.say(format!("{} are gone since they were protected", files(report.gone)));
         }
         if report.changing > 0 {
-            self.talk.say(format!("{} were protected or moved meanwhile", files(report.changing)));
+            self.talk.say(format!("{} were written, protected or moved meanwhile", files(report.changing)));
         }
         print_trouble(&report.trouble, self.files);
         for (path, why) in &report.failed {

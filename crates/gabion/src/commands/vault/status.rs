@@ -133,6 +133,22 @@ impl Args {
                 targets.join(", ")
             );
         }
+        match status.replaced.as_deref() {
+            None => outln!("replaced   cannot be listed"),
+            Some([]) => {}
+            Some(runs @ [oldest, ..]) => {
+                let (number, size) =
+                    runs.iter().fold((0, 0), |sum, run| (sum.0 + run.files, sum.1 + run.bytes));
+                outln!(
+                    "replaced   {} ({}) kept from {} of repair, the oldest {}, in {}",
+                    files(number),
+                    bytes(size),
+                    if runs.len() == 1 { "one run".to_owned() } else { format!("{} runs", runs.len()) },
+                    ago(now, oldest.at),
+                    Shown::path(&vault.repository.path().join("replaced"))
+                );
+            }
+        }
         if let Some(why) = &status.wide_watch {
             outln!("NOTE: {}", wide_watch(why));
         }
@@ -216,6 +232,6 @@ fn as_json(vault: &Vault, status: &Status) -> Value {
         "last_protect": status.last_protect, "last_scrub": status.last_scrub,
         "never_scrubbed": status.never_scrubbed, "data_bytes": status.data_bytes,
         "redundancy_bytes": status.redundancy_bytes, "targets": targets, "degraded_reads": status.degraded_reads,
-        "wide_watch": status.wide_watch,
+        "wide_watch": status.wide_watch, "replaced": status.replaced,
     })
 }

@@ -1,0 +1,126 @@
+//! Content that repair replaced, and what stood in the place of redundancy: kept under `replaced/TIME/PATH` in the repository for a while.
+//!
+//! A run is removed when it is older than the policy says, and the oldest ones go first when all together take more room than it says. What was
+//! replaced within the last day is never removed.
+
+use crate::policy::Replaced as Limits;
+use crate::tree::{Kind, Tree, absent_is_none, join};
+use crate::vault::Vault;
+use crate::world::{Nanos, SECOND, moment_from};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+
+/// Directory of replaced content, beneath the repository.
+pub const REPLACED: &[u8] = b"replaced";
+
+/// What is younger is never removed.
+const NEVER_BEFORE: Nanos = 86_400 * SECOND;
+
+/// Files that were replaced in one run.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Run {
+    /// Name of its directory.
+    #[serde(skip)]
+    pub name: Vec<u8>,
+    /// When it was.
+    pub at: Nanos,
+    /// Number of files.
+    pub files: u64,
+    /// Bytes that they take on the disk.
+    pub bytes: u64,
+}
+
+/// All runs of a repository, the oldest first. What has no time for a name was put there by someone else, and is left alone.
+///
+/// # Errors
+/// What the operating system says.
+pub fn runs(repository: &Tree) -> io::Result<Vec<Run>> {
+    let Some(directory) = absent_is_none(repository.directory(REPLACED))? else { return Ok(Vec::new()) };
+    let mut runs = Vec::new();
+    for (name, _) in directory.names()?.iter() {
+        let Some(at) = moment_from(name) else { continue };
+        let mut run = Run { name: name.to_vec(), at, files: 0, bytes: 0 };
+        each_file(repository, &join(REPLACED, name), &mut |path| {
+            run.files += 1;
+            run.bytes += repository.read(path)?.metadata()?.blocks() * 512;
+            Ok(())
+        })?;
+        runs.push(run);
+    }
+    runs.sort_by_key(|run| run.at);
+    Ok(runs)
+}
+
+/// Removes runs that are too old, or take too much room. Gives those that are left.
+///
+/// # Errors
+/// What the operating system says.
+pub fn purge(vault: &Vault) -> io::Result<Vec<Run>> {
+    let (repository, now) = (&vault.repository, vault.clock.now());
+    let mut runs = runs(repository)?;
+    if runs.is_empty() || vault.read_only.is_some() {
+        return Ok(runs);
+    }
+    let (_, total) = repository.space()?;
+    for _ in 0..superfluous(&runs, &vault.policy.replaced, total, now) {
+        let run = runs.remove(0);
+        let place = join(REPLACED, &run.name);
+        each_file(repository, &place, &mut |path| repository.remove(path))?;
+        remove_directories(repository, &place)?;
+    }
+    Ok(runs)
+}
+
+/// How many of the runs, the oldest first, are to go.
+fn superfluous(runs: &[Run], limits: &Limits, disk: u64, now: Nanos) -> usize {
+    let room = (u128::from(disk) * u128::from(limits.room.0) / 100) as u64;
+    let mut bytes: u64 = runs.iter().map(|run| run.bytes).sum();
+    let goes = |run: &&Run| {
+        let age = now.saturating_sub(run.at);
+        let goes = age > NEVER_BEFORE && (age > limits.keep || bytes > room);
+        bytes -= run.bytes;
+        goes
+    };
+    runs.iter().take_while(goes).count()
+}
+
+fn each_file(tree: &Tree, path: &[u8], act: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+    match tree.find(path)?.map(|stat| stat.kind) {
+        Some(Kind::Directory) => {
+            let names = tree.directory(path)?.names()?;
+            names.iter().try_for_each(|(name, _)| each_file(tree, &join(path, name), act))
+        }
+        Some(Kind::File) => act(path),
+        _ => Ok(()),
+    }
+}
+
+fn remove_directories(tree: &Tree, path: &[u8]) -> io::Result<()> {
+    for (name, _) in tree.directory(path)?.names()?.iter() {
+        let below = join(path, name);
+        if tree.stat(&below)?.kind == Kind::Directory {
+            remove_directories(tree, &below)?;
+        }
+    }
+    tree.remove_empty(path, REPLACED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Run, superfluous};
+    use crate::policy::{Percent, Replaced};
+    use crate::world::SECOND;
+
+    #[test]
+    fn old_and_large_runs_go_and_those_of_the_last_day_never() {
+        let day = 86_400 * SECOND;
+        let now = 100 * day;
+        let run = |days: i64, bytes| Run { name: Vec::new(), at: now - days * day, files: 1, bytes };
+        let limits = Replaced { keep: 30 * day, room: Percent(10) };
+        let runs = [run(50, 1), run(31, 1), run(20, 60), run(2, 50), run(1, 500), run(0, 1)];
+        assert_eq!(superfluous(&runs, &limits, 10_000, now), 2, "only the old ones");
+        assert_eq!(superfluous(&runs, &limits, 6000, now), 3, "one more for the room");
+        assert_eq!(superfluous(&runs, &limits, 100, now), 4, "not those of the last day");
+        assert_eq!(superfluous(&runs[4..], &limits, 100, now), 0);
+    }
+}

@@ -1,0 +1,159 @@
+//! A repair that was interrupted, and what happened to its file before it is finished.
+
+use super::playground::{Playground, QUIET, Seed, rot};
+use gabion_vault::catalogue::State;
+use gabion_vault::repair::{self, Plan, Repaired};
+use std::fs;
+use std::os::unix::fs::FileExt;
+
+const SIZE: usize = 400_000;
+
+/// Two bad blocks, and a repair that failed after it had marked the file. Then the first block was put right, as if the repair had come so far.
+fn interrupted(content: &[u8]) -> Playground {
+    let ground = Playground::new("4+2");
+    ground.write("file", content);
+    ground.protect_all();
+    rot(&ground.path("file"), 1000, &[1; 10]);
+    rot(&ground.path("file"), 300_000, &[2; 10]);
+    // Nothing can be kept there, so nothing may be written.
+    let replaced = ground.root().join(".gabion/replaced");
+    fs::write(&replaced, b"in the way").unwrap();
+    {
+        let _lock = ground.vault.lock("test").unwrap();
+        repair::repair(&ground.vault, b"file", QUIET).unwrap_err();
+    }
+    fs::remove_file(replaced).unwrap();
+    write(&ground, 1000, &content[1000..1010]);
+    ground
+}
+
+fn write(ground: &Playground, offset: u64, bytes: &[u8]) {
+    let file = fs::File::options().write(true).open(ground.path("file")).unwrap();
+    file.write_all_at(bytes, offset).unwrap();
+}
+
+fn plan(ground: &Playground) -> Plan {
+    let options = repair::Options { keep_changed: true, ..repair::Options::default() };
+    repair::plan(&ground.vault, b"", options, QUIET).unwrap()
+}
+
+/// Repairs all that a plan which keeps changed files has.
+fn repair_unchanged(ground: &Playground) -> Vec<Repaired> {
+    plan(ground).files.iter().map(|it| ground.repair(std::str::from_utf8(&it.path).unwrap())).collect()
+}
+
+/// An interrupted repair was finished by writing all blocks that differ, so that it reverted what its owner had written since, although changed
+/// files were to be kept. Only blocks that hold what they held when it began, or what it wrote itself, are its own.
+#[test]
+fn an_interrupted_repair_keeps_what_was_written_since() {
+    let mut content = Seed(1).bytes(SIZE);
+    for (offset, edit) in
+        [(100_000, &b"edited"[..]), (SIZE as u64, b"appended"), (1002, b"where it was repaired")]
+    {
+        let ground = interrupted(&content);
+        write(&ground, offset, edit);
+        let failed = ground.protect().done.failed;
+        assert!(failed.len() == 1 && failed[0].1.contains("`gabion repair`"), "{failed:?}");
+        let [done] = &repair_unchanged(&ground)[..] else { panic!("{offset}: nothing was finished") };
+        assert!(done.lost.is_empty() && done.data_blocks == 1, "{offset}: {done:?}");
+        let before = content.clone();
+        content.resize(content.len().max(offset as usize + edit.len()), 0);
+        content[offset as usize..][..edit.len()].copy_from_slice(edit);
+        assert!(ground.read("file") == content, "{offset}: an edit was reverted, or damage left");
+        assert!(ground.protect_all().affected.is_empty());
+        ground.assert_clean();
+        content = before;
+    }
+}
+
+#[test]
+fn an_interrupted_repair_is_finished_where_nothing_was_written() {
+    let content = Seed(2).bytes(SIZE);
+    let ground = interrupted(&content);
+    let [done] = &repair_unchanged(&ground)[..] else { panic!("nothing was finished") };
+    assert_eq!((done.state, done.data_blocks), (State::Protected, 1));
+    assert!(ground.read("file") == content);
+    assert!(ground.protect_all().affected.is_empty());
+    ground.assert_clean();
+}
+
+/// The mark of the repair had the path in it and nothing else: a new file in the place of the damaged one was never protected, and "repaired".
+#[test]
+fn another_file_in_its_place_ends_an_interrupted_repair() {
+    let ground = interrupted(&Seed(3).bytes(SIZE));
+    let new = Seed(4).bytes(SIZE);
+    ground.write("new", &new);
+    fs::rename(ground.path("new"), ground.path("file")).unwrap();
+    let planned = plan(&ground);
+    assert!(planned.files.is_empty() && planned.kept.len() == 1, "{planned:?}");
+    assert!(ground.protect_all().affected.is_empty());
+    assert!(ground.read("file") == new);
+    ground.assert_clean();
+}
+
+/// What a file holds that someone writes to while it is examined is of two versions: `scrub` called it damaged.
+#[test]
+fn a_file_that_is_written_while_it_is_scrubbed_is_not_damaged() {
+    use gabion_vault::protect::{Manner, Progress};
+    use gabion_vault::scrub::{self, Options, Selection};
+    let ground = Playground::new("4+2");
+    let content = Seed(5).bytes(30 << 20);
+    ground.write("file", &content);
+    ground.protect_all();
+    // Written when the first part of it was examined.
+    let path = ground.path("file");
+    let progress = |step: Progress| {
+        if matches!(step, Progress::Done(0, _)) {
+            let file = fs::File::options().write(true).open(&path).unwrap();
+            file.write_all_at(b"new", content.len() as u64 - 10).unwrap();
+        }
+    };
+    let manner = Manner { threads: 1, progress: &progress, ..QUIET };
+    let options = Options { selection: Selection::All, from_medium: false, resume: false };
+    let report = scrub::scrub(&ground.vault, b"", options, manner).unwrap();
+    assert!(report.trouble.is_empty() && report.failed.is_empty(), "{report:?}");
+    assert_eq!((report.changing, report.files), (1, 0));
+    assert!(ground.vault.catalogue.affected().unwrap().is_empty());
+    ground.protect_all();
+    ground.assert_clean();
+}
+
+/// Repair replaced content without end: what it keeps is counted, and goes after a while.
+#[test]
+fn replaced_content_is_kept_for_a_while() {
+    use gabion_vault::replaced;
+    use gabion_vault::world::SECOND;
+    let ground = Playground::new("4+2");
+    ground.write("file", &Seed(6).bytes(SIZE));
+    ground.protect_all();
+    rot(&ground.path("file"), 1000, &[1; 10]);
+    ground.repair("file");
+    let runs = || replaced::runs(&ground.vault.repository).unwrap();
+    let [run] = &runs()[..] else { panic!("{:?}", runs()) };
+    assert!(run.files == 1 && run.bytes > 0 && run.at == ground.clock.now(), "{run:?}");
+    let day = 86_400 * SECOND;
+    for (days, left) in [(0, 1), (29, 1), (2, 0)] {
+        ground.clock.set(ground.clock.now() + days * day);
+        ground.protect_all();
+        assert_eq!(runs().len(), left, "after {days} more days");
+    }
+    assert_eq!(fs::read_dir(ground.root().join(".gabion/replaced")).unwrap().count(), 0);
+}
+
+/// Rows of directories stayed in the catalogue for ever.
+#[test]
+fn directories_without_files_are_forgotten() {
+    let ground = Playground::new("4+2");
+    ["a/b/c/one", "a/two", "three"].iter().for_each(|name| ground.write(name, name.as_bytes()));
+    ground.protect_all();
+    let known = || -> Vec<Vec<u8>> {
+        ground.vault.catalogue.directories(b"").unwrap().into_iter().map(|(_, path)| path).collect()
+    };
+    assert_eq!(known(), [&b""[..], b"a", b"a/b/c"]);
+    fs::remove_dir_all(ground.path("a/b")).unwrap();
+    ground.protect_all();
+    assert_eq!(known(), [&b""[..], b"a"]);
+    fs::rename(ground.path("a"), ground.path("d")).unwrap();
+    ground.protect_all();
+    assert_eq!(known(), [&b""[..], b"d"]);
+}
