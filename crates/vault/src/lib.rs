@@ -10,6 +10,7 @@ pub mod coder;
 pub mod degraded;
 pub mod encode;
 pub mod examine;
+pub mod fault;
 pub mod format;
 pub mod gather;
 pub mod geometry;

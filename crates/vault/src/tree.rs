@@ -351,6 +351,7 @@ impl Tree {
     /// # Errors
     /// What the operating system says.
     pub fn create(&self, path: &[u8], mode: u32) -> io::Result<File> {
+        crate::fault::point();
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         Ok(File::from(self.open_with(path, flags, mode)?))
     }
@@ -384,6 +385,7 @@ impl Tree {
         }
         let (above, name) = split(path);
         self.make_directories(above, mode)?;
+        crate::fault::point();
         match mkdirat(self.parent(path)?, name, Mode::from_raw_mode(mode)) {
             Err(rustix::io::Errno::EXIST) if self.stat(path)?.kind == Kind::Directory => Ok(()),
             made => Ok(made?),
@@ -395,6 +397,7 @@ impl Tree {
     /// # Errors
     /// What the operating system says.
     pub fn rename(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
+        crate::fault::point();
         Ok(renameat(self.parent(from)?, split(from).1, self.parent(to)?, split(to).1)?)
     }
 
@@ -404,11 +407,15 @@ impl Tree {
     /// # Errors
     /// What the operating system says.
     pub fn supplant(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
+        crate::fault::point();
         use rustix::io::Errno;
         let (old, new) = (self.parent(from)?, self.parent(to)?);
         let (from, to) = (split(from).1, split(to).1);
         match renameat_with(&old, from, &new, to, RenameFlags::EXCHANGE) {
-            Ok(()) => Ok(unlinkat(old, from, AtFlags::empty())?),
+            Ok(()) => {
+                crate::fault::point();
+                Ok(unlinkat(old, from, AtFlags::empty())?)
+            }
             // Nothing is there, or the file system knows no exchange.
             Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS) => Ok(renameat(old, from, new, to)?),
             Err(error) => Err(error.into()),
@@ -420,6 +427,7 @@ impl Tree {
     /// # Errors
     /// [`io::ErrorKind::AlreadyExists`], what else the operating system says.
     pub fn rename_new(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
+        crate::fault::point();
         let flags = RenameFlags::NOREPLACE;
         Ok(renameat_with(self.parent(from)?, split(from).1, self.parent(to)?, split(to).1, flags)?)
     }
@@ -429,6 +437,7 @@ impl Tree {
     /// # Errors
     /// What the operating system says.
     pub fn exchange(&self, one: &[u8], other: &[u8]) -> io::Result<()> {
+        crate::fault::point();
         let flags = RenameFlags::EXCHANGE;
         Ok(renameat_with(self.parent(one)?, split(one).1, self.parent(other)?, split(other).1, flags)?)
     }
@@ -438,6 +447,7 @@ impl Tree {
     /// # Errors
     /// What the operating system says.
     pub fn link(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
+        crate::fault::point();
         Ok(linkat(self.parent(from)?, split(from).1, self.parent(to)?, split(to).1, AtFlags::empty())?)
     }
 
@@ -446,6 +456,7 @@ impl Tree {
     /// # Errors
     /// What the operating system says.
     pub fn remove(&self, path: &[u8]) -> io::Result<()> {
+        crate::fault::point();
         let removed =
             self.parent(path).and_then(|parent| Ok(unlinkat(parent, split(path).1, AtFlags::empty())?));
         absent_is_none(removed).map(|_| ())
@@ -456,6 +467,7 @@ impl Tree {
     /// # Errors
     /// What the operating system says.
     pub fn remove_empty(&self, path: &[u8], keep: &[u8]) -> io::Result<()> {
+        crate::fault::point();
         use rustix::io::Errno;
         let mut path = path;
         while path != keep && !path.is_empty() {

@@ -20,15 +20,18 @@ mod extent;
 mod folder;
 mod heal;
 mod kept;
+mod legacy;
 pub mod live;
 mod membership;
 mod namespace;
 mod objects;
 mod placement;
 mod put;
+mod recovery;
 pub mod registry;
 mod relocation;
 mod repair;
+mod sequence;
 mod several;
 mod status;
 pub mod stub;
@@ -57,7 +60,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 use view::View;
 
@@ -89,6 +92,8 @@ struct Shared {
     /// Stands for the pool in place of the number of a file system.
     device: u64,
     view: RwLock<Arc<View>>,
+    /// The last change that is known to be made on all mirrors.
+    settled: Mutex<Option<sequence::Position>>,
     /// Who writes files in place, if someone does in this process.
     writer: RwLock<Option<Weak<dyn Writer>>>,
 }
@@ -125,13 +130,14 @@ impl Shared {
     }
 
     /// The targets with the current namespace that answer; at least one. They know of later epochs, so they alone are
-    /// asked.
+    /// asked. The last change is finished.
     fn copies(&self) -> Result<Vec<view::Copy>, PoolError> {
         let view = self.known();
-        match view.copies() {
-            Ok(copies) if copies.iter().all(|copy| copy.epoch <= view.config.epoch) => Ok(copies),
-            _ => self.view().copies(),
-        }
+        let copies = match view.copies() {
+            Ok(copies) if copies.iter().all(|copy| copy.epoch <= view.config.epoch) => copies,
+            _ => self.view().copies()?,
+        };
+        self.believed(copies)
     }
 
     fn known(&self) -> Arc<View> {
@@ -260,7 +266,8 @@ impl Pool {
         let device = u64::from_str_radix(&newest.pool[..16], 16).unwrap_or(0);
         let view = RwLock::new(Arc::new(View { config: newest, disks }));
         let Options { clock, deadline } = options;
-        Ok(Pool { shared: Arc::new(Shared { clock, deadline, device, view, writer: RwLock::default() }) })
+        let (settled, writer) = (Mutex::default(), RwLock::default());
+        Ok(Pool { shared: Arc::new(Shared { clock, deadline, device, view, settled, writer }) })
     }
 
     /// What `pool.toml` says now.

@@ -5,6 +5,7 @@ mod crashes;
 mod files;
 mod full;
 mod mirrors;
+mod order;
 mod playground;
 mod repair;
 mod targets;

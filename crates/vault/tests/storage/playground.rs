@@ -46,8 +46,20 @@ impl Playground {
         Playground::with_domains(&domains, stripe, redundancy)
     }
 
+    /// The same in memory, for tests that make many changes durable.
+    pub(crate) fn in_memory(count: usize, stripe: usize, redundancy: usize) -> Playground {
+        let memory = Path::new("/dev/shm");
+        let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+        let domains: Vec<Option<&str>> = vec![None; count];
+        Playground::at(tempfile::tempdir_in(parent).unwrap(), &domains, stripe, redundancy)
+    }
+
     pub(crate) fn with_domains(domains: &[Option<&str>], stripe: usize, redundancy: usize) -> Playground {
-        let dir = Rc::new(tempfile::tempdir().unwrap());
+        Playground::at(tempfile::tempdir().unwrap(), domains, stripe, redundancy)
+    }
+
+    fn at(dir: tempfile::TempDir, domains: &[Option<&str>], stripe: usize, redundancy: usize) -> Playground {
+        let dir = Rc::new(dir);
         let target = |(at, domain): (usize, &Option<&str>)| NewTarget {
             path: dir.path().join(format!("d{}", at + 1)),
             domain: domain.map(str::to_owned),

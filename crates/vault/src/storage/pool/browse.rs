@@ -4,7 +4,8 @@ use super::Pool;
 use super::change::{Change, MirrorFault};
 use super::error::PoolError;
 use super::extent::settled;
-use super::namespace::{Entry, TREE, beneath, dress, look_up, look_up_file, make_directories, names};
+use super::namespace::{Entry, TREE, beneath, look_up, look_up_file, names};
+use super::sequence::Step;
 use super::stub::Stub;
 use crate::tree::{Kind, Stat, join, split};
 use std::io;
@@ -75,11 +76,7 @@ impl Pool {
         if let Some(Entry::File(_)) = look_up(&change.copies, path)? {
             return Err(PoolError::path(path, io::ErrorKind::AlreadyExists));
         }
-        change.on_all(path, |tree| {
-            make_directories(tree, &full, 0o755)?;
-            dress(tree, &full, mode, uid, gid)?;
-            tree.sync_directory(&full)
-        })?;
+        change.commit(path, vec![Step::Directory { full, mode, uid, gid }])?;
         Ok(change.faults())
     }
 
@@ -98,22 +95,12 @@ impl Pool {
                 if names(&change.copies, path)?.get(0).is_some() {
                     return Err(PoolError::path(path, io::ErrorKind::DirectoryNotEmpty));
                 }
-                change.on_all(path, |tree| {
-                    tree.remove_empty(&full, split(&full).0)?;
-                    tree.sync_directory(split(&full).0)
-                })?;
+                change.commit(path, vec![Step::RemoveDirectory { full }])?;
             }
             Ok(None) => return Err(PoolError::path(path, io::ErrorKind::NotFound)),
             // A stub that cannot be read any more can still be removed; its objects are found by a sweep.
             found => {
-                change.on_all(path, |tree| {
-                    tree.remove(&full)?;
-                    match tree.sync_directory(split(&full).0) {
-                        // A mirror that never had the directory has nothing to keep.
-                        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                        synced => synced,
-                    }
-                })?;
+                change.commit(path, vec![Step::Remove { full }])?;
                 if let Ok(Some(Entry::File(stub))) = found {
                     change.let_go(*stub)?;
                 }
@@ -167,7 +154,11 @@ impl Change<'_> {
             }
             _ => {}
         }
-        change.rename(from, to)?;
+        let id = match &source {
+            Entry::File(stub) => Some(stub.id),
+            Entry::Directory(_) => None,
+        };
+        change.rename(from, to, id)?;
         Ok(match replaced {
             Some(Entry::File(stub)) => Some(*stub),
             _ => None,

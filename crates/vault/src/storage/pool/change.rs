@@ -5,31 +5,27 @@
 //!    that were removed meanwhile do not come back with it; [`heal`](super::Pool::heal) makes it current again.
 //! 3. Nothing is changed unless so many targets answer ([`Config::quorum`](super::config::Config::quorum)) that a later
 //!    reader with as many finds one that knows of it. That holds while there are more than 2 × redundancy targets.
-//! 4. A rename is written down first: half of one would give a file two names.
+//! 4. Every change is recorded on a mirror before it is made there ([`sequence`](super::sequence)). Whoever takes the locks next, to
+//!    change or to read, finishes the last one.
 
 use super::Shared;
 use super::config::Mirror;
 use super::error::PoolError;
-use super::exchange::EXCHANGE;
 use super::namespace::{
     Entry, TREE, beneath, home, look_at, look_up, look_up_file, make_directories, read_entry, write_stub,
-    write_whole,
 };
-use super::stub::{Stub, hex, unhex};
+use super::sequence::{Care, Position, Prepared, Record, Step, prepare};
+use super::stub::Stub;
 use super::view::{Copy, View};
-use crate::redundancy::STAGING;
-use crate::tree::{Tree, absent_is_none, join, split};
+use crate::format::FileId;
+use crate::tree::{Tree, split};
 use gabion_platform::lock::Lockable;
-use std::io::{self, Read};
-use std::sync::Arc;
+use std::fs::TryLockError;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The file on every target that is locked during a change.
 pub(super) const LOCK: &[u8] = b"lock";
-
-/// Ends the names of renames that are under way.
-pub(super) const RENAME: &[u8] = b".rename";
-
-const RENAME_HEAD: &str = "gabion pool rename 1";
 
 /// A mirror that did not take a change; it is stale now.
 #[derive(Debug)]
@@ -46,9 +42,21 @@ pub(super) struct Change<'a> {
     pub(super) shared: &'a Shared,
     pub(super) view: Arc<View>,
     pub(super) copies: Vec<Copy>,
+    /// The last change.
+    pub(super) last: Position,
+    /// A change that failed everywhere is recorded, and that could not be taken back: it may still be made by the next opener.
+    pub(super) doubtful: bool,
     faults: Vec<MirrorFault>,
     // Held, not read: closing them gives the right back.
     _locks: Vec<Lockable>,
+}
+
+/// Whether to wait for the locks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    Wait,
+    /// Nothing is taken if any of the locks is held by another.
+    None,
 }
 
 impl Shared {
@@ -61,15 +69,23 @@ impl Shared {
             return Err(PoolError::Quorum { online, need, offline });
         }
         change.leave_behind_the_silent()?;
-        change.finish_renames()?;
+        change.recover()?;
         Ok(change)
+    }
+
+    /// The right to change the pool, if nobody has it and all mirrors that answer can be locked.
+    pub(super) fn turn_if_free(&self) -> Result<Change<'_>, PoolError> {
+        let view = self.view();
+        let locks = lock(&view, Patience::None)?;
+        let copies = view.copies()?;
+        Ok(Change::new(self, view, copies, locks))
     }
 
     /// Waits for the right to change the pool, however few targets answer.
     pub(super) fn turn(&self) -> Result<Change<'_>, PoolError> {
         loop {
             let view = self.view();
-            let locks = lock(&view)?;
+            let locks = lock(&view, Patience::Wait)?;
             // Who held the locks before may have changed who has what.
             self.reload(&view);
             let now = self.view();
@@ -77,25 +93,35 @@ impl Shared {
                 continue;
             }
             let copies = view.copies()?;
-            return Ok(Change { shared: self, view, copies, faults: Vec::new(), _locks: locks });
+            return Ok(Change::new(self, view, copies, locks));
         }
     }
 }
 
-fn lock(view: &View) -> Result<Vec<Lockable>, PoolError> {
+fn lock(view: &View, patience: Patience) -> Result<Vec<Lockable>, PoolError> {
     let mut locks = Vec::new();
     let mut refused = None;
     // All in the order of the list, so that no two wait for each other.
     for (member, disk) in view.members().filter(|(member, _)| member.mirror != Mirror::None) {
         let Ok(answer) = disk.ask() else { continue };
-        let held = answer.tree.write(LOCK).and_then(Lockable::exclusive);
+        let held = answer.tree.write(LOCK).and_then(|file| match patience {
+            Patience::Wait => Lockable::exclusive(file),
+            Patience::None => {
+                let file = Lockable::from(file);
+                match file.try_lock() {
+                    Ok(()) => Ok(file),
+                    Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+                    Err(TryLockError::Error(error)) => Err(error),
+                }
+            }
+        });
         // A disk that cannot even be locked will fail the change as well and be stale then; the others go on.
         match held {
             Ok(file) => locks.push(file),
             Err(error) => refused = Some(PoolError::target(&member.name, "locking")(error)),
         }
     }
-    match (locks.is_empty(), refused) {
+    match (locks.is_empty() || patience == Patience::None, refused) {
         (true, Some(error)) => Err(error),
         _ => Ok(locks),
     }
@@ -106,19 +132,27 @@ fn lock(view: &View) -> Result<Vec<Lockable>, PoolError> {
 pub(super) struct Held {
     pub(super) view: Arc<View>,
     pub(super) copies: Vec<Copy>,
+    /// The last change. Held while the next one is recorded and made.
+    pub(super) last: Mutex<Position>,
     locks: Vec<Lockable>,
 }
 
 impl<'a> Change<'a> {
     /// Keeps the right to change the namespace for another time.
     pub(super) fn keep(self) -> Held {
-        Held { view: self.view, copies: self.copies, locks: self._locks }
+        Held { view: self.view, copies: self.copies, last: Mutex::new(self.last), locks: self._locks }
     }
 
     /// Goes on with a right that was kept.
     pub(super) fn go_on(shared: &'a Shared, held: Held) -> Change<'a> {
-        let Held { view, copies, locks } = held;
-        Change { shared, view, copies, faults: Vec::new(), _locks: locks }
+        let Held { view, copies, last, locks } = held;
+        let last = last.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Change { last, ..Change::new(shared, view, copies, locks) }
+    }
+
+    fn new(shared: &'a Shared, view: Arc<View>, copies: Vec<Copy>, locks: Vec<Lockable>) -> Change<'a> {
+        let (last, faults) = (Position::begin(), Vec::new());
+        Change { shared, view, copies, last, doubtful: false, faults, _locks: locks }
     }
 }
 
@@ -150,17 +184,36 @@ impl Change<'_> {
         path: &[u8],
         act: impl Fn(&Tree) -> io::Result<()> + Sync,
     ) -> Result<(), PoolError> {
-        let results: Vec<io::Result<()>> = std::thread::scope(|scope| {
-            let run = |copy: &Copy| {
-                let (tree, act) = (copy.tree.clone(), &act);
-                scope.spawn(move || act(&tree))
-            };
-            let running: Vec<_> = self.copies.iter().map(run).collect();
-            let joined = running.into_iter().map(|thread| thread.join());
-            joined
-                .map(|done| done.unwrap_or_else(|_| Err(io::Error::other("its thread has ended"))))
-                .collect()
+        let results = on_each(&self.copies, &act);
+        self.leave_behind_those_that_failed(path, results)
+    }
+
+    /// Records a change on all mirrors and makes it, durably. Mirrors that fail are stale from now on.
+    pub(super) fn commit(&mut self, path: &[u8], steps: Vec<Step>) -> Result<(), PoolError> {
+        let record = self.last.next(steps);
+        let results = on_each(&self.copies, &|tree: &Tree| {
+            let prepared = prepare(tree, record.steps(), Care::Durable)?;
+            let made = record.make(tree, &prepared, Care::Durable).inspect_err(|_| prepared.discard(tree));
+            made.and_then(|()| record.sync(tree))
         });
+        if results.iter().all(Result::is_err) {
+            let (last, stale, doubtful) = take_back(&self.copies, &self.last, &record);
+            (self.last, self.doubtful) = (last, doubtful);
+            let source = results.into_iter().find_map(Result::err);
+            self.copies.retain(|copy| !stale.contains(&copy.index));
+            self.mark(&stale, Mirror::Stale)?;
+            return Err(PoolError::path(path, source.unwrap_or_else(|| io::ErrorKind::NotFound.into())));
+        }
+        self.last = record.position();
+        self.shared.settle(self.last);
+        self.leave_behind_those_that_failed(path, results)
+    }
+
+    pub(super) fn leave_behind_those_that_failed(
+        &mut self,
+        path: &[u8],
+        results: Vec<io::Result<()>>,
+    ) -> Result<(), PoolError> {
         let all_failed = results.iter().all(Result::is_err);
         let mut stale = Vec::new();
         for (copy, result) in self.copies.iter().zip(results) {
@@ -184,17 +237,12 @@ impl Change<'_> {
             Some(Entry::File(stub)) => Some(*stub),
             None => None,
         };
-        let (revision, changed) = before.as_ref().map_or((0, i64::MIN), |stub| (stub.revision, stub.changed));
-        stub.revision = revision + 1;
+        let changed = before.as_ref().map_or(i64::MIN, |stub| stub.changed);
+        stub.revision = self.last.number + 1;
         stub.changed = self.shared.clock.now().max(changed.saturating_add(1));
         // Other content takes this name only; the others keep theirs.
         stub.names = before.as_ref().filter(|before| before.id == stub.id).map_or(0, |before| before.names);
-        let full = home(&stub, path)?;
-        let text = stub.encode();
-        self.on_all(path, |tree| {
-            make_directories(tree, split(&full).0, 0o755)?;
-            write_stub(tree, &full, &text)
-        })?;
+        self.commit(path, vec![Step::Write { full: home(&stub, path)?, text: stub.encode() }])?;
         Ok((stub, before))
     }
 
@@ -209,10 +257,8 @@ impl Change<'_> {
         if (now.id, now.revision) != (known.id, known.revision) {
             return Err(PoolError::Changed { path: path.to_vec() });
         }
-        let full = home(&now, path)?;
-        let stub = Stub { revision: now.revision + 1, targets, ..now };
-        let text = stub.encode();
-        self.on_all(path, |tree| write_stub(tree, &full, &text))?;
+        let stub = Stub { revision: self.last.number + 1, targets, ..now };
+        self.commit(path, vec![Step::Write { full: home(&stub, path)?, text: stub.encode() }])?;
         Ok(stub)
     }
 
@@ -234,48 +280,10 @@ impl Change<'_> {
         look_up(&self.copies, path)
     }
 
-    /// Moves a name on all mirrors; both ends have been looked at.
-    pub(super) fn rename(&mut self, from: &[u8], to: &[u8]) -> Result<(), PoolError> {
+    /// Moves a name on all mirrors; both ends have been looked at. `id` is that of the file, none for a directory.
+    pub(super) fn rename(&mut self, from: &[u8], to: &[u8], id: Option<FileId>) -> Result<(), PoolError> {
         let (old, new) = (beneath(TREE, from)?, beneath(TREE, to)?);
-        let name = super::config::new_identity().map_err(|error| PoolError::path(from, error))?;
-        let note = join(STAGING, &[name.as_bytes(), RENAME].concat());
-        let text = format!("{RENAME_HEAD}\n{}\n{}\n", hex(from), hex(to));
-        let text = format!("{text}{}\n", blake3::hash(text.as_bytes()).to_hex());
-        self.on_all(from, |tree| {
-            write_whole(tree, &note, text.as_bytes(), b".note")?;
-            tree.sync_directory(STAGING)
-        })?;
-        self.on_all(from, |tree| move_durably(tree, &old, &new))?;
-        self.on_all(from, |tree| tree.remove(&note))
-    }
-
-    /// Finishes what someone began and did not live to see.
-    fn finish_renames(&mut self) -> Result<(), PoolError> {
-        let mut notes = Vec::new();
-        for copy in &self.copies {
-            let staging = copy.tree.directory(STAGING).and_then(|directory| directory.names());
-            let staging = staging.map_err(PoolError::target(&copy.name, "reading its staging directory"))?;
-            let ours = staging.iter().filter(|(name, _)| name.ends_with(RENAME) || name.ends_with(EXCHANGE));
-            notes.extend(ours.map(|(name, _)| join(STAGING, name)));
-        }
-        notes.sort();
-        notes.dedup();
-        for note in notes {
-            if note.ends_with(EXCHANGE) {
-                self.finish_exchange(&note)?;
-                continue;
-            }
-            // One that is torn was never acted upon.
-            if let Some((from, to)) = self.copies.iter().find_map(|copy| read_rename(&copy.tree, &note)) {
-                let (old, new) = (beneath(TREE, &from)?, beneath(TREE, &to)?);
-                self.on_all(&from, |tree| match tree.find(&old)? {
-                    Some(_) => move_durably(tree, &old, &new),
-                    None => Ok(()),
-                })?;
-            }
-            self.on_all(b"", |tree| tree.remove(&note))?;
-        }
-        Ok(())
+        self.commit(from, vec![Step::Rename { from: old, to: new, id }])
     }
 
     /// Mirrors that failed so far; the change is made, but they did not take it.
@@ -284,20 +292,42 @@ impl Change<'_> {
     }
 }
 
-fn move_durably(tree: &Tree, old: &[u8], new: &[u8]) -> io::Result<()> {
-    tree.rename(old, new)?;
-    tree.sync_directory(split(old).0)?;
-    if split(old).0 == split(new).0 { Ok(()) } else { tree.sync_directory(split(new).0) }
+/// Does the same on mirrors side by side.
+pub(super) fn on_each<T: Send>(
+    copies: &[Copy],
+    act: &(impl Fn(&Tree) -> io::Result<T> + Sync),
+) -> Vec<io::Result<T>> {
+    std::thread::scope(|scope| {
+        let running: Vec<_> = copies.iter().map(|copy| scope.spawn(|| act(&copy.tree))).collect();
+        let ended = |_| Err(io::Error::other("its thread has ended"));
+        running.into_iter().map(|thread| thread.join().unwrap_or_else(ended)).collect()
+    })
 }
 
-fn read_rename(tree: &Tree, note: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
-    let mut text = String::new();
-    absent_is_none(tree.read(note)).ok()??.take(1 << 16).read_to_string(&mut text).ok()?;
-    let body = &text[..text.trim_end().rfind('\n')? + 1];
-    if blake3::hash(body.as_bytes()).to_hex().as_str() != text[body.len()..].trim_end() {
-        return None;
+/// A change failed on all mirrors, though some may have recorded it. If one has made it all the same, it is made: the others are
+/// stale. Otherwise an empty change is recorded after it, so that nobody makes it later. Gives the position then, mirrors that are
+/// stale, and whether the change may still be made later.
+pub(super) fn take_back(copies: &[Copy], last: &Position, record: &Record) -> (Position, Vec<usize>, bool) {
+    let is_recorded = |copy: &Copy| {
+        super::sequence::read(&copy.tree)
+            .map_or(true, |it| it.is_some_and(|it| it.position() == record.position()))
+    };
+    let recorded: Vec<&Copy> = copies.iter().filter(|copy| is_recorded(copy)).collect();
+    if recorded.is_empty() {
+        return (*last, Vec::new(), false);
     }
-    let mut lines = body.lines();
-    (lines.next()? == RENAME_HEAD).then_some(())?;
-    Some((unhex(lines.next()?)?, unhex(lines.next()?)?))
+    let made = |copy: &&Copy| record.is_made(&copy.tree).unwrap_or(false);
+    let made: Vec<usize> = recorded.into_iter().filter(made).map(|copy| copy.index).collect();
+    if !made.is_empty() {
+        let stale = copies.iter().map(|copy| copy.index).filter(|index| !made.contains(index));
+        return (record.position(), stale.collect(), false);
+    }
+    let nothing = record.position().next(Vec::new());
+    let done =
+        copies.iter().map(|copy| (copy.index, nothing.make(&copy.tree, &Prepared::default(), Care::Durable)));
+    let failed: Vec<usize> = done.filter(|(_, done)| done.is_err()).map(|(index, _)| index).collect();
+    match failed.len() == copies.len() {
+        true => (*last, Vec::new(), true),
+        false => (nothing.position(), failed, false),
+    }
 }

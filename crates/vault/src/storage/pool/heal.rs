@@ -9,6 +9,7 @@ use super::membership::choose_mirrors;
 use super::namespace::{
     SHARED, TREE, Written, beneath, dress, look_at, make_directories, names_below, read_entry, write_stub,
 };
+use super::sequence;
 use super::view::Copy;
 use crate::tree::{Kind, Tree, join, split};
 use std::io;
@@ -54,22 +55,59 @@ impl Pool {
             healed.mirrors.push(name.clone());
             receivers.push(Copy { index, name, tree: answer.tree, epoch: config.epoch });
         }
-        // Files before their names: no name leads to nothing.
-        if sources.iter().any(|copy| matches!(copy.tree.find(SHARED), Ok(Some(_)))) {
-            for copy in &receivers {
-                make_directories(&copy.tree, SHARED, 0o755)
-                    .map_err(PoolError::target(&copy.name, "making a directory"))?;
-            }
-            level(&sources, &receivers, SHARED, b"", &mut healed)?;
-        }
-        level(&sources, &receivers, TREE, b"", &mut healed)?;
+        level_all(&sources, &receivers, &mut healed)?;
         if healed.failed.is_empty() {
+            tell_position(&sources, &receivers[sources.len()..])?;
             believe(&mut change, &receivers, &sources)?;
         } else {
             healed.mirrors.clear();
         }
         Ok(healed)
     }
+}
+
+impl Change<'_> {
+    /// Heals mirrors that were found behind the others: each becomes current again, or stays stale.
+    pub(super) fn bring_up(&mut self, behind: Vec<Copy>) -> Result<(), PoolError> {
+        for copy in behind {
+            let (mut healed, receivers) = (Healed::default(), std::slice::from_ref(&copy));
+            let done = level_all(&self.copies, receivers, &mut healed)
+                .and_then(|()| tell_position(&self.copies, receivers));
+            if done.is_ok() && healed.failed.is_empty() {
+                self.mark(&[copy.index], Mirror::Current)?;
+                self.copies.push(copy);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Gives every receiver the namespace of the sources, and nothing else.
+fn level_all(sources: &[Copy], receivers: &[Copy], healed: &mut Healed) -> Result<(), PoolError> {
+    let has_shared = sources.iter().any(|copy| matches!(copy.tree.find(SHARED), Ok(Some(_))));
+    // Files before their names: no name leads to nothing.
+    for top in [SHARED, TREE].into_iter().filter(|top| *top == TREE || has_shared) {
+        for copy in receivers {
+            make_directories(&copy.tree, top, 0o755)
+                .map_err(PoolError::target(&copy.name, "making a directory"))?;
+        }
+        level(sources, receivers, top, b"", healed)?;
+    }
+    Ok(())
+}
+
+/// Mirrors that have the namespace of the sources have made their last change.
+fn tell_position(sources: &[Copy], receivers: &[Copy]) -> Result<(), PoolError> {
+    let Some(source) = sources.first() else { return Ok(()) };
+    let last = sequence::read(&source.tree);
+    let last = last.map_err(PoolError::target(&source.name, "reading its last change"))?;
+    for receiver in receivers {
+        if let Some(last) = &last {
+            last.copy_to(&receiver.tree)
+                .map_err(PoolError::target(&receiver.name, "recording the last change"))?;
+        }
+    }
+    Ok(())
 }
 
 /// Receivers that were not among the sources are current now; mirrors that do not answer are relieved if there are enough.

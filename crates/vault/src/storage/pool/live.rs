@@ -43,7 +43,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fs::TryLockError;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -89,8 +88,6 @@ struct Inner {
     room: Mutex<Option<Room>>,
     /// Processors that there are.
     cores: usize,
-    /// Begins the names of temporary files, and counts them.
-    temporary: (String, AtomicU64),
     // Held, not read.
     _mounted: Vec<Lockable>,
 }
@@ -116,7 +113,11 @@ impl Live {
     pub fn start(pool: Pool, coders: Coders) -> Result<Live, PoolError> {
         let caller = |doing| move |source| PoolError::Caller { doing, source };
         let mounted = take(&pool.shared.view())?;
-        let prefix = super::config::new_identity().map_err(caller("making an identity"))?;
+        // The last change is finished before the first name is looked up. With too few targets for changes, readers do what they can.
+        match pool.shared.change() {
+            Ok(_) | Err(PoolError::Quorum { .. }) => {}
+            Err(error) => return Err(error),
+        }
         let inner = Arc::new(Inner {
             pool,
             coders,
@@ -128,7 +129,6 @@ impl Live {
             new_directories: Mutex::default(),
             room: Mutex::default(),
             cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-            temporary: (prefix, AtomicU64::new(0)),
             _mounted: mounted,
         });
         let theirs = Arc::clone(&inner);

@@ -61,7 +61,7 @@ pub(super) enum Written {
 }
 
 impl Written {
-    fn revision(&self) -> Option<u64> {
+    pub(super) fn revision(&self) -> Option<u64> {
         match self {
             Written::Directory(_) => None,
             Written::File(stub) => Some(stub.revision),

@@ -156,7 +156,8 @@ impl<'a> Objects<'a> {
             // A mirror may have taken the stub and failed afterwards. Then the objects must stay.
             let there = look_up(&change.copies, path);
             let is_ours = |entry: &Entry| matches!(entry, Entry::File(stub) if stub.id == self.stub.id);
-            self.published = there.map_or(true, |entry| entry.as_ref().is_some_and(is_ours));
+            self.published =
+                change.doubtful || there.map_or(true, |entry| entry.as_ref().is_some_and(is_ours));
         }
         let (stub, before) = published?;
         self.published = true;

@@ -46,8 +46,8 @@ struct Column {
 impl PoolRepair {
     pub(super) fn open(shared: &Arc<Shared>, path: &[u8]) -> Result<PoolRepair, PoolError> {
         beneath(TREE, path)?;
+        let copies = shared.copies()?;
         let view = shared.view();
-        let copies = view.copies()?;
         let found = match look_up_file(&copies, path) {
             Ok(stub) => Some(stub),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {

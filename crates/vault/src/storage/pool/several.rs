@@ -1,22 +1,21 @@
 //! Files with several names.
 //!
 //! A file with one name has its stub there. When it gets a second one, its stub moves to a place of its own, named by its
-//! identity, and counts the names; at each name there is a short text that says which file it is. In this order, each step
-//! durable on all mirrors before the next:
+//! identity, and counts the names; at each name there is a short text that says which file it is.
 //!
-//! 1. A new name: the stub in its own place says one name more; then the name that it had leads there, if it did not; then the new
-//!    one does. A crash leaves a count that is too high, or a stub that nobody looks for.
-//! 2. A name less: the name goes, then the stub says one less. When none is left the stub goes, and then the objects.
+//! 1. A new name is one change: the stub in its own place says one name more, the name that it had leads there, and so does the new
+//!    one.
+//! 2. A name less is two: the name goes, then the stub says one less. When none is left the stub goes, and then the objects. A crash
+//!    in between leaves a count that is too high, or a stub that no name leads to.
 //!
 //! So no name ever leads to nothing, and nothing goes that has a name. A count that is too high keeps a file too long; a sweep
 //! counts names and mends it.
 
 use super::change::Change;
 use super::error::PoolError;
-use super::namespace::{
-    Entry, SHARED, TREE, beneath, home, look_up, look_up_shared, make_directories, names_below, write_stub,
-};
+use super::namespace::{Entry, SHARED, TREE, beneath, home, look_up, look_up_shared, names_below};
 use super::objects::remove_all;
+use super::sequence::Step;
 use super::stub::{NameOfShared, Stub};
 use super::view::Copy;
 use crate::format::FileId;
@@ -33,24 +32,18 @@ pub enum Unnamed {
 }
 
 impl Change<'_> {
-    /// The next revision of a stub in its place of its own.
-    fn publish_shared(&mut self, mut stub: Stub) -> Result<Stub, PoolError> {
-        stub.revision += 1;
+    /// The next revision of a stub in its place of its own, and the step that writes it.
+    fn next_shared(&self, mut stub: Stub) -> Result<(Stub, Step), PoolError> {
+        stub.revision = self.last.number + 1;
         stub.changed = self.shared.clock.now().max(stub.changed.saturating_add(1));
-        let (full, text) = (home(&stub, b"")?, stub.encode());
-        self.on_all(b"", |tree| {
-            make_directories(tree, split(&full).0, 0o755)?;
-            write_stub(tree, &full, &text)
-        })?;
-        Ok(stub)
+        let step = Step::Write { full: home(&stub, b"")?, text: stub.encode() };
+        Ok((stub, step))
     }
 
-    fn write_name(&mut self, path: &[u8], name: NameOfShared) -> Result<(), PoolError> {
-        let (full, text) = (beneath(TREE, path)?, name.encode());
-        self.on_all(path, |tree| {
-            make_directories(tree, split(&full).0, 0o755)?;
-            write_stub(tree, &full, &text)
-        })
+    fn publish_shared(&mut self, stub: Stub) -> Result<Stub, PoolError> {
+        let (stub, step) = self.next_shared(stub)?;
+        self.commit(b"", vec![step])?;
+        Ok(stub)
     }
 
     /// The file of `stub`, which is at `from` if it has one name, gets `to` as well. Gives its stub as it is then.
@@ -66,12 +59,13 @@ impl Change<'_> {
         let moves_apart = stub.names == 0;
         let names = stub.names.max(1).checked_add(1);
         let names = names.ok_or_else(|| PoolError::path(to, io::Error::from(rustix::io::Errno::MLINK)))?;
-        let stub = self.publish_shared(Stub { names, ..stub })?;
+        let (stub, step) = self.next_shared(Stub { names, ..stub })?;
         let name = NameOfShared { id: stub.id, revision: stub.revision };
-        if moves_apart {
-            self.write_name(from, name)?;
+        let mut steps = vec![step];
+        for path in [from, to].into_iter().filter(|path| *path == to || moves_apart) {
+            steps.push(Step::Write { full: beneath(TREE, path)?, text: name.encode() });
         }
-        self.write_name(to, name)?;
+        self.commit(to, steps)?;
         Ok(stub)
     }
 
@@ -100,13 +94,7 @@ impl Change<'_> {
     /// Removes a stub that no name leads to.
     fn forget_shared(&mut self, id: FileId) -> Result<(), PoolError> {
         let full = join(SHARED, &super::namespace::shared_name(id));
-        self.on_all(b"", |tree| {
-            tree.remove(&full)?;
-            match tree.sync_directory(split(&full).0) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                synced => synced,
-            }
-        })
+        self.commit(b"", vec![Step::Remove { full }])
     }
 
     /// Makes a stub count the names that there are.

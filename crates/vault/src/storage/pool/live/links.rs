@@ -2,11 +2,11 @@
 
 use super::super::error::PoolError;
 use super::super::namespace::{Entry, TREE, beneath, look_up, look_up_shared};
+use super::super::sequence::Step;
 use super::super::several::Unnamed;
 use super::super::stub::Stub;
 use super::file::{LiveFile, Name};
 use super::{Live, lock};
-use crate::tree::split;
 use std::io;
 
 impl LiveFile {
@@ -83,14 +83,7 @@ impl Live {
                 Some(Entry::Directory(_)) => return Err(PoolError::path(path, io::ErrorKind::IsADirectory)),
                 None => return Err(PoolError::path(path, io::ErrorKind::NotFound)),
             };
-            change.on_all(path, |tree| {
-                tree.remove(&full)?;
-                match tree.sync_directory(split(&full).0) {
-                    // A mirror that never had the directory has nothing to keep.
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                    synced => synced,
-                }
-            })?;
+            change.commit(path, vec![Step::Remove { full: full.clone() }])?;
             change.lose_name(stub)
         })
     }

@@ -7,10 +7,12 @@ use super::super::folder::{self, Extra};
 use super::super::namespace::{Entry, TREE, beneath, dress, look_up, names};
 use super::super::objects::{create_held, object_path};
 use super::super::put::new_stub;
+use super::super::sequence::Step;
 use super::super::several::Unnamed;
 use super::super::stub::{Special, Stub};
 use super::super::view::Copy;
 use super::file::LiveFile;
+use super::publish::Care;
 use super::{Live, lock};
 use crate::format::Metadata;
 use crate::tree::{Names, Stat, absent_is_none, split};
@@ -207,10 +209,8 @@ impl Live {
             if look_up(&lease.held.copies, path)?.is_some() {
                 return refuse(path, io::ErrorKind::AlreadyExists);
             }
-            self.inner.on_all(lease, path, false, |tree| {
-                tree.make_directories(&full, 0o755)?;
-                dress(tree, &full, mode, uid, gid)
-            })
+            super::Inner::refuse_without_directory(lease, path)?;
+            self.inner.commit(lease, path, vec![Step::Directory { full, mode, uid, gid }], Care::Cheap)
         })?;
         lock(&self.inner.new_directories).insert(path.to_vec());
         self.inner.leave_behind(&failed)
@@ -227,6 +227,8 @@ impl Live {
             let Some(Entry::Directory(now)) = look_up(&lease.held.copies, path)? else {
                 return refuse(path, io::ErrorKind::NotFound);
             };
+            // Not made again after a crash, but a mirror that missed it is behind.
+            self.inner.commit(lease, path, Vec::new(), Care::Cheap)?;
             self.inner.on_all(lease, path, false, |tree| {
                 if mode.is_some() || uid.is_some() || gid.is_some() {
                     let mode = mode.unwrap_or(now.mode);
@@ -258,6 +260,7 @@ impl Live {
             let mut extra = extra_of(&lease.held.copies, path)?;
             change(&mut extra)?;
             extra.attributes.sort();
+            self.inner.commit(lease, path, Vec::new(), Care::Cheap)?;
             self.inner.on_all(lease, path, false, |tree| folder::write(tree, &full, &extra))
         })?;
         self.inner.leave_behind(&failed)
@@ -278,7 +281,7 @@ impl Live {
             if names(&lease.held.copies, path)?.get(0).is_some() {
                 return refuse(path, io::ErrorKind::DirectoryNotEmpty);
             }
-            self.inner.on_all(lease, path, false, |tree| tree.remove_empty(&full, split(&full).0))
+            self.inner.commit(lease, path, vec![Step::RemoveDirectory { full }], Care::Cheap)
         })?;
         lock(&self.inner.new_directories).remove(path);
         self.inner.leave_behind(&failed)
@@ -300,7 +303,8 @@ impl Live {
             if stub.names > 0 {
                 return Ok(None);
             }
-            Ok(Some((stub, self.inner.on_all(lease, path, false, |tree| tree.remove(&full))?)))
+            let steps = vec![Step::Remove { full }];
+            Ok(Some((stub, self.inner.commit(lease, path, steps, Care::Cheap)?)))
         })?;
         // What has several names is not done by halves.
         let Some((stub, failed)) = removed else { return self.remove_shared(path) };

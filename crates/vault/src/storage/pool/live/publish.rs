@@ -1,29 +1,19 @@
 //! Stubs in place of others, on all mirrors, with as much care as they need.
 
-use super::super::change::Change;
+use super::super::change::{Change, on_each, take_back};
 use super::super::config::Mirror;
 use super::super::error::PoolError;
 use super::super::namespace::{Entry, TREE, beneath, home, look_up, look_up_shared, make_directories};
+use super::super::sequence::{Prepared, Step, prepare, sync_records};
 use super::super::stub::Stub;
 use super::super::view::Copy;
 use super::turns::Lease;
 use super::{Inner, lock};
-use crate::redundancy::STAGING;
-use crate::tree::{Tree, join, split};
+use crate::tree::{Kind, Tree, join, split};
 use std::collections::BTreeSet;
-use std::io::{self, Write};
-use std::sync::atomic::Ordering;
+use std::io;
 
-/// What a stub has to outlive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Care {
-    /// The process.
-    Cheap,
-    /// A crash of the machine leaves the stub that was there, or this one.
-    Synced,
-    /// A crash of the machine leaves this one.
-    Durable,
-}
+pub(super) use super::super::sequence::Care;
 
 /// Whether programs were told already of what a stub says: then its time of change stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,9 +35,6 @@ pub(super) enum Published {
 
 /// Directories up to this number are synced one by one; if there are more, everything is.
 const MAX_DIRECTORIES: usize = 8;
-
-/// Bytes that a file gets all at once, whenever its writer is killed: a page.
-const AT_ONCE: usize = 4096;
 
 impl Inner {
     /// Does something on all mirrors; side by side, if it waits for disks. Those that fail are no longer believed; if all fail,
@@ -98,43 +85,73 @@ impl Inner {
         })
     }
 
-    /// Puts the text of a stub in place on one mirror.
-    fn replace(&self, tree: &Tree, full: &[u8], text: &str, care: Care) -> io::Result<()> {
-        let (prefix, count) = &self.temporary;
-        let name = format!("{prefix}-{:x}.stub", count.fetch_add(1, Ordering::Relaxed));
-        let temporary = join(STAGING, name.as_bytes());
-        let mut file = tree.create(&temporary, 0o600)?;
-        let written = file.write_all(text.as_bytes());
-        let written = written.and_then(|()| if care == Care::Cheap { Ok(()) } else { file.sync_all() });
-        let replaced = written.and_then(|()| match care {
-            Care::Cheap => tree.supplant(&temporary, full),
-            Care::Synced | Care::Durable => tree.rename(&temporary, full),
-        });
-        if replaced.is_err() {
-            // The reason of the failure is worth more than a second one.
-            let _ = tree.remove(&temporary);
+    /// Records a change on all mirrors and makes it; gives those that failed. Stubs are written before, and directories synced
+    /// after others may go on: only the change itself is made one at a time. The record is synced where the change is.
+    pub(super) fn commit(
+        &self,
+        lease: &Lease,
+        path: &[u8],
+        steps: Vec<Step>,
+        care: Care,
+    ) -> Result<Vec<usize>, PoolError> {
+        let copies = &lease.held.copies;
+        let prepare = |tree: &Tree| prepare(tree, &steps, care);
+        let mut prepared: Vec<io::Result<Prepared>> = match care != Care::Cheap && copies.len() > 1 {
+            false => copies.iter().map(|copy| prepare(&copy.tree)).collect(),
+            true => on_each(copies, &prepare),
+        };
+        if prepared.iter().all(Result::is_err) {
+            let source = prepared.drain(..).find_map(Result::err);
+            return Err(PoolError::path(path, source.unwrap_or_else(|| io::ErrorKind::NotFound.into())));
         }
-        replaced?;
-        if care == Care::Durable { tree.sync_directory(split(full).0) } else { Ok(()) }
+        let mut last = lock(&lease.held.last);
+        let record = last.next(steps);
+        // Others are shut out meanwhile: what waits for disks is done before or after.
+        let unsynced = if care == Care::Cheap { Care::Cheap } else { Care::Synced };
+        let mut results: Vec<io::Result<()>> = Vec::new();
+        for (copy, prepared) in copies.iter().zip(prepared) {
+            results.push(prepared.and_then(|prepared| {
+                record.make(&copy.tree, &prepared, unsynced).inspect_err(|_| prepared.discard(&copy.tree))
+            }));
+        }
+        if results.iter().all(Result::is_err) {
+            let (now, _, _) = take_back(copies, &last, &record);
+            *last = now;
+            drop(last);
+            // What became stale is found behind when the locks are taken next.
+            let source = results.into_iter().find_map(Result::err);
+            return Err(PoolError::path(path, source.unwrap_or_else(|| io::ErrorKind::NotFound.into())));
+        }
+        *last = record.position();
+        self.pool.shared.settle(*last);
+        drop(last);
+        if care == Care::Durable {
+            let synced = on_each(copies, &|tree: &Tree| sync_records(tree).and_then(|()| record.sync(tree)));
+            for (result, synced) in results.iter_mut().zip(synced).filter(|(result, _)| result.is_ok()) {
+                *result = synced;
+            }
+        }
+        match results.iter().all(Result::is_err) {
+            true => {
+                let source = results.into_iter().find_map(Result::err);
+                Err(PoolError::path(path, source.unwrap_or_else(|| io::ErrorKind::NotFound.into())))
+            }
+            false => {
+                let failed = copies.iter().zip(results).filter(|(_, result)| result.is_err());
+                Ok(failed.map(|(copy, _)| copy.index).collect())
+            }
+        }
     }
 
-    /// Writes a stub on one mirror at a name that none has. As long as it has no bytes it is as if nothing were there, and it gets
-    /// them all at once: so it needs no other name first.
-    fn write_new(&self, tree: &Tree, full: &[u8], text: &str) -> io::Result<()> {
-        let created = match text.len() <= AT_ONCE {
-            true => tree.create(full, 0o600),
-            false => Err(io::ErrorKind::AlreadyExists.into()),
+    /// The directory of a new name must be there.
+    pub(super) fn refuse_without_directory(lease: &Lease, path: &[u8]) -> Result<(), PoolError> {
+        let above = beneath(TREE, split(path).0)?;
+        let is_directory = |copy: &Copy| {
+            copy.tree.find(&above).is_ok_and(|found| found.is_some_and(|stat| stat.kind == Kind::Directory))
         };
-        match created {
-            Ok(mut file) => file.write_all(text.as_bytes()).inspect_err(|_| {
-                // The reason of the failure is worth more than a second one.
-                let _ = tree.remove(full);
-            }),
-            // What a crash left there has no bytes.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                self.replace(tree, full, text, Care::Cheap)
-            }
-            Err(error) => Err(error),
+        match lease.held.copies.iter().any(is_directory) {
+            true => Ok(()),
+            false => Err(PoolError::path(path, io::ErrorKind::NotFound)),
         }
     }
 
@@ -153,7 +170,7 @@ impl Inner {
         if care == Care::Durable {
             self.sync_above(lease, path)?;
         }
-        self.on_all(lease, path, care != Care::Cheap, |tree| self.replace(tree, &full, &text, care))
+        self.commit(lease, path, vec![Step::Write { full, text }], care)
     }
 
     /// Makes directories above a path durable that are not.
@@ -170,9 +187,9 @@ impl Inner {
         Ok(())
     }
 
-    /// The next revision of a stub.
-    pub(super) fn advance(&self, stub: &mut Stub) {
-        stub.revision += 1;
+    /// The next revision of a stub: higher than the number of every change so far, and not higher than that of its own.
+    pub(super) fn advance(&self, lease: &Lease, stub: &mut Stub) {
+        stub.revision = lock(&lease.held.last).number + 1;
         stub.changed = self.pool.shared.clock.now().max(stub.changed.saturating_add(1));
     }
 
@@ -183,9 +200,10 @@ impl Inner {
                 return Err(PoolError::path(path, io::ErrorKind::AlreadyExists));
             }
             lease.held.view.refuse_leaving(&stub.targets)?;
-            self.advance(stub);
+            self.advance(lease, stub);
+            Inner::refuse_without_directory(lease, path)?;
             let (full, text) = (home(stub, path)?, Inner::text(path, stub)?);
-            Ok((lease.number, self.on_all(lease, path, false, |tree| self.write_new(tree, &full, &text))?))
+            Ok((lease.number, self.commit(lease, path, vec![Step::Write { full, text }], Care::Cheap)?))
         })?;
         self.leave_behind(&failed)?;
         Ok(number)
@@ -241,7 +259,7 @@ impl Inner {
                 }
             }
             let changed = stub.changed;
-            self.advance(stub);
+            self.advance(lease, stub);
             if news == News::Known {
                 stub.changed = changed;
             }
@@ -270,7 +288,7 @@ impl Inner {
                 }
             }
             prepare()?;
-            self.advance(stub);
+            self.advance(lease, stub);
             Ok((Some(Published::As(lease.number)), self.spread(lease, path, stub, care)?))
         })?;
         self.leave_behind(&failed)?;
@@ -281,6 +299,7 @@ impl Inner {
     pub(super) fn sync_names(&self, directories: &BTreeSet<&[u8]>) -> Result<(), PoolError> {
         let failed = self.turns.with(&self.pool.shared, |lease| {
             self.on_all(lease, b"", true, |tree| {
+                sync_records(tree)?;
                 if directories.len() > MAX_DIRECTORIES {
                     return tree.sync_all();
                 }
@@ -298,9 +317,12 @@ impl Inner {
 
     /// Makes all names durable, and what stands for them.
     pub(super) fn sync_all_names(&self) -> Result<(), PoolError> {
-        let failed = self
-            .turns
-            .with(&self.pool.shared, |lease| self.on_all(lease, b"", true, |tree| tree.sync_all()))?;
+        let failed = self.turns.with(&self.pool.shared, |lease| {
+            self.on_all(lease, b"", true, |tree| {
+                sync_records(tree)?;
+                tree.sync_all()
+            })
+        })?;
         lock(&self.new_directories).clear();
         lock(&self.young).clear();
         self.leave_behind(&failed)

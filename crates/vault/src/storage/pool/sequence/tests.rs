@@ -1,0 +1,56 @@
+use super::{Care, Position, Prepared, Record, SLOTS, Step, read};
+use crate::format::FileId;
+use crate::tree::Tree;
+use std::fs;
+
+fn steps() -> Vec<Step> {
+    vec![
+        Step::Write { full: b"tree/a\n b".to_vec(), text: "some\ninode = 7\ntext\n".to_owned() },
+        Step::Remove { full: b"tree/\xff".to_vec() },
+        Step::Directory { full: b"tree/d".to_vec(), mode: 0o2750, uid: 7, gid: 8 },
+        Step::RemoveDirectory { full: b"tree/e".to_vec() },
+        Step::Rename { from: b"tree/f".to_vec(), to: b"tree/g".to_vec(), id: Some(FileId([9; 16])) },
+        Step::Rename { from: b"tree/h".to_vec(), to: b"tree/i".to_vec(), id: None },
+        Step::Exchange { one: b"tree/j".to_vec(), other: b"tree/k".to_vec() },
+    ]
+}
+
+#[test]
+fn records_are_read_as_they_were_written_and_torn_ones_are_none() {
+    let record = Record { inode: 5, ..Position::begin().next(steps()) };
+    let bytes = record.encode();
+    assert_eq!(Record::decode(&bytes), Some(record.clone()));
+    for at in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1;
+        assert_eq!(Record::decode(&damaged), None, "byte {at}");
+        assert_eq!(Record::decode(&bytes[..at]), None, "cut at {at}");
+    }
+    assert_eq!(
+        Record { inode: 6, ..record.clone() }.position(),
+        record.position(),
+        "inodes differ by mirror"
+    );
+}
+
+#[test]
+fn a_torn_record_leaves_the_one_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = Tree::open(dir.path()).unwrap();
+    assert_eq!(read(&tree).unwrap(), None);
+    let long = "x".repeat(20_000);
+    let first = Position::begin().next(vec![Step::Write { full: b"t".to_vec(), text: long }]);
+    first.record(&tree, true).unwrap();
+    let second = first.position().next(vec![]);
+    second.record(&tree, false).unwrap();
+    let third = second.position().next(steps());
+    third.make(&tree, &Prepared(Vec::new()), Care::Cheap).unwrap_err();
+    assert_eq!(read(&tree).unwrap().unwrap().position(), third.position(), "shorter than what it replaced");
+    assert!(third.follows(Some(second.position())) && !third.follows(Some(first.position())));
+    assert!(first.follows(None) && !second.follows(None));
+    let slot = dir.path().join(std::str::from_utf8(SLOTS[1]).unwrap());
+    let mut bytes = fs::read(&slot).unwrap();
+    bytes[100] ^= 1;
+    fs::write(&slot, bytes).unwrap();
+    assert_eq!(read(&tree).unwrap().unwrap().position(), second.position());
+}
