@@ -2,10 +2,15 @@
 //!
 //! A file is a hash of its contents and the contents. What is damaged is as good as absent, and so is a directory
 //! that cannot be written: the kernel is compiled then.
+//!
+//! A kernel from the disk computes what this process writes. So directory and file must belong to its user or to root, and nobody else may be
+//! able to write to them: what others put there is as good as absent as well.
 
 use crate::error::GpuError;
 use std::collections::HashMap;
-use std::io::Write;
+use std::fs::{DirBuilder, Metadata, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -37,7 +42,17 @@ impl DiskCache {
 
     /// The compiled form of a kernel's text.
     pub(crate) fn get(&self, text: &str) -> Option<Vec<u8>> {
-        let bytes = std::fs::read(self.file(text)).ok()?;
+        is_ours(&std::fs::metadata(&self.directory).ok()?).then_some(())?;
+        let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(flags.bits().cast_signed())
+            .open(self.file(text))
+            .ok()?;
+        let found = file.metadata().ok()?;
+        (found.is_file() && is_ours(&found) && found.len() <= MAX_BYTES).then_some(())?;
+        let mut bytes = Vec::new();
+        file.take(MAX_BYTES).read_to_end(&mut bytes).ok()?;
         let (hash, contents) = bytes.split_at_checked(HASH_BYTES)?;
         (blake3::hash(contents).as_bytes() == hash).then(|| contents.to_vec())
     }
@@ -47,17 +62,31 @@ impl DiskCache {
     /// # Errors
     /// What the file system said; whoever compiled the kernel has it all the same.
     pub(crate) fn put(&self, text: &str, contents: &[u8]) -> std::io::Result<()> {
-        std::fs::create_dir_all(&self.directory)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
+        if !is_ours(&std::fs::metadata(&self.directory)?) {
+            return Err(std::io::ErrorKind::PermissionDenied.into());
+        }
         let file = self.file(text);
         // Written beside and renamed, so that nobody reads half a file. Two who write the same kernel at once write the
         // same bytes.
         let beside = file.with_extension(format!("{}-{:?}", std::process::id(), std::thread::current().id()));
-        let mut out = std::fs::File::create(&beside)?;
+        // What a process that died left there under our number.
+        let _ = std::fs::remove_file(&beside);
+        let mut out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
         out.write_all(blake3::hash(contents).as_bytes())?;
         out.write_all(contents)?;
         drop(out);
         std::fs::rename(&beside, &file)
     }
+}
+
+/// Largest kernel that is taken from the disk, in bytes; real ones have some hundred thousand.
+const MAX_BYTES: u64 = 256 << 20;
+
+/// Whether nobody else can change what this is about.
+fn is_ours(found: &Metadata) -> bool {
+    let user = rustix::process::geteuid().as_raw();
+    (found.uid() == user || found.uid() == 0) && found.mode() & 0o022 == 0
 }
 
 /// Compiled kernels of one device: in memory, on disk, or compiled now.
@@ -144,6 +173,42 @@ mod tests {
         assert_eq!(cache.get("text"), None);
         std::fs::write(&file, &bytes[..7]).unwrap();
         assert_eq!(cache.get("text"), None);
+    }
+
+    /// Who could write to the directory of the cache could have his own kernel compute what root writes.
+    #[test]
+    fn kernels_that_others_could_have_put_there_are_not_run() {
+        use std::os::unix::fs::{PermissionsExt, chown, symlink};
+        let above = tempfile::tempdir().unwrap();
+        let directory = above.path().join("cache");
+        let cache = DiskCache::new(&directory, "a device");
+        cache.put("text", b"compiled").unwrap();
+        let file = cache.file("text");
+        let mode = |path: &Path, mode: u32| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let own = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
+        assert_eq!((own(&directory), own(&file)), (0o700, 0o600));
+        for (path, others, ours) in
+            [(&directory, 0o1777, 0o700), (&directory, 0o770, 0o700), (&file, 0o666, 0o600)]
+        {
+            mode(path, others);
+            assert_eq!(cache.get("text"), None, "{} {others:o}", path.display());
+            assert_eq!(cache.put("text", b"compiled").is_ok(), path == &file);
+            mode(path, ours);
+            assert!(cache.get("text").is_some());
+        }
+        if rustix::process::geteuid().is_root() {
+            for path in [&directory, &file] {
+                chown(path, Some(65_534), None).unwrap();
+                assert_eq!(cache.get("text"), None, "{}", path.display());
+                chown(path, Some(0), None).unwrap();
+            }
+        }
+        let elsewhere = above.path().join("elsewhere");
+        std::fs::rename(&file, &elsewhere).unwrap();
+        symlink(&elsewhere, &file).unwrap();
+        assert_eq!(cache.get("text"), None, "a link");
     }
 
     #[test]
