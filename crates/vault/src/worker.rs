@@ -5,11 +5,14 @@
 //! claims that expire and drafts that nobody reads: the work is done again.
 
 mod done;
+mod identity;
 mod moving;
 mod obstacle;
 mod scope;
 
 pub use done::Done;
+use identity::is_dead;
+pub use identity::name;
 pub use scope::Scanned;
 use scope::is_replaced;
 pub(crate) use scope::{WORD_COMES, is_another_version};
@@ -22,7 +25,7 @@ use crate::policy::{Policy, Treatment};
 use crate::repair::Interrupted;
 use crate::storage::Storage;
 use crate::tree::{self, join};
-use crate::world::{Clock, Nanos, SECOND, host, process};
+use crate::world::{Clock, Nanos, SECOND};
 use std::io;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -536,18 +539,4 @@ fn heard(answer: changelog::Result<()>) -> changelog::Result<()> {
         Err(changelog::Error::Refused { .. }) => Ok(()),
         answer => answer,
     }
-}
-
-/// The name of a worker of this process; `number` tells it from the others.
-pub fn name(number: u32) -> WorkerId {
-    WorkerId(format!("{}/{}/{number:08x}", host(), process()))
-}
-
-/// Whether a worker was one of this machine, and its process is gone.
-fn is_dead(worker: &WorkerId) -> bool {
-    let mut parts = worker.0.split('/');
-    let (Some(machine), Some(Ok(number))) = (parts.next(), parts.next().map(str::parse::<u32>)) else {
-        return false;
-    };
-    machine == host() && !std::path::Path::new(&format!("/proc/{number}")).exists()
 }
