@@ -18,4 +18,4 @@ mod session;
 pub use directory::{Directory, Guarded};
 pub use pool::Pool;
 pub use recorder::{Outage, Recorder};
-pub use session::{MountError, Mounted, Options, clear_dead_mount, mount};
+pub use session::{MountError, Mounted, Options, Privileges, clear_dead_mount, mount};

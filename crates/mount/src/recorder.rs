@@ -7,13 +7,13 @@
 use gabion_platform::lock::Lockable;
 use gabion_vault::changelog::{Change, Changelog, Error, Ticket, When};
 use gabion_vault::policy::Policy;
-use gabion_vault::tree::Stat;
+use gabion_vault::private::read_text;
+use gabion_vault::tree::{Stat, Tree};
 use gabion_vault::world::{Clock, Nanos, SECOND};
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io::{self, Write};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -60,7 +60,7 @@ pub struct Recorder {
 }
 
 struct Mark {
-    path: PathBuf,
+    repository: Tree,
     _file: Lockable,
 }
 
@@ -77,20 +77,19 @@ impl Recorder {
         outage: Outage,
         repository: &Path,
     ) -> io::Result<Recorder> {
-        let path = repository.join(MARK);
-        let left = path.exists();
-        let file = File::options().create(true).truncate(false).write(true).open(&path)?;
-        let file = Lockable::from(file);
+        let tree = Tree::open_owned(repository)?;
+        let left = tree.find(MARK.as_bytes())?.is_some();
+        let file = Lockable::from(tree.write_or_create(MARK.as_bytes(), 0o600)?);
         // The living hold it: another mount would take their mark away at its end.
         if file.try_lock().is_err() {
-            let holder = std::fs::read_to_string(&path).unwrap_or_default();
+            let holder = read_text(&*file).unwrap_or_default();
             let why = format!("it is mounted by another process: {}", holder.trim_end());
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
         }
         file.set_len(0)?;
         writeln!(&*file, "process {} on {}", gabion_vault::world::process(), gabion_vault::world::host())?;
         file.sync_all()?;
-        File::open(repository)?.sync_all()?;
+        tree.sync_directory(b"")?;
         let recorder = Recorder {
             changelog,
             policy,
@@ -100,7 +99,7 @@ impl Recorder {
             catching_up: Mutex::new(()),
             tickets: Mutex::new(VecDeque::new()),
             recorded: AtomicU64::new(0),
-            mark: Mutex::new(Some(Mark { path, _file: file })),
+            mark: Mutex::new(Some(Mark { repository: tree, _file: file })),
         };
         if left {
             let gap = Change::gap(Vec::new(), When::now(recorder.clock.now(), u8::MAX));
@@ -119,7 +118,7 @@ impl Recorder {
             return Ok(());
         }
         match self.mark.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            Some(mark) => std::fs::remove_file(&mark.path),
+            Some(mark) => mark.repository.remove(MARK.as_bytes()),
             None => Ok(()),
         }
     }

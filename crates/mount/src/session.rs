@@ -27,6 +27,31 @@ pub struct Options {
     pub allow_other: bool,
     /// Nothing can be changed through it.
     pub read_only: bool,
+    /// What programs on it may do.
+    pub privileges: Privileges,
+}
+
+/// What the files of a mount may be used for besides reading and writing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Privileges {
+    /// Programs with a setuid bit or capabilities run with them.
+    pub suid: bool,
+    /// Device nodes can be opened.
+    pub dev: bool,
+    /// Programs can be run.
+    pub exec: bool,
+}
+
+impl Privileges {
+    /// Privileges that the file systems of all these paths allow. An administrator mounts a disk `nosuid` and `nodev` because he does not
+    /// trust what is on it: the same files must not be more elsewhere. A path that does not answer says nothing.
+    pub fn of(paths: &[PathBuf]) -> Privileges {
+        use rustix::fs::StatVfsMountFlags as Flags;
+        let found = paths.iter().filter_map(|path| rustix::fs::statvfs(path).ok());
+        let flags = found.fold(Flags::empty(), |flags, found| flags | found.f_flag);
+        let allowed = |forbidden| !flags.intersects(forbidden);
+        Privileges { suid: allowed(Flags::NOSUID), dev: allowed(Flags::NODEV), exec: allowed(Flags::NOEXEC) }
+    }
 }
 
 /// Why there is no mount.
@@ -110,9 +135,12 @@ fn serve<F: Files>(files: F, at: &Path, options: &Options) -> Result<Mounted, Mo
         if options.read_only { MountOption::RO } else { MountOption::RW },
         MountOption::NoAtime,
     ];
-    if rustix::process::geteuid().is_root() {
-        config.mount_options.extend([MountOption::Dev, MountOption::Suid]);
-    }
+    let Privileges { suid, dev, exec } = options.privileges;
+    config.mount_options.extend([
+        if suid { MountOption::Suid } else { MountOption::NoSuid },
+        if dev { MountOption::Dev } else { MountOption::NoDev },
+        if exec { MountOption::Exec } else { MountOption::NoExec },
+    ]);
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
     config.n_threads = Some(options.threads.max(1));
     config.clone_fd = true;

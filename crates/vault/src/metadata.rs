@@ -80,6 +80,25 @@ pub fn restore(file: &File, metadata: &Metadata, mtime: i64) -> Vec<String> {
     failed
 }
 
+/// Attribute with the capabilities of a program.
+const CAPABILITIES: &[u8] = b"security.capability";
+
+/// What a header says, without what would give a program the rights of another user: a file that is made from a header alone must not
+/// become a program of that kind because the header says so. Tells what was left out, and the command that grants it.
+pub fn without_privileges(metadata: &Metadata) -> (Metadata, Option<String>) {
+    let (mut kept, mut left_out) = (metadata.clone(), Vec::new());
+    if metadata.mode & 0o6000 != 0 {
+        kept.mode &= !0o6000;
+        left_out.push(format!("setuid and setgid bits (`chmod {:o}` sets them)", metadata.mode));
+    }
+    kept.attributes.retain(|(name, _)| name != CAPABILITIES && !name.starts_with(b"trusted."));
+    if kept.attributes.len() != metadata.attributes.len() {
+        left_out.push("capabilities and trusted attributes (`setcap`, `setfattr`)".to_owned());
+    }
+    let told = (!left_out.is_empty()).then(|| format!("not restored: {}", left_out.join(", ")));
+    (kept, told)
+}
+
 /// Sets the time of the last change.
 pub fn set_mtime(file: &File, mtime: i64) -> rustix::io::Result<()> {
     let seconds = mtime.div_euclid(crate::world::SECOND);

@@ -2,9 +2,11 @@
 //!
 //! A repository may lie in a tree that others can write to: what is found there under our names may be a link or a pipe.
 
-use crate::tree::{Kind, Tree, absent_is_none};
+use crate::tree::{Kind, Stat, Tree, absent_is_none};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
-use std::fs::OpenOptions;
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -29,9 +31,12 @@ pub fn read_text(file: impl Read) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|_| wrong("it is no UTF-8 text".to_owned()))
 }
 
-/// Reads a small file of a directory of ours; nothing if there is none.
-pub(crate) fn read(directory: &Path, name: &str) -> io::Result<Option<String>> {
-    let Some(tree) = absent_is_none(Tree::open(directory))? else { return Ok(None) };
+/// Reads a small file of a repository; nothing if there is none.
+///
+/// # Errors
+/// What the operating system says; `InvalidData` for what is no text or no regular file; [`Untrusted`](crate::tree::Untrusted).
+pub fn read(repository: &Path, name: &str) -> io::Result<Option<String>> {
+    let Some(tree) = absent_is_none(Tree::open_owned(repository))? else { return Ok(None) };
     let Some(found) = tree.find(name.as_bytes())? else { return Ok(None) };
     if found.kind != Kind::File {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "it is not a regular file"));
@@ -39,9 +44,12 @@ pub(crate) fn read(directory: &Path, name: &str) -> io::Result<Option<String>> {
     absent_is_none(tree.read(name.as_bytes()))?.map(read_text).transpose()
 }
 
-/// Replaces a small file of a directory of ours, whole or not at all.
-pub(crate) fn replace(directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-    let tree = Tree::open(directory)?;
+/// Replaces a small file of a repository, whole or not at all.
+///
+/// # Errors
+/// What the operating system says; [`Untrusted`](crate::tree::Untrusted).
+pub fn replace(repository: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let tree = Tree::open_owned(repository)?;
     let draft = format!("{name}.draft").into_bytes();
     tree.remove(&draft)?;
     let mut file = tree.create(&draft, MODE)?;
@@ -51,20 +59,66 @@ pub(crate) fn replace(directory: &Path, name: &str, bytes: &[u8]) -> io::Result<
     tree.sync_directory(b"")
 }
 
+/// Opens a log of a repository to append to it, and makes it where it is absent.
+///
+/// # Errors
+/// What the operating system says; [`Untrusted`](crate::tree::Untrusted).
+pub fn append(repository: &Path, name: &str) -> io::Result<File> {
+    let file = Tree::open_owned(repository)?.write_or_create(name.as_bytes(), MODE)?;
+    rustix::fs::fcntl_setfl(&file, rustix::fs::OFlags::APPEND)?;
+    Ok(file)
+}
+
 /// Opens a database of SQLite, or makes it.
+///
+/// SQLite opens files by their paths. So the database is looked at beneath its directory before, and after it was opened: a directory or
+/// file that another user exchanged is refused. What the file says is not trusted either: views, triggers and functions of its schema are
+/// never run, and cells are checked before they are used.
 pub(crate) fn open_database(path: &Path) -> rusqlite::Result<Connection> {
-    // SQLite would make it readable for everyone; if this fails, it says why.
-    let _ = OpenOptions::new().write(true).create_new(true).mode(MODE).open(path);
+    let name = path.file_name().ok_or_else(|| refused(path, &io::ErrorKind::InvalidInput.into()))?;
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+    // Only the directory may be reached by links.
+    let directory =
+        directory.unwrap_or(Path::new(".")).canonicalize().map_err(|error| refused(path, &error))?;
+    let path = directory.join(name);
+    let found = || identity(&directory, name).map_err(|error| refused(&path, &error));
+    let before = found()?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_NOFOLLOW;
-    // Only the directory may be reached by links.
-    let directory = path.parent().and_then(|directory| directory.canonicalize().ok());
-    match (directory, path.file_name()) {
-        (Some(directory), Some(name)) => Connection::open_with_flags(directory.join(name), flags),
-        _ => Connection::open_with_flags(path, flags),
+    let connection = Connection::open_with_flags(&path, flags)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false)?;
+    connection.pragma_update(None, "cell_size_check", true)?;
+    if found()? != before {
+        let error = io::Error::new(io::ErrorKind::ResourceBusy, "it was exchanged while it was opened");
+        return Err(refused(&path, &error));
     }
+    Ok(connection)
+}
+
+/// File system and inode of a database and of its directory. The database is made where it is absent: SQLite would make it readable for
+/// everyone. One that is there is not opened: closing it would end the locks that SQLite has on it in this process.
+fn identity(directory: &Path, name: &OsStr) -> io::Result<[(u64, u64); 2]> {
+    let (tree, name) = (Tree::open_owned(directory)?, name.as_encoded_bytes());
+    match tree.create(name, MODE) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let file = tree.stat_owned(name)?;
+    if file.kind != Kind::File {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+    }
+    let number = |stat: Stat| (stat.device, stat.inode);
+    Ok([number(tree.stat(b"")?), number(file)])
+}
+
+fn refused(path: &Path, error: &io::Error) -> rusqlite::Error {
+    let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN);
+    rusqlite::Error::SqliteFailure(code, Some(format!("{}: {error}", path.display())))
 }
 
 /// True if the file begins like no database of SQLite that this program can read. SQLite does not call all of these damage: a

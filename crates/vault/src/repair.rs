@@ -14,13 +14,14 @@ pub use mark::{Interrupted, REPAIRING};
 use crate::catalogue::{CatalogueError, Entry, Piece, State};
 use crate::examine::{ExamineError, Findings, Manner as Look, Stripe, StripeFault, Subject, examine};
 use crate::format::{Frame, Metadata};
+use crate::metadata::without_privileges;
 use crate::protect::{Manner, Progress};
 use crate::redundancy::redo;
 use crate::replaced::REPLACED;
 use crate::scrub::{Trouble, margin, note_bare, trouble};
 use crate::storage::Repairable;
 use crate::throttle::Throttle;
-use crate::tree::{Stat, join, split};
+use crate::tree::{Stat, absent_is_none, join, split};
 use crate::vault::Vault;
 use crate::world::moment;
 use gabion_platform::lock::Lockable;
@@ -177,6 +178,7 @@ pub fn repair(vault: &Vault, path: &[u8], manner: Manner<'_>) -> Result<Repaired
         }
         subject => subject?,
     };
+    refuse_redundancy_of_another_file(vault, path, &subject)?;
     let quiet = |_: u64| {};
     let look =
         Look { threads: manner.threads, from_medium: false, progress: &quiet, stopped: manner.stopped };
@@ -201,6 +203,19 @@ pub fn repair(vault: &Vault, path: &[u8], manner: Manner<'_>) -> Result<Repaired
     let done = work.conclude(&findings, stat)?;
     forget_repair(&*vault.storage, path)?;
     Ok(done)
+}
+
+/// Redundancy that lies under the name of another file must not bring that file's content, which not everybody may read, into this one.
+fn refuse_redundancy_of_another_file(vault: &Vault, path: &[u8], subject: &Subject) -> io::Result<()> {
+    let Some(binding) = absent_is_none(vault.storage.binding(path))? else { return Ok(()) };
+    let now = subject.stat.map(|stat| stat.generation());
+    match subject.header.belongs_to(&binding, now.as_ref()) {
+        true => Ok(()),
+        false => {
+            let why = "its redundancy was made for another file and is not used; `gabion protect` makes new redundancy";
+            Err(io::Error::new(io::ErrorKind::InvalidData, why))
+        }
+    }
 }
 
 /// Notes that a file is what was protected.
@@ -376,7 +391,11 @@ impl Work<'_> {
         }
         let metadata = match &self.subject.content {
             Some(content) => content.metadata()?,
-            None => header.metadata.clone(),
+            None => {
+                let (metadata, left_out) = without_privileges(&header.metadata);
+                self.done.notes.extend(left_out);
+                metadata
+            }
         };
         if wrong_size {
             self.keep_tail(size)?;

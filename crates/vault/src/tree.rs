@@ -4,6 +4,11 @@
 //! way (`openat2`), so neither a hostile name nor a link that someone puts in place meanwhile can lead elsewhere, and
 //! the length limit of a path counts from the root.
 
+mod ownership;
+
+pub use ownership::{TRUST, Untrusted};
+
+use ownership::Ownership;
 use rustix::fs::{
     AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Statx, StatxFlags, linkat, mkdirat,
     openat2, renameat, renameat_with, statx, unlinkat,
@@ -19,6 +24,8 @@ use std::sync::Arc;
 pub struct Tree {
     root: Arc<OwnedFd>,
     path: Arc<PathBuf>,
+    /// Set for trees that only this user may be able to change.
+    ownership: Option<Arc<Ownership>>,
 }
 
 /// What kind of thing a name stands for.
@@ -284,7 +291,7 @@ impl Tree {
     pub fn open(root: &Path) -> io::Result<Tree> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::open(root, flags, Mode::empty())?;
-        Ok(Tree { root: Arc::new(opened), path: Arc::new(root.to_owned()) })
+        Ok(Tree { root: Arc::new(opened), path: Arc::new(root.to_owned()), ownership: None })
     }
 
     /// Where it is.
@@ -303,6 +310,10 @@ impl Tree {
     }
 
     fn open_with(&self, path: &[u8], flags: OFlags, mode: u32) -> io::Result<OwnedFd> {
+        if let Some(ownership) = &self.ownership {
+            let directory = if flags.contains(OFlags::DIRECTORY) { path } else { split(path).0 };
+            ownership.check_way(&self.root, directory)?;
+        }
         open_beneath(&self.root, path, flags, mode)
     }
 
@@ -328,7 +339,7 @@ impl Tree {
     /// # Errors
     /// What the operating system says; [`io::ErrorKind::InvalidInput`] for what is no regular file.
     pub fn read(&self, path: &[u8]) -> io::Result<File> {
-        self.regular(self.open_with(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY, 0)?)
+        self.regular(path, self.open_with(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY, 0)?)
     }
 
     /// Opens a regular file to read and write in place.
@@ -336,13 +347,28 @@ impl Tree {
     /// # Errors
     /// As [`read`](Tree::read).
     pub fn write(&self, path: &[u8]) -> io::Result<File> {
-        self.regular(self.open_with(path, OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY, 0)?)
+        self.regular(path, self.open_with(path, OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY, 0)?)
     }
 
-    fn regular(&self, file: OwnedFd) -> io::Result<File> {
-        match stat_of(&file)?.kind {
-            Kind::File => Ok(File::from(file)),
-            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),
+    fn regular(&self, path: &[u8], file: OwnedFd) -> io::Result<File> {
+        let stat = stat_of(&file)?;
+        if stat.kind != Kind::File {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+        }
+        if let Some(ownership) = &self.ownership {
+            ownership.check_file(&self.root, path, &stat)?;
+        }
+        Ok(File::from(file))
+    }
+
+    /// Opens a regular file to read and write, and makes it where it is absent.
+    ///
+    /// # Errors
+    /// As [`read`](Tree::read) and [`create`](Tree::create).
+    pub fn write_or_create(&self, path: &[u8], mode: u32) -> io::Result<File> {
+        match self.create(path, mode) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => self.write(path),
+            made => made,
         }
     }
 

@@ -212,6 +212,8 @@ impl Vault {
             return Err(VaultError::Settings { path: repository.clone(), why });
         }
         make_private(repository)?;
+        // Before anything is written there: someone else may have made it.
+        Tree::open_owned(repository).map_err(at(repository))?;
         if !is_begun {
             Vault::begin(location, changelog, &clock).inspect_err(|_| {
                 // Where nothing was begun nothing is left; what is not empty stays.
@@ -299,7 +301,7 @@ impl Vault {
         let Location { root, repository: path, .. } = location;
         let mut settings = Settings::load(path)?;
         settings.check_root(root, path)?;
-        let repository = Tree::open(path).map_err(at(path))?;
+        let repository = Tree::open_owned(path).map_err(at(path))?;
         let refusal = refusal_to_write(&repository)?;
         let read_only = match (refusal, purpose) {
             // What a pool's targets have to agree on is written whenever it is opened.

@@ -63,6 +63,12 @@ pub(crate) struct Args {
     /// Nothing can be changed through it
     #[arg(long)]
     read_only: bool,
+    /// Let setuid bits and capabilities of programs count, unless the source is mounted nosuid
+    #[arg(long)]
+    suid: bool,
+    /// Let device nodes be opened, unless the source is mounted nodev
+    #[arg(long)]
+    dev: bool,
     /// Give programs what is there, without looking whether it is what was protected
     #[arg(long)]
     no_verify: bool,
@@ -129,6 +135,8 @@ impl Args {
                 _ => Access::AsAllowed,
             },
             read_only: self.read_only,
+            suid: self.suid,
+            dev: self.dev,
             verify: !self.no_verify,
             passthrough: self.passthrough,
             outage: if self.continue_without_changelog { Outage::Continue } else { Outage::Wait },
@@ -198,7 +206,7 @@ impl Args {
 
 /// Lets go of whoever started us: from now on we talk to a file in the repository.
 fn detach(repository: &Path) -> std::io::Result<()> {
-    let log = std::fs::File::options().create(true).append(true).open(repository.join("mount.log"))?;
+    let log = gabion_vault::private::append(repository, "mount.log")?;
     rustix::stdio::dup2_stdout(&log)?;
     Ok(rustix::stdio::dup2_stderr(&log)?)
 }

@@ -75,7 +75,11 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub fn ask(&mut self, request: &Request, progress: &mut dyn FnMut(&Value)) -> Result<Value, ClientError> {
-        self.send(request.line().as_bytes()).map_err(self.broken())?;
+        match self.send(request.line().as_bytes()) {
+            // A daemon that serves nobody else says why before it closes the connection.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            sent => sent.map_err(self.broken())?,
+        }
         loop {
             let mut line = String::new();
             match self.stream.read_line(&mut line).map_err(self.broken())? {

@@ -90,6 +90,10 @@ pub struct Show {
     pub access: Access,
     /// Nothing can be changed through it.
     pub read_only: bool,
+    /// Setuid bits and capabilities of programs count, if they do in the source.
+    pub suid: bool,
+    /// Device nodes can be opened, if they can in the source.
+    pub dev: bool,
     /// Writes go on while the changelog does not answer.
     pub continue_without_changelog: bool,
 }
@@ -178,6 +182,8 @@ struct SourceText {
     threads: Option<Spanned<usize>>,
     private: Option<Spanned<bool>>,
     read_only: Option<Spanned<bool>>,
+    suid: Option<Spanned<bool>>,
+    dev: Option<Spanned<bool>>,
     verify: Option<Spanned<bool>>,
     continue_without_changelog: Option<Spanned<bool>>,
     scrub: Option<Spanned<ScrubText>>,
@@ -385,6 +391,8 @@ impl Reader<'_> {
                 self.refuse("threads", text.threads.as_ref(), "watch")?;
                 self.refuse("private", text.private.as_ref(), "watch")?;
                 self.refuse("read_only", text.read_only.as_ref(), "watch")?;
+                self.refuse("suid", text.suid.as_ref(), "watch")?;
+                self.refuse("dev", text.dev.as_ref(), "watch")?;
                 self.refuse("verify", text.verify.as_ref(), "watch")?;
                 let go_on = text.continue_without_changelog.as_ref();
                 self.refuse("continue_without_changelog", go_on, "watch")?;
@@ -432,6 +440,8 @@ impl Reader<'_> {
             threads: text.threads.as_ref().map_or(SERVING_THREADS, |threads| *threads.get_ref()),
             access: if is(&text.private) { Access::Owner } else { Access::AsAllowed },
             read_only: is(&text.read_only),
+            suid: is(&text.suid),
+            dev: is(&text.dev),
             continue_without_changelog: is(&text.continue_without_changelog),
         })
     }

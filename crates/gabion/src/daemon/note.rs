@@ -1,9 +1,9 @@
 //! A small file in a repository that tells other commands which daemon sees to it.
 
+use gabion_vault::private;
+use gabion_vault::tree::Tree;
 use serde::{Deserialize, Serialize};
-use std::fs::File;
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 const FILE: &str = "daemon";
@@ -32,23 +32,19 @@ pub fn leave(repository: &Path, source: &str, socket: &Path) -> io::Result<()> {
         process: gabion_vault::world::process(),
         host: gabion_vault::world::host(),
     };
-    let (path, draft) = (repository.join(FILE), repository.join(format!("{FILE}.draft")));
-    let mut file = File::options().create(true).truncate(true).write(true).mode(0o600).open(&draft)?;
-    file.write_all(&serde_json::to_vec(&note)?)?;
-    std::fs::rename(&draft, &path)
+    private::replace(repository, FILE, &serde_json::to_vec(&note)?)
 }
 
 /// Takes ours away. One that stays behind leads nowhere, which is noticed.
 pub fn take_away(repository: &Path) {
     if find(repository).is_some_and(|note| note.process == gabion_vault::world::process()) {
-        let _ = std::fs::remove_file(repository.join(FILE));
+        let _ = Tree::open_owned(repository).and_then(|repository| repository.remove(FILE.as_bytes()));
     }
 }
 
 /// The note of a repository, if there is one of this machine. Whether the daemon lives has to be asked.
 pub fn find(repository: &Path) -> Option<Note> {
-    let text = std::fs::read(repository.join(FILE)).ok()?;
-    let note: Note = serde_json::from_slice(&text).ok()?;
+    let note: Note = serde_json::from_str(&private::read(repository, FILE).ok()??).ok()?;
     (note.host == gabion_vault::world::host()).then_some(note)
 }
 

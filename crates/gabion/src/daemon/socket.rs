@@ -11,7 +11,7 @@ use rustix::fs::Mode;
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -117,8 +117,15 @@ fn take_lock(path: &Path, failed: &dyn Fn(io::Error) -> SocketError) -> Result<L
         .read(true)
         .write(true)
         .mode(0o600)
+        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
         .open(&name)
         .map_err(failed)?;
+    // What is in the file is replaced: it must be no one else's, and nothing else by another name.
+    let found = file.metadata().map_err(failed)?;
+    if !found.is_file() || found.uid() != rustix::process::geteuid().as_raw() || found.nlink() != 1 {
+        let why = format!("{} is no lock file of this user", Path::new(&name).display());
+        return Err(failed(io::Error::new(io::ErrorKind::PermissionDenied, why)));
+    }
     let file = Lockable::from(file);
     if file.try_lock().is_err() {
         let mut holder = [0; 256];
@@ -138,20 +145,57 @@ pub(super) fn listen(place: &Place, daemon: &Arc<Daemon>) {
         let Some(mut stream) = place.accept() else { continue };
         // What cannot be set makes it slower to notice that someone is gone, nothing else.
         let _ = stream.set_nonblocking(false).and_then(|()| stream.set_write_timeout(Some(SLOW)));
-        if open.fetch_add(1, Ordering::Relaxed) >= MAX_CONNECTIONS {
-            open.fetch_sub(1, Ordering::Relaxed);
-            let _ = stream.write_all(Answer::Error("too many connections".to_owned()).line().as_bytes());
-            continue;
-        }
-        let (daemon, theirs) = (Arc::clone(daemon), Arc::clone(&open));
+        let admitted = match refusal(&stream) {
+            Some(why) => Err(why),
+            None => Connection::admit(&open).ok_or_else(|| "too many connections".to_owned()),
+        };
+        let connection = match admitted {
+            Ok(connection) => connection,
+            Err(why) => {
+                let _ = stream.write_all(Answer::Error(why).line().as_bytes());
+                continue;
+            }
+        };
+        let daemon = Arc::clone(daemon);
         let serve = move || {
+            let _connection = connection;
             // Who hangs up has heard enough.
             let _ = serve(stream, &daemon);
-            theirs.fetch_sub(1, Ordering::Relaxed);
         };
-        if std::thread::Builder::new().name("connection".to_owned()).spawn(serve).is_err() {
-            open.fetch_sub(1, Ordering::Relaxed);
-        }
+        // Without a thread the connection is closed, and counted no longer.
+        let _ = std::thread::Builder::new().name("connection".to_owned()).spawn(serve);
+    }
+}
+
+/// A connection that is counted until this is dropped, also when the thread that serves it panics.
+struct Connection(Arc<AtomicUsize>);
+
+impl Connection {
+    /// Counts one more, unless there are [`MAX_CONNECTIONS`].
+    fn admit(open: &Arc<AtomicUsize>) -> Option<Connection> {
+        let connection = Connection(Arc::clone(open));
+        (open.fetch_add(1, Ordering::Relaxed) < MAX_CONNECTIONS).then_some(connection)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Why a client may not use this daemon: it is neither of the user who runs it nor of root. Permissions of the socket keep others out as
+/// well, but they can be changed, and not every system heeds them.
+fn refusal(stream: &UnixStream) -> Option<String> {
+    let ours = rustix::process::geteuid();
+    match rustix::net::sockopt::socket_peercred(stream) {
+        Ok(peer) if peer.uid == ours || peer.uid.is_root() => None,
+        Ok(peer) => Some(format!(
+            "user {} may not use this daemon, only user {} who runs it and root",
+            peer.uid.as_raw(),
+            ours.as_raw()
+        )),
+        Err(error) => Some(format!("the user of this connection is not known: {error}")),
     }
 }
 
@@ -289,5 +333,29 @@ fn wait_for(job: &Job, tell: &mut dyn FnMut(&Answer) -> io::Result<()>) -> io::R
             return Ok(ended);
         }
         tell(&Answer::Progress(job.course()))?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Connection, MAX_CONNECTIONS};
+    use std::sync::Arc;
+
+    /// Threads that panicked were counted for ever: after 32 of them the daemon refused everybody.
+    #[test]
+    fn connections_whose_threads_panic_are_counted_no_longer() {
+        let open = Arc::default();
+        for _ in 0..2 * MAX_CONNECTIONS {
+            let connection = Connection::admit(&open).expect("there is room");
+            let serving = std::thread::spawn(move || {
+                let _connection = connection;
+                panic!("as a serving thread may");
+            });
+            assert!(serving.join().is_err());
+        }
+        let all: Vec<_> = (0..MAX_CONNECTIONS).map(|_| Connection::admit(&open).expect("room")).collect();
+        assert!(Connection::admit(&open).is_none(), "one too many");
+        drop(all);
+        assert!(Connection::admit(&open).is_some());
     }
 }

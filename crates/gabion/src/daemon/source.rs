@@ -264,7 +264,7 @@ impl Source {
         let Some(location) = self.state().location.clone() else { return Ok(()) };
         let text = self.config.wanted.policy_text().map_err(|error| error.to_string())?;
         let Some(text) = text else { return Ok(()) };
-        let known = std::fs::read_to_string(location.repository.join("policy.toml")).ok();
+        let known = gabion_vault::private::read(&location.repository, "policy.toml").ok().flatten();
         if known.as_ref() == Some(&text) {
             return Ok(());
         }

@@ -216,6 +216,8 @@ impl Supervisor {
             threads: show.threads,
             access: show.access,
             read_only: show.read_only,
+            suid: show.suid,
+            dev: show.dev,
             verify,
             passthrough: false,
             outage: if show.continue_without_changelog { Outage::Continue } else { Outage::Wait },

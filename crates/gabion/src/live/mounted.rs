@@ -3,7 +3,7 @@
 use super::{Access, LiveError, Wanted, at, directory};
 use crate::open_files;
 use gabion_mount::{
-    Directory, Guarded, MountError, Mounted, Options, Outage, Recorder, clear_dead_mount, mount,
+    Directory, Guarded, MountError, Mounted, Options, Outage, Privileges, Recorder, clear_dead_mount, mount,
 };
 use gabion_vault::coder::Coders;
 use gabion_vault::degraded::{self, Report};
@@ -45,6 +45,10 @@ pub struct MountPlan {
     pub access: Access,
     /// Nothing can be changed through it.
     pub read_only: bool,
+    /// Setuid bits and capabilities of programs count, if they do in the source.
+    pub suid: bool,
+    /// Device nodes can be opened, if they can in the source.
+    pub dev: bool,
     /// Whether files that are only read are checked.
     pub verify: bool,
     /// Whether the kernel reads files of a directory by itself that are not checked.
@@ -91,6 +95,7 @@ impl MountPlan {
             threads: self.threads,
             allow_other: self.access.allows_others(&say),
             read_only: self.read_only,
+            privileges: self.privileges(&name, &say),
         };
         let mounted = match &self.source {
             Source::Pool(pool, _) => {
@@ -110,6 +115,22 @@ impl MountPlan {
         };
         let (vault, live) = (Some(vault), None);
         Ok(MountedSource { mounted, recorder, vault, keeping: self.keeping, live, mountpoint, location })
+    }
+
+    /// What was asked for, as far as the source allows it.
+    fn privileges(&self, name: &Path, say: &Say) -> Privileges {
+        let allowed = match &self.source {
+            Source::Pool(pool, _) => Privileges::of(&pool.paths()),
+            Source::Directory(..) => Privileges::of(&[name.to_owned()]),
+        };
+        for (wanted, allowed, option, flag) in
+            [(self.suid, allowed.suid, "--suid", "nosuid"), (self.dev, allowed.dev, "--dev", "nodev")]
+        {
+            if wanted && !allowed {
+                say(&format!("the source is mounted {flag}, so this mount is as well, despite {option}"));
+            }
+        }
+        Privileges { suid: self.suid && allowed.suid, dev: self.dev && allowed.dev, exec: allowed.exec }
     }
 
     /// The source's own path, its vault, and where that is.

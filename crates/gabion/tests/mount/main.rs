@@ -8,6 +8,7 @@ mod others;
 mod outage;
 mod output;
 mod posix;
+mod privileges;
 mod protection;
 mod rights;
 #[path = "../vault/said.rs"]

@@ -1,6 +1,7 @@
 //! The protector's commands as people and scripts run them.
 
 mod faults;
+mod hostile;
 mod output;
 mod playground;
 mod read_only;

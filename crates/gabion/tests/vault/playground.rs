@@ -9,6 +9,9 @@ pub(crate) struct Playground {
     dir: tempfile::TempDir,
 }
 
+/// Names repositories that are used whoever owns them.
+pub(crate) const TRUST: &str = "GABION_TRUST_REPOSITORY";
+
 impl Playground {
     /// A tree of files of all sizes.
     pub(crate) fn new() -> Playground {
@@ -44,7 +47,7 @@ impl Playground {
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_gabion"));
         command.current_dir(self.dir.path()).args(args).stdin(Stdio::null());
-        command.env_remove("GABION_REPOSITORY");
+        command.env_remove("GABION_REPOSITORY").env_remove(TRUST);
         command
     }
 
@@ -64,6 +67,14 @@ impl Playground {
     /// Runs a command with `--json`, expects this exit code, and gives the object.
     pub(crate) fn json(&self, code: i32, args: &[&str]) -> Value {
         serde_json::from_str(&self.expect(code, &[args, &["--json"]].concat())).unwrap()
+    }
+
+    /// As [`expect`](Playground::expect), with a repository of another user.
+    pub(crate) fn expect_trusting(&self, code: i32, args: &[&str]) -> String {
+        let output = self.command(args).env(TRUST, self.tree()).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "gabion {}: {error}", args.join(" "));
+        String::from_utf8(output.stdout).unwrap()
     }
 
     pub(crate) fn spawn(&self, args: &[&str]) -> Child {

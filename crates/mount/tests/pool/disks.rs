@@ -229,7 +229,8 @@ fn full_disks_refuse_and_lose_nothing() {
     let paths = [2, 3, 4].map(|number| ground.target(number));
     let mut small = Vec::new();
     for path in &paths {
-        let made = Command::new("mount").args(["-t", "tmpfs", "-o", "size=6m", "tmpfs"]).arg(path).status();
+        let made =
+            Command::new("mount").args(["-t", "tmpfs", "-o", "size=6m,mode=755", "tmpfs"]).arg(path).status();
         assert!(made.unwrap().success());
         small.push(Small(path));
     }

@@ -2,7 +2,7 @@
 
 use super::loops::Disks;
 pub(crate) use super::seed::Seed;
-use gabion_mount::{Guarded, Mounted, Options, Outage, Recorder, mount};
+use gabion_mount::{Guarded, Mounted, Options, Outage, Privileges, Recorder, mount};
 use gabion_vault::changelog::Embedded;
 use gabion_vault::coder::Coders;
 use gabion_vault::policy::Policy;
@@ -206,7 +206,9 @@ impl Mount {
         let files =
             gabion_mount::Pool::new(pool.clone(), coders, Clock::System, theirs, Some(guarded)).unwrap();
         let at = root.join("mnt");
-        let options = Options { name: "tank".to_owned(), threads: 3, allow_other, read_only: false };
+        let privileges = Privileges { suid: true, dev: true, exec: true };
+        let name = "tank".to_owned();
+        let options = Options { name, threads: 3, allow_other, read_only: false, privileges };
         let mounted = mount(files, &at, &options).unwrap();
         Mount { mounted: Some(mounted), recorder, degraded, root: at, pool }
     }

@@ -71,11 +71,7 @@ impl Lock {
     }
 
     fn take_file(repository: &Tree, name: &[u8], command: &str, clock: &Clock) -> Result<Lock, LockError> {
-        let file = match repository.create(name, 0o600) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => repository.write(name)?,
-            made => made?,
-        };
-        let file = Lockable::from(file);
+        let file = Lockable::from(repository.write_or_create(name, 0o600)?);
         for look in 1.. {
             match file.try_lock() {
                 Ok(()) => break,

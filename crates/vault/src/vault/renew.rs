@@ -57,7 +57,7 @@ impl Vault {
         manner: Manner<'_>,
     ) -> Result<Renewal, VaultError> {
         let path = &location.repository;
-        let repository = Tree::open(path).map_err(at(path))?;
+        let repository = Tree::open_owned(path).map_err(at(path))?;
         if location.storage == Kind::Plain && repository.find(REDUNDANCY).map_err(at(path))?.is_none() {
             return Err(VaultError::Unprotected { path: path.clone() });
         }
@@ -124,8 +124,9 @@ fn storage_of(location: &Location, clock: &Clock) -> Result<Box<dyn Storage>, Va
     Ok(match pool_of(location, clock)? {
         Some(pool) => Box::new(pool),
         None => {
-            let tree = |path| Tree::open(path).map_err(at(path));
-            Box::new(Plain::new(tree(&location.root)?, tree(&location.repository)?))
+            let Location { root, repository, .. } = location;
+            let tree = Tree::open(root).map_err(at(root))?;
+            Box::new(Plain::new(tree, Tree::open_owned(repository).map_err(at(repository))?))
         }
     })
 }

@@ -235,7 +235,8 @@ fn a_spare_that_fills_up_is_left_for_another() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("d6");
     fs::create_dir(&path).unwrap();
-    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=3M", "none"]).arg(&path).output();
+    let mount =
+        Command::new("mount").args(["-t", "tmpfs", "-o", "size=3M,mode=755", "none"]).arg(&path).output();
     if !mount.is_ok_and(|output| output.status.success()) {
         println!("SKIP a_spare_that_fills_up_is_left_for_another: no right to mount a tmpfs");
         return;

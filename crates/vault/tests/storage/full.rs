@@ -12,7 +12,10 @@ struct Small<'a>(&'a Path);
 impl Small<'_> {
     fn mount(path: &Path) -> Option<Small<'_>> {
         fs::create_dir(path).unwrap();
-        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k", "none"]).arg(path).output();
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=256k,mode=755", "none"])
+            .arg(path)
+            .output();
         mount.is_ok_and(|output| output.status.success()).then_some(Small(path))
     }
 }

@@ -161,7 +161,7 @@ fn a_full_repository_fails_by_name_and_recovers() {
     std::fs::create_dir(&tree).unwrap();
     std::fs::create_dir(&disk).unwrap();
     let mounted = std::process::Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"])
+        .args(["-t", "tmpfs", "-o", "size=4m,mode=755", "tmpfs"])
         .arg(&disk)
         .status()
         .is_ok_and(|status| status.success());

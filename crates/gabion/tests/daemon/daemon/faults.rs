@@ -103,6 +103,29 @@ fn one_source_that_fails_keeps_no_other_from_its_work() {
     ground.stop(Signal::TERM);
 }
 
+/// Permissions of the socket were all that kept other users out: where they were changed, everybody could stop the daemon.
+#[test]
+fn other_users_at_the_socket_are_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let mut ground = Ground::new();
+    let photos = ground.watched("photos", "");
+    ground.configure(&photos);
+    ground.start();
+    for (path, mode) in [("", 0o755), ("sock", 0o666)] {
+        std::fs::set_permissions(ground.path(path), std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    for request in ["status", "stop"] {
+        let mut command = std::process::Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+        command.arg(env!("CARGO_BIN_EXE_gabion")).args(["daemon", request]);
+        let output = command.env("GABION_SOCKET", ground.path("sock")).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && error.contains("user 65534"), "{request}: {output:?}");
+    }
+    ground.until_protected("photos", "photos", 4);
+    ground.stop(Signal::TERM);
+}
+
 #[test]
 fn strangers_at_the_socket_hurt_nobody() {
     let mut ground = Ground::new();

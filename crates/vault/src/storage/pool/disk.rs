@@ -114,7 +114,7 @@ impl Disk {
                 return Ok(known);
             }
         }
-        let tree = Tree::open(&self.path).map_err(Absence::Directory)?;
+        let tree = Tree::open_owned(&self.path).map_err(Absence::Directory)?;
         let (config, generation) = read_config(&tree)?;
         if config.pool != self.pool || config.this != self.uuid {
             return Err(Absence::Foreign { found: describe(&config) });
@@ -143,6 +143,6 @@ pub(super) fn describe(config: &Config) -> String {
 
 /// What is at a path, before it is known what should be there.
 pub(super) fn look(path: &std::path::Path) -> Result<Config, Absence> {
-    let tree = Tree::open(path).map_err(Absence::Directory)?;
+    let tree = Tree::open_owned(path).map_err(Absence::Directory)?;
     read_config(&tree).map(|(config, _)| config)
 }

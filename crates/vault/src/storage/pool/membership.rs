@@ -11,6 +11,7 @@ use crate::redundancy::{REDUNDANCY, STAGING};
 use crate::tree::Tree;
 use std::collections::BTreeSet;
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// A directory that shall become a target.
@@ -239,8 +240,8 @@ pub(super) fn choose_mirrors(config: &mut Config, wanted: usize, can: impl Fn(us
 
 /// Makes a directory a target.
 fn furnish(path: &Path, config: &Config, uuid: &str) -> io::Result<()> {
-    std::fs::create_dir_all(path)?;
-    let tree = Tree::open(path)?;
+    std::fs::DirBuilder::new().recursive(true).mode(0o755).create(path)?;
+    let tree = Tree::open_owned(path)?;
     for top in [OBJECTS, REDUNDANCY, STAGING, TREE] {
         tree.make_directories(top, 0o700)?;
     }
