@@ -130,6 +130,19 @@ pub trait Changelog: Send + Sync {
     /// [`Error::Refused`]: stop working on it. The engine's.
     fn renew(&self, claim: &mut Claim, lease: Nanos, now: Nanos) -> Result<()>;
 
+    /// As [`renew`](Changelog::renew), for many at once: an engine may do it in one commit. Gives those that are refused.
+    ///
+    /// # Errors
+    /// The engine's; then any of them may be renewed.
+    fn renew_all(&self, claims: &[Claim], lease: Nanos, now: Nanos) -> Result<Vec<u64>> {
+        let renew = |claim: &Claim| match self.renew(&mut claim.clone(), lease, now) {
+            Err(Error::Refused { token, .. }) => Some(Ok(token)),
+            Err(error) => Some(Err(error)),
+            Ok(()) => None,
+        };
+        claims.iter().filter_map(renew).collect()
+    }
+
     /// Would a completion be accepted now?
     ///
     /// # Errors
@@ -178,6 +191,18 @@ pub trait Changelog: Send + Sync {
     /// # Errors
     /// [`Error::Refused`]. The engine's.
     fn release(&self, claim: &Claim, retry_at: Nanos, now: Nanos) -> Result<()>;
+
+    /// Gives back claims on which no work was begun: the entries are due as they were, for any worker. An engine that cannot do
+    /// that counts an attempt. A claim that is refused is somebody else's already.
+    ///
+    /// # Errors
+    /// The engine's.
+    fn give_back(&self, claims: &[&Claim], now: Nanos) -> Result<()> {
+        claims.iter().try_for_each(|claim| match self.release(claim, claim.entry.due, now) {
+            Err(Error::Refused { .. }) => Ok(()),
+            released => released,
+        })
+    }
 
     /// How much is pending.
     ///

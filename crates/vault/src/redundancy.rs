@@ -5,6 +5,7 @@
 //! crash makes them again.
 
 pub mod draft;
+pub(crate) mod fence;
 pub mod redo;
 
 pub use draft::Draft;

@@ -508,6 +508,14 @@ impl Tree {
         Ok(())
     }
 
+    /// Opens a directory as a file, to lock it.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(crate) fn read_directory(&self, path: &[u8]) -> io::Result<File> {
+        Ok(self.open_with(path, OFlags::RDONLY | OFlags::DIRECTORY, 0)?.into())
+    }
+
     /// Makes what was done in a directory durable.
     ///
     /// # Errors

@@ -6,13 +6,17 @@
 
 mod done;
 mod identity;
+mod lease;
 mod moving;
 mod obstacle;
+mod pace;
 mod scope;
 
 pub use done::Done;
 use identity::is_dead;
 pub use identity::name;
+use lease::{LEASE, Leases};
+use pace::{Budget, Pace};
 pub use scope::Scanned;
 use scope::is_replaced;
 pub(crate) use scope::{WORD_COMES, is_another_version};
@@ -22,12 +26,13 @@ use crate::changelog::{self, Changelog, Claim, Kind, Refusal, WorkerId};
 use crate::coder::Coders;
 use crate::encode::{EncodeError, Encoded, Encoder, Flushed, Manner};
 use crate::policy::{Policy, Treatment};
+use crate::redundancy::fence::is_superseded;
 use crate::repair::Interrupted;
 use crate::storage::Storage;
 use crate::tree::{self, join};
 use crate::world::{Clock, Nanos, SECOND};
 use std::io;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Files up to this size are encoded by one thread each.
@@ -35,9 +40,6 @@ const SMALL_FILE: u64 = 16 << 20;
 
 /// Files from which on the source is flushed once for all of them.
 const MANY_FILES: usize = 8;
-
-/// How long a claim is ours without a sign of life.
-const LEASE: Nanos = 30 * SECOND;
 
 /// Why a file is not protected whose repair was interrupted.
 const UNFINISHED: &str = "a repair of it was interrupted and has to be finished first: run `gabion repair` for it. \
@@ -122,10 +124,19 @@ impl Worker<'_> {
     /// See [`WorkError`].
     pub fn drain(&self, catalogue: Option<&Catalogue>) -> Result<Done, WorkError> {
         let mut done = Done::default();
+        let mut pace = Pace::new();
         while !(self.stopped)() {
-            let claims = self.changelog.claim(&self.name, changelog::MAX_CLAIM, LEASE, self.clock.now())?;
+            let pending = self.changelog.pending()?;
+            let limit =
+                pace.limit(self.threads, pending.entries().saturating_sub(pending.claimed), pending.claimed);
+            let claimed_at = self.clock.now();
+            let claims = self.changelog.claim(&self.name, limit, LEASE, claimed_at)?;
             if !claims.is_empty() {
-                self.batch(claims, catalogue, &mut done)?;
+                let (budget, count) = (Budget::new(self), claims.len());
+                let leases = Leases::new(self.changelog, self.clock, &claims, claimed_at);
+                let given_back =
+                    leases.during(|| self.batch(claims, catalogue, &leases, &budget, &mut done))?;
+                pace.took(count - given_back, budget.used());
             } else if self.changelog.bury(&is_dead)? == 0 {
                 break;
             }
@@ -147,13 +158,15 @@ impl Worker<'_> {
         Ok(done)
     }
 
+    /// Works off some claims. Those that it does not begin within its time it gives back; gives their number.
     fn batch(
         &self,
         claims: Vec<Claim>,
         catalogue: Option<&Catalogue>,
+        leases: &Leases<'_>,
+        budget: &Budget<'_>,
         done: &mut Done,
-    ) -> Result<(), WorkError> {
-        let claimed_at = AtomicI64::new(self.clock.now());
+    ) -> Result<usize, WorkError> {
         let (mut small, mut large) = (Vec::new(), Vec::new());
         let interrupted = Interrupted::of(self.storage).map_err(|source| self.repository_error(source))?;
         for mut claim in claims {
@@ -206,21 +219,34 @@ impl Worker<'_> {
             self.move_redundancy(job, catalogue, done);
         }
         let flushed = self.flush(small.len() + large.len());
-        self.encode_side_by_side(&small, &claimed_at, flushed);
-        self.conclude(small, catalogue, done)?;
+        self.encode_side_by_side(&small, leases, budget, flushed);
+        let mut given_back = self.conclude(small, catalogue, leases, done)?;
         // Side by side as long as there is one for each thread: threads on one file wait for each other when they write.
         large.sort_by_key(|(size, _)| std::cmp::Reverse(*size));
         let mut large = large.into_iter().map(|(_, job)| job).peekable();
         while large.peek().is_some() {
             let group: Vec<Job> = large.by_ref().take(self.threads).collect();
-            self.keep_alive(&claimed_at, &group)?;
+            leases.tick();
             match group.len() == self.threads {
-                true => self.encode_side_by_side(&group, &claimed_at, flushed),
-                false => group.iter().for_each(|job| self.encode(job, self.threads, &claimed_at, flushed)),
+                true => self.encode_side_by_side(&group, leases, budget, flushed),
+                false => group.iter().for_each(|job| self.encode(job, self.threads, leases, flushed)),
             }
-            self.conclude(group, catalogue, done)?;
+            given_back += self.conclude(group, catalogue, leases, done)?;
+            if budget.is_spent() {
+                let rest: Vec<Claim> = large.by_ref().map(|job| job.claim).collect();
+                given_back += self.give_back(&rest, leases)?;
+            }
         }
-        Ok(())
+        Ok(given_back)
+    }
+
+    /// Leaves claims on which no work was begun to other workers.
+    fn give_back(&self, claims: &[Claim], leases: &Leases<'_>) -> Result<usize, WorkError> {
+        if !claims.is_empty() {
+            leases.forget(claims);
+            self.changelog.give_back(&claims.iter().collect::<Vec<_>>(), self.clock.now())?;
+        }
+        Ok(claims.len())
     }
 
     /// Sees to gaps, and to directories that were moved, which a scan tells apart by their files: they stay due until there
@@ -253,11 +279,24 @@ impl Worker<'_> {
         Some(Flushed { device, at })
     }
 
-    fn encode_side_by_side(&self, jobs: &[Job], claimed_at: &AtomicI64, flushed: Option<Flushed>) {
+    /// Encodes jobs, one per thread; what is not begun when the time is spent is left as it is, except for one job of each thread.
+    fn encode_side_by_side(
+        &self,
+        jobs: &[Job],
+        leases: &Leases<'_>,
+        budget: &Budget<'_>,
+        flushed: Option<Flushed>,
+    ) {
         let next = AtomicUsize::new(0);
         let work = || {
-            while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                self.encode(job, 1, claimed_at, flushed);
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                match jobs.get(at) {
+                    Some(job) if at < self.threads || !budget.is_spent() => {
+                        self.encode(job, 1, leases, flushed)
+                    }
+                    _ => return,
+                }
             }
         };
         std::thread::scope(|scope| {
@@ -268,15 +307,14 @@ impl Worker<'_> {
         });
     }
 
-    fn encode(&self, job: &Job, threads: usize, claimed_at: &AtomicI64, flushed: Option<Flushed>) {
+    fn encode(&self, job: &Job, threads: usize, leases: &Leases<'_>, flushed: Option<Flushed>) {
         let Some(treatment) = &job.treatment else { return };
         if job.result.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
             return;
         }
         let progress = |bytes: u64| {
             (self.progress)(0, bytes);
-            // A large file takes longer than a lease; if renewing fails, completing will say so.
-            let _ = self.keep_alive(claimed_at, std::slice::from_ref(job));
+            leases.tick();
         };
         let moved = job.claim.entry.kind == Kind::Move;
         let manner = Manner {
@@ -300,32 +338,20 @@ impl Worker<'_> {
         *job.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(encoded);
     }
 
-    /// Renews claims that have used a third of their lease.
-    fn keep_alive(&self, claimed_at: &AtomicI64, jobs: &[Job]) -> Result<(), WorkError> {
-        let now = self.clock.now();
-        let used = now.saturating_sub(claimed_at.load(Ordering::Relaxed));
-        // By a clock that was set back nothing is ever used up, and others count from then on.
-        if !(0..=LEASE / 3).contains(&used) {
-            claimed_at.store(now, Ordering::Relaxed);
-            for job in jobs {
-                heard(self.changelog.renew(&mut job.claim.clone(), LEASE, now))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes what was encoded durable and visible, then says so.
+    /// Makes what was encoded durable and visible, then says so. Gives back what was not begun; gives the number of those.
     fn conclude(
         &self,
         jobs: Vec<Job>,
         catalogue: Option<&Catalogue>,
+        leases: &Leases<'_>,
         done: &mut Done,
-    ) -> Result<(), WorkError> {
-        let mut finished = Vec::new();
+    ) -> Result<usize, WorkError> {
+        let (mut finished, mut untouched) = (Vec::new(), Vec::new());
         for job in jobs {
             let result = job.result.into_inner().unwrap_or_else(PoisonError::into_inner);
             match result {
                 Some(Ok(encoded)) => finished.push((job.claim, Some(encoded))),
+                None if job.treatment.is_some() => untouched.push(job.claim),
                 Some(Err(EncodeError::Gone)) if self.may_be_elsewhere(&job.claim, catalogue)? => {
                     self.look_again(&job.claim, done)?;
                 }
@@ -336,6 +362,7 @@ impl Worker<'_> {
                 }
             }
         }
+        let given_back = self.give_back(&untouched, leases)?;
         // What goes makes room for what comes: a file may have become a directory.
         finished.sort_by_key(|(_, encoded)| encoded.is_some());
         self.make_durable(&finished)?;
@@ -343,9 +370,9 @@ impl Worker<'_> {
         let ours: Vec<&Claim> = finished.iter().map(|(claim, _)| claim).collect();
         let ours = self.changelog.which_are_mine(&ours)?;
         for ((claim, encoded), ours) in finished.into_iter().zip(ours) {
-            // Someone else has taken over: what we made may be older than what he made.
+            // Another worker has taken it over, and sees to it: what we made may be older than what that worker makes.
             if !ours {
-                self.fail(&claim, "another worker took it over", false, done)?;
+                heard(self.changelog.release(&claim, self.clock.now(), self.clock.now()))?;
                 continue;
             }
             let settled = match encoded {
@@ -353,6 +380,11 @@ impl Worker<'_> {
                     let path = &claim.entry.path;
                     match self.making_way(path, catalogue, done, || encoded.publish()) {
                         Ok(()) => Some(Some(encoded)),
+                        // It is due once more, if it is still ours: the file may have changed since.
+                        Err(error) if is_superseded(&error) => {
+                            heard(self.changelog.release(&claim, self.clock.now(), self.clock.now()))?;
+                            None
+                        }
                         Err(error) => {
                             let why = format!("its redundancy cannot be put in place: {error}");
                             self.fail(&claim, &why, false, done)?;
@@ -392,7 +424,8 @@ impl Worker<'_> {
             let path = &claim.entry.path;
             encoded.iter().for_each(|encoded| done.count(path, encoded, moved, MAX_LISTED));
         }
-        Ok(())
+        leases.forget(completed.iter().map(|(claim, _)| claim));
+        Ok(given_back)
     }
 
     fn make_durable(&self, finished: &[(Claim, Option<Encoded>)]) -> Result<(), WorkError> {

@@ -45,6 +45,8 @@ pub const CASES: &[Case] = &[
     Case { name: "overtaken", run: claims::a_claim_whose_file_moved_is_refused },
     Case { name: "neighbours", run: claims::claims_never_touch_the_same_path },
     Case { name: "many", run: claims::many_at_once_are_as_one_by_one },
+    Case { name: "renewals", run: claims::claims_are_renewed_together },
+    Case { name: "given-back", run: claims::what_is_given_back_is_due_at_once },
     Case { name: "known", run: claims::what_is_pending_is_known_by_its_path },
     Case { name: "crowd", run: crowd::nothing_is_lost_and_nothing_claimed_twice },
     Case { name: "tickets", run: crowd::tickets_come_in_order },

@@ -316,6 +316,26 @@ impl Changelog for Embedded {
         Ok(())
     }
 
+    fn renew_all(&self, claims: &[Claim], lease: Nanos, now: Nanos) -> Result<Vec<u64>> {
+        let expires = now.saturating_add(lease.max(0));
+        self.desk.with_all_folded("renew", |store| {
+            let mut refused = Vec::new();
+            for claim in claims {
+                if claims::renew(store, claim, now, expires)?.is_err() {
+                    refused.push(claim.token);
+                }
+            }
+            Ok(refused)
+        })
+    }
+
+    fn give_back(&self, claims: &[&Claim], _now: Nanos) -> Result<()> {
+        self.desk.with_all_folded("give back", |store| {
+            // One that is refused is somebody else's already.
+            claims.iter().try_for_each(|claim| claims::give_back_untouched(store, claim).map(drop))
+        })
+    }
+
     fn still_mine(&self, claim: &Claim) -> Result<bool> {
         self.desk.with_all_folded("look up", |store| Ok(claims::find(store, claim)?.is_ok()))
     }

@@ -424,6 +424,18 @@ impl Changelog for Model {
         Ok(())
     }
 
+    fn give_back(&self, claims: &[&Claim], _now: Nanos) -> Result<()> {
+        let mut facts = self.facts();
+        for claim in claims {
+            let held = facts.held(claim);
+            facts.claims.remove(&claim.token);
+            if let Ok(path) = held {
+                facts.paths.insert(claim.entry.path.clone(), Path { claim: None, ..path });
+            }
+        }
+        Ok(())
+    }
+
     fn pending(&self) -> Result<Summary> {
         let facts = self.facts();
         let mut summary = Summary::default();

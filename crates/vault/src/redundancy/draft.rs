@@ -1,5 +1,6 @@
 //! A redundancy file that appears whole or not at all.
 
+use super::fence::{Fence, Way, superseded};
 use super::{Place, STAGING};
 use crate::format::{Header, HeaderError, Records};
 use crate::tree::{join, split};
@@ -23,6 +24,8 @@ pub struct Draft {
     place: Place,
     temporary: Option<Vec<u8>>,
     file: Lockable,
+    /// What it may replace.
+    fence: Fence,
 }
 
 impl Draft {
@@ -35,7 +38,8 @@ impl Draft {
         let temporary = join(STAGING, &[name.as_bytes(), SUFFIX].concat());
         // Whoever clears away what crashes left behind sees that this one is alive.
         let file = Lockable::exclusive(place.tree.create(&temporary, FILE_MODE)?)?;
-        Ok(Draft { place, temporary: Some(temporary), file })
+        let fence = Fence::new(&place);
+        Ok(Draft { place, temporary: Some(temporary), file, fence })
     }
 
     /// Writes records.
@@ -75,11 +79,11 @@ impl Draft {
         self.file.sync_all()
     }
 
-    /// Puts it in place of what is there. The content must be durable before; the name becomes so when whoever publishes many syncs
-    /// all of them.
+    /// Puts it in place of what was there when it was begun. The content must be durable before; the name becomes so when whoever
+    /// publishes many syncs all of them.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// Another process has put a file there since; what the operating system says.
     pub fn publish(mut self) -> io::Result<()> {
         self.put_in_place().map(drop)
     }
@@ -104,13 +108,21 @@ impl Draft {
     pub(crate) fn put_in_place(&mut self) -> io::Result<bool> {
         let Some(temporary) = self.temporary.take() else { return Ok(false) };
         let Place { tree, path } = &self.place;
-        let published = match tree.rename(&temporary, path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => tree
-                .make_directories(split(path).0, DIRECTORY_MODE)
-                .and_then(|()| tree.rename(&temporary, path))
-                .map(|()| true),
-            renamed => renamed.map(|()| false),
+        let rename = |way: Way| match way {
+            Way::Replacing => tree.rename(&temporary, path),
+            Way::New => match tree.rename_new(&temporary, path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(superseded()),
+                // Not all file systems can.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => tree.rename(&temporary, path),
+                renamed => renamed,
+            },
         };
+        let published = self.fence.pass(&self.place, |way| match rename(way) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                tree.make_directories(split(path).0, DIRECTORY_MODE).and_then(|()| rename(way)).map(|()| true)
+            }
+            renamed => renamed.map(|()| false),
+        });
         if published.is_err() {
             self.temporary = Some(temporary);
         }

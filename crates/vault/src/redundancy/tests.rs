@@ -78,6 +78,32 @@ fn a_draft_takes_the_place_of_what_is_there_or_is_gone() {
     assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
 }
 
+/// Of two that began with the same file, or with none, the one that comes second is refused: what it made may be older.
+#[test]
+fn a_draft_replaces_only_what_was_there_when_it_was_begun() {
+    let ground = Ground::new();
+    let begun = |path: &[u8], revision| {
+        let header = ground.header(revision);
+        let draft = Draft::new(ground.place(path)).unwrap();
+        draft.write_headers(&header, header.encode(0).unwrap().len()).unwrap();
+        draft
+    };
+    let revision = |path: &[u8]| ground.place(path).open(&ground.coders).unwrap().unwrap().header.revision;
+    ground.publish(b"there", 1);
+    for path in [&b"there"[..], b"new/one"] {
+        let (slow, fast) = (begun(path, 2), begun(path, 3));
+        fast.publish().unwrap();
+        let refused = slow.publish().unwrap_err();
+        assert!(super::fence::is_superseded(&refused), "{refused}");
+        assert_eq!((revision(path), ground.staged()), (3, 0));
+    }
+    // What was removed meanwhile is in nobody's way.
+    let draft = begun(b"there", 4);
+    ground.tree.remove(b"redundancy/there").unwrap();
+    draft.publish().unwrap();
+    assert_eq!(revision(b"there"), 4);
+}
+
 #[test]
 fn a_draft_is_placed_durably_wherever_its_directories_are() {
     let ground = Ground::new();

@@ -5,7 +5,8 @@ use crate::catalogue::{Catalogue, CatalogueError};
 use crate::changelog::{Claim, Kind};
 use crate::encode::EncodeError;
 use crate::redundancy::draft::DIRECTORY_MODE;
-use crate::redundancy::{REDUNDANCY, STAGING};
+use crate::redundancy::fence::{Fence, is_superseded};
+use crate::redundancy::{Place, REDUNDANCY, STAGING};
 use crate::repair::forget_repair;
 use crate::storage::Repository;
 use crate::tree::{self, absent_is_none, join, split};
@@ -133,11 +134,16 @@ fn remove_below(
 ) -> io::Result<u64> {
     let Some(stat) = tree.find(path)? else { return Ok(0) };
     if stat.kind != tree::Kind::Directory {
+        let place = Place { tree: tree.clone(), path: path.to_vec() };
+        let fence = Fence::new(&place);
         if !is_gone(path)? {
             return Ok(0);
         }
-        tree.remove(path)?;
-        return Ok(1);
+        // The file may have come back since, and another worker may have protected it.
+        return match fence.pass(&place, |_| tree.remove(path)) {
+            Err(error) if is_superseded(&error) => Ok(0),
+            removed => removed.map(|()| 1),
+        };
     }
     let mut removed = 0;
     for (name, _) in tree.directory(path)?.names()?.iter() {
@@ -147,4 +153,30 @@ fn remove_below(
         tree.remove_empty(path, split(path).0)?;
     }
     Ok(removed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::remove_below;
+    use crate::tree::Tree;
+
+    /// The file came back, and another worker protected it, between the look that found it gone and the removal of its redundancy.
+    #[test]
+    fn redundancy_that_was_replaced_meanwhile_is_not_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("redundancy/file");
+        std::fs::create_dir(path.parent().unwrap()).unwrap();
+        let tree = Tree::open(directory.path()).unwrap();
+        std::fs::write(&path, "of the old file").unwrap();
+        let replaced = |_: &[u8]| {
+            let draft = directory.path().join("draft");
+            std::fs::write(&draft, "of the new file")?;
+            std::fs::rename(draft, &path)?;
+            Ok(true)
+        };
+        assert_eq!(remove_below(&tree, b"redundancy/file", &replaced).unwrap(), 0);
+        assert_eq!(std::fs::read(&path).unwrap(), b"of the new file");
+        assert_eq!(remove_below(&tree, b"redundancy/file", &|_| Ok(true)).unwrap(), 1);
+        assert!(!path.exists());
+    }
 }

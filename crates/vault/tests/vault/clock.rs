@@ -76,7 +76,7 @@ fn a_worker_neither_loses_its_claim_nor_keeps_it_for_ever() {
                 }
                 // The clock jumps once; then it goes on, and others want something to do.
                 let look = looks.fetch_add(1, Ordering::SeqCst);
-                clock.set(NOW + jump + look as Nanos * 25 * SECOND);
+                clock.set(NOW + jump + look as Nanos * 8 * SECOND);
                 if look > 0 {
                     let taken = other.changelog.claim(&stranger, 9, SECOND, clock.now()).unwrap();
                     assert!(taken.is_empty(), "look {look}: {taken:?}");

@@ -454,7 +454,11 @@ fn a_worker_that_lost_its_claims_goes_on_with_the_rest() {
             ill.filter(|_| point == Point::Read)
         });
         let report = ground.protect();
-        assert!(report.done.failures >= 5, "{report:?}");
+        // What another worker took over has not failed; when that one is gone, it is done once more.
+        match ill {
+            None => assert_eq!((report.done.encoded, report.done.failures), (9, 0), "{report:?}"),
+            Some(_) => assert!(report.done.failures >= 9, "{report:?}"),
+        }
         assert_converges(&ground, &plan, &files);
     }
 }

@@ -16,6 +16,7 @@ mod resumed;
 mod seed;
 #[path = "../changelog/server.rs"]
 mod server;
+mod sharing;
 mod strong;
 mod trust;
 mod unwritten;

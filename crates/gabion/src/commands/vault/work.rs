@@ -36,17 +36,29 @@ impl Args {
             (manner.progress)(Progress::Step("working", Some(ahead)));
             work(&vault, manner)
         })??;
+        let left = vault.changelog.pending()?;
+        let waiting = left.entries().saturating_sub(left.claimed);
         if self.talk.json {
             outln!(
                 "{}",
                 json!({ "command": "work", "encoded": done.encoded, "encoded_bytes": done.encoded_bytes,
                         "moved": done.moved, "removed": done.removed, "failures": done.failures,
+                        "claimed_by_others": left.claimed, "not_due": waiting,
                         "damaged": done.damaged.iter().map(trouble_as_json).collect::<Vec<_>>() })
             );
         } else {
             let (encoded, size) = (files(done.encoded), bytes(done.encoded_bytes));
             self.talk
                 .say(format!("encoded {encoded} ({size}), moved {}, removed {}", done.moved, done.removed));
+            if left.claimed > 0 {
+                let claimed = files(left.claimed);
+                self.talk.say(format!(
+                    "{claimed} claimed by other workers; what a worker on another host that died had is due 10 s after its last sign of life"
+                ));
+            }
+            if waiting > 0 {
+                self.talk.say(format!("{} pending and not due yet", files(waiting)));
+            }
             for (path, why) in &done.failed {
                 errln!("gabion: {}: {why}", Shown::bytes(path));
             }

@@ -76,6 +76,37 @@ pub(super) fn many_at_once_are_as_one_by_one(site: Site<'_>, name: &str) {
     assert_eq!(log.still_mine(&dead).expect("an answer"), buried == 0);
 }
 
+/// Claims of a batch that were renewed one by one expired while they waited for their turn.
+pub(super) fn claims_are_renewed_together(site: Site<'_>, name: &str) {
+    let log = site(name);
+    let changes: Vec<Change> =
+        (0..4).map(|number| Change::modify(format!("{number}"), 0..9, now())).collect();
+    record(&*log, &changes);
+    let held = claim(&*log, "first", 4, T0);
+    log.complete(&held[2]).expect("completed");
+    let refused = log.renew_all(&held, 10 * SECOND, T0 + 9 * SECOND).expect("an answer");
+    assert_eq!(refused, [held[2].token], "what is done is not held");
+    assert_eq!(claim(&*log, "second", 9, T0 + 19 * SECOND - 1), []);
+    assert_eq!(claim(&*log, "second", 9, T0 + 19 * SECOND).len(), 3, "all end together");
+}
+
+/// A worker that finds its batch too large leaves the rest to others.
+pub(super) fn what_is_given_back_is_due_at_once(site: Site<'_>, name: &str) {
+    let log = site(name);
+    record(&*log, &[Change::modify("a", 0..9, now()), Change::modify("b", 0..9, now())]);
+    let held = claim(&*log, "first", 2, T0);
+    record(&*log, &[Change::modify("a", 20..30, at(T0))]);
+    let all: Vec<_> = held.iter().collect();
+    log.give_back(&all, T0 + SECOND).expect("given back");
+    log.give_back(&all, T0 + SECOND).expect("a claim that is not held any more is no error");
+    assert_refused(log.complete(&held[0]), held[0].token, Refusal::Lost);
+    let again = claim(&*log, "second", 9, T0 + SECOND);
+    let mut found = paths(&again);
+    found.sort();
+    assert_eq!(found, ["a", "b"]);
+    assert_eq!(shown_all(&*log), ["a Modify 0..9 20..30", "b Modify 0..9"]);
+}
+
 pub(super) fn what_came_after_the_claim_stays(site: Site<'_>, name: &str) {
     let log = site(name);
     record(&*log, &[Change::modify("a", 0..10, now()), Change::modify("a", 50..60, now())]);

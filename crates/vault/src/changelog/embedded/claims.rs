@@ -153,6 +153,15 @@ pub(super) fn release(store: Store<'_>, claim: &Claim, retry_at: Nanos, now: Nan
     })
 }
 
+/// Ends a claim on which no work was begun: no attempt is counted, and the entry is due as it was.
+pub(super) fn give_back_untouched(store: Store<'_>, claim: &Claim) -> Result<Held<()>> {
+    finish(store, claim, |mut slot| {
+        slot.token = 0;
+        slot.newer = None;
+        (Some(slot), ())
+    })
+}
+
 /// Ends a claim. A worker that is refused has stopped as well, so its lock ends in either case.
 fn finish<T>(
     store: Store<'_>,

@@ -1,0 +1,225 @@
+//! Several workers on one backlog: they share it, none loses a claim while it lives, and one that was stalled undoes nothing.
+
+use super::playground::{Playground, Seed};
+use gabion_vault::changelog::{
+    Change, Changelog, Claim, Completion, Durability, Entry, Result, Sequence, Summary, Ticket, When,
+    WorkerId,
+};
+use gabion_vault::vault::Vault;
+use gabion_vault::worker::{self, Done, Scanned, Worker};
+use gabion_vault::world::{Clock, Nanos, SECOND};
+use std::sync::{Condvar, Mutex};
+
+const FILES: u64 = 1000;
+const SIZE: usize = 1000;
+
+/// Bytes per second of a worker: three files.
+const RATE: i64 = 3 * SIZE as i64;
+
+/// Workers that take simulated time: the one that is furthest behind goes on, and sets the clock.
+struct Simulation {
+    clock: Clock,
+    start: Nanos,
+    times: Mutex<Vec<Nanos>>,
+    changed: Condvar,
+}
+
+impl Simulation {
+    fn new(clock: &Clock, workers: usize) -> Simulation {
+        let start = clock.now();
+        let times = Mutex::new(vec![start; workers]);
+        Simulation { clock: clock.clone(), start, times, changed: Condvar::new() }
+    }
+
+    /// A worker is busy for so long, or ends if there is no time given; when, since the start.
+    fn pass(&self, worker: usize, time: Option<Nanos>) -> Nanos {
+        let mut times = self.times.lock().unwrap();
+        let end = times[worker];
+        times[worker] = time.map_or(Nanos::MAX, |time| end + time);
+        self.changed.notify_all();
+        if time.is_none() {
+            return end - self.start;
+        }
+        let times =
+            self.changed.wait_while(times, |times| times.iter().any(|&it| it < times[worker])).unwrap();
+        self.clock.set(times[worker]);
+        times[worker] - self.start
+    }
+}
+
+fn worker<'a>(
+    vault: &'a Parts<'a>,
+    number: u32,
+    changelog: &'a dyn Changelog,
+    progress: &'a (dyn Fn(u64, u64) + Sync),
+) -> Worker<'a> {
+    Worker {
+        storage: vault.storage,
+        coders: vault.coders,
+        clock: vault.clock,
+        policy: vault.policy,
+        changelog,
+        threads: 1,
+        scanned: &vault.scanned,
+        hold: false,
+        retry: SECOND,
+        links: false,
+        approved: false,
+        name: worker::name(number),
+        progress,
+        stopped: &|| false,
+    }
+}
+
+/// What threads share of a vault.
+struct Parts<'a> {
+    storage: &'a dyn gabion_vault::storage::Storage,
+    coders: &'a gabion_vault::coder::Coders,
+    clock: &'a Clock,
+    policy: &'a gabion_vault::policy::Policy,
+    changelog: &'a dyn Changelog,
+    scanned: Scanned,
+}
+
+impl<'a> Parts<'a> {
+    fn of(vault: &'a Vault) -> Parts<'a> {
+        Parts {
+            storage: &*vault.storage,
+            coders: &vault.coders,
+            clock: &vault.clock,
+            policy: &vault.policy,
+            changelog: &*vault.changelog,
+            scanned: Scanned::default(),
+        }
+    }
+}
+
+/// Two workers of 1 MiB/s did 35 of 1000 files in seven minutes: the first one claimed all of them and renewed only the claim of the
+/// file it was at, so the others expired, the second one took them over, and so on in turn. With fewer files than one claims, the
+/// second had nothing to do at all.
+#[test]
+fn slow_workers_share_a_backlog_and_do_each_file_once() {
+    for workers in [2, 3, 4] {
+        let ground = Playground::new("2+1");
+        (0..FILES).for_each(|number| ground.write(&number.to_string(), &Seed(number).bytes(SIZE)));
+        let now = When::now(ground.clock.now(), 0);
+        let changes: Vec<Change> =
+            (0..FILES).map(|number| Change::modify_whole(number.to_string(), now)).collect();
+        ground.vault.changelog.record(&changes).unwrap();
+        let parts = Parts::of(&ground.vault);
+        let simulation = Simulation::new(&ground.clock, workers);
+        let run = |number: usize| -> (Nanos, Done) {
+            let progress = |_: u64, bytes: u64| {
+                if bytes > 0 {
+                    simulation.pass(number, Some(bytes as Nanos * SECOND / RATE));
+                }
+            };
+            let worker = worker(&parts, number as u32 + 1, parts.changelog, &progress);
+            let mut done = Done::default();
+            while parts.changelog.pending().unwrap().entries() > 0 {
+                done = done.and(worker.drain(None).unwrap());
+                // Others are at the rest.
+                simulation.pass(number, Some(SECOND / 10));
+            }
+            (simulation.pass(number, None), done)
+        };
+        let results: Vec<(Nanos, Done)> = std::thread::scope(|scope| {
+            let run = &run;
+            let threads: Vec<_> = (0..workers).map(|number| scope.spawn(move || run(number))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let took = results.iter().map(|(time, _)| *time).max().unwrap();
+        let all = results.into_iter().fold(Done::default(), |all, (_, done)| all.and(done));
+        assert_eq!((all.encoded, all.adopted, all.failures), (FILES, 0, 0), "{workers} workers");
+        let alone = FILES as Nanos * SIZE as Nanos * SECOND / RATE;
+        let shared = alone / workers as Nanos;
+        println!("{workers} workers: {} s, {} s by arithmetic", took / SECOND, shared / SECOND);
+        assert!(took <= shared * 13 / 10, "{workers} workers: {} s for {} s", took / SECOND, shared / SECOND);
+    }
+}
+
+/// A changelog as a worker sees it that is stalled once, right after it was told that its claims are its own.
+struct Stalled<'a> {
+    inner: &'a dyn Changelog,
+    meanwhile: Mutex<Option<Box<dyn FnOnce() + Send + 'a>>>,
+}
+
+impl Changelog for Stalled<'_> {
+    fn record_later(&self, changes: &[Change]) -> Result<Ticket> {
+        self.inner.record_later(changes)
+    }
+    fn claim(&self, worker: &WorkerId, limit: usize, lease: Nanos, now: Nanos) -> Result<Vec<Claim>> {
+        self.inner.claim(worker, limit, lease, now)
+    }
+    /// A process that is stopped renews nothing.
+    fn renew(&self, _: &mut Claim, _: Nanos, _: Nanos) -> Result<()> {
+        Ok(())
+    }
+    fn still_mine(&self, claim: &Claim) -> Result<bool> {
+        self.inner.still_mine(claim)
+    }
+    fn which_are_mine(&self, claims: &[&Claim]) -> Result<Vec<bool>> {
+        let mine = self.inner.which_are_mine(claims);
+        if let Some(meanwhile) = self.meanwhile.lock().unwrap().take() {
+            meanwhile();
+        }
+        mine
+    }
+    fn complete(&self, claim: &Claim) -> Result<Completion> {
+        self.inner.complete(claim)
+    }
+    fn release(&self, claim: &Claim, retry_at: Nanos, now: Nanos) -> Result<()> {
+        self.inner.release(claim, retry_at, now)
+    }
+    fn pending(&self) -> Result<Summary> {
+        self.inner.pending()
+    }
+    fn entries(&self, after: Option<&[u8]>, limit: usize) -> Result<Vec<Entry>> {
+        self.inner.entries(after, limit)
+    }
+    fn sequence(&self) -> Result<Sequence> {
+        self.inner.sequence()
+    }
+    fn durability(&self) -> Durability {
+        self.inner.durability()
+    }
+}
+
+/// A worker asks whether its claim still holds and then renames its draft into place. Stalled in between for longer than its lease (a
+/// suspended virtual machine, a process that was stopped), it put redundancy of the first version over that of the second,
+/// which another worker had made meanwhile: a file that changed twice was called damaged.
+#[test]
+fn a_stalled_worker_replaces_no_newer_redundancy() {
+    for protected_before in [false, true] {
+        let ground = Playground::new("4+2");
+        if protected_before {
+            ground.write("file", &Seed(1).bytes(5000));
+            ground.protect_all();
+        }
+        ground.write("file", &Seed(2).bytes(6000));
+        let parts = Parts::of(&ground.vault);
+        let record = || {
+            let now = When::now(ground.clock.now(), 0);
+            parts.changelog.record(&[Change::modify_whole("file", now)]).unwrap();
+        };
+        record();
+        let (parts, clock, path) = (&parts, ground.clock.clone(), ground.path("file"));
+        let meanwhile = move || {
+            clock.set(clock.now() + 3600 * SECOND);
+            std::fs::write(path, Seed(3).bytes(7000)).unwrap();
+            parts.changelog.record(&[Change::modify_whole("file", When::now(clock.now(), 0))]).unwrap();
+            let done = worker(parts, 2, parts.changelog, &|_, _| {}).drain(None).unwrap();
+            assert_eq!((done.encoded, done.failures), (1, 0), "the other worker protects the new version");
+        };
+        let stalled = Stalled { inner: parts.changelog, meanwhile: Mutex::new(Some(Box::new(meanwhile))) };
+        let done = worker(parts, 1, &stalled, &|_, _| {}).drain(None).unwrap();
+        assert_eq!((done.encoded, done.failures), (0, 0), "its work is not counted, and nothing has failed");
+        let repositories = parts.storage.repositories();
+        let part = repositories[0].place(b"file").open(parts.coders).unwrap().unwrap();
+        assert_eq!(part.header.generation.size, 7000, "protected before: {protected_before}");
+        assert_eq!(parts.changelog.pending().unwrap().entries(), 0);
+        drop(part);
+        ground.protect_all();
+        ground.assert_clean();
+    }
+}
