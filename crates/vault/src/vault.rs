@@ -16,6 +16,7 @@ pub use renew::{Renewal, Renewed, survey};
 pub use settings::{Kind, Location, Settings};
 
 use crate::catalogue::{Catalogue, CatalogueError};
+use crate::changelog::redis::address::{remember, without_password};
 use crate::changelog::{self, Absent, Changelog, Embedded, Redis, Server};
 use crate::coder::Coders;
 use crate::policy::{Policy, PolicyError};
@@ -206,6 +207,8 @@ impl Vault {
     /// See [`VaultError`].
     pub fn create(location: &Location, changelog: Option<&str>, clock: Clock) -> Result<Vault, VaultError> {
         let repository = &location.repository;
+        // Settings have the address without its password.
+        changelog.into_iter().for_each(remember);
         let is_begun = repository.join(settings::FILE).exists();
         if !is_begun && *repository == location.root.join(OWN) && repository.is_symlink() {
             let why = "it is a symbolic link: --repository names one that lies elsewhere".to_owned();
@@ -221,8 +224,10 @@ impl Vault {
             })?;
         }
         let vault = Vault::open(location, clock)?;
-        if let Some(wanted) = changelog.filter(|wanted| *wanted != vault.settings.changelog) {
-            let (path, was) = (repository.join(settings::FILE), &vault.settings.changelog);
+        // Settings of earlier versions may have a password in them.
+        let was = without_password(&vault.settings.changelog);
+        if let Some(wanted) = changelog.map(without_password).filter(|wanted| *wanted != was) {
+            let path = repository.join(settings::FILE);
             let why =
                 format!("its changelog is {was}, not {wanted}: finish what is pending and edit this file");
             return Err(VaultError::Settings { path, why });
@@ -498,7 +503,7 @@ fn open_changelog(settings: &Settings, repository: &Path) -> Result<Arc<dyn Chan
         }
         other => Err(VaultError::Settings {
             path: repository.join(settings::FILE),
-            why: format!("changelog {other:?}: it is \"embedded\" or redis://HOST:PORT"),
+            why: format!("changelog {:?}: it is \"embedded\" or redis://HOST:PORT", without_password(other)),
         }),
     }
 }

@@ -41,11 +41,12 @@ pub(super) const UNSAFE_ROOMS: &[&str] = &[
     "bench/src/parpar.rs",
 ];
 
-/// Where environment variables may be read while running: the choice of kernel, repositories that are trusted whoever owns them, a test that
-/// runs itself in another namespace, and the tasks.
+/// Where environment variables may be read while running: the choice of kernel, repositories that are trusted whoever owns them, passwords, a
+/// test that runs itself in another namespace, and the tasks.
 pub(super) const ENVIRONMENT_ROOMS: &[&str] = &[
     KERNEL_TABLE,
     "crates/vault/src/tree/ownership.rs",
+    "crates/vault/src/changelog/redis/address.rs",
     "crates/vault/src/worker/identity.rs",
     "xtask/src/",
     "crates/testkit/src/",

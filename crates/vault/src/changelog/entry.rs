@@ -109,12 +109,6 @@ impl Summary {
 pub enum Durability {
     /// The change is on stable storage: it outlives a crash of the process, of the server and of the machine.
     Stable,
-    /// It outlives a crash of the process; a crash of the machine may take the changes of the last so many
-    /// milliseconds.
-    Within {
-        /// Milliseconds.
-        milliseconds: u32,
-    },
     /// It ends with the process or server that holds it.
     Volatile,
 }

@@ -128,7 +128,8 @@ pub enum Error {
     },
     /// The server would forget acknowledged changes.
     #[error(
-        "the server {address} may forget acknowledged changes (appendonly {appendonly}, appendfsync {appendfsync})"
+        "the server {address} may forget acknowledged changes (appendonly {appendonly}, appendfsync {appendfsync}): set appendonly yes and \
+         appendfsync always; everysec is enough for Redis 7.2 and later"
     )]
     Forgetful {
         /// Host and port.

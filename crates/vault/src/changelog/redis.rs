@@ -8,6 +8,7 @@
 //! answers a request it has seen as it did before: a rename counts once. When the server stays away the caller
 //! hears so; what it wanted to record is then unknown to the server, or known but not acknowledged.
 
+pub mod address;
 mod answer;
 mod link;
 
@@ -27,14 +28,25 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub const CALL_CHANGES: usize = 256;
 
 /// Where the changelog is kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Server {
-    /// As in `redis://user:password@host:port/database`.
+    /// As in `redis://user:password@host:port/database`. See [`address`] for other places for the password.
     pub url: String,
     /// The changelog's own name on that server: 1 to 64 letters, digits, `-`, `_` or `.`.
     pub name: String,
     /// Take a server that forgets acknowledged changes when it crashes. What it forgets, only a scan finds.
     pub allow_forgetful: bool,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Server { url, name, allow_forgetful } = self;
+        f.debug_struct("Server")
+            .field("url", &address::Address(url))
+            .field("name", name)
+            .field("allow_forgetful", allow_forgetful)
+            .finish()
+    }
 }
 
 /// A changelog on a server.
@@ -51,9 +63,8 @@ impl Redis {
     /// The server is away or too old, or it may forget what it acknowledged and that is not allowed.
     pub fn open(server: &Server) -> Result<Redis> {
         let mut link = Link::new(server)?;
-        let (durability, syncs) = link.durability(server.allow_forgetful)?;
+        let durability = link.durability()?;
         let mut recorder = Link::new(server)?;
-        recorder.sync_each = syncs;
         let commit = Box::new(move |batch: &Batch| record(&mut recorder, batch));
         let queue = Queue::start(commit, Box::new(|_| ()))?;
         Ok(Redis { queue, link: Mutex::new(link), durability })

@@ -2,6 +2,7 @@
 
 use super::shared::reconcile;
 use super::{OWN, VaultError, at, parent};
+use crate::changelog::redis::address::without_password;
 use crate::private;
 use crate::shown::Shown;
 use crate::storage::pool::{Document, Pool};
@@ -199,7 +200,7 @@ impl Settings {
             id: id.iter().map(|byte| format!("{byte:02x}")).collect(),
             storage: *storage,
             root,
-            changelog: changelog.unwrap_or(EMBEDDED).to_owned(),
+            changelog: without_password(changelog.unwrap_or(EMBEDDED)),
         })
     }
 

@@ -38,11 +38,61 @@ fn a_server_that_forgets_is_refused_unless_allowed() {
     }
     let allowed = Server { allow_forgetful: true, ..server.server("x") };
     assert_eq!(Redis::open(&allowed).expect("allowed").durability(), Durability::Volatile);
+}
 
+/// A server that syncs once a second may lose what it acknowledged, unless it can be asked to wait for its file (7.2 and later).
+#[test]
+fn a_server_that_syncs_every_second_is_refused_unless_it_can_wait() {
     let server = TestServer::start_with(&["--appendonly", "yes", "--appendfsync", "everysec"]);
+    let client = redis::Client::open(server.server("x").url).expect("a client");
+    let mut connection = client.get_connection().expect("a connection");
+    let known: Vec<redis::Value> =
+        redis::cmd("COMMAND").arg("INFO").arg("WAITAOF").query(&mut connection).expect("an answer");
+    match Redis::open(&server.server("x")) {
+        Ok(log) => {
+            assert!(known[0] != redis::Value::Nil, "it cannot wait");
+            assert_eq!(log.durability(), Durability::Stable);
+            assert_eq!(log.record(&[create("a")]).expect("recorded"), 1);
+        }
+        Err(Error::Forgetful { appendfsync, .. }) => {
+            assert!(known[0] == redis::Value::Nil && appendfsync == "everysec");
+        }
+        Err(other) => panic!("{other:?}"),
+    }
+}
+
+/// Durability was checked when the changelog was opened and never again: a server whose settings changed, or another one that took its place,
+/// went unnoticed.
+#[test]
+fn durability_is_checked_after_each_reconnection() {
+    let server = TestServer::start();
     let log = Redis::open(&server.server("x")).expect("a changelog");
-    assert!(matches!(log.durability(), Durability::Within { milliseconds: 2000 } | Durability::Stable));
-    assert_eq!(log.record(&[create("a")]).expect("recorded"), 1);
+    log.record(&[create("a")]).expect("recorded");
+    server.set("appendonly", "no");
+    let client = redis::Client::open(server.server("x").url).expect("a client");
+    let mut connection = client.get_connection().expect("a connection");
+    let ended: u64 =
+        redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("normal").query(&mut connection).expect("an answer");
+    assert!(ended >= 2, "{ended}");
+    match log.record(&[create("b")]) {
+        Err(Error::Forgetful { appendonly, .. }) => assert_eq!(appendonly, "no"),
+        other => panic!("{other:?}"),
+    }
+    server.set("appendonly", "yes");
+    log.record(&[create("c")]).expect("recorded");
+}
+
+/// Two errors and the debug output of the settings had the password.
+#[test]
+fn passwords_are_not_shown() {
+    for url in ["redis://user:hush@127.0.0.1:1/x/y", "redis://:hush@127.0.0.1:999999/", "redis://user:hush@/"]
+    {
+        let server = Server { url: url.to_owned(), name: "x".to_owned(), allow_forgetful: false };
+        let error = Redis::open(&server).map(drop).expect_err("no server there");
+        for told in [error.to_string(), format!("{error:?}"), format!("{server:?}")] {
+            assert!(!told.contains("hush"), "{told}");
+        }
+    }
 }
 
 /// A server whose memory is full made room by dropping changes that it had acknowledged.

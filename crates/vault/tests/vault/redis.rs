@@ -253,3 +253,24 @@ fn files_of_pools_are_examined_and_repaired_without_the_server() {
     pool.get(b"file", &mut read).unwrap();
     assert!(read == content);
 }
+
+/// The password of the server stood in `vault.toml`, and in its copies on all targets of a pool.
+#[test]
+fn passwords_are_not_stored() {
+    let settings = ["--appendonly", "yes", "--appendfsync", "always", "--requirepass", "hush"];
+    let server = TestServer::start_with(&settings);
+    let dir = tempfile::tempdir().unwrap();
+    let location = Location::of(dir.path(), None);
+    let url = server.server("unused").url.replace("redis://", "redis://:hush@");
+    let vault = Vault::create(&location, Some(&url), Clock::System).unwrap();
+    vault.changelog.record(&[Change::modify_whole("a", When::now(0, 0))]).unwrap();
+    assert!(!vault.settings.changelog.contains("hush") && !format!("{:?}", vault.settings).contains("hush"));
+    drop(vault);
+    let stored = std::fs::read_to_string(dir.path().join(".gabion/vault.toml")).unwrap();
+    assert!(stored.contains("redis://127.0.0.1") && !stored.contains("hush"), "{stored}");
+    // This process was told the password.
+    Vault::open(&location, Clock::System).unwrap();
+    let other = Vault::create(&location, Some("redis://:hush@127.0.0.1:1/"), Clock::System).map(drop);
+    let error = other.unwrap_err().to_string();
+    assert!(error.contains("its changelog is") && !error.contains("hush"), "{error}");
+}

@@ -24,18 +24,39 @@ const SYNC_MILLISECONDS: u64 = 10_000;
 /// server that is started again at once.
 const ATTEMPTS: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// How long a promise that appends every second covers: a second, and another if the disk is slow.
-const EVERY_SECOND: Durability = Durability::Within { milliseconds: 2000 };
 
 /// A client of the server that does one thing at a time.
 pub(super) struct Link {
     client: Client,
-    connection: Option<Connection>,
+    /// With what the server promised when it was made: settings of a server change, and another one may answer after a failover.
+    connection: Option<(Connection, Promise)>,
     address: String,
     keys: Vec<String>,
     requests: u64,
+    /// Take a server that forgets acknowledged changes when it crashes.
+    allow_forgetful: bool,
+}
+
+/// What a server promises of acknowledged changes.
+#[derive(Debug, Clone, Copy)]
+struct Promise {
+    durability: Durability,
     /// Wait after each call until the server's file is on stable storage.
-    pub(super) sync_each: bool,
+    sync_each: bool,
+}
+
+/// Why a connection cannot be used.
+enum Refused {
+    /// The server or the network says so.
+    Redis(RedisError),
+    /// What the server promises is too little.
+    Promise(Error),
+}
+
+impl From<RedisError> for Refused {
+    fn from(error: RedisError) -> Refused {
+        Refused::Redis(error)
+    }
 }
 
 impl Link {
@@ -45,12 +66,7 @@ impl Link {
         if name.is_empty() || name.len() > 64 || !name.bytes().all(plain) {
             return Err(Error::Name { length: name.len() });
         }
-        let client = Client::open(server.url.as_str()).map_err(|reason| Error::Server {
-            doing: "be addressed so",
-            // The address may hold a password.
-            address: "in the configuration".to_owned(),
-            reason: Arc::new(reason),
-        })?;
+        let client = super::address::client(&server.url)?;
         let address = match client.get_connection_info().addr() {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
                 format!("{host}:{port}")
@@ -63,7 +79,8 @@ impl Link {
         // The braces keep all keys in one slot of a cluster.
         let keys = KEYS.iter().copied().chain([id.as_str()]).map(|key| format!("gabion:{{{name}}}:{key}"));
         let keys = keys.collect();
-        Ok(Link { client, connection: None, address, keys, requests: 0, sync_each: false })
+        let allow_forgetful = server.allow_forgetful;
+        Ok(Link { client, connection: None, address, keys, requests: 0, allow_forgetful })
     }
 
     /// A number for a call that must not be done twice, and has to be repeated with the same number.
@@ -91,7 +108,8 @@ impl Link {
                     let (address, waited_ms) = (self.address.clone(), SYNC_MILLISECONDS);
                     return Err(Error::NotSynced { address, waited_ms });
                 }
-                Err(reason) => reason,
+                Err(Refused::Promise(error)) => return Err(error),
+                Err(Refused::Redis(reason)) => reason,
             };
             let unknown = is_unknown_function(&reason);
             if !unknown && !is_passing(&reason) {
@@ -112,11 +130,10 @@ impl Link {
 
     /// The answer, and whether what it says is as durable as it shall be. Both over one connection: the server
     /// waits for the writes of the connection that asks it to.
-    fn attempt(&mut self, command: &Cmd) -> std::result::Result<(Value, bool), RedisError> {
-        let sync_each = self.sync_each;
-        let connection = self.connected()?;
+    fn attempt(&mut self, command: &Cmd) -> std::result::Result<(Value, bool), Refused> {
+        let (connection, promise) = self.connected()?;
         let value = command.query(connection)?;
-        if !sync_each {
+        if !promise.sync_each {
             return Ok((value, true));
         }
         let (local, _replicas): (u64, u64) =
@@ -124,9 +141,10 @@ impl Link {
         Ok((value, local == 1))
     }
 
-    fn connected(&mut self) -> std::result::Result<&mut Connection, RedisError> {
-        let connection = match self.connection.take() {
-            Some(connection) => connection,
+    /// The connection; a new one is asked first what the server promises.
+    fn connected(&mut self) -> std::result::Result<(&mut Connection, Promise), Refused> {
+        let (connection, promise) = match self.connection.take() {
+            Some(connected) => connected,
             None => {
                 let mut connection = self.client.get_connection_with_timeout(CONNECT_TIMEOUT)?;
                 connection.set_read_timeout(Some(ANSWER_TIMEOUT))?;
@@ -135,51 +153,57 @@ impl Link {
                 redis::cmd("PING").exec(&mut connection)?;
                 // The same library under the same name, if others loaded it meanwhile.
                 redis::cmd("FUNCTION").arg("LOAD").arg("REPLACE").arg(LIBRARY).exec(&mut connection)?;
-                connection
+                let promise = self.promise(&mut connection)?;
+                (connection, promise)
             }
         };
-        Ok(self.connection.insert(connection))
+        let (connection, promise) = self.connection.insert((connection, promise));
+        Ok((connection, *promise))
     }
 
-    /// What the server promises, and whether it takes a further command to make it so.
-    pub(super) fn durability(&mut self, allow_forgetful: bool) -> Result<(Durability, bool)> {
-        // One that wants another password, or has no memory left, is not one that forbids a question.
+    /// What the server promises of acknowledged changes.
+    pub(super) fn durability(&mut self) -> Result<Durability> {
+        // The first question makes the connection, and tells what is wrong with it.
         self.ask("serve this client", &redis::cmd("PING"))?;
-        let setting = |link: &mut Link, name: &str| -> Result<String> {
-            let doing = "tell its settings";
-            let value = match link.ask(doing, redis::cmd("CONFIG").arg("GET").arg(name)) {
-                // Some providers forbid the question.
-                Err(Error::Server { .. }) => return Ok("unknown".to_owned()),
-                other => other?,
-            };
-            let pair = Answer { value, doing, address: link.address.clone() }.list()?;
-            pair.get(1).map_or(Ok("unknown".to_owned()), Answer::text)
-        };
-        let policy = setting(self, "maxmemory-policy")?;
-        if policy.starts_with("allkeys") && setting(self, "maxmemory")? != "0" {
-            return match allow_forgetful {
-                true => Ok((Durability::Volatile, false)),
-                false => Err(Error::Evicting { address: self.address.clone(), policy }),
-            };
-        }
-        let appendonly = setting(self, "appendonly")?;
-        let appendfsync = setting(self, "appendfsync")?;
-        match (appendonly.as_str(), appendfsync.as_str()) {
-            ("yes", "always") => Ok((Durability::Stable, false)),
-            ("yes", "everysec") if self.knows_waitaof()? => Ok((Durability::Stable, true)),
-            ("yes", "everysec") => Ok((EVERY_SECOND, false)),
-            _ if allow_forgetful => Ok((Durability::Volatile, false)),
-            _ => Err(Error::Forgetful { address: self.address.clone(), appendonly, appendfsync }),
-        }
+        let volatile = Durability::Volatile;
+        Ok(self.connection.as_ref().map_or(volatile, |(_, promise)| promise.durability))
     }
 
-    /// Since 7.2.
-    fn knows_waitaof(&mut self) -> Result<bool> {
-        let doing = "list its commands";
-        let value = self.ask(doing, redis::cmd("COMMAND").arg("INFO").arg("WAITAOF"))?;
-        let list = Answer { value, doing, address: self.address.clone() }.list()?;
-        Ok(list.first().is_some_and(|command| !matches!(command.value, Value::Nil)))
+    /// Asks a server what it promises. A change counts as recorded when it is on stable storage: with `appendfsync everysec` only if
+    /// the server can be made to wait for that (`WAITAOF`, since 7.2).
+    fn promise(&self, connection: &mut Connection) -> std::result::Result<Promise, Refused> {
+        let address = || self.address.clone();
+        let mut setting = |name: &str| -> std::result::Result<String, RedisError> {
+            match redis::cmd("CONFIG").arg("GET").arg(name).query::<Vec<String>>(connection) {
+                Ok(pair) => Ok(pair.into_iter().nth(1).unwrap_or_else(|| "unknown".to_owned())),
+                Err(error) if is_passing(&error) => Err(error),
+                // Some providers forbid the question.
+                Err(_) => Ok("unknown".to_owned()),
+            }
+        };
+        let volatile = Promise { durability: Durability::Volatile, sync_each: false };
+        let policy = setting("maxmemory-policy")?;
+        if policy.starts_with("allkeys") && setting("maxmemory")? != "0" {
+            return match self.allow_forgetful {
+                true => Ok(volatile),
+                false => Err(Refused::Promise(Error::Evicting { address: address(), policy })),
+            };
+        }
+        let (appendonly, appendfsync) = (setting("appendonly")?, setting("appendfsync")?);
+        let stable = |sync_each| Ok(Promise { durability: Durability::Stable, sync_each });
+        match (appendonly.as_str(), appendfsync.as_str()) {
+            ("yes", "always") => stable(false),
+            ("yes", "everysec") if knows_waitaof(connection)? => stable(true),
+            _ if self.allow_forgetful => Ok(volatile),
+            _ => Err(Refused::Promise(Error::Forgetful { address: address(), appendonly, appendfsync })),
+        }
     }
+}
+
+/// Since 7.2.
+fn knows_waitaof(connection: &mut Connection) -> std::result::Result<bool, RedisError> {
+    let known: Vec<Value> = redis::cmd("COMMAND").arg("INFO").arg("WAITAOF").query(connection)?;
+    Ok(known.first().is_some_and(|command| !matches!(command, Value::Nil)))
 }
 
 fn is_unknown_function(reason: &RedisError) -> bool {

@@ -1,0 +1,136 @@
+//! Address of a Redis server, and the password apart from it.
+//!
+//! Settings, errors and copies on all targets of a pool have the address without a password. The password comes from the environment
+//! variable [`PASSWORD`], from the file that [`PASSWORD_FILE`] names, which only its owner may read, or from the URL that a command was
+//! given; that one is used for this process alone and stands in the list of processes.
+
+use crate::changelog::error::{Error, Result};
+use redis::{Client, ConnectionInfo, IntoConnectionInfo, RedisError};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Environment variable with the password.
+pub const PASSWORD: &str = "GABION_REDIS_PASSWORD";
+
+/// Environment variable with the path of a file whose first line is the password.
+pub const PASSWORD_FILE: &str = "GABION_REDIS_PASSWORD_FILE";
+
+/// Longest password file, in bytes.
+const MAX_PASSWORD: u64 = 4096;
+
+/// Passwords of URLs that this process was given, by their addresses.
+static GIVEN: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
+
+/// Keeps the password of a URL for as long as this process runs, for all who open the address without it.
+pub fn remember(url: &str) {
+    let Ok(info) = url.into_connection_info() else { return };
+    if let Some(password) = info.redis_settings().password() {
+        let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+        given.insert(without_password(url), password.to_owned());
+    }
+}
+
+/// An address without the password that it may have: `redis://user:password@host` becomes `redis://user@host`.
+pub fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    match authority.rsplit_once('@') {
+        Some((user, host)) => match user.split_once(':').map_or(user, |(user, _)| user) {
+            "" => format!("{scheme}://{host}{path}"),
+            user => format!("{scheme}://{user}@{host}{path}"),
+        },
+        None => url.to_owned(),
+    }
+}
+
+/// A URL for people: without the password.
+pub(super) struct Address<'a>(pub(super) &'a str);
+
+impl fmt::Debug for Address<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", without_password(self.0))
+    }
+}
+
+/// A client for a URL, with the password from wherever it is kept.
+pub(super) fn client(url: &str) -> Result<Client> {
+    let wrong = |reason: RedisError| Error::Server {
+        doing: "be addressed so",
+        address: without_password(url),
+        // What the parser says may quote the URL.
+        reason: Arc::new(RedisError::from((reason.kind(), "the address is not understood"))),
+    };
+    let info = url.into_connection_info().map_err(wrong)?;
+    let info = with_password(url, info).map_err(|reason| Error::System {
+        doing: "read the password of the Redis server",
+        reason: Arc::new(reason),
+    })?;
+    Client::open(info).map_err(wrong)
+}
+
+/// The environment goes before the URL: a URL may come from a copy of the settings.
+fn with_password(url: &str, info: ConnectionInfo) -> io::Result<ConnectionInfo> {
+    let password = match (std::env::var(PASSWORD), std::env::var_os(PASSWORD_FILE)) {
+        (Ok(password), _) => password,
+        (_, Some(path)) => read_password(Path::new(&path))?,
+        _ => match GIVEN.lock().unwrap_or_else(PoisonError::into_inner).get(&without_password(url)) {
+            Some(password) => password.clone(),
+            None => return Ok(info),
+        },
+    };
+    let settings = info.redis_settings().clone().set_password(password);
+    Ok(info.set_redis_settings(settings))
+}
+
+fn read_password(path: &Path) -> io::Result<String> {
+    let refused =
+        |why: &str| io::Error::new(io::ErrorKind::PermissionDenied, format!("{}: {why}", path.display()));
+    let file = std::fs::File::open(path)?;
+    let found = file.metadata()?;
+    let user = rustix::process::geteuid().as_raw();
+    if found.uid() != user && found.uid() != 0 {
+        return Err(refused("it belongs to another user"));
+    }
+    if found.mode() & 0o077 != 0 {
+        return Err(refused("others than its owner can read it: `chmod 600` makes it private"));
+    }
+    let mut text = String::new();
+    file.take(MAX_PASSWORD).read_to_string(&mut text)?;
+    Ok(text.lines().next().unwrap_or_default().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{read_password, without_password};
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn addresses_are_kept_without_passwords() {
+        for (with, without) in [
+            ("redis://:secret@host:1/2", "redis://host:1/2"),
+            ("rediss://user:se:cr@et@host/?protocol=resp3", "rediss://user@host/?protocol=resp3"),
+            ("redis://user@host", "redis://user@host"),
+            ("redis://host:6379/", "redis://host:6379/"),
+            ("embedded", "embedded"),
+        ] {
+            assert_eq!(without_password(with), without);
+        }
+    }
+
+    #[test]
+    fn passwords_come_from_private_files_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("password");
+        std::fs::write(&path, "se cret\nmore\n").unwrap();
+        let mode = |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        mode(0o640);
+        assert!(read_password(&path).unwrap_err().to_string().contains("chmod 600"));
+        mode(0o600);
+        assert_eq!(read_password(&path).unwrap(), "se cret");
+    }
+}
