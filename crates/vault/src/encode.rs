@@ -6,6 +6,7 @@
 //! redundancy already is compared with it by signatures, and rows that did not change keep their frames. The version of the
 //! file is asked for before and after: if it changed meanwhile, nothing of this is used.
 
+mod adopt;
 mod outflow;
 mod rows;
 mod settle;
@@ -23,9 +24,10 @@ use crate::runs::{each_run, large_pieces};
 use crate::scrub::Trouble;
 use crate::shown::Shown;
 use crate::storage::{Content, Fault, Home, Layout, LayoutError, Storage};
-use crate::tree::{Generation, Stat};
+use crate::tree::Stat;
 use crate::version::{is_doubtful, is_in_doubt, is_same_content};
 use crate::world::{Clock, Nanos, unique_id};
+use adopt::adopt;
 use rows::{Rows, Scratch};
 use std::io;
 use std::ops::Range;
@@ -242,6 +244,19 @@ impl Encoder<'_> {
         largest_block: u64,
         manner: Manner<'_>,
     ) -> Result<Encoded, EncodeError> {
+        match self.encode_readable(path, coder, largest_block, manner) {
+            Err(EncodeError::Read(fault)) => self.adopt_degraded(path)?.ok_or(EncodeError::Read(fault)),
+            encoded => encoded,
+        }
+    }
+
+    fn encode_readable(
+        &self,
+        path: &[u8],
+        coder: &Arc<Coder>,
+        largest_block: u64,
+        manner: Manner<'_>,
+    ) -> Result<Encoded, EncodeError> {
         let mut seen = Seen::default();
         loop {
             match self.encode_once(path, coder, largest_block, manner, seen)? {
@@ -270,6 +285,7 @@ impl Encoder<'_> {
         let content = self.storage.open(path).map_err(EncodeError::read)?;
         let (read_at, stat) = self.settle(&*content, manner)?;
         self.refuse_being_written(path)?;
+        self.storage.bring_home(path, self.coders).map_err(EncodeError::read)?;
         let block = self.storage.block(coder.code(), stat.size, largest_block);
         let layout = self.storage.layout(path, coder.code(), block)?;
         let planned = self.plan(path, coder, &layout, &*content, (&stat, read_at), manner)?;
@@ -365,11 +381,24 @@ impl Encoder<'_> {
         let (mut found, mut obsolete) = (Vec::new(), Vec::new());
         let (mut same_version, mut unwritten) = (false, false);
         let mut newest: Option<(u64, FileId)> = None;
-        for repository in self.storage.repositories() {
-            let place = repository.place(path);
+        let holders = self.storage.holders(path).map_err(EncodeError::read)?;
+        // Another file may have got the name since this one was opened.
+        if holders.iter().any(|holder| holder.owner.is_some_and(|id| id.inode() != stat.inode)) {
+            return Err(EncodeError::Changed);
+        }
+        for holder in holders {
+            let place = holder.place.clone();
             let is_home = homes.iter().any(|home| home.place.is(&place));
             // What cannot be opened is replaced by what is made now.
-            let part = place.open_to_update(self.coders).ok().flatten();
+            let part = match place.open_to_update(self.coders) {
+                Err(error) => {
+                    if error.is_beyond_use() && !is_home {
+                        obsolete.push(place);
+                    }
+                    continue;
+                }
+                Ok(part) => part.filter(|part| holder.owns(&part.header)),
+            };
             if let Some(Part { header, .. }) = &part {
                 let now = stat.generation();
                 same_version |= header.generation == now && !is_doubtful(header);
@@ -386,7 +415,11 @@ impl Encoder<'_> {
         }
         let (revision, id) = match newest {
             Some((revision, id)) => (revision + 1, id),
-            None => (1, FileId(unique_id().map_err(EncodeError::read)?)),
+            // By its own identity, redundancy that two workers make of one version is the same.
+            None => match self.storage.identity(path).map_err(EncodeError::read)? {
+                Some(id) => (1, id),
+                None => (1, FileId(unique_id().map_err(EncodeError::read)?)),
+            },
         };
         let metadata = content.metadata().map_err(EncodeError::read)?;
         let mut targets = layout.targets.clone();
@@ -481,40 +514,6 @@ impl Encoder<'_> {
         }
         Ok(encoded)
     }
-}
-
-/// Redundancy that is there for this very version of the file, made by someone else or before the catalogue was lost.
-fn adopt(makings: &[Making], coder: &Arc<Coder>, stat: &Stat, moved: bool) -> Option<Encoded> {
-    let same = |was: &Header, now: &Header| {
-        let renamed = Generation { ctime: now.generation.ctime, ..was.generation };
-        let only_renamed = renamed == now.generation && was.metadata == now.metadata;
-        !is_doubtful(was) && (was.generation == now.generation || (moved && only_renamed))
-    };
-    let first = makings.first()?.header.id;
-    let fits = |making: &Making| {
-        let old = making.old.as_ref()?;
-        let whole = old.head_damage.is_none() && same(&old.header, &making.header);
-        (whole && old.header.targets == making.header.targets).then_some(old.records.file())
-    };
-    let sizes: Option<Vec<u64>> = makings.iter().map(fits).collect();
-    let old = makings.iter().filter_map(|making| making.old.as_ref());
-    Some(Encoded {
-        id: first,
-        stat: *stat,
-        protected_at: old.map(|old| old.header.protected_at).min()?,
-        code: coder.coding(),
-        columns: makings.iter().map(|making| making.home.columns).sum(),
-        wanted: coder.code().m(),
-        redundancy_bytes: sizes?.iter().sum(),
-        read_bytes: 0,
-        adopted: true,
-        encoded: 0,
-        kept: 0,
-        trouble: None,
-        spoilt: Vec::new(),
-        drafts: Vec::new(),
-        obsolete: Vec::new(),
-    })
 }
 
 /// What all threads together found.

@@ -265,7 +265,11 @@ pub(crate) fn with_worker<T, E: From<WorkError>>(
         throttle.take(bytes);
         (manner.progress)(Progress::Done(files, bytes));
     };
-    let id = unique_id().map_err(|source| WorkError::Repository { path: vault.root.clone(), source })?;
+    let failed = |source| WorkError::Repository { path: vault.root.clone(), source };
+    let id = unique_id().map_err(failed)?;
+    if let Some(pool) = &vault.pool {
+        pool.settle_former_redundancy(&vault.coders).map_err(|error| failed(error.into()))?;
+    }
     work(&Worker {
         storage: &*vault.storage,
         coders: &vault.coders,

@@ -81,6 +81,18 @@ fn each_entry(
 ) -> Result<Rebuilt, RebuildError> {
     (manner.progress)(Progress::Step("reading headers", None));
     let mut rebuilt = Rebuilt::default();
+    let mut file = |path: &[u8]| -> Result<(), RebuildError> {
+        (manner.progress)(Progress::Done(1, 0));
+        if let Some(entry) = entry_of(storage, coders, path, &mut rebuilt) {
+            visit(path, &entry)?;
+            rebuilt.files += 1;
+        }
+        Ok(())
+    };
+    if storage.keeps_by_identity() {
+        walk_files(storage, &mut file)?;
+        return Ok(rebuilt);
+    }
     for (index, repository) in storage.repositories().iter().enumerate() {
         walk(&repository.tree, &mut |path| {
             let found = storage.repositories();
@@ -88,25 +100,40 @@ fn each_entry(
             let earlier = found[..index]
                 .iter()
                 .any(|other| other.tree.find(&join(REDUNDANCY, path)).is_ok_and(|stat| stat.is_some()));
-            if earlier {
-                return Ok(());
-            }
-            (manner.progress)(Progress::Done(1, 0));
-            if let Some(entry) = entry_of(storage, coders, path, &mut rebuilt) {
-                visit(path, &entry)?;
-                rebuilt.files += 1;
-            }
-            Ok(())
+            if earlier { Ok(()) } else { file(path) }
         })?;
     }
     Ok(rebuilt)
 }
 
-/// All redundancy files of a repository, in the order of directories.
-pub(crate) fn walk(
-    tree: &Tree,
+/// All files of the namespace, in the order of directories. What cannot be read is left out: it has no redundancy that could be found.
+fn walk_files(
+    storage: &dyn Storage,
     visit: &mut dyn FnMut(&[u8]) -> Result<(), RebuildError>,
 ) -> Result<(), RebuildError> {
+    let mut ahead = vec![Vec::new()];
+    while let Some(path) = ahead.pop() {
+        let folder = match storage.folder(&path) {
+            Ok(folder) => folder,
+            Err(source) if path.is_empty() => {
+                return Err(RebuildError::Io { path: storage.shown(&path), source });
+            }
+            Err(_) => continue,
+        };
+        for (name, _) in folder.names().iter() {
+            let below = join(&path, name);
+            match folder.stat(name).map(|stat| stat.kind) {
+                Ok(Kind::Directory) => ahead.push(below),
+                Ok(Kind::File) => visit(&below)?,
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// All redundancy files of a repository, in the order of directories.
+fn walk(tree: &Tree, visit: &mut dyn FnMut(&[u8]) -> Result<(), RebuildError>) -> Result<(), RebuildError> {
     let mut ahead = vec![Vec::new()];
     while let Some(path) = ahead.pop() {
         let place = if path.is_empty() { REDUNDANCY.to_vec() } else { join(REDUNDANCY, &path) };
@@ -130,10 +157,10 @@ pub(crate) fn walk(
 /// What the headers of a file's redundancy say of it.
 fn entry_of(storage: &dyn Storage, coders: &Coders, path: &[u8], rebuilt: &mut Rebuilt) -> Option<Entry> {
     let mut parts: Vec<Part> = Vec::new();
-    for repository in storage.repositories() {
-        let place = repository.place(path);
+    for holder in storage.holders(path).unwrap_or_default() {
+        let place = &holder.place;
         match place.open(coders) {
-            Ok(part) => parts.extend(part),
+            Ok(part) => parts.extend(part.filter(|part| holder.owns(&part.header))),
             Err(error) => rebuilt.unusable.push((place.tree.shown(&place.path), error.to_string())),
         }
     }
@@ -227,10 +254,11 @@ fn generation(storage: &dyn Storage, path: &[u8]) -> Option<Generation> {
 /// its code is `code`; nothing where it is not known where the data is.
 pub(crate) fn remains(vault: &Vault, path: &[u8], code: &str, targets: &[Vec<u8>]) -> Option<Remains> {
     let gone = |name: &[u8]| targets.iter().any(|target| target == name);
-    let repositories = vault.storage.repositories();
-    let parts = repositories
-        .iter()
-        .filter_map(|repository| repository.place(path).open(&vault.coders).ok().flatten());
+    let holders = vault.storage.holders(path).unwrap_or_default();
+    let parts = holders.iter().filter_map(|holder| {
+        let part = holder.place.open(&vault.coders).ok().flatten()?;
+        holder.owns(&part.header).then_some(part)
+    });
     let now = vault.storage.find(path).ok().flatten();
     let (mut parts, _) = belonging(parts.collect(), now.map(|stat| stat.generation()));
     let revision = parts.first().map(|part| part.header.revision);
@@ -243,7 +271,7 @@ pub(crate) fn remains(vault: &Vault, path: &[u8], code: &str, targets: &[Vec<u8>
     let mut remains = Remains { data_gone: 0, redundancy: 0, redundancy_now: 0 };
     for part in &parts {
         remains.redundancy_now += part.header.columns;
-        let home = repositories.iter().find(|repository| repository.place(path).is(&part.place));
+        let home = holders.iter().find(|holder| holder.place.is(&part.place));
         // A plain directory has one repository, which is a target by name.
         let target = home.map(|home| &home.target[..]).filter(|target| !target.is_empty());
         if !gone(target.unwrap_or(REPOSITORY)) {

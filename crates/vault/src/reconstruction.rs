@@ -136,6 +136,7 @@ pub fn rebuild(vault: &Vault, options: &Options, manner: Manner<'_>) -> Result<R
     let mut report = Report::default();
     prepare(pool, options)?;
     report.healed = pool.heal()?;
+    pool.settle_former_redundancy(&vault.coders)?;
     report.swept = pool.sweep(true)?.orphans.len() as u64;
     report.plan = make_plan(vault, pool, options, manner)?;
     round(vault, pool, &mut report, manner)?;
@@ -217,7 +218,7 @@ fn work(vault: &Vault, pool: &Pool, report: &mut Report, manner: Manner<'_>) -> 
                     // The last ones are shared by all threads, which would be idle otherwise.
                     let helpers = if at < apart { 1 } else { threads };
                     for item in *names {
-                        let done = rebuild_file(rebuilder, item, names, helpers);
+                        let done = rebuild_file(rebuilder, item, helpers);
                         (manner.progress)(Progress::Done(1, 0));
                         // Nobody listens any more if the catalogue failed.
                         let _ = send.send((item, done));
@@ -242,7 +243,7 @@ fn work(vault: &Vault, pool: &Pool, report: &mut Report, manner: Manner<'_>) -> 
             break;
         }
         std::thread::sleep(PAUSE);
-        busy.iter_mut().for_each(|(item, done)| *done = rebuild_file(&rebuilder, item, &files, threads));
+        busy.iter_mut().for_each(|(item, done)| *done = rebuild_file(&rebuilder, item, threads));
         for (item, done) in busy.extract_if(.., |(_, done)| !is_busy(done)) {
             outcome = outcome.and(note(vault, &rebuilder, item, done, report));
         }
@@ -259,19 +260,12 @@ fn is_busy(done: &Result<FileDone, FileError>) -> bool {
     matches!(done, Err(FileError::Pool(error)) if error.kind() == std::io::ErrorKind::ResourceBusy)
 }
 
-/// Rebuilds one file, again if it changed meanwhile. Its other names are among `names`.
-fn rebuild_file(
-    rebuilder: &Rebuilder<'_>,
-    item: &Item,
-    names: &[Item],
-    helpers: usize,
-) -> Result<FileDone, FileError> {
-    let others = names.iter().filter(|other| other.id == item.id && other.path != item.path);
-    let others: Vec<&[u8]> = others.map(|other| other.path.as_slice()).collect();
+/// Rebuilds one file, again if it changed meanwhile.
+fn rebuild_file(rebuilder: &Rebuilder<'_>, item: &Item, helpers: usize) -> Result<FileDone, FileError> {
     let mut attempts = 3;
     loop {
         attempts -= 1;
-        match rebuilder.file(&item.path, &others, item.code.as_deref(), helpers) {
+        match rebuilder.file(&item.path, item.code.as_deref(), helpers) {
             Err(FileError::Pool(PoolError::Changed { .. })) if attempts > 0 => {}
             done => return done,
         }

@@ -68,6 +68,16 @@ pub enum PartError {
     },
 }
 
+impl PartError {
+    /// Whether nothing can use the file, neither now nor by a later version of the program: both headers are damaged.
+    pub fn is_beyond_use(&self) -> bool {
+        let is_later = |error: &HeaderError| {
+            matches!(error, HeaderError::Version(_) | HeaderError::Flags(_) | HeaderError::Code { .. })
+        };
+        matches!(self, PartError::Headers { head, trailer } if !is_later(head) && !is_later(trailer))
+    }
+}
+
 /// What a redundancy file is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {

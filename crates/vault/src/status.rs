@@ -115,7 +115,13 @@ pub fn status(
     };
     let missing = Missing::of(&status.targets);
     catalogue.each_page(path, |page| -> Result<(), CatalogueError> {
-        for (path, mut entry) in page {
+        for (known, mut entry) in page {
+            // A file that got another name is told of by that.
+            let moved = match look && vault.storage.keeps_by_identity() {
+                true => catalogue.moved_to(&known)?,
+                false => None,
+            };
+            let path = moved.unwrap_or_else(|| known.clone());
             if !missing.uncounted.is_empty() {
                 lose(vault, &path, &missing, &mut entry);
             }
@@ -125,7 +131,7 @@ pub fn status(
                 status.last_protect = status.last_protect.max(Some(entry.protected_at));
             }
             if entry.state != State::Protected && status.affected.len() < names {
-                let problems = catalogue.problems(&path)?;
+                let problems = catalogue.problems(&known)?;
                 status.affected.push(Affected { path, state: entry.state, problems });
             }
         }
@@ -249,16 +255,14 @@ impl Status {
         for class in [Class::Added, Class::Copied] {
             vault.catalogue.each_change(class, |page| -> Result<(), CatalogueError> {
                 for change in page.iter().filter(|change| is_below(&change.path, below)) {
-                    let Ok(stub) = pool.stub(&change.path) else { continue };
-                    let gone = |column: usize| {
-                        stub.object_bytes(column, stub.size) > 0
-                            && missing.offline.iter().any(|name| name == stub.targets[column].as_bytes())
-                    };
-                    if !(0..stub.targets.len()).any(gone) {
+                    // A name more of a file that is protected has the redundancy of that file.
+                    let code = format!("{}+{}", pool.config().stripe, vault.default_code.m());
+                    let Some(left) = remains(vault, &change.path, &code, &missing.offline) else { continue };
+                    if left.data_gone <= left.redundancy {
                         continue;
                     }
                     let amount = self.states.entry(State::Lost).or_default();
-                    *amount = (amount.0 + 1, amount.1 + stub.size);
+                    *amount = (amount.0 + 1, amount.1 + change.size);
                     if self.affected.len() < names {
                         let (path, problems) = (change.path.clone(), Vec::new());
                         self.affected.push(Affected { path, state: State::Lost, problems });

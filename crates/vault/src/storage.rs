@@ -9,7 +9,8 @@ pub mod lane;
 pub mod plain;
 pub mod pool;
 
-use crate::format::{Binding, Metadata};
+use crate::coder::Coders;
+use crate::format::{Binding, FileId, Header, Metadata};
 use crate::geometry::{Geometry, GeometryError, Run};
 use crate::redundancy::{Place, REDUNDANCY};
 use crate::tree::{Generation, Names, Stat, Tree, join};
@@ -101,9 +102,31 @@ pub struct Repository {
 }
 
 impl Repository {
-    /// Where the redundancy of `path` is, if it has some of it.
+    /// Where the redundancy of `path` is, if it has some of it and is kept by name.
     pub fn place(&self, path: &[u8]) -> Place {
         Place { tree: self.tree.clone(), path: join(REDUNDANCY, path) }
+    }
+}
+
+/// A place where redundancy of a file lies, if its target has any.
+#[derive(Debug, Clone)]
+pub struct Holder {
+    /// The target; empty where storage has but one.
+    pub target: Vec<u8>,
+    /// The place on it.
+    pub place: Place,
+    /// The identity of the file, where storage keeps redundancy by identity.
+    pub owner: Option<FileId>,
+}
+
+impl Holder {
+    /// Whether a redundancy file that was found here is one of this file. Version 1 of the format is not bound to a file; the inode says as much, with
+    /// half as many bits.
+    pub fn owns(&self, header: &Header) -> bool {
+        self.owner.is_none_or(|id| match &header.binding {
+            Some(binding) => binding.0 == id.0,
+            None => header.generation.inode == id.inode(),
+        })
     }
 }
 
@@ -272,6 +295,37 @@ pub trait Storage: Send + Sync + Debug {
 
     /// The trees that redundancy lies in, those of targets that do not answer left out.
     fn repositories(&self) -> Vec<Repository>;
+
+    /// The identity of a file, where storage keeps redundancy by identity: then a name that a file gets or loses changes nothing about its
+    /// redundancy. Nothing where redundancy lies at the name of its file.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn identity(&self, _path: &[u8]) -> io::Result<Option<FileId>> {
+        Ok(None)
+    }
+
+    /// Whether storage keeps redundancy by the identity of files.
+    fn keeps_by_identity(&self) -> bool {
+        false
+    }
+
+    /// The places where redundancy of a file lies, on all targets that answer, whether they have any or not.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn holders(&self, path: &[u8]) -> io::Result<Vec<Holder>> {
+        let holder = |it: Repository| Holder { place: it.place(path), target: it.target, owner: None };
+        Ok(self.repositories().into_iter().map(holder).collect())
+    }
+
+    /// Brings redundancy of a file that lies where an earlier version of the program put it to where [`homes`](Storage::homes) looks for it.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn bring_home(&self, _path: &[u8], _coders: &Coders) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Where the redundancy of a file with this layout goes. Columns that no target can take are left out.
     ///

@@ -31,6 +31,7 @@ use crate::repair::Interrupted;
 use crate::storage::Storage;
 use crate::tree::{self, join};
 use crate::world::{Clock, Nanos, SECOND};
+use std::collections::HashSet;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -168,6 +169,7 @@ impl Worker<'_> {
         done: &mut Done,
     ) -> Result<usize, WorkError> {
         let (mut small, mut large) = (Vec::new(), Vec::new());
+        let mut several = HashSet::new();
         let interrupted = Interrupted::of(self.storage).map_err(|source| self.repository_error(source))?;
         for mut claim in claims {
             if self.is_for_a_scan(&claim, done)? {
@@ -202,6 +204,12 @@ impl Worker<'_> {
             // Who protects by hand has scanned, and does not hear of what happens meanwhile.
             if let Some(catalogue) = catalogue.filter(|_| self.links && !self.hold) {
                 self.note_former_directories(&claim, catalogue, done)?;
+            }
+            // Names of one file share its redundancy: it is encoded under one of them, and the next batch finds that under the others.
+            let shares = stat.filter(|stat| self.storage.keeps_by_identity() && stat.links > 1);
+            if shares.is_some_and(|stat| !several.insert(stat.inode)) {
+                heard(self.changelog.release(&claim, self.clock.now(), self.clock.now()))?;
+                continue;
             }
             let path = &claim.entry.path;
             let wanted = stat.and_then(|stat| {

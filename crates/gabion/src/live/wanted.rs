@@ -28,8 +28,10 @@ pub fn directory(path: &Path) -> Result<(), LiveError> {
         return Err(LiveError::NoDirectory { path: path.to_owned() });
     }
     let real = std::fs::canonicalize(path).map_err(at(path))?;
-    let is_repository =
-        |above: &Path| above.join("vault.toml").is_file() && above.join("redundancy").is_dir();
+    let is_repository = |above: &Path| {
+        let has_redundancy = ["redundancy", "parity"].iter().any(|top| above.join(top).is_dir());
+        above.join("vault.toml").is_file() && has_redundancy
+    };
     match real.ancestors().any(is_repository) {
         true => Err(LiveError::Repository { path: path.to_owned() }),
         false => Ok(()),

@@ -10,8 +10,14 @@ const FILES: usize = 24;
 
 const LEFT: [&str; 5] = ["t1", "t2", "t3", "t5", "t6"];
 
+/// Whether the pool has redundancy of the file at `path`: by its identity, which its stub on any target says.
 fn has_redundancy(ground: &Ground, path: &str) -> bool {
-    LEFT.iter().any(|target| ground.path().join(target).join("redundancy").join(path).exists())
+    let stub =
+        |target: &&str| std::fs::read_to_string(ground.path().join(target).join("tree").join(path)).ok();
+    let Some(stub) = LEFT.iter().find_map(stub) else { return false };
+    let Some(id) = stub.lines().find_map(|line| line.strip_prefix("id = ")) else { return false };
+    let place = |target: &&str| ground.path().join(target).join("parity").join(&id[..2]).join(id);
+    LEFT.iter().any(|target| place(target).exists())
 }
 
 fn name(directory: &str, number: usize) -> String {

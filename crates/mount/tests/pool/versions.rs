@@ -150,12 +150,6 @@ fn redundancy_of_the_file_that_had_the_name_before_is_not_in_the_way() {
     }
     mount.unmount();
     let hit = lose_a_target(&ground, &names);
-    // As a worker leaves it that cannot read the file: its redundancy follows it, and what others have stays.
-    for redundancy in (1..=8).map(|number| ground.target(number).join("redundancy")) {
-        for name in &names {
-            let _ = fs::rename(redundancy.join(format!("new {name}")), redundancy.join(name));
-        }
-    }
     let mount = ground.mount();
     for name in &hit {
         let number = name.trim_matches(|it: char| !it.is_ascii_digit()).parse().unwrap();

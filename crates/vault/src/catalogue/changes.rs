@@ -3,7 +3,7 @@
 use super::{Catalogue, CatalogueError, Result};
 use crate::tree::join;
 use crate::world::Nanos;
-use rusqlite::params;
+use rusqlite::{OptionalExtension, params};
 
 /// How a file differs from what is protected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
@@ -159,6 +159,20 @@ impl Catalogue {
         self.wrap(find())
     }
 
+    /// The path that a file got which was at `from`.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    pub fn moved_to(&self, from: &[u8]) -> Result<Option<Vec<u8>>> {
+        let find = || {
+            let mut find = self
+                .connection
+                .prepare_cached("SELECT path FROM temp.changes WHERE origin = ? AND class = ?")?;
+            find.query_row(params![from, Class::Moved as i64], |row| row.get(0)).optional()
+        };
+        self.wrap(find())
+    }
+
     /// Files and bytes of each class.
     ///
     /// # Errors
@@ -227,7 +241,6 @@ impl Catalogue {
     /// # Errors
     /// [`CatalogueError`].
     pub fn like(&self, size: u64, mtime: i64) -> Result<Option<Vec<u8>>> {
-        use rusqlite::OptionalExtension;
         let find = || {
             let mut find = self.connection.prepare_cached(
                 "SELECT path, name FROM files JOIN directories ON number = directory \

@@ -117,10 +117,18 @@ impl Subject {
         open: impl Fn(&Place, &Coders) -> Result<Option<Part>, PartError>,
     ) -> Result<Subject, ExamineError> {
         let (mut parts, mut unusable, mut refused) = (Vec::new(), Vec::new(), None);
-        for repository in storage.repositories() {
-            let place = repository.place(path);
-            match open(&place, coders) {
+        let holders = match storage.holders(path) {
+            // A file that is gone has no redundancy where that belongs to the file.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            holders => holders.map_err(ExamineError::Read)?,
+        };
+        for holder in holders {
+            let place = &holder.place;
+            match open(place, coders) {
                 Ok(None) => {}
+                Ok(Some(part)) if !holder.owns(&part.header) => {
+                    unusable.push((place.tree.shown(&place.path), "it is of another file".to_owned()));
+                }
                 Ok(Some(mut part)) => {
                     if let Err(error) = part.check_trailer(coders) {
                         unusable.push((place.tree.shown(&place.path), error.to_string()));
@@ -175,7 +183,12 @@ impl Subject {
             others.iter().map(|part| (part.place.tree.shown(&part.place.path), "it is of another version"));
         unusable.extend(stale.map(|(path, why)| (path, why.to_owned())));
         let coder = coders.of_header(&header)?;
-        Ok(Subject { content, stat, parts: together, unusable, header, coder })
+        let mut subject = Subject { content, stat, parts: together, unusable, header, coder };
+        // With all columns of the newest version, what else lies around was left behind by a target that was away: it is no loss.
+        if subject.columns() == subject.header.code.m() {
+            subject.unusable.clear();
+        }
+        Ok(subject)
     }
 
     /// Opens a file that `entry` is about. Redundancy of an older version than the one that was protected last is none: a file that
@@ -219,6 +232,6 @@ impl Subject {
     /// Whether a redundancy file was there when the file was protected last. One that was not is read, as far as it still
     /// fits, but it has to be made anew.
     pub fn is_current(&self, part: &Part) -> bool {
-        part.header.revision == self.header.revision
+        part.header.revision == self.header.revision && part.header.generation == self.header.generation
     }
 }

@@ -135,6 +135,15 @@ pub const FIXED_BYTES: usize = PLACES[PLACES.len() - 1].offset + PLACES[PLACES.l
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub [u8; 16]);
 
+impl FileId {
+    /// What stands for the inode where storage knows files by identity: the first 8 bytes, little endian.
+    pub fn inode(self) -> u64 {
+        let mut inode = [0; 8];
+        inode.copy_from_slice(&self.0[..8]);
+        u64::from_le_bytes(inode)
+    }
+}
+
 impl fmt::Display for FileId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))

@@ -1,19 +1,19 @@
 //! What comes after columns of a file got other places: the old ones are cleared, the other headers told.
 
 use super::file::{FileDone, FileError, Rebuilder, at};
-use super::survey::parts;
+use super::survey::{Parts, parts};
 use crate::format::Header;
 use crate::gather::Sources;
-use crate::redundancy::{Place, REDUNDANCY, redo};
+use crate::redundancy::{Place, redo};
 use crate::storage::TargetState;
 use crate::storage::pool::stub::Stub;
-use crate::tree::{Tree, split};
+use crate::tree::Tree;
 use std::collections::BTreeSet;
 use std::io;
 
 impl Rebuilder<'_> {
-    /// Removes what lies on targets that are to be emptied, or came back, and has another place now. What took its place is read
-    /// before, unless it has just been written.
+    /// Removes what lies on targets that are to be emptied, or came back, and has another place now; and redundancy of earlier versions that targets
+    /// kept which missed a replacement. What took its place is read before, unless it has just been written.
     pub(super) fn clear(
         &self,
         path: &[u8],
@@ -24,20 +24,18 @@ impl Rebuilder<'_> {
     ) -> Result<(), FileError> {
         let leaving = [TargetState::Retired, TargetState::Returned];
         let leaving: Vec<String> = leaving.iter().flat_map(|&state| self.places.in_state(state)).collect();
-        if leaving.is_empty() {
-            return Ok(());
-        }
-        let (current, others) = parts(self.pool, self.coders, &self.places, path, stub);
+        let Parts { current, others, broken } = parts(self.pool, self.coders, &self.places, path, stub);
         let held: BTreeSet<usize> = current.iter().flat_map(|(_, part)| part.columns()).collect();
         // Redundancy that is there twice, or is of another version of a file that has all it needs now.
         let complete = current.first().is_some_and(|(_, part)| held.len() == part.header.code.m());
-        let superseded: Vec<(String, Place)> = others
+        let mut superseded: Vec<(String, Place)> = others
             .iter()
             .filter(|(target, part)| {
-                leaving.contains(target) && (complete || part.columns().all(|column| held.contains(&column)))
+                complete || (leaving.contains(target) && part.columns().all(|column| held.contains(&column)))
             })
             .map(|(target, part)| (target.clone(), part.place.clone()))
             .collect();
+        superseded.extend(broken.into_iter().filter(|_| complete));
         let (mut objects, mut columns) = (Vec::new(), BTreeSet::new());
         for target in &leaving {
             let has = |tree: &Tree| self.pool.leftovers(tree, target, stub);
@@ -50,7 +48,7 @@ impl Rebuilder<'_> {
         if superseded.is_empty() && objects.is_empty() {
             return Ok(());
         }
-        for (_, part) in others.iter().filter(|(target, _)| leaving.contains(target)) {
+        for (_, part) in others.iter().filter(|(target, _)| complete || leaving.contains(target)) {
             columns.extend(part.columns().map(|column| stub.targets.len() + column));
         }
         drop((current, others));
@@ -73,7 +71,6 @@ impl Rebuilder<'_> {
         drop(sources);
         for (target, place) in superseded {
             place.tree.remove(&place.path).map_err(at(&target))?;
-            place.tree.remove_empty(split(&place.path).0, REDUNDANCY).map_err(at(&target))?;
             done.removed += 1;
         }
         for target in objects {
@@ -84,7 +81,7 @@ impl Rebuilder<'_> {
 
     /// Brings the lists of targets in the other headers up to date: when a redundancy file is gone, they alone tell where it was.
     pub(super) fn retell(&self, path: &[u8], stub: &Stub) -> Result<(), FileError> {
-        let (current, _) = parts(self.pool, self.coders, &self.places, path, stub);
+        let current = parts(self.pool, self.coders, &self.places, path, stub).current;
         let Some(m) = current.first().map(|(_, part)| part.header.code.m()) else { return Ok(()) };
         let mut targets: Vec<Vec<u8>> = stub.targets.iter().map(|name| name.clone().into_bytes()).collect();
         for column in 0..m {

@@ -38,9 +38,6 @@ pub(super) fn conclude(vault: &Vault, pool: &Pool, report: &mut Report) -> Resul
     };
     let (kept, settled): (Vec<String>, Vec<String>) = returned.into_iter().partition(unsettled);
     drop(kept);
-    for target in &settled {
-        report.removed += forget_strangers(pool, target)?;
-    }
     if !settled.is_empty() {
         pool.take_back(&settled)?;
         report.taken_back.extend(settled);
@@ -54,37 +51,4 @@ pub(super) fn conclude(vault: &Vault, pool: &Pool, report: &mut Report) -> Resul
     let now = vault.clock.now().to_string();
     vault.catalogue.set_note("last rebuild", Some(&now))?;
     Ok(())
-}
-
-/// Removes redundancy from a target that was away of files that are gone from the namespace, and from all other targets as well:
-/// they were removed, or moved, meanwhile.
-fn forget_strangers(pool: &Pool, target: &str) -> Result<u64, PoolError> {
-    use crate::storage::Storage;
-    let Some(own) = pool.repository(target) else { return Ok(0) };
-    let others: Vec<_> =
-        pool.repositories().into_iter().filter(|other| other.target != target.as_bytes()).collect();
-    let mut strangers = Vec::new();
-    let failed = |error: std::io::Error| PoolError::Target {
-        target: target.to_owned(),
-        doing: "looking through its redundancy",
-        source: error,
-    };
-    crate::rebuild::walk(&own.tree, &mut |path| {
-        let gone = matches!(pool.find(path), Ok(None));
-        let elsewhere = |other: &crate::storage::Repository| {
-            !matches!(other.tree.find(&other.place(path).path), Ok(None))
-        };
-        if gone && !others.iter().any(elsewhere) {
-            strangers.push(path.to_vec());
-        }
-        Ok(())
-    })
-    .map_err(|error| failed(std::io::Error::other(error)))?;
-    for path in &strangers {
-        let place = own.place(path);
-        place.tree.remove(&place.path).map_err(failed)?;
-        let above = crate::tree::split(&place.path).0;
-        place.tree.remove_empty(above, crate::redundancy::REDUNDANCY).map_err(failed)?;
-    }
-    Ok(strangers.len() as u64)
 }

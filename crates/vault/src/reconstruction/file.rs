@@ -10,11 +10,11 @@ use crate::examine::ExamineError;
 use crate::format::frame::{Check, Seal, toggle};
 use crate::format::{Frame, Header, Records};
 use crate::gather::{Ailment, Gathering, Known, Sources};
-use crate::redundancy::{Draft, Place, REDUNDANCY};
+use crate::redundancy::{Draft, Place};
 use crate::runs::{each_run, pieces};
 use crate::shown::Shown;
 use crate::storage::pool::stub::Stub;
-use crate::storage::pool::{Pool, PoolError, Relocation, Spot};
+use crate::storage::pool::{Pool, PoolError, Relocation, Spot, parity_path};
 use crate::storage::{Storage, TargetState};
 use crate::world::Clock;
 use std::collections::BTreeSet;
@@ -139,15 +139,6 @@ struct Moves {
     redundancy: Vec<(usize, Spot)>,
 }
 
-/// Targets in whose domains no column of a file goes.
-#[derive(Clone, Copy)]
-struct Stay<'a> {
-    /// They have other columns of it.
-    own: &'a BTreeSet<String>,
-    /// They have redundancy of it by other names.
-    theirs: &'a BTreeSet<String>,
-}
-
 /// What threads found together.
 struct Totals {
     roots: Vec<Check>,
@@ -158,12 +149,10 @@ struct Totals {
 }
 
 impl Rebuilder<'_> {
-    /// Puts one file in order, with so many threads. One that lost all of its redundancy and nothing else gets new one with `code`. Its data
-    /// stays away from redundancy that it has by `other_names`, if there is room elsewhere.
+    /// Puts one file in order, with so many threads. One that lost all of its redundancy and nothing else gets new one with `code`.
     pub(super) fn file(
         &self,
         path: &[u8],
-        other_names: &[&[u8]],
         code: Option<&str>,
         threads: usize,
     ) -> Result<FileDone, FileError> {
@@ -203,10 +192,8 @@ impl Rebuilder<'_> {
             .filter(|name| !name.is_empty())
             .collect();
         let mut full = BTreeSet::new();
-        let theirs = self.pool.targets_with_redundancy(other_names);
         let now = loop {
-            let stays = Stay { own: &stay, theirs: &theirs };
-            let made = self.make(path, &stub, &sources, &wanted, stays, &full, threads, &mut done);
+            let made = self.make(path, &stub, &sources, &wanted, &stay, &full, threads, &mut done);
             match made {
                 // Another target may have room.
                 Err(error) if error.is_full().is_some_and(|target| full.insert(target.to_owned())) => {}
@@ -228,7 +215,7 @@ impl Rebuilder<'_> {
         stub: &Stub,
         sources: &Sources,
         wanted: &[usize],
-        stay: Stay<'_>,
+        stay: &BTreeSet<String>,
         full: &BTreeSet<String>,
         threads: usize,
         done: &mut FileDone,
@@ -239,7 +226,7 @@ impl Rebuilder<'_> {
             .iter()
             .map(|&column| if column < k { stub.object_bytes(column, stub.size) } else { redundancy_bytes })
             .collect();
-        let spots = self.spots(stub, wanted, &needs, stay, full);
+        let spots = self.pool.spots(&stub.id.0, &needs, stay, full);
         let mut moves = Moves { data: Vec::new(), redundancy: Vec::new() };
         done.homeless.clear();
         done.unmoved = 0;
@@ -265,7 +252,7 @@ impl Rebuilder<'_> {
         let mut headers = Vec::new();
         let mut drafts = Vec::new();
         for (column, spot) in &moves.redundancy {
-            let place = Place { tree: spot.tree.clone(), path: crate::tree::join(REDUNDANCY, path) };
+            let place = Place { tree: spot.tree.clone(), path: parity_path(stub.id) };
             let draft = Draft::new(place).map_err(at(&spot.target))?;
             let header = header(sources, &moves, stub, *column);
             let length = header.encode(0).map_err(io::Error::other).map_err(at(&spot.target))?.len();
@@ -291,33 +278,6 @@ impl Rebuilder<'_> {
         done.reconstructed += totals.reconstructed;
         done.wrong += totals.wrong;
         Ok(now)
-    }
-
-    /// Places for columns. Those of data, which is that of all names, are not where other names have redundancy, as long as all find one.
-    fn spots(
-        &self,
-        stub: &Stub,
-        wanted: &[usize],
-        needs: &[u64],
-        stay: Stay<'_>,
-        full: &BTreeSet<String>,
-    ) -> Vec<Option<Spot>> {
-        let k = stub.targets.len();
-        let apart: BTreeSet<String> = stay.own.union(stay.theirs).cloned().collect();
-        let of_data: Vec<u64> =
-            wanted.iter().zip(needs).filter(|(column, _)| **column < k).map(|(_, need)| *need).collect();
-        let data = self.pool.spots(&stub.id.0, &of_data, &apart, full);
-        if apart == *stay.own || data.iter().zip(&of_data).any(|(spot, need)| spot.is_none() && *need > 0) {
-            return self.pool.spots(&stub.id.0, needs, stay.own, full);
-        }
-        let mut taken = stay.own.clone();
-        taken.extend(data.iter().flatten().map(|spot| spot.target.clone()));
-        let of_redundancy: Vec<u64> =
-            wanted.iter().zip(needs).filter(|(column, _)| **column >= k).map(|(_, need)| *need).collect();
-        let mut redundancy = self.pool.spots(&stub.id.0, &of_redundancy, &taken, full).into_iter();
-        let mut data = data.into_iter();
-        let next = |column: &usize| if *column < k { data.next() } else { redundancy.next() };
-        wanted.iter().map(next).map(Option::flatten).collect()
     }
 
     /// Has all blocks that are wanted of every stripe, and writes them.

@@ -55,7 +55,7 @@ pub fn each_layout(
         let there = |target: &str| places.state(target).counts();
         let data: Vec<String> =
             filled.iter().filter(|(target, _)| there(target)).map(|(target, _)| (*target).clone()).collect();
-        let (protecting, _) = parts(pool, coders, &places, &path, &stub);
+        let protecting = parts(pool, coders, &places, &path, &stub).current;
         let code = protecting.first().map(|(_, part)| part.header.code.clone());
         let mut columns: Vec<(usize, String)> = protecting
             .iter()

@@ -23,7 +23,7 @@ pub struct Item {
     pub standing: Standing,
     /// Blocks of a stripe that can be had beyond those that are needed.
     pub spare: i64,
-    /// Bytes to write or verify; data of a file with several names counts at one of them.
+    /// Bytes to write or verify; those of a file with several names count at one of them.
     pub bytes: u64,
     /// Targets that it misses or leaves.
     pub targets: Vec<String>,
@@ -136,7 +136,7 @@ pub(super) fn make_plan(
             id: stub.id,
             standing: found.standing,
             spare: found.spare,
-            bytes: found.bytes - if another { found.data_bytes } else { 0 },
+            bytes: if another { 0 } else { found.bytes },
             targets: found.targets,
             code,
         };
@@ -166,6 +166,6 @@ fn stripped(
 ) -> Result<Option<String>, CatalogueError> {
     let Some(entry) = vault.catalogue.find(path)?.filter(|entry| entry.wanted > 0) else { return Ok(None) };
     let unwritten = stub.stat(0).generation().is_unwritten_since(&entry.generation);
-    let none = unwritten && parts(pool, &vault.coders, places, path, stub).0.is_empty();
+    let none = unwritten && parts(pool, &vault.coders, places, path, stub).current.is_empty();
     Ok(none.then_some(entry.code))
 }

@@ -2,11 +2,11 @@
 
 use crate::coder::Coders;
 use crate::examine::belonging;
-use crate::redundancy::Part;
+use crate::redundancy::{Part, Place};
 use crate::storage::TargetState;
 use crate::storage::pool::stub::Stub;
 use crate::storage::pool::{Pool, PoolError};
-use crate::tree::{Tree, join};
+use crate::tree::Tree;
 use std::collections::BTreeMap;
 
 /// The targets of a pool, as they are worth now.
@@ -71,8 +71,6 @@ pub struct Survey {
     pub redundancy_gone: usize,
     /// Bytes that have to be written, or verified, to put it in order.
     pub bytes: u64,
-    /// Those of them that are data, and so the same for all names of the file.
-    pub data_bytes: u64,
     /// Targets that it misses, or that are to be emptied of it.
     pub targets: Vec<String>,
     /// Something on a target that came back was made anew elsewhere.
@@ -87,7 +85,6 @@ pub fn survey(pool: &Pool, coders: &Coders, places: &Places, path: &[u8], stub: 
         data_gone: 0,
         redundancy_gone: 0,
         bytes: 0,
-        data_bytes: 0,
         targets: Vec::new(),
         leftover: false,
     };
@@ -105,7 +102,6 @@ pub fn survey(pool: &Pool, coders: &Coders, places: &Places, path: &[u8], stub: 
         }
         survey.targets.push(target.clone());
         survey.bytes += bytes;
-        survey.data_bytes += bytes;
         match state {
             TargetState::Retired => leaving = true,
             TargetState::Returned => survey.data_gone += 1,
@@ -115,7 +111,7 @@ pub fn survey(pool: &Pool, coders: &Coders, places: &Places, path: &[u8], stub: 
             }
         }
     }
-    let (parts, others) = parts(pool, coders, places, path, stub);
+    let Parts { current: parts, others, broken } = parts(pool, coders, places, path, stub);
     let Some(header) = parts.first().map(|(_, part)| &part.header) else {
         survey.leftover = !others.is_empty();
         survey.spare = -unreachable;
@@ -164,7 +160,9 @@ pub fn survey(pool: &Pool, coders: &Coders, places: &Places, path: &[u8], stub: 
         let tree = places.tree(target);
         other || tree.is_some_and(|tree| pool.leftovers(tree, target, stub).map_or(true, |it| !it.is_empty()))
     };
-    survey.leftover = returned.iter().any(has_leftover);
+    let complete = held.iter().all(|state| state.counts());
+    survey.leftover =
+        returned.iter().any(has_leftover) || (complete && !(others.is_empty() && broken.is_empty()));
     survey.standing = match () {
         () if survey.spare < 0 => Standing::Lost,
         () if survey.data_gone + survey.redundancy_gone > 0 => Standing::Degraded,
@@ -180,26 +178,30 @@ fn lossy(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
 }
 
-/// Redundancy files of a path with the targets they are on.
-pub(super) type Parts = Vec<(String, Part)>;
+/// The redundancy files of a file, each with the target that it is on.
+pub(super) struct Parts {
+    /// Those that protect the file as it is now, each column once.
+    pub(super) current: Vec<(String, Part)>,
+    /// Those of earlier versions of it, and such as are there twice.
+    pub(super) others: Vec<(String, Part)>,
+    /// Those without a readable header.
+    pub(super) broken: Vec<(String, Place)>,
+}
 
-/// The redundancy files of a file: those that protect it as it is now, each column once, and others that lie at its path.
-pub(super) fn parts(
-    pool: &Pool,
-    coders: &Coders,
-    places: &Places,
-    path: &[u8],
-    stub: &Stub,
-) -> (Parts, Parts) {
-    let mut found = Vec::new();
-    let mut states: Vec<_> = places.targets.iter().collect();
+/// Looks for the redundancy files of a file.
+pub(super) fn parts(pool: &Pool, coders: &Coders, places: &Places, path: &[u8], stub: &Stub) -> Parts {
+    let (mut found, mut broken) = (Vec::new(), Vec::new());
+    let mut holders = pool.holders_of(path, stub);
     // Those in service first: of a column that is there twice, the first one counts.
-    states.sort_by_key(|(_, (state, _))| *state != TargetState::Online);
-    states.sort_by_key(|(_, (state, _))| *state == TargetState::Returned);
-    for (name, _) in states {
-        let Some(repository) = pool.repository(name) else { continue };
-        if let Ok(Some(part)) = repository.place(path).open(coders) {
-            found.push((name.clone(), part));
+    holders.sort_by_key(|holder| {
+        let state = places.state(&lossy(&holder.target));
+        (state == TargetState::Returned, state != TargetState::Online)
+    });
+    for holder in holders {
+        match holder.place.open(coders) {
+            Ok(Some(part)) if holder.owns(&part.header) => found.push((lossy(&holder.target), part)),
+            Err(error) if error.is_beyond_use() => broken.push((lossy(&holder.target), holder.place)),
+            _ => {}
         }
     }
     let names: Vec<(String, std::path::PathBuf)> =
@@ -216,7 +218,7 @@ pub(super) fn parts(
     };
     others.extend(ours.extract_if(.., |part| !fits(part)));
     let named = |parts: Vec<Part>| parts.into_iter().map(|part| (name(&part), part)).collect();
-    (named(ours), named(others))
+    Parts { current: named(ours), others: named(others), broken }
 }
 
 /// Visits every file of a pool, with what it stands for or why that is not known.
@@ -227,31 +229,7 @@ pub fn each_file(
     pool: &Pool,
     visit: &mut dyn FnMut(Vec<u8>, Result<Stub, PoolError>),
 ) -> Result<(), PoolError> {
-    let mut ahead = vec![Vec::new()];
-    while let Some(directory) = ahead.pop() {
-        let listed = match pool.list(&directory) {
-            Ok(listed) => listed,
-            // Gone since its parent was read.
-            Err(error) if !directory.is_empty() && error.kind() == std::io::ErrorKind::NotFound => continue,
-            Err(error) if directory.is_empty() => return Err(error),
-            Err(error) => {
-                visit(directory, Err(error));
-                continue;
-            }
-        };
-        for (name, found) in listed {
-            let path = join(&directory, &name);
-            match found {
-                Ok(found) => match found.stub {
-                    None => ahead.push(path),
-                    Some(stub) if stub.is_file() => visit(path, Ok(stub)),
-                    Some(_) => {}
-                },
-                Err(error) => visit(path, Err(error)),
-            }
-        }
-    }
-    Ok(())
+    pool.each_file(visit)
 }
 
 /// Files of a pool that are not whole, by where their parts are.

@@ -18,6 +18,11 @@ impl Worker<'_> {
     pub(super) fn move_redundancy(&self, job: &Job, catalogue: Option<&Catalogue>, done: &mut Done) {
         let (Some(origin), Some(_)) = (&job.claim.entry.origin, &job.treatment) else { return };
         let path = &job.claim.entry.path;
+        // Redundancy that belongs to the file and not to its name is where it was.
+        if self.storage.keeps_by_identity() {
+            done.moved += u64::from(job.claim.entry.kind == Kind::Move);
+            return;
+        }
         // Another file may have the old name by now; then that file's entry sees to what is there.
         if !self.is_vacated(origin) {
             return;
@@ -45,7 +50,7 @@ impl Worker<'_> {
     /// names in between is nobody's.
     pub(super) fn put_back(&self, claim: &Claim) -> Result<(), WorkError> {
         let (Some(origin), path) = (&claim.entry.origin, &claim.entry.path) else { return Ok(()) };
-        if !self.is_vacated(path) {
+        if self.storage.keeps_by_identity() || !self.is_vacated(path) {
             return Ok(());
         }
         for repository in self.storage.repositories() {
@@ -72,6 +77,9 @@ impl Worker<'_> {
     ) -> Result<(), WorkError> {
         let mut removed = 0;
         forget_repair(self.storage, path).map_err(|source| self.repository_error(source))?;
+        if self.storage.keeps_by_identity() {
+            return self.remove_owned(path, catalogue, done);
+        }
         for repository in self.storage.repositories() {
             let place = join(REDUNDANCY, path);
             let is_gone = |found: &[u8]| -> io::Result<bool> {
@@ -91,6 +99,39 @@ impl Worker<'_> {
             repository.tree.remove_empty(above, REDUNDANCY).map_err(|it| self.repository_error(it))?;
         }
         done.removed += removed;
+        Ok(())
+    }
+
+    /// As [`remove_redundancy`](Worker::remove_redundancy), where redundancy belongs to the file: that of a file without names went with its
+    /// last name. A file that the policy leaves out loses it, unless another of its names is to be protected.
+    fn remove_owned(
+        &self,
+        path: &[u8],
+        catalogue: Option<&Catalogue>,
+        done: &mut Done,
+    ) -> Result<(), WorkError> {
+        let known = catalogue.map(|catalogue| catalogue.find(path)).transpose()?.flatten();
+        done.removed += u64::from(known.is_some());
+        let failed = |source| self.repository_error(source);
+        let Some(stat) = self.storage.find(path).map_err(failed)?.filter(|it| it.kind == tree::Kind::File)
+        else {
+            return Ok(());
+        };
+        let names = catalogue.map(|catalogue| catalogue.by_inode(&stat.generation())).transpose()?;
+        let is_wanted = |name: &Vec<u8>| {
+            let there = self.storage.find(name).ok().flatten();
+            name != path && there.is_some_and(|it| it.inode == stat.inode) && !self.is_vacated(name)
+        };
+        if !self.is_vacated(path) || names.iter().flatten().any(is_wanted) {
+            return Ok(());
+        }
+        for holder in self.storage.holders(path).map_err(failed)? {
+            if let Ok(Some(part)) = holder.place.open(self.coders)
+                && holder.owns(&part.header)
+            {
+                holder.place.tree.remove(&holder.place.path).map_err(failed)?;
+            }
+        }
         Ok(())
     }
 

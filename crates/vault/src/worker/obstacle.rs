@@ -34,6 +34,9 @@ impl Worker<'_> {
     /// Whether anything stood in the way and does no longer.
     fn set_aside(&self, path: &[u8], catalogue: &Catalogue, done: &mut Done) -> io::Result<bool> {
         let mut any = false;
+        if self.storage.keeps_by_identity() {
+            return Ok(false);
+        }
         for repository in self.storage.repositories() {
             let tree = &repository.tree;
             let ends = (1..=path.len()).filter(|&end| end == path.len() || path[end] == b'/');

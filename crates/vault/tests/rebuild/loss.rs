@@ -68,7 +68,7 @@ fn one_too_many_waits_for_a_person_and_names_what_is_lost() {
     assert!(beyond.len() < ground.files.len(), "{beyond:?}");
     lost.iter().for_each(|&number| ground.lose(number));
     assert_eq!(ground.named(Standing::Lost), beyond);
-    let content = || ["objects", "redundancy"].map(|top| files_below(&ground.target(kept).join(top)));
+    let content = || ["objects", "parity"].map(|top| files_below(&ground.target(kept).join(top)));
     let before = content();
     let Err(RebuildError::Ask { why, gone, agreement }) = ground.try_rebuild(&[], None) else {
         panic!("nothing may be done without a person")
@@ -132,7 +132,7 @@ fn a_retired_target_is_emptied_by_copying() {
     assert!(report.is_whole() && report.files as usize >= touched.len(), "{report:?}");
     assert_eq!(report.reconstructed, 0, "all of it could be read: {report:?}");
     assert_eq!(files_below(&ground.target(3).join("objects")), Vec::<std::path::PathBuf>::new());
-    assert_eq!(files_below(&ground.target(3).join("redundancy")), Vec::<std::path::PathBuf>::new());
+    assert_eq!(files_below(&ground.target(3).join("parity")), Vec::<std::path::PathBuf>::new());
     ground.protect();
     ground.assert_whole("without d3");
     ground.lose(3);
@@ -257,6 +257,6 @@ fn a_spare_that_fills_up_is_left_for_another() {
     assert_eq!(report.files, 12);
     ground.assert_whole("two spares");
     let used = files_below(&ground.target(6).join("objects")).len()
-        + files_below(&ground.target(6).join("redundancy")).len();
+        + files_below(&ground.target(6).join("parity")).len();
     assert!(used < 12, "the small one cannot take all of them: {used}");
 }

@@ -3,9 +3,11 @@
 mod beside;
 mod description;
 mod disks;
+mod former;
 mod kills;
 mod loops;
 mod loss;
+mod moves;
 mod names;
 mod playground;
 mod reading;

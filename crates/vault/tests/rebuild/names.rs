@@ -1,11 +1,10 @@
-//! Files with several names are rebuilt once, and by whichever of their names can.
+//! Files with several names are rebuilt once.
 
 use super::playground::{Ground, QUIET, Seed};
 use gabion_vault::coder::Coders;
 use gabion_vault::protect::{Manner, Progress};
 use gabion_vault::reconstruction::{Options, rebuild};
 use gabion_vault::storage::pool::live::{Found, Live};
-use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// With two of them there is always a target that has nothing of either.
@@ -51,20 +50,4 @@ fn the_data_of_all_names_is_made_once() {
     assert_eq!(planned.into_inner(), report.bytes, "what is planned is what is done");
     assert!(written.into_inner() <= report.bytes, "nothing is done twice");
     ground.assert_whole("without one target");
-}
-
-/// Redundancy lies at every name. What one of them has brings the data back for those that lost theirs.
-#[test]
-fn one_name_with_redundancy_saves_the_others() {
-    let (mut ground, number) = ground();
-    for name in &NAMES[1..] {
-        for (_, path) in ground.redundancy(name) {
-            fs::remove_file(path).unwrap();
-        }
-    }
-    ground.lose(number);
-    let report = ground.rebuild();
-    assert!(report.is_whole() && !report.has_losses(), "{report:?}");
-    assert_eq!(report.data, 1, "{report:?}");
-    ground.assert_whole("all names have redundancy again");
 }

@@ -198,8 +198,17 @@ impl Ground {
 
     /// The redundancy files of a file.
     pub(crate) fn redundancy(&self, name: &str) -> Vec<(usize, PathBuf)> {
-        let all = (1..=self.count).map(|number| (number, self.target(number).join("redundancy").join(name)));
+        let id = self.pool.stub(name.as_bytes()).unwrap().id.to_string();
+        let place = |number: usize| self.target(number).join("parity").join(&id[..2]).join(&id);
+        let all = (1..=self.count).map(|number| (number, place(number)));
         all.filter(|(_, path)| path.exists()).collect()
+    }
+
+    /// Redundancy files on all targets that answer.
+    pub(crate) fn redundancy_files(&self) -> usize {
+        let of = |number: usize| ["parity", "redundancy"].map(|top| self.target(number).join(top));
+        let tops = (1..=self.count).flat_map(of).filter(|top| top.exists());
+        tops.map(|top| files_below(&top).len()).sum()
     }
 
     pub(crate) fn object(&self, name: &str, column: usize) -> PathBuf {

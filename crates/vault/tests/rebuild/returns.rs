@@ -43,9 +43,9 @@ fn a_target_that_comes_back_stale_is_not_believed() {
             let name = path.file_name().unwrap().to_str().unwrap().to_owned();
             assert!(stubs.iter().any(|id| name.starts_with(id.as_str())), "{told}: {name} is of no file");
         }
-        for path in files_below(&ground.target(number).join("redundancy")) {
-            let name = path.strip_prefix(ground.target(number).join("redundancy")).unwrap().to_str().unwrap();
-            assert!(ground.files.contains_key(name), "{told}: redundancy of {name}, which is gone");
+        for path in files_below(&ground.target(number).join("parity")) {
+            let id = path.file_name().unwrap().to_str().unwrap().to_owned();
+            assert!(stubs.contains(&id), "{told}: redundancy of {id}, which is of no file");
         }
     }
 }
@@ -55,7 +55,7 @@ fn what_it_still_has_is_verified_before_it_counts() {
     let mut ground = Ground::filled(30);
     // The one that has most: where files go is drawn by lot.
     let large = |number: usize| {
-        let tops = ["objects", "redundancy"].map(|top| files_below(&ground.target(number).join(top)));
+        let tops = ["objects", "parity"].map(|top| files_below(&ground.target(number).join(top)));
         tops.concat().iter().filter(|path| fs::metadata(path).unwrap().len() > 5000).count()
     };
     let number = (1..9).max_by_key(|&number| large(number)).unwrap();
@@ -66,7 +66,7 @@ fn what_it_still_has_is_verified_before_it_counts() {
     // Given up, but nothing was rebuilt yet.
     ground.pool.give_up(&[format!("d{number}")], false).unwrap();
     let mut hit = 0;
-    for top in ["objects", "redundancy"] {
+    for top in ["objects", "parity"] {
         for path in files_below(&ground.dir.path().join(format!("away{number}")).join(top)) {
             let size = fs::metadata(&path).unwrap().len();
             if size > 5000 && hit < most {

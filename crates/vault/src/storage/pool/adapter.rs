@@ -3,16 +3,17 @@
 use super::content::PoolContent;
 use super::error::PoolError;
 use super::extent;
-use super::namespace::{Entry, beneath, look_up, look_up_file, names};
+use super::namespace::{Entry, look_up, look_up_file, names};
 use super::repair::PoolRepair;
 use super::view::{Copy, View};
 use super::{Pool, placement};
-use crate::format::Binding;
+use crate::coder::Coders;
+use crate::format::{Binding, FileId};
 use crate::geometry::{Geometry, Tail};
-use crate::redundancy::{Place, REDUNDANCY};
+use crate::redundancy::Place;
 use crate::storage::lane::Lane;
 use crate::storage::{
-    Content, Folder, Home, Layout, LayoutError, Repairable, Repository, Storage, Target, TargetState,
+    Content, Folder, Holder, Home, Layout, LayoutError, Repairable, Repository, Storage, Target, TargetState,
 };
 use crate::tree::{Generation, Names, Stat, join};
 use gabion_engine::Code;
@@ -131,9 +132,27 @@ impl Storage for Pool {
         answers.map(|(index, answer)| Repository { target: name(index), tree: answer.tree }).collect()
     }
 
+    fn keeps_by_identity(&self) -> bool {
+        true
+    }
+
+    fn identity(&self, path: &[u8]) -> io::Result<Option<FileId>> {
+        Ok(Some(look_up_file(&self.shared.copies()?, path)?.id))
+    }
+
+    fn holders(&self, path: &[u8]) -> io::Result<Vec<Holder>> {
+        let stub = look_up_file(&self.shared.copies()?, path)?;
+        Ok(self.holders_of(path, &stub))
+    }
+
+    fn bring_home(&self, path: &[u8], coders: &Coders) -> io::Result<()> {
+        let stub = look_up_file(&self.shared.copies()?, path)?;
+        Ok(self.bring_redundancy_home(path, &stub, coders)?)
+    }
+
     fn homes(&self, path: &[u8], code: &Code, layout: &Layout) -> io::Result<Vec<Home>> {
-        beneath(REDUNDANCY, path)?;
-        Ok(placement::redundancy(&self.shared.view(), path, code.m(), layout))
+        let id = look_up_file(&self.shared.copies()?, path)?.id;
+        Ok(placement::redundancy(&self.shared.view(), id, code.m(), layout))
     }
 
     fn patience(&self, place: &Place) -> Option<Arc<Lane>> {

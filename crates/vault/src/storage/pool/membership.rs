@@ -5,9 +5,9 @@ use super::config::{Config, ConfigError, Member, Mirror, Standing, VERSION, new_
 use super::disk::{Absence, describe, look};
 use super::error::PoolError;
 use super::namespace::TREE;
-use super::objects::OBJECTS;
+use super::objects::{OBJECTS, PARITY};
 use super::{Options, Pool};
-use crate::redundancy::{REDUNDANCY, STAGING};
+use crate::redundancy::STAGING;
 use crate::tree::Tree;
 use std::collections::BTreeSet;
 use std::io;
@@ -242,7 +242,7 @@ pub(super) fn choose_mirrors(config: &mut Config, wanted: usize, can: impl Fn(us
 fn furnish(path: &Path, config: &Config, uuid: &str) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o755).create(path)?;
     let tree = Tree::open_owned(path)?;
-    for top in [OBJECTS, REDUNDANCY, STAGING, TREE] {
+    for top in [OBJECTS, PARITY, STAGING, TREE] {
         tree.make_directories(top, 0o700)?;
     }
     match tree.create(LOCK, 0o600) {

@@ -15,6 +15,21 @@ use std::os::unix::fs::FileExt;
 /// Where objects are on a target.
 pub(super) const OBJECTS: &[u8] = b"objects";
 
+/// Where redundancy files are on a target.
+pub(super) const PARITY: &[u8] = b"parity";
+
+/// The path of a file's redundancy on a target: each has one redundancy file of a file at most.
+pub(crate) fn parity_path(id: FileId) -> Vec<u8> {
+    let name = id.to_string();
+    join(&join(PARITY, &name.as_bytes()[..2]), name.as_bytes())
+}
+
+/// The file that the name of a redundancy file says.
+pub(super) fn parse_parity(name: &[u8]) -> Option<FileId> {
+    let id = FileId(super::stub::unhex(std::str::from_utf8(name).ok()?)?.try_into().ok()?);
+    (id.to_string().as_bytes() == name).then_some(id)
+}
+
 /// Ends the names of objects that repair has not finished.
 pub(super) const UNFINISHED: &[u8] = b".object";
 
@@ -100,9 +115,12 @@ fn is_zero(bytes: &[u8]) -> bool {
     bytes.iter().all(|&byte| byte == 0)
 }
 
-/// Removes the objects of a version of a file that nothing refers to any more. What cannot be removed now is found by a
-/// sweep later.
+/// Removes the objects and the redundancy of a version of a file that nothing refers to any more. What cannot be removed now is found by
+/// a sweep later.
 pub(super) fn remove_all(view: &View, stub: &Stub) {
+    for (_, answer) in view.answers() {
+        let _ = answer.tree.remove(&parity_path(stub.id));
+    }
     for (column, target) in stub.targets.iter().enumerate() {
         let tree = view.disk(target.as_bytes()).and_then(|(_, disk)| disk.ask().ok());
         let _ = tree.map(|answer| answer.tree.remove(&object_path(stub.id, column)));

@@ -4,14 +4,15 @@
 //! space, so that disks fill evenly and no state has to be kept: the lot of a target is a hash of what is placed and of
 //! the target ([rendezvous hashing](https://en.wikipedia.org/wiki/Rendezvous_hashing)).
 
-use super::config::{Member, Standing};
+use super::config::Standing;
 use super::error::PoolError;
+use super::objects::parity_path;
 use super::view::View;
-use crate::format::Header;
 use crate::format::header::{MAX_HEADER, PLACES};
-use crate::redundancy::read_up_to;
-use crate::storage::{Home, Layout, Repository};
-use crate::tree::Tree;
+use crate::format::{FileId, Header};
+use crate::redundancy::{Place, REDUNDANCY, read_up_to};
+use crate::storage::{Home, Layout};
+use crate::tree::{Tree, join};
 use std::collections::BTreeSet;
 
 /// A target that can take something new.
@@ -92,31 +93,30 @@ pub(super) fn spots(
 /// Bytes that a target keeps free when columns are moved to it: for stubs, headers and directories.
 const SPARE: u64 = 1 << 20;
 
-/// Domains of targets that have redundancy of `path`.
-pub(super) fn domains_of_redundancy(view: &View, path: &[u8]) -> BTreeSet<String> {
-    holders_of_redundancy(view, path).into_iter().map(|member| member.domain.clone()).collect()
-}
-
-/// Targets that have redundancy of `path`.
-pub(super) fn holders_of_redundancy<'a>(view: &'a View, path: &[u8]) -> Vec<&'a Member> {
+/// Domains of targets that have redundancy of the file at `path`.
+pub(super) fn domains_of_redundancy(view: &View, id: FileId, path: &[u8]) -> BTreeSet<String> {
     let holds = |tree: &Tree| {
-        let repository = Repository { target: Vec::new(), tree: tree.clone() };
-        tree.find(&repository.place(path).path).ok().flatten().is_some()
+        let places = [parity_path(id), join(REDUNDANCY, path)];
+        places.iter().any(|place| tree.find(place).ok().flatten().is_some())
     };
     let holders = view.answers().into_iter().filter(|(_, answer)| holds(&answer.tree));
-    holders.map(|(index, _)| &view.config.target[index]).collect()
+    holders.map(|(index, _)| view.config.target[index].domain.clone()).collect()
 }
 
 /// Where redundancy columns of a file go: those that are somewhere stay, if nothing speaks against it.
-pub(super) fn redundancy(view: &View, path: &[u8], columns: usize, layout: &Layout) -> Vec<Home> {
+pub(super) fn redundancy(view: &View, id: FileId, columns: usize, layout: &Layout) -> Vec<Home> {
     let names = layout.targets.iter().map(|name| String::from_utf8_lossy(name).into_owned());
     let mut taken: BTreeSet<String> = names.map(|name| view.domain(&name).to_owned()).collect();
-    let candidates = candidates(view, path, 1);
+    let candidates = candidates(view, &id.0, 1);
     let mut homes: Vec<Option<Home>> = vec![None; columns];
     let home = |candidate: &Candidate, first: usize| {
         let target = candidate.name.as_bytes().to_vec();
-        let repository = Repository { target: target.clone(), tree: candidate.tree.clone() };
-        Home { first, columns: 1, target, place: repository.place(path) }
+        Home {
+            first,
+            columns: 1,
+            target,
+            place: Place { tree: candidate.tree.clone(), path: parity_path(id) },
+        }
     };
     for candidate in &candidates {
         let there = column_of(&home(candidate, 0));

@@ -5,13 +5,13 @@
 
 use super::error::PoolError;
 use super::extent::is_being_written;
-use super::namespace::{beneath, look_up_file};
+use super::namespace::{TREE, beneath, look_up_file};
 use super::objects::{OBJECTS, create_held, object_path, unfinished_path, write_sparse};
 use super::placement;
 use super::stub::Stub;
 use super::{Pool, Shared};
-use crate::redundancy::{Draft, REDUNDANCY};
-use crate::storage::{Repository, TargetState};
+use crate::redundancy::Draft;
+use crate::storage::TargetState;
 use crate::tree::{Tree, split};
 use gabion_platform::lock::Lockable;
 use std::collections::BTreeSet;
@@ -63,13 +63,6 @@ impl Pool {
         found.map(|spot| spot.map(|it| Spot { target: it.name, tree: it.tree })).collect()
     }
 
-    /// Targets that have redundancy at any of these paths.
-    pub(crate) fn targets_with_redundancy(&self, paths: &[&[u8]]) -> BTreeSet<String> {
-        let view = self.shared.view();
-        let holders = paths.iter().flat_map(|path| placement::holders_of_redundancy(&view, path));
-        holders.map(|member| member.name.clone()).collect()
-    }
-
     /// Begins to make objects for columns of the file at `path`, as `stub` has it.
     ///
     /// # Errors
@@ -80,7 +73,7 @@ impl Pool {
         stub: &Stub,
         columns: &[(usize, Spot)],
     ) -> Result<Relocation, PoolError> {
-        beneath(REDUNDANCY, path)?;
+        beneath(TREE, path)?;
         let (shared, path) = (self.shared.clone(), path.to_vec());
         let mut made = Relocation { shared, path, stub: stub.clone(), objects: Vec::new() };
         for (column, spot) in columns {
@@ -153,14 +146,6 @@ impl Pool {
             (member.name.clone(), super::view::View::state(member, disk), tree)
         };
         view.members().map(place).collect()
-    }
-
-    /// As [`repositories`](crate::storage::Storage::repositories), of one target.
-    pub(crate) fn repository(&self, target: &str) -> Option<Repository> {
-        let view = self.shared.view();
-        let (_, disk) = view.disk(target.as_bytes())?;
-        let tree = disk.ask().ok()?.tree;
-        Some(Repository { target: target.as_bytes().to_vec(), tree })
     }
 }
 

@@ -67,7 +67,7 @@ impl PoolRepair {
             Some(stub) => stub,
             None => {
                 let mut stub = new_stub(&Metadata::default(), 0, Vec::new(), view.config.block)?;
-                let taken = placement::domains_of_redundancy(&view, path);
+                let taken = placement::domains_of_redundancy(&view, stub.id, path);
                 let chosen = placement::data(&view, &stub.id.0, &taken)?;
                 stub.targets = chosen.into_iter().map(|candidate| candidate.name).collect();
                 stub
@@ -115,7 +115,7 @@ impl PoolRepair {
         let own = &self.stub.targets[column];
         let others = self.stub.targets.iter().enumerate().filter(|(other, _)| *other != column);
         let mut taken: BTreeSet<String> = others.map(|(_, name)| view.domain(name).to_owned()).collect();
-        taken.extend(placement::domains_of_redundancy(view, &self.path));
+        taken.extend(placement::domains_of_redundancy(view, self.stub.id, &self.path));
         let lot = [&self.stub.id.0[..], &column.to_le_bytes()].concat();
         let mut candidates = placement::candidates(view, &lot, 1);
         candidates.retain(|candidate| candidate.name == *own || !taken.contains(&candidate.domain));

@@ -161,8 +161,6 @@ impl Stub {
 
     /// What the namespace says of it. `device` stands for the pool.
     pub fn stat(&self, device: u64) -> Stat {
-        let mut inode = [0; 8];
-        inode.copy_from_slice(&self.id.0[..8]);
         Stat {
             kind: match (&self.link, self.special) {
                 (Some(_), _) => Kind::Link,
@@ -172,7 +170,7 @@ impl Stub {
             size: self.size,
             mtime: self.mtime,
             ctime: self.changed,
-            inode: u64::from_le_bytes(inode),
+            inode: self.id.inode(),
             device,
             links: self.names.max(1),
             mode: self.metadata.mode,

@@ -1,10 +1,10 @@
-//! Objects that nothing refers to: what a crash left, or a target that was away.
+//! Objects and redundancy that nothing refers to: what a crash left, or a target that was away.
 
 use super::Pool;
 use super::config::Standing;
 use super::error::PoolError;
 use super::namespace::{Entry, look_up, names};
-use super::objects::{OBJECTS, UNFINISHED, object_path, parse_name};
+use super::objects::{OBJECTS, PARITY, UNFINISHED, object_path, parity_path, parse_name, parse_parity};
 use super::several::all_shared;
 use super::view::Copy;
 use crate::format::FileId;
@@ -64,10 +64,7 @@ impl Pool {
         // What was made anew while a target was away is removed from it when that is known to be whole, not here.
         let away = change.view.config.target.iter().filter(|member| member.state == Standing::Away);
         let away: HashSet<&str> = away.map(|member| member.name.as_str()).collect();
-        let living: HashSet<FileId> = match away.is_empty() {
-            true => HashSet::new(),
-            false => used.iter().map(|(_, id, _)| *id).collect(),
-        };
+        let living: HashSet<FileId> = used.iter().map(|(_, id, _)| *id).collect();
         let mut sweep = Sweep::default();
         for (target, tree, path) in found {
             let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(&path);
@@ -76,7 +73,10 @@ impl Pool {
             });
             let is_spared = parse_name(name)
                 .is_some_and(|(id, _)| away.contains(target.as_str()) && living.contains(&id));
-            if is_used || is_spared {
+            // Redundancy of earlier versions of a file is replaced by whoever protects it, not here.
+            let is_of_a_file =
+                path.starts_with(PARITY) && parse_parity(name).is_some_and(|id| living.contains(&id));
+            if is_used || is_spared || is_of_a_file {
                 continue;
             }
             match take(&tree, &path, remove)
@@ -90,7 +90,7 @@ impl Pool {
     }
 }
 
-/// Paths of all objects of a target, and of our own temporary files.
+/// Paths of all objects and redundancy files of a target, and of our own temporary files.
 fn list(tree: &Tree) -> io::Result<Vec<Vec<u8>>> {
     let mut paths = Vec::new();
     for (shelf, _) in tree.directory(OBJECTS)?.names()?.iter() {
@@ -99,6 +99,16 @@ fn list(tree: &Tree) -> io::Result<Vec<Vec<u8>>> {
             // What is not ours stays.
             if parse_name(name).is_some_and(|(id, column)| object_path(id, column) == join(&shelf, name)) {
                 paths.push(join(&shelf, name));
+            }
+        }
+    }
+    if let Some(shelves) = absent_is_none(tree.directory(PARITY))? {
+        for (shelf, _) in shelves.names()?.iter() {
+            let shelf = join(PARITY, shelf);
+            for (name, _) in tree.directory(&shelf)?.names()?.iter() {
+                if parse_parity(name).is_some_and(|id| parity_path(id) == join(&shelf, name)) {
+                    paths.push(join(&shelf, name));
+                }
             }
         }
     }

@@ -1,9 +1,10 @@
 //! Storage with faults in it: asks a plan before it answers.
 
-use gabion_vault::format::Metadata;
+use gabion_vault::coder::Coders;
+use gabion_vault::format::{FileId, Metadata};
 use gabion_vault::geometry::Run;
 use gabion_vault::storage::{
-    Content, Fault, Folder, Home, Layout, LayoutError, Repairable, Repository, Storage, Target,
+    Content, Fault, Folder, Holder, Home, Layout, LayoutError, Repairable, Repository, Storage, Target,
 };
 use gabion_vault::tree::{Names, Stat, join};
 use std::fmt;
@@ -238,6 +239,22 @@ impl<S: Storage> Storage for Faulty<S> {
 
     fn homes(&self, path: &[u8], code: &gabion_engine::Code, layout: &Layout) -> io::Result<Vec<Home>> {
         self.inner.homes(path, code, layout)
+    }
+
+    fn identity(&self, path: &[u8]) -> io::Result<Option<FileId>> {
+        self.inner.identity(path)
+    }
+
+    fn keeps_by_identity(&self) -> bool {
+        self.inner.keeps_by_identity()
+    }
+
+    fn holders(&self, path: &[u8]) -> io::Result<Vec<Holder>> {
+        self.inner.holders(path)
+    }
+
+    fn bring_home(&self, path: &[u8], coders: &Coders) -> io::Result<()> {
+        self.inner.bring_home(path, coders)
     }
 
     fn targets(&self) -> Vec<Target> {

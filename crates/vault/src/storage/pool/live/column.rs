@@ -207,7 +207,7 @@ impl LiveFile {
         let others = state.stub.targets.iter().enumerate().filter(|(other, _)| *other != column);
         let mut taken: BTreeSet<String> = others.map(|(_, name)| view.domain(name).to_owned()).collect();
         let former = self.inner.places(names);
-        taken.extend(former.iter().flat_map(|path| placement::domains_of_redundancy(&view, path)));
+        taken.extend(former.iter().flat_map(|path| placement::domains_of_redundancy(&view, self.id, path)));
         let lot = [&self.id.0[..], &column.to_le_bytes()].concat();
         let mut candidates = placement::candidates(&view, &lot, state.stub.block);
         candidates.retain(|candidate| !taken.contains(&candidate.domain));

@@ -1,0 +1,80 @@
+//! Files whose redundancy is there already, for the version that they are.
+
+use super::{EncodeError, Encoded, Encoder, Making};
+use crate::coder::Coder;
+use crate::examine::{ExamineError, Subject};
+use crate::format::Header;
+use crate::tree::{Generation, Stat};
+use crate::version::is_doubtful;
+use std::sync::Arc;
+
+impl Encoder<'_> {
+    /// What a file has that cannot be read completely now, if that is about the file as it is: it got another name, or lost redundancy, while targets
+    /// are gone. It counts for as much as there is of it. Nothing otherwise.
+    pub(super) fn adopt_degraded(&self, path: &[u8]) -> Result<Option<Encoded>, EncodeError> {
+        if !self.storage.keeps_by_identity() {
+            return Ok(None);
+        }
+        let subject = match Subject::open(self.storage, self.coders, path) {
+            Err(ExamineError::Unprotected | ExamineError::Unusable(_)) => return Ok(None),
+            subject => subject?,
+        };
+        let (Some(content), Some(stat)) = (&subject.content, subject.stat) else { return Ok(None) };
+        // Other permissions have to go into the headers, which is done when the file can be read.
+        let metadata = content.metadata().map_err(EncodeError::read)?;
+        if subject.is_changed() || metadata != subject.header.metadata {
+            return Ok(None);
+        }
+        Ok(Some(Encoded {
+            id: subject.header.id,
+            stat,
+            protected_at: subject.header.protected_at,
+            code: subject.header.coding(),
+            columns: subject.columns(),
+            wanted: subject.header.code.m(),
+            redundancy_bytes: subject.parts.iter().map(|part| part.records.file()).sum(),
+            read_bytes: 0,
+            adopted: true,
+            encoded: 0,
+            kept: 0,
+            trouble: None,
+            spoilt: Vec::new(),
+            drafts: Vec::new(),
+            obsolete: Vec::new(),
+        }))
+    }
+}
+
+/// Redundancy that is there for this very version of the file, made by someone else or before the catalogue was lost.
+pub(super) fn adopt(makings: &[Making], coder: &Arc<Coder>, stat: &Stat, moved: bool) -> Option<Encoded> {
+    let same = |was: &Header, now: &Header| {
+        let renamed = Generation { ctime: now.generation.ctime, ..was.generation };
+        let only_renamed = renamed == now.generation && was.metadata == now.metadata;
+        !is_doubtful(was) && (was.generation == now.generation || (moved && only_renamed))
+    };
+    let first = makings.first()?.header.id;
+    let fits = |making: &Making| {
+        let old = making.old.as_ref()?;
+        let whole = old.head_damage.is_none() && same(&old.header, &making.header);
+        (whole && old.header.targets == making.header.targets).then_some(old.records.file())
+    };
+    let sizes: Option<Vec<u64>> = makings.iter().map(fits).collect();
+    let old = makings.iter().filter_map(|making| making.old.as_ref());
+    Some(Encoded {
+        id: first,
+        stat: *stat,
+        protected_at: old.map(|old| old.header.protected_at).min()?,
+        code: coder.coding(),
+        columns: makings.iter().map(|making| making.home.columns).sum(),
+        wanted: coder.code().m(),
+        redundancy_bytes: sizes?.iter().sum(),
+        read_bytes: 0,
+        adopted: true,
+        encoded: 0,
+        kept: 0,
+        trouble: None,
+        spoilt: Vec::new(),
+        drafts: Vec::new(),
+        obsolete: Vec::new(),
+    })
+}
