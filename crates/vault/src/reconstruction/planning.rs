@@ -2,7 +2,7 @@
 
 use super::survey::{Places, Standing, each_file, parts, survey};
 use super::{Options, RebuildError};
-use crate::catalogue::CatalogueError;
+use crate::catalogue::{CatalogueError, Entry};
 use crate::format::FileId;
 use crate::protect::{Manner, Progress};
 use crate::storage::TargetState;
@@ -27,7 +27,7 @@ pub struct Item {
     pub bytes: u64,
     /// Targets that it misses or leaves.
     pub targets: Vec<String>,
-    /// All of its redundancy is gone, and its data is there: it is protected anew with this code.
+    /// It has no redundancy, and its data is there: it is protected with this code.
     pub code: Option<String>,
 }
 
@@ -156,7 +156,9 @@ pub(super) fn make_plan(
     Ok(plan)
 }
 
-/// The code of a file that was protected as it is and has no redundancy left.
+/// The code for a file that has no redundancy: the one that it had, or the one that the policy gives it. A catalogue that went with a target
+/// does not know the file, so the namespace decides which files there are. Redundancy of an earlier version is replaced by `protect`, where
+/// guards can hold that.
 fn stripped(
     vault: &Vault,
     pool: &Pool,
@@ -164,8 +166,17 @@ fn stripped(
     path: &[u8],
     stub: &Stub,
 ) -> Result<Option<String>, CatalogueError> {
-    let Some(entry) = vault.catalogue.find(path)?.filter(|entry| entry.wanted > 0) else { return Ok(None) };
-    let unwritten = stub.stat(0).generation().is_unwritten_since(&entry.generation);
-    let none = unwritten && parts(pool, &vault.coders, places, path, stub).current.is_empty();
-    Ok(none.then_some(entry.code))
+    let found = parts(pool, &vault.coders, places, path, stub);
+    if !found.current.is_empty() {
+        return Ok(None);
+    }
+    let stat = stub.stat(0);
+    let unwritten = |entry: &Entry| stat.generation().is_unwritten_since(&entry.generation);
+    let known = vault.catalogue.find(path)?.filter(|entry| entry.wanted > 0);
+    if let Some(entry) = known.filter(unwritten) {
+        return Ok(Some(entry.code));
+    }
+    let treatment = vault.policy.decide(path, &stat, vault.clock.now()).treatment;
+    let treatment = treatment.filter(|it| found.others.is_empty() && it.code.m() > 0);
+    Ok(treatment.map(|treatment| treatment.identity.clone()))
 }

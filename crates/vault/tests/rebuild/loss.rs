@@ -260,3 +260,37 @@ fn a_spare_that_fills_up_is_left_for_another() {
         + files_below(&ground.target(6).join("parity")).len();
     assert!(used < 12, "the small one cannot take all of them: {used}");
 }
+
+/// The only redundancy of some files goes with the target that has the catalogue. The new catalogue does not know these files; rebuild finds them in the
+/// namespace, and it said that all was in order.
+#[test]
+fn files_that_lost_all_redundancy_with_the_catalogue_get_it_again() {
+    let mut ground = Ground::new(&[None; 6], 3, 1);
+    for number in 0..12 {
+        ground.put(&format!("file {number}"), &Seed(number).bytes(40_000));
+    }
+    ground.protect();
+    let bare =
+        |ground: &Ground| ground.files.keys().filter(|name| ground.redundancy(name).is_empty()).count();
+    assert!(ground.vault.repository.path().starts_with(ground.target(1)), "d1 has the catalogue");
+    ground.lose(1);
+    assert!(bare(&ground) > 0, "of twelve files some have their redundancy on d1");
+    let report = ground.rebuild_all("without d1");
+    assert!(report.redundancy as usize >= 1, "{report:?}");
+    assert_eq!(bare(&ground), 0, "{report:?}");
+    ground.lose(4);
+    ground.assert_right("without d4, too");
+}
+
+/// Without room for redundancy elsewhere such files are named, and nothing is called whole.
+#[test]
+fn files_without_redundancy_and_without_room_for_it_are_named() {
+    let mut ground = Ground::new(&[None; 4], 3, 1);
+    ground.put("file", &Seed(1).bytes(40_000));
+    ground.protect();
+    let holder = ground.redundancy("file")[0].0;
+    ground.lose(holder);
+    let report = ground.rebuild();
+    assert!(!report.is_whole() && !report.has_losses(), "{report:?}");
+    assert_eq!(report.homeless, [(b"file".to_vec(), 1)], "{report:?}");
+}
