@@ -21,6 +21,7 @@ pub mod metadata;
 pub mod monitor;
 pub mod policy;
 pub mod private;
+pub mod promises;
 pub mod protect;
 pub mod rebuild;
 pub mod reconstruction;

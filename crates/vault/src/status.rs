@@ -3,6 +3,7 @@
 use crate::catalogue::{CatalogueError, Class, Counts, Entry, Problem, State};
 use crate::degraded;
 use crate::monitor::status::WIDE;
+use crate::promises::{self, Kept, Mode};
 use crate::protect::{Manner, scan};
 use crate::rebuild::remains;
 use crate::replaced;
@@ -11,7 +12,7 @@ use crate::storage::{Target, TargetState};
 use crate::tree::Stat;
 use crate::vault::Vault;
 use crate::world::Nanos;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Files and bytes.
 pub type Amount = (u64, u64);
@@ -58,6 +59,8 @@ pub struct Status {
     pub targets: Vec<Target>,
     /// Why the watch that began last hears of every write on the whole file system, if it does.
     pub wide_watch: Option<String>,
+    /// Codes of the files.
+    pub codes: BTreeSet<String>,
     /// Reads that were served with the help of redundancy.
     pub degraded_reads: Option<degraded::Record>,
     /// Runs of repair that replaced content which is still kept, the oldest first; nothing if they cannot be listed.
@@ -110,6 +113,7 @@ pub fn status(
         redundancy_bytes: 0,
         targets: vault.storage.targets(),
         wide_watch: catalogue.note(WIDE)?,
+        codes: BTreeSet::new(),
         degraded_reads: degraded::recorded(catalogue)?,
         replaced: replaced::runs(&vault.repository).ok(),
     };
@@ -126,6 +130,9 @@ pub fn status(
                 lose(vault, &path, &missing, &mut entry);
             }
             status.count(&entry);
+            if !status.codes.contains(&entry.code) {
+                status.codes.insert(entry.code.clone());
+            }
             // A time that lies ahead is from before the clock was set back.
             if entry.protected_at <= now {
                 status.last_protect = status.last_protect.max(Some(entry.protected_at));
@@ -145,6 +152,29 @@ pub fn status(
     status.queued = summary.entries();
     status.oldest = [status.oldest, summary.oldest].into_iter().flatten().min();
     Ok(status)
+}
+
+impl Status {
+    /// Which losses the vault survives, by its codes and where data and redundancy are.
+    pub fn promises(&self, vault: &Vault) -> Vec<Kept> {
+        let is_one_disk = || match &self.targets[..] {
+            [data, redundancy] => data.domain == redundancy.domain,
+            _ => true,
+        };
+        let mode = match &vault.pool {
+            Some(_) => Mode::Pool,
+            None if is_one_disk() => Mode::SameDisk,
+            None => Mode::OtherDisk,
+        };
+        let shape = |code: &String| {
+            let coder = vault.coders.get(code).ok()?;
+            Some((coder.code().k(), coder.code().m()))
+        };
+        // A code that is not known here promises nothing.
+        let codes: Vec<(usize, usize)> =
+            self.codes.iter().map(|code| shape(code).unwrap_or((usize::MAX, 0))).collect();
+        promises::kept(mode, &codes, &self.targets)
+    }
 }
 
 /// Targets whose content does not count.

@@ -6,6 +6,7 @@
 //! `changelog/` are what their names say, `lock` tells who is at work.
 
 mod lock;
+mod pointer;
 mod renew;
 mod scratch;
 mod settings;
@@ -233,6 +234,19 @@ impl Vault {
             return Err(VaultError::Settings { path, why });
         }
         Ok(vault)
+    }
+
+    /// Leaves a pointer in the tree to a repository that lies elsewhere, so that later commands find it by the tree alone.
+    ///
+    /// # Errors
+    /// What the operating system says; the vault can be used without.
+    pub fn leave_pointer(&self) -> io::Result<()> {
+        let root = std::fs::canonicalize(&self.root)?;
+        let repository = std::fs::canonicalize(self.repository.path())?;
+        if self.settings.storage == Kind::Pool || repository.starts_with(&root) {
+            return Ok(());
+        }
+        pointer::Pointer { id: self.settings.id.clone(), repository }.leave(&root)
     }
 
     /// Writes the settings of a new vault, if they can be used: a changelog that is none would stand in the way of every later command.

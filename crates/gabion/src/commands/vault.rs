@@ -24,6 +24,7 @@ use gabion_vault::vault::{Location, Lock, LockError, OWN, Vault, VaultError};
 use gabion_vault::world::{Clock, Nanos, SECOND};
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use std::ffi::OsStr;
 use std::io::{IsTerminal, stderr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -59,7 +60,7 @@ pub(super) struct Elsewhere {
 
 impl Elsewhere {
     /// The pool that a path names, and the path within: the directory of a target, or the name of a pool with a path behind it.
-    /// What exists as a file or directory is no name.
+    /// `pool:NAME` is always a pool, `./NAME` always a directory; a bare name that is both is an error.
     pub(super) fn pool(&self, path: &Path) -> anyhow::Result<Option<(Pool, Vec<u8>)>> {
         if self.repository.is_some() {
             return Ok(None);
@@ -67,16 +68,27 @@ impl Elsewhere {
         if path.join("pool.toml").exists() {
             return Ok(Some((Pool::open_at(&[path.to_owned()], pool::Options::default())?, Vec::new())));
         }
-        let mut parts = path.components();
-        let (false, Some(Component::Normal(name))) = (path.exists(), parts.next()) else { return Ok(None) };
+        let named =
+            path.as_os_str().as_bytes().strip_prefix(b"pool:").map(|name| Path::new(OsStr::from_bytes(name)));
+        let mut parts = named.unwrap_or(path).components();
+        let Some(Component::Normal(name)) = parts.next() else { return Ok(None) };
         let (Some(registry), Some(text)) = (self.pools.registry(), name.to_str()) else { return Ok(None) };
         // What cannot be the name of a pool is not one.
-        if !matches!(registry.find(text), Ok(Some(_))) {
+        if named.is_none() && !matches!(registry.find(text), Ok(Some(_))) {
             return Ok(None);
         }
+        anyhow::ensure!(
+            named.is_some() || !path.exists(),
+            "{text} is a pool and a name in this directory: write pool:{0} for the pool, ./{0} for the directory",
+            Shown::path(path)
+        );
         let pool = Pool::open(name, Some(&registry), pool::Options::default())?;
         Ok(Some((pool, parts.as_path().as_os_str().as_bytes().to_vec())))
     }
+}
+
+fn warn(text: &str) {
+    errln!("gabion: warning: {text}");
 }
 
 fn warn_of_missing(changelog: Option<changelog::Error>) {

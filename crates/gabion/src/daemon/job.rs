@@ -80,7 +80,12 @@ pub(super) struct Ended {
     pub(super) outcome: &'static str,
     /// What was done, for people and programs.
     pub(super) report: Value,
+    /// Files that the vault knows, and how many of them are in which state, right after it.
+    pub(super) files: Option<Counted>,
 }
+
+/// All files that a vault knows, and those that are not all right by state.
+pub(super) type Counted = (u64, Vec<(State, u64)>);
 
 /// Why it did not come to its end.
 #[derive(Debug, thiserror::Error)]
@@ -220,6 +225,7 @@ impl Job {
         };
         let mut ended = ended;
         ended.report["seconds"] = json!(began.seconds());
+        ended.files = Some((vault.catalogue.count()?, vault.catalogue.affected()?));
         Ok(ended)
     }
 
@@ -317,7 +323,7 @@ fn scrub_and_repair(
         result["repair"] = repaired.report;
         ended = if report.failed.is_empty() { repaired.outcome } else { outcome(lost, false, true) };
     }
-    Ok(Ended { outcome: ended, report: result })
+    Ok(Ended { outcome: ended, report: result, files: None })
 }
 
 fn repair_all(vault: &Vault, options: repair::Options, manner: Manner<'_>) -> Result<Ended, JobError> {
@@ -346,7 +352,7 @@ fn repair_all(vault: &Vault, options: repair::Options, manner: Manner<'_>) -> Re
         "examined": plan.examined, "files": done.len(), "repaired": repaired,
         "kept": named(&plan.kept, trouble_as_json), "failed": named(&failed, failure), "stopped": stopped,
     });
-    Ok(Ended { outcome: outcome(lost, stopped, open || !failed.is_empty()), report })
+    Ok(Ended { outcome: outcome(lost, stopped, open || !failed.is_empty()), report, files: None })
 }
 
 fn rebuild(vault: &Vault, options: &reconstruction::Options, manner: Manner<'_>) -> Result<Ended, JobError> {
@@ -367,7 +373,7 @@ fn rebuild(vault: &Vault, options: &reconstruction::Options, manner: Manner<'_>)
         "unmoved": named(&done.unmoved, counted), "unsettled": done.unsettled, "lost": lost, "failed": failed,
         "unreadable": named(&done.plan.unreadable, failure), "stopped": done.stopped,
     });
-    Ok(Ended { outcome: outcome(done.has_losses(), done.stopped, !done.is_whole()), report })
+    Ok(Ended { outcome: outcome(done.has_losses(), done.stopped, !done.is_whole()), report, files: None })
 }
 
 fn protect_all(vault: &Vault, manner: Manner<'_>) -> Result<Ended, JobError> {
@@ -387,7 +393,7 @@ fn protect_all(vault: &Vault, manner: Manner<'_>) -> Result<Ended, JobError> {
         "failed": named(done.failed.iter().chain(&seen.unreadable), failure), "held": held, "pending": pending,
         "damaged": named(&done.damaged, trouble_as_json), "affected": affected,
     });
-    Ok(Ended { outcome: outcome(lost, (manner.stopped)(), open), report })
+    Ok(Ended { outcome: outcome(lost, (manner.stopped)(), open), report, files: None })
 }
 
 /// How the files of a pool stand, those that miss something by name, and the targets that files miss.
@@ -418,5 +424,5 @@ fn look_where_files_are(vault: &Vault, stopped: &dyn Fn() -> bool) -> Result<End
         "degraded": count(Standing::Degraded), "lost": count(Standing::Lost), "unreadable": unreadable,
         "named": named, "missed": missed,
     });
-    Ok(Ended { outcome: outcome(lost, stopped(), !named.is_empty() || unreadable > 0), report })
+    Ok(Ended { outcome: outcome(lost, stopped(), !named.is_empty() || unreadable > 0), report, files: None })
 }

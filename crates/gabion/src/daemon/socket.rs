@@ -319,7 +319,7 @@ fn carry_out(
         return Ok(Ok(json!({ "wanted": job.work.word(), "source": source })));
     }
     wait_for(&job, tell).map(|ended| {
-        ended.map(|Ended { outcome, mut report }| {
+        ended.map(|Ended { outcome, mut report, .. }| {
             report["outcome"] = json!(outcome);
             report
         })

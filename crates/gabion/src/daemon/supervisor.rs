@@ -190,8 +190,8 @@ impl Supervisor {
         let (source, show, verify) = match &config.what {
             What::Watch { path, events } => {
                 live::directory(path)?;
-                let location = Location::of(path, config.repository.as_deref());
-                let vault = config.wanted.set_up(&location)?;
+                let location = Location::to_protect(path, config.repository.as_deref())?;
+                let vault = config.wanted.set_up(&location, &|text| self.source.warns(text))?;
                 keeping.source = *events;
                 return Ok(Running::Watched(Live::start(vault, keeping, tell)?, location));
             }
@@ -377,9 +377,13 @@ impl Supervisor {
             protect: config.limit,
         };
         self.source.state().job = Some(Arc::clone(&job));
-        let theirs = Arc::clone(&job);
+        let (theirs, source) = (Arc::clone(&job), Arc::clone(&self.source));
         let work = move || {
             let ended = theirs.run(&location, limits).map_err(|error| error.to_string());
+            // Before the result is known: whoever waits for it may ask for the state next.
+            if let Ok(Ended { files: Some(files), .. }) = &ended {
+                source.state().files = Some(files.clone());
+            }
             theirs.end(ended);
         };
         match std::thread::Builder::new().name(job.work.word().to_owned()).spawn(work) {
@@ -442,7 +446,7 @@ impl Supervisor {
         let word = job.work.word();
         let mut value = json!({ "began": job.began, "ended": now, "scheduled": job.scheduled });
         match ended {
-            Ok(Ended { outcome, report }) => {
+            Ok(Ended { outcome, report, .. }) => {
                 value["outcome"] = json!(outcome);
                 value["report"] = report.clone();
                 let text = format!("{word}: {outcome}{}", summary(report));

@@ -149,10 +149,10 @@ impl MountPlan {
                 let source = std::fs::canonicalize(path).map_err(at(path))?;
                 refuse_overlap(&source, mountpoint)?;
                 refuse_full(mountpoint)?;
-                let location = Location::of(&source, repository.as_deref());
+                let location = Location::to_protect(&source, repository.as_deref())?;
                 // It would be hidden, and what is asked of it would come back to us.
                 refuse_overlap(&real(&location.repository), mountpoint)?;
-                Ok((source, self.wanted.set_up(&location)?, location))
+                Ok((source, self.wanted.set_up(&location, &**say)?, location))
             }
         }
     }
@@ -168,7 +168,7 @@ fn pool_vault(pool: &Pool, wanted: &Wanted, say: &Say) -> Result<(Vault, Locatio
             "the target with the pool's vault does not answer: another vault is begun, its catalogue made from headers",
         );
     }
-    Ok((wanted.set_up(&location)?, location))
+    Ok((wanted.set_up(&location, &**say)?, location))
 }
 
 impl MountedSource {

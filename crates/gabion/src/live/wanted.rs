@@ -4,6 +4,7 @@ use super::{LiveError, at};
 use gabion_engine::Code;
 use gabion_vault::policy::{Policy, usable};
 use gabion_vault::private::read_text;
+use gabion_vault::shown::Shown;
 use gabion_vault::vault::{DEFAULT_CODE, Location, Vault, VaultError, parse_policy};
 use gabion_vault::world::Clock;
 use std::path::{Path, PathBuf};
@@ -39,25 +40,40 @@ pub fn directory(path: &Path) -> Result<(), LiveError> {
 }
 
 impl Wanted {
-    /// Opens the vault, or makes one.
+    /// Opens the vault, or makes one, which leaves a pointer in its tree; `warn` is told if it cannot.
     ///
     /// # Errors
     /// See [`LiveError`].
-    pub fn open(&self, location: &Location, policy: Option<&str>) -> Result<Vault, LiveError> {
-        if let Err(VaultError::Unprotected { .. }) = Vault::open(location, Clock::System) {
+    pub fn open(
+        &self,
+        location: &Location,
+        policy: Option<&str>,
+        warn: &dyn Fn(&str),
+    ) -> Result<Vault, LiveError> {
+        let is_new = matches!(Vault::open(location, Clock::System), Err(VaultError::Unprotected { .. }));
+        if is_new {
             // A policy that cannot be used must not leave an empty vault behind.
             policy.map(|text| self.check_policy(text, &DEFAULT_CODE.parse()?)).transpose()?;
         }
-        Ok(Vault::create(location, self.changelog.as_deref(), Clock::System)?)
+        let vault = Vault::create(location, self.changelog.as_deref(), Clock::System)?;
+        // Once, not with every run.
+        if let (Err(error), true) = (vault.leave_pointer(), is_new) {
+            warn(&format!(
+                "{}: cannot note there where its repository is: {error}. Later commands need --repository {}",
+                Shown::path(&vault.root),
+                Shown::path(vault.repository.path())
+            ));
+        }
+        Ok(vault)
     }
 
     /// Opens the vault, or makes one, and gives it the policy.
     ///
     /// # Errors
     /// See [`LiveError`].
-    pub fn set_up(&self, location: &Location) -> Result<Vault, LiveError> {
+    pub fn set_up(&self, location: &Location, warn: &dyn Fn(&str)) -> Result<Vault, LiveError> {
         let policy = self.policy_text()?;
-        let mut vault = self.open(location, policy.as_deref())?;
+        let mut vault = self.open(location, policy.as_deref(), warn)?;
         if let Some(text) = &policy {
             vault.set_policy(text)?;
         }

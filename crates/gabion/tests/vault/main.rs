@@ -4,6 +4,7 @@ mod faults;
 mod hostile;
 mod output;
 mod playground;
+mod pointer;
 mod read_only;
 mod rebuild;
 mod seed;

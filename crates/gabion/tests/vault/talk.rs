@@ -134,3 +134,34 @@ fn names_that_a_pool_does_not_have_are_said_to_be_missing() {
     }
     ground.expect(0, &["pool", "ls", "tank", "--pools", "pools"]);
 }
+
+/// `protect --help` said that a repository on another disk can bring back what the first one lost, and `status` warned only where both
+/// are on one file system: with 8+2 nearly nothing comes back. Both print the one table of promises.
+#[test]
+fn status_and_help_promise_what_the_table_does() {
+    use gabion_vault::promises::{Loss, Mode, promise};
+    let ground = Playground::new();
+    let help = ground.expect(0, &["protect", "--help"]);
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for mode in Mode::ALL {
+        for loss in Loss::ALL {
+            let line = words(&format!("{} {}", loss.words(), promise(mode, loss).1));
+            assert!(words(&help).contains(&line), "{line:?} is not in {help}");
+        }
+    }
+    assert!(!help.contains("bring back what this one lost"));
+    for (code, deleted) in [("8+2", "no"), ("2+2", "conditionally")] {
+        ground.expect(0, &["protect", "tree", "--code", code]);
+        let survives = ground.json(0, &["status", "tree"])["survives"].clone();
+        let of = |loss: &str| {
+            let found = survives.as_array().unwrap().iter().find(|it| it["loss"] == loss);
+            found.unwrap()["survives"].as_str().unwrap().to_owned()
+        };
+        assert_eq!(
+            ["corruption", "deleted_file", "disk", "host"].map(of),
+            ["yes", deleted, "no", "no"],
+            "{code}"
+        );
+        assert!(ground.expect(0, &["status", "tree"]).contains("data and redundancy are on one file system"));
+    }
+}

@@ -109,6 +109,10 @@ impl Vault {
         repository.sync_directory(b"").map_err(at(path))?;
         drop(turn);
         let vault = Vault::open_as_it_is(location, clock, Purpose::Change, open_changelog)?;
+        if renewed.contains(&Renewed::Settings) {
+            // The vault has a new identity; a tree that cannot be written has no pointer.
+            let _ = vault.leave_pointer();
+        }
         if renewed.contains(&Renewed::Changelog) {
             // Nobody knows any more what was pending.
             vault.changelog.record(&[Change::gap("", When::now(vault.clock.now(), u8::MAX))])?;

@@ -1,5 +1,6 @@
 //! `vault.toml`, and where a vault is.
 
+use super::pointer::{Pointer, protected_above, refuse_url};
 use super::shared::reconcile;
 use super::{OWN, VaultError, at, parent};
 use crate::changelog::redis::address::without_password;
@@ -127,6 +128,7 @@ impl Location {
     /// [`VaultError::Unprotected`].
     pub fn find(path: &Path, repository: Option<&Path>) -> Result<Location, VaultError> {
         if let Some(repository) = repository {
+            refuse_url(repository)?;
             let settings = Settings::load(repository)?;
             let (storage, root) = (settings.storage, settings.root_at(repository));
             return Ok(Location { storage, root, repository: repository.to_owned() });
@@ -147,8 +149,63 @@ impl Location {
                 }
                 _ => {}
             }
+            if let Some(pointer) = Pointer::of(above)? {
+                return pointer.resolve(above);
+            }
         }
         Err(unprotected())
+    }
+
+    /// The vault of the directory `root`, which is begun if it has none yet: with the repository that is named, or that the tree has
+    /// already, or `.gabion` within.
+    ///
+    /// # Errors
+    /// The directory has another vault, or is part of a tree that has one: two vaults for the same files would each go stale without
+    /// notice. A repository that looks like a URL.
+    pub fn to_protect(root: &Path, repository: Option<&Path>) -> Result<Location, VaultError> {
+        repository.map(refuse_url).transpose()?;
+        let real = std::fs::canonicalize(root).map_err(at(root))?;
+        let own = real.join(OWN);
+        let is_own = |path: &&Path| std::fs::canonicalize(path).is_ok_and(|path| path == own);
+        let named = repository.filter(|repository| !is_own(repository));
+        if own.join(FILE).exists() {
+            let Some(named) = named else { return Ok(Location::of(root, None)) };
+            let why = format!(
+                "this tree has its vault here already: leave out --repository {}, or remove this one first",
+                Shown::path(named)
+            );
+            return Err(VaultError::Settings { path: own, why });
+        }
+        // A damaged pointer is written again where the repository is named.
+        let pointer = if named.is_some() { Pointer::of(&real).ok().flatten() } else { Pointer::of(&real)? };
+        match (named, pointer) {
+            (None, Some(pointer)) => pointer.resolve(&real),
+            (Some(named), Some(pointer)) => {
+                let is_same = Settings::load(named).is_ok_and(|settings| settings.id == pointer.id);
+                let why = || {
+                    format!(
+                        "this tree has its vault in {} already: leave out --repository {}, or remove this file to begin another one",
+                        Shown::path(&pointer.repository),
+                        Shown::path(named)
+                    )
+                };
+                match is_same {
+                    true => Ok(Location::of(root, Some(named))),
+                    false => Err(VaultError::Settings { path: own, why: why() }),
+                }
+            }
+            (named, None) => match protected_above(&real) {
+                None => Ok(Location::of(root, named)),
+                Some(above) => {
+                    let above = Shown::path(above);
+                    let why = format!(
+                        "it is part of {above}, which is protected as a whole: `gabion protect {above}` brings it up to date, and a \
+                         policy gives parts of a tree other codes"
+                    );
+                    Err(VaultError::Settings { path: real.clone(), why })
+                }
+            },
+        }
     }
 
     /// A vault whose settings are gone or damaged, by the redundancy that is left: in the nearest directory above `path`, or in
@@ -164,8 +221,16 @@ impl Location {
             return found.then(|| Location::of(path, Some(repository))).ok_or_else(unprotected);
         }
         let absolute = std::fs::canonicalize(path).map_err(at(path))?;
-        let root = absolute.ancestors().find(|above| has_redundancy(&above.join(OWN)));
-        Ok(Location::of(root.ok_or_else(unprotected)?, None))
+        for above in absolute.ancestors() {
+            if has_redundancy(&above.join(OWN)) {
+                return Ok(Location::of(above, None));
+            }
+            let pointer = Pointer::of(above)?.filter(|pointer| has_redundancy(&pointer.repository));
+            if let Some(pointer) = pointer {
+                return Ok(Location::of(above, Some(&pointer.repository)));
+            }
+        }
+        Err(unprotected())
     }
 }
 
@@ -244,7 +309,8 @@ impl Settings {
         replace(repository, FILE, text.as_bytes())
     }
 
-    fn root_at(&self, repository: &Path) -> PathBuf {
+    /// The tree that the repository at `repository` is for.
+    pub(super) fn root_at(&self, repository: &Path) -> PathBuf {
         let joined = repository.join(&self.root);
         std::fs::canonicalize(&joined).unwrap_or(joined)
     }

@@ -29,9 +29,9 @@ fn print_work(word: &str, done: &Value) {
     let keys = ["files", "bytes", "encoded", "damaged", "examined", "moved", "removed", "pending"];
     let counts: Vec<String> = keys.iter().filter_map(|key| counted(key)).collect();
     outln!("{word}: {} ({})", done["outcome"].as_str().unwrap_or("done"), counts.join(", "));
-    print_names("damaged", &done["trouble"]);
+    print_by_state("", &done["trouble"]);
     for repaired in [&done["repaired"], &done["repair"]["repaired"]] {
-        print_names("repaired", repaired);
+        print_by_state("repaired", repaired);
     }
     print_names("kept", &done["kept"]);
     print_names("LOST", &done["lost"]);
@@ -39,6 +39,16 @@ fn print_work(word: &str, done: &Value) {
     print_names("failed", &done["failed"]);
     if let Some(digest) = done["held"]["digest"].as_str() {
         outln!("HELD: very many files vanished or changed at once. If that is meant: approve {digest}");
+    }
+}
+
+/// Prints files by their state: `good` is the word for those that are protected now.
+fn print_by_state(good: &str, list: &Value) {
+    for (state, word) in
+        [("protected", good), ("degraded", "degraded"), ("damaged", "damaged"), ("lost", "LOST")]
+    {
+        let of_state = list.as_array().into_iter().flatten().filter(|item| item["state"] == state);
+        print_names(word, &Value::Array(of_state.cloned().collect()));
     }
 }
 

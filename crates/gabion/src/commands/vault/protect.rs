@@ -3,12 +3,13 @@
 use super::diff::{changes_as_json, print_counts};
 use super::scrub::{print_trouble, trouble_as_json};
 use super::wanted::{Wanted, directory};
-use super::{Effort, Elsewhere, FIRST, Talk, bytes, count, files};
+use super::{Effort, Elsewhere, FIRST, Talk, bytes, count, files, warn};
 use crate::commands::served::{self, Turn};
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
 use gabion::shard::Shown;
 use gabion_vault::catalogue::Recent;
+use gabion_vault::promises::{Loss, Mode, promise};
 use gabion_vault::protect::{Report, protect, scan, would_hold};
 use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::{Clock, Stopwatch};
@@ -23,14 +24,28 @@ Examples:
   gabion protect /srv/photos --dry-run
 
 The first run protects everything, later ones what changed; files that were moved take their redundancy \
-along. Redundancy goes to DIR/.gabion, or to a repository elsewhere, which is the better place: another disk \
-can bring back what this one lost. Code and policy are remembered. \
+along. Redundancy goes to DIR/.gabion, or to a repository elsewhere, which a file DIR/.gabion then names for later commands. \
+Code and policy are remembered. \
 When very many files vanished or changed at once, their redundancy is left as it is until `gabion approve`.
 Exit codes: 0 all is protected, 1 changes are held or pending or files are damaged, 2 some files could not be protected.";
 
+/// Examples, and which losses are survived.
+fn help() -> String {
+    let mut help = format!(
+        "{EXAMPLES}\n\nWhat is survived, for a code k+m (8+2 unless another one is given; `gabion status` says it for a vault):"
+    );
+    for mode in Mode::ALL {
+        help += &format!("\n  {}:", mode.words());
+        for loss in Loss::ALL {
+            help += &format!("\n    {:<29} {}", loss.words(), promise(mode, loss).1);
+        }
+    }
+    help
+}
+
 /// Arguments of `gabion protect`.
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = help())]
 pub(crate) struct Args {
     /// The directory or pool to protect
     dir: PathBuf,
@@ -62,7 +77,7 @@ impl Args {
             }
             None => {
                 directory(&self.dir)?;
-                Location::of(&self.dir, self.elsewhere.repository.as_deref())
+                Location::to_protect(&self.dir, self.elsewhere.repository.as_deref())?
             }
         };
         let wanted = self.wanted.as_said();
@@ -76,7 +91,7 @@ impl Args {
         }
         let mut vault = match self.dry_run {
             true => Vault::open_to_examine(&location, Clock::System)?.0,
-            false => wanted.open(&location, policy.as_deref())?,
+            false => wanted.open(&location, policy.as_deref(), &warn)?,
         };
         if self.dry_run {
             if let Some(text) = &policy {

@@ -165,11 +165,9 @@ impl Args {
             };
             outln!("  {:<10} {space}, {}", Shown::bytes(&target.name).to_string(), target.domain);
         }
-        let [first, second] = &status.targets[..] else { return };
-        if vault.storage.kind() == "plain" && first.domain == second.domain {
-            outln!(
-                "NOTE: data and redundancy are on one file system: it heals rot and accidents, not the loss of the disk"
-            );
+        outln!("survives");
+        for kept in status.promises(vault) {
+            outln!("  {:<29} {}", kept.loss.words(), kept.words);
         }
     }
 }
@@ -232,6 +230,6 @@ fn as_json(vault: &Vault, status: &Status) -> Value {
         "last_protect": status.last_protect, "last_scrub": status.last_scrub,
         "never_scrubbed": status.never_scrubbed, "data_bytes": status.data_bytes,
         "redundancy_bytes": status.redundancy_bytes, "targets": targets, "degraded_reads": status.degraded_reads,
-        "wide_watch": status.wide_watch, "replaced": status.replaced,
+        "wide_watch": status.wide_watch, "replaced": status.replaced, "survives": status.promises(vault),
     })
 }

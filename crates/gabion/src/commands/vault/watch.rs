@@ -2,7 +2,7 @@
 
 use super::talk::Talker;
 use super::wanted::{Wanted, directory};
-use super::{Effort, Elsewhere};
+use super::{Effort, Elsewhere, warn};
 use clap::ValueEnum;
 use gabion::exit::Outcome;
 use gabion_vault::monitor::{Choice, Live, Options};
@@ -87,8 +87,8 @@ impl Args {
         for signal in [SIGINT, SIGTERM] {
             signal_hook::flag::register(signal, stop.clone())?;
         }
-        let location = Location::of(&self.dir, self.elsewhere.repository.as_deref());
-        let vault = self.wanted.as_said().set_up(&location)?;
+        let location = Location::to_protect(&self.dir, self.elsewhere.repository.as_deref())?;
+        let vault = self.wanted.as_said().set_up(&location, &warn)?;
         let source = match self.source {
             From::Auto => Choice::Auto,
             From::Fanotify => Choice::Fanotify,

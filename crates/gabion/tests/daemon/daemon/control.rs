@@ -1,6 +1,6 @@
 //! Commands that speak to a daemon, and those that find one at work.
 
-use super::ground::Ground;
+use super::ground::{Ground, rot};
 use super::seed::Seed;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -178,4 +178,33 @@ fn who_reads_no_further_ends_the_command_without_a_word() {
         let quiet = output.status.signal() == Some(13) || args == ["--help"];
         assert!(quiet, "{args:?}: {:?}", output.status);
     }
+}
+
+/// `daemon scrub` called lost files damaged, `daemon repair` said `repaired` of a file that it could not bring back, and a status
+/// right after that counted no lost file and ended with 0: the daemon counts files every few seconds only.
+#[test]
+fn lost_files_are_called_lost_at_once() {
+    let mut ground = Ground::new();
+    let photos = ground.watched("photos", "");
+    ground.configure(&photos);
+    ground.start();
+    ground.until_protected("photos", "photos", 4);
+    (0..300_000).step_by(2048).for_each(|at| rot(&ground.path("photos/a"), at));
+    rot(&ground.path("photos/sub/b"), 5000);
+    let lines = |text: &str| -> Vec<String> { text.lines().map(|line| line.trim().to_owned()).collect() };
+    let said = lines(&ground.expect(3, &["daemon", "scrub", "photos"]));
+    assert!(
+        said.contains(&"LOST      a".to_owned()) && said.contains(&"damaged   sub/b".to_owned()),
+        "{said:?}"
+    );
+    let status = ground.expect(3, &["daemon", "status"]);
+    assert!(status.contains("1 damaged, 1 lost"), "{status}");
+    let said = lines(&ground.expect(3, &["daemon", "repair", "photos"]));
+    assert!(
+        said.contains(&"LOST      a".to_owned()) && said.contains(&"repaired  sub/b".to_owned()),
+        "{said:?}"
+    );
+    let status = ground.expect(3, &["daemon", "status"]);
+    assert!(status.contains("0 damaged, 1 lost"), "{status}");
+    ground.stop(Signal::TERM);
 }

@@ -1,0 +1,217 @@
+//! Pointer of a tree to its vault: a small file `.gabion` in the root of a tree whose repository lies elsewhere.
+//!
+//! Without it only people know which repository a tree has: a later `protect` without `--repository` would begin a second vault in
+//! the tree, and the first one would grow old unnoticed. The file is no part of what is protected. Its lines:
+//!
+//! ```text
+//! gabion repository 1
+//! id ID OF THE VAULT
+//! path ABSOLUTE PATH OF THE REPOSITORY
+//! ```
+//!
+//! The path is the rest of the file, without the line feed at its end: it may have any bytes. A pointer is trusted like the repository
+//! itself: it must belong to the effective user or to root, and others must not be able to write it.
+
+use super::settings::FILE;
+use super::{Location, OWN, Settings, VaultError, at};
+use crate::private::MAX_TEXT;
+use crate::shown::Shown;
+use crate::tree::Tree;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+const FIRST_LINE: &[u8] = b"gabion repository 1\n";
+
+/// Bits of a mode that let others write.
+const OTHERS_WRITE: u32 = 0o022;
+
+/// Where the vault of a tree is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Pointer {
+    /// Identity of the vault.
+    pub(super) id: String,
+    /// Its repository, an absolute path.
+    pub(super) repository: PathBuf,
+}
+
+impl Pointer {
+    /// The pointer of the tree at `root`, if it has one.
+    ///
+    /// # Errors
+    /// A pointer that cannot be read, is not trusted, or is damaged.
+    pub(super) fn of(root: &Path) -> Result<Option<Pointer>, VaultError> {
+        let path = root.join(OWN);
+        let none = [Errno::NOENT, Errno::NOTDIR, Errno::LOOP, Errno::NXIO];
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
+        let file = match std::fs::OpenOptions::new().read(true).custom_flags(flags).open(&path) {
+            // Nothing there; a file where its directory would be; a link or a socket.
+            Err(error) if none.iter().any(|it| error.raw_os_error() == Some(it.raw_os_error())) => {
+                return Ok(None);
+            }
+            opened => opened.map_err(at(&path))?,
+        };
+        let found = file.metadata().map_err(at(&path))?;
+        if !found.is_file() {
+            return Ok(None);
+        }
+        let wrong = |why: String| VaultError::Settings { path: path.clone(), why };
+        if !is_trusted(&found) {
+            return Err(wrong(format!(
+                "it names the repository of this tree, but belongs to user {} or can be written by others: it is not used. \
+                 Name the repository with --repository",
+                found.uid()
+            )));
+        }
+        let mut bytes = Vec::new();
+        file.take(MAX_TEXT).read_to_end(&mut bytes).map_err(at(&path))?;
+        let pointer = Pointer::decode(&bytes).ok_or_else(|| {
+            wrong("it is no pointer to a repository: `gabion protect DIR --repository REPOSITORY` writes it again".to_owned())
+        })?;
+        Ok(Some(pointer))
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Pointer> {
+        let (id, path) = bytes.strip_prefix(FIRST_LINE)?.strip_prefix(b"id ")?.split_at_checked(32)?;
+        let path = path.strip_prefix(b"\npath ")?.strip_suffix(b"\n")?;
+        let repository = PathBuf::from(OsStr::from_bytes(path));
+        let is_id = id.iter().all(u8::is_ascii_hexdigit);
+        let id = String::from_utf8(id.to_vec()).ok()?;
+        (is_id && repository.is_absolute()).then_some(Pointer { id, repository })
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        [FIRST_LINE, b"id ", self.id.as_bytes(), b"\npath ", self.repository.as_os_str().as_bytes(), b"\n"]
+            .concat()
+    }
+
+    /// The vault that the pointer of the tree at `root` names.
+    ///
+    /// # Errors
+    /// The repository is not there, is another one, or protects another tree.
+    pub(super) fn resolve(&self, root: &Path) -> Result<Location, VaultError> {
+        let repository = &self.repository;
+        let shown = Shown::path(repository);
+        let wrong = |why: String| VaultError::Settings { path: root.join(OWN), why };
+        let settings = match Settings::load(repository) {
+            Err(VaultError::Unprotected { .. }) if repository.join("redundancy").is_dir() => {
+                let why = "the settings are missing".to_owned();
+                return Err(VaultError::Damaged { path: repository.join(FILE), why });
+            }
+            Err(VaultError::Unprotected { .. }) => {
+                return Err(wrong(format!(
+                    "it names the repository {shown}, where no vault is. Is its disk mounted? If it was moved: \
+                     gabion protect {} --repository WHERE-IT-IS-NOW",
+                    Shown::path(root)
+                )));
+            }
+            settings => settings?,
+        };
+        if settings.id != self.id {
+            return Err(wrong(format!(
+                "it names the repository {shown}, which is that of another vault now; name the right one with --repository"
+            )));
+        }
+        let theirs = settings.root_at(repository);
+        if theirs != root {
+            return Err(wrong(format!(
+                "it names the repository {shown}, which protects {}. If the tree was moved, put where it is now into {}; \
+                 if it is a copy, remove this file",
+                Shown::path(&theirs),
+                Shown::path(&repository.join(FILE))
+            )));
+        }
+        Ok(Location::of(root, Some(repository)))
+    }
+
+    /// Writes the pointer into its tree, unless it is there.
+    ///
+    /// # Errors
+    /// What the operating system says; a pointer that is not trusted stays.
+    pub(super) fn leave(&self, root: &Path) -> io::Result<()> {
+        match Pointer::of(root) {
+            Ok(Some(found)) if found == *self => return Ok(()),
+            Err(VaultError::Io { source, .. }) => return Err(source),
+            _ => {}
+        }
+        if let Ok(found) = std::fs::symlink_metadata(root.join(OWN))
+            && !(found.is_file() && is_trusted(&found))
+        {
+            return Err(io::Error::new(ErrorKind::AlreadyExists, "something else by that name is there"));
+        }
+        let tree = Tree::open(root)?;
+        let draft = format!("{OWN}.draft").into_bytes();
+        tree.remove(&draft)?;
+        let mut file = tree.create(&draft, 0o644)?;
+        file.write_all(&self.encode())?;
+        file.sync_all()?;
+        tree.rename(&draft, OWN.as_bytes())?;
+        tree.sync_directory(b"")
+    }
+}
+
+/// True if a file can be trusted as one's own.
+fn is_trusted(found: &std::fs::Metadata) -> bool {
+    let owner = found.uid();
+    (owner == rustix::process::geteuid().as_raw() || owner == 0) && found.mode() & OTHERS_WRITE == 0
+}
+
+/// The nearest directory above `root` that is protected by a vault of ours.
+pub(super) fn protected_above(root: &Path) -> Option<&Path> {
+    root.ancestors().skip(1).find(|above| {
+        let own = above.join(OWN);
+        let is_vault =
+            own.join(FILE).exists() && std::fs::metadata(&own).is_ok_and(|found| is_trusted(&found));
+        is_vault || matches!(Pointer::of(above), Ok(Some(_)))
+    })
+}
+
+/// A repository is a directory. `s3://bucket/x` would be made as one, `s3:/bucket/x`, and nothing would ever reach the bucket.
+pub(super) fn refuse_url(repository: &Path) -> Result<(), VaultError> {
+    let bytes = repository.as_os_str().as_bytes();
+    let scheme = bytes.windows(3).position(|window| window == b"://").map(|end| &bytes[..end]);
+    let is_url = scheme.is_some_and(|scheme| {
+        scheme.first().is_some_and(u8::is_ascii_alphabetic)
+            && scheme.iter().all(|byte| byte.is_ascii_alphanumeric() || b"+.-".contains(byte))
+    });
+    if !is_url {
+        return Ok(());
+    }
+    let why = "a repository is a directory, and this is a URL. Mount the storage and name the directory where it is mounted; \
+               a directory by this name is written with ./ before it"
+        .to_owned();
+    Err(VaultError::Settings { path: repository.to_owned(), why })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Pointer, refuse_url};
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::Path;
+
+    #[test]
+    fn a_pointer_is_read_as_it_was_written() {
+        let repository = Path::new(OsStr::from_bytes(b"/mnt/\xff line\nfeed/r")).to_owned();
+        let pointer = Pointer { id: "0123456789abcdef".repeat(2), repository };
+        assert_eq!(Pointer::decode(&pointer.encode()), Some(pointer.clone()));
+        let bytes = Pointer { repository: Path::new("/mnt/r").to_owned(), ..pointer }.encode();
+        for length in 0..bytes.len() {
+            assert_eq!(Pointer::decode(&bytes[..length]), None, "cut after {length} bytes");
+        }
+    }
+
+    #[test]
+    fn urls_are_no_repositories() {
+        for url in ["s3://bucket/x", "https://host/x", "sftp://u@h/x", "a+b.c-1://x"] {
+            assert!(refuse_url(Path::new(url)).is_err(), "{url}");
+        }
+        for path in ["./s3://bucket/x", "/mnt/s3://x", "s3:/bucket", "://x", "1a://x", "r"] {
+            assert!(refuse_url(Path::new(path)).is_ok(), "{path}");
+        }
+    }
+}
