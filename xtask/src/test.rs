@@ -14,7 +14,8 @@ use crate::{aarch64, ladder, readme, tidy, tools};
 /// Stops at the first step that fails and shows its command. The tests run once with the kernel
 /// that the engine chooses by itself and then once per row of the kernel table that this CPU
 /// supports, forced with GABION_KERNEL; the other rows are shown as SKIP. Set
-/// GABION_REQUIRE_KERNELS=name,name to make a skipped row a failure. Once more the engine is tested without its
+/// GABION_REQUIRE_KERNELS=name,name to make a skipped row a failure. Tests that cannot run on this machine (no root, no FUSE, a missing tool) are
+/// listed at the end with their reasons; GABION_REQUIRE_ALL=1, which CI=true implies, makes each of them a failure. Once more the engine is tested without its
 /// run-time compiler, so that programs are interpreted.
 ///
 /// Missing Debian packages are installed when this runs as root; otherwise it says what to type. Test suites of others are built into
@@ -31,8 +32,11 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut steps = Steps::new();
+    let log = skip_log();
+    let _ = std::fs::remove_file(&log);
     let result = all(args, &mut steps);
     print!("\n{}", steps.table());
+    print!("{}", skipped(&std::fs::read_to_string(&log).unwrap_or_default()));
     if !steps.failures().is_empty() {
         print!("\n{}", steps.failures());
     }
@@ -54,6 +58,32 @@ fn all(args: &Args, steps: &mut Steps) -> Result<()> {
     kernels(args, steps)?;
     documentation(args, steps)?;
     if args.full { aarch64::steps(steps, &[]) } else { Ok(()) }
+}
+
+/// Where tests write down what they skip: the test harness hides what a test prints that passes.
+fn skip_log() -> std::path::PathBuf {
+    crate::root().join("target/skipped.txt")
+}
+
+/// Tells tests where to write down what they skip. On CI, or with GABION_REQUIRE_ALL=1, a skip is a failure.
+fn strict(cmd: Cmd) -> Cmd {
+    let cmd = cmd.env("GABION_SKIP_LOG", &skip_log().display().to_string());
+    let is_set =
+        |name| std::env::var(name).is_ok_and(|value| !value.is_empty() && value != "0" && value != "false");
+    if is_set("CI") || is_set("GABION_REQUIRE_ALL") { cmd.env("GABION_REQUIRE_ALL", "1") } else { cmd }
+}
+
+/// What was skipped, by test and reason; each once.
+fn skipped(log: &str) -> String {
+    let lines: std::collections::BTreeSet<&str> = log.lines().collect();
+    let Some(_) = lines.first() else { return "\nno test was skipped\n".to_owned() };
+    let mut text =
+        format!("\nskipped: {} (GABION_REQUIRE_ALL=1 makes each of them a failure)\n", lines.len());
+    for line in lines {
+        let (test, reason) = line.split_once('\t').unwrap_or((line, ""));
+        text += &format!("  {test}: {reason}\n");
+    }
+    text
 }
 
 /// What runs once more on each row: the tests of the engine, and those of the program that code, sign, check and repair with it. The others would do the
@@ -86,7 +116,7 @@ fn forced() -> Cmd {
 
 /// The tests with the engine's own choice of kernel, then down the ladder.
 fn kernels(args: &Args, steps: &mut Steps) -> Result<()> {
-    let automatic = tools::known(Cmd::cargo("test --workspace").unset(ladder::FORCE));
+    let automatic = strict(tools::known(Cmd::cargo("test --workspace").unset(ladder::FORCE)));
     steps.tests("tests, automatic kernel", &automatic)?;
     if args.quick {
         steps.skip("tests, without the compiler", "--quick");
@@ -114,4 +144,16 @@ fn documentation(args: &Args, steps: &mut Steps) -> Result<()> {
     }
     let doc = Cmd::cargo("doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings");
     steps.command("documentation", &doc)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::skipped;
+
+    #[test]
+    fn skips_are_listed_once_with_their_reasons() {
+        let text = skipped("b\tno FUSE\na\twe are not root\nb\tno FUSE\n");
+        assert_eq!(text.lines().skip(2).collect::<Vec<_>>(), ["  a: we are not root", "  b: no FUSE"]);
+        assert!(text.contains("skipped: 2") && skipped("").contains("no test"));
+    }
 }

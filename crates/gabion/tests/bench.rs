@@ -269,7 +269,7 @@ fn methods_are_measured_on_an_opencl_device_and_recorded() {
     ]);
     let said = String::from_utf8_lossy(&output.stderr);
     if said.contains("opencl is not available") {
-        println!("SKIP methods_are_measured_on_an_opencl_device_and_recorded: {said}");
+        gabion_testkit::skip!("methods_are_measured_on_an_opencl_device_and_recorded: {said}");
         return;
     }
     let found = lines(&output);

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 fn device(test: &str, options: OpenClOptions) -> Option<OpenClDevice> {
     match devices() {
         Err(GpuError::Unavailable { reason, .. }) => {
-            println!("SKIP {test}: {reason}");
+            gabion_testkit::skip!("{test}: {reason}");
             None
         }
         Err(error) => panic!("{error}"),
@@ -216,7 +216,7 @@ fn shared_memory_conforms() {
     };
     let device = match device {
         Err(error @ (GpuError::Unavailable { .. } | GpuError::Transfer { .. })) => {
-            println!("SKIP shared_memory_conforms: {error}");
+            gabion_testkit::skip!("shared_memory_conforms: {error}");
             return;
         }
         other => other.unwrap(),

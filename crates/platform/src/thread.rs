@@ -123,7 +123,7 @@ mod tests {
         if uid != 0 {
             assert!(super::as_owner(uid + 1, gid, || make("another's")).is_err());
             assert!(!dir.path().join("another's").exists());
-            return println!("SKIP new_files_belong_to_whom_they_are_made_for: we are not root");
+            return gabion_testkit::skip!("new_files_belong_to_whom_they_are_made_for: we are not root");
         }
         let rights = rustix::thread::capabilities(None).unwrap();
         super::as_owner(4711, 4712, || make("theirs")).unwrap().unwrap();

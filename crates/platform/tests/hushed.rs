@@ -29,14 +29,14 @@ fn ground(test: &str) -> Option<Ground> {
         Ok(source) => source,
         Err(error) if rustix::process::geteuid().is_root() => panic!("{error}"),
         Err(error) => {
-            println!("SKIP {test}: {error}");
+            gabion_testkit::skip!("{test}: {error}");
             return None;
         }
     };
     let mut ground = Ground { dir, source };
     ground.hushed("first");
     if !ground.source.keeps_back() {
-        println!("SKIP {test}: this kernel has no ignore marks");
+        gabion_testkit::skip!("{test}: this kernel has no ignore marks");
         return None;
     }
     ground.kept_back();

@@ -25,7 +25,7 @@ fn sources(root: &Path, test: &str) -> Vec<Box<dyn Source>> {
     match Fanotify::watch(root, OWN) {
         Ok(fanotify) => all.push(Box::new(fanotify)),
         Err(error) if rustix::process::geteuid().is_root() => panic!("{error}"),
-        Err(error) => println!("SKIP {test} with fanotify: {error}"),
+        Err(error) => gabion_testkit::skip!("{test} with fanotify: {error}"),
     }
     all
 }
@@ -151,7 +151,7 @@ fn a_full_queue_is_a_gap_and_the_source_goes_on() {
     let limit = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
     let limit: usize = limit.trim().parse().unwrap();
     if limit > 50_000 {
-        println!("SKIP a_full_queue_is_a_gap: the queue takes {limit} events here");
+        gabion_testkit::skip!("a_full_queue_is_a_gap: the queue takes {limit} events here");
         return;
     }
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -237,7 +237,7 @@ fn paths_that_are_too_long_matter_in_the_tree_only() {
     let mut source = match Fanotify::watch(&root, OWN) {
         Ok(source) => source,
         Err(error) if rustix::process::geteuid().is_root() => panic!("{error}"),
-        Err(error) => return println!("SKIP paths that are too long: {error}"),
+        Err(error) => return gabion_testkit::skip!("paths that are too long: {error}"),
     };
     deep_below(dir.path());
     fs::write(root.join("short"), "x").unwrap();

@@ -10,5 +10,11 @@ pub mod kill;
 mod skipping;
 mod waiting;
 
-pub use skipping::{REQUIRE_ALL, SKIP_LOG, skip};
+pub use skipping::{REQUIRE_ALL, SKIP_LOG, skip, skip_line};
 pub use waiting::{PATIENCE, until, until_some};
+
+/// [`skip`](fn@skip) with one format string for both, as in `skip!("name of the test: {reason}")`.
+#[macro_export]
+macro_rules! skip {
+    ($($text:tt)*) => { $crate::skip_line(&format!($($text)*)) };
+}

@@ -27,3 +27,12 @@ pub fn skip(test: &str, reason: impl Display) {
         written.unwrap_or_else(|error| panic!("{SKIP_LOG}={}: {error}", path.display()));
     }
 }
+
+/// As [`skip`], from a line `test: reason`.
+///
+/// # Panics
+/// As [`skip`].
+pub fn skip_line(line: &str) {
+    let (test, reason) = line.split_once(": ").unwrap_or((line, "no reason given"));
+    skip(test, reason);
+}

@@ -468,7 +468,7 @@ mod tests {
             Measure::Latency(64, Order::Random(1), 64 << 10),
         ];
         if let Some(needs) = kinds[0].missing() {
-            println!("SKIP one_of_each_kind_is_measured: needs {needs}");
+            gabion_testkit::skip!("one_of_each_kind_is_measured: needs {needs}");
             return;
         }
         let mut bench = Bench::with(2 << 20, true).unwrap();

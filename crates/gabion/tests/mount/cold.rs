@@ -24,7 +24,9 @@ fn mounted_cold_files_are_kept_in_memory_once() {
     std::fs::write(ground.source("file"), &bytes).unwrap();
     let source = File::open(ground.source("file")).unwrap();
     let Some(direct) = Direct::open(source.as_fd()) else {
-        return println!("SKIP cold files: temporary files are on a file system that is read through memory");
+        return gabion_testkit::skip!(
+            "cold files: temporary files are on a file system that is read through memory"
+        );
     };
     for more in [&["--no-verify"][..], &[]] {
         ground.mount(more);

@@ -13,7 +13,7 @@ use std::time::Duration;
 pub(crate) fn can_mount(test: &str) -> bool {
     let can = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
     if !can {
-        println!("SKIP {test}: mounting needs root and /dev/fuse");
+        gabion_testkit::skip!("{test}: mounting needs root and /dev/fuse");
     }
     can
 }

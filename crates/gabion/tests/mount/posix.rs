@@ -18,7 +18,7 @@ fn tool(test: &str, name: &str) -> Option<PathBuf> {
     let found = dir.map(|dir| dir.join("bin").join(name)).filter(|path| path.exists());
     if found.is_none() {
         assert!(!tools_are_required(), "{name} is not in GABION_TOOLS");
-        println!("SKIP {test}: {name} is not there; `cargo xtask test` installs it");
+        gabion_testkit::skip!("{test}: {name} is not there; `cargo xtask test` installs it");
     }
     found
 }

@@ -33,7 +33,7 @@ fn mounted_pool_lives_with_targets_that_refuse_it() {
     }
     let mut ground = Ground::new();
     if !is_bound(ground.path()) {
-        return println!("SKIP rights: no setpriv that takes rights away");
+        return gabion_testkit::skip!("rights: no setpriv that takes rights away");
     }
     let targets: Vec<String> = (1..=8).map(|number| format!("t{number}")).collect();
     let create =

@@ -34,7 +34,7 @@ fn ground(test: &str) -> Option<Ground> {
         && made.is_ok_and(|made| made.success())
         && File::options().read(true).write(true).open(dir.join("fuse")).is_ok();
     if !usable {
-        println!("SKIP {test}: no device or fusermount3 for users");
+        gabion_testkit::skip!("{test}: no device or fusermount3 for users");
         return None;
     }
     Some(ground)

@@ -1,12 +1,11 @@
 //! Signals and sudden ends.
 
 use super::playground::{Playground, bytes, gabion};
+use gabion_testkit::kill::{Call, Point, can_kill, killed_at, was_killed};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::Write;
 use std::process::{Child, Stdio};
-use std::thread::sleep;
-use std::time::Duration;
 
 fn split_from_pipe(place: &Playground) -> Child {
     gabion()
@@ -21,15 +20,9 @@ fn split_from_pipe(place: &Playground) -> Child {
         .unwrap()
 }
 
-/// Waits until the temporary files are there, at most ten seconds.
+/// Waits until the temporary files are there.
 fn wait_for_temps(place: &Playground) {
-    for _ in 0..1000 {
-        if place.temps() >= 6 {
-            return;
-        }
-        sleep(Duration::from_millis(10));
-    }
-    panic!("no temporary files appeared");
+    gabion_testkit::until("temporary files appear", || place.temps() >= 6);
 }
 
 #[test]
@@ -51,55 +44,76 @@ fn signals_remove_what_is_unfinished() {
     }
 }
 
+/// Points at which a command is killed, further apart the later they are; the last ones come after its end.
+fn points() -> impl Iterator<Item = Point> {
+    Call::ALL.into_iter().flat_map(|call| [1, 2, 3, 5, 8, 20].map(|nth| Point { call, nth }))
+}
+
+/// Runs a split of `new` that is killed at the point; whether it was.
+fn killed_split(place: &Playground, point: Point) -> bool {
+    let arguments = [
+        "shard", "split", "new", "--name", "file", "--code", "4+2", "--block", "1KiB", "--out", "shards",
+        "--force",
+    ];
+    let status = killed_at(point, env!("CARGO_BIN_EXE_gabion"))
+        .args(arguments)
+        .current_dir(place.path(""))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .unwrap();
+    assert!(was_killed(status) || status.success(), "{point:?}: {status}");
+    was_killed(status)
+}
+
 #[test]
-fn a_killed_split_leaves_nothing_that_looks_like_a_shard() {
-    for delay in [0, 3, 11, 29] {
-        let place = Playground::new();
-        let mut child = split_from_pipe(&place);
-        let _ = child.stdin.as_mut().unwrap().write_all(&bytes(50_000, 5));
-        if delay > 0 {
-            wait_for_temps(&place);
-        }
-        sleep(Duration::from_millis(delay));
-        child.kill().unwrap();
-        child.wait().unwrap();
-        if !place.path("shards").exists() {
-            continue;
-        }
-        let shards = place.contents();
-        assert!(shards.iter().all(|(_, bytes)| !bytes.starts_with(b"\x89GABSH")), "{} files", shards.len());
-        place.run(&["verify", "shards"]).expect(2).says("no shards");
+fn a_killed_split_leaves_nothing_that_looks_like_a_shard_or_a_set() {
+    if !can_kill("a_killed_split_leaves_nothing_that_looks_like_a_shard_or_a_set") {
+        return;
     }
+    let new = bytes(50_000, 5);
+    let mut nothing = 0;
+    for point in points() {
+        let place = Playground::new();
+        fs::write(place.path("new"), &new).unwrap();
+        killed_split(&place, point);
+        let renamed = place.path("shards").exists()
+            && place.contents().iter().any(|(path, _)| !path.to_string_lossy().ends_with(".tmp"));
+        let ran = place.run(&["join", "shards", "-o", "joined"]);
+        // Before the first rename nothing is a shard; from then on all of them are whole.
+        match ran.code {
+            0 => assert!(fs::read(place.path("joined")).unwrap() == new, "{point:?}"),
+            _ => {
+                assert!(!renamed, "{point:?}: {}", ran.err);
+                nothing += 1;
+            }
+        }
+    }
+    assert!(nothing >= 10, "{nothing} were killed before they were done");
 }
 
 /// Whenever it is killed, also among the renames over an older set, one whole set is there.
 #[test]
 fn a_kill_during_replacement_loses_no_set() {
+    if !can_kill("a_kill_during_replacement_loses_no_set") {
+        return;
+    }
     let new = bytes(300_000, 7);
-    for delay in 0..12 {
+    let mut killed = 0;
+    for point in points() {
         let place = Playground::split(300_000, "4+2", "1KiB");
         fs::write(place.path("new"), &new).unwrap();
-        let mut child = gabion()
-            .args([
-                "split", "new", "--name", "file", "--code", "4+2", "--block", "1KiB", "--out", "shards",
-                "--force",
-            ])
-            .current_dir(place.path(""))
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        sleep(Duration::from_millis(delay * 3));
-        let _ = child.kill();
-        child.wait().unwrap();
+        killed += u32::from(killed_split(&place, point));
         let ran = place.run(&["join", "shards", "-o", "joined"]);
         if ran.code == 2 {
             // In between, both can be joined and the user is asked.
-            assert!(ran.err.contains("choose one with --set"), "{}", ran.err);
+            assert!(ran.err.contains("choose one with --set"), "{point:?}: {}", ran.err);
             continue;
         }
         let joined = fs::read(place.path("joined")).unwrap();
-        assert!(joined == new || joined == bytes(300_000, 1), "{}", ran.err);
+        assert!(joined == new || joined == bytes(300_000, 1), "{point:?}: {}", ran.err);
     }
+    assert!(killed >= 15, "{killed} were killed");
 }
 
 /// The temporary files of a crash among the renames are complete, and found by their content.

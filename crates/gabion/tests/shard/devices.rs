@@ -13,7 +13,7 @@ fn has(test: &str, api: &str) -> bool {
         Some((count, _)) if count > 0 => true,
         other => {
             let reason = other.and_then(|(_, missing)| missing);
-            println!("SKIP {test}: {}", reason.unwrap_or("built without GPUs".to_owned()));
+            gabion_testkit::skip!("{test}: {}", reason.unwrap_or("built without GPUs".to_owned()));
             false
         }
     }

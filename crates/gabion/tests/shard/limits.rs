@@ -31,7 +31,7 @@ impl Drop for Tmpfs {
 fn a_full_disk_leaves_what_was_there() {
     let place = Playground::new();
     let Some(_disk) = Tmpfs::mount(place.path("shards"), "400k") else {
-        println!("SKIP a_full_disk_leaves_what_was_there: cannot mount a tmpfs here");
+        gabion_testkit::skip!("a_full_disk_leaves_what_was_there: cannot mount a tmpfs here");
         return;
     };
     fs::write(place.path("file"), bytes(100_000, 1)).unwrap();
@@ -81,7 +81,7 @@ fn permissions_are_reported_by_file() {
     let place = Playground::split(5000, "4+2", "100");
     let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     let Some(ran) = as_nobody(&place, &["verify", "shards"]) else {
-        println!("SKIP permissions_are_reported_by_file: no setpriv");
+        gabion_testkit::skip!("permissions_are_reported_by_file: no setpriv");
         return;
     };
     ran.expect(0);

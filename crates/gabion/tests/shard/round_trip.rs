@@ -86,7 +86,7 @@ fn holes_stay_holes() {
     file.sync_all().unwrap();
     let used = file.metadata().unwrap().blocks();
     if used * 512 >= 8 << 20 {
-        println!("SKIP holes_stay_holes: this file system has no holes");
+        gabion_testkit::skip!("holes_stay_holes: this file system has no holes");
         return;
     }
     place.run(&["split", "file", "--code", "4+2", "--block", "64KiB", "--out", "shards"]).expect(0);

@@ -146,7 +146,7 @@ fn what_may_not_be_read_is_named_and_the_rest_protected() {
     }
     std::fs::set_permissions(ground.path("sub/deep"), std::fs::Permissions::from_mode(0o000)).unwrap();
     let Some(output) = as_nobody(&ground, &["protect", "tree", "--json"]) else {
-        println!("SKIP what_may_not_be_read_is_named: rights cannot be dropped here");
+        gabion_testkit::skip!("what_may_not_be_read_is_named: rights cannot be dropped here");
         return;
     };
     assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
@@ -168,7 +168,7 @@ fn what_may_not_be_looked_at_is_not_lost() {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
     }
     let Some(output) = as_nobody(&ground, &["protect", "tree"]) else {
-        println!("SKIP what_may_not_be_looked_at_is_not_lost: rights cannot be dropped here");
+        gabion_testkit::skip!("what_may_not_be_looked_at_is_not_lost: rights cannot be dropped here");
         return;
     };
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));

@@ -54,7 +54,7 @@ fn assert_is_served(ground: &Playground, seal: impl Fn() -> Option<Box<dyn std::
     file.set_modified(modified).unwrap();
     let before = inventory(&ground.dir().join("other"));
     let Some(sealed) = seal() else {
-        println!("SKIP {test}: nothing can be mounted here");
+        gabion_testkit::skip!("{test}: nothing can be mounted here");
         return;
     };
     let with = |command: &[&'static str]| [command, &AT].concat();
@@ -117,7 +117,9 @@ fn a_repository_without_its_caches_is_served_as_well() {
     std::fs::remove_dir_all(repository.join("changelog")).unwrap();
     let before = inventory(&repository);
     let Some(_sealed) = Sealed::new(repository.clone()) else {
-        println!("SKIP a_repository_without_its_caches_is_served_as_well: nothing can be mounted here");
+        gabion_testkit::skip!(
+            "a_repository_without_its_caches_is_served_as_well: nothing can be mounted here"
+        );
         return;
     };
     assert_eq!(ground.json(0, &["status", "tree", AT[0], AT[1]])["matrix"][0]["files"], 5);

@@ -201,7 +201,7 @@ fn without_rights_inotify_is_used_and_said_so() {
     command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", env!("CARGO_BIN_EXE_gabion")]);
     command.current_dir(ground.dir()).args(["watch", "tree", "--json", "--policy", "policy.toml"]);
     if !can_drop_rights() {
-        println!("SKIP without_rights_inotify_is_used: rights cannot be dropped here");
+        gabion_testkit::skip!("without_rights_inotify_is_used: rights cannot be dropped here");
         return;
     }
     let watch = Watch::of(command);
@@ -230,7 +230,7 @@ fn a_mount_below_is_said_to_make_the_watch_hear_everything() {
     std::fs::create_dir(&point).unwrap();
     let mounted = Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&point).status();
     if !mounted.is_ok_and(|status| status.success()) {
-        println!("SKIP a_mount_below_is_said: nothing can be mounted here");
+        gabion_testkit::skip!("a_mount_below_is_said: nothing can be mounted here");
         return;
     }
     let asked = || -> Value {

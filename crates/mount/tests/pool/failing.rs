@@ -107,7 +107,7 @@ fn fails_under_load(fault: Fault, seed: u64) {
         struck
     });
     if let Err(why) = struck {
-        return println!("SKIP {test}: {why}");
+        return gabion_testkit::skip!("{test}: {why}");
     }
     // Files that are degraded are written to as well.
     for (name, content) in files.iter_mut().filter(|(_, content)| content.len() > 10_000) {

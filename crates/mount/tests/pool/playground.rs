@@ -20,7 +20,7 @@ use std::time::Duration;
 pub(crate) fn can_mount(name: &str) -> bool {
     let can = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
     if !can {
-        println!("SKIP {name}: mounting needs root and /dev/fuse");
+        gabion_testkit::skip!("{name}: mounting needs root and /dev/fuse");
     }
     can
 }
@@ -75,7 +75,7 @@ impl Ground {
         let disks = match Disks::make(ground.root(), 8, "24M") {
             Ok(disks) => disks,
             Err(why) => {
-                println!("SKIP {test}: {why}");
+                gabion_testkit::skip!("{test}: {why}");
                 return None;
             }
         };

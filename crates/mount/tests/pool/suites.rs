@@ -11,7 +11,7 @@ fn tool(test: &str, name: &str) -> Option<PathBuf> {
     let found = dir.map(|dir| dir.join("bin").join(name)).filter(|path| path.exists());
     if found.is_none() {
         assert!(std::env::var_os("GABION_REQUIRE_TOOLS").is_none(), "{name} is not in GABION_TOOLS");
-        println!("SKIP {test}: {name} is not there; `cargo xtask test` installs it");
+        gabion_testkit::skip!("{test}: {name} is not there; `cargo xtask test` installs it");
     }
     found
 }

@@ -125,7 +125,7 @@ fn inotify_in_memory() {
 fn fanotify_in_memory() {
     match is_root() {
         true => all_is_protected(&Playground::new(), Choice::Fanotify),
-        false => println!("SKIP fanotify_in_memory: we are not root"),
+        false => gabion_testkit::skip!("fanotify_in_memory: we are not root"),
     }
 }
 
@@ -191,7 +191,7 @@ fn what_changed_while_nobody_watched_is_found_and_what_is_pending_survives() {
 #[test]
 fn mount_points_and_directories_without_rights_are_named() {
     if !is_root() {
-        println!("SKIP mount_points_are_named: we are not root");
+        gabion_testkit::skip!("mount_points_are_named: we are not root");
         return;
     }
     let ground = Playground::new();
@@ -200,7 +200,7 @@ fn mount_points_and_directories_without_rights_are_named() {
     fs::create_dir(&point).unwrap();
     let mounted = std::process::Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&point).status();
     if !mounted.is_ok_and(|status| status.success()) {
-        println!("SKIP mount_points_are_named: nothing can be mounted here");
+        gabion_testkit::skip!("mount_points_are_named: nothing can be mounted here");
         return;
     }
     let live = ground.watch(Playground::options(Choice::Fanotify));

@@ -67,11 +67,11 @@ impl Playground {
         std::fs::File::create(&image).unwrap().set_len(400 << 20).unwrap();
         let mkfs = format!("mkfs.{kind}");
         if !is_root() || !run(&mkfs, &["-q".as_ref(), image.as_os_str()]) {
-            println!("SKIP {test} on {kind}: {mkfs} is not here, or we are not root");
+            gabion_testkit::skip!("{test} on {kind}: {mkfs} is not here, or we are not root");
             return None;
         }
         if !run("mount", &["-o".as_ref(), "loop".as_ref(), image.as_os_str(), at.as_os_str()]) {
-            println!("SKIP {test} on {kind}: nothing can be mounted here");
+            gabion_testkit::skip!("{test} on {kind}: nothing can be mounted here");
             return None;
         }
         Some(Playground { _mounted: Some(Mounted { at }), ..ground })

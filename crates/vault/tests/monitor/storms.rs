@@ -22,7 +22,7 @@ fn queue_limit() -> usize {
 fn overflow(source: Choice) {
     let limit = queue_limit();
     if limit > 20_000 {
-        println!("SKIP overflow of {source:?}: the queue takes {limit} events here");
+        gabion_testkit::skip!("overflow of {source:?}: the queue takes {limit} events here");
         return;
     }
     let ground = Playground::new();
@@ -67,7 +67,7 @@ fn a_full_queue_of_inotify_is_a_gap_that_is_closed() {
 fn a_full_queue_of_fanotify_is_a_gap_that_is_closed() {
     match is_root() {
         true => overflow(Choice::Fanotify),
-        false => println!("SKIP a_full_queue_of_fanotify: we are not root"),
+        false => gabion_testkit::skip!("a_full_queue_of_fanotify: we are not root"),
     }
 }
 
@@ -115,7 +115,7 @@ fn storms_end_in_protection_with_inotify() {
 fn storms_end_in_protection_with_fanotify() {
     match is_root() {
         true => (1..4).for_each(|seed| storm(Choice::Fanotify, seed * 99)),
-        false => println!("SKIP storms_end_in_protection_with_fanotify: we are not root"),
+        false => gabion_testkit::skip!("storms_end_in_protection_with_fanotify: we are not root"),
     }
 }
 
@@ -125,7 +125,7 @@ fn storms_end_in_protection_with_fanotify() {
 fn a_file_in_the_place_of_a_directory_is_protected() {
     for source in [Choice::Inotify, Choice::Fanotify] {
         if source == Choice::Fanotify && !is_root() {
-            println!("SKIP a_file_in_the_place_of_a_directory with fanotify: we are not root");
+            gabion_testkit::skip!("a_file_in_the_place_of_a_directory with fanotify: we are not root");
             continue;
         }
         let ground = Playground::new();
@@ -153,7 +153,7 @@ fn a_file_in_the_place_of_a_directory_is_protected() {
 fn what_is_renamed_and_removed_leaves_nothing() {
     for source in [Choice::Inotify, Choice::Fanotify] {
         if source == Choice::Fanotify && !is_root() {
-            println!("SKIP what_is_renamed_and_removed with fanotify: we are not root");
+            gabion_testkit::skip!("what_is_renamed_and_removed with fanotify: we are not root");
             continue;
         }
         let ground = Playground::new();

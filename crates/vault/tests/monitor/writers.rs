@@ -13,7 +13,7 @@ fn for_each_source(test: &str, check: fn(Choice)) {
     check(Choice::Inotify);
     match is_root() {
         true => check(Choice::Fanotify),
-        false => println!("SKIP {test} with fanotify: we are not root"),
+        false => gabion_testkit::skip!("{test} with fanotify: we are not root"),
     }
 }
 

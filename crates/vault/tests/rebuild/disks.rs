@@ -17,7 +17,7 @@ fn ground(test: &str, seed: u64) -> Option<(Disks, Ground)> {
             Some((disks, ground))
         }
         Err(why) => {
-            println!("SKIP {test}: {why}");
+            gabion_testkit::skip!("{test}: {why}");
             None
         }
     }

@@ -238,7 +238,7 @@ fn a_spare_that_fills_up_is_left_for_another() {
     let mount =
         Command::new("mount").args(["-t", "tmpfs", "-o", "size=3M,mode=755", "none"]).arg(&path).output();
     if !mount.is_ok_and(|output| output.status.success()) {
-        println!("SKIP a_spare_that_fills_up_is_left_for_another: no right to mount a tmpfs");
+        gabion_testkit::skip!("a_spare_that_fills_up_is_left_for_another: no right to mount a tmpfs");
         return;
     }
     let _small = Small(&path);

@@ -31,7 +31,7 @@ fn a_full_target_is_named_and_nothing_is_lost() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("small");
     let Some(_small) = Small::mount(&path) else {
-        println!("SKIP a_full_target_is_named_and_nothing_is_lost: no right to mount a tmpfs");
+        gabion_testkit::skip!("a_full_target_is_named_and_nothing_is_lost: no right to mount a tmpfs");
         return;
     };
     // The small disk is one of two that every file needs; a third has the namespace as well.

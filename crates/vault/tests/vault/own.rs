@@ -282,7 +282,7 @@ fn a_read_only_repository_is_read_with_its_journal() {
     let sealed =
         mount(&["--bind".as_ref(), own.as_os_str()]) && mount(&["-o".as_ref(), "remount,bind,ro".as_ref()]);
     if !sealed {
-        println!("SKIP a_read_only_repository_is_read_with_its_journal: nothing can be mounted here");
+        gabion_testkit::skip!("a_read_only_repository_is_read_with_its_journal: nothing can be mounted here");
         return;
     }
     let names =

@@ -166,7 +166,7 @@ fn a_full_repository_fails_by_name_and_recovers() {
         .status()
         .is_ok_and(|status| status.success());
     if !mounted {
-        println!("SKIP a_full_repository_fails_by_name_and_recovers: a tmpfs cannot be mounted here");
+        gabion_testkit::skip!("a_full_repository_fails_by_name_and_recovers: a tmpfs cannot be mounted here");
         return;
     }
     struct Unmount(std::path::PathBuf);

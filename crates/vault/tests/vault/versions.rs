@@ -69,7 +69,7 @@ impl LoopDisk {
             match command.output() {
                 Ok(output) if output.status.success() => {}
                 output => {
-                    println!("SKIP {test}: {command:?}: {output:?}");
+                    gabion_testkit::skip!("{test}: {command:?}: {output:?}");
                     return None;
                 }
             }
@@ -144,7 +144,7 @@ fn stores_into_mapped_pages_are_changes_on_xfs() {
     for command in [mkfs.arg("-q").arg(&image), mount.args(["-o", "loop"]).arg(&image).arg(disk.point())] {
         match command.output() {
             Ok(output) if output.status.success() => {}
-            output => return println!("SKIP {name}: {command:?}: {output:?}"),
+            output => return gabion_testkit::skip!("{name}: {command:?}: {output:?}"),
         }
     }
     stores_into_mapped_pages_are_changes(&disk.point());

@@ -26,7 +26,7 @@ impl Disks {
         let disks = Disks { images, points };
         for number in 1..=count {
             if let Err(why) = disks.format(number) {
-                println!("SKIP disks: {why}");
+                gabion_testkit::skip!("disks: {why}");
                 return None;
             }
         }

@@ -19,7 +19,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 pub(crate) fn can_mount(test: &str) -> bool {
     let can = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
     if !can {
-        println!("SKIP {test}: mounting needs root and /dev/fuse");
+        gabion_testkit::skip!("{test}: mounting needs root and /dev/fuse");
     }
     can
 }

@@ -17,7 +17,7 @@ struct Ground {
 /// A tree of some directories, two of them not to be watched; nothing, and a line that says why, without rights.
 fn ground(test: &str, directories: &[&str]) -> Option<Ground> {
     if !rustix::process::geteuid().is_root() {
-        println!("SKIP {test}: we are not root");
+        gabion_testkit::skip!("{test}: we are not root");
         return None;
     }
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -104,7 +104,7 @@ fn a_mount_below_keeps_the_mark_of_the_file_system_wide() {
     let at = ground.path("tree/mounted");
     let mount = Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&at).status();
     if !mount.is_ok_and(|done| done.success()) {
-        println!("SKIP a_mount_below: nothing can be mounted here");
+        gabion_testkit::skip!("a_mount_below: nothing can be mounted here");
         return;
     }
     ground.marks.walk(&ground.tree).unwrap();
@@ -149,7 +149,7 @@ fn a_new_directory_is_hushed_until_it_gets_its_mark() {
     fs::create_dir(ground.path("tree/new")).unwrap();
     ground.marks.made(b"new", &ground.tree).unwrap();
     if !ground.marks.can_hush {
-        println!("SKIP a_new_directory_is_hushed: this kernel has no ignore marks");
+        gabion_testkit::skip!("a_new_directory_is_hushed: this kernel has no ignore marks");
         return;
     }
     assert_eq!((ground.asked(), ground.ignored(), ground.marks.hushed()), ((false, 5), 1, 1));
@@ -176,7 +176,7 @@ fn hushes_outlive_the_marks() {
     }
     assert_eq!((ground.asked(), ground.ignored()), ((true, 0), 0), "too many: they are counted anew");
     if !ground.marks.can_hush {
-        println!("SKIP hushes_outlive_the_marks: this kernel has no ignore marks");
+        gabion_testkit::skip!("hushes_outlive_the_marks: this kernel has no ignore marks");
         return;
     }
     assert!(ground.marks.end_hush(0, &ground.tree).unwrap().is_some());
