@@ -5,7 +5,8 @@ Component i of the signature of a block with symbols p0, p1, ... is the sum of p
 
 Symbols are little endian numbers of GF(2^w) with alpha = x (w = 8, 16, 32, 64), or 64-bit elements of a tower over
 GF(2^w) with alpha = Y (w = 4, 8, 16, 32): coefficient i of Y^i in the bits from i * w on. A block that ends
-within a symbol is filled up with zeros. Everything is polynomial arithmetic on integers, term by term.
+within a symbol is filled up with zeros. Signatures of the kind "independent" have two components in the tower over GF(2^8), at Y and at the
+root P of Z^8 + Z^7 + Z + 2^112 whose bytes are below. Everything is polynomial arithmetic on integers, term by term.
 """
 
 import json
@@ -19,6 +20,8 @@ TOWERS = {
     16: {0: 2, 2: 1, 3: 1},
     32: {0: 2, 1: 2},
 }
+# Byte i of P stands for Y^i.
+P = 0x00F3739C1F292B7F
 LENGTHS = [1, 8, 13, 64, 200]
 COMPONENTS = 3
 
@@ -62,7 +65,28 @@ def signature(multiply, symbol_bytes, alpha, block):
     return components
 
 
+def independent(block):
+    def multiply(a, b):
+        return tower_multiply(8, a, b)
+
+    at_y = signature(multiply, 8, 1 << 8, block)[0]
+    at_p = signature(multiply, 8, P, block)[0]
+    return [at_y, at_p]
+
+
+def check_point():
+    power, powers = 1, []
+    for _ in range(9):
+        powers.append(power)
+        power = tower_multiply(8, power, P)
+    constant = 1
+    for _ in range(112):
+        constant = field_multiply(8, constant, 2)
+    assert powers[8] ^ powers[7] ^ powers[1] ^ constant == 0
+
+
 def main():
+    check_point()
     cases = []
     for length in LENGTHS:
         block = bytes((i * i * 7 + i * 31 + length) % 251 for i in range(length))
@@ -72,6 +96,7 @@ def main():
         for w in TOWERS:
             components = signature(lambda a, b: tower_multiply(w, a, b), 8, 1 << w, block)
             cases.append({"kind": "tower", "w": w, "block": block.hex(), "components": components})
+        cases.append({"kind": "independent", "w": 8, "block": block.hex(), "components": independent(block)})
     made_by = "vectors/signatures.py: the definition, term by term, on integer polynomials"
     lines = [json.dumps(case, separators=(",", ":")) for case in cases]
     sys.stdout.write('{"made_by": ' + json.dumps(made_by) + ', "cases": [\n' + ",\n".join(lines) + "\n]}\n")

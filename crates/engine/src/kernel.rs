@@ -46,6 +46,32 @@ pub(crate) const fn stores_count(inputs: usize, outputs: usize) -> bool {
     inputs <= 3 * outputs
 }
 
+/// The points of signatures in the tower over GF(2^8) for which kernels divide. A point is known by the constant term 2^e of its
+/// polynomial Z^8 + Z^7 + Z + 2^e.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Points {
+    /// Y alone.
+    One,
+    /// Y and Y².
+    Powers,
+    /// Y and a point that is no power of two of Y: see [`Signer::independent`](crate::Signer::independent).
+    Independent,
+}
+
+impl Points {
+    /// All of them.
+    pub const ALL: [Points; 3] = [Points::One, Points::Powers, Points::Independent];
+
+    /// The exponents of 2 in the constant terms, one for each component.
+    pub fn exponents(self) -> &'static [u64] {
+        match self {
+            Points::One => &[1],
+            Points::Powers => &[1, 2],
+            Points::Independent => &[1, 112],
+        }
+    }
+}
+
 /// What a division in the pass that codes left of every input: the quotients of its last eight turns.
 #[derive(Debug)]
 pub struct Quotients {
@@ -87,17 +113,17 @@ pub trait Kernel: Send + Sync {
         self.run(inputs, outputs)
     }
 
-    /// As [`run_part`](Kernel::run_part), and divides the inputs for their signatures of so many components in the tower over
+    /// As [`run_part`](Kernel::run_part), and divides the inputs for their signatures at these points in the tower over
     /// GF(2^8). It may leave the end of the buffers to others. None, with nothing done, where it has no code for that or not
     /// yet.
     fn run_dividing(
         &self,
-        components: usize,
+        points: Points,
         whole: usize,
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
     ) -> Option<Quotients> {
-        let _ = (components, whole, inputs, outputs);
+        let _ = (points, whole, inputs, outputs);
         None
     }
 }

@@ -14,17 +14,23 @@
 //! Symbols are those of a field ([`Signer::new`]) or of a tower over it ([`Signer::tower`]): the tower
 //! keeps the law for codes over GF(2^4 … 2^32) with 64-bit components and blocks of any length.
 //!
+//! Signatures for long-lived data are [`independent`](Signer::independent): their two points are Y and one that is not a conjugate of Y, since
+//! with Y and Y² the second component follows from the first for some changes.
+//!
 //! How it is computed: in the tower over GF(2^8) by division, else by Horner's scheme, both over whole registers; see
 //! `divide` and `sign` in the generic kernels.
+
+mod point;
 
 use crate::code::Layout;
 use crate::error::Error;
 use crate::field::Field;
 use crate::field::reference::times_x;
-use crate::kernel::{LaneSigner, LinearMap, Quotients, Row, Weighing};
+use crate::kernel::{LaneSigner, LinearMap, Points, Quotients, Row, Weighing};
 use crate::matrix::Matrix;
 use crate::plan::{Mode, Plan};
 use crate::tower::Tower;
+use point::Products;
 use std::fmt;
 
 /// Most components of a signature.
@@ -75,19 +81,15 @@ impl Space {
         }
     }
 
-    /// Some symbols, and `later` behind them, as one: the sum of all, the one at place j times α^(stride · j).
-    fn folded(self, symbols: &[u8], stride: usize, later: u64) -> u64 {
+    /// Some symbols as one: the sum of all, the one at place j times α^(stride · j).
+    fn folded(self, symbols: &[u8], stride: usize) -> u64 {
         match self {
-            Space::Tower(tower) if tower.base() == Field::GF8 && stride == 1 => {
-                wide::<1, 8>(tower, symbols, later)
-            }
-            Space::Tower(tower) if tower.base() == Field::GF8 && stride == 2 => {
-                wide::<2, 4>(tower, symbols, later)
-            }
+            Space::Tower(tower) if tower.base() == Field::GF8 && stride == 1 => wide::<1, 8>(tower, symbols),
+            Space::Tower(tower) if tower.base() == Field::GF8 && stride == 2 => wide::<2, 4>(tower, symbols),
             _ => symbols
                 .chunks(self.bytes())
                 .rev()
-                .fold(later, |sum, symbol| self.times_alpha_power(sum, stride) ^ little_endian(symbol)),
+                .fold(0, |sum, symbol| self.times_alpha_power(sum, stride) ^ little_endian(symbol)),
         }
     }
 
@@ -105,7 +107,7 @@ impl Space {
 
 /// As [`Space::folded`] in the tower over GF(2^8), where Y is a step of one byte: up to `AT_ONCE` symbols reach no further
 /// than Y^15 before they are reduced.
-fn wide<const STRIDE: usize, const AT_ONCE: usize>(tower: Tower, symbols: &[u8], later: u64) -> u64 {
+fn wide<const STRIDE: usize, const AT_ONCE: usize>(tower: Tower, symbols: &[u8]) -> u64 {
     const { assert!(STRIDE * AT_ONCE == 8, "what lies behind moves by up to eight bytes") };
     let (symbols, rest) = symbols.as_chunks::<8>();
     assert!(rest.is_empty(), "a symbol has 8 bytes, not {}", rest.len());
@@ -117,7 +119,7 @@ fn wide<const STRIDE: usize, const AT_ONCE: usize>(tower: Tower, symbols: &[u8],
         sum as u64 ^ tower.times_y8_of_gf8((sum >> 64) as u64)
     };
     let (first, many) = symbols.as_rchunks::<AT_ONCE>();
-    let later = many.iter().rev().fold(later, |later, symbols| before(later, symbols));
+    let later = many.iter().rev().fold(0, |later, symbols| before(later, symbols));
     before(later, first)
 }
 
@@ -150,7 +152,9 @@ pub(crate) struct Lanes(Vec<u8>);
 pub struct Signer {
     space: Space,
     components: usize,
-    /// For every component, α^(i+1) to the powers 1, 2, 4, …
+    /// Products with the second point, where it is not α².
+    second: Option<Products>,
+    /// For every component, its point to the powers 1, 2, 4, …
     squares: Vec<[u64; 64]>,
     kernel: Box<dyn LaneSigner>,
 }
@@ -194,18 +198,50 @@ impl Signer {
         Signer::in_space(row, Space::Tower(Tower::over(base)?), components)
     }
 
+    /// Signatures of two elements of the tower over GF(2^8) at points that are independent of each other: Y, and P with P^8 + P^7 + P + 2^112 = 0. At
+    /// Y and Y² the second component follows from the first where all changed symbols differ by the same value; at these points it never does. They
+    /// obey the law for codes over GF(2^8).
+    ///
+    /// # Errors
+    /// A forced kernel that cannot run.
+    pub fn independent() -> Result<Signer, Error> {
+        Signer::independent_with_row(Row::chosen()?)
+    }
+
+    /// As [`Signer::independent`], with the given kernels.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn independent_with_row(row: &Row) -> Result<Signer, Error> {
+        let tower = Tower::over(Field::GF8)?;
+        Signer::at_points(row, Space::Tower(tower), 2, Some(Products::new(tower)))
+    }
+
     fn in_space(row: &Row, space: Space, components: usize) -> Result<Signer, Error> {
         if !(1..=MAX_COMPONENTS).contains(&components) {
             return Err(Error::ComponentsOutOfRange { components, limit: MAX_COMPONENTS });
         }
+        Signer::at_points(row, space, components, None)
+    }
+
+    fn at_points(
+        row: &Row,
+        space: Space,
+        components: usize,
+        second: Option<Products>,
+    ) -> Result<Signer, Error> {
+        let point = |component: usize| match component {
+            1 if second.is_some() => point::POINT,
+            _ => space.times_alpha_power(1, component + 1),
+        };
         let step_map = |component: usize, symbols: usize| {
-            let weight = space.times_alpha_power(1, (component + 1) * symbols);
+            let weight = (0..symbols).fold(1, |weight, _| space.mul(weight, point(component)));
             LinearMap::new(space.bytes(), |bit| space.mul(bit, weight))
         };
-        let tower_of_gf8 = space.is_tower_of_gf8();
-        let kernel = row.signer(&Weighing { components, step_map: &step_map, tower_of_gf8 })?;
+        let points = points_of(space, components, second.is_some());
+        let kernel = row.signer(&Weighing { components, step_map: &step_map, points })?;
         let squares_of = |component: usize| {
-            let mut square = space.times_alpha_power(1, component + 1);
+            let mut square = point(component);
             std::array::from_fn(|_| {
                 let this = square;
                 square = space.mul(this, this);
@@ -213,7 +249,7 @@ impl Signer {
             })
         };
         let squares = (0..components).map(squares_of).collect();
-        Ok(Signer { space, components, squares, kernel })
+        Ok(Signer { space, components, second, squares, kernel })
     }
 
     /// Number of components.
@@ -272,17 +308,33 @@ impl Signer {
     /// The signature of all that was absorbed.
     pub(crate) fn finish(&self, lanes: &Lanes) -> Signature {
         let steps = lanes.0.chunks(self.piece_granule());
-        let components = steps.enumerate().map(|(component, step)| self.space.folded(step, component + 1, 0));
+        let components = steps.enumerate().map(|(component, step)| self.folded(component, step));
         Signature(components.collect())
     }
 
-    /// Whether [`of_quotients`](Signer::of_quotients) knows its signatures: one component or two in the tower over GF(2^8).
-    pub(crate) fn divides(&self) -> bool {
-        self.components <= 2 && self.space.is_tower_of_gf8()
+    /// The sum of some symbols, the one at place j times the component's point to the power j.
+    fn folded(&self, component: usize, symbols: &[u8]) -> u64 {
+        match &self.second {
+            Some(second) if component == 1 => second.folded(symbols),
+            _ => self.space.folded(symbols, component + 1),
+        }
+    }
+
+    /// `a` times the component's point to the power `exponent`.
+    fn times_point_power(&self, component: usize, a: u64, exponent: usize) -> u64 {
+        match &self.second {
+            Some(second) if component == 1 => second.times_power(a, exponent),
+            _ => self.space.times_alpha_power(a, exponent * (component + 1)),
+        }
+    }
+
+    /// The points that [`of_quotients`](Signer::of_quotients) knows signatures at: one or two in the tower over GF(2^8).
+    pub(crate) fn points(&self) -> Option<Points> {
+        points_of(self.space, self.components, self.second.is_some())
     }
 
     /// The signatures of blocks whose first bytes were divided while they were coded, from what that left and the signatures of
-    /// the rest of each block; it [`divides`](Signer::divides).
+    /// the rest of each block; it has [`points`](Signer::points).
     ///
     /// With n symbols in a turn, c = 2^n, Z = Y^n and v_0, v_1, … the quotients of the last turns, the last one first, the
     /// remainder is
@@ -293,19 +345,22 @@ impl Signer {
     ///
     /// and the first component of what was divided in N turns is the sum of all r_i · Z^(7-i), times Z^(N-8). As
     /// c = Z^8 + Z^7 + Z, that sum is ((A + v_0)·Z + A + v_7)·Z^7, where A is the sum of all v_i · Z^(7-i). What lies
-    /// behind is added to v_0. The second component has Y^2 for Y.
+    /// behind is added to v_0. Other points have another power of 2 as c, and the same follows.
     pub(crate) fn of_quotients(&self, quotients: &Quotients, rest: Vec<Signature>) -> Vec<Signature> {
         let (turn, turns) = (quotients.turn, quotients.covered / quotients.turn);
         let symbols = turn / self.space.bytes();
         let weights = self.weights_at((turns - 1) * symbols);
         let mut rings = quotients.rings.chunks(REMAINDER_TURNS * turn);
+        let mut ordered = vec![0; REMAINDER_TURNS * turn];
         let mut component_of = |component: usize, rest: u64| {
             let ring = rings.next().unwrap_or_default();
-            let stride = component + 1;
             let quotient = |i: usize| &ring[(turns - 1 - i) % REMAINDER_TURNS * turn..][..turn];
-            let [first, last] = [0, REMAINDER_TURNS - 1].map(|i| self.space.folded(quotient(i), stride, 0));
-            let all = (1..REMAINDER_TURNS).fold(first, |sum, i| self.space.folded(quotient(i), stride, sum));
-            let upper = self.space.times_alpha_power(rest ^ all ^ first, symbols * stride);
+            for (i, place) in ordered.chunks_exact_mut(turn).rev().enumerate() {
+                place.copy_from_slice(quotient(i));
+            }
+            let [first, last] = [0, REMAINDER_TURNS - 1].map(|i| self.folded(component, quotient(i)));
+            let all = self.folded(component, &ordered);
+            let upper = self.times_point_power(component, rest ^ all ^ first, symbols);
             self.space.mul(upper ^ all ^ last, weights[component])
         };
         let mut of_block = |rest: Signature| {
@@ -386,9 +441,21 @@ impl Signer {
     }
 }
 
+/// The points that kernels divide for.
+fn points_of(space: Space, components: usize, independent: bool) -> Option<Points> {
+    match components {
+        _ if !space.is_tower_of_gf8() => None,
+        1 => Some(Points::One),
+        2 if independent => Some(Points::Independent),
+        2 => Some(Points::Powers),
+        _ => None,
+    }
+}
+
 impl fmt::Debug for Signer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Signer({:?} x {})", self.space, self.components)
+        let independent = if self.second.is_some() { ", independent" } else { "" };
+        write!(f, "Signer({:?} x {}{independent})", self.space, self.components)
     }
 }
 

@@ -176,6 +176,7 @@ fn signatures() {
             let signer = match signed.kind.as_str() {
                 "field" => Signer::with_row(row, field, count),
                 "tower" => Signer::tower_with_row(row, field, count),
+                "independent" => Signer::independent_with_row(row),
                 other => panic!("no kind of signature: {other}"),
             };
             let got = signer.unwrap().sign(&bytes(&signed.block)).unwrap();

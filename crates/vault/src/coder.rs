@@ -24,7 +24,10 @@ pub struct Coder {
 impl Coder {
     fn new(engine: &Engine, version: Version, code: Code, strong: bool) -> Result<Coder, Error> {
         let encode = engine.compile(&code.encode_plan()?)?;
-        let signer = Signer::tower(Field::GF8, 2)?;
+        let signer = match version {
+            Version::One => Signer::tower(Field::GF8, 2)?,
+            Version::Two => Signer::independent()?,
+        };
         let repairer = engine.repairer(&code);
         Ok(Coder { version, code: Arc::new(code), strong, encode, signer, repairer })
     }

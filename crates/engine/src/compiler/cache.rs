@@ -10,6 +10,7 @@ use super::lower::planar;
 use super::machine::{Allocated, Form};
 use super::target::Target;
 use crate::code::Layout;
+use crate::kernel::Points;
 use crate::matrix::Matrix;
 use crate::plan::{Mode, Plan};
 use std::collections::HashMap;
@@ -45,8 +46,8 @@ pub(crate) struct Slot {
 pub(crate) enum Purpose {
     /// Its outputs.
     Code,
-    /// Its outputs, and signatures of its inputs besides, of so many components; for machine code only.
-    SignedCode { components: usize },
+    /// Its outputs, and signatures of its inputs at these points besides; for machine code only.
+    SignedCode { points: Points },
 }
 
 /// What a plan was compiled to.
@@ -81,10 +82,10 @@ impl Ready {
     /// # Safety
     /// The CPU has the target's instruction set.
     unsafe fn new(plan: &Plan, target: Target, purpose: Purpose) -> Option<Ready> {
-        if let Purpose::SignedCode { components } = purpose {
-            let Choice { allocated, .. } = choose::choose_signed(plan, target, components)?;
+        if let Purpose::SignedCode { points } = purpose {
+            let Choice { allocated, .. } = choose::choose_signed(plan, target, points)?;
             // SAFETY: as below.
-            let code = unsafe { SigningKernel::new(plan, target, &allocated, components) };
+            let code = unsafe { SigningKernel::new(plan, target, &allocated, points) };
             return code.map(Box::new).map(Ready::SigningCode);
         }
         let choice = choose::choose(plan, target, &mut |_| ())?;

@@ -12,7 +12,7 @@ use super::program::{Op, Program, Shuffle};
 use super::target::Target;
 use crate::code::Layout;
 use crate::field::Field;
-use crate::kernel::Stage;
+use crate::kernel::{Points, Stage};
 use crate::plan::{Mode, Plan};
 
 /// Coefficients of the largest matrix that is compiled as such, and products of the largest program that a larger one may become.
@@ -92,15 +92,15 @@ pub(super) fn choose(plan: &Plan, target: Target, note: &mut dyn FnMut(Stage)) -
     Some(choice)
 }
 
-/// The cheapest way to run a plan over GF(2^8) and divide its inputs for signatures of so many components; none for other
+/// The cheapest way to run a plan over GF(2^8) and divide its inputs for signatures at these points; none for other
 /// plans. A turn covers one register of every block: twice as many would double what is kept of the inputs in the L1 cache.
-pub(super) fn choose_signed(plan: &Plan, target: Target, components: usize) -> Option<Choice> {
+pub(super) fn choose_signed(plan: &Plan, target: Target, points: Points) -> Option<Choice> {
     let inputs = plan.inputs().len();
     if plan.field() != Field::GF8 || plan.layout() != Layout::Words || inputs > MAX_SIGNED_INPUTS {
         return None;
     }
     let ways = programs(plan, target).into_iter();
-    let signed = ways.map(|(name, program)| (name, sign(&program, inputs, components, target.width / 8)));
+    let signed = ways.map(|(name, program)| (name, sign(&program, inputs, points, target.width / 8)));
     let program = better(signed.collect(), target, &mut |_| ())?;
     cheapest(packet_of(plan), target, &program, &[1]).map(|(choice, _)| choice)
 }

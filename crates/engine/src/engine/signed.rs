@@ -67,7 +67,7 @@ impl Compiled {
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
     ) -> Result<Vec<Signature>, Error> {
-        let worth_it = len >= DIVIDED_BYTES && signer.divides() && signer.has_law_for(&self.plan);
+        let worth_it = len >= DIVIDED_BYTES && signer.points().is_some() && signer.has_law_for(&self.plan);
         // Outputs that become aligned alike after some symbols can then be stored past the caches.
         let head = outputs.first().map_or(0, |output| output.as_ptr().align_offset(LINE));
         let alike = outputs.iter().all(|output| output.as_ptr().align_offset(LINE) == head);
@@ -91,9 +91,8 @@ impl Compiled {
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
     ) -> Result<Vec<Signature>, Error> {
-        let components = signer.components();
-        let quotients =
-            if worth_it { self.kernel.run_dividing(components, whole, inputs, outputs) } else { None };
+        let points = signer.points().filter(|_| worth_it);
+        let quotients = points.and_then(|points| self.kernel.run_dividing(points, whole, inputs, outputs));
         let Some(quotients) = quotients else {
             return self.sign_tiles(signer, [whole, len], inputs, outputs);
         };

@@ -4,7 +4,7 @@ use super::generic::{Balanced, Buffers, Dense, Isa, Parities, Rows, Steps, Work}
 use super::linear::{LinearMap, MapForm};
 use super::transformed::{TransformedPlan, Way};
 use super::vector::Vector;
-use super::{Kernel, Quotients};
+use super::{Kernel, Points, Quotients};
 use crate::code::Layout;
 use crate::compiler::{CodeKernel, Purpose, Ready, Slot, Target};
 use crate::error::Error;
@@ -31,7 +31,7 @@ struct CompiledPlan<I: Isa> {
     program: Program<I>,
     slot: Option<Arc<Slot>>,
     /// The slots of code that signs with one component and with two, once they were asked for.
-    signing_slots: [OnceLock<Arc<Slot>>; 2],
+    signing_slots: [OnceLock<Arc<Slot>>; Points::ALL.len()],
     tier: Tier,
     /// What the slot has, where it is not machine code, prepared for this instruction set.
     steps: OnceLock<Steps<I::V>>,
@@ -76,7 +76,7 @@ pub(super) fn compile<I: Isa>(isa: I, plan: &Plan, tier: Tier) -> Result<Box<dyn
         plan: plan.clone(),
         program,
         slot,
-        signing_slots: [OnceLock::new(), OnceLock::new()],
+        signing_slots: Points::ALL.map(|_| OnceLock::new()),
         tier,
         steps: OnceLock::new(),
     }))
@@ -226,7 +226,7 @@ impl<I: Isa> Kernel for CompiledPlan<I> {
 
     fn run_dividing(
         &self,
-        components: usize,
+        points: Points,
         whole: usize,
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
@@ -234,10 +234,10 @@ impl<I: Isa> Kernel for CompiledPlan<I> {
         if self.tier == Tier::Generic || !I::TARGET.native {
             return None;
         }
-        let slot = components.checked_sub(1).and_then(|index| self.signing_slots.get(index))?;
+        let slot = &self.signing_slots[points as usize];
         let len = self.plan.check_buffers(inputs, outputs).ok()?;
         // SAFETY: `isa` proves the instruction set, and the target is its own.
-        let of_plan = || unsafe { Slot::of(&self.plan, I::TARGET, Purpose::SignedCode { components }) };
+        let of_plan = || unsafe { Slot::of(&self.plan, I::TARGET, Purpose::SignedCode { points }) };
         let slot = slot.get_or_init(of_plan);
         let ready = match self.tier {
             Tier::Code => slot.ready(),

@@ -1,5 +1,6 @@
 //! Signatures on one instruction set: blocks become short blocks with the same signature.
 
+use super::Points;
 use super::generic::{Division, Isa, Weights, Work};
 use super::linear::LinearMap;
 use super::vector::Vector;
@@ -10,8 +11,8 @@ pub(crate) struct Weighing<'a> {
     pub(crate) components: usize,
     /// (component, s) to the map that multiplies by that component's α^s.
     pub(crate) step_map: &'a dyn Fn(usize, usize) -> LinearMap,
-    /// Whether α is Y^(i+1) in the tower over GF(2^8), i the component.
-    pub(crate) tower_of_gf8: bool,
+    /// The points in the tower over GF(2^8), where their polynomials are sparse.
+    pub(crate) points: Option<Points>,
 }
 
 /// Signs blocks with one instruction set.
@@ -33,8 +34,8 @@ pub(crate) trait LaneSigner: Send + Sync {
 /// Prepares signatures: by division where the polynomials are sparse, else by maps.
 pub(super) fn signer<I: Isa>(isa: I, weighing: &Weighing<'_>) -> Box<dyn LaneSigner> {
     let components = weighing.components;
-    if weighing.tower_of_gf8 && components <= Division::<I::V>::MAX_COMPONENTS {
-        return Box::new(Divider { isa, division: Division::new(components) });
+    if let Some(points) = weighing.points {
+        return Box::new(Divider { isa, division: Division::new(points) });
     }
     let step_map = |component| (weighing.step_map)(component, I::V::BYTES);
     let maps: Vec<LinearMap> = (0..components).map(step_map).collect();

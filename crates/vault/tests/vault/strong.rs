@@ -1,7 +1,7 @@
 //! Blocks that have a cryptographic hash beside their signature.
 
 use super::playground::{Playground, Seed, flip, rot};
-use gabion_engine::{Field, Signer};
+use gabion_engine::Signer;
 use gabion_vault::catalogue::{Class, State};
 
 const WEAK: &str = "[default]\ncode = \"4+2\"\nblock = \"4KiB\"\n";
@@ -10,7 +10,7 @@ const STRONG: &str = "[default]\ncode = \"4+2\"\nblock = \"4KiB\"\nstrong = true
 /// Bits of a block that can be inverted together without changing its signature: signatures are linear, so among 129 bits some
 /// cancel out.
 fn bits_that_cancel_out(block: usize) -> Vec<usize> {
-    let signer = Signer::tower(Field::GF8, 2).unwrap();
+    let signer = Signer::independent().unwrap();
     let signature_of = |bit: usize| {
         let mut bytes = vec![0u8; block];
         bytes[bit / 8] = 1 << (bit % 8);

@@ -5,7 +5,7 @@ use crate::compiler::emit::{Distance, REMEMBERED_TURNS, Walk};
 use crate::compiler::machine::{Allocated, Form};
 use crate::compiler::routine::Routine;
 use crate::compiler::target::Target;
-use crate::kernel::{Quotients, Tuning};
+use crate::kernel::{Points, Quotients, Tuning};
 use crate::plan::{Mode, Plan};
 
 /// [`PREFETCH_AHEAD`](crate::kernel::PREFETCH_AHEAD) for loops that sign: what they keep of their inputs needs room in the L1 cache, too.
@@ -35,7 +35,7 @@ impl SigningKernel {
         plan: &Plan,
         target: Target,
         allocated: &Allocated,
-        components: usize,
+        points: Points,
     ) -> Option<SigningKernel> {
         if plan.mode() != Mode::Write {
             return None;
@@ -48,6 +48,7 @@ impl SigningKernel {
             Routine::new(emitted, shape, slot_bytes, blocks).ok()
         };
         let (routine, streaming) = (routine(Distance::Near)?, routine(Distance::Far)?);
+        let components = points.exponents().len();
         Some(SigningKernel { routine, streaming, slot_bytes, components })
     }
 

@@ -8,25 +8,22 @@
 //! v_t = (d_t + v_(t-1) + v_(t-7) + v_(t-8)) / c
 //! ```
 //!
-//! for the bytes d_t of turn t. The second component of a signature has Y^2 for Y, so c = 2^2n there. The last eight v tell the remainder, and with it the signature ([`Signer`]).
+//! for the bytes d_t of turn t. Other points have polynomials with another constant term 2^e, so c = 2^(e n) there. The last eight v tell the remainder, and with it the signature ([`Signer`]).
 //! Per register that is one map, one sum of three and one of two; an input is loaded once for this and for the code.
 //!
 //! [`Signer`]: crate::signature::Signer
 
 use crate::compiler::program::{Age, Op, Place, Program, Value};
 use crate::field::Field;
+use crate::kernel::Points;
 use crate::kernel::linear::ByteMap;
 
-/// The program, and `components` divisions of each of the first `inputs` blocks, `symbols` of 64 bits in a turn. They follow the
-/// first load of the block, while that is in a register; number i · `components` + j is component j of input i.
-pub(in crate::compiler) fn sign(
-    program: &Program,
-    inputs: usize,
-    components: usize,
-    symbols: usize,
-) -> Program {
+/// The program, and a division for every point of each of the first `inputs` blocks, `symbols` of 64 bits in a turn. They follow the
+/// first load of the block, while that is in a register; number i · n + j is component j of n of input i.
+pub(in crate::compiler) fn sign(program: &Program, inputs: usize, points: Points, symbols: usize) -> Program {
+    let (exponents, components) = (points.exponents(), points.exponents().len());
     let inverse = |component: usize| {
-        let exponent = ((component + 1) * symbols) as u64 % 255;
+        let exponent = exponents[component] * symbols as u64 % 255;
         ByteMap::multiplication(Field::GF8, Field::GF8.exp(255 - exponent))
     };
     let divide_all = |signed: &mut Program, value: Value, input: usize| {
@@ -79,7 +76,8 @@ mod tests {
         let sum = program.sum([a, b]);
         program.store(Place { block: 3, packet: 0 }, sum);
         // Input 2 is not part of the program.
-        let signed = sign(&program, 3, 2, 8);
+        let points = Points::Independent;
+        let signed = sign(&program, 3, points, 8);
         let load = |place: Place| match place.as_remainder() {
             None => 0x11 << place.block,
             Some((division, age)) => 1 + division as u8 + 16 * age as u8,
@@ -90,7 +88,7 @@ mod tests {
             let place = |age| Place::remainder(2 * input + component, age);
             let before = [Age::Eighth, Age::Seventh, Age::Last].map(|age| load(place(age)));
             let sum = before.into_iter().fold(load(Place { block: input as u32, packet: 0 }), |a, b| a ^ b);
-            let (quotient, c) = (found[&place(Age::Eighth)], field.exp(8 * (component as u64 + 1)));
+            let (quotient, c) = (found[&place(Age::Eighth)], field.exp(8 * points.exponents()[component]));
             assert_eq!(field.mul(u64::from(quotient), c), u64::from(sum), "input {input}, {component}");
         }
         assert_eq!(found.len(), 7);

@@ -2,7 +2,7 @@ use super::*;
 use crate::code::{Code, Layout};
 use crate::engine::Engine;
 use crate::field::Field;
-use crate::kernel::{Backend, Threads, Tier, rows};
+use crate::kernel::{Backend, Points, Threads, Tier, rows};
 use crate::matrix::Matrix;
 use crate::plan::{Mode, Plan};
 
@@ -60,6 +60,8 @@ fn as_run_and_sign_on_every_row() {
             let signer = Signer::tower_with_row(row, Field::GF8, components).unwrap();
             lengths().for_each(|len| check(&compiled, &signer, len));
         }
+        let signer = Signer::independent_with_row(row).unwrap();
+        lengths().for_each(|len| check(&compiled, &signer, len));
     }
 }
 
@@ -122,17 +124,20 @@ fn code_that_divides_while_it_codes() {
             let compiled = Compiled { kernel, plan: plan.clone(), threads: Threads::new(1).unwrap().into() };
             let lengths = [0, 100, 511, 512, 2000, 33_000, DIVIDED_BYTES, 40_961, 300_007];
             for (turn, len) in lengths.into_iter().enumerate() {
-                let (components, shift, stagger) =
-                    (1 + turn % 2, [0, 0, 16, 3][turn % 4], [0, 0, 0, 0, 5][turn % 5]);
-                let signer = Signer::tower_with_row(row, Field::GF8, components).unwrap();
-                let what = format!("{row:?}, {text}, {len} bytes, {components} components, at {shift}");
+                let (points, shift, stagger) =
+                    (Points::ALL[turn % 3], [0, 0, 16, 3][turn % 4], [0, 0, 0, 0, 5][turn % 5]);
+                let signer = match points {
+                    Points::Independent => Signer::independent_with_row(row).unwrap(),
+                    _ => Signer::tower_with_row(row, Field::GF8, points.exponents().len()).unwrap(),
+                };
+                let what = format!("{row:?}, {text}, {len} bytes, {points:?}, at {shift}");
                 let data: Vec<Vec<u8>> = (0..plan.inputs().len() as u64).map(|i| painted(len, i)).collect();
                 let inputs: Vec<&[u8]> = data.iter().map(|block| &block[..]).collect();
                 let mut plain = Lines::new(plan.outputs().len(), len, 0, 0);
                 let mut lines = Lines::new(plan.outputs().len(), len, shift, stagger);
                 compiled.run(&inputs, &mut plain.blocks()).unwrap();
                 let mut outputs = lines.blocks();
-                if let Some(quotients) = compiled.kernel.run_dividing(components, 0, &inputs, &mut outputs) {
+                if let Some(quotients) = compiled.kernel.run_dividing(points, 0, &inputs, &mut outputs) {
                     divided += usize::from(quotients.covered + 64 > len);
                     outputs.iter_mut().for_each(|output| output.fill(1));
                 }

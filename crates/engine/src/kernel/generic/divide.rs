@@ -9,10 +9,11 @@
 //!
 //! Let n symbols fill a register. Then a block is a polynomial in Z whose coefficients are its registers, and the
 //! remainder modulo this polynomial, 8 registers, is a short block with the same signature. To divide takes
-//! one map from byte to byte and three sums per register; the symbols stay as they lie in memory.
+//! one map from byte to byte and three sums per register; the symbols stay as they lie in memory. Other points have other constant terms in place of 2.
 
 use super::planes::padded;
 use crate::field::Field;
+use crate::kernel::Points;
 use crate::kernel::linear::MapForm;
 use crate::kernel::vector::Vector;
 
@@ -26,16 +27,12 @@ pub(in crate::kernel) struct Division<V: Vector> {
 }
 
 impl<V: Vector> Division<V> {
-    /// Most components: Y and Y^2 are roots of polynomials with few terms, Y^3 is not.
-    pub(in crate::kernel) const MAX_COMPONENTS: usize = 2;
-
-    /// Component i weighs with the powers of Y^(i+1).
-    pub(in crate::kernel) fn new(components: usize) -> Division<V> {
-        assert!((1..=Self::MAX_COMPONENTS).contains(&components), "no division for {components} components");
+    /// Divides for signatures at these points: each is a root of a polynomial with few terms, as Y is, and differs in the constant term only.
+    pub(in crate::kernel) fn new(points: Points) -> Division<V> {
         let symbols = (V::BYTES / DEGREE) as u64;
-        let constant = |component: u64| Field::GF8.exp(symbols * (component + 1)) as usize;
+        let constant = |exponent: &u64| Field::GF8.exp(symbols * exponent) as usize;
         let products = V::Map::gf8_products();
-        Division { constants: (0..components as u64).map(|i| products[constant(i)]).collect() }
+        Division { constants: points.exponents().iter().map(|it| products[constant(it)]).collect() }
     }
 
     /// Bytes of the remainders of all components.

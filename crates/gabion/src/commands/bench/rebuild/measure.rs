@@ -4,7 +4,7 @@ use crate::commands::bench::figures::Line;
 use crate::commands::bench::files::{drop_caches, fill, plain_write, sync};
 use crate::commands::bench::vault::measure::{MIB, number};
 use anyhow::{Context, Result, bail, ensure};
-use gabion_engine::{Code, Engine, Field, Signer};
+use gabion_engine::{Code, Engine, Signer};
 use gabion_vault::coder::Coders;
 use gabion_vault::degraded::DegradedReader;
 use gabion_vault::format::Metadata;
@@ -251,7 +251,7 @@ fn make_rate() -> Result<f64> {
     let stripes = 24;
     let pass = || -> Result<f64> {
         let repairer = Engine::new(1)?.repairer(&code);
-        let signer = Signer::tower(Field::GF8, 2)?;
+        let signer = Signer::independent()?;
         let data = vec![1u8; stripes * K * BLOCK];
         let mut made = vec![0u8; BLOCK];
         let mut best = f64::INFINITY;

@@ -6,7 +6,7 @@ use crate::commands::bench::files::{self, copies, drop_caches, sync, warm};
 use crate::commands::bench::mounted::Mounted;
 use anyhow::{Context, Result, bail};
 use gabion::bench::memory_told_as;
-use gabion_engine::{Code, Engine, Field, Signer};
+use gabion_engine::{Code, Engine, Signer};
 use std::path::Path;
 use std::time::Instant;
 
@@ -85,7 +85,7 @@ const LINE: usize = 64;
 
 fn encode_all(code: &Code, block: usize, stripes: usize) -> Result<f64> {
     let encode = Engine::new(1)?.compile(&code.encode_plan()?)?;
-    let signer = Signer::tower(Field::GF8, 2)?;
+    let signer = Signer::independent()?;
     // On cache lines, where the engine is fastest.
     let room = |blocks: usize| vec![1u8; stripes * blocks * block + LINE];
     let (data, mut redundancy) = (room(code.k()), room(code.m()));
