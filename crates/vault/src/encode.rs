@@ -7,7 +7,9 @@
 //! file is asked for before and after: if it changed meanwhile, nothing of this is used.
 
 mod adopt;
+mod existing;
 mod outflow;
+mod publish;
 mod rows;
 mod settle;
 mod source;
@@ -19,7 +21,7 @@ use crate::examine::ExamineError;
 use crate::format::frame::toggle;
 use crate::format::{FileId, Header, Records, Version};
 use crate::geometry::{Cut, merge};
-use crate::redundancy::{Draft, Part, Place, redo};
+use crate::redundancy::{Draft, Part, PartError, Place, redo};
 use crate::runs::{each_run, large_pieces};
 use crate::scrub::Trouble;
 use crate::shown::Shown;
@@ -28,6 +30,8 @@ use crate::tree::Stat;
 use crate::version::{is_doubtful, is_in_doubt, is_same_content};
 use crate::world::{Clock, Nanos, unique_id};
 use adopt::adopt;
+use existing::open_old;
+pub(crate) use publish::sync_names;
 use rows::{Rows, Scratch};
 use std::io;
 use std::ops::Range;
@@ -71,6 +75,14 @@ pub enum EncodeError {
         path: std::path::PathBuf,
         /// What the operating system says.
         source: io::Error,
+    },
+    /// Redundancy that is there must not be overwritten: a later program wrote it, or it cannot be read now.
+    #[error("its redundancy {} is left as it is: {source}", Shown::path(.path))]
+    Redundancy {
+        /// Where.
+        path: std::path::PathBuf,
+        /// What is wrong.
+        source: Box<PartError>,
     },
     /// Something about the file cannot be put into a header or a code.
     #[error("{0}")]
@@ -137,32 +149,9 @@ pub struct Encoded {
     /// they are.
     pub spoilt: Vec<Range<u64>>,
     drafts: Vec<Draft>,
+    /// Where drafts were put in place.
+    published: Vec<Place>,
     obsolete: Vec<Place>,
-}
-
-impl Encoded {
-    /// Whether files wait to be made durable and put in place.
-    pub fn is_draft(&self) -> bool {
-        !self.drafts.is_empty()
-    }
-
-    /// Makes the drafts durable one by one; for many of them, sync the file system instead.
-    ///
-    /// # Errors
-    /// What the operating system says.
-    pub fn sync(&self) -> io::Result<()> {
-        self.drafts.iter().try_for_each(Draft::sync)
-    }
-
-    /// Puts the drafts, durable by now, in place, and removes redundancy that they replace elsewhere. What failed can be tried again.
-    ///
-    /// # Errors
-    /// What the operating system says.
-    pub fn publish(&mut self) -> io::Result<()> {
-        self.drafts.iter_mut().try_for_each(|draft| draft.put_in_place().map(drop))?;
-        self.drafts.clear();
-        self.obsolete.drain(..).try_for_each(|place| place.tree.remove(&place.path))
-    }
 }
 
 /// How to go about one file.
@@ -288,6 +277,7 @@ impl Encoder<'_> {
         self.storage.bring_home(path, self.coders).map_err(EncodeError::read)?;
         let block = self.storage.block(coder.code(), stat.size, largest_block);
         let layout = self.storage.layout(path, coder.code(), block)?;
+        layout.check(coder.code(), stat.size)?;
         let planned = self.plan(path, coder, &layout, &*content, (&stat, read_at), manner)?;
         if let Some(adopted) = adopt(&planned.makings, coder, &stat, manner.moved) {
             return Ok(Outcome::Encoded(Box::new(Encoded { obsolete: planned.obsolete, ..adopted })));
@@ -389,16 +379,12 @@ impl Encoder<'_> {
         for holder in holders {
             let place = holder.place.clone();
             let is_home = homes.iter().any(|home| home.place.is(&place));
-            // What cannot be opened is replaced by what is made now.
-            let part = match place.open_to_update(self.coders) {
-                Err(error) => {
-                    if error.is_beyond_use() && !is_home {
-                        obsolete.push(place);
-                    }
-                    continue;
-                }
-                Ok(part) => part.filter(|part| holder.owns(&part.header)),
-            };
+            let opened = open_old(&place, self.coders, is_home)?;
+            if opened.is_beyond_use && !is_home {
+                obsolete.push(place);
+                continue;
+            }
+            let part = opened.part.filter(|part| holder.owns(&part.header));
             if let Some(Part { header, .. }) = &part {
                 let now = stat.generation();
                 same_version |= header.generation == now && !is_doubtful(header);
@@ -494,6 +480,7 @@ impl Encoder<'_> {
             trouble: None,
             spoilt: merge(totals.damaged),
             drafts: Vec::new(),
+            published: Vec::new(),
             obsolete,
         };
         for ((mut making, root), changes) in makings.into_iter().zip(totals.roots).zip(totals.changes) {

@@ -31,6 +31,9 @@ pub enum ExamineError {
     /// All of its redundancy is unusable.
     #[error("its redundancy cannot be used: {0}")]
     Unusable(String),
+    /// A later program wrote its redundancy: nothing is known of it here, and it is left alone.
+    #[error("its redundancy was written by a later version of the program: {0}")]
+    Later(String),
     /// Its redundancy cannot be opened by this process, which says nothing of what is in it.
     #[error("its redundancy cannot be opened: {0}")]
     Refused(io::Error),

@@ -71,10 +71,21 @@ pub enum PartError {
 impl PartError {
     /// Whether nothing can use the file, neither now nor by a later version of the program: both headers are damaged.
     pub fn is_beyond_use(&self) -> bool {
-        let is_later = |error: &HeaderError| {
-            matches!(error, HeaderError::Version(_) | HeaderError::Flags(_) | HeaderError::Code { .. })
-        };
-        matches!(self, PartError::Headers { head, trailer } if !is_later(head) && !is_later(trailer))
+        matches!(self, PartError::Headers { .. }) && !self.is_later()
+    }
+
+    /// Whether a later program wrote the file: it is not damaged, and must never be overwritten.
+    pub fn is_later(&self) -> bool {
+        matches!(self, PartError::Headers { head, trailer } if head.is_later() || trailer.is_later())
+    }
+
+    /// Whether there is a redundancy file that cannot be read now: an error of the medium, of rights, of limits. What is in it is not known, so it must
+    /// not be overwritten. Something else in its place (a directory, a link) is no redundancy file.
+    pub fn is_unreadable(&self) -> bool {
+        use io::ErrorKind::{InvalidFilename, InvalidInput, IsADirectory, NotADirectory};
+        let PartError::Io(error) = self else { return false };
+        let no_file = matches!(error.kind(), InvalidInput | NotADirectory | IsADirectory | InvalidFilename);
+        !no_file && error.raw_os_error() != Some(rustix::io::Errno::LOOP.raw_os_error())
     }
 }
 
@@ -164,11 +175,19 @@ impl Place {
                 Err(io::Error::new(io::ErrorKind::WouldBlock, "an update has to be finished first").into())
             }
             true => {
+                let header = part.header.clone();
                 drop(part);
                 let file = Lockable::exclusive(self.tree.write(&self.path)?)?;
-                redo::finish(self, &file)?;
-                drop(file);
-                self.open_as(coders, purpose)
+                redo::finish(self, &file, &header)?;
+                match purpose {
+                    Purpose::Update => {}
+                    Purpose::Read | Purpose::ReadAtOnce => {
+                        file.unlock()?;
+                        file.lock_shared()?;
+                    }
+                }
+                // A writer that comes between leaves another update behind at most if it dies there: the next opener finishes that.
+                self.read_headers(file, coders).map(Some)
             }
         }
     }

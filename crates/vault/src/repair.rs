@@ -260,7 +260,8 @@ struct Work<'a> {
     mark: Option<Mark>,
     /// Someone wrote to the file since: these blocks, by stripe and column, stay as they are.
     edited: Option<BTreeSet<(u64, usize)>>,
-    replaced: Option<File>,
+    /// Where what is overwritten is kept.
+    replaced: Option<(Vec<u8>, File)>,
     done: Repaired,
 }
 
@@ -397,9 +398,7 @@ impl Work<'_> {
                 metadata
             }
         };
-        if wrong_size {
-            self.keep_tail(size)?;
-        }
+        self.keep_replaced(findings)?;
         let mut file = self.vault.storage.open_for_repair(self.path)?;
         self.refuse_other_version()?;
         let mut resized = !wrong_size;
@@ -424,7 +423,6 @@ impl Work<'_> {
             for column in columns {
                 let cell = run.cell(0, column);
                 let bytes = &stripe.blocks[column * run.block as usize..][..(cell.end - cell.start) as usize];
-                self.keep_block(&run, column)?;
                 file.write(&run, 0, column, bytes)?;
                 self.done.data_blocks += 1;
             }
@@ -460,9 +458,6 @@ impl Work<'_> {
         mut file: Box<dyn Repairable>,
         metadata: &Metadata,
     ) -> Result<Option<Stat>, RepairError> {
-        if let Some(replaced) = &self.replaced {
-            replaced.sync_all()?;
-        }
         // What is still damaged must not look like the protected version.
         let mtime = match self.done.lost.is_empty() && self.edited.is_none() {
             true => self.subject.header.generation.mtime,
@@ -471,6 +466,22 @@ impl Work<'_> {
         let (failed, stat) = file.finish(metadata, mtime)?;
         self.done.notes.extend(failed.into_iter().map(|what| format!("could not be given back: {what}")));
         Ok(Some(stat))
+    }
+
+    /// Keeps everything that will be overwritten or cut off, and makes it durable with its directories: after a crash the old bytes are in the file or here.
+    fn keep_replaced(&mut self, findings: &Findings) -> Result<(), RepairError> {
+        if self.has_wrong_size() {
+            self.keep_tail(self.subject.header.generation.size)?;
+        }
+        for fault in findings.faults.iter().filter(|fault| !fault.lost) {
+            let run = self.subject.cut().run(fault.stripe, 1);
+            fault.data.iter().try_for_each(|&column| self.keep_block(&run, column))?;
+        }
+        if let Some((path, file)) = &self.replaced {
+            file.sync_all()?;
+            self.vault.repository.sync_directories(split(path).0)?;
+        }
+        Ok(())
     }
 
     /// Keeps what a block holds before it is written, at the same place of a sparse file.
@@ -523,9 +534,9 @@ impl Work<'_> {
                 }
             };
             self.done.replaced = Some(tree.shown(&path));
-            self.replaced = Some(file);
+            self.replaced = Some((path, file));
         }
-        if let Some(file) = &self.replaced {
+        if let Some((_, file)) = &self.replaced {
             file.write_all_at(bytes, offset)?;
         }
         Ok(())

@@ -10,6 +10,7 @@ pub mod plain;
 pub mod pool;
 
 use crate::coder::Coders;
+use crate::format::header::MAX_STRIPE;
 use crate::format::{Binding, FileId, Header, Metadata};
 use crate::geometry::{Geometry, GeometryError, Run};
 use crate::redundancy::{Place, REDUNDANCY};
@@ -77,6 +78,17 @@ pub struct Layout {
     pub geometry: Geometry,
     /// Names of the targets of the data columns; empty where storage has but one.
     pub targets: Vec<Vec<u8>>,
+}
+
+impl Layout {
+    /// Refuses stripes that take more memory than headers allow.
+    ///
+    /// # Errors
+    /// [`LayoutError::Stripe`].
+    pub fn check(&self, code: &Code, size: u64) -> Result<(), LayoutError> {
+        let bytes = self.geometry.cut(size).block(0).saturating_mul(code.blocks() as u64);
+        if bytes > MAX_STRIPE { Err(LayoutError::Stripe { bytes }) } else { Ok(()) }
+    }
 }
 
 /// Where redundancy columns of a file go: one redundancy file.
@@ -355,6 +367,12 @@ pub enum LayoutError {
         code: usize,
         /// The file's.
         storage: usize,
+    },
+    /// The blocks of a stripe take too much memory.
+    #[error("a stripe has {} MiB, more than {} MiB: choose smaller blocks or fewer columns", bytes >> 20, MAX_STRIPE >> 20)]
+    Stripe {
+        /// Bytes of all k + m blocks.
+        bytes: u64,
     },
     /// The layout is not known now.
     #[error(transparent)]

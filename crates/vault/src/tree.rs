@@ -4,6 +4,7 @@
 //! way (`openat2`), so neither a hostile name nor a link that someone puts in place meanwhile can lead elsewhere, and
 //! the length limit of a path counts from the root.
 
+mod durable;
 mod ownership;
 
 pub use ownership::{TRUST, Untrusted};
@@ -514,22 +515,6 @@ impl Tree {
     /// What the operating system says.
     pub(crate) fn read_directory(&self, path: &[u8]) -> io::Result<File> {
         Ok(self.open_with(path, OFlags::RDONLY | OFlags::DIRECTORY, 0)?.into())
-    }
-
-    /// Makes what was done in a directory durable.
-    ///
-    /// # Errors
-    /// What the operating system says.
-    pub fn sync_directory(&self, path: &[u8]) -> io::Result<()> {
-        Ok(rustix::fs::fsync(self.open_with(path, OFlags::RDONLY | OFlags::DIRECTORY, 0)?)?)
-    }
-
-    /// Makes everything durable that was written to the file system of the root.
-    ///
-    /// # Errors
-    /// What the operating system says.
-    pub fn sync_all(&self) -> io::Result<()> {
-        Ok(rustix::fs::syncfs(self.open_with(b"", OFlags::RDONLY | OFlags::DIRECTORY, 0)?)?)
     }
 
     /// The kind of the file system of the root, as `statfs` calls it.

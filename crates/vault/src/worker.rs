@@ -24,7 +24,7 @@ pub(crate) use scope::{WORD_COMES, is_another_version};
 use crate::catalogue::{Catalogue, CatalogueError, Entry, Piece, Problem, State};
 use crate::changelog::{self, Changelog, Claim, Kind, Refusal, WorkerId};
 use crate::coder::Coders;
-use crate::encode::{EncodeError, Encoded, Encoder, Flushed, Manner};
+use crate::encode::{EncodeError, Encoded, Encoder, Flushed, Manner, sync_names};
 use crate::policy::{Policy, Treatment};
 use crate::redundancy::fence::is_superseded;
 use crate::repair::Interrupted;
@@ -412,6 +412,8 @@ impl Worker<'_> {
         }
         // The names too must be durable before the change is forgotten.
         self.sync_repositories(completed.iter().any(|(_, encoded)| encoded.is_some()))?;
+        let published = completed.iter().filter_map(|(_, encoded)| encoded.as_ref());
+        sync_names(published).map_err(|source| self.repository_error(source))?;
         if let Some(catalogue) = catalogue {
             self.note_links(&completed, catalogue, done)?;
             catalogue.together(|| {
@@ -442,7 +444,11 @@ impl Worker<'_> {
         match drafts[..] {
             [] => Ok(()),
             [one] => one.sync().map_err(|source| self.repository_error(source)),
-            _ => self.sync_repositories(true),
+            _ => {
+                self.sync_repositories(true)?;
+                let untrusted = |encoded: &&Encoded| encoded.sync_untrusted();
+                drafts.iter().try_for_each(untrusted).map_err(|source| self.repository_error(source))
+            }
         }
     }
 

@@ -14,9 +14,6 @@
 
 use crate::tower::Tower;
 
-/// Exponent of 2 in the constant term of the polynomial of P.
-pub(super) const EXPONENT: u64 = 112;
-
 /// P: byte i stands for Y^i.
 pub(super) const POINT: u64 = 0x00f3_739c_1f29_2b7f;
 

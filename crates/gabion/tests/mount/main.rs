@@ -2,6 +2,7 @@
 
 mod cold;
 mod crashes;
+mod durable;
 mod ground;
 mod ordinary;
 mod others;

@@ -40,6 +40,7 @@ impl Encoder<'_> {
             trouble: None,
             spoilt: Vec::new(),
             drafts: Vec::new(),
+            published: Vec::new(),
             obsolete: Vec::new(),
         }))
     }
@@ -75,6 +76,7 @@ pub(super) fn adopt(makings: &[Making], coder: &Arc<Coder>, stat: &Stat, moved: 
         trouble: None,
         spoilt: Vec::new(),
         drafts: Vec::new(),
+        published: Vec::new(),
         obsolete: Vec::new(),
     })
 }

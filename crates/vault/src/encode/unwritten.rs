@@ -59,6 +59,7 @@ impl Encoder<'_> {
             trouble: found,
             spoilt: Vec::new(),
             drafts: Vec::new(),
+            published: Vec::new(),
             obsolete: Vec::new(),
         };
         self.keep_metadata(subject, &metadata, stat.generation())?;

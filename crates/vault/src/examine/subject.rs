@@ -116,7 +116,7 @@ impl Subject {
         coders: &Coders,
         open: impl Fn(&Place, &Coders) -> Result<Option<Part>, PartError>,
     ) -> Result<Subject, ExamineError> {
-        let (mut parts, mut unusable, mut refused) = (Vec::new(), Vec::new(), None);
+        let (mut parts, mut unusable, mut refused, mut later) = (Vec::new(), Vec::new(), None, None);
         let holders = match storage.holders(path) {
             // A file that is gone has no redundancy where that belongs to the file.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -139,6 +139,9 @@ impl Subject {
                 Err(PartError::Io(error)) if error.kind() == io::ErrorKind::InvalidInput => {}
                 Err(error) => {
                     unusable.push((place.tree.shown(&place.path), error.to_string()));
+                    if error.is_later() {
+                        later = Some(error.to_string());
+                    }
                     if let PartError::Io(error) = error
                         && is_of_the_process(&error)
                     {
@@ -155,6 +158,9 @@ impl Subject {
             })?;
             if let Some(error) = refused {
                 return Err(ExamineError::Refused(error));
+            }
+            if let Some(why) = later {
+                return Err(ExamineError::Later(why));
             }
             return Err(match unusable.first() {
                 None => ExamineError::Unprotected,

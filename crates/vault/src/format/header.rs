@@ -63,6 +63,9 @@ pub const HEADER_UNIT: usize = 64;
 /// Bytes that end a header: its length once more, so that it can be found from the end of a file, and the checksum.
 pub const END_BYTES: usize = 4 + 32;
 
+/// Most bytes of all k + m blocks of a stripe: every thread that works on a file has a stripe in memory.
+pub const MAX_STRIPE: u64 = 1 << 30;
+
 /// Most blocks of a stripe.
 pub const MAX_COLUMNS: usize = 1024;
 
@@ -385,6 +388,14 @@ impl Header {
         Some((FileId(fields.id().ok()?), fields.u64().ok()?))
     }
 
+    /// The version of the header that `bytes` are, if its checksum is right and a later program wrote it.
+    pub fn later_version(bytes: &[u8]) -> Option<u32> {
+        let header = bytes.get(..Header::length(bytes).ok()?)?;
+        let (body, checksum) = header.split_at(header.len() - 32);
+        let version = Reader(body.get(MAGIC.len()..)?).u32().ok()?;
+        (blake3::hash(body).as_bytes() == checksum && version > VERSION).then_some(version)
+    }
+
     /// Reads a header that fills `bytes`. `code` makes a code of its identity.
     ///
     /// # Errors
@@ -451,6 +462,8 @@ impl Header {
         let geometry = Geometry::new(code.k() as u64, block, rows.into(), tail, code.granule() as u64)?;
         // The redundancy file must be one that can be.
         let cut = geometry.cut(generation.size);
+        let stripe = cut.block(0).saturating_mul(code.blocks() as u64);
+        limit("stripe", stripe, stripe <= MAX_STRIPE)?;
         let strong = flags & FLAG_STRONG != 0;
         let frame = cut.block(0).max(block) + super::frame::table_bytes(code.k(), strong) as u64;
         let records = u128::from(cut.stripes()) * columns as u128 * u128::from(frame);

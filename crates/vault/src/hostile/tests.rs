@@ -160,6 +160,44 @@ fn claims_that_cannot_be_true_are_refused_at_once() {
     }
 }
 
+/// A header asked for 1024 columns of 64 MiB, 64 GiB for every stripe that a thread has in memory. A sparse file made that plausible.
+#[test]
+fn a_stripe_that_takes_all_memory_is_refused() {
+    let stages = stages(&[("4+2", 3000)]);
+    let (_, stage, content) = &stages[0];
+    let coders = Coders::new().unwrap();
+    let length = stage.header_bytes();
+    for (k, m, block, fits) in [
+        (1000, 24, 1u64 << 26, false),
+        (14, 2, 1 << 26, true),
+        (15, 2, 1 << 26, false),
+        (1000, 24, 1 << 20, true),
+    ] {
+        let width = if k + m > 256 { 16 } else { 8 };
+        let identity = format!("subspace:{k}+{m}:w{width}");
+        let mut bytes = stage.redundancy()[..length].to_vec();
+        let mut set = |name: &str, number: u64| {
+            let place = PLACES.iter().find(|place| place.name == name).unwrap();
+            bytes[place.offset..][..place.bytes].copy_from_slice(&number.to_le_bytes()[..place.bytes]);
+        };
+        set("file size", 4 * k * block);
+        set("block size", block);
+        set("rows", 1);
+        set("columns", m);
+        set("columns in use", m);
+        set("code identity length", identity.len() as u64);
+        bytes[FIXED_BYTES..length - 36].fill(0);
+        bytes[FIXED_BYTES..][..identity.len()].copy_from_slice(identity.as_bytes());
+        seal_header(&mut bytes);
+        let found = crate::redundancy::decode(&bytes, &coders);
+        assert_eq!(found.is_ok(), fits, "{k}+{m}, {block}: {found:?}");
+        if !fits {
+            let sparse = [&bytes[..], &[0; 4096], &bytes[..]].concat();
+            assert!(stage.play(&sparse).unwrap() == *content);
+        }
+    }
+}
+
 /// An attacker who writes redundancy writes files: that is said in the document. But only those, and nothing falls over.
 #[test]
 fn redundancy_of_malice_stays_where_it_is() {

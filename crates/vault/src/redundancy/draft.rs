@@ -1,7 +1,8 @@
 //! A redundancy file that appears whole or not at all.
 
 use super::fence::{Fence, Way, superseded};
-use super::{Place, STAGING};
+use super::{Place, STAGING, read_up_to};
+use crate::format::header::HEADER_UNIT;
 use crate::format::{Header, HeaderError, Records};
 use crate::tree::{join, split};
 use crate::world::unique_id;
@@ -40,6 +41,11 @@ impl Draft {
         let file = Lockable::exclusive(place.tree.create(&temporary, FILE_MODE)?)?;
         let fence = Fence::new(&place);
         Ok(Draft { place, temporary: Some(temporary), file, fence })
+    }
+
+    /// Where it will be.
+    pub fn place(&self) -> &Place {
+        &self.place
     }
 
     /// Writes records.
@@ -95,19 +101,21 @@ impl Draft {
     /// What the operating system says.
     pub fn publish_durably(mut self) -> io::Result<()> {
         let made = self.put_in_place()?;
-        let mut directory = split(&self.place.path).0;
-        self.place.tree.sync_directory(directory)?;
-        while made && !directory.is_empty() {
-            directory = split(directory).0;
-            self.place.tree.sync_directory(directory)?;
+        let directory = split(&self.place.path).0;
+        match made {
+            true => self.place.tree.sync_directories(directory),
+            false => self.place.tree.sync_directory(directory),
         }
-        Ok(())
     }
 
     /// Says whether directories had to be made. What failed can be tried again; done twice, nothing happens.
     pub(crate) fn put_in_place(&mut self) -> io::Result<bool> {
         let Some(temporary) = self.temporary.take() else { return Ok(false) };
         let Place { tree, path } = &self.place;
+        if let Err(later) = refuse_later(&self.place) {
+            self.temporary = Some(temporary);
+            return Err(later);
+        }
         let rename = |way: Way| match way {
             Way::Replacing => tree.rename(&temporary, path),
             Way::New => match tree.rename_new(&temporary, path) {
@@ -127,6 +135,26 @@ impl Draft {
             self.temporary = Some(temporary);
         }
         published
+    }
+}
+
+/// Redundancy that a later program wrote is never overwritten, whatever this one thinks of it.
+fn refuse_later(place: &Place) -> io::Result<()> {
+    // What is no file, or cannot be read, is a matter for those who decided to replace it.
+    let Ok(file) = place.tree.read(&place.path) else { return Ok(()) };
+    let mut head = vec![0; HEADER_UNIT];
+    let got = read_up_to(&file, &mut head, 0)?;
+    let Ok(length) = Header::length(&head[..got]) else { return Ok(()) };
+    head.resize(length, 0);
+    let got = read_up_to(&file, &mut head, 0)?;
+    match Header::later_version(&head[..got]) {
+        None => Ok(()),
+        Some(version) => {
+            let shown = place.tree.shown(&place.path);
+            let why =
+                format!("{}: {}; it is never overwritten", shown.display(), HeaderError::Version(version));
+            Err(io::Error::new(io::ErrorKind::Unsupported, why))
+        }
     }
 }
 

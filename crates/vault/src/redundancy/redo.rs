@@ -4,6 +4,9 @@
 //! the path, path, number of writes, for each its offset, length and bytes, and BLAKE3 of all that. The file is synced and renamed to its name; from then on the
 //! update has happened. Then the writes are made, synced, and the file is removed. Making them twice does no harm;
 //! a redundancy file that has been replaced by a newer one since is left alone.
+//!
+//! An update that is damaged itself cannot be finished. It is renamed to `….redo-damaged` and kept as evidence, and the redundancy file is judged by
+//! its own checks like any other.
 
 use super::{Place, STAGING, read_up_to};
 use crate::format::header::MAX_HEADER;
@@ -21,6 +24,9 @@ pub const SUFFIX: &[u8] = b".redo";
 
 /// Ends the names of updates that are being collected.
 pub const UNFINISHED: &[u8] = b".redo-draft";
+
+/// Ends the names of updates that were damaged before they were finished.
+pub const DAMAGED: &[u8] = b".redo-damaged";
 
 /// Most bytes of one update: it is in memory. Larger changes are made in several.
 pub const MAX_BYTES: usize = 64 << 20;
@@ -71,17 +77,26 @@ fn apply<'a>(file: &File, writes: impl Iterator<Item = (u64, &'a [u8])>) -> io::
     file.sync_all()
 }
 
-/// Finishes the update of `place` that someone else began; the caller has `file` for itself.
-pub(super) fn finish(place: &Place, file: &File) -> io::Result<()> {
-    for found in pending(&place.tree)? {
-        if found.path == place.path {
-            if found.is_for(file)? {
-                apply(file, found.writes())?;
+/// Finishes the update of the redundancy file `file` with this header that another process began; the caller has it for itself. Afterwards there is none: one
+/// that is damaged is set aside. The update knows its redundancy by id, since the file may have been renamed meanwhile.
+pub(super) fn finish(place: &Place, file: &File, header: &Header) -> io::Result<()> {
+    let name = name(header.id, header.first, SUFFIX);
+    match read(&place.tree, &name)? {
+        Found::None => Ok(()),
+        Found::Damaged => set_aside(&place.tree, &name),
+        Found::Update(update) => {
+            if update.is_for(file)? {
+                apply(file, update.writes())?;
             }
-            place.tree.remove(&found.name)?;
+            place.tree.remove(&name)
         }
     }
-    Ok(())
+}
+
+/// Gives a damaged update a name under which it is not looked for again.
+fn set_aside(tree: &Tree, name: &[u8]) -> io::Result<()> {
+    let stem = name.strip_suffix(SUFFIX).unwrap_or(name);
+    tree.rename(name, &[stem, DAMAGED].concat())
 }
 
 /// An update that was read.
@@ -138,18 +153,34 @@ impl Update {
     }
 }
 
-fn pending(tree: &Tree) -> io::Result<Vec<Update>> {
-    let mut found = Vec::new();
-    let Some(directory) = absent_is_none(tree.directory(STAGING))? else { return Ok(found) };
+/// What lies under the name of an update.
+enum Found {
+    None,
+    /// Not what was written: it was whole when it got its name.
+    Damaged,
+    Update(Box<Update>),
+}
+
+fn read(tree: &Tree, name: &[u8]) -> io::Result<Found> {
+    let Some(file) = absent_is_none(tree.read(name))? else { return Ok(Found::None) };
+    let mut bytes = Vec::new();
+    file.take(2 * MAX_BYTES as u64).read_to_end(&mut bytes)?;
+    Ok(Update::parse(name.to_vec(), bytes).map_or(Found::Damaged, |update| Found::Update(Box::new(update))))
+}
+
+/// All updates that were begun, and the names of those that are damaged.
+fn pending(tree: &Tree) -> io::Result<(Vec<Update>, Vec<Vec<u8>>)> {
+    let (mut updates, mut damaged) = (Vec::new(), Vec::new());
+    let Some(directory) = absent_is_none(tree.directory(STAGING))? else { return Ok((updates, damaged)) };
     for (file, _) in directory.names()?.iter().filter(|(file, _)| file.ends_with(SUFFIX)) {
         let name = join(STAGING, file);
-        let Some(mut file) = absent_is_none(tree.read(&name))? else { continue };
-        let mut bytes = Vec::new();
-        (&mut file).take(2 * MAX_BYTES as u64).read_to_end(&mut bytes)?;
-        // It was whole when it got its name; if rot has hit it since, its redundancy is found damaged by scrub.
-        found.extend(Update::parse(name, bytes));
+        match read(tree, &name)? {
+            Found::None => {}
+            Found::Damaged => damaged.push(name),
+            Found::Update(update) => updates.push(*update),
+        }
     }
-    Ok(found)
+    Ok((updates, damaged))
 }
 
 /// Finishes what was begun in a repository and removes what nobody will finish. Others may be at work. Gives how many updates
@@ -158,7 +189,8 @@ fn pending(tree: &Tree) -> io::Result<Vec<Update>> {
 /// # Errors
 /// What the operating system says.
 pub fn recover(tree: &Tree) -> io::Result<(usize, usize)> {
-    let updates = pending(tree)?;
+    let (updates, damaged) = pending(tree)?;
+    damaged.iter().try_for_each(|name| set_aside(tree, name))?;
     for update in &updates {
         if let Some(file) = absent_is_none(tree.write(&update.path))? {
             let file = Lockable::exclusive(file)?;

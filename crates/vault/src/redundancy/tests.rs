@@ -246,3 +246,45 @@ fn drafts_of_the_living_are_left_alone() {
     alive.write_whole(b"still").unwrap();
     alive.publish().unwrap();
 }
+
+/// What cannot be read now is not "none": only something that is no file at all, or a damaged file, may be replaced.
+#[test]
+fn errors_of_the_system_are_told_from_damage() {
+    use super::PartError;
+    use crate::format::HeaderError;
+    use rustix::io::Errno;
+    let error = |errno: Errno| PartError::Io(std::io::Error::from_raw_os_error(errno.raw_os_error()));
+    for errno in
+        [Errno::IO, Errno::ACCESS, Errno::PERM, Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::STALE]
+    {
+        assert!(error(errno).is_unreadable() && !error(errno).is_later(), "{errno:?}");
+    }
+    for errno in [Errno::ISDIR, Errno::NOTDIR, Errno::LOOP, Errno::NAMETOOLONG, Errno::INVAL] {
+        assert!(!error(errno).is_unreadable(), "{errno:?}");
+    }
+    let headers = |head, trailer| PartError::Headers { head, trailer };
+    assert!(headers(HeaderError::Version(3), HeaderError::Checksum).is_later());
+    assert!(headers(HeaderError::Magic, HeaderError::Flags(64)).is_later());
+    let damaged = headers(HeaderError::Checksum, HeaderError::Short);
+    assert!(!damaged.is_later() && !damaged.is_unreadable());
+}
+
+/// Whoever puts new redundancy in place, what a later program wrote stays.
+#[test]
+fn a_draft_does_not_replace_a_later_version() {
+    let ground = Ground::new();
+    ground.publish(b"file", 1);
+    let path = ground.directory.path().join("redundancy/file");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let length = ground.header(1).encode(0).unwrap().len();
+    bytes[8] = 3;
+    crate::hostile::seal_header(&mut bytes[..length]);
+    std::fs::write(&path, &bytes).unwrap();
+    let header = ground.header(2);
+    let draft = Draft::new(ground.place(b"file")).unwrap();
+    draft.write_headers(&header, length).unwrap();
+    let refused = draft.publish().unwrap_err();
+    assert!(refused.to_string().contains("never overwritten"), "{refused}");
+    assert!(std::fs::read(&path).unwrap() == bytes);
+    assert_eq!(ground.staged(), 0);
+}

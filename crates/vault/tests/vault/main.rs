@@ -4,6 +4,7 @@ mod changes;
 mod clock;
 mod damage;
 mod every_byte;
+mod existing;
 mod faulty;
 mod model;
 mod obstacles;

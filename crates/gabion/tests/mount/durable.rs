@@ -1,0 +1,86 @@
+//! What is synced, and in which order, as strace sees it.
+
+use crate::ground::{Ground, can_mount};
+use crate::seed::Seed;
+use gabion_testkit::kill::can_kill;
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+
+/// Runs the program under strace and gives its calls with the paths of their files, in order.
+fn traced(ground: &Ground, calls: &str, args: &[&str]) -> Vec<String> {
+    let trace = ground.path().join("trace");
+    let output = Command::new("strace")
+        .args(["-f", "-y", "-qqq", "-s", "0", "-e", &format!("trace={calls}"), "-o"])
+        .arg(&trace)
+        .arg(env!("CARGO_BIN_EXE_gabion"))
+        .args(args)
+        .current_dir(ground.path())
+        .env_remove("GABION_REPOSITORY")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    std::fs::read_to_string(trace).unwrap().lines().map(str::to_owned).collect()
+}
+
+/// A power cut in the middle of a repair: blocks were overwritten, and the bytes from before, which somebody may need after all, were not on the disk yet.
+#[test]
+fn what_repair_replaces_is_durable_before_it_is_overwritten() {
+    if !can_kill("what_repair_replaces_is_durable_before_it_is_overwritten") {
+        return;
+    }
+    let ground = Ground::new();
+    std::fs::create_dir(ground.source("sub")).unwrap();
+    std::fs::write(ground.source("sub/file"), Seed(1).bytes(300_000)).unwrap();
+    ground.expect(0, &["protect", "source", "--policy", "policy.toml"]);
+    let file = std::fs::File::options().read(true).write(true).open(ground.source("sub/file")).unwrap();
+    let modified = file.metadata().unwrap().modified().unwrap();
+    for at in [10_000, 200_000] {
+        file.write_all_at(b"rotten", at).unwrap();
+    }
+    file.set_modified(modified).unwrap();
+    let calls = traced(
+        &ground,
+        "fsync,fdatasync,write,pwrite64,pwritev2,ftruncate,fallocate",
+        &["repair", "source", "--yes"],
+    );
+    let source = ground.source("sub/file");
+    let overwritten = format!("{}>", source.display());
+    let first = calls.iter().position(|call| call.contains("write") && call.contains(&overwritten));
+    let first = first.unwrap_or_else(|| panic!("nothing was written: {calls:#?}"));
+    let synced = |what: &dyn Fn(&str) -> bool| {
+        calls[..first].iter().any(|call| call.contains("sync(") && call.contains("/replaced") && what(call))
+    };
+    assert!(synced(&|call| call.contains("/sub/file>")), "the bytes from before are not durable: {calls:#?}");
+    assert!(synced(&|call| call.contains("/sub>")), "their name is not durable: {calls:#?}");
+    assert!(synced(&|call| call.contains("/replaced>")), "their directory is not durable: {calls:#?}");
+    let kept = |call: &String| call.contains("write") && call.contains("/replaced/");
+    assert!(!calls[first..].iter().any(kept), "something is kept after the first block was overwritten");
+}
+
+/// The server of a FUSE file system never hears of `syncfs`, so redundancy of two files or more was not synced there at all: a power cut could take it although the
+/// changes were done with. Files and directories are synced one by one.
+#[test]
+fn redundancy_on_a_fuse_file_system_is_synced() {
+    let name = "redundancy_on_a_fuse_file_system_is_synced";
+    if !can_mount(name) || !can_kill(name) {
+        return;
+    }
+    let mut ground = Ground::new();
+    ground.mount(&[]);
+    std::fs::create_dir_all(ground.path().join("tree/sub")).unwrap();
+    for file in ["one", "two", "sub/three"] {
+        std::fs::write(ground.path().join("tree").join(file), Seed(2).bytes(20_000)).unwrap();
+    }
+    let args = ["protect", "tree", "--policy", "policy.toml", "--repository", "mount/repository"];
+    let calls = traced(&ground, "fsync,fdatasync,syncfs,rename,renameat,renameat2", &args);
+    let is_sync = |call: &&String| call.contains("sync(") && !call.contains("syncfs");
+    let drafts = calls.iter().filter(is_sync).filter(|call| call.contains("/staging/")).count();
+    assert_eq!(drafts, 3, "{calls:#?}");
+    let published = |call: &String| call.contains("rename") && call.contains("/staging>");
+    let last = calls.iter().rposition(published).unwrap_or_else(|| panic!("{calls:#?}"));
+    for directory in ["/redundancy>", "/redundancy/sub>"] {
+        let synced = calls[last..].iter().filter(is_sync).any(|call| call.contains(directory));
+        assert!(synced, "{directory} is not durable: {calls:#?}");
+    }
+    ground.unmount();
+}
