@@ -26,6 +26,7 @@ pub mod protect;
 pub mod rebuild;
 pub mod reconstruction;
 pub mod redundancy;
+mod renamed;
 pub mod repair;
 pub mod replaced;
 pub mod runs;

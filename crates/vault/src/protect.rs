@@ -4,6 +4,7 @@ use crate::catalogue::{CatalogueError, Change as Found, Class, State};
 use crate::changelog::{self, Change, When};
 use crate::examine::{self, ExamineError, Subject};
 use crate::guard::{self, GuardError, Held};
+use crate::renamed;
 use crate::replaced;
 use crate::scan::{ScanError, Scanner, Seen};
 use crate::throttle::Throttle;
@@ -192,6 +193,9 @@ pub fn protect(vault: &Vault, manner: Manner<'_>) -> Result<Report, ProtectError
     let scanned = Scanned::whole(vault.changelog.sequence()?);
     let seen = scan(vault, manner)?;
     let held = held(vault, &seen)?;
+    if held.is_none() {
+        renamed::follow(vault)?;
+    }
     let order = order(held.is_some());
     // What is only moved or removed is not read.
     let bytes = order.iter().filter(|class| !matches!(class, Class::Moved | Class::Removed));

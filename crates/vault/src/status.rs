@@ -309,6 +309,11 @@ impl Status {
         self.seen.as_ref().map(|seen| &seen.changes)
     }
 
+    /// Files of write-once rules that changed all the same, where the tree was looked at.
+    pub fn write_once(&self) -> &[Vec<u8>] {
+        self.seen.as_ref().map_or(&[], |seen| &seen.write_once)
+    }
+
     /// Files in a state.
     pub fn files(&self, state: State) -> u64 {
         self.states.get(&state).map_or(0, |amount| amount.0)

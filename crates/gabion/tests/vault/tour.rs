@@ -11,6 +11,20 @@ fn damage(ground: &Playground, name: &str, offset: u64, bytes: usize) {
     file.set_modified(modified).unwrap();
 }
 
+/// A changed file of a write-once rule was mentioned by `protect`, exit code 0, and `status` knew nothing of it.
+#[test]
+fn changed_write_once_files_are_reported() {
+    let ground = Playground::new();
+    std::fs::write(ground.dir().join("policy.toml"), "[default]\nwrite_once = true\n").unwrap();
+    ground.expect(0, &["protect", "tree", "--policy", "policy.toml"]);
+    ground.expect(0, &["status", "tree"]);
+    ground.write("a", b"changed all the same");
+    assert_eq!(ground.json(1, &["protect", "tree"])["write_once_changed"][0], "a");
+    let status = ground.json(1, &["status", "tree"]);
+    assert_eq!((&status["write_once_changed"][0], &status["pending"]["files"]), (&"a".into(), &0.into()));
+    assert!(ground.expect(1, &["status", "tree"]).contains("changed   a"));
+}
+
 /// `repair --yes` reverted what was written since the last protect. It lists such files and leaves them alone; --revert-changes brings them back.
 #[test]
 fn repair_keeps_what_was_written_unless_it_is_told_otherwise() {

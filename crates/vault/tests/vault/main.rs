@@ -13,6 +13,7 @@ mod own;
 mod playground;
 mod pool;
 mod redis;
+mod renamed;
 mod resumed;
 mod seed;
 #[path = "../changelog/server.rs"]

@@ -116,6 +116,7 @@ impl Args {
         Ok(match &report {
             Report { done, seen, .. } if done.failures > 0 || !seen.unreadable.is_empty() => Outcome::Failed,
             Report { held: Some(_), .. } => Outcome::Found,
+            Report { seen, .. } if !seen.write_once.is_empty() => Outcome::Found,
             Report { affected, pending, .. } if !affected.is_empty() || *pending > 0 => Outcome::Found,
             _ => Outcome::Fine,
         })

@@ -64,7 +64,7 @@ impl Args {
         let affected = status.states.keys().any(|&state| state != State::Protected);
         Ok(match () {
             () if status.files(State::Lost) > 0 => Outcome::Unrecoverable,
-            () if affected || status.pending.0 > 0 => Outcome::Found,
+            () if affected || status.pending.0 > 0 || !status.write_once().is_empty() => Outcome::Found,
             () => Outcome::Fine,
         })
     }
@@ -84,6 +84,15 @@ impl Args {
                     .oldest
                     .map_or(String::new(), |oldest| format!(", the oldest written {}", ago(now, oldest)))
             ),
+        }
+        if !status.write_once().is_empty() {
+            let changed = status.write_once();
+            outln!(
+                "write-once {} changed against the policy and kept their redundancy",
+                files(changed.len() as u64)
+            );
+            let shown = if self.files { changed.len() } else { FIRST };
+            changed.iter().take(shown).for_each(|path| outln!("  changed   {}", Shown::bytes(path)));
         }
         for state in [State::Degraded, State::Damaged, State::Lost] {
             match status.states.get(&state) {
@@ -230,6 +239,7 @@ fn as_json(vault: &Vault, status: &Status) -> Value {
         "last_protect": status.last_protect, "last_scrub": status.last_scrub,
         "never_scrubbed": status.never_scrubbed, "data_bytes": status.data_bytes,
         "redundancy_bytes": status.redundancy_bytes, "targets": targets, "degraded_reads": status.degraded_reads,
+        "write_once_changed": status.write_once().iter().map(|it| Shown::bytes(it).to_string()).collect::<Vec<_>>(),
         "wide_watch": status.wide_watch, "replaced": status.replaced, "survives": status.promises(vault),
     })
 }
