@@ -4,6 +4,7 @@ mod conformance;
 mod crashes;
 mod files;
 mod full;
+mod histories;
 mod mirrors;
 mod order;
 mod playground;

@@ -330,3 +330,49 @@ fn a_mirror_put_back_to_an_older_state_is_not_believed() {
     place.lose(3);
     assert_eq!(names(&open_any(place.root())), ["file", "next", "there"], "what the first mirror says alone");
 }
+
+/// A program writes to a file that it has open in a mount while `gabion pool mv` moves it. The mount knows the old name, or none after it
+/// looked there once more: what the program syncs is in the file under its new name. It went to objects that the stub did not
+/// tell of, and the next read failed.
+#[test]
+fn an_open_file_that_another_process_moves_keeps_what_is_synced() {
+    for (known, written_before) in [(true, false), (true, true), (false, false), (false, true)] {
+        let place = filled();
+        let live = live(&place.pool);
+        let file = open(&live, "b").unwrap();
+        let content = bytes(9000, 77);
+        let before = || vec![b"b".to_vec()];
+        if written_before {
+            file.write(&before, 0, b"begun").unwrap();
+        }
+        place.reopened(2).rename(b"b", b"dir/moved").unwrap();
+        let after = || if known { before() } else { Vec::new() };
+        file.set_size(&after, 0).unwrap();
+        file.write(&after, 0, &content[..5000]).unwrap();
+        file.sync(&after).unwrap();
+        file.write(&after, 5000, &content[5000..]).unwrap();
+        file.sync(&after).unwrap();
+        let told = format!("{known}, {written_before}");
+        assert!(seen(&place.reopened(1))["dir/moved"] == content, "{told}");
+        assert!(file.close(&after).unwrap().is_none(), "{told}");
+        drop(live);
+        let found = seen(&place.reopened(1));
+        assert!(found["dir/moved"] == content && !found.contains_key("b"), "{told}");
+    }
+}
+
+/// One that another process removes stays readable for the program, and does not come back.
+#[test]
+fn an_open_file_that_another_process_removes_does_not_come_back() {
+    let place = filled();
+    let live = live(&place.pool);
+    let file = open(&live, "b").unwrap();
+    let name = || vec![b"b".to_vec()];
+    file.write(&name, 0, b"begun").unwrap();
+    place.reopened(2).remove(b"b").unwrap();
+    file.write(&name, 5, b" and ended").unwrap();
+    file.sync(&name).unwrap();
+    file.close(&name).unwrap();
+    drop(live);
+    assert!(!seen(&place.reopened(1)).contains_key("b"));
+}

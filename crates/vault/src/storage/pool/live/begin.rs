@@ -36,13 +36,14 @@ impl LiveFile {
 
     /// Takes over what others changed: columns may have been brought elsewhere since the file was opened.
     pub(super) fn catch_up(&self, state: &mut State, name: Name<'_>) -> Result<(), PoolError> {
-        let Some(path) = self.path(state, name).filter(|_| !state.gone) else {
+        let Some(mut path) = self.path(state, name).filter(|_| !state.gone) else {
             state.gone = true;
             return Ok(());
         };
         let (mut stub, before) = (state.stub.clone(), state.stub.stat(0).generation());
-        match self.inner.catch_up(&path, &mut stub, state.seen)? {
+        match self.inner.catch_up(&mut path, &mut stub, state.seen)? {
             Published::As(number) => {
+                self.note_path(state, name, path);
                 self.follow(state, stub, number);
                 if !state.marked {
                     let now = state.stub.stat(0).generation();
@@ -81,7 +82,7 @@ impl LiveFile {
         if state.gone || (state.marked && size.is_none()) {
             return Ok(true);
         }
-        let Some(path) = self.path(state, name) else {
+        let Some(mut path) = self.path(state, name) else {
             state.gone = true;
             return Ok(true);
         };
@@ -90,10 +91,11 @@ impl LiveFile {
         stub.size = size.unwrap_or(stub.size);
         stub.mtime = self.now_after(stub.mtime);
         let care = if self.inner.is_young(self.id) { Care::Cheap } else { Care::Durable };
-        match self.inner.publish_unless_overtaken(&path, &mut stub, state.seen, care, || Ok(()))? {
+        match self.inner.publish_unless_overtaken(&mut path, &mut stub, state.seen, care, || Ok(()))? {
             None => return Ok(false),
             Some(Published::Gone) => state.gone = true,
             Some(Published::As(number)) => {
+                self.note_path(state, name, path);
                 if !state.marked {
                     state.began_as([state.stub.stat(0).generation()]);
                 }

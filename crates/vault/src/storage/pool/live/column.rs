@@ -259,7 +259,7 @@ impl LiveFile {
         let synced = file.sync_all().map_err(failed("making an object durable"));
         let published = synced.and_then(|()| {
             let place = || place().map_err(failed("placing an object"));
-            self.publish_anew(state, &path, column, &target, place)
+            self.publish_anew(state, name, column, &target, place)
         });
         if !matches!(published, Ok(true)) {
             let _ = tree.remove(&temporary);
@@ -306,7 +306,7 @@ impl LiveFile {
     fn publish_anew(
         &self,
         state: &mut State,
-        path: &[u8],
+        name: Name<'_>,
         column: usize,
         target: &str,
         place: impl Fn() -> Result<(), PoolError>,
@@ -316,9 +316,10 @@ impl LiveFile {
         stub.writing = true;
         stub.mtime = self.now_after(stub.mtime);
         let mut seen = state.seen;
-        if !state.gone {
-            match self.inner.publish_unless_overtaken(path, &mut stub, seen, Care::Durable, &place)? {
+        if let Some(mut path) = self.path(state, name).filter(|_| !state.gone) {
+            match self.inner.publish_unless_overtaken(&mut path, &mut stub, seen, Care::Durable, &place)? {
                 Some(Published::As(number)) => {
+                    self.note_path(state, name, path);
                     if !state.marked {
                         state.began_as([state.stub.stat(0).generation()]);
                     }

@@ -331,14 +331,15 @@ impl LiveFile {
             self.tell_apart(&state, name, &mut stub);
         }
         let before = state.stub.stat(0).generation();
-        let Some(path) = self.path(&state, name).filter(|_| !state.gone) else {
+        let Some(mut path) = self.path(&state, name).filter(|_| !state.gone) else {
             (state.stub, state.gone) = (stub, true);
             return Ok(());
         };
         stub.writing = state.marked;
         let care = if self.inner.is_young(self.id) { Care::Cheap } else { Care::Synced };
-        match self.inner.publish(&path, &mut stub, state.seen, care, News::Fresh)? {
+        match self.inner.publish(&mut path, &mut stub, state.seen, care, News::Fresh)? {
             Published::As(number) => {
+                self.note_path(&mut state, name, path);
                 if !state.marked {
                     state.began_as([before, stub.stat(0).generation()]);
                 }
@@ -403,7 +404,7 @@ impl LiveFile {
         writing: bool,
         care: Option<Care>,
     ) -> Result<(), PoolError> {
-        let Some(path) = self.path(state, name) else {
+        let Some(mut path) = self.path(state, name) else {
             state.gone = true;
             return Ok(());
         };
@@ -414,8 +415,9 @@ impl LiveFile {
         if !writing {
             self.inner.remember(self.id, state.versions());
         }
-        match self.inner.publish(&path, &mut stub, state.seen, care.unwrap_or(young), News::Known)? {
+        match self.inner.publish(&mut path, &mut stub, state.seen, care.unwrap_or(young), News::Known)? {
             Published::As(number) => {
+                self.note_path(state, name, path);
                 self.take_over(state, stub, number);
                 state.marked = writing;
             }

@@ -6,6 +6,7 @@ use super::super::sequence::Step;
 use super::super::several::Unnamed;
 use super::super::stub::Stub;
 use super::file::{LiveFile, Name};
+use super::state::State;
 use super::{Live, lock};
 use std::io;
 
@@ -55,9 +56,22 @@ impl LiveFile {
         }
     }
 
-    /// The path that it is published under: any, if its stub lies apart from its names.
-    pub(super) fn path(&self, state: &super::state::State, name: Name<'_>) -> Option<Vec<u8>> {
-        name().into_iter().next().or_else(|| (state.stub.names > 0).then(Vec::new))
+    /// The path that it is published under: any, if its stub lies apart from its names. Empty if no name is known: then the file is
+    /// looked for. Nothing if its last name was taken from it here.
+    pub(super) fn path(&self, state: &State, name: Name<'_>) -> Option<Vec<u8>> {
+        let known = name().into_iter().next();
+        match &state.moved {
+            Some((known_as, at)) if *known_as == known => Some(at.clone()),
+            _ if state.removed => None,
+            _ => Some(known.unwrap_or_default()),
+        }
+    }
+
+    /// The file was found at `path`.
+    pub(super) fn note_path(&self, state: &mut State, name: Name<'_>, path: Vec<u8>) {
+        let known = name().into_iter().next();
+        let is_elsewhere = state.stub.names == 0 && known.as_ref() != Some(&path);
+        state.moved = is_elsewhere.then_some((known, path));
     }
 }
 

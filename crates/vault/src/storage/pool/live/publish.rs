@@ -3,12 +3,16 @@
 use super::super::change::{Change, on_each, take_back};
 use super::super::config::Mirror;
 use super::super::error::PoolError;
-use super::super::namespace::{Entry, TREE, beneath, home, look_up, look_up_shared, make_directories};
+use super::super::namespace::{
+    Entry, TREE, Written, beneath, home, look_at, look_up, look_up_shared, make_directories, names,
+};
+use super::super::objects::object_path;
 use super::super::sequence::{Prepared, Step, prepare, sync_records};
 use super::super::stub::Stub;
 use super::super::view::Copy;
 use super::turns::Lease;
 use super::{Inner, lock};
+use crate::format::FileId;
 use crate::tree::{Kind, Tree, join, split};
 use std::collections::BTreeSet;
 use std::io;
@@ -221,18 +225,61 @@ impl Inner {
         Ok(there.filter(|there| there.id == stub.id))
     }
 
+    /// Where a file is that was seen at `path`: its stub on the mirrors. Another process may have moved it; then `path` is its new one. Nothing
+    /// if it has no name any more.
+    fn locate(&self, copies: &[Copy], path: &mut Vec<u8>, stub: &Stub) -> Result<Option<Stub>, PoolError> {
+        if let Some(there) = Inner::there(copies, path, stub)? {
+            return Ok(Some(there));
+        }
+        // Its objects go with the last name, so only a file that was moved is looked for everywhere.
+        if stub.names > 0 || !stub.is_file() || self.is_removed(stub) {
+            return Ok(None);
+        }
+        let Some(found) = find_by_id(copies, b"", stub.id)? else { return Ok(None) };
+        let there = Inner::there(copies, &found, stub)?;
+        *path = found;
+        Ok(there)
+    }
+
+    /// Whether a file that has bytes has no objects.
+    fn is_removed(&self, stub: &Stub) -> bool {
+        let view = self.pool.shared.known();
+        let has_object =
+            |column: usize| match view.disk(stub.targets[column].as_bytes()).map(|(_, disk)| disk.ask()) {
+                Some(Ok(answer)) => {
+                    answer.tree.find(&object_path(stub.id, column)).map_or(true, |found| found.is_some())
+                }
+                Some(Err(_)) | None => true,
+            };
+        stub.size > 0
+            && !(0..stub.targets.len())
+                .filter(|&column| stub.object_bytes(column, stub.size) > 0)
+                .any(has_object)
+    }
+
+    /// Whether the path of a file has to be looked at: others may have changed names since it was seen under the lease `seen`.
+    fn is_doubtful(lease: &Lease, path: &[u8], stub: &Stub, seen: u64) -> bool {
+        lease.number != seen || (path.is_empty() && stub.names == 0)
+    }
+
     /// Whether the stub of a file on the mirrors is a later one.
     pub(super) fn is_overtaken(&self, path: &[u8], stub: &Stub) -> Result<bool, PoolError> {
         self.turns.read(&self.pool.shared, |copies| {
-            Ok(Inner::there(copies, path, stub)?.is_some_and(|there| there.revision > stub.revision))
+            let there = self.locate(copies, &mut path.to_vec(), stub)?;
+            Ok(there.is_some_and(|there| there.revision > stub.revision))
         })
     }
 
     /// Takes over what others changed about a file that was seen at `path` under the lease `seen`.
-    pub(super) fn catch_up(&self, path: &[u8], stub: &mut Stub, seen: u64) -> Result<Published, PoolError> {
+    pub(super) fn catch_up(
+        &self,
+        path: &mut Vec<u8>,
+        stub: &mut Stub,
+        seen: u64,
+    ) -> Result<Published, PoolError> {
         self.turns.with(&self.pool.shared, |lease| {
-            if lease.number != seen {
-                match Inner::there(&lease.held.copies, path, stub)? {
+            if Inner::is_doubtful(lease, path, stub, seen) {
+                match self.locate(&lease.held.copies, path, stub)? {
                     Some(there) => stub.follow(&there),
                     None => return Ok(Published::Gone),
                 }
@@ -245,15 +292,15 @@ impl Inner {
     /// is taken from there.
     pub(super) fn publish(
         &self,
-        path: &[u8],
+        path: &mut Vec<u8>,
         stub: &mut Stub,
         seen: u64,
         care: Care,
         news: News,
     ) -> Result<Published, PoolError> {
         let (published, failed) = self.turns.with(&self.pool.shared, |lease| {
-            if lease.number != seen {
-                match Inner::there(&lease.held.copies, path, stub)? {
+            if Inner::is_doubtful(lease, path, stub, seen) {
+                match self.locate(&lease.held.copies, path, stub)? {
                     Some(there) => stub.follow(&there),
                     None => return Ok((Published::Gone, Vec::new())),
                 }
@@ -273,15 +320,15 @@ impl Inner {
     /// nothing given. `prepare` is done just before, and nobody else changes the namespace meanwhile.
     pub(super) fn publish_unless_overtaken(
         &self,
-        path: &[u8],
+        path: &mut Vec<u8>,
         stub: &mut Stub,
         seen: u64,
         care: Care,
         prepare: impl FnOnce() -> Result<(), PoolError>,
     ) -> Result<Option<Published>, PoolError> {
         let (published, failed) = self.turns.with(&self.pool.shared, |lease| {
-            if lease.number != seen {
-                match Inner::there(&lease.held.copies, path, stub)? {
+            if Inner::is_doubtful(lease, path, stub, seen) {
+                match self.locate(&lease.held.copies, path, stub)? {
                     Some(there) if there.revision == stub.revision => {}
                     Some(_) => return Ok((None, Vec::new())),
                     None => return Ok((Some(Published::Gone), Vec::new())),
@@ -327,4 +374,22 @@ impl Inner {
         lock(&self.young).clear();
         self.leave_behind(&failed)
     }
+}
+
+/// A path below `path` that leads to a file, if there is one. Reads every stub until then.
+fn find_by_id(copies: &[Copy], path: &[u8], id: FileId) -> Result<Option<Vec<u8>>, PoolError> {
+    for (name, _) in names(copies, path)?.iter() {
+        let path = join(path, name);
+        // A stub that cannot be read may be the one; another mirror or name may still tell.
+        let found = match look_at(copies, TREE, &path) {
+            Ok(Some(Written::Directory(_))) => find_by_id(copies, &path, id)?,
+            Ok(Some(Written::File(stub))) => (stub.id == id).then_some(path),
+            Ok(Some(Written::Name(name))) => (name.id == id).then_some(path),
+            Ok(None) | Err(_) => None,
+        };
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
 }

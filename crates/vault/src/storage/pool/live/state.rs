@@ -45,6 +45,8 @@ pub(super) struct State {
     pub(super) removed: bool,
     /// The lease under which the stub was last seen on the mirrors.
     pub(super) seen: u64,
+    /// Another process moved the file: the name that its users know, and the path where it was found.
+    pub(super) moved: Option<(Option<Vec<u8>>, Vec<u8>)>,
     versions: Vec<Version>,
 }
 
@@ -58,6 +60,7 @@ impl State {
             gone: false,
             removed: false,
             seen,
+            moved: None,
             versions: Vec::new(),
         }
     }
