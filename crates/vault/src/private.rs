@@ -144,3 +144,25 @@ pub(crate) fn has_damaged_header(path: &Path) -> bool {
         || number(44) > 4
         || number(56) > 3
 }
+
+#[cfg(test)]
+mod tests {
+    use super::open_database;
+    use rusqlite::Connection;
+
+    /// A database that another user wrote may bring triggers along, which ran with the rights of whoever opened it.
+    #[test]
+    fn triggers_and_views_of_a_database_are_not_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("catalogue.sqlite");
+        let tables = "CREATE TABLE a (x); CREATE TABLE b (x); CREATE VIEW v AS SELECT x FROM a;
+                      CREATE TRIGGER t AFTER INSERT ON a BEGIN INSERT INTO b VALUES (1); END;";
+        Connection::open(&path).unwrap().execute_batch(tables).unwrap();
+        let ours = open_database(&path).unwrap();
+        ours.execute("INSERT INTO a VALUES (7)", []).unwrap();
+        let fired: i64 = ours.query_row("SELECT count(*) FROM b", [], |row| row.get(0)).unwrap();
+        assert_eq!(fired, 0);
+        assert!(ours.query_row("SELECT x FROM v", [], |row| row.get::<_, i64>(0)).is_err());
+        assert!(ours.execute_batch("PRAGMA writable_schema = ON; DELETE FROM sqlite_schema").is_err());
+    }
+}

@@ -218,3 +218,28 @@ fn a_file_that_comes_back_gets_no_setuid_bit() {
     ground.expect(0, &["repair", "tree", "--yes"]);
     assert_eq!(std::fs::metadata(ground.path("program")).unwrap().mode() & 0o7777, 0o6755);
 }
+
+/// A target decides what is read from a pool and how it is repaired, as a repository does.
+#[test]
+fn targets_of_a_pool_that_another_user_controls_are_refused() {
+    let ground = shared_tree();
+    let at = |name: &str| ground.dir().join(name);
+    for name in ["t1", "t2", "t3"] {
+        std::fs::create_dir(at(name)).unwrap();
+    }
+    chown(at("t2"), Some(MALLORY), None).unwrap();
+    let create = ["pool", "create", "tank", "--pools", "pools", "--stripe", "2", "--redundancy", "1"];
+    let create = [&create[..], &["--targets", "t1", "t2", "t3"]].concat();
+    let error = refused(&ground, &create);
+    assert!(error.contains("t2") && error.contains("user 65534") && error.contains(TRUST), "{error}");
+    for name in ["t1", "t2", "t3"] {
+        std::fs::remove_dir_all(at(name)).unwrap();
+        std::fs::create_dir(at(name)).unwrap();
+    }
+    ground.expect(0, &create);
+    // One that others come to control later does not answer any more.
+    set_mode(&at("t2"), 0o777);
+    let output = ground.run(&["pool", "status", "t1"]);
+    let told = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.code() != Some(0) && told.contains("other users"), "{told}");
+}
