@@ -253,12 +253,14 @@ impl Vault {
     fn begin(location: &Location, changelog: Option<&str>, clock: &Clock) -> Result<(), VaultError> {
         let repository = &location.repository;
         let _turn = take_turn(repository)?;
-        let settings = Settings::new(location, changelog, pool_of(location, clock)?.as_ref())?;
+        let pool = pool_of(location, clock)?;
+        let settings = Settings::new(location, changelog, pool.as_ref())?;
         // Another one may have been first.
         if repository.join(settings::FILE).exists() {
             return Ok(());
         }
         open_changelog(&settings, repository)?;
+        pool.as_ref().map(shared::outdate_others).transpose()?;
         settings.save(repository)
     }
 
@@ -344,6 +346,13 @@ impl Vault {
             Kind::Pool => {
                 let pool = open_pool(root, &clock)?;
                 let code = format!("{}+{}", pool.config().stripe, pool.config().redundancy).parse()?;
+                // Another vault was worked with since: this catalogue does not know what happened there. It is made from headers.
+                if shared::is_outdated(path, &pool) {
+                    for suffix in ["", "-wal", "-shm"] {
+                        let name = format!("{CATALOGUE}{suffix}");
+                        repository.remove(name.as_bytes()).map_err(at(path))?;
+                    }
+                }
                 shared::reconcile_policy(path, &pool)?;
                 settings.reconcile(path, &pool)?;
                 of_files = Some(pool.clone());

@@ -1,7 +1,7 @@
 //! `vault.toml`, and where a vault is.
 
 use super::pointer::{Pointer, protected_above, refuse_url};
-use super::shared::reconcile;
+use super::shared::{self, reconcile};
 use super::{OWN, VaultError, at, parent};
 use crate::changelog::redis::address::without_password;
 use crate::private;
@@ -113,7 +113,11 @@ impl Location {
         let used = |path: &&PathBuf| {
             let of =
                 |name: &str| std::fs::metadata(path.join(OF_POOL).join(name)).and_then(|it| it.modified());
-            of("lock").or_else(|_| of(FILE)).ok()
+            // One that was begun later outdates those before it.
+            (
+                shared::known_revision(&path.join(OF_POOL), Document::Vault),
+                of("lock").or_else(|_| of(FILE)).ok(),
+            )
         };
         // The first of equals.
         let newest = paths.iter().rev().filter(has_one).max_by_key(used);

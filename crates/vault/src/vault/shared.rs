@@ -21,6 +21,28 @@ fn read(repository: &Path, name: &str) -> Result<Option<String>, VaultError> {
     private::read(repository, name).map_err(at(&repository.join(name)))
 }
 
+/// The revision of a document that the repository worked with last; nothing where that is not known.
+pub(super) fn known_revision(repository: &Path, document: Document) -> Option<u64> {
+    let note = read(repository, note(document)).ok()??;
+    note.trim_end().split_once(' ')?.0.parse().ok()
+}
+
+/// Whether another vault of the pool was begun since this one was worked with: each that is begun sets the description anew.
+pub(super) fn is_outdated(repository: &Path, pool: &Pool) -> bool {
+    let kept = pool.kept(Document::Vault).map(|kept| kept.revision);
+    known_revision(repository, Document::Vault).is_some_and(|known| kept.is_some_and(|kept| known < kept))
+}
+
+/// Makes the vaults that other targets have outdated: one is about to be begun. With so few targets that nothing of the pool may be
+/// changed they stay as they are.
+pub(super) fn outdate_others(pool: &Pool) -> Result<(), VaultError> {
+    let Some(kept) = pool.kept(Document::Vault) else { return Ok(()) };
+    match pool.keep(Document::Vault, &kept.text) {
+        Ok(_) | Err(PoolError::Quorum { .. } | PoolError::Mirrors { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Writes the copy of the repository. A crash before the note leaves a copy that counts as edited, and gets a revision of its own.
 fn take_over(
     repository: &Path,

@@ -1,6 +1,7 @@
 //! Targets come back, with what they had when they went.
 
 use super::playground::{Ground, Seed, files_below, rot};
+use gabion_vault::catalogue::{Entry, State};
 use gabion_vault::storage::{Storage, TargetState};
 use std::fs;
 
@@ -138,4 +139,29 @@ fn the_old_is_kept_while_the_new_is_not_whole() {
     let report = ground.rebuild_all("repaired");
     assert!(report.taken_back.len() == 1 && !old.exists(), "{report:?}");
     ground.assert_whole("repaired");
+}
+
+/// While the target with the vault is away, another vault is begun. When only the first one answers again, its catalogue is outdated: `status` called files
+/// lost by it that could be read.
+#[test]
+fn an_outdated_catalogue_is_not_believed() {
+    let mut ground = Ground::filled(60);
+    let on =
+        |ground: &Ground, number: usize| ground.vault.repository.path().starts_with(ground.target(number));
+    assert!(on(&ground, 1));
+    let entry = ground.vault.catalogue.find(b"dir1/file 7").unwrap().unwrap();
+    let lost = Entry { state: State::Lost, ..entry };
+    ground.vault.catalogue.put(b"dir1/file 7", &lost).unwrap();
+    ground.lose(1);
+    ground.put("later", &Seed(9).bytes(30_000));
+    ground.protect();
+    let begun = (2..=8).find(|number| on(&ground, *number)).unwrap();
+    ground.bring_back(1);
+    assert!(on(&ground, begun), "the vault stays where it was begun last");
+    ground.lose(begun);
+    assert!(on(&ground, 1), "the only one that is left");
+    let status = ground.status();
+    assert_eq!(status.files(State::Lost), 0, "{status:?}");
+    assert!(ground.vault.catalogue.find(b"later").unwrap().is_some(), "it is made from headers");
+    ground.assert_right("with the first vault again");
 }
