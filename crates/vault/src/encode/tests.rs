@@ -154,28 +154,30 @@ fn redundancy_in_the_wrong_place_is_removed() {
         pool.put(b"file", &mut &content[..], &crate::format::Metadata::default(), 5).unwrap();
     };
     ground.storage = Box::new(pool.clone());
-    let holders = || -> Vec<PathBuf> {
-        let all = (1..=6).map(|number| ground.path(&format!("d{number}/redundancy/file")));
-        all.filter(|path| path.exists()).collect()
-    };
     put(&[1; 20_000]);
+    let id = pool.stub(b"file").unwrap().id.to_string();
+    let parity = format!("parity/{}/{id}", &id[..2]);
+    let all = || (1..=6).map(|number| ground.path(&format!("d{number}/{parity}")));
+    let holders = || -> Vec<PathBuf> { all().filter(|path| path.exists()).collect() };
+    let copy_to = |path: &PathBuf| {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::copy(&holders()[0], path).unwrap();
+    };
     assert_eq!(ground.encode("file", "2+2", MANNER).unwrap().columns, 2);
     let first = holders();
     assert_eq!(first.len(), 2);
     // A copy of one of them on a third target: nobody's.
-    let mut others = (1..=6).map(|number| ground.path(&format!("d{number}/redundancy/file")));
     let stub = pool.stub(b"file").unwrap();
     let free = |path: &PathBuf| {
         !first.contains(path) && !stub.targets.iter().any(|target| path.starts_with(ground.path(target)))
     };
-    let third = others.find(free).unwrap();
-    std::fs::copy(&first[0], &third).unwrap();
+    copy_to(&all().find(free).unwrap());
     let encoded = ground.encode("file", "2+2", MANNER).unwrap();
     assert!(encoded.adopted);
     assert_eq!(holders().len(), 2, "the copy is still there");
     // On targets of the data: the new version must not share them.
     for target in &stub.targets {
-        std::fs::copy(&holders()[0], ground.path(target).join("redundancy/file")).unwrap();
+        copy_to(&ground.path(target).join(&parity));
     }
     assert_eq!(ground.encode("file", "2+2", MANNER).unwrap().columns, 2);
     let shared = |path: &PathBuf| stub.targets.iter().any(|target| path.starts_with(ground.path(target)));
