@@ -22,6 +22,7 @@ const WORKSPACE: &[&str] = &[
     "redis-server",
     "xfsprogs",
     "e2fsprogs",
+    "dosfstools",
     "fuse3",
     "strace",
     "pocl-opencl-icd",

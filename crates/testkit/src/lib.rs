@@ -10,7 +10,7 @@ pub mod kill;
 mod skipping;
 mod waiting;
 
-pub use skipping::{REQUIRE_ALL, SKIP_LOG, skip, skip_line};
+pub use skipping::{REQUIRE_ALL, SKIP_LOG, skip, skip_line, skip_without_file_system};
 pub use waiting::{PATIENCE, until, until_some};
 
 /// [`skip`](fn@skip) with one format string for both, as in `skip!("name of the test: {reason}")`.

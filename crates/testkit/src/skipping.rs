@@ -19,6 +19,26 @@ pub fn skip(test: &str, reason: impl Display) {
     if std::env::var_os(REQUIRE_ALL).is_some_and(|value| !value.is_empty() && value != "0") {
         panic!("{REQUIRE_ALL} is set, and {test} cannot run here: {reason}");
     }
+    record(test, &reason);
+}
+
+/// As [`skip`], for a file system that the running kernel does not have. No package supplies one, so `GABION_REQUIRE_ALL` does not make it a
+/// failure; it is listed with the other skips. False if the kernel has the file system.
+///
+/// # Panics
+/// The log cannot be written.
+pub fn skip_without_file_system(test: &str, file_system: &str) -> bool {
+    // A module that is not loaded yet; where there is no modprobe, the list decides.
+    let _ = std::process::Command::new("modprobe").arg("--quiet").arg(file_system).output();
+    let known = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    let missing = !known.lines().any(|line| line.split_whitespace().next_back() == Some(file_system));
+    if missing {
+        record(test, &format!("this kernel has no {file_system}"));
+    }
+    missing
+}
+
+fn record(test: &str, reason: &str) {
     println!("SKIP {test}: {reason}");
     if let Some(path) = std::env::var_os(SKIP_LOG) {
         let log = std::fs::File::options().create(true).append(true).open(&path);
