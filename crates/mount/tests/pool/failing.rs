@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,8 +29,25 @@ impl Fault {
         let point = disks.point(FAILS);
         match self {
             Fault::Errors => run(Command::new("xfs_io").args(["-x", "-c", "shutdown"]).arg(point)),
-            Fault::ReadOnly => run(Command::new("mount").args(["-o", "remount,ro,force"]).arg(point)),
+            Fault::ReadOnly => turn_read_only(&point),
         }
+    }
+}
+
+/// Reports an error to ext4, which turns read-only then. A remount would fail as long as files are open for writing.
+fn turn_read_only(point: &Path) -> Result<(), String> {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let is_there = |line: &&str| line.split(' ').nth(1).is_some_and(|at| Path::new(at) == point);
+    let mount = mounts.lines().rev().find(is_there);
+    let device =
+        mount.and_then(|line| line.split(' ').next()).and_then(|device| device.strip_prefix("/dev/"));
+    let device = device.ok_or_else(|| format!("{} is not mounted", point.display()))?;
+    let trigger = format!("/sys/fs/ext4/{device}/trigger_fs_error");
+    fs::write(&trigger, "the test wants it read-only").map_err(|error| format!("{trigger}: {error}"))?;
+    let refused = File::create(point.join("probe")).err().and_then(|error| error.raw_os_error());
+    match refused == Some(rustix::io::Errno::ROFS.raw_os_error()) {
+        true => Ok(()),
+        false => Err(format!("{} still takes files: {refused:?}", point.display())),
     }
 }
 

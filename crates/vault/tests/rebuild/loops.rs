@@ -40,7 +40,8 @@ impl Disks {
     }
 
     pub(crate) fn mount(&self, number: usize) -> Result<(), String> {
-        run(Command::new("mount").args(["-o", "loop"]).arg(self.image(number)).arg(self.point(number)))
+        let mut mount = Command::new("mount");
+        run(mount.args(["-o", "loop,errors=remount-ro"]).arg(self.image(number)).arg(self.point(number)))
     }
 
     pub(crate) fn unmount(&self, number: usize) {
