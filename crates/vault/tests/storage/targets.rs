@@ -205,3 +205,36 @@ fn a_pool_is_found_by_name_and_by_any_target() {
     let error = Pool::open(place.root().as_os_str(), Some(&registry), options()).unwrap_err();
     assert!(error.to_string().contains("no pool.toml"), "{error}");
 }
+
+/// Programs from before records of changes would change names without recording them, and would encode everything again at the former
+/// places of redundancy. They refuse version 2, so a pool of version 1 must get it with the first change, and not by being read.
+#[test]
+fn the_first_change_raises_the_version_of_an_old_pool() {
+    let place = Playground::new(4, 2, 1);
+    place.put("file", &bytes(50_000, 1));
+    let formats = || -> Vec<String> {
+        let line = |number: usize| {
+            let text = fs::read_to_string(place.target(number).join("pool.toml")).unwrap();
+            text.lines().find(|line| line.starts_with("format = ")).unwrap().to_owned()
+        };
+        (1..=place.count).map(line).collect()
+    };
+    assert_eq!(formats(), ["format = 2"; 4]);
+    for number in 1..=place.count {
+        let path = place.target(number).join("pool.toml");
+        let text = fs::read_to_string(&path).unwrap().replace("format = 2", "format = 1");
+        let body = &text[..text.find("# check ").unwrap()];
+        let check = blake3::hash(body.as_bytes()).to_hex();
+        fs::write(&path, format!("{body}# check {check}\n")).unwrap();
+        for record in ["sequence.0", "sequence.1"] {
+            let _ = fs::remove_file(place.target(number).join(record));
+        }
+    }
+    let open = || Pool::open_at(&[place.target(1)], options()).unwrap();
+    let pool = open();
+    assert_eq!(pool.stub(b"file").unwrap().size, 50_000);
+    assert_eq!(formats(), ["format = 1"; 4], "a reader changed the pool");
+    pool.put(b"other", &mut &bytes(10, 2)[..], &metadata(), 5).unwrap();
+    assert_eq!(formats(), ["format = 2"; 4]);
+    assert_eq!(open().stub(b"file").unwrap().size, 50_000);
+}

@@ -1,5 +1,6 @@
 //! A pool as storage that is protected.
 
+use super::config::VERSION;
 use super::content::PoolContent;
 use super::error::PoolError;
 use super::extent;
@@ -146,6 +147,10 @@ impl Storage for Pool {
     }
 
     fn bring_home(&self, path: &[u8], coders: &Coders) -> io::Result<()> {
+        if self.shared.view().config.format < VERSION {
+            // Redundancy at its new place is for programs that look there: a change raises the version.
+            drop(self.shared.change()?);
+        }
         let stub = look_up_file(&self.shared.copies()?, path)?;
         Ok(self.bring_redundancy_home(path, &stub, coders)?)
     }

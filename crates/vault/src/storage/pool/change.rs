@@ -9,7 +9,7 @@
 //!    change or to read, finishes the last one.
 
 use super::Shared;
-use super::config::Mirror;
+use super::config::{Config, Mirror, VERSION};
 use super::error::PoolError;
 use super::namespace::{
     Entry, TREE, beneath, home, look_at, look_up, look_up_file, make_directories, read_entry, write_stub,
@@ -69,6 +69,7 @@ impl Shared {
             return Err(PoolError::Quorum { online, need, offline });
         }
         change.leave_behind_the_silent()?;
+        change.raise_format()?;
         change.recover()?;
         Ok(change)
     }
@@ -165,6 +166,14 @@ impl Change<'_> {
             .filter(|index| self.copies.iter().all(|copy| copy.index != *index))
             .collect();
         self.mark(&silent, Mirror::Stale)
+    }
+
+    /// A program that knows version 1 only would change the namespace without records: it must refuse the pool from now on.
+    fn raise_format(&mut self) -> Result<(), PoolError> {
+        if self.view.config.format < VERSION {
+            self.view = self.shared.save(Config { format: VERSION, ..self.view.config.clone() })?;
+        }
+        Ok(())
     }
 
     /// Writes down what some targets know of the namespace.

@@ -11,8 +11,11 @@ use std::io::{self, Read, Write};
 /// The name of the file on every target.
 pub const CONFIG: &[u8] = b"pool.toml";
 
-/// The version that is written and the only one that is read.
-pub const VERSION: u32 = 1;
+/// The version of pools that are made, and that every change of the namespace raises a pool to.
+pub const VERSION: u32 = 2;
+
+/// Version of pools without records of changes, whose redundancy lies at the paths of files. It is read, and raised before the first change.
+const FIRST_VERSION: u32 = 1;
 
 /// Most targets of a pool.
 pub const MAX_TARGETS: usize = 1024;
@@ -101,7 +104,7 @@ pub enum ConfigError {
     #[error("{0}")]
     Syntax(String),
     /// Written by another version of the program.
-    #[error("format version {0} is not known here (version {VERSION} is)")]
+    #[error("format version {0} is not known here (versions {FIRST_VERSION} to {VERSION} are)")]
     Version(u32),
     /// A number that is out of range.
     #[error("{field} of {value} is not between {least} and {most}")]
@@ -151,7 +154,7 @@ impl Config {
     /// # Errors
     /// See [`ConfigError`].
     pub fn validate(&self) -> Result<(), ConfigError> {
-        if self.format != VERSION {
+        if !(FIRST_VERSION..=VERSION).contains(&self.format) {
             return Err(ConfigError::Version(self.format));
         }
         let within = |field, value: u64, least: u64, most: u64| match (least..=most).contains(&value) {
