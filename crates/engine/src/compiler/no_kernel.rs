@@ -3,7 +3,7 @@
 use super::choose::Choice;
 use super::machine::{Allocated, Form};
 use super::target::Target;
-use crate::kernel::Quotients;
+use crate::kernel::{Points, Quotients};
 use crate::plan::Plan;
 use std::convert::Infallible;
 
@@ -27,7 +27,7 @@ impl CodeKernel {
 pub(crate) struct SigningKernel(Infallible);
 
 impl SigningKernel {
-    pub(crate) unsafe fn new(_: &Plan, _: Target, _: &Allocated, _: usize) -> Option<SigningKernel> {
+    pub(crate) unsafe fn new(_: &Plan, _: Target, _: &Allocated, _: Points) -> Option<SigningKernel> {
         None
     }
 
