@@ -1,6 +1,6 @@
 //! Test support that several crates share. Only tests depend on this crate.
 //!
-//! - [`skip`]: the one way to leave a test out, with a reason. `GABION_REQUIRE_ALL=1` turns every skip into a failure.
+//! - [`skip()`]: the one way to leave a test out, with a reason. `GABION_REQUIRE_ALL=1` turns every skip into a failure.
 //! - [`kill`]: kills a child process at a counted system call, so that a crash test does not depend on the machine's speed.
 //! - [`until`]: waits for a condition, with a deadline that only a hanging program reaches.
 

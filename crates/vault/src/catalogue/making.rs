@@ -12,7 +12,7 @@ impl Catalogue {
     /// Whether it is new, and headers of redundancy files were not asked yet what they know.
     ///
     /// # Errors
-    /// [`CatalogueError`](super::CatalogueError).
+    /// [`CatalogueError`].
     pub fn is_to_be_made(&self) -> Result<bool> {
         Ok(self.note(TO_BE_MADE)?.is_some())
     }
@@ -20,7 +20,7 @@ impl Catalogue {
     /// It knows what the headers know.
     ///
     /// # Errors
-    /// [`CatalogueError`](super::CatalogueError).
+    /// [`CatalogueError`].
     pub fn set_made(&self) -> Result<()> {
         self.set_note(TO_BE_MADE, None)
     }
