@@ -7,6 +7,7 @@
 
 mod aarch64;
 mod compare;
+mod flaky;
 mod gpu_check;
 mod ladder;
 mod packages;
@@ -37,6 +38,9 @@ struct Cli {
 #[derive(Subcommand)]
 enum Task {
     Test(test::Args),
+    Flaky(flaky::Args),
+    #[command(hide = true)]
+    Burn(flaky::BurnArgs),
     Tidy(tidy::Args),
     Compare(compare::Args),
     Vectors(vectors::Args),
@@ -54,6 +58,8 @@ fn run(task: &Task) -> anyhow::Result<ExitCode> {
     std::env::set_current_dir(root()).with_context(|| format!("entering {}", root().display()))?;
     match task {
         Task::Test(args) => test::run(args),
+        Task::Flaky(args) => flaky::run(args),
+        Task::Burn(_) => Ok(flaky::burn()),
         Task::Tidy(_) => tidy::run(),
         Task::Compare(args) => compare::run(args),
         Task::Vectors(_) => vectors::run(),

@@ -53,7 +53,8 @@ impl Cmd {
         self
     }
 
-    fn command(&self) -> Command {
+    /// The command, to be started in another way.
+    pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.args);
         for name in &self.unset {

@@ -66,15 +66,15 @@ fn skip_log() -> std::path::PathBuf {
 }
 
 /// Tells tests where to write down what they skip. On CI, or with GABION_REQUIRE_ALL=1, a skip is a failure.
-fn strict(cmd: Cmd) -> Cmd {
-    let cmd = cmd.env("GABION_SKIP_LOG", &skip_log().display().to_string());
+pub(crate) fn strict(cmd: Cmd, log: &std::path::Path) -> Cmd {
+    let cmd = cmd.env("GABION_SKIP_LOG", &log.display().to_string());
     let is_set =
         |name| std::env::var(name).is_ok_and(|value| !value.is_empty() && value != "0" && value != "false");
     if is_set("CI") || is_set("GABION_REQUIRE_ALL") { cmd.env("GABION_REQUIRE_ALL", "1") } else { cmd }
 }
 
 /// What was skipped, by test and reason; each once.
-fn skipped(log: &str) -> String {
+pub(crate) fn skipped(log: &str) -> String {
     let lines: std::collections::BTreeSet<&str> = log.lines().collect();
     let Some(_) = lines.first() else { return "\nno test was skipped\n".to_owned() };
     let mut text =
@@ -116,7 +116,7 @@ fn forced() -> Cmd {
 
 /// The tests with the engine's own choice of kernel, then down the ladder.
 fn kernels(args: &Args, steps: &mut Steps) -> Result<()> {
-    let automatic = strict(tools::known(Cmd::cargo("test --workspace").unset(ladder::FORCE)));
+    let automatic = strict(tools::known(Cmd::cargo("test --workspace").unset(ladder::FORCE)), &skip_log());
     steps.tests("tests, automatic kernel", &automatic)?;
     if args.quick {
         steps.skip("tests, without the compiler", "--quick");
