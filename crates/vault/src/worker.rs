@@ -115,6 +115,8 @@ struct Job {
     treatment: Option<Treatment>,
     /// See [`Manner::elsewhere`].
     elsewhere: bool,
+    /// Whether its redundancy was moved to the file's new name: it goes back unless the claim is completed.
+    moved: bool,
     result: Mutex<Option<Result<Encoded, EncodeError>>>,
 }
 
@@ -219,12 +221,12 @@ impl Worker<'_> {
             let size = wanted.as_ref().map_or(0, |(stat, _)| stat.size);
             let treatment = wanted.map(|(_, treatment)| treatment);
             let elsewhere = self.is_known_elsewhere(&claim, stat.as_ref(), catalogue)?;
-            let job = Job { claim, treatment, elsewhere, result: Mutex::new(None) };
+            let job = Job { claim, treatment, elsewhere, moved: false, result: Mutex::new(None) };
             if size > SMALL_FILE { large.push((size, job)) } else { small.push(job) }
         }
         // Redundancy that only has to go elsewhere goes first: it may be in the way of what is made anew.
-        for job in small.iter().chain(large.iter().map(|(_, job)| job)) {
-            self.move_redundancy(job, catalogue, done);
+        for job in small.iter_mut().chain(large.iter_mut().map(|(_, job)| job)) {
+            job.moved = self.move_redundancy(job, catalogue, done);
         }
         let flushed = self.flush(small.len() + large.len());
         self.encode_side_by_side(&small, leases, budget, flushed);
@@ -241,18 +243,19 @@ impl Worker<'_> {
             }
             given_back += self.conclude(group, catalogue, leases, done)?;
             if budget.is_spent() {
-                let rest: Vec<Claim> = large.by_ref().map(|job| job.claim).collect();
-                given_back += self.give_back(&rest, leases)?;
+                given_back += self.give_back(large.by_ref().collect(), leases)?;
             }
         }
         Ok(given_back)
     }
 
     /// Leaves claims on which no work was begun to other workers.
-    fn give_back(&self, claims: &[Claim], leases: &Leases<'_>) -> Result<usize, WorkError> {
+    fn give_back(&self, jobs: Vec<Job>, leases: &Leases<'_>) -> Result<usize, WorkError> {
+        jobs.iter().try_for_each(|job| self.undo_move(&job.claim, job.moved))?;
+        let claims: Vec<&Claim> = jobs.iter().map(|job| &job.claim).collect();
         if !claims.is_empty() {
-            leases.forget(claims);
-            self.changelog.give_back(&claims.iter().collect::<Vec<_>>(), self.clock.now())?;
+            leases.forget(claims.iter().copied());
+            self.changelog.give_back(&claims, self.clock.now())?;
         }
         Ok(claims.len())
     }
@@ -355,31 +358,36 @@ impl Worker<'_> {
         done: &mut Done,
     ) -> Result<usize, WorkError> {
         let (mut finished, mut untouched) = (Vec::new(), Vec::new());
-        for job in jobs {
-            let result = job.result.into_inner().unwrap_or_else(PoisonError::into_inner);
+        for mut job in jobs {
+            let result = std::mem::take(job.result.get_mut().unwrap_or_else(PoisonError::into_inner));
+            let (claim, moved) = (&job.claim, job.moved);
             match result {
-                Some(Ok(encoded)) => finished.push((job.claim, Some(encoded))),
-                None if job.treatment.is_some() => untouched.push(job.claim),
-                Some(Err(EncodeError::Gone)) if self.may_be_elsewhere(&job.claim, catalogue)? => {
-                    self.look_again(&job.claim, done)?;
+                Some(Ok(encoded)) => finished.push((job.claim, moved, Some(encoded))),
+                None if job.treatment.is_some() => untouched.push(job),
+                Some(Err(EncodeError::Gone)) if self.may_be_elsewhere(claim, catalogue)? => {
+                    self.undo_move(claim, moved)?;
+                    self.look_again(claim, done)?;
                 }
-                Some(Err(EncodeError::Gone)) | None => finished.push((job.claim, None)),
+                Some(Err(EncodeError::Gone)) | None => finished.push((job.claim, moved, None)),
                 Some(Err(error)) => {
-                    let again = error.is_passing() && job.claim.entry.attempts < TRIES;
-                    self.fail(&job.claim, &error.to_string(), again, done)?;
+                    let again = error.is_passing() && claim.entry.attempts < TRIES;
+                    self.undo_move(claim, moved)?;
+                    self.fail(claim, &error.to_string(), again, done)?;
                 }
             }
         }
-        let given_back = self.give_back(&untouched, leases)?;
+        let given_back = self.give_back(untouched, leases)?;
         // What goes makes room for what comes: a file may have become a directory.
-        finished.sort_by_key(|(_, encoded)| encoded.is_some());
-        self.make_durable(&finished)?;
+        finished.sort_by_key(|(.., encoded)| encoded.is_some());
+        self.make_durable(finished.iter().filter_map(|(.., encoded)| encoded.as_ref()))?;
         let mut completed = Vec::new();
-        let ours: Vec<&Claim> = finished.iter().map(|(claim, _)| claim).collect();
+        let ours: Vec<&Claim> = finished.iter().map(|(claim, ..)| claim).collect();
         let ours = self.changelog.which_are_mine(&ours)?;
-        for ((claim, encoded), ours) in finished.into_iter().zip(ours) {
-            // Another worker has taken it over, and sees to it: what we made may be older than what that worker makes.
+        for ((claim, moved, encoded), ours) in finished.into_iter().zip(ours) {
+            // Another worker has taken it over, and sees to it: what we made may be older than what that worker makes. Or the
+            // file was moved on.
             if !ours {
+                self.undo_move(&claim, moved)?;
                 heard(self.changelog.release(&claim, self.clock.now(), self.clock.now()))?;
                 continue;
             }
@@ -390,11 +398,13 @@ impl Worker<'_> {
                         Ok(()) => Some(Some(encoded)),
                         // It is due once more, if it is still ours: the file may have changed since.
                         Err(error) if is_superseded(&error) => {
+                            self.undo_move(&claim, moved)?;
                             heard(self.changelog.release(&claim, self.clock.now(), self.clock.now()))?;
                             None
                         }
                         Err(error) => {
                             let why = format!("its redundancy cannot be put in place: {error}");
+                            self.undo_move(&claim, moved)?;
                             self.fail(&claim, &why, false, done)?;
                             None
                         }
@@ -426,7 +436,7 @@ impl Worker<'_> {
         let claims: Vec<&Claim> = completed.iter().map(|(claim, _)| claim).collect();
         for (claim, answer) in claims.iter().zip(self.changelog.complete_all(&claims)?) {
             if is_overtaken(&answer) {
-                self.put_back(claim)?;
+                self.put_back_overtaken(claim)?;
             }
         }
         for (claim, encoded) in &completed {
@@ -438,9 +448,8 @@ impl Worker<'_> {
         Ok(given_back)
     }
 
-    fn make_durable(&self, finished: &[(Claim, Option<Encoded>)]) -> Result<(), WorkError> {
-        let drafts: Vec<&Encoded> =
-            finished.iter().filter_map(|(_, encoded)| encoded.as_ref()).filter(|it| it.is_draft()).collect();
+    fn make_durable<'e>(&self, encoded: impl Iterator<Item = &'e Encoded>) -> Result<(), WorkError> {
+        let drafts: Vec<&Encoded> = encoded.filter(|it| it.is_draft()).collect();
         match drafts[..] {
             [] => Ok(()),
             [one] => one.sync().map_err(|source| self.repository_error(source)),

@@ -1,8 +1,8 @@
 //! Redundancy that goes where its file went, and such as goes for good.
 
-use super::{Done, Job, WorkError, Worker};
+use super::{Done, Job, LEASE, WorkError, Worker};
 use crate::catalogue::{Catalogue, CatalogueError};
-use crate::changelog::{Claim, Kind};
+use crate::changelog::{self, Claim, Kind, Refusal};
 use crate::encode::EncodeError;
 use crate::redundancy::draft::DIRECTORY_MODE;
 use crate::redundancy::fence::{Fence, is_superseded};
@@ -14,18 +14,18 @@ use std::io;
 use std::sync::PoisonError;
 
 impl Worker<'_> {
-    /// Moves the redundancy of a file that was moved, if it still is that file's.
-    pub(super) fn move_redundancy(&self, job: &Job, catalogue: Option<&Catalogue>, done: &mut Done) {
-        let (Some(origin), Some(_)) = (&job.claim.entry.origin, &job.treatment) else { return };
+    /// Moves the redundancy of a file that was moved, if it still is that file's. Whether any was moved.
+    pub(super) fn move_redundancy(&self, job: &Job, catalogue: Option<&Catalogue>, done: &mut Done) -> bool {
+        let (Some(origin), Some(_)) = (&job.claim.entry.origin, &job.treatment) else { return false };
         let path = &job.claim.entry.path;
         // Redundancy that belongs to the file and not to its name is where it was.
         if self.storage.keeps_by_identity() {
             done.moved += u64::from(job.claim.entry.kind == Kind::Move);
-            return;
+            return false;
         }
         // Another file may have the old name by now; then that file's entry sees to what is there.
         if !self.is_vacated(origin) {
-            return;
+            return false;
         }
         let mut moved = false;
         for repository in self.storage.repositories() {
@@ -37,22 +37,41 @@ impl Worker<'_> {
                     let failed =
                         EncodeError::Write { path: repository.tree.shown(&join(REDUNDANCY, path)), source };
                     *job.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(Err(failed));
-                    return;
+                    return moved;
                 }
             }
         }
         if moved && job.claim.entry.kind == Kind::Move {
             done.moved += 1;
         }
+        moved
     }
 
-    /// The file went on when its redundancy had just been brought to where it was: by the changelog it came from where it was first, and what lies at
-    /// names in between is nobody's.
-    pub(super) fn put_back(&self, claim: &Claim) -> Result<(), WorkError> {
-        let (Some(origin), path) = (&claim.entry.origin, &claim.entry.path) else { return Ok(()) };
-        if self.storage.keeps_by_identity() || !self.is_vacated(path) {
+    /// Moves redundancy back to where a claim that is not completed says that it is: the file may get a third name before anybody claims it again,
+    /// and its entry still says that it came from the first one. Call it before the claim ends: until then no other worker touches either name.
+    pub(super) fn undo_move(&self, claim: &Claim, moved: bool) -> Result<(), WorkError> {
+        if !moved {
             return Ok(());
         }
+        match self.changelog.renew(&mut claim.clone(), LEASE, self.clock.now()) {
+            // Another worker has the claim, and found the redundancy where it is.
+            Err(changelog::Error::Refused { why: Refusal::Lost, .. }) => Ok(()),
+            Ok(()) | Err(changelog::Error::Refused { why: Refusal::Overtaken, .. }) => self.put_back(claim),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The file was moved on when its redundancy had just been published under the name that it had: the claim has ended, so what lies there is moved back
+    /// only if no other file has taken the name.
+    pub(super) fn put_back_overtaken(&self, claim: &Claim) -> Result<(), WorkError> {
+        match self.storage.keeps_by_identity() || !self.is_vacated(&claim.entry.path) {
+            true => Ok(()),
+            false => self.put_back(claim),
+        }
+    }
+
+    fn put_back(&self, claim: &Claim) -> Result<(), WorkError> {
+        let (Some(origin), path) = (&claim.entry.origin, &claim.entry.path) else { return Ok(()) };
         for repository in self.storage.repositories() {
             if self.has_room_for(&repository, origin).map_err(|source| self.repository_error(source))? {
                 let back = rename_redundancy(&repository, path, origin);

@@ -24,3 +24,4 @@ mod trust;
 mod unwritten;
 mod version_1;
 mod versions;
+mod wandering;
