@@ -308,6 +308,11 @@ pub trait Storage: Send + Sync + Debug {
     /// The trees that redundancy lies in, those of targets that do not answer left out.
     fn repositories(&self) -> Vec<Repository>;
 
+    /// Those of the [repositories](Storage::repositories) that take writes: a file system may turn read-only after an error.
+    fn writable_repositories(&self) -> Vec<Repository> {
+        self.repositories()
+    }
+
     /// The identity of a file, where storage keeps redundancy by identity: then a name that a file gets or loses changes nothing about its
     /// redundancy. Nothing where redundancy lies at the name of its file.
     ///

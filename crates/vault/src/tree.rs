@@ -489,6 +489,17 @@ impl Tree {
         absent_is_none(removed).map(|_| ())
     }
 
+    /// Removes a file, unless it lies on a file system that turned read-only: there it stays. Says whether it is gone.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn remove_if_writable(&self, path: &[u8]) -> io::Result<bool> {
+        match self.remove(path) {
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(false),
+            removed => removed.map(|()| true),
+        }
+    }
+
     /// Removes a directory if it is empty, and then those above it that became so, up to `keep`.
     ///
     /// # Errors

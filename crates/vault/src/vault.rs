@@ -437,7 +437,7 @@ impl Vault {
             return Lock::take_to_read(&self.repository);
         }
         let lock = Lock::take(&self.repository, command, &self.clock)?;
-        for repository in self.storage.repositories() {
+        for repository in self.storage.writable_repositories() {
             redo::recover(&repository.tree).map_err(LockError::Io)?;
         }
         Ok(lock)

@@ -462,7 +462,7 @@ impl Worker<'_> {
     }
 
     fn sync_repositories(&self, needed: bool) -> Result<(), WorkError> {
-        for repository in self.storage.repositories().into_iter().filter(|_| needed) {
+        for repository in self.storage.writable_repositories().into_iter().filter(|_| needed) {
             let path = repository.tree.path().to_owned();
             repository.tree.sync_all().map_err(|source| WorkError::Repository { path, source })?;
         }

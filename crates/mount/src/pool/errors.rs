@@ -19,6 +19,8 @@ impl<T> ForKernel<T> for Result<T, PoolError> {
 
 fn number(error: &PoolError) -> Errno {
     match error {
+        // A disk of the pool is read-only, not the mount.
+        PoolError::Target { source, .. } if source.kind() == io::ErrorKind::ReadOnlyFilesystem => Errno::IO,
         PoolError::Path { source, .. }
         | PoolError::Target { source, .. }
         | PoolError::Caller { source, .. } => number_of(source),

@@ -2,7 +2,9 @@
 
 use super::disks::make_anew_without;
 use super::loops::{Disks, run};
-use super::playground::{Ground, PATIENCE, Seed, drop_caches};
+use super::playground::{Ground, PATIENCE, QUIET, Seed, drop_caches};
+use gabion_vault::format::Metadata;
+use gabion_vault::reconstruction::{self, rebuild};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
@@ -182,10 +184,97 @@ fn a_disk_that_gives_errors_stops_nobody() {
     fails_under_load(Fault::Errors, 31);
 }
 
-/// Known defect: a synced write to a file with a column on such a disk can fail with EROFS, where the column should move to another disk. Until
-/// the disk was really made read-only here, this test was skipped on every machine and nobody saw it.
 #[test]
-#[ignore = "known defect: synced writes to files with a column on a read-only disk can fail with EROFS"]
 fn a_disk_that_turned_read_only_stops_nobody() {
     fails_under_load(Fault::ReadOnly, 32);
+}
+
+fn put(ground: &Ground, name: &str, content: &[u8]) {
+    let (mut reader, metadata) = (content, Metadata::default());
+    let put = ground.pool().put(name.as_bytes(), &mut reader, &metadata, 1);
+    put.unwrap_or_else(|error| panic!("{name}: {error}"));
+}
+
+fn assert_all_there(ground: &Ground, files: &BTreeMap<String, Vec<u8>>, when: &str) {
+    for (name, content) in files {
+        let mut found = Vec::new();
+        let got = ground.pool().get(name.as_bytes(), &mut found);
+        got.unwrap_or_else(|error| panic!("{when}: {name}: {error}"));
+        assert!(found == *content, "{when}: {name}");
+    }
+}
+
+/// A disk of a pool turned read-only, and `statvfs` does not say so. Commands that every user runs then (`pool put`, `pool mv`, `pool rm`,
+/// `protect`, a new mount, `pool retire` and `pool rebuild`) chose it for new columns, or ended at the first file that they could not
+/// remove or sync there. Each of them must go on with the other disks, and read from this one.
+fn commands_go_on_without(number: usize) {
+    let Some((ground, disks)) = Ground::on_disks("commands_go_on_without") else { return };
+    let mut chance = Seed(40 + number as u64);
+    let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    for at in 0..12 {
+        let (name, content) = (format!("f{at}"), chance.bytes(3000 + at * 7001));
+        put(&ground, &name, &content);
+        files.insert(name, content);
+    }
+    ground.assert_converges();
+    if let Err(why) = turn_read_only(&disks.point(number)) {
+        return gabion_testkit::skip!("commands_go_on_without: {why}");
+    }
+    let target = format!("d{number}");
+    let uses = |name: &str| ground.pool().stub(name.as_bytes()).unwrap().targets.contains(&target);
+    let before: Vec<&String> = files.keys().filter(|name| uses(name)).collect();
+    assert!(!before.is_empty(), "no file has a column on the disk that fails");
+    for name in ["f0", "f3", "n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7"] {
+        let content = chance.bytes(40_000);
+        put(&ground, name, &content);
+        assert!(!uses(name), "{name} was put on a disk that takes no writes");
+        files.insert(name.to_owned(), content);
+    }
+    ground.pool().rename(b"f1", b"g1").unwrap();
+    let moved = files.remove("f1").unwrap();
+    files.insert("g1".to_owned(), moved);
+    ground.pool().remove(b"f2").unwrap();
+    files.remove("f2");
+    assert_all_there(&ground, &files, "after puts");
+    ground.assert_converges();
+    let mount = ground.mount();
+    for (name, content) in &mut files {
+        let bytes = chance.bytes(2500);
+        let file = File::options().write(true).open(mount.path(name)).unwrap();
+        file.write_all_at(&bytes, 300)
+            .and_then(|()| file.sync_all())
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        content[300..2800].copy_from_slice(&bytes);
+        // The column moves because its disk cannot cut it.
+        content.truncate(content.len().min(9000));
+        file.set_len(content.len() as u64)
+            .and_then(|()| file.sync_all())
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+    mount.unmount();
+    assert_all_there(&ground, &files, "after the mount");
+    ground.assert_converges();
+    ground.pool().retire(&target).unwrap();
+    {
+        let vault = ground.vault();
+        let _lock = vault.lock("test").unwrap();
+        let report = rebuild(&vault, &reconstruction::Options::default(), QUIET).unwrap();
+        assert!(report.failed.is_empty() && report.homeless.is_empty(), "{report:?}");
+    }
+    let left: Vec<&String> = files.keys().filter(|name| uses(name)).collect();
+    assert!(left.is_empty(), "{left:?} are still on {target}");
+    disks.unmount(number);
+    assert_all_there(&ground, &files, "without the disk");
+    ground.assert_converges();
+}
+
+#[test]
+fn commands_go_on_with_a_read_only_disk() {
+    commands_go_on_without(6);
+}
+
+/// The same for the disk that has the vault and a mirror of the namespace.
+#[test]
+fn commands_go_on_with_a_read_only_vault() {
+    commands_go_on_without(1);
 }

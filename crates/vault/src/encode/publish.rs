@@ -68,6 +68,8 @@ impl Encoded {
             self.published.push(draft.place().clone());
         }
         self.drafts.clear();
-        self.obsolete.drain(..).try_for_each(|place| place.tree.remove(&place.path))
+        // What stays on a disk that turned read-only has a lower revision and does not count.
+        let remove = |place: Place| place.tree.remove_if_writable(&place.path).map(|_| ());
+        self.obsolete.drain(..).try_for_each(remove)
     }
 }

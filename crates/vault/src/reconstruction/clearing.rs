@@ -70,8 +70,8 @@ impl Rebuilder<'_> {
         }
         drop(sources);
         for (target, place) in superseded {
-            place.tree.remove(&place.path).map_err(at(&target))?;
-            done.removed += 1;
+            let removed = place.tree.remove_if_writable(&place.path).map_err(at(&target))?;
+            done.removed += u64::from(removed);
         }
         for target in objects {
             done.removed += self.pool.remove_leftovers(path, &target, stub)?;

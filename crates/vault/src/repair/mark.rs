@@ -213,7 +213,7 @@ pub(super) fn read(repository: &Tree, path: &[u8]) -> io::Result<Option<Mark>> {
 /// # Errors
 /// What the operating system says.
 pub(crate) fn forget_repair(storage: &dyn Storage, path: &[u8]) -> io::Result<()> {
-    storage.repositories().iter().try_for_each(|repository| repository.tree.remove(&place(path)))
+    storage.writable_repositories().iter().try_for_each(|repository| repository.tree.remove(&place(path)))
 }
 
 #[cfg(test)]

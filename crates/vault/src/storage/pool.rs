@@ -282,7 +282,10 @@ impl Pool {
         let view = self.shared.view();
         std::thread::scope(|scope| {
             for disk in &view.disks {
-                scope.spawn(|| disk.probe());
+                scope.spawn(|| {
+                    disk.probe();
+                    disk.probe_again();
+                });
             }
         });
     }
@@ -291,8 +294,18 @@ impl Pool {
     pub fn behind(&self) -> Vec<String> {
         let view = self.shared.view();
         let missed = |config: &Config| config.epoch < view.config.epoch;
-        let answers = view.answers().into_iter().filter(|(_, answer)| missed(&answer.config));
+        // One that takes no writes cannot be told. What it has is looked for only where stubs say so.
+        let takes_writes = |index: usize| view.disks[index].ask_to_write().is_ok();
+        let answers = view.answers().into_iter();
+        let answers = answers.filter(|(index, answer)| missed(&answer.config) && takes_writes(*index));
         answers.map(|(index, _)| view.config.target[index].name.clone()).collect()
+    }
+
+    /// Where the targets are that answer and take writes, in their order.
+    pub fn writable_paths(&self) -> Vec<PathBuf> {
+        let view = self.shared.view();
+        let takes_writes = view.disks.iter().filter(|disk| disk.ask_to_write().is_ok());
+        takes_writes.map(|disk| disk.path.clone()).collect()
     }
 
     /// Where the targets are, in their order.

@@ -100,7 +100,7 @@ impl Location {
         Location { storage: Kind::Plain, root: root.to_owned(), repository }
     }
 
-    /// The vault of a pool: on the target that has one; otherwise, on the first that answers. While a target was away, another vault may
+    /// The vault of a pool: on the target that has one and takes writes; otherwise, on the first that does. While a target was away, another vault may
     /// have been begun: the one that was worked with last counts.
     ///
     /// # Errors
@@ -121,7 +121,10 @@ impl Location {
         };
         // The first of equals.
         let newest = paths.iter().rev().filter(has_one).max_by_key(used);
-        let root = newest.or(paths.first()).ok_or_else(unprotected)?;
+        // A vault that cannot be written to is left behind like one that is gone, as long as any target takes writes.
+        let writable = pool.writable_paths();
+        let newest = newest.filter(|path| writable.is_empty() || writable.contains(path));
+        let root = newest.or(writable.first()).or(paths.first()).ok_or_else(unprotected)?;
         Ok(Location { storage: Kind::Pool, root: root.clone(), repository: root.join(OF_POOL) })
     }
 

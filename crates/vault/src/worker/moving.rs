@@ -148,7 +148,7 @@ impl Worker<'_> {
             if let Ok(Some(part)) = holder.place.open(self.coders)
                 && holder.owns(&part.header)
             {
-                holder.place.tree.remove(&holder.place.path).map_err(failed)?;
+                holder.place.tree.remove_if_writable(&holder.place.path).map_err(failed)?;
             }
         }
         Ok(())

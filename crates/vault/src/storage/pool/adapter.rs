@@ -123,6 +123,14 @@ impl Storage for Pool {
         Ok(Layout { geometry, targets })
     }
 
+    fn writable_repositories(&self) -> Vec<Repository> {
+        let view = self.shared.view();
+        let takes_writes = |repository: &Repository| {
+            view.disk(&repository.target).is_some_and(|(_, disk)| disk.ask_to_write().is_ok())
+        };
+        self.repositories().into_iter().filter(takes_writes).collect()
+    }
+
     fn repositories(&self) -> Vec<Repository> {
         let view = self.shared.view();
         let mut answers = view.answers();

@@ -10,6 +10,7 @@
 
 use super::Shared;
 use super::config::{Config, Mirror, VERSION};
+use super::disk::open_to_lock;
 use super::error::PoolError;
 use super::namespace::{
     Entry, TREE, beneath, home, look_at, look_up, look_up_file, make_directories, read_entry, write_stub,
@@ -105,7 +106,7 @@ fn lock(view: &View, patience: Patience) -> Result<Vec<Lockable>, PoolError> {
     // All in the order of the list, so that no two wait for each other.
     for (member, disk) in view.members().filter(|(member, _)| member.mirror != Mirror::None) {
         let Ok(answer) = disk.ask() else { continue };
-        let held = answer.tree.write(LOCK).and_then(|file| match patience {
+        let held = open_to_lock(&answer.tree, LOCK).and_then(|file| match patience {
             Patience::Wait => Lockable::exclusive(file),
             Patience::None => {
                 let file = Lockable::from(file);

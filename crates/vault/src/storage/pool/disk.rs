@@ -1,12 +1,19 @@
 //! One target, as it is now. Nothing on it is believed before its `pool.toml` says that it is the right disk.
+//!
+//! A target that can be read may still refuse writes: its file system turned read-only after an error, or its medium fails on writes. This
+//! module decides that, in [`Disk::note_failed_write`] and [`Disk::ask_to_write`]; placement, open files and locks ask here. Such a target is
+//! read as before and gets nothing new.
 
+use super::change::LOCK;
 use super::config::{CONFIG, Config};
 use super::objects::OBJECTS;
+use super::sequence::temporary_name;
 use crate::storage::Fault;
 use crate::storage::lane::Lane;
 use crate::tree::{Generation, Tree, stat_of};
 use rustix::fs::{Advice, fadvise};
-use std::io;
+use rustix::io::Errno;
+use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +28,8 @@ pub(super) struct Disk {
     known: Mutex<Option<Known>>,
     /// Why it is not asked any more, though its directory is there: reading from its medium failed.
     failing: Mutex<Option<String>>,
+    /// Why nothing is written to it, though it can be read: a write failed.
+    refused: Mutex<Option<String>>,
     pub(super) lane: Arc<Lane>,
 }
 
@@ -48,6 +57,8 @@ pub(super) enum Absence {
     Stuck,
     #[error("it cannot be read: {0}")]
     Failing(String),
+    #[error("it takes no writes: {0}")]
+    Unwritable(String),
     #[error("{0}")]
     Directory(io::Error),
     #[error("no pool.toml: is the disk not mounted?")]
@@ -62,7 +73,15 @@ impl Disk {
     pub(super) fn new(name: &str, uuid: &str, path: PathBuf, pool: &str, deadline: Duration) -> Disk {
         let lane = Arc::new(Lane::new(name, deadline));
         let (uuid, pool) = (uuid.to_owned(), pool.to_owned());
-        Disk { uuid, path, pool, known: Mutex::default(), failing: Mutex::default(), lane }
+        Disk {
+            uuid,
+            path,
+            pool,
+            known: Mutex::default(),
+            failing: Mutex::default(),
+            refused: Mutex::default(),
+            lane,
+        }
     }
 
     /// The target, if it is there and the right one.
@@ -78,6 +97,52 @@ impl Disk {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let found = self.ask_again(known.take())?;
         Ok(known.insert(found).answer.clone())
+    }
+
+    /// The target, if it is there and takes writes as far as that can be told without writing.
+    pub(super) fn ask_to_write(&self) -> Result<Answer, Absence> {
+        let answer = self.ask()?;
+        if let Some(why) = self.refused.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            return Err(Absence::Unwritable(why.clone()));
+        }
+        match refusal(&answer.tree) {
+            Some(error) => Err(Absence::Unwritable(error.to_string())),
+            None => Ok(answer),
+        }
+    }
+
+    /// Whether writes to it failed: nothing is written to it until a write succeeds again.
+    pub(super) fn refuses_writes(&self) -> bool {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// A write to the target failed. Asks the medium, and says whether nothing more should be written to it in this process: because it
+    /// is gone, or because it takes no writes.
+    pub(super) fn note_failed_write(&self, error: &io::Error) -> bool {
+        if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+            return false;
+        }
+        self.probe();
+        if self.ask().is_ok() && is_of_the_medium(error) {
+            *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+        }
+        self.ask_to_write().is_err()
+    }
+
+    /// Writes to a target that refused writes. If that succeeds, it is used again.
+    fn probe_writing(&self) {
+        let Ok(Answer { tree, .. }) = self.ask() else { return };
+        let write = move || -> io::Result<()> {
+            let name = temporary_name(".note")?;
+            let mut file = tree.create(&name, 0o600)?;
+            let written =
+                file.write_all(b"gabion writes this to see whether it can").and_then(|()| file.sync_all());
+            // A file that stays is found by a sweep.
+            tree.remove(&name).and(written)
+        };
+        if let Ok(Ok(())) = self.lane.run(write) {
+            *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
     }
 
     /// Asks the medium itself, not what the system remembers of it: a disk that died is still listed for a while. From a
@@ -98,6 +163,16 @@ impl Disk {
             Err(fault) => Some(fault.to_string()),
         };
         *self.failing.lock().unwrap_or_else(PoisonError::into_inner) = failed;
+    }
+
+    /// Asks a target again that failed, or refused writes.
+    pub(super) fn probe_again(&self) {
+        if self.is_failing() {
+            self.probe();
+        }
+        if self.refuses_writes() {
+            self.probe_writing();
+        }
     }
 
     /// Whether the last probe failed.
@@ -121,6 +196,40 @@ impl Disk {
         }
         // A directory that was exchanged meanwhile is seen by its number when it is asked next.
         Ok(Known { answer: Answer { tree, config: Arc::new(config) }, root, config: generation })
+    }
+}
+
+/// Why a file system takes no writes, as far as that can be told without writing. A file that exists is opened for writing: ext4 that found an
+/// error refuses that, but `statvfs` does not call it read-only since Linux 6.15.
+fn refusal(tree: &Tree) -> Option<io::Error> {
+    match tree.is_read_only() {
+        Ok(true) => Some(Errno::ROFS.into()),
+        Ok(false) => tree.write(LOCK).err().filter(is_of_the_medium),
+        Err(error) => Some(error),
+    }
+}
+
+/// Whether an error comes from the disk or its file system and not from the one file that was written.
+pub(super) fn is_of_the_medium(error: &io::Error) -> bool {
+    const MEDIUM: [Errno; 9] = [
+        Errno::ROFS,
+        Errno::IO,
+        Errno::NODEV,
+        Errno::NXIO,
+        Errno::UCLEAN,
+        Errno::REMOTEIO,
+        Errno::SHUTDOWN,
+        Errno::STALE,
+        Errno::TIMEDOUT,
+    ];
+    Errno::from_io_error(error).is_some_and(|error| MEDIUM.contains(&error))
+}
+
+/// Opens a file to lock it. On a target that takes no writes it is opened for reading, which locks as well.
+pub(super) fn open_to_lock(tree: &Tree, path: &[u8]) -> io::Result<std::fs::File> {
+    match tree.write(path) {
+        Err(error) if is_of_the_medium(&error) => tree.read(path),
+        opened => opened,
     }
 }
 

@@ -3,6 +3,7 @@
 use super::Pool;
 use super::change::Change;
 use super::config::{Mirror, Standing};
+use super::disk::Disk;
 use super::error::PoolError;
 use super::folder::{self, Extra};
 use super::membership::choose_mirrors;
@@ -13,6 +14,7 @@ use super::sequence;
 use super::view::Copy;
 use crate::tree::{Kind, Tree, join, split};
 use std::io;
+use std::sync::Arc;
 
 /// What healing did.
 #[derive(Debug, Default)]
@@ -35,7 +37,9 @@ impl Pool {
     pub fn heal(&self) -> Result<Healed, PoolError> {
         let mut change = self.shared.change()?;
         let mut healed = Healed::default();
-        let answering: Vec<usize> = change.view.answers().iter().map(|(index, _)| *index).collect();
+        // A mirror that takes no writes stays stale, and another target takes its place.
+        let takes_writes = |(index, disk): (usize, &Arc<Disk>)| disk.ask_to_write().is_ok().then_some(index);
+        let answering: Vec<usize> = change.view.disks.iter().enumerate().filter_map(takes_writes).collect();
         let mut config = change.view.config.clone();
         let stale: Vec<usize> = config
             .target

@@ -27,6 +27,7 @@ pub use file::{LiveFile, Name};
 pub use names::{DirectoryChange, Found, Moved};
 
 use super::Pool;
+use super::disk::{is_of_the_medium, open_to_lock};
 use super::error::PoolError;
 use super::objects::remove_all;
 use super::placement::{Candidate, rank};
@@ -79,6 +80,8 @@ struct Inner {
     young: Mutex<HashMap<FileId, Stopwatch>>,
     /// Versions that files had, and what was written to them since.
     versions: Mutex<HashMap<FileId, Vec<Version>>>,
+    /// Columns of files that were written to and not synced, also by programs that closed them since.
+    unsynced: Mutex<HashMap<FileId, BTreeSet<usize>>>,
     /// Names that were changed, the last one at the end: redundancy follows them later.
     moves: Mutex<VecDeque<(Vec<u8>, Vec<u8>)>>,
     /// Files that no name leads to any more, with the directory that their name was in.
@@ -124,6 +127,7 @@ impl Live {
             turns: Turns::default(),
             young: Mutex::default(),
             versions: Mutex::default(),
+            unsynced: Mutex::default(),
             moves: Mutex::default(),
             removed: Mutex::default(),
             new_directories: Mutex::default(),
@@ -156,7 +160,7 @@ impl Live {
     pub fn tick(&self) -> Result<(), PoolError> {
         lock(&self.inner.young).retain(|_, since| since.elapsed() < YOUNG);
         let view = self.inner.pool.shared.known();
-        view.disks.iter().filter(|disk| disk.is_failing()).for_each(|disk| disk.probe());
+        view.disks.iter().for_each(|disk| disk.probe_again());
         self.inner.clear_away()?;
         self.inner.forget_room();
         Ok(())
@@ -195,7 +199,9 @@ fn take(view: &View) -> Result<Vec<Lockable>, PoolError> {
         let name = &view.config.target[index].name;
         let locking = |error: io::Error| PoolError::target(name, "locking it for a mount")(error);
         let file = match answer.tree.create(LIVE, 0o600) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => answer.tree.write(LIVE),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => open_to_lock(&answer.tree, LIVE),
+            // Nothing is written there, so nobody needs to be kept away.
+            Err(error) if is_of_the_medium(&error) => continue,
             made => made,
         };
         let file = Lockable::from(file.map_err(locking)?);
@@ -216,6 +222,28 @@ impl Inner {
     /// Versions that a file had.
     fn versions_of(&self, id: FileId) -> Vec<Version> {
         lock(&self.versions).get(&id).cloned().unwrap_or_default()
+    }
+
+    /// Whether a column was written to and not synced.
+    fn is_unsynced(&self, id: FileId, column: usize) -> bool {
+        lock(&self.unsynced).get(&id).is_some_and(|columns| columns.contains(&column))
+    }
+
+    /// Keeps in mind whether a column was written to and not synced. Beyond a number of files all are forgotten: kernels have written most
+    /// of them out by themselves then.
+    fn note_unsynced(&self, id: FileId, column: usize, unsynced: bool) {
+        let mut known = lock(&self.unsynced);
+        if unsynced {
+            if known.len() >= MAX_REMEMBERED {
+                known.clear();
+            }
+            known.entry(id).or_default().insert(column);
+        } else if let Some(columns) = known.get_mut(&id) {
+            columns.remove(&column);
+            if columns.is_empty() {
+                known.remove(&id);
+            }
+        }
     }
 
     /// Keeps in mind which versions a file had.
@@ -268,6 +296,7 @@ impl Inner {
     fn bury(&self, directory: Vec<u8>, stub: Stub) {
         lock(&self.young).remove(&stub.id);
         lock(&self.versions).remove(&stub.id);
+        lock(&self.unsynced).remove(&stub.id);
         lock(&self.removed).push((directory, stub));
     }
 
@@ -320,20 +349,20 @@ impl Inner {
         }
     }
 
-    /// Something failed. If it was a target, its medium is asked, and if that fails as well, nothing is read from it or put on it
-    /// until it answers again. Whether that is so.
+    /// Something failed. If it was a write to a target, says whether nothing more goes there: it is gone, or takes no writes.
     fn gives_up(&self, error: &PoolError) -> bool {
-        let PoolError::Target { target, .. } = error else { return false };
-        error.kind() != io::ErrorKind::StorageFull && self.suspect(target)
+        match error {
+            PoolError::Target { target, source, .. } => self.note_failed_write(target, source),
+            _ => false,
+        }
     }
 
-    /// Asks the medium of a target; whether that fails.
-    fn suspect(&self, target: &str) -> bool {
+    /// A write to a target failed; whether nothing more goes there.
+    fn note_failed_write(&self, target: &str, error: &io::Error) -> bool {
         let view = self.pool.shared.known();
-        let Some((_, disk)) = view.disk(target.as_bytes()) else { return true };
-        disk.probe();
+        let given_up = view.disk(target.as_bytes()).is_none_or(|(_, disk)| disk.note_failed_write(error));
         self.forget_room();
-        disk.ask().is_err()
+        given_up
     }
 
     /// What is known of free space is wrong.

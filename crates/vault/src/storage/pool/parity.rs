@@ -57,7 +57,7 @@ impl Pool {
         stub: &Stub,
         coders: &Coders,
     ) -> Result<(), PoolError> {
-        for repository in self.repositories() {
+        for repository in self.writable_repositories() {
             let place = repository.place(path);
             if !is_file(&place.tree, &place.path) {
                 continue;
@@ -76,7 +76,7 @@ impl Pool {
     /// See [`PoolError`].
     pub(crate) fn settle_former_redundancy(&self, coders: &Coders) -> Result<u64, PoolError> {
         let (mut settled, mut strangers) = (0, Vec::new());
-        for repository in self.repositories() {
+        for repository in self.writable_repositories() {
             let failed = |error| failed(&repository, error);
             if repository.tree.find(REDUNDANCY).map_err(failed)?.is_none() {
                 continue;
@@ -97,7 +97,7 @@ impl Pool {
             .map_err(failed)?;
         }
         settled += self.settle_strangers(strangers)?;
-        for repository in self.repositories() {
+        for repository in self.writable_repositories() {
             // What is not empty stays.
             let _ = remove_empty_below(&repository.tree, REDUNDANCY);
         }

@@ -31,10 +31,9 @@ pub(super) fn candidates(view: &View, lot: &[u8], need: u64) -> Vec<Candidate> {
         if member.state != Standing::Online {
             continue;
         }
-        let Ok(answer) = disk.ask() else { continue };
+        let Ok(answer) = disk.ask_to_write() else { continue };
         let Ok((free, _)) = answer.tree.space() else { continue };
-        // A file system that saw errors is often made read-only.
-        if free < need.max(1) || answer.tree.is_read_only().unwrap_or(true) {
+        if free < need.max(1) {
             continue;
         }
         let (name, domain) = (member.name.clone(), member.domain.clone());

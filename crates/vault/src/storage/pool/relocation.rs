@@ -131,8 +131,7 @@ impl Pool {
         for column in (0..now.targets.len()).filter(|&column| now.targets[column] != target) {
             let object = object_path(now.id, column);
             if answer.tree.find(&object).map_err(failed)?.is_some() {
-                answer.tree.remove(&object).map_err(failed)?;
-                removed += 1;
+                removed += u64::from(answer.tree.remove_if_writable(&object).map_err(failed)?);
             }
         }
         Ok(removed)

@@ -6,18 +6,19 @@
 use super::Shared;
 use super::error::PoolError;
 use super::namespace::{Entry, TREE, beneath, look_up, look_up_file};
-use super::objects::{create_held, object_path, overwrite, unfinished_path};
+use super::objects::{create_held, object_path, overwrite, unfinished_path, write_sparse};
 use super::placement::{self, Candidate};
 use super::put::new_stub;
 use super::stub::{Piece, Stub};
 use super::view::{Copy, View};
 use crate::format::Metadata;
 use crate::geometry::{Run, merge};
+use crate::redundancy::read_up_to;
 use crate::storage::Repairable;
 use crate::tree::{Stat, Tree, absent_is_none, split};
 use gabion_platform::lock::Lockable;
 use std::collections::BTreeSet;
-use std::fs::TryLockError;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -77,10 +78,10 @@ impl PoolRepair {
         Ok(PoolRepair { shared: shared.clone(), path: path.to_vec(), stub, revision, columns })
     }
 
-    /// The object of a column, if its target answers and has it.
+    /// The object of a column, if its target answers, takes writes and has it.
     fn existing(&self, view: &View, column: usize) -> io::Result<Option<Column>> {
         let target = &self.stub.targets[column];
-        let Some(answer) = view.disk(target.as_bytes()).and_then(|(_, disk)| disk.ask().ok()) else {
+        let Some(answer) = view.disk(target.as_bytes()).and_then(|(_, disk)| disk.ask_to_write().ok()) else {
             return Ok(None);
         };
         let file = absent_is_none(answer.tree.write(&object_path(self.stub.id, column)))?.map(Lockable::from);
@@ -123,13 +124,30 @@ impl PoolRepair {
         candidates
     }
 
+    /// Copies what a target has of a column that it takes no writes for. Gives the part that could be copied.
+    fn copy_object(&self, view: &View, column: usize, to: &File) -> io::Result<Vec<Range<u64>>> {
+        let disk = view.disk(self.stub.targets[column].as_bytes());
+        let answer = disk.and_then(|(_, disk)| disk.ask().ok());
+        let Some(answer) = answer else { return Ok(Vec::new()) };
+        let Ok(from) = answer.tree.read(&object_path(self.stub.id, column)) else { return Ok(Vec::new()) };
+        let (mut piece, mut done) = (vec![0; 1 << 20], 0);
+        // What cannot be read is written by who repairs, or the column is not whole.
+        while let Ok(got @ 1..) = read_up_to(&from, &mut piece, done) {
+            write_sparse(to, &piece[..got], done)?;
+            done += got as u64;
+        }
+        to.set_len(done)?;
+        Ok(if done > 0 { std::iter::once(0..done).collect() } else { Vec::new() })
+    }
+
     fn make_anew(&self, view: &View, column: usize) -> io::Result<Column> {
         let mut failed = None;
         for Candidate { name: target, tree, .. } in self.replacements(view, column) {
             let path = unfinished_path(self.stub.id, column)?;
             match create_held(&tree, &path) {
                 Ok(file) => {
-                    return Ok(Column { target, tree, file, unfinished: Some((path, Vec::new())) });
+                    let copied = self.copy_object(view, column, &file)?;
+                    return Ok(Column { target, tree, file, unfinished: Some((path, copied)) });
                 }
                 Err(error) => failed = Some(PoolError::target(&target, "making an object anew")(error)),
             }

@@ -1,6 +1,7 @@
 //! How a pool is.
 
 use super::config::{Mirror, Standing};
+use super::disk::Absence;
 use super::objects::{OBJECTS, parse_name};
 use super::view::View;
 use super::{Pool, reason};
@@ -71,6 +72,13 @@ pub enum Warning {
         /// Why.
         reason: String,
     },
+    /// A target can be read and takes no writes.
+    Unwritable {
+        /// Which.
+        target: String,
+        /// Why.
+        reason: String,
+    },
     /// A target answers again after it was given up.
     Returned {
         /// Which.
@@ -117,6 +125,10 @@ impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Warning::Offline { target, reason } => write!(f, "target {target} is offline: {reason}"),
+            Warning::Unwritable { target, reason } => write!(
+                f,
+                "target {target} is only read, {reason}: check its file system, or retire the target and rebuild the pool"
+            ),
             Warning::Returned { target } => {
                 write!(
                     f,
@@ -154,11 +166,16 @@ impl Pool {
         let view = self.shared.view();
         let config = &view.config;
         let mut warnings = Vec::new();
-        let mut targets = Vec::new();
+        let (mut targets, mut unwritable) = (Vec::new(), BTreeSet::new());
         for (member, disk) in view.members() {
             let (state, reason) = (View::state(member, disk), reason(disk));
             if let Some(reason) = reason.clone() {
                 warnings.push(Warning::Offline { target: member.name.clone(), reason });
+            }
+            if let Err(Absence::Unwritable(reason)) = disk.ask_to_write() {
+                unwritable.insert(member.name.clone());
+                let reason = Absence::Unwritable(reason).to_string();
+                warnings.push(Warning::Unwritable { target: member.name.clone(), reason });
             }
             if state == TargetState::Returned {
                 warnings.push(Warning::Returned { target: member.name.clone() });
@@ -182,7 +199,10 @@ impl Pool {
                 used: counted.map(|counted| counted.1),
             });
         }
-        let usable = targets.iter().filter(|target| target.state == TargetState::Online);
+        let takes_new = |target: &&TargetStatus| {
+            target.state == TargetState::Online && !unwritable.contains(&target.name)
+        };
+        let usable = targets.iter().filter(takes_new);
         let domains = usable.map(|target| &target.domain).collect::<BTreeSet<_>>().len();
         let (stripe, redundancy) = (config.stripe, config.redundancy);
         if domains < stripe {

@@ -48,6 +48,10 @@ impl Pool {
         let mut found = Vec::new();
         let view = self.shared.view();
         for (index, answer) in view.answers() {
+            // What is left over on a disk that takes no writes stays there.
+            if remove && view.disks[index].ask_to_write().is_err() {
+                continue;
+            }
             let target = &view.config.target[index].name;
             let listed = list(&answer.tree).map_err(PoolError::target(target, "listing its objects"))?;
             found.extend(listed.into_iter().map(|path| (target.clone(), answer.tree.clone(), path)));

@@ -1,8 +1,8 @@
 //! The objects of a file that is open.
 
-use super::super::disk::{Absence, Disk};
+use super::super::disk::{Absence, Disk, is_of_the_medium};
 use super::super::error::PoolError;
-use super::super::objects::{create_held, object_path, unfinished_path};
+use super::super::objects::{create_held, object_path, unfinished_path, write_sparse};
 use super::super::placement::{self, Candidate};
 use super::super::view::View;
 use super::begin::ATTEMPTS;
@@ -20,12 +20,14 @@ use rustix::io::{ReadWriteFlags, preadv2};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, IoSliceMut};
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a target that answered is believed to be there.
 const BELIEVED: Duration = Duration::from_millis(100);
+
+/// Bytes of an object that are read at once when it is copied.
+const COPIED_AT_ONCE: u64 = 1 << 20;
 
 /// The number that `statfs` gives for memory.
 const TMPFS: rustix::fs::FsWord = 0x0102_1994;
@@ -38,6 +40,8 @@ pub(super) struct Column {
     seen: Option<Stopwatch>,
     /// Something was written to it and not made durable.
     unsynced: bool,
+    /// Its target took no writes any more before what was written to it was durable. The next `fsync` says so, once.
+    doubtful: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -161,7 +165,29 @@ impl LiveFile {
         PoolError::Lost { path, column, target, why: format!("it is gone: {why}") }
     }
 
-    /// The object of a column, to write to, if its target answers. What was never written is made.
+    /// Changes the object of a column. If its target turns out to take no writes, that is done to the one that is made elsewhere.
+    pub(super) fn change_object(
+        &self,
+        state: &mut State,
+        name: Name<'_>,
+        column: usize,
+        doing: &'static str,
+        act: impl Fn(&File) -> io::Result<()>,
+    ) -> Result<(), PoolError> {
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let file = self.writable(state, name, column)?;
+            let done = act(&file);
+            self.note_change(column, &done);
+            match done.map_err(PoolError::target(&state.stub.targets[column], doing)) {
+                Err(error) if attempt < ATTEMPTS && self.inner.gives_up(&error) => self.look_again(column),
+                done => return done,
+            }
+        }
+    }
+
+    /// The object of a column, to write to, if its target answers and takes writes. What was never written is made.
     pub(super) fn existing(&self, state: &State, column: usize) -> Result<Option<Arc<Lockable>>, PoolError> {
         match self.open_existing(state, column) {
             Err(error) if self.inner.gives_up(&error) => {
@@ -179,11 +205,14 @@ impl LiveFile {
             return Ok(None);
         }
         if let Some(object) = known.object.as_ref().filter(|object| object.writable) {
-            return Ok(Some(Arc::clone(&object.file)));
+            return Ok((!object.disk.refuses_writes()).then(|| Arc::clone(&object.file)));
         }
         let target = &state.stub.targets[column];
         let failed = |doing| PoolError::target(target, doing);
         let Ok((disk, tree)) = self.target(&self.inner.pool.shared.known(), target) else { return Ok(None) };
+        if disk.refuses_writes() {
+            return Ok(None);
+        }
         let path = object_path(self.id, column);
         let bytes = state.stub.object_bytes(column, state.stub.size);
         let file = match absent_is_none(tree.write(&path)).map_err(failed("opening an object"))? {
@@ -218,21 +247,36 @@ impl LiveFile {
     pub(super) fn cut_leftovers(&self, state: &State) -> Result<(), PoolError> {
         for (column, known) in self.columns.iter().enumerate() {
             let known = lock(known);
-            if let Some(object) = known.object.as_ref().filter(|object| object.writable) {
-                cut(&object.file, state.stub.object_bytes(column, state.stub.size))
-                    .map_err(PoolError::target(&state.stub.targets[column], "cutting an object"))?;
+            if let Some(object) = known.object.as_ref().filter(|object| object.writable)
+                && let Err(error) = cut(&object.file, state.stub.object_bytes(column, state.stub.size))
+                    .map_err(PoolError::target(&state.stub.targets[column], "cutting an object"))
+                // A column that must move is as long as it should be where it is made.
+                && !self.inner.gives_up(&error)
+            {
+                return Err(error);
             }
         }
         Ok(())
     }
 
-    /// Puts the object of a column on another target: what it had is made again first.
+    /// Puts the object of a column on another target: what it had is made again first. A target that fails at that is not asked again.
     pub(super) fn make_anew(
         &self,
         state: &mut State,
         name: Name<'_>,
         column: usize,
     ) -> Result<Anew, PoolError> {
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            match self.make_anew_once(state, name, column) {
+                Err(error) if attempt < ATTEMPTS && self.inner.gives_up(&error) => {}
+                made => return made,
+            }
+        }
+    }
+
+    fn make_anew_once(&self, state: &mut State, name: Name<'_>, column: usize) -> Result<Anew, PoolError> {
         let (path, names) = (first_of(name), name());
         let found = self.replacements(state, &names, column).into_iter().next();
         let Some(Candidate { name: target, tree, .. }) = found else {
@@ -243,7 +287,6 @@ impl LiveFile {
         let failed = |doing| PoolError::target(&target, doing);
         let temporary = unfinished_path(self.id, column).map_err(failed("naming an object"))?;
         let file = create_held(&tree, &temporary).map_err(failed("making an object anew"))?;
-        let bytes = state.stub.object_bytes(column, state.stub.size);
         let object = object_path(self.id, column);
         let place = || {
             tree.make_directories(split(&object).0, 0o700)?;
@@ -251,11 +294,19 @@ impl LiveFile {
             tree.sync_directory(split(&object).0)?;
             tree.sync_directory(super::super::objects::OBJECTS)
         };
-        if let Err(why) = self.fill_anew(state, &names, column, &file, bytes) {
-            // What stays is found by a sweep.
-            let _ = tree.remove(&temporary);
-            return Ok(Anew::Beyond(why));
-        }
+        let unsynced = lock(&self.columns[column]).unsynced;
+        let doubtful = match self.fill_anew(state, &names, column, &file, unsynced) {
+            Ok(Ok(doubtful)) => doubtful,
+            Ok(Err(why)) => {
+                // What stays is found by a sweep.
+                let _ = tree.remove(&temporary);
+                return Ok(Anew::Beyond(why));
+            }
+            Err(error) => {
+                let _ = tree.remove(&temporary);
+                return Err(failed("writing an object")(error));
+            }
+        };
         let synced = file.sync_all().map_err(failed("making an object durable"));
         let published = synced.and_then(|()| {
             let place = || place().map_err(failed("placing an object"));
@@ -271,20 +322,26 @@ impl LiveFile {
         let disk = view.disk(target.as_bytes()).map(|(_, disk)| Arc::clone(disk)).ok_or_else(nowhere_now)?;
         let mut known = lock(&self.columns[column]);
         known.seen = Some(Stopwatch::start());
+        known.doubtful |= doubtful;
+        known.unsynced = false;
+        self.inner.note_unsynced(self.id, column, false);
         Ok(Anew::Made(Arc::clone(&known.object.insert(Object::new(file, disk, true)).file)))
     }
 
-    /// Makes all bytes of a column again.
+    /// Makes all bytes of a column again: they are copied if its target can be read, or made from redundancy. What was not synced is made from
+    /// redundancy if it can be, since the kernel may have dropped it. Says whether it was copied all the same. The outer error is that of
+    /// writing.
     fn fill_anew(
         &self,
         state: &State,
         names: &[Vec<u8>],
         column: usize,
         file: &File,
-        bytes: u64,
-    ) -> Result<(), RescueError> {
-        if bytes == 0 {
-            return Ok(());
+        unsynced: bool,
+    ) -> io::Result<Result<bool, RescueError>> {
+        let bytes = state.stub.object_bytes(column, state.stub.size);
+        if bytes == 0 || (!unsynced && self.copy_object(state, column, file, bytes)?) {
+            return Ok(Ok(false));
         }
         let (block, stripe, size) = (state.stub.block, state.stub.stripe(), state.stub.size);
         let blocks = (0..bytes.div_ceil(block)).map(|row| {
@@ -294,11 +351,41 @@ impl LiveFile {
         let blocks: Vec<_> = blocks.collect();
         let paths = self.inner.places(names);
         let is_in = |version: &_, range: &_| state.is_in(version, range);
-        rescue(&self.inner.pool, &self.inner.coders, &paths, &blocks, is_in, |range, made| {
+        let mut failed = None;
+        let made = rescue(&self.inner.pool, &self.inner.coders, &paths, &blocks, is_in, |range, made| {
             let at = state.stub.object_bytes(column, range.start);
-            file.write_all_at(made, at).map_err(|error| RescueError::Examine(error_of(error)))
-        })?;
-        file.set_len(bytes).map_err(|error| RescueError::Examine(error_of(error)))
+            write_sparse(file, made, at).map_err(|error| {
+                failed = Some(error);
+                RescueError::TooLittle
+            })
+        });
+        match (failed, made) {
+            (Some(error), _) => Err(error),
+            (None, Err(why)) => {
+                let copied = unsynced && self.copy_object(state, column, file, bytes)?;
+                Ok(if copied { Ok(true) } else { Err(why) })
+            }
+            (None, Ok(())) => file.set_len(bytes).map(|()| Ok(false)),
+        }
+    }
+
+    /// Copies an object whose target takes no writes but can be read. Says whether all of it could be read.
+    fn copy_object(&self, state: &State, column: usize, to: &File, bytes: u64) -> io::Result<bool> {
+        let Ok(from) = self.readable(state, column) else { return Ok(false) };
+        to.set_len(0)?;
+        let mut piece = vec![0; COPIED_AT_ONCE.min(bytes) as usize];
+        let mut done = 0;
+        while done < bytes {
+            let now = (bytes - done).min(COPIED_AT_ONCE) as usize;
+            if !from.read_waiting(done, &mut [&mut piece[..now]]).is_ok_and(|got| got == now) {
+                to.set_len(0)?;
+                return Ok(false);
+            }
+            write_sparse(to, &piece[..now], done)?;
+            done += now as u64;
+        }
+        to.set_len(bytes)?;
+        Ok(true)
     }
 
     /// Gives a new object its name and tells the namespace of it. Says whether nobody else changed the file meanwhile: a rebuild may
@@ -347,17 +434,37 @@ impl LiveFile {
     /// Objects are looked for again: someone else may have moved them.
     pub(super) fn look_again(&self, column: usize) {
         let mut known = lock(&self.columns[column]);
-        *known = Column { unsynced: known.unsynced, ..Column::default() };
+        *known = Column { unsynced: known.unsynced, doubtful: known.doubtful, ..Column::default() };
+    }
+
+    /// A column was changed, or that failed. A disk that takes no writes has changed nothing.
+    pub(super) fn note_change(&self, column: usize, done: &io::Result<()>) {
+        if !done.as_ref().is_err_and(is_of_the_medium) {
+            self.note_unsynced(column);
+        }
     }
 
     /// Something is written to a column.
     pub(super) fn note_unsynced(&self, column: usize) {
-        lock(&self.columns[column]).unsynced = true;
+        let mut known = lock(&self.columns[column]);
+        if !std::mem::replace(&mut known.unsynced, true) {
+            self.inner.note_unsynced(self.id, column, true);
+        }
     }
 
     /// A column is about to be made durable. Says whether there was anything to it.
     pub(super) fn begin_sync(&self, column: usize) -> bool {
-        std::mem::take(&mut lock(&self.columns[column]).unsynced)
+        let mut known = lock(&self.columns[column]);
+        let unsynced = std::mem::take(&mut known.unsynced);
+        if unsynced {
+            self.inner.note_unsynced(self.id, column, false);
+        }
+        unsynced
+    }
+
+    /// Whether bytes that were written to a column may be lost, since its target took no writes any more. Told once, to who syncs.
+    pub(super) fn take_doubt(&self, column: usize) -> bool {
+        std::mem::take(&mut lock(&self.columns[column]).doubtful)
     }
 
     /// The first column of a file that was just made.
@@ -365,7 +472,8 @@ impl LiveFile {
         let view = self.inner.pool.shared.known();
         if let Some((_, disk)) = view.disk(target.as_bytes()) {
             let object = Some(Object::new(file, Arc::clone(disk), true));
-            *lock(&self.columns[column]) = Column { object, seen: Some(Stopwatch::start()), unsynced: false };
+            *lock(&self.columns[column]) =
+                Column { object, seen: Some(Stopwatch::start()), ..Column::default() };
         }
     }
 }
@@ -373,10 +481,6 @@ impl LiveFile {
 /// What a crash left behind the end of a file must not appear when that moves.
 fn cut(object: &File, bytes: u64) -> io::Result<()> {
     if object.metadata()?.len() > bytes { object.set_len(bytes) } else { Ok(()) }
-}
-
-fn error_of(error: io::Error) -> crate::examine::ExamineError {
-    crate::examine::ExamineError::Read(error)
 }
 
 fn first_of(name: Name<'_>) -> Vec<u8> {

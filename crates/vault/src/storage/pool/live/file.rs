@@ -267,7 +267,7 @@ impl LiveFile {
         }
     }
 
-    /// Writes, and once more if a target failed meanwhile: what it had is made anew elsewhere then.
+    /// Writes, and again if a target failed meanwhile: what it had is made anew elsewhere then.
     fn write_columns(
         &self,
         state: &mut State,
@@ -275,13 +275,17 @@ impl LiveFile {
         offset: u64,
         bytes: &[u8],
     ) -> Result<(), PoolError> {
-        match self.write_once(state, name, offset, bytes) {
-            Err(error) if self.inner.gives_up(&error) => {
-                let failed = |column: &usize| matches!(&error, PoolError::Target { target, .. } if *target == state.stub.targets[*column]);
-                (0..self.columns.len()).filter(failed).for_each(|column| self.look_again(column));
-                self.write_once(state, name, offset, bytes)
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            match self.write_once(state, name, offset, bytes) {
+                // Each column moves once at most for one disk that fails.
+                Err(error) if attempt <= self.columns.len() && self.inner.gives_up(&error) => {
+                    let failed = |column: &usize| matches!(&error, PoolError::Target { target, .. } if *target == state.stub.targets[*column]);
+                    (0..self.columns.len()).filter(failed).for_each(|column| self.look_again(column));
+                }
+                written => return written,
             }
-            written => written,
         }
     }
 
@@ -303,13 +307,15 @@ impl LiveFile {
         let mut work = Vec::new();
         for (column, slices) in slices.iter_mut().enumerate().filter(|(_, slices)| !slices.is_empty()) {
             let file = self.writable(state, name, column)?;
-            self.note_unsynced(column);
             work.push((column, file, state.stub.object_bytes(column, offset), slices));
         }
         let together = work.len() > 1 && bytes.len() >= LARGE && self.inner.cores > 2;
         let written = side_by_side(together, work, |(column, file, start, slices)| {
             (column, write_all(&file, slices, start))
         });
+        for (column, written) in &written {
+            self.note_change(*column, written);
+        }
         written.into_iter().try_for_each(|(column, written)| {
             written.map_err(PoolError::target(&state.stub.targets[column], "writing an object"))
         })

@@ -21,6 +21,9 @@ use rustix::fs::{Timespec, Timestamps, UTIME_OMIT, futimens};
 use std::io;
 use std::sync::Arc;
 
+/// Places that are tried for the first object of a new file: disks may fail one after the other.
+const MAX_PLACES: usize = 16;
+
 /// What a path stands for.
 #[derive(Debug, Clone)]
 pub enum Found {
@@ -122,17 +125,21 @@ impl Live {
         let now = inner.pool.shared.clock.now();
         let mut stub = new_stub(metadata, now, Vec::new(), inner.pool.shared.known().config.block)?;
         stub.writing = true;
-        let mut targets = inner.place(stub.id)?;
         // The first column is there from the beginning: its lock tells others that someone writes.
         let object = object_path(stub.id, 0);
-        let first = match create_held(&targets[0].tree, &object) {
-            Ok(file) => file,
-            Err(_) => {
-                // The disk may have gone since it was asked, fail, or be full.
-                inner.suspect(&targets[0].name);
-                targets = inner.place(stub.id)?;
-                create_held(&targets[0].tree, &object)
-                    .map_err(PoolError::target(&targets[0].name, "making an object"))?
+        let mut attempt = 0;
+        let (targets, first) = loop {
+            let targets = inner.place(stub.id)?;
+            attempt += 1;
+            match create_held(&targets[0].tree, &object) {
+                Ok(file) => break (targets, file),
+                // The disk may have gone since it was asked, take no writes any more, or be full.
+                Err(error) => {
+                    let given_up = inner.note_failed_write(&targets[0].name, &error);
+                    if attempt > 1 && !given_up || attempt > MAX_PLACES {
+                        return Err(PoolError::target(&targets[0].name, "making an object")(error));
+                    }
+                }
             }
         };
         stub.targets = targets.iter().map(|target| target.name.clone()).collect();
@@ -382,10 +389,16 @@ impl super::Inner {
             let Some(Ok(answer)) = change.view.disk(target.as_bytes()).map(|(_, disk)| disk.ask()) else {
                 continue;
             };
-            if let Some(object) = absent_is_none(answer.tree.read(&object_path(stub.id, column)))
+            let Some(object) = absent_is_none(answer.tree.read(&object_path(stub.id, column)))
                 .map_err(PoolError::target(target, "opening an object"))?
+            else {
+                continue;
+            };
+            if let Err(error) =
+                object.sync_all().map_err(PoolError::target(target, "making an object durable"))
+                && (!self.gives_up(&error) || self.is_unsynced(stub.id, column))
             {
-                object.sync_all().map_err(PoolError::target(target, "making an object durable"))?;
+                return Err(error);
             }
         }
         if replaces {

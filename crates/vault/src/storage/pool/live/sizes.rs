@@ -10,6 +10,7 @@ use crate::tree::split;
 use gabion_platform::lock::Lockable;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
+use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
@@ -19,9 +20,7 @@ impl LiveFile {
         for column in 0..self.columns.len() {
             let bytes = state.stub.object_bytes(column, size);
             if bytes > state.stub.object_bytes(column, state.stub.size) {
-                let file = self.writable(state, name, column)?;
-                file.set_len(bytes)
-                    .map_err(PoolError::target(&state.stub.targets[column], "stretching an object"))?;
+                self.change_object(state, name, column, "stretching an object", |file| file.set_len(bytes))?;
             }
         }
         Ok(())
@@ -37,10 +36,29 @@ impl LiveFile {
             if let Ok(Some(file)) = self.existing(state, column) {
                 let bytes = state.stub.object_bytes(column, size);
                 if file.metadata().is_ok_and(|metadata| metadata.len() > bytes) {
-                    let _ = file.set_len(bytes);
+                    let cut = file.set_len(bytes);
+                    self.note_change(column, &cut);
+                    if let Err(error) = cut {
+                        self.inner.note_failed_write(&state.stub.targets[column], &error);
+                    }
                 }
             }
         }
+    }
+
+    /// Moves columns that are longer than a file of the size in its stub has them, since their targets take no writes and cannot cut
+    /// them: as long as the file is being written, its end is told by the lengths of its objects.
+    fn move_what_stays_long(&self, state: &mut State, name: Name<'_>) -> Result<(), PoolError> {
+        for column in 0..self.columns.len() {
+            let bytes = state.stub.object_bytes(column, state.stub.size);
+            let is_longer = |file: &Lockable| file.metadata().is_ok_and(|metadata| metadata.len() > bytes);
+            if self.readable(state, column).is_ok_and(|object| is_longer(&object.file))
+                && self.existing(state, column)?.is_none()
+            {
+                self.writable(state, name, column)?;
+            }
+        }
+        Ok(())
     }
 
     /// Makes the file shorter or longer.
@@ -59,6 +77,7 @@ impl LiveFile {
             self.mark(&mut state, name, Some(size))?;
             self.cut_objects(&state, size);
             state.stub.size = size;
+            self.move_what_stays_long(&mut state, name)?;
             self.note_written(&mut state, size..size);
             state.wrote(size..before);
             state.stub.size = size;
@@ -96,10 +115,8 @@ impl LiveFile {
         for column in 0..self.columns.len() {
             let (from, to) = (state.stub.object_bytes(column, offset), state.stub.object_bytes(column, end));
             if from < to {
-                let file = self.writable(&mut state, name, column)?;
-                let done = fallocate(&file, FallocateFlags::KEEP_SIZE, from, to - from);
-                let target = &state.stub.targets[column];
-                done.map_err(|error| PoolError::target(target, "reserving room")(error.into()))?;
+                let reserve = |file: &File| Ok(fallocate(file, FallocateFlags::KEEP_SIZE, from, to - from)?);
+                self.change_object(&mut state, name, column, "reserving room", reserve)?;
             }
         }
         if end > state.stub.size && !keep_size {
@@ -125,64 +142,72 @@ impl LiveFile {
         for column in 0..self.columns.len() {
             let (from, to) = (state.stub.object_bytes(column, offset), state.stub.object_bytes(column, end));
             if from < to {
-                let file = self.writable(&mut state, name, column)?;
                 let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                let done = fallocate(&file, how, from, to - from);
-                let target = &state.stub.targets[column];
-                done.map_err(|error| PoolError::target(target, "making a hole")(error.into()))?;
+                let punch = |file: &File| Ok(fallocate(file, how, from, to - from)?);
+                self.change_object(&mut state, name, column, "making a hole", punch)?;
             }
         }
         self.note_written(&mut state, offset..end);
         Ok(())
     }
 
-    /// Makes the content durable, all targets at once.
+    /// Makes the content durable, all targets at once. Every result is looked at: the kernel tells of a failed write once.
+    ///
+    /// A column that was not written to needs nothing from a target that takes no writes: what it has was durable before, and it moves
+    /// when it is written next.
     pub(super) fn sync_objects(&self) -> Result<(), PoolError> {
         let state = self.look();
-        let mut open: Vec<(usize, Arc<Lockable>)> = Vec::new();
+        let mut open: Vec<(usize, bool, Arc<Lockable>)> = Vec::new();
+        let mut lost = None;
         for column in 0..self.columns.len() {
-            if state.stub.object_bytes(column, state.stub.size) == 0 {
-                continue;
+            let (unsynced, doubtful) = (self.begin_sync(column), self.take_doubt(column));
+            let is_empty = state.stub.object_bytes(column, state.stub.size) == 0;
+            if doubtful {
+                lost = Some(column);
             }
-            match (self.readable(&state, column), self.begin_sync(column)) {
-                (Ok(object), _) => open.push((column, object.file)),
+            match self.readable(&state, column) {
+                _ if is_empty => {}
+                Ok(object) => open.push((column, unsynced, object.file)),
                 // What was written is gone with its target.
-                (Err(_), true) => {
-                    let target = &state.stub.targets[column];
-                    return Err(PoolError::target(target, "making an object durable")(Errno::IO.into()));
-                }
+                Err(_) if unsynced => lost = Some(column),
                 // It is made again when it is written.
-                (Err(_), false) => {}
+                Err(_) => {}
             }
         }
         let targets = state.stub.targets.clone();
         drop(state);
+        let failed = |column: usize| PoolError::target(&targets[column], "making an object durable");
+        let mut first = lost.map(|column| failed(column)(Errno::IO.into()));
+        let view = self.inner.pool.shared.known();
+        let sync = |column: usize, file: &Lockable| -> io::Result<()> {
+            file.sync_all()?;
+            // A disk that was pulled out takes what it was given with it.
+            let answer = view.disk(targets[column].as_bytes()).and_then(|(_, disk)| disk.ask().ok());
+            let answer = answer.ok_or(Errno::IO)?;
+            answer.tree.sync_directory(split(&object_path(self.id, column)).0)
+        };
         let results: Vec<io::Result<()>> = std::thread::scope(|scope| {
+            let sync = &sync;
             let (last, others) = match open.split_last() {
                 Some((last, others)) => (Some(last), others),
                 None => (None, &[][..]),
             };
-            let running: Vec<_> = others.iter().map(|(_, file)| scope.spawn(|| file.sync_all())).collect();
-            let own = last.map(|(_, file)| file.sync_all());
+            let start = |(column, _, file): &(usize, bool, Arc<Lockable>)| {
+                let (column, file) = (*column, Arc::clone(file));
+                scope.spawn(move || sync(column, &file))
+            };
+            let running: Vec<_> = others.iter().map(start).collect();
+            let own = last.map(|(column, _, file)| sync(*column, file));
             let ended = |_| Err(io::Error::other("its thread has ended"));
             let theirs = running.into_iter().map(|thread| thread.join().unwrap_or_else(ended));
             theirs.chain(own).collect()
         });
-        let view = self.inner.pool.shared.known();
-        for ((column, _), result) in open.iter().zip(results) {
-            let failed = |doing| PoolError::target(&targets[*column], doing);
-            if let Err(error) = result.map_err(failed("making an object durable")) {
-                self.inner.gives_up(&error);
-                return Err(error);
+        for ((column, unsynced, _), result) in open.iter().zip(results) {
+            let Err(error) = result.map_err(failed(*column)) else { continue };
+            if !self.inner.gives_up(&error) || *unsynced {
+                first.get_or_insert(error);
             }
-            // A disk that was pulled out takes what it was given with it.
-            let answer = view.disk(targets[*column].as_bytes()).map(|(_, disk)| disk.ask());
-            let Some(Ok(answer)) = answer else {
-                return Err(failed("making an object durable")(Errno::IO.into()));
-            };
-            let shelf = object_path(self.id, *column);
-            answer.tree.sync_directory(split(&shelf).0).map_err(failed("making an object durable"))?;
         }
-        Ok(())
+        first.map_or(Ok(()), Err)
     }
 }
