@@ -22,7 +22,8 @@ use crate::{aarch64, ladder, readme, tidy, tools};
 /// target/tools.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Also run the engine's tests for aarch64 under emulation (downloads about 150 MB once)
+    /// Also run the engine's tests for aarch64 under emulation (downloads about 150 MB once), and kill commands and mounts before each of
+    /// their changes of files, not before a sample of them (about half an hour more)
     #[arg(long)]
     full: bool,
     /// While developing: no forced kernels and no documentation
@@ -117,6 +118,7 @@ fn forced() -> Cmd {
 /// The tests with the engine's own choice of kernel, then down the ladder.
 fn kernels(args: &Args, steps: &mut Steps) -> Result<()> {
     let automatic = strict(tools::known(Cmd::cargo("test --workspace").unset(ladder::FORCE)), &skip_log());
+    let automatic = if args.full { automatic.env("GABION_CRASH_POINTS", "all") } else { automatic };
     steps.tests("tests, automatic kernel", &automatic)?;
     if args.quick {
         steps.skip("tests, without the compiler", "--quick");

@@ -4,8 +4,10 @@
 //! begun. Here strace delivers SIGKILL when a thread of the child enters its n-th call of one kind; the call itself does not
 //! happen. Counting up until the child comes to its end visits every such moment.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Command, ExitStatus};
 
 /// A kind of system call that changes a file system.
@@ -73,6 +75,120 @@ pub fn killed_at(point: Point, program: impl AsRef<OsStr>) -> Command {
     command
 }
 
+/// System calls that change what a file system holds, one by one. Between two of them nothing changes, so that a kill at each covers every state that a
+/// process can leave behind: opens that create a file are covered by the first call that follows.
+pub const CHANGES: &[&str] = &[
+    "write",
+    "writev",
+    "pwrite64",
+    "pwritev",
+    "pwritev2",
+    "copy_file_range",
+    "fallocate",
+    "ftruncate",
+    "rename",
+    "renameat",
+    "renameat2",
+    "link",
+    "linkat",
+    "symlinkat",
+    "mknodat",
+    "unlink",
+    "unlinkat",
+    "rmdir",
+    "mkdir",
+    "mkdirat",
+    "utimensat",
+    "fchmod",
+    "fchmodat",
+    "fchown",
+    "fchownat",
+    "setxattr",
+    "fsetxattr",
+    "removexattr",
+    "fremovexattr",
+];
+
+/// A moment: the `nth` call of one system call, from 1, counted per thread.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Change {
+    /// One of [`CHANGES`].
+    pub call: &'static str,
+    /// Its number.
+    pub nth: u32,
+}
+
+fn changes() -> String {
+    CHANGES.iter().map(|name| format!("?{name}")).collect::<Vec<_>>().join(",")
+}
+
+/// A command that runs `program` to its end and writes its changes of file systems to the file `log`, for [`changes_of`].
+pub fn recorded(log: &Path, program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("strace");
+    command.args(["-f", "--seccomp-bpf", "-qqq", "-s", "0", "-o"]).arg(log);
+    command.arg("-e").arg(format!("trace={}", changes())).arg("-e").arg("signal=none").arg("--").arg(program);
+    command
+}
+
+/// All moments of the run that `log` was written of: of each system call as many as the thread made that made the most of it.
+///
+/// # Panics
+/// The log cannot be read.
+pub fn changes_of(log: &Path) -> Vec<Change> {
+    let text = std::fs::read(log).unwrap_or_else(|error| panic!("{}: {error}", log.display()));
+    let mut counts: BTreeMap<(&'static str, String), u32> = BTreeMap::new();
+    for line in String::from_utf8_lossy(&text).lines() {
+        let Some((thread, call)) = line.split_once(' ') else { continue };
+        let Some((name, _)) = call.trim_start().split_once('(') else { continue };
+        if let Some(known) = CHANGES.iter().find(|known| **known == name) {
+            *counts.entry((known, thread.to_owned())).or_default() += 1;
+        }
+    }
+    let mut most: BTreeMap<&'static str, u32> = BTreeMap::new();
+    for ((name, _), count) in counts {
+        let known = most.entry(name).or_default();
+        *known = count.max(*known);
+    }
+    most.into_iter().flat_map(|(call, count)| (1..=count).map(move |nth| Change { call, nth })).collect()
+}
+
+/// A command that runs `program` and kills it before it makes `change`, as [`killed_at`] does.
+pub fn killed_before(change: &Change, program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("strace");
+    let Change { call, nth } = change;
+    // Not with `--seccomp-bpf`, as fast as that is: strace 6.1 injects nothing then.
+    command.args(["-f", "-qqq", "-o", "/dev/null", "-e"]).arg(format!("trace={call}"));
+    command.arg("-e").arg("signal=none").arg("-e").arg(format!("inject={call}:signal=KILL:when={nth}"));
+    command.arg("--").arg(program);
+    command
+}
+
+/// Environment variable that says how many moments a test visits: `all`, or about this number.
+pub const CRASH_POINTS: &str = "GABION_CRASH_POINTS";
+
+/// Environment variable that chooses which ones, where not all are visited.
+pub const CRASH_SEED: &str = "GABION_CRASH_SEED";
+
+/// A sample of `all`, about `usual` of them at equal distances; more, all or others as [`CRASH_POINTS`] and [`CRASH_SEED`] say. Says so on
+/// standard output.
+///
+/// # Panics
+/// A variable is no number.
+pub fn sample(test: &str, all: Vec<Change>, usual: usize) -> Vec<Change> {
+    let number = |name: &str| {
+        let text = std::env::var(name).ok()?;
+        Some(text.parse::<usize>().unwrap_or_else(|error| panic!("{name}={text}: {error}")))
+    };
+    if std::env::var(CRASH_POINTS).is_ok_and(|text| text == "all") {
+        println!("{test}: all {} moments", all.len());
+        return all;
+    }
+    let (wanted, seed) = (number(CRASH_POINTS).unwrap_or(usual), number(CRASH_SEED).unwrap_or(1));
+    let step = all.len().div_ceil(wanted.max(1)).max(1);
+    println!("{test}: every {step}th of {} moments, {CRASH_SEED}={seed}", all.len());
+    all.into_iter().skip(seed % step).step_by(step).collect()
+}
+
 /// Whether a child that ended so was killed.
 pub fn was_killed(status: ExitStatus) -> bool {
     status.signal() == Some(9)
@@ -80,7 +196,7 @@ pub fn was_killed(status: ExitStatus) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Call, Point, can_kill, killed_at, was_killed};
+    use super::{Call, Change, Point, can_kill, changes_of, killed_at, killed_before, recorded, was_killed};
 
     /// The count is exact: of five renames, the ones before the third have happened and no other.
     #[test]
@@ -98,6 +214,39 @@ mod tests {
             assert_eq!(was_killed(status), killed, "{status}");
             let left = (0..5).filter(|i| directory.join(i.to_string()).exists()).count();
             assert_eq!(left as u32, 6 - nth);
+        }
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    /// Every change of a program is known after one run, and a kill before one leaves those before it.
+    #[test]
+    fn a_child_dies_before_the_change_that_was_recorded() {
+        if !can_kill("a_child_dies_before_the_change_that_was_recorded") {
+            return;
+        }
+        let directory = std::env::temp_dir().join(format!("gabion-testkit-changes-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let log = directory.join("log");
+        let work =
+            "import os\nfor i in range(3): os.mkdir('d'+str(i)); os.rmdir('d'+str(i))\nos.mkdir('last')";
+        let status = recorded(&log, "python3")
+            .current_dir(&directory)
+            .args(["-I", "-B", "-c", work])
+            .status()
+            .unwrap();
+        assert!(status.success());
+        let all = changes_of(&log);
+        let count = |call: &str| all.iter().filter(|change| change.call == call).count();
+        assert_eq!((count("mkdir") + count("mkdirat"), count("rmdir") + count("unlinkat")), (4, 3));
+        std::fs::remove_dir(directory.join("last")).unwrap();
+        for (call, nth) in all.iter().filter(|it| it.call.starts_with("mkdir")).map(|it| (it.call, it.nth)) {
+            let status = killed_before(&Change { call, nth }, "python3")
+                .current_dir(&directory)
+                .args(["-I", "-B", "-c", work])
+                .status()
+                .unwrap();
+            assert!(was_killed(status), "{status}");
+            assert!(!directory.join("last").exists());
         }
         std::fs::remove_dir_all(directory).unwrap();
     }

@@ -7,10 +7,11 @@
 
 use crate::examine::{Findings, Subject};
 use crate::geometry::Run;
+use crate::redundancy::{Draft, Place};
 use crate::storage::{Repository, Storage};
 use crate::tree::{Stat, Tree, absent_is_none, join};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 
 /// Directory of marks, beneath the repository.
 pub const REPAIRING: &[u8] = b"repairing";
@@ -91,14 +92,15 @@ impl Mark {
             .all(|(at, page)| held.get(at) == Some(page) || right.get(at) == Some(page))
     }
 
-    /// Makes the mark durable.
+    /// Makes the mark durable. It appears whole or not at all: a process that is killed before leaves no mark, since no block was written.
     pub(super) fn write(&self, repository: &Tree, path: &[u8]) -> io::Result<()> {
         repository.make_directories(REPAIRING, 0o700)?;
+        // A torn mark of an earlier version, or one of a file that was at this path before.
         repository.remove(&place(path))?;
-        let mut file = repository.create(&place(path), 0o600)?;
-        file.write_all(&self.encode())?;
-        file.sync_all()?;
-        repository.sync_directory(REPAIRING)
+        let draft = Draft::new(Place { tree: repository.clone(), path: place(path) })?;
+        draft.write_whole(&self.encode())?;
+        draft.sync()?;
+        draft.publish_durably()
     }
 
     fn encode(&self) -> Vec<u8> {
@@ -121,7 +123,8 @@ impl Mark {
     /// Nothing for a mark that is not whole: it became durable before the file was written, so nothing was written then.
     fn decode(bytes: &[u8]) -> Option<Mark> {
         if !bytes.starts_with(MAGIC) {
-            return Some(Mark::default());
+            // Without content, or torn within the first bytes.
+            return (!MAGIC.starts_with(bytes)).then(Mark::default);
         }
         let (bytes, check) = bytes.split_last_chunk::<32>()?;
         if blake3::hash(bytes).as_bytes() != check {
@@ -227,7 +230,7 @@ mod tests {
         let bytes = mark.encode();
         let read = Mark::decode(&bytes).unwrap();
         assert_eq!((read.begun_on, read.blocks), (mark.begun_on, mark.blocks));
-        for end in MAGIC.len()..bytes.len() {
+        for end in 0..bytes.len() {
             assert!(Mark::decode(&bytes[..end]).is_none(), "{end}");
         }
         for at in MAGIC.len()..bytes.len() {

@@ -91,6 +91,26 @@ fn another_file_in_its_place_ends_an_interrupted_repair() {
     ground.assert_clean();
 }
 
+/// A repair that was killed after it had made the file of its mark, and before it had written it, left an empty mark. That counted as a mark of an earlier
+/// version, which says nothing about blocks: the next repair reverted all that its owner had written since. Nothing was repaired yet, so there is nothing
+/// to finish.
+#[test]
+fn an_empty_mark_is_no_interrupted_repair() {
+    let ground = Playground::new("4+2");
+    let content = Seed(7).bytes(SIZE);
+    ground.write("file", &content);
+    ground.protect_all();
+    rot(&ground.path("file"), 1000, &[1; 10]);
+    let marks = ground.root().join(".gabion/repairing");
+    fs::create_dir_all(&marks).unwrap();
+    fs::write(marks.join(blake3::hash(b"file").to_hex().as_str()), b"").unwrap();
+    write(&ground, 300_000, b"edited");
+    let planned = plan(&ground);
+    assert!(planned.files.is_empty() && planned.kept.len() == 1, "{planned:?}");
+    assert!(ground.read("file")[300_000..].starts_with(b"edited"));
+    assert!(ground.protect().done.failed.is_empty());
+}
+
 /// What a file holds that someone writes to while it is examined is of two versions: `scrub` called it damaged.
 #[test]
 fn a_file_that_is_written_while_it_is_scrubbed_is_not_damaged() {
