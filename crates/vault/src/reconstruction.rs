@@ -18,7 +18,9 @@ pub use report::Report;
 
 use crate::catalogue::{CatalogueError, Entry, State};
 use crate::coder::Coders;
+use crate::examine::{Manner as Look, Subject, examine};
 use crate::protect::{Manner, Progress};
+use crate::scrub::{margin, trouble};
 use crate::storage::TargetState;
 use crate::storage::pool::config::Standing as Membership;
 use crate::storage::pool::{Pool, PoolError};
@@ -316,8 +318,32 @@ fn note(
     let state = match entry.state {
         State::Protected | State::Degraded if margin < entry.wanted => State::Degraded,
         State::Protected | State::Degraded => State::Protected,
-        // All of it could be read or made; what else is wrong a scrub has to say.
-        State::Damaged | State::Lost => State::Damaged,
+        State::Damaged | State::Lost => {
+            return note_after_damage(vault, path, Entry { columns: margin, ..entry });
+        }
     };
     vault.catalogue.put(path, &Entry { columns: margin, state, ..entry })
+}
+
+/// Examines a rebuilt file that a scrub had found damaged, and notes its state. The damage may have been the columns that were gone, which are
+/// there again, or corruption elsewhere in the file, which stays.
+fn note_after_damage(vault: &Vault, path: &[u8], entry: Entry) -> Result<(), CatalogueError> {
+    let look = Look { threads: 1, from_medium: false, progress: &|_| {}, stopped: &|| false };
+    let found = Subject::open_known(&*vault.storage, &vault.coders, path, &entry)
+        .and_then(|subject| examine(&subject, look).map(|findings| (subject, findings)));
+    let catalogue = &vault.catalogue;
+    match found {
+        Ok((subject, findings)) if !subject.is_changed() => {
+            let left = trouble(path, &subject, &findings);
+            let state = left.as_ref().map_or(State::Protected, |left| left.state);
+            let columns = left.as_ref().map_or(entry.columns, |_| margin(&subject, &findings));
+            let problems = left.map_or(Vec::new(), |left| left.problems);
+            catalogue.together(|| {
+                catalogue.put(path, &Entry { state, columns, ..entry })?;
+                catalogue.set_problems(path, &problems, vault.clock.now())
+            })
+        }
+        // All of it could be read or made; a scrub has to say what else is wrong.
+        _ => catalogue.put(path, &Entry { state: State::Damaged, ..entry }),
+    }
 }
