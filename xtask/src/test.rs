@@ -58,7 +58,12 @@ fn all(args: &Args, steps: &mut Steps) -> Result<()> {
     steps.step("README's speed tables", readme::check)?;
     kernels(args, steps)?;
     documentation(args, steps)?;
-    if args.full { aarch64::steps(steps, &[]) } else { Ok(()) }
+    if args.full {
+        let kills = strict(Cmd::cargo("test -p gabion --test crash -- --include-ignored"), &skip_log());
+        steps.tests("kills before every change", &kills.env("GABION_CRASH_POINTS", "all"))?;
+        aarch64::steps(steps, &[])?;
+    }
+    Ok(())
 }
 
 /// Where tests write down what they skip: the test harness hides what a test prints that passes.
@@ -118,7 +123,6 @@ fn forced() -> Cmd {
 /// The tests with the engine's own choice of kernel, then down the ladder.
 fn kernels(args: &Args, steps: &mut Steps) -> Result<()> {
     let automatic = strict(tools::known(Cmd::cargo("test --workspace").unset(ladder::FORCE)), &skip_log());
-    let automatic = if args.full { automatic.env("GABION_CRASH_POINTS", "all") } else { automatic };
     steps.tests("tests, automatic kernel", &automatic)?;
     if args.quick {
         steps.skip("tests, without the compiler", "--quick");

@@ -321,6 +321,7 @@ fn can_mount(test: &str) -> bool {
 
 /// For programs on a mounted directory: what they synced, renamed, linked and removed is so in the source when the process of the mount is killed.
 #[test]
+#[ignore = "takes minutes: `cargo xtask test --full` runs it"]
 fn mounted_directory_killed_at_any_change_keeps_what_was_acknowledged() {
     let test = "mounted_directory_killed_at_any_change_keeps_what_was_acknowledged";
     if !can_mount(test) {
@@ -335,6 +336,7 @@ fn mounted_directory_killed_at_any_change_keeps_what_was_acknowledged() {
 
 /// The same for programs on a mounted pool, whose names are in several places.
 #[test]
+#[ignore = "takes minutes: `cargo xtask test --full` runs it"]
 fn mounted_pool_killed_at_any_change_keeps_what_was_acknowledged() {
     let test = "mounted_pool_killed_at_any_change_keeps_what_was_acknowledged";
     if !can_mount(test) {

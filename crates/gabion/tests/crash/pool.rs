@@ -148,6 +148,7 @@ fn change(tank: &mut Tank, round: u64) {
 
 /// For whoever protects a pool: a killed run loses no file, with a target gone neither, and the next run makes up for it.
 #[test]
+#[ignore = "takes minutes: `cargo xtask test --full` runs it"]
 fn protect_of_a_pool_killed_at_any_change_is_made_up_for() {
     let test = "protect_of_a_pool_killed_at_any_change_is_made_up_for";
     if !can_kill(test) {
@@ -188,6 +189,7 @@ fn objects(tank: &Tank, name: &str) -> Vec<PathBuf> {
 
 /// For whoever repairs a pool: corrupt objects, lost columns and corrupt redundancy come back, wherever the repair before was killed.
 #[test]
+#[ignore = "takes minutes: `cargo xtask test --full` runs it"]
 fn repair_of_a_pool_killed_at_any_change_is_finished_by_the_next() {
     let test = "repair_of_a_pool_killed_at_any_change_is_finished_by_the_next";
     if !can_kill(test) {
@@ -224,6 +226,7 @@ fn repair_of_a_pool_killed_at_any_change_is_finished_by_the_next() {
 
 /// For whoever lost a disk: a killed rebuild is finished by the next, and the disk can come back afterwards.
 #[test]
+#[ignore = "takes minutes: `cargo xtask test --full` runs it"]
 fn rebuild_killed_at_any_change_is_finished_by_the_next() {
     let test = "rebuild_killed_at_any_change_is_finished_by_the_next";
     if !can_kill(test) {

@@ -30,16 +30,8 @@ fn damage(ground: &Ground, round: u64) {
     rot(&at("one"), 59_000, 700);
     rot(&at("sub/two"), round * 1777 % 50_000, 5000);
     rot(&at(".gabion/redundancy/redundancy"), round * 333 % 20_000, 300);
-    // To protect, a file of another size is a new version, and one that is gone was deleted.
-    if !is_protected_before(round) {
-        fs::File::options().write(true).open(at("short")).unwrap().set_len(55_000).unwrap();
-        fs::remove_file(at("gone")).unwrap();
-    }
-}
-
-/// Whether `protect` runs between the killed repair and the next one.
-fn is_protected_before(round: u64) -> bool {
-    round % 3 == 1
+    fs::File::options().write(true).open(at("short")).unwrap().set_len(55_000).unwrap();
+    fs::remove_file(at("gone")).unwrap();
 }
 
 fn assert_clean(ground: &Ground, told: &str) {
@@ -54,6 +46,7 @@ fn assert_clean(ground: &Ground, told: &str) {
 
 /// For whoever repairs: wherever the repair was killed, the next one brings everything back. It is killed as well at times.
 #[test]
+#[ignore = "takes minutes: `cargo xtask test --full` runs it"]
 fn repair_killed_at_any_change_is_finished_by_the_next() {
     let test = "repair_killed_at_any_change_is_finished_by_the_next";
     if !can_kill(test) {
@@ -68,11 +61,7 @@ fn repair_killed_at_any_change_is_finished_by_the_next() {
         &args,
         &mut (),
         |(), round| damage(&ground, round),
-        |(), round, told| {
-            if is_protected_before(round) {
-                // Nobody takes half of a repair for a new version of the file.
-                ground.run(&["protect", "tree"]);
-            }
+        |(), _, told| {
             ground.expect(told, &args);
             assert_same(told, &files_below(&ground.path("tree")), &files);
             let mode = fs::metadata(ground.path("tree/gone")).unwrap().mode() & 0o7777;
