@@ -93,16 +93,12 @@ pub(super) fn build(
     names.iter().map(found).collect()
 }
 
-/// Each kind of target is selected by an option of its own. Cargo looks for a named one in all selected packages and builds it where it is.
+/// The whole workspace, as in `cargo xtask test`: for a part of it cargo chooses other features and compiles nearly everything once more.
 fn build_command(names: &[Name]) -> Cmd {
-    let mut packages: Vec<&str> = names.iter().map(|name| name.package.as_str()).collect();
-    packages.sort_unstable();
-    packages.dedup();
     let mut suites: Vec<&str> = names.iter().map(|name| name.suite.as_str()).collect();
     suites.sort_unstable();
     suites.dedup();
-    let cmd = Cmd::cargo("test --no-run --message-format json-render-diagnostics");
-    let cmd = packages.iter().fold(cmd, |cmd, package| cmd.args(["--package", package]));
+    let cmd = Cmd::cargo("test --workspace --no-run --message-format json-render-diagnostics");
     suites.iter().fold(cmd, |cmd, suite| match *suite {
         "lib" => cmd.args(["--lib"]),
         "bins" => cmd.args(["--bins"]),
@@ -159,7 +155,7 @@ mod tests {
     fn all_suites_are_built_in_one_call() {
         let names = ["a:x", "a:lib", "b:x", "b:y"].map(name);
         let built = build_command(&names).to_string();
-        assert!(built.ends_with("--package a --package b --lib --test x --test y"), "{built}");
+        assert!(built.ends_with(" --lib --test x --test y"), "{built}");
     }
 
     /// Two packages have suites of one name, and cargo reports the program that tests run beside the test program.

@@ -155,7 +155,7 @@ impl Ground {
             if pending["files"] == 0 && pending["queued"] == 0 {
                 return;
             }
-            if start.elapsed() > Duration::from_secs(180) {
+            if start.elapsed() > gabion_testkit::PATIENCE {
                 let changes = self.run(&["diff", source]);
                 panic!("still pending: {status}\n{}", String::from_utf8_lossy(&changes.stdout));
             }

@@ -309,7 +309,7 @@ fn mounted_in_the_background_says_what_it_found() {
     // It ends by itself then.
     let since = Stopwatch::start();
     while ground.source(".gabion/mounted").exists() {
-        assert!(since.elapsed() < Duration::from_secs(120), "it does not end");
+        assert!(since.elapsed() < gabion_testkit::PATIENCE, "it does not end");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -262,7 +262,7 @@ fn mounted_files_are_cut_while_they_are_read() {
     loop {
         let shown = fs::read_to_string(&maps).unwrap();
         let Some(line) = shown.lines().find(|line| line.contains("source/file")) else { break };
-        assert!(since.elapsed() < Duration::from_secs(60), "it is still shown: {line}");
+        assert!(since.elapsed() < gabion_testkit::PATIENCE, "it is still shown: {line}");
         std::thread::sleep(Duration::from_millis(10));
     }
     ground.unmount();
@@ -291,7 +291,7 @@ fn mounted_files_that_others_rename_are_found_by_their_new_names() {
         let since = Stopwatch::start();
         let found = loop {
             match fs::read_to_string(ground.at(name)) {
-                Err(error) => assert!(since.elapsed() < Duration::from_secs(60), "{name}: {error}"),
+                Err(error) => assert!(since.elapsed() < gabion_testkit::PATIENCE, "{name}: {error}"),
                 Ok(found) => break found,
             }
         };

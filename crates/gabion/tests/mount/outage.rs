@@ -3,7 +3,7 @@
 use crate::ground::{Ground, can_mount};
 use crate::ordinary::pooled;
 use std::io::Write;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
@@ -16,10 +16,6 @@ struct Redis {
 
 impl Redis {
     fn start(dir: &Path, port: u16) -> Redis {
-        let port = match port {
-            0 => TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port(),
-            port => port,
-        };
         let child = Command::new("redis-server")
             .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""])
             .args(["--appendonly", "yes", "--appendfsync", "always", "--dir"])
@@ -28,13 +24,8 @@ impl Redis {
             .spawn()
             .expect("this test needs the program redis-server (Debian: apt install redis-server)");
         let redis = Redis { child, port };
-        for _ in 0..500 {
-            if TcpStream::connect(("127.0.0.1", port)).is_ok() {
-                return redis;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        panic!("redis-server does not come up");
+        gabion_testkit::until("redis-server answers", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        redis
     }
 
     fn kill(&mut self) {
@@ -59,7 +50,7 @@ fn write_durably(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 /// Durability waits for the server, or goes on without it; in both cases everything is protected in the end.
 fn away_for_a_while(mut ground: Ground, source: &str, go_on: bool) {
     let files = tempfile::tempdir().unwrap();
-    let mut redis = Redis::start(files.path(), 0);
+    let mut redis = Redis::start(files.path(), gabion_testkit::port());
     let url = format!("redis://127.0.0.1:{}", redis.port);
     let mut args = vec!["--changelog", url.as_str(), "--workers", "0"];
     args.extend(go_on.then_some("--continue-without-changelog"));
@@ -73,7 +64,7 @@ fn away_for_a_while(mut ground: Ground, source: &str, go_on: bool) {
         sender.send(()).unwrap();
         result
     });
-    let done = receiver.recv_timeout(Duration::from_secs(if go_on { 60 } else { 6 }));
+    let done = receiver.recv_timeout(if go_on { gabion_testkit::PATIENCE } else { Duration::from_secs(6) });
     assert_eq!(done.is_ok(), go_on, "{source}: writes go on: {go_on}");
     // Reading waits for nobody.
     assert_eq!(std::fs::read(ground.at("before")).unwrap(), b"before");

@@ -293,7 +293,7 @@ fn mounted_damage_is_hidden_from_programs_and_shown_to_people() {
         if status["degraded_reads"]["blocks"].as_u64().is_some_and(|blocks| blocks > 0) {
             break;
         }
-        assert!(start.elapsed() < Duration::from_secs(60), "{status}");
+        assert!(start.elapsed() < gabion_testkit::PATIENCE, "{status}");
         std::thread::sleep(Duration::from_millis(50));
     }
     ground.unmount();

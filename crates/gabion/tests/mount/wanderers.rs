@@ -28,7 +28,7 @@ fn name(directory: &str, number: usize) -> String {
 fn wait_for_redundancy(ground: &Ground, at: &str, mut look: impl FnMut()) {
     let started = Stopwatch::start();
     while !(0..FILES).all(|number| has_redundancy(ground, &name(at, number))) {
-        assert!(started.elapsed() < Duration::from_secs(180), "redundancy does not follow its files to {at}");
+        assert!(started.elapsed() < gabion_testkit::PATIENCE, "redundancy does not follow its files to {at}");
         look();
         std::thread::sleep(Duration::from_millis(50));
     }

@@ -1,7 +1,7 @@
 //! A Redis server for one test, on loopback, that keeps its file in a directory of its own.
 
 use gabion_vault::changelog::Server;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -23,17 +23,10 @@ impl TestServer {
     pub(crate) fn start_with(settings: &[&str]) -> TestServer {
         let directory = tempfile::tempdir().expect("a directory");
         let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
-        // Another process may take the free port before the server does.
-        for _ in 0..5 {
-            let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
-            let port = free.local_addr().expect("an address").port();
-            drop(free);
-            let mut child = spawn(port, directory.path().to_owned(), &settings);
-            if is_up(port, &mut child) {
-                return TestServer { child, port, settings, directory };
-            }
-        }
-        panic!("redis-server does not come up on any free port");
+        let port = gabion_testkit::port();
+        let mut child = spawn(port, directory.path().to_owned(), &settings);
+        assert!(is_up(port, &mut child), "redis-server does not come up");
+        TestServer { child, port, settings, directory }
     }
 
     pub(crate) fn server(&self, name: &str) -> Server {

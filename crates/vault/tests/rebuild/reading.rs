@@ -225,11 +225,11 @@ fn readers_do_not_wait_for_redundancy_of_another_version() {
             "what protects the file as it is, is waited for"
         );
         drop(held);
-        assert!(opened.recv_timeout(patience(60_000)).unwrap().is_guarded());
+        assert!(opened.recv_timeout(gabion_testkit::PATIENCE).unwrap().is_guarded());
         fs::write(&path, b"second").unwrap();
         let held = hold();
         open_beside();
-        let reader = opened.recv_timeout(patience(60_000));
+        let reader = opened.recv_timeout(gabion_testkit::PATIENCE);
         drop(held);
         let (reader, mut buffer) = (reader.expect("it waits for the redundancy of what was there"), [0; 6]);
         assert_eq!(reader.read(0, &mut buffer).unwrap(), 6);

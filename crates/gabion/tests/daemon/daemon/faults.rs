@@ -199,11 +199,9 @@ impl Redis {
             .spawn()
             .expect("this test needs the program redis-server (Debian: apt install redis-server)");
         let redis = Redis { child };
-        let began = gabion_vault::world::Stopwatch::start();
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(began.elapsed() < PATIENCE, "redis-server does not come up");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        gabion_testkit::until("redis-server answers", || {
+            std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
+        });
         redis
     }
 }
@@ -218,7 +216,7 @@ impl Drop for Redis {
 #[test]
 fn a_changelog_that_goes_away_is_named_and_found_again() {
     let mut ground = Ground::new();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = gabion_testkit::port();
     let redis = Redis::start(&ground, port);
     let photos = ground.watched("photos", &format!("changelog = 'redis://127.0.0.1:{port}'"));
     let music = ground.watched("music", "");

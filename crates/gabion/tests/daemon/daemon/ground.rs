@@ -13,7 +13,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 /// How long a busy machine may take for what takes a second.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
+pub(crate) const PATIENCE: Duration = gabion_testkit::PATIENCE;
 
 /// Whether a test that mounts can run; says so if it cannot.
 pub(crate) fn can_mount(test: &str) -> bool {
