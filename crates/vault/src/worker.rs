@@ -10,6 +10,7 @@ mod lease;
 mod moving;
 mod obstacle;
 mod pace;
+mod recording;
 mod scope;
 
 pub use done::Done;
@@ -18,10 +19,9 @@ pub use identity::name;
 use lease::{LEASE, Leases};
 use pace::{Budget, Pace};
 pub use scope::Scanned;
-use scope::is_replaced;
 pub(crate) use scope::{WORD_COMES, is_another_version};
 
-use crate::catalogue::{Catalogue, CatalogueError, Entry, Piece, Problem, State};
+use crate::catalogue::{Catalogue, CatalogueError};
 use crate::changelog::{self, Changelog, Claim, Kind, Refusal, WorkerId};
 use crate::coder::Coders;
 use crate::encode::{EncodeError, Encoded, Encoder, Flushed, Manner, sync_names};
@@ -29,7 +29,7 @@ use crate::policy::{Policy, Treatment};
 use crate::redundancy::fence::is_superseded;
 use crate::repair::Interrupted;
 use crate::storage::Storage;
-use crate::tree::{self, join};
+use crate::tree;
 use crate::world::{Clock, Nanos, SECOND};
 use std::collections::HashSet;
 use std::io;
@@ -174,7 +174,7 @@ impl Worker<'_> {
         let mut several = HashSet::new();
         let interrupted = Interrupted::of(self.storage).map_err(|source| self.repository_error(source))?;
         for mut claim in claims {
-            if self.is_for_a_scan(&claim, done)? {
+            if self.is_for_a_scan(&claim, catalogue, done)? {
                 continue;
             }
             let path = &claim.entry.path;
@@ -243,15 +243,20 @@ impl Worker<'_> {
             }
             given_back += self.conclude(group, catalogue, leases, done)?;
             if budget.is_spent() {
-                given_back += self.give_back(large.by_ref().collect(), leases)?;
+                given_back += self.give_back(large.by_ref().collect(), catalogue, leases)?;
             }
         }
         Ok(given_back)
     }
 
     /// Leaves claims on which no work was begun to other workers.
-    fn give_back(&self, jobs: Vec<Job>, leases: &Leases<'_>) -> Result<usize, WorkError> {
-        jobs.iter().try_for_each(|job| self.undo_move(&job.claim, job.moved))?;
+    fn give_back(
+        &self,
+        jobs: Vec<Job>,
+        catalogue: Option<&Catalogue>,
+        leases: &Leases<'_>,
+    ) -> Result<usize, WorkError> {
+        jobs.iter().try_for_each(|job| self.undo_move(&job.claim, job.moved, catalogue))?;
         let claims: Vec<&Claim> = jobs.iter().map(|job| &job.claim).collect();
         if !claims.is_empty() {
             leases.forget(claims.iter().copied());
@@ -262,7 +267,12 @@ impl Worker<'_> {
 
     /// Sees to gaps, and to directories that were moved, which a scan tells apart by their files: they stay due until there
     /// was one.
-    fn is_for_a_scan(&self, claim: &Claim, done: &mut Done) -> Result<bool, WorkError> {
+    fn is_for_a_scan(
+        &self,
+        claim: &Claim,
+        catalogue: Option<&Catalogue>,
+        done: &mut Done,
+    ) -> Result<bool, WorkError> {
         let entry = &claim.entry;
         if !matches!(entry.kind, Kind::Gap | Kind::Move) {
             return Ok(false);
@@ -275,6 +285,10 @@ impl Worker<'_> {
         }
         let now = self.clock.now();
         if self.scanned.covers(entry) {
+            if let Some(catalogue) = catalogue {
+                let mut parts = entry.origin.iter().chain([&entry.path]);
+                parts.try_for_each(|part| self.remove_strays(part, catalogue, done))?;
+            }
             heard(self.changelog.complete(claim).map(|_| ()))?;
         } else {
             heard(self.changelog.release(claim, now.saturating_add(RETRY), now))?;
@@ -365,18 +379,18 @@ impl Worker<'_> {
                 Some(Ok(encoded)) => finished.push((job.claim, moved, Some(encoded))),
                 None if job.treatment.is_some() => untouched.push(job),
                 Some(Err(EncodeError::Gone)) if self.may_be_elsewhere(claim, catalogue)? => {
-                    self.undo_move(claim, moved)?;
+                    self.undo_move(claim, moved, catalogue)?;
                     self.look_again(claim, done)?;
                 }
                 Some(Err(EncodeError::Gone)) | None => finished.push((job.claim, moved, None)),
                 Some(Err(error)) => {
                     let again = error.is_passing() && claim.entry.attempts < TRIES;
-                    self.undo_move(claim, moved)?;
+                    self.undo_move(claim, moved, catalogue)?;
                     self.fail(claim, &error.to_string(), again, done)?;
                 }
             }
         }
-        let given_back = self.give_back(untouched, leases)?;
+        let given_back = self.give_back(untouched, catalogue, leases)?;
         // What goes makes room for what comes: a file may have become a directory.
         finished.sort_by_key(|(.., encoded)| encoded.is_some());
         self.make_durable(finished.iter().filter_map(|(.., encoded)| encoded.as_ref()))?;
@@ -387,7 +401,7 @@ impl Worker<'_> {
             // Another worker has taken it over, and sees to it: what we made may be older than what that worker makes. Or the
             // file was moved on.
             if !ours {
-                self.undo_move(&claim, moved)?;
+                self.undo_move(&claim, moved, catalogue)?;
                 heard(self.changelog.release(&claim, self.clock.now(), self.clock.now()))?;
                 continue;
             }
@@ -398,13 +412,13 @@ impl Worker<'_> {
                         Ok(()) => Some(Some(encoded)),
                         // It is due once more, if it is still ours: the file may have changed since.
                         Err(error) if is_superseded(&error) => {
-                            self.undo_move(&claim, moved)?;
+                            self.undo_move(&claim, moved, catalogue)?;
                             heard(self.changelog.release(&claim, self.clock.now(), self.clock.now()))?;
                             None
                         }
                         Err(error) => {
                             let why = format!("its redundancy cannot be put in place: {error}");
-                            self.undo_move(&claim, moved)?;
+                            self.undo_move(&claim, moved, catalogue)?;
                             self.fail(&claim, &why, false, done)?;
                             None
                         }
@@ -436,7 +450,7 @@ impl Worker<'_> {
         let claims: Vec<&Claim> = completed.iter().map(|(claim, _)| claim).collect();
         for (claim, answer) in claims.iter().zip(self.changelog.complete_all(&claims)?) {
             if is_overtaken(&answer) {
-                self.put_back_overtaken(claim)?;
+                self.put_back_overtaken(claim, catalogue)?;
             }
         }
         for (claim, encoded) in &completed {
@@ -472,98 +486,6 @@ impl Worker<'_> {
     fn repository_error(&self, source: io::Error) -> WorkError {
         let path = self.storage.repositories().first().map(|it| it.tree.path().to_owned());
         WorkError::Repository { path: path.unwrap_or_default(), source }
-    }
-
-    fn catalogue_result(
-        &self,
-        catalogue: &Catalogue,
-        claim: &Claim,
-        encoded: &Option<Encoded>,
-    ) -> Result<(), CatalogueError> {
-        let path = &claim.entry.path;
-        let Some(encoded) = encoded else {
-            let mut left = self.left_behind(claim, Some(catalogue))?;
-            return left.try_for_each(|path| self.forget(catalogue, path));
-        };
-        // Another file may have the old name by now, and may be known already.
-        let origin = claim.entry.origin.as_ref().filter(|origin| self.is_vacated(origin));
-        let known = match origin {
-            Some(origin) => catalogue.find(origin)?.or(catalogue.find(path)?),
-            None => catalogue.find(path)?,
-        };
-        if let Some(origin) = origin {
-            let problems = catalogue.problems(origin)?;
-            catalogue.forget(origin)?;
-            catalogue.set_problems(path, &problems, self.clock.now())?;
-        }
-        let broken = |entry: &Entry| matches!(entry.state, State::Damaged | State::Lost);
-        if let Some(entry) =
-            known.clone().filter(broken).filter(|_| encoded.adopted && encoded.trouble.is_none())
-        {
-            // Nothing was read, so nothing is better than it was.
-            return catalogue.put(path, &Entry { generation: encoded.stat.generation(), ..entry });
-        }
-        let known = known.as_ref();
-        if known.is_some_and(|known| is_another_version(known, &encoded.stat) || is_replaced(known, encoded))
-        {
-            self.note_recent(catalogue, path, false)?;
-        }
-        let thin = encoded.columns < encoded.wanted;
-        let state = match (encoded.spoilt.is_empty(), thin) {
-            (false, _) => State::Damaged,
-            (true, true) => State::Degraded,
-            (true, false) => State::Protected,
-        };
-        catalogue.put(
-            path,
-            &Entry {
-                id: encoded.id,
-                generation: encoded.stat.generation(),
-                code: encoded.code.clone(),
-                wanted: encoded.wanted as u32,
-                columns: encoded.columns as u32,
-                redundancy: encoded.redundancy_bytes,
-                protected_at: encoded.protected_at,
-                scrubbed_at: None,
-                state: encoded.trouble.as_ref().map_or(state, |trouble| trouble.state),
-            },
-        )?;
-        let mut problems: Vec<Problem> =
-            encoded.trouble.as_ref().map_or_else(Vec::new, |trouble| trouble.problems.clone());
-        problems
-            .extend(encoded.spoilt.iter().map(|range| Problem { piece: Piece::Data, range: range.clone() }));
-        catalogue.set_problems(path, &problems, self.clock.now())
-    }
-
-    /// Forgets a file, or those of a directory that are gone.
-    fn forget(&self, catalogue: &Catalogue, path: &[u8]) -> Result<(), CatalogueError> {
-        if catalogue.find(path)?.is_some() {
-            catalogue.forget(path)?;
-            self.note_recent(catalogue, path, true)?;
-        }
-        for (number, directory) in catalogue.directories(path)? {
-            let mut gone = Vec::new();
-            catalogue.each(number, |name, _| -> Result<(), CatalogueError> {
-                let file = join(&directory, name);
-                if self.is_vacated(&file) {
-                    gone.push(file);
-                }
-                Ok(())
-            })?;
-            for file in &gone {
-                catalogue.forget(file)?;
-                self.note_recent(catalogue, file, true)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// For guards, which count over a time.
-    fn note_recent(&self, catalogue: &Catalogue, path: &[u8], removed: bool) -> Result<(), CatalogueError> {
-        match self.policy.guard.window {
-            0 => Ok(()),
-            _ => catalogue.note_recent(path, removed, self.clock.now()),
-        }
     }
 
     /// Gives a claim back, also one that is not ours any more: until then nobody else touches what we may have been writing to.

@@ -49,36 +49,74 @@ impl Worker<'_> {
 
     /// Moves redundancy back to where a claim that is not completed says that it is: the file may get a third name before anybody claims it again,
     /// and its entry still says that it came from the first one. Call it before the claim ends: until then no other worker touches either name.
-    pub(super) fn undo_move(&self, claim: &Claim, moved: bool) -> Result<(), WorkError> {
+    pub(super) fn undo_move(
+        &self,
+        claim: &Claim,
+        moved: bool,
+        catalogue: Option<&Catalogue>,
+    ) -> Result<(), WorkError> {
         if !moved {
             return Ok(());
         }
         match self.changelog.renew(&mut claim.clone(), LEASE, self.clock.now()) {
             // Another worker has the claim, and found the redundancy where it is.
             Err(changelog::Error::Refused { why: Refusal::Lost, .. }) => Ok(()),
-            Ok(()) | Err(changelog::Error::Refused { why: Refusal::Overtaken, .. }) => self.put_back(claim),
+            Ok(()) | Err(changelog::Error::Refused { why: Refusal::Overtaken, .. }) => {
+                self.put_back(claim, catalogue)
+            }
             Err(error) => Err(error.into()),
         }
     }
 
-    /// The file was moved on when its redundancy had just been published under the name that it had: the claim has ended, so what lies there is moved back
-    /// only if no other file has taken the name.
-    pub(super) fn put_back_overtaken(&self, claim: &Claim) -> Result<(), WorkError> {
+    /// The file was moved on or deleted when its redundancy had just been published under the name that it had: the claim has ended, so what lies there is
+    /// moved back only if no other file has taken the name.
+    pub(super) fn put_back_overtaken(
+        &self,
+        claim: &Claim,
+        catalogue: Option<&Catalogue>,
+    ) -> Result<(), WorkError> {
         match self.storage.keeps_by_identity() || !self.is_vacated(&claim.entry.path) {
             true => Ok(()),
-            false => self.put_back(claim),
+            false => self.put_back(claim, catalogue),
         }
     }
 
-    fn put_back(&self, claim: &Claim) -> Result<(), WorkError> {
+    /// Moves redundancy back to the name that a claim's file had before, if that name is free. The catalogue follows: a scan finds redundancy of files
+    /// that are gone by their entries alone.
+    fn put_back(&self, claim: &Claim, catalogue: Option<&Catalogue>) -> Result<(), WorkError> {
         let (Some(origin), path) = (&claim.entry.origin, &claim.entry.path) else { return Ok(()) };
+        let failed = |source| self.repository_error(source);
         for repository in self.storage.repositories() {
-            if self.has_room_for(&repository, origin).map_err(|source| self.repository_error(source))? {
-                let back = rename_redundancy(&repository, path, origin);
-                back.map_err(|source| self.repository_error(source))?;
+            let is_back = self.has_room_for(&repository, origin).map_err(failed)?
+                && rename_redundancy(&repository, path, origin).map_err(failed)?;
+            let Some(catalogue) = catalogue else { continue };
+            if is_back {
+                catalogue.together(|| self.catalogue_under(catalogue, path, origin, true))?;
+            } else if repository.tree.find(&join(REDUNDANCY, path)).map_err(failed)?.is_some() {
+                catalogue.together(|| self.catalogue_under(catalogue, origin, path, false))?;
             }
         }
         Ok(())
+    }
+
+    /// Gives a name that the catalogue does not know the entry of another one.
+    fn catalogue_under(
+        &self,
+        catalogue: &Catalogue,
+        known: &[u8],
+        name: &[u8],
+        forget: bool,
+    ) -> Result<(), CatalogueError> {
+        let Some(entry) = catalogue.find(known)? else { return Ok(()) };
+        if catalogue.find(name)?.is_none() {
+            let problems = catalogue.problems(known)?;
+            catalogue.put(name, &entry)?;
+            catalogue.set_problems(name, &problems, self.clock.now())?;
+        }
+        match forget {
+            true => catalogue.forget(known),
+            false => Ok(()),
+        }
     }
 
     /// Whether redundancy of a file that left this name may wait there: no file has the name, and no redundancy lies there.
@@ -100,25 +138,59 @@ impl Worker<'_> {
             return self.remove_owned(path, catalogue, done);
         }
         for repository in self.storage.repositories() {
-            let place = join(REDUNDANCY, path);
-            let is_gone = |found: &[u8]| -> io::Result<bool> {
-                let data = found.strip_prefix(&[REDUNDANCY, b"/"].concat()[..]).unwrap_or(found);
-                if !self.is_vacated(data) {
-                    return Ok(false);
-                }
-                let known = catalogue.map(|catalogue| self.known_elsewhere(&repository, data, catalogue));
-                match known.transpose().map_err(io::Error::other)?.flatten() {
-                    Some(known) => rename_redundancy(&repository, data, &known).map(|renamed| !renamed),
-                    None => Ok(true),
-                }
-            };
-            let below = remove_below(&repository.tree, &place, &is_gone);
+            let below = self.remove_vacated(&repository, path, catalogue, &|_| Ok(true));
             removed = removed.max(below.map_err(|source| self.repository_error(source))?);
-            let above = split(&place).0;
-            repository.tree.remove_empty(above, REDUNDANCY).map_err(|it| self.repository_error(it))?;
         }
         done.removed += removed;
         Ok(())
+    }
+
+    /// Removes redundancy at and beneath a path of which the catalogue knows nothing and whose files are gone. What was recorded of the end of a file is
+    /// part of a gap once there is one, and a scan compares the catalogue with the tree: neither tells of redundancy that was on its way then.
+    pub(super) fn remove_strays(
+        &self,
+        path: &[u8],
+        catalogue: &Catalogue,
+        done: &mut Done,
+    ) -> Result<(), WorkError> {
+        if self.storage.keeps_by_identity() {
+            return Ok(());
+        }
+        let is_unknown =
+            |data: &[u8]| catalogue.find(data).map(|known| known.is_none()).map_err(io::Error::other);
+        for repository in self.storage.repositories() {
+            let removed = self.remove_vacated(&repository, path, Some(catalogue), &is_unknown);
+            done.removed += removed.map_err(|source| self.repository_error(source))?;
+        }
+        Ok(())
+    }
+
+    /// Removes redundancy at and beneath a path if its file is gone and `may_go` says yes to it.
+    fn remove_vacated(
+        &self,
+        repository: &Repository,
+        path: &[u8],
+        catalogue: Option<&Catalogue>,
+        may_go: &dyn Fn(&[u8]) -> io::Result<bool>,
+    ) -> io::Result<u64> {
+        let is_gone = |found: &[u8]| -> io::Result<bool> {
+            let data = found.strip_prefix(&[REDUNDANCY, b"/"].concat()[..]).unwrap_or(found);
+            if !self.is_vacated(data) || !may_go(data)? {
+                return Ok(false);
+            }
+            let known = catalogue.map(|catalogue| self.known_elsewhere(repository, data, catalogue));
+            match known.transpose().map_err(io::Error::other)?.flatten() {
+                Some(known) => rename_redundancy(repository, data, &known).map(|renamed| !renamed),
+                None => Ok(true),
+            }
+        };
+        if path.is_empty() {
+            return remove_below(&repository.tree, REDUNDANCY, &is_gone);
+        }
+        let place = join(REDUNDANCY, path);
+        let removed = remove_below(&repository.tree, &place, &is_gone)?;
+        repository.tree.remove_empty(split(&place).0, REDUNDANCY)?;
+        Ok(removed)
     }
 
     /// As [`remove_redundancy`](Worker::remove_redundancy), where redundancy belongs to the file: that of a file without names went with its

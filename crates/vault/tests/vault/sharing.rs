@@ -138,10 +138,30 @@ fn slow_workers_share_a_backlog_and_do_each_file_once() {
     }
 }
 
-/// A changelog as a worker sees it that is stalled once, right after it was told that its claims are its own.
-struct Stalled<'a> {
-    inner: &'a dyn Changelog,
-    meanwhile: Mutex<Option<Box<dyn FnOnce() + Send + 'a>>>,
+/// A changelog as a worker sees it that is stalled once.
+pub(crate) struct Stalled<'a> {
+    pub(crate) inner: &'a dyn Changelog,
+    pub(crate) at: Moment,
+    pub(crate) meanwhile: Mutex<Option<Box<dyn FnOnce() + Send + 'a>>>,
+}
+
+/// When a worker is stalled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// Right after it was told that its claims are its own.
+    Checked,
+    /// When its work is done and recorded, right before it completes its claims.
+    Completing,
+}
+
+impl Stalled<'_> {
+    fn stall(&self, at: Moment) {
+        if at == self.at
+            && let Some(meanwhile) = self.meanwhile.lock().unwrap().take()
+        {
+            meanwhile();
+        }
+    }
 }
 
 impl Changelog for Stalled<'_> {
@@ -160,10 +180,12 @@ impl Changelog for Stalled<'_> {
     }
     fn which_are_mine(&self, claims: &[&Claim]) -> Result<Vec<bool>> {
         let mine = self.inner.which_are_mine(claims);
-        if let Some(meanwhile) = self.meanwhile.lock().unwrap().take() {
-            meanwhile();
-        }
+        self.stall(Moment::Checked);
         mine
+    }
+    fn complete_all(&self, claims: &[&Claim]) -> Result<Vec<Result<Completion>>> {
+        self.stall(Moment::Completing);
+        self.inner.complete_all(claims)
     }
     fn complete(&self, claim: &Claim) -> Result<Completion> {
         self.inner.complete(claim)
@@ -211,7 +233,8 @@ fn a_stalled_worker_replaces_no_newer_redundancy() {
             let done = worker(parts, 2, parts.changelog, &|_, _| {}).drain(None).unwrap();
             assert_eq!((done.encoded, done.failures), (1, 0), "the other worker protects the new version");
         };
-        let stalled = Stalled { inner: parts.changelog, meanwhile: Mutex::new(Some(Box::new(meanwhile))) };
+        let meanwhile = Mutex::new(Some(Box::new(meanwhile) as Box<_>));
+        let stalled = Stalled { inner: parts.changelog, at: Moment::Checked, meanwhile };
         let done = worker(parts, 1, &stalled, &|_, _| {}).drain(None).unwrap();
         assert_eq!((done.encoded, done.failures), (0, 0), "its work is not counted, and nothing has failed");
         let repositories = parts.storage.repositories();

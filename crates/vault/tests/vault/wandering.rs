@@ -1,10 +1,12 @@
 //! Files that are renamed again while a worker is at their first rename: their redundancy goes with them, and none is left at names in between.
 
 use super::playground::{Playground, Seed};
+use super::sharing::{Moment, Stalled};
 use gabion_vault::changelog::{Change, Changelog, When};
 use gabion_vault::worker::{self, Done, Scanned, Worker};
 use gabion_vault::world::{Clock, SECOND};
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Files that are renamed at once: the first is encoded, the second is what the test looks at.
@@ -32,6 +34,8 @@ fn rename(ground: (&Path, &dyn Changelog, &Clock), name: &str, from: &str, to: &
 
 fn work(
     ground: &Playground,
+    changelog: &dyn Changelog,
+    scanned: &Scanned,
     stopped: &(dyn Fn() -> bool + Sync),
     progress: &(dyn Fn(u64, u64) + Sync),
 ) -> Done {
@@ -41,9 +45,9 @@ fn work(
         coders: &vault.coders,
         clock: &vault.clock,
         policy: &vault.policy,
-        changelog: &*vault.changelog,
+        changelog,
         threads: 1,
-        scanned: &Scanned::default(),
+        scanned,
         hold: false,
         retry: SECOND,
         links: true,
@@ -68,7 +72,7 @@ fn redundancy_follows_a_file_that_is_renamed_again_before_the_first_rename_is_do
         let parts: (&Path, &dyn Changelog, &Clock) = (&root, log, &clock);
         FILES.iter().for_each(|name| rename(parts, name, "a", "b"));
         clock.set(clock.now() + 10 * SECOND);
-        let calls = AtomicUsize::new(0);
+        let (calls, none) = (AtomicUsize::new(0), Scanned::default());
         // The first call comes when the first file is done.
         let progress = |files: u64, _: u64| {
             if files == 1 && calls.fetch_add(1, Ordering::Relaxed) == 0 {
@@ -82,14 +86,14 @@ fn redundancy_follows_a_file_that_is_renamed_again_before_the_first_rename_is_do
         let asked = || calls.load(Ordering::Relaxed) > 0;
         match end {
             // One batch: what was given back would be taken up at once.
-            End::GivenBack | End::Stopped => drop(work(&ground, &asked, &progress)),
-            End::Overtaken => drop(work(&ground, &|| false, &progress)),
+            End::GivenBack | End::Stopped => drop(work(&ground, log, &none, &asked, &progress)),
+            End::Overtaken => drop(work(&ground, log, &none, &|| false, &progress)),
         }
         if end != End::Overtaken {
             rename(parts, "second", "b", "c");
         }
         clock.set(clock.now() + 60 * SECOND);
-        let done = work(&ground, &|| false, &|_, _| {});
+        let done = work(&ground, log, &none, &|| false, &|_, _| {});
         assert_eq!(log.pending().unwrap().entries(), 0, "{end:?}: {done:?}");
         assert_eq!((done.stripes.0, done.failures), (0, 0), "{end:?}: nothing is encoded anew: {done:?}");
         let has = |name: &str| ground.redundancy(name).exists();
@@ -97,5 +101,66 @@ fn redundancy_follows_a_file_that_is_renamed_again_before_the_first_rename_is_do
         assert_eq!(found, [false, false, true, false, true], "{end:?}");
         assert!(ground.protect_all().seen.changes.is_empty(), "{end:?}");
         ground.assert_clean();
+    }
+}
+
+/// A renamed file was protected under its new name and recorded there. Its directory was deleted right before the worker completed: the redundancy went back to
+/// the file's first name while the catalogue kept the second one, so the scan that found the file gone removed nothing, and the redundancy stayed for ever.
+#[test]
+fn redundancy_of_a_renamed_file_goes_with_the_directory_that_is_deleted() {
+    let ground = Playground::new("4+2");
+    ground.write("a/file", &Seed(7).bytes(30_000));
+    ground.write("stays", &Seed(8).bytes(30_000));
+    ground.protect_all();
+    let (root, clock, log) = (ground.root(), ground.clock.clone(), &*ground.vault.changelog);
+    rename((&root, log, &clock), "file", "a", "b");
+    clock.set(clock.now() + 10 * SECOND);
+    let meanwhile = {
+        let (root, clock) = (root.clone(), clock.clone());
+        move || {
+            let when = || When::now(clock.now(), 0);
+            ["a", "b"].iter().for_each(|name| std::fs::remove_dir_all(root.join(name)).unwrap());
+            // What is heard of deleted directories, and what could not be heard of within them.
+            let changes = ["b", "a"].map(|name| [Change::delete(name, when()), Change::gap(name, when())]);
+            log.record(changes.as_flattened()).unwrap();
+        }
+    };
+    let meanwhile = Mutex::new(Some(Box::new(meanwhile) as Box<_>));
+    let stalled = Stalled { inner: log, at: Moment::Completing, meanwhile };
+    let done = work(&ground, &stalled, &Scanned::default(), &|| false, &|_, _| {});
+    assert_eq!(done.failures, 0, "{done:?}");
+    assert!(stalled.meanwhile.lock().unwrap().is_none(), "the directory was deleted");
+    clock.set(clock.now() + 60 * SECOND);
+    ground.protect_all();
+    let found = ["a/file", "b/file", "stays"].map(|name| ground.redundancy(name).exists());
+    assert_eq!(found, [false, false, true]);
+    assert_eq!(ground.vault.catalogue.count().unwrap(), 1);
+    ground.assert_clean();
+}
+
+/// What was recorded of the end of a file becomes part of a gap, and the scan that closes the gap compares the catalogue with the tree: redundancy that a
+/// worker was moving at that time was in neither and stayed for ever. It goes with the gap; that of files that wait for an approval stays.
+#[test]
+fn redundancy_that_nobody_knows_goes_when_a_gap_is_closed() {
+    for gap in ["", "part"] {
+        let ground = Playground::new("4+2");
+        ["part/here", "part/vanished"].iter().for_each(|name| ground.write(name, &Seed(7).bytes(30_000)));
+        ground.protect_all();
+        let log = &*ground.vault.changelog;
+        std::fs::create_dir(ground.redundancy("part/deep")).unwrap();
+        for name in ["part/stray", "part/deep/stray"] {
+            std::fs::copy(ground.redundancy("part/here"), ground.redundancy(name)).unwrap();
+        }
+        // Nobody has heard of its end, and a scan has not found it yet.
+        std::fs::remove_file(ground.path("part/vanished")).unwrap();
+        log.record(&[Change::gap(gap, When::now(ground.clock.now(), 0))]).unwrap();
+        ground.clock.set(ground.clock.now() + 10 * SECOND);
+        let scanned = Scanned::whole(log.sequence().unwrap());
+        let done = work(&ground, log, &scanned, &|| false, &|_, _| {});
+        assert_eq!((done.removed, done.failures), (2, 0), "{done:?}");
+        let found = ["part/here", "part/vanished", "part/stray", "part/deep"];
+        let found = found.map(|name| ground.redundancy(name).exists());
+        assert_eq!(found, [true, true, false, false], "gap {gap:?}");
+        assert_eq!(log.pending().unwrap().entries(), 0);
     }
 }

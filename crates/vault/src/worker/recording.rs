@@ -1,0 +1,103 @@
+//! Catalogue entries of completed claims.
+
+use super::Worker;
+use super::scope::{is_another_version, is_replaced};
+use crate::catalogue::{Catalogue, CatalogueError, Entry, Piece, Problem, State};
+use crate::changelog::Claim;
+use crate::encode::Encoded;
+use crate::tree::join;
+
+impl Worker<'_> {
+    /// Records what became of a claim that is completed.
+    pub(super) fn catalogue_result(
+        &self,
+        catalogue: &Catalogue,
+        claim: &Claim,
+        encoded: &Option<Encoded>,
+    ) -> Result<(), CatalogueError> {
+        let path = &claim.entry.path;
+        let Some(encoded) = encoded else {
+            let mut left = self.left_behind(claim, Some(catalogue))?;
+            return left.try_for_each(|path| self.forget(catalogue, path));
+        };
+        // Another file may have the old name by now, and may be known already.
+        let origin = claim.entry.origin.as_ref().filter(|origin| self.is_vacated(origin));
+        let known = match origin {
+            Some(origin) => catalogue.find(origin)?.or(catalogue.find(path)?),
+            None => catalogue.find(path)?,
+        };
+        if let Some(origin) = origin {
+            let problems = catalogue.problems(origin)?;
+            catalogue.forget(origin)?;
+            catalogue.set_problems(path, &problems, self.clock.now())?;
+        }
+        let broken = |entry: &Entry| matches!(entry.state, State::Damaged | State::Lost);
+        if let Some(entry) =
+            known.clone().filter(broken).filter(|_| encoded.adopted && encoded.trouble.is_none())
+        {
+            // Nothing was read, so nothing is better than it was.
+            return catalogue.put(path, &Entry { generation: encoded.stat.generation(), ..entry });
+        }
+        let known = known.as_ref();
+        if known.is_some_and(|known| is_another_version(known, &encoded.stat) || is_replaced(known, encoded))
+        {
+            self.note_recent(catalogue, path, false)?;
+        }
+        let thin = encoded.columns < encoded.wanted;
+        let state = match (encoded.spoilt.is_empty(), thin) {
+            (false, _) => State::Damaged,
+            (true, true) => State::Degraded,
+            (true, false) => State::Protected,
+        };
+        catalogue.put(
+            path,
+            &Entry {
+                id: encoded.id,
+                generation: encoded.stat.generation(),
+                code: encoded.code.clone(),
+                wanted: encoded.wanted as u32,
+                columns: encoded.columns as u32,
+                redundancy: encoded.redundancy_bytes,
+                protected_at: encoded.protected_at,
+                scrubbed_at: None,
+                state: encoded.trouble.as_ref().map_or(state, |trouble| trouble.state),
+            },
+        )?;
+        let mut problems: Vec<Problem> =
+            encoded.trouble.as_ref().map_or_else(Vec::new, |trouble| trouble.problems.clone());
+        problems
+            .extend(encoded.spoilt.iter().map(|range| Problem { piece: Piece::Data, range: range.clone() }));
+        catalogue.set_problems(path, &problems, self.clock.now())
+    }
+
+    /// Forgets a file, or those of a directory that are gone.
+    fn forget(&self, catalogue: &Catalogue, path: &[u8]) -> Result<(), CatalogueError> {
+        if catalogue.find(path)?.is_some() {
+            catalogue.forget(path)?;
+            self.note_recent(catalogue, path, true)?;
+        }
+        for (number, directory) in catalogue.directories(path)? {
+            let mut gone = Vec::new();
+            catalogue.each(number, |name, _| -> Result<(), CatalogueError> {
+                let file = join(&directory, name);
+                if self.is_vacated(&file) {
+                    gone.push(file);
+                }
+                Ok(())
+            })?;
+            for file in &gone {
+                catalogue.forget(file)?;
+                self.note_recent(catalogue, file, true)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// For guards, which count over a time.
+    fn note_recent(&self, catalogue: &Catalogue, path: &[u8], removed: bool) -> Result<(), CatalogueError> {
+        match self.policy.guard.window {
+            0 => Ok(()),
+            _ => catalogue.note_recent(path, removed, self.clock.now()),
+        }
+    }
+}
