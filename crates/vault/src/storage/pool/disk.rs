@@ -200,7 +200,7 @@ impl Disk {
 }
 
 /// Why a file system takes no writes, as far as that can be told without writing. A file that exists is opened for writing: ext4 that found an
-/// error refuses that, but `statvfs` does not call it read-only since Linux 6.15.
+/// error refuses that, but `statvfs` does not always call it read-only (seen on Linux 6.18).
 fn refusal(tree: &Tree) -> Option<io::Error> {
     match tree.is_read_only() {
         Ok(true) => Some(Errno::ROFS.into()),
