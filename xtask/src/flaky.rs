@@ -32,6 +32,7 @@ const SUITES: &[&str] = &[
     "gabion-vault:vault",
     "gabion-mount:lib",
     "gabion-mount:pool",
+    "gabion:crash",
     "gabion:shard",
     "gabion:vault",
     "gabion:watch",

@@ -312,12 +312,13 @@ mod tests {
 
     #[test]
     fn room_is_waited_for_while_removed_files_are_open() {
-        let (nodes, since) = (Nodes::default(), Stopwatch::start());
+        let nodes = Nodes::default();
         nodes.found(ROOT, b"a", 5);
         nodes.opened(5, true);
-        assert!(!nodes.wait_for_room(&since), "it has a name");
+        assert!(!nodes.wait_for_room(&Stopwatch::start()), "it has a name");
         nodes.removed(ROOT, b"a");
-        assert!(nodes.wait_for_room(&since));
+        gabion_testkit::until("room is waited for", || nodes.wait_for_room(&Stopwatch::start()));
+        let since = Stopwatch::start();
         while nodes.wait_for_room(&since) {}
         assert!(since.elapsed() >= PATIENCE, "it may stay open for ever");
         nodes.opened(5, false);
@@ -331,7 +332,8 @@ mod tests {
         let (file, ours) = std::io::pipe().map(|(reader, writer)| (reader, OwnedFd::from(writer))).unwrap();
         nodes.hold(5, ours);
         nodes.removed(ROOT, b"a");
-        assert!(nodes.held(5).is_some() && nodes.wait_for_room(&Stopwatch::start()), "it takes room");
+        assert!(nodes.held(5).is_some());
+        gabion_testkit::until("it takes room", || nodes.wait_for_room(&Stopwatch::start()));
         assert_eq!(nodes.found(ROOT, b"link", 5), first, "no other file can have its number");
         nodes.removed(ROOT, b"link");
         nodes.forget(5, 2);

@@ -73,6 +73,9 @@ struct Shared {
     order: RwLock<()>,
     /// Ranges that were written and are not recorded yet, by file.
     written: Mutex<HashMap<u64, (Range<u64>, Rest)>>,
+    /// Held to record ranges of one file; held alone while the ranges of all files are on their way from `written` to the changelog, so that
+    /// a close or an `fsync` does not return before them.
+    recording: RwLock<()>,
     /// The version of a file that the kernel may have pages of.
     cached: Mutex<HashMap<u64, content::Version>>,
     recorder: Arc<Recorder>,
@@ -107,6 +110,7 @@ impl Pool {
             directories: Handles::default(),
             order: RwLock::default(),
             written: Mutex::default(),
+            recording: RwLock::default(),
             cached: Mutex::default(),
             recorder,
             guarded,
@@ -161,6 +165,7 @@ impl Shared {
 
     /// Tells the changelog of what is noted of a file.
     fn record_written(&self, number: u64) {
+        let _recording = self.recording.read().unwrap_or_else(PoisonError::into_inner);
         let noted = lock(&self.written).remove(&number);
         if let Some((range, rest)) = noted {
             self.record_change(number, range, rest);
@@ -169,6 +174,7 @@ impl Shared {
 
     /// Tells the changelog of all that is noted.
     fn record_all_written(&self) {
+        let _recording = self.recording.write().unwrap_or_else(PoisonError::into_inner);
         let noted = std::mem::take(&mut *lock(&self.written));
         for (number, (range, rest)) in noted {
             self.record_change(number, range, rest);

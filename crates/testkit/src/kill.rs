@@ -2,7 +2,7 @@
 //!
 //! A test that kills after a time tests another moment on every machine, and on a loaded one always the same: before the program has
 //! begun. Here strace delivers SIGKILL when a thread of the child enters its n-th call of one kind; the call itself does not
-//! happen. Counting up until the child comes to its end visits every such moment.
+//! happen. Counting up until the child comes to its end visits every such moment of a process with one thread, and a sample of those of others.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -75,8 +75,9 @@ pub fn killed_at(point: Point, program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// System calls that change what a file system holds, one by one. Between two of them nothing changes, so that a kill at each covers every state that a
-/// process can leave behind: opens that create a file are covered by the first call that follows.
+/// System calls that change what a file system holds, one by one. In a process with one thread a kill at each of them visits every state that the
+/// process can leave behind: opens that create a file are covered by the first call that follows. strace counts calls per thread, so in a process with
+/// several threads the kills are a sample: the first thread that comes to its n-th call ends the process, wherever the others are.
 pub const CHANGES: &[&str] = &[
     "write",
     "writev",

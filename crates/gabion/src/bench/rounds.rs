@@ -188,15 +188,17 @@ mod tests {
     #[test]
     fn the_shortest_run_counts() {
         let mut millis = [30, 5, 20].into_iter();
+        let start = Instant::now();
         let best = best_of(3, || std::thread::sleep(Duration::from_millis(millis.next().unwrap())));
-        assert!((5..20).contains(&best.as_millis()), "{best:?}");
+        // The other two took 50 ms at least, however long a busy machine took for all of them.
+        let most = start.elapsed() - Duration::from_millis(50);
+        assert!(best >= Duration::from_millis(5) && best <= most, "{best:?}, at most {most:?}");
         assert_eq!(millis.next(), None);
     }
 
     /// A slow kernel beside a fast one used to leave both with the slow one's few rounds.
     #[test]
     fn a_slow_contender_takes_no_turns_from_a_fast_one() {
-        let (slow, fast) = (Cell::new(0), Cell::new(0));
         fn counting(count: &Cell<usize>, millis: u64) -> Pass<'_> {
             Box::new(move |_, _| {
                 count.set(count.get() + 1);
@@ -204,12 +206,16 @@ mod tests {
                 Ok(())
             })
         }
-        let mut passes = [counting(&slow, 50), counting(&fast, 1)];
-        let end = Instant::now() + Duration::from_millis(60);
-        let timings = take_turns(&mut passes, &[], &mut [], end).unwrap();
-        assert!(timings[0].best >= 0.050 && timings[1].best >= 0.001);
-        assert_eq!(slow.get(), 1);
-        assert!(timings[1].turns >= FEWEST_TURNS, "{timings:?}");
+        // A busy machine may stop the fast one for so long that it is a slow one, too.
+        gabion_testkit::until("the fast one has its turns", || {
+            let (slow, fast) = (Cell::new(0), Cell::new(0));
+            let mut passes = [counting(&slow, 50), counting(&fast, 1)];
+            let end = Instant::now() + Duration::from_millis(60);
+            let timings = take_turns(&mut passes, &[], &mut [], end).unwrap();
+            assert!(timings[0].best >= 0.050 && timings[1].best >= 0.001);
+            assert_eq!(slow.get(), 1);
+            timings[1].turns >= FEWEST_TURNS
+        });
     }
 
     #[test]
@@ -220,12 +226,14 @@ mod tests {
 
     #[test]
     fn what_one_case_leaves_over_goes_to_the_others() {
-        let mut budget = Budget::new(Duration::from_secs(60), Some(Duration::from_secs(10)), 2);
         let start = Instant::now();
-        assert!(budget.begin().unwrap().end() - start <= Duration::from_millis(5100));
-        assert!(budget.begin().unwrap().end() - start > Duration::from_secs(9));
+        let mut budget = Budget::new(Duration::from_secs(600), Some(Duration::from_secs(600)), 2);
+        let first = budget.begin().unwrap().end();
+        assert!(first - Instant::now() <= Duration::from_secs(300));
+        assert!(budget.begin().unwrap().end() - start >= Duration::from_secs(600));
         assert!(Budget::new(Duration::from_secs(1), Some(Duration::ZERO), 1).begin().is_none());
         let unbound = Budget::new(Duration::from_secs(1), None, 1).begin().unwrap();
-        assert!(unbound.end() - start < Duration::from_secs(5));
+        let end = unbound.end();
+        assert!(end - Instant::now() <= Duration::from_secs(1));
     }
 }

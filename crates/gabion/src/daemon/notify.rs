@@ -95,7 +95,7 @@ mod tests {
     use std::time::Duration;
 
     fn heard(socket: &UnixDatagram) -> String {
-        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        socket.set_read_timeout(Some(gabion_testkit::PATIENCE)).unwrap();
         let mut buffer = [0; 512];
         let got = socket.recv(&mut buffer).unwrap();
         String::from_utf8(buffer[..got].to_vec()).unwrap()

@@ -5,11 +5,10 @@ use crate::seed::Seed;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Writes files with fsync until told to stop or until it fails; gives what is known to be durable.
-fn write_until(dir: &Path, number: u64, stop: &AtomicBool) -> BTreeMap<String, Vec<u8>> {
+/// Writes files with fsync until told to stop or until it fails, and counts them; gives what is known to be durable.
+fn write_until(dir: &Path, number: u64, stop: &AtomicBool, count: &AtomicU64) -> BTreeMap<String, Vec<u8>> {
     let mut seed = Seed(number * 1000 + 7);
     let mut durable = BTreeMap::new();
     while !stop.load(Ordering::Relaxed) {
@@ -25,7 +24,10 @@ fn write_until(dir: &Path, number: u64, stop: &AtomicBool) -> BTreeMap<String, V
             std::fs::File::open(dir)?.sync_all()
         })();
         match written {
-            Ok(()) => drop(durable.insert(name, bytes)),
+            Ok(()) => {
+                durable.insert(name, bytes);
+                count.fetch_add(1, Ordering::Relaxed);
+            }
             // From the rename on it may be either.
             Err(_) => {
                 durable.remove(&name);
@@ -45,13 +47,14 @@ fn mounted_kill_at_any_moment_loses_nothing() {
         let mut chance = Seed(round);
         let mut ground = Ground::new();
         ground.mount(&[]);
-        let stop = AtomicBool::new(false);
+        let (stop, count) = (AtomicBool::new(false), AtomicU64::new(0));
         let dir = ground.at("");
         let durable: Vec<BTreeMap<String, Vec<u8>>> = std::thread::scope(|scope| {
-            let (dir, stop) = (&dir, &stop);
+            let (dir, stop, count) = (&dir, &stop, &count);
             let writers: Vec<_> =
-                (0..3).map(|number| scope.spawn(move || write_until(dir, number, stop))).collect();
-            std::thread::sleep(Duration::from_millis(100 + chance.below(900)));
+                (0..3).map(|number| scope.spawn(move || write_until(dir, number, stop, count))).collect();
+            let enough = 5 + chance.below(60);
+            gabion_testkit::until("files are durable", || count.load(Ordering::Relaxed) >= enough);
             ground.die();
             stop.store(true, Ordering::Relaxed);
             writers.into_iter().map(|writer| writer.join().unwrap()).collect()

@@ -2,9 +2,10 @@
 
 use super::playground::Playground;
 use super::seed::Seed;
+use gabion_testkit::kill::{Call, Point, can_kill};
+use serde_json::Value;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::process::Command;
-use std::time::Duration;
 
 /// Changes a tree at random: content, names, deletions.
 fn storm(ground: &Playground, seed: &mut Seed) {
@@ -26,17 +27,26 @@ fn storm(ground: &Playground, seed: &mut Seed) {
     }
 }
 
+/// A moment in the work of a command. The first five rounds take the first call of each kind, which every command that changes something
+/// comes to; later ones may lie behind its end.
+fn moment(seed: &mut Seed, round: usize, most: u64) -> Point {
+    let call = Call::ALL[round % Call::ALL.len()];
+    Point { call, nth: if round < Call::ALL.len() { 1 } else { 1 + seed.below(most) as u32 } }
+}
+
 #[test]
 fn kill_at_any_moment_loses_nothing() {
+    if !can_kill("kill_at_any_moment_loses_nothing") {
+        return;
+    }
+    let mut killed = 0;
     let ground = Playground::new();
     let mut seed = Seed(0xdead);
     for round in 0..25 {
         storm(&ground, &mut seed);
         let content = ground.content();
-        let mut child = ground.spawn(&["protect", "tree"]);
-        std::thread::sleep(Duration::from_micros(seed.below(60_000)));
-        child.kill().unwrap();
-        child.wait().unwrap();
+        let most = if round % 2 == 0 { 8 } else { 60 };
+        killed += u32::from(ground.run_killed(moment(&mut seed, round, most), &["protect", "tree"]));
         assert_eq!(ground.content(), content, "round {round}");
         if round % 5 == 4 {
             let report = ground.json(0, &["protect", "tree"]);
@@ -47,28 +57,32 @@ fn kill_at_any_moment_loses_nothing() {
             assert_eq!(std::fs::read_dir(ground.path(".gabion/staging")).unwrap().count(), 0);
         }
     }
+    assert!(killed >= 4, "{killed} of 25 were killed");
 }
 
 #[test]
 fn a_killed_repair_leaves_nothing_worse() {
+    if !can_kill("a_killed_repair_leaves_nothing_worse") {
+        return;
+    }
+    let mut killed = 0;
     let ground = Playground::new();
     let mut seed = Seed(0xbeef);
     let content = seed.bytes(30 << 20);
     ground.write("large", &content);
     ground.expect(0, &["protect", "tree"]);
-    for _ in 0..12 {
+    for round in 0..12 {
         let file = std::fs::File::options().write(true).open(ground.path("large")).unwrap();
         // Up to an eighth of the file in one piece: one column or two of many stripes.
         let start = seed.below(content.len() as u64 * 7 / 8);
         file.write_all_at(&seed.bytes(3 << 20), start).unwrap();
-        let mut child = ground.spawn(&["repair", "tree", "--yes", "--revert-changes"]);
-        std::thread::sleep(Duration::from_micros(seed.below(120_000)));
-        child.kill().unwrap();
-        child.wait().unwrap();
-        ground.expect(0, &["repair", "tree", "--yes", "--revert-changes"]);
+        let repair = ["repair", "tree", "--yes", "--revert-changes"];
+        killed += u32::from(ground.run_killed(moment(&mut seed, round, 40), &repair));
+        ground.expect(0, &repair);
         assert!(std::fs::read(ground.path("large")).unwrap() == content);
         ground.expect(0, &["scrub", "tree"]);
     }
+    assert!(killed >= 3, "{killed} of 12 were killed");
 }
 
 #[test]
@@ -85,20 +99,16 @@ fn two_at_once_do_not_meet() {
     ground.expect(0, &["scrub", "tree"]);
     // Without --wait, the second is told who has it.
     ground.write("more/0", &seed.bytes(40 << 20));
-    // It waits for a scrub that was quicker.
-    let mut first = ground.spawn(&["protect", "tree", "--limit", "20MiB/s", "--wait"]);
-    let mut refused = false;
-    for _ in 0..200 {
-        let output = ground.run(&["scrub", "tree"]);
-        let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        if error.contains("in use by") {
-            assert!(error.contains("gabion protect") && error.contains(&first.id().to_string()), "{error}");
-            refused = true;
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    assert!(refused, "the vault was never in use");
+    // So slow that it is at work until it is killed.
+    let mut first = ground.spawn(&["protect", "tree", "--limit", "64KiB/s"]);
+    let process = format!("process {} ", first.id());
+    let lock = ground.path(".gabion/lock");
+    gabion_testkit::until("the vault is in use", || {
+        std::fs::read_to_string(&lock).unwrap().contains(&process)
+    });
+    let output = ground.run(&["scrub", "tree"]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(error.contains("in use by `gabion protect") && error.contains(&process), "{error}");
     first.kill().unwrap();
     first.wait().unwrap();
     ground.expect(0, &["protect", "tree"]);
@@ -111,14 +121,22 @@ fn workers_share_what_is_due() {
     for number in 0..200 {
         ground.write(&format!("more/{number}"), &seed.bytes(100_000));
     }
-    let mut first = ground.spawn(&["protect", "tree", "--limit", "100MiB/s"]);
-    let mut others: Vec<_> = (0..3).map(|_| ground.spawn(&["work", "tree"])).collect();
-    // One dies with claims in its hands.
-    std::thread::sleep(Duration::from_millis(30));
-    others[0].kill().unwrap();
+    // So slow that nearly all is left to others, and it is at work until it is killed.
+    let mut first = ground.spawn(&["protect", "tree", "--limit", "16KiB/s"]);
+    gabion_testkit::until("files are queued", || {
+        let output = ground.run(&["status", "tree", "--json", "--no-scan"]);
+        let status: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        status["pending"]["queued"].as_u64() >= Some(150)
+    });
+    // One dies with claims in its hands, while the others are at work.
+    let mut others: Vec<_> = (0..2).map(|_| ground.spawn(&["work", "tree"])).collect();
+    if can_kill("workers_share_what_is_due") {
+        ground.run_killed(Point { call: Call::Rename, nth: 2 }, &["work", "tree"]);
+    }
     for other in &mut others {
         other.wait().unwrap();
     }
+    first.kill().unwrap();
     first.wait().unwrap();
     ground.run(&["protect", "tree"]);
     let content = ground.content();

@@ -51,6 +51,16 @@ impl Playground {
         command
     }
 
+    /// Runs a command that is killed at a counted system call; whether it was, or came to its end before.
+    #[allow(dead_code, reason = "not all tests that share this file do")]
+    pub(crate) fn run_killed(&self, point: gabion_testkit::kill::Point, args: &[&str]) -> bool {
+        let mut command = gabion_testkit::kill::killed_at(point, env!("CARGO_BIN_EXE_gabion"));
+        command.current_dir(self.dir.path()).args(args).stdin(Stdio::null());
+        command.env_remove("GABION_REPOSITORY").env_remove(TRUST);
+        let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
+        gabion_testkit::kill::was_killed(status)
+    }
+
     pub(crate) fn run(&self, args: &[&str]) -> Output {
         self.command(args).output().unwrap()
     }

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use said::Said;
 use seed::Seed;
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -22,7 +22,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 /// How long a busy machine may take for what takes a second.
-const PATIENCE: Duration = Duration::from_secs(180);
+const PATIENCE: Duration = gabion_testkit::PATIENCE;
 
 /// A watch, with what it prints.
 struct Watch {
@@ -125,10 +125,14 @@ fn kill_at_any_moment_loses_nothing() {
     let ground = Playground::new();
     policy(&ground, "0s");
     let mut seed = Seed(0xdead);
-    for _ in 0..8 {
+    for round in 0..8 {
+        storm(&ground, &mut seed);
         let watch = Watch::start(&ground, &["--policy", "policy.toml"]);
         storm(&ground, &mut seed);
-        std::thread::sleep(Duration::from_millis(seed.below(400)));
+        // It dies as soon as it is started, or at work after one of these.
+        if let Some(event) = [None, Some("armed"), Some("scanned"), Some("worked")][round % 4] {
+            watch.until(event, |_| true);
+        }
         storm(&ground, &mut seed);
         watch.kill();
     }
@@ -280,16 +284,14 @@ fn it_says_what_it_does_and_what_it_cannot() {
     // For people: what it found, and how it ended.
     let mut command = Command::new(env!("CARGO_BIN_EXE_gabion"));
     command.current_dir(ground.dir()).args(["watch", "tree"]).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = command.spawn().unwrap();
-    let process = Pid::from_raw(child.id() as i32).unwrap();
-    let began = Stopwatch::start();
-    while !ground.path(".gabion/catalogue.sqlite").exists() || began.elapsed() < Duration::from_secs(1) {
-        assert!(began.elapsed() < PATIENCE);
-        std::thread::sleep(Duration::from_millis(50));
+    let mut child = command.spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut text = String::new();
+    while !text.contains("watching with") {
+        assert!(output.read_line(&mut text).unwrap() > 0, "it ended: {text}");
     }
-    kill_process(process, Signal::TERM).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{text}");
-    assert!(text.contains("watching with") && text.contains("stopped:"), "{text}");
+    kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::TERM).unwrap();
+    output.read_to_string(&mut text).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{text}");
+    assert!(text.contains("stopped:"), "{text}");
 }

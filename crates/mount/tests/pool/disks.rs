@@ -10,7 +10,7 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Redundancy follows the names of files. Where some of it is gone as well, that takes a repair before it can be made anew.
 fn repair_moved(ground: &Ground) {
@@ -62,23 +62,31 @@ fn pulled_disks_stop_nobody() {
         for (name, content) in &files {
             fs::write(mount.path(name), content).unwrap();
         }
+        mount.until_closed();
         ground.assert_converges();
-        let stop = AtomicBool::new(false);
+        let (stop, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| {
-                let mut rounds = 0;
-                while !stop.load(Ordering::Relaxed) || rounds < 2 {
+                while !stop.load(Ordering::Relaxed) {
                     drop_caches();
                     for (name, content) in &files {
                         let found =
                             fs::read(mount.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
                         assert!(found == *content, "{name}");
                     }
-                    rounds += 1;
+                    rounds.fetch_add(1, Ordering::Relaxed);
                 }
             });
+            let read = |count| {
+                let enough = rounds.load(Ordering::Relaxed) + count;
+                gabion_testkit::until("all files are read", || {
+                    rounds.load(Ordering::Relaxed) >= enough || reader.is_finished()
+                });
+            };
+            read(1);
             lost.iter().for_each(|&number| ground.lose(number));
-            std::thread::sleep(std::time::Duration::from_millis(300));
+            // One round may have begun before.
+            read(2);
             stop.store(true, Ordering::Relaxed);
             reader.join().unwrap();
         });
@@ -151,8 +159,8 @@ fn rot_under_load_is_never_given_away() {
     for (name, content) in &files {
         fs::write(mount.path(name), content).unwrap();
     }
-    // Open files are not protected: closing is seen to a moment after close() has returned.
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    // Open files are not protected.
+    mount.until_closed();
     ground.assert_converges();
     let rot = |chance: &mut Seed| {
         for name in files.keys() {
@@ -167,17 +175,17 @@ fn rot_under_load_is_never_given_away() {
         }
     };
     let stop = AtomicBool::new(false);
+    let (read, written) = (AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
-        let (mount, files, stop) = (&mount, &files, &stop);
+        let (mount, files, stop, read, written) = (&mount, &files, &stop, &read, &written);
         let reader = scope.spawn(move || {
-            let mut rounds = 0;
-            while !stop.load(Ordering::Relaxed) || rounds < 3 {
+            while !stop.load(Ordering::Relaxed) {
                 drop_caches();
                 for (name, content) in files {
                     let found = fs::read(mount.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
-                    assert!(found == *content, "{name} in round {rounds}");
+                    assert!(found == *content, "{name}");
                 }
-                rounds += 1;
+                read.fetch_add(1, Ordering::Relaxed);
             }
         });
         let writer = scope.spawn(move || {
@@ -196,15 +204,22 @@ fn rot_under_load_is_never_given_away() {
                     found[9_999] == round && found[10_000..15_000].iter().all(|&byte| byte == round ^ 0xff)
                 );
                 round = round.wrapping_add(1);
+                written.fetch_add(1, Ordering::Relaxed);
             }
         });
         rot(&mut chance);
-        std::thread::sleep(std::time::Duration::from_millis(500));
+        let before = [read, written].map(|count| count.load(Ordering::Relaxed));
+        gabion_testkit::until("files are read and written", || {
+            let since = |count: &AtomicU64, before| count.load(Ordering::Relaxed) >= before + 3;
+            (since(read, before[0]) && since(written, before[1]))
+                || reader.is_finished()
+                || writer.is_finished()
+        });
         stop.store(true, Ordering::Relaxed);
         reader.join().unwrap();
         writer.join().unwrap();
     });
-    assert!(mount.degraded() > 0, "nobody was told");
+    gabion_testkit::until("the log tells of it", || mount.degraded() > 0);
     mount.unmount();
     ground.protect();
     repair_all(&ground);

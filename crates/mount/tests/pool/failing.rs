@@ -77,6 +77,7 @@ fn fails_under_load(fault: Fault, seed: u64) {
     for (name, content) in &files {
         write_synced(&mount.path(name), content).unwrap();
     }
+    mount.until_closed();
     ground.assert_converges();
     let (failed, stop) = (AtomicBool::new(false), AtomicBool::new(false));
     let written: Mutex<Vec<Written>> = Mutex::default();

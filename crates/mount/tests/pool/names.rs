@@ -120,7 +120,12 @@ fn a_rename_is_told_by_the_time_of_change() {
     {
         let before = (changed(old), written(old));
         // File systems of targets count time in steps.
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        let probe = ground.root().join("probe");
+        gabion_testkit::until("time passes", || {
+            fs::write(&probe, "").unwrap();
+            let stat = fs::metadata(&probe).unwrap();
+            (stat.ctime(), stat.ctime_nsec()) > before.0
+        });
         fs::rename(mount.path(old), mount.path(new)).unwrap();
         assert!(changed(new) > before.0, "{old}: {before:?}");
         assert_eq!(written(new), before.1, "{old}");

@@ -49,8 +49,9 @@ fn others_see_what_the_mount_does_and_the_other_way_round() {
     pool.remove(b"mine3").unwrap();
     pool.rename(b"mine4", b"moved").unwrap();
     // The kernel believes what it knew of names for a second.
-    std::thread::sleep(std::time::Duration::from_millis(1100));
-    assert!(!mount.path("mine3").exists() && !mount.path("mine4").exists());
+    gabion_testkit::until("names are gone", || {
+        !mount.path("mine3").exists() && !mount.path("mine4").exists()
+    });
     assert_eq!(fs::read(mount.path("moved")).unwrap(), b"4");
     // Moved under a program that has it open: its content stays, wherever it is.
     pool.rename(b"open", b"open elsewhere").unwrap();
@@ -78,6 +79,7 @@ fn what_is_being_written_is_neither_protected_nor_repaired() {
     let mount = ground.mount();
     let old = Seed(1).bytes(30_000);
     fs::write(mount.path("file"), &old).unwrap();
+    mount.until_closed();
     ground.assert_converges();
     // Rot, and then a program writes elsewhere in the same file.
     let rotten = File::options().write(true).open(object(&ground, "file", 1)).unwrap();

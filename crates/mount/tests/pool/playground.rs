@@ -11,6 +11,8 @@ use gabion_vault::scrub::{self, Selection, scrub};
 use gabion_vault::storage::pool::{self, NewTarget, Pool};
 use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::Clock;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +33,7 @@ pub(crate) fn drop_caches() {
 }
 
 /// How long a busy machine may take for what takes a second.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = gabion_testkit::PATIENCE;
 
 pub(crate) const QUIET: Manner<'static> =
     Manner { threads: 2, rate: None, progress: &|_| {}, stopped: &|| false };
@@ -217,6 +219,15 @@ impl Mount {
         self.root.join(name)
     }
 
+    /// Waits until no file is being written and the changelog knows of all writes: the kernel reports a close a moment after `close()` has
+    /// returned, and the mount marks the file as closed before the changelog has stored its ranges.
+    pub(crate) fn until_closed(&self) {
+        let is_written = |name: &[u8]| self.pool.stub(name).is_ok_and(|stub| stub.writing);
+        let names = || fs::read_dir(&self.root).unwrap().map(|entry| entry.unwrap().file_name().into_vec());
+        gabion_testkit::until("files are closed", || !names().any(|name| is_written(&name)));
+        self.recorder.settle();
+    }
+
     /// Protects everything as a worker of the mount does.
     pub(crate) fn protect(&self, ground: &Ground) -> protect::Report {
         let mut vault = ground.vault();
@@ -236,8 +247,7 @@ impl Mount {
 
     pub(crate) fn unmount(mut self) {
         // A command that another test begins just now may still have what was open here.
-        let patience = std::time::Duration::from_secs(60);
-        let forced = self.mounted.take().unwrap().unmount_within(&self.root, patience).unwrap();
+        let forced = self.mounted.take().unwrap().unmount_within(&self.root, PATIENCE).unwrap();
         assert!(!forced, "someone has a file open");
         self.recorder.finish().unwrap();
     }

@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::time::Duration;
 
 const BLOCK: u64 = 4096;
 
@@ -34,8 +33,7 @@ fn rot(ground: &Ground, name: &str, range: Range<u64>) {
 
 /// Protects what rests, as who mounts does: he knows what was written.
 fn protect(mount: &Mount, ground: &Ground) {
-    // Closing is seen to a moment after close() has returned.
-    std::thread::sleep(Duration::from_millis(300));
+    mount.until_closed();
     let report = mount.protect(ground);
     assert_eq!((report.done.failures, report.pending), (0, 0), "{report:?}");
     assert_eq!(report.done.spoilt, []);
@@ -94,7 +92,7 @@ fn what_rotted_beside_what_is_written_is_put_right() {
         work(&file, &mut content);
         drop(file);
         protect(&mount, &ground);
-        assert!(mount.degraded() > 0, "{what}: nobody was told");
+        gabion_testkit::until(&format!("{what}: the log tells of it"), || mount.degraded() > 0);
         drop_caches();
         assert!(fs::read(mount.path("file")).unwrap() == content, "{what}: through the mount");
         mount.unmount();
@@ -143,7 +141,7 @@ fn what_cannot_be_put_right_is_told() {
     let file = File::options().write(true).open(mount.path("file")).unwrap();
     file.write_all_at(&[1; BLOCK as usize], 0).unwrap();
     drop(file);
-    std::thread::sleep(Duration::from_millis(300));
+    mount.until_closed();
     let report = mount.protect(&ground);
     let second = BLOCK..2 * BLOCK;
     assert_eq!(report.done.spoilt, [(b"file".to_vec(), vec![second])], "{report:?}");

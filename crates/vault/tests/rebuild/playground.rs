@@ -16,7 +16,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 pub(crate) const BLOCK: u64 = 4096;
 
@@ -24,7 +23,7 @@ pub(crate) const QUIET: Manner<'static> =
     Manner { threads: 2, rate: None, progress: &|_| {}, stopped: &|| false };
 
 pub(crate) fn options() -> Options {
-    Options { clock: Clock::System, deadline: Duration::from_secs(30) }
+    Options { clock: Clock::System, deadline: gabion_testkit::PATIENCE }
 }
 
 /// Targets d1, d2, … in one directory, the pool they make, and its vault.

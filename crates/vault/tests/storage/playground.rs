@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::Duration;
 
 pub(crate) const BLOCK: u64 = 4096;
 
@@ -20,7 +19,7 @@ pub(crate) struct Playground {
 }
 
 pub(crate) fn options() -> Options {
-    Options { clock: Clock::System, deadline: Duration::from_secs(30) }
+    Options { clock: Clock::System, deadline: gabion_testkit::PATIENCE }
 }
 
 pub(crate) fn metadata() -> Metadata {
