@@ -3,6 +3,7 @@
 //! It answers without opening a million redundancy files: which version of a file is protected, what is damaged, where a
 //! moved file was before. Nothing that cannot be found again is only here.
 
+mod accepted;
 mod changes;
 mod directories;
 mod held;
@@ -211,6 +212,7 @@ impl Catalogue {
             }
             connection.execute_batch(recent::TABLES)?;
             connection.execute_batch(held::TABLES)?;
+            connection.execute_batch(accepted::TABLES)?;
             connection.execute_batch(changes::TABLES)
         };
         set_up().map_err(failed)?;
@@ -516,6 +518,7 @@ impl Catalogue {
         let (directory, name) = split(path);
         let Some(directory) = self.directory(directory)? else { return Ok(()) };
         self.clear_problems(path)?;
+        self.forget_accepted(path)?;
         let forget = || {
             let mut forget =
                 self.connection.prepare_cached("DELETE FROM files WHERE directory = ? AND name = ?")?;

@@ -43,3 +43,4 @@ pub mod version;
 pub mod watchdog;
 pub mod worker;
 pub mod world;
+pub mod write_once;

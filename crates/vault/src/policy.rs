@@ -87,6 +87,8 @@ pub struct Policy {
     pub replaced: Replaced,
     /// Most bytes read per second; nothing for no bound.
     pub rate: Option<u64>,
+    /// Block sizes that the text names: where storage decides that, they would have no effect.
+    blocks: Vec<u64>,
 }
 
 #[derive(Debug)]
@@ -135,6 +137,24 @@ pub enum PolicyError {
         kind: &'static str,
         /// The name.
         name: String,
+    },
+    /// An option of a rule that leaves files out.
+    #[error(
+        "rule {rule:?}: protect = false leaves files out, so {option} would have no effect: remove one of the two"
+    )]
+    NoEffect {
+        /// The rule.
+        rule: String,
+        /// The option.
+        option: &'static str,
+    },
+    /// A block size in the policy of a pool.
+    #[error(
+        "block would have no effect in a pool, which has blocks of {pool} for all files (`gabion pool create --block`): remove it"
+    )]
+    PoolBlock {
+        /// Block size of the pool.
+        pool: Size,
     },
     /// A block size that does not fit the code.
     #[error("{place}: {rule}: {source}")]
@@ -276,7 +296,14 @@ impl Policy {
     pub fn only(code: Code) -> Policy {
         let guard = GuardText::default().build();
         let replaced = ReplacedText::default().build();
-        Policy { default: default_treatment(code), rules: Vec::new(), guard, replaced, rate: None }
+        Policy {
+            default: default_treatment(code),
+            rules: Vec::new(),
+            guard,
+            replaced,
+            rate: None,
+            blocks: Vec::new(),
+        }
     }
 
     /// Reads a policy; `code` is what files get where it says nothing. `identity` finds the number of a user or group
@@ -291,6 +318,9 @@ impl Policy {
     ) -> Result<Policy, PolicyError> {
         let parsed: Text = toml::from_str(text)?;
         let place = parsed.default.place_of_block(text);
+        let said = |block: &Option<toml::Spanned<Size>>| block.as_ref().map(|size| size.get_ref().0);
+        let own = said(&parsed.default.block).into_iter();
+        let blocks = own.chain(parsed.rules.iter().filter_map(|rule| said(&rule.block))).collect();
         let default = parsed.default.over(&default_treatment(code));
         check_block("[default]", place, &default)?;
         let mut rules = Vec::new();
@@ -299,7 +329,18 @@ impl Policy {
         }
         let rate = parsed.limits.read.map(|rate| rate.0);
         let (guard, replaced) = (parsed.guard.build(), parsed.replaced.build());
-        Ok(Policy { default, rules, guard, replaced, rate })
+        Ok(Policy { default, rules, guard, replaced, rate, blocks })
+    }
+
+    /// Refuses block sizes that storage with blocks of its own would ignore.
+    ///
+    /// # Errors
+    /// [`PolicyError::PoolBlock`].
+    pub fn check_pool_block(&self, pool: u64) -> Result<(), PolicyError> {
+        match self.blocks.iter().all(|&block| block == pool) {
+            true => Ok(()),
+            false => Err(PolicyError::PoolBlock { pool: Size(pool) }),
+        }
     }
 
     /// What the file at `path` gets.
@@ -328,7 +369,12 @@ impl Policy {
         self.rules.iter().map(|rule| (&*rule.name, rule.treatment.as_ref()))
     }
 
-    /// The longest quiet period and so on differ by rule; the shortest scrub interval tells when scrub is due.
+    /// True if a rule depends on the owner or group of files.
+    pub fn asks_for_owners(&self) -> bool {
+        self.rules.iter().any(|rule| !rule.condition.owners.is_empty() || !rule.condition.groups.is_empty())
+    }
+
+    /// The codes of all rules.
     pub fn codes(&self) -> Vec<String> {
         let all = self.rules.iter().filter_map(|rule| rule.treatment.as_ref()).chain([&self.default]);
         let mut codes: Vec<String> = all.map(|treatment| treatment.code.to_string()).collect();
@@ -346,6 +392,21 @@ fn check_block(rule: &str, place: Place, treatment: &Treatment) -> Result<(), Po
 }
 
 impl TreatmentText {
+    /// The first option that is given.
+    fn first_option(&self) -> Option<&'static str> {
+        let TreatmentText { code, block, quiet, priority, scrub, write_once, strong } = self;
+        let given = [
+            ("code", code.is_some()),
+            ("block", block.is_some()),
+            ("quiet", quiet.is_some()),
+            ("priority", priority.is_some()),
+            ("scrub", scrub.is_some()),
+            ("write_once", write_once.is_some()),
+            ("strong", strong.is_some()),
+        ];
+        given.into_iter().find_map(|(option, is_given)| is_given.then_some(option))
+    }
+
     /// Where the size of blocks is decided: where it is said, or else by the code.
     fn place_of_block(&self, text: &str) -> Place {
         let said = self.block.as_ref().map(toml::Spanned::span);
@@ -435,6 +496,9 @@ impl RuleText {
             strong: self.strong,
         };
         let place = own.place_of_block(text);
+        if let (Some(false), Some(option)) = (self.protect, own.first_option()) {
+            return Err(PolicyError::NoEffect { rule: name, option });
+        }
         let treatment = self.protect.unwrap_or(true).then(|| own.over(default));
         treatment.iter().try_for_each(|treatment| check_block(&name, place, treatment))?;
         Ok(Rule { name, condition, treatment })

@@ -11,6 +11,7 @@ use crate::throttle::Throttle;
 use crate::vault::Vault;
 use crate::worker::{self, Done, Scanned, WorkError, Worker};
 use crate::world::{Nanos, unique_id};
+use crate::write_once;
 use std::collections::BTreeSet;
 
 /// How to run.
@@ -192,6 +193,7 @@ pub fn protect(vault: &Vault, manner: Manner<'_>) -> Result<Report, ProtectError
     // What someone records while we look may not have been seen.
     let scanned = Scanned::whole(vault.changelog.sequence()?);
     let seen = scan(vault, manner)?;
+    write_once::note(&vault.catalogue, &seen.write_once)?;
     let held = held(vault, &seen)?;
     if held.is_none() {
         renamed::follow(vault)?;

@@ -12,6 +12,7 @@ use crate::storage::Storage;
 use crate::tree::{Generation, Kind, Stat, join, split};
 use crate::version::is_in_doubt;
 use crate::world::Nanos;
+use crate::write_once;
 use ahead::Ahead;
 use std::collections::HashSet;
 use std::io;
@@ -238,13 +239,24 @@ impl Scanner<'_> {
         walk: &mut Walk,
     ) -> Result<(), ScanError> {
         let path = || join(directory, name);
-        let decision = self.policy.decide(&path(), stat, self.now);
+        let full = path();
+        if let Some(known) = entry
+            && write_once::is_violated(self.catalogue, self.policy, &full, known, stat, self.now)?
+        {
+            walk.seen.files += 1;
+            walk.seen.bytes += stat.size;
+            if walk.seen.write_once.len() < MAX_LISTED {
+                walk.seen.write_once.push(full);
+            }
+            return Ok(());
+        }
+        let decision = self.policy.decide(&full, stat, self.now);
         let Some(treatment) = decision.treatment else {
             walk.seen.left_out += 1;
             return entry.map_or(Ok(()), |entry| self.removed(path(), entry));
         };
         // Nobody can record it: it is named, and must not stand in the way of others.
-        if path().len() > MAX_PATH {
+        if full.len() > MAX_PATH {
             let why = format!("its path has more than {MAX_PATH} bytes");
             walk.unreadable(&path(), &io::Error::new(io::ErrorKind::InvalidFilename, why));
             return Ok(());
@@ -259,12 +271,6 @@ impl Scanner<'_> {
         let in_doubt =
             self.storage.kind() == "plain" && is_in_doubt(entry.generation.mtime, entry.protected_at);
         let class = class(&entry.generation, &now).or(in_doubt.then_some(Class::Touched));
-        if treatment.write_once && matches!(class, Some(Class::Changed)) {
-            if walk.seen.write_once.len() < MAX_LISTED {
-                walk.seen.write_once.push(path());
-            }
-            return Ok(());
-        }
         // What is damaged is for repair: its redundancy must not be made anew from damaged data.
         let broken = matches!(entry.state, State::Damaged | State::Lost);
         if broken && !in_doubt && matches!(class, None | Some(Class::Touched)) {

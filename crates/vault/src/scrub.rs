@@ -1,5 +1,9 @@
 //! Proves that files can be brought back: examines them one after the other, and remembers what it found.
 
+mod due;
+
+pub(crate) use due::Due;
+
 use crate::catalogue::{CatalogueError, Entry, Piece, Problem, State};
 use crate::examine::{self, ExamineError, Findings, Subject, examine};
 use crate::protect::{Manner, Progress};
@@ -22,6 +26,8 @@ pub enum Selection {
     All,
     /// Those whose last scrub is older than this.
     OlderThan(Nanos),
+    /// Those whose last complete verification is older than the interval of their policy (`scrub`).
+    Due,
     /// This share of all files, those first whose last scrub is the oldest.
     Percent(u8),
 }
@@ -105,7 +111,7 @@ pub fn scrub(
     // Of many files with the same time, or with none, no more are taken than were asked for.
     let mut left = u64::MAX;
     let limit = match options.selection {
-        Selection::All => None,
+        Selection::All | Selection::Due => None,
         Selection::OlderThan(age) => Some(now.saturating_sub(age)),
         Selection::Percent(share) => {
             left = (catalogue.count()? * u64::from(share)).div_ceil(100);
@@ -116,17 +122,21 @@ pub fn scrub(
     (manner.progress)(Progress::Step("scrubbing", Some(total)));
     let throttle = Throttle::new(manner.rate.or(vault.policy.rate));
     let mut report = Report::default();
+    let by_policy = Due::new(&vault.policy, &*vault.storage, now);
     catalogue.each_page(path, |page| -> Result<(), CatalogueError> {
-        let chosen = |entry: &Entry| {
+        let chosen = |path: &[u8], entry: &Entry| {
             let last = entry.scrubbed_at;
             // A time that lies ahead is from before the clock was set back, and says nothing.
             let last = last.filter(|last| *last <= now);
-            let due = limit.is_none_or(|limit| last.is_none_or(|last| last <= limit));
+            let due = match options.selection {
+                Selection::Due => by_policy.since(path, entry).is_some(),
+                _ => limit.is_none_or(|limit| last.is_none_or(|last| last <= limit)),
+            };
             let done = interrupted.is_some() && options.resume && last.is_some_and(|last| last >= since);
             (due && !done, done)
         };
-        report.resumed += page.iter().filter(|(_, entry)| chosen(entry).1).count() as u64;
-        let mut page: Vec<_> = page.into_iter().filter(|(_, entry)| chosen(entry).0).collect();
+        report.resumed += page.iter().filter(|(path, entry)| chosen(path, entry).1).count() as u64;
+        let mut page: Vec<_> = page.into_iter().filter(|(path, entry)| chosen(path, entry).0).collect();
         page.truncate(usize::try_from(left).unwrap_or(usize::MAX));
         left -= page.len() as u64;
         if !(manner.stopped)() {

@@ -7,6 +7,7 @@
 mod durable;
 mod ownership;
 
+pub(crate) use ownership::check_alone;
 pub use ownership::{TRUST, Untrusted};
 
 use ownership::Ownership;

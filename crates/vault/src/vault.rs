@@ -243,8 +243,11 @@ impl Vault {
     pub fn leave_pointer(&self) -> io::Result<()> {
         let root = std::fs::canonicalize(&self.root)?;
         let repository = std::fs::canonicalize(self.repository.path())?;
-        if self.settings.storage == Kind::Pool || repository.starts_with(&root) {
+        if self.settings.storage == Kind::Pool {
             return Ok(());
+        }
+        if repository.starts_with(&root) {
+            return pointer::remove_draft(&root);
         }
         pointer::Pointer { id: self.settings.id.clone(), repository }.leave(&root)
     }
@@ -420,6 +423,11 @@ impl Vault {
     pub fn set_policy(&mut self, text: &str) -> Result<(), VaultError> {
         let path = self.repository.path().to_owned();
         let policy = parse_policy(text, &path.join(POLICY), &self.default_code)?;
+        if let Some(pool) = &self.pool {
+            policy
+                .check_pool_block(pool.config().block)
+                .map_err(|source| VaultError::Policy { path: path.join(POLICY), source: Box::new(source) })?;
+        }
         match &self.pool {
             Some(pool) => shared::set_policy(&path, pool, text)?,
             None => settings::replace(&path, POLICY, text.as_bytes())?,

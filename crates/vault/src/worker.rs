@@ -195,6 +195,9 @@ impl Worker<'_> {
                 self.fail(&claim, UNFINISHED, false, done)?;
                 continue;
             }
+            if self.is_write_once_changed(&claim, stat.as_ref(), catalogue, done)? {
+                continue;
+            }
             if let Some(catalogue) = catalogue.filter(|_| self.hold)
                 && self.waits_for_approval(&mut claim, stat.as_ref(), catalogue)?
             {

@@ -113,6 +113,9 @@ struct Scrub {
     /// Only this share of all files, those first whose last scrub is the oldest
     #[arg(long, value_name = "SHARE", value_parser = clap::value_parser!(u8).range(1..=100))]
     percent: Option<u8>,
+    /// Only files whose last complete verification is older than their policy's interval
+    #[arg(long, conflicts_with = "percent")]
+    due: bool,
     /// Bring back at once what is damaged; files that someone wrote to since are left alone
     #[arg(long)]
     repair: bool,
@@ -199,9 +202,9 @@ impl Args {
             Command::Approve(Approve { source, digest, how }) => {
                 how.tell(&Request::Approve { source, digest })
             }
-            Command::Scrub(Scrub { source, percent, repair, no_wait, how }) => {
+            Command::Scrub(Scrub { source, percent, due, repair, no_wait, how }) => {
                 let (older_than, restart, wait) = (None, false, !no_wait);
-                how.work("scrub", &Request::Scrub { source, percent, older_than, restart, repair, wait })
+                how.work("scrub", &Request::Scrub { source, percent, older_than, due, restart, repair, wait })
             }
             Command::Repair(Repair { source, known, changed, missing, no_wait, how }) => {
                 let (keep_changed, wait) = (!changed, !no_wait);

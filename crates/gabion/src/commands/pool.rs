@@ -25,7 +25,7 @@ Examples:
   gabion pool rebuild tank                     after a disk is lost: make anew elsewhere what it had
   gabion pool retire tank d3                   before a disk goes: bring what it has onto others
 
-A pool is named by its name or by the directory of any of its targets.
+A pool is named by its name or by the directory of any of its targets. pool:NAME is always the name, ./NAME always the directory.
 Exit codes: 0 fine, 1 something to look after, 2 error.";
 
 /// Arguments of `gabion pool`.

@@ -19,12 +19,12 @@ use gabion::shard::Shown;
 use gabion_vault::changelog;
 use gabion_vault::policy::Rate;
 use gabion_vault::protect::{Manner, Progress};
-use gabion_vault::storage::pool::{self, Pool};
+use gabion_vault::storage::pool::{self, Pool, naming};
 use gabion_vault::vault::{Location, Lock, LockError, OWN, Vault, VaultError};
 use gabion_vault::world::{Clock, Nanos, SECOND};
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::io::{IsTerminal, stderr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -66,10 +66,11 @@ impl Elsewhere {
             return Ok(None);
         }
         if path.join("pool.toml").exists() {
-            return Ok(Some((Pool::open_at(&[path.to_owned()], pool::Options::default())?, Vec::new())));
+            let registry = self.pools.registry();
+            let pool = Pool::open(path.as_os_str(), registry.as_ref(), pool::Options::default())?;
+            return Ok(Some((pool, Vec::new())));
         }
-        let named =
-            path.as_os_str().as_bytes().strip_prefix(b"pool:").map(|name| Path::new(OsStr::from_bytes(name)));
+        let named = naming::prefixed(path.as_os_str()).map(Path::new);
         let mut parts = named.unwrap_or(path).components();
         let Some(Component::Normal(name)) = parts.next() else { return Ok(None) };
         let (Some(registry), Some(text)) = (self.pools.registry(), name.to_str()) else { return Ok(None) };
@@ -82,7 +83,8 @@ impl Elsewhere {
             "{text} is a pool and a name in this directory: write pool:{0} for the pool, ./{0} for the directory",
             Shown::path(path)
         );
-        let pool = Pool::open(name, Some(&registry), pool::Options::default())?;
+        let name = OsString::from(format!("{}{text}", naming::PREFIX));
+        let pool = Pool::open(&name, Some(&registry), pool::Options::default())?;
         Ok(Some((pool, parts.as_path().as_os_str().as_bytes().to_vec())))
     }
 }

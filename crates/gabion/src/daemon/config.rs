@@ -70,8 +70,10 @@ pub enum What {
     },
     /// A pool.
     Pool {
-        /// Its name, or the directory of a target.
+        /// Its name, `pool:NAME`, or the directory of a target.
         pool: PathBuf,
+        /// Where the directory begins if it is relative.
+        base: PathBuf,
         /// How it is shown.
         show: Show,
         /// How lost targets are replaced.
@@ -101,6 +103,8 @@ pub struct Show {
 /// When to scrub and what to do then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScrubConfig {
+    /// Each file as often as its policy says, in place of a share of all files.
+    pub by_policy: bool,
     /// When, and how much at a time.
     pub rhythm: Rhythm,
     /// Most bytes read per second.
@@ -201,7 +205,7 @@ enum Events {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ScrubText {
-    every: Duration,
+    every: Option<Duration>,
     percent: Option<u8>,
     hours: Option<String>,
     limit: Option<Rate>,
@@ -221,6 +225,9 @@ struct RebuildText {
 const STOP_WITHIN: Nanos = 60 * SECOND;
 const RESCAN: Nanos = 3600 * SECOND;
 const LOOK: Nanos = 10 * SECOND;
+
+/// How often to look for files whose scrub is due by their policy.
+const DUE_LOOK: Nanos = 3600 * SECOND;
 const SERVING_THREADS: usize = 16;
 
 impl Config {
@@ -414,16 +421,14 @@ impl Reader<'_> {
                 self.refuse("events", text.events.as_ref(), "pool")?;
                 self.refuse("verify", text.verify.as_ref(), "pool")?;
                 self.refuse("repository", text.repository.as_ref(), "pool")?;
-                // A name is no path; a target's directory is.
-                let path = self.base.join(pool);
-                let pool = if path.join("pool.toml").exists() { path } else { pool.clone() };
+                let (pool, base) = (pool.clone(), self.base.to_owned());
                 let rebuild = text.rebuild.as_ref().map(Spanned::get_ref);
                 let rebuild = RebuildConfig {
                     after: rebuild.and_then(|it| it.after).map(|time| time.0),
                     limit: rebuild.and_then(|it| it.limit).map(|rate| rate.0),
                     look: rebuild.and_then(|it| it.look).map_or(LOOK, |time| time.0.max(SECOND)),
                 };
-                Ok(What::Pool { pool, show: self.show(text, begins)?, rebuild })
+                Ok(What::Pool { pool, base, show: self.show(text, begins)?, rebuild })
             }
             _ => {
                 let why = "a source has one of: watch = DIR, mount = DIR, pool = NAME".to_owned();
@@ -450,9 +455,21 @@ impl Reader<'_> {
         let (at, scrub) = (scrub.span().start, scrub.get_ref());
         let hours = scrub.hours.as_ref().map(|hours| hours.parse::<Hours>());
         let hours = hours.transpose().map_err(|error| self.wrong(at, error.to_string()))?;
-        let rhythm = Rhythm::new(scrub.every.0, scrub.percent, hours);
-        let rhythm = rhythm.map_err(|error| self.wrong(at, format!("scrub: {error}")))?;
-        Ok(ScrubConfig { rhythm, limit: scrub.limit.map(|rate| rate.0), repair: scrub.repair })
+        let rhythm = match (scrub.every, scrub.percent) {
+            (Some(every), percent) => Rhythm::new(every.0, percent, hours)
+                .map_err(|error| self.wrong(at, format!("scrub: {error}")))?,
+            (None, None) => Rhythm { every: DUE_LOOK, percent: 100, hours },
+            (None, Some(_)) => {
+                let why = "scrub: percent is a share of all files per run and needs every; without every, the policy says when files are due";
+                return Err(self.wrong(at, why.to_owned()));
+            }
+        };
+        Ok(ScrubConfig {
+            by_policy: scrub.every.is_none(),
+            rhythm,
+            limit: scrub.limit.map(|rate| rate.0),
+            repair: scrub.repair,
+        })
     }
 }
 

@@ -384,7 +384,8 @@ fn protect_all(vault: &Vault, manner: Manner<'_>) -> Result<Ended, JobError> {
     });
     let failures = done.failures + seen.unreadable.len() as u64;
     let lost = affected.iter().any(|(state, _)| *state == State::Lost);
-    let open = failures > 0 || held.is_some() || !affected.is_empty() || pending > 0;
+    let open =
+        failures > 0 || held.is_some() || !affected.is_empty() || pending > 0 || !seen.write_once.is_empty();
     let affected: BTreeMap<&str, u64> =
         affected.iter().map(|(state, files)| (state.word(), *files)).collect();
     let report = json!({
@@ -392,6 +393,7 @@ fn protect_all(vault: &Vault, manner: Manner<'_>) -> Result<Ended, JobError> {
         "moved": done.moved, "removed": done.removed, "thin": done.thin, "failures": failures,
         "failed": named(done.failed.iter().chain(&seen.unreadable), failure), "held": held, "pending": pending,
         "damaged": named(&done.damaged, trouble_as_json), "affected": affected,
+        "write_once_changed": named(&seen.write_once, |path| json!(Shown::bytes(path).to_string())),
     });
     Ok(Ended { outcome: outcome(lost, (manner.stopped)(), open), report, files: None })
 }

@@ -51,6 +51,9 @@ pub enum Request {
         /// Only files whose last scrub is so many seconds ago.
         #[serde(default)]
         older_than: Option<u64>,
+        /// Only files whose last complete verification is older than their policy's interval.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        due: bool,
         /// Begin anew, even if the last scrub was interrupted.
         #[serde(default)]
         restart: bool,
@@ -198,6 +201,7 @@ mod tests {
             source: "photos".to_owned(),
             percent: Some(5),
             older_than: None,
+            due: false,
             restart: false,
             repair: true,
             wait: true,

@@ -284,9 +284,11 @@ fn carry_out(
             daemon.stop();
             return Ok(Ok(json!({ "stopping": true, "process": gabion_vault::world::process() })));
         }
-        Request::Scrub { source, percent, older_than, restart, repair, wait } => {
+        Request::Scrub { source, percent, older_than, due, restart, repair, wait } => {
             let selection = match (percent, older_than) {
                 (Some(_), Some(_)) => return Ok(Err("either percent or older_than".to_owned())),
+                (None, None) if due => Selection::Due,
+                _ if due => return Ok(Err("either due or percent or older_than".to_owned())),
                 (Some(share), None) if (1..=100).contains(&share) => Selection::Percent(share),
                 (Some(share), None) => return Ok(Err(format!("{share} is no share: from 1 to 100"))),
                 (None, Some(age)) => {

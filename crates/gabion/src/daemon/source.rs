@@ -309,7 +309,7 @@ impl Source {
                     "lost": of(FileState::Lost) })
         });
         let scrub = self.config.scrub.map(|config| {
-            json!({ "every_s": config.rhythm.every / SECOND, "percent": config.rhythm.percent, "repair": config.repair,
+            json!({ "every_s": config.rhythm.every / SECOND, "percent": config.rhythm.percent, "repair": config.repair, "by_policy": config.by_policy,
                     "last": state.scrub.and_then(|it| it.last), "next": state.scrub.map(|it| it.next) })
         });
         json!({

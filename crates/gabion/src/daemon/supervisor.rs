@@ -198,9 +198,9 @@ impl Supervisor {
             What::Mount { path, show, verify } => {
                 (live::Source::Directory(path.clone(), config.repository.clone()), show, *verify)
             }
-            What::Pool { pool: name, show, .. } => {
+            What::Pool { pool: name, base, show, .. } => {
                 let registry = self.source.surroundings.registry.as_ref();
-                let pool = Pool::open(name.as_os_str(), registry, pool::Options::default())?;
+                let pool = Pool::open_from(base, name.as_os_str(), registry, pool::Options::default())?;
                 (live::Source::Pool(pool, name.clone()), show, true)
             }
         };
@@ -362,7 +362,10 @@ impl Supervisor {
         if next_scrub.is_none_or(|next| next > now) || !self.scrub_backoff.is_over(now) {
             return None;
         }
-        let selection = Selection::Percent(scrub.rhythm.percent);
+        let selection = match scrub.by_policy {
+            true => Selection::Due,
+            false => Selection::Percent(scrub.rhythm.percent),
+        };
         let rhythm = Some(scrub.rhythm);
         due(Work::Scrub { selection, restart: false, repair: scrub.repair, rhythm })
     }

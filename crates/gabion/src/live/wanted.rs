@@ -53,7 +53,12 @@ impl Wanted {
         let is_new = matches!(Vault::open(location, Clock::System), Err(VaultError::Unprotected { .. }));
         if is_new {
             // A policy that cannot be used must not leave an empty vault behind.
-            policy.map(|text| self.check_policy(text, &DEFAULT_CODE.parse()?)).transpose()?;
+            let code: Code = DEFAULT_CODE.parse().map_err(VaultError::from)?;
+            let policy = match policy {
+                Some(text) => self.check_policy(text, &code)?,
+                None => Policy::only(code),
+            };
+            location.refuse_nested(&policy, Clock::System.now())?;
         }
         let vault = Vault::create(location, self.changelog.as_deref(), Clock::System)?;
         // Once, not with every run.

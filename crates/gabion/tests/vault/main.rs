@@ -6,6 +6,7 @@ mod output;
 mod playground;
 mod pointer;
 mod read_only;
+mod readme;
 mod rebuild;
 mod seed;
 mod talk;

@@ -95,6 +95,41 @@ fn a_repository_that_moved_or_a_tree_that_was_copied_is_an_error_with_a_way_out(
     ground.expect(0, &["protect", "tree"]);
 }
 
+/// `protect DIR` above an existing vault made a second one for the same files, without a word. All orders, with repositories inside and elsewhere.
+#[test]
+fn a_tree_with_a_vault_in_a_part_of_it_is_refused() {
+    const INSIDE: &[&str] = &[];
+    for part in [INSIDE, &["--repository", "of-part"]] {
+        for whole in [INSIDE, &["--repository", "of-whole"]] {
+            // The part was first.
+            let ground = Playground::new();
+            ground.expect(0, &[&["protect", "tree/sub"], part].concat());
+            for more in [INSIDE, &["--dry-run"]] {
+                let error = ground.refused(&[&["protect", "tree"], whole, more].concat());
+                let says = ["vault of its own", "tree/sub/.gabion", "paths = [\"sub/**\"] protect = false"];
+                assert!(says.iter().all(|words| error.contains(words)), "{error}");
+            }
+            ground.refused(&[&["watch", "tree"], whole].concat());
+            assert!(
+                !ground.path(".gabion").exists() && !ground.dir().join("of-whole").exists(),
+                "nothing is begun"
+            );
+            ground.expect(0, &["protect", "tree/sub"]);
+            // A policy that leaves the part out says that this is meant.
+            let policy = "[[rule]]\npaths = [\"sub/**\"]\nprotect = false\n";
+            std::fs::write(ground.dir().join("policy.toml"), policy).unwrap();
+            ground.expect(0, &[&["protect", "tree", "--policy", "policy.toml"], whole].concat());
+            assert_eq!(files(&ground.json(0, &["status", "tree"])), 2);
+            assert_eq!(files(&ground.json(0, &["status", "tree/sub"])), 3);
+            // The whole was first.
+            let ground = Playground::new();
+            ground.expect(0, &[&["protect", "tree"], whole].concat());
+            assert!(ground.refused(&[&["protect", "tree/sub"], part].concat()).contains("part of"));
+            ground.expect(0, &["protect", "tree"]);
+        }
+    }
+}
+
 /// Whoever may write to the tree could lead root to a repository of his own.
 #[test]
 fn a_pointer_of_somebody_else_is_not_followed() {
@@ -111,7 +146,31 @@ fn a_pointer_of_somebody_else_is_not_followed() {
     std::os::unix::fs::chown(&pointer, Some(0), None).unwrap();
     let writable = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o666);
     std::fs::set_permissions(&pointer, writable).unwrap();
-    assert!(ground.refused(&["status", "tree"]).contains("can be written by others"));
+    assert!(ground.refused(&["status", "tree"]).contains("can be changed by other users"));
+    // The same variable that declares repositories trusted reaches the pointer: it had a check of its own that knew nothing of it.
+    std::os::unix::fs::chown(&pointer, Some(65534), None).unwrap();
+    assert!(ground.refused(&["status", "tree"]).contains("GABION_TRUST_REPOSITORY="));
+    ground.expect_trusting(0, &["status", "tree"]);
+    ground.expect_trusting(0, &["protect", "tree"]);
+}
+
+/// A crash while the pointer is written leaves `.gabion.draft` in the tree of the user, where it was protected like a file of his. The next run removes
+/// it; a file of the user's by that name stays.
+#[test]
+fn a_pointer_that_a_crash_left_half_written_is_removed() {
+    for more in [&["--repository", "other"][..], &[]] {
+        let ground = Playground::new();
+        let draft = ground.path(".gabion.draft");
+        for left in [&b""[..], b"gabion repo", b"gabion repository 1\nid 01"] {
+            std::fs::write(&draft, left).unwrap();
+            ground.expect(0, &[&["protect", "tree"], more].concat());
+            assert!(!draft.exists(), "{more:?} {left:?}");
+            assert_eq!(files(&ground.json(0, &["status", "tree"])), 5);
+        }
+        std::fs::write(&draft, b"about gabions").unwrap();
+        ground.expect(0, &["protect", "tree"]);
+        assert_eq!(std::fs::read(&draft).unwrap(), b"about gabions");
+    }
 }
 
 /// Where no pointer can be left, the first run says so, and the later ones do not.
@@ -144,6 +203,25 @@ fn a_name_of_a_pool_and_a_directory_is_an_error() {
     ground.expect(0, &["protect", "pool:tree", "--pools", "names"]);
     assert!(targets.iter().any(|target| ground.dir().join(target).join("vault").exists()));
     ground.expect(0, &["status", "pool:tree", "--pools", "names"]);
+    // Where only pools are named, a directory that is no target is not meant; pool: is understood all the same.
+    for name in ["tree", "pool:tree", "d1", "./d1"] {
+        ground.expect(0, &["pool", "status", name, "--pools", "names"]);
+        ground.expect(0, &["forecast", "--pool", name, "--pools", "names"]);
+    }
+    assert!(
+        ground.refused(&["pool", "status", "pool:d1", "--pools", "names"]).contains("no pool of this name")
+    );
+    // The name of one pool and the directory of a target of another.
+    let create =
+        ["pool", "create", "d1", "--pools", "names", "--stripe", "3", "--redundancy", "2", "--targets"];
+    ground.expect(0, &[&create[..], &["e1", "e2", "e3", "e4", "e5", "e6"]].concat());
+    for args in [&["pool", "status", "d1"][..], &["protect", "d1"], &["forecast", "--pool", "d1"]] {
+        let error = ground.refused(&[args, &["--pools", "names"]].concat());
+        assert!(error.contains("pool:d1") && error.contains("./d1"), "{error}");
+    }
+    let named =
+        |name| ground.json(0, &["pool", "status", name, "--pools", "names"])["status"]["name"].clone();
+    assert_eq!((named("pool:d1"), named("./d1")), ("d1".into(), "tree".into()));
 }
 
 /// `--repository s3://bucket/x` made a local directory `s3:/bucket/x` and reported success.

@@ -23,6 +23,35 @@ fn changed_write_once_files_are_reported() {
     let status = ground.json(1, &["status", "tree"]);
     assert_eq!((&status["write_once_changed"][0], &status["pending"]["files"]), (&"a".into(), &0.into()));
     assert!(ground.expect(1, &["status", "tree"]).contains("changed   a"));
+    // It is damage for those who do not scan, too.
+    assert_eq!(ground.json(1, &["status", "tree", "--no-scan"])["damaged"][0]["path"], "a");
+    ground.expect(2, &["approve", "tree/sub"]);
+    assert_eq!(ground.json(0, &["approve", "tree/a", "--dry-run"])["write_once"][0], "a");
+    assert_eq!(ground.json(1, &["protect", "tree"])["encoded"], 0, "a dry run approves nothing");
+    assert_eq!(ground.json(0, &["approve", "tree/a"])["write_once"][0], "a");
+    assert_eq!(ground.json(0, &["protect", "tree"])["encoded"], 1);
+    ground.expect(0, &["status", "tree"]);
+}
+
+/// `scrub = "30d"` of a policy was shown and read by nothing: `status` was green with scrubs years overdue, and no command knew which files were due.
+#[test]
+fn overdue_scrubs_are_named_and_done() {
+    let ground = Playground::new();
+    let policy = |scrub: &str| {
+        let text = format!("[[rule]]\npaths = [\"sub/**\"]\nscrub = \"{scrub}\"\n");
+        std::fs::write(ground.dir().join("policy.toml"), text).unwrap();
+        ground.expect(0, &["protect", "tree", "--policy", "policy.toml"]);
+    };
+    policy("30d");
+    assert_eq!(ground.json(0, &["status", "tree"])["scrub_overdue"]["files"], 0);
+    assert_eq!(ground.json(0, &["scrub", "tree", "--due"])["files"], 0);
+    policy("0s");
+    let overdue = &ground.json(1, &["status", "tree"])["scrub_overdue"];
+    assert_eq!(overdue["files"], 3, "{overdue}");
+    assert!(overdue["oldest"]["path"].as_str().unwrap().starts_with("sub/"), "{overdue}");
+    assert!(ground.expect(1, &["status", "tree"]).contains("the scrub of 3 files is overdue by the policy"));
+    assert_eq!(ground.json(0, &["scrub", "tree", "--due"])["files"], 3);
+    ground.expect(2, &["scrub", "tree", "--due", "--percent", "3"]);
 }
 
 /// `repair --yes` reverted what was written since the last protect. It lists such files and leaves them alone; --revert-changes brings them back.

@@ -3,9 +3,10 @@
 use super::{EncodeError, Encoded, Encoder, Making};
 use crate::coder::Coder;
 use crate::examine::{ExamineError, Subject};
-use crate::format::Header;
+use crate::format::{FileId, Header};
 use crate::tree::{Generation, Stat};
 use crate::version::is_doubtful;
+use crate::world::Nanos;
 use std::sync::Arc;
 
 impl Encoder<'_> {
@@ -25,24 +26,10 @@ impl Encoder<'_> {
         if subject.is_changed() || metadata != subject.header.metadata {
             return Ok(None);
         }
-        Ok(Some(Encoded {
-            id: subject.header.id,
-            stat,
-            protected_at: subject.header.protected_at,
-            code: subject.header.coding(),
-            columns: subject.columns(),
-            wanted: subject.header.code.m(),
-            redundancy_bytes: subject.parts.iter().map(|part| part.records.file()).sum(),
-            read_bytes: 0,
-            adopted: true,
-            encoded: 0,
-            kept: 0,
-            trouble: None,
-            spoilt: Vec::new(),
-            drafts: Vec::new(),
-            published: Vec::new(),
-            obsolete: Vec::new(),
-        }))
+        let header = &subject.header;
+        let columns = (subject.columns(), header.code.m());
+        let redundancy_bytes = subject.parts.iter().map(|part| part.records.file()).sum();
+        Ok(Some(unread((header.id, stat, header.protected_at), header.coding(), columns, redundancy_bytes)))
     }
 }
 
@@ -61,14 +48,26 @@ pub(super) fn adopt(makings: &[Making], coder: &Arc<Coder>, stat: &Stat, moved: 
     };
     let sizes: Option<Vec<u64>> = makings.iter().map(fits).collect();
     let old = makings.iter().filter_map(|making| making.old.as_ref());
-    Some(Encoded {
-        id: first,
-        stat: *stat,
-        protected_at: old.map(|old| old.header.protected_at).min()?,
-        code: coder.coding(),
-        columns: makings.iter().map(|making| making.home.columns).sum(),
-        wanted: coder.code().m(),
-        redundancy_bytes: sizes?.iter().sum(),
+    let protected_at = old.map(|old| old.header.protected_at).min()?;
+    let columns = (makings.iter().map(|making| making.home.columns).sum(), coder.code().m());
+    Some(unread((first, *stat, protected_at), coder.coding(), columns, sizes?.iter().sum()))
+}
+
+/// Nothing to do for a file: identity and version with the time of its redundancy, code, columns that are there and wanted, bytes of redundancy.
+fn unread(
+    (id, stat, protected_at): (FileId, Stat, Nanos),
+    code: String,
+    (columns, wanted): (usize, usize),
+    redundancy_bytes: u64,
+) -> Encoded {
+    Encoded {
+        id,
+        stat,
+        protected_at,
+        code,
+        columns,
+        wanted,
+        redundancy_bytes,
         read_bytes: 0,
         adopted: true,
         encoded: 0,
@@ -78,5 +77,5 @@ pub(super) fn adopt(makings: &[Making], coder: &Arc<Coder>, stat: &Stat, moved: 
         drafts: Vec::new(),
         published: Vec::new(),
         obsolete: Vec::new(),
-    })
+    }
 }

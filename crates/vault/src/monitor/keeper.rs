@@ -13,6 +13,7 @@ use crate::tree::Generation;
 use crate::vault::Vault;
 use crate::worker::{Done, Scanned, is_another_version};
 use crate::world::{Nanos, SECOND, Stopwatch};
+use crate::write_once;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use vanished::{Vanished, is_absent};
@@ -124,6 +125,8 @@ impl Keeper {
             let now = self.vault.clock.now();
             due.take_if(|due| *due <= now).is_some()
         };
+        // A person accepted a changed write-once file in another process, which cannot call.
+        let is_due = is_due || (self.held.is_none() && self.vault.catalogue.has_accepted()?);
         self.follow_policy();
         let old = self.last_scan.is_none_or(|since| since.elapsed().as_nanos() as i64 >= self.options.rescan);
         let may_scan = self.pause.0.elapsed() >= self.pause.1;
@@ -257,6 +260,7 @@ impl Keeper {
         let shared = Arc::clone(&self.shared);
         let stopped = || shared.is_resting();
         let seen = protect::scan_within(&self.vault, &within, self.manner(&stopped))?;
+        write_once::note(&self.vault.catalogue, &seen.write_once)?;
         let held = protect::held(&self.vault, &seen)?;
         if held.is_some() && !whole {
             // An approval is for all that is different, so all of it has to be known.

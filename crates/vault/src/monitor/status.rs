@@ -66,8 +66,10 @@ impl Status {
 
     /// Adds what workers did. Names of failures are told once and not kept.
     pub(super) fn add(&mut self, done: &Done) {
-        let (failed, damaged, set_aside, spoilt, for_scan, inodes) = Default::default();
-        let counted = Done { failed, damaged, set_aside, spoilt, for_scan, inodes, ..done.clone() };
+        let (failed, damaged, set_aside, spoilt) = Default::default();
+        let (for_scan, inodes, write_once) = Default::default();
+        let counted =
+            Done { failed, damaged, set_aside, spoilt, for_scan, inodes, write_once, ..done.clone() };
         self.done = std::mem::take(&mut self.done).and(counted);
     }
 }

@@ -111,3 +111,33 @@ fn units_are_shown_as_they_are_read() {
     assert!("99999999999999TiB".parse::<Size>().is_err() && "101%".parse::<Percent>().is_err());
     assert!(Percent(25).is_exceeded(26, 100) && !Percent(25).is_exceeded(25, 100));
 }
+
+/// Options that are parsed and have no effect were accepted: people believed that they had one.
+#[test]
+fn options_without_effect_are_refused() {
+    for option in [
+        "code = \"4+2\"",
+        "block = \"4KiB\"",
+        "quiet = \"1m\"",
+        "priority = 1",
+        "scrub = \"1d\"",
+        "write_once = true",
+        "strong = true",
+    ] {
+        let rule = |protect: &str| parse(&format!("[[rule]]\nname = \"tmp\"\n{protect}\n{option}\n"));
+        let error = rule("protect = false").unwrap_err().to_string();
+        assert!(error.contains("\"tmp\"") && error.contains("would have no effect"), "{option}: {error}");
+        rule("protect = true").unwrap();
+    }
+    // There is no option for immutable flags: what is not known is refused, never ignored.
+    for text in
+        ["[default]\nimmutable = true\n", "[[rule]]\nappend_only = true\n", "[limits]\nwrite = \"1MiB/s\"\n"]
+    {
+        assert!(parse(text).unwrap_err().to_string().contains("unknown field"), "{text}");
+    }
+    // A pool has one block size for all files.
+    let with_block = parse("[[rule]]\npaths = [\"a/**\"]\nblock = \"4KiB\"\n").unwrap();
+    assert!(with_block.check_pool_block(4096).is_ok());
+    assert!(with_block.check_pool_block(1 << 20).unwrap_err().to_string().contains("1MiB"));
+    assert!(parse("").unwrap().check_pool_block(1 << 20).is_ok());
+}

@@ -24,6 +24,7 @@ mod legacy;
 pub mod live;
 mod membership;
 mod namespace;
+pub mod naming;
 mod objects;
 mod parity;
 mod placement;
@@ -59,7 +60,6 @@ use crate::world::Clock;
 use config::Config;
 use disk::{Absence, Disk, describe, look};
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
@@ -207,19 +207,6 @@ impl Shared {
 }
 
 impl Pool {
-    /// Opens the pool of a name in the registry, or that a directory is a target of.
-    ///
-    /// # Errors
-    /// See [`PoolError`].
-    pub fn open(name: &OsStr, registry: Option<&Registry>, options: Options) -> Result<Pool, PoolError> {
-        let known = match (registry, name.to_str()) {
-            (Some(registry), Some(name)) if config::is_name(name) => registry.find(name)?,
-            _ => None,
-        };
-        let paths = known.unwrap_or_else(|| vec![PathBuf::from(name)]);
-        Pool::open_at(&paths, options)
-    }
-
     /// Opens the pool that directories are targets of. Not all have to be named, and not all have to be there.
     ///
     /// # Errors

@@ -186,6 +186,21 @@ impl Tree {
     }
 }
 
+/// Checks a file or directory that is trusted like a repository and is no part of one, such as the pointer of a tree to its repository: no other
+/// user may be able to change it, unless the environment declares it trusted.
+///
+/// # Errors
+/// [`Untrusted`] within an error of kind `PermissionDenied`.
+pub(crate) fn check_alone(path: &Path, uid: u32, mode: u32) -> io::Result<()> {
+    let user = rustix::process::geteuid().as_raw();
+    if (is_owner(uid, user) && mode & WRITE_BY_OTHERS == 0) || is_declared_trusted(path) {
+        return Ok(());
+    }
+    let untrusted =
+        Untrusted { root: path.to_owned(), path: path.to_owned(), uid, mode: mode & 0o7777, user };
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, untrusted))
+}
+
 fn is_declared_trusted(root: &Path) -> bool {
     let Some(declared) = std::env::var_os(TRUST) else { return false };
     let Ok(root) = std::fs::canonicalize(root) else { return false };

@@ -10,13 +10,14 @@
 //! ```
 //!
 //! The path is the rest of the file, without the line feed at its end: it may have any bytes. A pointer is trusted like the repository
-//! itself: it must belong to the effective user or to root, and others must not be able to write it.
+//! itself: it must belong to the effective user or to root, and others must not be able to write it, unless the environment declares it
+//! trusted ([`TRUST`](crate::tree::TRUST)).
 
 use super::settings::FILE;
 use super::{Location, OWN, Settings, VaultError, at};
 use crate::private::MAX_TEXT;
 use crate::shown::Shown;
-use crate::tree::Tree;
+use crate::tree::{Kind, Tree, check_alone};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -27,8 +28,8 @@ use std::path::{Path, PathBuf};
 
 const FIRST_LINE: &[u8] = b"gabion repository 1\n";
 
-/// Bits of a mode that let others write.
-const OTHERS_WRITE: u32 = 0o022;
+/// The pointer while it is written. A crash may leave it in the tree.
+const DRAFT: &[u8] = b".gabion.draft";
 
 /// Where the vault of a tree is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,13 +61,7 @@ impl Pointer {
             return Ok(None);
         }
         let wrong = |why: String| VaultError::Settings { path: path.clone(), why };
-        if !is_trusted(&found) {
-            return Err(wrong(format!(
-                "it names the repository of this tree, but belongs to user {} or can be written by others: it is not used. \
-                 Name the repository with --repository",
-                found.uid()
-            )));
-        }
+        check_alone(&path, found.uid(), found.mode()).map_err(at(&path))?;
         let mut bytes = Vec::new();
         file.take(MAX_TEXT).read_to_end(&mut bytes).map_err(at(&path))?;
         let pointer = Pointer::decode(&bytes).ok_or_else(|| {
@@ -133,41 +128,75 @@ impl Pointer {
     /// # Errors
     /// What the operating system says; a pointer that is not trusted stays.
     pub(super) fn leave(&self, root: &Path) -> io::Result<()> {
+        remove_draft(root)?;
         match Pointer::of(root) {
             Ok(Some(found)) if found == *self => return Ok(()),
             Err(VaultError::Io { source, .. }) => return Err(source),
             _ => {}
         }
         if let Ok(found) = std::fs::symlink_metadata(root.join(OWN))
-            && !(found.is_file() && is_trusted(&found))
+            && !(found.is_file() && is_trusted(&root.join(OWN), &found))
         {
             return Err(io::Error::new(ErrorKind::AlreadyExists, "something else by that name is there"));
         }
         let tree = Tree::open(root)?;
-        let draft = format!("{OWN}.draft").into_bytes();
-        tree.remove(&draft)?;
-        let mut file = tree.create(&draft, 0o644)?;
+        let mut file = tree.create(DRAFT, 0o644)?;
         file.write_all(&self.encode())?;
         file.sync_all()?;
-        tree.rename(&draft, OWN.as_bytes())?;
+        tree.rename(DRAFT, OWN.as_bytes())?;
         tree.sync_directory(b"")
     }
 }
 
+/// Removes a pointer that a crash left half written in a tree. A file of the user's by that name stays.
+///
+/// # Errors
+/// What the operating system says.
+pub(super) fn remove_draft(root: &Path) -> io::Result<()> {
+    let tree = Tree::open(root)?;
+    if tree.find(DRAFT)?.is_none_or(|found| found.kind != Kind::File || found.size > MAX_TEXT) {
+        return Ok(());
+    }
+    let mut bytes = Vec::new();
+    tree.read(DRAFT)?.take(MAX_TEXT).read_to_end(&mut bytes)?;
+    let is_ours = bytes.starts_with(FIRST_LINE) || FIRST_LINE.starts_with(&bytes);
+    if is_ours { tree.remove(DRAFT) } else { Ok(()) }
+}
+
 /// True if a file can be trusted as one's own.
-fn is_trusted(found: &std::fs::Metadata) -> bool {
-    let owner = found.uid();
-    (owner == rustix::process::geteuid().as_raw() || owner == 0) && found.mode() & OTHERS_WRITE == 0
+fn is_trusted(path: &Path, found: &std::fs::Metadata) -> bool {
+    check_alone(path, found.uid(), found.mode()).is_ok()
 }
 
 /// The nearest directory above `root` that is protected by a vault of ours.
 pub(super) fn protected_above(root: &Path) -> Option<&Path> {
-    root.ancestors().skip(1).find(|above| {
-        let own = above.join(OWN);
-        let is_vault =
-            own.join(FILE).exists() && std::fs::metadata(&own).is_ok_and(|found| is_trusted(&found));
-        is_vault || matches!(Pointer::of(above), Ok(Some(_)))
-    })
+    root.ancestors().skip(1).find(|above| has_vault(above))
+}
+
+/// True if a vault of ours protects this directory: in it, or elsewhere by a pointer.
+fn has_vault(directory: &Path) -> bool {
+    let own = directory.join(OWN);
+    let is_vault =
+        own.join(FILE).exists() && std::fs::metadata(&own).is_ok_and(|found| is_trusted(&own, &found));
+    is_vault || matches!(Pointer::of(directory), Ok(Some(_)))
+}
+
+/// Directories below `root` that are protected by vaults of ours, relative to it. Directories that cannot be read are left out.
+pub(super) fn protected_below(root: &Path) -> Vec<PathBuf> {
+    let (mut found, mut ahead) = (Vec::new(), vec![root.to_owned()]);
+    while let Some(directory) = ahead.pop() {
+        let Ok(entries) = std::fs::read_dir(&directory) else { continue };
+        let is_directory = |entry: &std::fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let below = entries.filter_map(Result::ok).filter(is_directory).map(|entry| entry.path());
+        for path in below.filter(|path| path.file_name() != Some(OsStr::new(OWN))) {
+            if has_vault(&path) {
+                found.extend(path.strip_prefix(root).map(Path::to_owned));
+            }
+            ahead.push(path);
+        }
+    }
+    found.sort();
+    found
 }
 
 /// A repository is a directory. `s3://bucket/x` would be made as one, `s3:/bucket/x`, and nothing would ever reach the bucket.

@@ -1,13 +1,15 @@
 //! `vault.toml`, and where a vault is.
 
-use super::pointer::{Pointer, protected_above, refuse_url};
+use super::pointer::{Pointer, protected_above, protected_below, refuse_url};
 use super::shared::{self, reconcile};
 use super::{OWN, VaultError, at, parent};
 use crate::changelog::redis::address::without_password;
+use crate::policy::Policy;
 use crate::private;
 use crate::shown::Shown;
 use crate::storage::pool::{Document, Pool};
-use crate::world::unique_id;
+use crate::tree::{self, Stat};
+use crate::world::{Nanos, unique_id};
 use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -215,6 +217,32 @@ impl Location {
         }
     }
 
+    /// Refuses a new vault for a tree with parts that have vaults of their own: their files would be in two vaults. A part that no rule of the policy
+    /// protects may have one.
+    ///
+    /// # Errors
+    /// [`VaultError::Settings`]: which part, and what to do.
+    pub fn refuse_nested(&self, policy: &Policy, now: Nanos) -> Result<(), VaultError> {
+        use std::os::unix::ffi::OsStrExt;
+        if self.storage == Kind::Pool {
+            return Ok(());
+        }
+        let root = std::fs::canonicalize(&self.root).map_err(at(&self.root))?;
+        // A file that a rule for the whole part, and none about size, age or owner, is about.
+        let is_protected = |part: &PathBuf| {
+            let file = part.join("file");
+            policy.decide(file.as_os_str().as_bytes(), &ordinary_file(now), now).treatment.is_some()
+        };
+        let Some(part) = protected_below(&root).into_iter().find(is_protected) else { return Ok(()) };
+        let (tree, shown) = (Shown::path(&root), Shown::path(&part));
+        let why = format!(
+            "it has a vault of its own, so {tree} cannot be protected as a whole: protect the other parts of {tree} by themselves, remove that vault \
+             first ({}), or leave the part out by a policy with the rule: [[rule]] paths = [\"{shown}/**\"] protect = false",
+            Shown::path(&root.join(&part).join(OWN))
+        );
+        Err(VaultError::Settings { path: root.join(&part), why })
+    }
+
     /// A vault whose settings are gone or damaged, by the redundancy that is left: in the nearest directory above `path`, or in
     /// the repository that is named, which then is that of `path`.
     ///
@@ -341,4 +369,22 @@ impl Settings {
 /// Replaces a small file, whole or not at all.
 pub(super) fn replace(directory: &Path, name: &str, bytes: &[u8]) -> Result<(), VaultError> {
     private::replace(directory, name, bytes).map_err(at(&directory.join(name)))
+}
+
+/// A small file of ours that was written just now.
+fn ordinary_file(now: Nanos) -> Stat {
+    let user = rustix::process::geteuid().as_raw();
+    Stat {
+        kind: tree::Kind::File,
+        size: 1,
+        mtime: now,
+        ctime: now,
+        inode: 0,
+        device: 0,
+        links: 1,
+        mode: 0o644,
+        uid: user,
+        gid: 0,
+        allocated: 0,
+    }
 }

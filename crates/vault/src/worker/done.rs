@@ -35,6 +35,8 @@ pub struct Done {
     pub spoilt: Vec<(Vec<u8>, Vec<Range<u64>>)>,
     /// Changes that were left alone, because they wait for an approval.
     pub held: u64,
+    /// Write-once files that changed: they keep their redundancy and are recorded as damaged.
+    pub write_once: Vec<Vec<u8>>,
     /// Gaps and directories that were moved: what is at and beneath these paths has to be scanned.
     pub for_scan: Vec<Vec<u8>>,
     /// Known files that were in a directory which got another name and is gone now: they may have left it before.
@@ -47,7 +49,7 @@ impl Done {
     /// Whether anything was done, or failed.
     pub fn is_something(&self) -> bool {
         let all = [self.encoded, self.adopted, self.moved, self.removed, self.failures, self.held];
-        all.iter().any(|&number| number > 0) || !self.damaged.is_empty()
+        all.iter().any(|&number| number > 0) || !self.damaged.is_empty() || !self.write_once.is_empty()
     }
 
     /// Both together.
@@ -66,6 +68,7 @@ impl Done {
         self.set_aside.extend(other.set_aside);
         self.spoilt.extend(other.spoilt);
         self.held += other.held;
+        self.write_once.extend(other.write_once);
         self.for_scan.extend(other.for_scan);
         self.vanished.extend(other.vanished);
         self.inodes.extend(other.inodes);

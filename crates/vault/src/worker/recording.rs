@@ -1,7 +1,7 @@
 //! Catalogue entries of completed claims.
 
 use super::Worker;
-use super::scope::{is_another_version, is_replaced};
+use super::scope::{is_another_version, is_replaced, scrubbed_before};
 use crate::catalogue::{Catalogue, CatalogueError, Entry, Piece, Problem, State};
 use crate::changelog::Claim;
 use crate::encode::Encoded;
@@ -39,6 +39,7 @@ impl Worker<'_> {
             return catalogue.put(path, &Entry { generation: encoded.stat.generation(), ..entry });
         }
         let known = known.as_ref();
+        catalogue.forget_accepted(path)?;
         if known.is_some_and(|known| is_another_version(known, &encoded.stat) || is_replaced(known, encoded))
         {
             self.note_recent(catalogue, path, false)?;
@@ -59,7 +60,7 @@ impl Worker<'_> {
                 columns: encoded.columns as u32,
                 redundancy: encoded.redundancy_bytes,
                 protected_at: encoded.protected_at,
-                scrubbed_at: None,
+                scrubbed_at: known.and_then(|known| scrubbed_before(known, encoded)),
                 state: encoded.trouble.as_ref().map_or(state, |trouble| trouble.state),
             },
         )?;

@@ -1,11 +1,12 @@
 //! What a worker must leave alone: what only a scan can tell, and what waits for an approval.
 
-use super::{Done, RETRY, WorkError, Worker, heard};
+use super::{Done, MAX_LISTED, RETRY, WorkError, Worker, heard};
 use crate::catalogue::{Catalogue, CatalogueError, Entry};
 use crate::changelog::{self, Claim, Sequence, is_within};
 use crate::encode::Encoded;
 use crate::tree::{self, Stat, join};
 use crate::world::Nanos;
+use crate::write_once;
 
 /// How often something that is absent is looked for: longer than it takes whoever watches to record what became of it.
 const LOOKS: u32 = 8;
@@ -85,6 +86,31 @@ impl Worker<'_> {
 }
 
 impl Worker<'_> {
+    /// Whether a claim is about a write-once file that changed. Such a file keeps its redundancy and is recorded as damaged: events must not
+    /// make a new version of what a scan reports.
+    pub(super) fn is_write_once_changed(
+        &self,
+        claim: &Claim,
+        stat: Option<&Stat>,
+        catalogue: Option<&Catalogue>,
+        done: &mut Done,
+    ) -> Result<bool, WorkError> {
+        let (Some(stat), Some(catalogue)) = (stat, catalogue) else { return Ok(false) };
+        let path = &claim.entry.path;
+        let Some(known) = catalogue.find(path)? else { return Ok(false) };
+        if !write_once::is_violated(catalogue, self.policy, path, &known, stat, self.clock.now())? {
+            return Ok(false);
+        }
+        // What a person accepted was another version.
+        catalogue.forget_accepted(path)?;
+        write_once::note(catalogue, std::slice::from_ref(path))?;
+        heard(self.changelog.complete(claim).map(|_| ()))?;
+        if done.write_once.len() < MAX_LISTED {
+            done.write_once.push(path.clone());
+        }
+        Ok(true)
+    }
+
     /// Whether something that is absent, and that nobody said was deleted, may have got another name a moment ago, which is not recorded yet. Then its
     /// redundancy has to stay, which may be all that is left of a column: what becomes of it is heard of, or found by the next scan.
     pub(super) fn may_be_elsewhere(
@@ -243,4 +269,12 @@ pub(crate) fn is_another_version(known: &Entry, stat: &Stat) -> bool {
 pub(super) fn is_replaced(known: &Entry, encoded: &Encoded) -> bool {
     let differs = encoded.encoded > 0 && known.code == encoded.code;
     differs && known.generation.inode != encoded.stat.inode
+}
+
+/// When all of a file was verified last that has been worked on since. An update that kept stripes, or that found the redundancy in place, proves
+/// nothing of those stripes: a file that is updated again and again would never be due for a scrub. All stripes of a file that was never scrubbed
+/// were read when it was protected first.
+pub(super) fn scrubbed_before(known: &Entry, encoded: &Encoded) -> Option<Nanos> {
+    let first = (encoded.kept > 0).then_some(known.protected_at);
+    known.scrubbed_at.or(first).filter(|_| known.id == encoded.id && (encoded.adopted || encoded.kept > 0))
 }

@@ -6,4 +6,5 @@ mod playground;
 #[path = "../vault/seed.rs"]
 mod seed;
 mod storms;
+mod write_once;
 mod writers;

@@ -3,6 +3,7 @@
 mod changes;
 mod clock;
 mod damage;
+mod due;
 mod every_byte;
 mod existing;
 mod faulty;
@@ -25,3 +26,4 @@ mod unwritten;
 mod version_1;
 mod versions;
 mod wandering;
+mod write_once;

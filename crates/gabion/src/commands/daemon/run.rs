@@ -121,7 +121,7 @@ fn as_json(source: &SourceConfig) -> Value {
     let rate = |limit: Option<u64>| limit.map(|limit| format!("{}/s", Size(limit)));
     let time = |time: i64| Duration(time).to_string();
     let scrub = source.scrub.map(|scrub| {
-        json!({ "every": time(scrub.rhythm.every), "percent": scrub.rhythm.percent, "repair": scrub.repair,
+        json!({ "by_policy": scrub.by_policy, "every": time(scrub.rhythm.every), "percent": scrub.rhythm.percent, "repair": scrub.repair,
                 "hours": scrub.rhythm.hours.map(|hours| hours.to_string()), "limit": rate(scrub.limit),
                 "run_every": time(scrub.rhythm.interval()) })
     });

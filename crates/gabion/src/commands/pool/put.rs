@@ -8,6 +8,7 @@ use gabion_vault::metadata;
 use gabion_vault::storage::Storage;
 use gabion_vault::storage::pool::Pool;
 use gabion_vault::tree::{Kind, join, stat_of};
+use gabion_vault::vault::OWN;
 use indicatif::ProgressBar;
 use serde_json::json;
 use std::ffi::OsString;
@@ -23,7 +24,8 @@ Examples:
   gabion pool put tank photos music /           directories, with all that is in them
 
 With one FILE and no DEST it goes to the top of the pool. DEST is a directory if it is one in the pool, ends with a slash, or \
-more than one FILE is given. What is there is replaced: the old file is there until the new one is whole.";
+more than one FILE is given. What is there is replaced: the old file is there until the new one is whole.
+What `gabion protect` keeps in a directory (.gabion) is left out: it belongs to the directory, not to its files.";
 
 /// Arguments of `gabion pool put`.
 #[derive(clap::Args)]
@@ -61,14 +63,14 @@ impl Args {
             || destination.as_os_str().as_bytes().ends_with(b"/")
             || pool.find(&to)?.is_some_and(|stat| stat.kind == Kind::Directory);
         let mut troubles = Troubles::default();
-        let mut items = Vec::new();
+        let (mut items, mut left_out) = (Vec::new(), 0_u64);
         for path in &paths {
             let to = match (is_directory, name_of(path)) {
                 (false, _) => to.clone(),
                 (true, Some(name)) => join(&to, &name),
                 (true, None) => bail!("{}: it has no name to keep", Shown::path(path)),
             };
-            collect(path, to, &mut items, &mut troubles);
+            collect(path, to, &mut items, &mut left_out, &mut troubles);
         }
         let bar = talk.bar("put", items.iter().map(|item| item.size).sum());
         let (mut files, mut bytes) = (0, 0);
@@ -92,12 +94,16 @@ impl Args {
         bar.finish_and_clear();
         if talk.json {
             let object = json!({
-                "command": "pool put", "dry_run": dry_run, "files": files, "bytes": bytes, "failed": troubles.texts(),
+                "command": "pool put", "dry_run": dry_run, "files": files, "bytes": bytes, "left_out": left_out,
+                "failed": troubles.texts(),
             });
             outln!("{object}");
         }
         let verb = if dry_run { "would put" } else { "put" };
         talk.say(format!("{verb} {files} files, {bytes} bytes"));
+        if left_out > 0 {
+            talk.say(format!("left out {left_out} vaults ({OWN}) of protected directories"));
+        }
         Ok(troubles.outcome())
     }
 }
@@ -110,7 +116,7 @@ fn name_of(path: &Path) -> Option<Vec<u8>> {
 }
 
 /// What is at a path, directories before what is in them.
-fn collect(path: &Path, to: Vec<u8>, items: &mut Vec<Item>, troubles: &mut Troubles) {
+fn collect(path: &Path, to: Vec<u8>, items: &mut Vec<Item>, left_out: &mut u64, troubles: &mut Troubles) {
     let trouble = |troubles: &mut Troubles, error: &dyn std::fmt::Display| {
         troubles.tell(path.as_os_str().as_bytes(), error);
     };
@@ -135,7 +141,11 @@ fn collect(path: &Path, to: Vec<u8>, items: &mut Vec<Item>, troubles: &mut Troub
         Err(error) => return trouble(troubles, &error),
     };
     for entry in entries {
-        collect(&entry.path(), join(&to, entry.file_name().as_bytes()), items, troubles);
+        if entry.file_name() == OWN {
+            *left_out += 1;
+            continue;
+        }
+        collect(&entry.path(), join(&to, entry.file_name().as_bytes()), items, left_out, troubles);
     }
 }
 

@@ -37,7 +37,7 @@ impl Names {
 /// Which pool is meant.
 #[derive(clap::Args)]
 pub(super) struct Which {
-    /// The pool: its name, or the directory of any of its targets
+    /// The pool: its name, also written pool:NAME, or the directory of any of its targets
     #[arg(value_name = "NAME")]
     pool: OsString,
     #[command(flatten)]

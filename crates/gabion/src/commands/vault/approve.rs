@@ -1,27 +1,36 @@
 //! `gabion approve`.
 
 use super::protect::{held_as_json, reason};
-use super::{Effort, Talk, Which};
+use super::{Effort, FIRST, Talk, Which, files};
 use crate::commands::served;
 use gabion::exit::Outcome;
+use gabion::shard::Shown;
 use gabion_vault::guard::{self, Digest};
 use gabion_vault::protect::{Approval, approval};
+use gabion_vault::vault::Vault;
+use gabion_vault::write_once;
 use serde_json::json;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
 Examples:
   gabion approve 3f0a9c5e11d84b7fa2c6e0d94b1877aa /srv/photos
+  gabion approve /srv/photos/archive/1998.tif
 
-Releases the change-set that `gabion protect` held, and only that: it is known by its digest, so if anything else \
+With a digest: releases the change-set that `gabion protect` held, and only that: it is known by its digest, so if anything else \
 vanishes or changes before the next protect, that is held again. Files that are written without a pause (other \
-ones at each look) are known by their names alone, as long as they are fewer than the guard lets pass by themselves.";
+ones at each look) are known by their names alone, as long as they are fewer than the guard lets pass by themselves.
+With a path: accepts the present content of write-once files that changed, at and below the path. A file that changes again before the \
+next protect is reported again. A file whose name looks like a digest is written with ./ before it.";
 
 /// Arguments of `gabion approve`.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The digest that `gabion protect` printed
-    digest: Digest,
+    /// The digest that `gabion protect` printed, or the path of write-once files that changed
+    #[arg(value_name = "DIGEST|PATH")]
+    what: OsString,
     /// Say what would be approved, and do nothing
     #[arg(long)]
     dry_run: bool,
@@ -32,10 +41,24 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    pub(crate) fn run(self) -> anyhow::Result<Outcome> {
+    pub(crate) fn run(mut self) -> anyhow::Result<Outcome> {
+        if let Some(digest) = self.what.to_str().and_then(|text| text.parse::<Digest>().ok()) {
+            return self.approve(&digest);
+        }
+        anyhow::ensure!(
+            self.which.path == Path::new("."),
+            "{:?} is no digest of a change-set (32 hexadecimal digits); for write-once files name one path and nothing else",
+            self.what
+        );
+        self.which.path = PathBuf::from(&self.what);
+        self.accept()
+    }
+
+    /// Releases the change-set that is held.
+    fn approve(&self, digest: &Digest) -> anyhow::Result<Outcome> {
         let (vault, _) = self.which.open()?;
         let found =
-            self.talk.run(&Effort::ALL, |manner| approval(&vault, &self.digest, self.dry_run, manner))??;
+            self.talk.run(&Effort::ALL, |manner| approval(&vault, digest, self.dry_run, manner))??;
         let held = match found {
             Approval::Held(held) => Some(held),
             Approval::Given => None,
@@ -45,10 +68,10 @@ impl Args {
             Approval::Nothing => anyhow::bail!("no change-set is held"),
         };
         if held.is_some() && !self.dry_run {
-            guard::approve(&vault.repository, &self.digest)?;
+            guard::approve(&vault.repository, digest)?;
         }
         if self.talk.json {
-            let (digest, given) = (self.digest.to_string(), held.is_none());
+            let (digest, given) = (digest.to_string(), held.is_none());
             let held = held.as_ref().map(held_as_json);
             outln!(
                 "{}",
@@ -56,15 +79,51 @@ impl Args {
                         "approved_before": given })
             );
         }
-        let who = match served::by(&vault) {
-            Some(_) => "the daemon carries it out",
-            None => "`gabion protect` carries it out",
-        };
+        let who = who(&vault);
         self.talk.say(match &held {
             Some(held) if self.dry_run => format!("would approve: {}", reason(held)),
             Some(held) => format!("approved: {}; {who}", reason(held)),
             None => format!("it was approved before; {who}"),
         });
         Ok(Outcome::Fine)
+    }
+
+    /// Accepts write-once files as they are now.
+    fn accept(&self) -> anyhow::Result<Outcome> {
+        let (vault, inside) = self.which.open()?;
+        let mut paths =
+            self.talk.run(&Effort::ALL, |manner| write_once::changed(&vault, &inside, manner))??;
+        anyhow::ensure!(
+            !paths.is_empty(),
+            "no write-once file changed at or below {}: there is nothing to approve",
+            Shown::path(&self.which.path)
+        );
+        if !self.dry_run {
+            paths = write_once::accept(&vault, &paths)?;
+        }
+        if self.talk.json {
+            let paths: Vec<String> = paths.iter().map(|path| Shown::bytes(path).to_string()).collect();
+            outln!("{}", json!({ "command": "approve", "dry_run": self.dry_run, "write_once": paths }));
+            return Ok(Outcome::Fine);
+        }
+        let verb = if self.dry_run { "would accept" } else { "accepted " };
+        for path in paths.iter().take(FIRST) {
+            self.talk.say(format!("{verb} {}", Shown::bytes(path)));
+        }
+        if paths.len() > FIRST {
+            self.talk.say(format!("and {} more", files((paths.len() - FIRST) as u64)));
+        }
+        if !self.dry_run {
+            self.talk.say(who(&vault));
+        }
+        Ok(Outcome::Fine)
+    }
+}
+
+/// Who acts on an approval.
+fn who(vault: &Vault) -> &'static str {
+    match served::by(vault) {
+        Some(_) => "the daemon carries it out",
+        None => "`gabion protect` carries it out",
     }
 }

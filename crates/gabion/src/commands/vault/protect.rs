@@ -125,11 +125,12 @@ impl Args {
     /// A dry run where nothing is protected yet: in a vault that vanishes.
     fn dry_first(&self, location: &Location, policy: Option<&str>) -> anyhow::Result<Outcome> {
         let place = tempfile::tempdir()?;
-        let location = Location { repository: place.path().to_owned(), ..location.clone() };
-        let mut vault = Vault::create(&location, None, Clock::System)?;
+        let temporary = Location { repository: place.path().to_owned(), ..location.clone() };
+        let mut vault = Vault::create(&temporary, None, Clock::System)?;
         if let Some(text) = policy {
             vault.policy = self.wanted.as_said().check_policy(text, &vault.default_code)?;
         }
+        location.refuse_nested(&vault.policy, vault.clock.now())?;
         self.dry(&vault)
     }
 
@@ -219,6 +220,9 @@ impl Args {
         for path in seen.write_once.iter().take(FIRST) {
             outln!("WARNING: {} is write-once and changed: it keeps its redundancy", Shown::bytes(path));
         }
+        if !seen.write_once.is_empty() {
+            outln!("{}", WRITE_ONCE_ADVICE);
+        }
         let failures = done.failures + seen.unreadable.len() as u64;
         for (path, why) in done.failed.iter().chain(&seen.unreadable).take(FIRST) {
             errln!("gabion: {}: {why}", Shown::bytes(path));
@@ -261,6 +265,10 @@ impl Args {
         }
     }
 }
+
+/// What to do about write-once files that changed.
+pub(super) const WRITE_ONCE_ADVICE: &str = "`gabion approve PATH` accepts the change of a write-once file, \
+    `gabion repair PATH --revert-changes` brings back what was protected";
 
 pub(super) fn failure((path, why): &(Vec<u8>, String)) -> Value {
     json!({ "path": Shown::bytes(path).to_string(), "why": why })

@@ -133,7 +133,8 @@ impl Args {
             );
             print_trouble(&plan.kept, self.files);
             outln!(
-                "`gabion protect` takes these as they are now, `gabion repair --revert-changes` brings back what was protected"
+                "`gabion protect` takes these as they are now (write-once files after `gabion approve PATH`), `gabion repair --revert-changes` brings back \
+                 what was protected"
             );
         }
     }

@@ -17,6 +17,7 @@ Examples:
   gabion scrub /srv/photos
   gabion scrub /srv/photos --older-than 10d --limit 100MiB/s
   gabion scrub /srv/photos --percent 8
+  gabion scrub /srv/photos --due                what its policy says is due
   gabion scrub /srv/photos/2026/beach.jpg
 
 Reads data and redundancy from the disk: data against its signatures, redundancy against its own, and the \
@@ -36,6 +37,9 @@ pub(crate) struct Args {
     /// Only files whose last scrub is older, such as 10d
     #[arg(long, value_name = "AGE", conflicts_with_all = ["all", "percent"])]
     older_than: Option<Duration>,
+    /// Only files whose last complete verification is older than their policy's interval (scrub = "30d")
+    #[arg(long, conflicts_with_all = ["all", "percent", "older_than"])]
+    due: bool,
     /// Only this share of all files, those first whose last scrub is the oldest
     #[arg(long, value_name = "SHARE", conflicts_with = "all", value_parser = clap::value_parser!(u8).range(1..=100))]
     percent: Option<u8>,
@@ -68,6 +72,7 @@ impl Args {
             Turn::Theirs(outcome) => return Ok(outcome),
         };
         let selection = match (self.older_than, self.percent) {
+            _ if self.due => Selection::Due,
             (Some(age), _) => Selection::OlderThan(age.0),
             (_, Some(share)) => Selection::Percent(share),
             _ => Selection::All,
@@ -89,8 +94,8 @@ impl Args {
         let plain = inside.is_empty() && !self.cached && self.effort.is_usual();
         served::turn(vault, "scrub", self.wait, &self.talk, |source| {
             let older_than = self.older_than.map(|age| age.0.unsigned_abs() / 1_000_000_000);
-            let (percent, restart, repair, wait) = (self.percent, self.restart, false, true);
-            plain.then_some(Request::Scrub { source, percent, older_than, restart, repair, wait })
+            let (percent, due, restart, repair, wait) = (self.percent, self.due, self.restart, false, true);
+            plain.then_some(Request::Scrub { source, percent, older_than, due, restart, repair, wait })
         })
     }
 

@@ -1,6 +1,7 @@
 //! `gabion status`.
 
 use super::diff::changes_as_json;
+use super::protect::WRITE_ONCE_ADVICE;
 use super::talk::wide_watch;
 use super::{Effort, FIRST, Talk, Which, ago, bytes, count, files, ranges};
 use crate::commands::daemon::print_source;
@@ -22,8 +23,10 @@ Examples:
   gabion status /srv/photos --json | jq .lost
 
 The table has a row for each wanted number of redundancy blocks per stripe and a column for what there is: how many \
-more blocks may go before data is lost. Files that changed since they were protected stand under 0.
-Exit codes: 0 all is protected, 1 something is pending, damaged or degraded, 3 data lost.";
+more blocks may go before data is lost. Files that changed since they were protected stand under 0. The scrub of a file is overdue \
+when its last complete verification is older than the interval of its policy (scrub = \"30d\").
+Exit codes: 0 all is protected, 1 something is pending, damaged, degraded, changed although it is write-once, or overdue for a \
+scrub, 3 data lost.";
 
 /// Arguments of `gabion status`.
 #[derive(clap::Args)]
@@ -64,7 +67,8 @@ impl Args {
         let affected = status.states.keys().any(|&state| state != State::Protected);
         Ok(match () {
             () if status.files(State::Lost) > 0 => Outcome::Unrecoverable,
-            () if affected || status.pending.0 > 0 || !status.write_once().is_empty() => Outcome::Found,
+            () if affected || status.pending.0 > 0 || status.overdue > 0 => Outcome::Found,
+            () if !status.write_once().is_empty() => Outcome::Found,
             () => Outcome::Fine,
         })
     }
@@ -93,6 +97,7 @@ impl Args {
             );
             let shown = if self.files { changed.len() } else { FIRST };
             changed.iter().take(shown).for_each(|path| outln!("  changed   {}", Shown::bytes(path)));
+            outln!("  {WRITE_ONCE_ADVICE}");
         }
         for state in [State::Degraded, State::Damaged, State::Lost] {
             match status.states.get(&state) {
@@ -122,6 +127,14 @@ impl Args {
             never => format!("; {} never", files(never)),
         };
         outln!("scrubbed   {}{never}", when(status.last_scrub));
+        if let Some((path, verified)) = &status.most_overdue {
+            outln!(
+                "WARNING: the scrub of {} is overdue by the policy, the oldest {}, verified {}: `gabion scrub --due`",
+                files(status.overdue),
+                Shown::bytes(path),
+                ago(now, *verified)
+            );
+        }
         let share = match status.data_bytes {
             0 => String::new(),
             data => format!(" ({:.1} %)", 100.0 * status.redundancy_bytes as f64 / data as f64),
@@ -237,7 +250,9 @@ fn as_json(vault: &Vault, status: &Status) -> Value {
         "oldest": status.oldest }, "changes": status.changes().map(changes_as_json),
         "degraded": named(State::Degraded), "damaged": named(State::Damaged), "lost": named(State::Lost),
         "last_protect": status.last_protect, "last_scrub": status.last_scrub,
-        "never_scrubbed": status.never_scrubbed, "data_bytes": status.data_bytes,
+        "never_scrubbed": status.never_scrubbed, "scrub_overdue": { "files": status.overdue,
+        "oldest": status.most_overdue.as_ref().map(|(path, at)| json!({ "path": Shown::bytes(path).to_string(), "verified": at })) },
+        "data_bytes": status.data_bytes,
         "redundancy_bytes": status.redundancy_bytes, "targets": targets, "degraded_reads": status.degraded_reads,
         "write_once_changed": status.write_once().iter().map(|it| Shown::bytes(it).to_string()).collect::<Vec<_>>(),
         "wide_watch": status.wide_watch, "replaced": status.replaced, "survives": status.promises(vault),

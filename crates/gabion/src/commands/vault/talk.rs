@@ -183,6 +183,10 @@ impl Talker {
             let (path, word) = (Shown::bytes(&trouble.path), trouble.state.word());
             self.print(&format!("WARNING: {path} is {word}: by its size and time nobody wrote to it"));
         }
+        for path in done.write_once.iter().take(FIRST) {
+            let path = Shown::bytes(path);
+            self.print(&format!("WARNING: {path} is write-once and changed: it keeps its redundancy"));
+        }
         for (path, ranges) in done.spoilt.iter().take(FIRST) {
             let ranges: Vec<String> =
                 ranges.iter().take(FIRST).map(|range| format!("{}-{}", range.start, range.end)).collect();
@@ -253,6 +257,7 @@ fn done_as_json(done: &Done) -> Value {
         "stripes_encoded": done.stripes.0, "stripes_kept": done.stripes.1, "failures": done.failures,
         "failed": done.failed.iter().map(failure).collect::<Vec<_>>(),
         "damaged": done.damaged.iter().map(trouble_as_json).collect::<Vec<_>>(),
+        "write_once_changed": names(&done.write_once),
         "spoilt": done.spoilt.iter().map(spoilt).collect::<Vec<_>>(),
     })
 }

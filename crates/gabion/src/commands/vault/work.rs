@@ -44,6 +44,7 @@ impl Args {
                 json!({ "command": "work", "encoded": done.encoded, "encoded_bytes": done.encoded_bytes,
                         "moved": done.moved, "removed": done.removed, "failures": done.failures,
                         "claimed_by_others": left.claimed, "not_due": waiting,
+                        "write_once_changed": done.write_once.iter().map(|it| Shown::bytes(it).to_string()).collect::<Vec<_>>(),
                         "damaged": done.damaged.iter().map(trouble_as_json).collect::<Vec<_>>() })
             );
         } else {
@@ -63,10 +64,15 @@ impl Args {
                 errln!("gabion: {}: {why}", Shown::bytes(path));
             }
             print_trouble(&done.damaged, true);
+            for path in &done.write_once {
+                outln!("WARNING: {} is write-once and changed: it keeps its redundancy", Shown::bytes(path));
+            }
         }
         Ok(match done {
             Done { failures: 1.., .. } => Outcome::Failed,
-            Done { damaged, .. } if !damaged.is_empty() => Outcome::Found,
+            Done { damaged, write_once, .. } if !damaged.is_empty() || !write_once.is_empty() => {
+                Outcome::Found
+            }
             _ => Outcome::Fine,
         })
     }

@@ -96,3 +96,16 @@ fn mistakes_are_named_with_line_and_column() {
     let same = "[[source]]\nname = 'a'\nwatch = 'x'\n[[source]]\nname = 'b'\nwatch = 'x'";
     assert!(why(same).contains("two sources"));
 }
+
+/// The interval of the policy was read by nothing. A source whose `scrub` has no `every` goes by it.
+#[test]
+fn a_scrub_without_every_goes_by_the_policy() {
+    let parse = |scrub: &str| {
+        let text = format!("[[source]]\nname = \"a\"\nwatch = \"/srv/a\"\nscrub = {scrub}\n");
+        Config::parse(&text, Path::new("/etc/daemon.toml"))
+    };
+    let scrub = |text: &str| parse(text).unwrap().sources[0].scrub.unwrap();
+    assert!(scrub("{}").by_policy && scrub("{ hours = \"22-6\", repair = true }").by_policy);
+    assert!(!scrub("{ every = \"30d\" }").by_policy);
+    assert!(parse("{ percent = 4 }").unwrap_err().to_string().contains("needs every"));
+}

@@ -17,6 +17,16 @@ pub enum PoolError {
         /// What was found instead.
         why: String,
     },
+    /// A name is that of a pool and the directory of a target of another one.
+    #[error(
+        "{name} is the name of a pool and the directory of a target of pool {other}: write pool:{name} for the pool of that name, ./{name} for the other"
+    )]
+    Ambiguous {
+        /// The name.
+        name: String,
+        /// The pool whose target the directory is.
+        other: String,
+    },
     /// A directory belongs to another pool, or is another target than the one that should be there.
     #[error("{} is target {found}, not {wanted}: was another disk mounted there?", Shown::path(.path))]
     Foreign {

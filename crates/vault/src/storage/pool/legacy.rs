@@ -81,15 +81,8 @@ fn move_durably(tree: &Tree, old: &[u8], new: &[u8]) -> io::Result<()> {
 }
 
 fn read_rename(tree: &Tree, note: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
-    let mut text = String::new();
-    absent_is_none(tree.read(note)).ok()??.take(1 << 16).read_to_string(&mut text).ok()?;
-    let body = &text[..text.trim_end().rfind('\n')? + 1];
-    if blake3::hash(body.as_bytes()).to_hex().as_str() != text[body.len()..].trim_end() {
-        return None;
-    }
-    let mut lines = body.lines();
-    (lines.next()? == RENAME_HEAD).then_some(())?;
-    Some((unhex(lines.next()?)?, unhex(lines.next()?)?))
+    let lines = read_checked(tree, note, RENAME_HEAD)?;
+    Some((unhex(lines.first()?)?, unhex(lines.get(1)?)?))
 }
 
 /// What a note says.
@@ -101,6 +94,16 @@ struct Note {
 }
 
 fn read_note(tree: &Tree, note: &[u8]) -> Option<Note> {
+    let lines = read_checked(tree, note, EXCHANGE_HEAD)?;
+    Some(Note {
+        one: unhex(lines.first()?)?,
+        other: unhex(lines.get(1)?)?,
+        inode: lines.get(2)?.parse().ok()?,
+    })
+}
+
+/// The lines of a note behind its first one, which must be `head`. The last line is the checksum of all others; a torn note has none.
+fn read_checked(tree: &Tree, note: &[u8], head: &str) -> Option<Vec<String>> {
     let mut text = String::new();
     absent_is_none(tree.read(note)).ok()??.take(1 << 16).read_to_string(&mut text).ok()?;
     let body = &text[..text.trim_end().rfind('\n')? + 1];
@@ -108,10 +111,5 @@ fn read_note(tree: &Tree, note: &[u8]) -> Option<Note> {
         return None;
     }
     let mut lines = body.lines();
-    (lines.next()? == EXCHANGE_HEAD).then_some(())?;
-    Some(Note {
-        one: unhex(lines.next()?)?,
-        other: unhex(lines.next()?)?,
-        inode: lines.next()?.parse().ok()?,
-    })
+    (lines.next()? == head).then(|| lines.map(str::to_owned).collect())
 }
