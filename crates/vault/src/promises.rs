@@ -100,6 +100,9 @@ pub fn table() -> String {
     table
 }
 
+/// Words for a pool where nothing more may go.
+const NOTHING_LEFT: &str = "no: some files have no redundancy left, or their names are on one target only";
+
 /// What a vault promises for a loss, by its codes and where its parts are.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Kept {
@@ -111,9 +114,21 @@ pub struct Kept {
     pub words: String,
 }
 
-/// What a vault with files of these codes, given as (k, m), promises for each loss. It is never more than [`promise`] says.
-pub fn kept(mode: Mode, codes: &[(usize, usize)], targets: &[Target]) -> Vec<Kept> {
-    let least = codes.iter().map(|(_, m)| *m).min().unwrap_or(0);
+/// What a vault with files of these codes, given as (k, m), promises for each loss. It is never more than [`promise`] says. Of a pool, `left` targets
+/// at most may go beyond those that are gone, by where columns and names are now.
+pub fn kept(mode: Mode, codes: &[(usize, usize)], targets: &[Target], left: Option<usize>) -> Vec<Kept> {
+    let least = codes.iter().map(|(_, m)| *m).chain(left).min().unwrap_or(0);
+    let (there, gone): (Vec<&Target>, Vec<&Target>) =
+        targets.iter().partition(|target| target.state.counts());
+    // Of what is there now: what is gone may not be lost twice.
+    let of = |number: usize, what: &str| match gone.is_empty() {
+        true => format!("any {least} of {number} {what}"),
+        false => format!(
+            "any {least} of the {number} {what} that are left ({} of {} targets gone)",
+            gone.len(),
+            targets.len()
+        ),
+    };
     let all_come_back = !codes.is_empty() && codes.iter().all(|(k, m)| m >= k);
     let some_come_back = codes.iter().any(|(k, m)| m >= k);
     // What needs m >= k, by the codes that there are.
@@ -127,6 +142,9 @@ pub fn kept(mode: Mode, codes: &[(usize, usize)], targets: &[Target]) -> Vec<Kep
         let (survives, words) = promise(mode, loss);
         match (mode, loss) {
             _ if codes.is_empty() => (Survives::No, "no: nothing is protected yet".to_owned()),
+            (Mode::Pool, Loss::Corruption | Loss::Disk | Loss::Host) if least == 0 => {
+                (Survives::No, NOTHING_LEFT.to_owned())
+            }
             (_, Loss::Corruption) => (survives, format!("up to {least} blocks of each stripe")),
             (Mode::SameDisk | Mode::OtherDisk, Loss::DeletedFile) => by_codes("until the next protect"),
             (Mode::OtherDisk, Loss::Disk) => by_codes(""),
@@ -134,12 +152,12 @@ pub fn kept(mode: Mode, codes: &[(usize, usize)], targets: &[Target]) -> Vec<Kep
             (Mode::SameDisk, Loss::Disk) => {
                 (survives, "no: data and redundancy are on one file system".to_owned())
             }
-            (Mode::Pool, Loss::Disk) => (survives, format!("any {least} of {} targets", targets.len())),
+            (Mode::Pool, Loss::Disk) => (survives, of(there.len(), "targets")),
             (Mode::Pool, Loss::Host) => {
-                let mut domains: Vec<&str> = targets.iter().map(|target| &target.domain[..]).collect();
+                let mut domains: Vec<&str> = there.iter().map(|target| &target.domain[..]).collect();
                 domains.sort_unstable();
                 domains.dedup();
-                (survives, format!("any {least} of {} domains, if each host is one domain", domains.len()))
+                (survives, format!("{}, if each host is one domain", of(domains.len(), "domains")))
             }
             (Mode::SameDisk, Loss::Host) | (Mode::Pool, Loss::DeletedFile) => (survives, words.to_owned()),
         }
@@ -170,7 +188,7 @@ mod tests {
     #[test]
     fn no_vault_promises_more_than_the_table() {
         let survives = |mode, codes: &[(usize, usize)], loss| {
-            kept(mode, codes, &[]).into_iter().find(|kept| kept.loss == loss).unwrap().survives
+            kept(mode, codes, &[], None).into_iter().find(|kept| kept.loss == loss).unwrap().survives
         };
         assert_eq!(survives(Mode::OtherDisk, &[(8, 2)], Loss::Disk), Survives::No);
         assert_eq!(survives(Mode::OtherDisk, &[(2, 2)], Loss::Disk), Survives::Yes);
@@ -180,7 +198,7 @@ mod tests {
         assert_eq!(survives(Mode::Pool, &[(4, 2)], Loss::Disk), Survives::Yes);
         for mode in Mode::ALL {
             for codes in [&[][..], &[(8, 2)], &[(1, 3)], &[(1, 3), (8, 2)]] {
-                for kept in kept(mode, codes, &[]) {
+                for kept in kept(mode, codes, &[], None) {
                     let most = promise(mode, kept.loss).0;
                     let conditions_are_met = most == Survives::Conditionally && codes == [(1, 3)];
                     let is_more =

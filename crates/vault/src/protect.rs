@@ -49,6 +49,8 @@ pub struct Report {
     pub pending: u64,
     /// Files that are known to be damaged, degraded or lost, by state.
     pub affected: Vec<(State, u64)>,
+    /// Why mirrors of a pool's namespace that missed changes could not be brought up to date.
+    pub unhealed: Vec<String>,
 }
 
 /// Why a run did not come to its end.
@@ -185,11 +187,30 @@ pub fn approval(
     })
 }
 
+/// Brings mirrors of a pool's namespace up to date that missed changes while their targets were away and that answer again. Until then every change
+/// of names lies on fewer targets than the pool has promised, so that the loss of one could take it. Says what failed: the next run tries again,
+/// and files can be protected all the same.
+fn heal_mirrors(vault: &Vault) -> Vec<String> {
+    let Some(pool) = vault.pool.as_ref().filter(|pool| !pool.mirrors().behind.is_empty()) else {
+        return Vec::new();
+    };
+    let mut why = match pool.heal() {
+        Ok(healed) => healed.failed.iter().map(ToString::to_string).collect(),
+        Err(error) => vec![error.to_string()],
+    };
+    let behind = pool.mirrors().behind;
+    if !behind.is_empty() {
+        why.push(format!("missed changes of the namespace and could not be healed: {}", behind.join(", ")));
+    }
+    why
+}
+
 /// Protects everything that is not. The caller has the vault for himself.
 ///
 /// # Errors
 /// See [`ProtectError`].
 pub fn protect(vault: &Vault, manner: Manner<'_>) -> Result<Report, ProtectError> {
+    let unhealed = heal_mirrors(vault);
     // What someone records while we look may not have been seen.
     let scanned = Scanned::whole(vault.changelog.sequence()?);
     let seen = scan(vault, manner)?;
@@ -218,7 +239,7 @@ pub fn protect(vault: &Vault, manner: Manner<'_>) -> Result<Report, ProtectError
     let _ = replaced::purge(vault);
     vault.catalogue.set_note("last protect", Some(&vault.clock.now().to_string()))?;
     let pending = vault.changelog.pending()?.entries();
-    Ok(Report { seen, done, held, pending, affected: vault.catalogue.affected()? })
+    Ok(Report { seen, done, held, pending, affected: vault.catalogue.affected()?, unhealed })
 }
 
 /// Works off what is due, beside others if there are any.

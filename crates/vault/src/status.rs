@@ -9,6 +9,7 @@ use crate::rebuild::remains;
 use crate::replaced;
 use crate::scan::{ScanError, Seen};
 use crate::scrub::Due;
+use crate::storage::pool::{Mirrors, Pool};
 use crate::storage::{Target, TargetState};
 use crate::tree::Stat;
 use crate::vault::Vault;
@@ -66,6 +67,10 @@ pub struct Status {
     pub wide_watch: Option<String>,
     /// Codes of the files.
     pub codes: BTreeSet<String>,
+    /// The fewest redundancy columns that a protected file has beyond what is gone; nothing where none is protected.
+    pub least: Option<u32>,
+    /// Where the namespace of a pool is.
+    pub mirrors: Option<Mirrors>,
     /// Reads that were served with the help of redundancy.
     pub degraded_reads: Option<degraded::Record>,
     /// Runs of repair that replaced content which is still kept, the oldest first; nothing if they cannot be listed.
@@ -121,6 +126,8 @@ pub fn status(
         targets: vault.storage.targets(),
         wide_watch: catalogue.note(WIDE)?,
         codes: BTreeSet::new(),
+        least: None,
+        mirrors: vault.pool.as_ref().map(Pool::mirrors),
         degraded_reads: degraded::recorded(catalogue)?,
         replaced: replaced::runs(&vault.repository).ok(),
     };
@@ -166,7 +173,7 @@ pub fn status(
 }
 
 impl Status {
-    /// Which losses the vault survives, by its codes and where data and redundancy are.
+    /// Which losses the vault survives now, by its codes, what is left of the redundancy of its files, and where names are.
     pub fn promises(&self, vault: &Vault) -> Vec<Kept> {
         let is_one_disk = || match &self.targets[..] {
             [data, redundancy] => data.domain == redundancy.domain,
@@ -184,7 +191,10 @@ impl Status {
         // A code that is not known here promises nothing.
         let codes: Vec<(usize, usize)> =
             self.codes.iter().map(|code| shape(code).unwrap_or((usize::MAX, 0))).collect();
-        promises::kept(mode, &codes, &self.targets)
+        let names = self.mirrors.as_ref().map(|mirrors| mirrors.current.saturating_sub(1));
+        let left =
+            names.into_iter().chain(self.least.filter(|_| names.is_some()).map(|least| least as usize)).min();
+        promises::kept(mode, &codes, &self.targets, left)
     }
 }
 
@@ -240,6 +250,7 @@ impl Status {
         let add = |amount: &mut Amount| *amount = (amount.0 + 1, amount.1 + size);
         add(self.matrix.entry((entry.wanted, entry.columns)).or_default());
         add(self.states.entry(entry.state).or_default());
+        self.least = Some(self.least.map_or(entry.columns, |least| least.min(entry.columns)));
         self.never_scrubbed += u64::from(entry.scrubbed_at.is_none());
         self.data_bytes += size;
         self.redundancy_bytes += entry.redundancy;

@@ -377,15 +377,15 @@ fn rebuild(vault: &Vault, options: &reconstruction::Options, manner: Manner<'_>)
 }
 
 fn protect_all(vault: &Vault, manner: Manner<'_>) -> Result<Ended, JobError> {
-    let protect::Report { seen, done, held, pending, affected } = protect::protect(vault, manner)?;
+    let protect::Report { seen, done, held, pending, affected, unhealed } = protect::protect(vault, manner)?;
     let held = held.map(|held| {
         json!({ "digest": held.digest.to_string(), "removed": held.removed, "changed": held.changed, "known": held.known,
                 "before": { "removed": held.before.removed, "changed": held.before.changed } })
     });
     let failures = done.failures + seen.unreadable.len() as u64;
     let lost = affected.iter().any(|(state, _)| *state == State::Lost);
-    let open =
-        failures > 0 || held.is_some() || !affected.is_empty() || pending > 0 || !seen.write_once.is_empty();
+    let waits = held.is_some() || pending > 0 || !seen.write_once.is_empty();
+    let open = failures > 0 || waits || !affected.is_empty() || !unhealed.is_empty();
     let affected: BTreeMap<&str, u64> =
         affected.iter().map(|(state, files)| (state.word(), *files)).collect();
     let report = json!({
@@ -394,6 +394,7 @@ fn protect_all(vault: &Vault, manner: Manner<'_>) -> Result<Ended, JobError> {
         "failed": named(done.failed.iter().chain(&seen.unreadable), failure), "held": held, "pending": pending,
         "damaged": named(&done.damaged, trouble_as_json), "affected": affected,
         "write_once_changed": named(&seen.write_once, |path| json!(Shown::bytes(path).to_string())),
+        "mirrors_not_healed": unhealed,
     });
     Ok(Ended { outcome: outcome(lost, (manner.stopped)(), open), report, files: None })
 }

@@ -132,3 +132,34 @@ fn a_retired_target_is_empty_afterwards() {
     pool.lose(5);
     assert_eq!(pool.compare(), 0);
 }
+
+/// `status` said "survives any 3 of 4 targets" with one of them gone, and exit 0 while fewer targets had the names of a pool than it had promised.
+#[test]
+fn status_says_what_a_pool_survives_now() {
+    let ground = Playground::new();
+    let create =
+        ["pool", "create", "tank", "--pools", "pools", "--stripe", "1", "--redundancy", "3", "--targets"];
+    ground.expect(0, &[&create[..], &["d1", "d2", "d3", "d4"]].concat());
+    ground.expect(0, &["pool", "put", "tank", "tree", "/", "--pools", "pools"]);
+    ground.expect(0, &["protect", "tank", "--pools", "pools"]);
+    let survives = |code: i32| {
+        let status = ground.json(code, &["status", "tank", "--pools", "pools"]);
+        let all = status["survives"].as_array().unwrap().clone();
+        let words = all.iter().find(|it| it["loss"] == "disk").unwrap()["words"].as_str().unwrap().to_owned();
+        (words, status)
+    };
+    assert_eq!(survives(0).0, "any 3 of 4 targets");
+    let (here, away) = (ground.dir().join("d4"), ground.dir().join("away"));
+    std::fs::rename(&here, &away).unwrap();
+    assert_eq!(survives(1).0, "any 2 of the 3 targets that are left (1 of 4 targets gone)");
+    // The target misses changes of names, after which all files are as they were.
+    ground.expect(0, &["pool", "put", "tank", "tree", "/other/", "--pools", "pools"]);
+    ground.expect(0, &["pool", "rm", "tank", "other", "--recursive", "--pools", "pools"]);
+    std::fs::rename(&away, &here).unwrap();
+    let (words, status) = survives(1);
+    assert_eq!(words, "any 2 of 4 targets", "names are on three");
+    assert_eq!((&status["pending"]["files"], &status["degraded"]), (&0.into(), &serde_json::json!([])));
+    assert_eq!(status["mirrors"], serde_json::json!({ "current": 3, "wanted": 4, "behind": ["d4"] }));
+    ground.expect(0, &["protect", "tank", "--pools", "pools"]);
+    assert_eq!(survives(0).0, "any 3 of 4 targets");
+}

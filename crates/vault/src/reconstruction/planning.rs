@@ -129,7 +129,10 @@ pub(super) fn make_plan(
                 Err(error) => failed = Some(error),
             }
         }
-        let ours = found.targets.iter().any(chosen) || found.leftover || (bare && code.is_some());
+        // A column that was left out when the file was protected misses no target that has a name.
+        let misses_any = options.targets.is_empty() && found.standing == Standing::Degraded;
+        let misses = misses_any || found.targets.iter().any(chosen);
+        let ours = misses || found.leftover || (bare && code.is_some());
         let another = stub.names > 0 && !names.insert(stub.id);
         let item = Item {
             path,

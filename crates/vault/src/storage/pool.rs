@@ -52,7 +52,7 @@ pub use put::Written;
 pub use registry::Registry;
 pub(crate) use relocation::{Relocation, Spot};
 pub use several::Unnamed;
-pub use status::{Status, TargetStatus, Warning};
+pub use status::{Mirrors, Status, TargetStatus, Warning};
 pub use sweep::{Orphan, Sweep};
 
 use crate::tree::Generation;

@@ -318,3 +318,22 @@ fn a_rebuild_ends_damage_that_was_only_the_lost_target() {
     let still: Vec<_> = ground.status().affected.into_iter().map(|it| it.path).collect();
     assert_eq!(still, [other.as_bytes()]);
 }
+
+/// A pool has just as many targets as columns, and one is lost. A file that is protected then has a column less, and its header names no target for that
+/// one: `pool rebuild` found nothing missing and said that all was in order, while `status` called the file degraded.
+#[test]
+fn a_rebuild_is_not_done_while_columns_have_no_place() {
+    let mut ground = Ground::new(&[None; 5], 3, 2);
+    ground.put("file", &Seed(40).bytes(30_000));
+    ground.protect();
+    ground.lose(5);
+    assert!(!ground.rebuild().is_whole());
+    ground.put("file", &Seed(41).bytes(40_000));
+    ground.protect();
+    let report = ground.rebuild();
+    assert!(!report.is_whole(), "{report:?}");
+    assert_eq!(report.homeless, [(b"file".to_vec(), 1)]);
+    ground.bring_back(5);
+    ground.rebuild_all("it is back");
+    ground.assert_whole("it is back");
+}

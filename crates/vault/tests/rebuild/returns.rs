@@ -1,7 +1,9 @@
 //! Targets come back, with what they had when they went.
 
-use super::playground::{Ground, Seed, files_below, rot};
+use super::playground::{Ground, QUIET, Seed, files_below, rot};
 use gabion_vault::catalogue::{Entry, State};
+use gabion_vault::protect;
+use gabion_vault::storage::pool::config::Mirror;
 use gabion_vault::storage::{Storage, TargetState};
 use std::fs;
 
@@ -164,4 +166,61 @@ fn an_outdated_catalogue_is_not_believed() {
     assert_eq!(status.files(State::Lost), 0, "{status:?}");
     assert!(ground.vault.catalogue.find(b"later").unwrap().is_some(), "it is made from headers");
     ground.assert_right("with the first vault again");
+}
+
+/// Two of three mirrors of the namespace were away while a file was put. They came back, and every later change of names went to the third one alone, with
+/// `protect`, `scrub` and `status` all green: when that disk went, the names went with it, or older ones were served. `protect` brings mirrors that
+/// answer again up to date.
+#[test]
+fn protect_heals_mirrors_that_came_back() {
+    let mut ground = Ground::filled(33);
+    let mirrors = |ground: &Ground| -> Vec<usize> {
+        let config = ground.pool.config();
+        let current = config.target.iter().filter(|member| member.mirror == Mirror::Current);
+        current.map(|member| member.name[1..].parse().unwrap()).collect()
+    };
+    let [one, two, last] = mirrors(&ground)[..] else { panic!("three mirrors are wanted") };
+    [one, two].into_iter().for_each(|number| ground.lose(number));
+    ground.put("meanwhile", &Seed(34).bytes(20_000));
+    [one, two].into_iter().for_each(|number| ground.bring_back(number));
+    assert_eq!(mirrors(&ground), [last]);
+    ground.put("afterwards", &Seed(35).bytes(20_000));
+    ground.protect();
+    ground.open();
+    assert_eq!(mirrors(&ground), [one, two, last]);
+    ground.lose(last);
+    ground.assert_right("without the mirror that was never away");
+}
+
+/// A mirror that cannot be healed is said to be behind, by `protect` and by `status`; nothing else is in its way.
+#[test]
+fn a_mirror_that_cannot_be_healed_is_reported() {
+    let mut ground = Ground::filled(36);
+    let is_mirror = |name: &str| {
+        ground.pool.config().target.iter().any(|it| it.name == name && it.mirror == Mirror::Current)
+    };
+    let number = (1..=8).rev().find(|number| is_mirror(&format!("d{number}"))).unwrap();
+    ground.lose(number);
+    ground.put("meanwhile", &Seed(37).bytes(20_000));
+    ground.bring_back(number);
+    let tree = ground.target(number).join("tree");
+    fs::rename(&tree, ground.dir.path().join("aside")).unwrap();
+    fs::write(&tree, b"in the way").unwrap();
+    let protect = |ground: &Ground| {
+        let _lock = ground.vault.lock("test").unwrap();
+        protect::protect(&ground.vault, QUIET).unwrap()
+    };
+    let report = protect(&ground);
+    assert_eq!((report.done.encoded, report.pending), (1, 0), "{report:?}");
+    assert!(
+        report.unhealed.last().unwrap().ends_with(&format!("could not be healed: d{number}")),
+        "{report:?}"
+    );
+    let mirrors = ground.status().mirrors.unwrap();
+    assert!(!mirrors.are_whole() && mirrors.behind == [format!("d{number}")], "{mirrors:?}");
+    fs::remove_file(&tree).unwrap();
+    fs::rename(ground.dir.path().join("aside"), &tree).unwrap();
+    ground.open();
+    assert!(protect(&ground).unhealed.is_empty());
+    assert!(ground.status().mirrors.unwrap().are_whole());
 }

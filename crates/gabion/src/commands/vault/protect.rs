@@ -117,6 +117,7 @@ impl Args {
             Report { done, seen, .. } if done.failures > 0 || !seen.unreadable.is_empty() => Outcome::Failed,
             Report { held: Some(_), .. } => Outcome::Found,
             Report { seen, .. } if !seen.write_once.is_empty() => Outcome::Found,
+            Report { unhealed, .. } if !unhealed.is_empty() => Outcome::Found,
             Report { affected, pending, .. } if !affected.is_empty() || *pending > 0 => Outcome::Found,
             _ => Outcome::Fine,
         })
@@ -155,7 +156,7 @@ impl Args {
     }
 
     fn print(&self, vault: &Vault, report: &Report, seconds: f64) {
-        let Report { seen, done, held, pending, affected } = report;
+        let Report { seen, done, held, pending, affected, unhealed } = report;
         if self.talk.json {
             let failed: Vec<Value> = done.failed.iter().chain(&seen.unreadable).map(failure).collect();
             outln!(
@@ -176,7 +177,7 @@ impl Args {
                     "write_once_changed": seen.write_once.iter().map(|it| Shown::bytes(it).to_string()).collect::<Vec<_>>(),
                     "held": held.as_ref().map(held_as_json), "pending": pending, "seconds": seconds,
                     "affected": affected.iter().map(|(state, files)| (state.word(), files)).collect::<std::collections::BTreeMap<_, _>>(),
-                    "peak_memory": gabion::machine::peak_memory(),
+                    "mirrors_not_healed": unhealed, "peak_memory": gabion::machine::peak_memory(),
                 })
             );
             return;
@@ -246,6 +247,9 @@ impl Args {
         if let Some(held) = held {
             outln!("HELD: {}.", reason(held));
             outln!("Their redundancy stays as it was. If that is meant: gabion approve {}", held.digest);
+        }
+        for why in unhealed {
+            outln!("WARNING: mirrors of the namespace: {why}");
         }
         for (state, number) in affected {
             outln!("WARNING: {} {}: see `gabion status`", files(*number), state.word());

@@ -26,7 +26,7 @@ The table has a row for each wanted number of redundancy blocks per stripe and a
 more blocks may go before data is lost. Files that changed since they were protected stand under 0. The scrub of a file is overdue \
 when its last complete verification is older than the interval of its policy (scrub = \"30d\").
 Exit codes: 0 all is protected, 1 something is pending, damaged, degraded, changed although it is write-once, or overdue for a \
-scrub, 3 data lost.";
+scrub, or fewer targets of a pool have its names than shall, 3 data lost.";
 
 /// Arguments of `gabion status`.
 #[derive(clap::Args)]
@@ -69,6 +69,7 @@ impl Args {
             () if status.files(State::Lost) > 0 => Outcome::Unrecoverable,
             () if affected || status.pending.0 > 0 || status.overdue > 0 => Outcome::Found,
             () if !status.write_once().is_empty() => Outcome::Found,
+            () if status.mirrors.as_ref().is_some_and(|mirrors| !mirrors.are_whole()) => Outcome::Found,
             () => Outcome::Fine,
         })
     }
@@ -187,6 +188,17 @@ impl Args {
             };
             outln!("  {:<10} {space}, {}", Shown::bytes(&target.name).to_string(), target.domain);
         }
+        if let Some(mirrors) = status.mirrors.as_ref().filter(|mirrors| !mirrors.are_whole()) {
+            let behind = match &mirrors.behind[..] {
+                [] => String::new(),
+                names => format!("; {} missed changes, `gabion protect` heals that", names.join(", ")),
+            };
+            outln!(
+                "WARNING: the namespace is on {} targets, {} are wanted{behind}",
+                mirrors.current,
+                mirrors.wanted
+            );
+        }
         outln!("survives");
         for kept in status.promises(vault) {
             outln!("  {:<29} {}", kept.loss.words(), kept.words);
@@ -256,5 +268,6 @@ fn as_json(vault: &Vault, status: &Status) -> Value {
         "redundancy_bytes": status.redundancy_bytes, "targets": targets, "degraded_reads": status.degraded_reads,
         "write_once_changed": status.write_once().iter().map(|it| Shown::bytes(it).to_string()).collect::<Vec<_>>(),
         "wide_watch": status.wide_watch, "replaced": status.replaced, "survives": status.promises(vault),
+        "mirrors": status.mirrors,
     })
 }

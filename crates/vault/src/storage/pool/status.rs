@@ -1,6 +1,6 @@
 //! How a pool is.
 
-use super::config::{Mirror, Standing};
+use super::config::Mirror;
 use super::disk::Absence;
 use super::objects::{OBJECTS, parse_name};
 use super::view::View;
@@ -34,6 +34,24 @@ pub struct Status {
     pub targets: Vec<TargetStatus>,
     /// What someone should look after.
     pub warnings: Vec<Warning>,
+}
+
+/// Where the namespace is: names are lost when all targets with the current one are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Mirrors {
+    /// Targets that have it as it is now and answer.
+    pub current: usize,
+    /// How many shall have it.
+    pub wanted: usize,
+    /// Targets that answer and missed changes of it.
+    pub behind: Vec<String>,
+}
+
+impl Mirrors {
+    /// True if as many targets have the namespace as shall, and none has an old one.
+    pub fn are_whole(&self) -> bool {
+        self.current >= self.wanted && self.behind.is_empty()
+    }
 }
 
 /// How a target is.
@@ -161,6 +179,11 @@ impl fmt::Display for Warning {
 }
 
 impl Pool {
+    /// Where the namespace is.
+    pub fn mirrors(&self) -> Mirrors {
+        mirrors(&self.shared.view())
+    }
+
     /// How the pool is. Counting objects reads all their directories.
     pub fn status(&self) -> Status {
         let view = self.shared.view();
@@ -211,10 +234,7 @@ impl Pool {
             let missing = stripe + redundancy - domains;
             warnings.push(Warning::FewDomains { domains, wanted: stripe + redundancy, missing });
         }
-        let current = view.members().filter(|(member, disk)| {
-            member.mirror == Mirror::Current && member.state == Standing::Online && disk.ask().is_ok()
-        });
-        let (mirrors, wanted) = (current.count(), config.wanted_mirrors());
+        let Mirrors { current: mirrors, wanted, .. } = mirrors(&view);
         if mirrors < wanted {
             warnings.push(Warning::FewMirrors { mirrors, wanted });
         }
@@ -233,6 +253,19 @@ impl Pool {
             targets,
             warnings,
         }
+    }
+}
+
+fn mirrors(view: &View) -> Mirrors {
+    let online = |mirror: Mirror| {
+        view.members().filter(move |(member, disk)| {
+            member.mirror == mirror && View::state(member, disk) == TargetState::Online
+        })
+    };
+    Mirrors {
+        current: online(Mirror::Current).count(),
+        wanted: view.config.wanted_mirrors(),
+        behind: online(Mirror::Stale).map(|(member, _)| member.name.clone()).collect(),
     }
 }
 
