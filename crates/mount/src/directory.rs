@@ -5,6 +5,7 @@
 //! lead nowhere.
 
 mod content;
+mod history;
 mod names;
 mod passing;
 mod reach;
@@ -24,6 +25,8 @@ use gabion_platform::window::Window;
 use gabion_vault::coder::Coders;
 use gabion_vault::degraded::Report;
 use gabion_vault::storage::Storage;
+use gabion_vault::storage::plain::{Plain, Writer};
+use history::History;
 use names::OpenDirectory;
 use passing::Passing;
 use reach::Source;
@@ -78,6 +81,8 @@ struct Shared {
     files: Handles<OpenFile>,
     /// Ranges that were written and are not recorded yet, by file.
     written: Mutex<HashMap<u64, (Range<u64>, Rest)>>,
+    /// What was written to files since they were protected.
+    history: Arc<History>,
     /// The version of a file that the kernel may have pages of.
     cached: Mutex<HashMap<u64, Version>>,
     lengths: Lengths,
@@ -109,6 +114,7 @@ impl Directory {
             nodes: Nodes::default(),
             files: Handles::default(),
             written: Mutex::default(),
+            history: Arc::default(),
             cached: Mutex::default(),
             lengths: Lengths::default(),
             directories: Handles::default(),
@@ -121,6 +127,12 @@ impl Directory {
         let theirs = Arc::clone(&shared);
         std::thread::Builder::new().name("recorder".to_owned()).spawn(move || theirs.beat())?;
         Ok(Directory { shared })
+    }
+
+    /// Has whoever makes redundancy of this storage, or of a clone of it, ask this mount what was written.
+    pub fn tell(&self, storage: &Plain) {
+        let history: Arc<dyn Writer> = self.shared.history.clone();
+        storage.is_written_by(Arc::downgrade(&history));
     }
 }
 

@@ -13,29 +13,29 @@ mod publish;
 mod rows;
 mod settle;
 mod source;
+mod totals;
 mod untouched;
 mod unwritten;
 
 use crate::coder::{Coder, Coders};
 use crate::examine::ExamineError;
-use crate::format::frame::toggle;
 use crate::format::{FileId, Header, Records, Version};
-use crate::geometry::{Cut, merge};
+use crate::geometry::merge;
 use crate::redundancy::{Draft, Part, PartError, Place, redo};
-use crate::runs::{each_run, large_pieces};
 use crate::scrub::Trouble;
 use crate::shown::Shown;
 use crate::storage::{Content, Fault, Home, Layout, LayoutError, Storage};
-use crate::tree::Stat;
+use crate::tree::{Generation, Stat};
 use crate::version::{is_doubtful, is_in_doubt, is_same_content};
 use crate::world::{Clock, Nanos, unique_id};
 use adopt::adopt;
 use existing::open_old;
 pub(crate) use publish::sync_names;
-use rows::{Rows, Scratch};
+use rows::Rows;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use totals::{Totals, work};
 use untouched::Untouched;
 
 /// Redundancy files up to this size are made anew rather than updated in place: many of them are made durable together,
@@ -148,6 +148,10 @@ pub struct Encoded {
     /// Bytes that were damaged before, although nobody wrote to them, and that nothing could put right: from now on they are protected as
     /// they are.
     pub spoilt: Vec<Range<u64>>,
+    /// Bytes of a plain directory that were damaged, although nobody wrote to them, and that were put right before this.
+    pub mended: Vec<Range<u64>>,
+    /// Bytes that changed in the middle of a file that grew, where nobody knows what was written: a program did that, or they are corrupt.
+    pub changed: Vec<Range<u64>>,
     drafts: Vec<Draft>,
     /// Where drafts were put in place.
     published: Vec<Place>,
@@ -195,12 +199,22 @@ struct Making {
 /// Which redundancy files are to be.
 struct Planned {
     makings: Vec<Making>,
+    /// What is there, if it is for another cut or another code.
+    former: Option<Part>,
     /// Those that are no longer to be.
     obsolete: Vec<Place>,
     /// Some that is there is for this very version of the file.
     same_version: bool,
     /// Some that is there is for a version with the same content, by all that the file system says.
     unwritten: bool,
+}
+
+impl Planned {
+    /// The version that the redundancy which is there was made of.
+    fn newest(&self) -> Option<Generation> {
+        let old = self.makings.iter().filter_map(|making| making.old.as_ref()).chain(&self.former);
+        old.max_by_key(|old| old.header.revision).map(|old| old.header.generation)
+    }
 }
 
 /// What was seen to before a file is encoded.
@@ -255,7 +269,7 @@ impl Encoder<'_> {
                     seen.examined = true;
                 }
                 Outcome::Damaged(cells) => {
-                    self.storage.mend(path, &cells);
+                    self.storage.mend(path, &cells, self.coders);
                     seen.mended = true;
                 }
             }
@@ -278,7 +292,9 @@ impl Encoder<'_> {
         let block = self.storage.block(coder.code(), stat.size, largest_block);
         let layout = self.storage.layout(path, coder.code(), block)?;
         layout.check(coder.code(), stat.size)?;
-        let planned = self.plan(path, coder, &layout, &*content, (&stat, read_at), manner)?;
+        let mut planned = self.plan(path, coder, &layout, &*content, (&stat, read_at), manner)?;
+        let untouched = Untouched::of(self.storage, path, &planned, &stat);
+        self.storage.begins_encoding(path, planned.newest().as_ref(), &stat.generation());
         if let Some(adopted) = adopt(&planned.makings, coder, &stat, manner.moved) {
             return Ok(Outcome::Encoded(Box::new(Encoded { obsolete: planned.obsolete, ..adopted })));
         }
@@ -286,43 +302,38 @@ impl Encoder<'_> {
         if planned.same_version && !seen.examined {
             return Ok(Outcome::Unwritten);
         }
-        let Planned { mut makings, obsolete, unwritten, .. } = planned;
         let cut = layout.geometry.cut(stat.size);
-        let in_place = makings.iter().all(|making| {
+        let in_place = planned.makings.iter().all(|making| {
             let old = making.old.as_ref();
             old.is_some_and(|old| old.records == making.records && old.head_damage.is_none())
                 && making.records.file() > SMALL_PART
         });
         if !in_place {
-            for making in &mut makings {
-                making.draft = Some(self.draft(&making.home.place)?);
-            }
+            self.add_drafts(&mut planned.makings)?;
         }
-        let untouched = Untouched::of(self.storage, path, &makings);
         let untouched = untouched.as_ref();
-        let judges = self.judges(&makings)?;
-        let at_end = untouched.map(|it| it.find_damage_at_end(&judges, &*content, &makings));
-        let rows =
-            Rows { coder, judges: &judges, content: &*content, makings: &makings, untouched, in_place };
+        let judges = self.judges(&planned.makings)?;
+        let former = planned.former.as_ref().map(|old| self.coders.of_header(&old.header)).transpose()?;
+        let others = untouched
+            .map(|it| it.compare_others(&*content, &planned, &judges, former.as_ref(), manner))
+            .transpose()?
+            .unwrap_or_default();
+        let (judges, content) = (&judges[..], &*content);
+        let rows = Rows { coder, judges, content, makings: &planned.makings, untouched, in_place };
         let mut totals = work(&rows, &cut, manner)?;
-        totals.damaged.extend(at_end.transpose()?.unwrap_or_default());
-        if !totals.damaged.is_empty() && !seen.mended {
-            return Ok(Outcome::Damaged(totals.damaged));
+        totals.compared = totals.compared.and(others);
+        let damaged = untouched.map_or_else(Vec::new, |it| it.damaged(&totals.compared));
+        if !damaged.is_empty() && !seen.mended {
+            return Ok(Outcome::Damaged(damaged));
         }
+        let changed = untouched.map_or_else(Vec::new, |it| it.changed(&totals.compared));
         if in_place && totals.changes_are_too_many() {
-            for making in &mut makings {
-                making.draft = Some(self.draft(&making.home.place)?);
-            }
-            let rows = Rows {
-                coder,
-                judges: &judges,
-                content: &*content,
-                makings: &makings,
-                untouched,
-                in_place: false,
-            };
+            self.add_drafts(&mut planned.makings)?;
+            let in_place = false;
+            let rows = Rows { coder, judges, content, makings: &planned.makings, untouched, in_place };
             totals = work(&rows, &cut, manner)?;
         }
+        let Planned { makings, obsolete, unwritten, .. } = planned;
         if unwritten && totals.encoded > 0 && !seen.examined {
             return Ok(Outcome::Unwritten);
         }
@@ -335,7 +346,9 @@ impl Encoder<'_> {
             return Err(EncodeError::Changed);
         }
         self.refuse_being_written(path)?;
-        self.conclude(makings, totals, coder, stat, obsolete).map(|it| Outcome::Encoded(Box::new(it)))
+        let encoded = self.conclude(makings, totals, coder, stat, obsolete)?;
+        let (spoilt, mended) = (merge(damaged), merge(self.storage.take_mended(path)));
+        Ok(Outcome::Encoded(Box::new(Encoded { spoilt, mended, changed: merge(changed), ..encoded })))
     }
 
     /// While a file is written in place its version says nothing. It is looked at again when it rests.
@@ -350,6 +363,13 @@ impl Encoder<'_> {
     fn judges(&self, makings: &[Making]) -> Result<Vec<Option<Arc<Coder>>>, EncodeError> {
         let judge = |making: &Making| making.old.as_ref().map(|old| self.coders.of_header(&old.header));
         Ok(makings.iter().map(|making| judge(making).transpose()).collect::<Result<_, _>>()?)
+    }
+
+    fn add_drafts(&self, makings: &mut [Making]) -> Result<(), EncodeError> {
+        for making in makings {
+            making.draft = Some(self.draft(&making.home.place)?);
+        }
+        Ok(())
     }
 
     fn draft(&self, place: &Place) -> Result<Draft, EncodeError> {
@@ -416,7 +436,7 @@ impl Encoder<'_> {
             }
         }
         let binding = self.storage.binding(path).map_err(EncodeError::read)?;
-        let mut makings = Vec::new();
+        let (mut makings, mut former) = (Vec::new(), None::<Part>);
         for home in homes {
             let header = Header {
                 version: Version::NEWEST,
@@ -437,14 +457,19 @@ impl Encoder<'_> {
             };
             let old =
                 found.iter().position(|part| part.place.is(&home.place)).map(|at| found.swap_remove(at));
-            let old = old.filter(|old| {
+            let fits = |old: &mut Part| {
                 let (was, now) = (&old.header, &header);
-                was.id == id
-                    && was.code == now.code
+                was.code == now.code
                     && was.strong == now.strong
                     && was.geometry == now.geometry
                     && (was.first, was.columns) == (now.first, now.columns)
-            });
+            };
+            let mut old = old.filter(|old| old.header.id == id);
+            let fitting = old.take_if(fits);
+            if old.as_ref().map(|old| old.header.revision) > former.as_ref().map(|it| it.header.revision) {
+                former = old;
+            }
+            let old = fitting;
             let at_least = old.as_ref().map_or(0, Part::header_bytes);
             let write = EncodeError::write(&home.place);
             let header_bytes = header.encode(at_least).map_err(|error| write(io::Error::other(error)))?.len();
@@ -452,7 +477,7 @@ impl Encoder<'_> {
             drop(write);
             makings.push(Making { home, header, header_bytes, records, old, draft: None });
         }
-        Ok(Planned { makings, obsolete, same_version, unwritten })
+        Ok(Planned { makings, former, obsolete, same_version, unwritten })
     }
 
     /// Writes headers; in place, makes the changes.
@@ -478,7 +503,9 @@ impl Encoder<'_> {
             encoded: totals.encoded,
             kept: totals.kept,
             trouble: None,
-            spoilt: merge(totals.damaged),
+            spoilt: Vec::new(),
+            mended: Vec::new(),
+            changed: Vec::new(),
             drafts: Vec::new(),
             published: Vec::new(),
             obsolete,
@@ -501,84 +528,6 @@ impl Encoder<'_> {
         }
         Ok(encoded)
     }
-}
-
-/// What all threads together found.
-#[derive(Debug)]
-struct Totals {
-    /// Per redundancy file, the sum of the checks of its frames.
-    roots: Vec<[u8; 16]>,
-    /// Per redundancy file, records to write in place.
-    changes: Vec<Vec<(u64, Vec<u8>)>>,
-    change_bytes: usize,
-    encoded: u64,
-    kept: u64,
-    /// Cells that are not what was protected, although nobody wrote to them.
-    damaged: Vec<Range<u64>>,
-}
-
-impl Totals {
-    fn new(files: usize) -> Totals {
-        let changes = (0..files).map(|_| Vec::new()).collect();
-        let damaged = Vec::new();
-        Totals { roots: vec![[0; 16]; files], changes, change_bytes: 0, encoded: 0, kept: 0, damaged }
-    }
-
-    fn and(mut self, other: Totals) -> Totals {
-        self.roots.iter_mut().zip(&other.roots).for_each(|(root, other)| toggle(root, other));
-        let changes = self.changes.iter_mut().zip(other.changes);
-        changes.for_each(|(all, mut changes)| all.append(&mut changes));
-        self.change_bytes += other.change_bytes;
-        self.encoded += other.encoded;
-        self.kept += other.kept;
-        self.damaged.extend(other.damaged);
-        self
-    }
-
-    fn changes_are_too_many(&self) -> bool {
-        self.change_bytes > redo::MAX_BYTES
-    }
-}
-
-/// Bytes of data whose redundancy is written in one go: with that, it is in the cache still.
-const PIECE_BYTES: u64 = 1 << 20;
-
-fn rows_of_piece(k: usize, block: u64) -> u64 {
-    (PIECE_BYTES / (k as u64 * block)).max(1)
-}
-
-/// Encodes all rows of a file.
-fn work(rows: &Rows<'_>, cut: &Cut, manner: Manner<'_>) -> Result<Totals, EncodeError> {
-    let (k, files) = (rows.coder.code().k(), rows.makings.len());
-    let state = || (Scratch::new(rows.makings), Totals::new(files));
-    let states = each_run(
-        cut,
-        large_pieces(k.max(rows.coder.code().m())),
-        Some(rows.content),
-        manner.threads,
-        state,
-        |run, (scratch, totals)| {
-            if (manner.stopped)() {
-                return Err(EncodeError::Stopped);
-            }
-            scratch.source.begin(rows.content, run, k);
-            let (mut next, end) = (run.first, run.first + run.count);
-            while next < end {
-                let piece = cut.run(next, rows_of_piece(k, run.block).min(end - next));
-                rows.encode(&piece, scratch, totals)?;
-                next += piece.count;
-            }
-            scratch.source.end(rows.content, k)?;
-            (manner.progress)(
-                (0..k).map(|column| run.piece(column)).map(|piece| piece.end - piece.start).sum(),
-            );
-            Ok(())
-        },
-    )?;
-    states.into_iter().try_fold(Totals::new(files), |all, (mut scratch, totals)| {
-        rows.flush(&mut scratch)?;
-        Ok(all.and(totals))
-    })
 }
 
 #[cfg(test)]

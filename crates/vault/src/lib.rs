@@ -29,6 +29,7 @@ pub mod redundancy;
 mod renamed;
 pub mod repair;
 pub mod replaced;
+mod rescue;
 pub mod runs;
 pub mod scan;
 pub mod schedule;

@@ -17,13 +17,12 @@ use crate::format::{Frame, Metadata};
 use crate::metadata::without_privileges;
 use crate::protect::{Manner, Progress};
 use crate::redundancy::redo;
-use crate::replaced::REPLACED;
+use crate::replaced;
 use crate::scrub::{Trouble, margin, note_bare, trouble};
 use crate::storage::Repairable;
 use crate::throttle::Throttle;
-use crate::tree::{Stat, absent_is_none, join, split};
+use crate::tree::{Stat, absent_is_none, split};
 use crate::vault::Vault;
-use crate::world::moment;
 use gabion_platform::lock::Lockable;
 use mark::Mark;
 use std::collections::BTreeSet;
@@ -521,18 +520,7 @@ impl Work<'_> {
         }
         if self.replaced.is_none() {
             let tree = &self.vault.repository;
-            let when = moment(self.vault.clock.now()).replace([' ', ':'], "-");
-            let mut number = 1;
-            let (path, file) = loop {
-                let run = if number == 1 { when.clone() } else { format!("{when}-{number}") };
-                let path = join(&join(REPLACED, run.as_bytes()), self.path);
-                tree.make_directories(split(&path).0, 0o700)?;
-                match tree.create(&path, 0o600) {
-                    // Another repair of it within this second; what that one kept stays.
-                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
-                    made => break (path, made?),
-                }
-            };
+            let (path, file) = replaced::keep_as(tree, self.vault.clock.now(), self.path)?;
             self.done.replaced = Some(tree.shown(&path));
             self.replaced = Some((path, file));
         }

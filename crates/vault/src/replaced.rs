@@ -4,9 +4,10 @@
 //! replaced within the last day is never removed.
 
 use crate::policy::Replaced as Limits;
-use crate::tree::{Kind, Tree, absent_is_none, join};
+use crate::tree::{Kind, Tree, absent_is_none, join, split};
 use crate::vault::Vault;
-use crate::world::{Nanos, SECOND, moment_from};
+use crate::world::{Nanos, SECOND, moment, moment_from};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
@@ -28,6 +29,25 @@ pub struct Run {
     pub files: u64,
     /// Bytes that they take on the disk.
     pub bytes: u64,
+}
+
+/// Makes an empty file for what is about to be replaced in the file at `path`. Gives its own path as well.
+///
+/// # Errors
+/// What the operating system says.
+pub(crate) fn keep_as(repository: &Tree, now: Nanos, path: &[u8]) -> io::Result<(Vec<u8>, File)> {
+    let when = moment(now).replace([' ', ':'], "-");
+    let mut number = 1;
+    loop {
+        let run = if number == 1 { when.clone() } else { format!("{when}-{number}") };
+        let path = join(&join(REPLACED, run.as_bytes()), path);
+        repository.make_directories(split(&path).0, 0o700)?;
+        match repository.create(&path, 0o600) {
+            // Another repair of it within this second; what that one kept stays.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+            made => return Ok((path, made?)),
+        }
+    }
 }
 
 /// All runs of a repository, the oldest first. What has no time for a name was put there by someone else, and is left alone.

@@ -1,6 +1,6 @@
 //! How a vault is: wanted beside actual redundancy, what is exposed, what is broken, by name.
 
-use crate::catalogue::{CatalogueError, Class, Counts, Entry, Problem, State};
+use crate::catalogue::{CatalogueError, Class, Counts, Entry, Piece, Problem, State};
 use crate::degraded;
 use crate::monitor::status::WIDE;
 use crate::promises::{self, Kept, Mode};
@@ -43,6 +43,8 @@ pub struct Status {
     pub oldest: Option<Nanos>,
     /// Damaged, degraded and lost files, as many as were asked for.
     pub affected: Vec<Affected>,
+    /// Files that changed within the part that they had when they grew, with the number of ranges: by a program or by corruption.
+    pub changed_in_growth: Vec<(Vec<u8>, u64)>,
     /// What a look at the tree saw, if there was one.
     pub seen: Option<Seen>,
     /// Entries of the changelog that wait or are worked on.
@@ -114,6 +116,7 @@ pub fn status(
         pending: (0, 0),
         oldest: None,
         affected: Vec::new(),
+        changed_in_growth: catalogue.changed_in_growth(path)?,
         seen,
         queued: 0,
         last_scrub: note(vault, "last scrub")?,
@@ -156,7 +159,8 @@ pub fn status(
                 status.last_protect = status.last_protect.max(Some(entry.protected_at));
             }
             if entry.state != State::Protected && status.affected.len() < names {
-                let problems = catalogue.problems(&known)?;
+                let mut problems = catalogue.problems(&known)?;
+                problems.retain(|problem| problem.piece != Piece::Changed);
                 status.affected.push(Affected { path, state: entry.state, problems });
             }
         }

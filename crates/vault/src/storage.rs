@@ -262,14 +262,30 @@ pub trait Storage: Send + Sync + Debug {
         Ok(false)
     }
 
-    /// What was written to a file since it was this version, in order and apart, where that is known for certain: whatever else differs is damage.
-    fn written_since(&self, _path: &[u8], _version: &Generation) -> Option<Vec<Range<u64>>> {
+    /// What was written to a file from one version to the present one, `now`, in order and apart, where that is known for certain: whatever else differs is
+    /// damage.
+    fn written_since(
+        &self,
+        _path: &[u8],
+        _version: &Generation,
+        _now: &Generation,
+    ) -> Option<Vec<Range<u64>>> {
         None
     }
 
+    /// Redundancy is about to be made of version `now` of a file, in place of that of `old`: these are the versions that
+    /// [`written_since`](Storage::written_since) is asked for next.
+    fn begins_encoding(&self, _path: &[u8], _old: Option<&Generation>, _now: &Generation) {}
+
     /// Puts blocks of a file right that are damaged: nobody wrote to them since they were protected. Those that cannot be put right stay as
     /// they are.
-    fn mend(&self, _path: &[u8], _cells: &[Range<u64>]) {}
+    fn mend(&self, _path: &[u8], _cells: &[Range<u64>], _coders: &Coders) {}
+
+    /// What [`mend`](Storage::mend) put right in a file and nobody was told of yet; an attempt to encode the file may have failed after it. Nothing where storage
+    /// reports it by itself.
+    fn take_mended(&self, _path: &[u8]) -> Vec<Range<u64>> {
+        Vec::new()
+    }
 
     /// What binds redundancy to the file at `path`: see [`Binding`].
     ///

@@ -11,7 +11,9 @@ use gabion_vault::monitor::{self, Live, Tell};
 use gabion_vault::shown::Shown;
 use gabion_vault::storage::Storage;
 use gabion_vault::storage::TargetState;
+use gabion_vault::storage::plain::Plain;
 use gabion_vault::storage::pool::Pool;
+use gabion_vault::tree::Tree;
 use gabion_vault::vault::{Location, OWN, Vault};
 use gabion_vault::world::Clock;
 use std::ffi::OsStr;
@@ -110,7 +112,13 @@ impl MountPlan {
                 let hidden = hidden_name(&name, &repository);
                 let guarded = if self.verify { Some(guarded(&location, say)?) } else { None };
                 let files = Directory::new(&name, hidden, Arc::clone(&recorder), guarded, self.passthrough);
-                mount(files.map_err(at(&name))?, &mountpoint, &options)?
+                let files = files.map_err(at(&name))?;
+                // Whoever makes redundancy then knows what was written, and what is damage.
+                let root = Tree::open(&name).map_err(at(&name))?;
+                let storage = Plain::new(root, vault.repository.clone());
+                files.tell(&storage);
+                vault.storage = Box::new(storage);
+                mount(files, &mountpoint, &options)?
             }
         };
         let (vault, live) = (Some(vault), None);

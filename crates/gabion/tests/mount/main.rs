@@ -12,6 +12,7 @@ mod posix;
 mod privileges;
 mod protection;
 mod rights;
+mod rot;
 #[path = "../vault/said.rs"]
 mod said;
 #[path = "../vault/seed.rs"]

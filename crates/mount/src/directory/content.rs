@@ -10,6 +10,7 @@ use fuser::{BackingId, FileHandle, FopenFlags};
 use gabion_platform::direct::Direct;
 use gabion_vault::changelog::WHOLE;
 use gabion_vault::degraded::DegradedReader;
+use gabion_vault::tree::Stat;
 use gabion_vault::world::Stopwatch;
 use rustix::fs::{
     Advice, AtFlags, FallocateFlags, Gid, Mode, OFlags, SeekFrom, Statx, Timestamps, Uid, XattrFlags,
@@ -200,7 +201,10 @@ impl Shared {
     pub(super) fn write(&self, handle: u64, offset: u64, data: &[u8]) -> Answer<usize> {
         let open = self.files.get(handle)?;
         let mut written = 0;
-        let all = self.in_room(|| write_on(&open.file, data, offset, &mut written));
+        let range = |_| offset..offset + data.len() as u64;
+        let all = self.history.change(open.number, &open.file, range, || {
+            self.in_room(|| write_on(&open.file, data, offset, &mut written))
+        });
         // Part of it may have been written all the same.
         if !data.is_empty() {
             self.note_written(open.number, offset..offset + data.len() as u64, open.rest);
@@ -237,12 +241,17 @@ impl Shared {
         // Pieces taken out or put in move all that follows.
         let moves = FallocateFlags::COLLAPSE_RANGE | FallocateFlags::INSERT_RANGE;
         let allocate = || rustix::fs::fallocate(&open.file, flags, offset, length);
-        match flags.intersects(moves) {
-            true => self.lengths.change(open.number, allocate)?,
-            false => self.in_room(|| Ok(allocate()?))?,
-        }
         let range =
             if flags.intersects(moves) { offset..u64::MAX } else { offset..offset.saturating_add(length) };
+        self.history.change(
+            open.number,
+            &open.file,
+            |_| range.clone(),
+            || match flags.intersects(moves) {
+                true => Ok(self.lengths.change(open.number, allocate)?),
+                false => self.in_room(|| Ok(allocate()?)),
+            },
+        )?;
         self.note_written(open.number, range, open.rest);
         Ok(())
     }
@@ -263,9 +272,12 @@ impl Shared {
         let (mut source_at, mut target_at) = (from.1, to.1);
         // The answer has 32 bits.
         let length = length.min(1 << 30) as usize;
-        let copied = self.in_room(|| {
-            let (from, to) = (Some(&mut source_at), Some(&mut target_at));
-            Ok(rustix::fs::copy_file_range(&source.file, from, &target.file, to, length)?)
+        let range = |_| to.1..to.1.saturating_add(length as u64);
+        let copied = self.history.change(target.number, &target.file, range, || {
+            self.in_room(|| {
+                let (from, to) = (Some(&mut source_at), Some(&mut target_at));
+                Ok(rustix::fs::copy_file_range(&source.file, from, &target.file, to, length)?)
+            })
         })?;
         if copied > 0 {
             self.note_written(target.number, to.1..to.1 + copied as u64, target.rest);
@@ -297,7 +309,12 @@ impl Shared {
         if wanted.atime.is_some() || wanted.mtime.is_some() {
             let times =
                 Timestamps { last_access: timespec(wanted.atime), last_modification: timespec(wanted.mtime) };
+            let generation = || Ok::<_, std::io::Error>(Stat::from(stat_of(&reached)?).generation());
+            let before = generation()?;
             rustix::fs::utimensat(rustix::fs::CWD, reached.magic(), &times, AtFlags::empty())?;
+            if wanted.mtime.is_some() {
+                self.history.set_times(number, &before, &generation()?);
+            }
         }
         let stat = stat_of(&reached)?;
         if wanted.size.is_some() {
@@ -322,7 +339,11 @@ impl Shared {
                 &opened
             }
         };
-        self.lengths.change(number, || rustix::fs::ftruncate(file, size))?;
+        // What is cut off and comes back is zeros.
+        let range = |before: u64| before.min(size)..u64::MAX;
+        self.history.change(number, file, range, || {
+            self.lengths.change(number, || rustix::fs::ftruncate(file, size))
+        })?;
         if uid != 0 {
             self.drop_rights(file)?;
         }

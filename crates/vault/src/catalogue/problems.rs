@@ -1,7 +1,7 @@
 //! Damage that scrub found and nobody repaired yet.
 
 use super::{Catalogue, Result};
-use crate::tree::split;
+use crate::tree::{join, split};
 use crate::world::Nanos;
 use rusqlite::params;
 use std::ops::Range;
@@ -18,10 +18,13 @@ pub enum Piece {
     Redundancy,
     /// A header of its redundancy.
     Header,
+    /// Bytes within the part that a file had before it grew: a program changed them, or they were corrupt when the file was protected. Not damage by
+    /// itself.
+    Changed,
 }
 
 impl Piece {
-    const ALL: [Piece; 4] = [Piece::Data, Piece::Lost, Piece::Redundancy, Piece::Header];
+    const ALL: [Piece; 5] = [Piece::Data, Piece::Lost, Piece::Redundancy, Piece::Header, Piece::Changed];
 
     /// The words for it.
     pub fn words(self) -> &'static str {
@@ -30,6 +33,7 @@ impl Piece {
             Piece::Lost => "data beyond repair",
             Piece::Redundancy => "redundancy",
             Piece::Header => "header of its redundancy",
+            Piece::Changed => "data that changed when the file grew",
         }
     }
 }
@@ -44,14 +48,14 @@ pub struct Problem {
 }
 
 impl Catalogue {
-    /// Notes damage of a file, in place of what was known before.
+    /// Notes damage of a file, in place of what was known before. [`Piece::Changed`] stays: whoever looks for damage knows nothing of it.
     ///
     /// # Errors
     /// [`CatalogueError`](super::CatalogueError).
     pub fn set_problems(&self, path: &[u8], problems: &[Problem], now: Nanos) -> Result<()> {
-        self.clear_problems(path)?;
         let (directory, name) = split(path);
         let directory = self.directory_or_new(directory)?;
+        self.delete_problems(directory, name, Some(Piece::Changed))?;
         let insert = || {
             let mut insert =
                 self.connection.prepare_cached("INSERT INTO problems VALUES (?, ?, ?, ?, ?, ?)")?;
@@ -71,12 +75,39 @@ impl Catalogue {
     pub fn clear_problems(&self, path: &[u8]) -> Result<()> {
         let (directory, name) = split(path);
         let Some(directory) = self.directory(directory)? else { return Ok(()) };
-        let clear = || {
-            let mut clear =
-                self.connection.prepare_cached("DELETE FROM problems WHERE directory = ? AND name = ?")?;
-            clear.execute(params![directory, name])
+        self.delete_problems(directory, name, None)
+    }
+
+    fn delete_problems(&self, directory: i64, name: &[u8], but: Option<Piece>) -> Result<()> {
+        let delete = || {
+            let mut delete = self
+                .connection
+                .prepare_cached("DELETE FROM problems WHERE directory = ? AND name = ? AND piece IS NOT ?")?;
+            delete.execute(params![directory, name, but.map(|piece| piece as i64)])
         };
-        self.wrap(clear()).map(|_| ())
+        self.wrap(delete()).map(|_| ())
+    }
+
+    /// Files at and beneath a path that changed within the part that they had when they grew ([`Piece::Changed`]), in the order of their names, each with the
+    /// number of ranges.
+    ///
+    /// # Errors
+    /// [`CatalogueError`](super::CatalogueError).
+    pub fn changed_in_growth(&self, path: &[u8]) -> Result<Vec<(Vec<u8>, u64)>> {
+        let find = || {
+            let mut find = self.connection.prepare_cached(
+                "SELECT d.path, p.name, count(*) FROM problems p JOIN directories d ON d.number = p.directory \
+                 WHERE p.piece = ? GROUP BY p.directory, p.name ORDER BY d.path, p.name",
+            )?;
+            let rows = find.query_map(params![Piece::Changed as i64], |row| {
+                let (directory, name): (Vec<u8>, Vec<u8>) = (row.get(0)?, row.get(1)?);
+                Ok((join(&directory, &name), row.get::<_, i64>(2)?.unsigned_abs()))
+            })?;
+            rows.collect::<rusqlite::Result<Vec<_>>>()
+        };
+        let mut found = self.wrap(find())?;
+        found.retain(|(file, _)| crate::status::is_below(file, path));
+        Ok(found)
     }
 
     /// The known damage of a file, in the order of its bytes.

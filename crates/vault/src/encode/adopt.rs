@@ -74,6 +74,8 @@ fn unread(
         kept: 0,
         trouble: None,
         spoilt: Vec::new(),
+        mended: Vec::new(),
+        changed: Vec::new(),
         drafts: Vec::new(),
         published: Vec::new(),
         obsolete: Vec::new(),

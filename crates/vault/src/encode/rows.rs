@@ -127,6 +127,8 @@ impl Rows<'_> {
         let mut seals: Vec<Seal> = Vec::with_capacity(k);
         let mut signed = None;
         let mut same_version = true;
+        // Every frame of the row has the same signatures.
+        let mut to_compare = self.untouched;
         for ((making, judge), records) in self.makings.iter().zip(self.judges).zip(&scratch.old) {
             let Some(judge) = judge else { return Ok(false) };
             if signed != Some(judge.version()) {
@@ -144,8 +146,8 @@ impl Rows<'_> {
                 else {
                     return Ok(false);
                 };
-                if let Some(untouched) = self.untouched {
-                    untouched.find_damage(old, run, row, &opened, &seals, &mut totals.damaged);
+                if let Some(untouched) = to_compare.take_if(|it| it.is_told_by(old)) {
+                    untouched.compare_row(run, row, &opened, &seals, &mut totals.compared);
                 }
                 // Damage must not be carried over into what is called new.
                 if !opened.data().eq(seals.iter().copied()) || judge.sign(opened.block)? != opened.own() {

@@ -58,6 +58,8 @@ impl Encoder<'_> {
             kept: findings.stripes,
             trouble: found,
             spoilt: Vec::new(),
+            mended: Vec::new(),
+            changed: Vec::new(),
             drafts: Vec::new(),
             published: Vec::new(),
             obsolete: Vec::new(),

@@ -362,7 +362,7 @@ impl Keeper {
         self.look_at_links(&done.inodes)?;
         if done.is_something() {
             self.shared.status().add(&done);
-            (self.shared.tell)(&Notice::Worked(done.clone()));
+            (self.shared.tell)(&Notice::Worked(Box::new(done.clone())));
         }
         Ok(done)
     }

@@ -67,9 +67,9 @@ impl Status {
     /// Adds what workers did. Names of failures are told once and not kept.
     pub(super) fn add(&mut self, done: &Done) {
         let (failed, damaged, set_aside, spoilt) = Default::default();
-        let (for_scan, inodes, write_once) = Default::default();
-        let counted =
-            Done { failed, damaged, set_aside, spoilt, for_scan, inodes, write_once, ..done.clone() };
+        let (mended, changed, for_scan, inodes, write_once) = Default::default();
+        let listed = Done { failed, damaged, set_aside, spoilt, mended, changed, ..done.clone() };
+        let counted = Done { for_scan, inodes, write_once, ..listed };
         self.done = std::mem::take(&mut self.done).and(counted);
     }
 }
@@ -114,7 +114,7 @@ pub enum Notice {
     /// A scan ended.
     Scanned(Scan),
     /// Workers did something.
-    Worked(Done),
+    Worked(Box<Done>),
     /// Very many files vanished or changed at once: their redundancy stays until someone approves.
     Held(Held),
     /// What was held was approved or undone.

@@ -2,24 +2,30 @@
 //!
 //! It heals rot, torn and overwritten regions and truncation. A file that is gone as a whole comes back only where m ≥ k.
 
+mod mend;
+
 use super::{
     Content, Fault, Folder, Home, Layout, LayoutError, Repairable, Repository, Storage, Target, TargetState,
 };
+use crate::coder::Coders;
 use crate::format::Metadata;
 use crate::geometry::{Geometry, Run, Tail, block_for};
 use crate::metadata;
 use crate::redundancy::read_up_to;
-use crate::tree::{Directory, Names, Stat, Tree, absent_is_none, split, stat_of};
+use crate::tree::{Directory, Generation, Names, Stat, Tree, absent_is_none, split, stat_of};
 use gabion_engine::Code;
 use gabion_platform::window::Window;
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, fstatfs};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use std::collections::HashMap;
+use std::fmt::Debug;
 use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 /// Bytes of a column in a full segment: what can be overwritten in one piece, times m, and still be repaired.
 pub const COLUMN_BYTES: u64 = 16 << 20;
@@ -36,17 +42,47 @@ pub const DATA: &[u8] = b"data";
 /// The name of the repository among targets.
 pub const REPOSITORY: &[u8] = b"repository";
 
-/// A directory and where its redundancy goes.
+/// Ranges of files, by path.
+type Mended = HashMap<Vec<u8>, Vec<Range<u64>>>;
+
+/// A directory and where its redundancy goes; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Plain {
     root: Tree,
     repository: Tree,
+    /// The mount through which programs of this machine write, if this process serves one.
+    writer: Arc<RwLock<Option<Weak<dyn Writer>>>>,
+    /// What was put right, by path, until it is reported.
+    mended: Arc<Mutex<Mended>>,
+}
+
+/// A mount of a directory: it knows which bytes were written through it, and whether anything else wrote to a file.
+pub trait Writer: Send + Sync + Debug {
+    /// What was written to a file from one version to the present one, `now`, in order and apart. Nothing if that is not known: another program may
+    /// have written to the file.
+    fn written_since(&self, version: &Generation, now: &Generation) -> Option<Vec<Range<u64>>>;
+
+    /// Redundancy is about to be made of version `now`, in place of that of `old`: only these two have to be remembered.
+    fn begins_encoding(&self, old: Option<&Generation>, now: &Generation);
+
+    /// Does something to the content of a file, of which `now` is the present version, while nothing is written to it through the mount. `act` gives the version
+    /// that it leaves. False if that is not the present version any more, or if `act` gave nothing.
+    fn alone(&self, now: &Generation, act: &mut dyn FnMut() -> Option<Generation>) -> bool;
 }
 
 impl Plain {
     /// Storage for the files below `root`.
     pub fn new(root: Tree, repository: Tree) -> Plain {
-        Plain { root, repository }
+        Plain { root, repository, writer: Arc::default(), mended: Arc::default() }
+    }
+
+    /// Programs write to files through this mount. All clones of this storage ask it what was written.
+    pub fn is_written_by(&self, writer: Weak<dyn Writer>) {
+        *self.writer.write().unwrap_or_else(PoisonError::into_inner) = Some(writer);
+    }
+
+    fn writer(&self) -> Option<Arc<dyn Writer>> {
+        self.writer.read().unwrap_or_else(PoisonError::into_inner).as_ref()?.upgrade()
     }
 }
 
@@ -86,6 +122,26 @@ impl Storage for Plain {
         let is_told = self.root.file_system().is_ok_and(|kind| kind != FUSE);
         let flushed = is_told && self.root.sync_all().is_ok();
         flushed.then(|| self.root.stat(b"")).and_then(Result::ok).map(|stat| stat.device)
+    }
+
+    fn written_since(&self, _: &[u8], version: &Generation, now: &Generation) -> Option<Vec<Range<u64>>> {
+        self.writer()?.written_since(version, now)
+    }
+
+    fn begins_encoding(&self, _: &[u8], old: Option<&Generation>, now: &Generation) {
+        if let Some(writer) = self.writer() {
+            writer.begins_encoding(old, now);
+        }
+    }
+
+    fn mend(&self, path: &[u8], cells: &[Range<u64>], coders: &Coders) {
+        if let Some(writer) = self.writer() {
+            self.mend_beside(&*writer, path, cells, coders);
+        }
+    }
+
+    fn take_mended(&self, path: &[u8]) -> Vec<Range<u64>> {
+        self.mended.lock().unwrap_or_else(PoisonError::into_inner).remove(path).unwrap_or_default()
     }
 
     fn open(&self, path: &[u8]) -> io::Result<Box<dyn Content>> {

@@ -1,7 +1,13 @@
 //! What workers did.
 
+use crate::catalogue::{Catalogue, CatalogueError, Piece, Problem};
+use crate::degraded::{self, Report};
 use crate::encode::Encoded;
+use crate::gather::Ailment;
 use crate::scrub::Trouble;
+use crate::shown::Shown;
+use crate::storage::plain::DATA;
+use crate::world::Nanos;
 use std::ops::Range;
 
 /// What was done.
@@ -33,6 +39,10 @@ pub struct Done {
     pub damaged: Vec<Trouble>,
     /// Files with bytes that were damaged although nobody wrote to them, and that nothing could put right: they are protected as they are.
     pub spoilt: Vec<(Vec<u8>, Vec<Range<u64>>)>,
+    /// Files with bytes that were damaged although nobody wrote to them, and that were put right before the file was encoded.
+    pub mended: Vec<(Vec<u8>, Vec<Range<u64>>)>,
+    /// Files that grew and changed within the part that they had before; nobody knows what was written to them. See [`Encoded::changed`].
+    pub changed: Vec<(Vec<u8>, Vec<Range<u64>>)>,
     /// Changes that were left alone, because they wait for an approval.
     pub held: u64,
     /// Write-once files that changed: they keep their redundancy and are recorded as damaged.
@@ -67,6 +77,8 @@ impl Done {
         self.damaged.extend(other.damaged);
         self.set_aside.extend(other.set_aside);
         self.spoilt.extend(other.spoilt);
+        self.mended.extend(other.mended);
+        self.changed.extend(other.changed);
         self.held += other.held;
         self.write_once.extend(other.write_once);
         self.for_scan.extend(other.for_scan);
@@ -76,8 +88,14 @@ impl Done {
     }
 
     pub(super) fn count(&mut self, path: &[u8], encoded: &Encoded, moved: bool, most_listed: usize) {
-        if !encoded.spoilt.is_empty() && self.spoilt.len() < most_listed {
-            self.spoilt.push((path.to_vec(), encoded.spoilt.clone()));
+        for (all, of_file) in [
+            (&mut self.spoilt, &encoded.spoilt),
+            (&mut self.mended, &encoded.mended),
+            (&mut self.changed, &encoded.changed),
+        ] {
+            if !of_file.is_empty() && all.len() < most_listed {
+                all.push((path.to_vec(), of_file.clone()));
+            }
         }
         if let Some(trouble) = &encoded.trouble {
             if self.damaged.len() < most_listed {
@@ -98,5 +116,28 @@ impl Done {
         self.stripes.0 += encoded.encoded;
         self.stripes.1 += encoded.kept;
         self.thin += u64::from(encoded.columns < encoded.wanted);
+    }
+}
+
+impl Encoded {
+    /// What `status` shows of a file that was encoded.
+    pub(super) fn problems(&self) -> impl Iterator<Item = Problem> {
+        let trouble = self.trouble.iter().flat_map(|trouble| trouble.problems.clone());
+        let of = |piece| move |range: &Range<u64>| Problem { piece, range: range.clone() };
+        let spoilt = self.spoilt.iter().map(of(Piece::Data));
+        trouble.chain(spoilt).chain(self.changed.iter().map(of(Piece::Changed)))
+    }
+
+    /// Counts blocks that were put right among those that were reconstructed for readers.
+    pub(super) fn note_mended(&self, catalogue: &Catalogue, now: Nanos) -> Result<(), CatalogueError> {
+        if self.mended.is_empty() {
+            return Ok(());
+        }
+        let (number, bytes) =
+            (self.mended.len() as u64, self.mended.iter().map(|it| it.end - it.start).sum());
+        let ailing = [(Shown::bytes(DATA).to_string(), [(Ailment::Wrong, number)].into())].into();
+        let report =
+            Report { reconstructed: number, reconstructed_bytes: bytes, ailing, ..Report::default() };
+        degraded::note(catalogue, &report, now)
     }
 }

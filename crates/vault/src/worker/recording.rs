@@ -2,7 +2,7 @@
 
 use super::Worker;
 use super::scope::{is_another_version, is_replaced, scrubbed_before};
-use crate::catalogue::{Catalogue, CatalogueError, Entry, Piece, Problem, State};
+use crate::catalogue::{Catalogue, CatalogueError, Entry, Problem, State};
 use crate::changelog::Claim;
 use crate::encode::Encoded;
 use crate::tree::join;
@@ -64,10 +64,9 @@ impl Worker<'_> {
                 state: encoded.trouble.as_ref().map_or(state, |trouble| trouble.state),
             },
         )?;
-        let mut problems: Vec<Problem> =
-            encoded.trouble.as_ref().map_or_else(Vec::new, |trouble| trouble.problems.clone());
-        problems
-            .extend(encoded.spoilt.iter().map(|range| Problem { piece: Piece::Data, range: range.clone() }));
+        let problems: Vec<Problem> = encoded.problems().collect();
+        encoded.note_mended(catalogue, self.clock.now())?;
+        catalogue.clear_problems(path)?;
         catalogue.set_problems(path, &problems, self.clock.now())
     }
 

@@ -27,6 +27,29 @@ fn update_of(ground: &Playground, name: &str, ending: &str) -> PathBuf {
     ground.root().join(".gabion/staging").join(format!("{id}.0.{ending}"))
 }
 
+/// Redundancy of a later format was removed with its file, or because another file got its file's name.
+#[test]
+fn redundancy_of_a_later_version_is_never_removed() {
+    let ground = Playground::new("4+2");
+    for (name, seed) in [("deleted", 1), ("moved", 2), ("in the way", 3)] {
+        ground.write(name, &Seed(seed).bytes(50_000));
+    }
+    ground.protect_all();
+    let deleted = reseal(&ground, "deleted", |header| header[VERSION] = 3);
+    let replaced = reseal(&ground, "in the way", |header| header[VERSION] = 3);
+    std::fs::remove_file(ground.path("deleted")).unwrap();
+    std::fs::rename(ground.path("moved"), ground.path("in the way")).unwrap();
+    // Each run names them again: somebody has to decide.
+    for _ in 0..2 {
+        let report = ground.protect();
+        assert!(report.done.failures >= 1, "{report:?}");
+        assert!(report.done.failed.iter().all(|(_, why)| why.contains("left as it is")), "{report:?}");
+        assert!(std::fs::read(ground.redundancy("deleted")).unwrap() == deleted, "{report:?}");
+        let places = ["moved", "in the way"].map(|name| std::fs::read(ground.redundancy(name)).ok());
+        assert!(places.contains(&Some(replaced.clone())), "{report:?}");
+    }
+}
+
 /// Somebody went back to an older program: it took redundancy of a later format for none and wrote over it, so that the later program had lost what it
 /// relied on. It is left alone, the file is named, and nothing is called damaged.
 #[test]

@@ -7,6 +7,7 @@ mod due;
 mod every_byte;
 mod existing;
 mod faulty;
+mod growth;
 mod model;
 mod obstacles;
 mod oddities;

@@ -2,6 +2,7 @@
 
 use super::diff::{changes_as_json, print_counts};
 use super::scrub::{print_trouble, trouble_as_json};
+use super::talk::{changed_in_growth, spoilt};
 use super::wanted::{Wanted, directory};
 use super::{Effort, Elsewhere, FIRST, Talk, bytes, count, files, warn};
 use crate::commands::served::{self, Turn};
@@ -174,6 +175,7 @@ impl Args {
                     "failures": done.failures + seen.unreadable.len() as u64, "failed": failed,
                     "set_aside": done.set_aside.iter().map(set_aside).collect::<Vec<_>>(),
                     "damaged": done.damaged.iter().map(trouble_as_json).collect::<Vec<_>>(),
+                    "changed_in_growth": done.changed.iter().map(spoilt).collect::<Vec<_>>(),
                     "write_once_changed": seen.write_once.iter().map(|it| Shown::bytes(it).to_string()).collect::<Vec<_>>(),
                     "held": held.as_ref().map(held_as_json), "pending": pending, "seconds": seconds,
                     "affected": affected.iter().map(|(state, files)| (state.word(), files)).collect::<std::collections::BTreeMap<_, _>>(),
@@ -243,6 +245,12 @@ impl Args {
                 "`gabion status --files` lists all; redundancy stays as it was. `gabion repair` brings files"
             );
             outln!("back to what was protected; if the change of one is meant, `touch` it");
+        }
+        for (path, ranges) in done.changed.iter().take(FIRST) {
+            outln!("WARNING: {}", changed_in_growth(path, ranges));
+        }
+        if done.changed.len() > FIRST {
+            outln!("WARNING: and {} more; --json lists them", files((done.changed.len() - FIRST) as u64));
         }
         if let Some(held) = held {
             outln!("HELD: {}.", reason(held));

@@ -100,6 +100,17 @@ impl Args {
             changed.iter().take(shown).for_each(|path| outln!("  changed   {}", Shown::bytes(path)));
             outln!("  {WRITE_ONCE_ADVICE}");
         }
+        let grown = &status.changed_in_growth;
+        if !grown.is_empty() {
+            outln!(
+                "changed    {} grew and changed in blocks that existed before, by a program or by corruption",
+                files(grown.len() as u64)
+            );
+            let shown = if self.files { grown.len() } else { FIRST };
+            for (path, ranges) in grown.iter().take(shown) {
+                outln!("  changed   {}: {} ranges", Shown::bytes(path), count(*ranges));
+            }
+        }
         for state in [State::Degraded, State::Damaged, State::Lost] {
             match status.states.get(&state) {
                 None => outln!("{:<10} none", state.word()),
@@ -267,6 +278,9 @@ fn as_json(vault: &Vault, status: &Status) -> Value {
         "data_bytes": status.data_bytes,
         "redundancy_bytes": status.redundancy_bytes, "targets": targets, "degraded_reads": status.degraded_reads,
         "write_once_changed": status.write_once().iter().map(|it| Shown::bytes(it).to_string()).collect::<Vec<_>>(),
+        "changed_in_growth": status.changed_in_growth.iter().map(|(path, ranges)| {
+            json!({ "path": Shown::bytes(path).to_string(), "ranges": ranges })
+        }).collect::<Vec<_>>(),
         "wide_watch": status.wide_watch, "replaced": status.replaced, "survives": status.promises(vault),
         "mirrors": status.mirrors,
     })

@@ -2,7 +2,7 @@
 
 use crate::commands::vault::protect::{failure, held_as_json, reason};
 use crate::commands::vault::scrub::trouble_as_json;
-use crate::commands::vault::{FIRST, ago, bytes, count, files};
+use crate::commands::vault::{FIRST, ago, bytes, count, files, ranges};
 use gabion::shard::Shown;
 use gabion_vault::monitor::{Notice, Scan, Status};
 use gabion_vault::worker::Done;
@@ -196,6 +196,16 @@ impl Talker {
                 ranges.join(", ")
             ));
         }
+        for (path, of_file) in done.mended.iter().take(FIRST) {
+            self.print(&format!(
+                "WARNING: {}: bytes {} were corrupt and were reconstructed before the file was protected again",
+                Shown::bytes(path),
+                ranges(of_file.iter())
+            ));
+        }
+        for (path, ranges) in done.changed.iter().take(FIRST) {
+            self.print(&format!("WARNING: {}", changed_in_growth(path, ranges)));
+        }
     }
 
     /// Shows how it is.
@@ -259,10 +269,21 @@ fn done_as_json(done: &Done) -> Value {
         "damaged": done.damaged.iter().map(trouble_as_json).collect::<Vec<_>>(),
         "write_once_changed": names(&done.write_once),
         "spoilt": done.spoilt.iter().map(spoilt).collect::<Vec<_>>(),
+        "reconstructed": done.mended.iter().map(spoilt).collect::<Vec<_>>(),
+        "changed_in_growth": done.changed.iter().map(spoilt).collect::<Vec<_>>(),
     })
 }
 
-fn spoilt((path, ranges): &(Vec<u8>, Vec<std::ops::Range<u64>>)) -> Value {
+/// Warning of a file that grew and changed in blocks that existed before.
+pub(super) fn changed_in_growth(path: &[u8], of_file: &[std::ops::Range<u64>]) -> String {
+    format!(
+        "{} grew, and bytes {} that existed before changed as well; if the file is only ever appended to, they are corrupt",
+        Shown::bytes(path),
+        ranges(of_file.iter())
+    )
+}
+
+pub(super) fn spoilt((path, ranges): &(Vec<u8>, Vec<std::ops::Range<u64>>)) -> Value {
     let ranges: Vec<[u64; 2]> = ranges.iter().map(|range| [range.start, range.end]).collect();
     json!({ "path": Shown::bytes(path).to_string(), "ranges": ranges })
 }

@@ -84,11 +84,11 @@ impl Storage for Pool {
         }
     }
 
-    fn written_since(&self, path: &[u8], version: &Generation) -> Option<Vec<Range<u64>>> {
+    fn written_since(&self, path: &[u8], version: &Generation, _: &Generation) -> Option<Vec<Range<u64>>> {
         self.writer()?.written_since(path, version)
     }
 
-    fn mend(&self, path: &[u8], cells: &[Range<u64>]) {
+    fn mend(&self, path: &[u8], cells: &[Range<u64>], _: &Coders) {
         if let Some(writer) = self.writer() {
             writer.mend(path, cells);
         }

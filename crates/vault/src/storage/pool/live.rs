@@ -18,7 +18,6 @@ mod guard;
 mod links;
 mod names;
 mod publish;
-mod rescue;
 mod sizes;
 mod state;
 mod turns;

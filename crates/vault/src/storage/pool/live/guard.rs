@@ -7,13 +7,13 @@
 use super::super::error::PoolError;
 use super::file::{LiveFile, Name, write_all};
 use super::lock;
-use super::rescue::{RescueError, rescue};
 use super::state::State;
 use crate::degraded::Report;
 use crate::examine::{ExamineError, Subject};
 use crate::gather::{Ailment, Gathering, Known, Sources};
 use crate::geometry::merge;
 use crate::marks::Marks;
+use crate::rescue::{RescueError, rescue};
 use crate::world::Stopwatch;
 use std::io::IoSlice;
 use std::ops::Range;

@@ -1,6 +1,5 @@
 //! Bytes that cannot be read where they should be, made again from the other columns and redundancy.
 
-use super::super::Pool;
 use crate::coder::Coders;
 use crate::examine::{ExamineError, Stripe, Subject};
 use crate::storage::Storage;
@@ -9,7 +8,7 @@ use std::ops::Range;
 
 /// Why bytes cannot be made again.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum RescueError {
+pub(crate) enum RescueError {
     #[error("its redundancy is of another version")]
     Outdated,
     #[error("too little is left of its stripe")]
@@ -23,8 +22,8 @@ type Give<'a> = &'a mut dyn FnMut(Range<u64>, &[u8]) -> Result<(), RescueError>;
 
 /// Makes bytes of a file again and gives them away piece by piece. The file is at the first of `paths`, its redundancy at any of them.
 /// Each range lies within one block. `is_in` says whether redundancy of a version has bytes as they are now.
-pub(super) fn rescue(
-    pool: &Pool,
+pub(crate) fn rescue(
+    storage: &dyn Storage,
     coders: &Coders,
     paths: &[Vec<u8>],
     ranges: &[Range<u64>],
@@ -33,7 +32,7 @@ pub(super) fn rescue(
 ) -> Result<(), RescueError> {
     let mut failed = RescueError::Outdated;
     for path in paths {
-        let subject = Subject::open(pool, coders, path);
+        let subject = Subject::open(storage, coders, path);
         let fits = |subject: &Subject| {
             let generation = &subject.header.generation;
             ranges.iter().all(|range| range.end <= generation.size && is_in(generation, range))
@@ -41,7 +40,7 @@ pub(super) fn rescue(
         match subject {
             Ok(mut subject) if fits(&subject) => {
                 if path != &paths[0] {
-                    subject.content = Some(pool.open(&paths[0]).map_err(ExamineError::Read)?);
+                    subject.content = Some(storage.open(&paths[0]).map_err(ExamineError::Read)?);
                 }
                 return rescue_from(&subject, ranges, &mut give);
             }

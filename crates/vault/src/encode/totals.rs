@@ -1,0 +1,87 @@
+//! Rows of a file shared out among threads, and what these found.
+
+use super::rows::{Rows, Scratch};
+use super::untouched::Compared;
+use super::{EncodeError, Manner};
+use crate::format::frame::toggle;
+use crate::geometry::Cut;
+use crate::redundancy::redo;
+use crate::runs::{each_run, large_pieces};
+
+/// What all threads together found.
+#[derive(Debug)]
+pub(super) struct Totals {
+    /// Per redundancy file, the sum of the checks of its frames.
+    pub(super) roots: Vec<[u8; 16]>,
+    /// Per redundancy file, records to write in place.
+    pub(super) changes: Vec<Vec<(u64, Vec<u8>)>>,
+    pub(super) change_bytes: usize,
+    pub(super) encoded: u64,
+    pub(super) kept: u64,
+    /// Blocks beside those that they were.
+    pub(super) compared: Compared,
+}
+
+impl Totals {
+    fn new(files: usize) -> Totals {
+        let changes = (0..files).map(|_| Vec::new()).collect();
+        let compared = Compared::default();
+        Totals { roots: vec![[0; 16]; files], changes, change_bytes: 0, encoded: 0, kept: 0, compared }
+    }
+
+    fn and(mut self, other: Totals) -> Totals {
+        self.roots.iter_mut().zip(&other.roots).for_each(|(root, other)| toggle(root, other));
+        let changes = self.changes.iter_mut().zip(other.changes);
+        changes.for_each(|(all, mut changes)| all.append(&mut changes));
+        self.change_bytes += other.change_bytes;
+        self.encoded += other.encoded;
+        self.kept += other.kept;
+        self.compared = self.compared.and(other.compared);
+        self
+    }
+
+    pub(super) fn changes_are_too_many(&self) -> bool {
+        self.change_bytes > redo::MAX_BYTES
+    }
+}
+
+/// Bytes of data whose redundancy is written in one go: with that, it is in the cache still.
+const PIECE_BYTES: u64 = 1 << 20;
+
+fn rows_of_piece(k: usize, block: u64) -> u64 {
+    (PIECE_BYTES / (k as u64 * block)).max(1)
+}
+
+/// Encodes all rows of a file.
+pub(super) fn work(rows: &Rows<'_>, cut: &Cut, manner: Manner<'_>) -> Result<Totals, EncodeError> {
+    let (k, files) = (rows.coder.code().k(), rows.makings.len());
+    let state = || (Scratch::new(rows.makings), Totals::new(files));
+    let states = each_run(
+        cut,
+        large_pieces(k.max(rows.coder.code().m())),
+        Some(rows.content),
+        manner.threads,
+        state,
+        |run, (scratch, totals)| {
+            if (manner.stopped)() {
+                return Err(EncodeError::Stopped);
+            }
+            scratch.source.begin(rows.content, run, k);
+            let (mut next, end) = (run.first, run.first + run.count);
+            while next < end {
+                let piece = cut.run(next, rows_of_piece(k, run.block).min(end - next));
+                rows.encode(&piece, scratch, totals)?;
+                next += piece.count;
+            }
+            scratch.source.end(rows.content, k)?;
+            (manner.progress)(
+                (0..k).map(|column| run.piece(column)).map(|piece| piece.end - piece.start).sum(),
+            );
+            Ok(())
+        },
+    )?;
+    states.into_iter().try_fold(Totals::new(files), |all, (mut scratch, totals)| {
+        rows.flush(&mut scratch)?;
+        Ok(all.and(totals))
+    })
+}
