@@ -90,7 +90,8 @@ fn each_entry(
         Ok(())
     };
     if storage.keeps_by_identity() {
-        walk_files(storage, &mut file)?;
+        let left_out = walk_files(storage, &mut file)?;
+        rebuilt.unusable.extend(left_out);
         return Ok(rebuilt);
     }
     for (index, repository) in storage.repositories().iter().enumerate() {
@@ -106,30 +107,34 @@ fn each_entry(
     Ok(rebuilt)
 }
 
-/// All files of the namespace, in the order of directories. What cannot be read is left out: it has no redundancy that could be found.
+/// All files of the namespace, in the order of directories. Gives what cannot be read, and why: nothing is known of the files there.
 fn walk_files(
     storage: &dyn Storage,
     visit: &mut dyn FnMut(&[u8]) -> Result<(), RebuildError>,
-) -> Result<(), RebuildError> {
-    let mut ahead = vec![Vec::new()];
+) -> Result<Vec<(std::path::PathBuf, String)>, RebuildError> {
+    let (mut ahead, mut left_out) = (vec![Vec::new()], Vec::new());
     while let Some(path) = ahead.pop() {
         let folder = match storage.folder(&path) {
             Ok(folder) => folder,
             Err(source) if path.is_empty() => {
                 return Err(RebuildError::Io { path: storage.shown(&path), source });
             }
-            Err(_) => continue,
+            Err(error) => {
+                left_out.push((storage.shown(&path), error.to_string()));
+                continue;
+            }
         };
         for (name, _) in folder.names().iter() {
             let below = join(&path, name);
             match folder.stat(name).map(|stat| stat.kind) {
                 Ok(Kind::Directory) => ahead.push(below),
                 Ok(Kind::File) => visit(&below)?,
-                _ => {}
+                Ok(_) => {}
+                Err(error) => left_out.push((storage.shown(&below), error.to_string())),
             }
         }
     }
-    Ok(())
+    Ok(left_out)
 }
 
 /// All redundancy files of a repository, in the order of directories.
@@ -157,7 +162,11 @@ fn walk(tree: &Tree, visit: &mut dyn FnMut(&[u8]) -> Result<(), RebuildError>) -
 /// What the headers of a file's redundancy say of it.
 fn entry_of(storage: &dyn Storage, coders: &Coders, path: &[u8], rebuilt: &mut Rebuilt) -> Option<Entry> {
     let mut parts: Vec<Part> = Vec::new();
-    for holder in storage.holders(path).unwrap_or_default() {
+    let holders = storage.holders(path).unwrap_or_else(|error| {
+        rebuilt.unusable.push((storage.shown(path), error.to_string()));
+        Vec::new()
+    });
+    for holder in holders {
         let place = &holder.place;
         match place.open(coders) {
             Ok(part) => parts.extend(part.filter(|part| holder.owns(&part.header))),
@@ -251,16 +260,17 @@ fn generation(storage: &dyn Storage, path: &[u8]) -> Option<Generation> {
 }
 
 /// What is left of a file without `targets`, by where its data is now and its redundancy is found. Where no header can be read,
-/// its code is `code`; nothing where it is not known where the data is.
+/// its code is `code`; nothing where it is not known where the data is, or what some of its redundancy is.
 pub(crate) fn remains(vault: &Vault, path: &[u8], code: &str, targets: &[Vec<u8>]) -> Option<Remains> {
     let gone = |name: &[u8]| targets.iter().any(|target| target == name);
-    let holders = vault.storage.holders(path).unwrap_or_default();
-    let parts = holders.iter().filter_map(|holder| {
-        let part = holder.place.open(&vault.coders).ok().flatten()?;
-        holder.owns(&part.header).then_some(part)
-    });
+    let holders = vault.storage.holders(path).ok()?;
+    let mut parts = Vec::new();
+    for holder in &holders {
+        let part = holder.place.open_known(&vault.coders).ok()?;
+        parts.extend(part.filter(|part| holder.owns(&part.header)));
+    }
     let now = vault.storage.find(path).ok().flatten();
-    let (mut parts, _) = belonging(parts.collect(), now.map(|stat| stat.generation()));
+    let (mut parts, _) = belonging(parts, now.map(|stat| stat.generation()));
     let revision = parts.first().map(|part| part.header.revision);
     parts.retain(|part| Some(part.header.revision) == revision);
     // What protects an older version does not protect this one.

@@ -96,8 +96,12 @@ pub fn check_mass(pool: &Pool, coders: &Coders, agreed: Option<&str>) -> Result<
         let mut missed = BTreeSet::new();
         let places = Places::of(pool);
         each_file(pool, &mut |path, stub| {
-            missed
-                .extend(stub.map_or(Vec::new(), |stub| survey(pool, coders, &places, &path, &stub).targets));
+            match stub.map(|stub| survey(pool, coders, &places, &path, &stub)) {
+                Ok(Ok(found)) => missed.extend(found.targets),
+                // It may miss any of them.
+                Ok(Err(_)) => missed.extend(gone.iter().cloned()),
+                Err(_) => {}
+            }
         })?;
         let away = |name: &String| {
             config.target.iter().any(|member| member.name == *name && member.state == Membership::Away)

@@ -13,6 +13,7 @@ pub use draft::Draft;
 use crate::coder::Coders;
 use crate::format::header::{END_BYTES, HEADER_UNIT, MAX_COLUMNS};
 use crate::format::{Header, HeaderError, Records};
+use crate::shown::Shown;
 use crate::tree::{Tree, absent_is_none, stat_of};
 use gabion_engine::Code;
 use gabion_platform::lock::Lockable;
@@ -79,6 +80,15 @@ impl PartError {
         matches!(self, PartError::Headers { head, trailer } if head.is_later() || trailer.is_later())
     }
 
+    /// Whether it is not known what is in the file, although its medium is sound: a later program wrote it, or this process lacks the rights, memory or
+    /// descriptors to read it. To count it as missing would call files lost that are not.
+    pub fn is_unknown(&self) -> bool {
+        use rustix::io::Errno;
+        let PartError::Io(error) = self else { return self.is_later() };
+        let limits = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::ACCESS, Errno::PERM];
+        limits.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+    }
+
     /// Whether there is a redundancy file that cannot be read now: an error of the medium, of rights, of limits. What is in it is not known, so it must
     /// not be overwritten. Something else in its place (a directory, a link) is no redundancy file.
     pub fn is_unreadable(&self) -> bool {
@@ -87,6 +97,16 @@ impl PartError {
         let no_file = matches!(error.kind(), InvalidInput | NotADirectory | IsADirectory | InvalidFilename);
         !no_file && error.raw_os_error() != Some(rustix::io::Errno::LOOP.raw_os_error())
     }
+}
+
+/// A redundancy file that is there, and of which nobody can say now what is in it.
+#[derive(Debug, thiserror::Error)]
+#[error("its redundancy {}: {source}", Shown::path(.path))]
+pub struct Unknown {
+    /// Where it is.
+    pub path: std::path::PathBuf,
+    /// What is wrong.
+    pub source: Box<PartError>,
 }
 
 /// What a redundancy file is opened for.
@@ -100,6 +120,29 @@ enum Purpose {
 }
 
 impl Place {
+    /// Why what is there must not be removed or replaced: a later program wrote it, or it cannot be read now, so that it may be of a file that is elsewhere.
+    pub(crate) fn must_stay(&self, coders: &Coders) -> Option<Unknown> {
+        match self.open(coders) {
+            Err(source) if source.is_later() || source.is_unreadable() => {
+                Some(Unknown { path: self.tree.shown(&self.path), source: Box::new(source) })
+            }
+            _ => None,
+        }
+    }
+
+    /// Opens what is there, for reading. What is damaged, or is no redundancy file, counts as nothing; what is not known is an error.
+    ///
+    /// # Errors
+    /// See [`PartError::is_unknown`].
+    pub fn open_known(&self, coders: &Coders) -> Result<Option<Part>, Unknown> {
+        match self.open(coders) {
+            Err(source) if source.is_unknown() => {
+                Err(Unknown { path: self.tree.shown(&self.path), source: Box::new(source) })
+            }
+            opened => Ok(opened.unwrap_or_default()),
+        }
+    }
+
     /// Whether both are the same place of the same tree.
     pub fn is(&self, other: &Place) -> bool {
         self.path == other.path && self.tree.path() == other.tree.path()

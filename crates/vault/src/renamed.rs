@@ -35,8 +35,8 @@ pub(crate) fn follow(vault: &Vault) -> Result<u64, ProtectError> {
         let mut places: HashMap<Vec<u8>, Vec<u8>> = HashMap::new();
         for file in &renamed {
             let at = places.get(&file.from).cloned().unwrap_or_else(|| file.from.clone());
-            if !holds(vault, &repository, &file.to, &file.now) {
-                if !holds(vault, &repository, &at, &file.now) {
+            if !holds(vault, &repository, &file.to, &file.now)? {
+                if !holds(vault, &repository, &at, &file.now)? {
                     continue;
                 }
                 if exchange(&repository, &at, &file.to)? {
@@ -98,10 +98,14 @@ fn generation(storage: &dyn Storage, path: &[u8]) -> Option<Generation> {
     (found.kind == Kind::File).then(|| found.generation())
 }
 
-/// Whether the redundancy at a name is of this file. What cannot be opened is not moved.
-fn holds(vault: &Vault, repository: &Repository, path: &[u8], now: &Generation) -> bool {
-    let part = repository.place(path).open(&vault.coders);
-    matches!(part, Ok(Some(part)) if now.is_unwritten_since(&part.header.generation))
+/// Whether the redundancy at a name is of this file. What is damaged, or a later program wrote, is not moved.
+fn holds(vault: &Vault, repository: &Repository, path: &[u8], now: &Generation) -> std::io::Result<bool> {
+    match repository.place(path).open_known(&vault.coders) {
+        Ok(part) => Ok(part.is_some_and(|part| now.is_unwritten_since(&part.header.generation))),
+        Err(unknown) if unknown.source.is_later() => Ok(false),
+        // The file would be encoded as new content, with the corruption that it may have.
+        Err(unknown) => Err(std::io::Error::other(unknown)),
+    }
 }
 
 /// Puts the redundancy at one name in the place of that at the other. Says whether there was any, which is at the first name then: both stay until

@@ -26,6 +26,7 @@ use crate::changelog::{self, Changelog, Claim, Kind, Refusal, WorkerId};
 use crate::coder::Coders;
 use crate::encode::{EncodeError, Encoded, Encoder, Flushed, Manner, sync_names};
 use crate::policy::{Policy, Treatment};
+use crate::redundancy::Unknown;
 use crate::redundancy::fence::is_superseded;
 use crate::repair::Interrupted;
 use crate::storage::Storage;
@@ -75,6 +76,9 @@ pub enum WorkError {
         /// What the operating system says.
         source: io::Error,
     },
+    /// Redundancy of a file that is gone must not be removed. The rest goes on.
+    #[error("{0}: it is left as it is")]
+    Left(Unknown),
 }
 
 /// One worker process.
@@ -429,8 +433,13 @@ impl Worker<'_> {
                 }
                 None => {
                     let mut left = self.left_behind(&claim, catalogue)?;
-                    left.try_for_each(|path| self.remove_redundancy(path, catalogue, done))?;
-                    Some(None)
+                    match left.try_for_each(|path| self.remove_redundancy(path, catalogue, done)) {
+                        Err(error @ WorkError::Left(_)) => {
+                            self.fail(&claim, &error.to_string(), false, done)?;
+                            None
+                        }
+                        removed => removed.map(|()| Some(None))?,
+                    }
                 }
             };
             if let Some(encoded) = settled {

@@ -410,7 +410,7 @@ fn look_where_files_are(vault: &Vault, stopped: &dyn Fn() -> bool) -> Result<End
             return;
         }
         let Ok(stub) = stub else { return unreadable += 1 };
-        let found = survey(pool, &vault.coders, &places, &path, &stub);
+        let Ok(found) = survey(pool, &vault.coders, &places, &path, &stub) else { return unreadable += 1 };
         *standings.entry(found.standing).or_default() += 1;
         if found.standing >= Standing::Degraded {
             if named.len() < MAX_NAMES {

@@ -24,7 +24,7 @@ impl Rebuilder<'_> {
     ) -> Result<(), FileError> {
         let leaving = [TargetState::Retired, TargetState::Returned];
         let leaving: Vec<String> = leaving.iter().flat_map(|&state| self.places.in_state(state)).collect();
-        let Parts { current, others, broken } = parts(self.pool, self.coders, &self.places, path, stub);
+        let Parts { current, others, broken } = parts(self.pool, self.coders, &self.places, path, stub)?;
         let held: BTreeSet<usize> = current.iter().flat_map(|(_, part)| part.columns()).collect();
         // Redundancy that is there twice, or is of another version of a file that has all it needs now.
         let complete = current.first().is_some_and(|(_, part)| held.len() == part.header.code.m());
@@ -81,7 +81,7 @@ impl Rebuilder<'_> {
 
     /// Brings the lists of targets in the other headers up to date: when a redundancy file is gone, they alone tell where it was.
     pub(super) fn retell(&self, path: &[u8], stub: &Stub) -> Result<(), FileError> {
-        let current = parts(self.pool, self.coders, &self.places, path, stub).current;
+        let current = parts(self.pool, self.coders, &self.places, path, stub)?.current;
         let Some(m) = current.first().map(|(_, part)| part.header.code.m()) else { return Ok(()) };
         let mut targets: Vec<Vec<u8>> = stub.targets.iter().map(|name| name.clone().into_bytes()).collect();
         for column in 0..m {
@@ -93,7 +93,8 @@ impl Rebuilder<'_> {
         // Readers keep writers out.
         drop(current);
         for (name, place) in old {
-            let Ok(Some(part)) = place.open_to_update(self.coders) else { continue };
+            let opened = place.open_to_update(self.coders);
+            let Some(part) = opened.map_err(|error| at(&name)(io::Error::other(error)))? else { continue };
             let header = Header { targets: targets.clone(), ..part.header.clone() };
             let bytes = header.encode(part.header_bytes()).map_err(io::Error::other).map_err(at(&name))?;
             // A list that does not fit stays as it was; a damaged header is for repair.

@@ -10,7 +10,7 @@ use crate::examine::ExamineError;
 use crate::format::frame::{Check, Seal, toggle};
 use crate::format::{Frame, Header, Records};
 use crate::gather::{Ailment, Gathering, Known, Sources};
-use crate::redundancy::{Draft, Place};
+use crate::redundancy::{Draft, Place, Unknown};
 use crate::runs::{each_run, pieces};
 use crate::shown::Shown;
 use crate::storage::pool::stub::Stub;
@@ -29,6 +29,9 @@ pub enum FileError {
     /// It cannot be examined.
     #[error(transparent)]
     Examine(#[from] ExamineError),
+    /// It is not known what some of its redundancy is.
+    #[error(transparent)]
+    Unknown(#[from] Unknown),
     /// Too few blocks are left.
     #[error("it is lost: of the stripe at byte {offset} too few blocks are left ({why})")]
     Lost {
@@ -497,9 +500,9 @@ impl Rebuilder<'_> {
     }
 
     /// How a file stands now.
-    pub(super) fn standing(&self, path: &[u8]) -> Result<Standing, PoolError> {
+    pub(super) fn standing(&self, path: &[u8]) -> Result<Standing, FileError> {
         let stub = self.pool.stub(path)?;
-        Ok(survey(self.pool, self.coders, &self.places, path, &stub).standing)
+        Ok(survey(self.pool, self.coders, &self.places, path, &stub)?.standing)
     }
 }
 

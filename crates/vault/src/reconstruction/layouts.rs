@@ -1,5 +1,6 @@
 //! Where every column of every file is, for those who compute what a pool is worth.
 
+use super::file::FileError;
 use super::survey::{Places, each_file, parts};
 use crate::coder::Coders;
 use crate::storage::pool::{Pool, PoolError};
@@ -33,17 +34,17 @@ impl FileLayout {
 /// Visits every file of a pool with where its columns are, told from stubs and headers; content is not read.
 ///
 /// # Errors
-/// The namespace cannot be read. A file whose stub cannot be read is given to `visit`.
+/// The namespace cannot be read. A file whose stub or redundancy cannot be read is given to `visit`.
 pub fn each_layout(
     pool: &Pool,
     coders: &Coders,
-    visit: &mut dyn FnMut(Vec<u8>, Result<FileLayout, PoolError>),
+    visit: &mut dyn FnMut(Vec<u8>, Result<FileLayout, FileError>),
 ) -> Result<(), PoolError> {
     let places = Places::of(pool);
     each_file(pool, &mut |path, stub| {
         let stub = match stub {
             Ok(stub) => stub,
-            Err(error) => return visit(path, Err(error)),
+            Err(error) => return visit(path, Err(error.into())),
         };
         let filled: Vec<(&String, u64)> = stub
             .targets
@@ -55,7 +56,10 @@ pub fn each_layout(
         let there = |target: &str| places.state(target).counts();
         let data: Vec<String> =
             filled.iter().filter(|(target, _)| there(target)).map(|(target, _)| (*target).clone()).collect();
-        let protecting = parts(pool, coders, &places, &path, &stub).current;
+        let protecting = match parts(pool, coders, &places, &path, &stub) {
+            Ok(found) => found.current,
+            Err(error) => return visit(path, Err(error.into())),
+        };
         let code = protecting.first().map(|(_, part)| part.header.code.clone());
         let mut columns: Vec<(usize, String)> = protecting
             .iter()

@@ -120,7 +120,10 @@ pub(super) fn make_plan(
             Ok(stub) => stub,
             Err(error) => return plan.unreadable.push((path, error.to_string())),
         };
-        let found = survey(pool, &vault.coders, &places, &path, &stub);
+        let found = match survey(pool, &vault.coders, &places, &path, &stub) {
+            Ok(found) => found,
+            Err(error) => return plan.unreadable.push((path, error.to_string())),
+        };
         let mut code = None;
         let bare = matches!(found.standing, Standing::Pending | Standing::Leaving) && found.spare == 0;
         if bare || found.standing == Standing::Lost {
@@ -169,7 +172,7 @@ fn stripped(
     path: &[u8],
     stub: &Stub,
 ) -> Result<Option<String>, CatalogueError> {
-    let found = parts(pool, &vault.coders, places, path, stub);
+    let Ok(found) = parts(pool, &vault.coders, places, path, stub) else { return Ok(None) };
     if !found.current.is_empty() {
         return Ok(None);
     }

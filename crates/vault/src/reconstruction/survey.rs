@@ -2,7 +2,7 @@
 
 use crate::coder::Coders;
 use crate::examine::belonging;
-use crate::redundancy::{Part, Place};
+use crate::redundancy::{Part, Place, Unknown};
 use crate::storage::TargetState;
 use crate::storage::pool::stub::Stub;
 use crate::storage::pool::{Pool, PoolError};
@@ -78,7 +78,16 @@ pub struct Survey {
 }
 
 /// Looks where a file is.
-pub fn survey(pool: &Pool, coders: &Coders, places: &Places, path: &[u8], stub: &Stub) -> Survey {
+///
+/// # Errors
+/// It is not known what some of its redundancy is.
+pub fn survey(
+    pool: &Pool,
+    coders: &Coders,
+    places: &Places,
+    path: &[u8],
+    stub: &Stub,
+) -> Result<Survey, Unknown> {
     let mut survey = Survey {
         standing: Standing::Whole,
         spare: 0,
@@ -111,7 +120,7 @@ pub fn survey(pool: &Pool, coders: &Coders, places: &Places, path: &[u8], stub: 
             }
         }
     }
-    let Parts { current: parts, others, broken } = parts(pool, coders, places, path, stub);
+    let Parts { current: parts, others, broken } = parts(pool, coders, places, path, stub)?;
     let Some(header) = parts.first().map(|(_, part)| &part.header) else {
         survey.leftover = !others.is_empty();
         survey.spare = -unreachable;
@@ -121,7 +130,7 @@ pub fn survey(pool: &Pool, coders: &Coders, places: &Places, path: &[u8], stub: 
             (0, ..) => Standing::Degraded,
             _ => Standing::Lost,
         };
-        return survey;
+        return Ok(survey);
     };
     let m = header.code.m();
     let mut held = vec![TargetState::Offline; m];
@@ -171,7 +180,7 @@ pub fn survey(pool: &Pool, coders: &Coders, places: &Places, path: &[u8], stub: 
     };
     survey.targets.sort();
     survey.targets.dedup();
-    survey
+    Ok(survey)
 }
 
 fn lossy(name: &[u8]) -> String {
@@ -189,7 +198,16 @@ pub(super) struct Parts {
 }
 
 /// Looks for the redundancy files of a file.
-pub(super) fn parts(pool: &Pool, coders: &Coders, places: &Places, path: &[u8], stub: &Stub) -> Parts {
+///
+/// # Errors
+/// It is not known what some of them are.
+pub(super) fn parts(
+    pool: &Pool,
+    coders: &Coders,
+    places: &Places,
+    path: &[u8],
+    stub: &Stub,
+) -> Result<Parts, Unknown> {
     let (mut found, mut broken) = (Vec::new(), Vec::new());
     let mut holders = pool.holders_of(path, stub);
     // Those in service first: of a column that is there twice, the first one counts.
@@ -200,6 +218,10 @@ pub(super) fn parts(pool: &Pool, coders: &Coders, places: &Places, path: &[u8], 
     for holder in holders {
         match holder.place.open(coders) {
             Ok(Some(part)) if holder.owns(&part.header) => found.push((lossy(&holder.target), part)),
+            Err(error) if error.is_unknown() => {
+                let path = holder.place.tree.shown(&holder.place.path);
+                return Err(Unknown { path, source: Box::new(error) });
+            }
             Err(error) if error.is_beyond_use() => broken.push((lossy(&holder.target), holder.place)),
             _ => {}
         }
@@ -218,7 +240,7 @@ pub(super) fn parts(pool: &Pool, coders: &Coders, places: &Places, path: &[u8], 
     };
     others.extend(ours.extract_if(.., |part| !fits(part)));
     let named = |parts: Vec<Part>| parts.into_iter().map(|part| (name(&part), part)).collect();
-    Parts { current: named(ours), others: named(others), broken }
+    Ok(Parts { current: named(ours), others: named(others), broken })
 }
 
 /// Visits every file of a pool, with what it stands for or why that is not known.
@@ -239,7 +261,7 @@ pub struct Overview {
     pub files: BTreeMap<Standing, u64>,
     /// Those that are degraded or lost, by name, as many as were asked for, with what they miss.
     pub named: Vec<(Vec<u8>, Standing, Vec<String>)>,
-    /// Files whose stubs cannot be read, and why.
+    /// Files whose stubs or redundancy cannot be read, and why.
     pub unreadable: Vec<(Vec<u8>, String)>,
 }
 
@@ -252,7 +274,10 @@ pub fn overview(pool: &Pool, coders: &Coders, names: usize) -> Result<Overview, 
     let mut overview = Overview::default();
     each_file(pool, &mut |path, stub| match stub {
         Ok(stub) => {
-            let found = survey(pool, coders, &places, &path, &stub);
+            let found = match survey(pool, coders, &places, &path, &stub) {
+                Ok(found) => found,
+                Err(error) => return overview.unreadable.push((path, error.to_string())),
+            };
             *overview.files.entry(found.standing).or_default() += 1;
             if found.standing >= Standing::Degraded && overview.named.len() < names {
                 overview.named.push((path, found.standing, found.targets));

@@ -6,10 +6,11 @@ use crate::changelog::{self, Claim, Kind, Refusal};
 use crate::encode::EncodeError;
 use crate::redundancy::draft::DIRECTORY_MODE;
 use crate::redundancy::fence::{Fence, is_superseded};
-use crate::redundancy::{Place, REDUNDANCY, STAGING};
+use crate::redundancy::{Place, REDUNDANCY, STAGING, Unknown};
 use crate::repair::forget_repair;
 use crate::storage::Repository;
 use crate::tree::{self, absent_is_none, join, split};
+use std::cell::RefCell;
 use std::io;
 use std::sync::PoisonError;
 
@@ -29,6 +30,11 @@ impl Worker<'_> {
         }
         let mut moved = false;
         for repository in self.storage.repositories() {
+            if let Some(Unknown { path, source }) = repository.place(path).must_stay(self.coders) {
+                let refused = EncodeError::Redundancy { path, source };
+                *job.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(Err(refused));
+                return moved;
+            }
             let step = || rename_redundancy(&repository, origin, path);
             match self.making_way(path, catalogue, done, step) {
                 Ok(renamed) => moved |= renamed,
@@ -138,8 +144,12 @@ impl Worker<'_> {
             return self.remove_owned(path, catalogue, done);
         }
         for repository in self.storage.repositories() {
-            let below = self.remove_vacated(&repository, path, catalogue, &|_| Ok(true));
-            removed = removed.max(below.map_err(|source| self.repository_error(source))?);
+            let (below, left) = self.remove_vacated(&repository, path, catalogue, &|_| Ok(true))?;
+            removed = removed.max(below);
+            if let Some(left) = left {
+                done.removed += removed;
+                return Err(WorkError::Left(left));
+            }
         }
         done.removed += removed;
         Ok(())
@@ -159,23 +169,30 @@ impl Worker<'_> {
         let is_unknown =
             |data: &[u8]| catalogue.find(data).map(|known| known.is_none()).map_err(io::Error::other);
         for repository in self.storage.repositories() {
-            let removed = self.remove_vacated(&repository, path, Some(catalogue), &is_unknown);
-            done.removed += removed.map_err(|source| self.repository_error(source))?;
+            // What has to stay is of files that nobody recorded: the next gap comes to it again.
+            let (removed, _) = self.remove_vacated(&repository, path, Some(catalogue), &is_unknown)?;
+            done.removed += removed;
         }
         Ok(())
     }
 
-    /// Removes redundancy at and beneath a path if its file is gone and `may_go` says yes to it.
+    /// Removes redundancy at and beneath a path if its file is gone and `may_go` says yes to it. Gives the number of files, and one of those that
+    /// must not be removed.
     fn remove_vacated(
         &self,
         repository: &Repository,
         path: &[u8],
         catalogue: Option<&Catalogue>,
         may_go: &dyn Fn(&[u8]) -> io::Result<bool>,
-    ) -> io::Result<u64> {
+    ) -> Result<(u64, Option<Unknown>), WorkError> {
+        let left = RefCell::new(None);
         let is_gone = |found: &[u8]| -> io::Result<bool> {
             let data = found.strip_prefix(&[REDUNDANCY, b"/"].concat()[..]).unwrap_or(found);
             if !self.is_vacated(data) || !may_go(data)? {
+                return Ok(false);
+            }
+            if let Some(unknown) = repository.place(data).must_stay(self.coders) {
+                *left.borrow_mut() = Some(unknown);
                 return Ok(false);
             }
             let known = catalogue.map(|catalogue| self.known_elsewhere(repository, data, catalogue));
@@ -184,13 +201,17 @@ impl Worker<'_> {
                 None => Ok(true),
             }
         };
-        if path.is_empty() {
-            return remove_below(&repository.tree, REDUNDANCY, &is_gone);
-        }
-        let place = join(REDUNDANCY, path);
-        let removed = remove_below(&repository.tree, &place, &is_gone)?;
-        repository.tree.remove_empty(split(&place).0, REDUNDANCY)?;
-        Ok(removed)
+        let removed = || -> io::Result<u64> {
+            if path.is_empty() {
+                return remove_below(&repository.tree, REDUNDANCY, &is_gone);
+            }
+            let place = join(REDUNDANCY, path);
+            let removed = remove_below(&repository.tree, &place, &is_gone)?;
+            repository.tree.remove_empty(split(&place).0, REDUNDANCY)?;
+            Ok(removed)
+        };
+        let removed = removed().map_err(|source| self.repository_error(source))?;
+        Ok((removed, left.take()))
     }
 
     /// As [`remove_redundancy`](Worker::remove_redundancy), where redundancy belongs to the file: that of a file without names went with its
@@ -217,6 +238,9 @@ impl Worker<'_> {
             return Ok(());
         }
         for holder in self.storage.holders(path).map_err(failed)? {
+            if let Some(left) = holder.place.must_stay(self.coders) {
+                return Err(WorkError::Left(left));
+            }
             if let Ok(Some(part)) = holder.place.open(self.coders)
                 && holder.owns(&part.header)
             {
