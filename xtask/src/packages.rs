@@ -19,6 +19,7 @@ const WORKSPACE: &[&str] = &[
     "libgf-complete-dev",
     "python3",
     "fonts-dejavu-core",
+    "openssl",
     "redis-server",
     "xfsprogs",
     "e2fsprogs",

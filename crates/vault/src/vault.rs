@@ -527,14 +527,14 @@ fn make_private(path: &Path) -> Result<(), VaultError> {
 fn open_changelog(settings: &Settings, repository: &Path) -> Result<Arc<dyn Changelog>, VaultError> {
     match settings.changelog.as_str() {
         settings::EMBEDDED => Ok(Arc::new(Embedded::open(&repository.join(CHANGELOG))?)),
-        url if url.starts_with("redis://") => {
+        url if url.starts_with("redis://") || url.starts_with("rediss://") => {
             // Several vaults may share a server.
             let server = Server { url: url.to_owned(), name: settings.id.clone(), allow_forgetful: false };
             Ok(Arc::new(Redis::open(&server)?))
         }
         other => Err(VaultError::Settings {
             path: repository.join(settings::FILE),
-            why: format!("changelog {:?}: it is \"embedded\" or redis://HOST:PORT", without_password(other)),
+            why: format!("changelog {:?}: it is \"embedded\", redis://HOST:PORT or rediss://HOST:PORT", without_password(other)),
         }),
     }
 }

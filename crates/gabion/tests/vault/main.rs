@@ -10,4 +10,5 @@ mod readme;
 mod rebuild;
 mod seed;
 mod talk;
+mod tls;
 mod tour;

@@ -14,7 +14,7 @@ pub(in crate::commands) struct Wanted {
     /// What all files get: K+M, K data blocks for M redundancy blocks
     #[arg(long, value_name = "K+M")]
     code: Option<String>,
-    /// Where changes are remembered, decided at the first run: embedded, or redis://HOST:PORT
+    /// Where changes are remembered, decided at the first run: embedded, redis://HOST:PORT, or rediss://HOST:PORT (TLS)
     #[arg(long, value_name = "ENGINE")]
     changelog: Option<String>,
 }

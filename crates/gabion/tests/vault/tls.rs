@@ -1,0 +1,155 @@
+//! A changelog on a Redis server that is reached by TLS.
+//!
+//! Passwords and names of files went over the network in clear: `rediss://` was not understood.
+
+use super::playground::Playground;
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+const PASSWORD: &str = "hush hush";
+
+/// A server that speaks TLS only, with the password [`PASSWORD`] and a certificate for the name `localhost`.
+struct Server {
+    child: Child,
+    port: u16,
+}
+
+impl Server {
+    fn start(dir: &Path, settings: &[&str]) -> Server {
+        let port = gabion_testkit::port();
+        let child = Command::new("redis-server")
+            .current_dir(dir)
+            .args(["--bind", "127.0.0.1", "--port", "0", "--tls-port", &port.to_string(), "--save", ""])
+            .args(["--tls-cert-file", "server.crt", "--tls-key-file", "server.key"])
+            .args(["--tls-ca-cert-file", "ours.crt", "--requirepass", PASSWORD])
+            .args(["--appendonly", "yes", "--appendfsync", "always"])
+            .args(settings)
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("this test needs the program redis-server (Debian: apt install redis-server)");
+        gabion_testkit::until("redis-server answers", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        Server { child, port }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn openssl(dir: &Path, args: &str) {
+    let output = Command::new("openssl").current_dir(dir).args(args.split(' ')).output();
+    let output = output.expect("this test needs the program openssl (Debian: apt install openssl)");
+    assert!(output.status.success(), "openssl {args}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Makes an authority, `NAME.crt` and `NAME.key`.
+fn make_authority(dir: &Path, name: &str) {
+    openssl(
+        dir,
+        &format!(
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 36500 -subj /CN={name} \
+             -keyout {name}.key -out {name}.crt"
+        ),
+    );
+}
+
+/// Makes a certificate that the authority `ours` signs.
+fn make_certificate(dir: &Path, name: &str, extension: &str) {
+    std::fs::write(dir.join("extension"), extension).unwrap();
+    openssl(
+        dir,
+        &format!(
+            "req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN={name} -keyout {name}.key -out request"
+        ),
+    );
+    openssl(
+        dir,
+        &format!(
+            "x509 -req -in request -CA ours.crt -CAkey ours.key -CAcreateserial -days 36500 -extfile extension \
+             -out {name}.crt"
+        ),
+    );
+}
+
+impl Playground {
+    /// With authorities, certificates and a password file.
+    fn with_certificates() -> Playground {
+        let ground = Playground::new();
+        make_authority(ground.dir(), "ours");
+        make_authority(ground.dir(), "theirs");
+        make_certificate(ground.dir(), "server", "subjectAltName=DNS:localhost");
+        make_certificate(ground.dir(), "client", "extendedKeyUsage=clientAuth");
+        let private = ground.dir().join("password");
+        std::fs::write(&private, format!("{PASSWORD}\n")).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(private, mode).unwrap();
+        ground
+    }
+
+    fn run_with(&self, variables: &[(&str, &str)], args: &[&str]) -> (Option<i32>, String) {
+        let mut command = self.command(args);
+        command.env("GABION_REDIS_PASSWORD_FILE", "password").envs(variables.iter().copied());
+        let Output { status, stdout, stderr } = command.output().unwrap();
+        let text = [stdout, stderr].concat();
+        (status.code(), String::from_utf8(text).unwrap())
+    }
+}
+
+#[test]
+fn connections_are_encrypted_and_servers_must_prove_their_names() {
+    let ground = Playground::with_certificates();
+    let server = Server::start(ground.dir(), &["--tls-auth-clients", "no"]);
+    let url = |scheme: &str, host: &str| format!("{scheme}://{host}:{}", server.port);
+    let ours = [("GABION_REDIS_CA_FILE", "ours.crt")];
+    let refused = |variables: &[(&str, &str)], url: &str, why: &str| {
+        let (code, said) = ground.run_with(variables, &["protect", "tree", "--changelog", url]);
+        assert_eq!(code, Some(2), "{url}: {said}");
+        assert!(said.contains(why) && !said.contains(PASSWORD), "{url}: {said}");
+    };
+    // An authority that nobody knows, another one, another name, no encryption, and what switches the check off elsewhere.
+    refused(&[], &url("rediss", "localhost"), "certificate");
+    refused(&[("GABION_REDIS_CA_FILE", "theirs.crt")], &url("rediss", "localhost"), "certificate");
+    refused(&ours, &url("rediss", "127.0.0.1"), "certificate");
+    refused(&ours, &format!("{}/#insecure", url("rediss", "localhost")), "");
+    refused(&[("GABION_REDIS_CA_FILE", "missing.crt")], &url("rediss", "localhost"), "missing.crt");
+    refused(&[], &url("redis", "localhost"), "");
+    assert!(!ground.path(".gabion").exists(), "a refused address leaves nothing behind");
+    let (code, said) =
+        ground.run_with(&ours, &["protect", "tree", "--changelog", &url("rediss", "localhost")]);
+    assert_eq!(code, Some(0), "{said}");
+    ground.write("new", b"more");
+    let (code, said) = ground.run_with(&ours, &["protect", "tree"]);
+    assert_eq!(code, Some(0), "the address is kept: {said}");
+    let (code, said) = ground.run_with(&[], &["status", "tree"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(!said.contains(PASSWORD), "{said}");
+    let settings = std::fs::read_to_string(ground.path(".gabion/vault.toml")).unwrap();
+    assert!(settings.contains("rediss://localhost") && !settings.contains(PASSWORD), "{settings}");
+}
+
+#[test]
+fn servers_can_ask_clients_for_certificates() {
+    let ground = Playground::with_certificates();
+    let server = Server::start(ground.dir(), &["--tls-auth-clients", "yes"]);
+    let url = format!("rediss://localhost:{}", server.port);
+    let ca = ("GABION_REDIS_CA_FILE", "ours.crt");
+    let certificate = ("GABION_REDIS_CERTIFICATE_FILE", "client.crt");
+    let key = ("GABION_REDIS_KEY_FILE", "client.key");
+    let protect = ["protect", "tree", "--changelog", &url];
+    let (code, said) = ground.run_with(&[ca], &protect);
+    assert_eq!(code, Some(2), "{said}");
+    let (code, said) = ground.run_with(&[ca, certificate], &protect);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("GABION_REDIS_KEY_FILE"), "{said}");
+    let (code, said) = ground.run_with(&[ca, certificate, key], &protect);
+    assert_eq!(code, Some(0), "{said}");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    std::fs::set_permissions(ground.dir().join("client.key"), mode).unwrap();
+    let (code, said) = ground.run_with(&[ca, certificate, key], &["protect", "tree"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("chmod 600"), "{said}");
+}
