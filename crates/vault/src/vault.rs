@@ -534,7 +534,10 @@ fn open_changelog(settings: &Settings, repository: &Path) -> Result<Arc<dyn Chan
         }
         other => Err(VaultError::Settings {
             path: repository.join(settings::FILE),
-            why: format!("changelog {:?}: it is \"embedded\", redis://HOST:PORT or rediss://HOST:PORT", without_password(other)),
+            why: format!(
+                "changelog {:?}: it is \"embedded\", redis://HOST:PORT or rediss://HOST:PORT",
+                without_password(other)
+            ),
         }),
     }
 }

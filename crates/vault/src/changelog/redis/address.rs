@@ -83,9 +83,8 @@ pub(super) fn client(url: &str) -> Result<Client> {
         reason: Arc::new(RedisError::from((reason.kind(), "the address is not understood"))),
     };
     let info = url.into_connection_info().map_err(wrong)?;
-    let failed = |doing: &'static str| {
-        move |reason: io::Error| Error::System { doing, reason: Arc::new(reason) }
-    };
+    let failed =
+        |doing: &'static str| move |reason: io::Error| Error::System { doing, reason: Arc::new(reason) };
     let info = with_password(url, info).map_err(failed("read the password of the Redis server"))?;
     if !matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
         return Client::open(info).map_err(wrong);
