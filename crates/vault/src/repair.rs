@@ -18,7 +18,7 @@ use crate::metadata::without_privileges;
 use crate::protect::{Manner, Progress};
 use crate::redundancy::redo;
 use crate::replaced;
-use crate::scrub::{Trouble, margin, note_bare, trouble};
+use crate::scrub::{Trouble, is_gone, margin, note_bare, trouble};
 use crate::storage::Repairable;
 use crate::throttle::Throttle;
 use crate::tree::{Stat, absent_is_none, split};
@@ -151,6 +151,9 @@ pub fn plan(
                     }
                     None => {}
                 },
+                // Where files take their redundancy along, there is nothing to bring back.
+                Err(ExamineError::Unprotected | ExamineError::Unusable(_))
+                    if (!options.missing || vault.storage.keeps_by_identity()) && is_gone(vault, &path) => {}
                 Err(error @ (ExamineError::Unprotected | ExamineError::Unusable(_))) => {
                     plan.files.push(note_bare(vault, path, entry, &error)?);
                 }

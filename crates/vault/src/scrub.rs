@@ -242,6 +242,9 @@ fn note_page(
             Some(_) if is_overtaken => report.changing += 1,
             Some(Err(ExamineError::Changed)) => report.changing += 1,
             Some(Ok((subject, _))) if subject.content.is_none() => report.gone += 1,
+            Some(Err(ExamineError::Unprotected | ExamineError::Unusable(_))) if is_gone(vault, &path) => {
+                report.gone += 1;
+            }
             // What it has went elsewhere a moment ago, and that is not in the catalogue yet.
             Some(Err(ExamineError::Unprotected)) if waits(vault, &path) => report.changing += 1,
             Some(Ok((subject, findings))) => {
@@ -264,6 +267,12 @@ fn note_page(
         }
     }
     Ok(())
+}
+
+/// Whether nothing has this name any more: the file was removed or renamed, and its redundancy may have gone with it. That is no loss. A storage that cannot
+/// say so does not.
+pub(crate) fn is_gone(vault: &Vault, path: &[u8]) -> bool {
+    vault.storage.find(path).is_ok_and(|found| found.is_none())
 }
 
 /// Whether a change of a file is known and will be seen to. A changelog that cannot say knows of none.

@@ -1,7 +1,8 @@
 //! Files get each other's names while targets are gone: redundancy belongs to a file, not to a name, and stays with it.
 
-use super::playground::{Ground, Seed};
+use super::playground::{Ground, QUIET, Seed};
 use gabion_vault::coder::Coders;
+use gabion_vault::repair;
 use gabion_vault::storage::pool::live::{Found, Live};
 
 /// Files of three stripes each; every one of them needs every target that has a column of it.
@@ -146,4 +147,24 @@ fn several_names_have_one_redundancy() {
     remove(&mut ground, "b");
     ground.protect();
     assert_eq!(ground.redundancy_files(), 0, "it goes with the last name");
+}
+
+/// Between `pool rm` or `pool mv` and the next `protect`, `scrub` found neither the file nor redundancy at the name that the catalogue knows, and called it
+/// lost; `protect` carried that on to the new name, for good. A name that is gone is no loss.
+#[test]
+fn files_that_were_removed_or_renamed_are_not_lost() {
+    let mut ground = Ground::filled(50);
+    ground.pool.remove(b"dir0/file 8").unwrap();
+    ground.files.remove("dir0/file 8").unwrap();
+    ground.pool.rename(b"dir1/file 9", b"renamed").unwrap();
+    let content = ground.files.remove("dir1/file 9").unwrap();
+    ground.files.insert("renamed".to_owned(), content);
+    let scrubbed = ground.scrub();
+    assert!(scrubbed.gone == 2 && scrubbed.trouble.is_empty(), "{scrubbed:?}");
+    assert!(scrubbed.failed.is_empty(), "{scrubbed:?}");
+    let options = repair::Options { missing: true, ..repair::Options::default() };
+    let plan = repair::plan(&ground.vault, b"", options, QUIET).unwrap();
+    assert!(plan.files.is_empty() && plan.failed.is_empty(), "{plan:?}");
+    ground.protect();
+    ground.assert_whole("protected again");
 }

@@ -1,8 +1,9 @@
 //! Files that are renamed again while a worker is at their first rename: their redundancy goes with them, and none is left at names in between.
 
-use super::playground::{Playground, Seed};
+use super::playground::{Playground, QUIET, Seed};
 use super::sharing::{Moment, Stalled};
 use gabion_vault::changelog::{Change, Changelog, When};
+use gabion_vault::repair;
 use gabion_vault::worker::{self, Done, Scanned, Worker};
 use gabion_vault::world::{Clock, SECOND};
 use std::path::Path;
@@ -163,4 +164,22 @@ fn redundancy_that_nobody_knows_goes_when_a_gap_is_closed() {
         assert_eq!(found, [true, true, false, false], "gap {gap:?}");
         assert_eq!(log.pending().unwrap().entries(), 0);
     }
+}
+
+/// `protect` was killed when it had moved the redundancy of a renamed file and the catalogue did not know that yet. `scrub` and `repair` found nothing at the
+/// old name and called the file lost, exit code 3, although it was whole under its new name.
+#[test]
+fn a_renamed_file_is_not_lost_when_protect_was_killed_after_moving_its_redundancy() {
+    let ground = Playground::new("4+2");
+    ground.write("old", &Seed(1).bytes(50_000));
+    ground.protect_all();
+    std::fs::rename(ground.path("old"), ground.path("new")).unwrap();
+    std::fs::rename(ground.redundancy("old"), ground.redundancy("new")).unwrap();
+    let scrubbed = ground.scrub();
+    assert!(scrubbed.gone == 1 && scrubbed.trouble.is_empty(), "{scrubbed:?}");
+    let plan = repair::plan(&ground.vault, b"", repair::Options::default(), QUIET).unwrap();
+    assert!(plan.files.is_empty() && plan.failed.is_empty(), "{plan:?}");
+    ground.protect_all();
+    ground.assert_clean();
+    assert!(ground.vault.catalogue.find(b"old").unwrap().is_none());
 }
