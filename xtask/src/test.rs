@@ -1,5 +1,6 @@
 //! `cargo xtask test`: everything that can be checked on this machine, in one command.
 
+use std::hash::BuildHasher;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -17,6 +18,9 @@ use crate::{aarch64, ladder, readme, tidy, tools};
 /// GABION_REQUIRE_KERNELS=name,name to make a skipped row a failure. Tests that cannot run on this machine (no root, no FUSE, a missing tool) are
 /// listed at the end with their reasons; GABION_REQUIRE_ALL=1, which CI=true implies, makes each of them a failure. Once more the engine is tested without its
 /// run-time compiler, so that programs are interpreted.
+///
+/// Decoders are then fed with more random and hostile inputs than in their ordinary tests: fixed seeds, a fixed number of inputs. Property tests
+/// have a fixed seed as well; with --full it is a random one. Commands are shown with it; PROPTEST_RNG_SEED chooses another.
 ///
 /// Missing Debian packages are installed when this runs as root; otherwise it says what to type. Test suites of others are built into
 /// target/tools.
@@ -57,6 +61,7 @@ fn all(args: &Args, steps: &mut Steps) -> Result<()> {
     steps.step("tidy", tidy::check)?;
     steps.step("README's speed tables", readme::check)?;
     kernels(args, steps)?;
+    fuzz(args, steps)?;
     documentation(args, steps)?;
     if args.full {
         let kills = strict(Cmd::cargo("test -p gabion --test crash -- --include-ignored"), &skip_log());
@@ -74,9 +79,56 @@ fn skip_log() -> std::path::PathBuf {
 /// Tells tests where to write down what they skip. On CI, or with GABION_REQUIRE_ALL=1, a skip is a failure.
 pub(crate) fn strict(cmd: Cmd, log: &std::path::Path) -> Cmd {
     let cmd = cmd.env("GABION_SKIP_LOG", &log.display().to_string());
-    let is_set =
-        |name| std::env::var(name).is_ok_and(|value| !value.is_empty() && value != "0" && value != "false");
     if is_set("CI") || is_set("GABION_REQUIRE_ALL") { cmd.env("GABION_REQUIRE_ALL", "1") } else { cmd }
+}
+
+fn is_set(name: &str) -> bool {
+    std::env::var(name).is_ok_and(|value| !value.is_empty() && value != "0" && value != "false")
+}
+
+/// Environment variable with the seed of property tests.
+const SEED: &str = "PROPTEST_RNG_SEED";
+
+/// Gives property tests a seed, which the table's commands show: CI tries the same cases in every run, so that a rare failure does not refuse a
+/// change that has nothing to do with it. With --full the seed is random. The caller's own choice goes before both.
+fn seeded(args: &Args, cmd: Cmd) -> Cmd {
+    let usual = if args.full { random() } else { 1 };
+    cmd.env(SEED, &std::env::var(SEED).unwrap_or_else(|_| usual.to_string()))
+}
+
+#[expect(clippy::disallowed_methods, reason = "the seed is shown, so the run can be repeated")]
+fn random() -> u64 {
+    std::collections::hash_map::RandomState::new().hash_one(SEED)
+}
+
+/// Tests that feed decoders: headers of redundancy and shards, stubs, pools, requests to the daemon, events of the kernel.
+const FUZZED: &[&str] = &[
+    "hostile::tests::",
+    "format::header::tests::",
+    "shard::format::tests::",
+    "daemon::protocol::tests::",
+    "wire::",
+];
+
+/// Plans of the engine from random bytes. Each input is encoded and decoded by every kernel, so that the ordinary tests' inputs take half a minute already.
+const FUZZED_LONG: &str = "conformance::bytes::";
+
+/// The same functions as the fuzzers of `fuzz/`, with fixed seeds and `factor` times the inputs of their ordinary tests.
+fn fuzzed(args: &Args, factor: u32) -> Cmd {
+    let long = args.full.then_some(FUZZED_LONG);
+    seeded(args, Cmd::cargo("test --workspace --lib --").args(FUZZED.iter().copied().chain(long)))
+        .unset(ladder::FORCE)
+        .env("GABION_FUZZ_FACTOR", &factor.to_string())
+        .env("PROPTEST_CASES", &(256 * factor).to_string())
+}
+
+fn fuzz(args: &Args, steps: &mut Steps) -> Result<()> {
+    if args.quick {
+        steps.skip("fuzz, short", "--quick");
+        return Ok(());
+    }
+    let (name, factor) = if args.full { ("fuzz, long", 20) } else { ("fuzz, short", 2) };
+    steps.tests(name, &fuzzed(args, factor))
 }
 
 /// What was skipped, by test and reason; each once.
@@ -116,13 +168,14 @@ const NOTHING_TO_GAIN: &[&str] = &[
     "talk::",
 ];
 
-fn forced() -> Cmd {
-    Cmd::cargo(FORCED).args(NOTHING_TO_GAIN.iter().flat_map(|name| ["--skip", *name]))
+fn forced(args: &Args) -> Cmd {
+    seeded(args, Cmd::cargo(FORCED)).args(NOTHING_TO_GAIN.iter().flat_map(|name| ["--skip", *name]))
 }
 
 /// The tests with the engine's own choice of kernel, then down the ladder.
 fn kernels(args: &Args, steps: &mut Steps) -> Result<()> {
-    let automatic = strict(tools::known(Cmd::cargo("test --workspace").unset(ladder::FORCE)), &skip_log());
+    let automatic =
+        strict(tools::known(seeded(args, Cmd::cargo("test --workspace").unset(ladder::FORCE))), &skip_log());
     steps.tests("tests, automatic kernel", &automatic)?;
     if args.quick {
         steps.skip("tests, without the compiler", "--quick");
@@ -131,11 +184,11 @@ fn kernels(args: &Args, steps: &mut Steps) -> Result<()> {
     }
     // What is left then is what other architectures have: programs that are interpreted, in every row.
     let bare = "test -p gabion-engine --no-default-features --lib --test conformance --test vectors";
-    steps.tests("tests, without the compiler", &Cmd::cargo(bare).unset(ladder::FORCE))?;
+    steps.tests("tests, without the compiler", &seeded(args, Cmd::cargo(bare).unset(ladder::FORCE)))?;
     for rung in steps.step("kernel table", ladder::rungs)? {
         let name = format!("tests, kernel {}", rung.name);
         if rung.supported {
-            steps.tests(&name, &forced().env(ladder::FORCE, &rung.name))?;
+            steps.tests(&name, &forced(args).env(ladder::FORCE, &rung.name))?;
         } else {
             steps.skip(&name, &format!("this CPU has no {}", rung.needs));
         }
@@ -154,7 +207,26 @@ fn documentation(args: &Args, steps: &mut Steps) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::skipped;
+    use super::{Args, FUZZED, FUZZED_LONG, fuzzed, skipped};
+
+    /// A filter that matches no test would make the step pass without trying anything.
+    #[test]
+    fn fuzzed_modules_exist_and_inputs_are_counted() {
+        let shown = |full| fuzzed(&Args { full, quick: false }, 4).to_string();
+        let short = shown(false);
+        assert!(short.contains("GABION_FUZZ_FACTOR=4") && short.contains("PROPTEST_RNG_SEED="), "{short}");
+        assert!(!short.contains(FUZZED_LONG) && shown(true).contains(FUZZED_LONG), "{short}");
+        let at = |path: &str| crate::root().join("crates").join(path).exists();
+        let files = [
+            "vault/src/hostile/tests.rs",
+            "vault/src/format/header/tests.rs",
+            "gabion/src/shard/format/tests.rs",
+            "gabion/src/daemon/protocol.rs",
+            "platform/src/fanotify/wire/tests.rs",
+        ];
+        assert_eq!(files.len(), FUZZED.len());
+        assert!(files.iter().all(|path| at(path)) && at("engine/src/conformance/bytes.rs"), "{files:?}");
+    }
 
     #[test]
     fn skips_are_listed_once_with_their_reasons() {

@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn two_thousand_strings_of_chance() {
         let mut random = Random(0x6675_7a7a);
-        for _ in 0..2000 {
+        for _ in 0..gabion_testkit::fuzz_inputs(2000) {
             let mut bytes = vec![0; random.below(200)];
             random.fill(&mut bytes);
             from_bytes(&bytes);

@@ -3,6 +3,7 @@
 use super::{Stage, header, part, pool, seal_header, stub};
 use crate::coder::Coders;
 use crate::format::header::{FIXED_BYTES, PLACES};
+use gabion_testkit::fuzz_inputs;
 
 /// Numbers that look like chance and can be repeated.
 struct Chance(u64);
@@ -88,7 +89,7 @@ fn headers_of_chance_and_malice() {
     let (_, stage, _) = &stages[0];
     let length = stage.header_bytes();
     let mut accepted = 0;
-    for _ in 0..20_000 {
+    for _ in 0..fuzz_inputs(20_000) {
         let mut bytes = stage.redundancy()[..length].to_vec();
         for _ in 0..1 + chance.below(3) {
             match chance.below(3) {
@@ -116,7 +117,7 @@ fn redundancy_of_chance_does_no_harm() {
     for (_directory, stage, content) in stages(&[("4+2", 3000), ("2+1", 0), ("1+1", 700), ("8+2", 20_000)]) {
         assert!(stage.play(stage.redundancy()).unwrap() == content);
         assert!(stage.play(b"").unwrap() == content);
-        for round in 0..250 {
+        for round in 0..fuzz_inputs(250) {
             let mut bytes = stage.redundancy().to_vec();
             (0..1 + chance.below(4)).for_each(|_| chance.change(&mut bytes));
             assert!(stage.play(&bytes).unwrap() == content, "round {round}");
@@ -203,7 +204,7 @@ fn a_stripe_that_takes_all_memory_is_refused() {
 fn redundancy_of_malice_stays_where_it_is() {
     let mut chance = Chance(3);
     for (_directory, stage, _) in stages(&[("4+2", 3000), ("1+1", 700), ("2+2", 5000)]) {
-        for _ in 0..250 {
+        for _ in 0..fuzz_inputs(250) {
             let mut bytes = stage.redundancy().to_vec();
             for _ in 0..1 + chance.below(3) {
                 match chance.below(3) {
@@ -213,7 +214,7 @@ fn redundancy_of_malice_stays_where_it_is() {
             }
             stage.play_sealed(&bytes).unwrap();
         }
-        for _ in 0..100 {
+        for _ in 0..fuzz_inputs(100) {
             let length = chance.below(60);
             part(&chance.bytes(length), &stage);
         }
@@ -224,7 +225,7 @@ fn redundancy_of_malice_stays_where_it_is() {
 fn stubs_of_chance_and_malice() {
     let mut chance = Chance(4);
     let fields = ["id", "revision", "size", "stripe", "block", "mtime", "changed", "mode", "attributes"];
-    for _ in 0..20_000 {
+    for _ in 0..fuzz_inputs(20_000) {
         let mut text = "gabion pool stub 1: any\n".to_owned();
         for field in ["id = 000102030405060708090a0b0c0d0e0f", "revision = 1", "size = 100", "stripe = 2"] {
             text += &format!("{field}\n");
@@ -262,7 +263,7 @@ fn pools_of_chance_and_malice() {
     };
     let fields = ["format", "epoch", "stripe", "block", "redundancy"];
     let mut accepted = 0;
-    for _ in 0..3000 {
+    for _ in 0..fuzz_inputs(3000) {
         let mut text = format!("format = 1\npool = \"{}\"\nname = \"tank\"\n", identity('0'));
         text += "epoch = 1\nstripe = 2\nblock = 4096\nredundancy = 1\n";
         text += &format!("this = \"{}\"\n", identity('1'));
