@@ -20,7 +20,8 @@ use crate::{aarch64, ladder, readme, tidy, tools};
 /// run-time compiler, so that programs are interpreted.
 ///
 /// Decoders are then fed with more random and hostile inputs than in their ordinary tests: fixed seeds, a fixed number of inputs. Property tests
-/// have a fixed seed as well; with --full it is a random one. Commands are shown with it; PROPTEST_RNG_SEED chooses another.
+/// have a fixed seed as well; with --full it is a random one. Commands are shown with it; PROPTEST_RNG_SEED chooses another. The engine's
+/// conformance suite runs with NEON under emulation, without its long tests.
 ///
 /// Missing Debian packages are installed when this runs as root; otherwise it says what to type. Test suites of others are built into
 /// target/tools.
@@ -62,6 +63,7 @@ fn all(args: &Args, steps: &mut Steps) -> Result<()> {
     steps.step("README's speed tables", readme::check)?;
     kernels(args, steps)?;
     fuzz(args, steps)?;
+    neon(args, steps)?;
     documentation(args, steps)?;
     if args.full {
         let kills = strict(Cmd::cargo("test -p gabion --test crash -- --include-ignored"), &skip_log());
@@ -79,7 +81,11 @@ fn skip_log() -> std::path::PathBuf {
 /// Tells tests where to write down what they skip. On CI, or with GABION_REQUIRE_ALL=1, a skip is a failure.
 pub(crate) fn strict(cmd: Cmd, log: &std::path::Path) -> Cmd {
     let cmd = cmd.env("GABION_SKIP_LOG", &log.display().to_string());
-    if is_set("CI") || is_set("GABION_REQUIRE_ALL") { cmd.env("GABION_REQUIRE_ALL", "1") } else { cmd }
+    if requires_all() { cmd.env("GABION_REQUIRE_ALL", "1") } else { cmd }
+}
+
+fn requires_all() -> bool {
+    is_set("CI") || is_set("GABION_REQUIRE_ALL")
 }
 
 fn is_set(name: &str) -> bool {
@@ -129,6 +135,24 @@ fn fuzz(args: &Args, steps: &mut Steps) -> Result<()> {
     }
     let (name, factor) = if args.full { ("fuzz, long", 20) } else { ("fuzz, short", 2) };
     steps.tests(name, &fuzzed(args, factor))
+}
+
+/// Conformance of the NEON kernels under emulation. Emulator, linker and standard library come over the network: where they cannot be had, the
+/// table shows the reason, and on CI, or with GABION_REQUIRE_ALL=1, that is a failure.
+fn neon(args: &Args, steps: &mut Steps) -> Result<()> {
+    const NAME: &str = "NEON conformance";
+    if args.quick || args.full || std::env::consts::ARCH != "x86_64" {
+        steps.skip(NAME, if args.quick { "--quick" } else { "among the tests for aarch64" });
+        return Ok(());
+    }
+    match aarch64::conformance() {
+        Ok(cmd) => steps.tests(NAME, &seeded(args, cmd)),
+        Err(why) if requires_all() => steps.step(NAME, || Err(why)),
+        Err(why) => {
+            steps.skip(NAME, &format!("{why:#}"));
+            Ok(())
+        }
+    }
 }
 
 /// What was skipped, by test and reason; each once.
