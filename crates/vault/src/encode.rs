@@ -92,6 +92,9 @@ pub enum EncodeError {
         "it is damaged: by its size and time nobody wrote to it, and it is not what was protected. Repair it first"
     )]
     Damaged(Box<Encoded>),
+    /// It has another name, by which it is protected, and it is not what was protected then.
+    #[error("it is damaged: it is the same file as {}, and not what was protected. Repair that first", Shown::bytes(.0))]
+    OtherName(Vec<u8>),
     /// What it has cannot be examined.
     #[error(transparent)]
     Examine(#[from] ExamineError),

@@ -200,9 +200,19 @@ impl Place {
             Purpose::Update => self.tree.write(&self.path),
             Purpose::Read | Purpose::ReadAtOnce => self.tree.read(&self.path),
         };
-        let Some(file) = absent_is_none(open())? else { return Ok(None) };
+        let Some(mut file) = absent_is_none(open())? else { return Ok(None) };
         let file = match purpose {
-            Purpose::Update => Lockable::exclusive(file)?,
+            Purpose::Update => loop {
+                let locked = Lockable::exclusive(file)?;
+                // It may have gone along with its file while we waited.
+                let here = self.tree.find(&self.path)?.map(|it| (it.device, it.inode));
+                let stat = stat_of(&locked)?;
+                if here == Some((stat.device, stat.inode)) {
+                    break locked;
+                }
+                let Some(another) = absent_is_none(open())? else { return Ok(None) };
+                file = another;
+            },
             Purpose::Read => Lockable::shared(file)?,
             Purpose::ReadAtOnce => {
                 let file = Lockable::from(file);

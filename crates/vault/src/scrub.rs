@@ -242,11 +242,11 @@ fn note_page(
             Some(_) if is_overtaken => report.changing += 1,
             Some(Err(ExamineError::Changed)) => report.changing += 1,
             Some(Ok((subject, _))) if subject.content.is_none() => report.gone += 1,
+            // What it has went elsewhere a moment ago, and that is not in the catalogue yet.
+            Some(Err(ExamineError::Unprotected)) if waits(vault, &path) => report.changing += 1,
             Some(Err(ExamineError::Unprotected | ExamineError::Unusable(_))) if is_gone(vault, &path) => {
                 report.gone += 1;
             }
-            // What it has went elsewhere a moment ago, and that is not in the catalogue yet.
-            Some(Err(ExamineError::Unprotected)) if waits(vault, &path) => report.changing += 1,
             Some(Ok((subject, findings))) => {
                 report.files += 1;
                 report.bytes += findings.bytes;

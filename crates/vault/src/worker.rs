@@ -119,6 +119,8 @@ struct Job {
     treatment: Option<Treatment>,
     /// See [`Manner::elsewhere`].
     elsewhere: bool,
+    /// Names by which the file is protected already.
+    names: Vec<Vec<u8>>,
     /// Whether its redundancy was moved to the file's new name: it goes back unless the claim is completed.
     moved: bool,
     result: Mutex<Option<Result<Encoded, EncodeError>>>,
@@ -228,7 +230,8 @@ impl Worker<'_> {
             let size = wanted.as_ref().map_or(0, |(stat, _)| stat.size);
             let treatment = wanted.map(|(_, treatment)| treatment);
             let elsewhere = self.is_known_elsewhere(&claim, stat.as_ref(), catalogue)?;
-            let job = Job { claim, treatment, elsewhere, moved: false, result: Mutex::new(None) };
+            let names = self.known_names(&claim, stat.as_ref(), catalogue)?;
+            let job = Job { claim, treatment, elsewhere, names, moved: false, result: Mutex::new(None) };
             if size > SMALL_FILE { large.push((size, job)) } else { small.push(job) }
         }
         // Redundancy that only has to go elsewhere goes first: it may be in the way of what is made anew.
@@ -358,7 +361,8 @@ impl Worker<'_> {
             stopped: self.stopped,
         };
         let encoder = Encoder { storage: self.storage, coders: self.coders, clock: self.clock };
-        let encoded = self.coders.get(&treatment.identity).map_err(EncodeError::from);
+        let encoded = job.names.iter().try_for_each(|name| encoder.refuse_damaged_by(name, manner));
+        let encoded = encoded.and_then(|()| Ok(self.coders.get(&treatment.identity)?));
         let encoded =
             encoded.and_then(|coder| encoder.encode(&job.claim.entry.path, &coder, treatment.block, manner));
         // That is settled as well: what it has stays, and repair is told.

@@ -7,7 +7,7 @@ use crate::format::{Header, Metadata};
 use crate::redundancy::redo;
 use crate::scrub::{Trouble, margin, trouble};
 use crate::tree::Generation;
-use crate::version::is_same_content;
+use crate::version::{is_doubtful, is_same_content};
 use std::io;
 
 impl Encoder<'_> {
@@ -66,6 +66,33 @@ impl Encoder<'_> {
         };
         self.keep_metadata(subject, &metadata, stat.generation())?;
         Err(EncodeError::Damaged(Box::new(kept)))
+    }
+
+    /// Refuses a file that is protected by another name and is not what was protected, where nobody wrote to it since. Redundancy for this name would be made of
+    /// the damage, and a repair by this name would put it back.
+    pub(crate) fn refuse_damaged_by(&self, other: &[u8], manner: Manner<'_>) -> Result<(), EncodeError> {
+        let subject = match Subject::open(self.storage, self.coders, other) {
+            Err(ExamineError::Unprotected | ExamineError::Unusable(_)) => return Ok(()),
+            subject => subject?,
+        };
+        let Some(stat) = subject.stat else { return Ok(()) };
+        if !is_same_content(&subject.header, &stat.generation()) || is_doubtful(&subject.header) {
+            return Ok(());
+        }
+        let Manner { threads, stopped, .. } = manner;
+        let look = examine::Manner { threads, from_medium: false, progress: &|_| {}, stopped };
+        match examine::examine(&subject, look) {
+            Ok(findings) if findings.has_bad_data() => {}
+            Ok(_) => return Ok(()),
+            Err(ExamineError::Stopped) => return Err(EncodeError::Stopped),
+            Err(error) => return Err(EncodeError::Examine(error)),
+        }
+        match self.storage.find(other).map_err(EncodeError::read)? {
+            Some(after) if after.generation() == stat.generation() => {
+                Err(EncodeError::OtherName(other.to_vec()))
+            }
+            _ => Err(EncodeError::Changed),
+        }
     }
 
     /// Puts owner, permissions and attributes into the headers, as far as there is room: what is restored must not be open to more people

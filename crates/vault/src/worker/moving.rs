@@ -7,6 +7,7 @@ use crate::encode::EncodeError;
 use crate::redundancy::draft::DIRECTORY_MODE;
 use crate::redundancy::fence::{Fence, is_superseded};
 use crate::redundancy::{Place, REDUNDANCY, STAGING, Unknown};
+use crate::renamed::{self, Taken};
 use crate::repair::forget_repair;
 use crate::storage::Repository;
 use crate::tree::{self, absent_is_none, join, split};
@@ -24,9 +25,19 @@ impl Worker<'_> {
             done.moved += u64::from(job.claim.entry.kind == Kind::Move);
             return false;
         }
-        // Another file may have the old name by now; then that file's entry sees to what is there.
+        // Another file may have the old name by now, while the redundancy there is still that of this one.
         if !self.is_vacated(origin) {
-            return false;
+            return match self.take_along(origin, path) {
+                Ok(taken) => {
+                    done.moved += u64::from(taken && job.claim.entry.kind == Kind::Move);
+                    taken
+                }
+                Err(source) => {
+                    let failed = EncodeError::Write { path: self.storage.shown(path), source };
+                    *job.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(Err(failed));
+                    false
+                }
+            };
         }
         let mut moved = false;
         for repository in self.storage.repositories() {
@@ -51,6 +62,18 @@ impl Worker<'_> {
             done.moved += 1;
         }
         moved
+    }
+
+    fn take_along(&self, origin: &[u8], path: &[u8]) -> io::Result<bool> {
+        let Some(stat) = self.storage.find(path)?.filter(|stat| stat.kind == tree::Kind::File) else {
+            return Ok(false);
+        };
+        let mut taken = false;
+        for repository in self.storage.repositories() {
+            let went = renamed::take_along(&repository, self.coders, origin, path, &stat.generation())?;
+            taken |= matches!(went, Taken::Moved | Taken::Exchanged);
+        }
+        Ok(taken)
     }
 
     /// Moves redundancy back to where a claim that is not completed says that it is: the file may get a third name before anybody claims it again,

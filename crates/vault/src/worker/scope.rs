@@ -150,6 +150,29 @@ impl Worker<'_> {
         Ok(self.approved || claim.entry.origin.is_some() || known.iter().any(|known| known != path))
     }
 
+    /// Other names by which a file is protected that is not known by the name of a claim. Where redundancy belongs to the file, names do not matter.
+    pub(super) fn known_names(
+        &self,
+        claim: &Claim,
+        stat: Option<&Stat>,
+        catalogue: Option<&Catalogue>,
+    ) -> Result<Vec<Vec<u8>>, CatalogueError> {
+        let (Some(stat), Some(catalogue)) = (stat.filter(|stat| stat.links > 1), catalogue) else {
+            return Ok(Vec::new());
+        };
+        let path = &claim.entry.path;
+        if self.storage.keeps_by_identity() || self.approved || catalogue.find(path)?.is_some() {
+            return Ok(Vec::new());
+        }
+        let mut known = catalogue.by_inode(&stat.generation())?;
+        let has_it = |name: &Vec<u8>| {
+            let found = self.storage.find(name).ok().flatten();
+            name != path && found.is_some_and(|found| found.inode == stat.inode)
+        };
+        known.retain(has_it);
+        Ok(known)
+    }
+
     /// Waits for word of something that is absent, and has it scanned for when there is none.
     pub(super) fn look_again(&self, claim: &Claim, done: &mut Done) -> Result<(), WorkError> {
         let (now, entry) = (self.clock.now(), &claim.entry);

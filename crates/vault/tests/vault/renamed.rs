@@ -2,7 +2,10 @@
 
 use super::playground::{Playground, QUIET, Seed, flip};
 use gabion_vault::catalogue::State;
+use gabion_vault::changelog::{Change, When};
 use gabion_vault::repair;
+use gabion_vault::worker::{self, Scanned, Worker};
+use gabion_vault::world::SECOND;
 use std::fs;
 
 const SIZE: usize = 100_000;
@@ -85,4 +88,69 @@ fn known_damage_follows_a_file_that_replaces_another() {
     assert_eq!(report.affected, [(State::Damaged, 1)], "{report:?}");
     assert!(!ground.redundancy("a").exists());
     assert_repaired(&ground, &[("b", content(0))]);
+}
+
+/// The first rotation of a log: the protected file gets a new name, and a new file takes its old one. `protect` encoded the file under its new name as new content, with its
+/// corruption, and replaced the redundancy that could have repaired it. A worker that hears of the rename does the same as a scan.
+#[test]
+fn corruption_is_not_accepted_when_a_file_gets_a_new_name_and_another_its_old_one() {
+    for heard in [false, true] {
+        for other in [false, true] {
+            let ground = ground(&["log", "other"], false);
+            flip(&ground.path("log"), 500);
+            rename(&ground, "log", "log.1");
+            let fresh = match other {
+                true => {
+                    rename(&ground, "other", "log");
+                    content(1)
+                }
+                false => {
+                    ground.write("log", b"fresh");
+                    b"fresh".to_vec()
+                }
+            };
+            if heard {
+                let now = When::now(ground.vault.clock.now(), 0);
+                let moved = |from: &str, to: &str| Change::rename(from, to, now);
+                let changes = match other {
+                    true => vec![moved("log", "log.1"), moved("other", "log")],
+                    false => vec![moved("log", "log.1"), Change::modify_whole("log", now)],
+                };
+                ground.vault.changelog.record(&changes).unwrap();
+                ground.clock.set(ground.clock.now() + 10 * SECOND);
+                work(&ground);
+            }
+            let report = ground.protect_all();
+            // A rename reads nothing: a scrub finds it.
+            ground.scrub();
+            let damaged = ground.vault.catalogue.find(b"log.1").unwrap().unwrap();
+            assert_eq!(damaged.state, State::Damaged, "heard {heard}, other {other}: {report:?}");
+            let mut files = vec![("log", fresh), ("log.1", content(0))];
+            files.extend((!other).then(|| ("other", content(1))));
+            assert_repaired(&ground, &files);
+        }
+    }
+}
+
+/// Works off what was recorded, as the worker of a watch does.
+fn work(ground: &Playground) {
+    let vault = &ground.vault;
+    let worker = Worker {
+        storage: &*vault.storage,
+        coders: &vault.coders,
+        clock: &vault.clock,
+        policy: &vault.policy,
+        changelog: &*vault.changelog,
+        threads: 1,
+        scanned: &Scanned::default(),
+        hold: false,
+        retry: worker::RETRY,
+        links: true,
+        approved: false,
+        name: worker::name(1),
+        progress: &|_, _| {},
+        stopped: &|| false,
+    };
+    let done = worker.drain(Some(&vault.catalogue)).unwrap();
+    assert_eq!(done.failures, 0, "{done:?}");
 }

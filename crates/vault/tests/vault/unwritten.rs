@@ -146,3 +146,29 @@ fn a_change_that_is_meant_is_protected_once_the_file_is_touched() {
     assert_eq!((report.done.encoded, report.affected.len()), (1, 0));
     ground.assert_clean();
 }
+
+/// A bit of a protected file rotted, and somebody gave the file a second name. `protect` called the first name damaged and made redundancy for the second one from the
+/// rotten bytes. From then on repairs of the two names took turns: one put the content right, the other put the damage back.
+#[test]
+fn a_new_name_of_a_damaged_file_is_not_protected() {
+    let ground = Playground::new("4+2");
+    let content = Seed(8).bytes(100_000);
+    ground.write("a", &content);
+    ground.protect_all();
+    flip(&ground.path("a"), 500);
+    std::fs::hard_link(ground.path("a"), ground.path("h")).unwrap();
+    let report = ground.protect();
+    assert_eq!(report.done.failures, 1, "{report:?}");
+    assert!(report.done.failed[0].1.contains("same file as a"), "{report:?}");
+    assert!(!ground.redundancy("h").exists());
+    ground.scrub();
+    ground.repair("a");
+    assert!(std::fs::read(ground.path("h")).unwrap() == content);
+    ground.protect_all();
+    ground.assert_clean();
+    // A name more of a file that is right costs a comparison, and nothing else.
+    std::fs::hard_link(ground.path("a"), ground.path("third")).unwrap();
+    ground.protect_all();
+    ground.assert_clean();
+    assert!(std::fs::read(ground.path("a")).unwrap() == content);
+}
