@@ -393,8 +393,8 @@ impl Work<'_> {
             return Ok(None);
         }
         let metadata = match &self.subject.content {
-            Some(content) => content.metadata()?,
-            None => {
+            Some(content) if !self.mark.as_ref().is_some_and(Mark::was_gone) => content.metadata()?,
+            _ => {
                 let (metadata, left_out) = without_privileges(&header.metadata);
                 self.done.notes.extend(left_out);
                 metadata
@@ -403,6 +403,7 @@ impl Work<'_> {
         self.keep_replaced(findings)?;
         let mut file = self.vault.storage.open_for_repair(self.path)?;
         self.refuse_other_version()?;
+        mark::note_made(self.vault, self.subject, findings, self.path)?;
         let mut resized = !wrong_size;
         for fault in findings.faults.iter().filter(|fault| !fault.data.is_empty()) {
             let run = self.subject.cut().run(fault.stripe, 1);

@@ -4,12 +4,16 @@
 //! before the first block is written and is removed after the last. It records the inode and size of the file and the hash of every page
 //! of each bad block. The repair that resumes writes a block only if every page of it is either what that page held or what was protected:
 //! everything else was written by someone else since, and stays.
+//!
+//! A file that was gone and is made anew is known by its inode as soon as it is there. Until its repair is finished it holds zeros and what was protected,
+//! and its owner, mode and attributes are nobody's: they come from the redundancy.
 
 use crate::examine::{Findings, Subject};
 use crate::geometry::Run;
 use crate::redundancy::{Draft, Place};
 use crate::storage::{Repository, Storage};
 use crate::tree::{Stat, Tree, absent_is_none, join};
+use crate::vault::Vault;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 
@@ -24,10 +28,14 @@ const PAGE: usize = 4096;
 /// First bytes of BLAKE3 of a page.
 type PageHash = [u8; 8];
 
+/// Stands for the size of a file that was gone.
+const GONE: u64 = u64::MAX;
+
 /// What a repair that was begun knows.
 #[derive(Debug, Default)]
 pub(super) struct Mark {
-    /// Inode and size of the file; nothing in a mark of an earlier version, which has only the path of its file in it.
+    /// Inode and size of the file; nothing in a mark of an earlier version, which has only the path of its file in it. A file that was gone has [`GONE`] for
+    /// its size, and inode 0 until it is made.
     begun_on: Option<(u64, u64)>,
     /// What the bad blocks held, by stripe and column. No pages: the block could not be read.
     blocks: BTreeMap<(u64, u32), Vec<PageHash>>,
@@ -46,7 +54,8 @@ fn pages(bytes: &[u8]) -> Vec<PageHash> {
 impl Mark {
     /// What the bad blocks of a file hold that is about to be repaired.
     pub(super) fn of(subject: &Subject, findings: &Findings) -> Mark {
-        let mut mark = Mark { begun_on: subject.stat.map(|stat| (stat.inode, stat.size)), ..Mark::default() };
+        let begun_on = subject.stat.map_or((0, GONE), |stat| (stat.inode, stat.size));
+        let mut mark = Mark { begun_on: Some(begun_on), ..Mark::default() };
         for fault in &findings.faults {
             let run = subject.cut().run(fault.stripe, 1);
             for &column in &fault.data {
@@ -61,6 +70,8 @@ impl Mark {
     /// Whether the file at the path is still the one that was being repaired. Repair writes in place: another inode is another file.
     pub(super) fn is_of(&self, stat: Option<&Stat>) -> bool {
         match (self.begun_on, stat) {
+            // Killed after it was made, and before its inode was recorded.
+            (Some((0, GONE)), Some(stat)) => stat.size == 0,
             (Some((inode, _)), Some(stat)) => stat.inode == inode,
             (Some(_), None) => false,
             (None, _) => true,
@@ -69,7 +80,8 @@ impl Mark {
 
     /// Whether the size is one that the repair found or made.
     pub(super) fn knows_size(&self, size: u64, protected: u64) -> bool {
-        self.begun_on.is_none_or(|(_, begun)| size == begun || size == protected)
+        let begun = |begun: u64| if begun == GONE { size == 0 } else { size == begun };
+        self.begun_on.is_none_or(|(_, size)| begun(size)) || size == protected
     }
 
     /// Whether a bad block holds nothing but what it held when the repair began, and what the repair wrote (`right`, where that is known).
@@ -85,6 +97,10 @@ impl Mark {
         }
         let Some(held) = self.blocks.get(&(run.first, column as u32)) else { return false };
         let Some(now) = read_cell(subject, run, column) else { return true };
+        if self.was_gone() {
+            let right = |at: usize| right.and_then(|right| right.get(at));
+            return now.iter().enumerate().all(|(at, byte)| *byte == 0 || right(at) == Some(byte));
+        }
         let right = right.map_or(Vec::new(), pages);
         pages(&now)
             .iter()
@@ -92,11 +108,20 @@ impl Mark {
             .all(|(at, page)| held.get(at) == Some(page) || right.get(at) == Some(page))
     }
 
+    /// Whether the file was gone when its repair began.
+    pub(super) fn was_gone(&self) -> bool {
+        self.begun_on.is_some_and(|(_, size)| size == GONE)
+    }
+
     /// Makes the mark durable. It appears whole or not at all: a process that is killed before leaves no mark, since no block was written.
     pub(super) fn write(&self, repository: &Tree, path: &[u8]) -> io::Result<()> {
         repository.make_directories(REPAIRING, 0o700)?;
         // A torn mark of an earlier version, or one of a file that was at this path before.
         repository.remove(&place(path))?;
+        self.publish(repository, path)
+    }
+
+    fn publish(&self, repository: &Tree, path: &[u8]) -> io::Result<()> {
         let draft = Draft::new(Place { tree: repository.clone(), path: place(path) })?;
         draft.write_whole(&self.encode())?;
         draft.sync()?;
@@ -209,6 +234,21 @@ pub(super) fn read(repository: &Tree, path: &[u8]) -> io::Result<Option<Mark>> {
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
     Ok(Mark::decode(&bytes))
+}
+
+/// Records which file was made in the place of one that was gone, before anything is written to it. Storage of several targets puts a file in place as a whole.
+pub(super) fn note_made(
+    vault: &Vault,
+    subject: &Subject,
+    findings: &Findings,
+    path: &[u8],
+) -> io::Result<()> {
+    if subject.content.is_some() || !subject.header.targets.is_empty() {
+        return Ok(());
+    }
+    let Some(made) = vault.storage.find(path)? else { return Ok(()) };
+    let mark = Mark { begun_on: Some((made.inode, GONE)), ..Mark::of(subject, findings) };
+    mark.publish(&vault.repository, path)
 }
 
 /// The repair of a file has come to its end, or the file is gone.

@@ -177,3 +177,75 @@ fn directories_without_files_are_forgotten() {
     ground.protect_all();
     assert_eq!(known(), [&b""[..], b"d"]);
 }
+
+/// A file that was gone is made anew with permissions for nobody else, and gets its own at the end. A repair that was killed before had a mark that was not
+/// about the new file: the next repair left it so, and `protect` took what was there of it, zeros, for what its owner had written.
+#[test]
+fn a_file_that_was_gone_gets_its_permissions_and_bytes_from_the_next_repair() {
+    use std::os::unix::fs::PermissionsExt;
+    let content = Seed(5).bytes(100_000);
+    // How much was written, and whether the repair had recorded which file it made.
+    for (written, is_known) in [(0, false), (0, true), (60_000, true), (100_000, true)] {
+        let ground = Playground::new("2+2");
+        ground.write("file", &content);
+        fs::set_permissions(ground.path("file"), fs::Permissions::from_mode(0o640)).unwrap();
+        ground.protect_all();
+        fs::remove_file(ground.path("file")).unwrap();
+        ground.repair("file");
+        // As it was while the repair ran.
+        let hash = blake3::hash(b"file").to_hex();
+        let made = fs::File::options().write(true).open(ground.path("file")).unwrap();
+        made.set_permissions(fs::Permissions::from_mode(0o600)).unwrap();
+        made.set_len(0).unwrap();
+        if written > 0 {
+            made.set_len(100_000).unwrap();
+            made.write_all_at(&content[..written], 0).unwrap();
+        }
+        let inode = if is_known { std::os::unix::fs::MetadataExt::ino(&made.metadata().unwrap()) } else { 0 };
+        let mut mark = b"gabrep2\n".to_vec();
+        let code = ground.vault.catalogue.find(b"file").unwrap().unwrap().code;
+        let coder = ground.vault.coders.get(&code).unwrap();
+        let block = ground.vault.storage.block(coder.code(), 100_000, 64 << 10);
+        let layout = ground.vault.storage.layout(b"file", coder.code(), block).unwrap();
+        let stripes = layout.geometry.cut(100_000).runs(1).count() as u64;
+        for number in [inode, u64::MAX, stripes * 2] {
+            mark.extend(number.to_le_bytes());
+        }
+        for (stripe, column) in (0..stripes).flat_map(|stripe| [(stripe, 0_u32), (stripe, 1)]) {
+            mark.extend(stripe.to_le_bytes());
+            mark.extend(column.to_le_bytes());
+            mark.extend(0_u32.to_le_bytes());
+        }
+        let check = blake3::hash(&mark);
+        mark.extend(check.as_bytes());
+        let marks = ground.root().join(".gabion/repairing");
+        fs::create_dir_all(&marks).unwrap();
+        fs::write(marks.join(hash.as_str()), mark).unwrap();
+        let failed = ground.protect().done.failed;
+        assert!(failed.len() == 1 && failed[0].1.contains("`gabion repair`"), "{written}: {failed:?}");
+        let [done] = &repair_unchanged(&ground)[..] else { panic!("{written}: nothing was finished") };
+        assert_eq!(done.state, State::Protected, "{written}: {done:?}");
+        assert!(ground.read("file") == content, "{written}");
+        let mode = fs::metadata(ground.path("file")).unwrap().permissions().mode() & 0o7777;
+        assert_eq!(mode, 0o640, "{written}");
+        ground.protect_all();
+        ground.assert_clean();
+    }
+}
+
+/// `protect` follows a rename and is killed: redundancy has the new name, the catalogue the old one, where nothing is any more. `repair` and `scrub` called
+/// the file lost, with exit code 3, though it is there with all that it had.
+#[test]
+fn a_name_from_before_a_rename_that_was_not_recorded_is_no_loss() {
+    let ground = Playground::new("4+2");
+    ground.write("old", &Seed(6).bytes(50_000));
+    ground.protect_all();
+    fs::rename(ground.path("old"), ground.path("new")).unwrap();
+    fs::rename(ground.redundancy("old"), ground.redundancy("new")).unwrap();
+    let plan = plan(&ground);
+    assert!(plan.files.is_empty() && plan.failed.is_empty(), "{plan:?}");
+    let report = ground.scrub();
+    assert!(report.trouble.is_empty() && report.gone == 1, "{report:?}");
+    ground.protect_all();
+    ground.assert_clean();
+}
