@@ -38,7 +38,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 /// How often ranges that were written, and are not recorded yet, are.
@@ -81,6 +81,9 @@ struct Shared {
     files: Handles<OpenFile>,
     /// Ranges that were written and are not recorded yet, by file.
     written: Mutex<HashMap<u64, (Range<u64>, Rest)>>,
+    /// Held to record ranges of one file; held alone while the ranges of all files are on their way from `written` to the changelog, so that
+    /// a close or an `fsync` does not return before them.
+    recording: RwLock<()>,
     /// What was written to files since they were protected.
     history: Arc<History>,
     /// The version of a file that the kernel may have pages of.
@@ -114,6 +117,7 @@ impl Directory {
             nodes: Nodes::default(),
             files: Handles::default(),
             written: Mutex::default(),
+            recording: RwLock::default(),
             history: Arc::default(),
             cached: Mutex::default(),
             lengths: Lengths::default(),
@@ -168,6 +172,7 @@ impl Shared {
 
     /// Tells the changelog of what is noted of a file.
     fn record_written(&self, number: u64) {
+        let _recording = self.recording.read().unwrap_or_else(PoisonError::into_inner);
         let noted = self.written.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
         if let Some((range, rest)) = noted {
             self.record_change(number, range, rest);
@@ -176,6 +181,7 @@ impl Shared {
 
     /// Tells the changelog of all that is noted.
     fn record_all_written(&self) {
+        let _recording = self.recording.write().unwrap_or_else(PoisonError::into_inner);
         let noted = std::mem::take(&mut *self.written.lock().unwrap_or_else(PoisonError::into_inner));
         for (number, (range, rest)) in noted {
             self.record_change(number, range, rest);
