@@ -31,7 +31,9 @@ impl Worker<'_> {
             catalogue.forget(origin)?;
             catalogue.set_problems(path, &problems, self.clock.now())?;
         }
-        let broken = |entry: &Entry| matches!(entry.state, State::Damaged | State::Lost);
+        // What is known of a name may be of the file that had it before.
+        let broken =
+            |entry: &Entry| entry.id == encoded.id && matches!(entry.state, State::Damaged | State::Lost);
         if let Some(entry) =
             known.clone().filter(broken).filter(|_| encoded.adopted && encoded.trouble.is_none())
         {

@@ -1,6 +1,7 @@
 //! Files get each other's names while targets are gone: redundancy belongs to a file, not to a name, and stays with it.
 
 use super::playground::{Ground, QUIET, Seed};
+use gabion_vault::catalogue::{Entry, State};
 use gabion_vault::coder::Coders;
 use gabion_vault::repair;
 use gabion_vault::storage::pool::live::{Found, Live};
@@ -167,4 +168,32 @@ fn files_that_were_removed_or_renamed_are_not_lost() {
     assert!(plan.files.is_empty() && plan.failed.is_empty(), "{plan:?}");
     ground.protect();
     ground.assert_whole("protected again");
+}
+
+/// A file was lost, removed, and another protected file got its name while a target was gone. Nothing could be read of that one, so `protect` kept what it knew of the
+/// name: the healthy file was called lost for good, and repair refused to mend it.
+#[test]
+fn a_file_does_not_inherit_the_loss_of_the_one_that_had_its_name() {
+    let mut ground = Ground::new(&[None; 6], 1, 2);
+    for (name, seed) in [("a", 1), ("b", 2)] {
+        ground.put(name, &Seed(seed).bytes(SIZE));
+    }
+    ground.protect();
+    let entry = ground.vault.catalogue.find(b"b").unwrap().unwrap();
+    ground.vault.catalogue.put(b"b", &Entry { state: State::Lost, columns: 0, ..entry }).unwrap();
+    ground.pool.remove(b"b").unwrap();
+    ground.pool.rename(b"a", b"b").unwrap();
+    let content = ground.files.remove("a").unwrap();
+    ground.files.insert("b".to_owned(), content);
+    let target = ground.data("b")[0].clone();
+    let number: usize = target[1..].parse().unwrap();
+    ground.lose(number);
+    ground.protect();
+    let entry = ground.vault.catalogue.find(b"b").unwrap().unwrap();
+    assert_eq!(entry.id, ground.pool.stub(b"b").unwrap().id, "{entry:?}");
+    assert_ne!(entry.state, State::Lost, "{entry:?}");
+    ground.bring_back(number);
+    ground.rebuild_all("it is back");
+    ground.protect();
+    ground.assert_whole("it is back");
 }
