@@ -234,6 +234,7 @@ fn note_page(
     seen: Vec<Option<Examined>>,
     report: &mut Report,
 ) -> Result<(), CatalogueError> {
+    let by_identity = vault.storage.keeps_by_identity();
     for ((path, mut entry), seen) in page.into_iter().zip(seen) {
         // Whoever protects at the same time knows better what it is now.
         let is_overtaken = vault.catalogue.find(&path)?.as_ref() != Some(&entry);
@@ -247,6 +248,8 @@ fn note_page(
             Some(Err(ExamineError::Unprotected | ExamineError::Unusable(_))) if is_gone(vault, &path) => {
                 report.gone += 1;
             }
+            // Another file has the name by now: what is known of the name is not about it.
+            Some(Ok((subject, _))) if by_identity && subject.header.id != entry.id => report.changing += 1,
             Some(Ok((subject, findings))) => {
                 report.files += 1;
                 report.bytes += findings.bytes;

@@ -198,7 +198,7 @@ impl Subject {
     }
 
     /// Opens a file that `entry` is about. Redundancy of an older version than the one that was protected last is none: a file that
-    /// is right must not be taken back to it.
+    /// is right must not be taken back to it. Another file may have got the name since: then its redundancy is its own, and `entry` says nothing of it.
     ///
     /// # Errors
     /// See [`ExamineError`].
@@ -209,7 +209,8 @@ impl Subject {
         entry: &Entry,
     ) -> Result<Subject, ExamineError> {
         let subject = Subject::open(storage, coders, path)?;
-        match subject.header.protected_at < entry.protected_at {
+        let is_same = subject.header.id == entry.id;
+        match is_same && subject.header.protected_at < entry.protected_at {
             true => Err(ExamineError::Unusable("it is older than what was protected last".to_owned())),
             false => Ok(subject),
         }

@@ -197,3 +197,24 @@ fn a_file_does_not_inherit_the_loss_of_the_one_that_had_its_name() {
     ground.protect();
     ground.assert_whole("it is back");
 }
+
+/// A file got the name of one that was protected later. Until the next `protect` the catalogue's row of that name is about the other file: scrub and repair took
+/// the redundancy of this one for outdated, and called it degraded or lost.
+#[test]
+fn a_file_under_the_name_of_a_younger_one_is_not_called_degraded() {
+    let mut ground = Ground::new(&[None; 6], 3, 2);
+    ground.put("a", &Seed(1).bytes(SIZE));
+    ground.protect();
+    ground.put("b", &Seed(2).bytes(SIZE));
+    ground.protect();
+    ground.pool.rename(b"a", b"b").unwrap();
+    let content = ground.files.remove("a").unwrap();
+    ground.files.insert("b".to_owned(), content);
+    let scrubbed = ground.scrub();
+    assert!(scrubbed.trouble.is_empty() && scrubbed.failed.is_empty(), "{scrubbed:?}");
+    assert_eq!((scrubbed.gone, scrubbed.changing, scrubbed.files), (1, 1, 0), "{scrubbed:?}");
+    let plan = repair::plan(&ground.vault, b"", repair::Options::default(), QUIET).unwrap();
+    assert!(plan.files.is_empty() && plan.failed.is_empty(), "{plan:?}");
+    ground.protect();
+    ground.assert_whole("protected again");
+}

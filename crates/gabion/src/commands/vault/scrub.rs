@@ -125,7 +125,8 @@ impl Args {
             self.talk.say(format!("{} were scrubbed before the interruption", files(report.resumed)));
         }
         if report.gone > 0 {
-            self.talk.say(format!("{} are gone since they were protected", files(report.gone)));
+            let verb = if report.gone == 1 { "is" } else { "are" };
+            self.talk.say(format!("{} {verb} gone since the last protect", files(report.gone)));
         }
         if report.changing > 0 {
             self.talk.say(format!("{} were written, protected or moved meanwhile", files(report.changing)));
