@@ -2,7 +2,9 @@
 
 use crate::catalogue::{CatalogueError, Change as Found, Class, State};
 use crate::changelog::{self, Change, When};
+use crate::coder::Coders;
 use crate::examine::{self, ExamineError, Subject};
+use crate::format::header::Version;
 use crate::guard::{self, GuardError, Held};
 use crate::renamed;
 use crate::replaced;
@@ -89,6 +91,33 @@ pub fn scan(vault: &Vault, manner: Manner<'_>) -> Result<Seen, ScanError> {
 /// # Errors
 /// See [`ScanError`].
 pub fn scan_within(vault: &Vault, within: &[Vec<u8>], manner: Manner<'_>) -> Result<Seen, ScanError> {
+    look(vault, within, None, manner)
+}
+
+/// Says in the catalogue that all redundancy is of the newest version of the format.
+const FORMAT: &str = "redundancy format";
+
+/// Looks at everything, and at the version of redundancy until all of it is of the newest one.
+fn scan_and_renew(vault: &Vault, manner: Manner<'_>) -> Result<Seen, ScanError> {
+    let newest = Version::NEWEST.number().to_string();
+    if vault.catalogue.note(FORMAT)?.as_deref() == Some(&newest) {
+        return scan(vault, manner);
+    }
+    let seen = look(vault, &[Vec::new()], Some(&vault.coders), manner)?;
+    // What is damaged is not looked at before it is repaired, and what the catalogue did not know not before the next run.
+    let is_all = seen.known > 0 && seen.unreadable.is_empty() && vault.catalogue.affected()?.is_empty();
+    if seen.outdated == 0 && is_all {
+        vault.catalogue.set_note(FORMAT, Some(&newest))?;
+    }
+    Ok(seen)
+}
+
+fn look(
+    vault: &Vault,
+    within: &[Vec<u8>],
+    renews: Option<&Coders>,
+    manner: Manner<'_>,
+) -> Result<Seen, ScanError> {
     (manner.progress)(Progress::Step("looking", None));
     let scanner = Scanner {
         storage: &*vault.storage,
@@ -96,6 +125,7 @@ pub fn scan_within(vault: &Vault, within: &[Vec<u8>], manner: Manner<'_>) -> Res
         policy: &vault.policy,
         within,
         now: vault.clock.now(),
+        renews,
         progress: &|files| (manner.progress)(Progress::Done(files, 0)),
         stopped: manner.stopped,
     };
@@ -213,7 +243,7 @@ pub fn protect(vault: &Vault, manner: Manner<'_>) -> Result<Report, ProtectError
     let unhealed = heal_mirrors(vault);
     // What someone records while we look may not have been seen.
     let scanned = Scanned::whole(vault.changelog.sequence()?);
-    let seen = scan(vault, manner)?;
+    let seen = scan_and_renew(vault, manner)?;
     write_once::note(&vault.catalogue, &seen.write_once)?;
     let held = held(vault, &seen)?;
     if held.is_none() {

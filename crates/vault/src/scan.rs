@@ -7,6 +7,8 @@ mod ahead;
 
 use crate::catalogue::{Catalogue, CatalogueError, Change, Class, Counts, Entry, State};
 use crate::changelog::{MAX_PATH, is_within};
+use crate::coder::Coders;
+use crate::format::header::Version;
 use crate::policy::{Policy, Treatment};
 use crate::storage::Storage;
 use crate::tree::{Generation, Kind, Stat, join, split};
@@ -38,6 +40,8 @@ pub struct Seen {
     pub known: u64,
     /// Files of write-once rules that changed all the same; they keep their redundancy.
     pub write_once: Vec<Vec<u8>>,
+    /// Files whose redundancy is of an older version of the format, or may be, where that was looked at.
+    pub outdated: u64,
 }
 
 impl Seen {
@@ -82,6 +86,8 @@ pub struct Scanner<'a> {
     pub within: &'a [Vec<u8>],
     /// The time, for rules about age.
     pub now: Nanos,
+    /// Reads the headers of redundancy whose files did not change: those of older versions of the format are to be replaced.
+    pub renews: Option<&'a Coders>,
     /// Called with files as they are seen.
     pub progress: &'a (dyn Fn(u64) + Sync),
     /// Asked now and then; true stops.
@@ -279,10 +285,21 @@ impl Scanner<'_> {
         let recoded = || (treatment.identity != entry.code).then_some(Class::Recoded);
         let thin =
             || (entry.state == State::Degraded && entry.columns < entry.wanted).then_some(Class::Recoded);
-        if let Some(class) = class.or_else(recoded).or_else(thin) {
+        let class = class.or_else(recoded).or_else(thin);
+        let outdated = class.is_none() && self.is_outdated(&full);
+        walk.seen.outdated += u64::from(outdated);
+        if let Some(class) = class.or(outdated.then_some(Class::Recoded)) {
             self.note(&Change { class, path: path(), ..change_of(&now, treatment) })?;
         }
         Ok(())
+    }
+
+    /// Whether some redundancy of a file is of an older version of the format.
+    fn is_outdated(&self, path: &[u8]) -> bool {
+        let Some(coders) = self.renews else { return false };
+        let Ok(holders) = self.storage.holders(path) else { return false };
+        let opened = holders.iter().map(|holder| holder.place.open(coders));
+        opened.flatten().flatten().any(|part| part.header.version < Version::NEWEST)
     }
 
     /// A file that was not known by this name.

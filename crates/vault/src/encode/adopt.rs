@@ -44,6 +44,8 @@ pub(super) fn adopt(makings: &[Making], coder: &Arc<Coder>, stat: &Stat, moved: 
     let fits = |making: &Making| {
         let old = making.old.as_ref()?;
         let whole = old.head_damage.is_none() && same(&old.header, &making.header);
+        // An older version of the format is replaced.
+        let whole = whole && old.header.version == making.header.version;
         (whole && old.header.targets == making.header.targets).then_some(old.records.file())
     };
     let sizes: Option<Vec<u64>> = makings.iter().map(fits).collect();

@@ -1,10 +1,11 @@
-//! A repository that a program of format version 1 wrote: read, verified, repaired, and written as version 2 when a file changes.
+//! A repository that a program of format version 1 wrote: read, verified, repaired, and replaced by version 2.
 //!
 //! `tests/data/version-1` was made by that program with the policy that lies in it. Inodes and change times in the headers are those of
 //! the machine where it was made, so each test puts those of its own files there.
 
-use super::playground::{Playground, flip};
+use super::playground::{Playground, QUIET, flip};
 use gabion_vault::catalogue::State;
+use gabion_vault::rebuild;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
@@ -21,7 +22,7 @@ fn golden(name: &str) -> Vec<u8> {
     std::fs::read(Path::new(DATA).join("tree").join(name)).unwrap()
 }
 
-/// The tree with its version 1 redundancy, protected: nothing has to be read or written for that.
+/// The tree with its version 1 redundancy and a catalogue of it.
 fn ground() -> Playground {
     let policy = std::fs::read_to_string(Path::new(DATA).join("repository/policy.toml")).unwrap();
     let ground = Playground::with_policy(&policy);
@@ -45,8 +46,8 @@ fn ground() -> Playground {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, bytes).unwrap();
     }
-    let report = ground.protect_all();
-    assert_eq!((report.done.adopted, report.done.encoded), (4, 0), "{report:?}");
+    let rebuilt = rebuild::rebuild(&ground.vault, QUIET).unwrap();
+    assert_eq!(rebuilt.files, 4, "{rebuilt:?}");
     ground
 }
 
@@ -72,20 +73,37 @@ fn version_1_is_verified_and_repaired_as_it_is() {
     ground.assert_clean();
 }
 
+/// Redundancy of version 1 stayed as long as its file did not change, which for an archive is for ever.
 #[test]
-fn version_1_becomes_version_2_when_its_file_changes() {
+fn protect_replaces_version_1_by_version_2() {
     let ground = ground();
     let name = "dir/stripes.bin";
     let mut content = golden(name);
     content[5000] ^= 1;
     ground.write(name, &content);
-    std::fs::set_permissions(ground.path("small.txt"), PermissionsExt::from_mode(0o640)).unwrap();
-    ground.protect_all();
-    assert_eq!(FILES.map(|name| version(&ground, name)), [2, 1, 2, 1]);
+    let report = ground.protect_all();
+    assert_eq!((report.done.encoded, report.seen.outdated), (4, 3), "{report:?}");
+    assert_eq!(FILES.map(|name| version(&ground, name)), [2; 4]);
     ground.assert_clean();
-    flip(&ground.path(name), 19_000);
-    assert_eq!(ground.repair(name).state, State::Protected);
-    assert!(ground.read(name) == content);
+    for name in ["small.txt", name, "dir/strong.bin"] {
+        let right = ground.read(name);
+        flip(&ground.path(name), 19);
+        assert_eq!(ground.repair(name).state, State::Protected);
+        assert!(ground.read(name) == right);
+    }
+    let report = ground.protect_all();
+    assert_eq!((report.done.encoded, report.seen.outdated), (0, 0), "{report:?}");
+    assert!(ground.protect_all().seen.changes.is_empty());
+}
+
+/// A catalogue that is lost with version 1 makes no difference.
+#[test]
+fn version_1_without_a_catalogue_is_replaced_as_well() {
+    let ground = ground();
+    ground.vault.catalogue.clear().unwrap();
+    ground.protect_all();
+    assert_eq!(FILES.map(|name| version(&ground, name)), [2; 4]);
+    ground.assert_clean();
 }
 
 /// The step to version 2 has to encode everything again. Corruption that version 1 still knows about must not become part of it.
