@@ -40,7 +40,7 @@ pub struct Seen {
     pub known: u64,
     /// Files of write-once rules that changed all the same; they keep their redundancy.
     pub write_once: Vec<Vec<u8>>,
-    /// Files whose redundancy is of an older version of the format, or may be, where that was looked at.
+    /// Files whose redundancy is of an older version of the format, where that was looked at.
     pub outdated: u64,
 }
 
