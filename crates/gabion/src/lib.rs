@@ -10,4 +10,5 @@ pub mod live;
 pub mod machine;
 pub mod open_files;
 pub mod plot;
+pub mod privileges;
 pub mod shard;

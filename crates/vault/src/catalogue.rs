@@ -8,6 +8,7 @@ mod changes;
 mod directories;
 mod held;
 mod making;
+mod moving;
 mod problems;
 mod recent;
 
@@ -210,10 +211,8 @@ impl Catalogue {
                 transaction.execute("INSERT INTO notes VALUES (?, '')", [making::TO_BE_MADE])?;
                 transaction.commit()?;
             }
-            connection.execute_batch(recent::TABLES)?;
-            connection.execute_batch(held::TABLES)?;
-            connection.execute_batch(accepted::TABLES)?;
-            connection.execute_batch(changes::TABLES)
+            let added = [recent::TABLES, held::TABLES, accepted::TABLES, moving::TABLES, changes::TABLES];
+            added.iter().try_for_each(|tables| connection.execute_batch(tables))
         };
         set_up().map_err(failed)?;
         Ok(Catalogue { path: path.display().to_string(), connection })
@@ -260,6 +259,7 @@ impl Catalogue {
         self.wrap(self.connection.execute_batch(begin))?;
         let done = work();
         let finish = if done.is_ok() { end } else { undo };
+        crate::fault::point();
         self.wrap(self.connection.execute_batch(finish))?;
         done
     }

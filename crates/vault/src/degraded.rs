@@ -149,6 +149,7 @@ impl DegradedReader {
     /// # Errors
     /// See [`ReadError`]; damage is no error.
     pub fn open(storage: &dyn Storage, coders: &Coders, path: &[u8]) -> Result<DegradedReader, ReadError> {
+        storage.check_end(path).map_err(ReadError::Open)?;
         let sources = Sources::open(storage, coders, path)?;
         let (mode, stat) = match sources {
             Some(sources) => {

@@ -288,6 +288,7 @@ impl Encoder<'_> {
         manner: Manner<'_>,
         seen: Seen,
     ) -> Result<Outcome, EncodeError> {
+        self.storage.conclude_writing(path).map_err(EncodeError::read)?;
         let content = self.storage.open(path).map_err(EncodeError::read)?;
         let (read_at, stat) = self.settle(&*content, manner)?;
         self.refuse_being_written(path)?;

@@ -6,6 +6,7 @@ use crate::coder::Coders;
 use crate::examine::{self, ExamineError, Subject};
 use crate::format::header::Version;
 use crate::guard::{self, GuardError, Held};
+use crate::redundancy::displaced::{self, Awaited};
 use crate::renamed;
 use crate::replaced;
 use crate::scan::{ScanError, Scanner, Seen};
@@ -241,8 +242,10 @@ fn heal_mirrors(vault: &Vault) -> Vec<String> {
 /// See [`ProtectError`].
 pub fn protect(vault: &Vault, manner: Manner<'_>) -> Result<Report, ProtectError> {
     let unhealed = heal_mirrors(vault);
+    let began = vault.clock.now();
     // What someone records while we look may not have been seen.
     let scanned = Scanned::whole(vault.changelog.sequence()?);
+    worker::recover(&*vault.storage, &vault.coders, &vault.catalogue)?;
     let seen = scan_and_renew(vault, manner)?;
     write_once::note(&vault.catalogue, &seen.write_once)?;
     let held = held(vault, &seen)?;
@@ -269,7 +272,19 @@ pub fn protect(vault: &Vault, manner: Manner<'_>) -> Result<Report, ProtectError
     let _ = replaced::purge(vault);
     vault.catalogue.set_note("last protect", Some(&vault.clock.now().to_string()))?;
     let pending = vault.changelog.pending()?.entries();
+    let is_all = pending == 0 && held.is_none() && done.failures == 0 && seen.unreadable.is_empty();
+    purge_displaced(vault, if is_all { Awaited::ByNobody(began) } else { Awaited::Likely });
     Ok(Report { seen, done, held, pending, affected: vault.catalogue.affected()?, unhealed })
+}
+
+/// Removes redundancy that was set aside and that no file will ask for. What cannot be removed now is removed by a later run.
+pub(crate) fn purge_displaced(vault: &Vault, awaited: Awaited) {
+    if vault.storage.keeps_by_identity() {
+        return;
+    }
+    for repository in vault.storage.writable_repositories() {
+        let _ = displaced::purge(&repository, &vault.coders, &vault.catalogue, awaited, vault.clock.now());
+    }
 }
 
 /// Works off what is due, beside others if there are any.

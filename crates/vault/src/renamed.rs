@@ -5,22 +5,19 @@
 //! a new name whose old one was taken by another file. Otherwise it would be encoded as new content, with the corruption that it may have.
 
 use crate::catalogue::{CatalogueError, Class, Entry, Problem};
-use crate::coder::Coders;
 use crate::protect::ProtectError;
-use crate::redundancy::draft::DIRECTORY_MODE;
-use crate::redundancy::fence::{Fence, is_superseded};
-use crate::redundancy::{Part, Place};
-use crate::storage::{Repository, Storage};
-use crate::tree::{Generation, Kind, split};
+use crate::redundancy::displaced::{Found, known, recall, set_aside};
+use crate::storage::Storage;
+use crate::tree::{Generation, Kind};
 use crate::vault::Vault;
-use std::collections::HashMap;
-use std::io;
+use crate::worker;
 
 /// A file that has the name of another one now.
 struct Renamed {
-    from: Vec<u8>,
+    /// Names by which it is known and that it no longer has. After a crash there may be several.
+    from: Vec<Vec<u8>>,
     to: Vec<u8>,
-    now: Generation,
+    found: Found,
 }
 
 /// Has redundancy follow the files of the last scan that were renamed over others. Gives their number.
@@ -33,28 +30,33 @@ pub(crate) fn follow(vault: &Vault) -> Result<u64, ProtectError> {
         return Ok(0);
     }
     let renamed = find(vault)?;
-    let mut followed = Vec::new();
+    let (catalogue, coders, mut followed) = (&vault.catalogue, &vault.coders, Vec::new());
+    let worker = worker::name(0).0;
+    catalogue.note_moving(&worker, renamed.iter().map(|file| &file.to))?;
     for repository in vault.storage.repositories() {
-        // Where the redundancy is now that was at a name before.
-        let mut places: HashMap<Vec<u8>, Vec<u8>> = HashMap::new();
+        // Names may have changed hands in a circle: all of it is taken away before any of it gets a new name.
         for file in &renamed {
-            let at = places.get(&file.from).cloned().unwrap_or_else(|| file.from.clone());
-            match take_along(&repository, &vault.coders, &at, &file.to, &file.now)? {
-                Taken::No => continue,
-                Taken::Exchanged => drop(places.insert(file.to.clone(), at)),
-                Taken::Moved | Taken::Before => {}
+            for from in &file.from {
+                set_aside(&repository.place(from), coders, |part| file.found.is_of(part))?;
             }
-            followed.push(file);
+        }
+        for file in &renamed {
+            let place = repository.place(&file.to);
+            let is_there = known(&place, coders)?.is_some_and(|part| file.found.is_of(&part));
+            if is_there || recall(&place, coders, &file.found)? {
+                followed.push(file);
+            }
         }
         if !followed.is_empty() {
             repository.tree.sync_all()?;
         }
     }
-    let catalogue = &vault.catalogue;
     let mut rows: Vec<(&[u8], Entry, Vec<Problem>)> = Vec::new();
     for file in &followed {
-        if let Some(entry) = catalogue.find(&file.from)? {
-            rows.push((&file.to, entry, catalogue.problems(&file.from)?));
+        if let Some(from) = file.from.first()
+            && let Some(entry) = catalogue.find(from)?
+        {
+            rows.push((&file.to, entry, catalogue.problems(from)?));
         }
     }
     catalogue.together(|| -> Result<(), CatalogueError> {
@@ -62,69 +64,9 @@ pub(crate) fn follow(vault: &Vault) -> Result<u64, ProtectError> {
             catalogue.put(path, entry)?;
             catalogue.set_problems(path, problems, vault.clock.now())?;
         }
-        Ok(())
+        catalogue.forget_moving(&worker)
     })?;
     Ok(rows.len() as u64)
-}
-
-/// Whether redundancy went with its file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Taken {
-    /// There is none of this file.
-    No,
-    /// It had gone there before.
-    Before,
-    /// It went.
-    Moved,
-    /// It went, and what was there is at the former name: it stays until the file that it is of has been seen to.
-    Exchanged,
-}
-
-/// Puts redundancy at the name `at` in the place of `to`, if it is of the file that has this name now. Nobody else works on it meanwhile.
-pub(crate) fn take_along(
-    repository: &Repository,
-    coders: &Coders,
-    at: &[u8],
-    to: &[u8],
-    now: &Generation,
-) -> io::Result<Taken> {
-    let (from, place) = (repository.place(at), repository.place(to));
-    let fence = Fence::new(&from);
-    // Whoever updates what is at the new name is waited for, and waits.
-    let there = known(&place, coders)?;
-    if there.as_ref().is_some_and(|part| is_of(part, now)) {
-        return Ok(Taken::Before);
-    }
-    if !known(&from, coders)?.is_some_and(|part| is_of(&part, now)) {
-        return Ok(Taken::No);
-    }
-    let taken = fence.pass(&from, |_| {
-        if repository.tree.find(&place.path)?.is_some() {
-            repository.tree.exchange(&from.path, &place.path)?;
-            return Ok(Taken::Exchanged);
-        }
-        repository.tree.make_directories(split(&place.path).0, DIRECTORY_MODE)?;
-        repository.tree.rename(&from.path, &place.path)?;
-        Ok(Taken::Moved)
-    });
-    match taken {
-        Err(error) if is_superseded(&error) => Ok(Taken::No),
-        taken => taken,
-    }
-}
-
-fn is_of(part: &Part, now: &Generation) -> bool {
-    now.is_unwritten_since(&part.header.generation)
-}
-
-/// What is at a place. What is damaged, or a later program wrote, is not moved.
-fn known(place: &Place, coders: &Coders) -> io::Result<Option<Part>> {
-    match place.open_known(coders) {
-        Ok(part) => Ok(part),
-        Err(unknown) if unknown.source.is_later() => Ok(None),
-        // The file would be encoded as new content, with the corruption that it may have.
-        Err(unknown) => Err(io::Error::other(unknown)),
-    }
 }
 
 /// Files under names of others whose inode, size and mtime are known by a name that they no longer have.
@@ -144,9 +86,12 @@ fn find(vault: &Vault) -> Result<Vec<Renamed>, CatalogueError> {
                     Ok(Some(found)) => found.inode != now.inode,
                     Err(_) => false,
                 };
-                let mut names = vault.catalogue.by_inode(&now)?.into_iter();
-                if let Some(from) = names.find(|from| *from != change.path && has_left(from)) {
-                    renamed.push(Renamed { from, to: change.path.clone(), now });
+                let mut from = vault.catalogue.by_inode(&now)?;
+                from.retain(|from| *from != change.path && has_left(from));
+                if !from.is_empty()
+                    && let Ok(found) = Found::at(&*vault.storage, &change.path, now)
+                {
+                    renamed.push(Renamed { from, to: change.path.clone(), found });
                 }
             }
             Ok(())

@@ -319,7 +319,7 @@ impl Scanner<'_> {
             // Where nobody can say, it is not taken for moved.
             let old = self.storage.find(&from);
             let left = old.is_ok_and(|old| old.is_none_or(|old| old.inode != now.inode));
-            if left && !self.catalogue.is_moved(&from)? {
+            if left && !self.is_younger(&path, &from)? && !self.catalogue.is_moved(&from)? {
                 return self.note(&change(Class::Moved, Some(from)));
             }
         }
@@ -327,6 +327,13 @@ impl Scanner<'_> {
             Some(from) if now.size > 0 => self.note(&change(Class::Copied, Some(from))),
             _ => self.note(&change(Class::Added, None)),
         }
+    }
+
+    /// Whether a file was made after another one, which had the same inode, was protected: the inode was given to it when the other one was deleted.
+    fn is_younger(&self, path: &[u8], from: &[u8]) -> Result<bool, ScanError> {
+        let birth = self.storage.birth(path).ok().flatten();
+        let known = self.catalogue.find(from)?;
+        Ok(birth.is_some_and(|birth| known.is_some_and(|known| known.protected_at < birth)))
     }
 
     fn removed(&self, path: Vec<u8>, entry: &Entry) -> Result<(), ScanError> {

@@ -371,16 +371,16 @@ pub(crate) fn trouble(path: &[u8], subject: &Subject, findings: &Findings) -> Op
     }
     let only_missing =
         findings.faults.is_empty() && findings.headers.is_empty() && !findings.doubtful && !longer;
+    // A file that was written since it was protected has its owner's new content. What cannot be brought back is the version before.
+    let changed = subject.is_changed();
     let state = match findings.is_lost() {
-        true => State::Lost,
+        true if !changed => State::Lost,
         false if only_missing => State::Degraded,
-        false => State::Damaged,
+        _ => State::Damaged,
     };
-    Some(Trouble {
-        path: path.to_vec(),
-        state,
-        problems: findings.problems(subject),
-        changed: subject.is_changed(),
-        notes,
-    })
+    let mut problems = findings.problems(subject);
+    for problem in problems.iter_mut().filter(|problem| changed && problem.piece == Piece::Lost) {
+        problem.piece = Piece::Data;
+    }
+    Some(Trouble { path: path.to_vec(), state, problems, changed, notes })
 }

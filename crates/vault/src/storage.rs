@@ -248,6 +248,14 @@ pub trait Storage: Send + Sync + Debug {
     /// What the operating system says.
     fn find(&self, path: &[u8]) -> io::Result<Option<Stat>>;
 
+    /// When a file was made; nothing where that is not recorded.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn birth(&self, _path: &[u8]) -> io::Result<Option<crate::world::Nanos>> {
+        Ok(None)
+    }
+
     /// Flushes all files at once, as [`Content::flush`] does one. Gives the device whose files were; nothing where they have to be flushed
     /// one by one.
     fn flush(&self) -> Option<u64> {
@@ -260,6 +268,24 @@ pub trait Storage: Send + Sync + Debug {
     /// What the operating system says.
     fn is_being_written(&self, _path: &[u8]) -> io::Result<bool> {
         Ok(false)
+    }
+
+    /// Refuses a file of which it is not known where it ends: it is written in place, or was when its writer died, and what was appended may be on a target that does
+    /// not answer.
+    ///
+    /// # Errors
+    /// The end is not known; what the operating system says.
+    fn check_end(&self, _path: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Records how long a file is whose writer died while it wrote in place. Until then its length is told by all of its columns together, and the loss
+    /// of one would shorten it.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn conclude_writing(&self, _path: &[u8]) -> io::Result<()> {
+        Ok(())
     }
 
     /// What was written to a file from one version to the present one, `now`, in order and apart, where that is known for certain: whatever else differs is

@@ -4,6 +4,7 @@
 //! way (`openat2`), so neither a hostile name nor a link that someone puts in place meanwhile can lead elsewhere, and
 //! the length limit of a path counts from the root.
 
+mod birth;
 mod durable;
 mod ownership;
 
@@ -106,9 +107,6 @@ impl Stat {
 
 impl From<Statx> for Stat {
     fn from(stat: Statx) -> Stat {
-        let nanos = |time: rustix::fs::StatxTimestamp| {
-            time.tv_sec.saturating_mul(crate::world::SECOND).saturating_add(i64::from(time.tv_nsec))
-        };
         Stat {
             kind: kind(FileType::from_raw_mode(u32::from(stat.stx_mode))),
             size: stat.stx_size,
@@ -123,6 +121,10 @@ impl From<Statx> for Stat {
             allocated: stat.stx_blocks * 512,
         }
     }
+}
+
+fn nanos(time: rustix::fs::StatxTimestamp) -> crate::world::Nanos {
+    time.tv_sec.saturating_mul(crate::world::SECOND).saturating_add(i64::from(time.tv_nsec))
 }
 
 fn kind(file: FileType) -> Kind {

@@ -17,6 +17,8 @@ pub use done::Done;
 use identity::is_dead;
 pub use identity::name;
 use lease::{LEASE, Leases};
+use moving::Former;
+pub(crate) use moving::recover;
 use pace::{Budget, Pace};
 pub use scope::Scanned;
 pub(crate) use scope::{WORD_COMES, is_another_version};
@@ -27,6 +29,7 @@ use crate::coder::Coders;
 use crate::encode::{EncodeError, Encoded, Encoder, Flushed, Manner, sync_names};
 use crate::policy::{Policy, Treatment};
 use crate::redundancy::Unknown;
+use crate::redundancy::displaced::Found;
 use crate::redundancy::fence::is_superseded;
 use crate::repair::Interrupted;
 use crate::storage::Storage;
@@ -121,9 +124,27 @@ struct Job {
     elsewhere: bool,
     /// Names by which the file is protected already.
     names: Vec<Vec<u8>>,
-    /// Whether its redundancy was moved to the file's new name: it goes back unless the claim is completed.
+    /// The file, where redundancy lies under names.
+    found: Option<Found>,
+    /// What is known of it by a name that it no longer has.
+    former: Option<Former>,
+    /// Whether redundancy was moved to the file's new name: it is set aside again unless the claim is completed.
     moved: bool,
     result: Mutex<Option<Result<Encoded, EncodeError>>>,
+}
+
+impl Job {
+    fn path(&self) -> &Vec<u8> {
+        &self.claim.entry.path
+    }
+}
+
+/// A claim that is completed.
+struct Completed {
+    claim: Claim,
+    /// What was made; nothing for a file that is gone.
+    encoded: Option<Encoded>,
+    former: Option<Former>,
 }
 
 impl Worker<'_> {
@@ -134,6 +155,9 @@ impl Worker<'_> {
     pub fn drain(&self, catalogue: Option<&Catalogue>) -> Result<Done, WorkError> {
         let mut done = Done::default();
         let mut pace = Pace::new();
+        if let Some(catalogue) = catalogue {
+            recover(self.storage, self.coders, catalogue).map_err(|source| self.repository_error(source))?;
+        }
         while !(self.stopped)() {
             let pending = self.changelog.pending()?;
             let limit =
@@ -229,12 +253,28 @@ impl Worker<'_> {
             });
             let size = wanted.as_ref().map_or(0, |(stat, _)| stat.size);
             let treatment = wanted.map(|(_, treatment)| treatment);
+            let former = self.former(&claim, stat.as_ref(), catalogue)?;
             let elsewhere = self.is_known_elsewhere(&claim, stat.as_ref(), catalogue)?;
             let names = self.known_names(&claim, stat.as_ref(), catalogue)?;
-            let job = Job { claim, treatment, elsewhere, names, moved: false, result: Mutex::new(None) };
+            let found = match self.found(&claim, stat.as_ref()) {
+                Ok(found) => found,
+                Err(error) => {
+                    self.fail(&claim, &error.to_string(), false, done)?;
+                    continue;
+                }
+            };
+            let (moved, result) = (false, Mutex::new(None));
+            let job = Job { claim, treatment, elsewhere, names, found, former, moved, result };
             if size > SMALL_FILE { large.push((size, job)) } else { small.push(job) }
         }
-        // Redundancy that only has to go elsewhere goes first: it may be in the way of what is made anew.
+        // Redundancy that only has to go elsewhere goes first: it may be in the way of what is made anew. Names may have changed hands in
+        // a circle, so all of it is taken away before any of it gets a new name.
+        let jobs = || small.iter().chain(large.iter().map(|(_, job)| job));
+        jobs().for_each(|job| self.take_away(job));
+        if let Some(catalogue) = catalogue {
+            catalogue.note_moving(&self.name.0, jobs().filter(|job| self.may_move(job)).map(Job::path))?;
+        }
+        let moves = jobs().any(|job| self.may_move(job));
         for job in small.iter_mut().chain(large.iter_mut().map(|(_, job)| job)) {
             job.moved = self.move_redundancy(job, catalogue, done);
         }
@@ -253,20 +293,18 @@ impl Worker<'_> {
             }
             given_back += self.conclude(group, catalogue, leases, done)?;
             if budget.is_spent() {
-                given_back += self.give_back(large.by_ref().collect(), catalogue, leases)?;
+                given_back += self.give_back(large.by_ref().collect(), leases)?;
             }
+        }
+        if let Some(catalogue) = catalogue.filter(|_| moves) {
+            catalogue.forget_moving(&self.name.0)?;
         }
         Ok(given_back)
     }
 
     /// Leaves claims on which no work was begun to other workers.
-    fn give_back(
-        &self,
-        jobs: Vec<Job>,
-        catalogue: Option<&Catalogue>,
-        leases: &Leases<'_>,
-    ) -> Result<usize, WorkError> {
-        jobs.iter().try_for_each(|job| self.undo_move(&job.claim, job.moved, catalogue))?;
+    fn give_back(&self, jobs: Vec<Job>, leases: &Leases<'_>) -> Result<usize, WorkError> {
+        jobs.iter().try_for_each(|job| self.undo_move(&job.claim, job.moved))?;
         let claims: Vec<&Claim> = jobs.iter().map(|job| &job.claim).collect();
         if !claims.is_empty() {
             leases.forget(claims.iter().copied());
@@ -351,7 +389,8 @@ impl Worker<'_> {
             (self.progress)(0, bytes);
             leases.tick();
         };
-        let moved = job.claim.entry.kind == Kind::Move;
+        // A file of which nothing is known is read: it may be damaged.
+        let moved = job.claim.entry.kind == Kind::Move && (job.former.is_some() || job.found.is_none());
         let manner = Manner {
             threads,
             moved,
@@ -387,32 +426,32 @@ impl Worker<'_> {
             let result = std::mem::take(job.result.get_mut().unwrap_or_else(PoisonError::into_inner));
             let (claim, moved) = (&job.claim, job.moved);
             match result {
-                Some(Ok(encoded)) => finished.push((job.claim, moved, Some(encoded))),
+                Some(Ok(encoded)) => finished.push((job.claim, moved, job.former, Some(encoded))),
                 None if job.treatment.is_some() => untouched.push(job),
                 Some(Err(EncodeError::Gone)) if self.may_be_elsewhere(claim, catalogue)? => {
-                    self.undo_move(claim, moved, catalogue)?;
+                    self.undo_move(claim, moved)?;
                     self.look_again(claim, done)?;
                 }
-                Some(Err(EncodeError::Gone)) | None => finished.push((job.claim, moved, None)),
+                Some(Err(EncodeError::Gone)) | None => finished.push((job.claim, moved, None, None)),
                 Some(Err(error)) => {
                     let again = error.is_passing() && claim.entry.attempts < TRIES;
-                    self.undo_move(claim, moved, catalogue)?;
+                    self.undo_move(claim, moved)?;
                     self.fail(claim, &error.to_string(), again, done)?;
                 }
             }
         }
-        let given_back = self.give_back(untouched, catalogue, leases)?;
+        let given_back = self.give_back(untouched, leases)?;
         // What goes makes room for what comes: a file may have become a directory.
         finished.sort_by_key(|(.., encoded)| encoded.is_some());
         self.make_durable(finished.iter().filter_map(|(.., encoded)| encoded.as_ref()))?;
         let mut completed = Vec::new();
         let ours: Vec<&Claim> = finished.iter().map(|(claim, ..)| claim).collect();
         let ours = self.changelog.which_are_mine(&ours)?;
-        for ((claim, moved, encoded), ours) in finished.into_iter().zip(ours) {
+        for ((claim, moved, former, encoded), ours) in finished.into_iter().zip(ours) {
             // Another worker has taken it over, and sees to it: what we made may be older than what that worker makes. Or the
             // file was moved on.
             if !ours {
-                self.undo_move(&claim, moved, catalogue)?;
+                self.undo_move(&claim, moved)?;
                 heard(self.changelog.release(&claim, self.clock.now(), self.clock.now()))?;
                 continue;
             }
@@ -423,13 +462,13 @@ impl Worker<'_> {
                         Ok(()) => Some(Some(encoded)),
                         // It is due once more, if it is still ours: the file may have changed since.
                         Err(error) if is_superseded(&error) => {
-                            self.undo_move(&claim, moved, catalogue)?;
+                            self.undo_move(&claim, moved)?;
                             heard(self.changelog.release(&claim, self.clock.now(), self.clock.now()))?;
                             None
                         }
                         Err(error) => {
                             let why = format!("its redundancy cannot be put in place: {error}");
-                            self.undo_move(&claim, moved, catalogue)?;
+                            self.undo_move(&claim, moved)?;
                             self.fail(&claim, &why, false, done)?;
                             None
                         }
@@ -447,34 +486,32 @@ impl Worker<'_> {
                 }
             };
             if let Some(encoded) = settled {
-                completed.push((claim, encoded));
+                completed.push(Completed { claim, encoded, former });
             }
         }
         // The names too must be durable before the change is forgotten.
-        self.sync_repositories(completed.iter().any(|(_, encoded)| encoded.is_some()))?;
-        let published = completed.iter().filter_map(|(_, encoded)| encoded.as_ref());
+        self.sync_repositories(completed.iter().any(|it| it.encoded.is_some()))?;
+        let published = completed.iter().filter_map(|it| it.encoded.as_ref());
         sync_names(published).map_err(|source| self.repository_error(source))?;
         if let Some(catalogue) = catalogue {
             self.note_links(&completed, catalogue, done)?;
             catalogue.together(|| {
-                completed
-                    .iter()
-                    .try_for_each(|(claim, encoded)| self.catalogue_result(catalogue, claim, encoded))
+                completed.iter().try_for_each(|completed| self.catalogue_result(catalogue, completed))
             })?;
         }
         // A claim that is refused now stays due, and whoever has it does it once more.
-        let claims: Vec<&Claim> = completed.iter().map(|(claim, _)| claim).collect();
-        for (claim, answer) in claims.iter().zip(self.changelog.complete_all(&claims)?) {
+        let claims: Vec<&Claim> = completed.iter().map(|it| &it.claim).collect();
+        for (completed, answer) in completed.iter().zip(self.changelog.complete_all(&claims)?) {
             if is_overtaken(&answer) {
-                self.put_back_overtaken(claim, catalogue)?;
+                self.put_back_overtaken(completed, catalogue)?;
             }
         }
-        for (claim, encoded) in &completed {
+        for Completed { claim, encoded, .. } in &completed {
             let moved = claim.entry.kind == Kind::Move;
             let path = &claim.entry.path;
             encoded.iter().for_each(|encoded| done.count(path, encoded, moved, MAX_LISTED));
         }
-        leases.forget(completed.iter().map(|(claim, _)| claim));
+        leases.forget(completed.iter().map(|it| &it.claim));
         Ok(given_back)
     }
 

@@ -6,6 +6,7 @@ use super::vault::wanted::Wanted;
 use anyhow::Context;
 use gabion::exit::Outcome;
 use gabion::live::{Access, MountPlan, Source};
+use gabion::privileges;
 use gabion::shard::Shown;
 use gabion_mount::Outage;
 use gabion_vault::monitor;
@@ -102,6 +103,7 @@ impl Args {
         if self.background {
             return self.in_background();
         }
+        privileges::drop_unneeded().context("giving up privileges")?;
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             signal_hook::flag::register(signal, stop.clone())?;

@@ -118,3 +118,26 @@ fn mounted_directory_names_rot_that_cannot_be_put_right() {
     assert_eq!(status["damaged"][0]["problems"][0]["start"], 192, "{status}");
     ground.unmount();
 }
+
+/// `cp` asks the file system to copy by itself (`copy_file_range`). The mount copied the bytes of its source unchecked, corruption included.
+#[test]
+fn copies_within_a_mounted_directory_are_of_verified_bytes() {
+    if !can_mount("copies") {
+        return;
+    }
+    let mut ground = Ground::new();
+    let content = Seed(4).bytes(200_000);
+    std::fs::write(ground.source("file"), &content).unwrap();
+    ground.mount(&[]);
+    ground.wait_until_protected();
+    rot(&ground, "file", 100_000);
+    let (from, to) = (File::open(ground.at("file")).unwrap(), File::create(ground.at("copy")).unwrap());
+    let (mut offset, mut at) = (0, 0);
+    while at < content.len() as u64 {
+        let copied = rustix::fs::copy_file_range(&from, Some(&mut offset), &to, Some(&mut at), content.len());
+        assert_ne!(copied.unwrap(), 0, "{at}");
+    }
+    drop((from, to));
+    assert!(std::fs::read(ground.source("copy")).unwrap() == content);
+    ground.unmount();
+}

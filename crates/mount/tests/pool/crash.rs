@@ -1,6 +1,7 @@
 //! Kill -9 of the process that serves a mount: what was written is there, and redundancy converges.
 
 use super::playground::{Ground, Mount, Seed, can_mount};
+use gabion_vault::storage::Storage;
 use gabion_vault::storage::pool::config::Mirror;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -293,4 +294,52 @@ fn a_name_without_bytes_is_free() {
     }
     mount.unmount();
     ground.assert_converges();
+}
+
+/// A file was written, not synced, when the process that serves the mount died. Its stub kept the size from before, and its length was told by its objects:
+/// `protect` called it protected, and when one target went it was cut to the old size, read without an error, and protected so.
+#[test]
+fn a_file_whose_writer_died_keeps_its_length_when_a_target_goes() {
+    if !can_mount("a_file_whose_writer_died_keeps_its_length_when_a_target_goes") {
+        return;
+    }
+    for appended in [false, true] {
+        let ground = Ground::new(TARGETS, 3, 2, 4096);
+        let content = Seed(3).bytes(40_000);
+        let path = ground.mountpoint().join("file");
+        let begun = if appended { 5000 } else { 0 };
+        if appended {
+            let mount = ground.mount();
+            fs::write(&path, &content[..begun]).unwrap();
+            mount.unmount();
+            ground.assert_converges();
+        }
+        let mut child = serve(&ground);
+        let file = File::options().create(true).append(true).open(&path).unwrap();
+        (&file).write_all(&content[begun..]).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        drop(file);
+        assert!(Command::new("umount").arg("-l").arg(ground.mountpoint()).status().unwrap().success());
+        // Before it is protected nobody can tell its length without the targets that have its end.
+        let mut unknown = 0;
+        for target in 1..=TARGETS {
+            ground.lose(target);
+            let mut found = Vec::new();
+            match ground.pool().get(b"file", &mut found) {
+                Ok(_) => assert!(found == content, "without target {target}, {} bytes", found.len()),
+                Err(_) => unknown += 1,
+            }
+            ground.bring_back(target);
+        }
+        assert!(unknown > 0, "some target has bytes of it");
+        ground.assert_converges();
+        for target in 1..=TARGETS {
+            ground.lose(target);
+            let found = ground.pool().find(b"file").unwrap().unwrap();
+            assert_eq!(found.size, content.len() as u64, "appended {appended}, without target {target}");
+            ground.bring_back(target);
+        }
+        ground.assert_converges();
+    }
 }

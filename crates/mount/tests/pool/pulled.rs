@@ -39,11 +39,23 @@ impl Pull {
                 let device = found.map_err(|error| error.to_string())?.stdout;
                 let device = String::from_utf8_lossy(&device).trim().to_owned();
                 let file = File::options().write(true).open(image).map_err(|error| error.to_string())?;
-                file.set_len(0).map_err(|error| error.to_string())?;
-                run(Command::new("losetup").arg("-c").arg(device))
+                // A write that comes between the two steps makes the image longer again: the device would then keep a medium that takes
+                // writes and has lost everything before them, and what is synced to it cannot be found. No disk goes like this.
+                while sectors(&device)? > 0 {
+                    file.set_len(0).map_err(|error| error.to_string())?;
+                    run(Command::new("losetup").arg("-c").arg(&device))?;
+                }
+                Ok(())
             }
         }
     }
+}
+
+/// Size of a block device as the kernel knows it.
+fn sectors(device: &str) -> Result<u64, String> {
+    let path = device.replace("/dev/", "/sys/block/") + "/size";
+    let text = fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
+    text.trim().parse().map_err(|_| format!("{path}: {text}"))
 }
 
 /// A file that was written since everything was protected.

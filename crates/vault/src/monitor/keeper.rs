@@ -8,7 +8,9 @@ use super::{Notice, Options, Scan, Shared};
 use crate::catalogue::{Change as Found, Class};
 use crate::changelog::{self, Change, Kind, When};
 use crate::guard::{self, Held};
-use crate::protect::{self, Manner, ProtectError, Terms, change_at, order, with_worker};
+use crate::protect::{self, Manner, ProtectError, Terms, change_at, order, purge_displaced, with_worker};
+use crate::redundancy::displaced::Awaited;
+use crate::renamed;
 use crate::tree::Generation;
 use crate::vault::Vault;
 use crate::worker::{Done, Scanned, is_another_version};
@@ -38,6 +40,9 @@ const AFTER_TROUBLE: Nanos = 10 * SECOND;
 /// A file that failed is left alone for so many quiet periods, at least [`crate::worker::RETRY`].
 const RETRY_QUIETS: Nanos = 2;
 
+/// How often redundancy is purged that was set aside.
+const PURGE: Duration = Duration::from_secs(600);
+
 /// The thread that keeps a tree protected.
 pub(super) struct Keeper {
     vault: Vault,
@@ -51,6 +56,8 @@ pub(super) struct Keeper {
     /// When the last scan of everything ended, and how long a pause the last scan asks for.
     last_scan: Option<Stopwatch>,
     pause: (Stopwatch, Duration),
+    /// When redundancy was purged last that had been set aside.
+    purged: Option<Stopwatch>,
     policy: Option<Generation>,
     /// Paths that wait for a scan.
     for_scan: Vec<Vec<u8>>,
@@ -75,6 +82,7 @@ impl Keeper {
             held: None,
             last_scan: None,
             pause: (Stopwatch::start(), Duration::ZERO),
+            purged: None,
             for_scan: Vec::new(),
             vanished: Vanished::default(),
             wants_scan: true,
@@ -151,6 +159,11 @@ impl Keeper {
         {
             let mut status = self.shared.status();
             (status.pending, status.oldest) = (pending.entries(), pending.oldest);
+        }
+        if self.purged.is_none_or(|since| since.elapsed() >= PURGE) {
+            let settled = pending.entries() == 0 && self.held.is_none() && done.for_scan.is_empty();
+            purge_displaced(&self.vault, if settled { Awaited::Perhaps } else { Awaited::Likely });
+            self.purged = Some(Stopwatch::start());
         }
         self.for_scan.extend(done.for_scan);
         self.vanished.seek(done.vanished, false);
@@ -271,6 +284,10 @@ impl Keeper {
         if whole {
             self.passed = if held.is_none() { upto } else { 0 };
             self.tell_held(held);
+        }
+        // Names that changed hands while nobody watched.
+        if self.held.is_none() {
+            renamed::follow(&self.vault)?;
         }
         self.record_found(approved)?;
         self.seek_vanished(whole, approved)?;

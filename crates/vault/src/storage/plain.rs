@@ -13,6 +13,7 @@ use crate::geometry::{Geometry, Run, Tail, block_for};
 use crate::metadata;
 use crate::redundancy::read_up_to;
 use crate::tree::{Directory, Generation, Names, Stat, Tree, absent_is_none, split, stat_of};
+use crate::world::Nanos;
 use gabion_engine::Code;
 use gabion_platform::window::Window;
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, fstatfs};
@@ -115,6 +116,10 @@ impl Storage for Plain {
 
     fn find(&self, path: &[u8]) -> io::Result<Option<Stat>> {
         self.root.find(path)
+    }
+
+    fn birth(&self, path: &[u8]) -> io::Result<Option<Nanos>> {
+        self.root.birth(path)
     }
 
     fn flush(&self) -> Option<u64> {

@@ -1,89 +1,179 @@
 //! Redundancy that goes where its file went, and such as goes for good.
 
-use super::{Done, Job, LEASE, WorkError, Worker};
-use crate::catalogue::{Catalogue, CatalogueError};
-use crate::changelog::{self, Claim, Kind, Refusal};
+use super::{Completed, Done, Job, LEASE, WorkError, Worker, is_dead};
+use crate::catalogue::{Catalogue, CatalogueError, Entry, Problem};
+use crate::changelog::{self, Claim, Kind, Refusal, WorkerId};
+use crate::coder::Coders;
 use crate::encode::EncodeError;
+use crate::redundancy::displaced::{Found, is_kept, known, recall, set_aside};
 use crate::redundancy::draft::DIRECTORY_MODE;
 use crate::redundancy::fence::{Fence, is_superseded};
-use crate::redundancy::{Place, REDUNDANCY, STAGING, Unknown};
-use crate::renamed::{self, Taken};
+use crate::redundancy::{Part, Place, REDUNDANCY, STAGING, Unknown};
 use crate::repair::forget_repair;
-use crate::storage::Repository;
-use crate::tree::{self, absent_is_none, join, split};
+use crate::storage::{Repository, Storage};
+use crate::tree::{self, Stat, absent_is_none, join, split};
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::PoisonError;
 
+/// What is known of a file by names that it no longer has.
+#[derive(Debug, Clone)]
+pub(super) struct Former {
+    /// The names; what is known is of the first. After a crash there may be several.
+    pub(super) names: Vec<Vec<u8>>,
+    pub(super) entry: Entry,
+    pub(super) problems: Vec<Problem>,
+}
+
 impl Worker<'_> {
-    /// Moves the redundancy of a file that was moved, if it still is that file's. Whether any was moved.
-    pub(super) fn move_redundancy(&self, job: &Job, catalogue: Option<&Catalogue>, done: &mut Done) -> bool {
-        let (Some(origin), Some(_)) = (&job.claim.entry.origin, &job.treatment) else { return false };
+    /// What is known of the file of a claim by a name that it had before: the one that the claim names, or one by which the catalogue knows its inode.
+    pub(super) fn former(
+        &self,
+        claim: &Claim,
+        stat: Option<&Stat>,
+        catalogue: Option<&Catalogue>,
+    ) -> Result<Option<Former>, CatalogueError> {
+        let (Some(stat), Some(catalogue)) = (stat, catalogue) else { return Ok(None) };
+        let (path, origin) = (&claim.entry.path, claim.entry.origin.as_ref());
+        let mut names: Vec<Vec<u8>> = Vec::new();
+        if let Some(origin) = origin
+            && let Some(entry) = catalogue.find(origin)?
+            && (entry.generation.inode == stat.inode || self.is_vacated(origin))
+        {
+            names.push(origin.clone());
+        }
+        let is_same = |known: &Entry| known.generation.inode == stat.inode;
+        if !self.storage.keeps_by_identity() && !catalogue.find(path)?.as_ref().is_some_and(is_same) {
+            let has_left = |name: &Vec<u8>| {
+                let found = self.storage.find(name);
+                name != path && found.is_ok_and(|found| found.is_none_or(|it| it.inode != stat.inode))
+            };
+            let known = catalogue.by_inode(&stat.generation())?.into_iter();
+            names.extend(known.filter(|name| Some(name) != origin && has_left(name)));
+        }
+        let Some(first) = names.first() else { return Ok(None) };
+        let problems = catalogue.problems(first)?;
+        Ok(catalogue.find(first)?.map(|entry| Former { names, entry, problems }))
+    }
+
+    /// The file of a claim, where redundancy lies under names.
+    pub(super) fn found(&self, claim: &Claim, stat: Option<&Stat>) -> io::Result<Option<Found>> {
+        match stat.filter(|_| !self.storage.keeps_by_identity()) {
+            Some(stat) => Found::at(self.storage, &claim.entry.path, stat.generation()).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Sets redundancy aside that a job needs at another name, and such as would be overwritten although its file may exist elsewhere.
+    pub(super) fn take_away(&self, job: &Job) {
+        let (Some(found), Some(_)) = (&job.found, &job.treatment) else { return };
         let path = &job.claim.entry.path;
+        let take_away = || -> io::Result<()> {
+            for repository in self.storage.repositories() {
+                let former = job.former.iter().flat_map(|former| &former.names);
+                for name in former.chain(&job.claim.entry.origin).filter(|name| *name != path) {
+                    let has_left = self.storage.find(name)?.is_none_or(|it| it.inode != found.now.inode);
+                    set_aside(&repository.place(name), self.coders, |part| has_left && found.is_of(part))?;
+                }
+                // A copy with the size and time of what was protected is compared with it, unless it is known to be another file.
+                set_aside(&repository.place(path), self.coders, |Part { header, .. }| {
+                    let version = &header.generation;
+                    version.inode != found.now.inode && (job.elsewhere || !found.now.is_same_content(version))
+                })?;
+            }
+            Ok(())
+        };
+        if let Err(source) = take_away() {
+            self.refuse(job, EncodeError::Write { path: self.storage.shown(path), source });
+        }
+    }
+
+    /// Whether redundancy may have to be put in the place of a job's name.
+    pub(super) fn may_move(&self, job: &Job) -> bool {
+        let (Some(found), Some(_)) = (&job.found, &job.treatment) else { return false };
+        let is_kept = |repository: &Repository| is_kept(repository, found).unwrap_or(true);
+        job.claim.entry.origin.is_some() || self.storage.repositories().iter().any(is_kept)
+    }
+
+    fn refuse(&self, job: &Job, why: EncodeError) {
+        *job.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(Err(why));
+    }
+
+    /// Puts redundancy of a file in the place of its name, if it lies elsewhere. Whether any was moved.
+    pub(super) fn move_redundancy(&self, job: &Job, catalogue: Option<&Catalogue>, done: &mut Done) -> bool {
+        let (entry, Some(_)) = (&job.claim.entry, &job.treatment) else { return false };
         // Redundancy that belongs to the file and not to its name is where it was.
         if self.storage.keeps_by_identity() {
-            done.moved += u64::from(job.claim.entry.kind == Kind::Move);
+            done.moved += u64::from(entry.kind == Kind::Move && entry.origin.is_some());
             return false;
         }
-        // Another file may have the old name by now, while the redundancy there is still that of this one.
-        if !self.is_vacated(origin) {
-            return match self.take_along(origin, path) {
-                Ok(taken) => {
-                    done.moved += u64::from(taken && job.claim.entry.kind == Kind::Move);
-                    taken
-                }
-                Err(source) => {
-                    let failed = EncodeError::Write { path: self.storage.shown(path), source };
-                    *job.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(Err(failed));
-                    false
-                }
-            };
+        let Some(found) = &job.found else { return false };
+        if job.result.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+            return false;
         }
+        if !self.may_move(job) {
+            return false;
+        }
+        let origin = entry.origin.as_ref().filter(|origin| self.is_vacated(origin));
         let mut moved = false;
         for repository in self.storage.repositories() {
-            if let Some(Unknown { path, source }) = repository.place(path).must_stay(self.coders) {
-                let refused = EncodeError::Redundancy { path, source };
-                *job.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(Err(refused));
+            let place = repository.place(&entry.path);
+            if let Some(Unknown { path, source }) = place.must_stay(self.coders) {
+                self.refuse(job, EncodeError::Redundancy { path, source });
                 return moved;
             }
-            let step = || rename_redundancy(&repository, origin, path);
-            match self.making_way(path, catalogue, done, step) {
+            // A file that was written since it was moved has redundancy of another version, at its old name.
+            let step = || match (recall(&place, self.coders, found)?, origin) {
+                (false, Some(origin)) => self.rename_written(&repository, origin, &place, found),
+                (recalled, _) => Ok(recalled),
+            };
+            match self.making_way(&entry.path, catalogue, done, step) {
                 Ok(renamed) => moved |= renamed,
                 // What is in its way may have to stay: a deletion that waits for an approval.
                 Err(source) => {
-                    let failed =
-                        EncodeError::Write { path: repository.tree.shown(&join(REDUNDANCY, path)), source };
-                    *job.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(Err(failed));
+                    self.refuse(job, EncodeError::Write { path: place.tree.shown(&place.path), source });
                     return moved;
                 }
             }
         }
-        if moved && job.claim.entry.kind == Kind::Move {
-            done.moved += 1;
-        }
+        done.moved += u64::from(moved && entry.kind == Kind::Move);
         moved
     }
 
-    fn take_along(&self, origin: &[u8], path: &[u8]) -> io::Result<bool> {
-        let Some(stat) = self.storage.find(path)?.filter(|stat| stat.kind == tree::Kind::File) else {
+    /// Moves redundancy of an earlier version of a file to its new name: what did not change in the file is not encoded again.
+    fn rename_written(
+        &self,
+        repository: &Repository,
+        origin: &[u8],
+        place: &Place,
+        found: &Found,
+    ) -> io::Result<bool> {
+        let from = repository.place(origin);
+        let fence = Fence::new(&from);
+        let is_its = |part: &Part| part.header.generation.inode == found.now.inode;
+        if !known(&from, self.coders)?.as_ref().is_some_and(is_its) {
             return Ok(false);
-        };
-        let mut taken = false;
-        for repository in self.storage.repositories() {
-            let went = renamed::take_along(&repository, self.coders, origin, path, &stat.generation())?;
-            taken |= matches!(went, Taken::Moved | Taken::Exchanged);
         }
-        Ok(taken)
+        let renamed = fence.pass(&from, |_| {
+            place.tree.make_directories(split(&place.path).0, DIRECTORY_MODE)?;
+            absent_is_none(place.tree.rename(&from.path, &place.path))
+        });
+        match renamed {
+            Err(error) if is_superseded(&error) => return Ok(false),
+            renamed => {
+                if renamed?.is_none() {
+                    return Ok(false);
+                }
+            }
+        }
+        place.tree.remove_empty(split(&from.path).0, REDUNDANCY)?;
+        Ok(true)
     }
 
-    /// Moves redundancy back to where a claim that is not completed says that it is: the file may get a third name before anybody claims it again,
-    /// and its entry still says that it came from the first one. Call it before the claim ends: until then no other worker touches either name.
-    pub(super) fn undo_move(
-        &self,
-        claim: &Claim,
-        moved: bool,
-        catalogue: Option<&Catalogue>,
-    ) -> Result<(), WorkError> {
+    /// Sets redundancy aside that was moved for a claim that is not completed: the file may get a third name before anybody claims it again. Call
+    /// it before the claim ends: until then no other worker touches either name.
+    pub(super) fn undo_move(&self, claim: &Claim, moved: bool) -> Result<(), WorkError> {
         if !moved {
             return Ok(());
         }
@@ -91,70 +181,48 @@ impl Worker<'_> {
             // Another worker has the claim, and found the redundancy where it is.
             Err(changelog::Error::Refused { why: Refusal::Lost, .. }) => Ok(()),
             Ok(()) | Err(changelog::Error::Refused { why: Refusal::Overtaken, .. }) => {
-                self.put_back(claim, catalogue)
+                self.set_aside_at(&claim.entry.path)
             }
             Err(error) => Err(error.into()),
         }
     }
 
-    /// The file was moved on or deleted when its redundancy had just been published under the name that it had: the claim has ended, so what lies there is
-    /// moved back only if no other file has taken the name.
-    pub(super) fn put_back_overtaken(
-        &self,
-        claim: &Claim,
-        catalogue: Option<&Catalogue>,
-    ) -> Result<(), WorkError> {
-        match self.storage.keeps_by_identity() || !self.is_vacated(&claim.entry.path) {
-            true => Ok(()),
-            false => self.put_back(claim, catalogue),
-        }
-    }
-
-    /// Moves redundancy back to the name that a claim's file had before, if that name is free. The catalogue follows: a scan finds redundancy of files
-    /// that are gone by their entries alone.
-    fn put_back(&self, claim: &Claim, catalogue: Option<&Catalogue>) -> Result<(), WorkError> {
-        let (Some(origin), path) = (&claim.entry.origin, &claim.entry.path) else { return Ok(()) };
-        let failed = |source| self.repository_error(source);
+    fn set_aside_at(&self, path: &[u8]) -> Result<(), WorkError> {
         for repository in self.storage.repositories() {
-            let is_back = self.has_room_for(&repository, origin).map_err(failed)?
-                && rename_redundancy(&repository, path, origin).map_err(failed)?;
-            let Some(catalogue) = catalogue else { continue };
-            if is_back {
-                catalogue.together(|| self.catalogue_under(catalogue, path, origin, true))?;
-            } else if repository.tree.find(&join(REDUNDANCY, path)).map_err(failed)?.is_some() {
-                catalogue.together(|| self.catalogue_under(catalogue, origin, path, false))?;
-            }
+            set_aside(&repository.place(path), self.coders, |_| true)
+                .map_err(|source| self.repository_error(source))?;
         }
         Ok(())
     }
 
-    /// Gives a name that the catalogue does not know the entry of another one.
-    fn catalogue_under(
+    /// The file was moved on or deleted when its redundancy had just been published under the name that it had. The claim has ended, so what lies there is
+    /// set aside only if no other file has taken the name. The catalogue knows the file by its former name again: a scan finds files that
+    /// are gone by their entries alone.
+    pub(super) fn put_back_overtaken(
         &self,
-        catalogue: &Catalogue,
-        known: &[u8],
-        name: &[u8],
-        forget: bool,
-    ) -> Result<(), CatalogueError> {
-        let Some(entry) = catalogue.find(known)? else { return Ok(()) };
-        if catalogue.find(name)?.is_none() {
-            let problems = catalogue.problems(known)?;
-            catalogue.put(name, &entry)?;
-            catalogue.set_problems(name, &problems, self.clock.now())?;
+        Completed { claim, former, .. }: &Completed,
+        catalogue: Option<&Catalogue>,
+    ) -> Result<(), WorkError> {
+        let path = &claim.entry.path;
+        if self.storage.keeps_by_identity() || !self.is_vacated(path) {
+            return Ok(());
         }
-        match forget {
-            true => catalogue.forget(known),
-            false => Ok(()),
+        self.set_aside_at(path)?;
+        if let (Some(catalogue), Some(Former { names, entry, problems })) = (catalogue, former)
+            && let Some(name) = names.first()
+        {
+            catalogue.together(|| -> Result<(), CatalogueError> {
+                if catalogue.find(name)?.is_none() {
+                    catalogue.put(name, entry)?;
+                    catalogue.set_problems(name, problems, self.clock.now())?;
+                }
+                catalogue.forget(path)
+            })?;
         }
+        Ok(())
     }
 
-    /// Whether redundancy of a file that left this name may wait there: no file has the name, and no redundancy lies there.
-    fn has_room_for(&self, repository: &Repository, path: &[u8]) -> io::Result<bool> {
-        Ok(self.is_vacated(path) && repository.tree.find(&join(REDUNDANCY, path))?.is_none())
-    }
-
-    /// Removes redundancy of what is gone: a file, or all files of a directory. What was on its way after a file that has gone on since goes back to
-    /// where that file is known to have been.
+    /// Sets redundancy aside of what is gone: a file, or all files of a directory. It may have another name.
     pub(super) fn remove_redundancy(
         &self,
         path: &[u8],
@@ -167,7 +235,7 @@ impl Worker<'_> {
             return self.remove_owned(path, catalogue, done);
         }
         for repository in self.storage.repositories() {
-            let (below, left) = self.remove_vacated(&repository, path, catalogue, &|_| Ok(true))?;
+            let (below, left) = self.remove_vacated(&repository, path, &|_| Ok(true))?;
             removed = removed.max(below);
             if let Some(left) = left {
                 done.removed += removed;
@@ -178,7 +246,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Removes redundancy at and beneath a path of which the catalogue knows nothing and whose files are gone. What was recorded of the end of a file is
+    /// Sets redundancy aside at and beneath a path of which the catalogue knows nothing and whose files are gone. What was recorded of the end of a file is
     /// part of a gap once there is one, and a scan compares the catalogue with the tree: neither tells of redundancy that was on its way then.
     pub(super) fn remove_strays(
         &self,
@@ -193,19 +261,18 @@ impl Worker<'_> {
             |data: &[u8]| catalogue.find(data).map(|known| known.is_none()).map_err(io::Error::other);
         for repository in self.storage.repositories() {
             // What has to stay is of files that nobody recorded: the next gap comes to it again.
-            let (removed, _) = self.remove_vacated(&repository, path, Some(catalogue), &is_unknown)?;
+            let (removed, _) = self.remove_vacated(&repository, path, &is_unknown)?;
             done.removed += removed;
         }
         Ok(())
     }
 
-    /// Removes redundancy at and beneath a path if its file is gone and `may_go` says yes to it. Gives the number of files, and one of those that
-    /// must not be removed.
+    /// Sets redundancy aside at and beneath a path if its file is gone and `may_go` says yes to it. Gives the number of files, and one of those that
+    /// must stay.
     fn remove_vacated(
         &self,
         repository: &Repository,
         path: &[u8],
-        catalogue: Option<&Catalogue>,
         may_go: &dyn Fn(&[u8]) -> io::Result<bool>,
     ) -> Result<(u64, Option<Unknown>), WorkError> {
         let left = RefCell::new(None);
@@ -218,18 +285,14 @@ impl Worker<'_> {
                 *left.borrow_mut() = Some(unknown);
                 return Ok(false);
             }
-            let known = catalogue.map(|catalogue| self.known_elsewhere(repository, data, catalogue));
-            match known.transpose().map_err(io::Error::other)?.flatten() {
-                Some(known) => rename_redundancy(repository, data, &known).map(|renamed| !renamed),
-                None => Ok(true),
-            }
+            Ok(true)
         };
         let removed = || -> io::Result<u64> {
             if path.is_empty() {
-                return remove_below(&repository.tree, REDUNDANCY, &is_gone);
+                return remove_below(&repository.tree, self.coders, REDUNDANCY, &is_gone);
             }
             let place = join(REDUNDANCY, path);
-            let removed = remove_below(&repository.tree, &place, &is_gone)?;
+            let removed = remove_below(&repository.tree, self.coders, &place, &is_gone)?;
             repository.tree.remove_empty(split(&place).0, REDUNDANCY)?;
             Ok(removed)
         };
@@ -272,42 +335,32 @@ impl Worker<'_> {
         }
         Ok(())
     }
+}
 
-    /// Where the file is known to have been whose redundancy lies at a path that the catalogue does not know, if it could wait there.
-    fn known_elsewhere(
-        &self,
-        repository: &Repository,
-        data: &[u8],
-        catalogue: &Catalogue,
-    ) -> Result<Option<Vec<u8>>, CatalogueError> {
-        if catalogue.find(data)?.is_some() {
-            return Ok(None);
+/// Sets redundancy aside that dead workers had moved to the name of a file, if the file has another name by now.
+///
+/// # Errors
+/// What the operating system or the catalogue says.
+pub(crate) fn recover(storage: &dyn Storage, coders: &Coders, catalogue: &Catalogue) -> io::Result<()> {
+    let mut dead = BTreeSet::new();
+    for (worker, path) in catalogue.moving().map_err(io::Error::other)? {
+        if !is_dead(&WorkerId(worker.clone())) {
+            continue;
         }
-        let Ok(Some(part)) = repository.place(data).open(self.coders) else { return Ok(None) };
-        let mut known = catalogue.by_inode(&part.header.generation)?.into_iter();
-        Ok(known.find(|path| path != data && self.has_room_for(repository, path).unwrap_or(false)))
+        let now = storage.find(&path)?.map(|stat| stat.inode);
+        for repository in storage.repositories() {
+            set_aside(&repository.place(&path), coders, |part| now != Some(part.header.generation.inode))?;
+        }
+        dead.insert(worker);
     }
+    dead.iter().try_for_each(|worker| catalogue.forget_moving(worker)).map_err(io::Error::other)
 }
 
-/// Gives redundancy of a file the place of another name. Whether there was any.
-fn rename_redundancy(repository: &Repository, from: &[u8], to: &[u8]) -> io::Result<bool> {
-    let (from, to) = (join(REDUNDANCY, from), join(REDUNDANCY, to));
-    // A directory of other files' redundancy stays where it is.
-    let found = repository.tree.find(&from)?;
-    if found.is_none_or(|found| found.kind != tree::Kind::File) {
-        return Ok(false);
-    }
-    repository.tree.make_directories(split(&to).0, DIRECTORY_MODE)?;
-    let renamed = absent_is_none(repository.tree.rename(&from, &to))?.is_some();
-    if renamed {
-        repository.tree.remove_empty(split(&from).0, REDUNDANCY)?;
-    }
-    Ok(renamed)
-}
-
-/// Removes the files at and below `path` that `is_gone` says yes to, and directories that become empty. Gives their number.
+/// Sets the redundancy files aside at and below `path` that `is_gone` says yes to, and removes what is of no use, and directories that become empty.
+/// Gives the number of files.
 fn remove_below(
     tree: &tree::Tree,
+    coders: &Coders,
     path: &[u8],
     is_gone: &dyn Fn(&[u8]) -> io::Result<bool>,
 ) -> io::Result<u64> {
@@ -318,6 +371,12 @@ fn remove_below(
         if !is_gone(path)? {
             return Ok(0);
         }
+        match set_aside(&place, coders, |_| true) {
+            Ok(true) => return Ok(1),
+            // Room is made for others.
+            Err(error) if error.kind() != io::ErrorKind::StorageFull => return Err(error),
+            Ok(false) | Err(_) => {}
+        }
         // The file may have come back since, and another worker may have protected it.
         return match fence.pass(&place, |_| tree.remove(path)) {
             Err(error) if is_superseded(&error) => Ok(0),
@@ -326,7 +385,7 @@ fn remove_below(
     }
     let mut removed = 0;
     for (name, _) in tree.directory(path)?.names()?.iter() {
-        removed += remove_below(tree, &join(path, name), is_gone)?;
+        removed += remove_below(tree, coders, &join(path, name), is_gone)?;
     }
     if path != REDUNDANCY && path != STAGING {
         tree.remove_empty(path, split(path).0)?;
@@ -336,7 +395,7 @@ fn remove_below(
 
 #[cfg(test)]
 mod tests {
-    use super::remove_below;
+    use super::{Coders, remove_below};
     use crate::tree::Tree;
 
     /// The file came back, and another worker protected it, between the look that found it gone and the removal of its redundancy.
@@ -353,9 +412,10 @@ mod tests {
             std::fs::rename(draft, &path)?;
             Ok(true)
         };
-        assert_eq!(remove_below(&tree, b"redundancy/file", &replaced).unwrap(), 0);
+        let coders = Coders::new().unwrap();
+        assert_eq!(remove_below(&tree, &coders, b"redundancy/file", &replaced).unwrap(), 0);
         assert_eq!(std::fs::read(&path).unwrap(), b"of the new file");
-        assert_eq!(remove_below(&tree, b"redundancy/file", &|_| Ok(true)).unwrap(), 1);
+        assert_eq!(remove_below(&tree, &coders, b"redundancy/file", &|_| Ok(true)).unwrap(), 1);
         assert!(!path.exists());
     }
 }

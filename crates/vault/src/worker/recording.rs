@@ -1,10 +1,8 @@
 //! Catalogue entries of completed claims.
 
-use super::Worker;
 use super::scope::{is_another_version, is_replaced, scrubbed_before};
+use super::{Completed, Worker};
 use crate::catalogue::{Catalogue, CatalogueError, Entry, Problem, State};
-use crate::changelog::Claim;
-use crate::encode::Encoded;
 use crate::tree::join;
 
 impl Worker<'_> {
@@ -12,24 +10,24 @@ impl Worker<'_> {
     pub(super) fn catalogue_result(
         &self,
         catalogue: &Catalogue,
-        claim: &Claim,
-        encoded: &Option<Encoded>,
+        Completed { claim, encoded, former }: &Completed,
     ) -> Result<(), CatalogueError> {
         let path = &claim.entry.path;
         let Some(encoded) = encoded else {
             let mut left = self.left_behind(claim, Some(catalogue))?;
             return left.try_for_each(|path| self.forget(catalogue, path));
         };
-        // Another file may have the old name by now, and may be known already.
-        let origin = claim.entry.origin.as_ref().filter(|origin| self.is_vacated(origin));
-        let known = match origin {
-            Some(origin) => catalogue.find(origin)?.or(catalogue.find(path)?),
+        let known = match former {
+            Some(former) => Some(former.entry.clone()),
             None => catalogue.find(path)?,
         };
-        if let Some(origin) = origin {
-            let problems = catalogue.problems(origin)?;
-            catalogue.forget(origin)?;
-            catalogue.set_problems(path, &problems, self.clock.now())?;
+        // Another file may have an old name by now, and may be known already.
+        let names = former.iter().flat_map(|former| &former.names).chain(&claim.entry.origin);
+        for name in names.filter(|name| *name != path && self.is_vacated(name)) {
+            catalogue.forget(name)?;
+        }
+        if let Some(former) = former {
+            catalogue.set_problems(path, &former.problems, self.clock.now())?;
         }
         // What is known of a name may be of the file that had it before.
         let broken =

@@ -1,6 +1,6 @@
 //! What a worker must leave alone: what only a scan can tell, and what waits for an approval.
 
-use super::{Done, MAX_LISTED, RETRY, WorkError, Worker, heard};
+use super::{Completed, Done, MAX_LISTED, RETRY, WorkError, Worker, heard};
 use crate::catalogue::{Catalogue, CatalogueError, Entry};
 use crate::changelog::{self, Claim, Sequence, is_within};
 use crate::encode::Encoded;
@@ -257,11 +257,11 @@ impl Worker<'_> {
     /// What happened to one name of an inode, other names of it are not told of: such inodes are listed.
     pub(super) fn note_links(
         &self,
-        completed: &[(Claim, Option<Encoded>)],
+        completed: &[Completed],
         catalogue: &Catalogue,
         done: &mut Done,
     ) -> Result<(), CatalogueError> {
-        for (claim, encoded) in completed.iter().filter(|_| self.links) {
+        for Completed { claim, encoded, .. } in completed.iter().filter(|_| self.links) {
             let now = encoded.as_ref().map(|encoded| encoded.stat);
             done.inodes.extend(now.filter(|stat| stat.links > 1).map(|stat| stat.inode));
             // The one that had this name before has lost it.

@@ -8,6 +8,7 @@ mod every_byte;
 mod existing;
 mod faulty;
 mod growth;
+mod killed;
 mod model;
 mod obstacles;
 mod oddities;

@@ -5,7 +5,7 @@ use gabion_vault::catalogue::State;
 use gabion_vault::changelog::{Change, When};
 use gabion_vault::repair;
 use gabion_vault::worker::{self, Scanned, Worker};
-use gabion_vault::world::SECOND;
+use gabion_vault::world::{Clock, SECOND};
 use std::fs;
 
 const SIZE: usize = 100_000;
@@ -20,7 +20,10 @@ fn rename(ground: &Playground, from: &str, to: &str) {
 
 /// Files with these names, one size and, as an archive that was unpacked has it, one time.
 fn ground(names: &[&str], same_time: bool) -> Playground {
-    let ground = Playground::new("4+2");
+    filled(Playground::new("4+2"), names, same_time)
+}
+
+fn filled(ground: Playground, names: &[&str], same_time: bool) -> Playground {
     for (number, name) in names.iter().enumerate() {
         ground.write(name, &content(number as u64));
         let file = fs::File::options().write(true).open(ground.path(name)).unwrap();
@@ -132,6 +135,94 @@ fn corruption_is_not_accepted_when_a_file_gets_a_new_name_and_another_its_old_on
     }
 }
 
+/// What happens at the old name of a file before its rename is worked off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Meanwhile {
+    /// Another file takes the name.
+    Taken,
+    /// Another file takes the name and is deleted.
+    TakenAndFreed,
+    /// Another file takes the name, and the first one is renamed once more.
+    TakenAndRenamed,
+    /// The file is replaced by one with yet another name.
+    Replaced,
+    /// The directory of the file is what was renamed, and a new one takes its name.
+    Directory,
+}
+
+/// The rename of a protected file waits, for a quiet period or because its rule has a lower priority, and a worker comes to the new file at the old name first. It replaced
+/// or removed the redundancy there, and the renamed file was encoded as it was, with its corruption.
+#[test]
+fn redundancy_is_kept_for_a_file_whose_rename_was_not_worked_off() {
+    use Meanwhile::{Directory, Replaced, Taken, TakenAndFreed, TakenAndRenamed};
+    for meanwhile in [Taken, TakenAndFreed, TakenAndRenamed, Replaced, Directory] {
+        let names: &[&str] = if meanwhile == Directory { &["d/log", "other"] } else { &["log", "other"] };
+        let ground = ground(names, false);
+        let (old, new) = match meanwhile {
+            Directory => ("d/log", "e/log"),
+            _ => ("log", "log.9"),
+        };
+        flip(&ground.path(old), 500);
+        let record = |change: Change| {
+            ground.vault.changelog.record(&[change]).unwrap();
+        };
+        let now = || When::now(ground.clock.now(), 0);
+        let later = When::after_rest(ground.clock.now(), 60 * SECOND, 600 * SECOND, 0);
+        match meanwhile {
+            Directory => {
+                rename(&ground, "d", "e");
+                record(Change::rename("d", "e", later));
+            }
+            _ => {
+                rename(&ground, old, new);
+                record(Change::rename(old, new, later));
+            }
+        }
+        let mut files = vec![(new, content(0))];
+        match meanwhile {
+            Replaced => {
+                rename(&ground, "other", old);
+                record(Change::rename("other", old, now()));
+                files.push((old, content(1)));
+            }
+            _ => {
+                ground.write(old, b"fresh");
+                record(Change::modify_whole(old, now()));
+                files.push(("other", content(1)));
+            }
+        }
+        match meanwhile {
+            Taken | Replaced => {}
+            Directory => files.push((old, b"fresh".to_vec())),
+            TakenAndFreed => {
+                fs::remove_file(ground.path(old)).unwrap();
+                record(Change::delete(old, now()));
+            }
+            TakenAndRenamed => {
+                rename(&ground, new, "log.10");
+                record(Change::rename(new, "log.10", later));
+                files[0].0 = "log.10";
+            }
+        }
+        if matches!(meanwhile, Taken | TakenAndRenamed) {
+            files.push((old, b"fresh".to_vec()));
+        }
+        ground.clock.set(ground.clock.now() + SECOND);
+        work(&ground);
+        assert!(ground.vault.changelog.pending().unwrap().entries() > 0, "{meanwhile:?}: the rename waits");
+        ground.clock.set(ground.clock.now() + 600 * SECOND);
+        if meanwhile != Directory {
+            work(&ground);
+            assert_eq!(ground.vault.changelog.pending().unwrap().entries(), 0, "{meanwhile:?}");
+        }
+        let report = ground.protect_all();
+        ground.scrub();
+        let damaged = ground.vault.catalogue.find(files[0].0.as_bytes()).unwrap().unwrap();
+        assert_eq!(damaged.state, State::Damaged, "{meanwhile:?}: {report:?}");
+        assert_repaired(&ground, &files);
+    }
+}
+
 /// Works off what was recorded, as the worker of a watch does.
 fn work(ground: &Playground) {
     let vault = &ground.vault;
@@ -153,4 +244,155 @@ fn work(ground: &Playground) {
     };
     let done = worker.drain(Some(&vault.catalogue)).unwrap();
     assert_eq!(done.failures, 0, "{done:?}");
+}
+
+/// All ways in which up to three files can get the names of each other, or a new one.
+fn renamings() -> Vec<[&'static str; 3]> {
+    let names = ["a", "b", "c", "z"];
+    let mut all = Vec::new();
+    for one in names {
+        for two in names.into_iter().filter(|name| *name != one) {
+            all.extend(
+                names.into_iter().filter(|name| ![one, two].contains(name)).map(|three| [one, two, three]),
+            );
+        }
+    }
+    all
+}
+
+/// How the changes of a renaming become known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Heard {
+    /// By a scan.
+    Scan,
+    /// By events of the renames, which go by way of temporary names.
+    Renames,
+    /// By the same events, and one that says that the corrupt file was written: its size and time tell that it was not.
+    Written,
+    /// By events of new hard links and of the removal of old names.
+    Links,
+    /// By the same events; the removals are worked off first.
+    LinksLater,
+}
+
+/// A file that took part in a chain of renames, or got a new name by a hard link, was encoded as new content with its corruption: its redundancy had been
+/// overwritten or removed when another file took its old name.
+#[test]
+fn corruption_is_not_accepted_whatever_names_files_get() {
+    for heard in [Heard::Scan, Heard::Renames, Heard::Written, Heard::Links, Heard::LinksLater] {
+        for names in renamings() {
+            let case = format!("{heard:?} {names:?}");
+            let ground = ground(&["a", "b", "c"], false);
+            ["a", "b", "c"].iter().for_each(|name| flip(&ground.path(name), 500));
+            let moves: Vec<(&str, &str)> =
+                ["a", "b", "c"].into_iter().zip(names).filter(|(from, to)| from != to).collect();
+            let log = &*ground.vault.changelog;
+            let now = || When::now(ground.clock.now(), 0);
+            let record = |changes: &[Change]| {
+                log.record(changes).unwrap();
+            };
+            let is_heard = heard != Heard::Scan;
+            if heard == Heard::Written {
+                record(&["a", "b", "c"].map(|name| Change::modify_whole(name, now())));
+            }
+            let temporary = |name: &str| format!("{name}.tmp");
+            match heard {
+                Heard::Scan | Heard::Renames | Heard::Written => {
+                    for (from, to) in moves
+                        .iter()
+                        .map(|(from, _)| (from.to_string(), temporary(from)))
+                        .chain(moves.iter().map(|(from, to)| (temporary(from), to.to_string())))
+                    {
+                        rename(&ground, &from, &to);
+                        if is_heard {
+                            record(&[Change::rename(from, to, now())]);
+                        }
+                    }
+                }
+                Heard::Links | Heard::LinksLater => {
+                    for (from, _) in &moves {
+                        fs::hard_link(ground.path(from), ground.path(&temporary(from))).unwrap();
+                        fs::remove_file(ground.path(from)).unwrap();
+                    }
+                    moves.iter().for_each(|(from, to)| rename(&ground, &temporary(from), to));
+                    let gone = moves.iter().filter(|(from, _)| !names.contains(from));
+                    let removed: Vec<Change> = gone.map(|(from, _)| Change::delete(*from, now())).collect();
+                    let made: Vec<Change> =
+                        moves.iter().map(|(_, to)| Change::modify_whole(*to, now())).collect();
+                    match heard {
+                        Heard::LinksLater => {
+                            record(&removed);
+                            ground.clock.set(ground.clock.now() + 10 * SECOND);
+                            work(&ground);
+                            record(&made);
+                        }
+                        _ => record(&[made, removed].concat()),
+                    }
+                }
+            }
+            if is_heard {
+                ground.clock.set(ground.clock.now() + 60 * SECOND);
+                work(&ground);
+            }
+            ground.protect_all();
+            ground.scrub();
+            let files: Vec<(&str, Vec<u8>)> =
+                names.iter().enumerate().map(|(number, name)| (*name, content(number as u64))).collect();
+            for name in names {
+                let entry = ground.vault.catalogue.find(name.as_bytes()).unwrap();
+                assert_eq!(entry.map(|entry| entry.state), Some(State::Damaged), "{case}: {name}");
+            }
+            assert_repaired(&ground, &files);
+            assert_eq!(displaced(&ground), 0, "{case}: nothing is kept that nobody asks for");
+        }
+    }
+}
+
+/// Files of redundancy that were set aside.
+fn displaced(ground: &Playground) -> usize {
+    fs::read_dir(ground.vault.repository.path().join("displaced")).map_or(0, Iterator::count)
+}
+
+/// A file system gives the inode of a deleted file to the next one. A new file with the size and time of the deleted one was taken for it under another
+/// name: it was called protected without being read, then damaged or lost, and `repair` put the old content over it.
+#[test]
+fn a_new_file_with_the_inode_size_and_time_of_a_deleted_one_is_another_file() {
+    for heard in [false, true] {
+        let ground = Playground::new("4+2");
+        // The file system records by the clock of the machine when files were made.
+        ground.clock.set(Clock::System.now());
+        let ground = filled(ground, &["old", "stays"], true);
+        let before = fs::metadata(ground.path("old")).unwrap();
+        fs::remove_file(ground.path("old")).unwrap();
+        // The inode is given to some file among the first ones, if the file system does that at all.
+        use std::os::unix::fs::MetadataExt;
+        let mut made = Vec::new();
+        let found = (0..2000).find_map(|number| {
+            let name = format!("new-{number}");
+            ground.write(&name, &content(7));
+            made.push(name.clone());
+            (fs::metadata(ground.path(&name)).unwrap().ino() == before.ino()).then_some(name)
+        });
+        let Some(name) = found else {
+            println!("this file system did not give the inode away again");
+            return;
+        };
+        made.iter().filter(|it| **it != name).for_each(|it| fs::remove_file(ground.path(it)).unwrap());
+        let file = fs::File::options().write(true).open(ground.path(&name)).unwrap();
+        file.set_modified(before.modified().unwrap()).unwrap();
+        drop(file);
+        if heard {
+            let now = When::now(ground.clock.now(), 0);
+            let changes = [Change::modify_whole(name.as_str(), now), Change::delete("old", now)];
+            ground.vault.changelog.record(&changes).unwrap();
+            ground.clock.set(ground.clock.now() + 60 * SECOND);
+            work(&ground);
+        }
+        let report = ground.protect_all();
+        assert!(report.affected.is_empty(), "heard {heard}: {report:?}");
+        ground.assert_clean();
+        flip(&ground.path(&name), 500);
+        assert_eq!(ground.state(&name), State::Damaged, "it has redundancy of its own");
+        assert_repaired(&ground, &[(name.as_str(), content(7)), ("stays", content(1))]);
+    }
 }

@@ -3,11 +3,13 @@
 use super::Place;
 use crate::commands::pool::Names;
 use crate::commands::vault::talk::Talker;
+use anyhow::Context;
 use gabion::daemon::config::{Config, SourceConfig, What};
 use gabion::daemon::notify::Supervisor;
 use gabion::daemon::{Environment, Event, Tell, run};
 use gabion::exit::Outcome;
 use gabion::live::Access;
+use gabion::privileges;
 use gabion::shard::Shown;
 use gabion_vault::policy::{Duration, Size};
 use gabion_vault::vault::DEFAULT_CODE;
@@ -65,6 +67,7 @@ impl Args {
         if self.check {
             return self.check(&config);
         }
+        privileges::drop_unneeded().context("giving up privileges")?;
         let (stop, reload) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         for signal in [SIGINT, SIGTERM] {
             signal_hook::flag::register(signal, stop.clone())?;

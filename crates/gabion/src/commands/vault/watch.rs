@@ -3,8 +3,10 @@
 use super::talk::Talker;
 use super::wanted::{Wanted, directory};
 use super::{Effort, Elsewhere, warn};
+use anyhow::Context;
 use clap::ValueEnum;
 use gabion::exit::Outcome;
+use gabion::privileges;
 use gabion_vault::monitor::{Choice, Live, Options};
 use gabion_vault::policy::Duration as Span;
 use gabion_vault::vault::Location;
@@ -83,6 +85,7 @@ impl Args {
             "a pool changes only through `gabion pool`: there is nothing to watch"
         );
         directory(&self.dir)?;
+        privileges::drop_unneeded().context("giving up privileges")?;
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
             signal_hook::flag::register(signal, stop.clone())?;

@@ -132,6 +132,44 @@ fn other_users_at_the_socket_are_refused() {
     ground.stop(Signal::TERM);
 }
 
+/// A daemon of root keeps the capabilities that its work needs, in all of its threads, and still protects what only its owner may read.
+#[test]
+fn a_daemon_of_root_gives_up_privileges_that_it_does_not_need() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    if !rustix::process::geteuid().is_root() {
+        gabion_testkit::skip!("a_daemon_of_root_gives_up_privileges: we are not root");
+        return;
+    }
+    let mut ground = Ground::new();
+    let photos = ground.watched("photos", "");
+    for (file, mode) in [("photos/a", 0o600), ("photos/sub", 0o700)] {
+        std::fs::set_permissions(ground.path(file), std::fs::Permissions::from_mode(mode)).unwrap();
+        chown(ground.path(file), Some(65534), Some(65534)).unwrap();
+    }
+    ground.configure(&photos);
+    ground.start();
+    ground.until_protected("photos", "photos", 4);
+    let process = ground.daemon.as_ref().unwrap().id();
+    // net_admin, sys_module, sys_rawio, sys_ptrace, sys_boot, sys_time, mac_admin, bpf.
+    let refused = [12, 16, 17, 19, 22, 25, 33, 39].iter().fold(0_u64, |all, number| all | 1 << number);
+    let mut threads = 0;
+    for task in std::fs::read_dir(format!("/proc/{process}/task")).unwrap() {
+        let text = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        let value = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            u64::from_str_radix(line.trim(), 16).unwrap()
+        };
+        for set in ["CapPrm:", "CapEff:", "CapBnd:"] {
+            assert_eq!(value(set) & refused, 0, "{set} {text}");
+        }
+        assert_ne!(value("CapEff:") & 1 << 1, 0, "files of other users are read and written: {text}");
+        assert_eq!(value("NoNewPrivs:"), 1, "{text}");
+        threads += 1;
+    }
+    assert!(threads > 1, "the threads of a source must be among them: {threads}");
+    ground.stop(Signal::TERM);
+}
+
 #[test]
 fn strangers_at_the_socket_hurt_nobody() {
     let mut ground = Ground::new();

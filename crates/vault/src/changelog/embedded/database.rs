@@ -93,7 +93,10 @@ impl Database<'_> {
         work: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
         self.control(doing, "BEGIN IMMEDIATE")?;
-        let result = work().and_then(|value| self.control(doing, "COMMIT").map(|()| value));
+        let result = work().and_then(|value| {
+            crate::fault::point();
+            self.control(doing, "COMMIT").map(|()| value)
+        });
         if result.is_err() && !self.connection.is_autocommit() {
             // What went wrong first is what the caller should hear.
             let _ = self.control(doing, "ROLLBACK");

@@ -6,6 +6,7 @@ use super::error::PoolError;
 use super::extent;
 use super::namespace::{Entry, look_up, look_up_file, names};
 use super::repair::PoolRepair;
+use super::stub::Stub;
 use super::view::{Copy, View};
 use super::{Pool, placement};
 use crate::coder::Coders;
@@ -82,6 +83,40 @@ impl Storage for Pool {
             Some(Entry::File(stub)) => extent::is_being_written(&self.shared.known(), &stub),
             _ => Ok(false),
         }
+    }
+
+    fn check_end(&self, path: &[u8]) -> io::Result<()> {
+        match look_up(&self.shared.copies()?, path)? {
+            Some(Entry::File(stub)) => match extent::hides_the_end(&self.shared.known(), &stub) {
+                Some(target) => Err(extent::end_unknown(target)),
+                None => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    fn conclude_writing(&self, path: &[u8]) -> io::Result<()> {
+        let is_left = |stub: &Stub| -> io::Result<bool> {
+            Ok(stub.writing && !extent::is_being_written(&self.shared.known(), stub)?)
+        };
+        match look_up(&self.shared.copies()?, path)? {
+            Some(Entry::File(stub)) if is_left(&stub)? => {}
+            _ => return Ok(()),
+        }
+        let mut change = self.shared.change()?;
+        let stub = look_up_file(&change.copies, path)?;
+        let view = self.shared.known();
+        // Another one may have begun to write.
+        if !is_left(&stub)? {
+            return Ok(());
+        }
+        if let Some(target) = extent::hides_the_end(&view, &stub) {
+            return Err(extent::end_unknown(target));
+        }
+        let stub = Stub { writing: false, ..extent::settled(&view, stub) };
+        extent::sync_objects(&view, &stub)?;
+        change.publish(path, stub)?;
+        Ok(())
     }
 
     fn written_since(&self, path: &[u8], version: &Generation, _: &Generation) -> Option<Vec<Range<u64>>> {

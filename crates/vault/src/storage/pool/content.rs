@@ -9,7 +9,7 @@ use super::stub::{Piece, Stub};
 use super::{Pool, Shared};
 use crate::format::Metadata;
 use crate::geometry::Run;
-use crate::storage::{Content, Fault};
+use crate::storage::{Content, Fault, Storage};
 use crate::tree::{Stat, absent_is_none};
 use rustix::fs::{Advice, fadvise};
 use std::fs::File;
@@ -149,6 +149,7 @@ impl Pool {
     /// # Errors
     /// [`PoolError::Lost`] for the first bytes that are not there: what was written before is right, but not all.
     pub fn get(&self, path: &[u8], output: &mut dyn Write) -> Result<u64, PoolError> {
+        self.check_end(path).map_err(|source| PoolError::path(path, source))?;
         let content = PoolContent::open(&self.shared, path)?;
         let (size, block) = (content.stub.size, content.stub.block);
         let mut buffer = vec![0; block as usize];

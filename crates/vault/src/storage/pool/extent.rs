@@ -7,7 +7,7 @@ use super::namespace::Entry;
 use super::objects::object_path;
 use super::stub::Stub;
 use super::view::View;
-use crate::tree::{Tree, absent_is_none};
+use crate::tree::{Tree, absent_is_none, split};
 use gabion_platform::lock::Lockable;
 use std::fs::TryLockError;
 use std::io;
@@ -26,17 +26,41 @@ pub(super) fn settled(view: &View, mut stub: Stub) -> Stub {
     stub
 }
 
+/// The first byte of the file that an object does not have; nothing if its target does not answer.
+fn first_missing(view: &View, stub: &Stub, column: usize) -> Option<u64> {
+    let found = tree_of(view, stub, column)?.find(&object_path(stub.id, column)).ok()?;
+    Some(stub.first_byte_after(column, found.map_or(0, |stat| stat.size)))
+}
+
 /// Up to where the objects have every byte. Of a target that does not answer they have what the stub says.
 fn bytes_in_objects(view: &View, stub: &Stub) -> u64 {
-    let first_missing = |column: usize| {
-        let known = tree_of(view, stub, column).and_then(|tree| {
-            let found = tree.find(&object_path(stub.id, column)).ok()?;
-            Some(found.map_or(0, |stat| stat.size))
-        });
-        let bytes = known.unwrap_or_else(|| stub.object_bytes(column, stub.size));
-        stub.first_byte_after(column, bytes)
-    };
-    (0..stub.targets.len()).map(first_missing).min().unwrap_or(0)
+    let least = |column| stub.first_byte_after(column, stub.object_bytes(column, stub.size));
+    let missing = |column| first_missing(view, stub, column).unwrap_or_else(|| least(column));
+    (0..stub.targets.len()).map(missing).min().unwrap_or(0)
+}
+
+/// The target without which it cannot be told where a file ends that is written in place, or was when its writer died: what was appended may be in
+/// an object there. Nothing if the end is known.
+pub(super) fn hides_the_end<'a>(view: &View, stub: &'a Stub) -> Option<&'a str> {
+    if !stub.writing {
+        return None;
+    }
+    let (mut silent, mut end) = (None, u64::MAX);
+    for column in 0..stub.targets.len() {
+        match first_missing(view, stub, column) {
+            Some(missing) => end = end.min(missing),
+            None => silent = Some(stub.targets[column].as_str()),
+        }
+    }
+    silent.filter(|_| end > stub.size)
+}
+
+/// Says that the end of a file is not known.
+pub(super) fn end_unknown(target: &str) -> io::Error {
+    let why = format!(
+        "it was being written, and where it ends cannot be told without target {target}, which does not answer"
+    );
+    io::Error::new(io::ErrorKind::ResourceBusy, why)
 }
 
 /// Whether someone is writing to a file in place.
@@ -54,6 +78,19 @@ pub(super) fn is_being_written(view: &View, stub: &Stub) -> io::Result<bool> {
         }
     }
     Ok(false)
+}
+
+/// Makes all objects of a file durable.
+pub(super) fn sync_objects(view: &View, stub: &Stub) -> io::Result<()> {
+    for column in 0..stub.targets.len() {
+        let Some(tree) = tree_of(view, stub, column) else { continue };
+        let path = object_path(stub.id, column);
+        if let Some(object) = absent_is_none(tree.read(&path))? {
+            object.sync_all()?;
+            tree.sync_directory(split(&path).0)?;
+        }
+    }
+    Ok(())
 }
 
 impl Entry {

@@ -4,7 +4,7 @@
 //! The version of the file stays the same: what protects it does so as before.
 
 use super::error::PoolError;
-use super::extent::is_being_written;
+use super::extent::{end_unknown, hides_the_end, is_being_written};
 use super::namespace::{TREE, beneath, look_up_file};
 use super::objects::{OBJECTS, create_held, object_path, unfinished_path, write_sparse};
 use super::placement;
@@ -92,7 +92,10 @@ impl Pool {
     /// Refuses a file that someone is writing in place: its columns stay where they are as long.
     pub(crate) fn refuse_being_written(&self, path: &[u8], stub: &Stub) -> Result<(), PoolError> {
         match is_being_written(&self.shared.view(), stub) {
-            Ok(false) => Ok(()),
+            Ok(false) => match hides_the_end(&self.shared.view(), stub) {
+                Some(target) => Err(PoolError::path(path, end_unknown(target))),
+                None => Ok(()),
+            },
             Ok(true) => {
                 let why = io::Error::new(io::ErrorKind::ResourceBusy, "it is being written");
                 Err(PoolError::path(path, why))
