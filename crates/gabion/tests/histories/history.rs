@@ -65,7 +65,13 @@ impl History {
             told: vec![format!("{shape:?}")],
         };
         // It is never removed: a pool without any file looks like one that is not mounted, and `protect` asks.
-        history.steps(&[Step::Put("kept")]);
+        let content = (20_000, number << 32);
+        fs::write(history.tank.ground.path("source"), bytes(content.0, content.1)).unwrap();
+        history.expect(0, &["pool", "put", "tank", "source", "kept"]);
+        history.model.put("kept", content);
+        let (code, said) = history.tank.json("at first", &["protect", "tank"]);
+        history.protected(code, &said);
+        history.check();
         history
     }
 
