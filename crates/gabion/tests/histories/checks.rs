@@ -32,9 +32,9 @@ impl History {
     pub(crate) fn check_names(&mut self) -> Vec<Placed> {
         let told = self.told("ls");
         let (placed, mut names) = self.tank.listing(&told);
+        self.remember(&placed, &names);
         names.extend(placed.iter().map(|it| it.name.clone()));
         assert_eq!(names, self.model.names(), "{told}");
-        self.remember(&placed);
         placed
     }
 
@@ -177,11 +177,12 @@ impl History {
             for it in placed.iter().filter(|it| !lost.contains(&it.name)) {
                 let redundancy = self.tank.redundancy(it).len();
                 // A catalogue that went with its target is made from headers: without any, a file counts as pending.
-                if redundancy == 0 && !self.tank.gone.is_empty() {
+                let protected = self.model.files[&it.name].protected;
+                if redundancy == 0 && !self.tank.gone.is_empty() || redundancy > 0 && !protected {
                     continue;
                 }
                 let left = redundancy - self.tank.columns_gone(it, &Targets::new());
-                let wanted = left < self.tank.shape.redundancy && self.model.files[&it.name].protected;
+                let wanted = left < self.tank.shape.redundancy && protected;
                 let found = degraded.contains(&it.name) || damaged.contains(&it.name);
                 let right = found == wanted || (found && self.examined);
                 assert!(right, "{told}: {} has {left} to spare: {said}", it.name);

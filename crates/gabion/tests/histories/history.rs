@@ -5,7 +5,7 @@ use crate::model::Model;
 use crate::seed::Seed;
 use crate::tank::{Placed, Shape, Tank, Targets};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 /// A change of names or content, by one command.
@@ -41,7 +41,8 @@ pub(crate) struct History {
     /// Targets that a rebuild may have given up, and that were not taken back for certain.
     pub(crate) may_be_given_up: Targets,
     pub(crate) counts: Counts,
-    ids: BTreeMap<String, String>,
+    /// The names that were found last: files with their identity, directories without.
+    found: BTreeMap<String, String>,
     contents: u64,
     told: Vec<String>,
 }
@@ -60,7 +61,7 @@ impl History {
             examined: false,
             may_be_given_up: Targets::new(),
             counts: Counts::default(),
-            ids: BTreeMap::new(),
+            found: BTreeMap::new(),
             contents: 0,
             told: vec![format!("{shape:?}")],
         };
@@ -93,8 +94,9 @@ impl History {
         self.seed.below(one_of) == 0
     }
 
-    pub(crate) fn remember(&mut self, placed: &[Placed]) {
-        self.ids = placed.iter().map(|it| (it.name.clone(), it.id().to_owned())).collect();
+    pub(crate) fn remember(&mut self, placed: &[Placed], directories: &BTreeSet<String>) {
+        let files = placed.iter().map(|it| (it.name.clone(), it.id().to_owned()));
+        self.found = files.chain(directories.iter().map(|name| (name.clone(), String::new()))).collect();
     }
 
     /// One round: something happens to a target, a command is run, and everything is looked at.
@@ -267,10 +269,10 @@ impl History {
                     self.check_names();
                 }
                 None => {
-                    let ids = std::mem::take(&mut self.ids);
-                    let (placed, _) = self.tank.listing(&self.told("after a kill"));
-                    self.remember(&placed);
-                    if ids != self.ids {
+                    let before = std::mem::take(&mut self.found);
+                    let (placed, directories) = self.tank.listing(&self.told("after a kill"));
+                    self.remember(&placed, &directories);
+                    if before != self.found {
                         self.model = after;
                     }
                     self.check_names();
@@ -447,10 +449,12 @@ impl History {
         assert!(!exact || lost == (code == 3), "{told}: {said}");
         assert!(!self.is_calm() || code == 0, "{told}: nothing is wrong: {said}");
         if code == 0 {
-            for it in self.tank.listing(&told).0.iter().filter(|_| exact) {
-                let (columns, redundancy) =
-                    (self.tank.columns_gone(it, &Targets::new()), self.tank.redundancy(it).len());
-                assert!(columns == 0 && redundancy >= self.tank.shape.redundancy, "{told}: {it:?}: {said}");
+            for it in self.tank.listing(&told).0 {
+                let gone = self.tank.columns_gone(&it, &Targets::new());
+                let whole = gone == 0 && self.tank.redundancy(&it).len() >= redundancy;
+                assert!(whole || !exact, "{told}: {it:?}: {said}");
+                // It protects files that have no redundancy, too.
+                self.model.files.get_mut(&it.name).unwrap().protected |= whole;
             }
             let gone = self.tank.gone.clone();
             self.tank.exposed.retain(|number| !gone.contains(number));
