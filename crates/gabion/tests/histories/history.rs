@@ -393,7 +393,7 @@ impl History {
                 );
             }
             let whole = self.tank.gone.is_empty() && self.tank.spoilt.is_empty();
-            let promised = code > 0 || redundancy.len() == shape.redundancy || !whole;
+            let promised = code > 0 || redundancy.len() >= shape.redundancy || !whole;
             assert!(promised, "{told}: {} has redundancy on {redundancy:?} only: {said}", it.name);
             file.protected = true;
         }
