@@ -435,7 +435,8 @@ impl History {
         let lost = placed
             .iter()
             .any(|it| self.tank.columns_gone(it, &Targets::new()) > self.tank.redundancy(it).len());
-        self.may_be_given_up.extend(self.tank.gone.iter().chain(&self.tank.spoilt));
+        // Those that came back and missed changes are given up until they are verified, too.
+        self.may_be_given_up.extend(&self.tank.exposed);
         let Some((code, said)) = self.run(&["pool", "rebuild", "tank"]) else {
             self.half_done = true;
             return;
