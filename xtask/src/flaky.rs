@@ -33,6 +33,8 @@ const SUITES: &[&str] = &[
     "gabion-mount:lib",
     "gabion-mount:pool",
     "gabion:crash",
+    "gabion:histories",
+    "gabion:power",
     "gabion:shard",
     "gabion:vault",
     "gabion:watch",

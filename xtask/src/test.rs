@@ -27,8 +27,8 @@ use crate::{aarch64, ladder, readme, tidy, tools};
 /// target/tools.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Also run the engine's tests for aarch64 under emulation (downloads about 150 MB once), and kill commands and mounts before each of
-    /// their changes of files, not before a sample of them (about half an hour more)
+    /// Also run the engine's tests for aarch64 under emulation (downloads about 150 MB once), kill commands and mounts before each of
+    /// their changes of files, not before a sample of them, and run 2000 rounds of random histories of pools (about an hour more)
     #[arg(long)]
     full: bool,
     /// While developing: no forced kernels and no documentation
@@ -66,8 +66,11 @@ fn all(args: &Args, steps: &mut Steps) -> Result<()> {
     neon(args, steps)?;
     documentation(args, steps)?;
     if args.full {
-        let kills = strict(Cmd::cargo("test -p gabion --test crash -- --include-ignored"), &skip_log());
+        let kills =
+            strict(Cmd::cargo("test -p gabion --test crash --test power -- --include-ignored"), &skip_log());
         steps.tests("kills before every change", &kills.env("GABION_CRASH_POINTS", "all"))?;
+        let histories = strict(Cmd::cargo("test -p gabion --test histories"), &skip_log());
+        steps.tests("histories of pools", &histories.env("GABION_HISTORY_ROUNDS", "2000"))?;
         aarch64::steps(steps, &[])?;
     }
     Ok(())

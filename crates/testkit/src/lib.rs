@@ -1,6 +1,7 @@
 //! Test support that several crates share. Only tests depend on this crate.
 //!
 //! - [`skip()`]: the one way to leave a test out, with a reason. `GABION_REQUIRE_ALL=1` turns every skip into a failure.
+//! - [`chosen`]: a number that an environment variable sets.
 //! - [`fuzz_inputs`]: how many inputs a test tries that does what a fuzzer does.
 //! - [`kill`]: kills a child process at a counted system call, so that a crash test does not depend on the machine's speed.
 //! - [`port()`]: a TCP port for a server, which no other test gets.
@@ -8,12 +9,14 @@
 
 #![forbid(unsafe_code)]
 
+mod choosing;
 mod fuzzing;
 pub mod kill;
 mod port;
 mod skipping;
 mod waiting;
 
+pub use choosing::chosen;
 pub use fuzzing::{FUZZ_FACTOR, fuzz_inputs};
 pub use port::port;
 pub use skipping::{REQUIRE_ALL, SKIP_LOG, skip, skip_line, skip_without_file_system};

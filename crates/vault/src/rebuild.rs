@@ -5,8 +5,9 @@ use crate::coder::Coders;
 use crate::examine::belonging;
 use crate::protect::{Manner, Progress};
 use crate::redundancy::{Part, REDUNDANCY};
-use crate::storage::Storage;
+use crate::status::is_below;
 use crate::storage::plain::{DATA, REPOSITORY};
+use crate::storage::{Storage, TargetState};
 use crate::tree::{Generation, Kind, Tree, absent_is_none, join};
 use crate::vault::Vault;
 use std::io;
@@ -207,45 +208,69 @@ pub struct WhatIf {
     pub unknown: u64,
 }
 
-/// Computes from the headers what the loss of `targets` would mean for files at and below `path`.
+/// Computes from the headers what the loss of `targets` would mean for files at and below `path`, together with what is gone already. The files
+/// of a pool are those of its namespace: one that was put, moved or replaced since the last protect counts as it is now. Those of a directory are
+/// the ones that are protected.
 ///
 /// # Errors
-/// The catalogue fails.
+/// The catalogue fails, or the namespace of a pool cannot be read.
 pub fn what_if(
     vault: &Vault,
     path: &[u8],
     targets: &[Vec<u8>],
     names: usize,
     manner: Manner<'_>,
-) -> Result<WhatIf, CatalogueError> {
+) -> Result<WhatIf, RebuildError> {
     (manner.progress)(Progress::Step("reading headers", None));
+    let mut gone = targets.to_vec();
+    let offline = vault.storage.targets().into_iter().filter(|it| it.state == TargetState::Offline);
+    gone.extend(offline.map(|target| target.name));
     let mut answer = WhatIf::default();
-    vault.catalogue.each_page(path, |page| -> Result<(), CatalogueError> {
-        for (path, entry) in page {
-            (manner.progress)(Progress::Done(1, 0));
-            let Some(remains) = remains(vault, &path, &entry.code, targets) else {
-                answer.unknown += 1;
-                continue;
-            };
-            let amount = match remains.data_gone {
-                0 if remains.redundancy == remains.redundancy_now => &mut answer.unaffected,
-                0 => &mut answer.exposed,
-                gone if gone <= remains.redundancy => &mut answer.degraded,
-                _ => {
-                    if answer.names.len() < names {
-                        answer.names.push(path);
-                    }
-                    &mut answer.lost
-                }
-            };
-            *amount = (amount.0 + 1, amount.1 + entry.generation.size);
+    let mut ask = |path: &[u8], code: &str, size: Option<u64>| {
+        (manner.progress)(Progress::Done(1, 0));
+        match (remains(vault, path, code, &gone), size) {
+            (Some(remains), Some(size)) => answer.count(path, &remains, size, names),
+            _ => answer.unknown += 1,
         }
+    };
+    if let Some(pool) = &vault.pool {
+        // Of a file without redundancy only the data columns matter, and these are the pool's.
+        let code = format!("{}+{}", pool.config().stripe, vault.default_code.m());
+        let unreadable = walk_files(&*vault.storage, &mut |found| {
+            if is_below(found, path) {
+                ask(found, &code, vault.storage.find(found).ok().flatten().map(|stat| stat.size));
+            }
+            Ok(())
+        })?;
+        answer.unknown += unreadable.len() as u64;
+        return Ok(answer);
+    }
+    vault.catalogue.each_page(path, |page| -> Result<(), CatalogueError> {
+        page.iter().for_each(|(path, entry)| ask(path, &entry.code, Some(entry.generation.size)));
         Ok(())
     })?;
     Ok(answer)
 }
 
+impl WhatIf {
+    fn count(&mut self, path: &[u8], remains: &Remains, size: u64, names: usize) {
+        let amount = match remains.data_gone {
+            0 if remains.redundancy == remains.redundancy_now => &mut self.unaffected,
+            0 => &mut self.exposed,
+            gone if gone <= remains.redundancy => &mut self.degraded,
+            _ => {
+                if self.names.len() < names {
+                    self.names.push(path.to_vec());
+                }
+                &mut self.lost
+            }
+        };
+        *amount = (amount.0 + 1, amount.1 + size);
+    }
+}
+
 /// What a file would have without some targets.
+#[derive(Clone, Copy)]
 pub(crate) struct Remains {
     /// Data columns that would be gone.
     pub(crate) data_gone: usize,

@@ -18,7 +18,7 @@ use crate::metadata::without_privileges;
 use crate::protect::{Manner, Progress};
 use crate::redundancy::redo;
 use crate::replaced;
-use crate::scrub::{Trouble, is_gone, margin, note_bare, trouble};
+use crate::scrub::{Trouble, is_gone, is_replaced, margin, note_bare, trouble};
 use crate::storage::Repairable;
 use crate::throttle::Throttle;
 use crate::tree::{Stat, absent_is_none, split};
@@ -154,6 +154,7 @@ pub fn plan(
                 // Where files take their redundancy along, there is nothing to bring back.
                 Err(ExamineError::Unprotected | ExamineError::Unusable(_))
                     if (!options.missing || vault.storage.keeps_by_identity()) && is_gone(vault, &path) => {}
+                Err(ExamineError::Unprotected) if is_replaced(vault, &path, &entry) => {}
                 Err(error @ (ExamineError::Unprotected | ExamineError::Unusable(_))) => {
                     plan.files.push(note_bare(vault, path, entry, &error)?);
                 }

@@ -248,6 +248,7 @@ fn note_page(
             Some(Err(ExamineError::Unprotected | ExamineError::Unusable(_))) if is_gone(vault, &path) => {
                 report.gone += 1;
             }
+            Some(Err(ExamineError::Unprotected)) if is_replaced(vault, &path, &entry) => report.changing += 1,
             // Another file has the name by now: what is known of the name is not about it.
             Some(Ok((subject, _))) if by_identity && subject.header.id != entry.id => report.changing += 1,
             Some(Ok((subject, findings))) => {
@@ -276,6 +277,15 @@ fn note_page(
 /// say so does not.
 pub(crate) fn is_gone(vault: &Vault, path: &[u8]) -> bool {
     vault.storage.find(path).is_ok_and(|found| found.is_none())
+}
+
+/// Whether a storage that knows files by their identity has another file at this name than the one that was protected, and all of that file can be
+/// read: nothing is wrong with it, it only waits for `protect`.
+pub(crate) fn is_replaced(vault: &Vault, path: &[u8], entry: &Entry) -> bool {
+    let is_another = |stat: Stat| stat.inode != entry.generation.inode;
+    vault.storage.keeps_by_identity()
+        && vault.storage.find(path).is_ok_and(|found| found.is_some_and(is_another))
+        && unreadable(vault, path, entry).is_empty()
 }
 
 /// Whether a change of a file is known and will be seen to. A changelog that cannot say knows of none.

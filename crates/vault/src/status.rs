@@ -5,7 +5,7 @@ use crate::degraded;
 use crate::monitor::status::WIDE;
 use crate::promises::{self, Kept, Mode};
 use crate::protect::{Manner, scan};
-use crate::rebuild::remains;
+use crate::rebuild::{Remains, remains};
 use crate::replaced;
 use crate::scan::{ScanError, Seen};
 use crate::scrub::Due;
@@ -144,6 +144,9 @@ pub fn status(
                 false => None,
             };
             let path = moved.unwrap_or_else(|| known.clone());
+            if look && entry.state != State::Protected && is_of_another(vault, &path, &entry) {
+                entry.state = State::Protected;
+            }
             if !missing.uncounted.is_empty() {
                 lose(vault, &path, &missing, &mut entry);
             }
@@ -168,7 +171,7 @@ pub fn status(
     })?;
     if look {
         status.count_changes(vault, path)?;
-        status.count_unprotected(vault, path, &missing, names)?;
+        status.count_unknown(vault, path, &missing, names)?;
     }
     let summary = vault.changelog.pending()?;
     status.queued = summary.entries();
@@ -222,26 +225,43 @@ impl Missing {
     }
 }
 
-/// Takes from an entry what is on targets that do not count.
+/// Whether what is known of a name is about a file that a pool does not have any more: it was removed, or another one took its name. A file takes its
+/// redundancy along, so what was found of it says nothing about what is there now.
+fn is_of_another(vault: &Vault, path: &[u8], entry: &Entry) -> bool {
+    let is_same = |stat: Stat| stat.inode == entry.generation.inode;
+    let found = vault.storage.find(path);
+    vault.storage.keeps_by_identity() && found.is_ok_and(|found| !found.is_some_and(is_same))
+}
+
+/// Takes from an entry what is on targets that do not count. A file that was removed since it was protected misses nothing, and one that was
+/// replaced is pending: of that one only a loss is told.
 fn lose(vault: &Vault, path: &[u8], missing: &Missing, entry: &mut Entry) {
+    let now = vault.storage.find(path);
+    if matches!(now, Ok(None)) {
+        return;
+    }
     // Where it is not even known where the file is, nothing can be said for it.
-    let left = |gone: &[Vec<u8>]| {
-        remains(vault, path, &entry.code, gone).map_or((0, 0), |it| (it.data_gone, it.redundancy))
-    };
-    let (data_gone, redundancy) = left(&missing.uncounted);
+    let nothing = Remains { data_gone: 0, redundancy: 0, redundancy_now: 0 };
+    let left = |gone: &[Vec<u8>]| remains(vault, path, &entry.code, gone).unwrap_or(nothing);
+    let Remains { data_gone, redundancy, redundancy_now } = left(&missing.uncounted);
     let actual = redundancy.saturating_sub(data_gone).min(entry.columns as usize) as u32;
     let mut lost = data_gone > redundancy;
     if lost && missing.offline.len() < missing.uncounted.len() {
         // What came back may save it.
-        let (data_gone, redundancy) = left(&missing.offline);
-        lost = data_gone > redundancy;
+        let left = left(&missing.offline);
+        lost = left.data_gone > left.redundancy;
     }
+    let replaced = matches!(&now, Ok(Some(stat)) if !stat.generation().is_unwritten_since(&entry.generation));
+    // One that was moved here has redundancy of its own.
+    let is_pending = replaced && redundancy_now == 0;
     if lost {
         entry.state = State::Lost;
-    } else if actual < entry.columns {
+    } else if actual < entry.columns && !is_pending {
         entry.state = entry.state.max(State::Degraded);
     }
-    entry.columns = actual;
+    if !replaced {
+        entry.columns = actual;
+    }
 }
 
 fn note(vault: &Vault, key: &str) -> Result<Option<Nanos>, CatalogueError> {
@@ -306,8 +326,10 @@ impl Status {
         if plausible { stat.mtime } else { stat.ctime.min(now) }
     }
 
-    /// Files of a pool that were never protected and have bytes on targets that do not answer: nothing can bring these back.
-    fn count_unprotected(
+    /// Files of a pool that the catalogue does not know under their names, and that miss columns on targets which do not answer: those that were never
+    /// protected are lost, those that were moved are degraded or lost by their own redundancy. A name that the catalogue knows is looked at here
+    /// if the file that it knows was moved: that one was told under its new name.
+    fn count_unknown(
         &mut self,
         vault: &Vault,
         below: &[u8],
@@ -315,20 +337,28 @@ impl Status {
         names: usize,
     ) -> Result<(), CatalogueError> {
         let Some(pool) = vault.pool.as_ref().filter(|_| !missing.offline.is_empty()) else { return Ok(()) };
-        for class in [Class::Added, Class::Copied] {
+        for class in [Class::Added, Class::Copied, Class::Changed] {
             vault.catalogue.each_change(class, |page| -> Result<(), CatalogueError> {
                 for change in page.iter().filter(|change| is_below(&change.path, below)) {
+                    if class == Class::Changed && vault.catalogue.moved_to(&change.path)?.is_none() {
+                        continue;
+                    }
                     // A name more of a file that is protected has the redundancy of that file.
                     let code = format!("{}+{}", pool.config().stripe, vault.default_code.m());
                     let Some(left) = remains(vault, &change.path, &code, &missing.offline) else { continue };
-                    if left.data_gone <= left.redundancy {
-                        continue;
-                    }
-                    let amount = self.states.entry(State::Lost).or_default();
+                    let spare = left.redundancy.checked_sub(left.data_gone);
+                    let state = match spare {
+                        None => State::Lost,
+                        Some(spare) if left.redundancy_now > 0 && spare < change.wanted as usize => {
+                            State::Degraded
+                        }
+                        Some(_) => continue,
+                    };
+                    let amount = self.states.entry(state).or_default();
                     *amount = (amount.0 + 1, amount.1 + change.size);
                     if self.affected.len() < names {
                         let (path, problems) = (change.path.clone(), Vec::new());
-                        self.affected.push(Affected { path, state: State::Lost, problems });
+                        self.affected.push(Affected { path, state, problems });
                     }
                 }
                 Ok(())

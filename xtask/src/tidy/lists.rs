@@ -52,7 +52,6 @@ pub(super) const ENVIRONMENT_ROOMS: &[&str] = &[
     "crates/testkit/src/",
     "crates/gabion/tests/mount/posix.rs",
     "crates/mount/tests/pool/suites.rs",
-    "crates/vault/tests/storage/histories.rs",
 ];
 
 /// The program whose output must not panic.

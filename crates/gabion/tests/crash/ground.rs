@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::rc::Rc;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_gabion");
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_gabion");
 
 /// Files by name, with their content.
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;

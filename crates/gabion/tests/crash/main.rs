@@ -6,6 +6,7 @@
 
 mod ground;
 mod mounted;
+mod names;
 mod plain;
 mod pool;
 mod repaired;

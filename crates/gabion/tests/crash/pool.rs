@@ -30,10 +30,13 @@ impl Tank {
     }
 
     fn filled() -> Tank {
+        Tank::of(&["quiet", "changed", "sub/written", "moved0", "new0", "new1", "x", "y"])
+    }
+
+    /// With these files, protected.
+    pub(crate) fn of(names: &[&str]) -> Tank {
         let mut tank = Tank::new();
-        for (number, name) in
-            ["quiet", "changed", "sub/written", "moved0", "new0", "new1", "x", "y"].into_iter().enumerate()
-        {
+        for (number, name) in names.iter().enumerate() {
             tank.put(name, &bytes(9000 + number * 4000, number as u64));
         }
         tank.expect("at first", &["protect", "tank", "--policy", "policy.toml"]);
@@ -53,7 +56,7 @@ impl Tank {
         Pool::open_at(&there.collect::<Vec<_>>(), Options::default()).unwrap()
     }
 
-    fn put(&mut self, name: &str, content: &[u8]) {
+    pub(crate) fn put(&mut self, name: &str, content: &[u8]) {
         let metadata = Metadata { mode: 0o640, ..Metadata::default() };
         self.pool().put(name.as_bytes(), &mut &content[..], &metadata, 5).unwrap();
         self.files.insert(name.to_owned(), content.to_vec());
@@ -80,11 +83,11 @@ impl Tank {
         found
     }
 
-    fn lose(&self, number: usize) {
+    pub(crate) fn lose(&self, number: usize) {
         fs::rename(self.target(number), self.ground.path(&format!("away{number}"))).unwrap();
     }
 
-    fn bring_back(&self, number: usize) {
+    pub(crate) fn bring_back(&self, number: usize) {
         fs::rename(self.ground.path(&format!("away{number}")), self.target(number)).unwrap();
     }
 

@@ -5,6 +5,7 @@
 
 use super::order::{act, killed, open_any};
 use super::playground::{Playground, bytes};
+use gabion_testkit::chosen;
 use gabion_vault::storage::pool::Pool;
 use gabion_vault::storage::pool::config::{Member, Mirror};
 use std::collections::BTreeMap;
@@ -206,10 +207,6 @@ fn has_another(place: &Playground, number: usize) -> bool {
     let is_other = |member: &&Member| member.mirror == Mirror::Current && member.name != format!("d{number}");
     let config = open_any(place.root()).config();
     config.target.iter().filter(is_other).any(|member| place.root().join(&member.name).exists())
-}
-
-fn chosen(variable: &str, otherwise: u64) -> u64 {
-    std::env::var(variable).map_or(otherwise, |text| text.parse().unwrap())
 }
 
 /// For everybody with a pool: whatever order of changes, kills and disks that come and go, a finished change stays, an unfinished one is made or

@@ -12,7 +12,8 @@ Examples:
   gabion whatif pool --lose disk1 disk4
 
 Computed from the placement that the headers of redundancy files record, not from a rule of thumb. A plain \
-directory has two targets, data and repository; those of a pool are in `gabion pool status`.
+directory has two targets, data and repository; those of a pool are in `gabion pool status`. Targets of a pool \
+that do not answer count as lost as well, and its files are counted whether they are protected or not.
 Exit codes: 0 nothing would be lost, 3 files would be.";
 
 /// Arguments of `gabion whatif`.

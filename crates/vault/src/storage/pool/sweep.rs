@@ -38,7 +38,7 @@ pub struct Sweep {
 }
 
 /// Endings of our own files in the staging directory. Drafts of redundancy belong to others.
-const TEMPORARY: [&[u8]; 3] = [UNFINISHED, b".stub", b".note"];
+const TEMPORARY: [&[u8]; 4] = [UNFINISHED, b".stub", b".note", b".config"];
 
 /// Directories that objects are spread over, by the first byte of their files' ids.
 const SHELVES: usize = 256;

@@ -1,0 +1,152 @@
+//! Answers of commands that histories found to be wrong, each in a few commands.
+
+use crate::ground::{bytes, rot};
+use crate::tank::{Placed, Shape, Tank, Targets};
+use std::fs;
+
+/// A pool of four targets, 2+1, with these files.
+fn filled(names: &[&str]) -> Tank {
+    let tank = Tank::new(Shape { targets: 4, stripe: 2, redundancy: 1 });
+    names.iter().enumerate().for_each(|(number, name)| put(&tank, name, number as u64));
+    tank
+}
+
+fn put(tank: &Tank, name: &str, seed: u64) {
+    fs::write(tank.ground.path("source"), bytes(20_000, seed)).unwrap();
+    expect(tank, 0, &["pool", "put", "tank", "source", name]);
+}
+
+fn expect(tank: &Tank, code: i32, args: &[&str]) -> String {
+    let (found, said) = tank.run(args);
+    assert_eq!(found, code, "{}: {said}", args.join(" "));
+    said
+}
+
+fn placed(tank: &Tank, name: &str) -> Placed {
+    tank.listing(name).0.into_iter().find(|it| it.name == name).unwrap()
+}
+
+/// Targets that have data of a file.
+fn data(tank: &Tank, name: &str) -> Vec<usize> {
+    placed(tank, name).columns().map(|(_, target)| target).collect()
+}
+
+/// `whatif` told of protected files only: one that was just put would be gone with a target, and the answer was exit code 0.
+#[test]
+fn whatif_counts_files_that_are_not_protected_yet() {
+    let tank = filled(&["old"]);
+    expect(&tank, 0, &["protect", "tank"]);
+    put(&tank, "new", 7);
+    expect(&tank, 0, &["pool", "mv", "tank", "old", "moved"]);
+    let lose = format!("d{}", data(&tank, "new")[0]);
+    let (code, said) = tank.json("whatif", &["whatif", "tank", "--lose", &lose]);
+    assert_eq!((code, &said["lost_files"]), (3, &serde_json::json!(["new"])), "{said}");
+    // The one that was moved has its redundancy.
+    assert_eq!(said["unknown"], 0, "{said}");
+}
+
+/// `whatif` took targets that do not answer for present, so that one more loss looked harmless.
+#[test]
+fn whatif_adds_the_loss_to_what_is_gone_already() {
+    let mut tank = filled(&["file"]);
+    expect(&tank, 0, &["protect", "tank"]);
+    let data = data(&tank, "file");
+    let (first, second) = (format!("d{}", data[0]), format!("d{}", data[1]));
+    expect(&tank, 0, &["whatif", "tank", "--lose", &second]);
+    tank.lose(data[0], false);
+    let said = expect(&tank, 3, &["whatif", "tank", "--lose", &second]);
+    assert!(said.contains("lost: file"), "{said}");
+    expect(&tank, 0, &["whatif", "tank", "--lose", &first]);
+}
+
+/// While a target was gone, `status` called files degraded that had been removed or replaced since they were protected.
+#[test]
+fn removed_and_replaced_files_miss_nothing() {
+    let mut tank = filled(&["removed", "replaced", "kept"]);
+    expect(&tank, 0, &["protect", "tank"]);
+    expect(&tank, 0, &["pool", "rm", "tank", "removed"]);
+    put(&tank, "replaced", 7);
+    // One that has no data of the new file.
+    let with_data: Targets = data(&tank, "replaced").into_iter().collect();
+    let without = (1..=4).find(|number| !with_data.contains(number)).unwrap();
+    tank.lose(without, false);
+    let (code, said) = tank.json("status", &["status", "tank"]);
+    let degraded = said["degraded"].as_array().unwrap();
+    let names: Vec<&str> = degraded.iter().map(|it| it["path"].as_str().unwrap()).collect();
+    assert!(!names.contains(&"removed") && !names.contains(&"replaced"), "{said}");
+    assert!(code == 1 && said["lost"] == serde_json::json!([]), "{said}");
+    let counted: u64 =
+        said["matrix"].as_array().unwrap().iter().map(|it| it["files"].as_u64().unwrap()).sum();
+    assert_eq!(counted, 2, "there are two files: {said}");
+}
+
+/// After a log was rotated, `scrub` called the new one degraded and `repair` left it undone: it was put since the last protect, and nothing is
+/// wrong with it.
+#[test]
+fn files_that_took_the_name_of_a_protected_one_are_pending_not_degraded() {
+    let tank = filled(&["log", "kept"]);
+    expect(&tank, 0, &["protect", "tank"]);
+    expect(&tank, 0, &["pool", "mv", "tank", "log", "log.1"]);
+    put(&tank, "log", 7);
+    for command in [&["scrub", "tank"][..], &["repair", "tank", "--yes"]] {
+        expect(&tank, 0, command);
+    }
+    let said = expect(&tank, 1, &["status", "tank"]);
+    assert!(said.contains("degraded   none") && said.contains("damaged    none"), "{said}");
+    expect(&tank, 0, &["protect", "tank"]);
+    expect(&tank, 0, &["status", "tank"]);
+}
+
+/// `status` named files as damaged that were removed, or whose names other files have, since a scrub found the damage.
+#[test]
+fn damage_of_files_that_are_gone_is_not_told() {
+    let tank = filled(&["removed", "replaced", "kept"]);
+    expect(&tank, 0, &["protect", "tank"]);
+    for name in ["removed", "replaced"] {
+        let it = placed(&tank, name);
+        rot(&tank.object(&it, 0).unwrap(), 100, 200);
+    }
+    expect(&tank, 1, &["scrub", "tank"]);
+    let said = expect(&tank, 1, &["status", "tank"]);
+    assert!(said.contains("damaged   removed") && said.contains("damaged   replaced"), "{said}");
+    expect(&tank, 0, &["pool", "rm", "tank", "removed"]);
+    put(&tank, "replaced", 7);
+    let said = expect(&tank, 1, &["status", "tank"]);
+    assert!(said.contains("damaged    none") && said.contains("pending    2 files"), "{said}");
+}
+
+/// A file that was put and moved to the name of a protected one, which was moved elsewhere, was not among the lost ones when its target went.
+#[test]
+fn a_lost_file_at_the_name_of_a_moved_one_is_told() {
+    let mut tank = filled(&["protected", "kept"]);
+    expect(&tank, 0, &["protect", "tank"]);
+    put(&tank, "new", 7);
+    expect(&tank, 0, &["pool", "mv", "tank", "protected", "moved"]);
+    expect(&tank, 0, &["pool", "mv", "tank", "new", "protected"]);
+    let number = data(&tank, "protected")[0];
+    tank.lose(number, false);
+    let (code, said) = tank.json("status", &["status", "tank"]);
+    assert_eq!((code, &said["lost"][0]["path"]), (3, &serde_json::json!("protected")), "{said}");
+    assert_eq!(said["lost"].as_array().unwrap().len(), 1, "{said}");
+}
+
+/// Two protected files whose names were exchanged are degraded when a target of both goes.
+#[test]
+fn exchanged_files_that_miss_columns_are_degraded() {
+    let mut tank = filled(&["one", "other", "kept"]);
+    expect(&tank, 0, &["protect", "tank"]);
+    for (from, to) in [("one", "between"), ("other", "one"), ("between", "other")] {
+        expect(&tank, 0, &["pool", "mv", "tank", from, to]);
+    }
+    let number = data(&tank, "one")[0];
+    let misses = |name: &str| {
+        let redundancy = tank.redundancy(&placed(&tank, name));
+        data(&tank, name).contains(&number) && !redundancy.contains(&number)
+    };
+    let wanted: Vec<&str> = ["one", "other"].into_iter().filter(|name| misses(name)).collect();
+    tank.lose(number, false);
+    let (code, said) = tank.json("status", &["status", "tank"]);
+    let degraded = said["degraded"].as_array().unwrap();
+    let found: Vec<&str> = degraded.iter().map(|it| it["path"].as_str().unwrap()).collect();
+    assert!(code == 1 && wanted.iter().all(|name| found.contains(name)), "{wanted:?}: {said}");
+}
