@@ -46,6 +46,7 @@ pub const CASES: &[Case] = &[
     Case { name: "neighbours", run: claims::claims_never_touch_the_same_path },
     Case { name: "many", run: claims::many_at_once_are_as_one_by_one },
     Case { name: "renewals", run: claims::claims_are_renewed_together },
+    Case { name: "dead", run: claims::the_dead_hold_nothing },
     Case { name: "given-back", run: claims::what_is_given_back_is_due_at_once },
     Case { name: "known", run: claims::what_is_pending_is_known_by_its_path },
     Case { name: "crowd", run: crowd::nothing_is_lost_and_nothing_claimed_twice },

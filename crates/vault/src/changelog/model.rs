@@ -73,6 +73,7 @@ struct Lease {
     kind: Kind,
     granted: Nanos,
     expires: Nanos,
+    worker: WorkerId,
 }
 
 impl View {
@@ -290,14 +291,19 @@ impl Facts {
                 let expires = now.saturating_add(lease.expires.saturating_sub(lease.granted));
                 self.claims.insert(token, Lease { granted: now, expires, ..lease });
             } else if lease.expires <= now {
-                self.claims.remove(&token);
-                if let Some(path) = self.paths.get_mut(&lease.path)
-                    && path.claim.is_some_and(|(held, _)| held == token)
-                {
-                    path.claim = None;
-                    path.attempts += 1;
-                }
+                self.end(token);
             }
+        }
+    }
+
+    /// Ends claims whose workers will not come back.
+    fn end(&mut self, token: u64) {
+        let Some(lease) = self.claims.remove(&token) else { return };
+        if let Some(path) = self.paths.get_mut(&lease.path)
+            && path.claim.is_some_and(|(held, _)| held == token)
+        {
+            path.claim = None;
+            path.attempts += 1;
         }
     }
 
@@ -340,8 +346,10 @@ impl Facts {
             self.paths.entry(entry.path.clone()).or_default().claim = Some((token, entry.sequence));
             let (path, origin, kind) = (entry.path.clone(), entry.origin.clone(), entry.kind);
             let expires = now.saturating_add(lease.max(0));
-            self.claims.insert(token, Lease { path, origin, kind, granted: now, expires });
-            claims.push(Claim { token, worker: worker.clone(), entry, expires });
+            let worker = worker.clone();
+            self.claims
+                .insert(token, Lease { path, origin, kind, granted: now, expires, worker: worker.clone() });
+            claims.push(Claim { token, worker, entry, expires });
         }
         claims
     }
@@ -422,6 +430,14 @@ impl Changelog for Model {
             ..times
         });
         Ok(())
+    }
+
+    fn bury(&self, is_dead: &dyn Fn(&WorkerId) -> bool) -> Result<u64> {
+        let mut facts = self.facts();
+        let held = facts.claims.iter().filter(|(_, lease)| is_dead(&lease.worker));
+        let dead: Vec<u64> = held.map(|(token, _)| *token).collect();
+        dead.iter().for_each(|&token| facts.end(token));
+        Ok(dead.len() as u64)
     }
 
     fn give_back(&self, claims: &[&Claim], _now: Nanos) -> Result<()> {

@@ -1,6 +1,6 @@
 //! The engine for more than one host: a Redis server, 7.0 or later, that keeps an append-only file.
 //!
-//! Every operation is one function of the library in `functions.lua`, so it happens as a whole or not at all. The
+//! Every operation is one function of the library in `functions.lua` and `claims.lua`, so it happens as a whole or not at all. The
 //! library is loaded when the changelog is opened and again whenever the server has lost it. Changes are merged as
 //! they arrive.
 //!
@@ -152,6 +152,35 @@ impl Changelog for Redis {
         heard(claim, &self.link().call("renew", &arguments)?)?;
         claim.expires = expires;
         Ok(())
+    }
+
+    /// One call for all: claims that wait for their turn would run out.
+    fn renew_all(&self, claims: &[Claim], lease: Nanos, now: Nanos) -> Result<Vec<u64>> {
+        if claims.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut arguments = vec![time(now), time(now.saturating_add(lease.max(0)))];
+        arguments.extend(claims.iter().flat_map(|claim| [claim.entry.path.clone(), token(claim)]));
+        let refused = self.link().call("renew_all", &arguments)?.list()?;
+        refused.iter().map(Answer::number).collect()
+    }
+
+    /// Names of workers are not used again, so what was known to be dead when it was asked for is dead when its claims end.
+    fn bury(&self, is_dead: &dyn Fn(&WorkerId) -> bool) -> Result<u64> {
+        let workers = self.link().call("workers", &[])?.list()?;
+        let mut dead = Vec::new();
+        for name in workers {
+            let worker = WorkerId(name.text()?);
+            if is_dead(&worker) {
+                dead.push(worker.0.into_bytes());
+            }
+        }
+        if dead.is_empty() {
+            return Ok(0);
+        }
+        let mut link = self.link();
+        let arguments: Vec<Vec<u8>> = [link.next_request()].into_iter().chain(dead).collect();
+        link.call("bury", &arguments)?.number()
     }
 
     fn still_mine(&self, claim: &Claim) -> Result<bool> {

@@ -3,7 +3,9 @@
 use crate::server::TestServer;
 use crate::{OPERATIONS, SEEDS};
 use gabion_vault::changelog::measure::{Load, measure};
-use gabion_vault::changelog::{Change, Changelog, Durability, Error, Redis, Server, When, conformance};
+use gabion_vault::changelog::{
+    Change, Changelog, Durability, Error, Redis, Server, When, WorkerId, conformance,
+};
 use std::time::Duration;
 
 fn site(server: &TestServer) -> impl Fn(&str) -> Box<dyn Changelog> + Sync {
@@ -27,6 +29,35 @@ fn does_what_the_model_does() {
         let name = format!("seed-{seed}");
         conformance::compare_with_model(&site(&server), &name, seed, OPERATIONS);
     }
+}
+
+/// Calls of functions that the server has answered.
+fn calls(server: &TestServer) -> u64 {
+    let client = redis::Client::open(server.server("x").url).expect("a client");
+    let mut connection = client.get_connection().expect("a connection");
+    let told: String = redis::cmd("INFO").arg("commandstats").query(&mut connection).expect("an answer");
+    let line =
+        told.lines().find_map(|line| line.strip_prefix("cmdstat_fcall:calls=")).expect("there were some");
+    line.split(',').next().expect("a number").parse().expect("a number")
+}
+
+/// A worker renewed the claims of its batch one by one, a call each with a wait for the server's disk: the last ones ran out meanwhile.
+#[test]
+fn all_claims_of_a_batch_are_renewed_in_one_call() {
+    let server = TestServer::start();
+    let log = Redis::open(&server.server("x")).expect("a changelog");
+    let changes: Vec<Change> = (0..1000).map(|number| create(&number.to_string())).collect();
+    log.record(&changes).expect("recorded");
+    let held = log.claim(&WorkerId("first".to_owned()), 1000, 10, 0).expect("claims");
+    assert_eq!(held.len(), 1000);
+    let before = calls(&server);
+    let refused = log.renew_all(&held, 10, 9).expect("an answer");
+    assert_eq!((refused.len(), calls(&server) - before), (0, 1));
+    let second = WorkerId("second".to_owned());
+    assert!(log.claim(&second, 1000, 10, 18).expect("claims").is_empty());
+    assert_eq!(log.claim(&second, 1000, 10, 19).expect("claims").len(), 1000);
+    let refused = log.renew_all(&held, 10, 19).expect("an answer");
+    assert_eq!(refused.len(), 1000, "they are somebody else's");
 }
 
 #[test]

@@ -2,12 +2,13 @@
 
 use super::playground::{QUIET, Seed};
 use super::server::TestServer;
-use gabion_vault::changelog::{Change, When};
+use gabion_vault::changelog::{Change, When, WorkerId};
 use gabion_vault::format::Metadata;
 use gabion_vault::protect::{Manner, Progress, protect, work};
 use gabion_vault::scrub::{Options, Selection, scrub};
 use gabion_vault::storage::pool::{self, NewTarget, Pool};
 use gabion_vault::vault::{Location, Vault, VaultError};
+use gabion_vault::worker;
 use gabion_vault::world::{Clock, SECOND};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -94,6 +95,37 @@ fn two_at_once_share_the_work() {
     assert!(counts.iter().all(|&count| count > 0), "one did all: {counts:?}");
     assert!(done.iter().all(|(done, _)| done.failures == 0));
     ground.assert_whole(&done[0].1, FILES);
+}
+
+/// Claims of a worker on this machine whose process is gone were waited for until their leases ran out.
+#[test]
+fn claims_of_a_dead_process_are_taken_over_at_once() {
+    let ground = Ground::new(4, 2000);
+    let vault = ground.open().unwrap();
+    let when = When::now(ground.clock.now(), 0);
+    let changes: Vec<Change> = (0..4).map(|number| Change::modify_whole(number.to_string(), when)).collect();
+    vault.changelog.record(&changes).unwrap();
+    let mut gone = std::process::Command::new("true").spawn().unwrap();
+    gone.wait().unwrap();
+    let of = |process: u32| {
+        let name = worker::name(7).0;
+        WorkerId(name.replacen(&format!("/{}/", std::process::id()), &format!("/{process}/"), 1))
+    };
+    let hour = 3600 * SECOND;
+    let dead = vault.changelog.claim(&of(gone.id()), 2, hour, ground.clock.now()).unwrap();
+    // A living one, and one of which nobody here can know.
+    let living = vault.changelog.claim(&of(std::process::id()), 1, hour, ground.clock.now()).unwrap();
+    let elsewhere = WorkerId(format!("elsewhere{}", of(gone.id()).0));
+    let other = vault.changelog.claim(&elsewhere, 1, hour, ground.clock.now()).unwrap();
+    assert_eq!((dead.len(), living.len(), other.len()), (2, 1, 1));
+    let done = work(&vault, QUIET).unwrap();
+    assert_eq!((done.encoded, done.failures), (2, 0), "{done:?}");
+    assert_eq!(vault.changelog.pending().unwrap().claimed, 2);
+    for claim in living.iter().chain(&other) {
+        assert!(vault.changelog.still_mine(claim).unwrap());
+    }
+    ground.clock.set(ground.clock.now() + 2 * hour);
+    ground.assert_whole(&vault, 4);
 }
 
 /// Two that protect everything at the same time, though they should not: both come to an end, and all is protected.

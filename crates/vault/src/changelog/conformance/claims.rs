@@ -2,7 +2,7 @@
 
 use super::{Site, T0, all, at, claim, claim_one, now, paths, record, shown_all};
 use crate::changelog::change::Change;
-use crate::changelog::entry::Completion;
+use crate::changelog::entry::{Completion, WorkerId};
 use crate::changelog::error::{Error, Refusal, Result};
 use crate::world::SECOND;
 
@@ -61,19 +61,44 @@ pub(super) fn many_at_once_are_as_one_by_one(site: Site<'_>, name: &str) {
     };
     assert_refused(refused.clone(), held[2].token, Refusal::Lost);
     assert_eq!(shown_all(&*log), ["1 Modify 20..30"]);
+}
 
-    // The dead hold nothing, once that is known; the living keep what they have.
-    record(&*log, &[Change::modify("2", 0..9, now())]);
-    let (dead, living) = (claim_one(&*log, "dead", T0), claim_one(&*log, "living", T0));
-    let buried = log.bury(&|worker| worker.0 == "dead").expect("an answer");
-    let again = claim(&*log, "next", 9, T0);
-    match buried {
-        // Leases run out by themselves.
-        0 => assert_eq!(again, []),
-        _ => assert_eq!((buried, paths(&again)), (1, paths(std::slice::from_ref(&dead)))),
+/// A worker that died held its claims until their leases ran out, while others waited.
+pub(super) fn the_dead_hold_nothing(site: Site<'_>, name: &str) {
+    let log = site(name);
+    let changes: Vec<Change> =
+        ["a", "b", "c", "d"].iter().map(|&path| Change::modify(path, 0..9, now())).collect();
+    record(&*log, &changes);
+    let (dead, living) = (claim(&*log, "dead", 3, T0), claim_one(&*log, "living", T0));
+    assert_eq!((paths(&dead), living.entry.path.as_slice()), (paths(&dead[..3]), &b"d"[..]));
+    // One file of the dead got another name, one changed once more.
+    record(&*log, &[Change::rename("b", "e", now()), Change::modify("c", 20..30, now())]);
+    assert_eq!(log.bury(&|_| false).expect("an answer"), 0);
+    assert_eq!(claim(&*log, "next", 9, T0), [], "all are held");
+    let asked = std::sync::Mutex::new(Vec::new());
+    let is_dead = |worker: &WorkerId| {
+        asked.lock().expect("no panic").push(worker.0.clone());
+        worker.0 == "dead"
+    };
+    assert_eq!(log.bury(&is_dead).expect("an answer"), 3);
+    let asked = asked.lock().expect("no panic").clone();
+    assert!(asked.iter().all(|worker| worker == "dead" || worker == "living"), "{asked:?}");
+    assert_eq!(log.bury(&is_dead).expect("an answer"), 0, "they hold nothing any more");
+    assert_eq!(log.pending().expect("sums").claimed, 1);
+    for claim in &dead {
+        assert_refused(log.complete(claim), claim.token, Refusal::Lost);
     }
     assert!(log.still_mine(&living).expect("an answer"));
-    assert_eq!(log.still_mine(&dead).expect("an answer"), buried == 0);
+    let again = claim(&*log, "next", 9, T0);
+    let mut found = paths(&again);
+    found.sort();
+    assert_eq!(found, ["a", "c", "e"]);
+    assert!(again.iter().all(|claim| claim.entry.path == b"e" || claim.entry.attempts == 1));
+    assert_eq!(
+        shown_all(&*log),
+        ["a Modify 0..9", "c Modify 0..9 20..30", "d Modify 0..9", "e Modify from b 0..9"]
+    );
+    assert_eq!(log.complete(&living).expect("completed"), Completion::Done);
 }
 
 /// Claims of a batch that were renewed one by one expired while they waited for their turn.
@@ -84,10 +109,13 @@ pub(super) fn claims_are_renewed_together(site: Site<'_>, name: &str) {
     record(&*log, &changes);
     let held = claim(&*log, "first", 4, T0);
     log.complete(&held[2]).expect("completed");
+    record(&*log, &[Change::rename("3", "4", now())]);
+    assert!(log.renew_all(&[], 10 * SECOND, T0 + 9 * SECOND).expect("an answer").is_empty());
     let refused = log.renew_all(&held, 10 * SECOND, T0 + 9 * SECOND).expect("an answer");
-    assert_eq!(refused, [held[2].token], "what is done is not held");
+    assert_eq!(refused, [held[2].token, held[3].token], "what is done, or elsewhere, is not held");
+    assert_eq!(paths(&claim(&*log, "second", 9, T0 + 10 * SECOND)), ["4"], "its worker had the time to stop");
     assert_eq!(claim(&*log, "second", 9, T0 + 19 * SECOND - 1), []);
-    assert_eq!(claim(&*log, "second", 9, T0 + 19 * SECOND).len(), 3, "all end together");
+    assert_eq!(paths(&claim(&*log, "second", 9, T0 + 19 * SECOND)), ["0", "1"], "all end together");
 }
 
 /// A worker that finds its batch too large leaves the rest to others.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-const LIBRARY: &str = include_str!("../functions.lua");
+const LIBRARY: &str = concat!(include_str!("../functions.lua"), include_str!("../claims.lua"));
 /// What the names of its functions begin with.
 const PREFIX: &str = "gabion_changelog_1_";
 const KEYS: [&str; 8] = ["counters", "entries", "paths", "waiting", "stamps", "firsts", "sums", "claims"];

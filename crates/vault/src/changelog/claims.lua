@@ -1,0 +1,270 @@
+
+-- The second part of the library: claims, and what there is. What it uses of the first part, functions.lua, is described there.
+
+-- Claims.
+
+local function touch(busy, path)
+  if not busy.touched[path] then
+    busy.touched[path] = true
+    local directory = above(path)
+    while directory and not busy.around[directory] do
+      busy.around[directory] = true
+      directory = above(directory)
+    end
+  end
+end
+
+local function is_free(busy, path)
+  if busy.touched[path] or busy.around[path] then return false end
+  local directory = above(path)
+  while directory do
+    if busy.touched[directory] then return false end
+    directory = above(directory)
+  end
+  return true
+end
+
+-- Takes the paths of a claim or says that one is taken; even then they are, so that who waits keeps its place.
+local function occupy(busy, kind, path, origin)
+  if kind == GAP then return true end
+  local free = is_free(busy, path) and (not origin or is_free(busy, origin))
+  touch(busy, path)
+  if origin then touch(busy, origin) end
+  return free
+end
+
+local function give_back(slot)
+  slot[TOKEN], slot[NEWER], slot[ATTEMPTS] = 0, false, slot[ATTEMPTS] + 1
+end
+
+-- Ends a claim whose worker will not come back.
+local function end_claim(db, token, lock)
+  redis.call('HDEL', db.keys[8], token)
+  local slot = get(db, lock[L_PATH])
+  if slot and slot[TOKEN] == tonumber(token) then give_back(slot) end
+end
+
+-- Ends the claims whose lease ran out. A lease from the future was given before the clock was set back: it lasts as
+-- long as it was meant to, from now on.
+local function end_leases(db, now)
+  local busy = { touched = {}, around = {} }
+  local claims = redis.call('HGETALL', db.keys[8])
+  for i = 1, #claims, 2 do
+    local token, lock = claims[i], cmsgpack.unpack(claims[i + 1])
+    if lock[L_GRANTED] <= now and lock[L_EXPIRES] <= now then
+      end_claim(db, token, lock)
+    else
+      if lock[L_GRANTED] > now then
+        lock[L_EXPIRES] = plus(now, minus(lock[L_EXPIRES], lock[L_GRANTED]))
+        lock[L_GRANTED] = now
+        redis.call('HSET', db.keys[8], token, cmsgpack.pack(lock))
+      end
+      occupy(busy, lock[L_KIND], lock[L_PATH], lock[L_ORIGIN])
+    end
+  end
+  return busy
+end
+
+-- The clock was set back: what was to wait until some time waits as long from now on.
+local function pull_back(db, now, tolerated)
+  flush(db)
+  if tolerated == WHOLE[2] then return end
+  for _, member in ipairs(redis.call('ZRANGEBYLEX', db.keys[5], '[' .. plus(tolerated, hex(1)), '+')) do
+    local state = get(db, string.sub(member, 17))[STATE]
+    local ahead = least(minus(state[STAMP], now), '7fffffffffffffff')
+    state[DUE], state[LATEST] = minus(state[DUE], ahead), minus(state[LATEST], ahead)
+    state[FIRST], state[STAMP] = least(state[FIRST], now), now
+  end
+  flush(db)
+end
+
+-- Paths to claim, in order.
+local function choose(db, busy, now, limit, most_passed_over)
+  local chosen, passed_over, from = {}, 0, '-'
+  local page = 128
+  while true do
+    local next_one = redis.call('ZRANGEBYLEX', db.keys[4], from, '+', 'LIMIT', 0, 1)[1]
+    if not next_one then return chosen end
+    local priority = string.sub(next_one, 1, 2)
+    -- 'g' follows all digits: behind everything that is due by now, and behind everything of this priority.
+    local until_now, offset = '(' .. priority .. now .. 'g', 0
+    repeat
+      local members = redis.call(
+        'ZRANGEBYLEX', db.keys[4], '[' .. priority, until_now, 'LIMIT', offset, page)
+      for _, member in ipairs(members) do
+        if #chosen >= limit or passed_over >= most_passed_over then return chosen end
+        local path = string.sub(member, 35)
+        local state = get(db, path)[STATE]
+        if occupy(busy, state[KIND], path, state[ORIGIN]) then
+          chosen[#chosen + 1] = path
+        else
+          passed_over = passed_over + 1
+        end
+      end
+      offset = offset + page
+    until #members < page
+    from = '[' .. priority .. 'g'
+  end
+end
+
+local function shown(path, slot)
+  local state = slot[STATE]
+  return {
+    path, tostring(state[KIND]), state[ORIGIN] and '+' .. state[ORIGIN] or '-', state[RANGES], slot[SEQUENCE],
+    state[FIRST], state[DUE], tostring(state[PRIORITY]), tostring(slot[ATTEMPTS]),
+    string.format('%.0f', slot[TOKEN]),
+  }
+end
+
+-- worker, limit, now, now and what clocks may differ by, end of the lease, how many may be passed over
+local function claim(keys, args)
+  local worker, limit, now, tolerated, expires = args[1], tonumber(args[2]), args[3], args[4], args[5]
+  local db = open(keys)
+  local busy = end_leases(db, now)
+  pull_back(db, now, tolerated)
+  local claims = {}
+  for i, path in ipairs(choose(db, busy, now, limit, tonumber(args[6]))) do
+    local slot = get(db, path)
+    local token = redis.call('HINCRBY', keys[1], 'token', 1)
+    slot[TOKEN], slot[NEWER] = token, false
+    local state = slot[STATE]
+    local lock = { path, state[ORIGIN], state[KIND], worker, now, expires }
+    redis.call('HSET', keys[8], string.format('%.0f', token), cmsgpack.pack(lock))
+    claims[i] = shown(path, slot)
+  end
+  flush(db)
+  return claims
+end
+
+-- The slot of a claim, or why it is not held.
+local function held(db, path, token)
+  local slot = get(db, path)
+  if slot and slot[TOKEN] == tonumber(token) then return slot end
+  if redis.call('HEXISTS', db.keys[8], token) == 1 then return nil, 'overtaken' end
+  return nil, 'lost'
+end
+
+local function extend(db, path, token, now, expires)
+  local slot, why = held(db, path, token)
+  if not slot then return why end
+  local lock = cmsgpack.unpack(redis.call('HGET', db.keys[8], token))
+  lock[L_GRANTED], lock[L_EXPIRES] = now, expires
+  redis.call('HSET', db.keys[8], token, cmsgpack.pack(lock))
+  return 'done'
+end
+
+-- path, token, now, end of the lease
+local function renew(keys, args)
+  return extend(open(keys), args[1], args[2], args[3], args[4])
+end
+
+-- now, end of the lease, then for each claim: path, token; the tokens of those that are not held
+local function renew_all(keys, args)
+  local db, refused = open(keys), {}
+  for i = 3, #args, 2 do
+    if extend(db, args[i], args[i + 1], args[1], args[2]) ~= 'done' then refused[#refused + 1] = args[i + 1] end
+  end
+  return refused
+end
+
+-- The names of those who hold claims, each once.
+local function workers(keys)
+  local seen, names = {}, {}
+  for _, packed in ipairs(redis.call('HVALS', keys[8])) do
+    local worker = cmsgpack.unpack(packed)[L_WORKER]
+    if not seen[worker] then
+      seen[worker] = true
+      names[#names + 1] = worker
+    end
+  end
+  return names
+end
+
+-- request, then the names of workers that are dead; how many claims they had
+local function bury(keys, args)
+  local again = answered(keys, args[1])
+  if again then return again end
+  local dead, buried, db = {}, 0, open(keys)
+  for i = 2, #args do dead[args[i]] = true end
+  local claims = redis.call('HGETALL', keys[8])
+  for i = 1, #claims, 2 do
+    local token, lock = claims[i], cmsgpack.unpack(claims[i + 1])
+    if dead[lock[L_WORKER]] then
+      end_claim(db, token, lock)
+      buried = buried + 1
+    end
+  end
+  flush(db)
+  return answer(keys, args[1], tostring(buried))
+end
+
+-- path, token
+local function mine(keys, args)
+  local slot, why = held(open(keys), args[1], args[2])
+  return slot and 'done' or why
+end
+
+-- A worker that is refused has stopped as well, so its lock ends in either case.
+local function finish(keys, request, path, token, act)
+  local again = answered(keys, request)
+  if again then return again end
+  local db = open(keys)
+  local slot, result = held(db, path, token)
+  redis.call('HDEL', keys[8], token)
+  if slot then
+    result = act(slot)
+    if result == 'done' then put(db, path, false) end
+    flush(db)
+  end
+  return answer(keys, request, result)
+end
+
+-- request, path, token
+local function complete(keys, args)
+  return finish(keys, args[1], args[2], args[3], function(slot)
+    if not slot[NEWER] then return 'done' end
+    slot[STATE], slot[NEWER], slot[TOKEN], slot[ATTEMPTS] = slot[NEWER], false, 0, 0
+    return 'newer'
+  end)
+end
+
+-- request, path, token, now, when to try again
+local function release(keys, args)
+  return finish(keys, args[1], args[2], args[3], function(slot)
+    give_back(slot)
+    local state = slot[STATE]
+    state[STAMP], state[DUE], state[LATEST] = args[4], args[5], most(state[LATEST], args[5])
+    return 'released'
+  end)
+end
+
+-- What there is.
+
+local function sums(keys)
+  local sums = redis.call('HMGET', keys[7], MODIFY, MOVE, DELETE, GAP, 'c')
+  for i = 1, #sums do sums[i] = sums[i] or '0' end
+  local oldest = redis.call('ZRANGE', keys[6], 0, 0)[1]
+  sums[#sums + 1] = oldest and string.sub(oldest, 1, 16) or ''
+  sums[#sums + 1] = redis.call('HGET', keys[1], 'sequence') or '0'
+  return sums
+end
+
+-- where the page begins, how many
+local function page(keys, args)
+  local db = open(keys)
+  local entries = redis.call('ZRANGEBYLEX', keys[3], args[1], '+', 'LIMIT', 0, args[2])
+  for i, path in ipairs(entries) do entries[i] = shown(path, get(db, path)) end
+  return entries
+end
+
+redis.register_function('gabion_changelog_1_record', record)
+redis.register_function('gabion_changelog_1_claim', claim)
+redis.register_function('gabion_changelog_1_renew', renew)
+redis.register_function('gabion_changelog_1_renew_all', renew_all)
+redis.register_function('gabion_changelog_1_bury', bury)
+redis.register_function('gabion_changelog_1_complete', complete)
+redis.register_function('gabion_changelog_1_release', release)
+redis.register_function{ function_name = 'gabion_changelog_1_workers', callback = workers, flags = { 'no-writes' } }
+redis.register_function{ function_name = 'gabion_changelog_1_mine', callback = mine, flags = { 'no-writes' } }
+redis.register_function{ function_name = 'gabion_changelog_1_sums', callback = sums, flags = { 'no-writes' } }
+redis.register_function{ function_name = 'gabion_changelog_1_page', callback = page, flags = { 'no-writes' } }
