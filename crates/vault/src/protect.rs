@@ -11,6 +11,7 @@ use crate::renamed;
 use crate::replaced;
 use crate::scan::{ScanError, Scanner, Seen};
 use crate::throttle::Throttle;
+use crate::tree;
 use crate::vault::Vault;
 use crate::worker::{self, Done, Scanned, WorkError, Worker};
 use crate::world::{Nanos, unique_id};
@@ -243,6 +244,7 @@ fn heal_mirrors(vault: &Vault) -> Vec<String> {
 pub fn protect(vault: &Vault, manner: Manner<'_>) -> Result<Report, ProtectError> {
     let unhealed = heal_mirrors(vault);
     let began = vault.clock.now();
+    hasten(vault)?;
     // What someone records while we look may not have been seen.
     let scanned = Scanned::whole(vault.changelog.sequence()?);
     worker::recover(&*vault.storage, &vault.coders, &vault.catalogue)?;
@@ -405,30 +407,52 @@ fn absent_that_wait(vault: &Vault) -> Result<Vec<Vec<u8>>, ProtectError> {
         let absent = || matches!(vault.storage.find(&entry.path), Ok(None));
         entry.kind != changelog::Kind::Delete && entry.attempts > 0 && absent()
     };
-    put_off(vault, waits)
+    Ok(put_off(vault, waits)?.into_iter().map(|entry| entry.path).collect())
 }
 
 /// Files that were moved and could not be seen to. A further move leaves their time alone, but who protects by hand does not
 /// want to wait for it.
 fn moves_that_wait(vault: &Vault) -> Result<BTreeSet<Vec<u8>>, ProtectError> {
     let failed = |entry: &changelog::Entry| entry.kind == changelog::Kind::Move && entry.attempts > 0;
-    Ok(put_off(vault, failed)?.into_iter().collect())
+    Ok(put_off(vault, failed)?.into_iter().map(|entry| entry.path).collect())
 }
 
-/// Paths of entries that are not due yet and are such as is asked for.
+/// Makes due at once what a worker put off: a file that could not be protected a moment ago, or a gap that only a scan closes. The scan records no change of a file
+/// that is as it was protected by now, and what was put off would still be pending when everything is protected. Call it before the scan, which then
+/// covers these gaps.
+fn hasten(vault: &Vault) -> Result<(), ProtectError> {
+    use changelog::Kind;
+    let waits = |entry: &changelog::Entry| entry.attempts > 0 && entry.token.is_none();
+    let now = vault.clock.now();
+    let again = |entry: changelog::Entry| {
+        let when = When::now(now, entry.priority);
+        let found = vault.storage.find(&entry.path).ok().flatten().map(|stat| stat.kind);
+        match (entry.kind, found) {
+            (Kind::Modify, Some(tree::Kind::File)) => Some(Change::modify_whole(entry.path, when)),
+            // The entry keeps the name from which a directory was moved.
+            (Kind::Gap, _) | (Kind::Move, Some(tree::Kind::Directory)) => Some(Change::gap(entry.path, when)),
+            _ => None,
+        }
+    };
+    let changes: Vec<Change> = put_off(vault, waits)?.into_iter().filter_map(again).collect();
+    if !changes.is_empty() {
+        vault.changelog.record(&changes)?;
+    }
+    Ok(())
+}
+
+/// Entries that are not due yet and are such as is asked for.
 fn put_off(
     vault: &Vault,
     is_wanted: impl Fn(&changelog::Entry) -> bool,
-) -> Result<Vec<Vec<u8>>, ProtectError> {
+) -> Result<Vec<changelog::Entry>, ProtectError> {
     let (mut found, now) = (Vec::new(), vault.clock.now());
     let mut after: Option<Vec<u8>> = None;
     loop {
         let page = vault.changelog.entries(after.as_deref(), changelog::MAX_PAGE)?;
         let Some(last) = page.last() else { return Ok(found) };
         after = Some(last.path.clone());
-        found.extend(
-            page.into_iter().filter(|entry| entry.due > now && is_wanted(entry)).map(|entry| entry.path),
-        );
+        found.extend(page.into_iter().filter(|entry| entry.due > now && is_wanted(entry)));
     }
 }
 

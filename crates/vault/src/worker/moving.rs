@@ -49,7 +49,7 @@ impl Worker<'_> {
                 let found = self.storage.find(name);
                 name != path && found.is_ok_and(|found| found.is_none_or(|it| it.inode != stat.inode))
             };
-            let known = catalogue.by_inode(&stat.generation())?.into_iter();
+            let known = self.known_by_inode(path, stat, catalogue)?.into_iter();
             names.extend(known.filter(|name| Some(name) != origin && has_left(name)));
         }
         let Some(first) = names.first() else { return Ok(None) };

@@ -146,8 +146,28 @@ impl Worker<'_> {
         if catalogue.find(path)?.as_ref().is_none_or(is_same) {
             return Ok(false);
         }
-        let known = catalogue.by_inode(&stat.generation())?;
+        let known = self.known_by_inode(path, stat, catalogue)?;
         Ok(self.approved || claim.entry.origin.is_some() || known.iter().any(|known| known != path))
+    }
+
+    /// Names by which the catalogue knows the inode, size and time of a file. A file that was made after what is known was protected is another one: it has the inode of a
+    /// deleted file, or lies on another file system, where a backup was restored.
+    pub(super) fn known_by_inode(
+        &self,
+        path: &[u8],
+        stat: &Stat,
+        catalogue: &Catalogue,
+    ) -> Result<Vec<Vec<u8>>, CatalogueError> {
+        let mut names = catalogue.by_inode(&stat.generation())?;
+        if let Some(birth) = self.storage.birth(path).ok().flatten().filter(|_| !names.is_empty()) {
+            let mut older = Vec::new();
+            for name in names {
+                let known = catalogue.find(&name)?;
+                older.extend(known.is_some_and(|known| known.protected_at >= birth).then_some(name));
+            }
+            names = older;
+        }
+        Ok(names)
     }
 
     /// Other names by which a file is protected that is not known by the name of a claim. Where redundancy belongs to the file, names do not matter.
@@ -164,7 +184,7 @@ impl Worker<'_> {
         if self.storage.keeps_by_identity() || self.approved || catalogue.find(path)?.is_some() {
             return Ok(Vec::new());
         }
-        let mut known = catalogue.by_inode(&stat.generation())?;
+        let mut known = self.known_by_inode(path, stat, catalogue)?;
         let has_it = |name: &Vec<u8>| {
             let found = self.storage.find(name).ok().flatten();
             name != path && found.is_some_and(|found| found.inode == stat.inode)

@@ -2,6 +2,8 @@
 
 use super::playground::{Playground, QUIET, Seed, rot};
 use gabion_vault::catalogue::State;
+use gabion_vault::changelog::{Change, When};
+use gabion_vault::protect::work;
 use gabion_vault::repair::{self, Plan, Repaired};
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -74,6 +76,39 @@ fn an_interrupted_repair_is_finished_where_nothing_was_written() {
     assert_eq!((done.state, done.data_blocks), (State::Protected, 1));
     assert!(ground.read("file") == content);
     assert!(ground.protect_all().affected.is_empty());
+    ground.assert_clean();
+}
+
+/// `protect` left a file alone whose repair was interrupted, and put it off for a second. The repair was finished within that second, so the next `protect` found the file
+/// as it was protected and recorded nothing: what had been put off was not due yet, and `protect` ended with a change pending, exit code 1.
+#[test]
+fn nothing_is_pending_when_an_interrupted_repair_was_finished() {
+    let ground = interrupted(&Seed(5).bytes(SIZE));
+    let left = ground.protect();
+    assert_eq!((left.done.failures, left.pending), (1, 1), "{left:?}");
+    assert_eq!(repair_unchanged(&ground).len(), 1);
+    let report = ground.protect_all();
+    assert_eq!(report.pending, 0, "{report:?}");
+    ground.assert_clean();
+}
+
+/// As above, for what a scan is needed for: another worker had put it off.
+#[test]
+fn a_gap_that_was_put_off_is_closed_by_the_next_protect() {
+    let ground = Playground::new("4+2");
+    ground.write("part/file", &Seed(6).bytes(SIZE));
+    ground.write("whole/file", &Seed(6).bytes(SIZE));
+    ground.protect_all();
+    fs::rename(ground.path("whole"), ground.path("moved")).unwrap();
+    let when = When::now(ground.clock.now(), 0);
+    let changes = [Change::gap("part", when), Change::rename("whole", "moved", when)];
+    ground.vault.changelog.record(&changes).unwrap();
+    let done = work(&ground.vault, QUIET).unwrap();
+    assert!(done.for_scan.len() == 3 && done.failures == 0, "{done:?}");
+    assert_eq!(ground.vault.changelog.pending().unwrap().entries(), 2);
+    let report = ground.protect_all();
+    assert_eq!((report.pending, report.done.encoded), (0, 0), "{report:?}");
+    assert!(!ground.redundancy("whole").exists() && ground.redundancy("moved/file").exists());
     ground.assert_clean();
 }
 
