@@ -84,3 +84,51 @@ fn redundancy_on_a_fuse_file_system_is_synced() {
     }
     ground.unmount();
 }
+
+/// Programs that sync a directory make the names in it durable. In a pool whose targets are FUSE file systems, directories and stubs of files were left to `syncfs`, which
+/// servers never hear of.
+#[test]
+fn names_of_a_pool_on_fuse_file_systems_are_synced() {
+    let name = "names_of_a_pool_on_fuse_file_systems_are_synced";
+    if !can_mount(name) || !can_kill(name) {
+        return;
+    }
+    let (mut targets, mut ground) = (Ground::new(), Ground::new());
+    targets.mount(&[]);
+    let mut create = vec!["pool", "create", "tank", "--pools", "pools", "--stripe", "2", "--redundancy", "1"];
+    let paths = ["d1", "d2", "d3"].map(|name| targets.at(name));
+    paths.iter().for_each(|path| std::fs::create_dir(path).unwrap());
+    create.push("--targets");
+    create.extend(paths.iter().map(|path| path.to_str().unwrap()));
+    ground.expect(0, &create);
+    std::fs::write(ground.path().join("policy.toml"), "[default]\ncode = \"2+1\"\n").unwrap();
+    let trace = ground.path().join("trace");
+    let mut command = Command::new("strace");
+    command
+        .args(["-f", "-y", "-qqq", "-s", "0", "-e", "trace=fsync,fdatasync", "-o"])
+        .arg(&trace)
+        .arg(env!("CARGO_BIN_EXE_gabion"))
+        .arg("mount")
+        .arg(&paths[0])
+        .args(["mount", "--policy", "policy.toml"])
+        .current_dir(ground.path())
+        .env_remove("GABION_REPOSITORY");
+    ground.mount_by(command);
+    std::fs::create_dir_all(ground.at("above/sub")).unwrap();
+    std::fs::write(ground.at("above/sub/file"), Seed(3).bytes(20_000)).unwrap();
+    let calls = || std::fs::read_to_string(&trace).unwrap();
+    let before = calls().len();
+    std::fs::File::open(ground.at("above/sub")).unwrap().sync_all().unwrap();
+    let calls = calls()[before..].to_owned();
+    for path in &paths {
+        let synced = |what: &str| {
+            let ends = format!("{what}>");
+            calls.lines().any(|call| call.contains(&format!("<{}/", path.display())) && call.contains(&ends))
+        };
+        for what in ["/above", "/above/sub", "/above/sub/file"] {
+            assert!(synced(what), "{what} on {} is not durable: {calls}", path.display());
+        }
+    }
+    ground.unmount();
+    targets.unmount();
+}

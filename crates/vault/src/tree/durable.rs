@@ -1,6 +1,6 @@
 //! What is written to a tree is made durable.
 
-use super::{Tree, split};
+use super::{Kind, Tree, absent_is_none, join, split};
 use rustix::fs::OFlags;
 use std::io;
 
@@ -52,6 +52,34 @@ impl Tree {
             }
             directory = split(directory).0;
         }
+    }
+
+    /// Makes files and directories at and beneath a path durable. File systems that do not do that as a whole are synced file by file.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn sync_beneath(&self, path: &[u8]) -> io::Result<()> {
+        self.sync_all()?;
+        match self.syncs_as_a_whole()? {
+            true => Ok(()),
+            false => self.sync_each(path),
+        }
+    }
+
+    /// Names may go while others are synced: then there is nothing to be kept.
+    fn sync_each(&self, path: &[u8]) -> io::Result<()> {
+        let Some(directory) = absent_is_none(self.directory(path))? else { return Ok(()) };
+        for (name, _) in directory.names()?.iter() {
+            let path = join(path, name);
+            match self.find(&path)?.map(|stat| stat.kind) {
+                Some(Kind::Directory) => self.sync_each(&path)?,
+                Some(Kind::File) => {
+                    absent_is_none(self.read(&path).and_then(|file| file.sync_all()))?;
+                }
+                _ => {}
+            }
+        }
+        absent_is_none(self.sync_directory(path)).map(|_| ())
     }
 
     /// Makes everything durable that was written to the file system of the root; see [`syncs_as_a_whole`](Tree::syncs_as_a_whole).

@@ -348,12 +348,12 @@ impl Inner {
             self.on_all(lease, b"", true, |tree| {
                 sync_records(tree)?;
                 if directories.len() > MAX_DIRECTORIES {
-                    return tree.sync_all();
+                    return tree.sync_beneath(TREE);
                 }
                 directories.iter().try_for_each(|directory| {
                     match tree.sync_directory(&join(TREE, directory)) {
                         // One that is gone has nothing to be kept.
-                        Err(error) if error.kind() == io::ErrorKind::NotFound => tree.sync_all(),
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => tree.sync_beneath(TREE),
                         synced => synced,
                     }
                 })
@@ -367,7 +367,7 @@ impl Inner {
         let failed = self.turns.with(&self.pool.shared, |lease| {
             self.on_all(lease, b"", true, |tree| {
                 sync_records(tree)?;
-                tree.sync_all()
+                tree.sync_beneath(TREE)
             })
         })?;
         lock(&self.new_directories).clear();
