@@ -12,6 +12,7 @@ mod paper;
 mod rebuild;
 mod vault;
 mod watch;
+mod workers;
 
 use clap::Subcommand;
 use gabion::exit::Outcome;
@@ -38,6 +39,8 @@ enum Area {
     Mount(mount::Args),
     /// Live protection: what watching costs those who write
     Watch(watch::Args),
+    /// Several workers: how evenly they share a backlog
+    Workers(workers::Args),
     /// The experiments of the papers, run again with this engine
     Paper(paper::Args),
     /// Rebuild of a lost target of a pool, and reads without it, beside the machine's limits
@@ -54,6 +57,7 @@ impl Args {
             Area::Vault(args) => args.run(),
             Area::Mount(args) => args.run(),
             Area::Watch(args) => args.run(),
+            Area::Workers(args) => args.run(),
             Area::Paper(args) => args.run(),
             Area::Rebuild(args) => args.run(),
         }
