@@ -563,7 +563,11 @@ impl Work<'_> {
         let look = Look { threads: 1, from_medium: false, progress: &|_| {}, stopped: &|| false };
         let after = examine(&again, look)?;
         let left = trouble(self.path, &again, &after);
-        self.done.state = left.as_ref().map_or(State::Protected, |left| left.state);
+        // What was to be brought back is lost, also where somebody wrote to the file.
+        self.done.state = match after.is_lost() {
+            true => State::Lost,
+            false => left.as_ref().map_or(State::Protected, |left| left.state),
+        };
         if !findings.missing.is_empty() {
             self.done.notes.push("missing redundancy is made anew by `gabion protect`".to_owned());
         }

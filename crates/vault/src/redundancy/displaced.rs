@@ -19,8 +19,8 @@ use std::io;
 /// Where it lies, beneath a repository.
 pub(crate) const DISPLACED: &[u8] = b"displaced";
 
-/// How long it is kept while changes are recorded that were not worked off: one of them may be of its file.
-const KEPT_WHILE_BUSY: Nanos = 24 * 3600 * SECOND;
+/// How long it is kept while changes wait, or files failed: one of them may be its file.
+const KEPT_WHILE_BUSY: Nanos = 30 * 24 * 3600 * SECOND;
 
 /// How long it is kept otherwise. A change that was made may not be recorded yet.
 const KEPT: Nanos = 600 * SECOND;
@@ -111,6 +111,10 @@ pub(crate) fn recall(place: &Place, coders: &Coders, file: &Found) -> io::Result
     let kept = aside(&place.tree, file.now.inode);
     let fence = Fence::new(&kept);
     if !known(&kept, coders)?.is_some_and(|part| file.is_of(&part)) {
+        return Ok(false);
+    }
+    // What a later program wrote is never overwritten.
+    if place.must_stay(coders).is_some() {
         return Ok(false);
     }
     set_aside(place, coders, |part| part.header.generation.inode != file.now.inode)?;

@@ -380,7 +380,10 @@ fn what_is_held_stands_in_the_way_of_one_file_only() {
     let [(path, why)] = &report.done.failed[..] else { panic!("{:?}", report.done) };
     assert!(path == b"a/c" && why.contains("redundancy/a/c"), "{why}");
     assert_eq!(report.done.encoded, 1);
-    assert!(["a", "b", "c"].iter().all(|name| ground.redundancy(name).exists()));
+    assert!(["a", "b"].iter().all(|name| ground.redundancy(name).exists()));
+    // That of the moved file is kept for it.
+    let kept = std::fs::read_dir(ground.root().join(".gabion/displaced")).unwrap();
+    assert_eq!(kept.count(), 1);
     gabion_vault::guard::approve(&ground.vault.repository, &held.digest).unwrap();
     // It waits, and that is said; asked for once more by hand, it need not wait any longer.
     assert_eq!((report.pending, ground.protect_all().pending), (1, 0));
