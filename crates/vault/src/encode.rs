@@ -115,9 +115,14 @@ impl EncodeError {
         |source| EncodeError::Write { path: place.tree.shown(&place.path), source }
     }
 
-    /// Whether trying again later makes sense by itself.
+    /// Whether trying again later makes sense by itself. What is in the way of redundancy may be redundancy of a file that is gone, which is about to go.
     pub fn is_passing(&self) -> bool {
-        matches!(self, EncodeError::Changed | EncodeError::Gone | EncodeError::Stopped)
+        use io::ErrorKind::{AlreadyExists, NotADirectory};
+        let is_obstacle = |error: &io::Error| matches!(error.kind(), AlreadyExists | NotADirectory);
+        match self {
+            EncodeError::Write { source, .. } => is_obstacle(source),
+            error => matches!(error, EncodeError::Changed | EncodeError::Gone | EncodeError::Stopped),
+        }
     }
 }
 

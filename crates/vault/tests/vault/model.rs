@@ -8,6 +8,7 @@ use gabion_vault::catalogue::State;
 use gabion_vault::repair;
 use gabion_vault::scrub;
 use gabion_vault::status::status;
+use gabion_vault::world::{Clock, SECOND};
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -368,6 +369,8 @@ fn a_part_of_the_tree_is_all_that_is_below_it() {
 fn what_is_held_stands_in_the_way_of_one_file_only() {
     let policy = "[default]\ncode = \"4+2\"\n[guard]\nat_least = 2\nremoved = \"20%\"\n";
     let ground = Playground::with_policy(policy);
+    // How long redundancy was set aside is told by the clock of the file system.
+    ground.clock.set(Clock::System.now() + 60 * SECOND);
     ["a", "b", "c", "d"].iter().for_each(|name| ground.write(name, name.as_bytes()));
     ground.protect_all();
     std::fs::remove_file(ground.path("a")).unwrap();
