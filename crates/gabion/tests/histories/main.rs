@@ -33,7 +33,7 @@ fn pools_are_as_the_model_says_whatever_happens() {
     if !can_kill("pools_are_as_the_model_says_whatever_happens") {
         return;
     }
-    let (first, rounds) = (chosen("GABION_HISTORY_SEED", 1), chosen("GABION_HISTORY_ROUNDS", 100));
+    let (first, rounds) = (chosen("GABION_HISTORY_SEED", 1), chosen("GABION_HISTORY_ROUNDS", 50));
     for (number, begun) in (first..).zip((0..rounds).step_by(ROUNDS as usize)) {
         let mut history = History::new(number);
         for round in 0..ROUNDS.min(rounds - begun) {
