@@ -206,6 +206,8 @@ pub struct WhatIf {
     pub names: Vec<Vec<u8>>,
     /// Files whose headers could not be read.
     pub unknown: u64,
+    /// No target with the current namespace of a pool would be left: without it no file can be found, whatever is left of it.
+    pub namespace_lost: bool,
 }
 
 /// Computes from the headers what the loss of `targets` would mean for files at and below `path`, together with what is gone already. The files
@@ -225,7 +227,8 @@ pub fn what_if(
     let mut gone = targets.to_vec();
     let offline = vault.storage.targets().into_iter().filter(|it| it.state == TargetState::Offline);
     gone.extend(offline.map(|target| target.name));
-    let mut answer = WhatIf::default();
+    let namespace_lost = vault.pool.as_ref().is_some_and(|pool| pool.mirrors_without(&gone) == 0);
+    let mut answer = WhatIf { namespace_lost, ..WhatIf::default() };
     let mut ask = |path: &[u8], code: &str, size: Option<u64>| {
         (manner.progress)(Progress::Done(1, 0));
         match (remains(vault, path, code, &gone), size) {
@@ -255,15 +258,15 @@ pub fn what_if(
 impl WhatIf {
     fn count(&mut self, path: &[u8], remains: &Remains, size: u64, names: usize) {
         let amount = match remains.data_gone {
-            0 if remains.redundancy == remains.redundancy_now => &mut self.unaffected,
-            0 => &mut self.exposed,
-            gone if gone <= remains.redundancy => &mut self.degraded,
-            _ => {
+            gone if self.namespace_lost || gone > remains.redundancy => {
                 if self.names.len() < names {
                     self.names.push(path.to_vec());
                 }
                 &mut self.lost
             }
+            0 if remains.redundancy == remains.redundancy_now => &mut self.unaffected,
+            0 => &mut self.exposed,
+            _ => &mut self.degraded,
         };
         *amount = (amount.0 + 1, amount.1 + size);
     }

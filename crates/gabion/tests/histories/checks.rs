@@ -113,9 +113,13 @@ impl History {
         let (code, said) = self.tank.json(&told, &["pool", "status", "tank"]);
         let status = &said["status"];
         self.tank.given_up.clear();
+        self.mirrors.clear();
         for target in status["targets"].as_array().unwrap() {
             let number: usize = target["name"].as_str().unwrap()[1..].parse().unwrap();
             let gone = self.tank.gone.contains(&number);
+            if target["mirror"] == "current" && !gone {
+                self.mirrors.insert(number);
+            }
             match target["state"].as_str().unwrap() {
                 "offline" => assert!(gone, "{told}: d{number} answers: {said}"),
                 "online" => assert!(!gone, "{told}: d{number} is gone: {said}"),
@@ -206,6 +210,12 @@ impl History {
         let told = self.told(&format!("whatif {}", names.join(" ")));
         let (code, said) = self.tank.json(&told, &[&["whatif", "tank", "--lose"], &names[..]].concat());
         let lost = named(&told, &said, "lost_files");
+        let namespace_lost = self.mirrors.is_subset(&lose);
+        assert_eq!(said["namespace_lost"].as_bool(), Some(namespace_lost), "{told}: {said}");
+        if namespace_lost {
+            assert!(code == 3 && lost.len() == placed.len(), "{told}: no file could be found: {said}");
+            return;
+        }
         assert_eq!(code, if lost.is_empty() { 0 } else { 3 }, "{told}: {said}");
         assert_eq!(said["result"]["lost"]["files"].as_u64(), Some(lost.len() as u64), "{told}: {said}");
         if self.is_exact() {

@@ -40,6 +40,8 @@ pub(crate) struct History {
     pub(crate) examined: bool,
     /// Targets that a rebuild may have given up, and that were not taken back for certain.
     pub(crate) may_be_given_up: Targets,
+    /// Targets that have the current namespace and answer, by `pool status`.
+    pub(crate) mirrors: Targets,
     pub(crate) counts: Counts,
     /// The names that were found last: files with their identity, directories without.
     found: BTreeMap<String, String>,
@@ -60,6 +62,7 @@ impl History {
             half_done: false,
             examined: false,
             may_be_given_up: Targets::new(),
+            mirrors: Targets::new(),
             counts: Counts::default(),
             found: BTreeMap::new(),
             contents: 0,

@@ -44,6 +44,38 @@ pub(crate) fn repair_all(ground: &Ground) {
     }
 }
 
+/// A mount marked mirrors stale that did not answer when it began, though nobody wrote. With them back and the third one gone no file could be found.
+#[test]
+fn reading_leaves_mirrors_current_that_do_not_answer() {
+    if !can_mount("reading_leaves_mirrors_current_that_do_not_answer") {
+        return;
+    }
+    let ground = Ground::new(8, 3, 2, 4096);
+    let content = Seed(1).bytes(70_000);
+    let mount = ground.mount();
+    fs::create_dir(mount.path("dir")).unwrap();
+    fs::write(mount.path("dir/file"), &content).unwrap();
+    mount.unmount();
+    ground.protect();
+    // The first three have the namespace.
+    [2, 3].iter().for_each(|&number| ground.lose(number));
+    let mount = ground.mount();
+    assert!(fs::read(mount.path("dir/file")).unwrap() == content);
+    assert_eq!(fs::read_dir(mount.path("dir")).unwrap().count(), 1);
+    mount.unmount();
+    [2, 3].iter().for_each(|&number| ground.bring_back(number));
+    ground.lose(1);
+    let mount = ground.mount();
+    assert!(fs::read(mount.path("dir/file")).unwrap() == content);
+    // What is written now is missed by the first one.
+    fs::write(mount.path("dir/file"), b"new").unwrap();
+    mount.unmount();
+    ground.bring_back(1);
+    [2, 3].iter().for_each(|&number| ground.lose(number));
+    let error = ground.pool().stub(b"dir/file").unwrap_err().to_string();
+    assert!(error.contains("no target with the current namespace answers"), "{error}");
+}
+
 /// Two of eight disks are pulled out while files are read; then files are written as well.
 #[test]
 fn pulled_disks_stop_nobody() {

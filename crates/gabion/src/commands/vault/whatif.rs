@@ -13,8 +13,9 @@ Examples:
 
 Computed from the placement that the headers of redundancy files record, not from a rule of thumb. A plain \
 directory has two targets, data and repository; those of a pool are in `gabion pool status`. Targets of a pool \
-that do not answer count as lost as well, and its files are counted whether they are protected or not.
-Exit codes: 0 nothing would be lost, 3 files would be.";
+that do not answer count as lost as well, and its files are counted whether they are protected or not. Without any \
+target that has the current namespace, all files of a pool would be lost.
+Exit codes: 0 nothing would be lost, 1 it is not known of some files, 3 files would be.";
 
 /// Arguments of `gabion whatif`.
 #[derive(clap::Args)]
@@ -64,13 +65,16 @@ impl Args {
             outln!(
                 "{}",
                 json!({ "command": "whatif", "lose": self.lose, "result": amounts, "lost_files": names,
-                        "unknown": answer.unknown })
+                        "unknown": answer.unknown, "namespace_lost": answer.namespace_lost })
             );
         } else {
             let words =
                 ["keep all they have", "keep their data, lose redundancy", "can be brought back", "are gone"];
             for ((word, (number, size)), meaning) in classes.iter().zip(words) {
                 self.talk.say(format!("{word:<11} {:>16}  {:>12}  {meaning}", files(*number), bytes(*size)));
+            }
+            if answer.namespace_lost {
+                outln!("no target would be left that has the current namespace, so no file could be found");
             }
             answer.names.iter().for_each(|name| outln!("  lost: {}", Shown::bytes(name)));
             if answer.lost.0 > answer.names.len() as u64 {
@@ -80,6 +84,10 @@ impl Args {
                 outln!("{} have no header that can be read", files(answer.unknown));
             }
         }
-        Ok(if answer.lost.0 > 0 { Outcome::Unrecoverable } else { Outcome::Fine })
+        Ok(match (answer.namespace_lost || answer.lost.0 > 0, answer.unknown) {
+            (true, _) => Outcome::Unrecoverable,
+            (false, 0) => Outcome::Fine,
+            (false, _) => Outcome::Found,
+        })
     }
 }

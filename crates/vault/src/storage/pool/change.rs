@@ -1,8 +1,9 @@
 //! Changes of the namespace: one at a time, on all mirrors, and whoever misses one is no longer believed.
 //!
 //! 1. Whoever changes something holds `lock` on all mirrors that answer, so any two of them meet.
-//! 2. A mirror that does not answer, or fails, is marked stale in `pool.toml` on the others. When it comes back, files
-//!    that were removed meanwhile do not come back with it; [`heal`](super::Pool::heal) makes it current again.
+//! 2. A mirror that does not answer, or fails, is marked stale in `pool.toml` on the others before the first change that it misses. When it comes
+//!    back, files that were removed meanwhile do not come back with it; [`heal`](super::Pool::heal) makes it current again. As long as nothing is
+//!    changed nothing is marked: a mirror that missed nothing may be the only one later.
 //! 3. Nothing is changed unless so many targets answer ([`Config::quorum`](super::config::Config::quorum)) that a later
 //!    reader with as many finds one that knows of it. That holds while there are more than 2 × redundancy targets.
 //! 4. Every change is recorded on a mirror before it is made there ([`sequence`](super::sequence)). Whoever takes the locks next, to
@@ -61,7 +62,7 @@ enum Patience {
 }
 
 impl Shared {
-    /// Waits for the right to change the namespace.
+    /// Waits for the right to change the namespace. Mirrors that do not answer are as they were until something is changed.
     pub(super) fn change(&self) -> Result<Change<'_>, PoolError> {
         let mut change = self.turn()?;
         let (online, need) = (change.view.present(), change.view.config.quorum());
@@ -69,7 +70,6 @@ impl Shared {
             let offline = change.view.offline();
             return Err(PoolError::Quorum { online, need, offline });
         }
-        change.leave_behind_the_silent()?;
         change.raise_format()?;
         change.recover()?;
         Ok(change)
@@ -98,6 +98,13 @@ impl Shared {
             return Ok(Change::new(self, view, copies, locks));
         }
     }
+}
+
+/// Mirrors that count as current and are not among `copies`.
+fn silent(view: &View, copies: &[Copy]) -> Vec<usize> {
+    let members = view.config.target.iter().enumerate();
+    let current = members.filter(|(_, member)| member.mirror == Mirror::Current).map(|(index, _)| index);
+    current.filter(|index| copies.iter().all(|copy| copy.index != *index)).collect()
 }
 
 fn lock(view: &View, patience: Patience) -> Result<Vec<Lockable>, PoolError> {
@@ -139,6 +146,13 @@ pub(super) struct Held {
     locks: Vec<Lockable>,
 }
 
+impl Held {
+    /// Whether all mirrors that count as current are among `copies`, so that a change leaves none behind.
+    pub(super) fn is_complete(&self) -> bool {
+        silent(&self.view, &self.copies).is_empty()
+    }
+}
+
 impl<'a> Change<'a> {
     /// Keeps the right to change the namespace for another time.
     pub(super) fn keep(self) -> Held {
@@ -159,13 +173,19 @@ impl<'a> Change<'a> {
 }
 
 impl Change<'_> {
-    fn leave_behind_the_silent(&mut self) -> Result<(), PoolError> {
-        let current =
-            self.view.members().enumerate().filter(|(_, (member, _))| member.mirror == Mirror::Current);
-        let silent: Vec<usize> = current
-            .map(|(index, _)| index)
-            .filter(|index| self.copies.iter().all(|copy| copy.index != *index))
-            .collect();
+    /// Marks mirrors stale that do not answer: from now on they may miss something. To be called before anything is changed or removed on the
+    /// word of the others.
+    pub(super) fn leave_behind_the_silent(&mut self) -> Result<(), PoolError> {
+        let silent = silent(&self.view, &self.copies);
+        if silent.is_empty() {
+            return Ok(());
+        }
+        // A process that sees other mirrors than this one shares no lock with it. It has marked those of this one then, on targets of both.
+        self.shared.reload(&self.view);
+        if self.shared.known().config.epoch != self.view.config.epoch {
+            let why = "another process changed meanwhile which targets have the namespace";
+            return Err(PoolError::path(b"/", io::Error::new(io::ErrorKind::ResourceBusy, why)));
+        }
         self.mark(&silent, Mirror::Stale)
     }
 
@@ -194,12 +214,14 @@ impl Change<'_> {
         path: &[u8],
         act: impl Fn(&Tree) -> io::Result<()> + Sync,
     ) -> Result<(), PoolError> {
+        self.leave_behind_the_silent()?;
         let results = on_each(&self.copies, &act);
         self.leave_behind_those_that_failed(path, results)
     }
 
     /// Records a change on all mirrors and makes it, durably. Mirrors that fail are stale from now on.
     pub(super) fn commit(&mut self, path: &[u8], steps: Vec<Step>) -> Result<(), PoolError> {
+        self.leave_behind_the_silent()?;
         let record = self.last.next(steps);
         let results = on_each(&self.copies, &|tree: &Tree| {
             let prepared = prepare(tree, record.steps(), Care::Durable)?;

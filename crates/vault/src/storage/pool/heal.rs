@@ -36,6 +36,8 @@ impl Pool {
     /// See [`PoolError`]; what concerns single paths is in the result.
     pub fn heal(&self) -> Result<Healed, PoolError> {
         let mut change = self.shared.change()?;
+        // Others take the place of those that do not answer.
+        change.leave_behind_the_silent()?;
         let mut healed = Healed::default();
         // A mirror that takes no writes stays stale, and another target takes its place.
         let takes_writes = |(index, disk): (usize, &Arc<Disk>)| disk.ask_to_write().is_ok().then_some(index);

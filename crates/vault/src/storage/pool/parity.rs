@@ -116,10 +116,11 @@ impl Pool {
             }
         }
         // A file that gets another name while the namespace is read could be missed, so nobody changes it meanwhile.
-        let _change = match self.shared.change() {
+        let mut change = match self.shared.change() {
             Err(PoolError::Quorum { .. }) => return Ok(0),
             change => change?,
         };
+        change.leave_behind_the_silent()?;
         let (mut settled, mut complete, mut failed) = (0, true, None);
         self.each_file(&mut |_, stub| match stub {
             Err(_) => complete = false,

@@ -121,11 +121,12 @@ impl Pool {
     /// See [`PoolError`].
     pub(crate) fn remove_leftovers(&self, path: &[u8], target: &str, stub: &Stub) -> Result<u64, PoolError> {
         // Nobody moves columns meanwhile.
-        let change = self.shared.change()?;
+        let mut change = self.shared.change()?;
         let now = look_up_file(&change.copies, path)?;
         if (now.id, now.revision) != (stub.id, stub.revision) {
             return Err(PoolError::Changed { path: path.to_vec() });
         }
+        change.leave_behind_the_silent()?;
         let Some((_, disk)) = change.view.disk(target.as_bytes()) else { return Ok(0) };
         let Ok(answer) = disk.ask() else { return Ok(0) };
         let failed =

@@ -1,7 +1,7 @@
 //! How a pool is.
 
-use super::config::Mirror;
-use super::disk::Absence;
+use super::config::{Member, Mirror};
+use super::disk::{Absence, Disk};
 use super::objects::{OBJECTS, parse_name};
 use super::view::View;
 use super::{Pool, reason};
@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// How a pool is.
 #[derive(Debug, Clone, Serialize)]
@@ -253,6 +254,17 @@ impl Pool {
             targets,
             warnings,
         }
+    }
+}
+
+impl Pool {
+    /// Targets that answer and have the current namespace, but for `gone`. Without any, no file can be found.
+    pub fn mirrors_without(&self, gone: &[Vec<u8>]) -> usize {
+        let view = self.shared.view();
+        let has_names =
+            |(member, disk): &(&Member, &Arc<Disk>)| member.mirror == Mirror::Current && disk.ask().is_ok();
+        let left = view.members().filter(has_names);
+        left.filter(|(member, _)| !gone.iter().any(|name| *name == member.name.as_bytes())).count()
     }
 }
 

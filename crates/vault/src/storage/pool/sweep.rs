@@ -85,6 +85,10 @@ impl Pool {
                     count.as_mut().map(HashMap::clear);
                     continue;
                 }
+                if remove {
+                    // A mirror that does not answer may have a change on record that nobody else knows; its objects would be missed.
+                    change.leave_behind_the_silent()?;
+                }
                 if left == 0 {
                     let view = Arc::clone(&change.view);
                     found.look_through(&view, &change.copies, count.as_mut())?;

@@ -277,7 +277,7 @@ impl Inner {
         stub: &mut Stub,
         seen: u64,
     ) -> Result<Published, PoolError> {
-        self.turns.with(&self.pool.shared, |lease| {
+        self.turns.look(&self.pool.shared, |lease| {
             if Inner::is_doubtful(lease, path, stub, seen) {
                 match self.locate(&lease.held.copies, path, stub)? {
                     Some(there) => stub.follow(&there),

@@ -42,8 +42,23 @@ struct Keeper {
 }
 
 impl Turns {
-    /// Works on the namespace together with other threads of this process.
+    /// Changes the namespace together with other threads of this process. Mirrors that do not answer are stale from now on.
     pub(super) fn with<T>(
+        &self,
+        shared: &Shared,
+        work: impl FnOnce(&Lease) -> Result<T, PoolError>,
+    ) -> Result<T, PoolError> {
+        loop {
+            match &*self.lease.read().unwrap_or_else(PoisonError::into_inner) {
+                Some(lease) if lease.held.is_complete() => return work(lease),
+                _ => {}
+            }
+            self.alone(shared, |change| change.leave_behind_the_silent())?;
+        }
+    }
+
+    /// Looks at the namespace, as nobody changes it: together with other threads of this process.
+    pub(super) fn look<T>(
         &self,
         shared: &Shared,
         work: impl FnOnce(&Lease) -> Result<T, PoolError>,
@@ -52,10 +67,7 @@ impl Turns {
             if let Some(lease) = &*self.lease.read().unwrap_or_else(PoisonError::into_inner) {
                 return work(lease);
             }
-            let mut lease = self.lease.write().unwrap_or_else(PoisonError::into_inner);
-            if lease.is_none() {
-                *lease = Some(self.take(shared)?);
-            }
+            self.alone(shared, |_| Ok(()))?;
         }
     }
 
