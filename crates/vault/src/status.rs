@@ -137,20 +137,26 @@ pub fn status(
     let missing = Missing::of(&status.targets);
     let due = Due::new(&vault.policy, &*vault.storage, now);
     catalogue.each_page(path, |page| -> Result<(), CatalogueError> {
-        for (known, mut entry) in page {
+        for (known, entry) in page {
+            let (by_identity, listed) = (look && vault.storage.keeps_by_identity(), known.clone());
             // A file that got another name is told of by that.
-            let moved = match look && vault.storage.keeps_by_identity() {
-                true => catalogue.moved_to(&known)?,
-                false => None,
-            };
+            let moved = if by_identity { catalogue.moved_to(&known)? } else { None };
             let path = moved.unwrap_or_else(|| known.clone());
-            if look && entry.state != State::Protected && is_of_another(vault, &path, &entry) {
-                entry.state = State::Protected;
+            let (known, mut entry) =
+                if by_identity { of_its_file(vault, &path, known, entry)? } else { (known, entry) };
+            if by_identity && entry.state == State::Degraded && catalogue.problems(&known)?.is_empty() {
+                regain(vault, &path, &mut entry);
             }
             if !missing.uncounted.is_empty() {
                 lose(vault, &path, &missing, &mut entry);
             }
-            status.count(&entry);
+            // What changed is counted with what it has now, below.
+            let is_changed = || {
+                Ok(catalogue.is_change(Class::Changed, &listed)?
+                    || catalogue.is_change(Class::Removed, &listed)?)
+            };
+            let is_current = !look || path != listed || !is_changed()?;
+            status.count(&entry, is_current);
             if let Some(verified) = due.since(&path, &entry) {
                 status.count_overdue(&path, verified);
             }
@@ -225,12 +231,37 @@ impl Missing {
     }
 }
 
-/// Whether what is known of a name is about a file that a pool does not have any more: it was removed, or another one took its name. A file takes its
-/// redundancy along, so what was found of it says nothing about what is there now.
-fn is_of_another(vault: &Vault, path: &[u8], entry: &Entry) -> bool {
-    let is_same = |stat: Stat| stat.inode == entry.generation.inode;
-    let found = vault.storage.find(path);
-    vault.storage.keeps_by_identity() && found.is_ok_and(|found| !found.is_some_and(is_same))
+/// What is known of the file that has a name of a pool now: it may be known under another name, and takes its redundancy along. Of one that is not known
+/// nothing was found to be wrong.
+fn of_its_file(
+    vault: &Vault,
+    path: &[u8],
+    known: Vec<u8>,
+    entry: Entry,
+) -> Result<(Vec<u8>, Entry), CatalogueError> {
+    let now = match vault.storage.find(path) {
+        Ok(Some(stat)) if stat.inode == entry.generation.inode => return Ok((known, entry)),
+        // It cannot be told: what was found counts.
+        Err(_) => return Ok((known, entry)),
+        Ok(now) => now,
+    };
+    if let Some(stat) = now
+        && let Some(name) = vault.catalogue.by_inode(&stat.generation())?.into_iter().next()
+        && let Some(entry) = vault.catalogue.find(&name)?
+    {
+        return Ok((name, entry));
+    }
+    Ok((known, Entry { state: State::Protected, ..entry }))
+}
+
+/// A file of a pool that missed columns when it was protected last may have them again: their targets answer.
+fn regain(vault: &Vault, path: &[u8], entry: &mut Entry) {
+    let Some(Remains { data_gone: 0, redundancy_now, .. }) = remains(vault, path, &entry.code, &[]) else {
+        return;
+    };
+    if redundancy_now >= entry.wanted as usize {
+        (entry.state, entry.columns) = (State::Protected, entry.wanted);
+    }
 }
 
 /// Takes from an entry what is on targets that do not count. A file that was removed since it was protected misses nothing, and one that was
@@ -269,10 +300,12 @@ fn note(vault: &Vault, key: &str) -> Result<Option<Nanos>, CatalogueError> {
 }
 
 impl Status {
-    fn count(&mut self, entry: &Entry) {
+    fn count(&mut self, entry: &Entry, is_current: bool) {
         let size = entry.generation.size;
         let add = |amount: &mut Amount| *amount = (amount.0 + 1, amount.1 + size);
-        add(self.matrix.entry((entry.wanted, entry.columns)).or_default());
+        if is_current {
+            add(self.matrix.entry((entry.wanted, entry.columns)).or_default());
+        }
         add(self.states.entry(entry.state).or_default());
         self.least = Some(self.least.map_or(entry.columns, |least| least.min(entry.columns)));
         self.never_scrubbed += u64::from(entry.scrubbed_at.is_none());
@@ -287,7 +320,7 @@ impl Status {
         }
     }
 
-    /// Moves what changed to where it belongs: there is no redundancy for it as it is now.
+    /// Counts what changed: there is no redundancy for it as it is now.
     fn count_changes(&mut self, vault: &Vault, below: &[u8]) -> Result<(), CatalogueError> {
         for class in Class::ALL {
             // What only got another name, owner or inode keeps what it has until someone finds otherwise.
@@ -297,11 +330,6 @@ impl Status {
                     self.pending = (self.pending.0 + 1, self.pending.1 + change.size);
                     if kept {
                         continue;
-                    }
-                    if let Some(entry) = vault.catalogue.find(&change.path)? {
-                        let amount = self.matrix.entry((entry.wanted, entry.columns)).or_default();
-                        *amount =
-                            (amount.0.saturating_sub(1), amount.1.saturating_sub(entry.generation.size));
                     }
                     if class != Class::Removed {
                         let amount = self.matrix.entry((change.wanted, 0)).or_default();
@@ -314,7 +342,6 @@ impl Status {
                 Ok(())
             })?;
         }
-        self.matrix.retain(|_, (files, _)| *files > 0);
         Ok(())
     }
 

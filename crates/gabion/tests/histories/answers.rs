@@ -205,3 +205,30 @@ fn whatif_tells_that_the_namespace_would_be_lost() {
     let said = expect(&tank, 0, &["whatif", "tank", "--lose", "d3"]);
     assert!(!said.contains("namespace"), "{said}");
 }
+
+/// `protect` made the redundancy of files anew that missed a column, though nothing could take its place. What the target had that came back was then of an
+/// older revision, and files had lost a column for good. `status` called them degraded until the next `protect` even where all columns were there.
+#[test]
+fn columns_are_whole_again_when_their_target_comes_back() {
+    let mut tank = Tank::new(Shape { targets: 4, stripe: 2, redundancy: 2 });
+    (0..8).for_each(|number| put(&tank, &format!("file {number}"), number));
+    expect(&tank, 0, &["protect", "tank"]);
+    let redundancy = |tank: &Tank| -> Vec<Vec<u8>> {
+        let (placed, _) = tank.listing("redundancy");
+        let on = |it: &Placed, number| fs::read(tank.redundancy_file(it, number)).ok();
+        placed.iter().flat_map(|it| (2..=4).filter_map(|number| on(it, number)).collect::<Vec<_>>()).collect()
+    };
+    let before = redundancy(&tank);
+    // The first one has the vault, too: it is begun anew elsewhere, and its catalogue made from what is there.
+    tank.lose(1, false);
+    let (code, said) = tank.json("protect", &["protect", "tank"]);
+    assert_eq!((code, &said["encoded"]), (1, &serde_json::json!(0)), "{said}");
+    assert!(redundancy(&tank) == before, "nothing could be gained");
+    tank.bring_back(1);
+    let (_, said) = tank.json("status", &["status", "tank"]);
+    assert_eq!(said["degraded"], serde_json::json!([]), "{said}");
+    let (code, said) = tank.json("protect", &["protect", "tank"]);
+    assert_eq!((code, &said["encoded"]), (0, &serde_json::json!(0)), "{said}");
+    expect(&tank, 0, &["status", "tank"]);
+    expect(&tank, 0, &["scrub", "tank"]);
+}

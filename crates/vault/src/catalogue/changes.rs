@@ -145,6 +145,20 @@ impl Catalogue {
         self.wrap(self.connection.execute(settle, classes)).map(|_| ())
     }
 
+    /// Whether a file is in the change-set under this class.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    pub fn is_change(&self, class: Class, path: &[u8]) -> Result<bool> {
+        let find = || {
+            let mut find = self
+                .connection
+                .prepare_cached("SELECT EXISTS(SELECT 1 FROM temp.changes WHERE class = ? AND path = ?)")?;
+            find.query_row(params![class as i64, path], |row| row.get(0))
+        };
+        self.wrap(find())
+    }
+
     /// Whether a file is already known to have been moved away.
     ///
     /// # Errors

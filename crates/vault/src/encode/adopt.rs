@@ -33,7 +33,8 @@ impl Encoder<'_> {
     }
 }
 
-/// Redundancy that is there for this very version of the file, made by someone else or before the catalogue was lost.
+/// Redundancy that is there for this very version of the file, made by someone else or before the catalogue was lost. A column that has no place now may
+/// be on a target that does not answer: it is whole again when that comes back, so that nothing is gained by making the others anew without it.
 pub(super) fn adopt(makings: &[Making], coder: &Arc<Coder>, stat: &Stat, moved: bool) -> Option<Encoded> {
     let same = |was: &Header, now: &Header| {
         let renamed = Generation { ctime: now.generation.ctime, ..was.generation };
@@ -46,13 +47,24 @@ pub(super) fn adopt(makings: &[Making], coder: &Arc<Coder>, stat: &Stat, moved: 
         let whole = old.head_damage.is_none() && same(&old.header, &making.header);
         // An older version of the format is replaced.
         let whole = whole && old.header.version == making.header.version;
-        (whole && old.header.targets == making.header.targets).then_some(old.records.file())
+        (whole && are_same_places(&old.header, &making.header)).then_some(old.records.file())
     };
     let sizes: Option<Vec<u64>> = makings.iter().map(fits).collect();
-    let old = makings.iter().filter_map(|making| making.old.as_ref());
-    let protected_at = old.map(|old| old.header.protected_at).min()?;
+    let olds = || makings.iter().filter_map(|making| making.old.as_ref());
+    // Columns of different revisions are not used together.
+    let revision = olds().map(|old| old.header.revision).max();
+    if olds().any(|old| Some(old.header.revision) != revision) {
+        return None;
+    }
+    let protected_at = olds().map(|old| old.header.protected_at).min()?;
     let columns = (makings.iter().map(|making| making.home.columns).sum(), coder.code().m());
     Some(unread((first, *stat, protected_at), coder.coding(), columns, sizes?.iter().sum()))
+}
+
+/// Whether columns are where they would be put now. One that has no place now may be where it was.
+fn are_same_places(was: &Header, now: &Header) -> bool {
+    let same = |(was, now): (&Vec<u8>, &Vec<u8>)| now.is_empty() || was == now;
+    was.targets.len() == now.targets.len() && was.targets.iter().zip(&now.targets).all(same)
 }
 
 /// Nothing to do for a file: identity and version with the time of its redundancy, code, columns that are there and wanted, bytes of redundancy.
