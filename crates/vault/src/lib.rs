@@ -18,6 +18,7 @@ pub mod guard;
 pub mod hostile;
 mod marks;
 pub mod metadata;
+mod missing;
 pub mod monitor;
 pub mod policy;
 pub mod private;

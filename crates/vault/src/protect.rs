@@ -6,6 +6,7 @@ use crate::coder::Coders;
 use crate::examine::{self, ExamineError, Subject};
 use crate::format::header::Version;
 use crate::guard::{self, GuardError, Held};
+use crate::missing;
 use crate::redundancy::displaced::{self, Awaited};
 use crate::renamed;
 use crate::replaced;
@@ -51,7 +52,7 @@ pub struct Report {
     pub held: Option<Held>,
     /// Changes that are still due afterwards: those of files that failed, and what others recorded meanwhile.
     pub pending: u64,
-    /// Files that are known to be damaged, degraded or lost, by state.
+    /// Files that are known to be damaged, degraded or lost, by state; those of a pool by which targets answer now.
     pub affected: Vec<(State, u64)>,
     /// Why mirrors of a pool's namespace that missed changes could not be brought up to date.
     pub unhealed: Vec<String>,
@@ -276,7 +277,7 @@ pub fn protect(vault: &Vault, manner: Manner<'_>) -> Result<Report, ProtectError
     let pending = vault.changelog.pending()?.entries();
     let is_all = pending == 0 && held.is_none() && done.failures == 0 && seen.unreadable.is_empty();
     purge_displaced(vault, if is_all { Awaited::ByNobody(began) } else { Awaited::Likely });
-    Ok(Report { seen, done, held, pending, affected: vault.catalogue.affected()?, unhealed })
+    Ok(Report { seen, done, held, pending, affected: missing::affected(vault)?, unhealed })
 }
 
 /// Removes redundancy that was set aside and that no file will ask for. What cannot be removed now is removed by a later run.

@@ -3,10 +3,10 @@
 use crate::catalogue::{Catalogue, CatalogueError, Entry, State};
 use crate::coder::Coders;
 use crate::examine::belonging;
+use crate::missing::{Remains, remains};
 use crate::protect::{Manner, Progress};
 use crate::redundancy::{Part, REDUNDANCY};
 use crate::status::is_below;
-use crate::storage::plain::{DATA, REPOSITORY};
 use crate::storage::{Storage, TargetState};
 use crate::tree::{Generation, Kind, Tree, absent_is_none, join};
 use crate::vault::Vault;
@@ -272,66 +272,6 @@ impl WhatIf {
     }
 }
 
-/// What a file would have without some targets.
-#[derive(Clone, Copy)]
-pub(crate) struct Remains {
-    /// Data columns that would be gone.
-    pub(crate) data_gone: usize,
-    /// Redundancy columns that would be there.
-    pub(crate) redundancy: usize,
-    /// Redundancy columns that are there now.
-    pub(crate) redundancy_now: usize,
-}
-
 fn generation(storage: &dyn Storage, path: &[u8]) -> Option<Generation> {
     storage.find(path).ok().flatten().map(|stat| stat.generation())
 }
-
-/// What is left of a file without `targets`, by where its data is now and its redundancy is found. Where no header can be read,
-/// its code is `code`; nothing where it is not known where the data is, or what some of its redundancy is.
-pub(crate) fn remains(vault: &Vault, path: &[u8], code: &str, targets: &[Vec<u8>]) -> Option<Remains> {
-    let gone = |name: &[u8]| targets.iter().any(|target| target == name);
-    let holders = vault.storage.holders(path).ok()?;
-    let mut parts = Vec::new();
-    for holder in &holders {
-        let part = holder.place.open_known(&vault.coders).ok()?;
-        parts.extend(part.filter(|part| holder.owns(&part.header)));
-    }
-    let now = vault.storage.find(path).ok().flatten();
-    let (mut parts, _) = belonging(parts, now.map(|stat| stat.generation()));
-    let revision = parts.first().map(|part| part.header.revision);
-    parts.retain(|part| Some(part.header.revision) == revision);
-    // What protects an older version does not protect this one.
-    parts.retain(|part| {
-        let was = part.header.generation;
-        now.is_none_or(|now| (now.size, now.mtime, now.inode) == (was.size, was.mtime, was.inode))
-    });
-    let mut remains = Remains { data_gone: 0, redundancy: 0, redundancy_now: 0 };
-    for part in &parts {
-        remains.redundancy_now += part.header.columns;
-        let home = holders.iter().find(|holder| holder.place.is(&part.place));
-        // A plain directory has one repository, which is a target by name.
-        let target = home.map(|home| &home.target[..]).filter(|target| !target.is_empty());
-        if !gone(target.unwrap_or(REPOSITORY)) {
-            remains.redundancy += part.header.columns;
-        }
-    }
-    let header = parts.first().map(|part| &part.header);
-    let code = header.map_or_else(
-        || vault.coders.get(code).ok().map(|it| it.code().clone()),
-        |it| Some(it.code.clone()),
-    )?;
-    let block = header.map_or(DEFAULT_BLOCK, |header| header.geometry.block());
-    let layout = vault.storage.layout(path, &code, block).ok()?;
-    // A short file has nothing in some columns, wherever these would be.
-    let size = now.map(|stat| stat.size).or(header.map(|header| header.generation.size))?;
-    let cut = layout.geometry.cut(size);
-    let has_bytes = |column: usize| size > 0 && !cut.run(0, 1).cell(0, column).is_empty();
-    let data = (0..code.k()).filter(|&column| has_bytes(column));
-    let lost = |column: &usize| gone(layout.targets.get(*column).map_or(DATA, |target| target));
-    remains.data_gone = data.filter(lost).count();
-    Some(remains)
-}
-
-/// Any will do to tell where columns are.
-const DEFAULT_BLOCK: u64 = 1 << 16;

@@ -2,15 +2,15 @@
 
 use crate::catalogue::{CatalogueError, Class, Counts, Entry, Piece, Problem, State};
 use crate::degraded;
+use crate::missing::{Missing, lose, regain, remains};
 use crate::monitor::status::WIDE;
 use crate::promises::{self, Kept, Mode};
 use crate::protect::{Manner, scan};
-use crate::rebuild::{Remains, remains};
 use crate::replaced;
 use crate::scan::{ScanError, Seen};
 use crate::scrub::Due;
+use crate::storage::Target;
 use crate::storage::pool::{Mirrors, Pool};
-use crate::storage::{Target, TargetState};
 use crate::tree::Stat;
 use crate::vault::Vault;
 use crate::world::Nanos;
@@ -211,26 +211,6 @@ impl Status {
     }
 }
 
-/// Targets whose content does not count.
-struct Missing {
-    /// All of them: those that do not answer, and those that came back and are not verified.
-    uncounted: Vec<Vec<u8>>,
-    /// Those that do not answer.
-    offline: Vec<Vec<u8>>,
-}
-
-impl Missing {
-    fn of(targets: &[Target]) -> Missing {
-        let names = |is: &dyn Fn(TargetState) -> bool| {
-            targets.iter().filter(|target| is(target.state)).map(|target| target.name.clone()).collect()
-        };
-        Missing {
-            uncounted: names(&|state| !state.counts()),
-            offline: names(&|state| state == TargetState::Offline),
-        }
-    }
-}
-
 /// What is known of the file that has a name of a pool now: it may be known under another name, and takes its redundancy along. Of one that is not known
 /// nothing was found to be wrong.
 fn of_its_file(
@@ -252,47 +232,6 @@ fn of_its_file(
         return Ok((name, entry));
     }
     Ok((known, Entry { state: State::Protected, ..entry }))
-}
-
-/// A file of a pool that missed columns when it was protected last may have them again: their targets answer.
-fn regain(vault: &Vault, path: &[u8], entry: &mut Entry) {
-    let Some(Remains { data_gone: 0, redundancy_now, .. }) = remains(vault, path, &entry.code, &[]) else {
-        return;
-    };
-    if redundancy_now >= entry.wanted as usize {
-        (entry.state, entry.columns) = (State::Protected, entry.wanted);
-    }
-}
-
-/// Takes from an entry what is on targets that do not count. A file that was removed since it was protected misses nothing, and one that was
-/// replaced is pending: of that one only a loss is told.
-fn lose(vault: &Vault, path: &[u8], missing: &Missing, entry: &mut Entry) {
-    let now = vault.storage.find(path);
-    if matches!(now, Ok(None)) {
-        return;
-    }
-    // Where it is not even known where the file is, nothing can be said for it.
-    let nothing = Remains { data_gone: 0, redundancy: 0, redundancy_now: 0 };
-    let left = |gone: &[Vec<u8>]| remains(vault, path, &entry.code, gone).unwrap_or(nothing);
-    let Remains { data_gone, redundancy, redundancy_now } = left(&missing.uncounted);
-    let actual = redundancy.saturating_sub(data_gone).min(entry.columns as usize) as u32;
-    let mut lost = data_gone > redundancy;
-    if lost && missing.offline.len() < missing.uncounted.len() {
-        // What came back may save it.
-        let left = left(&missing.offline);
-        lost = left.data_gone > left.redundancy;
-    }
-    let replaced = matches!(&now, Ok(Some(stat)) if !stat.generation().is_unwritten_since(&entry.generation));
-    // One that was moved here has redundancy of its own.
-    let is_pending = replaced && redundancy_now == 0;
-    if lost {
-        entry.state = State::Lost;
-    } else if actual < entry.columns && !is_pending {
-        entry.state = entry.state.max(State::Degraded);
-    }
-    if !replaced {
-        entry.columns = actual;
-    }
 }
 
 fn note(vault: &Vault, key: &str) -> Result<Option<Nanos>, CatalogueError> {

@@ -232,3 +232,20 @@ fn columns_are_whole_again_when_their_target_comes_back() {
     expect(&tank, 0, &["status", "tank"]);
     expect(&tank, 0, &["scrub", "tank"]);
 }
+
+/// `protect` said that all files were protected, exit code 0, while targets were gone that files have columns on.
+#[test]
+fn protect_tells_what_is_gone() {
+    let mut tank = filled(&["one", "two", "three"]);
+    expect(&tank, 0, &["protect", "tank"]);
+    // Not the one with the vault: its catalogue says what was true before.
+    tank.lose(3, false);
+    let said = expect(&tank, 1, &["protect", "tank"]);
+    assert!(said.contains("degraded: see `gabion status`") && !said.contains("are protected"), "{said}");
+    tank.lose(4, false);
+    let (code, said) = tank.json("protect", &["protect", "tank"]);
+    assert!(code == 1 && said["affected"]["lost"].as_u64() > Some(0), "{said}");
+    tank.bring_back(3);
+    tank.bring_back(4);
+    expect(&tank, 0, &["protect", "tank"]);
+}

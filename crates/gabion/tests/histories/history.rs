@@ -395,8 +395,10 @@ impl History {
                     it.name
                 );
             }
-            let whole = self.tank.gone.is_empty() && self.tank.spoilt.is_empty();
-            let promised = code > 0 || redundancy.len() >= shape.redundancy || !whole;
+            // What is gone counts as gone; what rotted is found by the next scrub.
+            let whole =
+                redundancy.len() >= shape.redundancy && self.tank.columns_gone(it, &Targets::new()) == 0;
+            let promised = code > 0 || whole || !self.tank.spoilt.is_empty();
             assert!(promised, "{told}: {} has redundancy on {redundancy:?} only: {said}", it.name);
             file.protected = true;
         }

@@ -28,7 +28,7 @@ The first run protects everything, later ones what changed; files that were move
 along. Redundancy goes to DIR/.gabion, or to a repository elsewhere, which a file DIR/.gabion then names for later commands. \
 Code and policy are remembered. \
 When very many files vanished or changed at once, their redundancy is left as it is until `gabion approve`.
-Exit codes: 0 all is protected, 1 changes are held or pending or files are damaged, 2 some files could not be protected.";
+Exit codes: 0 all is protected, 1 changes are held or pending, or files are damaged, degraded or lost, 2 some files could not be protected.";
 
 /// Examples, and which losses are survived.
 fn help() -> String {
