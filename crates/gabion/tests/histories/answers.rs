@@ -249,3 +249,21 @@ fn protect_tells_what_is_gone() {
     tank.bring_back(4);
     expect(&tank, 0, &["protect", "tank"]);
 }
+
+/// Redundancy that was made elsewhere while targets were gone is removed when they come back. What they had was called older than what was protected last
+/// then, by `scrub`, though it is of the same version.
+#[test]
+fn redundancy_that_comes_back_is_as_good_as_before() {
+    let mut tank = Tank::new(Shape { targets: 7, stripe: 3, redundancy: 2 });
+    (0..40).for_each(|number| put(&tank, &format!("file {number}"), number));
+    expect(&tank, 0, &["protect", "tank"]);
+    [1, 3, 5].iter().for_each(|&number| tank.lose(number, false));
+    let (code, said) = tank.json("protect", &["protect", "tank"]);
+    assert!(code > 0 && said["encoded"].as_u64() > Some(0), "{said}");
+    [1, 3, 5].iter().for_each(|&number| tank.bring_back(number));
+    for command in
+        [&["pool", "rebuild", "tank"][..], &["protect", "tank"], &["scrub", "tank"], &["status", "tank"]]
+    {
+        expect(&tank, 0, command);
+    }
+}

@@ -198,7 +198,8 @@ impl Subject {
     }
 
     /// Opens a file that `entry` is about. Redundancy of an older version than the one that was protected last is none: a file that
-    /// is right must not be taken back to it. Another file may have got the name since: then its redundancy is its own, and `entry` says nothing of it.
+    /// is right must not be taken back to it. Another file may have got the name since: then its redundancy is its own, and `entry` says nothing of it. A
+    /// pool counts versions: redundancy of the same one is as good whenever it was made, before its target was away or elsewhere meanwhile.
     ///
     /// # Errors
     /// See [`ExamineError`].
@@ -210,7 +211,8 @@ impl Subject {
     ) -> Result<Subject, ExamineError> {
         let subject = Subject::open(storage, coders, path)?;
         let is_same = subject.header.id == entry.id;
-        match is_same && subject.header.protected_at < entry.protected_at {
+        let is_same_version = storage.keeps_by_identity() && subject.header.generation == entry.generation;
+        match is_same && !is_same_version && subject.header.protected_at < entry.protected_at {
             true => Err(ExamineError::Unusable("it is older than what was protected last".to_owned())),
             false => Ok(subject),
         }
