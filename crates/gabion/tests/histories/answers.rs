@@ -267,3 +267,32 @@ fn redundancy_that_comes_back_is_as_good_as_before() {
         expect(&tank, 0, command);
     }
 }
+
+/// A directory in the place of an object, as a repair of a file system may leave it, could not be mended by any command.
+#[test]
+fn an_object_that_is_a_directory_is_mended() {
+    let tank = filled(&["file", "other"]);
+    expect(&tank, 0, &["protect", "tank"]);
+    for link in [false, true] {
+        let object = tank.object(&placed(&tank, "file"), 0).unwrap();
+        let before = fs::read(&object).unwrap();
+        fs::remove_file(&object).unwrap();
+        match link {
+            true => std::os::unix::fs::symlink("/etc/passwd", &object).unwrap(),
+            false => {
+                fs::create_dir(&object).unwrap();
+                fs::write(object.join("found"), b"someone's").unwrap();
+            }
+        }
+        expect(&tank, 1, &["scrub", "tank"]);
+        expect(&tank, 0, &["pool", "get", "tank", "file", if link { "out 1" } else { "out 0" }]);
+        expect(&tank, 0, &["repair", "tank", "--yes"]);
+        for command in ["scrub", "protect", "status"] {
+            expect(&tank, 0, &[command, "tank"]);
+        }
+        assert!(object.symlink_metadata().unwrap().is_file() && fs::read(&object).unwrap() == before);
+        let beside = fs::read_dir(object.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path());
+        let aside: Vec<_> = beside.filter(|path| path.extension().is_some_and(|it| it == "aside")).collect();
+        assert_eq!(aside.len(), usize::from(link) + 1, "{aside:?}");
+    }
+}

@@ -5,7 +5,7 @@ use super::stub::Stub;
 use super::view::View;
 use crate::format::FileId;
 use crate::redundancy::STAGING;
-use crate::tree::{Tree, join, split, stat_of};
+use crate::tree::{Kind, Tree, join, split, stat_of};
 use gabion_platform::lock::Lockable;
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::File;
@@ -32,6 +32,9 @@ pub(super) fn parse_parity(name: &[u8]) -> Option<FileId> {
 
 /// Ends the names of objects that repair has not finished.
 pub(super) const UNFINISHED: &[u8] = b".object";
+
+/// Ends the names of what stood in the place of objects.
+const ASIDE: &[u8] = b".aside";
 
 /// The path of an object on its target.
 pub(super) fn object_path(id: FileId, column: usize) -> Vec<u8> {
@@ -64,6 +67,15 @@ pub(super) fn create_held(tree: &Tree, path: &[u8]) -> io::Result<Lockable> {
             return Ok(made);
         }
     }
+}
+
+/// Makes way for an object: what stands in its place and is no file, such as a directory that a repair of the file system left, is renamed.
+pub(super) fn make_way(tree: &Tree, object: &[u8]) -> io::Result<()> {
+    if tree.find(object)?.is_none_or(|found| found.kind == Kind::File) {
+        return Ok(());
+    }
+    let unique = super::config::new_identity()?;
+    tree.rename_new(object, &[object, b".", unique.as_bytes(), ASIDE].concat())
 }
 
 /// The path of an object that repair is making.

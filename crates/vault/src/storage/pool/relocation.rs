@@ -6,7 +6,7 @@
 use super::error::PoolError;
 use super::extent::{end_unknown, hides_the_end, is_being_written};
 use super::namespace::{TREE, beneath, look_up_file};
-use super::objects::{OBJECTS, create_held, object_path, unfinished_path, write_sparse};
+use super::objects::{OBJECTS, create_held, make_way, object_path, unfinished_path, write_sparse};
 use super::placement;
 use super::stub::Stub;
 use super::{Pool, Shared};
@@ -203,6 +203,7 @@ impl Relocation {
             let tree = &object.spot.tree;
             let name = || -> io::Result<()> {
                 tree.make_directories(split(&path).0, 0o700)?;
+                make_way(tree, &path)?;
                 tree.rename(&object.name, &path)?;
                 tree.sync_directory(split(&path).0)?;
                 tree.sync_directory(OBJECTS)

@@ -6,7 +6,7 @@
 use super::Shared;
 use super::error::PoolError;
 use super::namespace::{Entry, TREE, beneath, look_up, look_up_file};
-use super::objects::{create_held, object_path, overwrite, unfinished_path, write_sparse};
+use super::objects::{create_held, make_way, object_path, overwrite, unfinished_path, write_sparse};
 use super::placement::{self, Candidate};
 use super::put::new_stub;
 use super::stub::{Piece, Stub};
@@ -15,7 +15,7 @@ use crate::format::Metadata;
 use crate::geometry::{Run, merge};
 use crate::redundancy::read_up_to;
 use crate::storage::Repairable;
-use crate::tree::{Stat, Tree, absent_is_none, split};
+use crate::tree::{Kind, Stat, Tree, absent_is_none, split};
 use gabion_platform::lock::Lockable;
 use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
@@ -84,7 +84,11 @@ impl PoolRepair {
         let Some(answer) = view.disk(target.as_bytes()).and_then(|(_, disk)| disk.ask_to_write().ok()) else {
             return Ok(None);
         };
-        let file = absent_is_none(answer.tree.write(&object_path(self.stub.id, column)))?.map(Lockable::from);
+        let object = object_path(self.stub.id, column);
+        if answer.tree.find(&object)?.is_none_or(|found| found.kind != Kind::File) {
+            return Ok(None);
+        }
+        let file = absent_is_none(answer.tree.write(&object))?.map(Lockable::from);
         if let Some(file) = &file {
             self.refuse_being_written(file)?;
         }
@@ -229,6 +233,7 @@ impl PoolRepair {
             let Some((temporary, _)) = &object.unfinished else { continue };
             let path = object_path(self.stub.id, column);
             object.tree.make_directories(split(&path).0, 0o700)?;
+            make_way(&object.tree, &path)?;
             object.tree.rename(temporary, &path)?;
             object.unfinished = None;
             object.tree.sync_directory(split(&path).0)?;
