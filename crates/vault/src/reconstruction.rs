@@ -318,7 +318,9 @@ fn note(
     if done.unmoved > 0 {
         report.unmoved.push((path.clone(), done.unmoved));
     }
-    let (Some(margin), Some(entry)) = (done.margin(), vault.catalogue.find(path)?) else { return Ok(()) };
+    // The catalogue may know another file by this name, which was moved.
+    let known = vault.catalogue.find(path)?.filter(|entry| entry.generation.inode == item.id.inode());
+    let (Some(margin), Some(entry)) = (done.margin(), known) else { return Ok(()) };
     let state = match entry.state {
         State::Protected | State::Degraded if margin < entry.wanted => State::Degraded,
         State::Protected | State::Degraded => State::Protected,

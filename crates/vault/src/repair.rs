@@ -7,24 +7,26 @@
 //! happens as a whole.
 
 mod mark;
+mod noting;
 
 pub(crate) use mark::forget_repair;
 pub use mark::{Interrupted, REPAIRING};
 
-use crate::catalogue::{CatalogueError, Entry, Piece, State};
+use crate::catalogue::{CatalogueError, Entry, State};
 use crate::examine::{ExamineError, Findings, Manner as Look, Stripe, StripeFault, Subject, examine};
 use crate::format::{Frame, Metadata};
 use crate::metadata::without_privileges;
 use crate::protect::{Manner, Progress};
 use crate::redundancy::redo;
 use crate::replaced;
-use crate::scrub::{Trouble, is_gone, is_replaced, margin, note_bare, trouble};
+use crate::scrub::{Trouble, is_gone, is_of_another, is_replaced, margin, note_bare, trouble};
 use crate::storage::Repairable;
 use crate::throttle::Throttle;
 use crate::tree::{Stat, absent_is_none, split};
 use crate::vault::Vault;
 use gabion_platform::lock::Lockable;
 use mark::Mark;
+use noting::{note_right, without_redundancy};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
@@ -146,7 +148,7 @@ pub fn plan(
                         notes: vec!["a repair of it was interrupted".to_owned()],
                     }),
                     // Mended since it was found damaged: by another of its names, or by a repair that came no further.
-                    None if entry.state != State::Protected => {
+                    None if entry.state != State::Protected && !is_of_another(vault, &path, &entry) => {
                         note_right(vault, &path, entry, margin(&subject, &findings))?;
                     }
                     None => {}
@@ -208,7 +210,7 @@ pub fn repair(vault: &Vault, path: &[u8], manner: Manner<'_>) -> Result<Repaired
     Ok(done)
 }
 
-/// Redundancy that lies under the name of another file must not bring that file's content, which not everybody may read, into this one.
+/// Redundancy that lies under the name of another file must not bring that file's content into this one.
 fn refuse_redundancy_of_another_file(vault: &Vault, path: &[u8], subject: &Subject) -> io::Result<()> {
     let Some(binding) = absent_is_none(vault.storage.binding(path))? else { return Ok(()) };
     let now = subject.stat.map(|stat| stat.generation());
@@ -219,26 +221,6 @@ fn refuse_redundancy_of_another_file(vault: &Vault, path: &[u8], subject: &Subje
             Err(io::Error::new(io::ErrorKind::InvalidData, why))
         }
     }
-}
-
-/// Notes that a file is what was protected.
-fn note_right(vault: &Vault, path: &[u8], mut entry: Entry, margin: u32) -> Result<(), CatalogueError> {
-    entry.state = State::Protected;
-    entry.columns = margin;
-    vault.catalogue.together(|| {
-        vault.catalogue.put(path, &entry)?;
-        vault.catalogue.set_problems(path, &[], vault.clock.now())
-    })
-}
-
-/// There is nothing to repair a file from. What cannot be read of it is lost; otherwise it only has to be protected.
-fn without_redundancy(vault: &Vault, path: &[u8], why: ExamineError) -> Result<Repaired, RepairError> {
-    let Some(entry) = vault.catalogue.find(path)? else { return Err(why.into()) };
-    let found = note_bare(vault, path.to_vec(), entry, &why)?;
-    let lost = found.problems.into_iter().filter(|problem| problem.piece == Piece::Lost);
-    let lost = lost.map(|problem| problem.range).collect();
-    let notes = vec![why.to_string(), "redundancy is made anew by `gabion protect`".to_owned()];
-    Ok(Repaired { state: found.state, lost, notes, ..Repaired::new(path) })
 }
 
 impl Repaired {
@@ -269,11 +251,18 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
+    /// What the catalogue knows of the file; nothing where it knows another one by this name.
+    fn known(&self) -> Result<Option<Entry>, CatalogueError> {
+        let Vault { catalogue, storage, .. } = self.vault;
+        let is_it = |entry: &Entry| !storage.keeps_by_identity() || entry.id == self.subject.header.id;
+        Ok(catalogue.find(self.path)?.filter(is_it))
+    }
+
     /// Notes what is to be done, so that whatever becomes of this process, nobody takes half of it for the whole.
     fn begin(&mut self, findings: &Findings) -> Result<(), RepairError> {
         let Vault { repository, catalogue, clock, .. } = self.vault;
         let trouble = trouble(self.path, self.subject, findings);
-        if let (Some(trouble), Some(entry)) = (trouble, catalogue.find(self.path)?) {
+        if let (Some(trouble), Some(entry)) = (trouble, self.known()?) {
             catalogue.together(|| -> Result<(), CatalogueError> {
                 catalogue.put(self.path, &Entry { state: trouble.state, ..entry })?;
                 catalogue.set_problems(self.path, &trouble.problems, clock.now())
@@ -572,7 +561,7 @@ impl Work<'_> {
             self.done.notes.push("missing redundancy is made anew by `gabion protect`".to_owned());
         }
         let catalogue = &self.vault.catalogue;
-        let Some(entry) = catalogue.find(self.path)? else { return Ok(self.done) };
+        let Some(entry) = self.known()? else { return Ok(self.done) };
         let problems = left.map_or(Vec::new(), |left| left.problems);
         let generation = match (&self.done.state, stat) {
             (State::Protected | State::Degraded, Some(stat))

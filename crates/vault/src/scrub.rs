@@ -282,10 +282,15 @@ pub(crate) fn is_gone(vault: &Vault, path: &[u8]) -> bool {
 /// Whether a storage that knows files by their identity has another file at this name than the one that was protected, and all of that file can be
 /// read: nothing is wrong with it, it only waits for `protect`.
 pub(crate) fn is_replaced(vault: &Vault, path: &[u8], entry: &Entry) -> bool {
+    is_of_another(vault, path, entry) && unreadable(vault, path, entry).is_empty()
+}
+
+/// Whether a storage that knows files by their identity has another file at this name than the one that was protected. What is found of that one must not
+/// be noted for the other, which may have got another name.
+pub(crate) fn is_of_another(vault: &Vault, path: &[u8], entry: &Entry) -> bool {
     let is_another = |stat: Stat| stat.inode != entry.generation.inode;
     vault.storage.keeps_by_identity()
         && vault.storage.find(path).is_ok_and(|found| found.is_some_and(is_another))
-        && unreadable(vault, path, entry).is_empty()
 }
 
 /// Whether a change of a file is known and will be seen to. A changelog that cannot say knows of none.
@@ -305,9 +310,11 @@ pub(crate) fn note_bare(
     entry.scrubbed_at = Some(vault.clock.now());
     entry.state = if problems.is_empty() { State::Degraded } else { State::Lost };
     entry.columns = 0;
-    vault.catalogue.put(&path, &entry)?;
     problems.push(Problem { piece: Piece::Redundancy, range: 0..entry.redundancy });
-    vault.catalogue.set_problems(&path, &problems, vault.clock.now())?;
+    if !is_of_another(vault, &path, &entry) {
+        vault.catalogue.put(&path, &entry)?;
+        vault.catalogue.set_problems(&path, &problems, vault.clock.now())?;
+    }
     Ok(Trouble { path, state: entry.state, problems, changed: false, notes: vec![why.to_string()] })
 }
 

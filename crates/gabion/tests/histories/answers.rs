@@ -296,3 +296,25 @@ fn an_object_that_is_a_directory_is_mended() {
         assert_eq!(aside.len(), usize::from(link) + 1, "{aside:?}");
     }
 }
+
+/// `repair` looked at a new file without redundancy at the name of a protected one that was moved, and noted what it found for that one: `status` called a
+/// file lost of which every byte was there.
+#[test]
+fn what_is_found_of_a_file_is_noted_for_it() {
+    let mut tank = filled(&["log", "kept"]);
+    expect(&tank, 0, &["protect", "tank"]);
+    expect(&tank, 0, &["pool", "mv", "tank", "log", "log.1"]);
+    put(&tank, "log", 7);
+    // Not the one with the vault.
+    let number = data(&tank, "log").into_iter().find(|&number| number != 1).unwrap();
+    tank.lose(number, false);
+    for command in [&["repair", "tank", "--yes"][..], &["scrub", "tank"]] {
+        let (code, said) = tank.run(command);
+        assert!(code > 0, "{said}");
+        let (code, said) = tank.json("status", &["status", "tank"]);
+        let lost = said["lost"].as_array().unwrap();
+        let names: Vec<&str> = lost.iter().map(|it| it["path"].as_str().unwrap()).collect();
+        assert_eq!((code, names), (3, vec!["log"]), "{}: {said}", command[0]);
+    }
+    expect(&tank, 0, &["pool", "get", "tank", "log.1", "out"]);
+}
