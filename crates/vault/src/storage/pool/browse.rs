@@ -4,8 +4,8 @@ use super::Pool;
 use super::change::{Change, MirrorFault};
 use super::error::PoolError;
 use super::extent::settled;
-use super::namespace::{Entry, TREE, beneath, look_up, look_up_file, names};
-use super::sequence::Step;
+use super::namespace::{Entry, TREE, beneath, is_blank, look_up, look_up_file, names, only_blanks};
+use super::sequence::{Step, removal};
 use super::stub::Stub;
 use crate::tree::{Kind, Stat, join, split};
 use std::io;
@@ -47,7 +47,12 @@ impl Pool {
             }
         }
         let names = names(&copies, path)?;
-        Ok(names.iter().map(|(name, _)| (name.to_vec(), listed(name, &join(path, name)))).collect())
+        let all = names.iter().map(|(name, _)| (name.to_vec(), listed(name, &join(path, name))));
+        // Removed meanwhile, or made a moment before a power cut: its stub was not durable.
+        let is_absent = |found: &Result<Listed, PoolError>| {
+            found.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        };
+        Ok(all.filter(|(_, found)| !is_absent(found)).collect())
     }
 
     /// The stub of a file or link.
@@ -92,13 +97,15 @@ impl Pool {
                 if path.is_empty() {
                     return Err(PoolError::path(b"/", io::ErrorKind::InvalidInput));
                 }
-                if names(&change.copies, path)?.get(0).is_some() {
+                let Some(blanks) = only_blanks(&change.copies, path)? else {
                     return Err(PoolError::path(path, io::ErrorKind::DirectoryNotEmpty));
-                }
-                change.commit(path, vec![Step::RemoveDirectory { full }])?;
+                };
+                change.commit(path, removal(&full, &blanks)?)?;
             }
-            Ok(None) => return Err(PoolError::path(path, io::ErrorKind::NotFound)),
-            // A stub that cannot be read any more can still be removed; its objects are found by a sweep.
+            Ok(None) if !is_blank(&change.copies, path)? => {
+                return Err(PoolError::path(path, io::ErrorKind::NotFound));
+            }
+            // A stub that cannot be read any more, or was never durable, can still be removed; its objects are found by a sweep.
             found => {
                 change.commit(path, vec![Step::Remove { full }])?;
                 if let Ok(Some(Entry::File(stub))) = found {

@@ -209,6 +209,25 @@ pub(super) fn names_below(copies: &[Copy], top: &[u8], path: &[u8]) -> Result<Na
     }
 }
 
+/// Names in a directory that stand for nothing: their stubs were not durable before a power cut. Nothing if a name stands for something.
+pub(super) fn only_blanks(copies: &[Copy], path: &[u8]) -> Result<Option<Vec<Vec<u8>>>, PoolError> {
+    let mut blanks = Vec::new();
+    for (name, _) in names(copies, path)?.iter() {
+        let below = join(path, name);
+        if look_up(copies, &below)?.is_some() {
+            return Ok(None);
+        }
+        blanks.push(below);
+    }
+    Ok(Some(blanks))
+}
+
+/// Whether a mirror has a name that stands for nothing.
+pub(super) fn is_blank(copies: &[Copy], path: &[u8]) -> Result<bool, PoolError> {
+    let full = beneath(TREE, path)?;
+    Ok(copies.iter().any(|copy| matches!(copy.tree.find(&full), Ok(Some(stat)) if stat.kind == Kind::File)))
+}
+
 /// Puts a stub in place on one mirror, durably; its directory is there.
 pub(super) fn write_stub(tree: &Tree, full: &[u8], text: &str) -> io::Result<()> {
     write_whole(tree, full, text.as_bytes(), b".stub")?;

@@ -6,7 +6,8 @@
 //!
 //! Records alternate between two files that are written in place: a torn record is none, and the one before it is still there.
 
-use super::namespace::{Written, dress, make_directories, read_entry};
+use super::error::PoolError;
+use super::namespace::{TREE, Written, beneath, dress, make_directories, read_entry};
 use super::stub::{NameOfShared, Stub, hex, unhex};
 use crate::fault;
 use crate::format::FileId;
@@ -63,6 +64,12 @@ pub(super) enum Step {
     Rename { from: Vec<u8>, to: Vec<u8>, id: Option<FileId> },
     /// Two names are exchanged.
     Exchange { one: Vec<u8>, other: Vec<u8> },
+}
+
+/// What removes a directory that has nothing but blank names.
+pub(super) fn removal(full: &[u8], blanks: &[Vec<u8>]) -> Result<Vec<Step>, PoolError> {
+    let removed = blanks.iter().map(|path| Ok(Step::Remove { full: beneath(TREE, path)? }));
+    removed.chain([Ok(Step::RemoveDirectory { full: full.to_vec() })]).collect()
 }
 
 /// Position in the order of events.
@@ -220,7 +227,8 @@ impl Record {
                 Ok(None) | Err(_) => false,
             },
             Step::Remove { full } => match read_entry(tree, full) {
-                Ok(None) => true,
+                // A stub that was never durable reads as none.
+                Ok(None) => tree.find(full)?.is_none(),
                 Ok(Some(there)) => there.revision().is_none_or(|revision| revision > self.number),
                 Err(_) => false,
             },

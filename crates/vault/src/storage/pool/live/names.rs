@@ -4,10 +4,10 @@ use super::super::change::Change;
 use super::super::error::PoolError;
 use super::super::extent::settled;
 use super::super::folder::{self, Extra};
-use super::super::namespace::{Entry, TREE, beneath, dress, look_up, names};
+use super::super::namespace::{Entry, TREE, beneath, dress, look_up, names, only_blanks};
 use super::super::objects::{create_held, object_path};
 use super::super::put::new_stub;
-use super::super::sequence::Step;
+use super::super::sequence::{Step, removal};
 use super::super::several::Unnamed;
 use super::super::stub::{Special, Stub};
 use super::super::view::Copy;
@@ -285,10 +285,10 @@ impl Live {
                 Some(Entry::File(_)) => return refuse(path, io::ErrorKind::NotADirectory),
                 None => return refuse(path, io::ErrorKind::NotFound),
             }
-            if names(&lease.held.copies, path)?.get(0).is_some() {
+            let Some(blanks) = only_blanks(&lease.held.copies, path)? else {
                 return refuse(path, io::ErrorKind::DirectoryNotEmpty);
-            }
-            self.inner.commit(lease, path, vec![Step::RemoveDirectory { full }], Care::Cheap)
+            };
+            self.inner.commit(lease, path, removal(&full, &blanks)?, Care::Cheap)
         })?;
         lock(&self.inner.new_directories).remove(path);
         self.inner.leave_behind(&failed)
