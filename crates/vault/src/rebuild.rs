@@ -131,6 +131,8 @@ fn walk_files(
                 Ok(Kind::Directory) => ahead.push(below),
                 Ok(Kind::File) => visit(&below)?,
                 Ok(_) => {}
+                // Removed meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => left_out.push((storage.shown(&below), error.to_string())),
             }
         }
