@@ -10,3 +10,4 @@ mod names;
 mod plain;
 mod pool;
 mod repaired;
+mod writers;

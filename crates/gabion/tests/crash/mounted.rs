@@ -311,7 +311,7 @@ fn kill_everywhere(test: &str, usual: usize, source: &dyn Source) {
     assert!(killed > 0, "{killed} of {rounds} were killed");
 }
 
-fn can_mount(test: &str) -> bool {
+pub(crate) fn can_mount(test: &str) -> bool {
     let can = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
     if !can {
         gabion_testkit::skip(test, "mounting needs root and /dev/fuse");

@@ -9,7 +9,7 @@ use gabion_vault::storage::pool::{Options, Pool};
 use std::fs;
 use std::path::PathBuf;
 
-const TARGETS: usize = 6;
+pub(crate) const TARGETS: usize = 6;
 
 /// A pool of six targets, 3+2.
 pub(crate) struct Tank {
