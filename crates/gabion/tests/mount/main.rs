@@ -11,6 +11,7 @@ mod output;
 mod posix;
 mod privileges;
 mod protection;
+mod renamed;
 mod rights;
 mod rot;
 #[path = "../vault/said.rs"]

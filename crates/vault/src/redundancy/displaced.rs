@@ -46,13 +46,17 @@ impl Found {
     /// Whether redundancy is of this file, and the file was not written since. The number of an inode is given to a new file when its file was deleted, and the
     /// new one may have the same size and time; but it was made after the redundancy.
     pub(crate) fn is_of(&self, part: &Part) -> bool {
-        let Header { generation, protected_at, .. } = &part.header;
+        self.is_of_header(&part.header)
+    }
+
+    /// As [`is_of`](Found::is_of), by the header of the redundancy.
+    pub(crate) fn is_of_header(&self, Header { generation, protected_at, .. }: &Header) -> bool {
         self.now.is_unwritten_since(generation) && self.birth.is_none_or(|birth| birth <= *protected_at)
     }
 }
 
 /// Where redundancy of the file with this inode is kept.
-fn aside(tree: &Tree, inode: u64) -> Place {
+pub(crate) fn aside(tree: &Tree, inode: u64) -> Place {
     Place { tree: tree.clone(), path: join(DISPLACED, format!("{inode:016x}").as_bytes()) }
 }
 
