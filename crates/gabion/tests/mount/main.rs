@@ -20,3 +20,4 @@ mod said;
 mod seed;
 mod unprivileged;
 mod wanderers;
+mod write_once;
