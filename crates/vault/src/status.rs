@@ -8,7 +8,7 @@ use crate::protect::{Manner, scan};
 use crate::rebuild::{Remains, remains};
 use crate::replaced;
 use crate::scan::{ScanError, Seen};
-use crate::scrub::Due;
+use crate::scrub::{Due, Overdue};
 use crate::storage::pool::{Mirrors, Pool};
 use crate::storage::{Target, TargetState};
 use crate::tree::Stat;
@@ -54,9 +54,7 @@ pub struct Status {
     /// Files that were never scrubbed.
     pub never_scrubbed: u64,
     /// Files whose scrub is overdue by their policy.
-    pub overdue: u64,
-    /// The one of these that was verified first, and when.
-    pub most_overdue: Option<(Vec<u8>, Nanos)>,
+    pub overdue: Overdue,
     /// When protect came to its end last, or a file was protected by whoever watches.
     pub last_protect: Option<Nanos>,
     /// Bytes of protected files, and of their redundancy.
@@ -121,8 +119,7 @@ pub fn status(
         queued: 0,
         last_scrub: note(vault, "last scrub")?,
         never_scrubbed: 0,
-        overdue: 0,
-        most_overdue: None,
+        overdue: Overdue::default(),
         last_protect: note(vault, "last protect")?,
         data_bytes: 0,
         redundancy_bytes: 0,
@@ -152,7 +149,7 @@ pub fn status(
             }
             status.count(&entry);
             if let Some(verified) = due.since(&path, &entry) {
-                status.count_overdue(&path, verified);
+                status.overdue.count(&path, verified);
             }
             if !status.codes.contains(&entry.code) {
                 status.codes.insert(entry.code.clone());
@@ -278,13 +275,6 @@ impl Status {
         self.never_scrubbed += u64::from(entry.scrubbed_at.is_none());
         self.data_bytes += size;
         self.redundancy_bytes += entry.redundancy;
-    }
-
-    fn count_overdue(&mut self, path: &[u8], verified: Nanos) {
-        self.overdue += 1;
-        if self.most_overdue.as_ref().is_none_or(|(_, first)| verified < *first) {
-            self.most_overdue = Some((path.to_vec(), verified));
-        }
     }
 
     /// Moves what changed to where it belongs: there is no redundancy for it as it is now.
