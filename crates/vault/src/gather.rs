@@ -11,7 +11,7 @@ use crate::examine::{self, ExamineError, Findings, Stripe, Subject, examine};
 use crate::format::frame::{Check, Seal, toggle};
 use crate::format::{Frame, Header};
 use crate::geometry::{Cut, Run};
-use crate::redundancy::{Part, Place, read_up_to};
+use crate::redundancy::{Part, read_up_to};
 use crate::storage::lane::Lane;
 use crate::storage::plain::{DATA, REPOSITORY};
 use crate::storage::{Content, Fault, Storage};
@@ -118,29 +118,6 @@ impl Sources {
             return Ok(None);
         }
         Sources::of(subject, storage, path).map(Some)
-    }
-
-    /// As [`open`](Sources::open), for a file that `open_content` opens and redundancy that lies at a place of its own. Nothing unless it is of the file as
-    /// it is now, and `is_its` says yes to its header.
-    ///
-    /// # Errors
-    /// See [`ExamineError`].
-    pub(crate) fn open_at(
-        storage: &dyn Storage,
-        coders: &Coders,
-        place: Place,
-        open_content: impl Fn() -> std::io::Result<Box<dyn Content>>,
-        is_its: impl Fn(&Header) -> bool,
-    ) -> Result<Option<Sources>, ExamineError> {
-        let subject = match Subject::open_at(place, coders, open_content, &is_its) {
-            Err(ExamineError::Unprotected | ExamineError::Unusable(_)) => return Ok(None),
-            subject => subject?,
-        };
-        if subject.content.is_none() || subject.is_changed() || !is_its(&subject.header) {
-            return Ok(None);
-        }
-        // Where a file has one repository, its layout does not depend on its name.
-        Sources::of(subject, storage, b"").map(Some)
     }
 
     /// What there is of the version of a file that its redundancy is about.

@@ -6,6 +6,7 @@ use crate::monitor::status::WIDE;
 use crate::promises::{self, Kept, Mode};
 use crate::protect::{Manner, scan};
 use crate::rebuild::{Remains, remains};
+use crate::redundancy::displaced;
 use crate::replaced;
 use crate::scan::{ScanError, Seen};
 use crate::scrub::{Due, Overdue};
@@ -73,6 +74,8 @@ pub struct Status {
     pub mirrors: Option<Mirrors>,
     /// Reads that were served with the help of redundancy.
     pub degraded_reads: Option<degraded::Record>,
+    /// Redundancy that is kept for files whose name is not known now; nothing if it cannot be listed.
+    pub displaced: Option<Amount>,
     /// Runs of repair that replaced content which is still kept, the oldest first; nothing if they cannot be listed.
     pub replaced: Option<Vec<replaced::Run>>,
 }
@@ -129,6 +132,7 @@ pub fn status(
         least: None,
         mirrors: vault.pool.as_ref().map(Pool::mirrors),
         degraded_reads: degraded::recorded(catalogue)?,
+        displaced: set_aside(vault).ok(),
         replaced: replaced::runs(&vault.repository).ok(),
     };
     let missing = Missing::of(&status.targets);
@@ -200,6 +204,14 @@ impl Status {
             names.into_iter().chain(self.least.filter(|_| names.is_some()).map(|least| least as usize)).min();
         promises::kept(mode, &codes, &self.targets, left)
     }
+}
+
+/// Redundancy in all repositories that is kept for files whose name is not known now.
+fn set_aside(vault: &Vault) -> std::io::Result<Amount> {
+    vault.storage.repositories().iter().try_fold((0, 0), |sum: Amount, repository| {
+        let (files, bytes) = displaced::amount(repository)?;
+        Ok((sum.0 + files, sum.1 + bytes))
+    })
 }
 
 /// Targets whose content does not count.

@@ -6,6 +6,7 @@
 
 use super::{DegradedReader, ReadError};
 use crate::coder::Coders;
+use crate::examine::Subject;
 use crate::format::Header;
 use crate::gather::Sources;
 use crate::redundancy::Place;
@@ -35,8 +36,12 @@ impl DegradedReader {
         let content = || -> io::Result<Box<dyn Content>> { Ok(content_of(file.try_clone()?)) };
         // What cannot be used at one place does not keep from looking at the next.
         let at = |place: Place, is_its: &dyn Fn(&Header) -> bool| {
-            let sources = Sources::open_at(storage, coders, place, content, is_its).ok().flatten()?;
-            DegradedReader::guarded(sources).ok()
+            let subject = Subject::open_at(place, coders, content, is_its).ok()?;
+            if subject.is_changed() || !is_its(&subject.header) {
+                return None;
+            }
+            // Where a file has one repository, its layout does not depend on its name.
+            DegradedReader::guarded(Sources::of(subject, storage, b"").ok()?).ok()
         };
         let places =
             |name: &[u8]| storage.repositories().into_iter().map(|it| it.place(name)).collect::<Vec<_>>();

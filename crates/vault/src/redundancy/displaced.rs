@@ -132,6 +132,22 @@ pub(crate) fn recall(place: &Place, coders: &Coders, file: &Found) -> io::Result
     }
 }
 
+/// Redundancy that is set aside: its files, and the bytes that they take on the disk.
+///
+/// # Errors
+/// What the operating system says.
+pub(crate) fn amount(repository: &Repository) -> io::Result<(u64, u64)> {
+    let Some(directory) = absent_is_none(repository.tree.directory(DISPLACED))? else { return Ok((0, 0)) };
+    let (mut files, mut bytes) = (0, 0);
+    for (name, _) in directory.names()?.iter() {
+        // A worker may take it just now.
+        let Some(stat) = absent_is_none(directory.stat(name))? else { continue };
+        files += 1;
+        bytes += stat.allocated;
+    }
+    Ok((files, bytes))
+}
+
 /// How much is known of the files whose redundancy was set aside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Awaited {

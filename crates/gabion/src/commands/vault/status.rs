@@ -164,6 +164,16 @@ impl Args {
                 targets.join(", ")
             );
         }
+        match status.displaced {
+            None => outln!("displaced  cannot be listed"),
+            Some((0, _)) => {}
+            Some((number, size)) => outln!(
+                "displaced  redundancy of {} ({}) whose names are not known now, in {}",
+                files(number),
+                bytes(size),
+                Shown::path(&vault.repository.path().join("displaced"))
+            ),
+        }
         match status.replaced.as_deref() {
             None => outln!("replaced   cannot be listed"),
             Some([]) => {}
@@ -285,7 +295,8 @@ fn as_json(vault: &Vault, status: &Status) -> Value {
         "changed_in_growth": status.changed_in_growth.iter().map(|(path, ranges)| {
             json!({ "path": Shown::bytes(path).to_string(), "ranges": ranges })
         }).collect::<Vec<_>>(),
-        "wide_watch": status.wide_watch, "replaced": status.replaced, "survives": status.promises(vault),
+        "wide_watch": status.wide_watch, "replaced": status.replaced,
+        "displaced": status.displaced.map(|(files, bytes)| json!({ "files": files, "bytes": bytes })), "survives": status.promises(vault),
         "mirrors": status.mirrors,
     })
 }
