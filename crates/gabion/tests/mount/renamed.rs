@@ -86,6 +86,9 @@ fn renamed_files_are_verified_before_their_redundancy_has_moved() {
         let name = renaming(&ground.at(""));
         assert!(fs::read(ground.at(name)).unwrap() == content, "{what}");
         assert!(fs::read(ground.source(name)).unwrap() != content, "{what}: it was repaired");
+        if what.starts_with("two names") {
+            assert!(fs::read(ground.at("d/a")).unwrap() == Seed(1).bytes(30_000), "{what}: the other file");
+        }
         // The next process knows nothing of renames, and finds the redundancy as well.
         ground.unmount();
         ground.mount(&[]);
