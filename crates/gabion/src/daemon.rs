@@ -11,6 +11,7 @@ pub mod config;
 mod job;
 pub mod note;
 pub mod notify;
+pub mod overdue;
 pub mod protocol;
 mod socket;
 mod source;

@@ -64,12 +64,17 @@ pub struct Directory {
 /// Told of the path of a file, and what had to be done to read it.
 pub type Note = Box<dyn Fn(&[u8], &Report) + Send + Sync>;
 
+/// Gives the names by which the catalogue knows a file of this inode, size and mtime.
+pub type KnownNames = Box<dyn Fn(&gabion_vault::tree::Generation) -> Vec<Vec<u8>> + Send + Sync>;
+
 /// What reads are checked against.
 pub struct Guarded {
     /// The source as storage.
     pub storage: Box<dyn Storage>,
     /// Codes made ready.
     pub coders: Coders,
+    /// Where redundancy of files of a directory lies that were renamed. Pools need none.
+    pub names: KnownNames,
     /// Told of a file that was read with the help of redundancy, when it is closed.
     pub note: Note,
 }

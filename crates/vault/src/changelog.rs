@@ -78,7 +78,7 @@ pub use absent::Absent;
 pub(crate) use change::is_within;
 pub use change::{Change, MAX_PATH, What, When};
 pub use embedded::Embedded;
-pub use entry::{Claim, Completion, Durability, Entry, Kind, Sequence, Summary, WorkerId};
+pub use entry::{Claim, Completion, Durability, Entry, Kind, Memory, Sequence, Summary, WorkerId};
 pub use error::{Error, PathFault, Refusal, Result};
 pub use queue::Ticket;
 pub use ranges::{MAX_RANGES, Ranges, WHOLE};
@@ -238,6 +238,14 @@ pub trait Changelog: Send + Sync {
     /// # Errors
     /// The engine's.
     fn sequence(&self) -> Result<Sequence>;
+
+    /// By what a loss of recorded changes can be told. Nothing for an engine that has its files where the vault has its own.
+    ///
+    /// # Errors
+    /// The engine's.
+    fn memory(&self) -> Result<Option<Memory>> {
+        Ok(None)
+    }
 
     /// What an acknowledgment promises.
     fn durability(&self) -> Durability;

@@ -7,6 +7,7 @@
 //! A block that was found right once is not checked again: later reads of parts of it read only these. Stripes with a block that
 //! had to be made are kept in memory, a few of them, since their neighbours are usually wanted next.
 
+mod of_open;
 mod record;
 
 pub use record::{Record, note, recorded};
@@ -151,19 +152,22 @@ impl DegradedReader {
     pub fn open(storage: &dyn Storage, coders: &Coders, path: &[u8]) -> Result<DegradedReader, ReadError> {
         storage.check_end(path).map_err(ReadError::Open)?;
         let sources = Sources::open(storage, coders, path)?;
-        let (mode, stat) = match sources {
-            Some(sources) => {
-                sources.unlock().map_err(ReadError::Open)?;
-                let stat = sources.content().map(Content::stat).transpose().map_err(ReadError::Open)?;
-                let stat = stat.ok_or_else(|| ReadError::Open(io::ErrorKind::NotFound.into()))?;
-                (Mode::Guarded(Box::new(sources)), stat)
-            }
-            None => {
-                let content = storage.open(path).map_err(ReadError::Open)?;
-                let stat = content.stat().map_err(ReadError::Open)?;
-                (Mode::Plain(content), stat)
-            }
-        };
+        if let Some(sources) = sources {
+            return DegradedReader::guarded(sources);
+        }
+        let content = storage.open(path).map_err(ReadError::Open)?;
+        let stat = content.stat().map_err(ReadError::Open)?;
+        Ok(DegradedReader::new(Mode::Plain(content), stat))
+    }
+
+    fn guarded(sources: Sources) -> Result<DegradedReader, ReadError> {
+        sources.unlock().map_err(ReadError::Open)?;
+        let stat = sources.content().map(Content::stat).transpose().map_err(ReadError::Open)?;
+        let stat = stat.ok_or_else(|| ReadError::Open(io::ErrorKind::NotFound.into()))?;
+        Ok(DegradedReader::new(Mode::Guarded(Box::new(sources)), stat))
+    }
+
+    fn new(mode: Mode, stat: Stat) -> DegradedReader {
         let (mut kept, mut bits) = (0, 0);
         if let Mode::Guarded(sources) = &mode {
             let code = &sources.header().code;
@@ -183,7 +187,7 @@ impl DegradedReader {
             gathered: AtomicU64::new(0),
             report: Mutex::default(),
         });
-        Ok(DegradedReader { inner, ahead: Mutex::default() })
+        DegradedReader { inner, ahead: Mutex::default() }
     }
 
     /// Bytes of the file.

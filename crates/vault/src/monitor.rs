@@ -23,7 +23,7 @@ use crate::world::{Nanos, SECOND};
 use gabion_platform::event::{Source, SourceError};
 use gabion_platform::fanotify::Fanotify;
 use gabion_platform::inotify::Inotify;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -105,6 +105,8 @@ struct Shared {
     /// When the keeper is to look at the changelog.
     due: Mutex<Option<Nanos>>,
     wake: Condvar,
+    /// The number of the last change that was recorded and acknowledged.
+    acknowledged: AtomicU64,
     /// What the recorder knows quiet periods from.
     policy: Mutex<Arc<Policy>>,
     tell: Tell,
@@ -118,6 +120,7 @@ impl Shared {
             paused: AtomicBool::new(false),
             over: AtomicBool::new(false),
             status: Mutex::new(Status::new(source)),
+            acknowledged: AtomicU64::new(0),
             due: Mutex::new(None),
             wake: Condvar::new(),
             policy: Mutex::new(Arc::new(policy)),

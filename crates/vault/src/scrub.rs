@@ -3,6 +3,7 @@
 mod due;
 
 pub(crate) use due::Due;
+pub use due::{Overdue, overdue};
 
 use crate::catalogue::{CatalogueError, Entry, Piece, Problem, State};
 use crate::examine::{self, ExamineError, Findings, Subject, examine};

@@ -6,9 +6,10 @@ use crate::missing::{Missing, lose, regain, remains};
 use crate::monitor::status::WIDE;
 use crate::promises::{self, Kept, Mode};
 use crate::protect::{Manner, scan};
+use crate::redundancy::displaced;
 use crate::replaced;
 use crate::scan::{ScanError, Seen};
-use crate::scrub::Due;
+use crate::scrub::{Due, Overdue};
 use crate::storage::Target;
 use crate::storage::pool::{Mirrors, Pool};
 use crate::tree::Stat;
@@ -54,9 +55,7 @@ pub struct Status {
     /// Files that were never scrubbed.
     pub never_scrubbed: u64,
     /// Files whose scrub is overdue by their policy.
-    pub overdue: u64,
-    /// The one of these that was verified first, and when.
-    pub most_overdue: Option<(Vec<u8>, Nanos)>,
+    pub overdue: Overdue,
     /// When protect came to its end last, or a file was protected by whoever watches.
     pub last_protect: Option<Nanos>,
     /// Bytes of protected files, and of their redundancy.
@@ -75,6 +74,8 @@ pub struct Status {
     pub mirrors: Option<Mirrors>,
     /// Reads that were served with the help of redundancy.
     pub degraded_reads: Option<degraded::Record>,
+    /// Redundancy that is kept for files whose name is not known now; nothing if it cannot be listed.
+    pub displaced: Option<Amount>,
     /// Runs of repair that replaced content which is still kept, the oldest first; nothing if they cannot be listed.
     pub replaced: Option<Vec<replaced::Run>>,
 }
@@ -121,8 +122,7 @@ pub fn status(
         queued: 0,
         last_scrub: note(vault, "last scrub")?,
         never_scrubbed: 0,
-        overdue: 0,
-        most_overdue: None,
+        overdue: Overdue::default(),
         last_protect: note(vault, "last protect")?,
         data_bytes: 0,
         redundancy_bytes: 0,
@@ -132,6 +132,7 @@ pub fn status(
         least: None,
         mirrors: vault.pool.as_ref().map(Pool::mirrors),
         degraded_reads: degraded::recorded(catalogue)?,
+        displaced: set_aside(vault).ok(),
         replaced: replaced::runs(&vault.repository).ok(),
     };
     let missing = Missing::of(&status.targets);
@@ -158,7 +159,7 @@ pub fn status(
             let is_current = !look || path != listed || !is_changed()?;
             status.count(&entry, is_current);
             if let Some(verified) = due.since(&path, &entry) {
-                status.count_overdue(&path, verified);
+                status.overdue.count(&path, verified);
             }
             if !status.codes.contains(&entry.code) {
                 status.codes.insert(entry.code.clone());
@@ -211,6 +212,14 @@ impl Status {
     }
 }
 
+/// Redundancy in all repositories that is kept for files whose name is not known now.
+fn set_aside(vault: &Vault) -> std::io::Result<Amount> {
+    vault.storage.repositories().iter().try_fold((0, 0), |sum: Amount, repository| {
+        let (files, bytes) = displaced::amount(repository)?;
+        Ok((sum.0 + files, sum.1 + bytes))
+    })
+}
+
 /// What is known of the file that has a name of a pool now: it may be known under another name, and takes its redundancy along. Of one that is not known
 /// nothing was found to be wrong.
 fn of_its_file(
@@ -250,13 +259,6 @@ impl Status {
         self.never_scrubbed += u64::from(entry.scrubbed_at.is_none());
         self.data_bytes += size;
         self.redundancy_bytes += entry.redundancy;
-    }
-
-    fn count_overdue(&mut self, path: &[u8], verified: Nanos) {
-        self.overdue += 1;
-        if self.most_overdue.as_ref().is_none_or(|(_, first)| verified < *first) {
-            self.most_overdue = Some((path.to_vec(), verified));
-        }
     }
 
     /// Counts what changed: there is no redundancy for it as it is now.

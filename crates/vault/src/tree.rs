@@ -8,6 +8,7 @@ mod birth;
 mod durable;
 mod ownership;
 
+pub use birth::birth_of;
 pub(crate) use ownership::check_alone;
 pub use ownership::{TRUST, Untrusted};
 

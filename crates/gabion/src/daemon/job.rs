@@ -7,7 +7,7 @@ use gabion_vault::reconstruction::survey::{Places, Standing, each_file, survey};
 use gabion_vault::reconstruction::{self, RebuildError};
 use gabion_vault::repair;
 use gabion_vault::schedule::Rhythm;
-use gabion_vault::scrub::{self, Selection, Trouble};
+use gabion_vault::scrub::{self, Overdue, Selection, Trouble};
 use gabion_vault::shown::Shown;
 use gabion_vault::storage::pool::PoolError;
 use gabion_vault::vault::{Location, Lock, LockError, Vault, VaultError};
@@ -82,6 +82,8 @@ pub(super) struct Ended {
     pub(super) report: Value,
     /// Files that the vault knows, and how many of them are in which state, right after it.
     pub(super) files: Option<Counted>,
+    /// Files whose scrub is overdue, right after it.
+    pub(super) overdue: Option<Overdue>,
 }
 
 /// All files that a vault knows, and those that are not all right by state.
@@ -226,6 +228,7 @@ impl Job {
         let mut ended = ended;
         ended.report["seconds"] = json!(began.seconds());
         ended.files = Some((vault.catalogue.count()?, vault.catalogue.affected()?));
+        ended.overdue = scrub::overdue(&vault, &|| self.stop.load(Ordering::Relaxed))?;
         Ok(ended)
     }
 
@@ -323,7 +326,7 @@ fn scrub_and_repair(
         result["repair"] = repaired.report;
         ended = if report.failed.is_empty() { repaired.outcome } else { outcome(lost, false, true) };
     }
-    Ok(Ended { outcome: ended, report: result, files: None })
+    Ok(Ended { outcome: ended, report: result, files: None, overdue: None })
 }
 
 fn repair_all(vault: &Vault, options: repair::Options, manner: Manner<'_>) -> Result<Ended, JobError> {
@@ -352,7 +355,12 @@ fn repair_all(vault: &Vault, options: repair::Options, manner: Manner<'_>) -> Re
         "examined": plan.examined, "files": done.len(), "repaired": repaired,
         "kept": named(&plan.kept, trouble_as_json), "failed": named(&failed, failure), "stopped": stopped,
     });
-    Ok(Ended { outcome: outcome(lost, stopped, open || !failed.is_empty()), report, files: None })
+    Ok(Ended {
+        outcome: outcome(lost, stopped, open || !failed.is_empty()),
+        report,
+        files: None,
+        overdue: None,
+    })
 }
 
 fn rebuild(vault: &Vault, options: &reconstruction::Options, manner: Manner<'_>) -> Result<Ended, JobError> {
@@ -373,7 +381,12 @@ fn rebuild(vault: &Vault, options: &reconstruction::Options, manner: Manner<'_>)
         "unmoved": named(&done.unmoved, counted), "unsettled": done.unsettled, "lost": lost, "failed": failed,
         "unreadable": named(&done.plan.unreadable, failure), "stopped": done.stopped,
     });
-    Ok(Ended { outcome: outcome(done.has_losses(), done.stopped, !done.is_whole()), report, files: None })
+    Ok(Ended {
+        outcome: outcome(done.has_losses(), done.stopped, !done.is_whole()),
+        report,
+        files: None,
+        overdue: None,
+    })
 }
 
 fn protect_all(vault: &Vault, manner: Manner<'_>) -> Result<Ended, JobError> {
@@ -396,7 +409,7 @@ fn protect_all(vault: &Vault, manner: Manner<'_>) -> Result<Ended, JobError> {
         "write_once_changed": named(&seen.write_once, |path| json!(Shown::bytes(path).to_string())),
         "mirrors_not_healed": unhealed,
     });
-    Ok(Ended { outcome: outcome(lost, (manner.stopped)(), open), report, files: None })
+    Ok(Ended { outcome: outcome(lost, (manner.stopped)(), open), report, files: None, overdue: None })
 }
 
 /// How the files of a pool stand, those that miss something by name, and the targets that files miss.
@@ -427,5 +440,10 @@ fn look_where_files_are(vault: &Vault, stopped: &dyn Fn() -> bool) -> Result<End
         "degraded": count(Standing::Degraded), "lost": count(Standing::Lost), "unreadable": unreadable,
         "named": named, "missed": missed,
     });
-    Ok(Ended { outcome: outcome(lost, stopped(), !named.is_empty() || unreadable > 0), report, files: None })
+    Ok(Ended {
+        outcome: outcome(lost, stopped(), !named.is_empty() || unreadable > 0),
+        report,
+        files: None,
+        overdue: None,
+    })
 }

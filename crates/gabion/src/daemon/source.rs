@@ -2,12 +2,14 @@
 
 use super::config::SourceConfig;
 use super::job::{Job, Work};
+use super::overdue;
 use super::targets::Targets;
 use super::{Event, Tell};
 use gabion_vault::catalogue::State as FileState;
 use gabion_vault::guard::{self, Digest};
 use gabion_vault::monitor;
 use gabion_vault::protect::{self, Approval, Manner};
+use gabion_vault::scrub::Overdue;
 use gabion_vault::storage::pool::Registry;
 use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::{Clock, Nanos, SECOND, Stopwatch};
@@ -54,6 +56,8 @@ pub(super) struct State {
     pub(super) job: Option<Arc<Job>>,
     pub(super) last: BTreeMap<&'static str, Value>,
     pub(super) scrub: Option<ScrubTimes>,
+    /// Files whose scrub is overdue, as they were last counted.
+    pub(super) overdue: Option<Overdue>,
     pub(super) targets: Option<Targets>,
 }
 
@@ -100,6 +104,7 @@ impl Source {
             job: None,
             last: BTreeMap::new(),
             scrub: None,
+            overdue: None,
             targets: None,
         };
         let (stop, state, wake) = (AtomicBool::new(false), Mutex::new(state), Condvar::new());
@@ -319,7 +324,8 @@ impl Source {
             "state": word, "since": state.since, "reason": reason, "retry_at": retry_at, "paused": state.paused,
             "live": state.live.as_ref().map(|live| live_as_json(live, now)), "files": files,
             "job": state.job.as_ref().map(|job| job.course()), "waiting": state.waiting.len(),
-            "last": state.last, "scrub": scrub, "pool": state.targets.as_ref().map(Targets::as_json),
+            "last": state.last, "scrub": scrub,
+            "scrub_overdue": state.overdue.as_ref().map(overdue::as_json), "pool": state.targets.as_ref().map(Targets::as_json),
         })
     }
 }

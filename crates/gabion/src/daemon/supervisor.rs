@@ -4,6 +4,7 @@ use super::Event;
 use super::config::{SourceConfig, What};
 use super::job::{Ended, Job, Limits, Work};
 use super::note;
+use super::overdue::Counting;
 use super::source::{Phase, ScrubTimes, Source};
 use super::targets::{Next, Targets, sights};
 use crate::live::{self, LiveError, MountPlan, MountedSource};
@@ -95,6 +96,7 @@ pub(super) fn run(source: &Arc<Source>) {
         scrub_backoff: Backoff::new(SCRUB_PAUSE, LONGEST_SCRUB_PAUSE),
         began: Stopwatch::start(),
         counted: None,
+        overdue: Counting::default(),
         looked: None,
         next: Next::Nothing,
         said: None,
@@ -118,6 +120,7 @@ struct Supervisor {
     /// Since when it runs.
     began: Stopwatch,
     counted: Option<Stopwatch>,
+    overdue: Counting,
     looked: Option<Stopwatch>,
     /// What targets need.
     next: Next,
@@ -249,7 +252,7 @@ impl Supervisor {
         self.catalogue = None;
         {
             let mut state = self.source.state();
-            (state.live, state.files) = (None, None);
+            (state.live, state.files, state.overdue) = (None, None, None);
         }
         self.failed(&why, now);
     }
@@ -269,6 +272,7 @@ impl Supervisor {
             running.live().iter().for_each(|live| live.pause(paused));
             self.is_paused = paused;
         }
+        self.overdue.turn(&self.source, running.location());
         if self.counted.is_none_or(|since| since.elapsed() >= COUNT) {
             self.count();
         }
@@ -384,8 +388,10 @@ impl Supervisor {
         let work = move || {
             let ended = theirs.run(&location, limits).map_err(|error| error.to_string());
             // Before the result is known: whoever waits for it may ask for the state next.
-            if let Ok(Ended { files: Some(files), .. }) = &ended {
-                source.state().files = Some(files.clone());
+            if let Ok(Ended { files, overdue, .. }) = &ended {
+                let mut state = source.state();
+                state.files = files.clone().or(state.files.take());
+                state.overdue = overdue.clone().or(state.overdue.take());
             }
             theirs.end(ended);
         };

@@ -5,6 +5,7 @@ use crate::open_files;
 use gabion_mount::{
     Directory, Guarded, MountError, Mounted, Options, Outage, Privileges, Recorder, clear_dead_mount, mount,
 };
+use gabion_vault::catalogue::Catalogue;
 use gabion_vault::coder::Coders;
 use gabion_vault::degraded::{self, Report};
 use gabion_vault::monitor::{self, Live, Tell};
@@ -13,11 +14,12 @@ use gabion_vault::storage::Storage;
 use gabion_vault::storage::TargetState;
 use gabion_vault::storage::plain::Plain;
 use gabion_vault::storage::pool::Pool;
-use gabion_vault::tree::Tree;
-use gabion_vault::vault::{Location, OWN, Vault};
+use gabion_vault::tree::{Generation, Tree};
+use gabion_vault::vault::{Location, OWN, Vault, VaultError};
 use gabion_vault::world::Clock;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -269,6 +271,18 @@ fn hidden_name<'a>(source: &Path, repository: &'a Path) -> &'a OsStr {
 /// What reads are checked against, and where they are noted.
 fn guarded(location: &Location, say: Say) -> Result<Guarded, LiveError> {
     let Vault { storage, coders, catalogue, clock, .. } = Vault::open(location, Clock::System)?;
+    // One that nobody holds while a note waits to be written.
+    let known = Catalogue::open(&location.repository.join("catalogue.sqlite")).map_err(VaultError::from)?;
+    let (known, told, is_told) = (Mutex::new(known), Arc::clone(&say), AtomicBool::new(false));
+    let names = move |version: &Generation| {
+        let names = known.lock().unwrap_or_else(PoisonError::into_inner).by_inode(version);
+        names.unwrap_or_else(|error| {
+            if !is_told.swap(true, Ordering::Relaxed) {
+                told(&format!("files that were renamed may be read unverified: {error}"));
+            }
+            Vec::new()
+        })
+    };
     let catalogue = Arc::new(Mutex::new(catalogue));
     let note = move |path: &[u8], report: &Report| {
         let path = Shown::bytes(path);
@@ -281,5 +295,5 @@ fn guarded(location: &Location, say: Say) -> Result<Guarded, LiveError> {
             say(&format!("that cannot be noted: {error}"));
         }
     };
-    Ok(Guarded { storage, coders, note: Box::new(note) })
+    Ok(Guarded { storage, coders, names: Box::new(names), note: Box::new(note) })
 }

@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Whether a test that mounts can run; says so if it cannot.
@@ -22,12 +23,18 @@ pub(crate) struct Ground {
     dir: tempfile::TempDir,
     mount: Option<Child>,
     said: Said,
+    printed: Arc<Mutex<String>>,
 }
 
 impl Ground {
     /// A source whose files are protected as soon as they have changed.
     pub(crate) fn new() -> Ground {
-        let ground = Ground { dir: tempfile::tempdir().unwrap(), mount: None, said: Said::new() };
+        let ground = Ground {
+            dir: tempfile::tempdir().unwrap(),
+            mount: None,
+            said: Said::new(),
+            printed: Arc::default(),
+        };
         for name in ["source", "mount"] {
             std::fs::create_dir(ground.dir.path().join(name)).unwrap();
         }
@@ -88,13 +95,24 @@ impl Ground {
         output.read_line(&mut line).unwrap();
         assert!(line.starts_with("mounted "), "{line:?}");
         // What it says later belongs to what a test that fails shows.
-        std::thread::spawn(move || output.lines().map_while(Result::ok).for_each(|line| eprintln!("{line}")));
+        let printed = Arc::clone(&self.printed);
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                eprintln!("{line}");
+                printed.lock().unwrap().push_str(&format!("{line}\n"));
+            }
+        });
         self.mount = Some(child);
     }
 
     /// What mounts have said to whoever watches, until now.
     pub(crate) fn said(&self) -> String {
         self.said.text()
+    }
+
+    /// What mounts have printed after their first line, until now.
+    pub(crate) fn printed(&self) -> String {
+        self.printed.lock().unwrap().clone()
     }
 
     /// The process that serves the mount.

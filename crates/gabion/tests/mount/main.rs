@@ -11,6 +11,7 @@ mod output;
 mod posix;
 mod privileges;
 mod protection;
+mod renamed;
 mod rights;
 mod rot;
 #[path = "../vault/said.rs"]
@@ -19,3 +20,4 @@ mod said;
 mod seed;
 mod unprivileged;
 mod wanderers;
+mod write_once;

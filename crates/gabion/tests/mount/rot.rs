@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 /// Changes a byte of a file in the source, and puts its time back.
-fn rot(ground: &Ground, name: &str, at: u64) {
+pub(crate) fn rot(ground: &Ground, name: &str, at: u64) {
     let file = File::options().read(true).write(true).open(ground.source(name)).unwrap();
     let modified = file.metadata().unwrap().modified().unwrap();
     let mut byte = [0];

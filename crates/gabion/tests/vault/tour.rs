@@ -292,3 +292,27 @@ fn a_vault_of_which_only_redundancy_is_left_comes_back() {
     ground.expect(0, &[&["repair", "tree", "--yes"], &at[..]].concat());
     assert_eq!(ground.json(0, &[&["protect", "tree"], &at[..]].concat())["encoded"], 0);
 }
+
+/// Redundancy that was set aside took room that no report showed.
+#[test]
+fn redundancy_that_was_set_aside_is_shown() {
+    let ground = Playground::new();
+    ground.expect(0, &["protect", "tree"]);
+    assert_eq!(
+        ground.json(0, &["status", "tree"])["displaced"],
+        serde_json::json!({ "files": 0, "bytes": 0 })
+    );
+    assert!(!ground.expect(0, &["status", "tree"]).contains("displaced"));
+    // As a worker that was killed leaves it.
+    let (repository, displaced) = (ground.path(".gabion"), ground.path(".gabion/displaced"));
+    std::fs::create_dir_all(&displaced).unwrap();
+    for (number, name) in ["a", "sub/c"].iter().enumerate() {
+        std::fs::rename(repository.join("redundancy").join(name), displaced.join(format!("{number:016x}")))
+            .unwrap();
+    }
+    let status = ground.json(0, &["status", "tree"]);
+    assert_eq!(status["displaced"]["files"], 2, "{status}");
+    assert!(status["displaced"]["bytes"].as_u64() > Some(0), "{status}");
+    let text = ground.expect(0, &["status", "tree"]);
+    assert!(text.contains("displaced  redundancy of 2 files ("), "{text}");
+}

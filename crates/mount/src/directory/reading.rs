@@ -2,7 +2,7 @@
 
 use super::content::OpenFile;
 use super::reach::stat_of;
-use super::{Answer, Shared};
+use super::{Answer, Guarded, Shared};
 use crate::served::Shown;
 use gabion_platform::direct::Direct;
 use gabion_platform::window::Window;
@@ -128,12 +128,11 @@ impl Shared {
         Some(Shown { bytes, _uncut: uncut })
     }
 
-    /// A reader that knows which blocks of a file are right. Who writes a file sees what is there.
+    /// A reader that knows which blocks of a file are right, whatever name its redundancy lies under. Who writes a file sees what is there.
     pub(super) fn reader(&self, open: &OpenFile) -> Option<DegradedReader> {
         let guarded = self.guarded.as_ref().filter(|_| !open.writable)?;
-        let path = self.nodes.path(open.number)?;
-        let reader = DegradedReader::open(&*guarded.storage, &guarded.coders, &path).ok()?;
-        let same = stat_of(&open.file).is_ok_and(|stat| stat.stx_ino == reader.stat().inode);
-        (same && reader.is_guarded()).then_some(reader)
+        let path = self.nodes.path(open.number);
+        let Guarded { storage, coders, names, .. } = guarded;
+        DegradedReader::of_open(&**storage, coders, &open.file, path.as_deref(), names).ok().flatten()
     }
 }

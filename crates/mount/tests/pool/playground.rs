@@ -200,6 +200,7 @@ impl Mount {
         let guarded = Guarded {
             storage: Box::new(pool.clone()),
             coders: Coders::new().unwrap(),
+            names: Box::new(|_| Vec::new()),
             note: Box::new(move |_, report| {
                 theirs.fetch_add(report.reconstructed, Ordering::Relaxed);
             }),

@@ -249,6 +249,12 @@ local function sums(keys)
   return sums
 end
 
+-- an identity for a changelog that has none
+local function memory(keys, args)
+  redis.call('HSETNX', keys[1], 'identity', args[1])
+  return { redis.call('HGET', keys[1], 'identity'), redis.call('HGET', keys[1], 'sequence') or '0' }
+end
+
 -- where the page begins, how many
 local function page(keys, args)
   local db = open(keys)
@@ -264,6 +270,7 @@ redis.register_function('gabion_changelog_1_renew_all', renew_all)
 redis.register_function('gabion_changelog_1_bury', bury)
 redis.register_function('gabion_changelog_1_complete', complete)
 redis.register_function('gabion_changelog_1_release', release)
+redis.register_function('gabion_changelog_1_memory', memory)
 redis.register_function{ function_name = 'gabion_changelog_1_workers', callback = workers, flags = { 'no-writes' } }
 redis.register_function{ function_name = 'gabion_changelog_1_mine', callback = mine, flags = { 'no-writes' } }
 redis.register_function{ function_name = 'gabion_changelog_1_sums', callback = sums, flags = { 'no-writes' } }

@@ -112,3 +112,19 @@ pub enum Durability {
     /// It ends with the process or server that holds it.
     Volatile,
 }
+
+/// What a server says of its memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Memory {
+    /// Made at random for a changelog that begins.
+    pub identity: String,
+    /// The number of the last change that was recorded.
+    pub sequence: Sequence,
+}
+
+impl Memory {
+    /// Whether changes that the server had recorded by then are unknown to it `now`: it came back without its files, or with older ones.
+    pub fn is_lost(&self, now: &Memory) -> bool {
+        self.identity != now.identity || now.sequence < self.sequence
+    }
+}

@@ -7,7 +7,7 @@
 -- sequence numbers are 16 lower-case hexadecimal digits here: comparing the strings compares the numbers.
 --
 -- Keys, in the order of KEYS:
---   1 counters  hash: sequence, token
+--   1 counters  hash: sequence, token, identity
 --   2 entries   hash: path -> slot, packed
 --   3 paths     sorted set of all paths
 --   4 waiting   sorted set of priority (reversed), due, sequence and path of entries that are not claimed

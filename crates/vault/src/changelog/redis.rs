@@ -15,14 +15,14 @@ mod link;
 use crate::changelog::busy::MAX_PASSED_OVER;
 use crate::changelog::change::{Change, What};
 use crate::changelog::codec::{Reader, put_change};
-use crate::changelog::entry::{Claim, Completion, Durability, Entry, Sequence, Summary, WorkerId};
+use crate::changelog::entry::{Claim, Completion, Durability, Entry, Memory, Sequence, Summary, WorkerId};
 use crate::changelog::error::{Error, Refusal, Result};
 use crate::changelog::queue::{Batch, Queue, Ticket};
 use crate::changelog::{CLOCK_TOLERANCE, Changelog, MAX_CLAIM, MAX_PAGE};
-use crate::world::Nanos;
+use crate::world::{Nanos, unique_id};
 use answer::Answer;
 use link::{Link, hex, time};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Most changes in one call: the server does nothing else meanwhile, some milliseconds.
 pub const CALL_CHANGES: usize = 256;
@@ -215,6 +215,19 @@ impl Changelog for Redis {
 
     fn sequence(&self) -> Result<Sequence> {
         Ok(self.link().call("sums", &[])?.sums()?.1)
+    }
+
+    fn memory(&self) -> Result<Option<Memory>> {
+        let id = unique_id()
+            .map_err(|reason| Error::System { doing: "name a changelog", reason: Arc::new(reason) })?;
+        let id = format!("{:032x}", u128::from_be_bytes(id));
+        let answer = self.link().call("memory", &[id.into_bytes()])?;
+        match answer.list()?.as_slice() {
+            [identity, sequence] => {
+                Ok(Some(Memory { identity: identity.text()?, sequence: sequence.number()? }))
+            }
+            _ => Err(answer.nonsense()),
+        }
     }
 
     fn durability(&self) -> Durability {

@@ -6,7 +6,7 @@ use crate::coder::{Coder, Coders};
 use crate::format::Header;
 use crate::geometry::Cut;
 use crate::redundancy::{Part, PartError, Place};
-use crate::storage::{Content, Storage};
+use crate::storage::{Content, Holder, Storage};
 use crate::tree::{Generation, Stat};
 use crate::version;
 use std::io;
@@ -110,18 +110,42 @@ impl Subject {
         Subject::open_by(storage, path, coders, open)
     }
 
+    /// Opens redundancy at a place, whatever its name, for a file that `open_content` opens. Nobody waits for redundancy that is not `of_use`.
+    ///
+    /// # Errors
+    /// See [`ExamineError`].
+    pub(crate) fn open_at(
+        place: Place,
+        coders: &Coders,
+        open_content: impl Fn() -> io::Result<Box<dyn Content>>,
+        of_use: impl Fn(&Header) -> bool,
+    ) -> Result<Subject, ExamineError> {
+        let holder = Holder { target: Vec::new(), place, owner: None };
+        let open = |place: &Place, coders: &Coders| place.open_if_of_use(coders, &of_use);
+        Subject::assemble(vec![holder], open_content, coders, open)
+    }
+
     fn open_by(
         storage: &dyn Storage,
         path: &[u8],
         coders: &Coders,
         open: impl Fn(&Place, &Coders) -> Result<Option<Part>, PartError>,
     ) -> Result<Subject, ExamineError> {
-        let (mut parts, mut unusable, mut refused, mut later) = (Vec::new(), Vec::new(), None, None);
         let holders = match storage.holders(path) {
             // A file that is gone has no redundancy where that belongs to the file.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             holders => holders.map_err(ExamineError::Read)?,
         };
+        Subject::assemble(holders, || storage.open(path), coders, open)
+    }
+
+    fn assemble(
+        holders: Vec<Holder>,
+        open_content: impl Fn() -> io::Result<Box<dyn Content>>,
+        coders: &Coders,
+        open: impl Fn(&Place, &Coders) -> Result<Option<Part>, PartError>,
+    ) -> Result<Subject, ExamineError> {
+        let (mut parts, mut unusable, mut refused, mut later) = (Vec::new(), Vec::new(), None, None);
         for holder in holders {
             let place = &holder.place;
             match open(place, coders) {
@@ -152,7 +176,7 @@ impl Subject {
         }
         if parts.is_empty() {
             // What this process may not look at is not lost.
-            storage.open(path).map(drop).or_else(|error| match is_of_the_process(&error) {
+            open_content().map(drop).or_else(|error| match is_of_the_process(&error) {
                 true => Err(ExamineError::Read(error)),
                 false => Ok(()),
             })?;
@@ -167,7 +191,7 @@ impl Subject {
                 Some((_, why)) => ExamineError::Unusable(why.clone()),
             });
         }
-        let content = match crate::tree::absent_is_none(storage.open(path)) {
+        let content = match crate::tree::absent_is_none(open_content()) {
             Ok(content) => content,
             // Something else has its name now: a directory, a socket.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => None,

@@ -1,5 +1,6 @@
 //! Scans what only a scan can tell, and works off what has rested.
 
+mod memory;
 mod vanished;
 
 use super::batch::rested;
@@ -16,6 +17,7 @@ use crate::vault::Vault;
 use crate::worker::{Done, Scanned, is_another_version};
 use crate::world::{Nanos, SECOND, Stopwatch};
 use crate::write_once;
+use memory::Remembered;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use vanished::{Vanished, is_absent};
@@ -66,6 +68,8 @@ pub(super) struct Keeper {
     wants_scan: bool,
     /// What was recorded before a scan of everything that the guard let pass.
     passed: changelog::Sequence,
+    /// By what it is noticed that the server of the changelog lost its memory.
+    remembered: Remembered,
     /// What the catalogue says of [`Status::wide`](super::Status::wide), if it was told.
     noted: Option<Option<String>>,
 }
@@ -87,6 +91,7 @@ impl Keeper {
             vanished: Vanished::default(),
             wants_scan: true,
             passed: 0,
+            remembered: Remembered::default(),
             noted: None,
         }
     }
@@ -136,6 +141,7 @@ impl Keeper {
         // A person accepted a changed write-once file in another process, which cannot call.
         let is_due = is_due || (self.held.is_none() && self.vault.catalogue.has_accepted()?);
         self.follow_policy();
+        self.check_memory(is_due)?;
         let old = self.last_scan.is_none_or(|since| since.elapsed().as_nanos() as i64 >= self.options.rescan);
         let may_scan = self.pause.0.elapsed() >= self.pause.1;
         // What is held may have been undone, and is another change-set if not.

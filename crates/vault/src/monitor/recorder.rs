@@ -303,10 +303,10 @@ impl Recorder {
     /// Waits for what is on its way.
     fn settle(&mut self) {
         let Some(InFlight { ticket, changes, due }) = self.in_flight.take() else { return };
-        if let Err(error) = ticket.wait() {
-            self.lost(&error);
-            return;
-        }
+        match ticket.wait() {
+            Ok(last) => self.shared.acknowledged.fetch_max(last, Ordering::Relaxed),
+            Err(error) => return self.lost(&error),
+        };
         {
             let mut status = self.shared.status();
             status.recorded += changes;

@@ -46,13 +46,17 @@ impl Found {
     /// Whether redundancy is of this file, and the file was not written since. The number of an inode is given to a new file when its file was deleted, and the
     /// new one may have the same size and time; but it was made after the redundancy.
     pub(crate) fn is_of(&self, part: &Part) -> bool {
-        let Header { generation, protected_at, .. } = &part.header;
+        self.is_of_header(&part.header)
+    }
+
+    /// As [`is_of`](Found::is_of), by the header of the redundancy.
+    pub(crate) fn is_of_header(&self, Header { generation, protected_at, .. }: &Header) -> bool {
         self.now.is_unwritten_since(generation) && self.birth.is_none_or(|birth| birth <= *protected_at)
     }
 }
 
 /// Where redundancy of the file with this inode is kept.
-fn aside(tree: &Tree, inode: u64) -> Place {
+pub(crate) fn aside(tree: &Tree, inode: u64) -> Place {
     Place { tree: tree.clone(), path: join(DISPLACED, format!("{inode:016x}").as_bytes()) }
 }
 
@@ -126,6 +130,22 @@ pub(crate) fn recall(place: &Place, coders: &Coders, file: &Found) -> io::Result
         Err(error) if is_superseded(&error) => Ok(false),
         moved => Ok(moved?.is_some()),
     }
+}
+
+/// Redundancy that is set aside: its files, and the bytes that they take on the disk.
+///
+/// # Errors
+/// What the operating system says.
+pub(crate) fn amount(repository: &Repository) -> io::Result<(u64, u64)> {
+    let Some(directory) = absent_is_none(repository.tree.directory(DISPLACED))? else { return Ok((0, 0)) };
+    let (mut files, mut bytes) = (0, 0);
+    for (name, _) in directory.names()?.iter() {
+        // A worker may take it just now.
+        let Some(stat) = absent_is_none(directory.stat(name))? else { continue };
+        files += 1;
+        bytes += stat.allocated;
+    }
+    Ok((files, bytes))
 }
 
 /// How much is known of the files whose redundancy was set aside.

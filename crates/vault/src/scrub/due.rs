@@ -2,11 +2,67 @@
 //!
 //! A file that was never scrubbed counts from the time at which its redundancy was made, when all of it was read.
 
-use crate::catalogue::Entry;
+use crate::catalogue::{CatalogueError, Entry};
 use crate::policy::Policy;
 use crate::storage::Storage;
 use crate::tree::{Kind, Stat};
+use crate::vault::Vault;
 use crate::world::Nanos;
+
+/// Files whose scrub is overdue by their policy.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Overdue {
+    /// How many.
+    pub files: u64,
+    /// The one of these that was verified first, and when.
+    pub oldest: Option<(Vec<u8>, Nanos)>,
+}
+
+impl Overdue {
+    pub(crate) fn count(&mut self, path: &[u8], verified: Nanos) {
+        self.files += 1;
+        if self.oldest.as_ref().is_none_or(|(_, first)| verified < *first) {
+            self.oldest = Some((path.to_vec(), verified));
+        }
+    }
+}
+
+/// Why not all files were counted.
+enum Halt {
+    Failed(CatalogueError),
+    Stopped,
+}
+
+impl From<CatalogueError> for Halt {
+    fn from(error: CatalogueError) -> Halt {
+        Halt::Failed(error)
+    }
+}
+
+/// Counts the files whose scrub is overdue. Nothing if `stopped` says so meanwhile.
+///
+/// # Errors
+/// The catalogue fails.
+pub fn overdue(vault: &Vault, stopped: &dyn Fn() -> bool) -> Result<Option<Overdue>, CatalogueError> {
+    let due = Due::new(&vault.policy, &*vault.storage, vault.clock.now());
+    let mut overdue = Overdue::default();
+    let counted = vault.catalogue.each_page(b"", |page| {
+        if stopped() {
+            return Err(Halt::Stopped);
+        }
+        for (path, entry) in page {
+            if let Some(verified) = due.since(&path, &entry) {
+                overdue.count(&path, verified);
+            }
+        }
+        Ok(())
+    });
+    match counted {
+        Ok(()) => Ok(Some(overdue)),
+        Err(Halt::Stopped) => Ok(None),
+        Err(Halt::Failed(error)) => Err(error),
+    }
+}
 
 /// Decides for many files.
 pub(crate) struct Due<'a> {

@@ -204,6 +204,11 @@ fn rows(block: u64) -> u64 {
     (COLUMN_BYTES / block.max(1)).max(1)
 }
 
+/// The content of a file that is open.
+pub(crate) fn content_of(file: File) -> Box<dyn Content> {
+    Box::new(PlainFile::new(file))
+}
+
 #[derive(Debug)]
 struct PlainFile {
     file: File,

@@ -254,3 +254,23 @@ fn can_be_measured() {
         measure(&log, &load).expect("measured").per_second() > 0.0
     });
 }
+
+#[test]
+fn a_server_that_lost_its_files_is_known_by_what_it_says_of_its_memory() {
+    let mut server = TestServer::start();
+    let one = Redis::open(&server.server("log")).expect("a changelog");
+    let before = one.memory().expect("an answer").expect("a server says so");
+    one.record(&[create("a")]).expect("recorded");
+    let other = Redis::open(&server.server("log")).expect("a changelog");
+    let then = other.memory().expect("an answer").expect("a server says so");
+    assert_eq!((&then.identity, then.sequence), (&before.identity, before.sequence + 1));
+    assert!(!before.is_lost(&then) && then.is_lost(&before));
+    server.kill();
+    server.restart();
+    assert_eq!(one.memory().expect("an answer"), Some(then.clone()));
+    server.forget();
+    server.restart();
+    one.record(&[create("b"), create("c")]).expect("recorded");
+    let now = one.memory().expect("an answer").expect("a server says so");
+    assert!(now.sequence > then.sequence && then.is_lost(&now), "it counts anew");
+}

@@ -106,8 +106,13 @@ impl Playground {
 
     /// Makes the vault.
     pub(crate) fn create(&self, policy: &str) {
+        self.create_on(None, policy);
+    }
+
+    /// Makes the vault, with its changelog on a server.
+    pub(crate) fn create_on(&self, server: Option<&str>, policy: &str) {
         std::fs::create_dir_all(self.root()).unwrap();
-        let mut vault = Vault::create(&self.location(), None, Clock::System).unwrap();
+        let mut vault = Vault::create(&self.location(), server, Clock::System).unwrap();
         vault.set_policy(policy).unwrap();
     }
 

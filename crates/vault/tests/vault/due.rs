@@ -19,8 +19,10 @@ fn due(ground: &Playground) -> Report {
 }
 
 fn overdue(ground: &Playground) -> (u64, Option<String>) {
-    let Status { overdue, most_overdue, .. } = status(&ground.vault, b"", true, 10, QUIET).unwrap();
-    (overdue, most_overdue.map(|(path, _)| String::from_utf8(path).unwrap()))
+    let Status { overdue, .. } = status(&ground.vault, b"", true, 10, QUIET).unwrap();
+    // The daemon counts without a look at everything else.
+    assert_eq!(scrub::overdue(&ground.vault, &|| false).unwrap(), Some(overdue.clone()));
+    (overdue.files, overdue.oldest.map(|(path, _)| String::from_utf8(path).unwrap()))
 }
 
 /// `scrub = "30d"` was parsed and shown, and nothing read it: no command knew which files were due, and status said nothing when a scrub was years

@@ -3,10 +3,13 @@
 use super::playground::{Playground, QUIET, Seed, flip};
 use gabion_vault::catalogue::State;
 use gabion_vault::changelog::{Change, When};
+use gabion_vault::degraded::{DegradedReader, copy_out};
 use gabion_vault::repair;
+use gabion_vault::tree::Generation;
 use gabion_vault::worker::{self, Scanned, Worker};
 use gabion_vault::world::{Clock, SECOND};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 const SIZE: usize = 100_000;
 
@@ -356,7 +359,6 @@ fn displaced(ground: &Playground) -> usize {
 /// A tree in which a protected file was deleted and its inode given to a new one: what the old one was, and the name of the new one. Nothing where the file system does not
 /// give inodes away again; another process may take one, so it is tried several times.
 fn with_inode_given_again() -> Option<(Playground, fs::Metadata, String)> {
-    use std::os::unix::fs::MetadataExt;
     for _ in 0..20 {
         let ground = Playground::new("4+2");
         // The file system records by the clock of the machine when files were made.
@@ -408,4 +410,50 @@ fn a_new_file_with_the_inode_size_and_time_of_a_deleted_one_is_another_file() {
         assert_eq!(ground.state(&name), State::Damaged, "it has redundancy of its own");
         assert_repaired(&ground, &[(name.as_str(), content(7)), ("stays", content(1))]);
     }
+}
+
+/// What a mount reads of a file: content that was verified, nothing where no redundancy is the file's.
+fn verified(ground: &Playground, name: &str, path: Option<&str>, names: &[&str]) -> Option<Vec<u8>> {
+    let (vault, file) = (&ground.vault, fs::File::open(ground.path(name)).unwrap());
+    let names = |_: &Generation| names.iter().map(|name| name.as_bytes().to_vec()).collect();
+    let path = path.map(str::as_bytes);
+    let reader = DegradedReader::of_open(&*vault.storage, &vault.coders, &file, path, names).unwrap()?;
+    let mut content = Vec::new();
+    copy_out(&reader, &mut content).unwrap();
+    Some(content)
+}
+
+#[test]
+fn redundancy_of_a_renamed_file_is_found_and_used_for_no_other_file() {
+    let ground = ground(&["a", "b"], true);
+    flip(&ground.path("a"), 50_000);
+    let inode = fs::metadata(ground.path("a")).unwrap().ino();
+    rename(&ground, "a", "z");
+    assert_eq!(verified(&ground, "z", Some("z"), &[]), None, "nobody knows where it is");
+    assert!(verified(&ground, "z", Some("z"), &["b", "a"]) == Some(content(0)));
+    assert_eq!(verified(&ground, "b", None, &["a"]), None, "another file of the same size and time");
+    // A worker has set it aside.
+    let displaced = ground.vault.repository.path().join("displaced");
+    let kept = displaced.join(format!("{inode:016x}"));
+    fs::create_dir_all(&displaced).unwrap();
+    fs::rename(ground.redundancy("a"), &kept).unwrap();
+    assert!(verified(&ground, "z", None, &["a"]) == Some(content(0)));
+    // What lies there is of another file.
+    fs::rename(ground.redundancy("b"), &kept).unwrap();
+    assert_eq!(verified(&ground, "z", Some("z"), &["a", "b"]), None);
+    assert_eq!(verified(&ground, "b", Some("b"), &["b"]), None, "it is kept for another inode");
+}
+
+/// Redundancy of a deleted file has the inode, size and mtime of a new one, and would give it the old content.
+#[test]
+fn a_new_file_with_the_inode_of_a_deleted_one_is_not_read_by_its_redundancy() {
+    let Some((ground, before, name)) = with_inode_given_again() else {
+        return gabion_testkit::skip!(
+            "a_new_file_with_the_inode: this file system gives no inode away again"
+        );
+    };
+    let file = fs::File::options().write(true).open(ground.path(&name)).unwrap();
+    file.set_modified(before.modified().unwrap()).unwrap();
+    assert!(ground.redundancy("old").exists());
+    assert_eq!(verified(&ground, &name, Some(&name), &["old"]), None);
 }

@@ -1,6 +1,7 @@
 //! `gabion daemon status`.
 
 use super::Alone;
+use crate::commands::vault::status::overdue_scrubs;
 use crate::commands::vault::talk::wide_watch;
 use crate::commands::vault::{FIRST, ago, bytes, count};
 use gabion::daemon::protocol::Request;
@@ -63,6 +64,7 @@ fn outcome(source: &Value) -> Outcome {
     match () {
         () if some("lost") || lost => Outcome::Unrecoverable,
         () if some("damaged") || some("degraded") || asks => Outcome::Found,
+        () if source["scrub_overdue"]["files"].as_u64().unwrap_or(0) > 0 => Outcome::Found,
         () if !source["live"]["held"].is_null() || source["state"] != "running" => Outcome::Found,
         () => Outcome::Fine,
     }
@@ -113,6 +115,12 @@ pub(in crate::commands) fn print(source: &Value, now: Nanos) {
         let ended = ago(now, last["ended"].as_i64().unwrap_or(now));
         let why = last["error"].as_str().map(|why| format!(": {why}")).unwrap_or_default();
         outln!("  last {word} {ended}: {}{why}", last["outcome"].as_str().unwrap_or(""));
+    }
+    let overdue = &source["scrub_overdue"];
+    if let Some(oldest) = overdue["oldest"]["path"].as_str() {
+        let verified = ago(now, overdue["oldest"]["verified"].as_i64().unwrap_or(now));
+        let number = overdue["files"].as_u64().unwrap_or(0);
+        outln!("  {}", overdue_scrubs(number, oldest, &verified));
     }
     if let Some(next) = source["scrub"]["next"].as_i64() {
         outln!("  next scrub {}", if next <= now { "now".to_owned() } else { moment(next) });

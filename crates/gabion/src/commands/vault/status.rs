@@ -6,6 +6,7 @@ use super::talk::wide_watch;
 use super::{Effort, FIRST, Talk, Which, ago, bytes, count, files, ranges};
 use crate::commands::daemon::print_source;
 use crate::commands::served;
+use gabion::daemon::overdue;
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
 use gabion::shard::Shown;
@@ -67,7 +68,7 @@ impl Args {
         let affected = status.states.keys().any(|&state| state != State::Protected);
         Ok(match () {
             () if status.files(State::Lost) > 0 => Outcome::Unrecoverable,
-            () if affected || status.pending.0 > 0 || status.overdue > 0 => Outcome::Found,
+            () if affected || status.pending.0 > 0 || status.overdue.files > 0 => Outcome::Found,
             () if !status.write_once().is_empty() => Outcome::Found,
             () if status.mirrors.as_ref().is_some_and(|mirrors| !mirrors.are_whole()) => Outcome::Found,
             () => Outcome::Fine,
@@ -139,13 +140,9 @@ impl Args {
             never => format!("; {} never", files(never)),
         };
         outln!("scrubbed   {}{never}", when(status.last_scrub));
-        if let Some((path, verified)) = &status.most_overdue {
-            outln!(
-                "WARNING: the scrub of {} is overdue by the policy, the oldest {}, verified {}: `gabion scrub --due`",
-                files(status.overdue),
-                Shown::bytes(path),
-                ago(now, *verified)
-            );
+        if let Some((path, verified)) = &status.overdue.oldest {
+            let (number, path) = (status.overdue.files, Shown::bytes(path).to_string());
+            outln!("{}", overdue_scrubs(number, &path, &ago(now, *verified)));
         }
         let share = match status.data_bytes {
             0 => String::new(),
@@ -166,6 +163,16 @@ impl Args {
                 ago(now, record.last),
                 targets.join(", ")
             );
+        }
+        match status.displaced {
+            None => outln!("displaced  cannot be listed"),
+            Some((0, _)) => {}
+            Some((number, size)) => outln!(
+                "displaced  redundancy of {} ({}) whose names are not known now, in {}",
+                files(number),
+                bytes(size),
+                Shown::path(&vault.repository.path().join("displaced"))
+            ),
         }
         match status.replaced.as_deref() {
             None => outln!("replaced   cannot be listed"),
@@ -239,6 +246,14 @@ fn print_matrix(status: &Status) {
     }
 }
 
+/// What to say of files whose scrub is overdue.
+pub(in crate::commands) fn overdue_scrubs(number: u64, oldest: &str, verified: &str) -> String {
+    let files = files(number);
+    format!(
+        "WARNING: the scrub of {files} is overdue by the policy, the oldest {oldest}, verified {verified}: `gabion scrub --due`"
+    )
+}
+
 fn as_json(vault: &Vault, status: &Status) -> Value {
     let matrix: Vec<Value> = status
         .matrix
@@ -273,15 +288,15 @@ fn as_json(vault: &Vault, status: &Status) -> Value {
         "oldest": status.oldest }, "changes": status.changes().map(changes_as_json),
         "degraded": named(State::Degraded), "damaged": named(State::Damaged), "lost": named(State::Lost),
         "last_protect": status.last_protect, "last_scrub": status.last_scrub,
-        "never_scrubbed": status.never_scrubbed, "scrub_overdue": { "files": status.overdue,
-        "oldest": status.most_overdue.as_ref().map(|(path, at)| json!({ "path": Shown::bytes(path).to_string(), "verified": at })) },
+        "never_scrubbed": status.never_scrubbed, "scrub_overdue": overdue::as_json(&status.overdue),
         "data_bytes": status.data_bytes,
         "redundancy_bytes": status.redundancy_bytes, "targets": targets, "degraded_reads": status.degraded_reads,
         "write_once_changed": status.write_once().iter().map(|it| Shown::bytes(it).to_string()).collect::<Vec<_>>(),
         "changed_in_growth": status.changed_in_growth.iter().map(|(path, ranges)| {
             json!({ "path": Shown::bytes(path).to_string(), "ranges": ranges })
         }).collect::<Vec<_>>(),
-        "wide_watch": status.wide_watch, "replaced": status.replaced, "survives": status.promises(vault),
+        "wide_watch": status.wide_watch, "replaced": status.replaced,
+        "displaced": status.displaced.map(|(files, bytes)| json!({ "files": files, "bytes": bytes })), "survives": status.promises(vault),
         "mirrors": status.mirrors,
     })
 }

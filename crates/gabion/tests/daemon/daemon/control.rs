@@ -208,3 +208,32 @@ fn lost_files_are_called_lost_at_once() {
     assert!(status.contains("0 damaged, 1 lost"), "{status}");
     ground.stop(Signal::TERM);
 }
+
+/// `gabion status` named files whose scrub was overdue by their policy, and the report of the daemon was green.
+#[test]
+fn overdue_scrubs_are_named_by_the_daemon_as_by_status() {
+    let policy = |scrub: &str| {
+        format!("[default]\ncode = \"4+2\"\nblock = \"4KiB\"\nquiet = \"0s\"\nscrub = \"{scrub}\"\n")
+    };
+    let mut ground = Ground::new();
+    ground.configure(&ground.watched("photos", ""));
+    ground.write("policy.toml", policy("1s").as_bytes());
+    ground.expect(0, &["protect", "photos", "--policy", "policy.toml", "-q"]);
+    let overdue = || {
+        let output = ground.run(&["status", "photos", "--json"]).stdout;
+        serde_json::from_slice::<Value>(&output).unwrap()["scrub_overdue"].clone()
+    };
+    gabion_testkit::until("the scrubs are overdue", || overdue()["files"] == 4);
+    let before = overdue();
+    ground.start();
+    let counted = |source: &Value| !source["scrub_overdue"].is_null();
+    let source = ground.until("photos", "overdue scrubs are counted", counted);
+    assert_eq!(source["scrub_overdue"], before);
+    let said = ground.expect(1, &["daemon", "status"]);
+    assert!(said.contains("the scrub of 4 files is overdue by the policy, the oldest "), "{said}");
+    ground.write("photos/.gabion/policy.toml", policy("30d").as_bytes());
+    ground.expect(0, &["daemon", "scrub", "photos"]);
+    ground.until("photos", "nothing is overdue", |source| source["scrub_overdue"]["files"] == 0);
+    ground.expect(0, &["daemon", "status"]);
+    ground.stop(Signal::TERM);
+}

@@ -1,0 +1,133 @@
+//! Write-once files of a mounted directory: what programs do to them through the mount has the results that a watch has.
+
+use crate::ground::{Ground, can_mount};
+use crate::seed::Seed;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use serde_json::{Value, json};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::{Duration, UNIX_EPOCH};
+
+const FILES: [&str; 9] = ["over", "cut", "grown", "gone", "under", "left", "right", "old", "stays"];
+
+fn protected(guard: &str) -> Ground {
+    let ground = Ground::new();
+    let policy = "[default]\ncode = \"4+4\"\nblock = \"4KiB\"\nquiet = \"0s\"\nwrite_once = true\n";
+    fs::write(ground.path().join("policy.toml"), format!("{policy}{guard}")).unwrap();
+    for (number, name) in FILES.iter().enumerate() {
+        fs::write(ground.source(name), Seed(number as u64).bytes(20_000 + number)).unwrap();
+        let file = File::options().write(true).open(ground.source(name)).unwrap();
+        file.set_modified(UNIX_EPOCH + Duration::from_secs(1_600_000_000)).unwrap();
+    }
+    ground.expect(0, &["protect", "source", "--policy", "policy.toml", "-q"]);
+    ground
+}
+
+/// What programs do to files below a path.
+fn change(at: impl Fn(&str) -> PathBuf) {
+    File::options().write(true).open(at("over")).unwrap().write_all_at(b"overwritten", 5000).unwrap();
+    File::options().write(true).open(at("cut")).unwrap().set_len(1000).unwrap();
+    File::options().write(true).open(at("grown")).unwrap().set_len(50_000).unwrap();
+    fs::remove_file(at("gone")).unwrap();
+    // As editors write a file: a new one takes its name.
+    fs::write(at("draft"), b"another content").unwrap();
+    fs::rename(at("draft"), at("under")).unwrap();
+    renameat_with(CWD, at("left"), CWD, at("right"), RenameFlags::EXCHANGE).unwrap();
+    fs::rename(at("old"), at("new")).unwrap();
+}
+
+/// Waits until all changes were seen to, and gives the files that changed against the policy.
+fn settled(ground: &Ground, count: usize) -> Value {
+    let is_settled = |status: &Value| {
+        let changes = status["changes"].as_object().unwrap();
+        status["pending"]["files"] == 0
+            && status["pending"]["queued"] == 0
+            && status["damaged"].as_array().is_some_and(|damaged| damaged.len() == count)
+            && changes.values().all(|change| change["files"] == 0)
+    };
+    gabion_testkit::until("all changes are seen to", || is_settled(&ground.status()));
+    ground.status()["write_once_changed"].clone()
+}
+
+fn redundancy(ground: &Ground, name: &str) -> Option<Vec<u8>> {
+    fs::read(ground.source(".gabion/redundancy").join(name)).ok()
+}
+
+/// What a watch of the source, or a mount of it, has made of the changes.
+fn assert_kept(ground: &Ground, before: &[Option<Vec<u8>>], changed: &[&str]) {
+    assert_eq!(settled(ground, changed.len()), json!(changed));
+    for (name, before) in FILES.iter().zip(before).filter(|(name, _)| changed.contains(name)) {
+        assert!(redundancy(ground, name) == *before, "{name} has other redundancy");
+    }
+    // A new name is no other content, and neither is a file that was removed.
+    let old = before[FILES.iter().position(|name| *name == "old").unwrap()].as_ref().unwrap();
+    let new = redundancy(ground, "new");
+    assert_eq!(new.map(|new| new.len()), Some(old.len()));
+    assert_eq!((redundancy(ground, "old"), redundancy(ground, "gone")), (None, None));
+}
+
+const CHANGED: [&str; 6] = ["cut", "grown", "left", "over", "right", "under"];
+
+#[test]
+fn write_once_files_changed_through_a_mount_keep_their_redundancy() {
+    if !can_mount("write-once files") {
+        return;
+    }
+    let mut ground = protected("");
+    let before = FILES.map(|name| redundancy(&ground, name));
+    ground.mount(&[]);
+    change(|name| ground.at(name));
+    assert_kept(&ground, &before, &CHANGED);
+    // Programs read what is there.
+    assert_eq!(fs::read(ground.at("under")).unwrap(), b"another content");
+    // The mount protects what a person accepts, and nothing else.
+    ground.expect(0, &["approve", "source/over"]);
+    assert_kept(&ground, &before, &["cut", "grown", "left", "right", "under"]);
+    assert!(redundancy(&ground, "over") != before[0]);
+    ground.unmount();
+    ground.expect(0, &["repair", "source", "--revert-changes", "--yes", "-q"]);
+    for (number, name) in
+        FILES.iter().enumerate().filter(|(_, name)| CHANGED.contains(name) && **name != "over")
+    {
+        assert!(
+            fs::read(ground.source(name)).unwrap() == Seed(number as u64).bytes(20_000 + number),
+            "{name}"
+        );
+    }
+}
+
+/// The reference that mounts are compared with.
+#[test]
+fn write_once_files_changed_under_a_watch_keep_their_redundancy() {
+    let ground = protected("");
+    let before = FILES.map(|name| redundancy(&ground, name));
+    let mut command = ground.command(&["watch", "source"]);
+    let mut watch = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut output = BufReader::new(watch.stdout.take().unwrap());
+    output.read_line(&mut String::new()).unwrap();
+    std::thread::spawn(move || output.lines().map_while(Result::ok).for_each(drop));
+    change(|name| ground.source(name));
+    assert_kept(&ground, &before, &CHANGED);
+    watch.kill().unwrap();
+    watch.wait().unwrap();
+}
+
+/// Files that are removed through the mount are no change of their content; the guard counts them.
+#[test]
+fn removals_of_write_once_files_through_a_mount_are_held_by_the_guard() {
+    if !can_mount("removals of write-once files") {
+        return;
+    }
+    let mut ground = protected("[guard]\nremoved = \"25%\"\nat_least = 1\n");
+    let before = FILES.map(|name| redundancy(&ground, name));
+    ground.mount(&[]);
+    for name in &FILES[..5] {
+        fs::remove_file(ground.at(name)).unwrap();
+    }
+    gabion_testkit::until("the removals are held", || ground.printed().contains("HELD"));
+    assert!(FILES.map(|name| redundancy(&ground, name)) == before);
+    ground.unmount();
+}

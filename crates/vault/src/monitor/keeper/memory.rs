@@ -1,0 +1,65 @@
+//! Notices that the server of the changelog has lost changes that it had acknowledged.
+//!
+//! A server that comes back without its files, or with older ones, knows nothing of what was pending, and counts changes anew. What it lost, only a scan finds; what was
+//! known by the numbers of changes is worth nothing any more.
+
+use super::{Keeper, MAX_LOOK, Notice};
+use crate::changelog::{self, Memory};
+use crate::worker::Scanned;
+use crate::world::Stopwatch;
+use std::sync::atomic::Ordering;
+
+/// What the server said last of its memory, and when.
+#[derive(Debug, Default)]
+pub(super) struct Remembered {
+    said: Option<Memory>,
+    asked: Option<Stopwatch>,
+}
+
+impl Keeper {
+    /// Has everything scanned if the server has lost changes. It is asked whenever work is due, and every few seconds.
+    ///
+    /// # Errors
+    /// It does not answer, and work is due.
+    pub(super) fn check_memory(&mut self, is_due: bool) -> changelog::Result<()> {
+        let asked = self.remembered.asked.as_ref();
+        let is_time = asked.is_none_or(|since| since.elapsed().as_nanos() as i64 >= MAX_LOOK);
+        if !is_due && !is_time {
+            return Ok(());
+        }
+        self.remembered.asked = Some(Stopwatch::start());
+        // Before it is asked: what is acknowledged later may be what it counts anew.
+        let acknowledged = self.shared.acknowledged.load(Ordering::Relaxed);
+        let now = match self.vault.changelog.memory() {
+            Ok(Some(now)) => now,
+            // Nothing has to be done now, and it may be back when there is.
+            Err(_) if !is_due => return Ok(()),
+            other => return other.map(drop),
+        };
+        let said = self.remembered.said.take();
+        let is_lost = said
+            .is_some_and(|said| Memory { sequence: said.sequence.max(acknowledged), ..said }.is_lost(&now));
+        if is_lost {
+            self.shared.acknowledged.store(now.sequence, Ordering::Relaxed);
+            (self.scanned, self.passed, self.wants_scan) = (Scanned::default(), 0, true);
+            let why = "the server of the changelog has lost what was recorded: everything is scanned";
+            (self.shared.tell)(&Notice::Trouble(why.to_owned()));
+        }
+        self.remembered.said = Some(now);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::changelog::Memory;
+
+    #[test]
+    fn another_identity_and_a_number_that_goes_back_are_losses() {
+        let memory = |identity: &str, sequence| Memory { identity: identity.to_owned(), sequence };
+        let before = memory("a", 7);
+        assert!(!before.is_lost(&before) && !before.is_lost(&memory("a", 8)));
+        assert!(before.is_lost(&memory("a", 6)) && before.is_lost(&memory("b", 7)));
+        assert!(before.is_lost(&memory("b", 9)), "others recorded since it came back");
+    }
+}
