@@ -10,6 +10,7 @@ mod held;
 mod making;
 mod moving;
 mod problems;
+mod queries;
 mod recent;
 
 pub use changes::{Change, Class, Counts};
@@ -426,10 +427,7 @@ impl Catalogue {
     /// [`CatalogueError`].
     pub fn by_inode(&self, generation: &Generation) -> Result<Vec<Vec<u8>>> {
         let found = || {
-            let mut find = self.connection.prepare_cached(
-                "SELECT path, name FROM files JOIN directories ON number = directory \
-                 WHERE inode = ? AND size = ? AND mtime = ? LIMIT 64",
-            )?;
+            let mut find = self.connection.prepare_cached(queries::BY_INODE)?;
             let Generation { size, mtime, inode, .. } = *generation;
             let rows = find.query_map(params![inode as i64, size as i64, mtime], |row| {
                 Ok(join(row.get_ref(0)?.as_blob()?, row.get_ref(1)?.as_blob()?))
@@ -445,9 +443,7 @@ impl Catalogue {
     /// [`CatalogueError`].
     pub fn names_of(&self, inode: u64) -> Result<Vec<(Vec<u8>, Generation)>> {
         let found = || {
-            let mut find = self.connection.prepare_cached(
-                "SELECT path, name, size, mtime, ctime FROM files JOIN directories ON number = directory WHERE inode = ?",
-            )?;
+            let mut find = self.connection.prepare_cached(queries::NAMES_OF)?;
             let rows = find.query_map([inode as i64], |row| {
                 let path = join(row.get_ref(0)?.as_blob()?, row.get_ref(1)?.as_blob()?);
                 let (size, mtime, ctime) = (row.get::<_, i64>(2)? as u64, row.get(3)?, row.get(4)?);
@@ -558,11 +554,7 @@ impl Catalogue {
     /// [`CatalogueError`].
     pub fn count_beneath(&self, path: &[u8]) -> Result<u64> {
         let count = || {
-            let query = format!(
-                "SELECT count(*) FROM files JOIN directories ON number = directory WHERE {}",
-                within(path)
-            );
-            let mut count = self.connection.prepare_cached(&query)?;
+            let mut count = self.connection.prepare_cached(&queries::count_in(within(path)))?;
             count.query_row([path], |row| row.get(0))
         };
         self.wrap(count())

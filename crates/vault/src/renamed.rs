@@ -8,7 +8,7 @@ use crate::catalogue::{CatalogueError, Class, Entry, Problem};
 use crate::protect::ProtectError;
 use crate::redundancy::displaced::{Found, known, recall, set_aside};
 use crate::storage::Storage;
-use crate::tree::{Generation, Kind};
+use crate::tree::{Kind, Stat};
 use crate::vault::Vault;
 use crate::worker;
 
@@ -75,7 +75,8 @@ fn find(vault: &Vault) -> Result<Vec<Renamed>, CatalogueError> {
     for class in [Class::Changed, Class::Restored, Class::Moved] {
         vault.catalogue.each_change(class, |page| -> Result<(), CatalogueError> {
             for change in page {
-                let Some(now) = generation(&*vault.storage, &change.path) else { continue };
+                let Some(stat) = file(&*vault.storage, &change.path) else { continue };
+                let now = stat.generation();
                 let known = vault.catalogue.find(&change.path)?;
                 if known.is_some_and(|known| known.generation.inode == now.inode) {
                     continue;
@@ -88,10 +89,8 @@ fn find(vault: &Vault) -> Result<Vec<Renamed>, CatalogueError> {
                 };
                 let mut from = vault.catalogue.by_inode(&now)?;
                 from.retain(|from| *from != change.path && has_left(from));
-                if !from.is_empty()
-                    && let Ok(found) = Found::at(&*vault.storage, &change.path, now)
-                {
-                    renamed.push(Renamed { from, to: change.path.clone(), found });
+                if !from.is_empty() {
+                    renamed.push(Renamed { from, to: change.path.clone(), found: Found::of(&stat) });
                 }
             }
             Ok(())
@@ -100,7 +99,6 @@ fn find(vault: &Vault) -> Result<Vec<Renamed>, CatalogueError> {
     Ok(renamed)
 }
 
-fn generation(storage: &dyn Storage, path: &[u8]) -> Option<Generation> {
-    let found = storage.find(path).ok().flatten()?;
-    (found.kind == Kind::File).then(|| found.generation())
+fn file(storage: &dyn Storage, path: &[u8]) -> Option<Stat> {
+    storage.find(path).ok().flatten().filter(|found| found.kind == Kind::File)
 }

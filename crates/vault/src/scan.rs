@@ -331,7 +331,7 @@ impl Scanner<'_> {
 
     /// Whether a file was made after another one, which had the same inode, was protected: the inode was given to it when the other one was deleted.
     fn is_younger(&self, path: &[u8], from: &[u8]) -> Result<bool, ScanError> {
-        let birth = self.storage.birth(path).ok().flatten();
+        let birth = self.storage.find(path).ok().flatten().and_then(|stat| stat.birth);
         let known = self.catalogue.find(from)?;
         Ok(birth.is_some_and(|birth| known.is_some_and(|known| known.protected_at < birth)))
     }

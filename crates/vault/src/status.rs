@@ -136,27 +136,30 @@ pub fn status(
         replaced: replaced::runs(&vault.repository).ok(),
     };
     let missing = Missing::of(&status.targets);
+    // Classes of files that have nothing as they are now, if there are any.
+    let is_there = |class: &Class| status.seen.as_ref().is_some_and(|seen| seen.changes.of(*class).0 > 0);
+    let changed: Vec<Class> = [Class::Changed, Class::Removed].into_iter().filter(is_there).collect();
+    let by_identity = look && vault.storage.keeps_by_identity();
     let due = Due::new(&vault.policy, &*vault.storage, now);
     catalogue.each_page(path, |page| -> Result<(), CatalogueError> {
         for (known, entry) in page {
-            let (by_identity, listed) = (look && vault.storage.keeps_by_identity(), known.clone());
             // A file that got another name is told of by that.
             let moved = if by_identity { catalogue.moved_to(&known)? } else { None };
+            // What changed is counted with what it has now, below.
+            let mut is_current = true;
+            for class in changed.iter().filter(|_| moved.is_none()) {
+                is_current &= !catalogue.is_change(*class, &known)?;
+            }
             let path = moved.unwrap_or_else(|| known.clone());
+            let may_be_another = by_identity && (!is_current || entry.state != State::Protected);
             let (known, mut entry) =
-                if by_identity { of_its_file(vault, &path, known, entry)? } else { (known, entry) };
+                if may_be_another { of_its_file(vault, &path, known, entry)? } else { (known, entry) };
             if by_identity && entry.state == State::Degraded && catalogue.problems(&known)?.is_empty() {
                 regain(vault, &path, &mut entry);
             }
             if !missing.uncounted.is_empty() {
                 lose(vault, &path, &missing, &mut entry);
             }
-            // What changed is counted with what it has now, below.
-            let is_changed = || {
-                Ok(catalogue.is_change(Class::Changed, &listed)?
-                    || catalogue.is_change(Class::Removed, &listed)?)
-            };
-            let is_current = !look || path != listed || !is_changed()?;
             status.count(&entry, is_current);
             if let Some(verified) = due.since(&path, &entry) {
                 status.overdue.count(&path, verified);

@@ -248,14 +248,6 @@ pub trait Storage: Send + Sync + Debug {
     /// What the operating system says.
     fn find(&self, path: &[u8]) -> io::Result<Option<Stat>>;
 
-    /// When a file was made; nothing where that is not recorded.
-    ///
-    /// # Errors
-    /// What the operating system says.
-    fn birth(&self, _path: &[u8]) -> io::Result<Option<crate::world::Nanos>> {
-        Ok(None)
-    }
-
     /// Flushes all files at once, as [`Content::flush`] does one. Gives the device whose files were; nothing where they have to be flushed
     /// one by one.
     fn flush(&self) -> Option<u64> {

@@ -4,18 +4,18 @@
 //! way (`openat2`), so neither a hostile name nor a link that someone puts in place meanwhile can lead elsewhere, and
 //! the length limit of a path counts from the root.
 
-mod birth;
 mod durable;
 mod ownership;
+mod stat;
 
-pub use birth::birth_of;
 pub(crate) use ownership::check_alone;
 pub use ownership::{TRUST, Untrusted};
+pub use stat::stat_of;
 
 use ownership::Ownership;
 use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Statx, StatxFlags, linkat, mkdirat,
-    openat2, renameat, renameat_with, statx, unlinkat,
+    AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, linkat, mkdirat, openat2, renameat,
+    renameat_with, statx, unlinkat,
 };
 use std::fs::File;
 use std::io;
@@ -70,6 +70,8 @@ pub struct Stat {
     pub gid: u32,
     /// Bytes it takes on the disk.
     pub allocated: u64,
+    /// When it was made, where the file system records that.
+    pub birth: Option<i64>,
 }
 
 /// What must be equal before and after reading a file for the bytes to be one version of it, and what tells later
@@ -104,28 +106,6 @@ impl Stat {
     pub fn generation(&self) -> Generation {
         Generation { size: self.size, mtime: self.mtime, ctime: self.ctime, inode: self.inode }
     }
-}
-
-impl From<Statx> for Stat {
-    fn from(stat: Statx) -> Stat {
-        Stat {
-            kind: kind(FileType::from_raw_mode(u32::from(stat.stx_mode))),
-            size: stat.stx_size,
-            mtime: nanos(stat.stx_mtime),
-            ctime: nanos(stat.stx_ctime),
-            inode: stat.stx_ino,
-            device: u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor),
-            links: stat.stx_nlink,
-            mode: u32::from(stat.stx_mode) & 0o7777,
-            uid: stat.stx_uid,
-            gid: stat.stx_gid,
-            allocated: stat.stx_blocks * 512,
-        }
-    }
-}
-
-fn nanos(time: rustix::fs::StatxTimestamp) -> crate::world::Nanos {
-    time.tv_sec.saturating_mul(crate::world::SECOND).saturating_add(i64::from(time.tv_nsec))
 }
 
 fn kind(file: FileType) -> Kind {
@@ -266,7 +246,7 @@ impl Directory {
         if name.contains(&b'/') || matches!(name, b"" | b"." | b"..") {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        Ok(Stat::from(statx(&self.0, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS)?))
+        Ok(Stat::from(statx(&self.0, name, AtFlags::SYMLINK_NOFOLLOW, stat::ASKED)?))
     }
 
     /// Its names, sorted.
@@ -570,15 +550,6 @@ impl Tree {
         let stat = rustix::fs::fstatvfs(&*self.root)?;
         Ok((stat.f_bavail.saturating_mul(stat.f_frsize), stat.f_blocks.saturating_mul(stat.f_frsize)))
     }
-}
-
-/// What the file system says of an open file.
-///
-/// # Errors
-/// What the operating system says.
-pub fn stat_of(file: impl AsFd) -> io::Result<Stat> {
-    let found = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
-    Ok(Stat::from(found))
 }
 
 /// Absence is an answer, not an error.

@@ -225,7 +225,8 @@ impl Worker<'_> {
                 self.fail(&claim, UNFINISHED, false, done)?;
                 continue;
             }
-            if self.is_write_once_changed(&claim, stat.as_ref(), catalogue, done)? {
+            let known = catalogue.map(|catalogue| catalogue.find(path)).transpose()?.flatten();
+            if self.is_write_once_changed(&claim, stat.as_ref(), catalogue, known.as_ref(), done)? {
                 continue;
             }
             if let Some(catalogue) = catalogue.filter(|_| self.hold)
@@ -253,16 +254,11 @@ impl Worker<'_> {
             });
             let size = wanted.as_ref().map_or(0, |(stat, _)| stat.size);
             let treatment = wanted.map(|(_, treatment)| treatment);
-            let former = self.former(&claim, stat.as_ref(), catalogue)?;
-            let elsewhere = self.is_known_elsewhere(&claim, stat.as_ref(), catalogue)?;
-            let names = self.known_names(&claim, stat.as_ref(), catalogue)?;
-            let found = match self.found(&claim, stat.as_ref()) {
-                Ok(found) => found,
-                Err(error) => {
-                    self.fail(&claim, &error.to_string(), false, done)?;
-                    continue;
-                }
-            };
+            let (stat, known) = (stat.as_ref(), known.as_ref());
+            let former = self.former(&claim, stat, catalogue, known)?;
+            let elsewhere = self.is_known_elsewhere(&claim, stat, catalogue, known)?;
+            let names = self.known_names(&claim, stat, catalogue, known)?;
+            let found = stat.filter(|_| !self.storage.keeps_by_identity()).map(Found::of);
             let (moved, result) = (false, Mutex::new(None));
             let job = Job { claim, treatment, elsewhere, names, found, former, moved, result };
             if size > SMALL_FILE { large.push((size, job)) } else { small.push(job) }
@@ -271,12 +267,15 @@ impl Worker<'_> {
         // a circle, so all of it is taken away before any of it gets a new name.
         let jobs = || small.iter().chain(large.iter().map(|(_, job)| job));
         jobs().for_each(|job| self.take_away(job));
+        let may_move: Vec<bool> = jobs().map(|job| self.may_move(job)).collect();
+        let moves = may_move.contains(&true);
         if let Some(catalogue) = catalogue {
-            catalogue.note_moving(&self.name.0, jobs().filter(|job| self.may_move(job)).map(Job::path))?;
+            let moving = jobs().zip(&may_move).filter(|(_, may_move)| **may_move);
+            catalogue.note_moving(&self.name.0, moving.map(|(job, _)| job.path()))?;
         }
-        let moves = jobs().any(|job| self.may_move(job));
-        for job in small.iter_mut().chain(large.iter_mut().map(|(_, job)| job)) {
-            job.moved = self.move_redundancy(job, catalogue, done);
+        let jobs = small.iter_mut().chain(large.iter_mut().map(|(_, job)| job));
+        for (job, may_move) in jobs.zip(may_move) {
+            job.moved = self.move_redundancy(job, may_move, catalogue, done);
         }
         let flushed = self.flush(small.len() + large.len());
         self.encode_side_by_side(&small, leases, budget, flushed);

@@ -79,6 +79,9 @@ fn a_repository_that_moved_or_a_tree_that_was_copied_is_an_error_with_a_way_out(
         let error = ground.refused(&[command, "tree"]);
         assert!(error.contains("--repository WHERE-IT-IS-NOW"), "{error}");
     }
+    // Nothing is begun anew where a disk may not be mounted.
+    let error = ground.refused(&["protect", "tree", "--repository", "other"]);
+    assert!(error.contains("Is its disk mounted?") && error.contains("remove this file"), "{error}");
     assert_eq!(ground.json(0, &["protect", "tree", "--repository", "moved"])["encoded"], 0);
     ground.expect(0, &["status", "tree"]);
     let copied =

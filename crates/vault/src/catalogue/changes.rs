@@ -1,6 +1,6 @@
 //! The change-set of one scan. It lies in a temporary table, so that a million changes fit in little memory.
 
-use super::{Catalogue, CatalogueError, Result};
+use super::{Catalogue, CatalogueError, Result, queries};
 use crate::tree::join;
 use crate::world::Nanos;
 use rusqlite::{OptionalExtension, params};
@@ -256,10 +256,7 @@ impl Catalogue {
     /// [`CatalogueError`].
     pub fn like(&self, size: u64, mtime: i64) -> Result<Option<Vec<u8>>> {
         let find = || {
-            let mut find = self.connection.prepare_cached(
-                "SELECT path, name FROM files JOIN directories ON number = directory \
-                 WHERE mtime = ? AND size = ? LIMIT 1",
-            )?;
+            let mut find = self.connection.prepare_cached(queries::LIKE)?;
             let path = find.query_row(params![mtime, size as i64], |row| {
                 Ok(join(row.get_ref(0)?.as_blob()?, row.get_ref(1)?.as_blob()?))
             });

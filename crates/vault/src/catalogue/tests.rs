@@ -92,9 +92,9 @@ fn a_directory_is_not_its_namesakes() {
 #[test]
 fn what_is_beneath_a_path_is_found_by_an_index() {
     let (_directory, catalogue) = catalogue();
-    let tables = "SELECT count(*) FROM files JOIN directories ON number = directory";
-    for query in ["SELECT number FROM directories", tables] {
-        let query = format!("EXPLAIN QUERY PLAN {query} WHERE {}", super::within(b"a"));
+    let numbers = format!("SELECT number FROM directories WHERE {}", super::within(b"a"));
+    for query in [numbers, super::queries::count_in(super::within(b"a"))] {
+        let query = format!("EXPLAIN QUERY PLAN {query}");
         let mut plan = catalogue.connection.prepare(&query).unwrap();
         let steps = plan.query_map([b"a"], |row| row.get::<_, String>(3)).unwrap();
         let steps: Vec<String> = steps.map(Result::unwrap).collect();
@@ -253,4 +253,25 @@ fn a_share_of_files_is_that_which_was_scrubbed_longest_ago() {
     let oldest = |now| [0, 1, 2, 3, 4, 5].map(|files| catalogue.oldest_scrubbed(files, now).unwrap());
     assert_eq!(oldest(30), [None, None, Some(10), Some(20), Some(30), None]);
     assert_eq!(oldest(15), [None, None, None, None, Some(10), None], "what lies ahead is not known");
+}
+
+/// Queries that run once per file were compiled anew each time, because they joined tables.
+#[test]
+fn queries_for_each_file_are_compiled_once() {
+    let (_directory, catalogue) = catalogue();
+    (0..9).for_each(|number| catalogue.put(format!("dir/{number}").as_bytes(), &entry(number)).unwrap());
+    for number in 0..20 {
+        let generation = entry(number).generation;
+        assert_eq!(catalogue.by_inode(&generation).unwrap().len(), usize::from(number < 9));
+        assert_eq!(catalogue.names_of(generation.inode).unwrap().len(), usize::from(number < 9));
+        assert_eq!(catalogue.like(number, -5).unwrap().is_some(), number < 9);
+        assert_eq!(catalogue.count_beneath(b"dir").unwrap(), 9);
+    }
+    let count = super::queries::count_in(super::within(b"dir"));
+    for query in [super::queries::BY_INODE, super::queries::NAMES_OF, super::queries::LIKE, &count] {
+        let statement = catalogue.connection.prepare_cached(query).unwrap();
+        let [runs, again] = [rusqlite::StatementStatus::Run, rusqlite::StatementStatus::RePrepare]
+            .map(|what| statement.get_status(what));
+        assert!(runs >= 20 && again == 0, "{query}: {again} of {runs}");
+    }
 }

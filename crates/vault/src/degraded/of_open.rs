@@ -13,7 +13,7 @@ use crate::redundancy::Place;
 use crate::redundancy::displaced::{Found, aside};
 use crate::storage::plain::content_of;
 use crate::storage::{Content, Storage};
-use crate::tree::{Generation, birth_of, stat_of};
+use crate::tree::{Generation, stat_of};
 use crate::version;
 use std::fs::File;
 use std::io;
@@ -31,8 +31,8 @@ impl DegradedReader {
         path: Option<&[u8]>,
         names: impl FnOnce(&Generation) -> Vec<Vec<u8>>,
     ) -> Result<Option<DegradedReader>, ReadError> {
-        let now = stat_of(file).map_err(ReadError::Open)?.generation();
-        let found = Found { now, birth: birth_of(file).map_err(ReadError::Open)? };
+        let found = Found::of(&stat_of(file).map_err(ReadError::Open)?);
+        let now = found.now;
         let content = || -> io::Result<Box<dyn Content>> { Ok(content_of(file.try_clone()?)) };
         // What cannot be used at one place does not keep from looking at the next.
         let at = |place: Place, is_its: &dyn Fn(&Header) -> bool| {

@@ -19,6 +19,7 @@ fn file(size: u64, age_days: i64) -> Stat {
         uid: 1000,
         gid: 100,
         allocated: 0,
+        birth: None,
     }
 }
 

@@ -11,8 +11,8 @@ use super::{Part, Place, REDUNDANCY};
 use crate::catalogue::Catalogue;
 use crate::coder::Coders;
 use crate::format::Header;
-use crate::storage::{Repository, Storage};
-use crate::tree::{Generation, Tree, absent_is_none, join, split};
+use crate::storage::Repository;
+use crate::tree::{Generation, Stat, Tree, absent_is_none, join, split};
 use crate::world::{Nanos, SECOND};
 use std::io;
 
@@ -35,12 +35,8 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// The file at a path.
-    ///
-    /// # Errors
-    /// What the operating system says.
-    pub(crate) fn at(storage: &dyn Storage, path: &[u8], now: Generation) -> io::Result<Found> {
-        Ok(Found { now, birth: storage.birth(path)? })
+    pub(crate) fn of(stat: &Stat) -> Found {
+        Found { now: stat.generation(), birth: stat.birth }
     }
 
     /// Whether redundancy is of this file, and the file was not written since. The number of an inode is given to a new file when its file was deleted, and the
@@ -87,6 +83,9 @@ pub(crate) fn known(place: &Place, coders: &Coders) -> io::Result<Option<Part>> 
 /// See [`known`]; what the operating system says.
 pub(crate) fn set_aside(place: &Place, coders: &Coders, wanted: impl Fn(&Part) -> bool) -> io::Result<bool> {
     let fence = Fence::new(place);
+    if fence.saw_nothing() {
+        return Ok(false);
+    }
     let Some(part) = known(place, coders)?.filter(|part| wanted(part)) else { return Ok(false) };
     let kept = aside(&place.tree, part.header.generation.inode);
     // Names of one file have redundancy each. The newest counts.

@@ -15,6 +15,7 @@ use std::io;
 #[derive(Debug)]
 pub(crate) struct Fence {
     seen: Option<Stat>,
+    is_absent: bool,
 }
 
 /// How a new file gets its name.
@@ -29,7 +30,13 @@ pub(crate) enum Way {
 impl Fence {
     /// Remembers what is there now. What cannot be looked at (an obstacle on the way) counts as nothing, and is not replaced.
     pub(crate) fn new(place: &Place) -> Fence {
-        Fence { seen: place.tree.find(&place.path).unwrap_or(None) }
+        let found = place.tree.find(&place.path);
+        Fence { is_absent: matches!(found, Ok(None)), seen: found.unwrap_or(None) }
+    }
+
+    /// Whether nothing was there for certain.
+    pub(crate) fn saw_nothing(&self) -> bool {
+        self.is_absent
     }
 
     /// Makes a change of the name if what is there is what was seen.

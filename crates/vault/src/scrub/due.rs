@@ -105,5 +105,6 @@ fn as_protected(entry: &Entry) -> Stat {
         uid: 0,
         gid: 0,
         allocated: generation.size,
+        birth: None,
     }
 }

@@ -13,7 +13,6 @@ use crate::geometry::{Geometry, Run, Tail, block_for};
 use crate::metadata;
 use crate::redundancy::read_up_to;
 use crate::tree::{Directory, Generation, Names, Stat, Tree, absent_is_none, split, stat_of};
-use crate::world::Nanos;
 use gabion_engine::Code;
 use gabion_platform::window::Window;
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, fstatfs};
@@ -116,10 +115,6 @@ impl Storage for Plain {
 
     fn find(&self, path: &[u8]) -> io::Result<Option<Stat>> {
         self.root.find(path)
-    }
-
-    fn birth(&self, path: &[u8]) -> io::Result<Option<Nanos>> {
-        self.root.birth(path)
     }
 
     fn flush(&self) -> Option<u64> {

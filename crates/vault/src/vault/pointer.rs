@@ -100,7 +100,7 @@ impl Pointer {
             Err(VaultError::Unprotected { .. }) => {
                 return Err(wrong(format!(
                     "it names the repository {shown}, where no vault is. Is its disk mounted? If it was moved: \
-                     gabion protect {} --repository WHERE-IT-IS-NOW",
+                     gabion protect {} --repository WHERE-IT-IS-NOW. If it is lost for good, remove this file to begin another one",
                     Shown::path(root)
                 )));
             }

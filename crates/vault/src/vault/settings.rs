@@ -198,8 +198,11 @@ impl Location {
                         Shown::path(named)
                     )
                 };
+                let is_there = std::path::absolute(named).is_ok_and(|named| named == pointer.repository);
                 match is_same {
                     true => Ok(Location::of(root, Some(named))),
+                    // It is gone, or its disk is not mounted.
+                    false if is_there => pointer.resolve(&real),
                     false => Err(VaultError::Settings { path: own, why: why() }),
                 }
             }
@@ -386,5 +389,6 @@ fn ordinary_file(now: Nanos) -> Stat {
         uid: user,
         gid: 0,
         allocated: 0,
+        birth: None,
     }
 }

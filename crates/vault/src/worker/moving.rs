@@ -33,6 +33,7 @@ impl Worker<'_> {
         claim: &Claim,
         stat: Option<&Stat>,
         catalogue: Option<&Catalogue>,
+        known: Option<&Entry>,
     ) -> Result<Option<Former>, CatalogueError> {
         let (Some(stat), Some(catalogue)) = (stat, catalogue) else { return Ok(None) };
         let (path, origin) = (&claim.entry.path, claim.entry.origin.as_ref());
@@ -44,25 +45,17 @@ impl Worker<'_> {
             names.push(origin.clone());
         }
         let is_same = |known: &Entry| known.generation.inode == stat.inode;
-        if !self.storage.keeps_by_identity() && !catalogue.find(path)?.as_ref().is_some_and(is_same) {
+        if !self.storage.keeps_by_identity() && !known.is_some_and(is_same) {
             let has_left = |name: &Vec<u8>| {
                 let found = self.storage.find(name);
                 name != path && found.is_ok_and(|found| found.is_none_or(|it| it.inode != stat.inode))
             };
-            let known = self.known_by_inode(path, stat, catalogue)?.into_iter();
+            let known = self.known_by_inode(stat, catalogue)?.into_iter();
             names.extend(known.filter(|name| Some(name) != origin && has_left(name)));
         }
         let Some(first) = names.first() else { return Ok(None) };
         let problems = catalogue.problems(first)?;
         Ok(catalogue.find(first)?.map(|entry| Former { names, entry, problems }))
-    }
-
-    /// The file of a claim, where redundancy lies under names.
-    pub(super) fn found(&self, claim: &Claim, stat: Option<&Stat>) -> io::Result<Option<Found>> {
-        match stat.filter(|_| !self.storage.keeps_by_identity()) {
-            Some(stat) => Found::at(self.storage, &claim.entry.path, stat.generation()).map(Some),
-            None => Ok(None),
-        }
     }
 
     /// Sets redundancy aside that a job needs at another name, and such as would be overwritten although its file may exist elsewhere.
@@ -100,19 +93,22 @@ impl Worker<'_> {
         *job.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(Err(why));
     }
 
-    /// Puts redundancy of a file in the place of its name, if it lies elsewhere. Whether any was moved.
-    pub(super) fn move_redundancy(&self, job: &Job, catalogue: Option<&Catalogue>, done: &mut Done) -> bool {
+    /// Puts redundancy of a file in the place of its name, if it lies elsewhere, as [`may_move`](Worker::may_move) says. Whether any was moved.
+    pub(super) fn move_redundancy(
+        &self,
+        job: &Job,
+        may_move: bool,
+        catalogue: Option<&Catalogue>,
+        done: &mut Done,
+    ) -> bool {
         let (entry, Some(_)) = (&job.claim.entry, &job.treatment) else { return false };
         // Redundancy that belongs to the file and not to its name is where it was.
         if self.storage.keeps_by_identity() {
             done.moved += u64::from(entry.kind == Kind::Move && entry.origin.is_some());
             return false;
         }
-        let Some(found) = &job.found else { return false };
+        let Some(found) = job.found.as_ref().filter(|_| may_move) else { return false };
         if job.result.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
-            return false;
-        }
-        if !self.may_move(job) {
             return false;
         }
         let origin = entry.origin.as_ref().filter(|origin| self.is_vacated(origin));

@@ -93,12 +93,12 @@ impl Worker<'_> {
         claim: &Claim,
         stat: Option<&Stat>,
         catalogue: Option<&Catalogue>,
+        known: Option<&Entry>,
         done: &mut Done,
     ) -> Result<bool, WorkError> {
-        let (Some(stat), Some(catalogue)) = (stat, catalogue) else { return Ok(false) };
+        let (Some(stat), Some(catalogue), Some(known)) = (stat, catalogue, known) else { return Ok(false) };
         let path = &claim.entry.path;
-        let Some(known) = catalogue.find(path)? else { return Ok(false) };
-        if !write_once::is_violated(catalogue, self.policy, path, &known, stat, self.clock.now())? {
+        if !write_once::is_violated(catalogue, self.policy, path, known, stat, self.clock.now())? {
             return Ok(false);
         }
         // What a person accepted was another version.
@@ -137,16 +137,16 @@ impl Worker<'_> {
         claim: &Claim,
         stat: Option<&Stat>,
         catalogue: Option<&Catalogue>,
+        known: Option<&Entry>,
     ) -> Result<bool, CatalogueError> {
         let (Some(stat), Some(catalogue)) = (stat, catalogue) else {
             return Ok(claim.entry.origin.is_some());
         };
         let path = &claim.entry.path;
-        let is_same = |known: &Entry| known.generation.inode == stat.inode;
-        if catalogue.find(path)?.as_ref().is_none_or(is_same) {
+        if known.is_none_or(|known| known.generation.inode == stat.inode) {
             return Ok(false);
         }
-        let known = self.known_by_inode(path, stat, catalogue)?;
+        let known = self.known_by_inode(stat, catalogue)?;
         Ok(self.approved || claim.entry.origin.is_some() || known.iter().any(|known| known != path))
     }
 
@@ -154,12 +154,11 @@ impl Worker<'_> {
     /// deleted file, or lies on another file system, where a backup was restored.
     pub(super) fn known_by_inode(
         &self,
-        path: &[u8],
         stat: &Stat,
         catalogue: &Catalogue,
     ) -> Result<Vec<Vec<u8>>, CatalogueError> {
         let mut names = catalogue.by_inode(&stat.generation())?;
-        if let Some(birth) = self.storage.birth(path).ok().flatten().filter(|_| !names.is_empty()) {
+        if let Some(birth) = stat.birth.filter(|_| !names.is_empty()) {
             let mut older = Vec::new();
             for name in names {
                 let known = catalogue.find(&name)?;
@@ -176,15 +175,16 @@ impl Worker<'_> {
         claim: &Claim,
         stat: Option<&Stat>,
         catalogue: Option<&Catalogue>,
+        known: Option<&Entry>,
     ) -> Result<Vec<Vec<u8>>, CatalogueError> {
         let (Some(stat), Some(catalogue)) = (stat.filter(|stat| stat.links > 1), catalogue) else {
             return Ok(Vec::new());
         };
         let path = &claim.entry.path;
-        if self.storage.keeps_by_identity() || self.approved || catalogue.find(path)?.is_some() {
+        if self.storage.keeps_by_identity() || self.approved || known.is_some() {
             return Ok(Vec::new());
         }
-        let mut known = self.known_by_inode(path, stat, catalogue)?;
+        let mut known = self.known_by_inode(stat, catalogue)?;
         let has_it = |name: &Vec<u8>| {
             let found = self.storage.find(name).ok().flatten();
             name != path && found.is_some_and(|found| found.inode == stat.inode)

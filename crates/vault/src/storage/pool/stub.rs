@@ -177,6 +177,7 @@ impl Stub {
             uid: self.metadata.uid,
             gid: self.metadata.gid,
             allocated: self.size,
+            birth: None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Protecting what lies in memory, beside what the engine does there.
 
-use super::measure::{Bench, line, protect, verify};
+use super::measure::{Bench, forget, line, protect, verify};
 use crate::commands::bench::figures::{Line, place_in};
 use crate::commands::bench::files::{self, copies, drop_caches, sync, warm};
 use crate::commands::bench::mounted::Mounted;
@@ -43,7 +43,7 @@ impl Bench {
         let (mut best, mut copied) = (f64::INFINITY, f64::INFINITY);
         let mut encode = 0f64;
         for _ in 0..3 {
-            let _ = std::fs::remove_dir_all(&repository);
+            forget(&tree, &repository);
             sync(&tree)?;
             warm(&tree)?;
             best = best.min(protect(&tree, &repository, &[])?.0);

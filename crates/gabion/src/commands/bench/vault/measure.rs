@@ -8,6 +8,7 @@ use crate::commands::bench::files::{self, drop_caches, fill, plain_read, plain_w
 use anyhow::{Context, Result, bail, ensure};
 use gabion_vault::changelog::measure::{Load, measure};
 use gabion_vault::changelog::{Changelog, Embedded};
+use gabion_vault::vault::OWN;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -84,7 +85,7 @@ impl Bench {
         let mut best = (f64::INFINITY, f64::INFINITY);
         let mut redundancy = 0;
         for _ in 0..3 {
-            let _ = std::fs::remove_dir_all(&repository);
+            forget(&tree, &repository);
             sync(&tree)?;
             let state = drop_caches()?;
             ensure!(state, "the page cache can only be dropped by root");
@@ -307,6 +308,13 @@ pub(super) fn gabion(args: &[&str], tree: &Path, repository: &Path) -> Result<(f
         String::from_utf8_lossy(&done.stderr)
     );
     Ok((seconds, serde_json::from_slice(&done.stdout)?))
+}
+
+/// Makes a tree one that was never protected: the repository goes, and the file that leads to it.
+pub(super) fn forget(tree: &Path, repository: &Path) {
+    // The first time there is neither.
+    let _ = std::fs::remove_dir_all(repository);
+    let _ = std::fs::remove_file(tree.join(OWN));
 }
 
 pub(super) fn protect(tree: &Path, repository: &Path, more: &[&str]) -> Result<(f64, Value)> {

@@ -1,0 +1,42 @@
+//! What the operating system says of a file, as it is kept here.
+
+use super::{Stat, kind};
+use crate::world::{Nanos, SECOND};
+use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, StatxTimestamp, statx};
+use std::io;
+use std::os::fd::AsFd;
+
+impl From<Statx> for Stat {
+    fn from(stat: Statx) -> Stat {
+        Stat {
+            kind: kind(FileType::from_raw_mode(u32::from(stat.stx_mode))),
+            size: stat.stx_size,
+            mtime: nanos(stat.stx_mtime),
+            ctime: nanos(stat.stx_ctime),
+            inode: stat.stx_ino,
+            device: u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor),
+            links: stat.stx_nlink,
+            mode: u32::from(stat.stx_mode) & 0o7777,
+            uid: stat.stx_uid,
+            gid: stat.stx_gid,
+            allocated: stat.stx_blocks * 512,
+            birth: (stat.stx_mask & StatxFlags::BTIME.bits() != 0).then(|| nanos(stat.stx_btime)),
+        }
+    }
+}
+
+/// What is asked for of a file, all in one call.
+pub(super) const ASKED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
+
+fn nanos(time: StatxTimestamp) -> Nanos {
+    time.tv_sec.saturating_mul(SECOND).saturating_add(i64::from(time.tv_nsec))
+}
+
+/// What the file system says of an open file.
+///
+/// # Errors
+/// What the operating system says.
+pub fn stat_of(file: impl AsFd) -> io::Result<Stat> {
+    let found = statx(file, c"", AtFlags::EMPTY_PATH, ASKED)?;
+    Ok(Stat::from(found))
+}
