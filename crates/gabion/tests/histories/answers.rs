@@ -238,15 +238,20 @@ fn columns_are_whole_again_when_their_target_comes_back() {
 fn protect_tells_what_is_gone() {
     let mut tank = filled(&["one", "two", "three"]);
     expect(&tank, 0, &["protect", "tank"]);
-    // Not the one with the vault: its catalogue says what was true before.
-    tank.lose(3, false);
+    // Two targets that the first file needs, not the one with the vault: its catalogue says what was true before.
+    let it = placed(&tank, "one");
+    let needed = data(&tank, "one").into_iter().chain(tank.redundancy(&it));
+    let [first, second, ..] = needed.filter(|&number| number != 1).collect::<Vec<_>>()[..] else {
+        panic!("it has three columns: {it:?}")
+    };
+    tank.lose(first, false);
     let said = expect(&tank, 1, &["protect", "tank"]);
     assert!(said.contains("degraded: see `gabion status`") && !said.contains("are protected"), "{said}");
-    tank.lose(4, false);
+    tank.lose(second, false);
     let (code, said) = tank.json("protect", &["protect", "tank"]);
     assert!(code == 1 && said["affected"]["lost"].as_u64() > Some(0), "{said}");
-    tank.bring_back(3);
-    tank.bring_back(4);
+    tank.bring_back(first);
+    tank.bring_back(second);
     expect(&tank, 0, &["protect", "tank"]);
 }
 
@@ -257,10 +262,23 @@ fn redundancy_that_comes_back_is_as_good_as_before() {
     let mut tank = Tank::new(Shape { targets: 7, stripe: 3, redundancy: 2 });
     (0..40).for_each(|number| put(&tank, &format!("file {number}"), number));
     expect(&tank, 0, &["protect", "tank"]);
-    [1, 3, 5].iter().for_each(|&number| tank.lose(number, false));
+    // The redundancy of a file goes, and the vault: its redundancy is made anew on the target that is left beside its data.
+    // The namespace is on the first three: one of the others has data of the file, and stays.
+    let is_it = |name: &String| {
+        let kept = data(&tank, name);
+        !kept.contains(&1) && (kept.contains(&2) || kept.contains(&3))
+    };
+    let name = (0..40).map(|number| format!("file {number}")).find(is_it).unwrap();
+    let kept = data(&tank, &name);
+    let mut gone = tank.redundancy(&placed(&tank, &name));
+    gone.insert(1);
+    let more: Vec<usize> =
+        (1..=7).filter(|number| !kept.contains(number) && !gone.contains(number)).collect();
+    gone.extend(more.iter().take(3 - gone.len()));
+    gone.iter().for_each(|&number| tank.lose(number, false));
     let (code, said) = tank.json("protect", &["protect", "tank"]);
-    assert!(code > 0 && said["encoded"].as_u64() > Some(0), "{said}");
-    [1, 3, 5].iter().for_each(|&number| tank.bring_back(number));
+    assert!(code > 0 && said["encoded"].as_u64() > Some(0), "{gone:?}: {said}");
+    gone.iter().for_each(|&number| tank.bring_back(number));
     for command in
         [&["pool", "rebuild", "tank"][..], &["protect", "tank"], &["scrub", "tank"], &["status", "tank"]]
     {
