@@ -210,7 +210,7 @@ pub fn repair(vault: &Vault, path: &[u8], manner: Manner<'_>) -> Result<Repaired
     Ok(done)
 }
 
-/// Redundancy that lies under the name of another file must not bring that file's content into this one.
+/// Redundancy that lies under the name of another file must not bring that file's content, which not everybody may read, into this one.
 fn refuse_redundancy_of_another_file(vault: &Vault, path: &[u8], subject: &Subject) -> io::Result<()> {
     let Some(binding) = absent_is_none(vault.storage.binding(path))? else { return Ok(()) };
     let now = subject.stat.map(|stat| stat.generation());
