@@ -10,13 +10,15 @@ mod tally;
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Mutex;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::programs::{self, Name};
 use crate::test::{skipped, strict};
 use crate::tools;
 use load::Load;
-use suite::{End, Name, Suite};
+use suite::{End, Suite};
 use tally::Tally;
 
 /// Suites whose tests depend on processes, disks, the kernel's events or the clock.
@@ -54,6 +56,9 @@ pub(crate) struct Args {
     /// Number of processes that burn processor time meanwhile
     #[arg(long, default_value_t = 8)]
     busy: u32,
+    /// How many suites run side by side
+    #[arg(long, default_value_t = 4)]
+    at_once: usize,
     /// A suite to run, as in gabion-vault:monitor; `lib` and `bins` are the tests within the sources. May be given several times
     /// [default: the suites that touch processes, disks or time]
     #[arg(long, value_name = "CRATE:SUITE")]
@@ -81,19 +86,23 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let suites: Vec<Suite> = suite::build(&names, args.filter.as_deref(), &prepare)?;
     ensure!(suites.iter().any(|suite| !suite.tests.is_empty()), "no test has such a name");
     let _load = Load::start(args.busy)?;
-    let mut tally = Tally::default();
-    for round in 1..=args.runs {
-        for suite in suites.iter().filter(|suite| !suite.tests.is_empty()) {
-            let output = kept.join(format!("{}-{round}.txt", suite.name.to_string().replace(':', "-")));
-            let end = suite.run(&output, args.limit)?;
-            let text = fs::read(&output).with_context(|| format!("reading {}", output.display()))?;
-            let failed = tally.add(suite, &String::from_utf8_lossy(&text), &end, &output);
-            println!("run {round} of {}, {}: {}", args.runs, suite.name, summary(&end, &failed));
-            if failed.is_empty() {
-                fs::remove_file(&output).with_context(|| format!("removing {}", output.display()))?;
-            }
+    let tally = Mutex::new(Tally::default());
+    let wanted = || suites.iter().filter(|suite| !suite.tests.is_empty());
+    let runs = (1..=args.runs).flat_map(|round| wanted().map(move |suite| (round, suite))).collect();
+    let run = |(round, suite): (u32, &Suite)| -> Result<()> {
+        let output = kept.join(format!("{}-{round}.txt", suite.name.to_string().replace(':', "-")));
+        let end = suite.run(&output, args.limit)?;
+        let text = fs::read(&output).with_context(|| format!("reading {}", output.display()))?;
+        let mut tally = tally.lock().expect("no thread panics with the results");
+        let failed = tally.add(suite, &String::from_utf8_lossy(&text), &end, &output);
+        println!("run {round} of {}, {}: {}", args.runs, suite.name, summary(&end, &failed));
+        if failed.is_empty() {
+            fs::remove_file(&output).with_context(|| format!("removing {}", output.display()))?;
         }
-    }
+        Ok(())
+    };
+    programs::side_by_side(runs, args.at_once, run).into_iter().collect::<Result<()>>()?;
+    let tally = tally.into_inner().expect("no thread panics with the results");
     print!("\n{tally}{}", skipped(&fs::read_to_string(&log).unwrap_or_default()));
     Ok(if tally.has_failures() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -127,17 +136,8 @@ mod tests {
     /// A suite that is renamed must be renamed in the list too; otherwise the command fails for whoever needs it next.
     #[test]
     fn the_suites_of_the_list_exist() {
-        let root = crate::root();
         for name in default_suites().unwrap() {
-            let directory = root.join("crates").join(name.package.trim_start_matches("gabion-"));
-            let there = match name.suite.as_str() {
-                "lib" => directory.join("src/lib.rs").exists(),
-                suite => {
-                    directory.join(format!("tests/{suite}.rs")).exists()
-                        || directory.join(format!("tests/{suite}/main.rs")).exists()
-                }
-            };
-            assert!(there, "{name}");
+            assert!(name.exists(), "{name}");
         }
         assert!(SUITES.is_sorted_by_key(|name| !name.contains('-')), "libraries first");
     }

@@ -11,6 +11,7 @@ mod flaky;
 mod gpu_check;
 mod ladder;
 mod packages;
+mod programs;
 mod readme;
 mod shell;
 mod steps;

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
+use crate::programs::{self, Job};
 use crate::shell::Cmd;
 
 enum Outcome {
@@ -68,6 +69,22 @@ impl Steps {
         });
         if result.is_err() {
             self.failures = failures;
+        }
+        result
+    }
+
+    /// A step that runs test programs side by side. What they say of tests that fail is kept.
+    pub(crate) fn programs(&mut self, name: &str, jobs: Vec<Job>, at_once: usize) -> Result<()> {
+        let mut failures = Vec::new();
+        let result = self.step(name, || {
+            let count = jobs.len();
+            println!("    {count} programs, {at_once} at once");
+            failures = programs::run(jobs, at_once, &crate::root().join("target/tests"))?;
+            ensure!(failures.is_empty(), "{} of {count} test programs failed", failures.len());
+            Ok(())
+        });
+        if result.is_err() {
+            self.failures = failures.join("\n");
         }
         result
     }

@@ -5,19 +5,23 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
+use crate::ladder::{self, Rung};
 use crate::packages::{self, Need};
+use crate::programs::{self, Job, Program};
 use crate::shell::Cmd;
 use crate::steps::Steps;
-use crate::{aarch64, ladder, readme, tidy, tools};
+use crate::{aarch64, readme, tidy, tools};
 
 /// Run all checks: format, lints, tests on every rung of the CPU ladder, documentation, tidy
 ///
-/// Stops at the first step that fails and shows its command. The tests run once with the kernel
-/// that the engine chooses by itself and then once per row of the kernel table that this CPU
-/// supports, forced with GABION_KERNEL; the other rows are shown as SKIP. Set
+/// Stops after the first step that fails and shows its command. The tests run once with the kernel that the engine chooses by itself and then
+/// once per row of the kernel table that this CPU supports, forced with GABION_KERNEL; the other rows are shown as SKIP. Set
 /// GABION_REQUIRE_KERNELS=name,name to make a skipped row a failure. Tests that cannot run on this machine (no root, no FUSE, a missing tool) are
-/// listed at the end with their reasons; GABION_REQUIRE_ALL=1, which CI=true implies, makes each of them a failure. Once more the engine is tested without its
-/// run-time compiler, so that programs are interpreted.
+/// listed at the end with their reasons; GABION_REQUIRE_ALL=1, which CI=true implies, makes each of them a failure. Once more the engine is tested
+/// without its run-time compiler, so that programs are interpreted.
+///
+/// Test programs run side by side, one more of them than there are processors; GABION_TESTS_AT_ONCE chooses another number. The output of each is
+/// kept below target/tests.
 ///
 /// Decoders are then fed with more random and hostile inputs than in their ordinary tests: fixed seeds, a fixed number of inputs. Property tests
 /// have a fixed seed as well; with --full it is a random one. Commands are shown with it; PROPTEST_RNG_SEED chooses another. The engine's
@@ -61,8 +65,8 @@ fn all(args: &Args, steps: &mut Steps) -> Result<()> {
     // Cheap, and what it finds is easier to mend before the long steps than after them.
     steps.step("tidy", tidy::check)?;
     steps.step("README's speed tables", readme::check)?;
-    kernels(args, steps)?;
-    fuzz(args, steps)?;
+    let programs = kernels(args, steps)?;
+    fuzz(args, &programs, steps)?;
     neon(args, steps)?;
     documentation(args, steps)?;
     if args.full {
@@ -123,21 +127,26 @@ const FUZZED: &[&str] = &[
 const FUZZED_LONG: &str = "conformance::bytes::";
 
 /// The same functions as the fuzzers of `fuzz/`, with fixed seeds and `factor` times the inputs of their ordinary tests.
-fn fuzzed(args: &Args, factor: u32) -> Cmd {
+fn fuzzed(args: &Args, tests: Cmd, factor: u32) -> Cmd {
     let long = args.full.then_some(FUZZED_LONG);
-    seeded(args, Cmd::cargo("test --workspace --lib --").args(FUZZED.iter().copied().chain(long)))
+    seeded(args, tests.args(FUZZED.iter().copied().chain(long)))
         .unset(ladder::FORCE)
         .env("GABION_FUZZ_FACTOR", &factor.to_string())
         .env("PROPTEST_CASES", &(256 * factor).to_string())
 }
 
-fn fuzz(args: &Args, steps: &mut Steps) -> Result<()> {
+fn fuzz(args: &Args, programs: &[Program], steps: &mut Steps) -> Result<()> {
     if args.quick {
         steps.skip("fuzz, short", "--quick");
         return Ok(());
     }
     let (name, factor) = if args.full { ("fuzz, long", 20) } else { ("fuzz, short", 2) };
-    steps.tests(name, &fuzzed(args, factor))
+    let libraries = programs.iter().filter(|program| program.name.suite == "lib");
+    let jobs = libraries.map(|program| Job {
+        label: format!("{}, fuzz", program.name),
+        cmd: fuzzed(args, program.command(), factor),
+    });
+    run_jobs(steps, name, jobs.collect())
 }
 
 /// Conformance of the NEON kernels under emulation. Emulator, linker and standard library come over the network: where they cannot be had, the
@@ -173,7 +182,15 @@ pub(crate) fn skipped(log: &str) -> String {
 
 /// What runs once more on each row: the tests of the engine, and those of the program that code, sign, check and repair with it. The others would do the
 /// same again, whatever row is forced.
-const FORCED: &str = "test -p gabion-engine -p gabion --lib --test conformance --test vectors --test info --test shard --test vault --";
+const FORCED: &[&str] = &[
+    "gabion-engine:lib",
+    "gabion-engine:conformance",
+    "gabion-engine:vectors",
+    "gabion:lib",
+    "gabion:info",
+    "gabion:shard",
+    "gabion:vault",
+];
 
 /// Tests among these that walk the whole kernel table by themselves, or take long with what no row has a part in: ends of
 /// processes, what is said, headers, devices.
@@ -195,32 +212,88 @@ const NOTHING_TO_GAIN: &[&str] = &[
     "talk::",
 ];
 
-fn forced(args: &Args) -> Cmd {
-    seeded(args, Cmd::cargo(FORCED)).args(NOTHING_TO_GAIN.iter().flat_map(|name| ["--skip", *name]))
+/// The programs that take longest, the longest first: started last, one of them would run alone at the end.
+const LONGEST: &[&str] = &[
+    "gabion-engine:lib",
+    "gabion-vault:rebuild",
+    "gabion-vault:vault",
+    "gabion:vault",
+    "gabion-mount:pool",
+    "gabion:daemon",
+    "gabion-vault:monitor",
+    "gabion:histories",
+    "gabion:crash",
+    "gabion:power",
+    "gabion-engine:conformance",
+];
+
+/// All test programs, those that take longest first.
+fn build(cargo_test: &str) -> Result<Vec<Program>> {
+    let mut programs = programs::build(Cmd::cargo(cargo_test))?;
+    let place = |program: &Program| {
+        let name = program.name.to_string();
+        LONGEST.iter().position(|long| *long == name).unwrap_or(LONGEST.len())
+    };
+    programs.sort_by_key(place);
+    Ok(programs)
 }
 
-/// The tests with the engine's own choice of kernel, then down the ladder.
-fn kernels(args: &Args, steps: &mut Steps) -> Result<()> {
-    let automatic =
-        strict(tools::known(seeded(args, Cmd::cargo("test --workspace").unset(ladder::FORCE))), &skip_log());
-    steps.tests("tests, automatic kernel", &automatic)?;
+fn run_jobs(steps: &mut Steps, name: &str, jobs: Vec<Job>) -> Result<()> {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let chosen = std::env::var("GABION_TESTS_AT_ONCE").ok().and_then(|text| text.parse().ok());
+    steps.programs(name, jobs, chosen.unwrap_or(processors + 1))
+}
+
+/// One run of each program with the engine's own choice of kernel.
+fn automatic(args: &Args, programs: &[Program]) -> Vec<Job> {
+    let job = |program: &Program| {
+        let cmd = seeded(args, program.command().unset(ladder::FORCE));
+        Job { label: program.name.to_string(), cmd: strict(tools::known(cmd), &skip_log()) }
+    };
+    programs.iter().map(job).collect()
+}
+
+/// One run of each program that codes, on one row of the kernel table.
+fn forced(args: &Args, programs: &[Program], rung: &Rung) -> Vec<Job> {
+    let coding = programs.iter().filter(|program| FORCED.contains(&program.name.to_string().as_str()));
+    let skips = || NOTHING_TO_GAIN.iter().flat_map(|name| ["--skip", *name]);
+    let job = |program: &Program| Job {
+        label: format!("{}, kernel {}", program.name, rung.name),
+        cmd: seeded(args, program.command().args(skips())).env(ladder::FORCE, &rung.name),
+    };
+    coding.map(job).collect()
+}
+
+/// The tests with the engine's own choice of kernel, then down the ladder. Returns the programs.
+fn kernels(args: &Args, steps: &mut Steps) -> Result<Vec<Program>> {
+    let programs = steps.step("test programs", || build("test --workspace"))?;
+    run_jobs(steps, "tests, automatic kernel", automatic(args, &programs))?;
     if args.quick {
-        steps.skip("tests, without the compiler", "--quick");
-        steps.skip("tests, forced kernels", "--quick");
-        return Ok(());
+        for name in ["tests in the documentation", "tests, without the compiler", "tests, forced kernels"] {
+            steps.skip(name, "--quick");
+        }
+        return Ok(programs);
     }
+    let documented = seeded(args, Cmd::cargo("test --workspace --doc").unset(ladder::FORCE));
+    steps.tests("tests in the documentation", &documented)?;
     // What is left then is what other architectures have: programs that are interpreted, in every row.
     let bare = "test -p gabion-engine --no-default-features --lib --test conformance --test vectors";
-    steps.tests("tests, without the compiler", &seeded(args, Cmd::cargo(bare).unset(ladder::FORCE)))?;
+    let bare = steps.step("test programs, without the compiler", || build(bare))?;
+    let mut jobs: Vec<Job> = automatic(args, &bare);
+    jobs.iter_mut().for_each(|job| job.label += ", without the compiler");
+    let mut skipped = Vec::new();
     for rung in steps.step("kernel table", ladder::rungs)? {
-        let name = format!("tests, kernel {}", rung.name);
         if rung.supported {
-            steps.tests(&name, &forced(args).env(ladder::FORCE, &rung.name))?;
+            jobs.extend(forced(args, &programs, &rung));
         } else {
-            steps.skip(&name, &format!("this CPU has no {}", rung.needs));
+            skipped.push(rung);
         }
     }
-    Ok(())
+    run_jobs(steps, "tests, without the compiler and on each row", jobs)?;
+    for rung in skipped {
+        steps.skip(&format!("tests, kernel {}", rung.name), &format!("this CPU has no {}", rung.needs));
+    }
+    Ok(programs)
 }
 
 fn documentation(args: &Args, steps: &mut Steps) -> Result<()> {
@@ -234,12 +307,22 @@ fn documentation(args: &Args, steps: &mut Steps) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Args, FUZZED, FUZZED_LONG, fuzzed, skipped};
+    use super::{Args, FORCED, FUZZED, FUZZED_LONG, LONGEST, fuzzed, skipped};
+    use crate::programs::Name;
+    use crate::shell::Cmd;
+
+    /// A program that is renamed must be renamed in the lists, too: otherwise its tests would no longer run on each row.
+    #[test]
+    fn the_programs_of_the_lists_exist() {
+        for name in FORCED.iter().chain(LONGEST) {
+            assert!(name.parse::<Name>().unwrap().exists(), "{name}");
+        }
+    }
 
     /// A filter that matches no test would make the step pass without trying anything.
     #[test]
     fn fuzzed_modules_exist_and_inputs_are_counted() {
-        let shown = |full| fuzzed(&Args { full, quick: false }, 4).to_string();
+        let shown = |full| fuzzed(&Args { full, quick: false }, Cmd::new("program", [""; 0]), 4).to_string();
         let short = shown(false);
         assert!(short.contains("GABION_FUZZ_FACTOR=4") && short.contains("PROPTEST_RNG_SEED="), "{short}");
         assert!(!short.contains(FUZZED_LONG) && shown(true).contains(FUZZED_LONG), "{short}");
