@@ -376,13 +376,11 @@ impl Encoder<'_> {
 
     fn add_drafts(&self, makings: &mut [Making]) -> Result<(), EncodeError> {
         for making in makings {
-            making.draft = Some(self.draft(&making.home.place)?);
+            let place = &making.home.place;
+            let draft = Draft::of_length(place.clone(), making.records.file());
+            making.draft = Some(draft.map_err(EncodeError::write(place))?);
         }
         Ok(())
-    }
-
-    fn draft(&self, place: &Place) -> Result<Draft, EncodeError> {
-        Draft::new(place.clone()).map_err(EncodeError::write(place))
     }
 
     /// Which redundancy files are to be, and which are no longer.

@@ -194,6 +194,12 @@ impl Run {
         start..(start + self.block).min(self.size)
     }
 
+    /// Bytes of the file in the first `columns` blocks of stripe `first + row`, if these blocks are adjacent in the file.
+    pub fn stripe(&self, row: u64, columns: usize) -> Option<Range<u64>> {
+        let start = self.cell(row, 0).start;
+        (self.stride == self.block).then(|| start..(start + columns as u64 * self.block).min(self.size))
+    }
+
     /// Bytes of a column's piece, with the zeros that fill it up.
     pub fn bytes(&self) -> u64 {
         self.count * self.block

@@ -182,6 +182,15 @@ pub trait Content: Send + Sync + Debug {
     /// See [`Fault`].
     fn read(&self, run: &Run, row: u64, column: usize, buffer: &mut [u8]) -> Result<usize, Fault>;
 
+    /// Reads the first blocks of stripe `first + row` of `run`, as many as `buffer` has room for, filled up with zeros. False if the file has become
+    /// shorter.
+    ///
+    /// # Errors
+    /// See [`Fault`].
+    fn read_stripe(&self, run: &Run, row: u64, buffer: &mut [u8]) -> Result<bool, Fault> {
+        read_blocks(self, run, row, buffer)
+    }
+
     /// Reads from `offset` on, until the buffer is full or the file ends. Gives the number of bytes: fewer than there should be
     /// if bytes before the file's end are not there.
     ///
@@ -206,6 +215,22 @@ pub trait Content: Send + Sync + Debug {
 
     /// Forgets what the system keeps of the content in memory, so that the next read comes from the medium.
     fn forget_cached(&self);
+}
+
+/// As [`Content::read_stripe`], block by block.
+fn read_blocks<C: Content + ?Sized>(
+    content: &C,
+    run: &Run,
+    row: u64,
+    buffer: &mut [u8],
+) -> Result<bool, Fault> {
+    for (column, block) in buffer.chunks_exact_mut(run.block as usize).enumerate() {
+        let cell = run.cell(row, column);
+        if content.read(run, row, column, block)? as u64 != cell.end - cell.start {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// A file, open for repair.

@@ -21,7 +21,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A tree; cheap to clone.
 #[derive(Debug, Clone)]
@@ -30,6 +30,8 @@ pub struct Tree {
     path: Arc<PathBuf>,
     /// Set for trees that only this user may be able to change.
     ownership: Option<Arc<Ownership>>,
+    /// The type of the root's file system, once it was asked for.
+    file_system: Arc<OnceLock<i64>>,
 }
 
 /// What kind of thing a name stands for.
@@ -276,7 +278,8 @@ impl Tree {
     pub fn open(root: &Path) -> io::Result<Tree> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::open(root, flags, Mode::empty())?;
-        Ok(Tree { root: Arc::new(opened), path: Arc::new(root.to_owned()), ownership: None })
+        let (root, path) = (Arc::new(opened), Arc::new(root.to_owned()));
+        Ok(Tree { root, path, ownership: None, file_system: Arc::default() })
     }
 
     /// Where it is.
@@ -517,7 +520,11 @@ impl Tree {
     /// # Errors
     /// What the operating system says.
     pub fn file_system(&self) -> io::Result<i64> {
-        Ok(rustix::fs::fstatfs(&*self.root)?.f_type)
+        if let Some(&known) = self.file_system.get() {
+            return Ok(known);
+        }
+        let found = rustix::fs::fstatfs(&*self.root)?.f_type;
+        Ok(*self.file_system.get_or_init(|| found))
     }
 
     /// Whether the file system of the root can only be read.

@@ -12,6 +12,7 @@ mod obstacle;
 mod pace;
 mod recording;
 mod scope;
+mod select;
 
 pub use done::Done;
 use identity::is_dead;
@@ -31,11 +32,8 @@ use crate::policy::{Policy, Treatment};
 use crate::redundancy::Unknown;
 use crate::redundancy::displaced::Found;
 use crate::redundancy::fence::is_superseded;
-use crate::repair::Interrupted;
 use crate::storage::Storage;
-use crate::tree;
 use crate::world::{Clock, Nanos, SECOND};
-use std::collections::HashSet;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -200,68 +198,19 @@ impl Worker<'_> {
         budget: &Budget<'_>,
         done: &mut Done,
     ) -> Result<usize, WorkError> {
+        let mut selected = self.select(claims, catalogue, done)?;
         let (mut small, mut large) = (Vec::new(), Vec::new());
-        let mut several = HashSet::new();
-        let interrupted = Interrupted::of(self.storage).map_err(|source| self.repository_error(source))?;
-        for mut claim in claims {
-            if self.is_for_a_scan(&claim, catalogue, done)? {
-                continue;
+        let mut describe = || -> Result<(), WorkError> {
+            for file in selected.drain(..) {
+                let size = file.size();
+                let job = self.describe(file, catalogue)?;
+                if size > SMALL_FILE { large.push((size, job)) } else { small.push(job) }
             }
-            let path = &claim.entry.path;
-            let found = self.storage.find(path);
-            if matches!(found, Ok(None)) && self.may_be_elsewhere(&claim, catalogue)? {
-                self.look_again(&claim, done)?;
-                continue;
-            }
-            let stat = match found {
-                Ok(stat) => stat.filter(|stat| stat.kind == tree::Kind::File),
-                Err(error) => {
-                    self.fail(&claim, &error.to_string(), false, done)?;
-                    continue;
-                }
-            };
-            let is_begun = interrupted.has(path, stat.as_ref());
-            if stat.is_some() && is_begun.map_err(|source| self.repository_error(source))? {
-                self.fail(&claim, UNFINISHED, false, done)?;
-                continue;
-            }
-            let known = catalogue.map(|catalogue| catalogue.find(path)).transpose()?.flatten();
-            if self.is_write_once_changed(&claim, stat.as_ref(), catalogue, known.as_ref(), done)? {
-                continue;
-            }
-            if let Some(catalogue) = catalogue.filter(|_| self.hold)
-                && self.waits_for_approval(&mut claim, stat.as_ref(), catalogue)?
-            {
-                // The next scan finds it again, as long as it is not carried out.
-                heard(self.changelog.complete(&claim).map(|_| ()))?;
-                done.held += 1;
-                continue;
-            }
-            // Who protects by hand has scanned, and does not hear of what happens meanwhile.
-            if let Some(catalogue) = catalogue.filter(|_| self.links && !self.hold) {
-                self.note_former_directories(&claim, catalogue, done)?;
-            }
-            // Names of one file share its redundancy: it is encoded under one of them, and the next batch finds that under the others.
-            let shares = stat.filter(|stat| self.storage.keeps_by_identity() && stat.links > 1);
-            if shares.is_some_and(|stat| !several.insert(stat.inode)) {
-                heard(self.changelog.release(&claim, self.clock.now(), self.clock.now()))?;
-                continue;
-            }
-            let path = &claim.entry.path;
-            let wanted = stat.and_then(|stat| {
-                let decision = self.policy.decide(path, &stat, self.clock.now());
-                decision.treatment.map(|treatment| (stat, treatment.clone()))
-            });
-            let size = wanted.as_ref().map_or(0, |(stat, _)| stat.size);
-            let treatment = wanted.map(|(_, treatment)| treatment);
-            let (stat, known) = (stat.as_ref(), known.as_ref());
-            let former = self.former(&claim, stat, catalogue, known)?;
-            let elsewhere = self.is_known_elsewhere(&claim, stat, catalogue, known)?;
-            let names = self.known_names(&claim, stat, catalogue, known)?;
-            let found = stat.filter(|_| !self.storage.keeps_by_identity()).map(Found::of);
-            let (moved, result) = (false, Mutex::new(None));
-            let job = Job { claim, treatment, elsewhere, names, found, former, moved, result };
-            if size > SMALL_FILE { large.push((size, job)) } else { small.push(job) }
+            Ok(())
+        };
+        match catalogue {
+            Some(catalogue) => catalogue.as_of_now(describe)?,
+            None => describe()?,
         }
         // Redundancy that only has to go elsewhere goes first: it may be in the way of what is made anew. Names may have changed hands in
         // a circle, so all of it is taken away before any of it gets a new name.
@@ -310,38 +259,6 @@ impl Worker<'_> {
             self.changelog.give_back(&claims, self.clock.now())?;
         }
         Ok(claims.len())
-    }
-
-    /// Sees to gaps, and to directories that were moved, which a scan tells apart by their files: they stay due until there
-    /// was one.
-    fn is_for_a_scan(
-        &self,
-        claim: &Claim,
-        catalogue: Option<&Catalogue>,
-        done: &mut Done,
-    ) -> Result<bool, WorkError> {
-        let entry = &claim.entry;
-        if !matches!(entry.kind, Kind::Gap | Kind::Move) {
-            return Ok(false);
-        }
-        // A file is seen to by itself, whatever happened to it; the gap may be younger than the scan.
-        let found = self.storage.find(&entry.path).ok().flatten().map(|stat| stat.kind);
-        let (file, moved) = (found == Some(tree::Kind::File), found == Some(tree::Kind::Directory));
-        if file || (entry.kind == Kind::Move && !moved) {
-            return Ok(false);
-        }
-        let now = self.clock.now();
-        if self.scanned.covers(entry) {
-            if let Some(catalogue) = catalogue {
-                let mut parts = entry.origin.iter().chain([&entry.path]);
-                parts.try_for_each(|part| self.remove_strays(part, catalogue, done))?;
-            }
-            heard(self.changelog.complete(claim).map(|_| ()))?;
-        } else {
-            heard(self.changelog.release(claim, now.saturating_add(RETRY), now))?;
-            done.for_scan.extend(entry.origin.iter().chain([&entry.path]).cloned());
-        }
-        Ok(true)
     }
 
     /// Flushes the source once for many files, which costs less than to do it for each.

@@ -22,17 +22,19 @@ impl Encoder<'_> {
         content: &dyn Content,
         manner: Manner<'_>,
     ) -> Result<(Nanos, Stat), EncodeError> {
+        let before = self.clock.now();
         let stat = content.stat().map_err(EncodeError::read)?;
         if content.is_frozen() {
             return Ok((self.clock.now(), stat));
         }
+        let is_settled = settles_in(stat.mtime, before) == 0;
         self.wait(settles_in(stat.mtime, self.clock.now()), manner)?;
-        let read_at = self.clock.now();
+        let read_at = if is_settled { before } else { self.clock.now() };
         let is_flushed = |stat: &Stat| {
             manner.flushed.is_some_and(|it| it.device == stat.device && settles_in(stat.mtime, it.at) == 0)
         };
+        let stat = if is_settled { stat } else { content.stat().map_err(EncodeError::read)? };
         // A file that was written since the file system was flushed has dirty pages of its own.
-        let stat = content.stat().map_err(EncodeError::read)?;
         if is_flushed(&stat) {
             return Ok((read_at, stat));
         }

@@ -107,14 +107,10 @@ impl Source {
 
 /// Reads the blocks of a row.
 fn read(content: &dyn Content, run: &Run, row: u64, buffer: &mut [u8]) -> Result<(), EncodeError> {
-    for (column, block) in buffer.chunks_exact_mut(run.block as usize).enumerate() {
-        let got = content.read(run, row, column, block).map_err(EncodeError::Read)?;
-        let cell = run.cell(row, column);
-        if got as u64 != cell.end - cell.start {
-            return Err(EncodeError::Changed);
-        }
+    match content.read_stripe(run, row, buffer).map_err(EncodeError::Read)? {
+        true => Ok(()),
+        false => Err(EncodeError::Changed),
     }
-    Ok(())
 }
 
 #[cfg(test)]

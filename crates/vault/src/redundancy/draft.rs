@@ -9,12 +9,16 @@ use crate::world::unique_id;
 use gabion_platform::lock::Lockable;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::{Mutex, PoisonError};
 
 /// Only who runs us reads redundancy: it has parts of the data in it, whoever may read those.
 pub const FILE_MODE: u32 = 0o600;
 
 /// For directories of the repository, whose names are those of the data.
 pub const DIRECTORY_MODE: u32 = 0o700;
+
+/// Files up to this length are written at once.
+const SMALL_BYTES: u64 = 64 << 10;
 
 /// Ends the names of drafts.
 pub const SUFFIX: &[u8] = b".draft";
@@ -27,6 +31,8 @@ pub struct Draft {
     file: Lockable,
     /// What it may replace.
     fence: Fence,
+    /// The content of a small file, until it is complete: one system call writes all of it.
+    held: Option<Mutex<Vec<u8>>>,
 }
 
 impl Draft {
@@ -40,7 +46,17 @@ impl Draft {
         // Whoever clears away what crashes left behind sees that this one is alive.
         let file = Lockable::exclusive(place.tree.create(&temporary, FILE_MODE)?)?;
         let fence = Fence::new(&place);
-        Ok(Draft { place, temporary: Some(temporary), file, fence })
+        Ok(Draft { place, temporary: Some(temporary), file, fence, held: None })
+    }
+
+    /// A draft of a file of so many bytes; [`write_headers`](Draft::write_headers) completes it.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn of_length(place: Place, bytes: u64) -> io::Result<Draft> {
+        let mut draft = Draft::new(place)?;
+        draft.held = (bytes <= SMALL_BYTES).then(|| Mutex::new(vec![0; bytes as usize]));
+        Ok(draft)
     }
 
     /// Where it will be.
@@ -53,6 +69,14 @@ impl Draft {
     /// # Errors
     /// What the operating system says.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        if let Some(held) = &self.held {
+            let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(place) = held.get_mut(offset as usize..).and_then(|rest| rest.get_mut(..bytes.len()))
+            {
+                place.copy_from_slice(bytes);
+                return Ok(());
+            }
+        }
         self.file.write_all_at(bytes, offset)
     }
 
@@ -66,7 +90,11 @@ impl Draft {
             return Err(invalid(HeaderError::Length(bytes.len() as u64)));
         }
         self.write(Records::new(header, bytes.len()).trailer(), &bytes)?;
-        self.write(0, &bytes)
+        self.write(0, &bytes)?;
+        match &self.held {
+            Some(held) => self.file.write_all_at(&held.lock().unwrap_or_else(PoisonError::into_inner), 0),
+            None => Ok(()),
+        }
     }
 
     /// A file that is small enough to be written at once: headers and records.
@@ -112,6 +140,10 @@ impl Draft {
     pub(crate) fn put_in_place(&mut self) -> io::Result<bool> {
         let Some(temporary) = self.temporary.take() else { return Ok(false) };
         let Place { tree, path } = &self.place;
+        // Nothing is replaced. Whatever is in the way of it (a file, no directory, a file system that cannot) is seen to below.
+        if self.fence.saw_nothing() && tree.rename_new(&temporary, path).is_ok() {
+            return Ok(false);
+        }
         if let Err(later) = refuse_later(&self.place) {
             self.temporary = Some(temporary);
             return Err(later);

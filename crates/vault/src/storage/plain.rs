@@ -6,6 +6,7 @@ mod mend;
 
 use super::{
     Content, Fault, Folder, Home, Layout, LayoutError, Repairable, Repository, Storage, Target, TargetState,
+    read_blocks,
 };
 use crate::coder::Coders;
 use crate::format::Metadata;
@@ -231,6 +232,16 @@ impl Content for PlainFile {
         there[got..].fill(0);
         filling.fill(0);
         Ok(got)
+    }
+
+    fn read_stripe(&self, run: &Run, row: u64, buffer: &mut [u8]) -> Result<bool, Fault> {
+        let block = run.block as usize;
+        let Some(range) = run.stripe(row, buffer.len() / block) else {
+            return read_blocks(self, run, row, buffer);
+        };
+        let (there, filling) = buffer.split_at_mut((range.end - range.start) as usize);
+        filling.fill(0);
+        Ok(read_up_to(&self.file, there, range.start)? == there.len())
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
