@@ -32,7 +32,8 @@ use crate::{aarch64, readme, tidy, tools};
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Also run the engine's tests for aarch64 under emulation (downloads about 150 MB once), kill commands and mounts before each of
-    /// their changes of files, not before a sample of them, and run 2000 rounds of random histories of pools (about an hour more)
+    /// their changes of files, not before a sample of them, run 2000 rounds of random histories of pools, and all random cases of long tests, not a
+    /// quarter of them (some hours more)
     #[arg(long)]
     full: bool,
     /// While developing: no forced kernels and no documentation
@@ -103,8 +104,10 @@ fn is_set(name: &str) -> bool {
 const SEED: &str = "PROPTEST_RNG_SEED";
 
 /// Gives property tests a seed, which the table's commands show: CI tries the same cases in every run, so that a rare failure does not refuse a
-/// change that has nothing to do with it. With --full the seed is random. The caller's own choice goes before both.
+/// change that has nothing to do with it. With --full the seed is random, and long tests try all their cases. The caller's own choice of a seed goes
+/// before both.
 fn seeded(args: &Args, cmd: Cmd) -> Cmd {
+    let cmd = if args.full { cmd.env("GABION_ROUNDS", "all") } else { cmd };
     let usual = if args.full { random() } else { 1 };
     cmd.env(SEED, &std::env::var(SEED).unwrap_or_else(|_| usual.to_string()))
 }

@@ -3,6 +3,7 @@
 //! - [`skip()`]: the one way to leave a test out, with a reason. `GABION_REQUIRE_ALL=1` turns every skip into a failure.
 //! - [`chosen`]: a number that an environment variable sets.
 //! - [`fuzz_inputs`]: how many inputs a test tries that does what a fuzzer does.
+//! - [`rounds`]: how many of its random cases a long test tries.
 //! - [`kill`]: kills a child process at a counted system call, so that a crash test does not depend on the machine's speed.
 //! - [`port()`]: a TCP port for a server, which no other test gets.
 //! - [`until`]: waits for a condition, with a deadline that only a hanging program reaches.
@@ -17,7 +18,7 @@ mod skipping;
 mod waiting;
 
 pub use choosing::chosen;
-pub use fuzzing::{FUZZ_FACTOR, fuzz_inputs};
+pub use fuzzing::{FUZZ_FACTOR, ROUNDS, fuzz_inputs, rounds};
 pub use port::port;
 pub use skipping::{REQUIRE_ALL, SKIP_LOG, skip, skip_line, skip_without_file_system};
 pub use waiting::{PATIENCE, until, until_some};

@@ -8,6 +8,7 @@ use crate::field::Field;
 use crate::kernel::{Backend, Kernel, Reference, Row, Tier, rows};
 use crate::matrix::Matrix;
 use crate::plan::{Mode, Plan};
+use gabion_testkit::rounds;
 
 /// Rows that this CPU can run: some emit code, others interpret.
 fn supported_rows() -> Vec<&'static Row> {
@@ -105,9 +106,9 @@ fn random_matrix(random: &mut Random, field: Field, rows: usize, columns: usize)
 }
 
 #[test]
-fn ten_thousand_random_matrices() {
+fn random_matrices() {
     let mut random = Random(0x636f_6465);
-    for _ in 0..10_000 {
+    for _ in 0..rounds(10_000) {
         let (rows, columns) = (1 + random.below(7), 1 + random.below(15));
         let matrix = random_matrix(&mut random, Field::GF8, rows, columns);
         let mode = if random.below(3) == 0 { Mode::Add } else { Mode::Write };
@@ -138,9 +139,9 @@ fn random_matrices_of_other_words() {
 }
 
 #[test]
-fn two_thousand_random_bit_matrices() {
+fn random_bit_matrices() {
     let mut random = Random(0x6269_7473);
-    for _ in 0..2_000 {
+    for _ in 0..rounds(2_000) {
         let field = Field::new(2 + random.below(7) as u32).unwrap();
         let (rows, columns) = (1 + random.below(4), 1 + random.below(8));
         let matrix = random_matrix(&mut random, field, rows, columns);
@@ -179,7 +180,7 @@ fn large_bit_matrices_and_wide_symbols() {
 #[test]
 fn codes_and_their_repairs() {
     let mut random = Random(0x7265_7061_6972);
-    for round in 0..400 {
+    for round in 0..rounds(400) {
         let family = ["subspace", "cauchy-isal", "cauchy", "rs-vandermonde"][random.below(4)];
         let largest = if round % 20 == 0 { 60 } else { 20 };
         let (k, m) = (1 + random.below(largest), 1 + random.below(largest.min(18)));

@@ -224,9 +224,9 @@ mod tests {
 
     /// What the fuzzer does, for as long as a test may take.
     #[test]
-    fn two_thousand_strings_of_chance() {
+    fn random_strings() {
         let mut random = Random(0x6675_7a7a);
-        for _ in 0..gabion_testkit::fuzz_inputs(2000) {
+        for _ in 0..gabion_testkit::fuzz_inputs(gabion_testkit::rounds(2000)) {
             let mut bytes = vec![0; random.below(200)];
             random.fill(&mut bytes);
             from_bytes(&bytes);

@@ -9,6 +9,7 @@ use gabion_engine::conformance::{
 use gabion_engine::kernel::{Backend, Row, Threads, Tier, TieredRow, rows};
 use gabion_engine::matrix::Matrix;
 use gabion_engine::{Code, Engine, Error, Field, Layout, Mode, Plan};
+use gabion_testkit::rounds;
 use guarded::{Edge, Guarded};
 use std::sync::LazyLock;
 
@@ -31,8 +32,8 @@ fn backends() -> Vec<&'static dyn Backend> {
 fn tiers() -> [(Vec<&'static dyn Backend>, Effort); 2] {
     let named =
         |suffix: &str| backends().into_iter().filter(|backend| backend.name().ends_with(suffix)).collect();
-    let generic = Effort { rounds: 60, limits: PatternLimits { exhaustive: 5000, samples: 60 } };
-    let code = Effort { rounds: 6, limits: PatternLimits { exhaustive: 50, samples: 6 } };
+    let generic = Effort { rounds: rounds(60), limits: PatternLimits { exhaustive: 5000, samples: 60 } };
+    let code = Effort { rounds: rounds(6), limits: PatternLimits { exhaustive: 50, samples: 6 } };
     [(named("-generic"), generic), (named("-code"), code)]
 }
 

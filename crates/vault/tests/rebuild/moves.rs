@@ -1,6 +1,7 @@
 //! Files get each other's names while targets are gone: redundancy belongs to a file, not to a name, and stays with it.
 
 use super::playground::{Ground, QUIET, Seed};
+use gabion_testkit::rounds;
 use gabion_vault::catalogue::{Entry, State};
 use gabion_vault::coder::Coders;
 use gabion_vault::repair;
@@ -86,14 +87,14 @@ fn assert_nothing_is_lost(ground: &Ground, told: &str) {
 
 #[test]
 fn a_file_moved_over_a_protected_name_keeps_its_redundancy() {
-    for seed in 0..5 {
+    for seed in 0..rounds(5) as u64 {
         assert_kept(seed, "over", |ground| rename(ground, "a", "dir/b"));
     }
 }
 
 #[test]
 fn a_file_that_takes_the_name_of_a_removed_one_keeps_its_redundancy() {
-    for seed in 0..5 {
+    for seed in 0..rounds(5) as u64 {
         assert_kept(seed, "rm and mv", |ground| {
             remove(ground, "b");
             rename(ground, "a", "b");
@@ -103,7 +104,7 @@ fn a_file_that_takes_the_name_of_a_removed_one_keeps_its_redundancy() {
 
 #[test]
 fn files_that_exchange_names_keep_their_redundancy() {
-    for seed in 0..5 {
+    for seed in 0..rounds(5) as u64 {
         assert_kept(seed, "exchange", |ground| exchange(ground, "a", "dir/b"));
         assert_kept(seed, "exchange by a third name", |ground| {
             rename(ground, "a", "third");
@@ -116,7 +117,7 @@ fn files_that_exchange_names_keep_their_redundancy() {
 /// As logs are rotated: each takes the name of the next older one, the oldest goes, and there is a new one.
 #[test]
 fn rotated_files_keep_their_redundancy() {
-    for seed in 0..5 {
+    for seed in 0..rounds(5) as u64 {
         assert_kept(seed, "rotation", |ground| {
             rename(ground, "b", "c");
             rename(ground, "a", "b");
@@ -128,7 +129,7 @@ fn rotated_files_keep_their_redundancy() {
 /// Names of one file share its redundancy. It stays until the last of them is gone.
 #[test]
 fn several_names_have_one_redundancy() {
-    for seed in 0..5 {
+    for seed in 0..rounds(5) as u64 {
         assert_kept(seed, "a name more", |ground| link(ground, "a", "another"));
         assert_kept(seed, "another name in place of the first", |ground| {
             link(ground, "a", "another");
