@@ -78,6 +78,7 @@ pub(super) const CLOCK_ROOMS: &[&str] = &[
     "crates/gabion/src/device/measure.rs",
     "crates/gpu/src/opencl/measure.rs",
     "bench/",
+    "xtask/src/programs.rs",
     "xtask/src/steps.rs",
     "crates/testkit/src/waiting.rs",
 ];
