@@ -23,7 +23,7 @@ use fuser::{
     FileAttr, FileHandle, FopenFlags, InitFlags, RenameFlags, ReplyDirectory, ReplyDirectoryPlus, Request,
 };
 use gabion_vault::coder::Coders;
-use gabion_vault::storage::pool::live::Live;
+use gabion_vault::live::Live;
 use gabion_vault::world::Clock;
 use inodes::Inode;
 use names::OpenDirectory;

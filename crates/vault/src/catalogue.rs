@@ -20,7 +20,7 @@ pub use recent::Recent;
 
 use crate::format::FileId;
 use crate::private;
-use crate::tree::{Generation, join, split};
+use crate::tree::{Generation, Stat, join, split};
 use crate::world::Nanos;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, params};
 use std::path::Path;
@@ -178,6 +178,13 @@ fn entry(row: &Row<'_>, first: usize) -> rusqlite::Result<Entry> {
 }
 
 type Result<T> = std::result::Result<T, CatalogueError>;
+
+impl Entry {
+    /// Whether the content of the file changed since it was protected, by its size and time.
+    pub(crate) fn is_another_version(&self, stat: &Stat) -> bool {
+        (self.generation.size, self.generation.mtime) != (stat.size, stat.mtime)
+    }
+}
 
 impl Catalogue {
     /// Opens the catalogue at `path`; one that is not there, or is of another version, begins empty.

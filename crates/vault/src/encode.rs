@@ -18,11 +18,12 @@ mod untouched;
 mod unwritten;
 
 use crate::coder::{Coder, Coders};
+use crate::damage::Trouble;
 use crate::examine::ExamineError;
 use crate::format::{FileId, Header, Records, Version};
 use crate::geometry::merge;
 use crate::redundancy::{Draft, Part, PartError, Place, redo};
-use crate::scrub::Trouble;
+use crate::rescue::{RescueError, rescue};
 use crate::shown::Shown;
 use crate::storage::{Content, Fault, Home, Layout, LayoutError, Storage};
 use crate::tree::{Generation, Stat};
@@ -168,7 +169,7 @@ pub struct Encoded {
 
 /// How to go about one file.
 #[derive(Clone, Copy)]
-pub struct Manner<'a> {
+pub struct EncodeOptions<'a> {
     /// Threads for a large file.
     pub threads: usize,
     /// The file got another name and nothing else: what moving changes of its version does not count.
@@ -253,9 +254,9 @@ impl Encoder<'_> {
         path: &[u8],
         coder: &Arc<Coder>,
         largest_block: u64,
-        manner: Manner<'_>,
+        options: EncodeOptions<'_>,
     ) -> Result<Encoded, EncodeError> {
-        match self.encode_readable(path, coder, largest_block, manner) {
+        match self.encode_readable(path, coder, largest_block, options) {
             Err(EncodeError::Read(fault)) => self.adopt_degraded(path)?.ok_or(EncodeError::Read(fault)),
             encoded => encoded,
         }
@@ -266,45 +267,64 @@ impl Encoder<'_> {
         path: &[u8],
         coder: &Arc<Coder>,
         largest_block: u64,
-        manner: Manner<'_>,
+        options: EncodeOptions<'_>,
     ) -> Result<Encoded, EncodeError> {
         let mut seen = Seen::default();
         loop {
-            match self.encode_once(path, coder, largest_block, manner, seen)? {
+            match self.encode_once(path, coder, largest_block, options, seen)? {
                 Outcome::Encoded(encoded) => return Ok(*encoded),
                 Outcome::Unwritten => {
-                    self.refuse_damaged(path, manner)?;
+                    self.refuse_damaged(path, options)?;
                     seen.examined = true;
                 }
                 Outcome::Damaged(cells) => {
-                    self.storage.mend(path, &cells, self.coders);
+                    self.storage.mend(path, &cells, &|cell, is_in| self.reconstruct(path, cell, is_in));
                     seen.mended = true;
                 }
             }
         }
     }
 
-    /// What has to be seen to before a file can be encoded is read by others from what is locked here.
+    /// Reconstructs a range of a file; no pieces if too little is left of its stripe.
+    fn reconstruct(
+        &self,
+        path: &[u8],
+        range: &Range<u64>,
+        is_in: &dyn Fn(&Generation, &Range<u64>) -> bool,
+    ) -> io::Result<Vec<(Range<u64>, Vec<u8>)>> {
+        let (paths, ranges) = ([path.to_vec()], std::slice::from_ref(range));
+        let mut made = Vec::new();
+        let given = rescue(self.storage, self.coders, &paths, ranges, is_in, |range, bytes| {
+            made.push((range, bytes.to_vec()));
+            Ok(())
+        });
+        match given {
+            Ok(()) | Err(RescueError::TooLittle) => Ok(made),
+            Err(error) => Err(io::Error::other(error)),
+        }
+    }
+
+    /// Returns instead of repairing here: repair needs redundancy files that this function holds locked.
     fn encode_once(
         &self,
         path: &[u8],
         coder: &Arc<Coder>,
         largest_block: u64,
-        manner: Manner<'_>,
+        options: EncodeOptions<'_>,
         seen: Seen,
     ) -> Result<Outcome, EncodeError> {
         self.storage.conclude_writing(path).map_err(EncodeError::read)?;
         let content = self.storage.open(path).map_err(EncodeError::read)?;
-        let (read_at, stat) = self.settle(&*content, manner)?;
+        let (read_at, stat) = self.settle(&*content, options)?;
         self.refuse_being_written(path)?;
         self.storage.bring_home(path, self.coders).map_err(EncodeError::read)?;
         let block = self.storage.block(coder.code(), stat.size, largest_block);
         let layout = self.storage.layout(path, coder.code(), block)?;
         layout.check(coder.code(), stat.size)?;
-        let mut planned = self.plan(path, coder, &layout, &*content, (&stat, read_at), manner)?;
+        let mut planned = self.plan(path, coder, &layout, &*content, (&stat, read_at), options)?;
         let untouched = Untouched::of(self.storage, path, &planned, &stat);
         self.storage.begins_encoding(path, planned.newest().as_ref(), &stat.generation());
-        if let Some(adopted) = adopt(&planned.makings, coder, &stat, manner.moved) {
+        if let Some(adopted) = adopt(&planned.makings, coder, &stat, options.moved) {
             return Ok(Outcome::Encoded(Box::new(Encoded { obsolete: planned.obsolete, ..adopted })));
         }
         // Other redundancy is wanted for what nobody wrote to.
@@ -324,12 +344,12 @@ impl Encoder<'_> {
         let judges = self.judges(&planned.makings)?;
         let former = planned.former.as_ref().map(|old| self.coders.of_header(&old.header)).transpose()?;
         let others = untouched
-            .map(|it| it.compare_others(&*content, &planned, &judges, former.as_ref(), manner))
+            .map(|it| it.compare_others(&*content, &planned, &judges, former.as_ref(), options))
             .transpose()?
             .unwrap_or_default();
         let (judges, content) = (&judges[..], &*content);
         let rows = Rows { coder, judges, content, makings: &planned.makings, untouched, in_place };
-        let mut totals = work(&rows, &cut, manner)?;
+        let mut totals = work(&rows, &cut, options)?;
         totals.compared = totals.compared.and(others);
         let damaged = untouched.map_or_else(Vec::new, |it| it.damaged(&totals.compared));
         if !damaged.is_empty() && !seen.mended {
@@ -340,7 +360,7 @@ impl Encoder<'_> {
             self.add_drafts(&mut planned.makings)?;
             let in_place = false;
             let rows = Rows { coder, judges, content, makings: &planned.makings, untouched, in_place };
-            totals = work(&rows, &cut, manner)?;
+            totals = work(&rows, &cut, options)?;
         }
         let Planned { makings, obsolete, unwritten, .. } = planned;
         if unwritten && totals.encoded > 0 && !seen.examined {
@@ -391,7 +411,7 @@ impl Encoder<'_> {
         layout: &Layout,
         content: &dyn Content,
         (stat, read_at): (&Stat, Nanos),
-        manner: Manner<'_>,
+        options: EncodeOptions<'_>,
     ) -> Result<Planned, EncodeError> {
         let code = coder.code();
         let homes = self.storage.homes(path, code, layout).map_err(EncodeError::read)?;
@@ -417,7 +437,7 @@ impl Encoder<'_> {
                 same_version |= header.generation == now && !is_doubtful(header);
                 let is_copy = now.inode != header.generation.inode;
                 let in_doubt = is_in_doubt(header.generation.mtime, header.protected_at);
-                unwritten |= is_same_content(header, &now) && !in_doubt && !(is_copy && manner.elsewhere);
+                unwritten |= is_same_content(header, &now) && !in_doubt && !(is_copy && options.elsewhere);
                 newest = newest.max(Some((header.revision, header.id)));
             }
             match part {

@@ -194,7 +194,7 @@ impl Table {
 
 /// How to examine.
 #[derive(Clone, Copy)]
-pub struct Manner<'a> {
+pub struct ExamineOptions<'a> {
     /// Threads for a large file.
     pub threads: usize,
     /// Read from the medium, not from what the system keeps in memory.
@@ -209,9 +209,9 @@ pub struct Manner<'a> {
 ///
 /// # Errors
 /// See [`ExamineError`]; damage is no error.
-pub fn examine(subject: &Subject, manner: Manner<'_>) -> Result<Findings, ExamineError> {
+pub fn examine(subject: &Subject, options: ExamineOptions<'_>) -> Result<Findings, ExamineError> {
     let (cut, k) = (subject.cut(), subject.header.code.k());
-    if manner.from_medium {
+    if options.from_medium {
         subject.content.iter().for_each(|content| content.forget_cached());
         subject.parts.iter().for_each(Part::forget_cached);
     }
@@ -221,10 +221,10 @@ pub fn examine(subject: &Subject, manner: Manner<'_>) -> Result<Findings, Examin
         &cut,
         pieces(k.max(subject.header.code.m())),
         content,
-        manner.threads,
+        options.threads,
         state,
         |run, (stripe, findings, sums)| {
-            if (manner.stopped)() {
+            if (options.stopped)() {
                 return Err(ExamineError::Stopped);
             }
             stripe.read_records(subject, run);
@@ -238,7 +238,7 @@ pub fn examine(subject: &Subject, manner: Manner<'_>) -> Result<Findings, Examin
             }
             let data: u64 = (0..k).map(|column| run.piece(column)).map(|piece| piece.end - piece.start).sum();
             findings.bytes += data + stripe.records.iter().map(|records| records.len() as u64).sum::<u64>();
-            (manner.progress)(data);
+            (options.progress)(data);
             Ok(())
         },
     )?;

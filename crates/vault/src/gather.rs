@@ -511,8 +511,12 @@ impl Sources {
         let verdict = match self.is_current() {
             true => Verdict::Sure,
             false => {
-                let look =
-                    examine::Manner { threads: 1, from_medium: false, progress: &|_| {}, stopped: &|| false };
+                let look = examine::ExamineOptions {
+                    threads: 1,
+                    from_medium: false,
+                    progress: &|_| {},
+                    stopped: &|| false,
+                };
                 Verdict::Examined(examine(&self.subject, look)?)
             }
         };

@@ -8,9 +8,9 @@ use crate::coder::Coders;
 use crate::examine::{self, Subject, examine};
 use crate::format::header::END_BYTES;
 use crate::format::{Header, HeaderError};
-use crate::protect::Manner;
 use crate::redundancy::REDUNDANCY;
 use crate::repair::{Repaired, repair};
+use crate::run::RunContext;
 use crate::storage::pool::config::Config;
 use crate::storage::pool::stub::Stub;
 use crate::tree::join;
@@ -142,8 +142,12 @@ impl Stage {
         std::fs::write(place(&root), bytes)?;
         let (storage, coders) = (&*self.vault.storage, &self.vault.coders);
         if let Ok(subject) = Subject::open(storage, coders, FILE.as_bytes()) {
-            let look =
-                examine::Manner { threads: 1, from_medium: false, progress: &|_| {}, stopped: &|| false };
+            let look = examine::ExamineOptions {
+                threads: 1,
+                from_medium: false,
+                progress: &|_| {},
+                stopped: &|| false,
+            };
             let findings = examine(&subject, look);
             findings.iter().for_each(|findings| drop(findings.problems(&subject)));
         }
@@ -206,7 +210,8 @@ fn place(root: &Path) -> PathBuf {
     root.join(crate::vault::OWN).join(std::ffi::OsStr::from_bytes(&path))
 }
 
-const QUIET: Manner<'static> = Manner { threads: 1, rate: None, progress: &|_| {}, stopped: &|| false };
+const QUIET: RunContext<'static> =
+    RunContext { threads: 1, rate: None, progress: &|_| {}, stopped: &|| false };
 
 #[cfg(test)]
 mod tests;

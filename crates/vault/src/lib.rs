@@ -4,10 +4,14 @@
 
 #![forbid(unsafe_code)]
 
+pub mod accept;
 pub mod catalogue;
+pub mod catalogue_rebuild;
 pub mod changelog;
 pub mod coder;
+pub mod damage;
 pub mod degraded;
+mod displaced;
 pub mod encode;
 pub mod examine;
 pub mod fault;
@@ -16,21 +20,22 @@ pub mod gather;
 pub mod geometry;
 pub mod guard;
 pub mod hostile;
+pub mod live;
 mod marks;
 pub mod metadata;
 mod missing;
 pub mod monitor;
 pub mod policy;
+pub mod pool_rebuild;
 pub mod private;
 pub mod promises;
 pub mod protect;
-pub mod rebuild;
-pub mod reconstruction;
 pub mod redundancy;
-mod renamed;
 pub mod repair;
+pub mod repair_mark;
 pub mod replaced;
 mod rescue;
+pub mod run;
 pub mod runs;
 pub mod scan;
 pub mod schedule;
@@ -43,6 +48,7 @@ pub mod tree;
 pub mod vault;
 pub mod version;
 pub mod watchdog;
+pub mod whatif;
 pub mod worker;
 pub mod world;
 pub mod write_once;

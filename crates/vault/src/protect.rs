@@ -1,15 +1,16 @@
 //! Brings the redundancy of a whole tree up to date: scan, guard, changelog, workers.
 
+pub(crate) mod renamed;
+
 use crate::catalogue::{CatalogueError, Change as Found, Class, State};
 use crate::changelog::{self, Change, When};
 use crate::coder::Coders;
+use crate::displaced::{self, Awaited};
 use crate::examine::{self, ExamineError, Subject};
 use crate::format::header::Version;
 use crate::guard::{self, GuardError, Held};
 use crate::missing;
-use crate::redundancy::displaced::{self, Awaited};
-use crate::renamed;
-use crate::replaced;
+use crate::run::{Progress, RunContext};
 use crate::scan::{ScanError, Scanner, Seen};
 use crate::throttle::Throttle;
 use crate::tree;
@@ -18,28 +19,6 @@ use crate::worker::{self, Done, Scanned, WorkError, Worker};
 use crate::world::{Nanos, unique_id};
 use crate::write_once;
 use std::collections::BTreeSet;
-
-/// How to run.
-#[derive(Clone, Copy)]
-pub struct Manner<'a> {
-    /// Threads to use.
-    pub threads: usize,
-    /// Most bytes read per second, in place of the policy's bound.
-    pub rate: Option<u64>,
-    /// Told what happens.
-    pub progress: &'a (dyn Fn(Progress) + Sync),
-    /// Asked now and then; true stops.
-    pub stopped: &'a (dyn Fn() -> bool + Sync),
-}
-
-/// What happens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
-    /// A step begins, with so many files and bytes ahead where that is known.
-    Step(&'static str, Option<(u64, u64)>),
-    /// So many files and bytes more are done.
-    Done(u64, u64),
-}
 
 /// What a run did.
 #[derive(Debug)]
@@ -85,28 +64,28 @@ pub enum ProtectError {
 ///
 /// # Errors
 /// See [`ScanError`].
-pub fn scan(vault: &Vault, manner: Manner<'_>) -> Result<Seen, ScanError> {
-    scan_within(vault, &[Vec::new()], manner)
+pub fn scan(vault: &Vault, context: RunContext<'_>) -> Result<Seen, ScanError> {
+    scan_within(vault, &[Vec::new()], context)
 }
 
 /// Looks at parts of the tree; the change-set of these is in the catalogue afterwards.
 ///
 /// # Errors
 /// See [`ScanError`].
-pub fn scan_within(vault: &Vault, within: &[Vec<u8>], manner: Manner<'_>) -> Result<Seen, ScanError> {
-    look(vault, within, None, manner)
+pub fn scan_within(vault: &Vault, within: &[Vec<u8>], context: RunContext<'_>) -> Result<Seen, ScanError> {
+    look(vault, within, None, context)
 }
 
 /// Says in the catalogue that all redundancy is of the newest version of the format.
 const FORMAT: &str = "redundancy format";
 
 /// Looks at everything, and at the version of redundancy until all of it is of the newest one.
-fn scan_and_renew(vault: &Vault, manner: Manner<'_>) -> Result<Seen, ScanError> {
+fn scan_and_renew(vault: &Vault, context: RunContext<'_>) -> Result<Seen, ScanError> {
     let newest = Version::NEWEST.number().to_string();
     if vault.catalogue.note(FORMAT)?.as_deref() == Some(&newest) {
-        return scan(vault, manner);
+        return scan(vault, context);
     }
-    let seen = look(vault, &[Vec::new()], Some(&vault.coders), manner)?;
+    let seen = look(vault, &[Vec::new()], Some(&vault.coders), context)?;
     // What is damaged is not looked at before it is repaired, and what the catalogue did not know not before the next run.
     let is_all = seen.known > 0 && seen.unreadable.is_empty() && vault.catalogue.affected()?.is_empty();
     if seen.outdated == 0 && is_all {
@@ -119,9 +98,9 @@ fn look(
     vault: &Vault,
     within: &[Vec<u8>],
     renews: Option<&Coders>,
-    manner: Manner<'_>,
+    context: RunContext<'_>,
 ) -> Result<Seen, ScanError> {
-    (manner.progress)(Progress::Step("looking", None));
+    (context.progress)(Progress::Step("looking", None));
     let scanner = Scanner {
         storage: &*vault.storage,
         catalogue: &vault.catalogue,
@@ -129,12 +108,12 @@ fn look(
         within,
         now: vault.clock.now(),
         renews,
-        progress: &|files| (manner.progress)(Progress::Done(files, 0)),
-        stopped: manner.stopped,
+        progress: &|files| (context.progress)(Progress::Done(files, 0)),
+        stopped: context.stopped,
     };
     let mut seen = scanner.scan()?;
     if guard::depends_on_restored(&vault.catalogue, &vault.policy.guard, seen.known, vault.clock.now())? {
-        look_at_restored(vault, manner)?;
+        look_at_restored(vault, context)?;
         seen.changes = vault.catalogue.count_changes()?;
     }
     Ok(seen)
@@ -142,12 +121,12 @@ fn look(
 
 /// Looks into files that have the size and the time of what was protected and are other files: whoever encrypts a tree can give
 /// all of them their old times. What differs is changed, and counts for guards.
-fn look_at_restored(vault: &Vault, manner: Manner<'_>) -> Result<(), ScanError> {
-    (manner.progress)(Progress::Step("comparing", None));
-    let throttle = Throttle::new(manner.rate.or(vault.policy.rate));
-    let Manner { threads, stopped, .. } = manner;
+fn look_at_restored(vault: &Vault, context: RunContext<'_>) -> Result<(), ScanError> {
+    (context.progress)(Progress::Step("comparing", None));
+    let throttle = Throttle::new(context.rate.or(vault.policy.rate));
+    let RunContext { threads, stopped, .. } = context;
     let progress = |bytes: u64| throttle.take(bytes);
-    let look = examine::Manner { threads, from_medium: false, progress: &progress, stopped };
+    let look = examine::ExamineOptions { threads, from_medium: false, progress: &progress, stopped };
     vault.catalogue.each_change(Class::Restored, |page| -> Result<(), ScanError> {
         for found in page {
             let subject = Subject::open(&*vault.storage, &vault.coders, &found.path);
@@ -159,7 +138,7 @@ fn look_at_restored(vault: &Vault, manner: Manner<'_>) -> Result<(), ScanError> 
                 // Where nothing can be compared there is nothing to hold either.
                 _ => {}
             }
-            (manner.progress)(Progress::Done(1, 0));
+            (context.progress)(Progress::Done(1, 0));
         }
         Ok(())
     })
@@ -208,9 +187,9 @@ pub fn approval(
     vault: &Vault,
     digest: &guard::Digest,
     dry: bool,
-    manner: Manner<'_>,
+    context: RunContext<'_>,
 ) -> Result<Approval, ProtectError> {
-    let seen = scan(vault, manner)?;
+    let seen = scan(vault, context)?;
     let held = if dry { would_hold(vault, &seen) } else { held(vault, &seen) };
     Ok(match held? {
         Some(held) if held.digest == *digest => Approval::Held(held),
@@ -242,14 +221,14 @@ fn heal_mirrors(vault: &Vault) -> Vec<String> {
 ///
 /// # Errors
 /// See [`ProtectError`].
-pub fn protect(vault: &Vault, manner: Manner<'_>) -> Result<Report, ProtectError> {
+pub fn protect(vault: &Vault, context: RunContext<'_>) -> Result<Report, ProtectError> {
     let unhealed = heal_mirrors(vault);
     let began = vault.clock.now();
     hasten(vault)?;
     // What someone records while we look may not have been seen.
     let scanned = Scanned::whole(vault.changelog.sequence()?);
     worker::recover(&*vault.storage, &vault.coders, &vault.catalogue)?;
-    let seen = scan_and_renew(vault, manner)?;
+    let seen = scan_and_renew(vault, context)?;
     write_once::note(&vault.catalogue, &seen.write_once)?;
     let held = held(vault, &seen)?;
     if held.is_none() {
@@ -260,11 +239,11 @@ pub fn protect(vault: &Vault, manner: Manner<'_>) -> Result<Report, ProtectError
     let bytes = order.iter().filter(|class| !matches!(class, Class::Moved | Class::Removed));
     let bytes = bytes.map(|&class| seen.changes.of(class).1).sum();
     let files = order.iter().map(|&class| seen.changes.of(class).0).sum();
-    (manner.progress)(Progress::Step("protecting", Some((files, bytes))));
+    (context.progress)(Progress::Step("protecting", Some((files, bytes))));
     // Someone has looked at this change-set: copies with other content are meant.
     let approved = held.is_none() && guard::is_any_approved(&vault.repository);
     let terms = Terms { approved, ..Terms::by_hand(&scanned) };
-    let done = with_worker(vault, manner, terms, |worker| carry_out(vault, &order, worker))?;
+    let done = with_worker(vault, context, terms, |worker| carry_out(vault, &order, worker))?;
     if held.is_none() {
         guard::clear(&vault.repository, &vault.catalogue, &vault.policy.guard, vault.clock.now())?;
     }
@@ -272,7 +251,7 @@ pub fn protect(vault: &Vault, manner: Manner<'_>) -> Result<Report, ProtectError
         vault.catalogue.forget_empty_directories()?;
     }
     // What cannot be removed now is counted by status, and removed by a later run.
-    let _ = replaced::purge(vault);
+    let _ = vault.purge_replaced();
     vault.catalogue.set_note("last protect", Some(&vault.clock.now().to_string()))?;
     let pending = vault.changelog.pending()?.entries();
     let is_all = pending == 0 && held.is_none() && done.failures == 0 && seen.unreadable.is_empty();
@@ -294,8 +273,8 @@ pub(crate) fn purge_displaced(vault: &Vault, awaited: Awaited) {
 ///
 /// # Errors
 /// See [`WorkError`].
-pub fn work(vault: &Vault, manner: Manner<'_>) -> Result<Done, WorkError> {
-    with_worker(vault, manner, Terms::by_hand(&Scanned::default()), |worker| {
+pub fn work(vault: &Vault, context: RunContext<'_>) -> Result<Done, WorkError> {
+    with_worker(vault, context, Terms::by_hand(&Scanned::default()), |worker| {
         worker.drain(Some(&vault.catalogue))
     })
 }
@@ -331,14 +310,14 @@ impl<'a> Terms<'a> {
 
 pub(crate) fn with_worker<T, E: From<WorkError>>(
     vault: &Vault,
-    manner: Manner<'_>,
+    context: RunContext<'_>,
     terms: Terms<'_>,
     work: impl FnOnce(&Worker<'_>) -> Result<T, E>,
 ) -> Result<T, E> {
-    let throttle = Throttle::new(manner.rate.or(vault.policy.rate));
+    let throttle = Throttle::new(context.rate.or(vault.policy.rate));
     let progress = |files: u64, bytes: u64| {
         throttle.take(bytes);
-        (manner.progress)(Progress::Done(files, bytes));
+        (context.progress)(Progress::Done(files, bytes));
     };
     let failed = |source| WorkError::Repository { path: vault.root.clone(), source };
     let id = unique_id().map_err(failed)?;
@@ -351,7 +330,7 @@ pub(crate) fn with_worker<T, E: From<WorkError>>(
         clock: &vault.clock,
         policy: &vault.policy,
         changelog: &*vault.changelog,
-        threads: manner.threads.max(1),
+        threads: context.threads.max(1),
         scanned: terms.scanned,
         hold: terms.hold,
         retry: terms.retry,
@@ -359,7 +338,7 @@ pub(crate) fn with_worker<T, E: From<WorkError>>(
         approved: terms.approved,
         name: worker::name(u32::from_le_bytes([id[0], id[1], id[2], id[3]])),
         progress: &progress,
-        stopped: manner.stopped,
+        stopped: context.stopped,
     })
 }
 

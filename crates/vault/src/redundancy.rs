@@ -4,7 +4,6 @@
 //! [`redo`] file: it appears there whole, its writes are then made in place, and whoever opens the redundancy after a
 //! crash makes them again.
 
-pub(crate) mod displaced;
 pub mod draft;
 pub(crate) mod fence;
 pub mod redo;

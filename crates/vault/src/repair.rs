@@ -6,26 +6,23 @@
 //! repository, for it may have been someone's work. Redundancy is mended by the same stripe through an update that
 //! happens as a whole.
 
-mod mark;
 mod noting;
 
-pub(crate) use mark::forget_repair;
-pub use mark::{Interrupted, REPAIRING};
-
 use crate::catalogue::{CatalogueError, Entry, State};
-use crate::examine::{ExamineError, Findings, Manner as Look, Stripe, StripeFault, Subject, examine};
+use crate::damage::{Trouble, margin, trouble};
+use crate::examine::{ExamineError, ExamineOptions, Findings, Stripe, StripeFault, Subject, examine};
 use crate::format::{Frame, Metadata};
 use crate::metadata::without_privileges;
-use crate::protect::{Manner, Progress};
 use crate::redundancy::redo;
+use crate::repair_mark::{self, Interrupted, Mark, forget_repair};
 use crate::replaced;
-use crate::scrub::{Trouble, is_gone, is_of_another, is_replaced, margin, note_bare, trouble};
+use crate::run::{Progress, RunContext};
+use crate::scrub::{is_gone, is_of_another, is_replaced, note_bare};
 use crate::storage::Repairable;
 use crate::throttle::Throttle;
 use crate::tree::{Stat, absent_is_none, split};
 use crate::vault::Vault;
 use gabion_platform::lock::Lockable;
-use mark::Mark;
 use noting::{note_right, without_redundancy};
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -97,33 +94,33 @@ pub fn plan(
     vault: &Vault,
     path: &[u8],
     options: Options,
-    manner: Manner<'_>,
+    context: RunContext<'_>,
 ) -> Result<Plan, CatalogueError> {
     let total = vault.catalogue.matrix(path)?.iter().fold((0, 0), |sum, row| (sum.0 + row.2, sum.1 + row.3));
-    (manner.progress)(Progress::Step("examining", Some(total)));
-    let throttle = Throttle::new(manner.rate.or(vault.policy.rate));
+    (context.progress)(Progress::Step("examining", Some(total)));
+    let throttle = Throttle::new(context.rate.or(vault.policy.rate));
     let progress = |bytes: u64| {
         throttle.take(bytes);
-        (manner.progress)(Progress::Done(0, bytes));
+        (context.progress)(Progress::Done(0, bytes));
     };
     // If nobody can say which were interrupted, none is treated as such; protect names the reason.
     let interrupted = Interrupted::of(&*vault.storage).unwrap_or_default();
     let mut plan = Plan::default();
     vault.catalogue.each_page(path, |page| -> Result<(), CatalogueError> {
         for (path, entry) in page {
-            if (manner.stopped)() || (options.known_only && entry.state == State::Protected) {
+            if (context.stopped)() || (options.known_only && entry.state == State::Protected) {
                 continue;
             }
-            let look = Look {
-                threads: manner.threads,
+            let look = ExamineOptions {
+                threads: context.threads,
                 from_medium: false,
                 progress: &progress,
-                stopped: manner.stopped,
+                stopped: context.stopped,
             };
             let found = Subject::open_known(&*vault.storage, &vault.coders, &path, &entry)
                 .and_then(|subject| examine(&subject, look).map(|findings| (subject, findings)));
             plan.examined += 1;
-            (manner.progress)(Progress::Done(1, 0));
+            (context.progress)(Progress::Done(1, 0));
             let stat = found.as_ref().ok().and_then(|(subject, _)| subject.stat);
             let is_begun = interrupted.has(&path, stat.as_ref()).unwrap_or(false);
             match found {
@@ -172,7 +169,7 @@ pub fn plan(
 ///
 /// # Errors
 /// See [`RepairError`]; what is lost is no error.
-pub fn repair(vault: &Vault, path: &[u8], manner: Manner<'_>) -> Result<Repaired, RepairError> {
+pub fn repair(vault: &Vault, path: &[u8], context: RunContext<'_>) -> Result<Repaired, RepairError> {
     let opened = match vault.catalogue.find(path)? {
         Some(entry) => Subject::open_known(&*vault.storage, &vault.coders, path, &entry),
         None => Subject::open(&*vault.storage, &vault.coders, path),
@@ -185,10 +182,14 @@ pub fn repair(vault: &Vault, path: &[u8], manner: Manner<'_>) -> Result<Repaired
     };
     refuse_redundancy_of_another_file(vault, path, &subject)?;
     let quiet = |_: u64| {};
-    let look =
-        Look { threads: manner.threads, from_medium: false, progress: &quiet, stopped: manner.stopped };
+    let look = ExamineOptions {
+        threads: context.threads,
+        from_medium: false,
+        progress: &quiet,
+        stopped: context.stopped,
+    };
     let findings = examine(&subject, look)?;
-    let mark = mark::read(&vault.repository, path)?.filter(|mark| mark.is_of(subject.stat.as_ref()));
+    let mark = repair_mark::read(&vault.repository, path)?.filter(|mark| mark.is_of(subject.stat.as_ref()));
     let mut work = Work {
         vault,
         subject: &subject,
@@ -393,7 +394,13 @@ impl Work<'_> {
         self.keep_replaced(findings)?;
         let mut file = self.vault.storage.open_for_repair(self.path)?;
         self.refuse_other_version()?;
-        mark::note_made(self.vault, self.subject, findings, self.path)?;
+        repair_mark::note_made(
+            &*self.vault.storage,
+            &self.vault.repository,
+            self.subject,
+            findings,
+            self.path,
+        )?;
         let mut resized = !wrong_size;
         for fault in findings.faults.iter().filter(|fault| !fault.data.is_empty()) {
             let run = self.subject.cut().run(fault.stripe, 1);
@@ -549,7 +556,7 @@ impl Work<'_> {
             return Ok(self.done);
         }
         let again = Subject::open(&*self.vault.storage, &self.vault.coders, self.path)?;
-        let look = Look { threads: 1, from_medium: false, progress: &|_| {}, stopped: &|| false };
+        let look = ExamineOptions { threads: 1, from_medium: false, progress: &|_| {}, stopped: &|| false };
         let after = examine(&again, look)?;
         let left = trouble(self.path, &again, &after);
         // What was to be brought back is lost, also where somebody wrote to the file.

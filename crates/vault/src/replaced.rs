@@ -5,7 +5,6 @@
 
 use crate::policy::Replaced as Limits;
 use crate::tree::{Kind, Tree, absent_is_none, join, split};
-use crate::vault::Vault;
 use crate::world::{Nanos, SECOND, moment, moment_from};
 use std::fs::File;
 use std::io;
@@ -75,14 +74,13 @@ pub fn runs(repository: &Tree) -> io::Result<Vec<Run>> {
 ///
 /// # Errors
 /// What the operating system says.
-pub fn purge(vault: &Vault) -> io::Result<Vec<Run>> {
-    let (repository, now) = (&vault.repository, vault.clock.now());
+pub fn purge(repository: &Tree, limits: &Limits, now: Nanos) -> io::Result<Vec<Run>> {
     let mut runs = runs(repository)?;
-    if runs.is_empty() || vault.read_only.is_some() {
+    if runs.is_empty() {
         return Ok(runs);
     }
     let (_, total) = repository.space()?;
-    for _ in 0..superfluous(&runs, &vault.policy.replaced, total, now) {
+    for _ in 0..superfluous(&runs, limits, total, now) {
         let run = runs.remove(0);
         let place = join(REPLACED, &run.name);
         each_file(repository, &place, &mut |path| repository.remove(path))?;

@@ -6,9 +6,9 @@ pub(crate) use due::Due;
 pub use due::{Overdue, overdue};
 
 use crate::catalogue::{CatalogueError, Entry, Piece, Problem, State};
+use crate::damage::{Trouble, margin, trouble};
 use crate::examine::{self, ExamineError, Findings, Subject, examine};
-use crate::protect::{Manner, Progress};
-use crate::replaced;
+use crate::run::{Progress, RunContext};
 use crate::throttle::Throttle;
 use crate::tree::Stat;
 use crate::vault::Vault;
@@ -42,21 +42,6 @@ pub struct Options {
     pub from_medium: bool,
     /// Go on where a run that was interrupted stopped.
     pub resume: bool,
-}
-
-/// What is wrong with one file.
-#[derive(Debug, Clone)]
-pub struct Trouble {
-    /// Which one.
-    pub path: Vec<u8>,
-    /// How bad it is.
-    pub state: State,
-    /// Where, in bytes.
-    pub problems: Vec<Problem>,
-    /// The file system says that it was written since it was protected: this may be someone's work.
-    pub changed: bool,
-    /// What else there is to say.
-    pub notes: Vec<String>,
 }
 
 /// What a scrub found.
@@ -97,7 +82,7 @@ pub fn scrub(
     vault: &Vault,
     path: &[u8],
     options: Options,
-    manner: Manner<'_>,
+    context: RunContext<'_>,
 ) -> Result<Report, CatalogueError> {
     let catalogue = &vault.catalogue;
     let now = vault.clock.now();
@@ -120,8 +105,8 @@ pub fn scrub(
         }
     };
     let total = catalogue.matrix(path)?.iter().fold((0, 0), |sum, row| (sum.0 + row.2, sum.1 + row.3));
-    (manner.progress)(Progress::Step("scrubbing", Some(total)));
-    let throttle = Throttle::new(manner.rate.or(vault.policy.rate));
+    (context.progress)(Progress::Step("scrubbing", Some(total)));
+    let throttle = Throttle::new(context.rate.or(vault.policy.rate));
     let mut report = Report::default();
     let by_policy = Due::new(&vault.policy, &*vault.storage, now);
     catalogue.each_page(path, |page| -> Result<(), CatalogueError> {
@@ -140,15 +125,15 @@ pub fn scrub(
         let mut page: Vec<_> = page.into_iter().filter(|(path, entry)| chosen(path, entry).0).collect();
         page.truncate(usize::try_from(left).unwrap_or(usize::MAX));
         left -= page.len() as u64;
-        if !(manner.stopped)() {
-            let seen = examine_page(vault, &page, options.from_medium, &throttle, manner);
+        if !(context.stopped)() {
+            let seen = examine_page(vault, &page, options.from_medium, &throttle, context);
             catalogue.together(|| note_page(vault, page, seen, &mut report))?;
         }
         Ok(())
     })?;
-    report.stopped = (manner.stopped)();
+    report.stopped = (context.stopped)();
     // What cannot be removed now is counted by status, and removed by a later run.
-    let _ = replaced::purge(vault);
+    let _ = vault.purge_replaced();
     if !report.stopped {
         catalogue.set_note(NOTE, None)?;
         if options.selection == Selection::All && path.is_empty() {
@@ -167,22 +152,23 @@ fn examine_page(
     page: &[(Vec<u8>, Entry)],
     from_medium: bool,
     throttle: &Throttle,
-    manner: Manner<'_>,
+    context: RunContext<'_>,
 ) -> Vec<Option<Examined>> {
     let results: Vec<Mutex<Option<Examined>>> = page.iter().map(|_| Mutex::new(None)).collect();
     let progress = |bytes: u64| {
         throttle.take(bytes);
-        (manner.progress)(Progress::Done(0, bytes));
+        (context.progress)(Progress::Done(0, bytes));
     };
     let (storage, coders) = (&*vault.storage, &vault.coders);
     let one = |index: usize, threads: usize| {
-        if (manner.stopped)() {
+        if (context.stopped)() {
             return;
         }
-        let how = examine::Manner { threads, from_medium, progress: &progress, stopped: manner.stopped };
+        let how =
+            examine::ExamineOptions { threads, from_medium, progress: &progress, stopped: context.stopped };
         let (path, entry) = &page[index];
         let found = examine_resting(how, || Subject::open_known(storage, coders, path, entry));
-        (manner.progress)(Progress::Done(1, 0));
+        (context.progress)(Progress::Done(1, 0));
         *results[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
     };
     let is_large = |index: usize| page[index].1.generation.size > SMALL_FILE;
@@ -194,12 +180,12 @@ fn examine_page(
         }
     };
     std::thread::scope(|scope| {
-        (1..manner.threads.min(small.len())).for_each(|_| {
+        (1..context.threads.min(small.len())).for_each(|_| {
             scope.spawn(work);
         });
         work();
     });
-    (0..page.len()).filter(|&index| is_large(index)).for_each(|index| one(index, manner.threads));
+    (0..page.len()).filter(|&index| is_large(index)).for_each(|index| one(index, context.threads));
     results.into_iter().map(|result| result.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
 }
 
@@ -208,7 +194,10 @@ const TRIES: u32 = 3;
 
 /// Examines a file. One that is written meanwhile is examined again: what was read of it may be of two versions, and is no damage. If it has
 /// become another version by then, there is nothing to say of it.
-fn examine_resting(how: examine::Manner<'_>, open: impl Fn() -> Result<Subject, ExamineError>) -> Examined {
+fn examine_resting(
+    how: examine::ExamineOptions<'_>,
+    open: impl Fn() -> Result<Subject, ExamineError>,
+) -> Examined {
     let mut was_written = false;
     for _ in 0..TRIES {
         let subject = open()?;
@@ -344,61 +333,3 @@ fn unreadable(vault: &Vault, path: &[u8], entry: &Entry) -> Vec<std::ops::Range<
 
 /// Bytes of a block, where any will do.
 const BLOCK: u64 = 1 << 16;
-
-/// How many more blocks of its worst stripe may be lost. With a redundancy file that cannot be used it is at least one less
-/// than it should be, so that redundancy is put in order when the file is protected next.
-pub(crate) fn margin(subject: &Subject, findings: &Findings) -> u32 {
-    let held = match subject.unusable.is_empty() {
-        true => subject.columns(),
-        false => subject.columns().min(subject.header.code.m().saturating_sub(1)),
-    };
-    let of = |fault: &examine::StripeFault| held.saturating_sub(fault.redundancy.len() + fault.data.len());
-    findings.faults.iter().map(of).min().unwrap_or(held) as u32
-}
-
-/// What is wrong with a file; nothing if all is right.
-pub(crate) fn trouble(path: &[u8], subject: &Subject, findings: &Findings) -> Option<Trouble> {
-    let unusable = subject.unusable.iter().map(|(path, why)| format!("{}: {why}", path.display()));
-    let mut notes: Vec<String> = unusable.collect();
-    if !findings.missing.is_empty() {
-        notes.push(format!(
-            "{} of {} redundancy columns are missing",
-            findings.missing.len(),
-            subject.header.code.m()
-        ));
-    }
-    let stale = findings.faults.iter().filter(|fault| fault.stale).count();
-    if stale > 0 {
-        notes.push(format!(
-            "the redundancy of {stale} of its stripes is older than its header; its data is right"
-        ));
-    }
-    if findings.doubtful {
-        let why = "some of its redundancy is older than its header, and which cannot be told: its data may be right and is left alone";
-        notes.push(why.to_owned());
-    }
-    let longer = subject.stat.is_some_and(|now| now.size > subject.header.generation.size);
-    if longer {
-        notes.push(format!(
-            "it is longer than the {} bytes that were protected",
-            subject.header.generation.size
-        ));
-    }
-    if findings.is_clean() && notes.is_empty() {
-        return None;
-    }
-    let only_missing =
-        findings.faults.is_empty() && findings.headers.is_empty() && !findings.doubtful && !longer;
-    // A file that was written since it was protected has its owner's new content. What cannot be brought back is the version before.
-    let changed = subject.is_changed();
-    let state = match findings.is_lost() {
-        true if !changed => State::Lost,
-        false if only_missing => State::Degraded,
-        _ => State::Damaged,
-    };
-    let mut problems = findings.problems(subject);
-    for problem in problems.iter_mut().filter(|problem| changed && problem.piece == Piece::Lost) {
-        problem.piece = Piece::Data;
-    }
-    Some(Trouble { path: path.to_vec(), state, problems, changed, notes })
-}

@@ -2,17 +2,18 @@
 
 use crate::catalogue::{CatalogueError, Class, Counts, Entry, Piece, Problem, State};
 use crate::degraded;
+use crate::displaced;
 use crate::missing::{Missing, lose, regain, remains};
 use crate::monitor::status::WIDE;
 use crate::promises::{self, Kept, Mode};
-use crate::protect::{Manner, scan};
-use crate::redundancy::displaced;
+use crate::protect::scan;
 use crate::replaced;
+use crate::run::RunContext;
 use crate::scan::{ScanError, Seen};
 use crate::scrub::{Due, Overdue};
 use crate::storage::Target;
 use crate::storage::pool::{Mirrors, Pool};
-use crate::tree::Stat;
+use crate::tree::{Stat, is_below};
 use crate::vault::Vault;
 use crate::world::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
@@ -104,13 +105,13 @@ pub fn status(
     path: &[u8],
     look: bool,
     names: usize,
-    manner: Manner<'_>,
+    context: RunContext<'_>,
 ) -> Result<Status, StatusError> {
     let (catalogue, now) = (&vault.catalogue, vault.clock.now());
     if let Some(pool) = &vault.pool {
         pool.probe();
     }
-    let seen = if look { Some(scan(vault, manner)?) } else { None };
+    let seen = if look { Some(scan(vault, context)?) } else { None };
     let mut status = Status {
         matrix: BTreeMap::new(),
         states: BTreeMap::new(),
@@ -351,13 +352,5 @@ impl Status {
     /// Files in a state.
     pub fn files(&self, state: State) -> u64 {
         self.states.get(&state).map_or(0, |amount| amount.0)
-    }
-}
-
-/// Whether `path` is `below` or beneath it.
-pub fn is_below(path: &[u8], below: &[u8]) -> bool {
-    match path.strip_prefix(below) {
-        Some(rest) => below.is_empty() || rest.is_empty() || rest.starts_with(b"/"),
-        None => false,
     }
 }

@@ -153,6 +153,13 @@ pub trait Folder {
     fn stat(&self, name: &[u8]) -> io::Result<Stat>;
 }
 
+/// Reconstructs a range of a file from the rest of its stripe. The predicate tells whether redundancy of a version has these bytes as they are now. No pieces if
+/// too little is left of the stripe.
+pub type Reconstruct<'a> = &'a dyn Fn(
+    &Range<u64>,
+    &dyn Fn(&Generation, &Range<u64>) -> bool,
+) -> io::Result<Vec<(Range<u64>, Vec<u8>)>>;
+
 /// A file, open for reading.
 pub trait Content: Send + Sync + Debug {
     /// What it is now: asked before and after reading, to know that it stayed the same.
@@ -322,7 +329,7 @@ pub trait Storage: Send + Sync + Debug {
 
     /// Puts blocks of a file right that are damaged: nobody wrote to them since they were protected. Those that cannot be put right stay as
     /// they are.
-    fn mend(&self, _path: &[u8], _cells: &[Range<u64>], _coders: &Coders) {}
+    fn mend(&self, _path: &[u8], _cells: &[Range<u64>], _reconstruct: Reconstruct<'_>) {}
 
     /// What [`mend`](Storage::mend) put right in a file and nobody was told of yet; an attempt to encode the file may have failed after it. Nothing where storage
     /// reports it by itself.

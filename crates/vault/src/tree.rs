@@ -34,6 +34,14 @@ pub struct Tree {
     file_system: Arc<OnceLock<i64>>,
 }
 
+/// Whether `path` is `below` or beneath it.
+pub fn is_below(path: &[u8], below: &[u8]) -> bool {
+    match path.strip_prefix(below) {
+        Some(rest) => below.is_empty() || rest.is_empty() || rest.starts_with(b"/"),
+        None => false,
+    }
+}
+
 /// What kind of thing a name stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {

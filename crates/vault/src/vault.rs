@@ -17,14 +17,15 @@ pub use renew::{Renewal, Renewed, survey};
 pub use settings::{Kind, Location, Settings};
 
 use crate::catalogue::{Catalogue, CatalogueError};
+use crate::catalogue_rebuild::RebuildError;
 use crate::changelog::redis::address::{remember, without_password};
 use crate::changelog::{self, Absent, Changelog, Embedded, Redis, Server};
 use crate::coder::Coders;
 use crate::policy::{Policy, PolicyError};
 use crate::private;
-use crate::protect::Manner;
-use crate::rebuild::RebuildError;
 use crate::redundancy::{REDUNDANCY, STAGING, redo};
+use crate::replaced;
+use crate::run::RunContext;
 use crate::shown::Shown;
 use crate::storage::plain::Plain;
 use crate::storage::pool::{self, Document, Pool};
@@ -311,9 +312,21 @@ impl Vault {
         Ok(self)
     }
 
+    /// Removes replaced content that is too old or takes too much room. Gives what is left.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn purge_replaced(&self) -> io::Result<Vec<replaced::Run>> {
+        match self.read_only {
+            Some(_) => replaced::runs(&self.repository),
+            None => replaced::purge(&self.repository, &self.policy.replaced, self.clock.now()),
+        }
+    }
+
     fn make_catalogue(&self) -> Result<(), VaultError> {
-        let quiet = Manner { threads: 1, rate: None, progress: &|_| {}, stopped: &|| false };
-        Ok(crate::rebuild::rebuild(self, quiet).map(drop)?)
+        let quiet = RunContext { threads: 1, rate: None, progress: &|_| {}, stopped: &|| false };
+        Ok(crate::catalogue_rebuild::rebuild(&self.catalogue, &*self.storage, &self.coders, quiet)
+            .map(drop)?)
     }
 
     fn open_as_it_is(

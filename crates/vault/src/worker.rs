@@ -22,15 +22,15 @@ use moving::Former;
 pub(crate) use moving::recover;
 use pace::{Budget, Pace};
 pub use scope::Scanned;
-pub(crate) use scope::{WORD_COMES, is_another_version};
+pub(crate) use scope::WORD_COMES;
 
 use crate::catalogue::{Catalogue, CatalogueError};
 use crate::changelog::{self, Changelog, Claim, Kind, Refusal, WorkerId};
 use crate::coder::Coders;
-use crate::encode::{EncodeError, Encoded, Encoder, Flushed, Manner, sync_names};
+use crate::displaced::Found;
+use crate::encode::{EncodeError, EncodeOptions, Encoded, Encoder, Flushed, sync_names};
 use crate::policy::{Policy, Treatment};
 use crate::redundancy::Unknown;
-use crate::redundancy::displaced::Found;
 use crate::redundancy::fence::is_superseded;
 use crate::storage::Storage;
 use crate::world::{Clock, Nanos, SECOND};
@@ -118,7 +118,7 @@ pub struct Worker<'a> {
 struct Job {
     claim: Claim,
     treatment: Option<Treatment>,
-    /// See [`Manner::elsewhere`].
+    /// See [`EncodeOptions::elsewhere`].
     elsewhere: bool,
     /// Names by which the file is protected already.
     names: Vec<Vec<u8>>,
@@ -307,7 +307,7 @@ impl Worker<'_> {
         };
         // A file of which nothing is known is read: it may be damaged.
         let moved = job.claim.entry.kind == Kind::Move && (job.former.is_some() || job.found.is_none());
-        let manner = Manner {
+        let options = EncodeOptions {
             threads,
             moved,
             elsewhere: job.elsewhere,
@@ -316,10 +316,10 @@ impl Worker<'_> {
             stopped: self.stopped,
         };
         let encoder = Encoder { storage: self.storage, coders: self.coders, clock: self.clock };
-        let encoded = job.names.iter().try_for_each(|name| encoder.refuse_damaged_by(name, manner));
+        let encoded = job.names.iter().try_for_each(|name| encoder.refuse_damaged_by(name, options));
         let encoded = encoded.and_then(|()| Ok(self.coders.get(&treatment.identity)?));
         let encoded =
-            encoded.and_then(|coder| encoder.encode(&job.claim.entry.path, &coder, treatment.block, manner));
+            encoded.and_then(|coder| encoder.encode(&job.claim.entry.path, &coder, treatment.block, options));
         // That is settled as well: what it has stays, and repair is told.
         let encoded = match encoded {
             Err(EncodeError::Damaged(kept)) => Ok(*kept),

@@ -18,7 +18,7 @@ use crate::commands::pool::Names;
 use gabion::shard::Shown;
 use gabion_vault::changelog;
 use gabion_vault::policy::Rate;
-use gabion_vault::protect::{Manner, Progress};
+use gabion_vault::run::{Progress, RunContext};
 use gabion_vault::storage::pool::{self, Pool, naming};
 use gabion_vault::vault::{Location, Lock, LockError, OWN, Vault, VaultError};
 use gabion_vault::world::{Clock, Nanos, SECOND};
@@ -219,7 +219,11 @@ impl Effort {
 
 impl Talk {
     /// Runs `work` with a progress bar where someone can see it, and with signals caught: the first one stops.
-    pub(super) fn run<T>(&self, effort: &Effort, work: impl FnOnce(Manner<'_>) -> T) -> anyhow::Result<T> {
+    pub(super) fn run<T>(
+        &self,
+        effort: &Effort,
+        work: impl FnOnce(RunContext<'_>) -> T,
+    ) -> anyhow::Result<T> {
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
             signal_hook::flag::register(signal, stop.clone())?;
@@ -242,7 +246,8 @@ impl Talk {
         };
         let stopped = || stop.load(Ordering::Relaxed);
         let rate = effort.limit.map(|rate| rate.0);
-        let result = work(Manner { threads: effort.threads(), rate, progress: &progress, stopped: &stopped });
+        let result =
+            work(RunContext { threads: effort.threads(), rate, progress: &progress, stopped: &stopped });
         if let Ok(Some(bar)) = bar.lock().map(|mut bar| bar.take()) {
             bar.finish_and_clear();
         }

@@ -2,12 +2,14 @@
 //! files of a pool are.
 
 use gabion_vault::catalogue::{CatalogueError, State};
-use gabion_vault::protect::{self, Manner, Progress, ProtectError};
-use gabion_vault::reconstruction::survey::{Places, Standing, each_file, survey};
-use gabion_vault::reconstruction::{self, RebuildError};
+use gabion_vault::damage::Trouble;
+use gabion_vault::pool_rebuild::survey::{Places, Standing, each_file, survey};
+use gabion_vault::pool_rebuild::{self, RebuildError};
+use gabion_vault::protect::{self, ProtectError};
 use gabion_vault::repair;
+use gabion_vault::run::{Progress, RunContext};
 use gabion_vault::schedule::Rhythm;
-use gabion_vault::scrub::{self, Overdue, Selection, Trouble};
+use gabion_vault::scrub::{self, Overdue, Selection};
 use gabion_vault::shown::Shown;
 use gabion_vault::storage::pool::PoolError;
 use gabion_vault::vault::{Location, Lock, LockError, Vault, VaultError};
@@ -200,7 +202,7 @@ impl Job {
         };
         let progress = |step: Progress| self.note(step);
         let threads = limits.threads.max(1);
-        let manner = |rate| Manner { threads, rate, progress: &progress, stopped: &stopped };
+        let context = |rate| RunContext { threads, rate, progress: &progress, stopped: &stopped };
         let _lock = match self.work {
             Work::Survey => None,
             _ => Some(self.have(&vault)?),
@@ -208,7 +210,7 @@ impl Job {
         let ended = match &self.work {
             Work::Scrub { selection, restart, repair, .. } => {
                 let options = scrub::Options { selection: *selection, from_medium: true, resume: !restart };
-                scrub_and_repair(&vault, options, *repair, manner(limits.scrub))?
+                scrub_and_repair(&vault, options, *repair, context(limits.scrub))?
             }
             Work::Repair { known_only, keep_changed, missing } => {
                 let options = repair::Options {
@@ -216,13 +218,13 @@ impl Job {
                     keep_changed: *keep_changed,
                     missing: *missing,
                 };
-                repair_all(&vault, options, manner(limits.scrub))?
+                repair_all(&vault, options, context(limits.scrub))?
             }
             Work::Rebuild { targets, agreed } => {
-                let options = reconstruction::Options { targets: targets.clone(), agreed: agreed.clone() };
-                rebuild(&vault, &options, manner(limits.rebuild))?
+                let options = pool_rebuild::Options { targets: targets.clone(), agreed: agreed.clone() };
+                rebuild(&vault, &options, context(limits.rebuild))?
             }
-            Work::Protect => protect_all(&vault, manner(limits.protect))?,
+            Work::Protect => protect_all(&vault, context(limits.protect))?,
             Work::Survey => look_where_files_are(&vault, &stopped)?,
         };
         let mut ended = ended;
@@ -309,9 +311,9 @@ fn scrub_and_repair(
     vault: &Vault,
     options: scrub::Options,
     mend: bool,
-    manner: Manner<'_>,
+    context: RunContext<'_>,
 ) -> Result<Ended, JobError> {
-    let report = scrub::scrub(vault, b"", options, manner)?;
+    let report = scrub::scrub(vault, b"", options, context)?;
     let lost = report.worst() == State::Lost;
     let mut result = json!({
         "files": report.files, "bytes": report.bytes, "gone": report.gone, "changing": report.changing, "resumed": report.resumed,
@@ -322,20 +324,20 @@ fn scrub_and_repair(
     let mut ended = outcome(lost, report.stopped, open);
     if mend && !report.trouble.is_empty() && !report.stopped {
         let options = repair::Options { known_only: true, keep_changed: true, missing: false };
-        let repaired = repair_all(vault, options, manner)?;
+        let repaired = repair_all(vault, options, context)?;
         result["repair"] = repaired.report;
         ended = if report.failed.is_empty() { repaired.outcome } else { outcome(lost, false, true) };
     }
     Ok(Ended { outcome: ended, report: result, files: None, overdue: None })
 }
 
-fn repair_all(vault: &Vault, options: repair::Options, manner: Manner<'_>) -> Result<Ended, JobError> {
-    let plan = repair::plan(vault, b"", options, manner)?;
+fn repair_all(vault: &Vault, options: repair::Options, context: RunContext<'_>) -> Result<Ended, JobError> {
+    let plan = repair::plan(vault, b"", options, context)?;
     let (mut done, mut failed) = (Vec::new(), plan.failed.clone());
     let mut lost = false;
     let mut open = !plan.kept.is_empty();
-    for trouble in plan.files.iter().take_while(|_| !(manner.stopped)()) {
-        match repair::repair(vault, &trouble.path, manner) {
+    for trouble in plan.files.iter().take_while(|_| !(context.stopped)()) {
+        match repair::repair(vault, &trouble.path, context) {
             Ok(repaired) => {
                 lost |= repaired.state == State::Lost;
                 open |= repaired.state != State::Protected;
@@ -344,7 +346,7 @@ fn repair_all(vault: &Vault, options: repair::Options, manner: Manner<'_>) -> Re
             Err(error) => failed.push((trouble.path.clone(), error.to_string())),
         }
     }
-    let stopped = (manner.stopped)();
+    let stopped = (context.stopped)();
     let repaired = named(&done, |it| {
         let lost: Vec<Value> = it.lost.iter().map(|it| json!({ "start": it.start, "end": it.end })).collect();
         json!({ "path": Shown::bytes(&it.path).to_string(), "state": it.state, "data_blocks": it.data_blocks,
@@ -363,8 +365,12 @@ fn repair_all(vault: &Vault, options: repair::Options, manner: Manner<'_>) -> Re
     })
 }
 
-fn rebuild(vault: &Vault, options: &reconstruction::Options, manner: Manner<'_>) -> Result<Ended, JobError> {
-    let done = reconstruction::rebuild(vault, options, manner)?;
+fn rebuild(
+    vault: &Vault,
+    options: &pool_rebuild::Options,
+    context: RunContext<'_>,
+) -> Result<Ended, JobError> {
+    let done = pool_rebuild::rebuild(vault, options, context)?;
     let failed = named(
         &done.failed,
         |(path, why)| json!({ "path": Shown::bytes(path).to_string(), "why": why.to_string() }),
@@ -389,8 +395,8 @@ fn rebuild(vault: &Vault, options: &reconstruction::Options, manner: Manner<'_>)
     })
 }
 
-fn protect_all(vault: &Vault, manner: Manner<'_>) -> Result<Ended, JobError> {
-    let protect::Report { seen, done, held, pending, affected, unhealed } = protect::protect(vault, manner)?;
+fn protect_all(vault: &Vault, context: RunContext<'_>) -> Result<Ended, JobError> {
+    let protect::Report { seen, done, held, pending, affected, unhealed } = protect::protect(vault, context)?;
     let held = held.map(|held| {
         json!({ "digest": held.digest.to_string(), "removed": held.removed, "changed": held.changed, "known": held.known,
                 "before": { "removed": held.before.removed, "changed": held.before.changed } })
@@ -409,7 +415,7 @@ fn protect_all(vault: &Vault, manner: Manner<'_>) -> Result<Ended, JobError> {
         "write_once_changed": named(&seen.write_once, |path| json!(Shown::bytes(path).to_string())),
         "mirrors_not_healed": unhealed,
     });
-    Ok(Ended { outcome: outcome(lost, (manner.stopped)(), open), report, files: None, overdue: None })
+    Ok(Ended { outcome: outcome(lost, (context.stopped)(), open), report, files: None, overdue: None })
 }
 
 /// How the files of a pool stand, those that miss something by name, and the targets that files miss.

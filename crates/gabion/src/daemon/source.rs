@@ -8,7 +8,8 @@ use super::{Event, Tell};
 use gabion_vault::catalogue::State as FileState;
 use gabion_vault::guard::{self, Digest};
 use gabion_vault::monitor;
-use gabion_vault::protect::{self, Approval, Manner};
+use gabion_vault::protect::{self, Approval};
+use gabion_vault::run::RunContext;
 use gabion_vault::scrub::Overdue;
 use gabion_vault::storage::pool::Registry;
 use gabion_vault::vault::{Location, Vault};
@@ -248,8 +249,8 @@ impl Source {
         let location = location.ok_or_else(|| format!("{} does not run", self.name()))?;
         let vault = Vault::open(&location, self.clock.clone()).map_err(|error| error.to_string())?;
         let stopped = || self.is_stopping();
-        let manner = Manner { threads: 1, rate: None, progress: &|_| {}, stopped: &stopped };
-        match protect::approval(&vault, &digest, false, manner).map_err(|error| error.to_string())? {
+        let context = RunContext { threads: 1, rate: None, progress: &|_| {}, stopped: &stopped };
+        match protect::approval(&vault, &digest, false, context).map_err(|error| error.to_string())? {
             Approval::Held(_) => {
                 guard::approve(&vault.repository, &digest).map_err(|error| error.to_string())
             }

@@ -1,7 +1,7 @@
 //! The targets of a pool, looked at over time: who is gone, who is back, and what is done about it.
 
-use gabion_vault::reconstruction::DEFAULT_SHARE;
-use gabion_vault::reconstruction::survey::Places;
+use gabion_vault::pool_rebuild::DEFAULT_SHARE;
+use gabion_vault::pool_rebuild::survey::Places;
 use gabion_vault::schedule::Backoff;
 use gabion_vault::storage::TargetState;
 use gabion_vault::storage::pool::Pool;

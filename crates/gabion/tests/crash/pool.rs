@@ -4,7 +4,7 @@ use crate::ground::{Files, Ground, assert_same, bytes, files_below, rot};
 use gabion_testkit::kill::can_kill;
 use gabion_vault::coder::Coders;
 use gabion_vault::format::Metadata;
-use gabion_vault::storage::pool::live::{Found, Live};
+use gabion_vault::live::{Found, Live};
 use gabion_vault::storage::pool::{Options, Pool};
 use std::fs;
 use std::path::PathBuf;

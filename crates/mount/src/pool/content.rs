@@ -10,7 +10,7 @@ use crate::recorder::Rest;
 use fuser::{FileAttr, FileHandle, FopenFlags, TimeOrNow};
 use gabion_vault::changelog::WHOLE;
 use gabion_vault::degraded::{DegradedReader, ReadError};
-use gabion_vault::storage::pool::live::{DirectoryChange, Found};
+use gabion_vault::live::{DirectoryChange, Found};
 use gabion_vault::storage::pool::stub::Stub;
 use gabion_vault::storage::pool::{Extra, PoolError};
 use gabion_vault::tree::Stat;

@@ -3,8 +3,8 @@
 use super::Shared;
 use super::errors::ForKernel;
 use super::inodes::{Inode, number_of};
+use gabion_vault::live::Found;
 use gabion_vault::storage::pool::Writer;
-use gabion_vault::storage::pool::live::Found;
 use gabion_vault::tree::Generation;
 use std::ops::Range;
 

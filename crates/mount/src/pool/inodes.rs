@@ -7,7 +7,7 @@ use crate::attributes::device_number;
 use crate::nodes::ROOT;
 use fuser::{FileAttr, FileType, Generation, INodeNo};
 use gabion_vault::format::FileId;
-use gabion_vault::storage::pool::live::{Found, LiveFile};
+use gabion_vault::live::{Found, LiveFile};
 use gabion_vault::storage::pool::stub::{Special, Stub};
 use gabion_vault::storage::pool::{Extra, Unnamed};
 use gabion_vault::tree::Stat;

@@ -13,7 +13,7 @@ use fuser::{
 };
 use gabion_vault::changelog::WHOLE;
 use gabion_vault::format::Metadata;
-use gabion_vault::storage::pool::live::{Found, LiveFile, Moved};
+use gabion_vault::live::{Found, LiveFile, Moved};
 use gabion_vault::storage::pool::stub::{Special, Stub};
 use gabion_vault::storage::pool::{Extra, Unnamed};
 use gabion_vault::tree::{join, split};

@@ -4,7 +4,7 @@ use super::disks::make_anew_without;
 use super::loops::{Disks, run};
 use super::playground::{Ground, PATIENCE, QUIET, Seed, drop_caches};
 use gabion_vault::format::Metadata;
-use gabion_vault::reconstruction::{self, rebuild};
+use gabion_vault::pool_rebuild::{self, rebuild};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
@@ -262,7 +262,7 @@ fn commands_go_on_without(number: usize) {
     {
         let vault = ground.vault();
         let _lock = vault.lock("test").unwrap();
-        let report = rebuild(&vault, &reconstruction::Options::default(), QUIET).unwrap();
+        let report = rebuild(&vault, &pool_rebuild::Options::default(), QUIET).unwrap();
         assert!(report.failed.is_empty() && report.homeless.is_empty(), "{report:?}");
     }
     let left: Vec<&String> = files.keys().filter(|name| uses(name)).collect();

@@ -1,7 +1,7 @@
 //! Files with several names, names that are exchanged, and what is neither a file nor a directory.
 
 use super::playground::{Ground, Mount, QUIET, Seed, can_mount};
-use gabion_vault::reconstruction::{Options, rebuild};
+use gabion_vault::pool_rebuild::{Options, rebuild};
 use rustix::fs::{RenameFlags, XattrFlags};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};

@@ -3,9 +3,9 @@
 use super::playground::{Ground, QUIET, Seed, can_mount, open_pool};
 use gabion_vault::coder::Coders;
 use gabion_vault::format::Metadata;
+use gabion_vault::live::Live;
 use gabion_vault::repair::repair;
 use gabion_vault::storage::pool::PoolError;
-use gabion_vault::storage::pool::live::Live;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;

@@ -6,7 +6,8 @@ use gabion_mount::{Guarded, Mounted, Options, Outage, Privileges, Recorder, moun
 use gabion_vault::changelog::Embedded;
 use gabion_vault::coder::Coders;
 use gabion_vault::policy::Policy;
-use gabion_vault::protect::{self, Manner};
+use gabion_vault::protect::{self};
+use gabion_vault::run::RunContext;
 use gabion_vault::scrub::{self, Selection, scrub};
 use gabion_vault::storage::pool::{self, NewTarget, Pool};
 use gabion_vault::vault::{Location, Vault};
@@ -35,8 +36,8 @@ pub(crate) fn drop_caches() {
 /// How long a busy machine may take for what takes a second.
 pub(crate) const PATIENCE: Duration = gabion_testkit::PATIENCE;
 
-pub(crate) const QUIET: Manner<'static> =
-    Manner { threads: 2, rate: None, progress: &|_| {}, stopped: &|| false };
+pub(crate) const QUIET: RunContext<'static> =
+    RunContext { threads: 2, rate: None, progress: &|_| {}, stopped: &|| false };
 
 /// Nothing is held back: these tests change everything at once.
 const POLICY: &str = "[guard]\nat_least = 1000000\n";

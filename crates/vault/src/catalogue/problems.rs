@@ -106,7 +106,7 @@ impl Catalogue {
             rows.collect::<rusqlite::Result<Vec<_>>>()
         };
         let mut found = self.wrap(find())?;
-        found.retain(|(file, _)| crate::status::is_below(file, path));
+        found.retain(|(file, _)| crate::tree::is_below(file, path));
         Ok(found)
     }
 

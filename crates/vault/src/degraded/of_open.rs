@@ -1,16 +1,16 @@
 //! Readers of files that are open and may have been renamed since they were protected.
 //!
 //! In a plain directory redundancy lies under the name that its file had when it was protected, until a worker has moved it: at the name, at a former one that the
-//! catalogue knows, or [set aside](crate::redundancy::displaced). Under a name that is not the file's own it is used only if inode, size and mtime are those of the
+//! catalogue knows, or [set aside](crate::displaced). Under a name that is not the file's own it is used only if inode, size and mtime are those of the
 //! file and the file was not made after it.
 
 use super::{DegradedReader, ReadError};
 use crate::coder::Coders;
+use crate::displaced::{Found, aside};
 use crate::examine::Subject;
 use crate::format::Header;
 use crate::gather::Sources;
 use crate::redundancy::Place;
-use crate::redundancy::displaced::{Found, aside};
 use crate::storage::plain::content_of;
 use crate::storage::{Content, Storage};
 use crate::tree::{Generation, stat_of};

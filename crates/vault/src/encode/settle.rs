@@ -4,7 +4,7 @@
 //! then on the next store changes the mtime. Timestamps are coarse as well: a file that was written a moment ago is read when that moment
 //! is over ([`version`](crate::version)).
 
-use super::{EncodeError, Encoder, Manner};
+use super::{EncodeError, EncodeOptions, Encoder};
 use crate::storage::{Content, Fault};
 use crate::tree::Stat;
 use crate::version::settles_in;
@@ -20,7 +20,7 @@ impl Encoder<'_> {
     pub(super) fn settle(
         &self,
         content: &dyn Content,
-        manner: Manner<'_>,
+        options: EncodeOptions<'_>,
     ) -> Result<(Nanos, Stat), EncodeError> {
         let before = self.clock.now();
         let stat = content.stat().map_err(EncodeError::read)?;
@@ -28,10 +28,10 @@ impl Encoder<'_> {
             return Ok((self.clock.now(), stat));
         }
         let is_settled = settles_in(stat.mtime, before) == 0;
-        self.wait(settles_in(stat.mtime, self.clock.now()), manner)?;
+        self.wait(settles_in(stat.mtime, self.clock.now()), options)?;
         let read_at = if is_settled { before } else { self.clock.now() };
         let is_flushed = |stat: &Stat| {
-            manner.flushed.is_some_and(|it| it.device == stat.device && settles_in(stat.mtime, it.at) == 0)
+            options.flushed.is_some_and(|it| it.device == stat.device && settles_in(stat.mtime, it.at) == 0)
         };
         let stat = if is_settled { stat } else { content.stat().map_err(EncodeError::read)? };
         // A file that was written since the file system was flushed has dirty pages of its own.
@@ -43,13 +43,13 @@ impl Encoder<'_> {
     }
 
     /// Time passes only by the real clock.
-    fn wait(&self, nanos: Nanos, manner: Manner<'_>) -> Result<(), EncodeError> {
+    fn wait(&self, nanos: Nanos, options: EncodeOptions<'_>) -> Result<(), EncodeError> {
         let mut left = match self.clock {
             Clock::System => Duration::from_nanos(nanos.unsigned_abs()),
             Clock::Manual(_) => Duration::ZERO,
         };
         while !left.is_zero() {
-            if (manner.stopped)() {
+            if (options.stopped)() {
                 return Err(EncodeError::Stopped);
             }
             std::thread::sleep(left.min(SLICE));

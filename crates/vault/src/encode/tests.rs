@@ -1,6 +1,6 @@
 //! What is taken over, what is updated in place, and what goes.
 
-use super::{EncodeError, Encoded, Encoder, Manner, SMALL_PART};
+use super::{EncodeError, EncodeOptions, Encoded, Encoder, SMALL_PART};
 use crate::coder::Coders;
 use crate::redundancy::{REDUNDANCY, STAGING};
 use crate::storage::Storage;
@@ -18,7 +18,7 @@ struct Ground {
     clock: Clock,
 }
 
-const MANNER: Manner<'static> = Manner {
+const MANNER: EncodeOptions<'static> = EncodeOptions {
     threads: 2,
     moved: false,
     elsewhere: false,
@@ -46,9 +46,9 @@ impl Ground {
         self.directory.path().join(name)
     }
 
-    fn encode(&self, path: &str, code: &str, manner: Manner<'_>) -> Result<Encoded, EncodeError> {
+    fn encode(&self, path: &str, code: &str, options: EncodeOptions<'_>) -> Result<Encoded, EncodeError> {
         let encoder = Encoder { storage: &*self.storage, coders: &self.coders, clock: &self.clock };
-        let mut encoded = encoder.encode(path.as_bytes(), &self.coders.get(code).unwrap(), 4096, manner)?;
+        let mut encoded = encoder.encode(path.as_bytes(), &self.coders.get(code).unwrap(), 4096, options)?;
         encoded.sync().and_then(|()| encoded.publish()).unwrap();
         Ok(encoded)
     }
@@ -71,7 +71,7 @@ fn redundancy_of_the_very_version_is_taken_over() {
     // Another time of change is another version, unless the file was only moved.
     let mode = std::fs::metadata(ground.path("tree/file")).unwrap().permissions();
     std::fs::set_permissions(ground.path("tree/file"), mode).unwrap();
-    let moved = Manner { moved: true, ..MANNER };
+    let moved = EncodeOptions { moved: true, ..MANNER };
     assert!(ground.encode("file", "4+2", moved).unwrap().adopted);
     // What was moved and got other permissions has to be restored with these.
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
@@ -129,14 +129,14 @@ fn a_failure_leaves_what_was_there() {
     ground.encode("file", "4+2", MANNER).unwrap();
     let before = std::fs::read(ground.path("repository/redundancy/file")).unwrap();
     std::fs::write(ground.path("tree/file"), vec![2; 10_000]).unwrap();
-    let stopped = Manner { stopped: &|| true, ..MANNER };
+    let stopped = EncodeOptions { stopped: &|| true, ..MANNER };
     assert!(matches!(ground.encode("file", "4+2", stopped), Err(EncodeError::Stopped)));
     let path = ground.path("tree/file");
     let changing = |_: u64| std::fs::write(&path, b"changed").unwrap();
-    let changes = Manner { progress: &changing, ..MANNER };
+    let changes = EncodeOptions { progress: &changing, ..MANNER };
     assert!(matches!(ground.encode("file", "4+2", changes), Err(EncodeError::Changed)));
     let vanishing = |_: u64| std::fs::remove_file(&path).unwrap();
-    let vanishes = Manner { progress: &vanishing, ..MANNER };
+    let vanishes = EncodeOptions { progress: &vanishing, ..MANNER };
     assert!(matches!(ground.encode("file", "4+2", vanishes), Err(EncodeError::Gone)));
     assert!(matches!(ground.encode("file", "4+2", MANNER), Err(EncodeError::Gone)));
     assert!(std::fs::read(ground.path("repository/redundancy/file")).unwrap() == before);

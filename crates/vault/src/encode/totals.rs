@@ -2,7 +2,7 @@
 
 use super::rows::{Rows, Scratch};
 use super::untouched::Compared;
-use super::{EncodeError, Manner};
+use super::{EncodeError, EncodeOptions};
 use crate::format::frame::toggle;
 use crate::geometry::Cut;
 use crate::redundancy::redo;
@@ -53,17 +53,17 @@ fn rows_of_piece(k: usize, block: u64) -> u64 {
 }
 
 /// Encodes all rows of a file.
-pub(super) fn work(rows: &Rows<'_>, cut: &Cut, manner: Manner<'_>) -> Result<Totals, EncodeError> {
+pub(super) fn work(rows: &Rows<'_>, cut: &Cut, options: EncodeOptions<'_>) -> Result<Totals, EncodeError> {
     let (k, files) = (rows.coder.code().k(), rows.makings.len());
     let state = || (Scratch::new(rows.makings), Totals::new(files));
     let states = each_run(
         cut,
         large_pieces(k.max(rows.coder.code().m())),
         Some(rows.content),
-        manner.threads,
+        options.threads,
         state,
         |run, (scratch, totals)| {
-            if (manner.stopped)() {
+            if (options.stopped)() {
                 return Err(EncodeError::Stopped);
             }
             scratch.source.begin(rows.content, run, k);
@@ -74,7 +74,7 @@ pub(super) fn work(rows: &Rows<'_>, cut: &Cut, manner: Manner<'_>) -> Result<Tot
                 next += piece.count;
             }
             scratch.source.end(rows.content, k)?;
-            (manner.progress)(
+            (options.progress)(
                 (0..k).map(|column| run.piece(column)).map(|piece| piece.end - piece.start).sum(),
             );
             Ok(())

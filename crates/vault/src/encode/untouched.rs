@@ -4,7 +4,7 @@
 //! differs is damaged, and is put right first. Where nobody knows, a file that only grew can be compared as well: blocks that it had before
 //! and that differ were changed by a program or by corruption, and are reported.
 
-use super::{EncodeError, Manner, Planned};
+use super::{EncodeError, EncodeOptions, Planned};
 use crate::coder::Coder;
 use crate::format::Frame;
 use crate::format::frame::Seal;
@@ -141,7 +141,7 @@ impl Untouched {
         planned: &Planned,
         judges: &[Option<Arc<Coder>>],
         former: Option<&Arc<Coder>>,
-        manner: Manner<'_>,
+        options: EncodeOptions<'_>,
     ) -> Result<Compared, EncodeError> {
         let mut compared = Compared::default();
         let told = |old: &&Part| self.is_told_by(old) && old.header.columns > 0;
@@ -153,11 +153,11 @@ impl Untouched {
             let was = old.records.cut();
             if was != now {
                 let first = was.full_stripes().min(now.full_stripes());
-                self.compare_from(first, old, coder, (content, now.size()), manner, &mut compared)?;
+                self.compare_from(first, old, coder, (content, now.size()), options, &mut compared)?;
             }
         } else if let (Some(old), Some(coder)) = (planned.former.as_ref().filter(told), former) {
             let size = content.stat().map_err(EncodeError::read)?.size;
-            self.compare_from(0, old, coder, (content, size), manner, &mut compared)?;
+            self.compare_from(0, old, coder, (content, size), options, &mut compared)?;
         }
         Ok(compared)
     }
@@ -168,7 +168,7 @@ impl Untouched {
         old: &Part,
         coder: &Coder,
         (content, size): (&dyn Content, u64),
-        manner: Manner<'_>,
+        options: EncodeOptions<'_>,
         compared: &mut Compared,
     ) -> Result<(), EncodeError> {
         let (was, key) = (old.records.cut(), old.header.frame_key());
@@ -179,7 +179,7 @@ impl Untouched {
             if run.cell(0, 0).start >= size {
                 break;
             }
-            if (manner.stopped)() {
+            if (options.stopped)() {
                 return Err(EncodeError::Stopped);
             }
             old.read_records(stripe, 1, &mut records).map_err(EncodeError::read)?;

@@ -1,11 +1,11 @@
 //! Files that nobody wrote to, by all that the file system says, and that are not what was protected: they are damaged. Redundancy
 //! that was made of them now would make the damage last; what they have can still bring them back.
 
-use super::{EncodeError, Encoded, Encoder, Manner};
+use super::{EncodeError, EncodeOptions, Encoded, Encoder};
+use crate::damage::{Trouble, margin, trouble};
 use crate::examine::{self, ExamineError, Subject};
 use crate::format::{Header, Metadata};
 use crate::redundancy::redo;
-use crate::scrub::{Trouble, margin, trouble};
 use crate::tree::Generation;
 use crate::version::{is_doubtful, is_same_content};
 use std::io;
@@ -13,13 +13,13 @@ use std::io;
 impl Encoder<'_> {
     /// Refuses a file that is not what was protected: what was found is in the error. Its permissions and attributes, which somebody may
     /// have changed, are kept with the redundancy that it has.
-    pub(super) fn refuse_damaged(&self, path: &[u8], manner: Manner<'_>) -> Result<(), EncodeError> {
+    pub(super) fn refuse_damaged(&self, path: &[u8], options: EncodeOptions<'_>) -> Result<(), EncodeError> {
         let subject = match Subject::open(self.storage, self.coders, path) {
             Err(ExamineError::Unprotected | ExamineError::Unusable(_)) => return Ok(()),
             subject => subject?,
         };
-        let Manner { threads, stopped, .. } = manner;
-        let look = examine::Manner { threads, from_medium: false, progress: &|_| {}, stopped };
+        let EncodeOptions { threads, stopped, .. } = options;
+        let look = examine::ExamineOptions { threads, from_medium: false, progress: &|_| {}, stopped };
         let findings = examine::examine(&subject, look).map_err(|error| match error {
             ExamineError::Stopped => EncodeError::Stopped,
             error => EncodeError::Examine(error),
@@ -70,7 +70,11 @@ impl Encoder<'_> {
 
     /// Refuses a file that is protected by another name and is not what was protected, where nobody wrote to it since. Redundancy for this name would be made of
     /// the damage, and a repair by this name would put it back.
-    pub(crate) fn refuse_damaged_by(&self, other: &[u8], manner: Manner<'_>) -> Result<(), EncodeError> {
+    pub(crate) fn refuse_damaged_by(
+        &self,
+        other: &[u8],
+        options: EncodeOptions<'_>,
+    ) -> Result<(), EncodeError> {
         let subject = match Subject::open(self.storage, self.coders, other) {
             Err(ExamineError::Unprotected | ExamineError::Unusable(_)) => return Ok(()),
             subject => subject?,
@@ -79,8 +83,8 @@ impl Encoder<'_> {
         if !is_same_content(&subject.header, &stat.generation()) || is_doubtful(&subject.header) {
             return Ok(());
         }
-        let Manner { threads, stopped, .. } = manner;
-        let look = examine::Manner { threads, from_medium: false, progress: &|_| {}, stopped };
+        let EncodeOptions { threads, stopped, .. } = options;
+        let look = examine::ExamineOptions { threads, from_medium: false, progress: &|_| {}, stopped };
         match examine::examine(&subject, look) {
             Ok(findings) if findings.has_bad_data() => {}
             Ok(_) => return Ok(()),

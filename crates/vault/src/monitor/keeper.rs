@@ -8,13 +8,14 @@ use super::status::WIDE;
 use super::{Notice, Options, Scan, Shared};
 use crate::catalogue::{Change as Found, Class};
 use crate::changelog::{self, Change, Kind, When};
+use crate::displaced::Awaited;
 use crate::guard::{self, Held};
-use crate::protect::{self, Manner, ProtectError, Terms, change_at, order, purge_displaced, with_worker};
-use crate::redundancy::displaced::Awaited;
-use crate::renamed;
+use crate::protect::renamed;
+use crate::protect::{self, ProtectError, Terms, change_at, order, purge_displaced, with_worker};
+use crate::run::RunContext;
 use crate::tree::Generation;
 use crate::vault::Vault;
-use crate::worker::{Done, Scanned, is_another_version};
+use crate::worker::{Done, Scanned};
 use crate::world::{Nanos, SECOND, Stopwatch};
 use crate::write_once;
 use memory::Remembered;
@@ -278,7 +279,7 @@ impl Keeper {
         let upto = self.vault.changelog.sequence()?;
         let shared = Arc::clone(&self.shared);
         let stopped = || shared.is_resting();
-        let seen = protect::scan_within(&self.vault, &within, self.manner(&stopped))?;
+        let seen = protect::scan_within(&self.vault, &within, self.context(&stopped))?;
         write_once::note(&self.vault.catalogue, &seen.write_once)?;
         let held = protect::held(&self.vault, &seen)?;
         if held.is_some() && !whole {
@@ -362,8 +363,8 @@ impl Keeper {
         }
     }
 
-    fn manner<'a>(&self, stopped: &'a (dyn Fn() -> bool + Sync)) -> Manner<'a> {
-        Manner { threads: self.options.threads, rate: self.options.rate, progress: &|_| {}, stopped }
+    fn context<'a>(&self, stopped: &'a (dyn Fn() -> bool + Sync)) -> RunContext<'a> {
+        RunContext { threads: self.options.threads, rate: self.options.rate, progress: &|_| {}, stopped }
     }
 
     /// Works off what is due.
@@ -374,7 +375,7 @@ impl Keeper {
         let hold = self.held.is_some();
         let approved = !hold && guard::is_any_approved(&self.vault.repository);
         let terms = Terms { scanned: &self.scanned, hold, retry, links: true, approved };
-        let done = with_worker(&self.vault, self.manner(&stopped), terms, |worker| {
+        let done = with_worker(&self.vault, self.context(&stopped), terms, |worker| {
             worker.drain(Some(&self.vault.catalogue))
         })?;
         // It was for one change-set, and that has been carried out.
@@ -460,7 +461,7 @@ impl Keeper {
             (_, Some(known)) => match self.vault.storage.find(&entry.path)? {
                 None => (1, 0),
                 Some(_) if self.is_counted(&entry.path)? => (0, 0),
-                Some(stat) => (0, u64::from(is_another_version(&known, &stat))),
+                Some(stat) => (0, u64::from(known.is_another_version(&stat))),
             },
         })
     }

@@ -5,10 +5,9 @@
 mod mend;
 
 use super::{
-    Content, Fault, Folder, Home, Layout, LayoutError, Repairable, Repository, Storage, Target, TargetState,
-    read_blocks,
+    Content, Fault, Folder, Home, Layout, LayoutError, Reconstruct, Repairable, Repository, Storage, Target,
+    TargetState, read_blocks,
 };
-use crate::coder::Coders;
 use crate::format::Metadata;
 use crate::geometry::{Geometry, Run, Tail, block_for};
 use crate::metadata;
@@ -135,9 +134,9 @@ impl Storage for Plain {
         }
     }
 
-    fn mend(&self, path: &[u8], cells: &[Range<u64>], coders: &Coders) {
+    fn mend(&self, path: &[u8], cells: &[Range<u64>], reconstruct: Reconstruct<'_>) {
         if let Some(writer) = self.writer() {
-            self.mend_beside(&*writer, path, cells, coders);
+            self.mend_beside(&*writer, path, cells, reconstruct);
         }
     }
 

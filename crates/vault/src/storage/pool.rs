@@ -9,36 +9,35 @@
 //! is never taken for deleted.
 
 mod adapter;
-mod browse;
-mod change;
+pub(crate) mod browse;
+pub(crate) mod change;
 pub mod config;
 mod content;
-mod disk;
-mod error;
+pub(crate) mod disk;
+pub(crate) mod error;
 mod exchange;
-mod extent;
-mod folder;
+pub(crate) mod extent;
+pub(crate) mod folder;
 mod heal;
 mod kept;
 mod legacy;
-pub mod live;
 mod membership;
-mod namespace;
+pub(crate) mod namespace;
 pub mod naming;
-mod objects;
+pub(crate) mod objects;
 mod parity;
-mod placement;
-mod put;
+pub(crate) mod placement;
+pub(crate) mod put;
 mod recovery;
 pub mod registry;
 mod relocation;
 mod repair;
-mod sequence;
-mod several;
+pub(crate) mod sequence;
+pub(crate) mod several;
 mod status;
 pub mod stub;
 mod sweep;
-mod view;
+pub(crate) mod view;
 
 pub use browse::{Listed, Named};
 pub use change::MirrorFault;
@@ -84,15 +83,15 @@ impl Default for Options {
 /// A pool; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Pool {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    clock: Clock,
+pub(crate) struct Shared {
+    pub(crate) clock: Clock,
     deadline: Duration,
     /// Stands for the pool in place of the number of a file system.
-    device: u64,
+    pub(crate) device: u64,
     view: RwLock<Arc<View>>,
     /// The last change that is known to be made on all mirrors.
     settled: Mutex<Option<sequence::Position>>,
@@ -122,7 +121,7 @@ impl Pool {
 
 impl Shared {
     /// The pool as it is known now.
-    fn view(&self) -> Arc<View> {
+    pub(crate) fn view(&self) -> Arc<View> {
         let view = self.known();
         if view.is_outdated() {
             self.reload(&view);
@@ -133,7 +132,7 @@ impl Shared {
 
     /// The targets with the current namespace that answer; at least one. They know of later epochs, so they alone are
     /// asked. The last change is finished.
-    fn copies(&self) -> Result<Vec<view::Copy>, PoolError> {
+    pub(crate) fn copies(&self) -> Result<Vec<view::Copy>, PoolError> {
         let view = self.known();
         let copies = match view.copies() {
             Ok(copies) if copies.iter().all(|copy| copy.epoch <= view.config.epoch) => copies,
@@ -142,11 +141,11 @@ impl Shared {
         self.believed(copies)
     }
 
-    fn known(&self) -> Arc<View> {
+    pub(crate) fn known(&self) -> Arc<View> {
         self.view.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn deadline_ms(&self) -> u64 {
+    pub(crate) fn deadline_ms(&self) -> u64 {
         self.deadline.as_millis() as u64
     }
 

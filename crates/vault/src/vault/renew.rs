@@ -6,12 +6,12 @@ use super::{
     open_changelog, pool_of, take_turn,
 };
 use crate::catalogue::{self, Catalogue};
+use crate::catalogue_rebuild::{self, Rebuilt};
 use crate::changelog::{self, Change, Changelog, Embedded, When};
 use crate::coder::Coders;
 use crate::private;
-use crate::protect::Manner;
-use crate::rebuild::{self, Rebuilt};
 use crate::redundancy::REDUNDANCY;
+use crate::run::RunContext;
 use crate::storage::Storage;
 use crate::storage::plain::Plain;
 use crate::tree::{self, Tree};
@@ -54,7 +54,7 @@ impl Vault {
         location: &Location,
         command: &str,
         clock: Clock,
-        manner: Manner<'_>,
+        context: RunContext<'_>,
     ) -> Result<Renewal, VaultError> {
         let path = &location.repository;
         let repository = Tree::open_owned(path).map_err(at(path))?;
@@ -99,7 +99,8 @@ impl Vault {
             repository.remove(name.as_bytes()).map_err(at(path))?;
         }
         let draft = Catalogue::open(&path.join(DRAFT))?;
-        let rebuilt = rebuild::fill(&draft, &*storage_of(location, &clock)?, &Coders::new()?, manner)?;
+        let rebuilt =
+            catalogue_rebuild::rebuild(&draft, &*storage_of(location, &clock)?, &Coders::new()?, context)?;
         draft.close()?;
         let turn = take_turn(path)?;
         for name in [CATALOGUE, "catalogue.sqlite-wal", "catalogue.sqlite-shm"] {
@@ -138,15 +139,19 @@ fn storage_of(location: &Location, clock: &Clock) -> Result<Box<dyn Storage>, Va
 /// What a rebuild of the catalogue would find, and whether the settings would be made anew. Nothing is changed.
 ///
 /// # Errors
-/// See [`VaultError`] and [`RebuildError`](crate::rebuild::RebuildError).
-pub fn survey(location: &Location, clock: &Clock, manner: Manner<'_>) -> Result<(Rebuilt, bool), VaultError> {
+/// See [`VaultError`] and [`RebuildError`](crate::catalogue_rebuild::RebuildError).
+pub fn survey(
+    location: &Location,
+    clock: &Clock,
+    context: RunContext<'_>,
+) -> Result<(Rebuilt, bool), VaultError> {
     let path = &location.repository;
     let lacks_settings = match Settings::load(path) {
         Err(VaultError::Unprotected { .. } | VaultError::Damaged { .. }) => true,
         settings => settings.map(|_| false)?,
     };
     let storage = storage_of(location, clock)?;
-    Ok((rebuild::survey(&*storage, &Coders::new()?, manner)?, lacks_settings))
+    Ok((catalogue_rebuild::survey(&*storage, &Coders::new()?, context)?, lacks_settings))
 }
 
 fn is_odd(repository: &Tree, name: &str, wanted: tree::Kind) -> io::Result<bool> {

@@ -1,10 +1,10 @@
 //! What workers did.
 
 use crate::catalogue::{Catalogue, CatalogueError, Piece, Problem};
+use crate::damage::Trouble;
 use crate::degraded::{self, Report};
 use crate::encode::Encoded;
 use crate::gather::Ailment;
-use crate::scrub::Trouble;
 use crate::shown::Shown;
 use crate::storage::plain::DATA;
 use crate::world::Nanos;

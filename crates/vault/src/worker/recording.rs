@@ -1,6 +1,6 @@
 //! Catalogue entries of completed claims.
 
-use super::scope::{is_another_version, is_replaced, scrubbed_before};
+use super::scope::{is_replaced, scrubbed_before};
 use super::{Completed, Worker};
 use crate::catalogue::{Catalogue, CatalogueError, Entry, Problem, State};
 use crate::tree::join;
@@ -40,8 +40,7 @@ impl Worker<'_> {
         }
         let known = known.as_ref();
         catalogue.forget_accepted(path)?;
-        if known.is_some_and(|known| is_another_version(known, &encoded.stat) || is_replaced(known, encoded))
-        {
+        if known.is_some_and(|known| known.is_another_version(&encoded.stat) || is_replaced(known, encoded)) {
             self.note_recent(catalogue, path, false)?;
         }
         let thin = encoded.columns < encoded.wanted;

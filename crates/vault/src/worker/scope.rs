@@ -58,7 +58,7 @@ impl Worker<'_> {
     ) -> Result<bool, CatalogueError> {
         let path = &claim.entry.path;
         let other = |known: &Entry, stat: &Stat| {
-            is_another_version(known, stat) || known.generation.inode != stat.inode
+            known.is_another_version(stat) || known.generation.inode != stat.inode
         };
         let differs = |known: &Entry| stat.is_none_or(|stat| other(known, stat));
         if catalogue.find(path)?.as_ref().is_some_and(differs) {
@@ -301,11 +301,6 @@ impl Worker<'_> {
         }
         Ok(())
     }
-}
-
-/// Whether the content of a file changed since it was protected, by its size and time.
-pub(crate) fn is_another_version(known: &Entry, stat: &Stat) -> bool {
-    (known.generation.size, known.generation.mtime) != (stat.size, stat.mtime)
 }
 
 /// Whether another file with other content took the place of one, although size and time are the same.

@@ -3,9 +3,9 @@
 use super::{Done, Job, RETRY, UNFINISHED, WorkError, Worker, heard};
 use crate::catalogue::{Catalogue, CatalogueError, Entry};
 use crate::changelog::{Claim, Kind};
+use crate::displaced::Found;
 use crate::policy::Treatment;
-use crate::redundancy::displaced::Found;
-use crate::repair::Interrupted;
+use crate::repair_mark::Interrupted;
 use crate::tree::{self, Stat};
 use std::collections::HashSet;
 use std::sync::Mutex;

@@ -3,7 +3,8 @@
 pub(crate) use super::seed::Seed;
 use gabion_vault::catalogue::{CatalogueError, Change, Class};
 use gabion_vault::monitor::{Choice, Live, Notice, Options, Status};
-use gabion_vault::protect::{self, Manner};
+use gabion_vault::protect;
+use gabion_vault::run::RunContext;
 use gabion_vault::scrub::{self, Selection};
 use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::{Clock, Stopwatch};
@@ -21,8 +22,8 @@ static TURN: Mutex<()> = Mutex::new(());
 /// How long a busy machine may take for what takes a second: a disk that others keep busy makes every `fsync` wait for seconds.
 const PATIENCE: Duration = gabion_testkit::PATIENCE;
 
-pub(crate) const QUIET: Manner<'static> =
-    Manner { threads: 2, rate: None, progress: &|_| {}, stopped: &|| false };
+pub(crate) const QUIET: RunContext<'static> =
+    RunContext { threads: 2, rate: None, progress: &|_| {}, stopped: &|| false };
 
 /// A file system of its own in a file, mounted while this lives.
 pub(crate) struct Mounted {

@@ -1,9 +1,9 @@
 //! Write-once files under a watch.
 
 use super::playground::{Playground, QUIET};
+use gabion_vault::accept;
 use gabion_vault::catalogue::State;
 use gabion_vault::monitor::{Choice, Notice};
-use gabion_vault::write_once;
 
 const POLICY: &str = "[default]\ncode = \"4+2\"\nquiet = \"0s\"\nwrite_once = true\n";
 
@@ -31,8 +31,8 @@ fn a_watch_keeps_the_redundancy_of_a_changed_write_once_file_until_it_is_approve
     // What is new is protected all the same.
     ground.write("another", b"new");
     ground.until("another is protected", || vault.catalogue.find(b"another").unwrap().is_some());
-    let changed = write_once::changed(&vault, b"", QUIET).unwrap();
-    assert_eq!(write_once::accept(&vault, &changed).unwrap(), [b"film".to_vec()]);
+    let changed = accept::changed(&vault, b"", QUIET).unwrap();
+    assert_eq!(accept::accept(&vault, &changed).unwrap(), [b"film".to_vec()]);
     ground.until("the change is carried out", || entry().state == State::Protected);
     ground.until_protected();
     assert!(!vault.catalogue.has_accepted().unwrap());

@@ -3,10 +3,10 @@
 use super::playground::{Ground, QUIET, Seed};
 use gabion_vault::coder::Coders;
 use gabion_vault::format::Metadata;
-use gabion_vault::protect::Manner;
-use gabion_vault::reconstruction::{Options, Report, rebuild};
+use gabion_vault::live::{Found, Live, LiveFile};
+use gabion_vault::pool_rebuild::{Options, Report, rebuild};
 use gabion_vault::repair::repair;
-use gabion_vault::storage::pool::live::{Found, Live, LiveFile};
+use gabion_vault::run::RunContext;
 use std::fs;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -55,7 +55,8 @@ fn rebuild_and_at(ground: &Ground, nth: usize, act: &(dyn Fn() + Sync)) -> Repor
         false
     };
     let _lock = ground.vault.lock("test").unwrap();
-    let report = rebuild(&ground.vault, &Options::default(), Manner { stopped: &stopped, ..QUIET }).unwrap();
+    let report =
+        rebuild(&ground.vault, &Options::default(), RunContext { stopped: &stopped, ..QUIET }).unwrap();
     if asked.load(Ordering::SeqCst) < nth {
         act();
     }
@@ -240,7 +241,7 @@ fn a_column_made_anew_in_its_own_place_stays() {
         };
         let only = Options { targets: vec![format!("d{}", lost[0])], agreed: None };
         let lock = ground.vault.lock("test").unwrap();
-        rebuild(&ground.vault, &only, Manner { stopped: &stopped, ..QUIET }).unwrap();
+        rebuild(&ground.vault, &only, RunContext { stopped: &stopped, ..QUIET }).unwrap();
         drop(lock);
         ground.open();
         ground.assert_right("some columns were made in their own places");
@@ -278,7 +279,7 @@ fn repair_leaves_alone_what_was_written_since_it_looked() {
             false
         };
         let lock = ground.vault.lock("test").unwrap();
-        let done = repair(&ground.vault, name.as_bytes(), Manner { stopped: &stopped, ..QUIET });
+        let done = repair(&ground.vault, name.as_bytes(), RunContext { stopped: &stopped, ..QUIET });
         drop(lock);
         assert!(asked.load(Ordering::SeqCst) > 0, "it was never written");
         ground.files.get_mut(name).unwrap()[4 * 4096..5 * 4096].fill(9);

@@ -2,7 +2,7 @@
 
 use super::loops::{Disks, run};
 use super::playground::{Ground, files_below};
-use gabion_vault::reconstruction::survey::Standing;
+use gabion_vault::pool_rebuild::survey::Standing;
 use gabion_vault::storage::{Storage, TargetState};
 use std::fs;
 use std::process::Command;

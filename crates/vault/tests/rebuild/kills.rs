@@ -2,7 +2,7 @@
 
 use super::playground::{Ground, QUIET, Seed, options};
 use gabion_testkit::kill::{Call, Point, can_kill, killed_at, was_killed};
-use gabion_vault::reconstruction::{Options, rebuild};
+use gabion_vault::pool_rebuild::{Options, rebuild};
 use gabion_vault::storage::pool::Pool;
 use gabion_vault::vault::Vault;
 use gabion_vault::world::Clock;

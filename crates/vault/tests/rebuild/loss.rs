@@ -2,8 +2,8 @@
 
 use super::playground::{BLOCK, Ground, Seed, files_below, rot};
 use gabion_vault::catalogue::State;
-use gabion_vault::reconstruction::RebuildError;
-use gabion_vault::reconstruction::survey::Standing;
+use gabion_vault::pool_rebuild::RebuildError;
+use gabion_vault::pool_rebuild::survey::Standing;
 use gabion_vault::storage::pool::NewTarget;
 use gabion_vault::watchdog::TooMany;
 use std::collections::BTreeSet;

@@ -4,8 +4,8 @@ use super::playground::{Ground, QUIET, Seed};
 use gabion_testkit::rounds;
 use gabion_vault::catalogue::{Entry, State};
 use gabion_vault::coder::Coders;
+use gabion_vault::live::{Found, Live};
 use gabion_vault::repair;
-use gabion_vault::storage::pool::live::{Found, Live};
 
 /// Files of three stripes each; every one of them needs every target that has a column of it.
 const SIZE: usize = 3 * 3 * 4096;
@@ -82,7 +82,7 @@ fn assert_nothing_is_lost(ground: &Ground, told: &str) {
     let status = ground.status();
     assert_eq!(status.files(gabion_vault::catalogue::State::Lost), 0, "{told}: {status:?}");
     let none = std::collections::BTreeSet::new();
-    assert_eq!(ground.named(gabion_vault::reconstruction::survey::Standing::Lost), none, "{told}");
+    assert_eq!(ground.named(gabion_vault::pool_rebuild::survey::Standing::Lost), none, "{told}");
 }
 
 #[test]

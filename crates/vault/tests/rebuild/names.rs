@@ -2,9 +2,9 @@
 
 use super::playground::{Ground, QUIET, Seed};
 use gabion_vault::coder::Coders;
-use gabion_vault::protect::{Manner, Progress};
-use gabion_vault::reconstruction::{Options, rebuild};
-use gabion_vault::storage::pool::live::{Found, Live};
+use gabion_vault::live::{Found, Live};
+use gabion_vault::pool_rebuild::{Options, rebuild};
+use gabion_vault::run::{Progress, RunContext};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// With two of them there is always a target that has nothing of either.
@@ -43,7 +43,7 @@ fn the_data_of_all_names_is_made_once() {
     };
     let lock = ground.vault.lock("test").unwrap();
     let report =
-        rebuild(&ground.vault, &Options::default(), Manner { progress: &progress, ..QUIET }).unwrap();
+        rebuild(&ground.vault, &Options::default(), RunContext { progress: &progress, ..QUIET }).unwrap();
     drop(lock);
     assert!(report.is_whole(), "{report:?}");
     assert_eq!((report.files, report.data), (NAMES.len() as u64, 1), "{report:?}");

@@ -4,9 +4,10 @@ pub(crate) use super::seed::Seed;
 use gabion_vault::coder::Coders;
 use gabion_vault::degraded::{DegradedReader, Report as Read, copy_out};
 use gabion_vault::format::Metadata;
-use gabion_vault::protect::{self, Manner};
-use gabion_vault::reconstruction::survey::{Overview, Standing, overview};
-use gabion_vault::reconstruction::{Options as Rebuild, RebuildError, Report, rebuild};
+use gabion_vault::pool_rebuild::survey::{Overview, Standing, overview};
+use gabion_vault::pool_rebuild::{Options as Rebuild, RebuildError, Report, rebuild};
+use gabion_vault::protect;
+use gabion_vault::run::RunContext;
 use gabion_vault::scrub::{self, Selection, scrub};
 use gabion_vault::status::{Status, status};
 use gabion_vault::storage::pool::{NewTarget, Options, Pool};
@@ -19,8 +20,8 @@ use std::path::{Path, PathBuf};
 
 pub(crate) const BLOCK: u64 = 4096;
 
-pub(crate) const QUIET: Manner<'static> =
-    Manner { threads: 2, rate: None, progress: &|_| {}, stopped: &|| false };
+pub(crate) const QUIET: RunContext<'static> =
+    RunContext { threads: 2, rate: None, progress: &|_| {}, stopped: &|| false };
 
 pub(crate) fn options() -> Options {
     Options { clock: Clock::System, deadline: gabion_testkit::PATIENCE }

@@ -6,7 +6,7 @@
 use super::playground::{Playground, bytes, metadata, options};
 use gabion_vault::coder::Coders;
 use gabion_vault::fault;
-use gabion_vault::storage::pool::live::{Found, Live, LiveFile};
+use gabion_vault::live::{Found, Live, LiveFile};
 use gabion_vault::storage::pool::{Pool, Unnamed};
 use std::collections::BTreeMap;
 use std::fs;
@@ -59,7 +59,7 @@ pub(crate) fn act(pool: &Pool, work: &str) {
         ["mkdir", path] => drop(pool.make_directory(path.as_bytes(), 0o755, 0, 0).unwrap()),
         ["live-mv", from, to] => {
             let live = live(pool);
-            use gabion_vault::storage::pool::live::Moved;
+            use gabion_vault::live::Moved;
             if let Moved::Over(Some(gone)) = live.rename(from.as_bytes(), to.as_bytes(), false).unwrap() {
                 unnamed(&live, to, gone);
             }

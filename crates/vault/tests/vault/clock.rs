@@ -4,7 +4,8 @@ use super::playground::{Playground, QUIET, Seed, flip};
 use super::server::TestServer;
 use gabion_vault::catalogue::State;
 use gabion_vault::changelog::WorkerId;
-use gabion_vault::protect::{Manner, protect};
+use gabion_vault::protect::protect;
+use gabion_vault::run::RunContext;
 use gabion_vault::scrub::{self, Options, Selection};
 use gabion_vault::status::status;
 use gabion_vault::vault::{Location, Vault};
@@ -70,7 +71,7 @@ fn a_worker_neither_loses_its_claim_nor_keeps_it_for_ever() {
             std::fs::File::create(root.join("large")).unwrap().set_len((96 << 20) + turn as u64).unwrap();
             let (looks, stranger) = (AtomicU64::new(0), WorkerId("stranger".to_owned()));
             let progress = |step| {
-                let gabion_vault::protect::Progress::Done(0, bytes) = step else { return };
+                let gabion_vault::run::Progress::Done(0, bytes) = step else { return };
                 if bytes == 0 {
                     return;
                 }
@@ -82,8 +83,8 @@ fn a_worker_neither_loses_its_claim_nor_keeps_it_for_ever() {
                     assert!(taken.is_empty(), "look {look}: {taken:?}");
                 }
             };
-            let manner = Manner { threads: 1, rate: None, progress: &progress, stopped: &|| false };
-            let report = protect(&vault, manner).unwrap();
+            let context = RunContext { threads: 1, rate: None, progress: &progress, stopped: &|| false };
+            let report = protect(&vault, context).unwrap();
             assert!(looks.load(Ordering::SeqCst) > 4, "{looks:?}");
             assert_eq!((report.done.encoded, report.done.failures, report.pending), (1, 0, 0), "{report:?}");
         }
@@ -120,7 +121,7 @@ fn a_time_that_lies_ahead_puts_no_scrub_off() {
     ground.clock.set(NOW + 30 * YEAR);
     scrub(Selection::All, false);
     ground.clock.set(NOW);
-    let stop = Manner { stopped: &|| true, ..QUIET };
+    let stop = RunContext { stopped: &|| true, ..QUIET };
     let options = Options { selection: Selection::All, from_medium: false, resume: false };
     assert!(scrub::scrub(&ground.vault, b"", options, stop).unwrap().stopped);
     let resumed = scrub(Selection::All, true);

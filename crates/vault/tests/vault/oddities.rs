@@ -3,6 +3,7 @@
 use super::playground::{Playground, QUIET, Seed, flip};
 use gabion_vault::catalogue::State;
 use gabion_vault::protect;
+use gabion_vault::run;
 use gabion_vault::tree::Tree;
 use std::ffi::OsStr;
 use std::io::Write;
@@ -119,16 +120,16 @@ fn a_file_that_changes_while_it_is_read_is_done_again() {
     let path = ground.path("busy");
     let written = std::sync::atomic::AtomicU32::new(0);
     // Twice, in the middle of the first two readings.
-    let progress = |step: protect::Progress| {
-        if let protect::Progress::Done(0, 1..) = step
+    let progress = |step: run::Progress| {
+        if let run::Progress::Done(0, 1..) = step
             && written.fetch_add(1, std::sync::atomic::Ordering::SeqCst) < 2
         {
             std::fs::File::options().append(true).open(&path).unwrap().write_all(b"!").unwrap();
         }
     };
     let _lock = ground.vault.lock("test").unwrap();
-    let manner = protect::Manner { progress: &progress, threads: 1, ..QUIET };
-    let report = protect::protect(&ground.vault, manner).unwrap();
+    let context = run::RunContext { progress: &progress, threads: 1, ..QUIET };
+    let report = protect::protect(&ground.vault, context).unwrap();
     assert_eq!((report.done.encoded, report.done.failed.len()), (1, 0), "{report:?}");
     assert!(written.load(std::sync::atomic::Ordering::SeqCst) > 2);
     ground.assert_clean();
@@ -149,16 +150,16 @@ fn a_file_that_shrinks_or_goes_while_it_is_read_is_as_it_is_then() {
         ground.write("busy", &Seed(1).bytes(40 << 20));
         ground.write("quiet", b"content");
         let (path, struck) = (ground.path("busy"), std::sync::atomic::AtomicBool::new(false));
-        let progress = |step: protect::Progress| {
-            if let protect::Progress::Done(0, 1_000_000..) = step
+        let progress = |step: run::Progress| {
+            if let run::Progress::Done(0, 1_000_000..) = step
                 && !struck.swap(true, std::sync::atomic::Ordering::SeqCst)
             {
                 fate(&path);
             }
         };
         let lock = ground.vault.lock("test").unwrap();
-        let manner = protect::Manner { progress: &progress, threads: 1, ..QUIET };
-        let report = protect::protect(&ground.vault, manner).unwrap();
+        let context = run::RunContext { progress: &progress, threads: 1, ..QUIET };
+        let report = protect::protect(&ground.vault, context).unwrap();
         drop(lock);
         assert!(struck.into_inner());
         assert_eq!((report.done.encoded, report.done.failed.len()), (1 + u64::from(stays), 0), "{report:?}");
@@ -174,13 +175,13 @@ fn a_file_that_never_rests_is_named() {
     ground.write("busy", &Seed(1).bytes(20 << 20));
     ground.write("quiet", b"content");
     let path = ground.path("busy");
-    let progress = |step: protect::Progress| {
-        if let protect::Progress::Done(0, 1_000_000..) = step {
+    let progress = |step: run::Progress| {
+        if let run::Progress::Done(0, 1_000_000..) = step {
             std::fs::File::options().append(true).open(&path).unwrap().write_all(b"!").unwrap();
         }
     };
     let _lock = ground.vault.lock("test").unwrap();
-    let report = protect::protect(&ground.vault, protect::Manner { progress: &progress, ..QUIET }).unwrap();
+    let report = protect::protect(&ground.vault, run::RunContext { progress: &progress, ..QUIET }).unwrap();
     let [(failed, why)] = &report.done.failed[..] else { panic!("{report:?}") };
     assert_eq!(failed, b"busy");
     assert!(why.contains("changed while it was read"), "{why}");

@@ -2,16 +2,23 @@
 
 pub(crate) use super::seed::Seed;
 use gabion_vault::catalogue::State;
-use gabion_vault::protect::{self, Manner, Report};
+use gabion_vault::catalogue_rebuild::{self, Rebuilt};
+use gabion_vault::protect::{self, Report};
 use gabion_vault::repair::{self, Repaired};
+use gabion_vault::run::RunContext;
 use gabion_vault::scrub::{self, Options, Selection};
 use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::{Clock, SECOND};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-pub(crate) const QUIET: Manner<'static> =
-    Manner { threads: 2, rate: None, progress: &|_| {}, stopped: &|| false };
+pub(crate) const QUIET: RunContext<'static> =
+    RunContext { threads: 2, rate: None, progress: &|_| {}, stopped: &|| false };
+
+/// Rebuilds the catalogue of an open vault from headers.
+pub(crate) fn rebuild_catalogue(vault: &Vault) -> Rebuilt {
+    catalogue_rebuild::rebuild(&vault.catalogue, &*vault.storage, &vault.coders, QUIET).unwrap()
+}
 
 /// A tree with a vault in it; all of it vanishes with this.
 pub(crate) struct Playground {

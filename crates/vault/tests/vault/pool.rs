@@ -1,15 +1,15 @@
 //! A vault over a pool: targets go, come back, rot, and everything that can be brought back is.
 
-use super::playground::{QUIET, Seed, flip};
+use super::playground::{QUIET, Seed, flip, rebuild_catalogue};
 use gabion_vault::catalogue::State;
 use gabion_vault::format::Metadata;
 use gabion_vault::protect;
-use gabion_vault::rebuild::{rebuild, what_if};
 use gabion_vault::repair::{self, plan, repair};
 use gabion_vault::scrub::{self, Selection, scrub};
 use gabion_vault::status::{Status, status};
 use gabion_vault::storage::pool::{Document, NewTarget, Options, Pool};
 use gabion_vault::vault::{Location, Vault};
+use gabion_vault::whatif::what_if;
 use gabion_vault::world::{Clock, SECOND};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -85,7 +85,7 @@ impl Ground {
         let begun = !location.repository.join("vault.toml").exists();
         self.vault = Vault::create(&location, None, clock()).unwrap();
         if begun {
-            rebuild(&self.vault, QUIET).unwrap();
+            rebuild_catalogue(&self.vault);
         }
     }
 

@@ -4,7 +4,8 @@ use super::playground::{QUIET, Seed};
 use super::server::TestServer;
 use gabion_vault::changelog::{Change, When, WorkerId};
 use gabion_vault::format::Metadata;
-use gabion_vault::protect::{Manner, Progress, protect, work};
+use gabion_vault::protect::{protect, work};
+use gabion_vault::run::{Progress, RunContext};
 use gabion_vault::scrub::{Options, Selection, scrub};
 use gabion_vault::storage::pool::{self, NewTarget, Pool};
 use gabion_vault::vault::{Location, Vault, VaultError};
@@ -159,7 +160,7 @@ fn a_server_that_dies_in_the_middle_loses_nothing() {
                 server.lock().unwrap().kill();
             }
         };
-        let error = protect(&vault, Manner { progress: &progress, ..QUIET }).unwrap_err().to_string();
+        let error = protect(&vault, RunContext { progress: &progress, ..QUIET }).unwrap_err().to_string();
         assert!(error.contains("127.0.0.1") && error.contains("is away"), "{error}");
         assert!(done.load(Ordering::SeqCst) > kill_at);
         ground.server.restart();
@@ -185,7 +186,7 @@ fn a_server_that_comes_back_without_its_files_loses_nothing_that_is_protected() 
             server.lock().unwrap().forget();
         }
     };
-    protect(&vault, Manner { progress: &progress, ..QUIET }).unwrap_err();
+    protect(&vault, RunContext { progress: &progress, ..QUIET }).unwrap_err();
     ground.server.restart();
     ground.assert_whole(&vault, 199);
     ground.assert_whole(&ground.open().unwrap(), 199);

@@ -149,7 +149,7 @@ fn an_empty_mark_is_no_interrupted_repair() {
 /// What a file holds that someone writes to while it is examined is of two versions: `scrub` called it damaged.
 #[test]
 fn a_file_that_is_written_while_it_is_scrubbed_is_not_damaged() {
-    use gabion_vault::protect::{Manner, Progress};
+    use gabion_vault::run::{Progress, RunContext};
     use gabion_vault::scrub::{self, Options, Selection};
     let ground = Playground::new("4+2");
     let content = Seed(5).bytes(30 << 20);
@@ -163,9 +163,9 @@ fn a_file_that_is_written_while_it_is_scrubbed_is_not_damaged() {
             file.write_all_at(b"new", content.len() as u64 - 10).unwrap();
         }
     };
-    let manner = Manner { threads: 1, progress: &progress, ..QUIET };
+    let context = RunContext { threads: 1, progress: &progress, ..QUIET };
     let options = Options { selection: Selection::All, from_medium: false, resume: false };
-    let report = scrub::scrub(&ground.vault, b"", options, manner).unwrap();
+    let report = scrub::scrub(&ground.vault, b"", options, context).unwrap();
     assert!(report.trouble.is_empty() && report.failed.is_empty(), "{report:?}");
     assert_eq!((report.changing, report.files), (1, 0));
     assert!(ground.vault.catalogue.affected().unwrap().is_empty());

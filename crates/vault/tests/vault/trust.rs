@@ -2,6 +2,7 @@
 
 use super::playground::{Playground, QUIET, Seed};
 use gabion_vault::protect;
+use gabion_vault::run;
 use gabion_vault::vault::LockError;
 use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::Clock;
@@ -87,9 +88,9 @@ fn a_stopped_run_goes_on_later() {
     let stopped = || seen.fetch_add(1, std::sync::atomic::Ordering::SeqCst) > 20;
     {
         let _lock = ground.vault.lock("test").unwrap();
-        let manner = protect::Manner { stopped: &stopped, threads: 1, ..QUIET };
+        let context = run::RunContext { stopped: &stopped, threads: 1, ..QUIET };
         // Wherever it stops, in the scan or among the files.
-        let _ = protect::protect(&ground.vault, manner);
+        let _ = protect::protect(&ground.vault, context);
     }
     let ground = ground.reopen();
     ground.protect_all();

@@ -3,9 +3,8 @@
 //! `tests/data/version-1` was made by that program with the policy that lies in it. Inodes and change times in the headers are those of
 //! the machine where it was made, so each test puts those of its own files there.
 
-use super::playground::{Playground, QUIET, flip};
+use super::playground::{Playground, flip, rebuild_catalogue};
 use gabion_vault::catalogue::State;
-use gabion_vault::rebuild;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
@@ -46,7 +45,7 @@ fn ground() -> Playground {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, bytes).unwrap();
     }
-    let rebuilt = rebuild::rebuild(&ground.vault, QUIET).unwrap();
+    let rebuilt = rebuild_catalogue(&ground.vault);
     assert_eq!(rebuilt.files, 4, "{rebuilt:?}");
     ground
 }

@@ -1,11 +1,11 @@
 //! Write-once rules: a changed file is damage until a person accepts it.
 
 use super::playground::{Playground, QUIET, Seed};
+use gabion_vault::accept;
 use gabion_vault::catalogue::State;
 use gabion_vault::changelog::{Change, When};
 use gabion_vault::protect;
 use gabion_vault::repair::{self, Options};
-use gabion_vault::write_once;
 use std::time::{Duration, UNIX_EPOCH};
 
 const POLICY: &str = "[default]\nwrite_once = true\ncode = \"4+2\"\n";
@@ -61,9 +61,9 @@ fn an_accepted_version_is_protected_and_a_later_one_is_not() {
     ground.protect_all();
     ground.write("dir/a", b"changed");
     ground.write("b", b"changed, too");
-    let changed = write_once::changed(&ground.vault, b"dir", QUIET).unwrap();
+    let changed = accept::changed(&ground.vault, b"dir", QUIET).unwrap();
     assert_eq!(changed, [b"dir/a".to_vec()]);
-    write_once::accept(&ground.vault, &changed).unwrap();
+    accept::accept(&ground.vault, &changed).unwrap();
     ground.write("dir/a", b"changed once more");
     let report = ground.protect();
     assert_eq!((report.seen.write_once.len(), report.done.encoded), (2, 0), "{report:?}");
@@ -71,7 +71,7 @@ fn an_accepted_version_is_protected_and_a_later_one_is_not() {
         !ground.vault.catalogue.has_accepted().unwrap(),
         "an approval of a version that is gone is forgotten"
     );
-    write_once::accept(&ground.vault, &changed).unwrap();
+    accept::accept(&ground.vault, &changed).unwrap();
     let report = ground.protect();
     assert_eq!(report.done.encoded, 1, "{report:?}");
     assert_eq!((report.seen.write_once, report.affected), (vec![b"b".to_vec()], vec![(State::Damaged, 1)]));

@@ -6,7 +6,7 @@ use crate::commands::vault::{BEGUN, Effort, FIRST, Talk, bytes, files};
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
 use gabion::shard::Shown;
-use gabion_vault::reconstruction::{Item, Options, Plan, Report, check_mass, plan, rebuild};
+use gabion_vault::pool_rebuild::{Item, Options, Plan, Report, check_mass, plan, rebuild};
 use gabion_vault::storage::pool::Pool;
 use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::{Clock, Stopwatch};
@@ -99,7 +99,7 @@ fn vault(pool: &Pool) -> anyhow::Result<Vault> {
 impl Talking<'_> {
     fn plan(&self, pool: &Pool, options: &Options) -> anyhow::Result<Outcome> {
         let vault = vault(pool)?;
-        let plan = self.talk.run(self.effort, |manner| plan(&vault, options, manner))??;
+        let plan = self.talk.run(self.effort, |context| plan(&vault, options, context))??;
         let refused =
             vault.pool.as_ref().map(|pool| check_mass(pool, &vault.coders, options.agreed.as_deref()));
         let refused = refused.and_then(Result::err).map(|error| error.to_string());
@@ -128,7 +128,7 @@ impl Talking<'_> {
             Turn::Theirs(outcome) => return Ok(outcome),
         };
         let clock = Stopwatch::start();
-        let report = self.talk.run(self.effort, |manner| rebuild(&vault, options, manner))??;
+        let report = self.talk.run(self.effort, |context| rebuild(&vault, options, context))??;
         let seconds = clock.seconds();
         if self.talk.json {
             outln!("{}", as_json(command, &report, seconds));

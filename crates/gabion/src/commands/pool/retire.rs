@@ -5,7 +5,7 @@ use super::terminal::Which;
 use crate::commands::vault::{Effort, Talk};
 use anyhow::ensure;
 use gabion::exit::Outcome;
-use gabion_vault::reconstruction::Options;
+use gabion_vault::pool_rebuild::Options;
 use serde_json::json;
 
 const EXAMPLES: &str = "\

@@ -5,7 +5,7 @@ use crate::commands::vault::FIRST;
 use gabion::exit::Outcome;
 use gabion::shard::Shown;
 use gabion_vault::coder::Coders;
-use gabion_vault::reconstruction::survey::{Overview, Standing, overview};
+use gabion_vault::pool_rebuild::survey::{Overview, Standing, overview};
 use gabion_vault::storage::TargetState;
 use gabion_vault::storage::pool::config::Mirror;
 use gabion_vault::storage::pool::{Healed, Status, Sweep, TargetStatus};

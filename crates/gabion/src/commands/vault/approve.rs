@@ -5,10 +5,10 @@ use super::{Effort, FIRST, Talk, Which, files};
 use crate::commands::served;
 use gabion::exit::Outcome;
 use gabion::shard::Shown;
+use gabion_vault::accept;
 use gabion_vault::guard::{self, Digest};
 use gabion_vault::protect::{Approval, approval};
 use gabion_vault::vault::Vault;
-use gabion_vault::write_once;
 use serde_json::json;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -58,7 +58,7 @@ impl Args {
     fn approve(&self, digest: &Digest) -> anyhow::Result<Outcome> {
         let (vault, _) = self.which.open()?;
         let found =
-            self.talk.run(&Effort::ALL, |manner| approval(&vault, digest, self.dry_run, manner))??;
+            self.talk.run(&Effort::ALL, |context| approval(&vault, digest, self.dry_run, context))??;
         let held = match found {
             Approval::Held(held) => Some(held),
             Approval::Given => None,
@@ -92,14 +92,14 @@ impl Args {
     fn accept(&self) -> anyhow::Result<Outcome> {
         let (vault, inside) = self.which.open()?;
         let mut paths =
-            self.talk.run(&Effort::ALL, |manner| write_once::changed(&vault, &inside, manner))??;
+            self.talk.run(&Effort::ALL, |context| accept::changed(&vault, &inside, context))??;
         anyhow::ensure!(
             !paths.is_empty(),
             "no write-once file changed at or below {}: there is nothing to approve",
             Shown::path(&self.which.path)
         );
         if !self.dry_run {
-            paths = write_once::accept(&vault, &paths)?;
+            paths = accept::accept(&vault, &paths)?;
         }
         if self.talk.json {
             let paths: Vec<String> = paths.iter().map(|path| Shown::bytes(path).to_string()).collect();

@@ -4,8 +4,8 @@ use super::{Effort, Talk, Which, files};
 use clap::Subcommand;
 use gabion::exit::Outcome;
 use gabion::shard::Shown;
-use gabion_vault::protect::Manner;
-use gabion_vault::rebuild::Rebuilt;
+use gabion_vault::catalogue_rebuild::Rebuilt;
+use gabion_vault::run::RunContext;
 use gabion_vault::vault::{Renewed, Vault, survey};
 use gabion_vault::world::Clock;
 use serde_json::{Value, json};
@@ -61,7 +61,8 @@ impl Args {
 
 fn make(which: &Which, talk: &Talk) -> anyhow::Result<(Rebuilt, Vec<Renewed>)> {
     let location = which.remains()?;
-    let rebuild = |manner: Manner<'_>| Vault::renew(&location, "catalogue rebuild", Clock::System, manner);
+    let rebuild =
+        |context: RunContext<'_>| Vault::renew(&location, "catalogue rebuild", Clock::System, context);
     let renewal = talk.run(&Effort::ALL, rebuild)??;
     for what in &renewal.renewed {
         errln!("gabion: warning: {}", was_renewed(*what));
@@ -72,7 +73,7 @@ fn make(which: &Which, talk: &Talk) -> anyhow::Result<(Rebuilt, Vec<Renewed>)> {
 /// What [`make`] would find. Of what it would make anew only the settings are looked at: to look at a database may change it.
 fn look(which: &Which, talk: &Talk) -> anyhow::Result<(Rebuilt, Vec<Renewed>)> {
     let location = which.remains()?;
-    let survey = |manner: Manner<'_>| survey(&location, &Clock::System, manner);
+    let survey = |context: RunContext<'_>| survey(&location, &Clock::System, context);
     let (rebuilt, lacks_settings) = talk.run(&Effort::ALL, survey)??;
     Ok((rebuilt, if lacks_settings { vec![Renewed::Settings] } else { Vec::new() }))
 }

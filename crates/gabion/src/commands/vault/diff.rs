@@ -5,7 +5,7 @@ use gabion::exit::Outcome;
 use gabion::shard::Shown;
 use gabion_vault::catalogue::{CatalogueError, Change, Class, Counts};
 use gabion_vault::protect::scan;
-use gabion_vault::status::is_below;
+use gabion_vault::tree::is_below;
 use serde_json::{Value, json};
 
 const EXAMPLES: &str = "\
@@ -31,7 +31,7 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         let (vault, inside) = self.which.open_to_examine()?;
-        let seen = self.talk.run(&Effort::ALL, |manner| scan(&vault, manner))??;
+        let seen = self.talk.run(&Effort::ALL, |context| scan(&vault, context))??;
         let mut listed = Vec::new();
         for class in Class::ALL {
             vault.catalogue.each_change(class, |page| -> Result<(), CatalogueError> {

@@ -112,7 +112,7 @@ impl Args {
             vault.set_policy(text)?;
         }
         let start = Stopwatch::start();
-        let report = self.talk.run(&self.effort, |manner| protect(&vault, manner))??;
+        let report = self.talk.run(&self.effort, |context| protect(&vault, context))??;
         self.print(&vault, &report, start.seconds());
         Ok(match &report {
             Report { done, seen, .. } if done.failures > 0 || !seen.unreadable.is_empty() => Outcome::Failed,
@@ -137,7 +137,7 @@ impl Args {
     }
 
     fn dry(&self, vault: &Vault) -> anyhow::Result<Outcome> {
-        let seen = self.talk.run(&self.effort, |manner| scan(vault, manner))??;
+        let seen = self.talk.run(&self.effort, |context| scan(vault, context))??;
         let held = would_hold(vault, &seen)?;
         if self.talk.json {
             let held = held.map(|held| held_as_json(&held));

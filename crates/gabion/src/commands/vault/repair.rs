@@ -82,7 +82,7 @@ impl Args {
             keep_changed: !self.revert_changes,
             missing: self.missing || named,
         };
-        let plan = self.talk.run(&self.effort, |manner| plan(&vault, &inside, options, manner))??;
+        let plan = self.talk.run(&self.effort, |context| plan(&vault, &inside, options, context))??;
         if !self.talk.json {
             self.print_plan(&plan);
         }
@@ -91,7 +91,7 @@ impl Args {
         let mut failed = plan.failed.clone();
         if go {
             for trouble in &plan.files {
-                match self.talk.run(&self.effort, |manner| repair(&vault, &trouble.path, manner))? {
+                match self.talk.run(&self.effort, |context| repair(&vault, &trouble.path, context))? {
                     Ok(done) => repaired.push(done),
                     Err(error) => failed.push((trouble.path.clone(), error.to_string())),
                 }

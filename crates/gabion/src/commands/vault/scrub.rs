@@ -6,8 +6,9 @@ use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
 use gabion::shard::Shown;
 use gabion_vault::catalogue::{Piece, State};
+use gabion_vault::damage::Trouble;
 use gabion_vault::policy::Duration;
-use gabion_vault::scrub::{Options, Report, Selection, Trouble, scrub};
+use gabion_vault::scrub::{Options, Report, Selection, scrub};
 use gabion_vault::vault::Vault;
 use gabion_vault::world::Stopwatch;
 use serde_json::{Value, json};
@@ -79,7 +80,7 @@ impl Args {
         };
         let options = Options { selection, from_medium: !self.cached, resume: !self.restart };
         let start = Stopwatch::start();
-        let report = self.talk.run(&self.effort, |manner| scrub(&vault, &inside, options, manner))??;
+        let report = self.talk.run(&self.effort, |context| scrub(&vault, &inside, options, context))??;
         self.print(&report, start.seconds(), vault.read_only.is_none());
         Ok(match report.worst() {
             State::Lost => Outcome::Unrecoverable,

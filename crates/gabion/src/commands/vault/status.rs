@@ -49,8 +49,9 @@ impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         let (vault, inside) = self.which.open_to_examine()?;
         let names = if self.files || self.talk.json { usize::MAX } else { FIRST };
-        let status =
-            self.talk.run(&Effort::ALL, |manner| status(&vault, &inside, !self.no_scan, names, manner))??;
+        let status = self
+            .talk
+            .run(&Effort::ALL, |context| status(&vault, &inside, !self.no_scan, names, context))??;
         let daemon = served::by(&vault).and_then(|(mut client, note)| {
             client.ask(&Request::Status { source: Some(note.source) }, &mut |_| {}).ok()
         });

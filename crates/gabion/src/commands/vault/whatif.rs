@@ -3,7 +3,7 @@
 use super::{Effort, FIRST, Talk, Which, bytes, files};
 use gabion::exit::Outcome;
 use gabion::shard::Shown;
-use gabion_vault::rebuild::what_if;
+use gabion_vault::whatif::what_if;
 use serde_json::json;
 
 const EXAMPLES: &str = "\
@@ -49,7 +49,7 @@ impl Args {
         }
         let names = if self.files || self.talk.json { usize::MAX } else { FIRST };
         let answer =
-            self.talk.run(&Effort::ALL, |manner| what_if(&vault, &inside, &targets, names, manner))??;
+            self.talk.run(&Effort::ALL, |context| what_if(&vault, &inside, &targets, names, context))??;
         let classes = [
             ("unaffected", answer.unaffected),
             ("exposed", answer.exposed),

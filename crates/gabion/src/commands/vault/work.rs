@@ -4,7 +4,8 @@ use super::scrub::{print_trouble, trouble_as_json};
 use super::{Effort, Talk, Which, bytes, files};
 use gabion::exit::Outcome;
 use gabion::shard::Shown;
-use gabion_vault::protect::{Progress, work};
+use gabion_vault::protect::work;
+use gabion_vault::run::Progress;
 use gabion_vault::worker::Done;
 use serde_json::json;
 
@@ -32,9 +33,9 @@ impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         let (vault, _) = self.which.open()?;
         let ahead = (vault.changelog.pending()?.entries(), 0);
-        let done = self.talk.run(&self.effort, |manner| {
-            (manner.progress)(Progress::Step("working", Some(ahead)));
-            work(&vault, manner)
+        let done = self.talk.run(&self.effort, |context| {
+            (context.progress)(Progress::Step("working", Some(ahead)));
+            work(&vault, context)
         })??;
         let left = vault.changelog.pending()?;
         let waiting = left.entries().saturating_sub(left.claimed);

@@ -5,10 +5,8 @@
 //! replaced is kept as by a repair.
 
 use super::{Plain, Writer};
-use crate::coder::Coders;
 use crate::replaced;
-use crate::rescue::{RescueError, rescue};
-use crate::storage::Storage;
+use crate::storage::{Reconstruct, Storage};
 use crate::tree::{Generation, split, stat_of};
 use crate::world::Clock;
 use std::io;
@@ -26,13 +24,13 @@ impl Plain {
         writer: &dyn Writer,
         path: &[u8],
         cells: &[Range<u64>],
-        coders: &Coders,
+        reconstruct: Reconstruct<'_>,
     ) {
         for cells in cells.chunks(AT_ONCE) {
             // What is repaired gets another mtime: the file is asked for each time.
             let Ok(Some(stat)) = self.find(path) else { return };
             let now = stat.generation();
-            let mut act = || self.put_back(writer, path, cells, &now, coders).ok();
+            let mut act = || self.put_back(writer, path, cells, &now, reconstruct).ok();
             writer.alone(&now, &mut act);
         }
     }
@@ -44,7 +42,7 @@ impl Plain {
         path: &[u8],
         cells: &[Range<u64>],
         now: &Generation,
-        coders: &Coders,
+        reconstruct: Reconstruct<'_>,
     ) -> io::Result<Generation> {
         let is_in = |version: &Generation, range: &Range<u64>| {
             let written = writer.written_since(version, now);
@@ -54,20 +52,10 @@ impl Plain {
         let file = self.root.write(path)?;
         let mut made = Vec::new();
         for cell in cells {
-            let one = std::slice::from_ref(cell);
-            let paths = [path.to_vec()];
-            let given = rescue(self, coders, &paths, one, is_in, |range, bytes| {
-                made.push((range, bytes.to_vec()));
-                Ok(())
-            });
-            match given {
-                // Too little is left of this stripe; others may have more.
-                Ok(()) | Err(RescueError::TooLittle) => {}
-                Err(error) => return Err(io::Error::other(error)),
-            }
+            made.extend(reconstruct(cell, &is_in)?);
         }
         if made.is_empty() {
-            return Err(io::Error::other(RescueError::TooLittle));
+            return Err(io::Error::other("too few blocks of its stripe are left"));
         }
         let kept = replaced::keep_as(&self.repository, Clock::System.now(), path)?;
         for (range, _) in &made {

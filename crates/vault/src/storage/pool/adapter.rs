@@ -15,7 +15,8 @@ use crate::geometry::{Geometry, Tail};
 use crate::redundancy::Place;
 use crate::storage::lane::Lane;
 use crate::storage::{
-    Content, Folder, Holder, Home, Layout, LayoutError, Repairable, Repository, Storage, Target, TargetState,
+    Content, Folder, Holder, Home, Layout, LayoutError, Reconstruct, Repairable, Repository, Storage, Target,
+    TargetState,
 };
 use crate::tree::{Generation, Names, Stat, join};
 use gabion_engine::Code;
@@ -48,7 +49,7 @@ impl Folder for PoolFolder {
 
 impl Entry {
     /// What the namespace says of it. Numbers are the same whichever mirror answered.
-    pub(super) fn stat(&self, path: &[u8], device: u64) -> Stat {
+    pub(crate) fn stat(&self, path: &[u8], device: u64) -> Stat {
         match self {
             Entry::File(stub) => stub.stat(device),
             Entry::Directory(stat) => {
@@ -123,7 +124,7 @@ impl Storage for Pool {
         self.writer()?.written_since(path, version)
     }
 
-    fn mend(&self, path: &[u8], cells: &[Range<u64>], _: &Coders) {
+    fn mend(&self, path: &[u8], cells: &[Range<u64>], _: Reconstruct<'_>) {
         if let Some(writer) = self.writer() {
             writer.mend(path, cells);
         }

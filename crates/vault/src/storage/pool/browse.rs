@@ -132,7 +132,7 @@ impl Pool {
 
 impl Change<'_> {
     /// Moves a file or directory as [`Pool::rename`] does. Gives the file that had the new name.
-    pub(super) fn move_name(&mut self, from: &[u8], to: &[u8]) -> Result<Option<Stub>, PoolError> {
+    pub(crate) fn move_name(&mut self, from: &[u8], to: &[u8]) -> Result<Option<Stub>, PoolError> {
         let change = self;
         let refuse = |path: &[u8], kind: io::ErrorKind| Err(PoolError::path(path, kind));
         beneath(TREE, to)?;

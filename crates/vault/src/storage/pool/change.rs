@@ -27,7 +27,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The file on every target that is locked during a change.
-pub(super) const LOCK: &[u8] = b"lock";
+pub(crate) const LOCK: &[u8] = b"lock";
 
 /// A mirror that did not take a change; it is stale now.
 #[derive(Debug)]
@@ -40,14 +40,14 @@ pub struct MirrorFault {
 
 /// The right to change the namespace, and its state when that began.
 #[derive(Debug)]
-pub(super) struct Change<'a> {
-    pub(super) shared: &'a Shared,
-    pub(super) view: Arc<View>,
-    pub(super) copies: Vec<Copy>,
+pub(crate) struct Change<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) view: Arc<View>,
+    pub(crate) copies: Vec<Copy>,
     /// The last change.
-    pub(super) last: Position,
+    pub(crate) last: Position,
     /// A change that failed everywhere is recorded, and that could not be taken back: it may still be made by the next opener.
-    pub(super) doubtful: bool,
+    pub(crate) doubtful: bool,
     faults: Vec<MirrorFault>,
     // Held, not read: closing them gives the right back.
     _locks: Vec<Lockable>,
@@ -63,7 +63,7 @@ enum Patience {
 
 impl Shared {
     /// Waits for the right to change the namespace. Mirrors that do not answer are as they were until something is changed.
-    pub(super) fn change(&self) -> Result<Change<'_>, PoolError> {
+    pub(crate) fn change(&self) -> Result<Change<'_>, PoolError> {
         let mut change = self.turn()?;
         let (online, need) = (change.view.present(), change.view.config.quorum());
         if online < need {
@@ -76,7 +76,7 @@ impl Shared {
     }
 
     /// The right to change the pool, if nobody has it and all mirrors that answer can be locked.
-    pub(super) fn turn_if_free(&self) -> Result<Change<'_>, PoolError> {
+    pub(crate) fn turn_if_free(&self) -> Result<Change<'_>, PoolError> {
         let view = self.view();
         let locks = lock(&view, Patience::None)?;
         let copies = view.copies()?;
@@ -84,7 +84,7 @@ impl Shared {
     }
 
     /// Waits for the right to change the pool, however few targets answer.
-    pub(super) fn turn(&self) -> Result<Change<'_>, PoolError> {
+    pub(crate) fn turn(&self) -> Result<Change<'_>, PoolError> {
         loop {
             let view = self.view();
             let locks = lock(&view, Patience::Wait)?;
@@ -138,29 +138,29 @@ fn lock(view: &View, patience: Patience) -> Result<Vec<Lockable>, PoolError> {
 
 /// What a change holds, kept for later ones.
 #[derive(Debug)]
-pub(super) struct Held {
-    pub(super) view: Arc<View>,
-    pub(super) copies: Vec<Copy>,
+pub(crate) struct Held {
+    pub(crate) view: Arc<View>,
+    pub(crate) copies: Vec<Copy>,
     /// The last change. Held while the next one is recorded and made.
-    pub(super) last: Mutex<Position>,
+    pub(crate) last: Mutex<Position>,
     locks: Vec<Lockable>,
 }
 
 impl Held {
     /// Whether all mirrors that count as current are among `copies`, so that a change leaves none behind.
-    pub(super) fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         silent(&self.view, &self.copies).is_empty()
     }
 }
 
 impl<'a> Change<'a> {
     /// Keeps the right to change the namespace for another time.
-    pub(super) fn keep(self) -> Held {
+    pub(crate) fn keep(self) -> Held {
         Held { view: self.view, copies: self.copies, last: Mutex::new(self.last), locks: self._locks }
     }
 
     /// Goes on with a right that was kept.
-    pub(super) fn go_on(shared: &'a Shared, held: Held) -> Change<'a> {
+    pub(crate) fn go_on(shared: &'a Shared, held: Held) -> Change<'a> {
         let Held { view, copies, last, locks } = held;
         let last = last.into_inner().unwrap_or_else(PoisonError::into_inner);
         Change { last, ..Change::new(shared, view, copies, locks) }
@@ -175,7 +175,7 @@ impl<'a> Change<'a> {
 impl Change<'_> {
     /// Marks mirrors stale that do not answer: from now on they may miss something. To be called before anything is changed or removed on the
     /// word of the others.
-    pub(super) fn leave_behind_the_silent(&mut self) -> Result<(), PoolError> {
+    pub(crate) fn leave_behind_the_silent(&mut self) -> Result<(), PoolError> {
         let silent = silent(&self.view, &self.copies);
         if silent.is_empty() {
             return Ok(());
@@ -198,7 +198,7 @@ impl Change<'_> {
     }
 
     /// Writes down what some targets know of the namespace.
-    pub(super) fn mark(&mut self, targets: &[usize], mirror: Mirror) -> Result<(), PoolError> {
+    pub(crate) fn mark(&mut self, targets: &[usize], mirror: Mirror) -> Result<(), PoolError> {
         if targets.is_empty() {
             return Ok(());
         }
@@ -209,7 +209,7 @@ impl Change<'_> {
     }
 
     /// Does the same on all mirrors at once. Those that fail are stale from now on; if all fail, nothing has changed.
-    pub(super) fn on_all(
+    pub(crate) fn on_all(
         &mut self,
         path: &[u8],
         act: impl Fn(&Tree) -> io::Result<()> + Sync,
@@ -220,7 +220,7 @@ impl Change<'_> {
     }
 
     /// Records a change on all mirrors and makes it, durably. Mirrors that fail are stale from now on.
-    pub(super) fn commit(&mut self, path: &[u8], steps: Vec<Step>) -> Result<(), PoolError> {
+    pub(crate) fn commit(&mut self, path: &[u8], steps: Vec<Step>) -> Result<(), PoolError> {
         self.leave_behind_the_silent()?;
         let record = self.last.next(steps);
         let results = on_each(&self.copies, &|tree: &Tree| {
@@ -241,7 +241,7 @@ impl Change<'_> {
         self.leave_behind_those_that_failed(path, results)
     }
 
-    pub(super) fn leave_behind_those_that_failed(
+    pub(crate) fn leave_behind_those_that_failed(
         &mut self,
         path: &[u8],
         results: Vec<io::Result<()>>,
@@ -263,7 +263,7 @@ impl Change<'_> {
     }
 
     /// Makes `stub` what `path` stands for, as its next revision. Gives it as it was written, and what was there.
-    pub(super) fn publish(&mut self, path: &[u8], mut stub: Stub) -> Result<(Stub, Option<Stub>), PoolError> {
+    pub(crate) fn publish(&mut self, path: &[u8], mut stub: Stub) -> Result<(Stub, Option<Stub>), PoolError> {
         let before = match look_up(&self.copies, path)? {
             Some(Entry::Directory(_)) => return Err(PoolError::path(path, io::ErrorKind::IsADirectory)),
             Some(Entry::File(stub)) => Some(*stub),
@@ -279,7 +279,7 @@ impl Change<'_> {
     }
 
     /// Makes `targets` the places of the columns of a file whose stub is `known`. Content and version stay the same.
-    pub(super) fn relocate(
+    pub(crate) fn relocate(
         &mut self,
         path: &[u8],
         known: &Stub,
@@ -295,7 +295,7 @@ impl Change<'_> {
     }
 
     /// Brings one path to the same state on all mirrors.
-    pub(super) fn settle(&mut self, path: &[u8]) -> Result<Option<Entry>, PoolError> {
+    pub(crate) fn settle(&mut self, path: &[u8]) -> Result<Option<Entry>, PoolError> {
         let newest = look_at(&self.copies, TREE, path)?;
         let full = beneath(TREE, path)?;
         match newest.as_ref().map(|newest| (newest, newest.text())) {
@@ -313,19 +313,19 @@ impl Change<'_> {
     }
 
     /// Moves a name on all mirrors; both ends have been looked at. `id` is that of the file, none for a directory.
-    pub(super) fn rename(&mut self, from: &[u8], to: &[u8], id: Option<FileId>) -> Result<(), PoolError> {
+    pub(crate) fn rename(&mut self, from: &[u8], to: &[u8], id: Option<FileId>) -> Result<(), PoolError> {
         let (old, new) = (beneath(TREE, from)?, beneath(TREE, to)?);
         self.commit(from, vec![Step::Rename { from: old, to: new, id }])
     }
 
     /// Mirrors that failed so far; the change is made, but they did not take it.
-    pub(super) fn faults(self) -> Vec<MirrorFault> {
+    pub(crate) fn faults(self) -> Vec<MirrorFault> {
         self.faults
     }
 }
 
 /// Does the same on mirrors side by side.
-pub(super) fn on_each<T: Send>(
+pub(crate) fn on_each<T: Send>(
     copies: &[Copy],
     act: &(impl Fn(&Tree) -> io::Result<T> + Sync),
 ) -> Vec<io::Result<T>> {
@@ -339,7 +339,7 @@ pub(super) fn on_each<T: Send>(
 /// A change failed on all mirrors, though some may have recorded it. If one has made it all the same, it is made: the others are
 /// stale. Otherwise an empty change is recorded after it, so that nobody makes it later. Gives the position then, mirrors that are
 /// stale, and whether the change may still be made later.
-pub(super) fn take_back(copies: &[Copy], last: &Position, record: &Record) -> (Position, Vec<usize>, bool) {
+pub(crate) fn take_back(copies: &[Copy], last: &Position, record: &Record) -> (Position, Vec<usize>, bool) {
     let is_recorded = |copy: &Copy| {
         super::sequence::read(&copy.tree)
             .map_or(true, |it| it.is_some_and(|it| it.position() == record.position()))

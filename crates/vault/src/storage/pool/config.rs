@@ -138,12 +138,12 @@ pub enum ConfigError {
 }
 
 /// A new identity, in hexadecimal.
-pub(super) fn new_identity() -> io::Result<String> {
+pub(crate) fn new_identity() -> io::Result<String> {
     Ok(crate::format::FileId(unique_id()?).to_string())
 }
 
 /// Names go into file names, tables and stubs.
-pub(super) fn is_name(name: &str) -> bool {
+pub(crate) fn is_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     (1..=64).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(plain)
 }
@@ -239,7 +239,7 @@ impl Config {
     ///
     /// # Errors
     /// What the operating system says; [`io::ErrorKind::InvalidData`] for what is no `pool.toml`.
-    pub(super) fn read(tree: &Tree) -> io::Result<Config> {
+    pub(crate) fn read(tree: &Tree) -> io::Result<Config> {
         let mut text = String::new();
         tree.read(CONFIG)?.take(MAX_BYTES).read_to_string(&mut text)?;
         Config::decode(&text).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
@@ -249,7 +249,7 @@ impl Config {
     ///
     /// # Errors
     /// What the operating system says.
-    pub(super) fn write(&self, tree: &Tree, uuid: &str) -> io::Result<()> {
+    pub(crate) fn write(&self, tree: &Tree, uuid: &str) -> io::Result<()> {
         let copy = Config { this: uuid.to_owned(), ..self.clone() };
         let text = copy.encode().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let temporary = join(STAGING, format!("{}.config", new_identity()?).as_bytes());

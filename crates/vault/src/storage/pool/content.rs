@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// A file of a pool, open for reading: the version that was there when it was opened.
 #[derive(Debug)]
-pub(super) struct PoolContent {
+pub(crate) struct PoolContent {
     shared: Arc<Shared>,
     path: Vec<u8>,
     stub: Stub,
@@ -34,7 +34,7 @@ struct Column {
 }
 
 impl PoolContent {
-    pub(super) fn open(shared: &Arc<Shared>, path: &[u8]) -> Result<PoolContent, PoolError> {
+    pub(crate) fn open(shared: &Arc<Shared>, path: &[u8]) -> Result<PoolContent, PoolError> {
         let stub = look_up_file(&shared.copies()?, path)?;
         if !stub.is_file() {
             let what = "it is a link, a pipe, a socket or a device: there is no content";

@@ -21,23 +21,23 @@ use std::time::Duration;
 
 /// A target, whether it answers or not.
 #[derive(Debug)]
-pub(super) struct Disk {
-    pub(super) uuid: String,
-    pub(super) path: PathBuf,
+pub(crate) struct Disk {
+    pub(crate) uuid: String,
+    pub(crate) path: PathBuf,
     pool: String,
     known: Mutex<Option<Known>>,
     /// Why it is not asked any more, though its directory is there: reading from its medium failed.
     failing: Mutex<Option<String>>,
     /// Why nothing is written to it, though it can be read: a write failed.
     refused: Mutex<Option<String>>,
-    pub(super) lane: Arc<Lane>,
+    pub(crate) lane: Arc<Lane>,
 }
 
 /// A target that answers.
 #[derive(Debug, Clone)]
-pub(super) struct Answer {
-    pub(super) tree: Tree,
-    pub(super) config: Arc<Config>,
+pub(crate) struct Answer {
+    pub(crate) tree: Tree,
+    pub(crate) config: Arc<Config>,
 }
 
 #[derive(Debug)]
@@ -52,7 +52,7 @@ struct Known {
 
 /// Why a target does not answer.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Absence {
+pub(crate) enum Absence {
     #[error("it does not answer")]
     Stuck,
     #[error("it cannot be read: {0}")]
@@ -70,7 +70,7 @@ pub(super) enum Absence {
 }
 
 impl Disk {
-    pub(super) fn new(name: &str, uuid: &str, path: PathBuf, pool: &str, deadline: Duration) -> Disk {
+    pub(crate) fn new(name: &str, uuid: &str, path: PathBuf, pool: &str, deadline: Duration) -> Disk {
         let lane = Arc::new(Lane::new(name, deadline));
         let (uuid, pool) = (uuid.to_owned(), pool.to_owned());
         Disk {
@@ -87,7 +87,7 @@ impl Disk {
     /// The target, if it is there and the right one.
     ///
     /// Two calls of `stat` tell that nothing has changed since it was last asked.
-    pub(super) fn ask(&self) -> Result<Answer, Absence> {
+    pub(crate) fn ask(&self) -> Result<Answer, Absence> {
         if self.lane.is_stuck() {
             return Err(Absence::Stuck);
         }
@@ -100,7 +100,7 @@ impl Disk {
     }
 
     /// The target, if it is there and takes writes as far as that can be told without writing.
-    pub(super) fn ask_to_write(&self) -> Result<Answer, Absence> {
+    pub(crate) fn ask_to_write(&self) -> Result<Answer, Absence> {
         let answer = self.ask()?;
         if let Some(why) = self.refused.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
             return Err(Absence::Unwritable(why.clone()));
@@ -112,13 +112,13 @@ impl Disk {
     }
 
     /// Whether writes to it failed: nothing is written to it until a write succeeds again.
-    pub(super) fn refuses_writes(&self) -> bool {
+    pub(crate) fn refuses_writes(&self) -> bool {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// A write to the target failed. Asks the medium, and says whether nothing more should be written to it in this process: because it
     /// is gone, or because it takes no writes.
-    pub(super) fn note_failed_write(&self, error: &io::Error) -> bool {
+    pub(crate) fn note_failed_write(&self, error: &io::Error) -> bool {
         if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
             return false;
         }
@@ -147,7 +147,7 @@ impl Disk {
 
     /// Asks the medium itself, not what the system remembers of it: a disk that died is still listed for a while. From a
     /// disk that fails here nothing is taken until a probe succeeds.
-    pub(super) fn probe(&self) {
+    pub(crate) fn probe(&self) {
         *self.failing.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let Ok(Answer { tree, .. }) = self.ask() else { return };
         let read = move || -> io::Result<()> {
@@ -166,7 +166,7 @@ impl Disk {
     }
 
     /// Asks a target again that failed, or refused writes.
-    pub(super) fn probe_again(&self) {
+    pub(crate) fn probe_again(&self) {
         if self.is_failing() {
             self.probe();
         }
@@ -176,7 +176,7 @@ impl Disk {
     }
 
     /// Whether the last probe failed.
-    pub(super) fn is_failing(&self) -> bool {
+    pub(crate) fn is_failing(&self) -> bool {
         self.failing.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
@@ -210,7 +210,7 @@ fn refusal(tree: &Tree) -> Option<io::Error> {
 }
 
 /// Whether an error comes from the disk or its file system and not from the one file that was written.
-pub(super) fn is_of_the_medium(error: &io::Error) -> bool {
+pub(crate) fn is_of_the_medium(error: &io::Error) -> bool {
     const MEDIUM: [Errno; 9] = [
         Errno::ROFS,
         Errno::IO,
@@ -226,7 +226,7 @@ pub(super) fn is_of_the_medium(error: &io::Error) -> bool {
 }
 
 /// Opens a file to lock it. On a target that takes no writes it is opened for reading, which locks as well.
-pub(super) fn open_to_lock(tree: &Tree, path: &[u8]) -> io::Result<std::fs::File> {
+pub(crate) fn open_to_lock(tree: &Tree, path: &[u8]) -> io::Result<std::fs::File> {
     match tree.write(path) {
         Err(error) if is_of_the_medium(&error) => tree.read(path),
         opened => opened,
@@ -245,13 +245,13 @@ fn read_config(tree: &Tree) -> Result<(Config, Generation), Absence> {
 }
 
 /// Pool and target that a `pool.toml` speaks of, for people.
-pub(super) fn describe(config: &Config) -> String {
+pub(crate) fn describe(config: &Config) -> String {
     let target = config.member(&config.this).map_or("?", |member| member.name.as_str());
     format!("{target} of pool {} ({})", config.name, config.pool)
 }
 
 /// What is at a path, before it is known what should be there.
-pub(super) fn look(path: &std::path::Path) -> Result<Config, Absence> {
+pub(crate) fn look(path: &std::path::Path) -> Result<Config, Absence> {
     let tree = Tree::open_owned(path).map_err(Absence::Directory)?;
     read_config(&tree).map(|(config, _)| config)
 }

@@ -147,11 +147,11 @@ fn unusable(offline: &[String]) -> String {
 }
 
 impl PoolError {
-    pub(super) fn path(path: &[u8], source: impl Into<io::Error>) -> PoolError {
+    pub(crate) fn path(path: &[u8], source: impl Into<io::Error>) -> PoolError {
         PoolError::Path { path: path.to_vec(), source: source.into() }
     }
 
-    pub(super) fn target(target: &str, doing: &'static str) -> impl FnOnce(io::Error) -> PoolError {
+    pub(crate) fn target(target: &str, doing: &'static str) -> impl FnOnce(io::Error) -> PoolError {
         let target = target.to_owned();
         move |source| PoolError::Target { target, doing, source }
     }

@@ -12,7 +12,7 @@ fn refuse<T>(path: &[u8], kind: io::ErrorKind) -> Result<T, PoolError> {
 
 impl Change<'_> {
     /// Exchanges what two names stand for: files, links, directories.
-    pub(super) fn exchange(&mut self, one: &[u8], other: &[u8]) -> Result<(), PoolError> {
+    pub(crate) fn exchange(&mut self, one: &[u8], other: &[u8]) -> Result<(), PoolError> {
         let within = |outer: &[u8], inner: &[u8]| inner.starts_with(&[outer, b"/"].concat());
         if one.is_empty() || other.is_empty() || within(one, other) || within(other, one) {
             return refuse(other, io::ErrorKind::InvalidInput);

@@ -19,7 +19,7 @@ fn tree_of(view: &View, stub: &Stub, column: usize) -> Option<Tree> {
 }
 
 /// A stub with the size that the file has now.
-pub(super) fn settled(view: &View, mut stub: Stub) -> Stub {
+pub(crate) fn settled(view: &View, mut stub: Stub) -> Stub {
     if stub.writing {
         stub.size = stub.size.max(bytes_in_objects(view, &stub));
     }
@@ -41,7 +41,7 @@ fn bytes_in_objects(view: &View, stub: &Stub) -> u64 {
 
 /// The target without which it cannot be told where a file ends that is written in place, or was when its writer died: what was appended may be in
 /// an object there. Nothing if the end is known.
-pub(super) fn hides_the_end<'a>(view: &View, stub: &'a Stub) -> Option<&'a str> {
+pub(crate) fn hides_the_end<'a>(view: &View, stub: &'a Stub) -> Option<&'a str> {
     if !stub.writing {
         return None;
     }
@@ -56,7 +56,7 @@ pub(super) fn hides_the_end<'a>(view: &View, stub: &'a Stub) -> Option<&'a str> 
 }
 
 /// Says that the end of a file is not known.
-pub(super) fn end_unknown(target: &str) -> io::Error {
+pub(crate) fn end_unknown(target: &str) -> io::Error {
     let why = format!(
         "it was being written, and where it ends cannot be told without target {target}, which does not answer"
     );
@@ -64,7 +64,7 @@ pub(super) fn end_unknown(target: &str) -> io::Error {
 }
 
 /// Whether someone is writing to a file in place.
-pub(super) fn is_being_written(view: &View, stub: &Stub) -> io::Result<bool> {
+pub(crate) fn is_being_written(view: &View, stub: &Stub) -> io::Result<bool> {
     if !stub.writing {
         return Ok(false);
     }
@@ -81,7 +81,7 @@ pub(super) fn is_being_written(view: &View, stub: &Stub) -> io::Result<bool> {
 }
 
 /// Makes all objects of a file durable.
-pub(super) fn sync_objects(view: &View, stub: &Stub) -> io::Result<()> {
+pub(crate) fn sync_objects(view: &View, stub: &Stub) -> io::Result<()> {
     for column in 0..stub.targets.len() {
         let Some(tree) = tree_of(view, stub, column) else { continue };
         let path = object_path(stub.id, column);
@@ -95,7 +95,7 @@ pub(super) fn sync_objects(view: &View, stub: &Stub) -> io::Result<()> {
 
 impl Entry {
     /// With the size that the file has now.
-    pub(super) fn settled(self, view: &View) -> Entry {
+    pub(crate) fn settled(self, view: &View) -> Entry {
         match self {
             Entry::File(stub) if stub.writing => Entry::File(Box::new(settled(view, *stub))),
             other => other,

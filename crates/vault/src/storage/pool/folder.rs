@@ -67,7 +67,7 @@ impl Extra {
 }
 
 /// What a directory of one mirror has.
-pub(super) fn read(tree: &Tree, full: &[u8]) -> io::Result<Extra> {
+pub(crate) fn read(tree: &Tree, full: &[u8]) -> io::Result<Extra> {
     let directory = tree.directory(full)?;
     let mut buffer = Vec::with_capacity(512);
     loop {
@@ -84,7 +84,7 @@ pub(super) fn read(tree: &Tree, full: &[u8]) -> io::Result<Extra> {
 }
 
 /// Gives it to a directory of one mirror.
-pub(super) fn write(tree: &Tree, full: &[u8], extra: &Extra) -> io::Result<()> {
+pub(crate) fn write(tree: &Tree, full: &[u8], extra: &Extra) -> io::Result<()> {
     let directory = tree.directory(full)?;
     if *extra == Extra::default() {
         return match fremovexattr(&directory, NAME) {

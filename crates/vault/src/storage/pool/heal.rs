@@ -74,7 +74,7 @@ impl Pool {
 
 impl Change<'_> {
     /// Heals mirrors that were found behind the others: each becomes current again, or stays stale.
-    pub(super) fn bring_up(&mut self, behind: Vec<Copy>) -> Result<(), PoolError> {
+    pub(crate) fn bring_up(&mut self, behind: Vec<Copy>) -> Result<(), PoolError> {
         for copy in behind {
             let (mut healed, receivers) = (Healed::default(), std::slice::from_ref(&copy));
             let done = level_all(&self.copies, receivers, &mut healed)

@@ -20,7 +20,7 @@ const EXCHANGE_HEAD: &str = "gabion pool exchange 1";
 
 impl Change<'_> {
     /// Finishes what notes say.
-    pub(super) fn finish_notes(&mut self) -> Result<(), PoolError> {
+    pub(crate) fn finish_notes(&mut self) -> Result<(), PoolError> {
         let mut notes = Vec::new();
         for copy in &self.copies {
             let staging = copy.tree.directory(STAGING).and_then(|directory| directory.names());

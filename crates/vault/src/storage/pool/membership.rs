@@ -222,7 +222,7 @@ fn new_member(config: &Config, target: &NewTarget, uuid: String) -> Result<Membe
 }
 
 /// Makes up to `wanted` targets mirrors, in different domains as long as there are any. Gives those that became one.
-pub(super) fn choose_mirrors(config: &mut Config, wanted: usize, can: impl Fn(usize) -> bool) -> Vec<usize> {
+pub(crate) fn choose_mirrors(config: &mut Config, wanted: usize, can: impl Fn(usize) -> bool) -> Vec<usize> {
     let is_current = |member: &Member| member.mirror == Mirror::Current && member.state == Standing::Online;
     let mut chosen = Vec::new();
     while config.target.iter().filter(|member| is_current(member)).count() < wanted {

@@ -12,19 +12,19 @@ use crate::tree::{Kind, Names, Stat, Tree, absent_is_none, join, split};
 use std::io::{self, Read, Write};
 
 /// Where the namespace is on a mirror.
-pub(super) const TREE: &[u8] = b"tree";
+pub(crate) const TREE: &[u8] = b"tree";
 
 /// Where stubs of files are that have several names.
-pub(super) const SHARED: &[u8] = b"shared";
+pub(crate) const SHARED: &[u8] = b"shared";
 
 /// The place of a file that has several names, below [`SHARED`].
-pub(super) fn shared_name(id: FileId) -> Vec<u8> {
+pub(crate) fn shared_name(id: FileId) -> Vec<u8> {
     let name = id.to_string();
     join(&name.as_bytes()[..2], name.as_bytes())
 }
 
 /// Where the stub of the file at `path` is on a mirror.
-pub(super) fn home(stub: &Stub, path: &[u8]) -> Result<Vec<u8>, PoolError> {
+pub(crate) fn home(stub: &Stub, path: &[u8]) -> Result<Vec<u8>, PoolError> {
     match stub.names {
         0 => beneath(TREE, path),
         _ => Ok(join(SHARED, &shared_name(stub.id))),
@@ -33,14 +33,14 @@ pub(super) fn home(stub: &Stub, path: &[u8]) -> Result<Vec<u8>, PoolError> {
 
 /// What a path stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Entry {
+pub(crate) enum Entry {
     Directory(Stat),
     File(Box<Stub>),
 }
 
 /// A path of the namespace as one on a mirror. The kernel keeps paths beneath the target; what would lead out of
 /// the namespace to other files of the target is refused here.
-pub(super) fn beneath(top: &[u8], path: &[u8]) -> Result<Vec<u8>, PoolError> {
+pub(crate) fn beneath(top: &[u8], path: &[u8]) -> Result<Vec<u8>, PoolError> {
     if path.is_empty() {
         return Ok(top.to_vec());
     }
@@ -53,7 +53,7 @@ pub(super) fn beneath(top: &[u8], path: &[u8]) -> Result<Vec<u8>, PoolError> {
 
 /// What one mirror has at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Written {
+pub(crate) enum Written {
     Directory(Stat),
     File(Box<Stub>),
     /// The file is another one's, too: its stub lies apart.
@@ -61,7 +61,7 @@ pub(super) enum Written {
 }
 
 impl Written {
-    pub(super) fn revision(&self) -> Option<u64> {
+    pub(crate) fn revision(&self) -> Option<u64> {
         match self {
             Written::Directory(_) => None,
             Written::File(stub) => Some(stub.revision),
@@ -70,7 +70,7 @@ impl Written {
     }
 
     /// What a mirror gets in order to have the same; nothing for a directory.
-    pub(super) fn text(&self) -> Option<String> {
+    pub(crate) fn text(&self) -> Option<String> {
         match self {
             Written::Directory(_) => None,
             Written::File(stub) => Some(stub.encode()),
@@ -80,7 +80,7 @@ impl Written {
 }
 
 /// What one mirror has.
-pub(super) fn read_entry(tree: &Tree, path: &[u8]) -> io::Result<Option<Written>> {
+pub(crate) fn read_entry(tree: &Tree, path: &[u8]) -> io::Result<Option<Written>> {
     let file = match tree.read(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
@@ -109,7 +109,7 @@ pub(super) fn read_entry(tree: &Tree, path: &[u8]) -> io::Result<Option<Written>
 }
 
 /// What the mirrors have together. That a mirror has nothing proves nothing where another cannot be read.
-pub(super) fn look_up(copies: &[Copy], path: &[u8]) -> Result<Option<Entry>, PoolError> {
+pub(crate) fn look_up(copies: &[Copy], path: &[u8]) -> Result<Option<Entry>, PoolError> {
     Ok(match look_at(copies, TREE, path)? {
         None => None,
         Some(Written::Directory(stat)) => Some(Entry::Directory(stat)),
@@ -125,7 +125,7 @@ pub(super) fn look_up(copies: &[Copy], path: &[u8]) -> Result<Option<Entry>, Poo
 }
 
 /// The stub of a file that has several names.
-pub(super) fn look_up_shared(copies: &[Copy], id: FileId) -> Result<Option<Stub>, PoolError> {
+pub(crate) fn look_up_shared(copies: &[Copy], id: FileId) -> Result<Option<Stub>, PoolError> {
     Ok(match look_at(copies, SHARED, &shared_name(id))? {
         Some(Written::File(stub)) if stub.id == id => Some(*stub),
         _ => None,
@@ -133,7 +133,7 @@ pub(super) fn look_up_shared(copies: &[Copy], id: FileId) -> Result<Option<Stub>
 }
 
 /// What the mirrors have together below `top`, as it is written there.
-pub(super) fn look_at(copies: &[Copy], top: &[u8], path: &[u8]) -> Result<Option<Written>, PoolError> {
+pub(crate) fn look_at(copies: &[Copy], top: &[u8], path: &[u8]) -> Result<Option<Written>, PoolError> {
     let full = beneath(top, path)?;
     let found = copies.iter().map(|copy| (copy, read_entry(&copy.tree, &full)));
     let mut best = None;
@@ -168,7 +168,7 @@ fn newer(best: Option<Written>, entry: Written) -> Written {
 }
 
 /// The stub of a file or link.
-pub(super) fn look_up_file(copies: &[Copy], path: &[u8]) -> Result<Stub, PoolError> {
+pub(crate) fn look_up_file(copies: &[Copy], path: &[u8]) -> Result<Stub, PoolError> {
     match look_up(copies, path)? {
         Some(Entry::File(stub)) => Ok(*stub),
         Some(Entry::Directory(_)) => Err(PoolError::path(path, io::ErrorKind::IsADirectory)),
@@ -178,12 +178,12 @@ pub(super) fn look_up_file(copies: &[Copy], path: &[u8]) -> Result<Stub, PoolErr
 
 /// The names that the mirrors have together. What they stand for is only told for directories: a stub may be that of
 /// a link.
-pub(super) fn names(copies: &[Copy], path: &[u8]) -> Result<Names, PoolError> {
+pub(crate) fn names(copies: &[Copy], path: &[u8]) -> Result<Names, PoolError> {
     names_below(copies, TREE, path)
 }
 
 /// As [`names`], below another top.
-pub(super) fn names_below(copies: &[Copy], top: &[u8], path: &[u8]) -> Result<Names, PoolError> {
+pub(crate) fn names_below(copies: &[Copy], top: &[u8], path: &[u8]) -> Result<Names, PoolError> {
     let full = beneath(top, path)?;
     let mut all = Vec::new();
     let mut failed = None;
@@ -210,7 +210,7 @@ pub(super) fn names_below(copies: &[Copy], top: &[u8], path: &[u8]) -> Result<Na
 }
 
 /// Names in a directory that stand for nothing: their stubs were not durable before a power cut. Nothing if a name stands for something.
-pub(super) fn only_blanks(copies: &[Copy], path: &[u8]) -> Result<Option<Vec<Vec<u8>>>, PoolError> {
+pub(crate) fn only_blanks(copies: &[Copy], path: &[u8]) -> Result<Option<Vec<Vec<u8>>>, PoolError> {
     let mut blanks = Vec::new();
     for (name, _) in names(copies, path)?.iter() {
         let below = join(path, name);
@@ -223,19 +223,19 @@ pub(super) fn only_blanks(copies: &[Copy], path: &[u8]) -> Result<Option<Vec<Vec
 }
 
 /// Whether a mirror has a name that stands for nothing.
-pub(super) fn is_blank(copies: &[Copy], path: &[u8]) -> Result<bool, PoolError> {
+pub(crate) fn is_blank(copies: &[Copy], path: &[u8]) -> Result<bool, PoolError> {
     let full = beneath(TREE, path)?;
     Ok(copies.iter().any(|copy| matches!(copy.tree.find(&full), Ok(Some(stat)) if stat.kind == Kind::File)))
 }
 
 /// Puts a stub in place on one mirror, durably; its directory is there.
-pub(super) fn write_stub(tree: &Tree, full: &[u8], text: &str) -> io::Result<()> {
+pub(crate) fn write_stub(tree: &Tree, full: &[u8], text: &str) -> io::Result<()> {
     write_whole(tree, full, text.as_bytes(), b".stub")?;
     tree.sync_directory(split(full).0)
 }
 
 /// Replaces a file on a target with another one; a crash leaves one of them.
-pub(super) fn write_whole(tree: &Tree, full: &[u8], bytes: &[u8], suffix: &[u8]) -> io::Result<()> {
+pub(crate) fn write_whole(tree: &Tree, full: &[u8], bytes: &[u8], suffix: &[u8]) -> io::Result<()> {
     let name = super::config::new_identity()?;
     let temporary = join(crate::redundancy::STAGING, &[name.as_bytes(), suffix].concat());
     let mut file = tree.create(&temporary, 0o600)?;
@@ -249,7 +249,7 @@ pub(super) fn write_whole(tree: &Tree, full: &[u8], bytes: &[u8], suffix: &[u8])
 }
 
 /// Makes a directory of the namespace and those above it, durably.
-pub(super) fn make_directories(tree: &Tree, full: &[u8], mode: u32) -> io::Result<()> {
+pub(crate) fn make_directories(tree: &Tree, full: &[u8], mode: u32) -> io::Result<()> {
     if tree.find(full)?.is_some_and(|stat| stat.kind == Kind::Directory) {
         return Ok(());
     }
@@ -261,7 +261,7 @@ pub(super) fn make_directories(tree: &Tree, full: &[u8], mode: u32) -> io::Resul
 }
 
 /// Gives a directory owner and permissions. Who runs us keeps access, or the namespace could not be kept.
-pub(super) fn dress(tree: &Tree, full: &[u8], mode: u32, uid: u32, gid: u32) -> io::Result<()> {
+pub(crate) fn dress(tree: &Tree, full: &[u8], mode: u32, uid: u32, gid: u32) -> io::Result<()> {
     use rustix::fs::{Gid, Mode, Uid, fchmod, fchown};
     let directory = tree.directory(full)?;
     match fchown(&directory, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid))) {

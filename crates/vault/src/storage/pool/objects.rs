@@ -13,10 +13,10 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 /// Where objects are on a target.
-pub(super) const OBJECTS: &[u8] = b"objects";
+pub(crate) const OBJECTS: &[u8] = b"objects";
 
 /// Where redundancy files are on a target.
-pub(super) const PARITY: &[u8] = b"parity";
+pub(crate) const PARITY: &[u8] = b"parity";
 
 /// The path of a file's redundancy on a target: each has one redundancy file of a file at most.
 pub(crate) fn parity_path(id: FileId) -> Vec<u8> {
@@ -25,32 +25,32 @@ pub(crate) fn parity_path(id: FileId) -> Vec<u8> {
 }
 
 /// The file that the name of a redundancy file says.
-pub(super) fn parse_parity(name: &[u8]) -> Option<FileId> {
+pub(crate) fn parse_parity(name: &[u8]) -> Option<FileId> {
     let id = FileId(super::stub::unhex(std::str::from_utf8(name).ok()?)?.try_into().ok()?);
     (id.to_string().as_bytes() == name).then_some(id)
 }
 
 /// Ends the names of objects that repair has not finished.
-pub(super) const UNFINISHED: &[u8] = b".object";
+pub(crate) const UNFINISHED: &[u8] = b".object";
 
 /// Ends the names of what stood in the place of objects.
 const ASIDE: &[u8] = b".aside";
 
 /// The path of an object on its target.
-pub(super) fn object_path(id: FileId, column: usize) -> Vec<u8> {
+pub(crate) fn object_path(id: FileId, column: usize) -> Vec<u8> {
     let name = format!("{id}.{column}");
     join(&join(OBJECTS, &name.as_bytes()[..2]), name.as_bytes())
 }
 
 /// The file and column that an object's name says.
-pub(super) fn parse_name(name: &[u8]) -> Option<(FileId, usize)> {
+pub(crate) fn parse_name(name: &[u8]) -> Option<(FileId, usize)> {
     let (id, column) = std::str::from_utf8(name).ok()?.split_once('.')?;
     let parsed = (FileId(super::stub::unhex(id)?.try_into().ok()?), column.parse().ok()?);
     (format!("{}.{}", parsed.0, parsed.1).as_bytes() == name).then_some(parsed)
 }
 
 /// Makes a file that a sweep does not take for something left over while it is open.
-pub(super) fn create_held(tree: &Tree, path: &[u8]) -> io::Result<Lockable> {
+pub(crate) fn create_held(tree: &Tree, path: &[u8]) -> io::Result<Lockable> {
     loop {
         let made = match tree.create(path, 0o600) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -70,7 +70,7 @@ pub(super) fn create_held(tree: &Tree, path: &[u8]) -> io::Result<Lockable> {
 }
 
 /// Makes way for an object: what stands in its place and is no file, such as a directory that a repair of the file system left, is renamed.
-pub(super) fn make_way(tree: &Tree, object: &[u8]) -> io::Result<()> {
+pub(crate) fn make_way(tree: &Tree, object: &[u8]) -> io::Result<()> {
     if tree.find(object)?.is_none_or(|found| found.kind == Kind::File) {
         return Ok(());
     }
@@ -79,7 +79,7 @@ pub(super) fn make_way(tree: &Tree, object: &[u8]) -> io::Result<()> {
 }
 
 /// The path of an object that repair is making.
-pub(super) fn unfinished_path(id: FileId, column: usize) -> io::Result<Vec<u8>> {
+pub(crate) fn unfinished_path(id: FileId, column: usize) -> io::Result<Vec<u8>> {
     let unique = super::config::new_identity()?;
     Ok(join(STAGING, &[format!("{id}.{column}.{unique}").as_bytes(), UNFINISHED].concat()))
 }
@@ -88,7 +88,7 @@ pub(super) fn unfinished_path(id: FileId, column: usize) -> io::Result<Vec<u8>> 
 const HOLE: u64 = 4096;
 
 /// Writes where bytes are not zero; the file is empty there so far.
-pub(super) fn write_sparse(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+pub(crate) fn write_sparse(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     let mut start = 0;
     while start < bytes.len() {
         let end = (start + HOLE as usize).min(bytes.len());
@@ -110,7 +110,7 @@ pub(super) fn write_sparse(file: &File, bytes: &[u8], offset: u64) -> io::Result
 }
 
 /// Writes over what is there; what is all zeros becomes a hole where that can be.
-pub(super) fn overwrite(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+pub(crate) fn overwrite(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     let end = offset + bytes.len() as u64;
     let (first, last) = (offset.next_multiple_of(HOLE), end / HOLE * HOLE);
     if first < last && is_zero(bytes) {
@@ -129,7 +129,7 @@ fn is_zero(bytes: &[u8]) -> bool {
 
 /// Removes the objects and the redundancy of a version of a file that nothing refers to any more. What cannot be removed now is found by
 /// a sweep later.
-pub(super) fn remove_all(view: &View, stub: &Stub) {
+pub(crate) fn remove_all(view: &View, stub: &Stub) {
     for (_, answer) in view.answers() {
         let _ = answer.tree.remove(&parity_path(stub.id));
     }
@@ -140,7 +140,7 @@ pub(super) fn remove_all(view: &View, stub: &Stub) {
 }
 
 /// Makes files and the directories of their names durable, all targets at once.
-pub(super) fn sync_all(files: &[(&str, &Tree, &Lockable, Vec<u8>)]) -> Result<(), PoolError> {
+pub(crate) fn sync_all(files: &[(&str, &Tree, &Lockable, Vec<u8>)]) -> Result<(), PoolError> {
     std::thread::scope(|scope| {
         let running: Vec<_> = files
             .iter()

@@ -51,7 +51,7 @@ impl Pool {
     }
 
     /// See [`Storage::bring_home`].
-    pub(super) fn bring_redundancy_home(
+    pub(crate) fn bring_redundancy_home(
         &self,
         path: &[u8],
         stub: &Stub,

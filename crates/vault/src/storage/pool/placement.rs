@@ -17,15 +17,15 @@ use std::collections::BTreeSet;
 
 /// A target that can take something new.
 #[derive(Debug, Clone)]
-pub(super) struct Candidate {
-    pub(super) name: String,
-    pub(super) domain: String,
-    pub(super) tree: Tree,
-    pub(super) free: u64,
+pub(crate) struct Candidate {
+    pub(crate) name: String,
+    pub(crate) domain: String,
+    pub(crate) tree: Tree,
+    pub(crate) free: u64,
 }
 
 /// Targets that can take something new, best lot first. With less than `need` bytes free they are not among them.
-pub(super) fn candidates(view: &View, lot: &[u8], need: u64) -> Vec<Candidate> {
+pub(crate) fn candidates(view: &View, lot: &[u8], need: u64) -> Vec<Candidate> {
     let mut found: Vec<(f64, Candidate)> = Vec::new();
     for (member, disk) in view.members() {
         if member.state != Standing::Online {
@@ -45,7 +45,7 @@ pub(super) fn candidates(view: &View, lot: &[u8], need: u64) -> Vec<Candidate> {
 }
 
 /// Lower is better. Free space counts in powers of two, so that the choice does not change with every byte.
-pub(super) fn rank(lot: &[u8], uuid: &str, free: u64) -> f64 {
+pub(crate) fn rank(lot: &[u8], uuid: &str, free: u64) -> f64 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(uuid.as_bytes()).update(lot);
     let mut drawn = [0; 8];
@@ -57,7 +57,7 @@ pub(super) fn rank(lot: &[u8], uuid: &str, free: u64) -> f64 {
 }
 
 /// Targets for the data columns of a new file, outside of the domains in `taken`.
-pub(super) fn data(view: &View, id: &[u8], taken: &BTreeSet<String>) -> Result<Vec<Candidate>, PoolError> {
+pub(crate) fn data(view: &View, id: &[u8], taken: &BTreeSet<String>) -> Result<Vec<Candidate>, PoolError> {
     let need = view.config.stripe;
     let mut taken = taken.clone();
     let mut chosen = candidates(view, id, view.config.block);
@@ -71,7 +71,7 @@ pub(super) fn data(view: &View, id: &[u8], taken: &BTreeSet<String>) -> Result<V
 
 /// Places for columns of a file that lost theirs, with so many bytes each: in domains that are neither `taken` nor those of
 /// one another. Where there is none, nothing. Targets in `full` are not asked.
-pub(super) fn spots(
+pub(crate) fn spots(
     view: &View,
     lot: &[u8],
     needs: &[u64],
@@ -93,7 +93,7 @@ pub(super) fn spots(
 const SPARE: u64 = 1 << 20;
 
 /// Domains of targets that have redundancy of the file at `path`.
-pub(super) fn domains_of_redundancy(view: &View, id: FileId, path: &[u8]) -> BTreeSet<String> {
+pub(crate) fn domains_of_redundancy(view: &View, id: FileId, path: &[u8]) -> BTreeSet<String> {
     let holds = |tree: &Tree| {
         let places = [parity_path(id), join(REDUNDANCY, path)];
         places.iter().any(|place| tree.find(place).ok().flatten().is_some())
@@ -103,7 +103,7 @@ pub(super) fn domains_of_redundancy(view: &View, id: FileId, path: &[u8]) -> BTr
 }
 
 /// Where redundancy columns of a file go: those that are somewhere stay, if nothing speaks against it.
-pub(super) fn redundancy(view: &View, id: FileId, columns: usize, layout: &Layout) -> Vec<Home> {
+pub(crate) fn redundancy(view: &View, id: FileId, columns: usize, layout: &Layout) -> Vec<Home> {
     let names = layout.targets.iter().map(|name| String::from_utf8_lossy(name).into_owned());
     let mut taken: BTreeSet<String> = names.map(|name| view.domain(&name).to_owned()).collect();
     let candidates = candidates(view, &id.0, 1);

@@ -73,7 +73,7 @@ impl Pool {
     }
 }
 
-pub(super) fn new_stub(
+pub(crate) fn new_stub(
     metadata: &Metadata,
     mtime: Nanos,
     targets: Vec<String>,

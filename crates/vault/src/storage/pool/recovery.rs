@@ -99,7 +99,7 @@ impl Survey {
 
 impl Shared {
     /// The change of this position is made on all mirrors that answer.
-    pub(super) fn settle(&self, position: Position) {
+    pub(crate) fn settle(&self, position: Position) {
         *self.settled.lock().unwrap_or_else(PoisonError::into_inner) = Some(position);
     }
 
@@ -108,7 +108,7 @@ impl Shared {
     }
 
     /// The mirrors that a reader believes, after the last change was finished where that is possible.
-    pub(super) fn believed(&self, copies: Vec<Copy>) -> Result<Vec<Copy>, PoolError> {
+    pub(crate) fn believed(&self, copies: Vec<Copy>) -> Result<Vec<Copy>, PoolError> {
         let mut attempt = 0;
         loop {
             attempt += 1;
@@ -152,7 +152,7 @@ impl Change<'_> {
     }
 
     /// Finishes the last change. Mirrors that fail at that are stale from now on; those that are behind are healed.
-    pub(super) fn recover(&mut self) -> Result<(), PoolError> {
+    pub(crate) fn recover(&mut self) -> Result<(), PoolError> {
         let survey = Survey::of(&self.copies)?;
         self.last = survey.position();
         if survey.is_even() && self.shared.is_settled(self.last) {

@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 /// A file that is being repaired.
 #[derive(Debug)]
-pub(super) struct PoolRepair {
+pub(crate) struct PoolRepair {
     shared: Arc<Shared>,
     path: Vec<u8>,
     stub: Stub,
@@ -45,7 +45,7 @@ struct Column {
 }
 
 impl PoolRepair {
-    pub(super) fn open(shared: &Arc<Shared>, path: &[u8]) -> Result<PoolRepair, PoolError> {
+    pub(crate) fn open(shared: &Arc<Shared>, path: &[u8]) -> Result<PoolRepair, PoolError> {
         beneath(TREE, path)?;
         let copies = shared.copies()?;
         let view = shared.view();

@@ -40,7 +40,7 @@ const AT_ONCE: usize = 4096;
 
 /// What a change has to outlive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Care {
+pub(crate) enum Care {
     /// The process.
     Cheap,
     /// A power cut leaves what was there, or what is there now.
@@ -51,7 +51,7 @@ pub(super) enum Care {
 
 /// Part of a change. Paths are those on a mirror, below its root.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// A stub is put in place.
     Write { full: Vec<u8>, text: String },
     /// A stub is removed.
@@ -67,33 +67,33 @@ pub(super) enum Step {
 }
 
 /// What removes a directory that has nothing but blank names.
-pub(super) fn removal(full: &[u8], blanks: &[Vec<u8>]) -> Result<Vec<Step>, PoolError> {
+pub(crate) fn removal(full: &[u8], blanks: &[Vec<u8>]) -> Result<Vec<Step>, PoolError> {
     let removed = blanks.iter().map(|path| Ok(Step::Remove { full: beneath(TREE, path)? }));
     removed.chain([Ok(Step::RemoveDirectory { full: full.to_vec() })]).collect()
 }
 
 /// Position in the order of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Position {
-    pub(super) number: u64,
+pub(crate) struct Position {
+    pub(crate) number: u64,
     digest: Hash,
 }
 
 impl Position {
     /// Before the first change.
-    pub(super) fn begin() -> Position {
+    pub(crate) fn begin() -> Position {
         Position { number: BEGIN, digest: Hash::from_bytes([0; 32]) }
     }
 
     /// The record of the next change.
-    pub(super) fn next(&self, steps: Vec<Step>) -> Record {
+    pub(crate) fn next(&self, steps: Vec<Step>) -> Record {
         Record { number: self.number + 1, after: self.digest, steps, inode: 0 }
     }
 }
 
 /// A change, as it is recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Record {
+pub(crate) struct Record {
     number: u64,
     /// Digest of the record before.
     after: Hash,
@@ -129,16 +129,16 @@ impl Record {
         text
     }
 
-    pub(super) fn steps(&self) -> &[Step] {
+    pub(crate) fn steps(&self) -> &[Step] {
         &self.steps
     }
 
-    pub(super) fn position(&self) -> Position {
+    pub(crate) fn position(&self) -> Position {
         Position { number: self.number, digest: blake3::hash(self.common().as_bytes()) }
     }
 
     /// Whether a mirror at this position lacks this change only; no position stands for a mirror without a record.
-    pub(super) fn follows(&self, position: Option<Position>) -> bool {
+    pub(crate) fn follows(&self, position: Option<Position>) -> bool {
         let before = position.unwrap_or_else(Position::begin);
         self.after == before.digest && self.number > before.number
     }
@@ -202,7 +202,7 @@ impl Record {
     }
 
     /// Whether a mirror has made all of the change.
-    pub(super) fn is_made(&self, tree: &Tree) -> io::Result<bool> {
+    pub(crate) fn is_made(&self, tree: &Tree) -> io::Result<bool> {
         for step in &self.steps {
             if !self.is_step_made(tree, step)? {
                 return Ok(false);
@@ -256,7 +256,7 @@ impl Record {
     }
 
     /// Makes a change on a mirror: it is recorded first. `prepared` is what [`prepare`] gave for the same steps.
-    pub(super) fn make(&self, tree: &Tree, prepared: &Prepared, care: Care) -> io::Result<()> {
+    pub(crate) fn make(&self, tree: &Tree, prepared: &Prepared, care: Care) -> io::Result<()> {
         self.record(tree, care == Care::Durable)?;
         for (step, temporary) in self.steps.iter().zip(prepared.0.iter().chain(std::iter::repeat(&None))) {
             make_step(tree, step, temporary.as_deref(), care)?;
@@ -278,7 +278,7 @@ impl Record {
     }
 
     /// Copies the record to a mirror that has made the change already.
-    pub(super) fn copy_to(&self, tree: &Tree) -> io::Result<()> {
+    pub(crate) fn copy_to(&self, tree: &Tree) -> io::Result<()> {
         for slot in SLOTS {
             tree.remove(slot)?;
         }
@@ -286,7 +286,7 @@ impl Record {
     }
 
     /// Brings a mirror that has this record, or the one before, to this position.
-    pub(super) fn redo(&self, tree: &Tree, has_record: bool) -> io::Result<()> {
+    pub(crate) fn redo(&self, tree: &Tree, has_record: bool) -> io::Result<()> {
         if !has_record {
             return self.make(tree, &Prepared(Vec::new()), Care::Durable).and_then(|()| self.sync(tree));
         }
@@ -301,7 +301,7 @@ impl Record {
     }
 
     /// Makes the directories durable that the change was made in.
-    pub(super) fn sync(&self, tree: &Tree) -> io::Result<()> {
+    pub(crate) fn sync(&self, tree: &Tree) -> io::Result<()> {
         let mut above = BTreeSet::new();
         for step in &self.steps {
             match step {
@@ -344,7 +344,7 @@ fn write_slot(tree: &Tree, number: u64, bytes: &[u8], durably: bool) -> io::Resu
 }
 
 /// Makes the records of a mirror durable.
-pub(super) fn sync_records(tree: &Tree) -> io::Result<()> {
+pub(crate) fn sync_records(tree: &Tree) -> io::Result<()> {
     for slot in SLOTS {
         if let Some(file) = absent_is_none(tree.write(slot))? {
             file.sync_data()?;
@@ -354,7 +354,7 @@ pub(super) fn sync_records(tree: &Tree) -> io::Result<()> {
 }
 
 /// The last change that a mirror has recorded, if any.
-pub(super) fn read(tree: &Tree) -> io::Result<Option<Record>> {
+pub(crate) fn read(tree: &Tree) -> io::Result<Option<Record>> {
     let mut last: Option<Record> = None;
     for slot in SLOTS {
         let Some(mut file) = absent_is_none(tree.read(slot))? else { continue };
@@ -384,10 +384,10 @@ pub(super) fn read(tree: &Tree) -> io::Result<Option<Record>> {
 
 /// Stubs that were written beside their places, by step.
 #[derive(Debug, Default)]
-pub(super) struct Prepared(Vec<Option<Vec<u8>>>);
+pub(crate) struct Prepared(Vec<Option<Vec<u8>>>);
 
 /// Writes the stubs of a change to temporary files: what takes room or time is done before anything is recorded.
-pub(super) fn prepare(tree: &Tree, steps: &[Step], care: Care) -> io::Result<Prepared> {
+pub(crate) fn prepare(tree: &Tree, steps: &[Step], care: Care) -> io::Result<Prepared> {
     let mut prepared = Prepared(Vec::new());
     for step in steps {
         let temporary = match step {
@@ -409,7 +409,7 @@ pub(super) fn prepare(tree: &Tree, steps: &[Step], care: Care) -> io::Result<Pre
 
 impl Prepared {
     /// Removes what was prepared for a change that is not made.
-    pub(super) fn discard(&self, tree: &Tree) {
+    pub(crate) fn discard(&self, tree: &Tree) {
         for temporary in self.0.iter().flatten() {
             // What stays is found by a sweep.
             let _ = tree.remove(temporary);
@@ -424,7 +424,7 @@ fn may_begin_at(tree: &Tree, full: &[u8], text: &str) -> io::Result<bool> {
 }
 
 /// Name of a temporary file of this process.
-pub(super) fn temporary_name(suffix: &str) -> io::Result<Vec<u8>> {
+pub(crate) fn temporary_name(suffix: &str) -> io::Result<Vec<u8>> {
     static PREFIX: OnceLock<String> = OnceLock::new();
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let prefix = match PREFIX.get() {

@@ -47,7 +47,7 @@ impl Change<'_> {
     }
 
     /// The file of `stub`, which is at `from` if it has one name, gets `to` as well. Gives its stub as it is then.
-    pub(super) fn add_name(&mut self, from: &[u8], to: &[u8], stub: Stub) -> Result<Stub, PoolError> {
+    pub(crate) fn add_name(&mut self, from: &[u8], to: &[u8], stub: Stub) -> Result<Stub, PoolError> {
         match self.settle(split(to).0)? {
             Some(Entry::Directory(_)) => {}
             Some(Entry::File(_)) => return Err(PoolError::path(split(to).0, io::ErrorKind::NotADirectory)),
@@ -70,7 +70,7 @@ impl Change<'_> {
     }
 
     /// A name of a file is gone, durably: tells the file. `stub` is what it stood for.
-    pub(super) fn lose_name(&mut self, stub: Stub) -> Result<Unnamed, PoolError> {
+    pub(crate) fn lose_name(&mut self, stub: Stub) -> Result<Unnamed, PoolError> {
         if stub.names == 0 {
             return Ok(Unnamed::Last(stub));
         }
@@ -84,7 +84,7 @@ impl Change<'_> {
     }
 
     /// As [`lose_name`](Change::lose_name); the objects of a file without names go at once.
-    pub(super) fn let_go(&mut self, stub: Stub) -> Result<(), PoolError> {
+    pub(crate) fn let_go(&mut self, stub: Stub) -> Result<(), PoolError> {
         if let Unnamed::Last(stub) = self.lose_name(stub)? {
             remove_all(&self.view, &stub);
         }
@@ -98,7 +98,7 @@ impl Change<'_> {
     }
 
     /// Makes a stub count the names that there are.
-    pub(super) fn mend_count(&mut self, id: FileId, names: u32) -> Result<(), PoolError> {
+    pub(crate) fn mend_count(&mut self, id: FileId, names: u32) -> Result<(), PoolError> {
         match look_up_shared(&self.copies, id)? {
             Some(_) if names == 0 => self.forget_shared(id),
             Some(stub) if stub.names != names => self.publish_shared(Stub { names, ..stub }).map(|_| ()),
@@ -108,7 +108,7 @@ impl Change<'_> {
 }
 
 /// Files that have, or had, several names.
-pub(super) fn all_shared(copies: &[Copy]) -> Result<Vec<FileId>, PoolError> {
+pub(crate) fn all_shared(copies: &[Copy]) -> Result<Vec<FileId>, PoolError> {
     let absent = |error: &PoolError| error.kind() == io::ErrorKind::NotFound;
     let shelves = match names_below(copies, SHARED, b"") {
         Err(error) if absent(&error) => return Ok(Vec::new()),

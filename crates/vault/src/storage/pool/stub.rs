@@ -140,7 +140,7 @@ impl Stub {
     }
 
     /// The first byte of the file that `column` does not have if its object has `bytes` bytes.
-    pub(super) fn first_byte_after(&self, column: usize, bytes: u64) -> u64 {
+    pub(crate) fn first_byte_after(&self, column: usize, bytes: u64) -> u64 {
         let (block, stripe) = (self.block.max(1), self.stripe());
         let row = (bytes / block).saturating_mul(stripe).saturating_add(column as u64);
         row.saturating_mul(block).saturating_add(bytes % block)
@@ -336,7 +336,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-pub(super) fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 2 + 1);
     // A sign that is there even when there are no bytes, so that every field has a text.
     text.push('x');
@@ -347,7 +347,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 }
 
 /// With or without the sign in front.
-pub(super) fn unhex(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
     let digits = text.strip_prefix('x').unwrap_or(text).as_bytes();
     let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
     if !digits.len().is_multiple_of(2) {
@@ -357,7 +357,7 @@ pub(super) fn unhex(text: &str) -> Option<Vec<u8>> {
 }
 
 mod name;
-pub(super) use name::NameOfShared;
+pub(crate) use name::NameOfShared;
 
 #[cfg(test)]
 mod tests;

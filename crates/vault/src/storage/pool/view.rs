@@ -9,37 +9,37 @@ use std::sync::Arc;
 
 /// `config.target` and `disks` have the same order.
 #[derive(Debug)]
-pub(super) struct View {
-    pub(super) config: Config,
-    pub(super) disks: Vec<Arc<Disk>>,
+pub(crate) struct View {
+    pub(crate) config: Config,
+    pub(crate) disks: Vec<Arc<Disk>>,
 }
 
 /// A target whose copy of the namespace is current.
 #[derive(Debug, Clone)]
-pub(super) struct Copy {
-    pub(super) index: usize,
-    pub(super) name: String,
-    pub(super) tree: Tree,
+pub(crate) struct Copy {
+    pub(crate) index: usize,
+    pub(crate) name: String,
+    pub(crate) tree: Tree,
     /// The epoch it knows of.
-    pub(super) epoch: u64,
+    pub(crate) epoch: u64,
 }
 
 impl View {
-    pub(super) fn members(&self) -> impl Iterator<Item = (&Member, &Arc<Disk>)> {
+    pub(crate) fn members(&self) -> impl Iterator<Item = (&Member, &Arc<Disk>)> {
         self.config.target.iter().zip(&self.disks)
     }
 
-    pub(super) fn disk(&self, name: &[u8]) -> Option<(&Member, &Arc<Disk>)> {
+    pub(crate) fn disk(&self, name: &[u8]) -> Option<(&Member, &Arc<Disk>)> {
         self.members().find(|(member, _)| member.name.as_bytes() == name)
     }
 
     /// The domain of a target; one that is not known is alone in its own.
-    pub(super) fn domain<'a>(&'a self, name: &'a str) -> &'a str {
+    pub(crate) fn domain<'a>(&'a self, name: &'a str) -> &'a str {
         self.disk(name.as_bytes()).map_or(name, |(member, _)| &member.domain)
     }
 
     /// Whether a target can be used.
-    pub(super) fn state(member: &Member, disk: &Disk) -> TargetState {
+    pub(crate) fn state(member: &Member, disk: &Disk) -> TargetState {
         match (disk.ask().is_ok(), member.state) {
             (false, _) => TargetState::Offline,
             (true, Standing::Online) => TargetState::Online,
@@ -50,7 +50,7 @@ impl View {
 
     /// Something new must not appear on targets that were retired or given up since they were chosen: whoever emptied them was told that
     /// nothing is left there.
-    pub(super) fn refuse_leaving(&self, targets: &[String]) -> Result<(), PoolError> {
+    pub(crate) fn refuse_leaving(&self, targets: &[String]) -> Result<(), PoolError> {
         let serves = |name: &String| {
             self.disk(name.as_bytes()).is_some_and(|(member, _)| member.state == Standing::Online)
         };
@@ -61,25 +61,25 @@ impl View {
     }
 
     /// Names of targets that do not answer.
-    pub(super) fn offline(&self) -> Vec<String> {
+    pub(crate) fn offline(&self) -> Vec<String> {
         let silent = self.members().filter(|(_, disk)| disk.ask().is_err());
         silent.map(|(member, _)| member.name.clone()).collect()
     }
 
     /// All that answer.
-    pub(super) fn answers(&self) -> Vec<(usize, Answer)> {
+    pub(crate) fn answers(&self) -> Vec<(usize, Answer)> {
         let asked = self.disks.iter().enumerate();
         asked.filter_map(|(index, disk)| Some((index, disk.ask().ok()?))).collect()
     }
 
     /// How many of those in service answer: only they know of all changes.
-    pub(super) fn present(&self) -> usize {
+    pub(crate) fn present(&self) -> usize {
         let serving = self.members().filter(|(member, _)| member.state == Standing::Online);
         serving.filter(|(_, disk)| disk.ask().is_ok()).count()
     }
 
     /// The targets with the current namespace that answer; at least one.
-    pub(super) fn copies(&self) -> Result<Vec<Copy>, PoolError> {
+    pub(crate) fn copies(&self) -> Result<Vec<Copy>, PoolError> {
         let current =
             || self.members().enumerate().filter(|(_, (member, _))| member.mirror == Mirror::Current);
         let copies: Vec<Copy> = current()
@@ -98,7 +98,7 @@ impl View {
     }
 
     /// Whether a target knows of a later epoch.
-    pub(super) fn is_outdated(&self) -> bool {
+    pub(crate) fn is_outdated(&self) -> bool {
         let mirrors = self.members().filter(|(member, _)| member.mirror != Mirror::None);
         mirrors
             .map(|(_, disk)| disk)

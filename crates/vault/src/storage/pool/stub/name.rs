@@ -10,22 +10,22 @@ const EXPLANATION: &str = "one of several names of a file; read it with: gabion 
 
 /// One of several names of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) struct NameOfShared {
+pub(crate) struct NameOfShared {
     /// The file.
-    pub(in super::super) id: FileId,
+    pub(crate) id: FileId,
     /// Counts changes at this path, as that of a stub; never more than the revision of the file.
-    pub(in super::super) revision: u64,
+    pub(crate) revision: u64,
 }
 
 impl NameOfShared {
     /// The text that stands at the name.
-    pub(in super::super) fn encode(&self) -> String {
+    pub(crate) fn encode(&self) -> String {
         let NameOfShared { id, revision } = self;
         seal(format!("{HEAD} {VERSION_NAME}: {EXPLANATION}\nid = {id}\nrevision = {revision}\n"))
     }
 
     /// Reads the text; nothing if it is that of a stub.
-    pub(in super::super) fn decode(bytes: &[u8]) -> Result<Option<NameOfShared>, StubError> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Option<NameOfShared>, StubError> {
         let (version, body) = open(bytes)?;
         if version != VERSION_NAME {
             return Ok(None);

@@ -1,23 +1,23 @@
 //! Stubs in place of others, on all mirrors, with as much care as they need.
 
-use super::super::change::{Change, on_each, take_back};
-use super::super::config::Mirror;
-use super::super::error::PoolError;
-use super::super::namespace::{
-    Entry, TREE, Written, beneath, home, look_at, look_up, look_up_shared, make_directories, names,
-};
-use super::super::objects::object_path;
-use super::super::sequence::{Prepared, Step, prepare, sync_records};
-use super::super::stub::Stub;
-use super::super::view::Copy;
 use super::turns::Lease;
 use super::{Inner, lock};
 use crate::format::FileId;
+use crate::storage::pool::change::{Change, on_each, take_back};
+use crate::storage::pool::config::Mirror;
+use crate::storage::pool::error::PoolError;
+use crate::storage::pool::namespace::{
+    Entry, TREE, Written, beneath, home, look_at, look_up, look_up_shared, make_directories, names,
+};
+use crate::storage::pool::objects::object_path;
+use crate::storage::pool::sequence::{Prepared, Step, prepare, sync_records};
+use crate::storage::pool::stub::Stub;
+use crate::storage::pool::view::Copy;
 use crate::tree::{Kind, Tree, join, split};
 use std::collections::BTreeSet;
 use std::io;
 
-pub(super) use super::super::sequence::Care;
+pub(super) use crate::storage::pool::sequence::Care;
 
 /// Whether programs were told already of what a stub says: then its time of change stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,7 +162,7 @@ impl Inner {
     /// The text of a stub, as long as stubs may be.
     fn text(path: &[u8], stub: &Stub) -> Result<String, PoolError> {
         let text = stub.encode();
-        match text.len() as u64 > super::super::stub::MAX_BYTES {
+        match text.len() as u64 > crate::storage::pool::stub::MAX_BYTES {
             true => Err(PoolError::path(path, io::Error::from(rustix::io::Errno::NOSPC))),
             false => Ok(text),
         }

@@ -4,10 +4,10 @@
 //! [`HELD`], in which any number of threads use them; then they are given back for [`PAUSE`], so that other processes
 //! get their turn. While they are held nobody else changes the namespace: what was read stays true.
 
-use super::super::Shared;
-use super::super::change::{Change, Held};
-use super::super::error::PoolError;
-use super::super::view::Copy;
+use crate::storage::pool::Shared;
+use crate::storage::pool::change::{Change, Held};
+use crate::storage::pool::error::PoolError;
+use crate::storage::pool::view::Copy;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError, RwLock};
 use std::time::Duration;

@@ -1,11 +1,11 @@
 //! A file is about to be written in place: its objects are locked, its stub says so, and nobody else came between.
 
-use super::super::error::PoolError;
-use super::super::stub::Stub;
 use super::column::Anew;
 use super::file::{LiveFile, Name};
 use super::publish::{Care, Published};
 use super::state::State;
+use crate::storage::pool::error::PoolError;
+use crate::storage::pool::stub::Stub;
 
 /// How often to begin anew when others change the file at the same time.
 pub(super) const ATTEMPTS: usize = 16;

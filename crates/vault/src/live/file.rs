@@ -1,7 +1,5 @@
 //! A file that is open: read and written in place.
 
-use super::super::error::PoolError;
-use super::super::stub::Stub;
 use super::Inner;
 use super::column::Column;
 use super::guard::{Guard, edges};
@@ -12,6 +10,8 @@ use crate::format::FileId;
 use crate::geometry::MAX_SIZE;
 use crate::rescue::rescue;
 use crate::storage::Fault;
+use crate::storage::pool::error::PoolError;
+use crate::storage::pool::stub::Stub;
 use crate::tree::{Generation, Stat};
 use gabion_platform::lock::Lockable;
 use rustix::io::pwritev;

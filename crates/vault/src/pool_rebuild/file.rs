@@ -480,7 +480,7 @@ impl Rebuilder<'_> {
         let coder = self.coders.get(code).map_err(ExamineError::from)?;
         let encoder = Encoder { storage: self.pool, coders: self.coders, clock: self.clock };
         let progress = |bytes: u64| (self.progress)(bytes, bytes);
-        let manner = encode::Manner {
+        let context = encode::EncodeOptions {
             threads,
             moved: false,
             elsewhere: false,
@@ -489,7 +489,7 @@ impl Rebuilder<'_> {
             stopped: self.stopped,
         };
         // Blocks are what the file is striped in.
-        let mut encoded = encoder.encode(path, &coder, ANY_BLOCK, manner)?;
+        let mut encoded = encoder.encode(path, &coder, ANY_BLOCK, context)?;
         let written = encoded.sync().and_then(|()| encoded.publish());
         written.map_err(|source| FileError::Write { target: "other targets".to_owned(), source })?;
         (done.k, done.m) = (coder.code().k(), coder.code().m());

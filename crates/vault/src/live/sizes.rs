@@ -1,11 +1,11 @@
 //! Where files end, and what is a hole.
 
-use super::super::error::PoolError;
-use super::super::objects::object_path;
 use super::file::{LiveFile, Name};
 use super::guard::edges;
 use super::state::State;
 use crate::geometry::MAX_SIZE;
+use crate::storage::pool::error::PoolError;
+use crate::storage::pool::objects::object_path;
 use crate::tree::split;
 use gabion_platform::lock::Lockable;
 use rustix::fs::{FallocateFlags, fallocate};

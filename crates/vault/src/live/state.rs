@@ -1,7 +1,7 @@
 //! What is known of a file that is open, and not all in its stub yet.
 
-use super::super::stub::Stub;
 use crate::geometry::merge;
+use crate::storage::pool::stub::Stub;
 use crate::tree::Generation;
 use std::ops::Range;
 

@@ -1,15 +1,12 @@
-//! Makes the catalogue anew from the headers of redundancy files, and asks those headers what a loss would mean.
+//! Rebuild of the catalogue from the headers of redundancy files.
 
 use crate::catalogue::{Catalogue, CatalogueError, Entry, State};
 use crate::coder::Coders;
 use crate::examine::belonging;
-use crate::missing::{Remains, remains};
-use crate::protect::{Manner, Progress};
 use crate::redundancy::{Part, REDUNDANCY};
-use crate::status::is_below;
-use crate::storage::{Storage, TargetState};
+use crate::run::{Progress, RunContext};
+use crate::storage::Storage;
 use crate::tree::{Generation, Kind, Tree, absent_is_none, join};
-use crate::vault::Vault;
 use std::io;
 
 /// What a rebuild found.
@@ -37,29 +34,21 @@ pub enum RebuildError {
     },
 }
 
-/// Fills the catalogue of an open vault from the headers of redundancy files, in place of what it has. The caller has the vault for
-/// himself. [`Vault::renew`] does this for a catalogue that may be damaged, in a new file.
+/// Fills a catalogue from the headers of redundancy files, in place of what it has. The caller has the vault for himself. [`Vault::renew`](crate::vault::Vault::renew)
+/// does this for a catalogue that may be damaged, in a new file.
 ///
 /// # Errors
 /// See [`RebuildError`]; the catalogue is as it was then.
-pub fn rebuild(vault: &Vault, manner: Manner<'_>) -> Result<Rebuilt, RebuildError> {
-    fill(&vault.catalogue, &*vault.storage, &vault.coders, manner)
-}
-
-/// Fills a catalogue from the headers of redundancy files.
-///
-/// # Errors
-/// See [`RebuildError`]; the catalogue is as it was then.
-pub(crate) fn fill(
+pub fn rebuild(
     catalogue: &Catalogue,
     storage: &dyn Storage,
     coders: &Coders,
-    manner: Manner<'_>,
+    context: RunContext<'_>,
 ) -> Result<Rebuilt, RebuildError> {
     catalogue.together(|| {
         catalogue.clear()?;
         let put = |path: &[u8], entry: &Entry| Ok(catalogue.put(path, entry)?);
-        let rebuilt = each_entry(storage, coders, manner, put)?;
+        let rebuilt = each_entry(storage, coders, context, put)?;
         catalogue.set_made()?;
         Ok(rebuilt)
     })
@@ -69,21 +58,25 @@ pub(crate) fn fill(
 ///
 /// # Errors
 /// See [`RebuildError`].
-pub fn survey(storage: &dyn Storage, coders: &Coders, manner: Manner<'_>) -> Result<Rebuilt, RebuildError> {
-    each_entry(storage, coders, manner, |_, _| Ok(()))
+pub fn survey(
+    storage: &dyn Storage,
+    coders: &Coders,
+    context: RunContext<'_>,
+) -> Result<Rebuilt, RebuildError> {
+    each_entry(storage, coders, context, |_, _| Ok(()))
 }
 
 /// Calls `visit` for every file that has redundancy.
 fn each_entry(
     storage: &dyn Storage,
     coders: &Coders,
-    manner: Manner<'_>,
+    context: RunContext<'_>,
     visit: impl Fn(&[u8], &Entry) -> Result<(), RebuildError>,
 ) -> Result<Rebuilt, RebuildError> {
-    (manner.progress)(Progress::Step("reading headers", None));
+    (context.progress)(Progress::Step("reading headers", None));
     let mut rebuilt = Rebuilt::default();
     let mut file = |path: &[u8]| -> Result<(), RebuildError> {
-        (manner.progress)(Progress::Done(1, 0));
+        (context.progress)(Progress::Done(1, 0));
         if let Some(entry) = entry_of(storage, coders, path, &mut rebuilt) {
             visit(path, &entry)?;
             rebuilt.files += 1;
@@ -109,7 +102,7 @@ fn each_entry(
 }
 
 /// All files of the namespace, in the order of directories. Gives what cannot be read, and why: nothing is known of the files there.
-fn walk_files(
+pub(crate) fn walk_files(
     storage: &dyn Storage,
     visit: &mut dyn FnMut(&[u8]) -> Result<(), RebuildError>,
 ) -> Result<Vec<(std::path::PathBuf, String)>, RebuildError> {
@@ -191,87 +184,6 @@ fn entry_of(storage: &dyn Storage, coders: &Coders, path: &[u8], rebuilt: &mut R
         scrubbed_at: None,
         state: if columns < header.code.m() { State::Degraded } else { State::Protected },
     })
-}
-
-/// What the loss of targets would mean.
-#[derive(Debug, Default)]
-pub struct WhatIf {
-    /// Files, and their bytes, that lose nothing.
-    pub unaffected: (u64, u64),
-    /// Files that lose blocks and can be brought back.
-    pub degraded: (u64, u64),
-    /// Files that keep their data and lose redundancy only.
-    pub exposed: (u64, u64),
-    /// Files that could not be brought back.
-    pub lost: (u64, u64),
-    /// Their names, as many as were asked for.
-    pub names: Vec<Vec<u8>>,
-    /// Files whose headers could not be read.
-    pub unknown: u64,
-    /// No target with the current namespace of a pool would be left: without it no file can be found, whatever is left of it.
-    pub namespace_lost: bool,
-}
-
-/// Computes from the headers what the loss of `targets` would mean for files at and below `path`, together with what is gone already. The files
-/// of a pool are those of its namespace: one that was put, moved or replaced since the last protect counts as it is now. Those of a directory are
-/// the ones that are protected.
-///
-/// # Errors
-/// The catalogue fails, or the namespace of a pool cannot be read.
-pub fn what_if(
-    vault: &Vault,
-    path: &[u8],
-    targets: &[Vec<u8>],
-    names: usize,
-    manner: Manner<'_>,
-) -> Result<WhatIf, RebuildError> {
-    (manner.progress)(Progress::Step("reading headers", None));
-    let mut gone = targets.to_vec();
-    let offline = vault.storage.targets().into_iter().filter(|it| it.state == TargetState::Offline);
-    gone.extend(offline.map(|target| target.name));
-    let namespace_lost = vault.pool.as_ref().is_some_and(|pool| pool.mirrors_without(&gone) == 0);
-    let mut answer = WhatIf { namespace_lost, ..WhatIf::default() };
-    let mut ask = |path: &[u8], code: &str, size: Option<u64>| {
-        (manner.progress)(Progress::Done(1, 0));
-        match (remains(vault, path, code, &gone), size) {
-            (Some(remains), Some(size)) => answer.count(path, &remains, size, names),
-            _ => answer.unknown += 1,
-        }
-    };
-    if let Some(pool) = &vault.pool {
-        // Of a file without redundancy only the data columns matter, and these are the pool's.
-        let code = format!("{}+{}", pool.config().stripe, vault.default_code.m());
-        let unreadable = walk_files(&*vault.storage, &mut |found| {
-            if is_below(found, path) {
-                ask(found, &code, vault.storage.find(found).ok().flatten().map(|stat| stat.size));
-            }
-            Ok(())
-        })?;
-        answer.unknown += unreadable.len() as u64;
-        return Ok(answer);
-    }
-    vault.catalogue.each_page(path, |page| -> Result<(), CatalogueError> {
-        page.iter().for_each(|(path, entry)| ask(path, &entry.code, Some(entry.generation.size)));
-        Ok(())
-    })?;
-    Ok(answer)
-}
-
-impl WhatIf {
-    fn count(&mut self, path: &[u8], remains: &Remains, size: u64, names: usize) {
-        let amount = match remains.data_gone {
-            gone if self.namespace_lost || gone > remains.redundancy => {
-                if self.names.len() < names {
-                    self.names.push(path.to_vec());
-                }
-                &mut self.lost
-            }
-            0 if remains.redundancy == remains.redundancy_now => &mut self.unaffected,
-            0 => &mut self.exposed,
-            _ => &mut self.degraded,
-        };
-        *amount = (amount.0 + 1, amount.1 + size);
-    }
 }
 
 fn generation(storage: &dyn Storage, path: &[u8]) -> Option<Generation> {

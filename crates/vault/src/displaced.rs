@@ -5,12 +5,12 @@
 //! exist under another name: without redundancy it would be encoded as new content, with the corruption that it may have. It
 //! goes to `displaced/INODE`, and from there to the name under which its file is found. What nobody asks for is [purged](purge).
 
-use super::draft::DIRECTORY_MODE;
-use super::fence::{Fence, is_superseded};
-use super::{Part, Place, REDUNDANCY};
 use crate::catalogue::Catalogue;
 use crate::coder::Coders;
 use crate::format::Header;
+use crate::redundancy::draft::DIRECTORY_MODE;
+use crate::redundancy::fence::{Fence, is_superseded};
+use crate::redundancy::{Part, Place, REDUNDANCY};
 use crate::storage::Repository;
 use crate::tree::{Generation, Stat, Tree, absent_is_none, join, split};
 use crate::world::{Nanos, SECOND};

@@ -13,7 +13,6 @@ use crate::geometry::Run;
 use crate::redundancy::{Draft, Place};
 use crate::storage::{Repository, Storage};
 use crate::tree::{Stat, Tree, absent_is_none, join};
-use crate::vault::Vault;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 
@@ -33,7 +32,7 @@ const GONE: u64 = u64::MAX;
 
 /// What a repair that was begun knows.
 #[derive(Debug, Default)]
-pub(super) struct Mark {
+pub(crate) struct Mark {
     /// Inode and size of the file; nothing in a mark of an earlier version, which has only the path of its file in it. A file that was gone has [`GONE`] for
     /// its size, and inode 0 until it is made.
     begun_on: Option<(u64, u64)>,
@@ -53,7 +52,7 @@ fn pages(bytes: &[u8]) -> Vec<PageHash> {
 
 impl Mark {
     /// What the bad blocks of a file hold that is about to be repaired.
-    pub(super) fn of(subject: &Subject, findings: &Findings) -> Mark {
+    pub(crate) fn of(subject: &Subject, findings: &Findings) -> Mark {
         let begun_on = subject.stat.map_or((0, GONE), |stat| (stat.inode, stat.size));
         let mut mark = Mark { begun_on: Some(begun_on), ..Mark::default() };
         for fault in &findings.faults {
@@ -68,7 +67,7 @@ impl Mark {
     }
 
     /// Whether the file at the path is still the one that was being repaired. Repair writes in place: another inode is another file.
-    pub(super) fn is_of(&self, stat: Option<&Stat>) -> bool {
+    pub(crate) fn is_of(&self, stat: Option<&Stat>) -> bool {
         match (self.begun_on, stat) {
             // Killed after it was made, and before its inode was recorded.
             (Some((0, GONE)), Some(stat)) => stat.size == 0,
@@ -79,13 +78,13 @@ impl Mark {
     }
 
     /// Whether the size is one that the repair found or made.
-    pub(super) fn knows_size(&self, size: u64, protected: u64) -> bool {
+    pub(crate) fn knows_size(&self, size: u64, protected: u64) -> bool {
         let begun = |begun: u64| if begun == GONE { size == 0 } else { size == begun };
         self.begun_on.is_none_or(|(_, size)| begun(size)) || size == protected
     }
 
     /// Whether a bad block holds nothing but what it held when the repair began, and what the repair wrote (`right`, where that is known).
-    pub(super) fn is_unfinished(
+    pub(crate) fn is_unfinished(
         &self,
         subject: &Subject,
         run: &Run,
@@ -109,12 +108,12 @@ impl Mark {
     }
 
     /// Whether the file was gone when its repair began.
-    pub(super) fn was_gone(&self) -> bool {
+    pub(crate) fn was_gone(&self) -> bool {
         self.begun_on.is_some_and(|(_, size)| size == GONE)
     }
 
     /// Makes the mark durable. It appears whole or not at all: a process that is killed before leaves no mark, since no block was written.
-    pub(super) fn write(&self, repository: &Tree, path: &[u8]) -> io::Result<()> {
+    pub(crate) fn write(&self, repository: &Tree, path: &[u8]) -> io::Result<()> {
         repository.make_directories(REPAIRING, 0o700)?;
         // A torn mark of an earlier version, or one of a file that was at this path before.
         repository.remove(&place(path))?;
@@ -229,7 +228,7 @@ impl Interrupted {
 }
 
 /// The mark of a file, if a repair of it was begun.
-pub(super) fn read(repository: &Tree, path: &[u8]) -> io::Result<Option<Mark>> {
+pub(crate) fn read(repository: &Tree, path: &[u8]) -> io::Result<Option<Mark>> {
     let Some(mut file) = absent_is_none(repository.read(&place(path)))? else { return Ok(None) };
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
@@ -237,8 +236,9 @@ pub(super) fn read(repository: &Tree, path: &[u8]) -> io::Result<Option<Mark>> {
 }
 
 /// Records which file was made in the place of one that was gone, before anything is written to it. Storage of several targets puts a file in place as a whole.
-pub(super) fn note_made(
-    vault: &Vault,
+pub(crate) fn note_made(
+    storage: &dyn Storage,
+    repository: &Tree,
     subject: &Subject,
     findings: &Findings,
     path: &[u8],
@@ -246,9 +246,9 @@ pub(super) fn note_made(
     if subject.content.is_some() || !subject.header.targets.is_empty() {
         return Ok(());
     }
-    let Some(made) = vault.storage.find(path)? else { return Ok(()) };
+    let Some(made) = storage.find(path)? else { return Ok(()) };
     let mark = Mark { begun_on: Some((made.inode, GONE)), ..Mark::of(subject, findings) };
-    mark.publish(&vault.repository, path)
+    mark.publish(repository, path)
 }
 
 /// The repair of a file has come to its end, or the file is gone.

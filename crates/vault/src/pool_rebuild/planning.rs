@@ -4,7 +4,7 @@ use super::survey::{Places, Standing, each_file, parts, survey};
 use super::{Options, RebuildError};
 use crate::catalogue::{CatalogueError, Entry};
 use crate::format::FileId;
-use crate::protect::{Manner, Progress};
+use crate::run::{Progress, RunContext};
 use crate::storage::TargetState;
 use crate::storage::pool::Pool;
 use crate::storage::pool::stub::Stub;
@@ -100,9 +100,9 @@ pub(super) fn make_plan(
     vault: &Vault,
     pool: &Pool,
     options: &Options,
-    manner: Manner<'_>,
+    context: RunContext<'_>,
 ) -> Result<Plan, RebuildError> {
-    (manner.progress)(Progress::Step("looking where files are", None));
+    (context.progress)(Progress::Step("looking where files are", None));
     let places = Places::of(pool);
     let chosen = |name: &String| options.targets.is_empty() || options.targets.contains(name);
     let of = |state: TargetState| places.in_state(state).into_iter().filter(chosen).collect::<Vec<_>>();
@@ -115,7 +115,7 @@ pub(super) fn make_plan(
     let (mut failed, mut names) = (None, HashSet::new());
     each_file(pool, &mut |path, stub| {
         plan.examined += 1;
-        (manner.progress)(Progress::Done(1, 0));
+        (context.progress)(Progress::Done(1, 0));
         let stub = match stub {
             Ok(stub) => stub,
             Err(error) => return plan.unreadable.push((path, error.to_string())),

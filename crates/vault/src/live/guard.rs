@@ -4,7 +4,6 @@
 //! that are read are checked, and so are those of which a part is written, cut off or made a hole: what is left of them counts as
 //! written from then on. Nobody waits for redundancy that is being made; meanwhile nothing is known.
 
-use super::super::error::PoolError;
 use super::file::{LiveFile, Name, write_all};
 use super::lock;
 use super::state::State;
@@ -14,6 +13,7 @@ use crate::gather::{Ailment, Gathering, Known, Sources};
 use crate::geometry::merge;
 use crate::marks::Marks;
 use crate::rescue::{RescueError, rescue};
+use crate::storage::pool::error::PoolError;
 use crate::world::Stopwatch;
 use std::io::IoSlice;
 use std::ops::Range;

@@ -1,13 +1,13 @@
 //! Names that a file of a pool in use has besides its first one.
 
-use super::super::error::PoolError;
-use super::super::namespace::{Entry, TREE, beneath, look_up, look_up_shared};
-use super::super::sequence::Step;
-use super::super::several::Unnamed;
-use super::super::stub::Stub;
 use super::file::{LiveFile, Name};
 use super::state::State;
 use super::{Live, lock};
+use crate::storage::pool::error::PoolError;
+use crate::storage::pool::namespace::{Entry, TREE, beneath, look_up, look_up_shared};
+use crate::storage::pool::sequence::Step;
+use crate::storage::pool::several::Unnamed;
+use crate::storage::pool::stub::Stub;
 use std::io;
 
 impl LiveFile {

@@ -25,16 +25,16 @@ mod turns;
 pub use file::{LiveFile, Name};
 pub use names::{DirectoryChange, Found, Moved};
 
-use super::Pool;
-use super::disk::{is_of_the_medium, open_to_lock};
-use super::error::PoolError;
-use super::objects::remove_all;
-use super::placement::{Candidate, rank};
-use super::stub::Stub;
-use super::view::View;
 use crate::coder::Coders;
 use crate::format::FileId;
 use crate::geometry::merge;
+use crate::storage::pool::Pool;
+use crate::storage::pool::disk::{is_of_the_medium, open_to_lock};
+use crate::storage::pool::error::PoolError;
+use crate::storage::pool::objects::remove_all;
+use crate::storage::pool::placement::{Candidate, rank};
+use crate::storage::pool::stub::Stub;
+use crate::storage::pool::view::View;
 use crate::tree::Generation;
 use crate::world::Stopwatch;
 use gabion_platform::lock::Lockable;
@@ -373,7 +373,7 @@ impl Inner {
 impl Room {
     fn look(view: &View) -> Room {
         let uuid = |name: &str| view.disk(name.as_bytes()).map(|(member, _)| member.uuid.clone());
-        let targets = super::placement::candidates(view, b"", 1).into_iter();
+        let targets = crate::storage::pool::placement::candidates(view, b"", 1).into_iter();
         let targets = targets.filter_map(|candidate| Some((uuid(&candidate.name)?, candidate))).collect();
         Room { seen: Stopwatch::start(), epoch: view.config.epoch, targets }
     }

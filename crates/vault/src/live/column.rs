@@ -1,10 +1,5 @@
 //! The objects of a file that is open.
 
-use super::super::disk::{Absence, Disk, is_of_the_medium};
-use super::super::error::PoolError;
-use super::super::objects::{create_held, object_path, unfinished_path, write_sparse};
-use super::super::placement::{self, Candidate};
-use super::super::view::View;
 use super::begin::ATTEMPTS;
 use super::file::{LiveFile, Name};
 use super::lock;
@@ -13,6 +8,11 @@ use super::state::State;
 use crate::redundancy::read_up_to;
 use crate::rescue::{RescueError, rescue};
 use crate::storage::Fault;
+use crate::storage::pool::disk::{Absence, Disk, is_of_the_medium};
+use crate::storage::pool::error::PoolError;
+use crate::storage::pool::objects::{create_held, object_path, unfinished_path, write_sparse};
+use crate::storage::pool::placement::{self, Candidate};
+use crate::storage::pool::view::View;
 use crate::tree::{Tree, absent_is_none, split};
 use crate::world::Stopwatch;
 use gabion_platform::lock::Lockable;
@@ -292,7 +292,7 @@ impl LiveFile {
             tree.make_directories(split(&object).0, 0o700)?;
             tree.rename(&temporary, &object)?;
             tree.sync_directory(split(&object).0)?;
-            tree.sync_directory(super::super::objects::OBJECTS)
+            tree.sync_directory(crate::storage::pool::objects::OBJECTS)
         };
         let unsynced = lock(&self.columns[column]).unsynced;
         let doubtful = match self.fill_anew(state, &names, column, &file, unsynced) {

@@ -1,20 +1,20 @@
 //! Names of a pool in use.
 
-use super::super::change::Change;
-use super::super::error::PoolError;
-use super::super::extent::settled;
-use super::super::folder::{self, Extra};
-use super::super::namespace::{Entry, TREE, beneath, dress, look_up, names, only_blanks};
-use super::super::objects::{create_held, object_path};
-use super::super::put::new_stub;
-use super::super::sequence::{Step, removal};
-use super::super::several::Unnamed;
-use super::super::stub::{Special, Stub};
-use super::super::view::Copy;
 use super::file::LiveFile;
 use super::publish::Care;
 use super::{Live, lock};
 use crate::format::Metadata;
+use crate::storage::pool::change::Change;
+use crate::storage::pool::error::PoolError;
+use crate::storage::pool::extent::settled;
+use crate::storage::pool::folder::{self, Extra};
+use crate::storage::pool::namespace::{Entry, TREE, beneath, dress, look_up, names, only_blanks};
+use crate::storage::pool::objects::{create_held, object_path};
+use crate::storage::pool::put::new_stub;
+use crate::storage::pool::sequence::{Step, removal};
+use crate::storage::pool::several::Unnamed;
+use crate::storage::pool::stub::{Special, Stub};
+use crate::storage::pool::view::Copy;
 use crate::tree::{Names, Stat, absent_is_none, split};
 use crate::world::{Nanos, SECOND, Stopwatch};
 use rustix::fs::{Timespec, Timestamps, UTIME_OMIT, futimens};

@@ -18,9 +18,9 @@ pub use report::Report;
 
 use crate::catalogue::{CatalogueError, Entry, State};
 use crate::coder::Coders;
-use crate::examine::{Manner as Look, Subject, examine};
-use crate::protect::{Manner, Progress};
-use crate::scrub::{margin, trouble};
+use crate::damage::{margin, trouble};
+use crate::examine::{ExamineOptions, Subject, examine};
+use crate::run::{Progress, RunContext};
 use crate::storage::TargetState;
 use crate::storage::pool::config::Standing as Membership;
 use crate::storage::pool::{Pool, PoolError};
@@ -120,11 +120,11 @@ pub fn check_mass(pool: &Pool, coders: &Coders, agreed: Option<&str>) -> Result<
 ///
 /// # Errors
 /// See [`RebuildError`].
-pub fn plan(vault: &Vault, options: &Options, manner: Manner<'_>) -> Result<Plan, RebuildError> {
+pub fn plan(vault: &Vault, options: &Options, context: RunContext<'_>) -> Result<Plan, RebuildError> {
     let pool = vault.pool.as_ref().ok_or(RebuildError::NoPool)?;
     pool.probe();
     let behind = pool.behind();
-    let mut plan = make_plan(vault, pool, options, manner)?;
+    let mut plan = make_plan(vault, pool, options, context)?;
     // What is verified in a real run as well.
     plan.returned.extend(behind);
     Ok(plan)
@@ -135,7 +135,7 @@ pub fn plan(vault: &Vault, options: &Options, manner: Manner<'_>) -> Result<Plan
 ///
 /// # Errors
 /// See [`RebuildError`]; what concerns single files is in the report.
-pub fn rebuild(vault: &Vault, options: &Options, manner: Manner<'_>) -> Result<Report, RebuildError> {
+pub fn rebuild(vault: &Vault, options: &Options, context: RunContext<'_>) -> Result<Report, RebuildError> {
     let pool = vault.pool.as_ref().ok_or(RebuildError::NoPool)?;
     pool.probe();
     check_mass(pool, &vault.coders, options.agreed.as_deref())?;
@@ -144,11 +144,11 @@ pub fn rebuild(vault: &Vault, options: &Options, manner: Manner<'_>) -> Result<R
     report.healed = pool.heal()?;
     pool.settle_former_redundancy(&vault.coders)?;
     report.swept = pool.sweep(true)?.orphans.len() as u64;
-    report.plan = make_plan(vault, pool, options, manner)?;
-    round(vault, pool, &mut report, manner)?;
+    report.plan = make_plan(vault, pool, options, context)?;
+    round(vault, pool, &mut report, context)?;
     if report.has_new_room() {
-        let first = report.begin_again(make_plan(vault, pool, options, manner)?);
-        round(vault, pool, &mut report, manner)?;
+        let first = report.begin_again(make_plan(vault, pool, options, context)?);
+        round(vault, pool, &mut report, context)?;
         report.plan.follow(first);
     }
     report.failed.sort_by(|a, b| (!a.1.is_loss(), &a.0).cmp(&(!b.1.is_loss(), &b.0)));
@@ -156,10 +156,15 @@ pub fn rebuild(vault: &Vault, options: &Options, manner: Manner<'_>) -> Result<R
 }
 
 /// Carries out the plan of a report.
-fn round(vault: &Vault, pool: &Pool, report: &mut Report, manner: Manner<'_>) -> Result<(), RebuildError> {
-    work(vault, pool, report, manner)?;
+fn round(
+    vault: &Vault,
+    pool: &Pool,
+    report: &mut Report,
+    context: RunContext<'_>,
+) -> Result<(), RebuildError> {
+    work(vault, pool, report, context)?;
     name_moved(pool, report)?;
-    report.stopped = (manner.stopped)();
+    report.stopped = (context.stopped)();
     if !report.stopped {
         conclude(vault, pool, report)?;
     }
@@ -187,16 +192,21 @@ fn prepare(pool: &Pool, options: &Options) -> Result<(), PoolError> {
 
 /// Puts the files of the plan in order: side by side as long as there is one for each thread, and the rest by all threads. Names of one
 /// file are for one thread, one after the other: the first brings the data back, for all.
-fn work(vault: &Vault, pool: &Pool, report: &mut Report, manner: Manner<'_>) -> Result<(), CatalogueError> {
+fn work(
+    vault: &Vault,
+    pool: &Pool,
+    report: &mut Report,
+    context: RunContext<'_>,
+) -> Result<(), CatalogueError> {
     let files = std::mem::take(&mut report.plan.files);
-    (manner.progress)(Progress::Step(
+    (context.progress)(Progress::Step(
         "rebuilding",
         Some((files.len() as u64, files.iter().map(|item| item.bytes).sum())),
     ));
-    let throttle = Throttle::new(manner.rate.or(vault.policy.rate));
+    let throttle = Throttle::new(context.rate.or(vault.policy.rate));
     let progress = |read: u64, done: u64| {
         throttle.take(read);
-        (manner.progress)(Progress::Done(0, done));
+        (context.progress)(Progress::Done(0, done));
     };
     let places = Places::of(pool);
     let rebuilder = Rebuilder {
@@ -205,10 +215,10 @@ fn work(vault: &Vault, pool: &Pool, report: &mut Report, manner: Manner<'_>) -> 
         clock: &vault.clock,
         places,
         progress: &progress,
-        stopped: manner.stopped,
+        stopped: context.stopped,
     };
     // Half of them wait for a disk while the others compute.
-    let threads = 2 * manner.threads.max(1);
+    let threads = 2 * context.threads.max(1);
     let units: Vec<&[Item]> = files.chunk_by(|one, other| one.id == other.id).collect();
     let apart = units.len() - units.len() % threads;
     let next = AtomicUsize::new(0);
@@ -220,12 +230,12 @@ fn work(vault: &Vault, pool: &Pool, report: &mut Report, manner: Manner<'_>) -> 
             scope.spawn(move || {
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(names) = units.get(at).filter(|_| !(manner.stopped)()) else { break };
+                    let Some(names) = units.get(at).filter(|_| !(context.stopped)()) else { break };
                     // The last ones are shared by all threads, which would be idle otherwise.
                     let helpers = if at < apart { 1 } else { threads };
                     for item in *names {
                         let done = rebuild_file(rebuilder, item, helpers);
-                        (manner.progress)(Progress::Done(1, 0));
+                        (context.progress)(Progress::Done(1, 0));
                         // Nobody listens any more if the catalogue failed.
                         let _ = send.send((item, done));
                     }
@@ -245,7 +255,7 @@ fn work(vault: &Vault, pool: &Pool, report: &mut Report, manner: Manner<'_>) -> 
         }
     });
     for _ in 0..LOOKS {
-        if busy.is_empty() || outcome.is_err() || (manner.stopped)() {
+        if busy.is_empty() || outcome.is_err() || (context.stopped)() {
             break;
         }
         std::thread::sleep(PAUSE);
@@ -334,7 +344,7 @@ fn note(
 /// Examines a rebuilt file that a scrub had found damaged, and notes its state. The damage may have been the columns that were gone, which are
 /// there again, or corruption elsewhere in the file, which stays.
 fn note_after_damage(vault: &Vault, path: &[u8], entry: Entry) -> Result<(), CatalogueError> {
-    let look = Look { threads: 1, from_medium: false, progress: &|_| {}, stopped: &|| false };
+    let look = ExamineOptions { threads: 1, from_medium: false, progress: &|_| {}, stopped: &|| false };
     let found = Subject::open_known(&*vault.storage, &vault.coders, path, &entry)
         .and_then(|subject| examine(&subject, look).map(|findings| (subject, findings)));
     let catalogue = &vault.catalogue;

@@ -5,8 +5,8 @@
 //! a new name whose old one was taken by another file. Otherwise it would be encoded as new content, with the corruption that it may have.
 
 use crate::catalogue::{CatalogueError, Class, Entry, Problem};
+use crate::displaced::{Found, known, recall, set_aside};
 use crate::protect::ProtectError;
-use crate::redundancy::displaced::{Found, known, recall, set_aside};
 use crate::storage::Storage;
 use crate::tree::{Kind, Stat};
 use crate::vault::Vault;
