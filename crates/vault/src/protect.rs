@@ -15,7 +15,7 @@ use crate::scan::{ScanError, Scanner, Seen};
 use crate::throttle::Throttle;
 use crate::tree;
 use crate::vault::Vault;
-use crate::worker::{self, Done, Scanned, WorkError, Worker};
+use crate::worker::{self, Admission, Done, Judged, Known, Scanned, WorkError, Worker};
 use crate::world::{Nanos, unique_id};
 use crate::write_once;
 use std::collections::BTreeSet;
@@ -242,8 +242,12 @@ pub fn protect(vault: &Vault, context: RunContext<'_>) -> Result<Report, Protect
     (context.progress)(Progress::Step("protecting", Some((files, bytes))));
     // Someone has looked at this change-set: copies with other content are meant.
     let approved = held.is_none() && guard::is_any_approved(&vault.repository);
-    let terms = Terms { approved, ..Terms::by_hand(&scanned) };
-    let done = with_worker(vault, context, terms, |worker| carry_out(vault, &order, worker))?;
+    // What the scan let pass is recorded by us. Others may record more.
+    let judged = if approved { Judged::Approved } else { Judged::Passed };
+    let admission = held.is_none().then(|| admission(vault, judged)).transpose()?;
+    let terms = Terms { approved, hold: held.is_some(), ..Terms::by_hand(&scanned) };
+    let done =
+        with_worker(vault, context, terms, |worker| carry_out(vault, &order, worker, admission.as_ref()))?;
     if held.is_none() {
         guard::clear(&vault.repository, &vault.catalogue, &vault.policy.guard, vault.clock.now())?;
     }
@@ -274,9 +278,24 @@ pub(crate) fn purge_displaced(vault: &Vault, awaited: Awaited) {
 /// # Errors
 /// See [`WorkError`].
 pub fn work(vault: &Vault, context: RunContext<'_>) -> Result<Done, WorkError> {
-    with_worker(vault, context, Terms::by_hand(&Scanned::default()), |worker| {
-        worker.drain(Some(&vault.catalogue))
-    })
+    let scanned = Scanned::default();
+    let run = |terms: Terms<'_>, admission: Option<&Admission<'_>>| {
+        with_worker(vault, context, terms, |worker| worker.drain(Some(&vault.catalogue), admission))
+    };
+    let free = Terms::by_hand(&scanned);
+    let done = run(free, Some(&admission(vault, Judged::No)?))?;
+    // Known files wait for a scan and an approval. Files that are new do not.
+    if !done.refused {
+        return Ok(done);
+    }
+    Ok(done.and(run(Terms { hold: true, ..free }, None)?))
+}
+
+/// Counts what is pending against the bounds of the policy's guard.
+pub(crate) fn admission(vault: &Vault, judged: Judged) -> Result<Admission<'_>, WorkError> {
+    let Vault { storage, catalogue, changelog, policy, clock, .. } = vault;
+    let known = Known { storage: &**storage, catalogue, changelog: &**changelog, guard: &policy.guard };
+    Admission::new(known, judged, clock)
 }
 
 /// The classes of changes to carry out, in the order in which they happened, as far as that can be known: what is gone made
@@ -346,7 +365,12 @@ pub(crate) fn with_worker<T, E: From<WorkError>>(
 const SLICE: usize = 32_768;
 
 /// Tells the changelog what the scan found, and works it off.
-fn carry_out(vault: &Vault, order: &[Class], worker: &Worker<'_>) -> Result<Done, ProtectError> {
+fn carry_out(
+    vault: &Vault,
+    order: &[Class],
+    worker: &Worker<'_>,
+    admission: Option<&Admission<'_>>,
+) -> Result<Done, ProtectError> {
     let mut done = Done::default();
     let mut recorded = 0;
     let waiting = moves_that_wait(vault)?;
@@ -362,12 +386,12 @@ fn carry_out(vault: &Vault, order: &[Class], worker: &Worker<'_>) -> Result<Done
             recorded += changes.len();
             if recorded >= SLICE {
                 recorded = 0;
-                done = std::mem::take(&mut done).and(worker.drain(Some(&vault.catalogue))?);
+                done = std::mem::take(&mut done).and(worker.drain(Some(&vault.catalogue), admission)?);
             }
             Ok(())
         })?;
     }
-    done = done.and(worker.drain_all(Some(&vault.catalogue))?);
+    done = done.and(worker.drain_all(Some(&vault.catalogue), admission)?);
     if order.contains(&Class::Removed) {
         let now = vault.clock.now();
         let gone =
@@ -375,7 +399,7 @@ fn carry_out(vault: &Vault, order: &[Class], worker: &Worker<'_>) -> Result<Done
         let gone: Vec<Change> = gone.collect();
         if !gone.is_empty() {
             vault.changelog.record(&gone)?;
-            done = done.and(worker.drain_all(Some(&vault.catalogue))?);
+            done = done.and(worker.drain_all(Some(&vault.catalogue), admission)?);
         }
     }
     Ok(done)

@@ -4,6 +4,7 @@
 //! follow in groups of one per thread, and the last with all threads. Whatever fails is given back and named; the rest goes on. A crash leaves
 //! claims that expire and drafts that nobody reads: the work is done again.
 
+mod admission;
 mod done;
 mod identity;
 mod lease;
@@ -14,6 +15,7 @@ mod recording;
 mod scope;
 mod select;
 
+pub use admission::{Admission, Judged, Known};
 pub use done::Done;
 use identity::is_dead;
 pub use identity::name;
@@ -146,11 +148,15 @@ struct Completed {
 }
 
 impl Worker<'_> {
-    /// Works until nothing is due. Notes in `catalogue` what was done; without one, the next scan finds it.
+    /// Works until nothing is due, or until `admission` refuses what is. Notes in `catalogue` what was done; without one, the next scan finds it.
     ///
     /// # Errors
     /// See [`WorkError`].
-    pub fn drain(&self, catalogue: Option<&Catalogue>) -> Result<Done, WorkError> {
+    pub fn drain(
+        &self,
+        catalogue: Option<&Catalogue>,
+        admission: Option<&Admission<'_>>,
+    ) -> Result<Done, WorkError> {
         let mut done = Done::default();
         let mut pace = Pace::new();
         if let Some(catalogue) = catalogue {
@@ -162,6 +168,12 @@ impl Worker<'_> {
                 pace.limit(self.threads, pending.entries().saturating_sub(pending.claimed), pending.claimed);
             let claimed_at = self.clock.now();
             let claims = self.changelog.claim(&self.name, limit, LEASE, claimed_at)?;
+            let is_admitted = admission.map(|admission| admission.admits(&claims)).transpose()?;
+            if is_admitted == Some(false) {
+                self.changelog.give_back(&claims.iter().collect::<Vec<_>>(), self.clock.now())?;
+                done.refused = true;
+                break;
+            }
             if !claims.is_empty() {
                 let (budget, count) = (Budget::new(self), claims.len());
                 let leases = Leases::new(self.changelog, self.clock, &claims, claimed_at);
@@ -180,11 +192,15 @@ impl Worker<'_> {
     ///
     /// # Errors
     /// See [`WorkError`].
-    pub fn drain_all(&self, catalogue: Option<&Catalogue>) -> Result<Done, WorkError> {
-        let mut done = self.drain(catalogue)?;
-        while !(self.stopped)() && self.changelog.pending()?.claimed > 0 {
+    pub fn drain_all(
+        &self,
+        catalogue: Option<&Catalogue>,
+        admission: Option<&Admission<'_>>,
+    ) -> Result<Done, WorkError> {
+        let mut done = self.drain(catalogue, admission)?;
+        while !(self.stopped)() && !done.refused && self.changelog.pending()?.claimed > 0 {
             std::thread::sleep(POLL);
-            done = done.and(self.drain(catalogue)?);
+            done = done.and(self.drain(catalogue, admission)?);
         }
         Ok(done)
     }

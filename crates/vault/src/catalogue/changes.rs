@@ -159,6 +159,20 @@ impl Catalogue {
         self.wrap(find())
     }
 
+    /// Files of the change-set under this class at and beneath a path.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    pub fn count_changes_beneath(&self, class: Class, path: &[u8]) -> Result<u64> {
+        let count = || {
+            let within = super::within(path);
+            let query = format!("SELECT count(*) FROM temp.changes WHERE class = ?2 AND {within}");
+            let mut query = self.connection.prepare_cached(&query)?;
+            query.query_row(params![path, class as i64], |row| row.get(0))
+        };
+        self.wrap(count())
+    }
+
     /// Whether a file is already known to have been moved away.
     ///
     /// # Errors

@@ -54,12 +54,25 @@ impl Catalogue {
     /// # Errors
     /// [`CatalogueError`](super::CatalogueError).
     pub fn recent(&self, since: Nanos) -> Result<Recent> {
+        let beside = "NOT EXISTS (SELECT 1 FROM temp.changes WHERE class IN (?2, ?3) AND path = recent.path)";
+        self.count_recent(since, beside)
+    }
+
+    /// Files that vanished or changed since a time, those of the last scan's change-set as well.
+    ///
+    /// # Errors
+    /// [`CatalogueError`](super::CatalogueError).
+    pub fn recent_with_changes(&self, since: Nanos) -> Result<Recent> {
+        self.count_recent(since, "?2 <> ?3")
+    }
+
+    fn count_recent(&self, since: Nanos, condition: &str) -> Result<Recent> {
         let count = || {
             let mut found = Recent::default();
-            let mut query = self.connection.prepare_cached(
-                "SELECT removed, count(*) FROM recent WHERE at >= ?1 AND NOT EXISTS \
-                 (SELECT 1 FROM temp.changes WHERE class IN (?2, ?3) AND path = recent.path) GROUP BY removed",
-            )?;
+            let query = format!(
+                "SELECT removed, count(*) FROM recent WHERE at >= ?1 AND {condition} GROUP BY removed"
+            );
+            let mut query = self.connection.prepare_cached(&query)?;
             let mut rows = query.query(params![since, Class::Changed as i64, Class::Removed as i64])?;
             while let Some(row) = rows.next()? {
                 let place = if row.get(0)? { &mut found.removed } else { &mut found.changed };

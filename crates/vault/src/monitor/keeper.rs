@@ -7,15 +7,15 @@ use super::batch::rested;
 use super::status::WIDE;
 use super::{Notice, Options, Scan, Shared};
 use crate::catalogue::{Change as Found, Class};
-use crate::changelog::{self, Change, Kind, When};
+use crate::changelog::{self, Change, When};
 use crate::displaced::Awaited;
 use crate::guard::{self, Held};
 use crate::protect::renamed;
-use crate::protect::{self, ProtectError, Terms, change_at, order, purge_displaced, with_worker};
+use crate::protect::{self, ProtectError, Terms, admission, change_at, order, purge_displaced, with_worker};
 use crate::run::RunContext;
 use crate::tree::Generation;
 use crate::vault::Vault;
-use crate::worker::{Done, Scanned};
+use crate::worker::{Done, Judged, Scanned};
 use crate::world::{Nanos, SECOND, Stopwatch};
 use crate::write_once;
 use memory::Remembered;
@@ -158,10 +158,12 @@ impl Keeper {
         }
         self.record_gone()?;
         // What a scan of everything lets pass needs no second look.
-        if !all && self.held.is_none() && self.is_mass_change()? {
+        let mut judged = all || self.vault.changelog.sequence()? == self.passed;
+        if !judged && self.held.is_none() && admission(&self.vault, Judged::No)?.is_exceeded() {
             self.scan_all()?;
+            judged = true;
         }
-        let done = self.work()?;
+        let done = self.work(judged)?;
         let pending = self.vault.changelog.pending()?;
         {
             let mut status = self.shared.status();
@@ -177,7 +179,7 @@ impl Keeper {
         self.for_scan.sort();
         self.for_scan.dedup();
         let now = self.vault.clock.now();
-        let again = if self.for_scan.is_empty() { self.look() } else { MIN_LOOK };
+        let again = if self.for_scan.is_empty() && !done.refused { self.look() } else { MIN_LOOK };
         let look = pending.entries() > 0 || !self.is_called;
         Ok(look.then(|| now.saturating_add(again)))
     }
@@ -367,16 +369,22 @@ impl Keeper {
         RunContext { threads: self.options.threads, rate: self.options.rate, progress: &|_| {}, stopped }
     }
 
-    /// Works off what is due.
-    fn work(&mut self) -> Result<Done, ProtectError> {
+    /// Works off what is due. `judged`: the guard saw all of it.
+    fn work(&mut self, judged: bool) -> Result<Done, ProtectError> {
         let shared = Arc::clone(&self.shared);
         let stopped = || shared.is_resting();
         let retry = self.shortest_quiet().saturating_mul(RETRY_QUIETS).max(crate::worker::RETRY);
         let hold = self.held.is_some();
         let approved = !hold && guard::is_any_approved(&self.vault.repository);
+        let judged = match (judged, approved) {
+            (_, true) => Judged::Approved,
+            (true, false) => Judged::Passed,
+            (false, false) => Judged::No,
+        };
+        let admission = (!hold).then(|| admission(&self.vault, judged)).transpose()?;
         let terms = Terms { scanned: &self.scanned, hold, retry, links: true, approved };
         let done = with_worker(&self.vault, self.context(&stopped), terms, |worker| {
-            worker.drain(Some(&self.vault.catalogue))
+            worker.drain(Some(&self.vault.catalogue), admission.as_ref())
         })?;
         // It was for one change-set, and that has been carried out.
         if self.held.is_none() && guard::is_any_approved(&self.vault.repository) {
@@ -409,69 +417,5 @@ impl Keeper {
             self.shared.call_keeper(now);
         }
         Ok(())
-    }
-
-    /// Whether what is pending would be held if it were found by a scan.
-    fn is_mass_change(&self) -> Result<bool, ProtectError> {
-        let vault = &self.vault;
-        let pending = vault.changelog.pending()?;
-        let bound = &vault.policy.guard;
-        let (modified, deleted) = (pending.of(Kind::Modify), pending.of(Kind::Delete));
-        let before = guard::recent(&vault.catalogue, bound, vault.clock.now())?;
-        let few = modified + before.changed < bound.at_least;
-        if modified + deleted == 0 || (deleted == 0 && few) || vault.changelog.sequence()? == self.passed {
-            return Ok(false);
-        }
-        let known = vault.catalogue.count()? + before.removed;
-        let (mut removed, mut changed) = (before.removed, before.changed);
-        vault.catalogue.as_of_now(|| -> Result<(), ProtectError> {
-            let mut after: Option<Vec<u8>> = None;
-            loop {
-                let page = vault.changelog.entries(after.as_deref(), changelog::MAX_PAGE)?;
-                let Some(last) = page.last() else { return Ok(()) };
-                after = Some(last.path.clone());
-                for entry in &page {
-                    let (gone, other) = self.count_known(entry)?;
-                    removed += gone;
-                    changed += other;
-                }
-            }
-        })?;
-        Ok(bound.is_exceeded(removed, changed, known))
-    }
-
-    /// Whether a file is among those that changed within the guard's window.
-    fn is_counted(&self, path: &[u8]) -> Result<bool, ProtectError> {
-        let window = self.vault.policy.guard.window;
-        let since = self.vault.clock.now().saturating_sub(window);
-        Ok(window > 0 && self.vault.catalogue.is_recent(path, since)?)
-    }
-
-    /// Known files that vanished, and that changed, by what one entry is about.
-    fn count_known(&self, entry: &changelog::Entry) -> Result<(u64, u64), ProtectError> {
-        let known = self.vault.catalogue.find(&entry.path)?;
-        Ok(match (entry.kind, known) {
-            (Kind::Move | Kind::Gap, _) | (Kind::Modify, None) => (0, 0),
-            (Kind::Delete, None) => {
-                // It may have got another name before it went.
-                let names = entry.origin.iter().chain([&entry.path]);
-                let gone: Result<Vec<u64>, ProtectError> = names.map(|name| self.count_gone(name)).collect();
-                (gone?.iter().sum(), 0)
-            }
-            (_, Some(known)) => match self.vault.storage.find(&entry.path)? {
-                None => (1, 0),
-                Some(_) if self.is_counted(&entry.path)? => (0, 0),
-                Some(stat) => (0, u64::from(known.is_another_version(&stat))),
-            },
-        })
-    }
-
-    /// Known files at and beneath a name that nothing has any more.
-    fn count_gone(&self, name: &[u8]) -> Result<u64, ProtectError> {
-        let catalogue = &self.vault.catalogue;
-        Ok(match self.vault.storage.find(name)? {
-            None => u64::from(catalogue.find(name)?.is_some()) + catalogue.count_beneath(name)?,
-            Some(_) => 0,
-        })
     }
 }

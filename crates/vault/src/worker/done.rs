@@ -45,6 +45,8 @@ pub struct Done {
     pub changed: Vec<(Vec<u8>, Vec<Range<u64>>)>,
     /// Changes that were left alone, because they wait for an approval.
     pub held: u64,
+    /// Changes that were recorded meanwhile look like an accident: nothing more was claimed.
+    pub refused: bool,
     /// Write-once files that changed: they keep their redundancy and are recorded as damaged.
     pub write_once: Vec<Vec<u8>>,
     /// Gaps and directories that were moved: what is at and beneath these paths has to be scanned.
@@ -80,6 +82,7 @@ impl Done {
         self.mended.extend(other.mended);
         self.changed.extend(other.changed);
         self.held += other.held;
+        self.refused |= other.refused;
         self.write_once.extend(other.write_once);
         self.for_scan.extend(other.for_scan);
         self.vanished.extend(other.vanished);

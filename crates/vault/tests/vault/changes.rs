@@ -532,7 +532,7 @@ fn redundancy_stays_until_it_is_known_what_became_of_a_file() {
             progress: &|_, _| {},
             stopped: &|| false,
         };
-        worker.drain(Some(&vault.catalogue)).unwrap()
+        worker.drain(Some(&vault.catalogue), None).unwrap()
     };
     let when = || When::now(ground.clock.now(), 0);
     std::fs::rename(ground.path("old"), ground.path("new")).unwrap();

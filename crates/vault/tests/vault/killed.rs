@@ -115,7 +115,7 @@ fn work(vault: &Vault) {
         progress: &|_, _| {},
         stopped: &|| false,
     };
-    let done = worker.drain_all(Some(&vault.catalogue)).unwrap();
+    let done = worker.drain_all(Some(&vault.catalogue), None).unwrap();
     assert_eq!(done.failures, 0, "{done:?}");
 }
 

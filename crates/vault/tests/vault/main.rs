@@ -1,5 +1,6 @@
 //! The vault on real directories: protect, damage, scrub, repair.
 
+mod admission;
 mod changes;
 mod clock;
 mod damage;
@@ -29,3 +30,4 @@ mod version_1;
 mod versions;
 mod wandering;
 mod write_once;
+mod written;

@@ -245,7 +245,7 @@ fn work(ground: &Playground) {
         progress: &|_, _| {},
         stopped: &|| false,
     };
-    let done = worker.drain(Some(&vault.catalogue)).unwrap();
+    let done = worker.drain(Some(&vault.catalogue), None).unwrap();
     assert_eq!(done.failures, 0, "{done:?}");
 }
 

@@ -117,7 +117,7 @@ fn slow_workers_share_a_backlog_and_do_each_file_once() {
             let worker = worker(&parts, number as u32 + 1, parts.changelog, &progress);
             let mut done = Done::default();
             while parts.changelog.pending().unwrap().entries() > 0 {
-                done = done.and(worker.drain(None).unwrap());
+                done = done.and(worker.drain(None, None).unwrap());
                 // Others are at the rest.
                 simulation.pass(number, Some(SECOND / 10));
             }
@@ -230,12 +230,12 @@ fn a_stalled_worker_replaces_no_newer_redundancy() {
             clock.set(clock.now() + 3600 * SECOND);
             std::fs::write(path, Seed(3).bytes(7000)).unwrap();
             parts.changelog.record(&[Change::modify_whole("file", When::now(clock.now(), 0))]).unwrap();
-            let done = worker(parts, 2, parts.changelog, &|_, _| {}).drain(None).unwrap();
+            let done = worker(parts, 2, parts.changelog, &|_, _| {}).drain(None, None).unwrap();
             assert_eq!((done.encoded, done.failures), (1, 0), "the other worker protects the new version");
         };
         let meanwhile = Mutex::new(Some(Box::new(meanwhile) as Box<_>));
         let stalled = Stalled { inner: parts.changelog, at: Moment::Checked, meanwhile };
-        let done = worker(parts, 1, &stalled, &|_, _| {}).drain(None).unwrap();
+        let done = worker(parts, 1, &stalled, &|_, _| {}).drain(None, None).unwrap();
         assert_eq!((done.encoded, done.failures), (0, 0), "its work is not counted, and nothing has failed");
         let repositories = parts.storage.repositories();
         let part = repositories[0].place(b"file").open(parts.coders).unwrap().unwrap();

@@ -57,7 +57,7 @@ fn work(
         progress,
         stopped,
     };
-    worker.drain(Some(&vault.catalogue)).unwrap()
+    worker.drain(Some(&vault.catalogue), None).unwrap()
 }
 
 /// A worker moved the redundancy of a batch of renamed files and then ran out of its time, or was stopped, before it completed them. A file of those that

@@ -43,7 +43,7 @@ impl Args {
             outln!(
                 "{}",
                 json!({ "command": "work", "encoded": done.encoded, "encoded_bytes": done.encoded_bytes,
-                        "moved": done.moved, "removed": done.removed, "failures": done.failures,
+                        "moved": done.moved, "removed": done.removed, "held": done.held, "failures": done.failures,
                         "claimed_by_others": left.claimed, "not_due": waiting,
                         "write_once_changed": done.write_once.iter().map(|it| Shown::bytes(it).to_string()).collect::<Vec<_>>(),
                         "damaged": done.damaged.iter().map(trouble_as_json).collect::<Vec<_>>() })
@@ -65,13 +65,22 @@ impl Args {
                 errln!("gabion: {}: {why}", Shown::bytes(path));
             }
             print_trouble(&done.damaged, true);
+            if done.held > 0 {
+                outln!(
+                    "HELD: {} vanished or changed, more than the policy's guard allows: they keep their redundancy. \
+                     `gabion protect` lists them, and says how to approve that",
+                    files(done.held)
+                );
+            }
             for path in &done.write_once {
                 outln!("WARNING: {} is write-once and changed: it keeps its redundancy", Shown::bytes(path));
             }
         }
         Ok(match done {
             Done { failures: 1.., .. } => Outcome::Failed,
-            Done { damaged, write_once, .. } if !damaged.is_empty() || !write_once.is_empty() => {
+            Done { damaged, write_once, held, .. }
+                if !damaged.is_empty() || !write_once.is_empty() || held > 0 =>
+            {
                 Outcome::Found
             }
             _ => Outcome::Fine,
