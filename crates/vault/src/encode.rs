@@ -347,9 +347,16 @@ impl Encoder<'_> {
             .map(|it| it.compare_others(&*content, &planned, &judges, former.as_ref(), options))
             .transpose()?
             .unwrap_or_default();
+        let written = untouched.and_then(|it| it.written_stripes(&planned, &judges, coder, &cut));
         let (judges, content) = (&judges[..], &*content);
-        let rows = Rows { coder, judges, content, makings: &planned.makings, untouched, in_place };
-        let mut totals = work(&rows, &cut, options)?;
+        let work = |planned: &Planned, written: Option<&[Range<u64>]>, in_place| {
+            let makings = &planned.makings[..];
+            work(&Rows { coder, judges, content, makings, untouched, written, in_place }, &cut, options)
+        };
+        let mut totals = work(&planned, written.as_deref(), in_place)?;
+        if totals.root_is_unknown {
+            totals = work(&planned, None, in_place)?;
+        }
         totals.compared = totals.compared.and(others);
         let damaged = untouched.map_or_else(Vec::new, |it| it.damaged(&totals.compared));
         if !damaged.is_empty() && !seen.mended {
@@ -358,9 +365,7 @@ impl Encoder<'_> {
         let changed = untouched.map_or_else(Vec::new, |it| it.changed(&totals.compared));
         if in_place && totals.changes_are_too_many() {
             self.add_drafts(&mut planned.makings)?;
-            let in_place = false;
-            let rows = Rows { coder, judges, content, makings: &planned.makings, untouched, in_place };
-            totals = work(&rows, &cut, options)?;
+            totals = work(&planned, written.as_deref(), false)?;
         }
         let Planned { makings, obsolete, unwritten, .. } = planned;
         if unwritten && totals.encoded > 0 && !seen.examined {
@@ -525,7 +530,7 @@ impl Encoder<'_> {
             columns: makings.iter().map(|making| making.home.columns).sum(),
             wanted: code.m(),
             redundancy_bytes: makings.iter().map(|making| making.records.file()).sum(),
-            read_bytes: stat.size,
+            read_bytes: totals.read,
             adopted: false,
             encoded: totals.encoded,
             kept: totals.kept,

@@ -188,6 +188,11 @@ impl Run {
         start..(start + self.count * self.block).min(self.size)
     }
 
+    /// Row `row` alone.
+    pub fn row(&self, row: u64) -> Run {
+        Run { first: self.first + row, count: 1, start: self.start + row * self.block, ..*self }
+    }
+
     /// Bytes of the file in block `column` of stripe `first + row`.
     pub fn cell(&self, row: u64, column: usize) -> Range<u64> {
         let start = (self.start + column as u64 * self.stride + row * self.block).min(self.size);

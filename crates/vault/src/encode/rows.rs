@@ -10,6 +10,7 @@ use crate::format::frame::{Seal, toggle};
 use crate::geometry::Run;
 use crate::redundancy::redo;
 use crate::storage::Content;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What a thread keeps between runs.
@@ -41,10 +42,41 @@ pub(super) struct Rows<'a> {
     pub(super) content: &'a dyn Content,
     pub(super) makings: &'a [Making],
     pub(super) untouched: Option<&'a Untouched>,
+    /// The only stripes in which a byte was written since the redundancy that is there was made, in order and apart, where that is known.
+    /// The frames of the others are kept, and their data is not read.
+    pub(super) written: Option<&'a [Range<u64>]>,
     pub(super) in_place: bool,
 }
 
 impl Rows<'_> {
+    /// Written stripes within a range of stripes. None if all may have been written.
+    fn written_in(&self, stripes: &Range<u64>) -> Option<impl Iterator<Item = Range<u64>>> {
+        let written = self.written?;
+        let first = written.partition_point(|range| range.end <= stripes.start);
+        let Range { start, end } = *stripes;
+        let inside = written[first..].iter().take_while(move |range| range.start < end);
+        Some(inside.map(move |range| range.start.max(start)..range.end.min(end)))
+    }
+
+    /// Whether data of a run has to be read.
+    pub(super) fn is_read(&self, run: &Run) -> bool {
+        let stripes = run.first..run.first + run.count;
+        self.written_in(&stripes).is_none_or(|mut written| written.next().is_some())
+    }
+
+    /// Stripes of a run that have to be looked at. A redundancy file that is updated in place has the frames of the others already; a new
+    /// one gets them all.
+    pub(super) fn parts(&self, run: &Run) -> Vec<Range<u64>> {
+        let stripes = run.first..run.first + run.count;
+        let written = self.written_in(&stripes).filter(|_| self.in_place);
+        written.map(Iterator::collect).unwrap_or_else(|| vec![stripes.clone()])
+    }
+
+    /// Whether the roots of the redundancy that is there are changed by what differs, as not all of its frames are read.
+    pub(super) fn keeps_roots(&self) -> bool {
+        self.in_place && self.written.is_some()
+    }
+
     /// Encodes a run and writes its frames to the drafts or, in place, notes what changes.
     pub(super) fn encode(
         &self,
@@ -66,10 +98,22 @@ impl Rows<'_> {
         let has_old = self.read_old(run, scratch)?;
         for row in 0..run.count {
             let stripe = run.first + row;
+            if has_old
+                && !self.is_read(&run.row(row))
+                && self.keep_unread(stripe, row, frame, scratch, totals)?
+            {
+                totals.kept += 1;
+                continue;
+            }
             scratch.source.load(self.content, run, row, k)?;
+            totals.read +=
+                (0..k).map(|column| run.cell(row, column)).map(|cell| cell.end - cell.start).sum::<u64>();
             if has_old && self.keep(run, row, frame, scratch, totals)? {
                 totals.kept += 1;
                 continue;
+            }
+            if self.keeps_roots() {
+                self.take_checks_out(stripe, row, frame, scratch, totals);
             }
             self.encode_row(stripe, row, frame, scratch, totals)?;
             totals.encoded += 1;
@@ -159,16 +203,61 @@ impl Rows<'_> {
         if !same_version {
             return Ok(false);
         }
+        self.copy_frames(row, frame, scratch, totals);
+        Ok(true)
+    }
+
+    /// Keeps the frames of a row in which nobody wrote, without a look at its data, if they are whole.
+    fn keep_unread(
+        &self,
+        stripe: u64,
+        row: u64,
+        frame: usize,
+        scratch: &mut Scratch,
+        totals: &mut Totals,
+    ) -> Result<bool, EncodeError> {
+        for ((making, judge), records) in self.makings.iter().zip(self.judges).zip(&scratch.old) {
+            let (Some(old), Some(judge)) = (&making.old, judge) else { return Ok(false) };
+            for (column, bytes) in row_of(records, row, frame, making.home.columns).enumerate() {
+                let column = making.home.first + column;
+                let opened = Frame::open(bytes, judge.shape(), old.header.frame_key(), column, stripe);
+                let Some(opened) = opened else { return Ok(false) };
+                if judge.sign(opened.block)? != opened.own() {
+                    return Ok(false);
+                }
+            }
+        }
+        self.copy_frames(row, frame, scratch, totals);
+        Ok(true)
+    }
+
+    fn copy_frames(&self, row: u64, frame: usize, scratch: &mut Scratch, totals: &mut Totals) {
         for (at, making) in self.makings.iter().enumerate() {
             let old = row_of(&scratch.old[at], row, frame, making.home.columns);
             for (frames, bytes) in scratch.frames[at].iter_mut().zip(old) {
                 frames.fresh()[row_range(row, frame)].copy_from_slice(bytes);
-                if let Some(check) = bytes.last_chunk::<16>() {
+                if let Some(check) = bytes.last_chunk::<16>().filter(|_| !self.keeps_roots()) {
                     toggle(&mut totals.roots[at], check);
                 }
             }
         }
-        Ok(true)
+    }
+
+    /// Takes the checks of frames that are replaced out of the roots.
+    fn take_checks_out(&self, stripe: u64, row: u64, frame: usize, scratch: &Scratch, totals: &mut Totals) {
+        for (at, (making, judge)) in self.makings.iter().zip(self.judges).enumerate() {
+            let (Some(old), Some(judge)) = (&making.old, judge) else {
+                totals.root_is_unknown = true;
+                return;
+            };
+            for (column, bytes) in row_of(&scratch.old[at], row, frame, making.home.columns).enumerate() {
+                let column = making.home.first + column;
+                match Frame::open(bytes, judge.shape(), old.header.frame_key(), column, stripe) {
+                    Some(opened) => toggle(&mut totals.roots[at], opened.check()),
+                    None => totals.root_is_unknown = true,
+                }
+            }
+        }
     }
 
     fn encode_row(

@@ -18,6 +18,10 @@ pub(super) struct Totals {
     pub(super) change_bytes: usize,
     pub(super) encoded: u64,
     pub(super) kept: u64,
+    /// Bytes of data that were read.
+    pub(super) read: u64,
+    /// A frame of a written stripe is damaged, so that its check cannot be taken out of the root.
+    pub(super) root_is_unknown: bool,
     /// Blocks beside those that they were.
     pub(super) compared: Compared,
 }
@@ -25,8 +29,18 @@ pub(super) struct Totals {
 impl Totals {
     fn new(files: usize) -> Totals {
         let changes = (0..files).map(|_| Vec::new()).collect();
+        let roots = vec![[0; 16]; files];
         let compared = Compared::default();
-        Totals { roots: vec![[0; 16]; files], changes, change_bytes: 0, encoded: 0, kept: 0, compared }
+        Totals {
+            roots,
+            changes,
+            change_bytes: 0,
+            encoded: 0,
+            kept: 0,
+            read: 0,
+            root_is_unknown: false,
+            compared,
+        }
     }
 
     fn and(mut self, other: Totals) -> Totals {
@@ -36,6 +50,8 @@ impl Totals {
         self.change_bytes += other.change_bytes;
         self.encoded += other.encoded;
         self.kept += other.kept;
+        self.read += other.read;
+        self.root_is_unknown |= other.root_is_unknown;
         self.compared = self.compared.and(other.compared);
         self
     }
@@ -52,35 +68,49 @@ fn rows_of_piece(k: usize, block: u64) -> u64 {
     (PIECE_BYTES / (k as u64 * block)).max(1)
 }
 
-/// Encodes all rows of a file.
+/// Encodes all rows of a file, or those of written stripes where these are known.
 pub(super) fn work(rows: &Rows<'_>, cut: &Cut, options: EncodeOptions<'_>) -> Result<Totals, EncodeError> {
     let (k, files) = (rows.coder.code().k(), rows.makings.len());
     let state = || (Scratch::new(rows.makings), Totals::new(files));
     let states = each_run(
         cut,
         large_pieces(k.max(rows.coder.code().m())),
-        Some(rows.content),
+        // What is announced is read by the system.
+        rows.written.is_none().then_some(rows.content),
         options.threads,
         state,
         |run, (scratch, totals)| {
             if (options.stopped)() {
                 return Err(EncodeError::Stopped);
             }
-            scratch.source.begin(rows.content, run, k);
-            let (mut next, end) = (run.first, run.first + run.count);
-            while next < end {
-                let piece = cut.run(next, rows_of_piece(k, run.block).min(end - next));
-                rows.encode(&piece, scratch, totals)?;
-                next += piece.count;
+            let parts = rows.parts(run);
+            totals.kept += run.count - parts.iter().map(|part| part.end - part.start).sum::<u64>();
+            for part in parts {
+                let run = cut.run(part.start, part.end - part.start);
+                if rows.is_read(&run) {
+                    scratch.source.begin(rows.content, &run, k);
+                }
+                let mut next = part.start;
+                while next < part.end {
+                    let piece = cut.run(next, rows_of_piece(k, run.block).min(part.end - next));
+                    rows.encode(&piece, scratch, totals)?;
+                    next += piece.count;
+                }
+                scratch.source.end(rows.content, k)?;
             }
-            scratch.source.end(rows.content, k)?;
             (options.progress)(
                 (0..k).map(|column| run.piece(column)).map(|piece| piece.end - piece.start).sum(),
             );
             Ok(())
         },
     )?;
-    states.into_iter().try_fold(Totals::new(files), |all, (mut scratch, totals)| {
+    let mut totals = Totals::new(files);
+    if rows.keeps_roots() {
+        let roots =
+            rows.makings.iter().map(|making| making.old.as_ref().map_or([0; 16], |old| old.header.root));
+        totals.roots = roots.collect();
+    }
+    states.into_iter().try_fold(totals, |all, (mut scratch, totals)| {
         rows.flush(&mut scratch)?;
         Ok(all.and(totals))
     })

@@ -4,11 +4,11 @@
 //! differs is damaged, and is put right first. Where nobody knows, a file that only grew can be compared as well: blocks that it had before
 //! and that differ were changed by a program or by corruption, and are reported.
 
-use super::{EncodeError, EncodeOptions, Planned};
+use super::{EncodeError, EncodeOptions, Making, Planned};
 use crate::coder::Coder;
 use crate::format::Frame;
 use crate::format::frame::Seal;
-use crate::geometry::Run;
+use crate::geometry::{Cut, Run, merge};
 use crate::redundancy::Part;
 use crate::storage::{Content, Storage};
 use crate::tree::Stat;
@@ -109,6 +109,24 @@ impl Untouched {
             }
             _ => Vec::new(),
         }
+    }
+
+    /// Stripes in which a byte was written, where every write is known and all redundancy files describe what was protected: the frames of the
+    /// other stripes are valid for the present version. None if all stripes have to be read.
+    pub(super) fn written_stripes(
+        &self,
+        planned: &Planned,
+        judges: &[Option<Arc<Coder>>],
+        coder: &Coder,
+        cut: &Cut,
+    ) -> Option<Vec<Range<u64>>> {
+        let Rule::Written(written) = &self.rule else { return None };
+        let is_current = |(making, judge): (&Making, &Option<Arc<Coder>>)| {
+            making.old.as_ref().is_some_and(|old| self.is_told_by(old))
+                && judge.as_ref().is_some_and(|judge| judge.version() == coder.version())
+        };
+        let all = !planned.unwritten && planned.makings.iter().zip(judges).all(is_current);
+        all.then(|| merge(written.iter().flat_map(|range| cut.stripes_of(range.clone())).collect()))
     }
 
     /// Whether a redundancy file describes what was protected.
