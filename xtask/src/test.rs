@@ -63,6 +63,8 @@ fn all(args: &Args, steps: &mut Steps) -> Result<()> {
     steps.command("lints", &clippy)?;
     let bare = Cmd::cargo("clippy -p gabion-engine --no-default-features --all-targets -- -D warnings");
     steps.command("lints, without the compiler", &bare)?;
+    let bare = Cmd::cargo("clippy -p gabion --no-default-features -- -D warnings");
+    steps.command("lints, without GPUs and Redis", &bare)?;
     // Cheap, and what it finds is easier to mend before the long steps than after them.
     steps.step("tidy", tidy::check)?;
     steps.step("README's speed tables", readme::check)?;

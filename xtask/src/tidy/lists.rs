@@ -45,8 +45,8 @@ pub(super) const UNSAFE_ROOMS: &[&str] = &[
 /// test that runs itself in another namespace, and the tasks.
 pub(super) const ENVIRONMENT_ROOMS: &[&str] = &[
     KERNEL_TABLE,
-    "crates/vault/src/tree/ownership.rs",
-    "crates/vault/src/changelog/redis/address.rs",
+    "crates/platform/src/tree/ownership.rs",
+    "crates/changelog/src/redis/address.rs",
     "crates/vault/src/worker/identity.rs",
     "xtask/src/",
     "crates/testkit/src/",
@@ -70,8 +70,8 @@ pub(super) const OUTPUT_ROOMS: &[&str] = &[
 pub(super) const CLOCK_ROOMS: &[&str] = &[
     KERNEL_TABLE,
     "crates/engine/src/kernel/threads/pool.rs",
-    "crates/vault/src/world.rs",
-    "crates/vault/src/changelog/measure.rs",
+    "crates/platform/src/world.rs",
+    "crates/changelog/src/measure.rs",
     "crates/gabion/src/bench/rounds.rs",
     "crates/gabion/src/commands/bench/",
     "crates/gabion/src/bench/gpu.rs",
