@@ -123,7 +123,7 @@ fn random() -> u64 {
 const FUZZED: &[&str] = &[
     "hostile::tests::",
     "format::header::tests::",
-    "shard::format::tests::",
+    "format::tests::",
     "daemon::protocol::tests::",
     "wire::",
 ];
@@ -335,7 +335,7 @@ mod tests {
         let files = [
             "vault/src/hostile/tests.rs",
             "vault/src/format/header/tests.rs",
-            "gabion/src/shard/format/tests.rs",
+            "shard/src/format/tests.rs",
             "gabion/src/daemon/protocol.rs",
             "platform/src/fanotify/wire/tests.rs",
         ];

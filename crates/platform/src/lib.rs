@@ -12,6 +12,7 @@ pub mod inotify;
 pub mod lock;
 pub mod mapping;
 pub mod memory;
+pub mod open_files;
 pub mod private;
 pub mod shown;
 pub mod thread;

@@ -61,7 +61,6 @@ pub(super) const PROGRAM: &str = "crates/gabion/src/";
 /// a file to it.
 pub(super) const OUTPUT_ROOMS: &[&str] = &[
     "crates/gabion/src/output.rs",
-    "crates/gabion/src/shard/join.rs",
     "crates/gabion/src/commands/pool/get.rs",
 ];
 
@@ -75,7 +74,7 @@ pub(super) const CLOCK_ROOMS: &[&str] = &[
     "crates/gabion/src/bench/rounds.rs",
     "crates/gabion/src/commands/bench/",
     "crates/gabion/src/bench/gpu.rs",
-    "crates/gabion/src/device/measure.rs",
+    "crates/device/src/measure.rs",
     "crates/gpu/src/opencl/measure.rs",
     "bench/",
     "xtask/src/programs.rs",

@@ -1,11 +1,11 @@
 //! Which shards of which sets are in a directory. Shards are known by their content, whatever
 //! their names: people rename files.
 
-use crate::shard::error::{Error, SetList, plain};
-use crate::shard::format::{
+use crate::error::{Error, SetList, plain};
+use crate::format::{
     Codes, Content, Header, HeaderError, MAGIC, SetId, parse_shard_file_name, shard_file_name,
 };
-use gabion_vault::shown::Shown;
+use gabion_platform::shown::Shown;
 use rustix::fs::OFlags;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

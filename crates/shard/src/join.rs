@@ -1,11 +1,11 @@
 //! Joining: the file from k good blocks of every stripe.
 
-use crate::shard::draft::{Draft, publish};
-use crate::shard::error::{Error, numbers};
-use crate::shard::format::{Content, SetHasher, SetId};
-use crate::shard::pipeline::{Progress, Run, for_each_stripe};
-use crate::shard::set::{Note, Scan};
-use crate::shard::sources::{BadBlocks, Sources, Stripe};
+use crate::draft::{Draft, publish};
+use crate::error::{Error, numbers};
+use crate::format::{Content, SetHasher, SetId};
+use crate::pipeline::{Progress, Run, for_each_stripe};
+use crate::set::{Note, Scan};
+use crate::sources::{BadBlocks, Sources, Stripe};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};

@@ -1,14 +1,14 @@
 //! Verifying: every block against its seal, every stripe against the code, the whole against the set's identity.
 
-use crate::shard::error::Error;
-use crate::shard::format::{Content, SetHasher, SetId, parse_shard_file_name};
-use crate::shard::frame::{SEAL_BYTES, seal};
-use crate::shard::pipeline::{Progress, Run, for_each_stripe};
-use crate::shard::set::{Damaged, Note, Scan, Set, open_regular, read_up_to};
-use crate::shard::sources::{BadBlock, BadBlocks, Sources, Stripe};
-use crate::shard::stripe_list::StripeList;
+use crate::error::Error;
+use crate::format::{Content, SetHasher, SetId, parse_shard_file_name};
+use crate::frame::{SEAL_BYTES, seal};
+use crate::pipeline::{Progress, Run, for_each_stripe};
+use crate::set::{Damaged, Note, Scan, Set, open_regular, read_up_to};
+use crate::sources::{BadBlock, BadBlocks, Sources, Stripe};
+use crate::stripe_list::StripeList;
 use gabion_engine::Signature;
-use gabion_vault::shown::Shown;
+use gabion_platform::shown::Shown;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -124,10 +124,7 @@ impl Report {
         Some(if have < k {
             let gone = |s: &&Shard| !matches!(s.state, State::Ok | State::Damaged { .. });
             let gone: Vec<u32> = self.shards.iter().filter(gone).map(|s| s.index).collect();
-            format!(
-                "need {k} shards, have {have} of {blocks}: missing {}",
-                crate::shard::error::numbers(&gone)
-            )
+            format!("need {k} shards, have {have} of {blocks}: missing {}", crate::error::numbers(&gone))
         } else if self.lost.is_empty() {
             "the blocks fit their seals but not the identity of the set".to_owned()
         } else {

@@ -1,15 +1,15 @@
-//! What was measured, kept from run to run: one JSON file, whose entries are named by everything that decides them.
+//! Measured rates, kept from run to run in one JSON file. The key of an entry names everything that the rate depends on.
 
 use super::measure::measure;
-use super::{DeviceError, Job, Rate};
-use crate::machine::Cpu;
+use super::{DeviceError, Rate};
 use gabion_engine::Plan;
+use gabion_engine::backends::Job;
 use gabion_engine::kernel::Backend;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// The file, or nothing.
+/// Path of the file, if rates are kept.
 #[derive(Debug, Clone)]
 pub(super) struct RateFile(Option<PathBuf>);
 
@@ -19,7 +19,7 @@ impl RateFile {
         RateFile(directory.map(|directory| directory.join("rates.json")))
     }
 
-    /// What is damaged or was written by a stranger is as good as absent.
+    /// The kept rates; none if the file is absent, damaged or of another format.
     fn read(&self) -> BTreeMap<String, Rate> {
         let text = self.0.as_ref().and_then(|path| std::fs::read(path).ok());
         text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
@@ -37,7 +37,7 @@ impl RateFile {
         Ok(())
     }
 
-    /// The rate of a device, from the file or measured now; `machine` names what else it depends on.
+    /// The rate of a device, from the file or measured now; `machine` is the rest of its key.
     pub(super) fn of(
         &self,
         machine: &str,
@@ -51,21 +51,22 @@ impl RateFile {
             return Ok(Rate { from_cache: true, ..rate });
         }
         let rate = measured()?;
-        // A full or read-only disk costs the next run a measurement and nothing else.
+        // If it cannot be kept, the next run measures again.
         let _ = self.keep(&key, &rate);
         Ok(rate)
     }
 
     pub(super) fn of_cpu(
         &self,
+        model: Option<&str>,
         backend: &dyn Backend,
         plan: &Plan,
         job: &Job<'_>,
     ) -> Result<Rate, DeviceError> {
-        let model = Cpu::of_this_machine().model.unwrap_or_default();
+        let model = model.unwrap_or_default();
         self.of(&format!("{model} {}", backend.name()), job, || {
             let measured = measure(backend, plan, job)?;
-            // The CPU is awake: what its first stripe takes is part of its rate.
+            // The CPU has no start-up time beside its first stripe, which the rate includes.
             let device = backend.name().to_owned();
             Ok(Rate { device, gb_per_s: measured.rate / 1e9, startup: 0.0, from_cache: false })
         })
@@ -75,13 +76,15 @@ impl RateFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gabion_engine::backends::Extent;
+    use gabion_engine::kernel::Row;
 
     #[test]
     fn rates_are_measured_once_and_damage_costs_a_measurement() {
         let directory = tempfile::tempdir().unwrap();
         let file = RateFile::new(Some(&directory.path().join("new")));
         let code = "4+2".parse().unwrap();
-        let job = Job { code: &code, block: 4096, bytes: None, threads: 1 };
+        let job = Job { code: &code, block: 4096, extent: Extent::Unknown, threads: 1 };
         let mut times = 0;
         let mut ask = |machine: &str, job: &Job<'_>| {
             file.of(machine, job, || {
@@ -94,7 +97,7 @@ mod tests {
         assert!(!ask("one", &job));
         assert!(ask("one", &job));
         assert!(!ask("two", &job));
-        assert!(!ask("one", &Job { threads: 2, ..job.clone() }));
+        assert!(!ask("one", &Job { threads: 2, ..job }));
         std::fs::write(directory.path().join("new/rates.json"), "{").unwrap();
         assert!(!ask("one", &job));
         assert_eq!(times, 4);
@@ -103,9 +106,9 @@ mod tests {
     #[test]
     fn the_cpu_has_a_rate() {
         let code: gabion_engine::Code = "4+2".parse().unwrap();
-        let job = Job { code: &code, block: 65536, bytes: None, threads: 1 };
-        let cpu = super::super::cpu().unwrap();
-        let rate = RateFile::new(None).of_cpu(&*cpu, &code.encode_plan().unwrap(), &job).unwrap();
+        let job = Job { code: &code, block: 65536, extent: Extent::Unknown, threads: 1 };
+        let (row, plan) = (Row::chosen().unwrap(), code.encode_plan().unwrap());
+        let rate = RateFile::new(None).of_cpu(None, row, &plan, &job).unwrap();
         assert!(rate.gb_per_s > 0.01, "{rate:?}");
         assert_eq!(rate.seconds(1e9 * rate.gb_per_s).round(), 1.0);
     }

@@ -1,14 +1,14 @@
 //! Repairing: shards that are missing or bad are made anew beside the old ones, checked, and put in place.
 
-use crate::shard::draft::{Draft, publish};
-use crate::shard::error::Error;
-use crate::shard::format::{Header, SetHasher};
-use crate::shard::frame::{SEAL_BYTES, seal};
-use crate::shard::pipeline::{Progress, Run, for_each_stripe};
-use crate::shard::set::{Scan, Set, read_up_to};
-use crate::shard::sources::{Sources, Stripe, allow_open_files};
-use crate::shard::split::write_header;
-use crate::shard::verify::{Report, State, verify};
+use crate::draft::{Draft, publish};
+use crate::error::Error;
+use crate::format::{Header, SetHasher};
+use crate::frame::{SEAL_BYTES, seal};
+use crate::pipeline::{Progress, Run, for_each_stripe};
+use crate::set::{Scan, Set, read_up_to};
+use crate::sources::{Sources, Stripe, allow_open_files};
+use crate::split::write_header;
+use crate::verify::{Report, State, verify};
 use rustix::fs::{Advice, fadvise};
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -173,7 +173,7 @@ fn read_back(
     let geometry = &sources.geometry;
     let mut hasher = blake3::Hasher::new();
     let differs = || Error::ReadBack { path: draft.target().to_owned() };
-    let on_disk = crate::shard::set::read_header(draft.file(), &mut crate::shard::format::Codes::default());
+    let on_disk = crate::set::read_header(draft.file(), &mut crate::format::Codes::default());
     if on_disk.map_err(draft.failed("read"))?.as_ref() != Ok(header) {
         return Err(differs());
     }

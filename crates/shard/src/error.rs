@@ -1,6 +1,6 @@
 //! What can go wrong with shards: file, reason, numbers.
 
-use gabion_vault::shown::Shown;
+use gabion_platform::shown::Shown;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,15 +22,12 @@ pub enum Error {
     /// The engine refused.
     #[error(transparent)]
     Engine(#[from] gabion_engine::Error),
-    /// No device to compute on.
-    #[error(transparent)]
-    Device(#[from] crate::device::DeviceError),
     /// Sizes that the format does not allow.
     #[error(transparent)]
-    Geometry(#[from] crate::shard::geometry::GeometryError),
+    Geometry(#[from] crate::geometry::GeometryError),
     /// A name that no shard may carry.
     #[error(transparent)]
-    Name(#[from] crate::shard::format::NameError),
+    Name(#[from] crate::format::NameError),
     /// Only regular files can be split.
     #[error("cannot split {}: it is a {kind}; pipe its content in with `-` as FILE", Shown::path(.path))]
     NotRegular {

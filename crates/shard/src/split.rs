@@ -1,17 +1,17 @@
 //! Splitting: a file or a stream becomes k + m shards.
 
-use crate::device::{Coding, Job};
-use crate::shard::draft::{Draft, create_directory, publish};
-use crate::shard::error::Error;
-use crate::shard::format::{
+use crate::draft::{Draft, create_directory, publish};
+use crate::error::Error;
+use crate::format::{
     Content, Header, MAX_NAME, MAX_SHARDS, NameError, SetHasher, SetId, check_name, shard_file_name,
 };
-use crate::shard::frame::{SEAL_BYTES, Sealer, seal};
-use crate::shard::geometry::Geometry;
-use crate::shard::pipeline::{Progress, Run, Slots, for_each_stripe};
-use crate::shard::sources::{allow_open_files, law_holds};
+use crate::frame::{SEAL_BYTES, Sealer, seal};
+use crate::geometry::Geometry;
+use crate::pipeline::{Progress, Run, Slots, for_each_stripe};
+use crate::sources::{allow_open_files, law_holds};
+use gabion_engine::backends::{Extent, Job, PlanKernel};
 use gabion_engine::{Code, Signature};
-use gabion_vault::shown::Shown;
+use gabion_platform::shown::Shown;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, SeekFrom};
 use std::ffi::OsStr;
@@ -312,18 +312,22 @@ struct Coder {
     geometry: Geometry,
     sealer: Sealer,
     /// None without redundancy.
-    encode: Option<Coding>,
+    encode: Option<PlanKernel>,
     header_len: u64,
 }
 
 impl Coder {
     fn new(content: &Content, bytes: Option<u64>, threads: usize, run: &Run<'_>) -> Result<Coder, Error> {
         let code = &content.code;
-        let job = Job { code, block: content.block as usize, bytes, threads };
+        let extent = bytes.map_or(Extent::Unknown, Extent::Total);
+        let job = Job { code, block: content.block as usize, extent, threads };
         // Stripes run in parallel already: each is computed by one thread.
         let encode = match code.m() {
             0 => None,
-            _ => Some(Coding::new(&*run.device.backend(&job)?, code.encode_plan()?)?),
+            _ => {
+                let backend = run.backends.choose(&job)?;
+                Some(PlanKernel::new(backend.as_ref(), code.encode_plan()?)?)
+            }
         };
         let (geometry, sealer, header_len) =
             (content.geometry()?, Sealer::new()?, content.header_len() as u64);

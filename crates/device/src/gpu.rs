@@ -1,9 +1,10 @@
-//! Devices beside the CPU, found and opened.
+//! CUDA and OpenCL devices: listed, opened and measured.
 
 use super::measure::{measure, timed};
 use super::rates::RateFile;
-use super::{DeviceError, Job, Options, Rate, SharedBackend, Wanted};
+use super::{DeviceChoice, DeviceError, Options, Rate};
 use gabion_engine::Plan;
+use gabion_engine::backends::{Job, SharedBackend};
 use gabion_gpu::cuda::{CudaBackend, CudaDevice, CudaOptions};
 use gabion_gpu::opencl::{OpenClBackend, OpenClDevice, OpenClOptions};
 use gabion_gpu::{Choice, TakenOver, Takeover, cuda, opencl};
@@ -22,26 +23,30 @@ pub(super) struct Opened {
 }
 
 impl Device {
-    pub(super) fn open(options: &Options, wanted: Wanted, cpu_takeover: bool) -> Result<Opened, DeviceError> {
+    pub(super) fn open(
+        options: &Options,
+        choice: DeviceChoice,
+        cpu_takeover: bool,
+    ) -> Result<Opened, DeviceError> {
         let takeover = if cpu_takeover { Takeover::Allowed } else { Takeover::Refused };
         let cache = options.cache.as_ref().map(|directory| directory.join("kernels"));
         let unavailable =
-            |error: gabion_gpu::GpuError| DeviceError::Unavailable { wanted, reason: error.to_string() };
-        match wanted {
-            Wanted::OpenCl(number) => {
+            |error: gabion_gpu::GpuError| DeviceError::Unavailable { choice, reason: error.to_string() };
+        match choice {
+            DeviceChoice::OpenCl(number) => {
                 let options = OpenClOptions { cache, takeover, ..OpenClOptions::default() };
                 let device = OpenClDevice::open(number, options).map_err(unavailable)?;
                 let backend = Arc::new(OpenClBackend::new(device.clone(), Choice::Automatic));
                 Ok(Opened { device: Device::OpenCl(device), backend })
             }
-            Wanted::Cuda(number) => {
+            DeviceChoice::Cuda(number) => {
                 let options = CudaOptions { cache, takeover, ..CudaOptions::default() };
                 let device = CudaDevice::open(number, options).map_err(unavailable)?;
                 let backend = Arc::new(CudaBackend::new(device.clone(), Choice::Automatic));
                 Ok(Opened { device: Device::Cuda(device), backend })
             }
-            Wanted::Cpu | Wanted::Auto => {
-                Err(DeviceError::Unavailable { wanted, reason: "it is no single device".to_owned() })
+            DeviceChoice::Cpu | DeviceChoice::Auto => {
+                Err(DeviceError::Unavailable { choice, reason: "it names no single device".to_owned() })
             }
         }
     }
@@ -54,19 +59,19 @@ impl Device {
     }
 }
 
-/// A device that could do a job.
+/// A device that can be chosen.
 pub(super) struct Candidate {
-    pub(super) wanted: Wanted,
-    /// Name and driver, which rates depend on.
+    pub(super) choice: DeviceChoice,
+    /// Name and driver: rates are kept under them.
     machine: String,
 }
 
-/// All GPUs, or why there is none. A GPU that CUDA knows is not asked again through OpenCL.
+/// All GPUs, or the reason why there is none. OpenCL is only asked if CUDA is not available: both list the same GPUs.
 pub(super) fn found() -> Result<Vec<Candidate>, String> {
     let no_cuda = match cuda::devices() {
         Ok(found) => {
             let candidate = |device: cuda::DeviceInfo| Candidate {
-                wanted: Wanted::Cuda(device.index),
+                choice: DeviceChoice::Cuda(device.index),
                 machine: format!("cuda {} {}", device.name, device.driver),
             };
             return Ok(found.into_iter().map(candidate).collect());
@@ -78,7 +83,7 @@ pub(super) fn found() -> Result<Vec<Candidate>, String> {
             let gpus = found.into_iter().filter(|device| device.kind == "gpu");
             let gpus: Vec<Candidate> = gpus
                 .map(|device| Candidate {
-                    wanted: Wanted::OpenCl(device.index),
+                    choice: DeviceChoice::OpenCl(device.index),
                     machine: format!("opencl {} {}", device.name, device.driver),
                 })
                 .collect();
@@ -101,8 +106,8 @@ impl Candidate {
         job: &Job<'_>,
     ) -> Result<Rate, DeviceError> {
         rates.of(&self.machine, job, || {
-            // While it is measured nothing may take its place.
-            let (opened, opening) = timed(|| Device::open(options, self.wanted, false));
+            // The CPU must not take over during a measurement.
+            let (opened, opening) = timed(|| Device::open(options, self.choice, false));
             let opened = opened?;
             let measured = measure(&*opened.backend, plan, job)?;
             let device = opened.backend.name().to_owned();

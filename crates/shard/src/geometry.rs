@@ -1,7 +1,7 @@
 //! What lies where: stripes of a file, frames of a shard. All sizes come from hostile headers, so
 //! everything is checked once, here; afterwards the arithmetic cannot overflow.
 
-use crate::shard::frame::SEAL_BYTES;
+use crate::frame::SEAL_BYTES;
 use gabion_engine::Code;
 
 /// Largest block: a stripe must fit in memory.

@@ -1,14 +1,15 @@
-//! How fast a back end does a job: as the shard tool works, every thread with a stripe of its own.
+//! Rate of a back end for a job: every thread codes stripes of its own, as the shard tool and the vault do.
 
-use super::{DeviceError, Job};
+use super::DeviceError;
 use gabion_engine::Plan;
+use gabion_engine::backends::Job;
 use gabion_engine::conformance::Random;
 use gabion_engine::kernel::{Backend, Kernel};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What a measurement found.
+/// Result of a measurement.
 pub(super) struct Measured {
     /// Bytes of data per second.
     pub(super) rate: f64,
@@ -16,22 +17,22 @@ pub(super) struct Measured {
     pub(super) startup: f64,
 }
 
-/// Long enough for some hundred stripes, short enough that nobody minds.
+/// Duration of a measurement: some hundred stripes.
 const TIME: Duration = Duration::from_millis(200);
 
-/// What `work` gives, and the seconds it took.
+/// Runs `work`; returns its result and the seconds it took.
 pub(super) fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
     let began = Instant::now();
     let result = work();
     (result, began.elapsed().as_secs_f64())
 }
 
-/// Compiles the plan and runs it on all threads of the job for a moment.
+/// Compiles the plan and runs it on all threads of the job for [`TIME`].
 pub(super) fn measure(backend: &dyn Backend, plan: &Plan, job: &Job<'_>) -> Result<Measured, DeviceError> {
     let began = Instant::now();
     let kernel = backend.compile(plan)?;
     let mut stripes: Vec<Stripe> = (0..job.threads.max(1)).map(|seed| Stripe::new(plan, job, seed)).collect();
-    // The first run pays for memory, and for code that is compiled when it is used.
+    // The first run includes page faults and lazily compiled code.
     stripes[0].run(&*kernel)?;
     let startup = began.elapsed().as_secs_f64();
     stripes.iter_mut().try_for_each(|stripe| stripe.run(&*kernel))?;

@@ -5,8 +5,8 @@
 //! back. Reading, coding and writing of different stripes overlap, and a stripe stays with one core and
 //! its cache. Memory is the number of buffers, whatever the size of the file.
 
-use crate::device::{Chooser, Coding};
-use crate::shard::error::Error;
+use crate::error::Error;
+use gabion_engine::backends::{Backends, PlanKernel};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,8 +37,8 @@ pub struct Run<'a> {
     pub stop: &'a AtomicBool,
     /// Told as work goes on.
     pub progress: &'a (dyn Fn(Progress) + Sync),
-    /// Says which device computes.
-    pub device: &'a Arc<Chooser>,
+    /// Chooses the back end that computes.
+    pub backends: &'a Arc<dyn Backends>,
 }
 
 impl Run<'_> {
@@ -161,7 +161,7 @@ impl Slots {
     /// that are never used cost nothing.
     pub(crate) fn new(count: usize, longest: usize) -> Slots {
         // Room for a seal, and a cache line's alignment from one slot to the next.
-        let stride = (longest + crate::shard::frame::SEAL_BYTES).next_multiple_of(64);
+        let stride = (longest + crate::frame::SEAL_BYTES).next_multiple_of(64);
         Slots { bytes: vec![0; count * stride], stride }
     }
 
@@ -176,7 +176,7 @@ impl Slots {
     }
 
     /// Runs a compiled plan over the slots of its columns.
-    pub(crate) fn apply(&mut self, plan: &Coding, len: usize) -> Result<(), gabion_engine::Error> {
+    pub(crate) fn apply(&mut self, plan: &PlanKernel, len: usize) -> Result<(), gabion_engine::Error> {
         let slots = self.bytes.chunks_mut(self.stride);
         let mut slots: Vec<Option<&mut [u8]>> = slots.map(|slot| Some(&mut slot[..len])).collect();
         let (inputs, outputs) = (plan.plan().inputs(), plan.plan().outputs());

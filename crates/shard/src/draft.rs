@@ -1,7 +1,7 @@
 //! Files that appear complete or not at all: written under a temporary name in the directory they are for,
 //! synced, then renamed. A draft that is dropped is removed.
 
-use crate::shard::error::Error;
+use crate::error::Error;
 use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;

@@ -1,9 +1,9 @@
 //! The header of a shard and the identity of a set. Every byte that is read is hostile.
 
-use crate::shard::frame::signature_bytes;
-use crate::shard::geometry::{Geometry, GeometryError};
+use crate::frame::signature_bytes;
+use crate::geometry::{Geometry, GeometryError};
 use gabion_engine::{Code, Signature};
-use gabion_vault::shown::Shown;
+use gabion_platform::shown::Shown;
 use std::collections::BTreeMap;
 use std::fmt;
 

@@ -1,15 +1,15 @@
 //! The blocks of a set as they are on disk: read, checked, and rebuilt where they are bad.
 
-use crate::device::{Chooser, Coding, Job};
-use crate::shard::error::{Error, plain};
-use crate::shard::format::{Codes, Content};
-use crate::shard::frame::{SEAL_BYTES, Sealer, seal};
-use crate::shard::geometry::Geometry;
-use crate::shard::pipeline::{Run, Slots};
-use crate::shard::set::{Set, open_regular, read_header, read_up_to};
-use crate::shard::stripe_list::StripeList;
+use crate::error::{Error, plain};
+use crate::format::{Codes, Content};
+use crate::frame::{SEAL_BYTES, Sealer, seal};
+use crate::geometry::Geometry;
+use crate::pipeline::{Run, Slots};
+use crate::set::{Set, open_regular, read_header, read_up_to};
+use crate::stripe_list::StripeList;
+use gabion_engine::backends::{Backends, Extent, Job, PlanKernel};
 use gabion_engine::{Field, Layout, Plan, Signature};
-use gabion_vault::shown::Shown;
+use gabion_platform::shown::Shown;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
@@ -63,7 +63,7 @@ pub(crate) struct Sources {
     /// By column.
     pub(crate) shards: Vec<Option<Source>>,
     header_len: u64,
-    device: Arc<Chooser>,
+    backends: Arc<dyn Backends>,
     threads: usize,
     plans: Mutex<BTreeMap<Pattern, Arc<Repair>>>,
 }
@@ -71,7 +71,7 @@ pub(crate) struct Sources {
 /// The plan of a pattern, and its kernel once there are blocks to make.
 pub(crate) struct Repair {
     pub(crate) plan: Plan,
-    coding: OnceLock<Coding>,
+    kernel: OnceLock<PlanKernel>,
 }
 
 /// Wanted columns, then the columns there are.
@@ -111,7 +111,7 @@ impl Sources {
             sealer: Sealer::new()?,
             shards,
             header_len: set.content.header_len() as u64,
-            device: run.device.clone(),
+            backends: run.backends.clone(),
             plans: Mutex::default(),
             content: set.content.clone(),
         })
@@ -228,7 +228,7 @@ impl Sources {
         let len = self.geometry.block_len(stripe);
         let there: Vec<usize> = (0..of.good.len()).filter(|&column| of.good[column].is_some()).collect();
         let repair = self.repair(wanted, &there)?;
-        of.slots.apply(self.coding(&repair)?, len)?;
+        of.slots.apply(self.kernel(&repair)?, len)?;
         let plan = &repair.plan;
         let inputs: Vec<Signature> = plan.inputs().iter().filter_map(|&c| of.good[c].clone()).collect();
         for &column in wanted {
@@ -252,7 +252,7 @@ impl Sources {
             return Ok(repair);
         }
         let plan = self.content.code.repair_plan(wanted, there)?;
-        let repair = Arc::new(Repair { plan, coding: OnceLock::new() });
+        let repair = Arc::new(Repair { plan, kernel: OnceLock::new() });
         if let Ok(mut plans) = self.plans.lock() {
             if plans.len() >= MAX_PLANS {
                 plans.clear();
@@ -263,14 +263,15 @@ impl Sources {
     }
 
     /// Its kernel; two threads that want it at once may both compile it.
-    fn coding<'a>(&self, repair: &'a Repair) -> Result<&'a Coding, Error> {
-        if let Some(coding) = repair.coding.get() {
-            return Ok(coding);
+    fn kernel<'a>(&self, repair: &'a Repair) -> Result<&'a PlanKernel, Error> {
+        if let Some(kernel) = repair.kernel.get() {
+            return Ok(kernel);
         }
         let (code, block) = (&self.content.code, self.geometry.longest_block());
-        let job = Job { code, block, bytes: Some(self.content.size), threads: self.threads };
-        let made = Coding::new(&*self.device.backend(&job)?, repair.plan.clone())?;
-        Ok(repair.coding.get_or_init(|| made))
+        let job = Job { code, block, extent: Extent::Total(self.content.size), threads: self.threads };
+        let backend = self.backends.choose(&job)?;
+        let made = PlanKernel::new(backend.as_ref(), repair.plan.clone())?;
+        Ok(repair.kernel.get_or_init(|| made))
     }
 }
 
@@ -335,5 +336,5 @@ impl fmt::Display for BadBlocks {
 
 /// Asks for enough file descriptors.
 pub(crate) fn allow_open_files(shards: usize) {
-    crate::open_files::allow(shards as u64 + 64);
+    gabion_platform::open_files::allow(shards as u64 + 64);
 }
