@@ -27,7 +27,7 @@ const SUITES: &[&str] = &[
     "gabion-platform:lib",
     "gabion-platform:hushed",
     "gabion-platform:sources",
-    "gabion-vault:changelog",
+    "gabion-changelog:changelog",
     "gabion-vault:monitor",
     "gabion-vault:rebuild",
     "gabion-vault:storage",

@@ -7,6 +7,7 @@
 //! compiled for a CPU), [`signature`] (linear checksums), [`engine`] (all of it, ready to use). [`conformance`] is the suite
 //! that every back end has to pass.
 
+pub mod backends;
 pub mod code;
 mod compiler;
 pub mod conformance;

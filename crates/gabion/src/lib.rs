@@ -4,11 +4,8 @@
 
 pub mod bench;
 pub mod daemon;
-pub mod device;
 pub mod exit;
 pub mod live;
 pub mod machine;
-pub mod open_files;
 pub mod plot;
 pub mod privileges;
-pub mod shard;

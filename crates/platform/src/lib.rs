@@ -7,9 +7,15 @@
 pub mod direct;
 pub mod event;
 pub mod fanotify;
+pub mod fault;
 pub mod inotify;
 pub mod lock;
 pub mod mapping;
 pub mod memory;
+pub mod open_files;
+pub mod private;
+pub mod shown;
 pub mod thread;
+pub mod tree;
 pub mod window;
+pub mod world;

@@ -18,8 +18,8 @@ pub(crate) use making::is_damaged;
 pub use problems::{Piece, Problem};
 pub use recent::Recent;
 
+use crate::changelog::database;
 use crate::format::FileId;
-use crate::private;
 use crate::tree::{Generation, Stat, join, split};
 use crate::world::Nanos;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, params};
@@ -193,10 +193,10 @@ impl Catalogue {
     /// [`CatalogueError`].
     pub fn open(path: &Path) -> Result<Catalogue> {
         let failed = |reason| {
-            let bad_header = private::has_damaged_header(path);
+            let bad_header = database::has_damaged_header(path);
             CatalogueError { path: path.display().to_string(), bad_header, reason }
         };
-        let connection = private::open_database(path).map_err(failed)?;
+        let connection = database::open_database(path).map_err(failed)?;
         let set_up = || -> rusqlite::Result<()> {
             connection.busy_timeout(std::time::Duration::from_secs(30))?;
             // It is a cache: after a crash it may be some moments old, but never torn.

@@ -18,8 +18,8 @@ pub use settings::{Kind, Location, Settings};
 
 use crate::catalogue::{Catalogue, CatalogueError};
 use crate::catalogue_rebuild::RebuildError;
-use crate::changelog::redis::address::{remember, without_password};
-use crate::changelog::{self, Absent, Changelog, Embedded, Redis, Server};
+use crate::changelog::server::{remember, without_password};
+use crate::changelog::{self, Absent, Changelog, Embedded, Server};
 use crate::coder::Coders;
 use crate::policy::{Policy, PolicyError};
 use crate::private;
@@ -543,7 +543,7 @@ fn open_changelog(settings: &Settings, repository: &Path) -> Result<Arc<dyn Chan
         url if url.starts_with("redis://") || url.starts_with("rediss://") => {
             // Several vaults may share a server.
             let server = Server { url: url.to_owned(), name: settings.id.clone(), allow_forgetful: false };
-            Ok(Arc::new(Redis::open(&server)?))
+            Ok(server.open()?)
         }
         other => Err(VaultError::Settings {
             path: repository.join(settings::FILE),

@@ -45,8 +45,8 @@ pub(super) const UNSAFE_ROOMS: &[&str] = &[
 /// test that runs itself in another namespace, and the tasks.
 pub(super) const ENVIRONMENT_ROOMS: &[&str] = &[
     KERNEL_TABLE,
-    "crates/vault/src/tree/ownership.rs",
-    "crates/vault/src/changelog/redis/address.rs",
+    "crates/platform/src/tree/ownership.rs",
+    "crates/changelog/src/redis/address.rs",
     "crates/vault/src/worker/identity.rs",
     "xtask/src/",
     "crates/testkit/src/",
@@ -61,7 +61,6 @@ pub(super) const PROGRAM: &str = "crates/gabion/src/";
 /// a file to it.
 pub(super) const OUTPUT_ROOMS: &[&str] = &[
     "crates/gabion/src/output.rs",
-    "crates/gabion/src/shard/join.rs",
     "crates/gabion/src/commands/pool/get.rs",
 ];
 
@@ -70,12 +69,12 @@ pub(super) const OUTPUT_ROOMS: &[&str] = &[
 pub(super) const CLOCK_ROOMS: &[&str] = &[
     KERNEL_TABLE,
     "crates/engine/src/kernel/threads/pool.rs",
-    "crates/vault/src/world.rs",
-    "crates/vault/src/changelog/measure.rs",
+    "crates/platform/src/world.rs",
+    "crates/changelog/src/measure.rs",
     "crates/gabion/src/bench/rounds.rs",
     "crates/gabion/src/commands/bench/",
     "crates/gabion/src/bench/gpu.rs",
-    "crates/gabion/src/device/measure.rs",
+    "crates/device/src/measure.rs",
     "crates/gpu/src/opencl/measure.rs",
     "bench/",
     "xtask/src/programs.rs",

@@ -7,7 +7,7 @@ mod terminal;
 mod verify;
 
 use gabion::exit::{DataLoss, Outcome};
-use gabion::shard::Error;
+use gabion_shard::Error;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -15,7 +15,7 @@ pub(super) mod whatif;
 pub(super) mod work;
 
 use crate::commands::pool::Names;
-use gabion::shard::Shown;
+use gabion_platform::shown::Shown;
 use gabion_vault::changelog;
 use gabion_vault::policy::Rate;
 use gabion_vault::run::{Progress, RunContext};

@@ -1,10 +1,10 @@
 //! A directory or a pool, mounted, with what protects it.
 
 use super::{Access, LiveError, Wanted, at, directory};
-use crate::open_files;
 use gabion_mount::{
     Directory, Guarded, MountError, Mounted, Options, Outage, Privileges, Recorder, clear_dead_mount, mount,
 };
+use gabion_platform::open_files;
 use gabion_vault::catalogue::Catalogue;
 use gabion_vault::coder::Coders;
 use gabion_vault::degraded::{self, Report};

@@ -159,7 +159,7 @@ fn redundancy_that_contradicts_the_data_is_found_by_the_law() {
 /// A header is believed only as far as the file goes: these promise stripes of gigabytes.
 #[test]
 fn headers_that_promise_gigabytes_take_no_memory() {
-    use gabion::shard::format::{Content, Header, SetId};
+    use gabion_shard::format::{Content, Header, SetId};
     let place = Playground::new();
     fs::create_dir(place.path("shards")).unwrap();
     let content = Content {

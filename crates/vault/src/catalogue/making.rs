@@ -1,7 +1,7 @@
 //! Whether a catalogue is one: made from headers, and not damaged since.
 
 use super::{Catalogue, CatalogueError, Result};
-use crate::private;
+use crate::changelog::database;
 use rusqlite::Connection;
 use std::path::Path;
 
@@ -45,6 +45,6 @@ pub(crate) fn is_damaged(path: &Path) -> bool {
         connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))
     };
     path.exists()
-        && (private::has_damaged_header(path)
-            || !private::open_database(path).and_then(check).is_ok_and(|found| found == "ok"))
+        && (database::has_damaged_header(path)
+            || !database::open_database(path).and_then(check).is_ok_and(|found| found == "ok"))
 }

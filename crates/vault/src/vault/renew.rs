@@ -7,9 +7,9 @@ use super::{
 };
 use crate::catalogue::{self, Catalogue};
 use crate::catalogue_rebuild::{self, Rebuilt};
+use crate::changelog::database;
 use crate::changelog::{self, Change, Changelog, Embedded, When};
 use crate::coder::Coders;
-use crate::private;
 use crate::redundancy::REDUNDANCY;
 use crate::run::RunContext;
 use crate::storage::Storage;
@@ -165,7 +165,7 @@ fn has_odd_changelog(repository: &Tree) -> io::Result<bool> {
 
 fn has_damaged_changelog(location: &Location) -> Result<bool, VaultError> {
     let directory = location.repository.join(CHANGELOG);
-    if ["log.db", "pending.db"].iter().any(|name| private::has_damaged_header(&directory.join(name))) {
+    if ["log.db", "pending.db"].iter().any(|name| database::has_damaged_header(&directory.join(name))) {
         return Ok(true);
     }
     let read = || -> Result<(), changelog::Error> {

@@ -3,7 +3,7 @@
 use super::pointer::{Pointer, protected_above, protected_below, refuse_url};
 use super::shared::{self, reconcile};
 use super::{OWN, VaultError, at, parent};
-use crate::changelog::redis::address::without_password;
+use crate::changelog::server::without_password;
 use crate::policy::Policy;
 use crate::private;
 use crate::shown::Shown;

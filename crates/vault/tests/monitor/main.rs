@@ -6,7 +6,7 @@ mod guards;
 mod playground;
 #[path = "../vault/seed.rs"]
 mod seed;
-#[path = "../changelog/server.rs"]
+#[path = "../../../changelog/tests/changelog/server.rs"]
 mod server;
 mod storms;
 mod write_once;

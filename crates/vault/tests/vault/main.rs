@@ -20,7 +20,7 @@ mod redis;
 mod renamed;
 mod resumed;
 mod seed;
-#[path = "../changelog/server.rs"]
+#[path = "../../../changelog/tests/changelog/server.rs"]
 mod server;
 mod sharing;
 mod strong;

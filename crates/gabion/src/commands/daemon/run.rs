@@ -10,7 +10,7 @@ use gabion::daemon::{Environment, Event, Tell, run};
 use gabion::exit::Outcome;
 use gabion::live::Access;
 use gabion::privileges;
-use gabion::shard::Shown;
+use gabion_platform::shown::Shown;
 use gabion_vault::policy::{Duration, Size};
 use gabion_vault::vault::DEFAULT_CODE;
 use serde_json::{Value, json};

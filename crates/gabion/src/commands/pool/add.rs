@@ -2,7 +2,7 @@
 
 use super::terminal::{Talk, Which};
 use gabion::exit::Outcome;
-use gabion::shard::Shown;
+use gabion_platform::shown::Shown;
 use gabion_vault::storage::pool::NewTarget;
 use serde_json::json;
 use std::path::PathBuf;

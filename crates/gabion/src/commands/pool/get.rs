@@ -3,7 +3,7 @@
 use super::terminal::{Talk, Troubles, Which, inside};
 use anyhow::{Context, bail};
 use gabion::exit::{Outcome, told};
-use gabion::shard::Shown;
+use gabion_platform::shown::Shown;
 use gabion_vault::coder::Coders;
 use gabion_vault::degraded::{self, DegradedReader, Report, copy_out};
 use gabion_vault::metadata;

@@ -3,7 +3,7 @@
 use super::terminal::{Talk, Troubles, Which, inside};
 use anyhow::{Context, ensure};
 use gabion::exit::Outcome;
-use gabion::shard::Shown;
+use gabion_platform::shown::Shown;
 use gabion_vault::storage::Storage;
 use gabion_vault::storage::pool::stub::Special;
 use gabion_vault::storage::pool::{Listed, Pool};

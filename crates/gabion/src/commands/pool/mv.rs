@@ -3,7 +3,7 @@
 use super::terminal::{Talk, Which, inside, warn};
 use anyhow::{Context, ensure};
 use gabion::exit::Outcome;
-use gabion::shard::Shown;
+use gabion_platform::shown::Shown;
 use gabion_vault::storage::Storage;
 use gabion_vault::tree::{Kind, join, split};
 use serde_json::json;

@@ -3,7 +3,7 @@
 use super::terminal::{Talk, Troubles, Which, inside, warn};
 use anyhow::{Context, bail};
 use gabion::exit::{Outcome, told};
-use gabion::shard::Shown;
+use gabion_platform::shown::Shown;
 use gabion_vault::metadata;
 use gabion_vault::storage::Storage;
 use gabion_vault::storage::pool::Pool;

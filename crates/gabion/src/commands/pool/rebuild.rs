@@ -5,7 +5,7 @@ use crate::commands::served::{self, Turn};
 use crate::commands::vault::{BEGUN, Effort, FIRST, Talk, bytes, files};
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
-use gabion::shard::Shown;
+use gabion_platform::shown::Shown;
 use gabion_vault::pool_rebuild::{Item, Options, Plan, Report, check_mass, plan, rebuild};
 use gabion_vault::storage::pool::Pool;
 use gabion_vault::vault::{Location, Vault};

@@ -2,7 +2,7 @@
 
 use super::terminal::{Talk, Troubles, Which, inside, warn};
 use gabion::exit::Outcome;
-use gabion::shard::Shown;
+use gabion_platform::shown::Shown;
 use gabion_vault::storage::Storage;
 use gabion_vault::storage::pool::Pool;
 use gabion_vault::tree::{Kind, join};

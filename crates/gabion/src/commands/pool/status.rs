@@ -3,7 +3,7 @@
 use super::terminal::{Talk, Which};
 use crate::commands::vault::FIRST;
 use gabion::exit::Outcome;
-use gabion::shard::Shown;
+use gabion_platform::shown::Shown;
 use gabion_vault::coder::Coders;
 use gabion_vault::pool_rebuild::survey::{Overview, Standing, overview};
 use gabion_vault::storage::TargetState;

@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use gabion::exit::Outcome;
-use gabion::shard::Shown;
+use gabion_platform::shown::Shown;
 use gabion_vault::storage::pool::{MirrorFault, Options, Pool, Registry};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::ffi::{OsStr, OsString};

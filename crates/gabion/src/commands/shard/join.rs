@@ -2,8 +2,8 @@
 
 use super::terminal::{Manner, Which, warn};
 use gabion::exit::Outcome;
-use gabion::shard::Shown;
-use gabion::shard::join::{Target, join};
+use gabion_platform::shown::Shown;
+use gabion_shard::join::{Target, join};
 use serde_json::json;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;

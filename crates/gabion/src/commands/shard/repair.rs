@@ -2,8 +2,9 @@
 
 use super::terminal::{Manner, Which, warn};
 use gabion::exit::Outcome;
-use gabion::shard::repair::{Plan, Rebuild};
-use gabion::shard::{Scan, Shown};
+use gabion_platform::shown::Shown;
+use gabion_shard::Scan;
+use gabion_shard::repair::{Plan, Rebuild};
 use serde_json::{Value, json};
 
 const EXAMPLES: &str = "\

@@ -2,9 +2,9 @@
 
 use super::terminal::{Manner, size};
 use gabion::exit::Outcome;
-use gabion::shard::Shown;
-use gabion::shard::split::{Options, Plan};
 use gabion_engine::Code;
+use gabion_platform::shown::Shown;
+use gabion_shard::split::{Options, Plan};
 use serde_json::json;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -106,7 +106,7 @@ impl Args {
 #[cfg(test)]
 mod tests {
     use super::size;
-    use gabion::shard::split::DEFAULT_BLOCK;
+    use gabion_shard::split::DEFAULT_BLOCK;
 
     #[test]
     fn the_help_names_the_default() {

@@ -1,8 +1,11 @@
 //! What the shard commands share in talking to people: options, the progress bar, signals, sizes.
 
-use gabion::device::{Chooser, Options, Wanted};
-use gabion::shard::set::Note;
-use gabion::shard::{Progress, Run, Shown};
+use gabion::machine::Cpu;
+use gabion_device::{Chooser, DeviceChoice, Options};
+use gabion_engine::backends::Backends;
+use gabion_platform::shown::Shown;
+use gabion_shard::set::Note;
+use gabion_shard::{Progress, Run};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::io::{IsTerminal, stderr};
@@ -34,7 +37,7 @@ pub(super) struct Manner {
     pub(super) quiet: bool,
     /// What computes: cpu, cuda[:N], opencl[:N] (numbers of `gabion info`), or auto for whatever measures fastest
     #[arg(long, value_name = "DEVICE", default_value = "cpu")]
-    device: Wanted,
+    device: DeviceChoice,
     /// Let the CPU do what the device fails at, and say so; auto always does
     #[arg(long)]
     cpu_takeover: bool,
@@ -52,7 +55,12 @@ impl Manner {
     pub(super) fn device(&self) -> anyhow::Result<Arc<Chooser>> {
         let own = || self.cache_home.clone().or(self.home.as_ref().map(|home| home.join(".cache")));
         let cache = self.device_cache.clone().or_else(|| own().map(|cache| cache.join("gabion")));
-        let options = Options { wanted: self.device, cpu_takeover: self.cpu_takeover, cache };
+        let options = Options {
+            choice: self.device,
+            cpu_takeover: self.cpu_takeover,
+            cache,
+            cpu_model: Cpu::of_this_machine().model,
+        };
         Ok(Arc::new(Chooser::new(options)?))
     }
 
@@ -67,7 +75,7 @@ impl Manner {
         if let Some(warning) = report.warning() {
             errln!("gabion: warning: {warning}");
         }
-        if self.device != Wanted::Cpu {
+        if self.device != DeviceChoice::Cpu {
             self.say(&report.line());
         }
     }
@@ -96,7 +104,9 @@ impl Manner {
                 Progress::Pass(..) => {}
             }
         };
-        let result = work(&Run { threads: self.threads, stop: &stop, progress: &progress, device });
+        let backends: Arc<dyn Backends> = device.clone();
+        let result =
+            work(&Run { threads: self.threads, stop: &stop, progress: &progress, backends: &backends });
         if let Ok(Some(bar)) = bar.lock().map(|mut bar| bar.take()) {
             bar.finish_and_clear();
         }

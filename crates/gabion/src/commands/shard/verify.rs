@@ -2,8 +2,9 @@
 
 use super::terminal::{Manner, Which, warn};
 use gabion::exit::Outcome;
-use gabion::shard::verify::{Health, Report, Shard, State, chosen, shown_name, verify};
-use gabion::shard::{Scan, Shown};
+use gabion_platform::shown::Shown;
+use gabion_shard::Scan;
+use gabion_shard::verify::{Health, Report, Shard, State, chosen, shown_name, verify};
 use serde_json::{Value, json};
 
 const EXAMPLES: &str = "\

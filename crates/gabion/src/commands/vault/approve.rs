@@ -4,7 +4,7 @@ use super::protect::{held_as_json, reason};
 use super::{Effort, FIRST, Talk, Which, files};
 use crate::commands::served;
 use gabion::exit::Outcome;
-use gabion::shard::Shown;
+use gabion_platform::shown::Shown;
 use gabion_vault::accept;
 use gabion_vault::guard::{self, Digest};
 use gabion_vault::protect::{Approval, approval};

@@ -3,7 +3,7 @@
 use super::{Effort, Talk, Which, files};
 use clap::Subcommand;
 use gabion::exit::Outcome;
-use gabion::shard::Shown;
+use gabion_platform::shown::Shown;
 use gabion_vault::catalogue_rebuild::Rebuilt;
 use gabion_vault::run::RunContext;
 use gabion_vault::vault::{Renewed, Vault, survey};

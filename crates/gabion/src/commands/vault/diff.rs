@@ -2,7 +2,7 @@
 
 use super::{Effort, Talk, Which, bytes, count};
 use gabion::exit::Outcome;
-use gabion::shard::Shown;
+use gabion_platform::shown::Shown;
 use gabion_vault::catalogue::{CatalogueError, Change, Class, Counts};
 use gabion_vault::protect::scan;
 use gabion_vault::tree::is_below;

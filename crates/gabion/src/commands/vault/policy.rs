@@ -4,7 +4,7 @@ use super::Which;
 use anyhow::Context;
 use clap::Subcommand;
 use gabion::exit::Outcome;
-use gabion::shard::Shown;
+use gabion_platform::shown::Shown;
 use gabion_vault::policy::Treatment;
 use gabion_vault::private::read_text;
 use gabion_vault::vault::{DEFAULT_CODE, parse_policy};

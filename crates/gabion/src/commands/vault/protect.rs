@@ -8,7 +8,7 @@ use super::{Effort, Elsewhere, FIRST, Talk, bytes, count, files, warn};
 use crate::commands::served::{self, Turn};
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
-use gabion::shard::Shown;
+use gabion_platform::shown::Shown;
 use gabion_vault::catalogue::Recent;
 use gabion_vault::promises::{Loss, Mode, promise};
 use gabion_vault::protect::{Report, protect, scan, would_hold};

@@ -5,7 +5,7 @@ use super::{Effort, Talk, Which, files, ranges};
 use crate::commands::served::{self, Turn};
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
-use gabion::shard::Shown;
+use gabion_platform::shown::Shown;
 use gabion_vault::catalogue::State;
 use gabion_vault::repair::{Options, Plan, Repaired, plan, repair};
 use gabion_vault::vault::Vault;

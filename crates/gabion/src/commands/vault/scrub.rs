@@ -4,7 +4,7 @@ use super::{Effort, FIRST, Talk, Which, bytes, files, ranges};
 use crate::commands::served::{self, Turn};
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
-use gabion::shard::Shown;
+use gabion_platform::shown::Shown;
 use gabion_vault::catalogue::{Piece, State};
 use gabion_vault::damage::Trouble;
 use gabion_vault::policy::Duration;

@@ -9,7 +9,7 @@ use crate::commands::served;
 use gabion::daemon::overdue;
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
-use gabion::shard::Shown;
+use gabion_platform::shown::Shown;
 use gabion_vault::catalogue::State;
 use gabion_vault::status::{Affected, Status, status};
 use gabion_vault::storage::TargetState;

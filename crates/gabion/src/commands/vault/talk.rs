@@ -3,7 +3,7 @@
 use crate::commands::vault::protect::{failure, held_as_json, reason};
 use crate::commands::vault::scrub::trouble_as_json;
 use crate::commands::vault::{FIRST, ago, bytes, count, files, ranges};
-use gabion::shard::Shown;
+use gabion_platform::shown::Shown;
 use gabion_vault::monitor::{Notice, Scan, Status};
 use gabion_vault::worker::Done;
 use gabion_vault::world::{Nanos, SECOND};

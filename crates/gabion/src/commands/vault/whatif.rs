@@ -2,7 +2,7 @@
 
 use super::{Effort, FIRST, Talk, Which, bytes, files};
 use gabion::exit::Outcome;
-use gabion::shard::Shown;
+use gabion_platform::shown::Shown;
 use gabion_vault::whatif::what_if;
 use serde_json::json;
 

@@ -3,7 +3,7 @@
 use super::scrub::{print_trouble, trouble_as_json};
 use super::{Effort, Talk, Which, bytes, files};
 use gabion::exit::Outcome;
-use gabion::shard::Shown;
+use gabion_platform::shown::Shown;
 use gabion_vault::protect::work;
 use gabion_vault::run::Progress;
 use gabion_vault::worker::Done;

@@ -1,0 +1,60 @@
+//! A changelog that cannot be reached: whatever is asked of it, it says why. For those who do not need one.
+
+use crate::Changelog;
+use crate::change::Change;
+use crate::entry::{Claim, Completion, Durability, Entry, Sequence, Summary, WorkerId};
+use crate::error::{Error, Result};
+use crate::queue::Ticket;
+use gabion_platform::world::Nanos;
+
+/// Stands for an engine that failed when it was opened.
+#[derive(Debug, Clone)]
+pub struct Absent(pub Error);
+
+impl Absent {
+    fn refuse<T>(&self) -> Result<T> {
+        Err(self.0.clone())
+    }
+}
+
+impl Changelog for Absent {
+    fn record_later(&self, _changes: &[Change]) -> Result<Ticket> {
+        self.refuse()
+    }
+
+    fn claim(&self, _worker: &WorkerId, _limit: usize, _lease: Nanos, _now: Nanos) -> Result<Vec<Claim>> {
+        self.refuse()
+    }
+
+    fn renew(&self, _claim: &mut Claim, _lease: Nanos, _now: Nanos) -> Result<()> {
+        self.refuse()
+    }
+
+    fn still_mine(&self, _claim: &Claim) -> Result<bool> {
+        self.refuse()
+    }
+
+    fn complete(&self, _claim: &Claim) -> Result<Completion> {
+        self.refuse()
+    }
+
+    fn release(&self, _claim: &Claim, _retry_at: Nanos, _now: Nanos) -> Result<()> {
+        self.refuse()
+    }
+
+    fn pending(&self) -> Result<Summary> {
+        self.refuse()
+    }
+
+    fn entries(&self, _after: Option<&[u8]>, _limit: usize) -> Result<Vec<Entry>> {
+        self.refuse()
+    }
+
+    fn sequence(&self) -> Result<Sequence> {
+        self.refuse()
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::Volatile
+    }
+}

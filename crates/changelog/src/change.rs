@@ -1,0 +1,203 @@
+//! What a monitor tells the changelog.
+
+use crate::error::{Error, PathFault, Result};
+use crate::ranges::WHOLE;
+use gabion_platform::world::Nanos;
+use std::ops::Range;
+
+/// Longest path in bytes, as in Linux.
+pub const MAX_PATH: usize = 4096;
+
+/// Something happened to a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// What.
+    pub what: What,
+    /// When, and when it shall be worked on.
+    pub when: When,
+}
+
+/// What happened. Paths are bytes, relative to the protected root, parts divided by one `/`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// Bytes were written, or the file appeared or was cut ([`WHOLE`]).
+    Modify {
+        /// The file.
+        path: Vec<u8>,
+        /// The bytes.
+        range: Range<u64>,
+    },
+    /// A file or a directory got another name; what had that name is gone.
+    Rename {
+        /// The old path.
+        from: Vec<u8>,
+        /// The new path.
+        to: Vec<u8>,
+    },
+    /// A file, or a directory with everything beneath it, is gone. Empty: everything is.
+    Delete {
+        /// The path.
+        path: Vec<u8>,
+    },
+    /// Events were lost: everything at and beneath this path must be reconciled by a scan.
+    Gap {
+        /// The path; empty for everything.
+        root: Vec<u8>,
+    },
+}
+
+/// The times of a change, all from the clock of whoever saw it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct When {
+    /// It happened.
+    pub at: Nanos,
+    /// Not to be worked on before: the file shall have rested.
+    pub due: Nanos,
+    /// However often the file changes again, it is due by then.
+    pub latest: Nanos,
+    /// Higher goes first.
+    pub priority: u8,
+}
+
+impl When {
+    /// Due at once.
+    pub fn now(at: Nanos, priority: u8) -> When {
+        When { at, due: at, latest: at, priority }
+    }
+
+    /// Due when the file rested for `quiet`, and when `cap` is over in any case.
+    pub fn after_rest(at: Nanos, quiet: Nanos, cap: Nanos, priority: u8) -> When {
+        When { at, due: at.saturating_add(quiet), latest: at.saturating_add(cap), priority }
+    }
+}
+
+impl Change {
+    /// Bytes of a file changed.
+    pub fn modify(path: impl Into<Vec<u8>>, range: Range<u64>, when: When) -> Change {
+        Change { what: What::Modify { path: path.into(), range }, when }
+    }
+
+    /// A file appeared, or changed as a whole.
+    pub fn modify_whole(path: impl Into<Vec<u8>>, when: When) -> Change {
+        Change::modify(path, WHOLE, when)
+    }
+
+    /// A file or directory was renamed.
+    pub fn rename(from: impl Into<Vec<u8>>, to: impl Into<Vec<u8>>, when: When) -> Change {
+        Change { what: What::Rename { from: from.into(), to: to.into() }, when }
+    }
+
+    /// A file or directory was deleted.
+    pub fn delete(path: impl Into<Vec<u8>>, when: When) -> Change {
+        Change { what: What::Delete { path: path.into() }, when }
+    }
+
+    /// Events were lost at and beneath a path.
+    pub fn gap(root: impl Into<Vec<u8>>, when: When) -> Change {
+        Change { what: What::Gap { root: root.into() }, when }
+    }
+
+    /// # Errors
+    /// A path that no file can have, an empty range, a rename into itself.
+    pub fn check(&self) -> Result<()> {
+        match &self.what {
+            What::Modify { path, range } => {
+                check_file(path)?;
+                if range.is_empty() {
+                    return Err(Error::Range { start: range.start, end: range.end });
+                }
+            }
+            What::Rename { from, to } => {
+                check_file(from)?;
+                check_file(to)?;
+                if from != to && (is_within(from, to) || is_within(to, from)) {
+                    return Err(Error::Nested { from: from.len(), to: to.len() });
+                }
+            }
+            What::Delete { path } | What::Gap { root: path } => check_path(path)?,
+        }
+        Ok(())
+    }
+}
+
+fn check_file(path: &[u8]) -> Result<()> {
+    if path.is_empty() {
+        return Err(Error::Path { length: 0, why: PathFault::Root });
+    }
+    check_path(path)
+}
+
+fn check_path(path: &[u8]) -> Result<()> {
+    let plain = |part: &[u8]| !matches!(part, b"" | b"." | b"..");
+    let why = if path.len() > MAX_PATH {
+        PathFault::TooLong
+    } else if path.contains(&0) {
+        PathFault::Zero
+    } else if !path.is_empty() && !path.split(|&byte| byte == b'/').all(plain) {
+        PathFault::NotPlain
+    } else {
+        return Ok(());
+    };
+    Err(Error::Path { length: path.len(), why })
+}
+
+/// True if `path` is `tree` or lies beneath it.
+pub fn is_within(path: &[u8], tree: &[u8]) -> bool {
+    match path.strip_prefix(tree) {
+        Some(rest) => tree.is_empty() || rest.is_empty() || rest[0] == b'/',
+        None => false,
+    }
+}
+
+/// The directories above `path`, the nearest first, the root (the empty path) last.
+pub(crate) fn above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::successors(Some(path), |path| match path.iter().rposition(|&byte| byte == b'/') {
+        Some(slash) => Some(&path[..slash]),
+        None if path.is_empty() => None,
+        None => Some(&path[..0]),
+    })
+    .skip(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Change, MAX_PATH, When, above, is_within};
+    use crate::error::{Error, PathFault};
+
+    #[test]
+    fn within_goes_by_parts() {
+        assert!(is_within(b"a/b", b"a") && is_within(b"a", b"a") && is_within(b"a", b""));
+        assert!(!is_within(b"ab", b"a") && !is_within(b"a", b"a/b"));
+    }
+
+    #[test]
+    fn above_ends_with_the_root() {
+        assert_eq!(above(b"a/b/c").collect::<Vec<_>>(), [&b"a/b"[..], b"a", b""]);
+        assert_eq!(above(b"").count(), 0);
+    }
+
+    #[test]
+    fn paths_that_no_file_can_have_are_refused() {
+        let when = When::now(0, 0);
+        let long = vec![b'x'; MAX_PATH + 1];
+        let cases: &[(&[u8], PathFault)] = &[
+            (b"", PathFault::Root),
+            (b"/a", PathFault::NotPlain),
+            (b"a/", PathFault::NotPlain),
+            (b"a//b", PathFault::NotPlain),
+            (b"a/../b", PathFault::NotPlain),
+            (b"a\0", PathFault::Zero),
+            (&long, PathFault::TooLong),
+        ];
+        for &(path, fault) in cases {
+            match Change::modify_whole(path, when).check() {
+                Err(Error::Path { length, why }) => assert_eq!((length, why), (path.len(), fault)),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(matches!(Change::modify("a", 4..4, when).check(), Err(Error::Range { start: 4, end: 4 })));
+        assert!(matches!(Change::rename("a", "a/b", when).check(), Err(Error::Nested { from: 1, to: 3 })));
+        assert!(Change::gap("", when).check().is_ok());
+        assert!(Change::modify_whole(&b"\xff\n ..a"[..], when).check().is_ok());
+    }
+}

@@ -1,0 +1,107 @@
+//! How changes are written down until they are durable: fields in order, integers little-endian, lengths as u32.
+
+use crate::change::{Change, What, When};
+
+/// Appends a change.
+pub(crate) fn put_change(change: &Change, out: &mut Vec<u8>) {
+    let (tag, path) = match &change.what {
+        What::Modify { path, .. } => (0, path),
+        What::Rename { from, .. } => (1, from),
+        What::Delete { path } => (2, path),
+        What::Gap { root } => (3, root),
+    };
+    out.push(tag);
+    put_bytes(path, out);
+    match &change.what {
+        What::Modify { range, .. } => put_numbers(&[range.start, range.end], out),
+        What::Rename { to, .. } => put_bytes(to, out),
+        What::Delete { .. } | What::Gap { .. } => {}
+    }
+    let When { at, due, latest, priority } = change.when;
+    put_numbers(&[at, due, latest].map(i64::cast_unsigned), out);
+    out.push(priority);
+}
+
+pub(crate) fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    // No path comes near: a child of a renamed directory may be longer than MAX_PATH, by another MAX_PATH.
+    out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+    out.extend_from_slice(bytes);
+}
+
+pub(crate) fn put_numbers(numbers: &[u64], out: &mut Vec<u8>) {
+    numbers.iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
+}
+
+/// Reads what was put; `None` where the bytes end too early or say nothing that was ever put.
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
+
+impl Reader<'_> {
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn change(&mut self) -> Option<Change> {
+        let tag = self.byte()?;
+        let path = self.bytes()?;
+        let what = match tag {
+            0 => What::Modify { path, range: self.number()?..self.number()? },
+            1 => What::Rename { from: path, to: self.bytes()? },
+            2 => What::Delete { path },
+            3 => What::Gap { root: path },
+            _ => return None,
+        };
+        let when =
+            When { at: self.nanos()?, due: self.nanos()?, latest: self.nanos()?, priority: self.byte()? };
+        let change = Change { what, when };
+        change.check().is_ok().then_some(change)
+    }
+
+    pub(crate) fn byte(&mut self) -> Option<u8> {
+        self.take(1).map(|bytes| bytes[0])
+    }
+
+    pub(crate) fn bytes(&mut self) -> Option<Vec<u8>> {
+        let length = u32::from_le_bytes(self.take(4)?.try_into().ok()?);
+        self.take(usize::try_from(length).ok()?).map(<[u8]>::to_vec)
+    }
+
+    pub(crate) fn number(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+
+    pub(crate) fn nanos(&mut self) -> Option<i64> {
+        self.number().map(u64::cast_signed)
+    }
+
+    fn take(&mut self, length: usize) -> Option<&[u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(taken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Reader, put_change};
+    use crate::change::{Change, When};
+
+    #[test]
+    fn what_was_put_is_read_and_nothing_else() {
+        let when = When { at: -5, due: i64::MAX, latest: i64::MIN, priority: 255 };
+        let changes = [
+            Change::modify("a", 3..u64::MAX, when),
+            Change::rename(vec![0xff; 4096], "b", when),
+            Change::delete("", when),
+            Change::gap("x/y\n", when),
+        ];
+        let mut bytes = Vec::new();
+        changes.iter().for_each(|change| put_change(change, &mut bytes));
+        let mut reader = Reader(&bytes);
+        for change in changes {
+            assert_eq!(reader.change(), Some(change));
+        }
+        assert!(reader.is_at_end());
+        assert_eq!(Reader(&bytes[..20]).change(), None);
+        assert_eq!(Reader(&[7; 99]).change(), None);
+    }
+}

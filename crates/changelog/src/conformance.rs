@@ -1,0 +1,116 @@
+//! What every engine has to do, as cases that panic when it does not.
+//!
+//! A case opens changelogs by name through a [`Site`]; the same name again means the same changelog, opened again.
+//! The cases compare with values written down here; [`compare_with_model`] rolls dice.
+
+mod claims;
+mod collapse;
+mod crowd;
+mod random;
+mod times;
+
+use crate::change::{Change, When};
+use crate::entry::{Claim, Entry, WorkerId};
+use crate::{Changelog, MAX_PAGE};
+use gabion_platform::world::{Nanos, SECOND};
+
+pub use random::compare_with_model;
+
+/// Where changelogs come from.
+pub type Site<'a> = &'a (dyn Fn(&str) -> Box<dyn Changelog> + Sync);
+
+/// One thing that an engine has to do.
+pub struct Case {
+    /// What, as a name for a changelog.
+    pub name: &'static str,
+    run: fn(Site<'_>, &str),
+}
+
+/// All of them.
+pub const CASES: &[Case] = &[
+    Case { name: "collapse", run: collapse::sequences_collapse },
+    Case { name: "ranges", run: collapse::ranges_merge },
+    Case { name: "odd-paths", run: collapse::odd_paths },
+    Case { name: "refusals", run: collapse::impossible_changes_are_refused },
+    Case { name: "pages", run: collapse::pages },
+    Case { name: "sums", run: collapse::sums },
+    Case { name: "reopen", run: collapse::reopen },
+    Case { name: "rest", run: times::a_file_has_to_rest_but_not_for_ever },
+    Case { name: "order", run: times::order },
+    Case { name: "clock", run: times::a_clock_set_back_delays_by_one_lease },
+    Case { name: "future", run: times::an_entry_from_the_future_is_pulled_back },
+    Case { name: "lease", run: claims::one_worker_at_a_time },
+    Case { name: "newer", run: claims::what_came_after_the_claim_stays },
+    Case { name: "release", run: claims::release_counts_attempts },
+    Case { name: "overtaken", run: claims::a_claim_whose_file_moved_is_refused },
+    Case { name: "neighbours", run: claims::claims_never_touch_the_same_path },
+    Case { name: "many", run: claims::many_at_once_are_as_one_by_one },
+    Case { name: "renewals", run: claims::claims_are_renewed_together },
+    Case { name: "dead", run: claims::the_dead_hold_nothing },
+    Case { name: "given-back", run: claims::what_is_given_back_is_due_at_once },
+    Case { name: "known", run: claims::what_is_pending_is_known_by_its_path },
+    Case { name: "crowd", run: crowd::nothing_is_lost_and_nothing_claimed_twice },
+    Case { name: "tickets", run: crowd::tickets_come_in_order },
+];
+
+/// Runs every case, each in a changelog of its own.
+///
+/// # Panics
+/// The engine does not conform.
+pub fn check(site: Site<'_>) {
+    for case in CASES {
+        (case.run)(site, case.name);
+    }
+}
+
+/// The time at which cases begin.
+const T0: Nanos = 1_700_000_000 * SECOND;
+
+fn at(time: Nanos) -> When {
+    When::now(time, 0)
+}
+
+fn now() -> When {
+    at(T0)
+}
+
+fn worker(name: &str) -> WorkerId {
+    WorkerId(name.to_owned())
+}
+
+fn record(log: &dyn Changelog, changes: &[Change]) -> u64 {
+    log.record(changes).expect("recorded")
+}
+
+fn claim(log: &dyn Changelog, name: &str, limit: usize, time: Nanos) -> Vec<Claim> {
+    log.claim(&worker(name), limit, 10 * SECOND, time).expect("claims")
+}
+
+fn claim_one(log: &dyn Changelog, name: &str, time: Nanos) -> Claim {
+    claim(log, name, 1, time).pop().expect("an entry is due")
+}
+
+fn paths(claims: &[Claim]) -> Vec<String> {
+    claims.iter().map(|claim| String::from_utf8_lossy(&claim.entry.path).into_owned()).collect()
+}
+
+/// Everything that is pending.
+fn all(log: &dyn Changelog) -> Vec<Entry> {
+    log.entries(None, MAX_PAGE).expect("entries")
+}
+
+/// An entry in words, as in `b Modify from a 0..10`.
+fn shown(entry: &Entry) -> String {
+    let mut words = format!("{} {:?}", String::from_utf8_lossy(&entry.path), entry.kind);
+    if let Some(origin) = &entry.origin {
+        words += &format!(" from {}", String::from_utf8_lossy(origin));
+    }
+    for range in entry.ranges.as_slice() {
+        words += &if entry.ranges.is_whole() { " whole".to_owned() } else { format!(" {range:?}") };
+    }
+    words
+}
+
+fn shown_all(log: &dyn Changelog) -> Vec<String> {
+    all(log).iter().map(shown).collect()
+}

@@ -1,0 +1,116 @@
+//! Random operations on an engine and on the model, side by side.
+
+use super::{Site, T0, all, worker};
+use crate::Changelog;
+use crate::change::{Change, When};
+use crate::entry::Claim;
+use crate::error::Error;
+use crate::model::Model;
+use gabion_platform::world::{Nanos, SECOND};
+
+/// Few names, so that they meet; some of them nested, one that sorts between a directory and what is in it.
+const PATHS: [&str; 12] = ["a", "a/b", "a/b/c", "a/d", "a-", "e", "e/b", "e/f", "g", "g/b/c", "h", "ab"];
+
+/// Numbers that look random and can be repeated (xorshift64*).
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % sides
+    }
+
+    fn path(&mut self) -> &'static str {
+        PATHS[self.roll(PATHS.len() as u64) as usize]
+    }
+
+    fn change(&mut self, now: Nanos) -> Change {
+        let (quiet, cap) = (self.roll(8) as i64 * SECOND, self.roll(20) as i64 * SECOND);
+        let when = When::after_rest(now, quiet, cap, self.roll(3) as u8);
+        match self.roll(20) {
+            0..9 => {
+                let start = self.roll(400) * 10;
+                Change::modify(self.path(), start..start + 1 + self.roll(9), when)
+            }
+            9 => Change::modify_whole(self.path(), when),
+            10..15 => loop {
+                let change = Change::rename(self.path(), self.path(), when);
+                if change.check().is_ok() {
+                    return change;
+                }
+            },
+            15..19 => Change::delete(self.path(), when),
+            _ => Change::gap(if self.roll(2) == 0 { "" } else { self.path() }, when),
+        }
+    }
+}
+
+/// What an operation answered, in a form that can be compared.
+fn answer<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
+    match result {
+        Err(Error::Refused { token, why }) => format!("refused {token}: {why}"),
+        other => format!("{other:?}"),
+    }
+}
+
+/// Does `operations` random things to the changelog `name` and to the model; every answer has to be the same.
+///
+/// # Panics
+/// It is not; the message has the seed and the number of the operation.
+pub fn compare_with_model(site: Site<'_>, name: &str, seed: u64, operations: u32) {
+    let model = Model::new();
+    let mut engine = site(name);
+    let mut dice = Dice(seed | 1 << 40);
+    let mut now = T0;
+    let mut claims: Vec<Claim> = Vec::new();
+    for number in 0..operations {
+        let both: [&dyn Changelog; 2] = [&model, &*engine];
+        let context = |what: &str| format!("seed {seed}, operation {number}: {what}");
+        match dice.roll(24) {
+            0..12 => {
+                let changes: Vec<Change> = (0..=dice.roll(4)).map(|_| dice.change(now)).collect();
+                let [model, engine] = both.map(|log| answer(log.record(&changes)));
+                assert_eq!(model, engine, "{}", context(&format!("{changes:?}")));
+            }
+            12..16 => {
+                let (limit, lease) = (dice.roll(4) as usize, dice.roll(10) as i64 * SECOND);
+                let [model, engine] =
+                    both.map(|log| log.claim(&worker("w"), limit, lease, now).expect("claims"));
+                assert_eq!(model, engine, "{}", context("claim"));
+                claims.extend(model);
+            }
+            16..21 if !claims.is_empty() => {
+                let mut claim = claims.swap_remove(dice.roll(claims.len() as u64) as usize);
+                let how = dice.roll(6);
+                let later = now + dice.roll(5) as i64 * SECOND;
+                let [model, engine] = both.map(|log| match how {
+                    0 => answer(log.release(&claim, later, now)),
+                    1 => answer(log.renew(&mut claim.clone(), SECOND * 3, now)),
+                    2 => answer(log.still_mine(&claim)),
+                    _ => answer(log.complete(&claim)),
+                });
+                assert_eq!(model, engine, "{}", context(&format!("{how} on {claim:?}")));
+                if how == 1 || how == 2 {
+                    claim.expires = now;
+                    claims.push(claim);
+                }
+            }
+            21 => {
+                let jump = (dice.roll(200) as i64 - 100) * SECOND;
+                now += if dice.roll(4) == 0 { jump } else { 0 };
+            }
+            22 if number % 50 == 22 => {
+                drop(engine);
+                engine = site(name);
+            }
+            _ => now += dice.roll(4) as i64 * SECOND,
+        }
+        let both: [&dyn Changelog; 2] = [&model, &*engine];
+        let [of_model, of_engine] = both.map(all);
+        assert_eq!(of_model, of_engine, "{}", context("entries"));
+        let [of_model, of_engine] = both.map(|log| (answer(log.pending()), answer(log.sequence())));
+        assert_eq!(of_model, of_engine, "{}", context("sums"));
+    }
+}

@@ -1,0 +1,57 @@
+//! How a state is written into the table.
+
+use crate::codec::{Reader, put_bytes, put_numbers};
+use crate::embedded::state::State;
+use crate::entry::Kind;
+
+/// The state as one value.
+pub(super) fn put_state(state: &State) -> Vec<u8> {
+    let mut out = Vec::with_capacity(64);
+    out.push(state.kind as u8);
+    out.push(u8::from(state.origin.is_some()));
+    if let Some(origin) = &state.origin {
+        put_bytes(origin, &mut out);
+    }
+    let State { first, stamp, due, latest, .. } = *state;
+    put_numbers(&[first, stamp, due, latest].map(i64::cast_unsigned), &mut out);
+    out.push(state.priority);
+    for range in state.ranges.as_slice() {
+        put_numbers(&[range.start, range.end], &mut out);
+    }
+    out
+}
+
+/// The state in a value, if it is one.
+pub(super) fn read_state(value: &[u8]) -> Option<State> {
+    let mut reader = Reader(value);
+    let kind = Kind::from_number(reader.byte()?)?;
+    let origin = if reader.byte()? == 0 { None } else { Some(reader.bytes()?) };
+    let (first, stamp, due, latest) = (reader.nanos()?, reader.nanos()?, reader.nanos()?, reader.nanos()?);
+    let priority = reader.byte()?;
+    let mut ranges = Vec::new();
+    while !reader.is_at_end() {
+        ranges.push(reader.number()?..reader.number()?);
+    }
+    let ranges = ranges.into_iter().collect();
+    Some(State { kind, origin, ranges, first, stamp, due, latest, priority })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{put_state, read_state};
+    use crate::change::When;
+    use crate::embedded::state::State;
+    use crate::entry::Kind;
+
+    #[test]
+    fn what_was_put_is_read_and_nothing_else() {
+        let when = When { at: -5, due: i64::MAX, latest: i64::MIN, priority: 255 };
+        let mut state = State::fresh(Kind::Move, when);
+        state.origin = Some(b"from".to_vec());
+        state.ranges.insert(1..2);
+        state.ranges.insert(9..u64::MAX);
+        assert_eq!(read_state(&put_state(&state)), Some(state));
+        assert_eq!(read_state(&[7; 99]), None);
+        assert_eq!(read_state(&[]), None);
+    }
+}

@@ -1,0 +1,130 @@
+//! What a worker and a status page see of the changelog.
+
+use crate::ranges::Ranges;
+use gabion_platform::world::Nanos;
+
+/// The number of a change: one more for each, in the order in which they became durable.
+pub type Sequence = u64;
+
+/// What is to be done for a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Bring redundancy up to date for the ranges.
+    Modify,
+    /// Nothing but the name changed: the redundancy found at the origin becomes that of the path.
+    Move,
+    /// Remove the redundancy of whatever is absent at and beneath the path.
+    Delete,
+    /// Scan: compare everything at and beneath the path with its redundancy.
+    Gap,
+}
+
+impl Kind {
+    /// All of them, in the order of their numbers in storage.
+    pub const ALL: [Kind; 4] = [Kind::Modify, Kind::Move, Kind::Delete, Kind::Gap];
+
+    pub(crate) fn from_number(number: u8) -> Option<Kind> {
+        Kind::ALL.get(usize::from(number)).copied()
+    }
+}
+
+/// All that is pending for one path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The path.
+    pub path: Vec<u8>,
+    /// What is to be done.
+    pub kind: Kind,
+    /// Where redundancy of this path may still lie. A place to look, not a promise: what lies there counts only
+    /// if its header agrees with the file, and when the entry is done, nothing may remain there that belongs
+    /// to no file.
+    pub origin: Option<Vec<u8>>,
+    /// The bytes that changed; empty unless something was modified.
+    pub ranges: Ranges,
+    /// The last change in it.
+    pub sequence: Sequence,
+    /// When the first change in it happened.
+    pub first: Nanos,
+    /// When it may be claimed.
+    pub due: Nanos,
+    /// Higher goes first.
+    pub priority: u8,
+    /// How often a worker gave it back or let its lease run out since it was last done.
+    pub attempts: u32,
+    /// The claim that it is under.
+    pub token: Option<u64>,
+}
+
+/// Who works: unique among all workers of all hosts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerId(pub String);
+
+/// An entry in the hands of one worker, until its lease ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// Fencing number: a later claim has a higher one, of whatever path.
+    pub token: u64,
+    /// In whose hands.
+    pub worker: WorkerId,
+    /// What is to be done, up to [`Entry::sequence`].
+    pub entry: Entry,
+    /// When others may take it over, unless it is renewed.
+    pub expires: Nanos,
+}
+
+/// What is left after a completion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Completion {
+    /// Nothing: the path is protected.
+    Done,
+    /// What was recorded after the claim; it is due in its turn.
+    Newer,
+}
+
+/// How much is pending.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Entries, by the order of [`Kind::ALL`].
+    pub by_kind: [u64; 4],
+    /// Entries in the hands of workers.
+    pub claimed: u64,
+    /// When the oldest change that is not yet protected happened.
+    pub oldest: Option<Nanos>,
+}
+
+impl Summary {
+    /// All entries.
+    pub fn entries(&self) -> u64 {
+        self.by_kind.iter().sum()
+    }
+
+    /// Entries of one kind.
+    pub fn of(&self, kind: Kind) -> u64 {
+        self.by_kind[kind as usize]
+    }
+}
+
+/// What an acknowledgment promises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// The change is on stable storage: it outlives a crash of the process, of the server and of the machine.
+    Stable,
+    /// It ends with the process or server that holds it.
+    Volatile,
+}
+
+/// What a server says of its memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Memory {
+    /// Made at random for a changelog that begins.
+    pub identity: String,
+    /// The number of the last change that was recorded.
+    pub sequence: Sequence,
+}
+
+impl Memory {
+    /// Whether changes that the server had recorded by then are unknown to it `now`: it came back without its files, or with older ones.
+    pub fn is_lost(&self, now: &Memory) -> bool {
+        self.identity != now.identity || now.sequence < self.sequence
+    }
+}

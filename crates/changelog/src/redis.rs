@@ -1,0 +1,215 @@
+//! The engine for more than one host: a Redis server, 7.0 or later, that keeps an append-only file.
+//!
+//! Every operation is one function of the library in `functions.lua` and `claims.lua`, so it happens as a whole or not at all. The
+//! library is loaded when the changelog is opened and again whenever the server has lost it. Changes are merged as
+//! they arrive.
+//!
+//! A call that gets no answer is repeated a bounded number of times with the same request number, and the server
+//! answers a request it has seen as it did before: a rename counts once. When the server stays away the caller
+//! hears so; what it wanted to record is then unknown to the server, or known but not acknowledged.
+
+pub mod address;
+mod answer;
+mod link;
+
+use crate::busy::MAX_PASSED_OVER;
+use crate::change::{Change, What};
+use crate::codec::{Reader, put_change};
+use crate::entry::{Claim, Completion, Durability, Entry, Memory, Sequence, Summary, WorkerId};
+use crate::error::{Error, Refusal, Result};
+use crate::queue::{Batch, Queue, Ticket};
+use crate::server::Server;
+use crate::{CLOCK_TOLERANCE, Changelog, MAX_CLAIM, MAX_PAGE};
+use answer::Answer;
+use gabion_platform::world::{Nanos, unique_id};
+use link::{Link, hex, time};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Most changes in one call: the server does nothing else meanwhile, some milliseconds.
+pub const CALL_CHANGES: usize = 256;
+
+/// A changelog on a server.
+pub struct Redis {
+    queue: Queue,
+    link: Mutex<Link>,
+    durability: Durability,
+}
+
+impl Redis {
+    /// Opens the changelog on a server; it begins to exist with the first change.
+    ///
+    /// # Errors
+    /// The server is away or too old, or it may forget what it acknowledged and that is not allowed.
+    pub fn open(server: &Server) -> Result<Redis> {
+        let mut link = Link::new(server)?;
+        let durability = link.durability()?;
+        let mut recorder = Link::new(server)?;
+        let commit = Box::new(move |batch: &Batch| record(&mut recorder, batch));
+        let queue = Queue::start(commit, Box::new(|_| ()))?;
+        Ok(Redis { queue, link: Mutex::new(link), durability })
+    }
+
+    fn link(&self) -> MutexGuard<'_, Link> {
+        // A panic under this lock leaves at most a connection without its answer, which is not used again.
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Sends a batch in calls that are short enough.
+fn record(link: &mut Link, batch: &Batch) -> Result<Sequence> {
+    let mut reader = Reader(&batch.bytes);
+    loop {
+        let request = link.next_request();
+        let mut arguments = vec![request];
+        for _ in 0..CALL_CHANGES {
+            match reader.change() {
+                Some(change) => put_arguments(change, &mut arguments),
+                None => break,
+            }
+        }
+        let last = link.call("record", &arguments)?.number()?;
+        if reader.is_at_end() {
+            return Ok(last);
+        }
+    }
+}
+
+fn put_arguments(change: Change, arguments: &mut Vec<Vec<u8>>) {
+    let none = Vec::new;
+    let (tag, path, other, range) = match change.what {
+        What::Modify { path, range } => ("modify", path, none(), range),
+        What::Rename { from, to } => ("rename", from, to, 0..0),
+        What::Delete { path } => ("delete", path, none(), 0..0),
+        What::Gap { root } => ("gap", root, none(), 0..0),
+    };
+    let when = change.when;
+    arguments.extend([tag.into(), path, other, hex(range.start), hex(range.end)]);
+    arguments.extend([time(when.at), time(when.due), time(when.latest), when.priority.to_string().into()]);
+}
+
+/// What a function says about a claim.
+fn heard(claim: &Claim, answer: &Answer) -> Result<Completion> {
+    match answer.text()?.as_str() {
+        "done" | "released" => Ok(Completion::Done),
+        "newer" => Ok(Completion::Newer),
+        "lost" => Err(Error::Refused { token: claim.token, why: Refusal::Lost }),
+        "overtaken" => Err(Error::Refused { token: claim.token, why: Refusal::Overtaken }),
+        _ => Err(answer.nonsense()),
+    }
+}
+
+fn token(claim: &Claim) -> Vec<u8> {
+    claim.token.to_string().into()
+}
+
+impl Changelog for Redis {
+    fn record_later(&self, changes: &[Change]) -> Result<Ticket> {
+        self.queue.submit(changes, put_change)
+    }
+
+    fn claim(&self, worker: &WorkerId, limit: usize, lease: Nanos, now: Nanos) -> Result<Vec<Claim>> {
+        let expires = now.saturating_add(lease.max(0));
+        let arguments = [
+            worker.0.clone().into_bytes(),
+            limit.min(MAX_CLAIM).to_string().into(),
+            time(now),
+            time(now.saturating_add(CLOCK_TOLERANCE)),
+            time(expires),
+            MAX_PASSED_OVER.to_string().into(),
+        ];
+        let claims = self.link().call("claim", &arguments)?.entries()?;
+        let claim = |entry: Entry| {
+            let token = entry.token.unwrap_or_default();
+            Claim { token, worker: worker.clone(), entry, expires }
+        };
+        Ok(claims.into_iter().map(claim).collect())
+    }
+
+    fn renew(&self, claim: &mut Claim, lease: Nanos, now: Nanos) -> Result<()> {
+        let expires = now.saturating_add(lease.max(0));
+        let arguments = [claim.entry.path.clone(), token(claim), time(now), time(expires)];
+        heard(claim, &self.link().call("renew", &arguments)?)?;
+        claim.expires = expires;
+        Ok(())
+    }
+
+    /// One call for all: claims that wait for their turn would run out.
+    fn renew_all(&self, claims: &[Claim], lease: Nanos, now: Nanos) -> Result<Vec<u64>> {
+        if claims.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut arguments = vec![time(now), time(now.saturating_add(lease.max(0)))];
+        arguments.extend(claims.iter().flat_map(|claim| [claim.entry.path.clone(), token(claim)]));
+        let refused = self.link().call("renew_all", &arguments)?.list()?;
+        refused.iter().map(Answer::number).collect()
+    }
+
+    /// Names of workers are not used again, so what was known to be dead when it was asked for is dead when its claims end.
+    fn bury(&self, is_dead: &dyn Fn(&WorkerId) -> bool) -> Result<u64> {
+        let workers = self.link().call("workers", &[])?.list()?;
+        let mut dead = Vec::new();
+        for name in workers {
+            let worker = WorkerId(name.text()?);
+            if is_dead(&worker) {
+                dead.push(worker.0.into_bytes());
+            }
+        }
+        if dead.is_empty() {
+            return Ok(0);
+        }
+        let mut link = self.link();
+        let arguments: Vec<Vec<u8>> = [link.next_request()].into_iter().chain(dead).collect();
+        link.call("bury", &arguments)?.number()
+    }
+
+    fn still_mine(&self, claim: &Claim) -> Result<bool> {
+        let answer = self.link().call("mine", &[claim.entry.path.clone(), token(claim)])?;
+        match heard(claim, &answer) {
+            Err(Error::Refused { .. }) => Ok(false),
+            other => other.map(|_| true),
+        }
+    }
+
+    fn complete(&self, claim: &Claim) -> Result<Completion> {
+        let mut link = self.link();
+        let request = link.next_request();
+        heard(claim, &link.call("complete", &[request, claim.entry.path.clone(), token(claim)])?)
+    }
+
+    fn release(&self, claim: &Claim, retry_at: Nanos, now: Nanos) -> Result<()> {
+        let mut link = self.link();
+        let request = link.next_request();
+        let arguments = [request, claim.entry.path.clone(), token(claim), time(now), time(retry_at)];
+        heard(claim, &link.call("release", &arguments)?).map(drop)
+    }
+
+    fn pending(&self) -> Result<Summary> {
+        Ok(self.link().call("sums", &[])?.sums()?.0)
+    }
+
+    fn entries(&self, after: Option<&[u8]>, limit: usize) -> Result<Vec<Entry>> {
+        let from = after.map_or(b"-".to_vec(), |after| [b"(", after].concat());
+        self.link().call("page", &[from, limit.min(MAX_PAGE).to_string().into()])?.entries()
+    }
+
+    fn sequence(&self) -> Result<Sequence> {
+        Ok(self.link().call("sums", &[])?.sums()?.1)
+    }
+
+    fn memory(&self) -> Result<Option<Memory>> {
+        let id = unique_id()
+            .map_err(|reason| Error::System { doing: "name a changelog", reason: Arc::new(reason) })?;
+        let id = format!("{:032x}", u128::from_be_bytes(id));
+        let answer = self.link().call("memory", &[id.into_bytes()])?;
+        match answer.list()?.as_slice() {
+            [identity, sequence] => {
+                Ok(Some(Memory { identity: identity.text()?, sequence: sequence.number()? }))
+            }
+            _ => Err(answer.nonsense()),
+        }
+    }
+
+    fn durability(&self) -> Durability {
+        self.durability
+    }
+}

@@ -1,0 +1,118 @@
+//! What the functions of the library say.
+
+use crate::entry::{Entry, Kind, Sequence, Summary};
+use crate::error::{Error, Result};
+use crate::ranges::Ranges;
+use gabion_platform::world::Nanos;
+use redis::Value;
+
+/// A value, and who said it to what question.
+pub(super) struct Answer {
+    pub(super) value: Value,
+    pub(super) doing: &'static str,
+    pub(super) address: String,
+}
+
+impl Answer {
+    pub(super) fn nonsense(&self) -> Error {
+        Error::Answer { doing: self.doing, address: self.address.clone() }
+    }
+
+    fn bytes(&self) -> Result<&[u8]> {
+        match &self.value {
+            Value::BulkString(bytes) => Ok(bytes),
+            Value::SimpleString(text) => Ok(text.as_bytes()),
+            _ => Err(self.nonsense()),
+        }
+    }
+
+    pub(super) fn text(&self) -> Result<String> {
+        String::from_utf8(self.bytes()?.to_vec()).map_err(|_| self.nonsense())
+    }
+
+    /// A decimal number.
+    pub(super) fn number(&self) -> Result<u64> {
+        match self.value {
+            Value::Int(number) => u64::try_from(number).map_err(|_| self.nonsense()),
+            _ => self.text()?.parse().map_err(|_| self.nonsense()),
+        }
+    }
+
+    fn small<T: TryFrom<u64>>(&self) -> Result<T> {
+        T::try_from(self.number()?).map_err(|_| self.nonsense())
+    }
+
+    fn hex(&self) -> Result<u64> {
+        self.hex_of(self.bytes()?)
+    }
+
+    fn hex_of(&self, digits: &[u8]) -> Result<u64> {
+        let digits = std::str::from_utf8(digits).map_err(|_| self.nonsense())?;
+        u64::from_str_radix(digits, 16).map_err(|_| self.nonsense())
+    }
+
+    fn time(&self) -> Result<Nanos> {
+        self.hex().map(|number| (number ^ 1 << 63).cast_signed())
+    }
+
+    pub(super) fn list(&self) -> Result<Vec<Answer>> {
+        match &self.value {
+            Value::Array(values) => Ok(values
+                .iter()
+                .map(|value| Answer {
+                    value: value.clone(),
+                    doing: self.doing,
+                    address: self.address.clone(),
+                })
+                .collect()),
+            _ => Err(self.nonsense()),
+        }
+    }
+
+    pub(super) fn entries(&self) -> Result<Vec<Entry>> {
+        self.list()?.iter().map(Answer::entry).collect()
+    }
+
+    fn entry(&self) -> Result<Entry> {
+        let fields = self.list()?;
+        let [path, kind, origin, ranges, sequence, first, due, priority, attempts, token] = fields.as_slice()
+        else {
+            return Err(self.nonsense());
+        };
+        let range = |pair: &[u8]| Ok(self.hex_of(&pair[..16])?..self.hex_of(&pair[16..])?);
+        let token: u64 = token.number()?;
+        Ok(Entry {
+            path: path.bytes()?.to_vec(),
+            kind: Kind::from_number(kind.small()?).ok_or_else(|| self.nonsense())?,
+            origin: match origin.bytes()?.split_first() {
+                Some((b'-', [])) => None,
+                Some((b'+', origin)) => Some(origin.to_vec()),
+                _ => return Err(self.nonsense()),
+            },
+            ranges: ranges
+                .bytes()?
+                .chunks_exact(32)
+                .map(range)
+                .collect::<Result<Vec<_>>>()?
+                .into_iter()
+                .collect::<Ranges>(),
+            sequence: sequence.hex()?,
+            first: first.time()?,
+            due: due.time()?,
+            priority: priority.small()?,
+            attempts: attempts.small()?,
+            token: (token != 0).then_some(token),
+        })
+    }
+
+    /// The sums, and the number of the last change.
+    pub(super) fn sums(&self) -> Result<(Summary, Sequence)> {
+        let fields = self.list()?;
+        let [modify, moved, delete, gap, claimed, oldest, sequence] = fields.as_slice() else {
+            return Err(self.nonsense());
+        };
+        let oldest = if oldest.bytes()?.is_empty() { None } else { Some(oldest.time()?) };
+        let by_kind = [modify.number()?, moved.number()?, delete.number()?, gap.number()?];
+        Ok((Summary { by_kind, claimed: claimed.number()?, oldest }, sequence.number()?))
+    }
+}

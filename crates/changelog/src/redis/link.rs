@@ -1,0 +1,231 @@
+//! One connection to the server, made again when it breaks.
+
+use crate::entry::Durability;
+use crate::error::{Error, Result};
+use crate::redis::answer::Answer;
+use crate::server::Server;
+use gabion_platform::world::{Nanos, unique_id};
+use redis::{Client, Cmd, Connection, ConnectionAddr, RedisError, ServerErrorKind, Value};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+const LIBRARY: &str = concat!(include_str!("../functions.lua"), include_str!("../claims.lua"));
+/// What the names of its functions begin with.
+const PREFIX: &str = "gabion_changelog_1_";
+const KEYS: [&str; 8] = ["counters", "entries", "paths", "waiting", "stamps", "firsts", "sums", "claims"];
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A call takes milliseconds, but `appendfsync always` may wait for a slow disk.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long the server may take to bring its file to stable storage, where it has to be asked.
+const SYNC_MILLISECONDS: u64 = 10_000;
+/// How often a call is tried before the server counts as away; the pauses add up to three seconds, enough for a
+/// server that is started again at once.
+const ATTEMPTS: u32 = 6;
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+
+/// A client of the server that does one thing at a time.
+pub(super) struct Link {
+    client: Client,
+    /// With what the server promised when it was made: settings of a server change, and another one may answer after a failover.
+    connection: Option<(Connection, Promise)>,
+    address: String,
+    keys: Vec<String>,
+    requests: u64,
+    /// Take a server that forgets acknowledged changes when it crashes.
+    allow_forgetful: bool,
+}
+
+/// What a server promises of acknowledged changes.
+#[derive(Debug, Clone, Copy)]
+struct Promise {
+    durability: Durability,
+    /// Wait after each call until the server's file is on stable storage.
+    sync_each: bool,
+}
+
+/// Why a connection cannot be used.
+enum Refused {
+    /// The server or the network says so.
+    Redis(RedisError),
+    /// What the server promises is too little.
+    Promise(Error),
+}
+
+impl From<RedisError> for Refused {
+    fn from(error: RedisError) -> Refused {
+        Refused::Redis(error)
+    }
+}
+
+impl Link {
+    pub(super) fn new(server: &Server) -> Result<Link> {
+        let name = &server.name;
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        if name.is_empty() || name.len() > 64 || !name.bytes().all(plain) {
+            return Err(Error::Name { length: name.len() });
+        }
+        let client = super::address::client(&server.url)?;
+        let address = match client.get_connection_info().addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                format!("{host}:{port}")
+            }
+            other => other.to_string(),
+        };
+        let id = unique_id()
+            .map_err(|reason| Error::System { doing: "name this client", reason: Arc::new(reason) })?;
+        let id = format!("client:{:032x}", u128::from_be_bytes(id));
+        // The braces keep all keys in one slot of a cluster.
+        let keys = KEYS.iter().copied().chain([id.as_str()]).map(|key| format!("gabion:{{{name}}}:{key}"));
+        let keys = keys.collect();
+        let allow_forgetful = server.allow_forgetful;
+        Ok(Link { client, connection: None, address, keys, requests: 0, allow_forgetful })
+    }
+
+    /// A number for a call that must not be done twice, and has to be repeated with the same number.
+    pub(super) fn next_request(&mut self) -> Vec<u8> {
+        self.requests += 1;
+        hex(self.requests)
+    }
+
+    /// Calls a function of the library.
+    pub(super) fn call(&mut self, function: &'static str, arguments: &[Vec<u8>]) -> Result<Answer> {
+        let mut call = redis::cmd("FCALL");
+        call.arg(format!("{PREFIX}{function}")).arg(self.keys.len()).arg(&self.keys).arg(arguments);
+        let value = self.ask(function, &call)?;
+        Ok(Answer { value, doing: function, address: self.address.clone() })
+    }
+
+    fn ask(&mut self, doing: &'static str, command: &Cmd) -> Result<Value> {
+        let mut pause = FIRST_PAUSE;
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let reason = match self.attempt(command) {
+                Ok((value, true)) => return Ok(value),
+                Ok((_, false)) => {
+                    let (address, waited_ms) = (self.address.clone(), SYNC_MILLISECONDS);
+                    return Err(Error::NotSynced { address, waited_ms });
+                }
+                Err(Refused::Promise(error)) => return Err(error),
+                Err(Refused::Redis(reason)) => reason,
+            };
+            let unknown = is_unknown_function(&reason);
+            if !unknown && !is_passing(&reason) {
+                return Err(Error::Server { doing, address: self.address.clone(), reason: Arc::new(reason) });
+            }
+            if attempts >= ATTEMPTS {
+                let address = self.address.clone();
+                return Err(Error::Away { address, attempts, reason: Arc::new(reason) });
+            }
+            // A new connection loads the library; what is left of the old one may be half an answer.
+            self.connection = None;
+            if !unknown {
+                thread::sleep(pause);
+                pause *= 2;
+            }
+        }
+    }
+
+    /// The answer, and whether what it says is as durable as it shall be. Both over one connection: the server
+    /// waits for the writes of the connection that asks it to.
+    fn attempt(&mut self, command: &Cmd) -> std::result::Result<(Value, bool), Refused> {
+        let (connection, promise) = self.connected()?;
+        let value = command.query(connection)?;
+        if !promise.sync_each {
+            return Ok((value, true));
+        }
+        let (local, _replicas): (u64, u64) =
+            redis::cmd("WAITAOF").arg(1).arg(0).arg(SYNC_MILLISECONDS).query(connection)?;
+        Ok((value, local == 1))
+    }
+
+    /// The connection; a new one is asked first what the server promises.
+    fn connected(&mut self) -> std::result::Result<(&mut Connection, Promise), Refused> {
+        let (connection, promise) = match self.connection.take() {
+            Some(connected) => connected,
+            None => {
+                let mut connection = self.client.get_connection_with_timeout(CONNECT_TIMEOUT)?;
+                connection.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+                connection.set_write_timeout(Some(ANSWER_TIMEOUT))?;
+                // A server that wants a password says so to a short command only.
+                redis::cmd("PING").exec(&mut connection)?;
+                // The same library under the same name, if others loaded it meanwhile.
+                redis::cmd("FUNCTION").arg("LOAD").arg("REPLACE").arg(LIBRARY).exec(&mut connection)?;
+                let promise = self.promise(&mut connection)?;
+                (connection, promise)
+            }
+        };
+        let (connection, promise) = self.connection.insert((connection, promise));
+        Ok((connection, *promise))
+    }
+
+    /// What the server promises of acknowledged changes.
+    pub(super) fn durability(&mut self) -> Result<Durability> {
+        // The first question makes the connection, and tells what is wrong with it.
+        self.ask("serve this client", &redis::cmd("PING"))?;
+        let volatile = Durability::Volatile;
+        Ok(self.connection.as_ref().map_or(volatile, |(_, promise)| promise.durability))
+    }
+
+    /// Asks a server what it promises. A change counts as recorded when it is on stable storage: with `appendfsync everysec` only if
+    /// the server can be made to wait for that (`WAITAOF`, since 7.2).
+    fn promise(&self, connection: &mut Connection) -> std::result::Result<Promise, Refused> {
+        let address = || self.address.clone();
+        let mut setting = |name: &str| -> std::result::Result<String, RedisError> {
+            match redis::cmd("CONFIG").arg("GET").arg(name).query::<Vec<String>>(connection) {
+                Ok(pair) => Ok(pair.into_iter().nth(1).unwrap_or_else(|| "unknown".to_owned())),
+                Err(error) if is_passing(&error) => Err(error),
+                // Some providers forbid the question.
+                Err(_) => Ok("unknown".to_owned()),
+            }
+        };
+        let volatile = Promise { durability: Durability::Volatile, sync_each: false };
+        let policy = setting("maxmemory-policy")?;
+        if policy.starts_with("allkeys") && setting("maxmemory")? != "0" {
+            return match self.allow_forgetful {
+                true => Ok(volatile),
+                false => Err(Refused::Promise(Error::Evicting { address: address(), policy })),
+            };
+        }
+        let (appendonly, appendfsync) = (setting("appendonly")?, setting("appendfsync")?);
+        let stable = |sync_each| Ok(Promise { durability: Durability::Stable, sync_each });
+        match (appendonly.as_str(), appendfsync.as_str()) {
+            ("yes", "always") => stable(false),
+            ("yes", "everysec") if knows_waitaof(connection)? => stable(true),
+            _ if self.allow_forgetful => Ok(volatile),
+            _ => Err(Refused::Promise(Error::Forgetful { address: address(), appendonly, appendfsync })),
+        }
+    }
+}
+
+/// Since 7.2.
+fn knows_waitaof(connection: &mut Connection) -> std::result::Result<bool, RedisError> {
+    let known: Vec<Value> = redis::cmd("COMMAND").arg("INFO").arg("WAITAOF").query(connection)?;
+    Ok(known.first().is_some_and(|command| !matches!(command, Value::Nil)))
+}
+
+fn is_unknown_function(reason: &RedisError) -> bool {
+    reason.to_string().contains("Function not found")
+}
+
+/// Can the same command succeed in a moment?
+fn is_passing(reason: &RedisError) -> bool {
+    let busy = [ServerErrorKind::BusyLoading, ServerErrorKind::TryAgain, ServerErrorKind::MasterDown];
+    reason.is_io_error()
+        || reason.is_connection_dropped()
+        || reason.is_timeout()
+        || busy.iter().any(|&kind| reason.kind() == redis::ErrorKind::Server(kind))
+        || reason.code() == Some("BUSY")
+}
+
+/// As the library wants its numbers.
+pub(super) fn hex(number: u64) -> Vec<u8> {
+    format!("{number:016x}").into_bytes()
+}
+
+/// As the library wants its times: in an order without sign.
+pub(super) fn time(nanos: Nanos) -> Vec<u8> {
+    hex(nanos.cast_unsigned() ^ 1 << 63)
+}
