@@ -2,13 +2,12 @@
 
 #![forbid(unsafe_code)]
 
-pub mod bench;
 pub mod daemon;
 pub mod device;
 pub mod exit;
 pub mod live;
 pub mod machine;
 pub mod open_files;
-pub mod plot;
 pub mod privileges;
 pub mod shard;
+pub mod size;

@@ -42,12 +42,13 @@ pub(super) const UNSAFE_ROOMS: &[&str] = &[
 ];
 
 /// Where environment variables may be read while running: the choice of kernel, repositories that are trusted whoever owns them, passwords, a
-/// test that runs itself in another namespace, and the tasks.
+/// test that runs itself in another namespace, the build of the program that benches run, and the tasks.
 pub(super) const ENVIRONMENT_ROOMS: &[&str] = &[
     KERNEL_TABLE,
     "crates/vault/src/tree/ownership.rs",
     "crates/vault/src/changelog/redis/address.rs",
     "crates/vault/src/worker/identity.rs",
+    "bench/src/program.rs",
     "xtask/src/",
     "crates/testkit/src/",
     "crates/gabion/tests/mount/posix.rs",
@@ -72,9 +73,6 @@ pub(super) const CLOCK_ROOMS: &[&str] = &[
     "crates/engine/src/kernel/threads/pool.rs",
     "crates/vault/src/world.rs",
     "crates/vault/src/changelog/measure.rs",
-    "crates/gabion/src/bench/rounds.rs",
-    "crates/gabion/src/commands/bench/",
-    "crates/gabion/src/bench/gpu.rs",
     "crates/gabion/src/device/measure.rs",
     "crates/gpu/src/opencl/measure.rs",
     "bench/",

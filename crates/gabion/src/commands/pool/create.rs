@@ -2,9 +2,9 @@
 
 use super::terminal::{Names, Talk};
 use anyhow::{bail, ensure};
-use gabion::bench::Size;
 use gabion::exit::Outcome;
 use gabion::shard::Shown;
+use gabion::size::Size;
 use gabion_vault::storage::pool::{NewTarget, Options, Pool};
 use serde_json::json;
 use std::path::PathBuf;
