@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use gabion::plot::Figure;
+use gabion_bench::plot::Figure;
 
 use race::Budget;
 use report::{Line, Machine};
@@ -80,7 +80,7 @@ pub(crate) fn compare(options: &Options) -> anyhow::Result<()> {
         crate::parpar::load(path)?;
     }
     // A picture that cannot be drawn is said before minutes of measuring, not after.
-    let plot_target = options.plot.as_deref().map(gabion::plot::Target::new).transpose()?;
+    let plot_target = options.plot.as_deref().map(gabion_bench::plot::Target::new).transpose()?;
     let Findings { lines, text, figure } = if options.grid { on_grid(options)? } else { on_cases(options)? };
     ensure!(!lines.is_empty(), "no case is named like {:?}", options.only);
 

@@ -1,43 +1,38 @@
-//! Other erasure-coding libraries beside Gabion: known answers made with them, and races against
-//! them. See `README.md`.
+//! The `gabion-bench` command: benches of the engine, of GPUs and of the `gabion` program, experiments of papers, and other erasure-coding libraries
+//! beside ours. See `README.md`.
 
 // Foreign functions are called in `isal`, `jerasure` and `parpar` only.
 #![deny(unsafe_code)]
 
+#[cfg(feature = "libraries")]
 mod blocks;
+#[macro_use]
+mod output;
+mod commands;
+#[cfg(feature = "libraries")]
 mod compare;
+#[cfg(feature = "libraries")]
 mod isal;
+#[cfg(feature = "libraries")]
 mod jerasure;
+#[cfg(feature = "libraries")]
 mod ours;
+#[cfg(feature = "libraries")]
 mod painted;
+#[cfg(feature = "libraries")]
 mod parpar;
+mod program;
+#[cfg(feature = "libraries")]
 mod vectors;
 
-use std::path::PathBuf;
+use clap::Parser;
+use gabion::exit::{Outcome, told};
+use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
-
-#[derive(Parser)]
-#[command(name = "gabion-bench", about, version)]
-struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Subcommand)]
-enum Command {
-    /// Write the known answers (vectors/*.json) with the other libraries.
-    Vectors {
-        /// Where the files go; existing ones are replaced.
-        directory: PathBuf,
-    },
-    /// Race against other libraries in one interleaved run.
-    Compare(compare::Options),
-}
-
-fn main() -> anyhow::Result<()> {
-    match Arguments::parse().command {
-        Command::Vectors { directory } => vectors::write_all(&directory),
-        Command::Compare(options) => compare::compare(&options),
+fn main() -> ExitCode {
+    let result = commands::Cli::parse().run();
+    if let Err(error) = &result {
+        errln!("gabion-bench: {}", told(error));
     }
+    output::finish(Outcome::of(result)).into()
 }

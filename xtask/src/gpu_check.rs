@@ -11,7 +11,7 @@ use crate::shell::Cmd;
 
 /// Prepare a folder that checks and measures GPUs, and run it if there is one here
 ///
-/// Builds the program in release mode and puts it with a script into target/gpu-check. The folder needs no Rust: carry it to a
+/// Builds gabion and gabion-bench in release mode and puts them with a script into target/gpu-check. The folder needs no Rust: carry it to a
 /// machine with a GPU and call ./run.sh there, again after an interruption. It runs the conformance suite on CUDA and on
 /// the GPU's own OpenCL platform in parts, the table with its bars, transfers, methods, the model and the plot, and
 /// collects records.jsonl for bench/records/gpu.jsonl.
@@ -28,12 +28,15 @@ pub(crate) struct Args {
 const SCRIPT: &str = include_str!("gpu_check/run.sh");
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let build = Cmd::cargo("build --release -p gabion");
-    println!("    {build}");
-    build.run()?;
+    // Without the other libraries, which would have to be installed where the folder is carried.
+    let bench = "build --release -p gabion-bench --no-default-features --features gpu";
+    for build in [Cmd::cargo("build --release -p gabion"), Cmd::cargo(bench)] {
+        println!("    {build}");
+        build.run()?;
+    }
     let target = std::env::var("CARGO_TARGET_DIR").map_or(PathBuf::from("target"), PathBuf::from);
     let folder = target.join("gpu-check");
-    prepare(&target.join("release/gabion"), &folder)?;
+    prepare(&target.join("release"), &folder)?;
     println!("    {} is ready: carry it, then ./run.sh", folder.display());
     if args.no_run {
         return Ok(ExitCode::SUCCESS);
@@ -48,10 +51,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
-/// Program and script, side by side.
-fn prepare(program: &Path, folder: &Path) -> Result<()> {
+/// Puts the programs and the script side by side.
+fn prepare(built: &Path, folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-    fs::copy(program, folder.join("gabion")).with_context(|| format!("copying {}", program.display()))?;
+    for name in ["gabion", "gabion-bench"] {
+        let program = built.join(name);
+        fs::copy(&program, folder.join(name)).with_context(|| format!("copying {}", program.display()))?;
+    }
     let script = folder.join("run.sh");
     fs::write(&script, SCRIPT).with_context(|| script.display().to_string())?;
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
@@ -63,7 +69,7 @@ mod tests {
     use super::*;
     use std::process::Command;
 
-    /// In place of ours, a program that writes down what it was asked, and knows no mapped memory.
+    /// Replaces both programs: writes its arguments to a file, and fails for mapped memory.
     const PROGRAM: &str = "#!/bin/sh
 if [ \"$1\" = info ]; then echo 'opencl     1: X, 8 MiB, gpu, 2 units'; exit; fi
 echo \"$@\" >> asked
@@ -74,11 +80,13 @@ case \"$*\" in *mapped*) exit 3 ;; esac
     #[test]
     fn the_script_runs_every_step_once() {
         let folder = std::env::temp_dir().join(format!("gabion-gpu-check-{}", std::process::id()));
-        let program = folder.join("program");
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(&program, PROGRAM).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-        prepare(&program, &folder).unwrap();
+        let built = folder.join("built");
+        fs::create_dir_all(&built).unwrap();
+        for name in ["gabion", "gabion-bench"] {
+            fs::write(built.join(name), PROGRAM).unwrap();
+            fs::set_permissions(built.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        prepare(&built, &folder).unwrap();
         let script = |steps: &[&str]| {
             let mut command = Command::new("./run.sh");
             let ran = command.args(steps).env("PARTS", "2").current_dir(&folder).output().unwrap();

@@ -26,14 +26,14 @@ struct Section {
 const SECTIONS: [Section; 2] = [
     // Written by `cargo xtask compare --record`.
     Section { name: "speed", record: "bench/records/compare.jsonl", tables },
-    // Written by `gabion bench vault --record`.
+    // Written by `gabion-bench vault --record`.
     Section { name: "vault", record: "bench/records/vault.jsonl", tables: vault::table },
 ];
 
 /// Write the README's speed tables from the records of the benches
 ///
 /// `cargo xtask compare --record bench/records/compare.jsonl --date YYYY-MM-DD` makes a new record of the comparison with
-/// other libraries, `gabion bench vault --record bench/records/vault.jsonl --date YYYY-MM-DD` one of the protector.
+/// other libraries, `cargo run --release -p gabion-bench -- vault --record bench/records/vault.jsonl --date YYYY-MM-DD` one of the protector.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only check that they are up to date

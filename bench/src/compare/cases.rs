@@ -268,7 +268,7 @@ fn raidz_cases(quick: bool) -> Vec<Case> {
 
 /// A number of bytes as names of cases have it.
 pub(super) fn size(bytes: usize) -> String {
-    gabion::bench::Size(bytes).to_string()
+    gabion::size::Size(bytes).to_string()
 }
 
 #[cfg(test)]

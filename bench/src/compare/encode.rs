@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use anyhow::ensure;
-use gabion::bench::Limit;
 use gabion::machine::fastest;
+use gabion_bench::engine::Limit;
 use gabion_engine::kernel::{Kernel, Row, Threads};
 use gabion_engine::{Code, Compiled};
 

@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use gabion::plot::{Axis, Figure, Panel, Series};
+use gabion_bench::plot::{Axis, Figure, Panel, Series};
 use gabion_engine::conformance::Random;
 
 use super::bars::{self, ISAL};

@@ -1,6 +1,6 @@
 //! The comparison as a picture: encoding, a panel per block size, a group of bars per code.
 
-use gabion::plot::{Figure, Panel};
+use gabion_bench::plot::{Figure, Panel};
 
 use super::report::Line;
 
@@ -60,7 +60,7 @@ mod tests {
     use super::figure;
     use crate::compare::race::Timing;
     use crate::compare::report::lines;
-    use gabion::plot::Panel;
+    use gabion_bench::plot::Panel;
 
     #[test]
     fn a_panel_per_size_has_a_bar_for_everybody() {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use anyhow::ensure;
-use gabion::bench::check_signature;
+use gabion_bench::engine::check_signature;
 
 use super::bars::UNSIGNED;
 use super::cases::{Choice, Shape};

@@ -60,7 +60,7 @@ enum Command {
     Forecast(Box<forecast::Args>),
     /// Show this machine and what the engine makes of it
     Info(info::Args),
-    /// Measure the engine on this machine
+    #[command(hide = true, disable_help_flag = true)]
     Bench(bench::Args),
 }
 

@@ -2,10 +2,9 @@
 
 #![forbid(unsafe_code)]
 
-pub mod bench;
 pub mod daemon;
 pub mod exit;
 pub mod live;
 pub mod machine;
-pub mod plot;
 pub mod privileges;
+pub mod size;

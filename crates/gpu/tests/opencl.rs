@@ -66,7 +66,7 @@ fn the_generic_kernel_conforms() {
 }
 
 /// Every plan is a text of its own, so there are few plans here; devices that compile quickly run the whole suite
-/// (`gabion bench gpu --check --api opencl`).
+/// (`gabion-bench gpu --check --api opencl`).
 #[test]
 fn specialised_kernels_conform() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Checks and measures the GPUs of this machine with the program beside this file; needs the driver and NVRTC, nothing else.
+# Checks and measures the GPUs of this machine with the programs beside this file; needs the driver and NVRTC, nothing else.
 #
 #   ./run.sh                    everything that is not done yet; call it again after an interruption
 #   ./run.sh check-cuda model   only these steps: check-cuda check-opencl bench transfers methods model plot shard
@@ -38,7 +38,7 @@ once() {
 }
 
 bench() {
-    ./gabion bench gpu --kernel-cache kernels --record records.jsonl ${date:+--date "$date"} "$@"
+    ./gabion-bench gpu --kernel-cache kernels --record records.jsonl ${date:+--date "$date"} "$@"
 }
 
 on_opencl() {

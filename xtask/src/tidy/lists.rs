@@ -42,12 +42,13 @@ pub(super) const UNSAFE_ROOMS: &[&str] = &[
 ];
 
 /// Where environment variables may be read while running: the choice of kernel, repositories that are trusted whoever owns them, passwords, a
-/// test that runs itself in another namespace, and the tasks.
+/// test that runs itself in another namespace, the build of the program that benches run, and the tasks.
 pub(super) const ENVIRONMENT_ROOMS: &[&str] = &[
     KERNEL_TABLE,
     "crates/platform/src/tree/ownership.rs",
     "crates/changelog/src/redis/address.rs",
     "crates/vault/src/worker/identity.rs",
+    "bench/src/program.rs",
     "xtask/src/",
     "crates/testkit/src/",
     "crates/gabion/tests/mount/posix.rs",
@@ -59,10 +60,8 @@ pub(super) const PROGRAM: &str = "crates/gabion/src/";
 
 /// Where the program may use standard output itself: the module for all messages, and the two commands that write the content of
 /// a file to it.
-pub(super) const OUTPUT_ROOMS: &[&str] = &[
-    "crates/gabion/src/output.rs",
-    "crates/gabion/src/commands/pool/get.rs",
-];
+pub(super) const OUTPUT_ROOMS: &[&str] =
+    &["crates/gabion/src/output.rs", "crates/gabion/src/commands/pool/get.rs"];
 
 /// Where clocks may be read: the race between kernels, threads that look for work for a moment, the protector's one door, the
 /// benchmarks, and the tasks' times.
@@ -71,9 +70,6 @@ pub(super) const CLOCK_ROOMS: &[&str] = &[
     "crates/engine/src/kernel/threads/pool.rs",
     "crates/platform/src/world.rs",
     "crates/changelog/src/measure.rs",
-    "crates/gabion/src/bench/rounds.rs",
-    "crates/gabion/src/commands/bench/",
-    "crates/gabion/src/bench/gpu.rs",
     "crates/device/src/measure.rs",
     "crates/gpu/src/opencl/measure.rs",
     "bench/",

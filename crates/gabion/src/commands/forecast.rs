@@ -10,7 +10,7 @@ use crate::commands::pool::Names;
 use clap::ValueEnum;
 use disks::Disks;
 use gabion::exit::Outcome;
-use gabion::plot::Target;
+use gabion_chart::SvgFile;
 use gabion_forecast::exact::{float, shown};
 use gabion_forecast::{Forecast, Model, Parameters, Promise, Rational, Reading, Scheme, quantity};
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ Examples:
   gabion forecast --at-most 1e-9/year --disks 24 --overhead 40%
                                                     which codes are that safe and that cheap, and why others are not;
                                                     try it with --read-errors 1e-17 too
-  gabion forecast --sweep disks --plot mttdc.png    mean time over the number of disks
+  gabion forecast --sweep disks --plot mttdc.svg    mean time over the number of disks
   gabion forecast 10+4 --sweep rebuild              what a faster rebuild is worth
   gabion forecast --pool tank                       what the files of a pool promise, by where they are
   gabion forecast 4+1 --mtbf 1000h --rebuild 1d --simulate 10000
@@ -66,7 +66,7 @@ pub(crate) struct Args {
     /// The mean time over something that varies
     #[arg(long, value_name = "WHAT", conflicts_with_all = ["at_most", "overhead", "pool", "simulate"])]
     sweep: Option<sweep::Varied>,
-    /// Draw the sweep into this file, .svg or .png
+    /// Draw the sweep into this SVG file
     #[arg(long, value_name = "FILE", requires = "sweep")]
     plot: Option<PathBuf>,
     /// A pool, by its name or the directory of any target: what its files promise together
@@ -114,7 +114,7 @@ struct Setting {
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         // Whether a picture can be written is known before anything is computed.
-        let target = self.plot.as_deref().map(Target::new).transpose()?;
+        let target = self.plot.as_deref().map(SvgFile::new).transpose()?;
         let setting = Setting {
             parameters: self.kind.parameters()?,
             reading: match self.equations {

@@ -1,9 +1,9 @@
 //! `gabion info`.
 
 use anyhow::Context;
-use gabion::bench::Size;
 use gabion::exit::Outcome;
 use gabion::machine::{Machine, Reason};
+use gabion::size::Size;
 use gabion_engine::kernel::KERNEL_VARIABLE;
 use std::fmt::Write as _;
 

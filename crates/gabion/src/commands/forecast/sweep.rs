@@ -4,7 +4,7 @@ use super::codes::known;
 use super::{Setting, percent, print_table};
 use clap::ValueEnum;
 use gabion::exit::Outcome;
-use gabion::plot::{Axis, Figure, Panel, Series, Target};
+use gabion_chart::{Axis, Figure, Panel, Series, SvgFile};
 use gabion_forecast::exact::{float, whole};
 use gabion_forecast::{Given, Model, Promise, Rational, Scheme, forecast};
 use serde_json::{Value, json};
@@ -50,7 +50,7 @@ pub(super) fn run(
     varied: Varied,
     codes: &[Scheme],
     disks: Option<u32>,
-    target: Option<&Target>,
+    target: Option<&SvgFile>,
     setting: &Setting,
 ) -> anyhow::Result<Outcome> {
     let of_codes = matches!(varied, Varied::Disks | Varied::Overhead);

@@ -2,8 +2,8 @@
 
 use super::terminal::{Names, Talk};
 use anyhow::{bail, ensure};
-use gabion::bench::Size;
 use gabion::exit::Outcome;
+use gabion::size::Size;
 use gabion_platform::shown::Shown;
 use gabion_vault::storage::pool::{NewTarget, Options, Pool};
 use serde_json::json;

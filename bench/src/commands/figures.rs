@@ -1,0 +1,180 @@
+//! Figures of benches that run this program on real files: how they are asked for, printed and recorded.
+
+use anyhow::Context;
+use gabion::exit::{Outcome, told};
+use gabion_engine::kernel::Backend;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+/// One figure beside what it is compared with.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Line {
+    /// The area.
+    pub(super) bench: &'static str,
+    /// What was measured.
+    pub(super) case: String,
+    /// Ours.
+    pub(super) value: f64,
+    /// Of value and reference.
+    pub(super) unit: &'static str,
+    /// What it is compared with.
+    pub(super) against: String,
+    /// That one's figure.
+    pub(super) reference: f64,
+    /// Ours over it, or what is left of an allowance: over 1 is better.
+    pub(super) ratio: f64,
+    /// The least that we want, where anything was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) bar: Option<f64>,
+    /// How it was measured.
+    pub(super) conditions: String,
+}
+
+impl Line {
+    /// Ours over the reference.
+    pub(super) fn new(
+        bench: &'static str,
+        case: &str,
+        (value, unit): (f64, &'static str),
+        (against, reference): (&str, f64),
+        bar: impl Into<Option<f64>>,
+        conditions: String,
+    ) -> Line {
+        let (case, against, bar) = (case.to_owned(), against.to_owned(), bar.into());
+        Line { bench, case, value, unit, against, reference, ratio: value / reference, bar, conditions }
+    }
+
+    /// Whether the bar is reached.
+    pub(super) fn reached(&self) -> bool {
+        self.bar.is_none_or(|bar| self.ratio >= bar)
+    }
+
+    /// For what should be small.
+    pub(super) fn inverted(self) -> Line {
+        Line { ratio: self.reference / self.value, ..self }
+    }
+}
+
+/// Where to measure, how long, and where figures go.
+#[derive(clap::Args, Clone)]
+pub(super) struct Request {
+    /// Where the files go: on the disk that is to be measured
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub(super) dir: PathBuf,
+    /// Smaller trees; ends within a minute
+    #[arg(long)]
+    pub(super) quick: bool,
+    /// Only this case
+    #[arg(long, value_name = "CASE")]
+    only: Option<String>,
+    /// Print one JSON object per line instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Write the JSON lines to this file as well, after one about the machine
+    #[arg(long, value_name = "FILE", requires = "date")]
+    record: Option<PathBuf>,
+    /// The date to record
+    #[arg(long, value_name = "YYYY-MM-DD", requires = "record")]
+    date: Option<String>,
+}
+
+impl Request {
+    /// Runs the cases that were asked for; one that cannot be measured is named, and the others follow.
+    pub(super) fn run(
+        &self,
+        cases: &[&str],
+        mut measure: impl FnMut(&str) -> anyhow::Result<Vec<Line>>,
+    ) -> anyhow::Result<Outcome> {
+        if let Some(only) = &self.only {
+            anyhow::ensure!(
+                cases.contains(&only.as_str()),
+                "no case {only:?}; there are: {}",
+                cases.join(", ")
+            );
+        }
+        crate::program::build()?;
+        let mut failed = false;
+        let mut record = Vec::new();
+        if !self.json {
+            outln!(
+                "{:<38} {:>12} {:<10} {:>12}  {:<22} {:>6} {:>6}",
+                "case",
+                "ours",
+                "",
+                "reference",
+                "against",
+                "ratio",
+                "bar"
+            );
+        }
+        for case in cases.iter().filter(|case| self.only.as_ref().is_none_or(|only| only == *case)) {
+            match measure(case) {
+                Ok(lines) => {
+                    lines.iter().try_for_each(|line| print(line, self.json))?;
+                    record.extend(lines);
+                }
+                Err(error) => {
+                    failed = true;
+                    errln!("gabion-bench: {case}: {}", told(&error));
+                }
+            }
+        }
+        if let (Some(path), Some(date)) = (&self.record, &self.date) {
+            write_record(path, date, &record)?;
+        }
+        Ok(if failed { Outcome::Failed } else { Outcome::Fine })
+    }
+
+    /// An empty directory on the disk in question, which vanishes with the value.
+    pub(super) fn place(&self) -> anyhow::Result<tempfile::TempDir> {
+        place_in(&self.dir)
+    }
+}
+
+/// What took least: where others use the machine, too, whatever disturbs a round only makes it longer.
+pub(super) fn least(seconds: impl IntoIterator<Item = f64>) -> f64 {
+    seconds.into_iter().fold(f64::INFINITY, f64::min)
+}
+
+/// An empty directory, which vanishes with the value.
+pub(super) fn place_in(dir: &Path) -> anyhow::Result<tempfile::TempDir> {
+    tempfile::Builder::new()
+        .prefix("gabion-bench-")
+        .tempdir_in(dir)
+        .with_context(|| dir.display().to_string())
+}
+
+fn print(line: &Line, json: bool) -> anyhow::Result<()> {
+    if json {
+        outln!("{}", serde_json::to_string(line)?);
+        return Ok(());
+    }
+    let verdict = if line.reached() { "" } else { "  MISSED" };
+    let bar = line.bar.map_or("-".to_owned(), |bar| format!("{bar:.2}"));
+    outln!(
+        "{:<38} {:>12.2} {:<10} {:>12.2}  {:<22} {:>6.2} {bar:>6}{verdict}",
+        line.case,
+        line.value,
+        line.unit,
+        line.reference,
+        line.against,
+        line.ratio
+    );
+    outln!("    {}", line.conditions);
+    Ok(())
+}
+
+/// Writes lines, after one about the machine.
+pub(super) fn write_record(path: &Path, date: &str, lines: &[impl Serialize]) -> anyhow::Result<()> {
+    let cores = std::thread::available_parallelism()?.get();
+    let (cpu, kernel) =
+        (gabion::machine::Cpu::of_this_machine().model, gabion_engine::kernel::Row::chosen()?.name());
+    let machine =
+        serde_json::json!({ "bench": "machine", "date": date, "cpu": cpu, "cores": cores, "kernel": kernel });
+    let mut text = format!("{machine}\n");
+    for line in lines {
+        text += &serde_json::to_string(line)?;
+        text.push('\n');
+    }
+    std::fs::write(path, text).with_context(|| path.display().to_string())
+}

@@ -1,0 +1,67 @@
+//! The `gabion` program that benches run: the one built beside this program.
+
+use anyhow::{Context, Result, ensure};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Name of the program.
+const NAME: &str = "gabion";
+
+/// Builds the program where cargo runs this one, so that a bench never measures an older build; elsewhere the file beside this program is used as it is.
+///
+/// # Errors
+/// It cannot be built, or is not there.
+pub(crate) fn build() -> Result<()> {
+    let own = std::env::current_exe()?;
+    let (directory, profile) = place(&own).context("this program has no directory")?;
+    if let Some(cargo) = std::env::var_os("CARGO")
+        && let Some(target) = directory.parent()
+        && let Some(profile) = profile
+    {
+        errln!("gabion-bench: building {NAME} with profile {profile}");
+        let mut command = Command::new(cargo);
+        command.args(["build", "--quiet", "--package", NAME, "--bin", NAME, "--profile", profile]);
+        let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+        command.arg("--manifest-path").arg(manifest).arg("--target-dir").arg(target);
+        ensure!(command.status()?.success(), "{NAME} cannot be built");
+    }
+    let program = directory.join(NAME);
+    let path = program.display();
+    ensure!(program.exists(), "no program {path}: build it with `cargo build --release -p {NAME}`");
+    Ok(())
+}
+
+/// A command that runs the program, to which [`build`] has seen.
+///
+/// # Errors
+/// The directory of this program is unknown.
+pub(crate) fn gabion() -> Result<Command> {
+    let own = std::env::current_exe()?;
+    let (directory, _) = place(&own).context("this program has no directory")?;
+    Ok(Command::new(directory.join(NAME)))
+}
+
+/// The directory of a program that cargo has built, and the name of its profile.
+fn place(program: &Path) -> Option<(PathBuf, Option<&'static str>)> {
+    let directory = program.parent()?;
+    let profile = match directory.file_name()?.to_str() {
+        Some("release") => Some("release"),
+        Some("debug") => Some("dev"),
+        _ => None,
+    };
+    Some((directory.to_owned(), profile))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::place;
+    use std::path::Path;
+
+    #[test]
+    fn the_profile_follows_from_the_directory() {
+        let of = |path: &str| place(Path::new(path)).map(|(_, profile)| profile);
+        assert_eq!(of("/t/release/gabion-bench"), Some(Some("release")));
+        assert_eq!(of("/t/debug/gabion-bench"), Some(Some("dev")));
+        assert_eq!(of("/carried/gabion-bench"), Some(None));
+    }
+}
