@@ -25,7 +25,7 @@ use gabion_platform::window::Window;
 use gabion_vault::coder::Coders;
 use gabion_vault::degraded::Report;
 use gabion_vault::storage::Storage;
-use gabion_vault::storage::plain::{Plain, Writer};
+use gabion_vault::storage::plain::{DirectoryWriter, Plain};
 use history::History;
 use names::OpenDirectory;
 use passing::Passing;
@@ -140,8 +140,8 @@ impl Directory {
 
     /// Has whoever makes redundancy of this storage, or of a clone of it, ask this mount what was written.
     pub fn tell(&self, storage: &Plain) {
-        let history: Arc<dyn Writer> = self.shared.history.clone();
-        storage.is_written_by(Arc::downgrade(&history));
+        let history: Arc<dyn DirectoryWriter> = self.shared.history.clone();
+        storage.set_writer(Arc::downgrade(&history));
     }
 }
 

@@ -118,7 +118,7 @@ impl Pool {
             over: Condvar::new(),
         });
         let writer: Weak<Shared> = Arc::downgrade(&shared);
-        pool.is_written_by(writer);
+        pool.set_writer(writer);
         let theirs = Arc::clone(&shared);
         let beat = std::thread::Builder::new().name("recorder".to_owned()).spawn(move || theirs.beat())?;
         Ok(Pool { shared, beat: Some(beat) })

@@ -158,7 +158,7 @@ fn walk(tree: &Tree, visit: &mut dyn FnMut(&[u8]) -> Result<(), RebuildError>) -
 /// What the headers of a file's redundancy say of it.
 fn entry_of(storage: &dyn Storage, coders: &Coders, path: &[u8], rebuilt: &mut Rebuilt) -> Option<Entry> {
     let mut parts: Vec<Part> = Vec::new();
-    let holders = storage.holders(path).unwrap_or_else(|error| {
+    let holders = storage.redundancy_locations(path).unwrap_or_else(|error| {
         rebuilt.unusable.push((storage.shown(path), error.to_string()));
         Vec::new()
     });

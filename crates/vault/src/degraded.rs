@@ -150,7 +150,7 @@ impl DegradedReader {
     /// # Errors
     /// See [`ReadError`]; damage is no error.
     pub fn open(storage: &dyn Storage, coders: &Coders, path: &[u8]) -> Result<DegradedReader, ReadError> {
-        storage.check_end(path).map_err(ReadError::Open)?;
+        storage.check_size_known(path).map_err(ReadError::Open)?;
         let sources = Sources::open(storage, coders, path)?;
         if let Some(sources) = sources {
             return DegradedReader::guarded(sources);
@@ -363,7 +363,9 @@ impl Inner {
     /// Storage whose bytes may change under an open file is asked whether they did. Then what is known of blocks is worth
     /// nothing, and what would be made would be older than what is there.
     fn forget_if_changed(&self, sources: &Sources) -> Result<(), ReadError> {
-        let Some(content) = sources.content().filter(|content| !content.is_frozen()) else { return Ok(()) };
+        let Some(content) = sources.content().filter(|content| !content.is_immutable()) else {
+            return Ok(());
+        };
         let now = content.stat().map_err(ReadError::Open)?;
         // Other rights and names change the ctime, and no byte.
         match now.generation().is_same_content(&self.stat.generation()) {
@@ -397,7 +399,7 @@ impl Inner {
         let in_one_piece = sources.header().geometry.tail() != Tail::Striped;
         for stripes in sources.cut().stripes_of(at..until) {
             if suspicious || !in_one_piece {
-                sources.will_read(stripes.clone());
+                sources.prefetch(stripes.clone());
             }
             match suspicious {
                 true => stripes.for_each(|stripe| sources.will_read_frames(stripe, 1)),

@@ -10,7 +10,7 @@ use crate::coder::Coders;
 use crate::format::Header;
 use crate::redundancy::draft::DIRECTORY_MODE;
 use crate::redundancy::fence::{Fence, is_superseded};
-use crate::redundancy::{Part, Place, REDUNDANCY};
+use crate::redundancy::{Part, PartPath, REDUNDANCY};
 use crate::storage::Repository;
 use crate::tree::{Generation, Stat, Tree, absent_is_none, join, split};
 use crate::world::{Nanos, SECOND};
@@ -52,8 +52,8 @@ impl Found {
 }
 
 /// Where redundancy of the file with this inode is kept.
-pub(crate) fn aside(tree: &Tree, inode: u64) -> Place {
-    Place { tree: tree.clone(), path: join(DISPLACED, format!("{inode:016x}").as_bytes()) }
+pub(crate) fn aside(tree: &Tree, inode: u64) -> PartPath {
+    PartPath { tree: tree.clone(), path: join(DISPLACED, format!("{inode:016x}").as_bytes()) }
 }
 
 /// Whether redundancy is kept for a file.
@@ -69,7 +69,7 @@ pub(crate) fn is_kept(repository: &Repository, file: &Found) -> io::Result<bool>
 ///
 /// # Errors
 /// It is not known what is in it: the file would be encoded as new content.
-pub(crate) fn known(place: &Place, coders: &Coders) -> io::Result<Option<Part>> {
+pub(crate) fn known(place: &PartPath, coders: &Coders) -> io::Result<Option<Part>> {
     match place.open_known(coders) {
         Ok(part) => Ok(part),
         Err(unknown) if unknown.source.is_later() => Ok(None),
@@ -81,7 +81,11 @@ pub(crate) fn known(place: &Place, coders: &Coders) -> io::Result<Option<Part>> 
 ///
 /// # Errors
 /// See [`known`]; what the operating system says.
-pub(crate) fn set_aside(place: &Place, coders: &Coders, wanted: impl Fn(&Part) -> bool) -> io::Result<bool> {
+pub(crate) fn set_aside(
+    place: &PartPath,
+    coders: &Coders,
+    wanted: impl Fn(&Part) -> bool,
+) -> io::Result<bool> {
     let fence = Fence::new(place);
     if fence.saw_nothing() {
         return Ok(false);
@@ -110,7 +114,7 @@ pub(crate) fn set_aside(place: &Place, coders: &Coders, wanted: impl Fn(&Part) -
 ///
 /// # Errors
 /// See [`known`]; what the operating system says.
-pub(crate) fn recall(place: &Place, coders: &Coders, file: &Found) -> io::Result<bool> {
+pub(crate) fn recall(place: &PartPath, coders: &Coders, file: &Found) -> io::Result<bool> {
     let kept = aside(&place.tree, file.now.inode);
     let fence = Fence::new(&kept);
     if !known(&kept, coders)?.is_some_and(|part| file.is_of(&part)) {
@@ -172,7 +176,7 @@ pub(crate) fn purge(
     let Some(directory) = absent_is_none(repository.tree.directory(DISPLACED))? else { return Ok(0) };
     let mut purged = 0;
     for (name, _) in directory.names()?.iter() {
-        let place = Place { tree: repository.tree.clone(), path: join(DISPLACED, name) };
+        let place = PartPath { tree: repository.tree.clone(), path: join(DISPLACED, name) };
         let fence = Fence::new(&place);
         let Some(stat) = repository.tree.find(&place.path)? else { continue };
         // A rename changes the ctime.

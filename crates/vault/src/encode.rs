@@ -22,10 +22,10 @@ use crate::damage::Trouble;
 use crate::examine::ExamineError;
 use crate::format::{FileId, Header, Records, Version};
 use crate::geometry::merge;
-use crate::redundancy::{Draft, Part, PartError, Place, redo};
+use crate::redundancy::{Draft, Part, PartError, PartPath, redo};
 use crate::rescue::{RescueError, rescue};
 use crate::shown::Shown;
-use crate::storage::{Content, Fault, Home, Layout, LayoutError, Storage};
+use crate::storage::{Content, Fault, Layout, LayoutError, ParityPlacement, Storage};
 use crate::tree::{Generation, Stat};
 use crate::version::{is_doubtful, is_in_doubt, is_same_content};
 use crate::world::{Clock, Nanos, unique_id};
@@ -112,7 +112,7 @@ impl EncodeError {
         }
     }
 
-    fn write(place: &Place) -> impl Fn(io::Error) -> EncodeError + '_ {
+    fn write(place: &PartPath) -> impl Fn(io::Error) -> EncodeError + '_ {
         |source| EncodeError::Write { path: place.tree.shown(&place.path), source }
     }
 
@@ -163,8 +163,8 @@ pub struct Encoded {
     pub changed: Vec<Range<u64>>,
     drafts: Vec<Draft>,
     /// Where drafts were put in place.
-    published: Vec<Place>,
-    obsolete: Vec<Place>,
+    published: Vec<PartPath>,
+    obsolete: Vec<PartPath>,
 }
 
 /// How to go about one file.
@@ -196,7 +196,7 @@ pub struct Flushed {
 /// One redundancy file that is being made.
 #[derive(Debug)]
 struct Making {
-    home: Home,
+    home: ParityPlacement,
     header: Header,
     header_bytes: usize,
     records: Records,
@@ -211,7 +211,7 @@ struct Planned {
     /// What is there, if it is for another cut or another code.
     former: Option<Part>,
     /// Those that are no longer to be.
-    obsolete: Vec<Place>,
+    obsolete: Vec<PartPath>,
     /// Some that is there is for this very version of the file.
     same_version: bool,
     /// Some that is there is for a version with the same content, by all that the file system says.
@@ -278,7 +278,8 @@ impl Encoder<'_> {
                     seen.examined = true;
                 }
                 Outcome::Damaged(cells) => {
-                    self.storage.mend(path, &cells, &|cell, is_in| self.reconstruct(path, cell, is_in));
+                    self.storage
+                        .repair_blocks(path, &cells, &|cell, is_in| self.reconstruct(path, cell, is_in));
                     seen.mended = true;
                 }
             }
@@ -313,17 +314,17 @@ impl Encoder<'_> {
         options: EncodeOptions<'_>,
         seen: Seen,
     ) -> Result<Outcome, EncodeError> {
-        self.storage.conclude_writing(path).map_err(EncodeError::read)?;
+        self.storage.finish_abandoned_write(path).map_err(EncodeError::read)?;
         let content = self.storage.open(path).map_err(EncodeError::read)?;
         let (read_at, stat) = self.settle(&*content, options)?;
         self.refuse_being_written(path)?;
-        self.storage.bring_home(path, self.coders).map_err(EncodeError::read)?;
+        self.storage.relocate_former_redundancy(path, self.coders).map_err(EncodeError::read)?;
         let block = self.storage.block(coder.code(), stat.size, largest_block);
         let layout = self.storage.layout(path, coder.code(), block)?;
         layout.check(coder.code(), stat.size)?;
         let mut planned = self.plan(path, coder, &layout, &*content, (&stat, read_at), options)?;
         let untouched = Untouched::of(self.storage, path, &planned, &stat);
-        self.storage.begins_encoding(path, planned.newest().as_ref(), &stat.generation());
+        self.storage.note_encoding_start(path, planned.newest().as_ref(), &stat.generation());
         if let Some(adopted) = adopt(&planned.makings, coder, &stat, options.moved) {
             return Ok(Outcome::Encoded(Box::new(Encoded { obsolete: planned.obsolete, ..adopted })));
         }
@@ -381,7 +382,7 @@ impl Encoder<'_> {
         }
         self.refuse_being_written(path)?;
         let encoded = self.conclude(makings, totals, coder, stat, obsolete)?;
-        let (spoilt, mended) = (merge(damaged), merge(self.storage.take_mended(path)));
+        let (spoilt, mended) = (merge(damaged), merge(self.storage.take_repaired(path)));
         Ok(Outcome::Encoded(Box::new(Encoded { spoilt, mended, changed: merge(changed), ..encoded })))
     }
 
@@ -419,11 +420,11 @@ impl Encoder<'_> {
         options: EncodeOptions<'_>,
     ) -> Result<Planned, EncodeError> {
         let code = coder.code();
-        let homes = self.storage.homes(path, code, layout).map_err(EncodeError::read)?;
+        let homes = self.storage.parity_placements(path, code, layout).map_err(EncodeError::read)?;
         let (mut found, mut obsolete) = (Vec::new(), Vec::new());
         let (mut same_version, mut unwritten) = (false, false);
         let mut newest: Option<(u64, FileId)> = None;
-        let holders = self.storage.holders(path).map_err(EncodeError::read)?;
+        let holders = self.storage.redundancy_locations(path).map_err(EncodeError::read)?;
         // Another file may have got the name since this one was opened.
         if holders.iter().any(|holder| holder.owner.is_some_and(|id| id.inode() != stat.inode)) {
             return Err(EncodeError::Changed);
@@ -519,7 +520,7 @@ impl Encoder<'_> {
         totals: Totals,
         coder: &Arc<Coder>,
         stat: Stat,
-        obsolete: Vec<Place>,
+        obsolete: Vec<PartPath>,
     ) -> Result<Encoded, EncodeError> {
         let code = coder.code();
         let mut encoded = Encoded {

@@ -212,8 +212,8 @@ pub struct ExamineOptions<'a> {
 pub fn examine(subject: &Subject, options: ExamineOptions<'_>) -> Result<Findings, ExamineError> {
     let (cut, k) = (subject.cut(), subject.header.code.k());
     if options.from_medium {
-        subject.content.iter().for_each(|content| content.forget_cached());
-        subject.parts.iter().for_each(Part::forget_cached);
+        subject.content.iter().for_each(|content| content.drop_cache());
+        subject.parts.iter().for_each(Part::drop_cache);
     }
     let state = || (Stripe::default(), Findings::default(), Sums::new(subject));
     let content = subject.content.as_deref();

@@ -12,7 +12,7 @@ use crate::format::frame::{Check, Seal, toggle};
 use crate::format::{Frame, Header};
 use crate::geometry::{Cut, Run};
 use crate::redundancy::{Part, read_up_to};
-use crate::storage::lane::Lane;
+use crate::storage::deadline_io::DeadlineIo;
 use crate::storage::plain::{DATA, REPOSITORY};
 use crate::storage::{Content, Fault, Storage};
 use crate::version;
@@ -26,7 +26,7 @@ pub struct Sources {
     subject: Subject,
     cut: Cut,
     /// Per part of the subject: its file, and what waits for its disk.
-    files: Vec<(Arc<File>, Option<Arc<Lane>>)>,
+    files: Vec<(Arc<File>, Option<Arc<DeadlineIo>>)>,
     /// Targets by column, redundancy last; nothing for a column that is nowhere.
     targets: Vec<Vec<u8>>,
     /// What is known of the redundancy as a whole, once there was a reason to ask.
@@ -140,7 +140,7 @@ impl Sources {
         let mut files = Vec::new();
         for part in &subject.parts {
             let file = part.file.try_clone().map_err(ExamineError::Read)?;
-            files.push((Arc::new(file), storage.patience(&part.place)));
+            files.push((Arc::new(file), storage.io_deadline(&part.place)));
             let home = repositories.iter().find(|home| home.tree.path() == part.place.tree.path());
             let name = home.map(|home| home.target.clone()).filter(|name| !name.is_empty());
             for column in part.columns() {
@@ -265,11 +265,11 @@ impl Sources {
     }
 
     /// Says that stripes will be read soon, as many at a time as lie behind each other: each call costs a look at every column.
-    pub fn will_read(&self, stripes: Range<u64>) {
+    pub fn prefetch(&self, stripes: Range<u64>) {
         let (mut next, end) = (stripes.start, stripes.end.min(self.cut.stripes()));
         while next < end {
             let run = self.cut.run(next, end - next);
-            self.content().iter().for_each(|content| content.will_read(&run));
+            self.content().iter().for_each(|content| content.prefetch(&run));
             next += run.count;
         }
     }

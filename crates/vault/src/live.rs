@@ -90,7 +90,7 @@ struct Inner {
     room: Mutex<Option<Room>>,
     /// Processors that there are.
     cores: usize,
-    // Held, not read.
+    // HeldLocks, not read.
     _mounted: Vec<Lockable>,
 }
 
@@ -158,8 +158,8 @@ impl Live {
     /// See [`PoolError`]; what could not be removed now is tried again, or found by a sweep.
     pub fn tick(&self) -> Result<(), PoolError> {
         lock(&self.inner.young).retain(|_, since| since.elapsed() < YOUNG);
-        let view = self.inner.pool.shared.known();
-        view.disks.iter().for_each(|disk| disk.probe_again());
+        let view = self.inner.pool.shared.cached_view();
+        view.disks.iter().for_each(|disk| disk.retry());
         self.inner.clear_away()?;
         self.inner.forget_room();
         Ok(())
@@ -167,13 +167,13 @@ impl Live {
 
     /// Bytes that files can take and those they can still take, redundancy left out.
     pub fn space(&self) -> (u64, u64) {
-        let view = self.inner.pool.shared.known();
+        let view = self.inner.pool.shared.cached_view();
         let (k, m) = (view.config.stripe as u64, view.config.redundancy as u64);
         let usable = |bytes: u64| (u128::from(bytes) * u128::from(k) / u128::from(k + m)) as u64;
         // Targets on one file system share its space: it counts once.
         let mut devices = BTreeMap::new();
-        for (_, answer) in view.answers() {
-            if let (Ok(stat), Ok(space)) = (answer.tree.stat(b""), answer.tree.space()) {
+        for (_, online) in view.online_targets() {
+            if let (Ok(stat), Ok(space)) = (online.tree.stat(b""), online.tree.space()) {
                 devices.insert(stat.device, space);
             }
         }
@@ -194,11 +194,11 @@ impl Drop for Live {
 /// Locks a file on every target that answers.
 fn take(view: &View) -> Result<Vec<Lockable>, PoolError> {
     let mut held = Vec::new();
-    for (index, answer) in view.answers() {
+    for (index, online) in view.online_targets() {
         let name = &view.config.target[index].name;
         let locking = |error: io::Error| PoolError::target(name, "locking it for a mount")(error);
-        let file = match answer.tree.create(LIVE, 0o600) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => open_to_lock(&answer.tree, LIVE),
+        let file = match online.tree.create(LIVE, 0o600) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => open_to_lock(&online.tree, LIVE),
             // Nothing is written there, so nobody needs to be kept away.
             Err(error) if is_of_the_medium(&error) => continue,
             made => made,
@@ -311,14 +311,14 @@ impl Inner {
             lock(&self.removed).extend(removed);
             return Err(error);
         }
-        let view = self.pool.shared.known();
+        let view = self.pool.shared.cached_view();
         removed.iter().for_each(|(_, stub)| remove_all(&view, stub));
         Ok(())
     }
 
     /// Targets for the columns of a new file.
     fn place(&self, id: FileId) -> Result<Vec<Candidate>, PoolError> {
-        let view = self.pool.shared.known();
+        let view = self.pool.shared.cached_view();
         let mut room = lock(&self.room);
         let is_old = |room: &Room| room.seen.elapsed() > ROOM_BELIEVED || room.epoch != view.config.epoch;
         if room.as_ref().is_none_or(is_old) {
@@ -358,7 +358,7 @@ impl Inner {
 
     /// A write to a target failed; whether nothing more goes there.
     fn note_failed_write(&self, target: &str, error: &io::Error) -> bool {
-        let view = self.pool.shared.known();
+        let view = self.pool.shared.cached_view();
         let given_up = view.disk(target.as_bytes()).is_none_or(|(_, disk)| disk.note_failed_write(error));
         self.forget_room();
         given_up

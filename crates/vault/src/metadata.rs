@@ -19,7 +19,7 @@ const MAX_ATTRIBUTE_BYTES: usize = MAX_HEADER / 2;
 /// What `file` has now. Attributes that cannot be read or are too large are left out, and that is noted.
 ///
 /// # Errors
-/// What the operating system says.
+/// I/O errors.
 pub fn read(file: &File, stat: &Stat) -> io::Result<Metadata> {
     let (mode, uid, gid) = (stat.mode, stat.uid, stat.gid);
     let mut metadata = Metadata { mode, uid, gid, ..Metadata::default() };

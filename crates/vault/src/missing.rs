@@ -22,11 +22,11 @@ pub(crate) struct Remains {
 /// its code is `code`; nothing where it is not known where the data is, or what some of its redundancy is.
 pub(crate) fn remains(vault: &Vault, path: &[u8], code: &str, targets: &[Vec<u8>]) -> Option<Remains> {
     let gone = |name: &[u8]| targets.iter().any(|target| target == name);
-    let holders = vault.storage.holders(path).ok()?;
+    let locations = vault.storage.redundancy_locations(path).ok()?;
     let mut parts = Vec::new();
-    for holder in &holders {
-        let part = holder.place.open_known(&vault.coders).ok()?;
-        parts.extend(part.filter(|part| holder.owns(&part.header)));
+    for location in &locations {
+        let part = location.place.open_known(&vault.coders).ok()?;
+        parts.extend(part.filter(|part| location.owns(&part.header)));
     }
     let now = vault.storage.find(path).ok().flatten();
     let (mut parts, _) = belonging(parts, now.map(|stat| stat.generation()));
@@ -40,9 +40,9 @@ pub(crate) fn remains(vault: &Vault, path: &[u8], code: &str, targets: &[Vec<u8>
     let mut remains = Remains { data_gone: 0, redundancy: 0, redundancy_now: 0 };
     for part in &parts {
         remains.redundancy_now += part.header.columns;
-        let home = holders.iter().find(|holder| holder.place.is(&part.place));
+        let location = locations.iter().find(|location| location.place.is(&part.place));
         // A plain directory has one repository, which is a target by name.
-        let target = home.map(|home| &home.target[..]).filter(|target| !target.is_empty());
+        let target = location.map(|location| &location.target[..]).filter(|target| !target.is_empty());
         if !gone(target.unwrap_or(REPOSITORY)) {
             remains.redundancy += part.header.columns;
         }

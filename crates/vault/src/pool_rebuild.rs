@@ -22,7 +22,7 @@ use crate::damage::{margin, trouble};
 use crate::examine::{ExamineOptions, Subject, examine};
 use crate::run::{Progress, RunContext};
 use crate::storage::TargetState;
-use crate::storage::pool::config::Standing as Membership;
+use crate::storage::pool::config::MemberState;
 use crate::storage::pool::{Pool, PoolError};
 use crate::throttle::Throttle;
 use crate::vault::Vault;
@@ -85,7 +85,7 @@ pub fn check_mass(pool: &Pool, coders: &Coders, agreed: Option<&str>) -> Result<
     let serving: BTreeSet<&String> = config
         .target
         .iter()
-        .filter(|member| member.state != Membership::Retired)
+        .filter(|member| member.state != MemberState::Retired)
         .map(|member| &member.name)
         .collect();
     let gone = Places::of(pool).in_state(TargetState::Offline);
@@ -104,7 +104,7 @@ pub fn check_mass(pool: &Pool, coders: &Coders, agreed: Option<&str>) -> Result<
             }
         })?;
         let away = |name: &String| {
-            config.target.iter().any(|member| member.name == *name && member.state == Membership::Away)
+            config.target.iter().any(|member| member.name == *name && member.state == MemberState::Away)
         };
         gone.retain(|name| !away(name) || missed.contains(name));
     }
@@ -123,7 +123,7 @@ pub fn check_mass(pool: &Pool, coders: &Coders, agreed: Option<&str>) -> Result<
 pub fn plan(vault: &Vault, options: &Options, context: RunContext<'_>) -> Result<Plan, RebuildError> {
     let pool = vault.pool.as_ref().ok_or(RebuildError::NoPool)?;
     pool.probe();
-    let behind = pool.behind();
+    let behind = pool.outdated_targets();
     let mut plan = make_plan(vault, pool, options, context)?;
     // What is verified in a real run as well.
     plan.returned.extend(behind);
@@ -142,7 +142,7 @@ pub fn rebuild(vault: &Vault, options: &Options, context: RunContext<'_>) -> Res
     let mut report = Report::default();
     prepare(pool, options)?;
     report.healed = pool.heal()?;
-    pool.settle_former_redundancy(&vault.coders)?;
+    pool.relocate_all_former_redundancy(&vault.coders)?;
     report.swept = pool.sweep(true)?.orphans.len() as u64;
     report.plan = make_plan(vault, pool, options, context)?;
     round(vault, pool, &mut report, context)?;
@@ -176,13 +176,13 @@ fn prepare(pool: &Pool, options: &Options) -> Result<(), PoolError> {
     let config = pool.config();
     let chosen = |name: &String| options.targets.is_empty() || options.targets.contains(name);
     let places = Places::of(pool);
-    let mut doubtful = pool.behind();
+    let mut doubtful = pool.outdated_targets();
     doubtful.extend(places.in_state(TargetState::Offline));
     doubtful.retain(chosen);
     // Who names a target that is in service wants it looked at.
     doubtful.extend(options.targets.iter().cloned());
     let serving = |name: &String| {
-        config.target.iter().all(|member| member.name != *name || member.state == Membership::Online)
+        config.target.iter().all(|member| member.name != *name || member.state == MemberState::Online)
     };
     doubtful.retain(serving);
     doubtful.sort();
@@ -321,8 +321,8 @@ fn note(
     report.reconstructed += done.reconstructed;
     report.wrong += done.wrong;
     report.removed += done.removed;
-    if !done.homeless.is_empty() {
-        report.homeless.push((path.clone(), done.homeless.len()));
+    if !done.unplaced.is_empty() {
+        report.unplaced.push((path.clone(), done.unplaced.len()));
     }
     report.unsettled.extend(done.kept.iter().cloned());
     if done.unmoved > 0 {

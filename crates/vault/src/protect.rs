@@ -341,7 +341,7 @@ pub(crate) fn with_worker<T, E: From<WorkError>>(
     let failed = |source| WorkError::Repository { path: vault.root.clone(), source };
     let id = unique_id().map_err(failed)?;
     if let Some(pool) = &vault.pool {
-        pool.settle_former_redundancy(&vault.coders).map_err(|error| failed(error.into()))?;
+        pool.relocate_all_former_redundancy(&vault.coders).map_err(|error| failed(error.into()))?;
     }
     work(&Worker {
         storage: &*vault.storage,

@@ -29,7 +29,7 @@ pub const STAGING: &[u8] = b"staging";
 
 /// A place for a redundancy file.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct PartPath {
     /// The repository, or the target's part of it.
     pub tree: Tree,
     /// The path in it.
@@ -40,7 +40,7 @@ pub struct Place {
 #[derive(Debug)]
 pub struct Part {
     /// Where it is.
-    pub place: Place,
+    pub place: PartPath,
     /// The file.
     pub file: Lockable,
     /// What its header says: the first, or the second where the first is damaged.
@@ -119,7 +119,7 @@ enum Purpose {
     Update,
 }
 
-impl Place {
+impl PartPath {
     /// Why what is there must not be removed or replaced: a later program wrote it, or it cannot be read now, so that it may be of a file that is elsewhere.
     pub(crate) fn must_stay(&self, coders: &Coders) -> Option<Unknown> {
         match self.open(coders) {
@@ -144,7 +144,7 @@ impl Place {
     }
 
     /// Whether both are the same place of the same tree.
-    pub fn is(&self, other: &Place) -> bool {
+    pub fn is(&self, other: &PartPath) -> bool {
         self.path == other.path && self.tree.path() == other.tree.path()
     }
 
@@ -321,7 +321,7 @@ fn trailer(file: &File, coders: &Coders) -> io::Result<Found> {
 /// Reads until the buffer is full or the file ends.
 ///
 /// # Errors
-/// What the operating system says.
+/// I/O errors.
 pub fn read_up_to(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut got = 0;
     while got < buffer.len() {
@@ -340,7 +340,7 @@ impl Part {
     /// frame consists of.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// I/O errors.
     pub fn read_records(&self, first: u64, count: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
         let (records, columns) = (&self.records, self.records.columns());
         let frames: u64 = (first..first + count).map(|stripe| records.frame_bytes(stripe)).sum();
@@ -368,7 +368,7 @@ impl Part {
     /// Looks at the second header as well, and whether it lies where records end: a first header alone ends like a whole file.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// I/O errors.
     pub fn check_trailer(&mut self, coders: &Coders) -> io::Result<()> {
         let size = stat_of(&self.file)?.size;
         self.trailer_damage = match trailer(&self.file, coders)? {
@@ -381,7 +381,7 @@ impl Part {
     }
 
     /// Forgets what the system keeps of it in memory.
-    pub fn forget_cached(&self) {
+    pub fn drop_cache(&self) {
         // Only advice: what is not forgotten is read from memory.
         let _ = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed);
     }

@@ -536,7 +536,7 @@ impl Work<'_> {
         let Subject { header, parts, .. } = again;
         let storage = &self.vault.storage;
         let homes = storage.layout(self.path, &header.code, header.geometry.block()).ok();
-        let homes = homes.and_then(|layout| storage.homes(self.path, &header.code, &layout).ok());
+        let homes = homes.and_then(|layout| storage.parity_placements(self.path, &header.code, &layout).ok());
         homes.is_some_and(|homes| {
             parts.iter().any(|part| homes.iter().all(|home| !home.place.is(&part.place)))
         })

@@ -10,7 +10,7 @@
 
 use crate::examine::{Findings, Subject};
 use crate::geometry::Run;
-use crate::redundancy::{Draft, Place};
+use crate::redundancy::{Draft, PartPath};
 use crate::storage::{Repository, Storage};
 use crate::tree::{Stat, Tree, absent_is_none, join};
 use std::collections::{BTreeMap, BTreeSet};
@@ -121,7 +121,7 @@ impl Mark {
     }
 
     fn publish(&self, repository: &Tree, path: &[u8]) -> io::Result<()> {
-        let draft = Draft::new(Place { tree: repository.clone(), path: place(path) })?;
+        let draft = Draft::new(PartPath { tree: repository.clone(), path: place(path) })?;
         draft.write_whole(&self.encode())?;
         draft.sync()?;
         draft.publish_durably()

@@ -65,7 +65,7 @@ pub fn each_run<S: Send, E: Send>(
             let Some(run) = taken else { break };
             let after = run.first + run.count;
             if let Some(content) = content.filter(|_| after < stripes) {
-                content.will_read(&cut.run(after, limit(after)));
+                content.prefetch(&cut.run(after, limit(after)));
             }
             if let Err(error) = work(&run, &mut state) {
                 next.store(stripes, Ordering::Relaxed);

@@ -297,7 +297,7 @@ impl Scanner<'_> {
     /// Whether some redundancy of a file is of an older version of the format.
     fn is_outdated(&self, path: &[u8]) -> bool {
         let Some(coders) = self.renews else { return false };
-        let Ok(holders) = self.storage.holders(path) else { return false };
+        let Ok(holders) = self.storage.redundancy_locations(path) else { return false };
         let opened = holders.iter().map(|holder| holder.place.open(coders));
         opened.flatten().flatten().any(|part| part.header.version < Version::NEWEST)
     }

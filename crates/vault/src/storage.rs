@@ -1,11 +1,11 @@
-//! Storage that people already have, behind one contract.
+//! Storage adapters: where the bytes of protected files and their redundancy lie.
 //!
-//! An adapter knows where the bytes of a file are and what fails as one. It does not know codes, policies or states:
-//! it lists, reads one column of a stripe, writes one back for repair, and says where redundancy may go. Whatever is not
-//! there is data ([`Fault`]), not a reason to stop.
+//! An adapter lists files, reads one column of a stripe, writes one back for repair, and says where redundancy may be
+//! placed. It knows which files share a failure domain, but no codes, policies or file states. Missing bytes are
+//! reported as [`Fault`], so that a reader can reconstruct them instead of failing.
 
 pub mod conformance;
-pub mod lane;
+pub mod deadline_io;
 pub mod plain;
 pub mod pool;
 
@@ -13,45 +13,45 @@ use crate::coder::Coders;
 use crate::format::header::MAX_STRIPE;
 use crate::format::{Binding, FileId, Header, Metadata};
 use crate::geometry::{Geometry, GeometryError, Run};
-use crate::redundancy::{Place, REDUNDANCY};
+use crate::redundancy::{PartPath, REDUNDANCY};
 use crate::tree::{Generation, Names, Stat, Tree, join};
+use deadline_io::DeadlineIo;
 use gabion_engine::Code;
 use gabion_platform::window::Window;
-use lane::Lane;
 use std::fmt::Debug;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What fails as one: a disk, a directory on it.
+/// Storage that fails as one unit: a disk, or a directory on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Its name; unique in its storage.
+    /// Name, unique within the storage.
     pub name: Vec<u8>,
-    /// Targets of one domain may fail together.
+    /// Failure domain: targets of one domain may fail together.
     pub domain: String,
-    /// Whether it answers.
+    /// Whether the target is reachable and in service.
     pub state: TargetState,
-    /// Free and total bytes, where it answers.
+    /// Free and total bytes, if it is reachable.
     pub space: Option<(u64, u64)>,
 }
 
-/// Whether a target can be used.
+/// State of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TargetState {
-    /// Reads and writes.
+    /// Readable and writable.
     Online,
-    /// It does not answer: what is on it counts as lost until it does.
+    /// Unreachable: its content counts as lost until it is reachable again.
     Offline,
-    /// It answers, but nothing new goes there.
+    /// Readable, but receives nothing new.
     Retired,
-    /// It answers again after it was given up: what is on it counts as lost until it has been verified.
+    /// Reachable again after it was given up: its content counts as lost until it has been verified.
     Returned,
 }
 
 impl TargetState {
-    /// Whether what is on the target counts.
+    /// True if the content of the target is valid.
     pub fn counts(self) -> bool {
         matches!(self, TargetState::Online | TargetState::Retired)
     }
@@ -60,28 +60,28 @@ impl TargetState {
 /// Why bytes of a file could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    /// Their target is gone.
-    #[error("target {} is gone", crate::shown::Shown::bytes(.0))]
+    /// Their target is unreachable.
+    #[error("target {} is unreachable", crate::shown::Shown::bytes(.0))]
     Lost(Vec<u8>),
-    /// The target did not answer in time.
+    /// The target did not answer within the deadline.
     #[error("no answer within {0} ms")]
     Timeout(u64),
-    /// The operating system says so.
+    /// An error of the operating system.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
-/// Where the blocks of a file are: how it is cut, and the target of each data column.
+/// How a file is cut into stripes, and the target of each data column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// How it is cut into stripes.
+    /// The cut into stripes.
     pub geometry: Geometry,
-    /// Names of the targets of the data columns; empty where storage has but one.
+    /// Target names of the data columns; empty if the storage has only one target.
     pub targets: Vec<Vec<u8>>,
 }
 
 impl Layout {
-    /// Refuses stripes that take more memory than headers allow.
+    /// Refuses stripes that need more memory than the header format allows.
     ///
     /// # Errors
     /// [`LayoutError::Stripe`].
@@ -91,49 +91,49 @@ impl Layout {
     }
 }
 
-/// Where redundancy columns of a file go: one redundancy file.
+/// Placement of redundancy columns of a file: one redundancy file.
 #[derive(Debug, Clone)]
-pub struct Home {
-    /// The first redundancy column, counted from 0.
+pub struct ParityPlacement {
+    /// First redundancy column, counted from 0.
     pub first: usize,
-    /// How many.
+    /// Number of columns.
     pub columns: usize,
-    /// The target; empty where storage has but one.
+    /// Target; empty if the storage has only one.
     pub target: Vec<u8>,
-    /// The file.
-    pub place: Place,
+    /// Path of the redundancy file.
+    pub place: PartPath,
 }
 
-/// A tree that holds redundancy files, one per protected file at most.
+/// Tree that holds redundancy files, at most one per protected file.
 #[derive(Debug, Clone)]
 pub struct Repository {
-    /// The target it is on; empty where storage has but one.
+    /// Target that holds it; empty if the storage has only one.
     pub target: Vec<u8>,
     /// The tree.
     pub tree: Tree,
 }
 
 impl Repository {
-    /// Where the redundancy of `path` is, if it has some of it and is kept by name.
-    pub fn place(&self, path: &[u8]) -> Place {
-        Place { tree: self.tree.clone(), path: join(REDUNDANCY, path) }
+    /// Path of the redundancy of `path` where redundancy is kept by name. The file may not exist.
+    pub fn place(&self, path: &[u8]) -> PartPath {
+        PartPath { tree: self.tree.clone(), path: join(REDUNDANCY, path) }
     }
 }
 
-/// A place where redundancy of a file lies, if its target has any.
+/// A possible location of redundancy of one file.
 #[derive(Debug, Clone)]
-pub struct Holder {
-    /// The target; empty where storage has but one.
+pub struct RedundancyLocation {
+    /// Target; empty if the storage has only one.
     pub target: Vec<u8>,
-    /// The place on it.
-    pub place: Place,
-    /// The identity of the file, where storage keeps redundancy by identity.
+    /// Path on the target.
+    pub place: PartPath,
+    /// Identity of the protected file, if storage keeps redundancy by identity.
     pub owner: Option<FileId>,
 }
 
-impl Holder {
-    /// Whether a redundancy file that was found here is one of this file. Version 1 of the format is not bound to a file; the inode says as much, with
-    /// half as many bits.
+impl RedundancyLocation {
+    /// True if a redundancy file found at this location belongs to the file. Format version 1 has no binding; the inode
+    /// is compared instead, with half as many bits.
     pub fn owns(&self, header: &Header) -> bool {
         self.owner.is_none_or(|id| match &header.binding {
             Some(binding) => binding.0 == id.0,
@@ -144,53 +144,53 @@ impl Holder {
 
 /// A directory of the namespace.
 pub trait Folder {
-    /// Its names, sorted; files of ours are not among them.
+    /// Sorted names; Gabion's own files are left out.
     fn names(&self) -> &Names;
-    /// What a name stands for. Sizes and times are those of the content.
+    /// Status of an entry. Size and times are those of the content.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// I/O errors.
     fn stat(&self, name: &[u8]) -> io::Result<Stat>;
 }
 
-/// Reconstructs a range of a file from the rest of its stripe. The predicate tells whether redundancy of a version has these bytes as they are now. No pieces if
-/// too little is left of the stripe.
+/// Reconstructs a range of a file from the rest of its stripe. The predicate is true if redundancy of the given version
+/// covers the present bytes of a range. Returns no pieces if too few blocks of the stripe are left.
 pub type Reconstruct<'a> = &'a dyn Fn(
     &Range<u64>,
     &dyn Fn(&Generation, &Range<u64>) -> bool,
 ) -> io::Result<Vec<(Range<u64>, Vec<u8>)>>;
 
-/// A file, open for reading.
+/// A file that is open for reading.
 pub trait Content: Send + Sync + Debug {
-    /// What it is now: asked before and after reading, to know that it stayed the same.
+    /// Present status. Readers compare it before and after reading to detect changes.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// I/O errors.
     fn stat(&self) -> io::Result<Stat>;
 
     /// Owner, permissions and attributes.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// I/O errors.
     fn metadata(&self) -> io::Result<Metadata>;
 
     /// Writes the dirty pages of the file to its medium, so that the next store into a mapped page changes its mtime.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// I/O errors.
     fn flush(&self) -> io::Result<()> {
         Ok(())
     }
 
-    /// Reads what block `row` of `run` has in `column` into `buffer`, and fills it up with zeros. Gives the number of
-    /// bytes that were there: fewer than [`Run::cell`] says if the file has become shorter.
+    /// Reads block `row` of `run` in `column` into `buffer` and pads it with zeros. Returns the number of bytes read:
+    /// fewer than [`Run::cell`] if the file has become shorter.
     ///
     /// # Errors
     /// See [`Fault`].
     fn read(&self, run: &Run, row: u64, column: usize, buffer: &mut [u8]) -> Result<usize, Fault>;
 
-    /// Reads the first blocks of stripe `first + row` of `run`, as many as `buffer` has room for, filled up with zeros. False if the file has become
-    /// shorter.
+    /// Reads the first blocks of stripe `first + row` of `run`, as many as fit into `buffer`, padded with zeros.
+    /// Returns false if the file has become shorter.
     ///
     /// # Errors
     /// See [`Fault`].
@@ -198,33 +198,33 @@ pub trait Content: Send + Sync + Debug {
         read_blocks(self, run, row, buffer)
     }
 
-    /// Reads from `offset` on, until the buffer is full or the file ends. Gives the number of bytes: fewer than there should be
-    /// if bytes before the file's end are not there.
+    /// Reads from `offset` until the buffer is full or the file ends. Returns the number of bytes read; it is short if
+    /// bytes before the end of the file are missing.
     ///
     /// # Errors
     /// See [`Fault`].
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault>;
 
-    /// Whether the bytes of a version never change: storage gives new content a new identity, and this file stays the one that
-    /// was opened.
-    fn is_frozen(&self) -> bool {
+    /// True if an open file never changes: new content gets a new identity, and this handle keeps the old content.
+    fn is_immutable(&self) -> bool {
         false
     }
 
-    /// Shows the pieces that `run` has in its first `columns` columns, where they lie in memory anyway and reading would copy them.
-    /// False where that is not so, and where a piece is not all there: read then.
+    /// Maps the pieces that `run` has in its first `columns` columns into `window`, if they are in the page cache and
+    /// reading would only copy them. Returns false if they are not, or if a piece is incomplete; the caller reads them
+    /// then.
     fn show(&self, _run: &Run, _columns: usize, _window: &mut Window) -> bool {
         false
     }
 
-    /// Says that all columns of `run` will be read soon.
-    fn will_read(&self, run: &Run);
+    /// Announces that all columns of `run` will be read soon.
+    fn prefetch(&self, run: &Run);
 
-    /// Forgets what the system keeps of the content in memory, so that the next read comes from the medium.
-    fn forget_cached(&self);
+    /// Drops the content from the page cache, so that the next read comes from the medium.
+    fn drop_cache(&self);
 }
 
-/// As [`Content::read_stripe`], block by block.
+/// [`Content::read_stripe`] as single block reads.
 fn read_blocks<C: Content + ?Sized>(
     content: &C,
     run: &Run,
@@ -240,80 +240,80 @@ fn read_blocks<C: Content + ?Sized>(
     Ok(true)
 }
 
-/// A file, open for repair.
+/// A file that is open for repair.
 pub trait Repairable {
-    /// Puts back the bytes that block `row` of `run` has in `column`; `bytes` is as long as [`Run::cell`] says. What is all
-    /// zeros becomes a hole where storage has holes.
+    /// Writes back the bytes of block `row` of `run` in `column`; `bytes` has the length of [`Run::cell`]. A block of
+    /// zeros becomes a hole where storage supports holes.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// I/O errors.
     fn write(&mut self, run: &Run, row: u64, column: usize, bytes: &[u8]) -> io::Result<()>;
 
-    /// Makes the file `size` bytes long.
+    /// Sets the file size.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// I/O errors.
     fn set_size(&mut self, size: u64) -> io::Result<()>;
 
-    /// Gives owner, permissions, attributes and times back, and makes all of it durable. What could not be given back is
-    /// returned as text. Then the file as it is now.
+    /// Restores owner, permissions, attributes and times, and makes everything durable. Returns the metadata that could
+    /// not be restored, as text, and the new status of the file.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// I/O errors.
     fn finish(&mut self, metadata: &Metadata, mtime: i64) -> io::Result<(Vec<String>, Stat)>;
 }
 
-/// The contract that every adapter fulfils.
+/// Contract of a storage adapter.
 pub trait Storage: Send + Sync + Debug {
-    /// A word for the kind of storage.
+    /// Name of the kind of storage.
     fn kind(&self) -> &'static str;
 
     /// Opens a directory of the namespace.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// I/O errors.
     fn folder(&self, path: &[u8]) -> io::Result<Box<dyn Folder + '_>>;
 
-    /// What a path stands for; nothing where nothing is.
+    /// Status of a path; none if it does not exist.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// I/O errors.
     fn find(&self, path: &[u8]) -> io::Result<Option<Stat>>;
 
-    /// Flushes all files at once, as [`Content::flush`] does one. Gives the device whose files were; nothing where they have to be flushed
-    /// one by one.
+    /// Flushes all files at once, as [`Content::flush`] does for one. Returns the device that was flushed; none if
+    /// files have to be flushed one by one.
     fn flush(&self) -> Option<u64> {
         None
     }
 
-    /// Whether someone is writing to a file in a way that its [`Stat`] does not show until it is done.
+    /// True if a file is being written in a way that its [`Stat`] does not show until the writer is done.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// I/O errors.
     fn is_being_written(&self, _path: &[u8]) -> io::Result<bool> {
         Ok(false)
     }
 
-    /// Refuses a file of which it is not known where it ends: it is written in place, or was when its writer died, and what was appended may be on a target that does
-    /// not answer.
+    /// Refuses a file whose size is unknown: it is or was being written in place, and an unreachable target may hold
+    /// appended bytes.
     ///
     /// # Errors
-    /// The end is not known; what the operating system says.
-    fn check_end(&self, _path: &[u8]) -> io::Result<()> {
+    /// The size is unknown; I/O errors.
+    fn check_size_known(&self, _path: &[u8]) -> io::Result<()> {
         Ok(())
     }
 
-    /// Records how long a file is whose writer died while it wrote in place. Until then its length is told by all of its columns together, and the loss
-    /// of one would shorten it.
+    /// Records the size of a file whose writer died during in-place writes. Until then the size follows from the
+    /// lengths of all columns, so losing one column would truncate the file.
     ///
     /// # Errors
-    /// What the operating system says.
-    fn conclude_writing(&self, _path: &[u8]) -> io::Result<()> {
+    /// I/O errors.
+    fn finish_abandoned_write(&self, _path: &[u8]) -> io::Result<()> {
         Ok(())
     }
 
-    /// What was written to a file from one version to the present one, `now`, in order and apart, where that is known for certain: whatever else differs is
-    /// damage.
+    /// Ranges written between `version` and the present version `now`, sorted and disjoint. None if they are not known
+    /// for certain. Any difference outside these ranges is damage.
     fn written_since(
         &self,
         _path: &[u8],
@@ -323,129 +323,136 @@ pub trait Storage: Send + Sync + Debug {
         None
     }
 
-    /// Redundancy is about to be made of version `now` of a file, in place of that of `old`: these are the versions that
-    /// [`written_since`](Storage::written_since) is asked for next.
-    fn begins_encoding(&self, _path: &[u8], _old: Option<&Generation>, _now: &Generation) {}
+    /// Announces that version `now` of a file is about to be encoded, replacing the redundancy of `old`.
+    /// [`written_since`](Storage::written_since) is called with these versions next.
+    fn note_encoding_start(&self, _path: &[u8], _old: Option<&Generation>, _now: &Generation) {}
 
-    /// Puts blocks of a file right that are damaged: nobody wrote to them since they were protected. Those that cannot be put right stay as
+    /// Repairs damaged blocks that were not written since they were protected. Blocks that cannot be repaired stay as
     /// they are.
-    fn mend(&self, _path: &[u8], _cells: &[Range<u64>], _reconstruct: Reconstruct<'_>) {}
+    fn repair_blocks(&self, _path: &[u8], _cells: &[Range<u64>], _reconstruct: Reconstruct<'_>) {}
 
-    /// What [`mend`](Storage::mend) put right in a file and nobody was told of yet; an attempt to encode the file may have failed after it. Nothing where storage
-    /// reports it by itself.
-    fn take_mended(&self, _path: &[u8]) -> Vec<Range<u64>> {
+    /// Returns, once, the ranges that [`repair_blocks`](Storage::repair_blocks) repaired in a file: an attempt to
+    /// encode the file may have failed after the repair. Empty where storage reports repairs by itself.
+    fn take_repaired(&self, _path: &[u8]) -> Vec<Range<u64>> {
         Vec::new()
     }
 
-    /// What binds redundancy to the file at `path`: see [`Binding`].
+    /// Binding of redundancy to the file at `path`: see [`Binding`].
     ///
     /// # Errors
-    /// What the operating system says.
+    /// I/O errors.
     fn binding(&self, path: &[u8]) -> io::Result<Binding> {
         Ok(Binding::of_name(crate::tree::split(path).1))
     }
 
-    /// Opens a file.
+    /// Opens a file for reading.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// I/O errors.
     fn open(&self, path: &[u8]) -> io::Result<Box<dyn Content>>;
 
-    /// Opens a file for repair; one that is gone is made anew.
+    /// Opens a file for repair; creates it if it does not exist.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// I/O errors.
     fn open_for_repair(&self, path: &[u8]) -> io::Result<Box<dyn Repairable>>;
 
-    /// A path for people.
+    /// Path for messages.
     fn shown(&self, path: &[u8]) -> std::path::PathBuf;
 
-    /// Bytes of a block for a file of `size` bytes that is to get redundancy, `largest` at most.
+    /// Block size for a file of `size` bytes, at most `largest`.
     fn block(&self, _code: &Code, _size: u64, largest: u64) -> u64 {
         largest
     }
 
-    /// How a file is cut for `code`, in blocks of `block` bytes where storage leaves the choice.
+    /// Layout of a file for `code`, in blocks of `block` bytes where storage leaves the choice.
     ///
     /// # Errors
     /// Sizes that do not fit the code or the storage.
     fn layout(&self, path: &[u8], code: &Code, block: u64) -> Result<Layout, LayoutError>;
 
-    /// The trees that redundancy lies in, those of targets that do not answer left out.
+    /// Trees that hold redundancy; those of unreachable targets are left out.
     fn repositories(&self) -> Vec<Repository>;
 
-    /// Those of the [repositories](Storage::repositories) that take writes: a file system may turn read-only after an error.
+    /// The [repositories](Storage::repositories) that accept writes: a file system may be read-only after an error.
     fn writable_repositories(&self) -> Vec<Repository> {
         self.repositories()
     }
 
-    /// The identity of a file, where storage keeps redundancy by identity: then a name that a file gets or loses changes nothing about its
-    /// redundancy. Nothing where redundancy lies at the name of its file.
+    /// Identity of a file, if storage keeps redundancy by identity: added and removed names then leave redundancy in
+    /// place. None if redundancy is kept by path.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// I/O errors.
     fn identity(&self, _path: &[u8]) -> io::Result<Option<FileId>> {
         Ok(None)
     }
 
-    /// Whether storage keeps redundancy by the identity of files.
+    /// True if storage keeps redundancy by file identity.
     fn keeps_by_identity(&self) -> bool {
         false
     }
 
-    /// The places where redundancy of a file lies, on all targets that answer, whether they have any or not.
+    /// Possible locations of redundancy of a file on all reachable targets, whether or not a file exists there.
     ///
     /// # Errors
-    /// What the operating system says.
-    fn holders(&self, path: &[u8]) -> io::Result<Vec<Holder>> {
-        let holder = |it: Repository| Holder { place: it.place(path), target: it.target, owner: None };
-        Ok(self.repositories().into_iter().map(holder).collect())
+    /// I/O errors.
+    fn redundancy_locations(&self, path: &[u8]) -> io::Result<Vec<RedundancyLocation>> {
+        let location =
+            |it: Repository| RedundancyLocation { place: it.place(path), target: it.target, owner: None };
+        Ok(self.repositories().into_iter().map(location).collect())
     }
 
-    /// Brings redundancy of a file that lies where an earlier version of the program put it to where [`homes`](Storage::homes) looks for it.
+    /// Moves redundancy of a file from the location of an earlier format to the one that
+    /// [`parity_placements`](Storage::parity_placements) uses.
     ///
     /// # Errors
-    /// What the operating system says.
-    fn bring_home(&self, _path: &[u8], _coders: &Coders) -> io::Result<()> {
+    /// I/O errors.
+    fn relocate_former_redundancy(&self, _path: &[u8], _coders: &Coders) -> io::Result<()> {
         Ok(())
     }
 
-    /// Where the redundancy of a file with this layout goes. Columns that no target can take are left out.
+    /// Placement of the redundancy of a file with this layout. Columns that no target can take are left out.
     ///
     /// # Errors
-    /// What the operating system says.
-    fn homes(&self, path: &[u8], code: &Code, layout: &Layout) -> io::Result<Vec<Home>>;
+    /// I/O errors.
+    fn parity_placements(
+        &self,
+        path: &[u8],
+        code: &Code,
+        layout: &Layout,
+    ) -> io::Result<Vec<ParityPlacement>>;
 
     /// All targets.
     fn targets(&self) -> Vec<Target>;
 
-    /// What waits no longer than a deadline for the disk that a redundancy file is on; nothing where storage sets none.
-    fn patience(&self, _place: &Place) -> Option<Arc<Lane>> {
+    /// Runner with a deadline for I/O on the disk of a redundancy file; none if storage sets no deadline.
+    fn io_deadline(&self, _place: &PartPath) -> Option<Arc<DeadlineIo>> {
         None
     }
 }
 
-/// Why a file cannot be cut for a code.
+/// Why a file cannot be laid out for a code.
 #[derive(Debug, thiserror::Error)]
 pub enum LayoutError {
-    /// Block sizes that cannot be.
+    /// Invalid block sizes.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
-    /// Storage is striped over another number of targets.
+    /// The file is striped over another number of targets.
     #[error("the code has {code} data columns, the file is striped over {storage}")]
     Columns {
-        /// The code's k.
+        /// Data columns of the code.
         code: usize,
-        /// The file's.
+        /// Data columns of the file.
         storage: usize,
     },
-    /// The blocks of a stripe take too much memory.
+    /// The blocks of a stripe need too much memory.
     #[error("a stripe has {} MiB, more than {} MiB: choose smaller blocks or fewer columns", bytes >> 20, MAX_STRIPE >> 20)]
     Stripe {
         /// Bytes of all k + m blocks.
         bytes: u64,
     },
-    /// The layout is not known now.
+    /// The layout cannot be read.
     #[error(transparent)]
     Io(#[from] io::Error),
 }

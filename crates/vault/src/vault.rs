@@ -405,7 +405,7 @@ impl Vault {
         let begun = !location.repository.join(settings::FILE).exists();
         let all_answer = pool.targets().iter().all(|target| target.state != TargetState::Offline);
         // A vault that was lost with its target, or removed from it, goes on elsewhere as the same.
-        if begun && all_answer && pool.kept(Document::Vault).is_none() {
+        if begun && all_answer && pool.document(Document::Vault).is_none() {
             return Err(VaultError::Unprotected { path: PathBuf::from(pool.config().name) });
         }
         Ok((Vault::create(&location, None, clock)?, begun))

@@ -383,7 +383,7 @@ fn rebuild(
     let report = json!({
         "gone": done.plan.gone, "retired": done.plan.retired, "returned": done.plan.returned,
         "files": done.files, "of": done.plan.files.len(), "bytes": done.bytes, "verified_columns": done.verified,
-        "taken_back": done.taken_back, "homeless": named(&done.homeless, counted),
+        "taken_back": done.taken_back, "unplaced": named(&done.unplaced, counted),
         "unmoved": named(&done.unmoved, counted), "unsettled": done.unsettled, "lost": lost, "failed": failed,
         "unreadable": named(&done.plan.unreadable, failure), "stopped": done.stopped,
     });

@@ -5,7 +5,7 @@ use gabion_vault::pool_rebuild::survey::Places;
 use gabion_vault::schedule::Backoff;
 use gabion_vault::storage::TargetState;
 use gabion_vault::storage::pool::Pool;
-use gabion_vault::storage::pool::config::Standing;
+use gabion_vault::storage::pool::config::MemberState;
 use gabion_vault::watchdog::{Decision, Policy, Sight, Watchdog};
 use gabion_vault::world::{Nanos, SECOND, moment};
 use serde_json::{Value, json};
@@ -210,12 +210,12 @@ impl Targets {
 /// How the targets of a pool look now.
 pub(super) fn sights(pool: &Pool) -> Vec<(String, Sight)> {
     pool.probe();
-    let (config, places, behind) = (pool.config(), Places::of(pool), pool.behind());
-    let serving = config.target.iter().filter(|member| member.state != Standing::Retired);
+    let (config, places, behind) = (pool.config(), Places::of(pool), pool.outdated_targets());
+    let serving = config.target.iter().filter(|member| member.state != MemberState::Retired);
     serving
         .map(|member| {
             let sight = match (places.state(&member.name), member.state) {
-                (TargetState::Offline, Standing::Away) => Sight::GivenUp,
+                (TargetState::Offline, MemberState::Away) => Sight::GivenUp,
                 (TargetState::Offline, _) => Sight::Gone,
                 (TargetState::Returned, _) => Sight::Back,
                 _ if behind.contains(&member.name) => Sight::Back,

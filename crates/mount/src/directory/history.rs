@@ -12,7 +12,7 @@
 
 use super::reach::stat_of;
 use gabion_vault::changelog::Ranges;
-use gabion_vault::storage::plain::Writer;
+use gabion_vault::storage::plain::DirectoryWriter;
 use gabion_vault::tree::{Generation, Stat};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -134,7 +134,7 @@ impl History {
     }
 }
 
-impl Writer for History {
+impl DirectoryWriter for History {
     fn written_since(&self, version: &Generation, now: &Generation) -> Option<Vec<Range<u64>>> {
         let files = self.files();
         let tracked = files.get(&now.inode).filter(|tracked| tracked.is_at(version_of(now)))?;
@@ -142,7 +142,7 @@ impl Writer for History {
         Some(written.as_slice().to_vec())
     }
 
-    fn begins_encoding(&self, old: Option<&Generation>, now: &Generation) {
+    fn note_encoding_start(&self, old: Option<&Generation>, now: &Generation) {
         let mut files = self.files();
         let version = version_of(now);
         let Some(tracked) = files.get_mut(&now.inode).filter(|tracked| tracked.is_at(version)) else {
@@ -155,7 +155,7 @@ impl Writer for History {
         }
     }
 
-    fn alone(&self, now: &Generation, act: &mut dyn FnMut() -> Option<Generation>) -> bool {
+    fn with_writes_paused(&self, now: &Generation, act: &mut dyn FnMut() -> Option<Generation>) -> bool {
         let number = now.inode;
         let _nobody_writes = self.lock_of(number).write().unwrap_or_else(PoisonError::into_inner);
         if !self.files().get(&number).is_some_and(|tracked| tracked.is_at(version_of(now))) {

@@ -12,7 +12,7 @@ use gabion_vault::changelog::WHOLE;
 use gabion_vault::degraded::{DegradedReader, ReadError};
 use gabion_vault::live::{DirectoryChange, Found};
 use gabion_vault::storage::pool::stub::Stub;
-use gabion_vault::storage::pool::{Extra, PoolError};
+use gabion_vault::storage::pool::{DirectoryExtra, PoolError};
 use gabion_vault::tree::Stat;
 use gabion_vault::world::{Nanos, SECOND, Stopwatch};
 use rustix::fs::{FallocateFlags, OFlags};
@@ -252,7 +252,7 @@ impl Shared {
             let Found::Directory(_, now) = self.found(number)? else { return Err(Errno::STALE.into()) };
             let listed = mode.is_some() && acl::list_of(&now.attributes, ACCESS).is_some();
             if accessed.is_some() || listed {
-                let give = |extra: &mut Extra| {
+                let give = |extra: &mut DirectoryExtra| {
                     extra.accessed = accessed.or(extra.accessed);
                     set_mode(&mut extra.attributes, mode);
                     Ok(())
@@ -302,7 +302,7 @@ impl Shared {
                 Ok(())
             })
         })?;
-        if inode.file.look_at(Stub::is_file) {
+        if inode.file.with_stub(Stub::is_file) {
             self.note_written(inode.number, ANYTHING, self.rest_of(inode));
         }
         Ok(())

@@ -52,7 +52,7 @@ fn take(attributes: &mut Attributes, name: &[u8]) -> Result<(), PoolError> {
 impl Shared {
     fn attributes_of_number(&self, number: u64) -> Answer<Attributes> {
         if let Some(inode) = self.opened(number) {
-            return Ok(inode.file.look_at(|stub| stub.metadata.attributes.clone()));
+            return Ok(inode.file.with_stub(|stub| stub.metadata.attributes.clone()));
         }
         let _stay = self.names_stay();
         Ok(match self.found(number)? {
@@ -81,7 +81,7 @@ impl Shared {
         if Shared::is_directory(number) {
             let _stay = self.names_stay();
             let path = self.path(number)?;
-            let changed = |extra: &mut gabion_vault::storage::pool::Extra| {
+            let changed = |extra: &mut gabion_vault::storage::pool::DirectoryExtra| {
                 change(&mut extra.attributes, MAX_OF_DIRECTORY)
             };
             self.live.change_extra(&path, changed).for_kernel()?;
@@ -102,7 +102,7 @@ impl Shared {
                 Ok(())
             })
         });
-        if done.is_ok() && inode.file.look_at(Stub::is_file) {
+        if done.is_ok() && inode.file.with_stub(Stub::is_file) {
             self.note_written(number, ANYTHING, self.rest_of(&inode));
         }
         self.let_go(&inode);

@@ -4,14 +4,14 @@ use super::Shared;
 use super::errors::ForKernel;
 use super::inodes::{Inode, number_of};
 use gabion_vault::live::Found;
-use gabion_vault::storage::pool::Writer;
+use gabion_vault::storage::pool::PoolWriter;
 use gabion_vault::tree::Generation;
 use std::ops::Range;
 
 /// Blocks that are put right while programs wait with writing to the file.
 const AT_ONCE: usize = 16;
 
-impl Writer for Shared {
+impl PoolWriter for Shared {
     fn written_since(&self, path: &[u8], version: &Generation) -> Option<Vec<Range<u64>>> {
         match self.live.find(path).ok()?? {
             Found::File(stub) => self.live.written_since(stub.id, version),
@@ -19,7 +19,7 @@ impl Writer for Shared {
         }
     }
 
-    fn mend(&self, path: &[u8], cells: &[Range<u64>]) {
+    fn repair_blocks(&self, path: &[u8], cells: &[Range<u64>]) {
         let Ok(Some(Found::File(stub))) = self.live.find(path) else { return };
         let number = number_of(stub.id);
         let held = self.hold_by(number, || match self.live.find(path).for_kernel()? {
@@ -30,7 +30,7 @@ impl Writer for Shared {
         for cells in cells.chunks(AT_ONCE) {
             let _stay = self.names_stay();
             // The kernel need not know a name of a file that nobody has open.
-            inode.file.mend(&|| self.names_of(number, path), cells);
+            inode.file.repair_blocks(&|| self.names_of(number, path), cells);
         }
         self.note_made(&inode, path);
         self.let_go(&inode);

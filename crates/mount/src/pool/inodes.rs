@@ -9,7 +9,7 @@ use fuser::{FileAttr, FileType, Generation, INodeNo};
 use gabion_vault::format::FileId;
 use gabion_vault::live::{Found, LiveFile};
 use gabion_vault::storage::pool::stub::{Special, Stub};
-use gabion_vault::storage::pool::{Extra, Unnamed};
+use gabion_vault::storage::pool::{DirectoryExtra, Unlinked};
 use gabion_vault::tree::Stat;
 use gabion_vault::world::Nanos;
 use rustix::io::Errno;
@@ -62,7 +62,7 @@ pub(super) fn attributes_of(number: u64, stub: &Stub) -> FileAttr {
 }
 
 /// What the kernel wants to know of a directory.
-pub(super) fn attributes_of_directory(number: u64, stat: &Stat, extra: &Extra) -> FileAttr {
+pub(super) fn attributes_of_directory(number: u64, stat: &Stat, extra: &DirectoryExtra) -> FileAttr {
     told_of(number, stat, extra.accessed)
 }
 
@@ -273,14 +273,14 @@ impl Shared {
     }
 
     /// A file has lost the name that was at `path`.
-    pub(super) fn lost_name(&self, path: &[u8], unnamed: Unnamed) {
+    pub(super) fn lost_name(&self, path: &[u8], unnamed: Unlinked) {
         match unnamed {
-            Unnamed::Other(stub) => {
+            Unlinked::Other(stub) => {
                 if let Some(inode) = self.opened(number_of(stub.id)) {
                     inode.file.has_fewer_names(&stub);
                 }
             }
-            Unnamed::Last(stub) => match self.opened(number_of(stub.id)) {
+            Unlinked::Last(stub) => match self.opened(number_of(stub.id)) {
                 Some(inode) => {
                     *lock(&inode.was_at) = path.to_vec();
                     inode.file.lose_name();
@@ -318,7 +318,7 @@ impl Inode {
 
     /// What the kernel is told of it.
     pub(super) fn attributes(&self) -> FileAttr {
-        let attr = self.file.look_at(|stub| attributes_of(self.number, stub));
+        let attr = self.file.with_stub(|stub| attributes_of(self.number, stub));
         // Only those who have it open know of a file without names.
         if self.file.is_nameless() { FileAttr { nlink: 0, ..attr } } else { attr }
     }

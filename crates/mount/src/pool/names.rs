@@ -15,7 +15,7 @@ use gabion_vault::changelog::WHOLE;
 use gabion_vault::format::Metadata;
 use gabion_vault::live::{Found, LiveFile, Moved};
 use gabion_vault::storage::pool::stub::{Special, Stub};
-use gabion_vault::storage::pool::{Extra, Unnamed};
+use gabion_vault::storage::pool::{DirectoryExtra, Unlinked};
 use gabion_vault::tree::{join, split};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -177,7 +177,7 @@ impl Shared {
         let mode = if handed_down { mode | 0o2000 } else { mode };
         self.live.make_directory(&path, mode, uid, gid).for_kernel()?;
         if !attributes.is_empty() {
-            let give = |extra: &mut Extra| {
+            let give = |extra: &mut DirectoryExtra| {
                 extra.attributes = attributes;
                 Ok(())
             };
@@ -214,7 +214,7 @@ impl Shared {
         let change = self.names_change();
         let path = self.path_of(parent, name)?;
         let unnamed = self.live.remove(&path).for_kernel()?;
-        let (Unnamed::Last(stub) | Unnamed::Other(stub)) = &unnamed;
+        let (Unlinked::Last(stub) | Unlinked::Other(stub)) = &unnamed;
         let is_file = stub.is_file();
         self.lost_name(&path, unnamed);
         self.nodes.removed(parent, name);
@@ -272,7 +272,7 @@ impl Shared {
         let paths = || self.nodes.paths(number);
         // It is moved, whether that can be told or not.
         if self.work(&inode, || inode.file.update(&paths, |_| Ok(()))).is_ok()
-            && inode.file.look_at(Stub::is_file)
+            && inode.file.with_stub(Stub::is_file)
         {
             self.note_written(number, ANYTHING, self.rest_of(&inode));
         }
@@ -290,7 +290,7 @@ impl Shared {
             self.tell(parent, name, &path, &found)
         });
         drop(change);
-        if told.is_ok() && inode.file.look_at(Stub::is_file) {
+        if told.is_ok() && inode.file.with_stub(Stub::is_file) {
             self.record_new(path, &inode.file);
         }
         self.let_go(&inode);

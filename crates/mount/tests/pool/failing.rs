@@ -263,7 +263,7 @@ fn commands_go_on_without(number: usize) {
         let vault = ground.vault();
         let _lock = vault.lock("test").unwrap();
         let report = rebuild(&vault, &pool_rebuild::Options::default(), QUIET).unwrap();
-        assert!(report.failed.is_empty() && report.homeless.is_empty(), "{report:?}");
+        assert!(report.failed.is_empty() && report.unplaced.is_empty(), "{report:?}");
     }
     let left: Vec<&String> = files.keys().filter(|name| uses(name)).collect();
     assert!(left.is_empty(), "{left:?} are still on {target}");

@@ -10,7 +10,7 @@ use crate::displaced::{Found, aside};
 use crate::examine::Subject;
 use crate::format::Header;
 use crate::gather::Sources;
-use crate::redundancy::Place;
+use crate::redundancy::PartPath;
 use crate::storage::plain::content_of;
 use crate::storage::{Content, Storage};
 use crate::tree::{Generation, stat_of};
@@ -35,7 +35,7 @@ impl DegradedReader {
         let now = found.now;
         let content = || -> io::Result<Box<dyn Content>> { Ok(content_of(file.try_clone()?)) };
         // What cannot be used at one place does not keep from looking at the next.
-        let at = |place: Place, is_its: &dyn Fn(&Header) -> bool| {
+        let at = |place: PartPath, is_its: &dyn Fn(&Header) -> bool| {
             let subject = Subject::open_at(place, coders, content, is_its).ok()?;
             if subject.is_changed() || !is_its(&subject.header) {
                 return None;

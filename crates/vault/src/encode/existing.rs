@@ -2,7 +2,7 @@
 
 use super::EncodeError;
 use crate::coder::Coders;
-use crate::redundancy::{Part, Place};
+use crate::redundancy::{Part, PartPath};
 
 /// What is at a place.
 #[derive(Default)]
@@ -14,7 +14,7 @@ pub(super) struct Opened {
 
 /// Opens the redundancy that is there. What is damaged, or no redundancy file at all, is replaced by what is made now. What a later program wrote, and what
 /// cannot be read now where new redundancy would go, is left alone, and the file is named.
-pub(super) fn open_old(place: &Place, coders: &Coders, is_home: bool) -> Result<Opened, EncodeError> {
+pub(super) fn open_old(place: &PartPath, coders: &Coders, is_home: bool) -> Result<Opened, EncodeError> {
     match place.open_to_update(coders) {
         Ok(part) => Ok(Opened { part, is_beyond_use: false }),
         Err(error) if error.is_later() || (is_home && error.is_unreadable()) => {

@@ -1,7 +1,7 @@
 //! What was encoded is made durable and put in place.
 
 use super::Encoded;
-use crate::redundancy::{Draft, Place};
+use crate::redundancy::{Draft, PartPath};
 use crate::tree::{Tree, split};
 use std::collections::BTreeMap;
 use std::io;
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 /// What the operating system says.
 pub(crate) fn sync_names<'a>(published: impl Iterator<Item = &'a Encoded>) -> io::Result<()> {
     let mut directories: BTreeMap<(PathBuf, Vec<u8>), &Tree> = BTreeMap::new();
-    for Place { tree, path } in published.flat_map(|encoded| &encoded.published) {
+    for PartPath { tree, path } in published.flat_map(|encoded| &encoded.published) {
         let mut directory = split(path).0;
         // Those above it may be new, too.
         while directories.insert((tree.path().to_owned(), directory.to_vec()), tree).is_none() {
@@ -69,7 +69,7 @@ impl Encoded {
         }
         self.drafts.clear();
         // What stays on a disk that turned read-only has a lower revision and does not count.
-        let remove = |place: Place| place.tree.remove_if_writable(&place.path).map(|_| ());
+        let remove = |place: PartPath| place.tree.remove_if_writable(&place.path).map(|_| ());
         self.obsolete.drain(..).try_for_each(remove)
     }
 }

@@ -22,7 +22,7 @@ pub(super) struct Scratch {
     /// What stands there now.
     old: Vec<Vec<u8>>,
     /// Redundancy blocks that have no place.
-    homeless: Vec<u8>,
+    unplaced: Vec<u8>,
 }
 
 impl Scratch {
@@ -30,7 +30,7 @@ impl Scratch {
         let columns = |making: &Making| (0..making.home.columns).map(|_| Outflow::default()).collect();
         let old = makings.iter().map(|_| Vec::new()).collect();
         let frames = makings.iter().map(columns).collect();
-        Scratch { source: Source::default(), frames, old, homeless: Vec::new() }
+        Scratch { source: Source::default(), frames, old, unplaced: Vec::new() }
     }
 }
 
@@ -86,7 +86,7 @@ impl Rows<'_> {
     ) -> Result<(), EncodeError> {
         let (k, block) = (self.coder.code().k(), run.block as usize);
         let frame = block + self.coder.table_bytes();
-        scratch.homeless.resize(self.coder.code().m() * block, 0);
+        scratch.unplaced.resize(self.coder.code().m() * block, 0);
         for (making, columns) in self.makings.iter().zip(&mut scratch.frames) {
             for (column, frames) in columns.iter_mut().enumerate() {
                 let (offset, bytes) =
@@ -270,10 +270,10 @@ impl Rows<'_> {
     ) -> Result<(), EncodeError> {
         let (k, m) = (self.coder.code().k(), self.coder.code().m());
         let block = frame - self.coder.table_bytes();
-        let Scratch { source, frames, homeless, .. } = scratch;
+        let Scratch { source, frames, unplaced, .. } = scratch;
         let data = source.blocks(stripe, k, block);
         let mut outputs: Vec<Option<&mut [u8]>> =
-            homeless.chunks_exact_mut(block).take(m).map(Some).collect();
+            unplaced.chunks_exact_mut(block).take(m).map(Some).collect();
         for (making, columns) in self.makings.iter().zip(frames.iter_mut()) {
             for (column, frames) in columns.iter_mut().enumerate() {
                 let bytes = &mut frames.fresh()[row_range(row, frame)];

@@ -24,7 +24,7 @@ impl Encoder<'_> {
     ) -> Result<(Nanos, Stat), EncodeError> {
         let before = self.clock.now();
         let stat = content.stat().map_err(EncodeError::read)?;
-        if content.is_frozen() {
+        if content.is_immutable() {
             return Ok((self.clock.now(), stat));
         }
         let is_settled = settles_in(stat.mtime, before) == 0;

@@ -5,8 +5,8 @@ use crate::catalogue::Entry;
 use crate::coder::{Coder, Coders};
 use crate::format::Header;
 use crate::geometry::Cut;
-use crate::redundancy::{Part, PartError, Place};
-use crate::storage::{Content, Holder, Storage};
+use crate::redundancy::{Part, PartError, PartPath};
+use crate::storage::{Content, RedundancyLocation, Storage};
 use crate::tree::{Generation, Stat};
 use crate::version;
 use std::io;
@@ -77,7 +77,7 @@ impl Subject {
     /// # Errors
     /// See [`ExamineError`].
     pub fn open(storage: &dyn Storage, coders: &Coders, path: &[u8]) -> Result<Subject, ExamineError> {
-        Subject::open_by(storage, path, coders, Place::open)
+        Subject::open_by(storage, path, coders, PartPath::open)
     }
 
     /// Opens a file and that redundancy of it which nobody is making just now: nobody is waited for.
@@ -89,7 +89,7 @@ impl Subject {
         coders: &Coders,
         path: &[u8],
     ) -> Result<Subject, ExamineError> {
-        Subject::open_by(storage, path, coders, Place::open_at_once)
+        Subject::open_by(storage, path, coders, PartPath::open_at_once)
     }
 
     /// Opens a file and what there is of the redundancy of its present version: nobody waits for redundancy of another one.
@@ -106,7 +106,7 @@ impl Subject {
             let now = storage.open(path).and_then(|content| content.stat());
             now.map_or(true, |now| version::is_unchanged(was, &now.generation()))
         };
-        let open = |place: &Place, coders: &Coders| place.open_if_of_use(coders, is_unchanged);
+        let open = |place: &PartPath, coders: &Coders| place.open_if_of_use(coders, is_unchanged);
         Subject::open_by(storage, path, coders, open)
     }
 
@@ -115,13 +115,13 @@ impl Subject {
     /// # Errors
     /// See [`ExamineError`].
     pub(crate) fn open_at(
-        place: Place,
+        place: PartPath,
         coders: &Coders,
         open_content: impl Fn() -> io::Result<Box<dyn Content>>,
         of_use: impl Fn(&Header) -> bool,
     ) -> Result<Subject, ExamineError> {
-        let holder = Holder { target: Vec::new(), place, owner: None };
-        let open = |place: &Place, coders: &Coders| place.open_if_of_use(coders, &of_use);
+        let holder = RedundancyLocation { target: Vec::new(), place, owner: None };
+        let open = |place: &PartPath, coders: &Coders| place.open_if_of_use(coders, &of_use);
         Subject::assemble(vec![holder], open_content, coders, open)
     }
 
@@ -129,9 +129,9 @@ impl Subject {
         storage: &dyn Storage,
         path: &[u8],
         coders: &Coders,
-        open: impl Fn(&Place, &Coders) -> Result<Option<Part>, PartError>,
+        open: impl Fn(&PartPath, &Coders) -> Result<Option<Part>, PartError>,
     ) -> Result<Subject, ExamineError> {
-        let holders = match storage.holders(path) {
+        let holders = match storage.redundancy_locations(path) {
             // A file that is gone has no redundancy where that belongs to the file.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             holders => holders.map_err(ExamineError::Read)?,
@@ -140,10 +140,10 @@ impl Subject {
     }
 
     fn assemble(
-        holders: Vec<Holder>,
+        holders: Vec<RedundancyLocation>,
         open_content: impl Fn() -> io::Result<Box<dyn Content>>,
         coders: &Coders,
-        open: impl Fn(&Place, &Coders) -> Result<Option<Part>, PartError>,
+        open: impl Fn(&PartPath, &Coders) -> Result<Option<Part>, PartError>,
     ) -> Result<Subject, ExamineError> {
         let (mut parts, mut unusable, mut refused, mut later) = (Vec::new(), Vec::new(), None, None);
         for holder in holders {

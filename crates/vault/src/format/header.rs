@@ -48,7 +48,7 @@ impl Version {
     /// Bytes of the fixed fields: version 2 appends some.
     pub fn fixed_bytes(self) -> usize {
         match self {
-            Version::One => PLACES[FIELDS_OF_VERSION_1].offset,
+            Version::One => FIELDS[FIELDS_OF_VERSION_1].offset,
             Version::Two => FIXED_BYTES,
         }
     }
@@ -78,7 +78,7 @@ const CRITICAL: u16 = 0x8000;
 
 /// One fixed field of the header; `docs/redundancy.md` has the same table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct FieldSpec {
     /// First byte.
     pub offset: usize,
     /// Number of bytes.
@@ -88,7 +88,7 @@ pub struct Place {
 }
 
 /// The fixed fields in their order. They are written and read in this order; a test holds them against the document.
-pub const PLACES: [Place; 26] = places([
+pub const FIELDS: [FieldSpec; 26] = field_table([
     (8, "magic"),
     (4, "version"),
     (4, "header length"),
@@ -120,19 +120,19 @@ pub const PLACES: [Place; 26] = places([
 /// The fields before this one make up version 1.
 const FIELDS_OF_VERSION_1: usize = 22;
 
-const fn places<const N: usize>(fields: [(usize, &'static str); N]) -> [Place; N] {
-    let mut places = [Place { offset: 0, bytes: 0, name: "" }; N];
+const fn field_table<const N: usize>(fields: [(usize, &'static str); N]) -> [FieldSpec; N] {
+    let mut field_table = [FieldSpec { offset: 0, bytes: 0, name: "" }; N];
     let (mut index, mut offset) = (0, 0);
     while index < N {
-        places[index] = Place { offset, bytes: fields[index].0, name: fields[index].1 };
+        field_table[index] = FieldSpec { offset, bytes: fields[index].0, name: fields[index].1 };
         offset += fields[index].0;
         index += 1;
     }
-    places
+    field_table
 }
 
 /// Where the fixed fields of the newest version end and the code identity begins.
-pub const FIXED_BYTES: usize = PLACES[PLACES.len() - 1].offset + PLACES[PLACES.len() - 1].bytes;
+pub const FIXED_BYTES: usize = FIELDS[FIELDS.len() - 1].offset + FIELDS[FIELDS.len() - 1].bytes;
 
 /// Identity of a protected file; it stays when the file is renamed or changed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -2,7 +2,7 @@
 
 use super::{Stage, header, part, pool, seal_header, stub};
 use crate::coder::Coders;
-use crate::format::header::{FIXED_BYTES, PLACES};
+use crate::format::header::{FIELDS, FIXED_BYTES};
 use gabion_testkit::fuzz_inputs;
 
 /// Numbers that look like chance and can be repeated.
@@ -62,7 +62,7 @@ impl Chance {
 
     /// Writes a number over a field of the header.
     fn change_field(&mut self, bytes: &mut [u8]) {
-        let place = PLACES[self.below(PLACES.len())];
+        let place = FIELDS[self.below(FIELDS.len())];
         let number = self.number().to_le_bytes();
         let count = place.bytes.min(8);
         if let Some(field) = bytes.get_mut(place.offset..place.offset + count) {
@@ -140,7 +140,7 @@ fn claims_that_cannot_be_true_are_refused_at_once() {
         for size in [3000, 1 << 40, i64::MAX as u64] {
             let mut bytes = stage.redundancy().to_vec();
             let mut set = |name: &str, number: u64| {
-                let place = PLACES.iter().find(|place| place.name == name).unwrap();
+                let place = FIELDS.iter().find(|place| place.name == name).unwrap();
                 let number = number.to_le_bytes();
                 bytes[place.offset..][..place.bytes].copy_from_slice(&number[..place.bytes]);
             };
@@ -178,7 +178,7 @@ fn a_stripe_that_takes_all_memory_is_refused() {
         let identity = format!("subspace:{k}+{m}:w{width}");
         let mut bytes = stage.redundancy()[..length].to_vec();
         let mut set = |name: &str, number: u64| {
-            let place = PLACES.iter().find(|place| place.name == name).unwrap();
+            let place = FIELDS.iter().find(|place| place.name == name).unwrap();
             bytes[place.offset..][..place.bytes].copy_from_slice(&number.to_le_bytes()[..place.bytes]);
         };
         set("file size", 4 * k * block);

@@ -2,7 +2,7 @@
 
 use super::column::Anew;
 use super::file::{LiveFile, Name};
-use super::publish::{Care, Published};
+use super::publish::{Durability, Published};
 use super::state::State;
 use crate::storage::pool::error::PoolError;
 use crate::storage::pool::stub::Stub;
@@ -90,8 +90,9 @@ impl LiveFile {
         stub.writing = true;
         stub.size = size.unwrap_or(stub.size);
         stub.mtime = self.now_after(stub.mtime);
-        let care = if self.inner.is_young(self.id) { Care::Cheap } else { Care::Durable };
-        match self.inner.publish_unless_overtaken(&mut path, &mut stub, state.seen, care, || Ok(()))? {
+        let durability =
+            if self.inner.is_young(self.id) { Durability::Volatile } else { Durability::Durable };
+        match self.inner.publish_unless_overtaken(&mut path, &mut stub, state.seen, durability, || Ok(()))? {
             None => return Ok(false),
             Some(Published::Gone) => state.gone = true,
             Some(Published::As(number)) => {

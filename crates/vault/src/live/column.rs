@@ -3,14 +3,14 @@
 use super::begin::ATTEMPTS;
 use super::file::{LiveFile, Name};
 use super::lock;
-use super::publish::{Care, Published};
+use super::publish::{Durability, Published};
 use super::state::State;
 use crate::redundancy::read_up_to;
 use crate::rescue::{RescueError, rescue};
 use crate::storage::Fault;
-use crate::storage::pool::disk::{Absence, Disk, is_of_the_medium};
+use crate::storage::pool::disk::{Disk, Unavailable, is_of_the_medium};
 use crate::storage::pool::error::PoolError;
-use crate::storage::pool::objects::{create_held, object_path, unfinished_path, write_sparse};
+use crate::storage::pool::objects::{create_locked, object_path, unfinished_path, write_sparse};
 use crate::storage::pool::placement::{self, Candidate};
 use crate::storage::pool::view::View;
 use crate::tree::{Tree, absent_is_none, split};
@@ -88,7 +88,7 @@ impl Object {
         let want: usize = buffers.iter().map(|buffer| buffer.len()).sum();
         // Who is given up keeps its buffer, so it must be one of its own.
         let (mut own, file) = (vec![0; want], Arc::clone(&self.file));
-        let (own, got) = self.disk.lane.run(move || {
+        let (own, got) = self.disk.deadline_io.run(move || {
             let got = read_up_to(&file, &mut own, offset);
             (own, got)
         })?;
@@ -107,9 +107,9 @@ impl LiveFile {
     fn target(&self, view: &View, name: &str) -> Result<(Arc<Disk>, Tree), Fault> {
         let lost = || Fault::Lost(name.as_bytes().to_vec());
         let (_, disk) = view.disk(name.as_bytes()).ok_or_else(lost)?;
-        match disk.ask() {
-            Ok(answer) => Ok((Arc::clone(disk), answer.tree)),
-            Err(Absence::Stuck) => Err(Fault::Timeout(self.inner.pool.shared.deadline_ms())),
+        match disk.online() {
+            Ok(online) => Ok((Arc::clone(disk), online.tree)),
+            Err(Unavailable::TimedOut) => Err(Fault::Timeout(self.inner.pool.shared.deadline_ms())),
             Err(_) => Err(lost()),
         }
     }
@@ -120,7 +120,7 @@ impl LiveFile {
             return Ok(());
         }
         known.seen = None;
-        self.target(&self.inner.pool.shared.known(), &state.stub.targets[column])?;
+        self.target(&self.inner.pool.shared.cached_view(), &state.stub.targets[column])?;
         known.seen = Some(Stopwatch::start());
         Ok(())
     }
@@ -133,9 +133,9 @@ impl LiveFile {
             return Ok(object.clone());
         }
         let name = &state.stub.targets[column];
-        let (disk, tree) = self.target(&self.inner.pool.shared.known(), name)?;
+        let (disk, tree) = self.target(&self.inner.pool.shared.cached_view(), name)?;
         let path = object_path(self.id, column);
-        let file = disk.lane.run(move || absent_is_none(tree.read(&path)))??;
+        let file = disk.deadline_io.run(move || absent_is_none(tree.read(&path)))??;
         let file = file.ok_or_else(|| Fault::Lost(name.as_bytes().to_vec()))?;
         Ok(known.object.insert(Object::new(file.into(), disk, false)).clone())
     }
@@ -209,7 +209,9 @@ impl LiveFile {
         }
         let target = &state.stub.targets[column];
         let failed = |doing| PoolError::target(target, doing);
-        let Ok((disk, tree)) = self.target(&self.inner.pool.shared.known(), target) else { return Ok(None) };
+        let Ok((disk, tree)) = self.target(&self.inner.pool.shared.cached_view(), target) else {
+            return Ok(None);
+        };
         if disk.refuses_writes() {
             return Ok(None);
         }
@@ -223,7 +225,7 @@ impl LiveFile {
                 }
                 file
             }
-            None if bytes == 0 => create_held(&tree, &path).map_err(failed("making an object"))?,
+            None if bytes == 0 => create_locked(&tree, &path).map_err(failed("making an object"))?,
             None => return Ok(None),
         };
         let object = known.object.insert(Object::new(file, disk, true));
@@ -237,8 +239,8 @@ impl LiveFile {
         let mut taken: BTreeSet<String> = others.map(|(_, name)| view.domain(name).to_owned()).collect();
         let former = self.inner.places(names);
         taken.extend(former.iter().flat_map(|path| placement::domains_of_redundancy(&view, self.id, path)));
-        let lot = [&self.id.0[..], &column.to_le_bytes()].concat();
-        let mut candidates = placement::candidates(&view, &lot, state.stub.block);
+        let seed = [&self.id.0[..], &column.to_le_bytes()].concat();
+        let mut candidates = placement::candidates(&view, &seed, state.stub.block);
         candidates.retain(|candidate| !taken.contains(&candidate.domain));
         candidates
     }
@@ -280,13 +282,13 @@ impl LiveFile {
         let (path, names) = (first_of(name), name());
         let found = self.replacements(state, &names, column).into_iter().next();
         let Some(Candidate { name: target, tree, .. }) = found else {
-            let why = "it is gone, and no target in a domain of its own can take its place".to_owned();
+            let why = "it is lost, and no target in a separate failure domain can replace it".to_owned();
             let target = state.stub.targets[column].clone();
             return Err(PoolError::Lost { path, column, target, why });
         };
         let failed = |doing| PoolError::target(&target, doing);
         let temporary = unfinished_path(self.id, column).map_err(failed("naming an object"))?;
-        let file = create_held(&tree, &temporary).map_err(failed("making an object anew"))?;
+        let file = create_locked(&tree, &temporary).map_err(failed("creating an object"))?;
         let object = object_path(self.id, column);
         let place = || {
             tree.make_directories(split(&object).0, 0o700)?;
@@ -318,7 +320,7 @@ impl LiveFile {
         if !published? {
             return Ok(Anew::Overtaken);
         }
-        let view = self.inner.pool.shared.known();
+        let view = self.inner.pool.shared.cached_view();
         let disk = view.disk(target.as_bytes()).map(|(_, disk)| Arc::clone(disk)).ok_or_else(nowhere_now)?;
         let mut known = lock(&self.columns[column]);
         known.seen = Some(Stopwatch::start());
@@ -404,7 +406,13 @@ impl LiveFile {
         stub.mtime = self.now_after(stub.mtime);
         let mut seen = state.seen;
         if let Some(mut path) = self.path(state, name).filter(|_| !state.gone) {
-            match self.inner.publish_unless_overtaken(&mut path, &mut stub, seen, Care::Durable, &place)? {
+            match self.inner.publish_unless_overtaken(
+                &mut path,
+                &mut stub,
+                seen,
+                Durability::Durable,
+                &place,
+            )? {
                 Some(Published::As(number)) => {
                     self.note_path(state, name, path);
                     if !state.marked {
@@ -469,7 +477,7 @@ impl LiveFile {
 
     /// The first column of a file that was just made.
     pub(super) fn hold(&self, column: usize, file: Lockable, target: &str) {
-        let view = self.inner.pool.shared.known();
+        let view = self.inner.pool.shared.cached_view();
         if let Some((_, disk)) = view.disk(target.as_bytes()) {
             let object = Some(Object::new(file, Arc::clone(disk), true));
             *lock(&self.columns[column]) =

@@ -3,7 +3,7 @@
 use super::Inner;
 use super::column::Column;
 use super::guard::{Guard, edges};
-use super::publish::{Care, News, Published};
+use super::publish::{CtimeUpdate, Durability, Published};
 use super::state::State;
 use crate::examine::Subject;
 use crate::format::FileId;
@@ -82,7 +82,7 @@ impl LiveFile {
     }
 
     /// Looks at its stub, size and times included.
-    pub fn look_at<T>(&self, look: impl FnOnce(&Stub) -> T) -> T {
+    pub fn with_stub<T>(&self, look: impl FnOnce(&Stub) -> T) -> T {
         look(&self.look().stub)
     }
 
@@ -342,8 +342,8 @@ impl LiveFile {
             return Ok(());
         };
         stub.writing = state.marked;
-        let care = if self.inner.is_young(self.id) { Care::Cheap } else { Care::Synced };
-        match self.inner.publish(&mut path, &mut stub, state.seen, care, News::Fresh)? {
+        let durability = if self.inner.is_young(self.id) { Durability::Volatile } else { Durability::Atomic };
+        match self.inner.publish(&mut path, &mut stub, state.seen, durability, CtimeUpdate::Advance)? {
             Published::As(number) => {
                 self.note_path(&mut state, name, path);
                 if !state.marked {
@@ -408,20 +408,26 @@ impl LiveFile {
         state: &mut State,
         name: Name<'_>,
         writing: bool,
-        care: Option<Care>,
+        durability: Option<Durability>,
     ) -> Result<(), PoolError> {
         let Some(mut path) = self.path(state, name) else {
             state.gone = true;
             return Ok(());
         };
-        let young = if self.inner.is_young(self.id) { Care::Cheap } else { Care::Synced };
+        let young = if self.inner.is_young(self.id) { Durability::Volatile } else { Durability::Atomic };
         let mut stub = state.stub.clone();
         stub.writing = writing;
         // Whoever finds it resting finds what was written to it.
         if !writing {
             self.inner.remember(self.id, state.versions());
         }
-        match self.inner.publish(&mut path, &mut stub, state.seen, care.unwrap_or(young), News::Known)? {
+        match self.inner.publish(
+            &mut path,
+            &mut stub,
+            state.seen,
+            durability.unwrap_or(young),
+            CtimeUpdate::Keep,
+        )? {
             Published::As(number) => {
                 self.note_path(state, name, path);
                 self.take_over(state, stub, number);
@@ -443,7 +449,7 @@ impl LiveFile {
             return Ok(());
         }
         let marked = state.marked;
-        self.publish_now(&mut state, name, marked, Some(Care::Durable))?;
+        self.publish_now(&mut state, name, marked, Some(Durability::Durable))?;
         super::lock(&self.inner.young).remove(&self.id);
         Ok(())
     }

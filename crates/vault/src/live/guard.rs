@@ -181,7 +181,7 @@ impl LiveFile {
     }
 
     /// Puts back what was protected of damaged blocks that nobody wrote to since, as far as that can be.
-    pub fn mend(&self, name: Name<'_>, cells: &[Range<u64>]) {
+    pub fn repair_blocks(&self, name: Name<'_>, cells: &[Range<u64>]) {
         let state = self.change();
         // Those who ask have found out something.
         lock(&self.guard).seen = None;

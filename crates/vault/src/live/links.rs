@@ -4,9 +4,9 @@ use super::file::{LiveFile, Name};
 use super::state::State;
 use super::{Live, lock};
 use crate::storage::pool::error::PoolError;
-use crate::storage::pool::namespace::{Entry, TREE, beneath, look_up, look_up_shared};
+use crate::storage::pool::hard_links::Unlinked;
+use crate::storage::pool::namespace::{NamespaceEntry, TREE, look_up, look_up_shared, mirror_path};
 use crate::storage::pool::sequence::Step;
-use crate::storage::pool::several::Unnamed;
 use crate::storage::pool::stub::Stub;
 use std::io;
 
@@ -16,7 +16,7 @@ impl LiveFile {
     /// # Errors
     /// [`io::ErrorKind::NotFound`] if it has no name any more; others of [`PoolError`].
     pub fn add_name(&self, name: Name<'_>, to: &[u8]) -> Result<(), PoolError> {
-        beneath(TREE, to)?;
+        mirror_path(TREE, to)?;
         let mut state = self.change();
         let absent = || PoolError::path(to, io::ErrorKind::NotFound);
         let path = self.path(&state, name).filter(|_| !state.gone).ok_or_else(absent)?;
@@ -24,7 +24,7 @@ impl LiveFile {
         let stub = self.inner.turns.alone(&self.inner.pool.shared, |change| {
             let there = match state.stub.names {
                 0 => match look_up(&change.copies, &path)? {
-                    Some(Entry::File(stub)) => Some(*stub),
+                    Some(NamespaceEntry::File(stub)) => Some(*stub),
                     _ => None,
                 },
                 _ => look_up_shared(&change.copies, self.id)?,
@@ -89,16 +89,18 @@ impl Stub {
 
 impl Live {
     /// Takes one of several names from a file, durably.
-    pub(super) fn remove_shared(&self, path: &[u8]) -> Result<Unnamed, PoolError> {
-        let full = beneath(TREE, path)?;
+    pub(super) fn remove_shared(&self, path: &[u8]) -> Result<Unlinked, PoolError> {
+        let full = mirror_path(TREE, path)?;
         self.inner.turns.alone(&self.inner.pool.shared, |change| {
             let stub = match look_up(&change.copies, path)? {
-                Some(Entry::File(stub)) => *stub,
-                Some(Entry::Directory(_)) => return Err(PoolError::path(path, io::ErrorKind::IsADirectory)),
+                Some(NamespaceEntry::File(stub)) => *stub,
+                Some(NamespaceEntry::Directory(_)) => {
+                    return Err(PoolError::path(path, io::ErrorKind::IsADirectory));
+                }
                 None => return Err(PoolError::path(path, io::ErrorKind::NotFound)),
             };
             change.commit(path, vec![Step::Remove { full: full.clone() }])?;
-            change.lose_name(stub)
+            change.note_unlinked(stub)
         })
     }
 }

@@ -1,20 +1,22 @@
 //! Names of a pool in use.
 
 use super::file::LiveFile;
-use super::publish::Care;
+use super::publish::Durability;
 use super::{Live, lock};
 use crate::format::Metadata;
 use crate::storage::pool::change::Change;
 use crate::storage::pool::error::PoolError;
-use crate::storage::pool::extent::settled;
-use crate::storage::pool::folder::{self, Extra};
-use crate::storage::pool::namespace::{Entry, TREE, beneath, dress, look_up, names, only_blanks};
-use crate::storage::pool::objects::{create_held, object_path};
+use crate::storage::pool::extent::with_current_size;
+use crate::storage::pool::folder::{self, DirectoryExtra};
+use crate::storage::pool::hard_links::Unlinked;
+use crate::storage::pool::namespace::{
+    NamespaceEntry, TREE, blank_names, look_up, mirror_path, names, set_owner_and_mode,
+};
+use crate::storage::pool::objects::{create_locked, object_path};
 use crate::storage::pool::put::new_stub;
 use crate::storage::pool::sequence::{Step, removal};
-use crate::storage::pool::several::Unnamed;
 use crate::storage::pool::stub::{Special, Stub};
-use crate::storage::pool::view::Copy;
+use crate::storage::pool::view::MirrorCopy;
 use crate::tree::{Names, Stat, absent_is_none, split};
 use crate::world::{Nanos, SECOND, Stopwatch};
 use rustix::fs::{Timespec, Timestamps, UTIME_OMIT, futimens};
@@ -28,7 +30,7 @@ const MAX_PLACES: usize = 16;
 #[derive(Debug, Clone)]
 pub enum Found {
     /// A directory, as the first mirror has it, with what no file system keeps for it.
-    Directory(Stat, Extra),
+    Directory(Stat, DirectoryExtra),
     /// A file or symbolic link, with the size that it has now.
     File(Box<Stub>),
 }
@@ -39,7 +41,7 @@ pub enum Moved {
     /// Nothing: both are names of one file.
     Not,
     /// The name is another one. This file had that before.
-    Over(Option<Unnamed>),
+    Over(Option<Unlinked>),
 }
 
 /// What to change of a directory.
@@ -56,8 +58,8 @@ pub struct DirectoryChange {
 }
 
 /// What a directory has, from the first mirror that says so.
-fn extra_of(copies: &[Copy], path: &[u8]) -> Result<Extra, PoolError> {
-    let full = beneath(TREE, path)?;
+fn extra_of(copies: &[MirrorCopy], path: &[u8]) -> Result<DirectoryExtra, PoolError> {
+    let full = mirror_path(TREE, path)?;
     let mut failed = None;
     for copy in copies {
         match folder::read(&copy.tree, &full) {
@@ -81,17 +83,19 @@ impl Live {
     pub fn find(&self, path: &[u8]) -> Result<Option<Found>, PoolError> {
         let shared = &self.inner.pool.shared;
         let entry = self.inner.turns.read(shared, |copies| match look_up(copies, path)? {
-            Some(Entry::Directory(mut stat)) => {
+            Some(NamespaceEntry::Directory(mut stat)) => {
                 let extra = extra_of(copies, path)?;
                 stat.mode = extra.mode.unwrap_or(stat.mode);
-                Ok(Some((Entry::Directory(stat), extra)))
+                Ok(Some((NamespaceEntry::Directory(stat), extra)))
             }
-            file => Ok(file.map(|file| (file, Extra::default()))),
+            file => Ok(file.map(|file| (file, DirectoryExtra::default()))),
         })?;
         Ok(entry.map(|(entry, extra)| match entry {
-            Entry::Directory(stat) => Found::Directory(stat, extra),
-            Entry::File(stub) if stub.writing => Found::File(Box::new(settled(&shared.known(), *stub))),
-            Entry::File(stub) => Found::File(stub),
+            NamespaceEntry::Directory(stat) => Found::Directory(stat, extra),
+            NamespaceEntry::File(stub) if stub.writing => {
+                Found::File(Box::new(with_current_size(&shared.cached_view(), *stub)))
+            }
+            NamespaceEntry::File(stub) => Found::File(stub),
         }))
     }
 
@@ -108,7 +112,7 @@ impl Live {
     /// # Errors
     /// See [`PoolError`].
     pub fn create(&self, path: &[u8], metadata: &Metadata) -> Result<LiveFile, PoolError> {
-        beneath(TREE, path)?;
+        mirror_path(TREE, path)?;
         let mut made = self.create_once(path, metadata);
         for _ in 0..2 {
             if !matches!(made, Err(PoolError::Left { .. })) {
@@ -123,7 +127,7 @@ impl Live {
     fn create_once(&self, path: &[u8], metadata: &Metadata) -> Result<LiveFile, PoolError> {
         let inner = &self.inner;
         let now = inner.pool.shared.clock.now();
-        let mut stub = new_stub(metadata, now, Vec::new(), inner.pool.shared.known().config.block)?;
+        let mut stub = new_stub(metadata, now, Vec::new(), inner.pool.shared.cached_view().config.block)?;
         stub.writing = true;
         // The first column is there from the beginning: its lock tells others that someone writes.
         let object = object_path(stub.id, 0);
@@ -131,7 +135,7 @@ impl Live {
         let (targets, first) = loop {
             let targets = inner.place(stub.id)?;
             attempt += 1;
-            match create_held(&targets[0].tree, &object) {
+            match create_locked(&targets[0].tree, &object) {
                 Ok(file) => break (targets, file),
                 // The disk may have gone since it was asked, take no writes any more, or be full.
                 Err(error) => {
@@ -166,7 +170,7 @@ impl Live {
     /// # Errors
     /// See [`PoolError`].
     pub fn make_link(&self, path: &[u8], target: &[u8], metadata: &Metadata) -> Result<Stub, PoolError> {
-        beneath(TREE, path)?;
+        mirror_path(TREE, path)?;
         let mut stub = new_stub(metadata, self.inner.pool.shared.clock.now(), Vec::new(), 0)?;
         stub.link = Some(target.to_vec());
         stub.size = target.len() as u64;
@@ -185,7 +189,7 @@ impl Live {
         special: Special,
         metadata: &Metadata,
     ) -> Result<Stub, PoolError> {
-        beneath(TREE, path)?;
+        mirror_path(TREE, path)?;
         let mut stub = new_stub(metadata, self.inner.pool.shared.clock.now(), Vec::new(), 0)?;
         stub.special = Some(special);
         self.inner.publish_new(path, &mut stub)?;
@@ -197,8 +201,8 @@ impl Live {
     ///
     /// # Errors
     /// See [`PoolError`].
-    pub fn handed_down(&self, path: &[u8]) -> Result<(Option<u32>, Extra), PoolError> {
-        let full = beneath(TREE, path)?;
+    pub fn handed_down(&self, path: &[u8]) -> Result<(Option<u32>, DirectoryExtra), PoolError> {
+        let full = mirror_path(TREE, path)?;
         self.inner.turns.read(&self.inner.pool.shared, |copies| {
             let stat = copies.iter().find_map(|copy| copy.tree.stat(&full).ok());
             let group = stat.filter(|stat| stat.mode & 0o2000 != 0).map(|stat| stat.gid);
@@ -211,16 +215,21 @@ impl Live {
     /// # Errors
     /// See [`PoolError`].
     pub fn make_directory(&self, path: &[u8], mode: u32, uid: u32, gid: u32) -> Result<(), PoolError> {
-        let full = beneath(TREE, path)?;
+        let full = mirror_path(TREE, path)?;
         let failed = self.inner.turns.with(&self.inner.pool.shared, |lease| {
             if look_up(&lease.held.copies, path)?.is_some() {
                 return refuse(path, io::ErrorKind::AlreadyExists);
             }
             super::Inner::refuse_without_directory(lease, path)?;
-            self.inner.commit(lease, path, vec![Step::Directory { full, mode, uid, gid }], Care::Cheap)
+            self.inner.commit(
+                lease,
+                path,
+                vec![Step::Directory { full, mode, uid, gid }],
+                Durability::Volatile,
+            )
         })?;
         lock(&self.inner.new_directories).insert(path.to_vec());
-        self.inner.leave_behind(&failed)
+        self.inner.mark_stale(&failed)
     }
 
     /// Changes owner, permissions and time of a directory.
@@ -228,18 +237,18 @@ impl Live {
     /// # Errors
     /// See [`PoolError`].
     pub fn change_directory(&self, path: &[u8], wanted: DirectoryChange) -> Result<(), PoolError> {
-        let full = beneath(TREE, path)?;
+        let full = mirror_path(TREE, path)?;
         let DirectoryChange { mode, uid, gid, mtime } = wanted;
         let failed = self.inner.turns.with(&self.inner.pool.shared, |lease| {
-            let Some(Entry::Directory(now)) = look_up(&lease.held.copies, path)? else {
+            let Some(NamespaceEntry::Directory(now)) = look_up(&lease.held.copies, path)? else {
                 return refuse(path, io::ErrorKind::NotFound);
             };
             // Not made again after a crash, but a mirror that missed it is behind.
-            self.inner.commit(lease, path, Vec::new(), Care::Cheap)?;
+            self.inner.commit(lease, path, Vec::new(), Durability::Volatile)?;
             self.inner.on_all(lease, path, false, |tree| {
                 if mode.is_some() || uid.is_some() || gid.is_some() {
                     let mode = mode.unwrap_or(now.mode);
-                    dress(tree, &full, mode, uid.unwrap_or(now.uid), gid.unwrap_or(now.gid))?;
+                    set_owner_and_mode(tree, &full, mode, uid.unwrap_or(now.uid), gid.unwrap_or(now.gid))?;
                 }
                 if let Some(mtime) = mtime {
                     let at =
@@ -250,7 +259,7 @@ impl Live {
                 Ok(())
             })
         })?;
-        self.inner.leave_behind(&failed)
+        self.inner.mark_stale(&failed)
     }
 
     /// Changes what no file system keeps for a directory: extended attributes, the time of access.
@@ -260,17 +269,17 @@ impl Live {
     pub fn change_extra(
         &self,
         path: &[u8],
-        change: impl FnOnce(&mut Extra) -> Result<(), PoolError>,
+        change: impl FnOnce(&mut DirectoryExtra) -> Result<(), PoolError>,
     ) -> Result<(), PoolError> {
-        let full = beneath(TREE, path)?;
+        let full = mirror_path(TREE, path)?;
         let failed = self.inner.turns.with(&self.inner.pool.shared, |lease| {
             let mut extra = extra_of(&lease.held.copies, path)?;
             change(&mut extra)?;
             extra.attributes.sort();
-            self.inner.commit(lease, path, Vec::new(), Care::Cheap)?;
+            self.inner.commit(lease, path, Vec::new(), Durability::Volatile)?;
             self.inner.on_all(lease, path, false, |tree| folder::write(tree, &full, &extra))
         })?;
-        self.inner.leave_behind(&failed)
+        self.inner.mark_stale(&failed)
     }
 
     /// Removes an empty directory.
@@ -278,20 +287,20 @@ impl Live {
     /// # Errors
     /// See [`PoolError`].
     pub fn remove_directory(&self, path: &[u8]) -> Result<(), PoolError> {
-        let full = beneath(TREE, path)?;
+        let full = mirror_path(TREE, path)?;
         let failed = self.inner.turns.with(&self.inner.pool.shared, |lease| {
             match look_up(&lease.held.copies, path)? {
-                Some(Entry::Directory(_)) => {}
-                Some(Entry::File(_)) => return refuse(path, io::ErrorKind::NotADirectory),
+                Some(NamespaceEntry::Directory(_)) => {}
+                Some(NamespaceEntry::File(_)) => return refuse(path, io::ErrorKind::NotADirectory),
                 None => return refuse(path, io::ErrorKind::NotFound),
             }
-            let Some(blanks) = only_blanks(&lease.held.copies, path)? else {
+            let Some(blanks) = blank_names(&lease.held.copies, path)? else {
                 return refuse(path, io::ErrorKind::DirectoryNotEmpty);
             };
-            self.inner.commit(lease, path, removal(&full, &blanks)?, Care::Cheap)
+            self.inner.commit(lease, path, removal(&full, &blanks)?, Durability::Volatile)
         })?;
         lock(&self.inner.new_directories).remove(path);
-        self.inner.leave_behind(&failed)
+        self.inner.mark_stale(&failed)
     }
 
     /// Takes the name from a file or symbolic link and gives what it stood for. Its objects stay until it is
@@ -299,24 +308,24 @@ impl Live {
     ///
     /// # Errors
     /// See [`PoolError`].
-    pub fn remove(&self, path: &[u8]) -> Result<Unnamed, PoolError> {
-        let full = beneath(TREE, path)?;
+    pub fn remove(&self, path: &[u8]) -> Result<Unlinked, PoolError> {
+        let full = mirror_path(TREE, path)?;
         let removed = self.inner.turns.with(&self.inner.pool.shared, |lease| {
             let stub = match look_up(&lease.held.copies, path)? {
-                Some(Entry::File(stub)) => *stub,
-                Some(Entry::Directory(_)) => return refuse(path, io::ErrorKind::IsADirectory),
+                Some(NamespaceEntry::File(stub)) => *stub,
+                Some(NamespaceEntry::Directory(_)) => return refuse(path, io::ErrorKind::IsADirectory),
                 None => return refuse(path, io::ErrorKind::NotFound),
             };
             if stub.names > 0 {
                 return Ok(None);
             }
             let steps = vec![Step::Remove { full }];
-            Ok(Some((stub, self.inner.commit(lease, path, steps, Care::Cheap)?)))
+            Ok(Some((stub, self.inner.commit(lease, path, steps, Durability::Volatile)?)))
         })?;
         // What has several names is not done by halves.
         let Some((stub, failed)) = removed else { return self.remove_shared(path) };
-        self.inner.leave_behind(&failed)?;
-        Ok(Unnamed::Last(stub))
+        self.inner.mark_stale(&failed)?;
+        Ok(Unlinked::Last(stub))
     }
 
     /// Nobody has a file open any more that was at `path`: its objects go when the removal of its name is durable.
@@ -335,7 +344,7 @@ impl Live {
                 return refuse(to, io::ErrorKind::AlreadyExists);
             }
             let replaced = look_up(&change.copies, to)?;
-            if let (Some(Entry::File(one)), Some(Entry::File(other))) =
+            if let (Some(NamespaceEntry::File(one)), Some(NamespaceEntry::File(other))) =
                 (look_up(&change.copies, from)?, &replaced)
                 && one.id == other.id
             {
@@ -344,7 +353,7 @@ impl Live {
             self.inner.sync_moved(change, from, replaced.is_some())?;
             let replaced = change.move_name(from, to)?;
             self.inner.note_move(from, to);
-            Ok(Moved::Over(replaced.map(|stub| change.lose_name(stub)).transpose()?))
+            Ok(Moved::Over(replaced.map(|stub| change.note_unlinked(stub)).transpose()?))
         })
     }
 
@@ -376,8 +385,8 @@ impl Live {
 impl super::Inner {
     /// A young file that takes the place of another must be whole before that: or a crash would leave neither.
     fn sync_moved(&self, change: &Change<'_>, from: &[u8], replaces: bool) -> Result<(), PoolError> {
-        let full = beneath(TREE, from)?;
-        let Some(Entry::File(stub)) = look_up(&change.copies, from)? else { return Ok(()) };
+        let full = mirror_path(TREE, from)?;
+        let Some(NamespaceEntry::File(stub)) = look_up(&change.copies, from)? else { return Ok(()) };
         if !self.is_young(stub.id) {
             return Ok(());
         }
@@ -386,10 +395,10 @@ impl super::Inner {
             let _ = copy.tree.read(&full).and_then(|file| file.sync_all());
         }
         for (column, target) in stub.targets.iter().enumerate().filter(|_| replaces) {
-            let Some(Ok(answer)) = change.view.disk(target.as_bytes()).map(|(_, disk)| disk.ask()) else {
+            let Some(Ok(online)) = change.view.disk(target.as_bytes()).map(|(_, disk)| disk.online()) else {
                 continue;
             };
-            let Some(object) = absent_is_none(answer.tree.read(&object_path(stub.id, column)))
+            let Some(object) = absent_is_none(online.tree.read(&object_path(stub.id, column)))
                 .map_err(PoolError::target(target, "opening an object"))?
             else {
                 continue;

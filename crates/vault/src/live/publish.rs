@@ -1,31 +1,32 @@
-//! Stubs in place of others, on all mirrors, with as much care as they need.
+//! Stubs in place of others, on all mirrors, with as much durability as they need.
 
 use super::turns::Lease;
 use super::{Inner, lock};
 use crate::format::FileId;
-use crate::storage::pool::change::{Change, on_each, take_back};
+use crate::storage::pool::change::{Change, on_each, roll_back};
 use crate::storage::pool::config::Mirror;
 use crate::storage::pool::error::PoolError;
 use crate::storage::pool::namespace::{
-    Entry, TREE, Written, beneath, home, look_at, look_up, look_up_shared, make_directories, names,
+    MirrorEntry, NamespaceEntry, TREE, look_up, look_up_shared, make_directories, mirror_path, names,
+    read_newest, stub_path,
 };
 use crate::storage::pool::objects::object_path;
 use crate::storage::pool::sequence::{Prepared, Step, prepare, sync_records};
 use crate::storage::pool::stub::Stub;
-use crate::storage::pool::view::Copy;
+use crate::storage::pool::view::MirrorCopy;
 use crate::tree::{Kind, Tree, join, split};
 use std::collections::BTreeSet;
 use std::io;
 
-pub(super) use crate::storage::pool::sequence::Care;
+pub(super) use crate::storage::pool::sequence::Durability;
 
 /// Whether programs were told already of what a stub says: then its time of change stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum CtimeUpdate {
     /// They see it from now on.
-    Fresh,
+    Advance,
     /// They saw it when it happened.
-    Known,
+    Keep,
 }
 
 /// What became of a stub that was to be published.
@@ -56,7 +57,7 @@ impl Inner {
             true => std::thread::scope(|scope| {
                 let act = &act;
                 let running: Vec<_> = copies.iter().map(|copy| scope.spawn(|| act(&copy.tree))).collect();
-                let ended = |_| Err(io::Error::other("its thread has ended"));
+                let ended = |_| Err(io::Error::other("the thread panicked"));
                 running.into_iter().map(|thread| thread.join().unwrap_or_else(ended)).collect()
             }),
         };
@@ -67,7 +68,7 @@ impl Inner {
                 Err(source) if all_failed => return Err(PoolError::path(path, source)),
                 // A mirror that never had the directory gets it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    let above = beneath(TREE, split(path).0)?;
+                    let above = mirror_path(TREE, split(path).0)?;
                     let again = make_directories(&copy.tree, &above, 0o755).and_then(|()| act(&copy.tree));
                     failed.extend(again.is_err().then_some(copy.index));
                 }
@@ -79,7 +80,7 @@ impl Inner {
     }
 
     /// Mirrors that failed are stale from now on.
-    pub(super) fn leave_behind(&self, failed: &[usize]) -> Result<(), PoolError> {
+    pub(super) fn mark_stale(&self, failed: &[usize]) -> Result<(), PoolError> {
         if failed.is_empty() {
             return Ok(());
         }
@@ -96,14 +97,15 @@ impl Inner {
         lease: &Lease,
         path: &[u8],
         steps: Vec<Step>,
-        care: Care,
+        durability: Durability,
     ) -> Result<Vec<usize>, PoolError> {
         let copies = &lease.held.copies;
-        let prepare = |tree: &Tree| prepare(tree, &steps, care);
-        let mut prepared: Vec<io::Result<Prepared>> = match care != Care::Cheap && copies.len() > 1 {
-            false => copies.iter().map(|copy| prepare(&copy.tree)).collect(),
-            true => on_each(copies, &prepare),
-        };
+        let prepare = |tree: &Tree| prepare(tree, &steps, durability);
+        let mut prepared: Vec<io::Result<Prepared>> =
+            match durability != Durability::Volatile && copies.len() > 1 {
+                false => copies.iter().map(|copy| prepare(&copy.tree)).collect(),
+                true => on_each(copies, &prepare),
+            };
         if prepared.iter().all(Result::is_err) {
             let source = prepared.drain(..).find_map(Result::err);
             return Err(PoolError::path(path, source.unwrap_or_else(|| io::ErrorKind::NotFound.into())));
@@ -111,15 +113,16 @@ impl Inner {
         let mut last = lock(&lease.held.last);
         let record = last.next(steps);
         // Others are shut out meanwhile: what waits for disks is done before or after.
-        let unsynced = if care == Care::Cheap { Care::Cheap } else { Care::Synced };
+        let unsynced =
+            if durability == Durability::Volatile { Durability::Volatile } else { Durability::Atomic };
         let mut results: Vec<io::Result<()>> = Vec::new();
         for (copy, prepared) in copies.iter().zip(prepared) {
             results.push(prepared.and_then(|prepared| {
-                record.make(&copy.tree, &prepared, unsynced).inspect_err(|_| prepared.discard(&copy.tree))
+                record.apply(&copy.tree, &prepared, unsynced).inspect_err(|_| prepared.discard(&copy.tree))
             }));
         }
         if results.iter().all(Result::is_err) {
-            let (now, _, _) = take_back(copies, &last, &record);
+            let (now, _, _) = roll_back(copies, &last, &record);
             *last = now;
             drop(last);
             // What became stale is found behind when the locks are taken next.
@@ -127,9 +130,9 @@ impl Inner {
             return Err(PoolError::path(path, source.unwrap_or_else(|| io::ErrorKind::NotFound.into())));
         }
         *last = record.position();
-        self.pool.shared.settle(*last);
+        self.pool.shared.note_completed(*last);
         drop(last);
-        if care == Care::Durable {
+        if durability == Durability::Durable {
             let synced = on_each(copies, &|tree: &Tree| sync_records(tree).and_then(|()| record.sync(tree)));
             for (result, synced) in results.iter_mut().zip(synced).filter(|(result, _)| result.is_ok()) {
                 *result = synced;
@@ -149,8 +152,8 @@ impl Inner {
 
     /// The directory of a new name must be there.
     pub(super) fn refuse_without_directory(lease: &Lease, path: &[u8]) -> Result<(), PoolError> {
-        let above = beneath(TREE, split(path).0)?;
-        let is_directory = |copy: &Copy| {
+        let above = mirror_path(TREE, split(path).0)?;
+        let is_directory = |copy: &MirrorCopy| {
             copy.tree.find(&above).is_ok_and(|found| found.is_some_and(|stat| stat.kind == Kind::Directory))
         };
         match lease.held.copies.iter().any(is_directory) {
@@ -169,12 +172,18 @@ impl Inner {
     }
 
     /// Writes a stub, its revision and time of change set, on all mirrors.
-    fn spread(&self, lease: &Lease, path: &[u8], stub: &Stub, care: Care) -> Result<Vec<usize>, PoolError> {
-        let (full, text) = (home(stub, path)?, Inner::text(path, stub)?);
-        if care == Care::Durable {
+    fn spread(
+        &self,
+        lease: &Lease,
+        path: &[u8],
+        stub: &Stub,
+        durability: Durability,
+    ) -> Result<Vec<usize>, PoolError> {
+        let (full, text) = (stub_path(stub, path)?, Inner::text(path, stub)?);
+        if durability == Durability::Durable {
             self.sync_above(lease, path)?;
         }
-        self.commit(lease, path, vec![Step::Write { full, text }], care)
+        self.commit(lease, path, vec![Step::Write { full, text }], durability)
     }
 
     /// Makes directories above a path durable that are not.
@@ -183,7 +192,7 @@ impl Inner {
         let mut made = lock(&self.new_directories);
         while !above.is_empty() {
             if made.remove(above) {
-                let full = beneath(TREE, split(above).0)?;
+                let full = mirror_path(TREE, split(above).0)?;
                 self.on_all(lease, path, true, |tree| tree.sync_directory(&full))?;
             }
             above = split(above).0;
@@ -203,21 +212,24 @@ impl Inner {
             if look_up(&lease.held.copies, path)?.is_some() {
                 return Err(PoolError::path(path, io::ErrorKind::AlreadyExists));
             }
-            lease.held.view.refuse_leaving(&stub.targets)?;
+            lease.held.view.require_in_service(&stub.targets)?;
             self.advance(lease, stub);
             Inner::refuse_without_directory(lease, path)?;
-            let (full, text) = (home(stub, path)?, Inner::text(path, stub)?);
-            Ok((lease.number, self.commit(lease, path, vec![Step::Write { full, text }], Care::Cheap)?))
+            let (full, text) = (stub_path(stub, path)?, Inner::text(path, stub)?);
+            Ok((
+                lease.number,
+                self.commit(lease, path, vec![Step::Write { full, text }], Durability::Volatile)?,
+            ))
         })?;
-        self.leave_behind(&failed)?;
+        self.mark_stale(&failed)?;
         Ok(number)
     }
 
     /// The stub that a file has on the mirrors; nothing if its path stands for something else.
-    fn there(copies: &[Copy], path: &[u8], stub: &Stub) -> Result<Option<Stub>, PoolError> {
+    fn there(copies: &[MirrorCopy], path: &[u8], stub: &Stub) -> Result<Option<Stub>, PoolError> {
         let there = match stub.names {
             0 => match look_up(copies, path)? {
-                Some(Entry::File(there)) => Some(*there),
+                Some(NamespaceEntry::File(there)) => Some(*there),
                 _ => None,
             },
             _ => look_up_shared(copies, stub.id)?,
@@ -227,7 +239,12 @@ impl Inner {
 
     /// Where a file is that was seen at `path`: its stub on the mirrors. Another process may have moved it; then `path` is its new one. Nothing
     /// if it has no name any more.
-    fn locate(&self, copies: &[Copy], path: &mut Vec<u8>, stub: &Stub) -> Result<Option<Stub>, PoolError> {
+    fn locate(
+        &self,
+        copies: &[MirrorCopy],
+        path: &mut Vec<u8>,
+        stub: &Stub,
+    ) -> Result<Option<Stub>, PoolError> {
         if let Some(there) = Inner::there(copies, path, stub)? {
             return Ok(Some(there));
         }
@@ -243,11 +260,11 @@ impl Inner {
 
     /// Whether a file that has bytes has no objects.
     fn is_removed(&self, stub: &Stub) -> bool {
-        let view = self.pool.shared.known();
+        let view = self.pool.shared.cached_view();
         let has_object =
-            |column: usize| match view.disk(stub.targets[column].as_bytes()).map(|(_, disk)| disk.ask()) {
-                Some(Ok(answer)) => {
-                    answer.tree.find(&object_path(stub.id, column)).map_or(true, |found| found.is_some())
+            |column: usize| match view.disk(stub.targets[column].as_bytes()).map(|(_, disk)| disk.online()) {
+                Some(Ok(online)) => {
+                    online.tree.find(&object_path(stub.id, column)).map_or(true, |found| found.is_some())
                 }
                 Some(Err(_)) | None => true,
             };
@@ -295,8 +312,8 @@ impl Inner {
         path: &mut Vec<u8>,
         stub: &mut Stub,
         seen: u64,
-        care: Care,
-        news: News,
+        durability: Durability,
+        ctime: CtimeUpdate,
     ) -> Result<Published, PoolError> {
         let (published, failed) = self.turns.with(&self.pool.shared, |lease| {
             if Inner::is_doubtful(lease, path, stub, seen) {
@@ -307,12 +324,12 @@ impl Inner {
             }
             let changed = stub.changed;
             self.advance(lease, stub);
-            if news == News::Known {
+            if ctime == CtimeUpdate::Keep {
                 stub.changed = changed;
             }
-            Ok((Published::As(lease.number), self.spread(lease, path, stub, care)?))
+            Ok((Published::As(lease.number), self.spread(lease, path, stub, durability)?))
         })?;
-        self.leave_behind(&failed)?;
+        self.mark_stale(&failed)?;
         Ok(published)
     }
 
@@ -323,7 +340,7 @@ impl Inner {
         path: &mut Vec<u8>,
         stub: &mut Stub,
         seen: u64,
-        care: Care,
+        durability: Durability,
         prepare: impl FnOnce() -> Result<(), PoolError>,
     ) -> Result<Option<Published>, PoolError> {
         let (published, failed) = self.turns.with(&self.pool.shared, |lease| {
@@ -336,9 +353,9 @@ impl Inner {
             }
             prepare()?;
             self.advance(lease, stub);
-            Ok((Some(Published::As(lease.number)), self.spread(lease, path, stub, care)?))
+            Ok((Some(Published::As(lease.number)), self.spread(lease, path, stub, durability)?))
         })?;
-        self.leave_behind(&failed)?;
+        self.mark_stale(&failed)?;
         Ok(published)
     }
 
@@ -359,7 +376,7 @@ impl Inner {
                 })
             })
         })?;
-        self.leave_behind(&failed)
+        self.mark_stale(&failed)
     }
 
     /// Makes all names durable, and what stands for them.
@@ -372,19 +389,19 @@ impl Inner {
         })?;
         lock(&self.new_directories).clear();
         lock(&self.young).clear();
-        self.leave_behind(&failed)
+        self.mark_stale(&failed)
     }
 }
 
 /// A path below `path` that leads to a file, if there is one. Reads every stub until then.
-fn find_by_id(copies: &[Copy], path: &[u8], id: FileId) -> Result<Option<Vec<u8>>, PoolError> {
+fn find_by_id(copies: &[MirrorCopy], path: &[u8], id: FileId) -> Result<Option<Vec<u8>>, PoolError> {
     for (name, _) in names(copies, path)?.iter() {
         let path = join(path, name);
         // A stub that cannot be read may be the one; another mirror or name may still tell.
-        let found = match look_at(copies, TREE, &path) {
-            Ok(Some(Written::Directory(_))) => find_by_id(copies, &path, id)?,
-            Ok(Some(Written::File(stub))) => (stub.id == id).then_some(path),
-            Ok(Some(Written::Name(name))) => (name.id == id).then_some(path),
+        let found = match read_newest(copies, TREE, &path) {
+            Ok(Some(MirrorEntry::Directory(_))) => find_by_id(copies, &path, id)?,
+            Ok(Some(MirrorEntry::File(stub))) => (stub.id == id).then_some(path),
+            Ok(Some(MirrorEntry::Name(name))) => (name.id == id).then_some(path),
             Ok(None) | Err(_) => None,
         };
         if found.is_some() {

@@ -178,13 +178,13 @@ impl LiveFile {
         drop(state);
         let failed = |column: usize| PoolError::target(&targets[column], "making an object durable");
         let mut first = lost.map(|column| failed(column)(Errno::IO.into()));
-        let view = self.inner.pool.shared.known();
+        let view = self.inner.pool.shared.cached_view();
         let sync = |column: usize, file: &Lockable| -> io::Result<()> {
             file.sync_all()?;
             // A disk that was pulled out takes what it was given with it.
-            let answer = view.disk(targets[column].as_bytes()).and_then(|(_, disk)| disk.ask().ok());
-            let answer = answer.ok_or(Errno::IO)?;
-            answer.tree.sync_directory(split(&object_path(self.id, column)).0)
+            let online = view.disk(targets[column].as_bytes()).and_then(|(_, disk)| disk.online().ok());
+            let online = online.ok_or(Errno::IO)?;
+            online.tree.sync_directory(split(&object_path(self.id, column)).0)
         };
         let results: Vec<io::Result<()>> = std::thread::scope(|scope| {
             let sync = &sync;
@@ -198,7 +198,7 @@ impl LiveFile {
             };
             let running: Vec<_> = others.iter().map(start).collect();
             let own = last.map(|(column, _, file)| sync(*column, file));
-            let ended = |_| Err(io::Error::other("its thread has ended"));
+            let ended = |_| Err(io::Error::other("the thread panicked"));
             let theirs = running.into_iter().map(|thread| thread.join().unwrap_or_else(ended));
             theirs.chain(own).collect()
         });

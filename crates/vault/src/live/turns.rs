@@ -5,9 +5,9 @@
 //! get their turn. While they are held nobody else changes the namespace: what was read stays true.
 
 use crate::storage::pool::Shared;
-use crate::storage::pool::change::{Change, Held};
+use crate::storage::pool::change::{Change, HeldLocks};
 use crate::storage::pool::error::PoolError;
-use crate::storage::pool::view::Copy;
+use crate::storage::pool::view::MirrorCopy;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// One time of holding the locks.
 #[derive(Debug)]
 pub(super) struct Lease {
-    pub(super) held: Held,
+    pub(super) held: HeldLocks,
     /// What was seen under another number may have changed since.
     pub(super) number: u64,
 }
@@ -42,7 +42,7 @@ struct Keeper {
 }
 
 impl Turns {
-    /// Changes the namespace together with other threads of this process. Mirrors that do not answer are stale from now on.
+    /// Changes the namespace together with other threads of this process. Mirrors that do not online are stale from now on.
     pub(super) fn with<T>(
         &self,
         shared: &Shared,
@@ -53,7 +53,7 @@ impl Turns {
                 Some(lease) if lease.held.is_complete() => return work(lease),
                 _ => {}
             }
-            self.alone(shared, |change| change.leave_behind_the_silent())?;
+            self.alone(shared, |change| change.mark_unreachable_stale())?;
         }
     }
 
@@ -82,9 +82,9 @@ impl Turns {
             Some(lease) => lease,
             None => self.take(shared)?,
         };
-        let mut change = Change::go_on(shared, held);
+        let mut change = Change::resume(shared, held);
         let done = work(&mut change);
-        *place = Some(Lease { held: change.keep(), number });
+        *place = Some(Lease { held: change.into_held(), number });
         done
     }
 
@@ -92,7 +92,7 @@ impl Turns {
     pub(super) fn read<T>(
         &self,
         shared: &Shared,
-        work: impl FnOnce(&[Copy]) -> Result<T, PoolError>,
+        work: impl FnOnce(&[MirrorCopy]) -> Result<T, PoolError>,
     ) -> Result<T, PoolError> {
         let lease = self.lease.read().unwrap_or_else(PoisonError::into_inner);
         match &*lease {
@@ -105,7 +105,7 @@ impl Turns {
     }
 
     fn take(&self, shared: &Shared) -> Result<Lease, PoolError> {
-        let held = shared.change()?.keep();
+        let held = shared.change()?.into_held();
         self.keeper.lock().unwrap_or_else(PoisonError::into_inner).taken = true;
         self.changed.notify_all();
         Ok(Lease { held, number: self.count.fetch_add(1, Ordering::Relaxed) + 1 })

@@ -4,7 +4,7 @@ use super::file::{FileDone, FileError, Rebuilder, at};
 use super::survey::{Parts, parts};
 use crate::format::Header;
 use crate::gather::Sources;
-use crate::redundancy::{Place, redo};
+use crate::redundancy::{PartPath, redo};
 use crate::storage::TargetState;
 use crate::storage::pool::stub::Stub;
 use crate::tree::Tree;
@@ -28,7 +28,7 @@ impl Rebuilder<'_> {
         let held: BTreeSet<usize> = current.iter().flat_map(|(_, part)| part.columns()).collect();
         // Redundancy that is there twice, or is of another version of a file that has all it needs now.
         let complete = current.first().is_some_and(|(_, part)| held.len() == part.header.code.m());
-        let mut superseded: Vec<(String, Place)> = others
+        let mut superseded: Vec<(String, PartPath)> = others
             .iter()
             .filter(|(target, part)| {
                 complete || (leaving.contains(target) && part.columns().all(|column| held.contains(&column)))
@@ -38,7 +38,7 @@ impl Rebuilder<'_> {
         superseded.extend(broken.into_iter().filter(|_| complete));
         let (mut objects, mut columns) = (Vec::new(), BTreeSet::new());
         for target in &leaving {
-            let has = |tree: &Tree| self.pool.leftovers(tree, target, stub);
+            let has = |tree: &Tree| self.pool.stale_columns(tree, target, stub);
             let found = self.places.tree(target).map_or(Ok(Vec::new()), has).map_err(at(target))?;
             if !found.is_empty() {
                 objects.push(target.clone());
@@ -74,7 +74,7 @@ impl Rebuilder<'_> {
             done.removed += u64::from(removed);
         }
         for target in objects {
-            done.removed += self.pool.remove_leftovers(path, &target, stub)?;
+            done.removed += self.pool.remove_stale_objects(path, &target, stub)?;
         }
         Ok(())
     }
@@ -85,11 +85,12 @@ impl Rebuilder<'_> {
         let Some(m) = current.first().map(|(_, part)| part.header.code.m()) else { return Ok(()) };
         let mut targets: Vec<Vec<u8>> = stub.targets.iter().map(|name| name.clone().into_bytes()).collect();
         for column in 0..m {
-            let holder = current.iter().find(|(_, part)| part.columns().contains(&column));
-            targets.push(holder.map_or(Vec::new(), |(name, _)| name.clone().into_bytes()));
+            let location = current.iter().find(|(_, part)| part.columns().contains(&column));
+            targets.push(location.map_or(Vec::new(), |(name, _)| name.clone().into_bytes()));
         }
         let old = current.iter().filter(|(_, part)| part.header.targets != targets);
-        let old: Vec<(String, Place)> = old.map(|(name, part)| (name.clone(), part.place.clone())).collect();
+        let old: Vec<(String, PartPath)> =
+            old.map(|(name, part)| (name.clone(), part.place.clone())).collect();
         // Readers keep writers out.
         drop(current);
         for (name, place) in old {

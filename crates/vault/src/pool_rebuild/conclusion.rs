@@ -39,7 +39,7 @@ pub(super) fn conclude(vault: &Vault, pool: &Pool, report: &mut Report) -> Resul
     let (kept, settled): (Vec<String>, Vec<String>) = returned.into_iter().partition(unsettled);
     drop(kept);
     if !settled.is_empty() {
-        pool.take_back(&settled)?;
+        pool.reinstate(&settled)?;
         report.taken_back.extend(settled);
         let healed = pool.heal()?;
         report.healed.written += healed.written;

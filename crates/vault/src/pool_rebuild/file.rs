@@ -10,11 +10,11 @@ use crate::examine::ExamineError;
 use crate::format::frame::{Check, Seal, toggle};
 use crate::format::{Frame, Header, Records};
 use crate::gather::{Ailment, Gathering, Known, Sources};
-use crate::redundancy::{Draft, Place, Unknown};
+use crate::redundancy::{Draft, PartPath, Unknown};
 use crate::runs::{each_run, pieces};
 use crate::shown::Shown;
 use crate::storage::pool::stub::Stub;
-use crate::storage::pool::{Pool, PoolError, Relocation, Spot, parity_path};
+use crate::storage::pool::{ColumnPlacement, Pool, PoolError, Relocation, parity_path};
 use crate::storage::{Storage, TargetState};
 use crate::world::Clock;
 use std::collections::BTreeSet;
@@ -99,7 +99,7 @@ pub struct FileDone {
     /// Blocks of sources that were not what was protected.
     pub wrong: u64,
     /// Columns that found no place, redundancy last.
-    pub homeless: Vec<usize>,
+    pub unplaced: Vec<usize>,
     /// Columns that stay on targets which are to be emptied, because they found no other place.
     pub unmoved: usize,
     /// Files on targets that came back which were made anew elsewhere, and are removed.
@@ -115,7 +115,7 @@ pub struct FileDone {
 impl FileDone {
     /// How many more blocks of a stripe may be lost; nothing without redundancy.
     pub fn margin(&self) -> Option<u32> {
-        (self.k > 0).then(|| self.m.saturating_sub(self.homeless.len()) as u32)
+        (self.k > 0).then(|| self.m.saturating_sub(self.unplaced.len()) as u32)
     }
 }
 
@@ -138,8 +138,8 @@ pub(super) struct Rebuilder<'a> {
 
 /// Columns that get other places.
 struct Moves {
-    data: Vec<(usize, Spot)>,
-    redundancy: Vec<(usize, Spot)>,
+    data: Vec<(usize, ColumnPlacement)>,
+    redundancy: Vec<(usize, ColumnPlacement)>,
 }
 
 /// What threads found together.
@@ -229,21 +229,21 @@ impl Rebuilder<'_> {
             .iter()
             .map(|&column| if column < k { stub.object_bytes(column, stub.size) } else { redundancy_bytes })
             .collect();
-        let spots = self.pool.spots(&stub.id.0, &needs, stay, full);
+        let placements = self.pool.column_placements(&stub.id.0, &needs, stay, full);
         let mut moves = Moves { data: Vec::new(), redundancy: Vec::new() };
-        done.homeless.clear();
+        done.unplaced.clear();
         done.unmoved = 0;
-        for (&column, spot) in wanted.iter().zip(spots) {
-            match spot {
-                Some(spot) if column < k => moves.data.push((column, spot)),
-                Some(spot) => moves.redundancy.push((column - k, spot)),
+        for (&column, placement) in wanted.iter().zip(placements) {
+            match placement {
+                Some(placement) if column < k => moves.data.push((column, placement)),
+                Some(placement) => moves.redundancy.push((column - k, placement)),
                 // A column without bytes needs no place, and one that is only to be moved is still there.
                 None if column < k && stub.object_bytes(column, stub.size) == 0 => {}
                 None => {
                     let name = String::from_utf8_lossy(sources.target(column)).into_owned();
                     match self.places.state(&name) {
                         TargetState::Retired => done.unmoved += 1,
-                        _ => done.homeless.push(column),
+                        _ => done.unplaced.push(column),
                     }
                 }
             }
@@ -254,13 +254,13 @@ impl Rebuilder<'_> {
         let relocation = self.pool.relocate(path, stub, &moves.data)?;
         let mut headers = Vec::new();
         let mut drafts = Vec::new();
-        for (column, spot) in &moves.redundancy {
-            let place = Place { tree: spot.tree.clone(), path: parity_path(stub.id) };
-            let draft = Draft::new(place).map_err(at(&spot.target))?;
+        for (column, placement) in &moves.redundancy {
+            let place = PartPath { tree: placement.tree.clone(), path: parity_path(stub.id) };
+            let draft = Draft::new(place).map_err(at(&placement.target))?;
             let header = header(sources, &moves, stub, *column);
-            let length = header.encode(0).map_err(io::Error::other).map_err(at(&spot.target))?.len();
+            let length = header.encode(0).map_err(io::Error::other).map_err(at(&placement.target))?.len();
             headers.push((header.clone(), Records::new(&header, length), length));
-            drafts.push((spot.target.clone(), draft));
+            drafts.push((placement.target.clone(), draft));
         }
         let totals = self.stripes(sources, &relocation, &moves, &headers, &drafts, threads)?;
         for (sum, part) in totals.sums.iter().zip(sources.parts()) {
@@ -310,7 +310,7 @@ impl Rebuilder<'_> {
         });
         let frames = gone.count();
         let announce = |stripe: u64| {
-            sources.will_read(stripe..stripe + 1);
+            sources.prefetch(stripe..stripe + 1);
             sources.will_read_frames(stripe, frames);
         };
         let ahead = (AHEAD / (k as u64 * block).max(1)).clamp(1, 16) * threads.max(1) as u64;
@@ -433,9 +433,12 @@ impl Rebuilder<'_> {
             .map(|it| stub.targets[it].clone())
             .collect();
         let needs: Vec<u64> = wanted.iter().map(|&column| bytes(column)).collect();
-        let spots = self.pool.spots(&stub.id.0, &needs, &stay, &BTreeSet::new());
-        let moves: Vec<(usize, Spot)> =
-            wanted.iter().zip(spots).filter_map(|(&column, spot)| Some((column, spot?))).collect();
+        let placements = self.pool.column_placements(&stub.id.0, &needs, &stay, &BTreeSet::new());
+        let moves: Vec<(usize, ColumnPlacement)> = wanted
+            .iter()
+            .zip(placements)
+            .filter_map(|(&column, placement)| Some((column, placement?)))
+            .collect();
         let placed = |column: &usize| moves.iter().any(|(moved, _)| moved == column);
         done.unmoved = wanted.iter().filter(|column| bytes(**column) > 0 && !placed(column)).count();
         if moves.is_empty() {
@@ -470,7 +473,7 @@ impl Rebuilder<'_> {
         done.data = moves.iter().filter(|(column, _)| bytes(*column) > 0).count();
         // What was copied is durable, and there was nothing to check it against.
         for target in self.places.in_state(TargetState::Retired) {
-            done.removed += self.pool.remove_leftovers(path, &target, &now)?;
+            done.removed += self.pool.remove_stale_objects(path, &target, &now)?;
         }
         Ok(done)
     }
@@ -495,7 +498,7 @@ impl Rebuilder<'_> {
         (done.k, done.m) = (coder.code().k(), coder.code().m());
         done.redundancy += encoded.columns;
         done.bytes += encoded.redundancy_bytes;
-        done.homeless = (encoded.columns..encoded.wanted).map(|column| done.k + column).collect();
+        done.unplaced = (encoded.columns..encoded.wanted).map(|column| done.k + column).collect();
         Ok(())
     }
 
@@ -515,11 +518,11 @@ fn header(sources: &Sources, moves: &Moves, stub: &Stub, column: usize) -> Heade
     let k = sources.header().code.k();
     let mut targets: Vec<Vec<u8>> = stub.targets.iter().map(|name| name.clone().into_bytes()).collect();
     targets.extend((k..sources.header().code.blocks()).map(|column| sources.target(column).to_vec()));
-    for (column, spot) in &moves.data {
-        targets[*column] = spot.target.clone().into_bytes();
+    for (column, placement) in &moves.data {
+        targets[*column] = placement.target.clone().into_bytes();
     }
-    for (column, spot) in &moves.redundancy {
-        targets[k + column] = spot.target.clone().into_bytes();
+    for (column, placement) in &moves.redundancy {
+        targets[k + column] = placement.target.clone().into_bytes();
     }
     Header { first: column, columns: 1, targets, ..sources.header().clone() }
 }

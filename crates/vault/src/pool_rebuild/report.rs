@@ -2,7 +2,7 @@
 
 use super::{FileError, Plan};
 use crate::format::FileId;
-use crate::storage::pool::Healed;
+use crate::storage::pool::HealReport;
 use std::collections::BTreeSet;
 
 /// What a run did.
@@ -27,7 +27,7 @@ pub struct Report {
     /// Files on targets that came back which were made anew elsewhere, and are removed.
     pub removed: u64,
     /// Files with columns that found no place in a domain of their own, and how many.
-    pub homeless: Vec<(Vec<u8>, usize)>,
+    pub unplaced: Vec<(Vec<u8>, usize)>,
     /// Files with columns that stay on a target which is to be emptied, because they found no other place, and how many.
     pub unmoved: Vec<(Vec<u8>, usize)>,
     /// Files that could not be put in order, and why; those that are lost first.
@@ -39,7 +39,7 @@ pub struct Report {
     /// What was left over from runs that did not come to their end.
     pub swept: u64,
     /// What was done to the namespace.
-    pub healed: Healed,
+    pub healed: HealReport,
     /// It was stopped before its end.
     pub stopped: bool,
     /// Names that were gone when it was their turn.
@@ -54,7 +54,7 @@ impl Report {
         self.plan.lost.is_empty()
             && self.plan.unreadable.is_empty()
             && self.failed.is_empty()
-            && self.homeless.is_empty()
+            && self.unplaced.is_empty()
             && self.unmoved.is_empty()
             && self.unsettled.is_empty()
             && self.healed.failed.is_empty()
@@ -68,7 +68,7 @@ impl Report {
 
     /// Whether targets were taken back that may have room for what found no place before.
     pub(super) fn has_new_room(&self) -> bool {
-        let displaced = !self.homeless.is_empty() || !self.unmoved.is_empty();
+        let displaced = !self.unplaced.is_empty() || !self.unmoved.is_empty();
         !self.stopped && !self.taken_back.is_empty() && displaced
     }
 
@@ -78,8 +78,8 @@ impl Report {
             plan.files.iter().chain(&plan.lost).map(|item| &item.path).collect();
         self.failed.retain(|(path, _)| !planned.contains(path));
         let again = |(path, _): &mut (Vec<u8>, usize)| planned.contains(path);
-        let homeless = self.homeless.extract_if(.., again);
-        let displaced = homeless.chain(self.unmoved.extract_if(.., again));
+        let unplaced = self.unplaced.extract_if(.., again);
+        let displaced = unplaced.chain(self.unmoved.extract_if(.., again));
         self.placed_in_part = displaced.map(|(path, _)| path).collect();
         self.vanished.clear();
         std::mem::replace(&mut self.plan, plan)

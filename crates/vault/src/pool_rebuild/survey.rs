@@ -2,7 +2,7 @@
 
 use crate::coder::Coders;
 use crate::examine::belonging;
-use crate::redundancy::{Part, Place, Unknown};
+use crate::redundancy::{Part, PartPath, Unknown};
 use crate::storage::TargetState;
 use crate::storage::pool::stub::Stub;
 use crate::storage::pool::{Pool, PoolError};
@@ -18,7 +18,7 @@ pub struct Places {
 impl Places {
     /// As the pool is now.
     pub fn of(pool: &Pool) -> Places {
-        let targets = pool.places().into_iter().map(|(name, state, tree)| (name, (state, tree)));
+        let targets = pool.target_states().into_iter().map(|(name, state, tree)| (name, (state, tree)));
         Places { targets: targets.collect() }
     }
 
@@ -147,8 +147,8 @@ pub fn survey(
             continue;
         }
         survey.bytes += file;
-        let holder = parts.iter().find(|(_, part)| part.columns().contains(&column));
-        match holder {
+        let location = parts.iter().find(|(_, part)| part.columns().contains(&column));
+        match location {
             Some((target, _)) => survey.targets.push(target.clone()),
             // Where it was when it was protected.
             None => survey.targets.extend(
@@ -167,7 +167,9 @@ pub fn survey(
     let has_leftover = |target: &String| {
         let other = others.iter().any(|(name, _)| name == target);
         let tree = places.tree(target);
-        other || tree.is_some_and(|tree| pool.leftovers(tree, target, stub).map_or(true, |it| !it.is_empty()))
+        other
+            || tree
+                .is_some_and(|tree| pool.stale_columns(tree, target, stub).map_or(true, |it| !it.is_empty()))
     };
     let complete = held.iter().all(|state| state.counts());
     survey.leftover =
@@ -194,7 +196,7 @@ pub(super) struct Parts {
     /// Those of earlier versions of it, and such as are there twice.
     pub(super) others: Vec<(String, Part)>,
     /// Those without a readable header.
-    pub(super) broken: Vec<(String, Place)>,
+    pub(super) broken: Vec<(String, PartPath)>,
 }
 
 /// Looks for the redundancy files of a file.
@@ -209,20 +211,20 @@ pub(super) fn parts(
     stub: &Stub,
 ) -> Result<Parts, Unknown> {
     let (mut found, mut broken) = (Vec::new(), Vec::new());
-    let mut holders = pool.holders_of(path, stub);
+    let mut locations = pool.redundancy_locations_of(path, stub);
     // Those in service first: of a column that is there twice, the first one counts.
-    holders.sort_by_key(|holder| {
-        let state = places.state(&lossy(&holder.target));
+    locations.sort_by_key(|location| {
+        let state = places.state(&lossy(&location.target));
         (state == TargetState::Returned, state != TargetState::Online)
     });
-    for holder in holders {
-        match holder.place.open(coders) {
-            Ok(Some(part)) if holder.owns(&part.header) => found.push((lossy(&holder.target), part)),
+    for location in locations {
+        match location.place.open(coders) {
+            Ok(Some(part)) if location.owns(&part.header) => found.push((lossy(&location.target), part)),
             Err(error) if error.is_unknown() => {
-                let path = holder.place.tree.shown(&holder.place.path);
+                let path = location.place.tree.shown(&location.place.path);
                 return Err(Unknown { path, source: Box::new(error) });
             }
-            Err(error) if error.is_beyond_use() => broken.push((lossy(&holder.target), holder.place)),
+            Err(error) if error.is_beyond_use() => broken.push((lossy(&location.target), location.place)),
             _ => {}
         }
     }

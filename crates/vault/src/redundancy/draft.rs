@@ -1,7 +1,7 @@
 //! A redundancy file that appears whole or not at all.
 
 use super::fence::{Fence, Way, superseded};
-use super::{Place, STAGING, read_up_to};
+use super::{PartPath, STAGING, read_up_to};
 use crate::format::header::HEADER_UNIT;
 use crate::format::{Header, HeaderError, Records};
 use crate::tree::{join, split};
@@ -26,7 +26,7 @@ pub const SUFFIX: &[u8] = b".draft";
 /// A new redundancy file under a temporary name. Dropped, it is gone.
 #[derive(Debug)]
 pub struct Draft {
-    place: Place,
+    place: PartPath,
     temporary: Option<Vec<u8>>,
     file: Lockable,
     /// What it may replace.
@@ -39,8 +39,8 @@ impl Draft {
     /// A draft of what will be at `place`.
     ///
     /// # Errors
-    /// What the operating system says.
-    pub fn new(place: Place) -> io::Result<Draft> {
+    /// I/O errors.
+    pub fn new(place: PartPath) -> io::Result<Draft> {
         let name: String = unique_id()?.iter().map(|byte| format!("{byte:02x}")).collect();
         let temporary = join(STAGING, &[name.as_bytes(), SUFFIX].concat());
         // Whoever clears away what crashes left behind sees that this one is alive.
@@ -52,22 +52,22 @@ impl Draft {
     /// A draft of a file of so many bytes; [`write_headers`](Draft::write_headers) completes it.
     ///
     /// # Errors
-    /// What the operating system says.
-    pub fn of_length(place: Place, bytes: u64) -> io::Result<Draft> {
+    /// I/O errors.
+    pub fn of_length(place: PartPath, bytes: u64) -> io::Result<Draft> {
         let mut draft = Draft::new(place)?;
         draft.held = (bytes <= SMALL_BYTES).then(|| Mutex::new(vec![0; bytes as usize]));
         Ok(draft)
     }
 
     /// Where it will be.
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &PartPath {
         &self.place
     }
 
     /// Writes records.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// I/O errors.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         if let Some(held) = &self.held {
             let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,7 +83,7 @@ impl Draft {
     /// Writes both headers; `header_bytes` is what was assumed when records were written.
     ///
     /// # Errors
-    /// What the operating system says; a header that does not fit is one of `InvalidInput`.
+    /// I/O errors; a header that does not fit is one of `InvalidInput`.
     pub fn write_headers(&self, header: &Header, header_bytes: usize) -> io::Result<()> {
         let bytes = header.encode(header_bytes).map_err(invalid)?;
         if bytes.len() != header_bytes {
@@ -100,7 +100,7 @@ impl Draft {
     /// A file that is small enough to be written at once: headers and records.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// I/O errors.
     pub fn write_whole(&self, bytes: &[u8]) -> io::Result<()> {
         self.write(0, bytes)
     }
@@ -108,7 +108,7 @@ impl Draft {
     /// Makes the content durable.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// I/O errors.
     pub fn sync(&self) -> io::Result<()> {
         self.file.sync_all()
     }
@@ -126,7 +126,7 @@ impl Draft {
     /// replaces elsewhere may be removed then.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// I/O errors.
     pub fn publish_durably(mut self) -> io::Result<()> {
         let made = self.put_in_place()?;
         let directory = split(&self.place.path).0;
@@ -139,7 +139,7 @@ impl Draft {
     /// Says whether directories had to be made. What failed can be tried again; done twice, nothing happens.
     pub(crate) fn put_in_place(&mut self) -> io::Result<bool> {
         let Some(temporary) = self.temporary.take() else { return Ok(false) };
-        let Place { tree, path } = &self.place;
+        let PartPath { tree, path } = &self.place;
         // Nothing is replaced. Whatever is in the way of it (a file, no directory, a file system that cannot) is seen to below.
         if self.fence.saw_nothing() && tree.rename_new(&temporary, path).is_ok() {
             return Ok(false);
@@ -171,7 +171,7 @@ impl Draft {
 }
 
 /// Redundancy that a later program wrote is never overwritten, whatever this one thinks of it.
-fn refuse_later(place: &Place) -> io::Result<()> {
+fn refuse_later(place: &PartPath) -> io::Result<()> {
     // What is no file, or cannot be read, is a matter for those who decided to replace it.
     let Ok(file) = place.tree.read(&place.path) else { return Ok(()) };
     let mut head = vec![0; HEADER_UNIT];

@@ -6,7 +6,7 @@
 //! name meanwhile: whoever replaces or removes a redundancy file locks its directory first, and waits for an update of that file in
 //! place. Readers keep nobody waiting. A name that was free is taken without replacing anything.
 
-use super::Place;
+use super::PartPath;
 use crate::tree::{Kind, Stat, absent_is_none, split, stat_of};
 use gabion_platform::lock::Lockable;
 use std::io;
@@ -29,7 +29,7 @@ pub(crate) enum Way {
 
 impl Fence {
     /// Remembers what is there now. What cannot be looked at (an obstacle on the way) counts as nothing, and is not replaced.
-    pub(crate) fn new(place: &Place) -> Fence {
+    pub(crate) fn new(place: &PartPath) -> Fence {
         let found = place.tree.find(&place.path);
         Fence { is_absent: matches!(found, Ok(None)), seen: found.unwrap_or(None) }
     }
@@ -43,7 +43,11 @@ impl Fence {
     ///
     /// # Errors
     /// [`superseded`] if it is not; what `change` says.
-    pub(crate) fn pass<T>(&self, place: &Place, change: impl FnOnce(Way) -> io::Result<T>) -> io::Result<T> {
+    pub(crate) fn pass<T>(
+        &self,
+        place: &PartPath,
+        change: impl FnOnce(Way) -> io::Result<T>,
+    ) -> io::Result<T> {
         let Some(seen) = self.seen.filter(|seen| seen.kind == Kind::File) else {
             return match place.tree.find(&place.path)?.map(|found| found.kind) {
                 None => change(Way::New),

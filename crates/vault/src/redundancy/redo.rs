@@ -8,7 +8,7 @@
 //! An update that is damaged itself cannot be finished. It is renamed to `….redo-damaged` and kept as evidence, and the redundancy file is judged by
 //! its own checks like any other.
 
-use super::{Place, STAGING, read_up_to};
+use super::{PartPath, STAGING, read_up_to};
 use crate::format::header::MAX_HEADER;
 use crate::format::{FileId, Header};
 use crate::tree::{Tree, absent_is_none, join};
@@ -36,7 +36,7 @@ fn name(id: FileId, first: usize, suffix: &[u8]) -> Vec<u8> {
 }
 
 /// Whether an update of this redundancy was begun and not finished.
-pub(super) fn left_over(place: &Place, header: &Header) -> io::Result<bool> {
+pub(super) fn left_over(place: &PartPath, header: &Header) -> io::Result<bool> {
     Ok(place.tree.find(&name(header.id, header.first, SUFFIX))?.is_some())
 }
 
@@ -44,8 +44,8 @@ pub(super) fn left_over(place: &Place, header: &Header) -> io::Result<bool> {
 /// is the one that the writes put there.
 ///
 /// # Errors
-/// What the operating system says.
-pub fn update(place: &Place, file: &File, header: &Header, writes: &[(u64, Vec<u8>)]) -> io::Result<()> {
+/// I/O errors.
+pub fn update(place: &PartPath, file: &File, header: &Header, writes: &[(u64, Vec<u8>)]) -> io::Result<()> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend(header.id.0);
     bytes.extend(header.revision.to_le_bytes());
@@ -79,7 +79,7 @@ fn apply<'a>(file: &File, writes: impl Iterator<Item = (u64, &'a [u8])>) -> io::
 
 /// Finishes the update of the redundancy file `file` with this header that another process began; the caller has it for itself. Afterwards there is none: one
 /// that is damaged is set aside. The update knows its redundancy by id, since the file may have been renamed meanwhile.
-pub(super) fn finish(place: &Place, file: &File, header: &Header) -> io::Result<()> {
+pub(super) fn finish(place: &PartPath, file: &File, header: &Header) -> io::Result<()> {
     let name = name(header.id, header.first, SUFFIX);
     match read(&place.tree, &name)? {
         Found::None => Ok(()),
@@ -187,7 +187,7 @@ fn pending(tree: &Tree) -> io::Result<(Vec<Update>, Vec<Vec<u8>>)> {
 /// were finished and how many drafts removed.
 ///
 /// # Errors
-/// What the operating system says.
+/// I/O errors.
 pub fn recover(tree: &Tree) -> io::Result<(usize, usize)> {
     let (updates, damaged) = pending(tree)?;
     damaged.iter().try_for_each(|name| set_aside(tree, name))?;

@@ -1,6 +1,6 @@
 //! One whole version, whatever happens in between.
 
-use super::{Draft, Place, REDUNDANCY, STAGING, redo};
+use super::{Draft, PartPath, REDUNDANCY, STAGING, redo};
 use crate::coder::Coders;
 use crate::format::{FileId, Header, Metadata, Records, Version};
 use crate::geometry::{Geometry, Tail};
@@ -23,8 +23,8 @@ impl Ground {
         Ground { directory, tree, coders: Coders::new().unwrap() }
     }
 
-    fn place(&self, path: &[u8]) -> Place {
-        Place { tree: self.tree.clone(), path: join(REDUNDANCY, path) }
+    fn place(&self, path: &[u8]) -> PartPath {
+        PartPath { tree: self.tree.clone(), path: join(REDUNDANCY, path) }
     }
 
     fn staged(&self) -> usize {

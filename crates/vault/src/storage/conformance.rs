@@ -1,10 +1,10 @@
-//! The suite that every storage adapter must pass.
+//! Conformance suite that every storage adapter must pass.
 //!
 //! ```text
 //! conformance::check(&|| fixture_of_my_storage());
 //! ```
 //!
-//! Each check takes a fresh [`Fixture`]. A broken promise panics and says which.
+//! Each check gets a fresh [`Fixture`]. A violated rule panics with its description.
 
 mod protection;
 mod reading;
@@ -15,39 +15,39 @@ use gabion_engine::Code;
 use std::any::Any;
 use std::fmt;
 
-/// Does something with a path of the storage.
+/// Acts on a path of the storage.
 pub type Act = Box<dyn Fn(&[u8])>;
 
-/// Does something with a path and some bytes.
+/// Acts on a path with some bytes.
 pub type ActWith = Box<dyn Fn(&[u8], &[u8])>;
 
-/// Does something with a path and a size.
+/// Acts on a path with a size.
 pub type Resize = Box<dyn Fn(&[u8], u64)>;
 
-/// Says a number of a path.
+/// Returns a number for a path.
 pub type Measure = Box<dyn Fn(&[u8]) -> u64>;
 
-/// Storage to be checked, and ways around it that only a test has.
+/// Storage under test, with ways around it that only a test has.
 pub struct Fixture {
     /// The storage; its namespace is empty.
     pub storage: Box<dyn Storage>,
-    /// Data columns of the codes that it is used with.
+    /// Data columns of the codes that the test uses.
     pub k: usize,
-    /// Bytes of a block that it is used with.
+    /// Block size that the test uses.
     pub block: u64,
-    /// Makes a file with this content, over what is there, and the directories above it.
+    /// Writes a file with this content, replacing an existing one, and creates the directories above it.
     pub put: ActWith,
-    /// Makes a symbolic link that leads there.
+    /// Creates a symbolic link to this target.
     pub link: ActWith,
     /// Removes a file.
     pub remove: Act,
-    /// Cuts the bytes of a file off behind this one, without anyone being told.
+    /// Truncates a file behind the back of the storage.
     pub cut: Resize,
-    /// Makes a file that is there one that cannot be opened.
+    /// Makes an existing file impossible to open.
     pub spoil: Act,
-    /// Bytes that a file's content takes on the disks.
+    /// Bytes that the content of a file occupies on the disks.
     pub allocated: Measure,
-    /// Whatever must live as long as the storage.
+    /// Values that must live as long as the storage.
     pub keep: Box<dyn Any>,
 }
 
@@ -70,7 +70,7 @@ impl Fixture {
         }
     }
 
-    /// The file, put together from all its cells. Checks what every read must keep to.
+    /// The content of a file, assembled from all its cells. Checks the invariants of every read.
     fn content(&self, path: &[u8]) -> Vec<u8> {
         let content = self.storage.open(path).unwrap_or_else(|error| panic!("cannot open {path:?}: {error}"));
         let size = content.stat().unwrap_or_else(|error| panic!("no stat of {path:?}: {error}")).size;
@@ -79,7 +79,7 @@ impl Fixture {
             let cell = run.cell(row, column);
             let mut buffer = vec![0x55; run.block as usize];
             if row == 0 && column == 0 {
-                content.will_read(&run);
+                content.prefetch(&run);
             }
             let got = content.read(&run, row, column, &mut buffer);
             let got = got.unwrap_or_else(|fault| panic!("{path:?} row {row} column {column}: {fault}"));
@@ -93,14 +93,14 @@ impl Fixture {
 
 /// All cells of a file.
 fn cells(geometry: &Geometry, size: u64, k: usize) -> impl Iterator<Item = (Run, u64, usize)> + use<> {
-    // An odd number of stripes at once, so that runs do not end where segments do.
+    // An odd number of stripes per run, so that runs do not end where segments do.
     geometry
         .cut(size)
         .runs(7)
         .flat_map(move |run| (0..run.count).flat_map(move |row| (0..k).map(move |column| (run, row, column))))
 }
 
-/// Bytes that differ from place to place, so that exchanged blocks are seen.
+/// Bytes that differ from position to position, so that exchanged blocks are detected.
 fn pattern(bytes: u64, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut made = Vec::with_capacity(bytes as usize + 8);
@@ -114,22 +114,22 @@ fn pattern(bytes: u64, seed: u64) -> Vec<u8> {
     made
 }
 
-/// Checks everything that an adapter promises.
+/// Checks the whole contract.
 ///
 /// # Panics
-/// A promise is broken.
+/// The adapter violates the contract.
 pub fn check(make: &dyn Fn() -> Fixture) {
     reading::listings_are_sorted_and_complete(&make());
     reading::a_write_changes_the_generation(&make());
     reading::cells_are_the_content(&make());
     reading::bytes_that_are_gone_are_not_counted(&make());
-    reading::what_is_not_there_is_told(&make());
+    reading::absent_paths_are_reported(&make());
     reading::nothing_leads_out(&make());
-    reading::what_cannot_be_read_is_an_error(&make());
+    reading::unreadable_files_are_errors(&make());
     protection::layouts_fit_their_codes(&make());
-    protection::homes_are_apart(&make());
+    protection::placements_are_in_separate_domains(&make());
     protection::repositories_take_drafts(&make());
     protection::repair_restores_everything(&make());
-    protection::repair_makes_files_anew(&make());
+    protection::repair_recreates_files(&make());
     protection::repair_lengthens_and_shortens(&make());
 }

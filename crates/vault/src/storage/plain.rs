@@ -1,12 +1,13 @@
-//! Any directory. Columns are cut out of each file itself, redundancy goes to one repository.
+//! Plain directory storage: columns are cut out of each file, redundancy goes to one repository.
 //!
-//! It heals rot, torn and overwritten regions and truncation. A file that is gone as a whole comes back only where m ≥ k.
+//! It protects against corruption, torn writes, overwritten regions and truncation. A deleted file can only be restored
+//! if m ≥ k.
 
-mod mend;
+mod block_repair;
 
 use super::{
-    Content, Fault, Folder, Home, Layout, LayoutError, Reconstruct, Repairable, Repository, Storage, Target,
-    TargetState, read_blocks,
+    Content, Fault, Folder, Layout, LayoutError, ParityPlacement, Reconstruct, Repairable, Repository,
+    Storage, Target, TargetState, read_blocks,
 };
 use crate::format::Metadata;
 use crate::geometry::{Geometry, Run, Tail, block_for};
@@ -27,61 +28,62 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
-/// Bytes of a column in a full segment: what can be overwritten in one piece, times m, and still be repaired.
+/// Bytes of a column in a full segment: with m redundancy columns, up to m times this many adjacent bytes can be
+/// overwritten and repaired.
 pub const COLUMN_BYTES: u64 = 16 << 20;
 
 /// Rows that a file of one segment is cut into where size and policy allow it.
 const WANTED_ROWS: u64 = 16;
 
-/// The name of our own directory, which is never protected.
+/// Name of Gabion's own directory, which is never protected.
 pub const OWN: &[u8] = b".gabion";
 
-/// The name of the tree itself among targets.
+/// Target name of the tree itself.
 pub const DATA: &[u8] = b"data";
 
-/// The name of the repository among targets.
+/// Target name of the repository.
 pub const REPOSITORY: &[u8] = b"repository";
 
 /// Ranges of files, by path.
-type Mended = HashMap<Vec<u8>, Vec<Range<u64>>>;
+type RepairedRanges = HashMap<Vec<u8>, Vec<Range<u64>>>;
 
-/// A directory and where its redundancy goes; cheap to clone.
+/// A directory and its repository; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Plain {
     root: Tree,
     repository: Tree,
     /// The mount through which programs of this machine write, if this process serves one.
-    writer: Arc<RwLock<Option<Weak<dyn Writer>>>>,
-    /// What was put right, by path, until it is reported.
-    mended: Arc<Mutex<Mended>>,
+    writer: Arc<RwLock<Option<Weak<dyn DirectoryWriter>>>>,
+    /// Repaired ranges by path, until they are reported.
+    repaired: Arc<Mutex<RepairedRanges>>,
 }
 
-/// A mount of a directory: it knows which bytes were written through it, and whether anything else wrote to a file.
-pub trait Writer: Send + Sync + Debug {
-    /// What was written to a file from one version to the present one, `now`, in order and apart. Nothing if that is not known: another program may
-    /// have written to the file.
+/// A mount of a directory. It knows which bytes were written through it, and whether other programs wrote to a file.
+pub trait DirectoryWriter: Send + Sync + Debug {
+    /// Ranges of a file written between `version` and the present version `now`, sorted and disjoint. None if another
+    /// program may have written to the file.
     fn written_since(&self, version: &Generation, now: &Generation) -> Option<Vec<Range<u64>>>;
 
-    /// Redundancy is about to be made of version `now`, in place of that of `old`: only these two have to be remembered.
-    fn begins_encoding(&self, old: Option<&Generation>, now: &Generation);
+    /// Announces that version `now` is about to be encoded in place of `old`: only these two have to be remembered.
+    fn note_encoding_start(&self, old: Option<&Generation>, now: &Generation);
 
-    /// Does something to the content of a file, of which `now` is the present version, while nothing is written to it through the mount. `act` gives the version
-    /// that it leaves. False if that is not the present version any more, or if `act` gave nothing.
-    fn alone(&self, now: &Generation, act: &mut dyn FnMut() -> Option<Generation>) -> bool;
+    /// Runs `act` on the content of a file at version `now` while writes through the mount are paused. `act` returns
+    /// the version that it leaves. Returns false if `now` is no longer the present version, or if `act` returned none.
+    fn with_writes_paused(&self, now: &Generation, act: &mut dyn FnMut() -> Option<Generation>) -> bool;
 }
 
 impl Plain {
     /// Storage for the files below `root`.
     pub fn new(root: Tree, repository: Tree) -> Plain {
-        Plain { root, repository, writer: Arc::default(), mended: Arc::default() }
+        Plain { root, repository, writer: Arc::default(), repaired: Arc::default() }
     }
 
-    /// Programs write to files through this mount. All clones of this storage ask it what was written.
-    pub fn is_written_by(&self, writer: Weak<dyn Writer>) {
+    /// Sets the mount through which programs write. All clones of this storage ask it which ranges were written.
+    pub fn set_writer(&self, writer: Weak<dyn DirectoryWriter>) {
         *self.writer.write().unwrap_or_else(PoisonError::into_inner) = Some(writer);
     }
 
-    fn writer(&self) -> Option<Arc<dyn Writer>> {
+    fn writer(&self) -> Option<Arc<dyn DirectoryWriter>> {
         self.writer.read().unwrap_or_else(PoisonError::into_inner).as_ref()?.upgrade()
     }
 }
@@ -118,7 +120,7 @@ impl Storage for Plain {
     }
 
     fn flush(&self) -> Option<u64> {
-        // A file system in user space is not told of it.
+        // `syncfs` does not reach a file system in user space.
         let is_told = self.root.file_system().is_ok_and(|kind| kind != FUSE);
         let flushed = is_told && self.root.sync_all().is_ok();
         flushed.then(|| self.root.stat(b"")).and_then(Result::ok).map(|stat| stat.device)
@@ -128,20 +130,20 @@ impl Storage for Plain {
         self.writer()?.written_since(version, now)
     }
 
-    fn begins_encoding(&self, _: &[u8], old: Option<&Generation>, now: &Generation) {
+    fn note_encoding_start(&self, _: &[u8], old: Option<&Generation>, now: &Generation) {
         if let Some(writer) = self.writer() {
-            writer.begins_encoding(old, now);
+            writer.note_encoding_start(old, now);
         }
     }
 
-    fn mend(&self, path: &[u8], cells: &[Range<u64>], reconstruct: Reconstruct<'_>) {
+    fn repair_blocks(&self, path: &[u8], cells: &[Range<u64>], reconstruct: Reconstruct<'_>) {
         if let Some(writer) = self.writer() {
-            self.mend_beside(&*writer, path, cells, reconstruct);
+            self.repair_while_paused(&*writer, path, cells, reconstruct);
         }
     }
 
-    fn take_mended(&self, path: &[u8]) -> Vec<Range<u64>> {
-        self.mended.lock().unwrap_or_else(PoisonError::into_inner).remove(path).unwrap_or_default()
+    fn take_repaired(&self, path: &[u8]) -> Vec<Range<u64>> {
+        self.repaired.lock().unwrap_or_else(PoisonError::into_inner).remove(path).unwrap_or_default()
     }
 
     fn open(&self, path: &[u8]) -> io::Result<Box<dyn Content>> {
@@ -177,9 +179,19 @@ impl Storage for Plain {
         vec![Repository { target: Vec::new(), tree: self.repository.clone() }]
     }
 
-    fn homes(&self, path: &[u8], code: &Code, _layout: &Layout) -> io::Result<Vec<Home>> {
+    fn parity_placements(
+        &self,
+        path: &[u8],
+        code: &Code,
+        _layout: &Layout,
+    ) -> io::Result<Vec<ParityPlacement>> {
         let repository = Repository { target: Vec::new(), tree: self.repository.clone() };
-        Ok(vec![Home { first: 0, columns: code.m(), target: Vec::new(), place: repository.place(path) }])
+        Ok(vec![ParityPlacement {
+            first: 0,
+            columns: code.m(),
+            target: Vec::new(),
+            place: repository.place(path),
+        }])
     }
 
     fn targets(&self) -> Vec<Target> {
@@ -194,12 +206,12 @@ impl Storage for Plain {
     }
 }
 
-/// Rows of a full segment with blocks of so many bytes.
+/// Rows of a full segment with blocks of this size.
 fn rows(block: u64) -> u64 {
     (COLUMN_BYTES / block.max(1)).max(1)
 }
 
-/// The content of a file that is open.
+/// Content of an open file.
 pub(crate) fn content_of(file: File) -> Box<dyn Content> {
     Box::new(PlainFile::new(file))
 }
@@ -207,7 +219,7 @@ pub(crate) fn content_of(file: File) -> Box<dyn Content> {
 #[derive(Debug)]
 struct PlainFile {
     file: File,
-    /// Known where the file system does not say what it has in memory: whether that is all there is.
+    /// Set where the file system does not report cached pages: true if it keeps its files in memory.
     in_memory: OnceLock<bool>,
 }
 
@@ -249,30 +261,30 @@ impl Content for PlainFile {
 
     fn show(&self, run: &Run, columns: usize, window: &mut Window) -> bool {
         let pieces: Vec<_> = (0..columns).map(|column| run.piece(column)).collect();
-        // What comes from the medium is read: that asks for more of it at a time.
+        // Uncached data is read instead, which lets the kernel read ahead.
         let at_hand = pieces.iter().all(|piece| {
             piece.end - piece.start == run.bytes()
                 && self.is_cached(piece.start)
                 && self.is_cached(piece.end - 1)
         });
-        // Some file systems have nothing to map; theirs are read.
+        // Some file systems do not support mapping.
         at_hand && window.show(&self.file, &pieces).is_ok()
     }
 
-    fn will_read(&self, run: &Run) {
+    fn prefetch(&self, run: &Run) {
         for column in 0.. {
             let piece = run.piece(column);
             let Some(length) = NonZeroU64::new(piece.end - piece.start) else { break };
-            // For pages that are there already the advice costs as much as looking them all up.
+            // For cached pages the advice costs as much as looking all of them up.
             if self.is_cached(piece.start) && self.is_cached(piece.end - 1) {
                 continue;
             }
-            // Only advice: without it reading is slower, nothing else.
+            // Advice only: without it reading is slower.
             let _ = fadvise(&self.file, piece.start, Some(length), Advice::WillNeed);
         }
     }
 
-    fn forget_cached(&self) {
+    fn drop_cache(&self) {
         let _ = fadvise(&self.file, 0, None, Advice::DontNeed);
     }
 }
@@ -282,14 +294,14 @@ impl PlainFile {
         PlainFile { file, in_memory: OnceLock::new() }
     }
 
-    /// Whether the byte at `offset` is in memory; false where the system does not say.
+    /// True if the byte at `offset` is in the page cache; false if the system does not say.
     fn is_cached(&self, offset: u64) -> bool {
         if let Some(&in_memory) = self.in_memory.get() {
             return in_memory;
         }
         let byte = &mut [0];
         match preadv2(&self.file, &mut [IoSliceMut::new(byte)], offset, ReadWriteFlags::NOWAIT) {
-            // A file system that has no other place for its files does not answer this.
+            // File systems that keep their files in memory only do not support this call.
             Err(Errno::OPNOTSUPP) => {
                 *self.in_memory.get_or_init(|| fstatfs(&self.file).is_ok_and(|about| about.f_type == TMPFS))
             }
@@ -298,13 +310,13 @@ impl PlainFile {
     }
 }
 
-/// What `statfs` calls a file system in memory.
+/// Type number of tmpfs in `statfs`.
 const TMPFS: i64 = 0x0102_1994;
 
-/// What `statfs` calls a file system in user space.
+/// Type number of FUSE in `statfs`.
 const FUSE: i64 = 0x6573_5546;
 
-/// Holes are made of whole pages.
+/// Holes consist of whole pages.
 const PAGE: u64 = 4096;
 
 impl Repairable for PlainFile {

@@ -1,12 +1,11 @@
-//! A pool of target directories, usually one per disk.
+//! Pool of target directories, usually one per disk.
 //!
-//! The content of a file is striped over k targets in *objects*; the namespace is a tree of small *stubs* that say
-//! where the objects are, on several targets at once; redundancy goes to targets in other domains. Every
-//! target has `pool.toml`, so any one of them leads to the others and nothing has to be kept elsewhere.
-//! `docs/pool.md` has the details.
+//! Content is striped over k targets in *objects*. The namespace is a tree of small *stubs* that say where the objects
+//! are, mirrored on several targets. Redundancy goes to targets in other failure domains. Every target has a
+//! `pool.toml`, so any target leads to the others and no external state is needed. `docs/pool.md` has the details.
 //!
-//! A target that is missing, empty or of another pool counts as offline. What is on it is lost until it comes back; it
-//! is never taken for deleted.
+//! A target that is missing, empty or of another pool counts as offline. Its content counts as lost until it returns;
+//! missing content is never taken for deleted.
 
 mod adapter;
 pub(crate) mod browse;
@@ -14,12 +13,13 @@ pub(crate) mod change;
 pub mod config;
 mod content;
 pub(crate) mod disk;
+mod documents;
 pub(crate) mod error;
 mod exchange;
 pub(crate) mod extent;
 pub(crate) mod folder;
+pub(crate) mod hard_links;
 mod heal;
-mod kept;
 mod legacy;
 mod membership;
 pub(crate) mod namespace;
@@ -33,31 +33,30 @@ pub mod registry;
 mod relocation;
 mod repair;
 pub(crate) mod sequence;
-pub(crate) mod several;
 mod status;
 pub mod stub;
 mod sweep;
 pub(crate) mod view;
 
-pub use browse::{Listed, Named};
+pub use browse::{DirectoryEntry, ListedEntry};
 pub use change::MirrorFault;
+pub use documents::{Document, StoredDocument};
 pub use error::PoolError;
-pub use folder::Extra;
-pub use heal::Healed;
-pub use kept::{Document, Kept};
+pub use folder::DirectoryExtra;
+pub use hard_links::Unlinked;
+pub use heal::HealReport;
 pub use membership::NewTarget;
 pub(crate) use objects::parity_path;
-pub use put::Written;
+pub use put::PutResult;
 pub use registry::Registry;
-pub(crate) use relocation::{Relocation, Spot};
-pub use several::Unnamed;
+pub(crate) use relocation::{ColumnPlacement, Relocation};
 pub use status::{Mirrors, Status, TargetStatus, Warning};
 pub use sweep::{Orphan, Sweep};
 
 use crate::tree::Generation;
 use crate::world::Clock;
 use config::Config;
-use disk::{Absence, Disk, describe, look};
+use disk::{Disk, Unavailable, describe, read_target_config};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -65,12 +64,12 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 use view::View;
 
-/// What does not belong to the pool but to who uses it.
+/// Settings of a process that opens a pool.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// For times of changes.
+    /// Clock for timestamps of changes.
     pub clock: Clock,
-    /// How long a disk may take to answer a read before it counts as gone.
+    /// Deadline for a read of a disk before it counts as unreachable.
     pub deadline: Duration,
 }
 
@@ -90,58 +89,58 @@ pub struct Pool {
 pub(crate) struct Shared {
     pub(crate) clock: Clock,
     deadline: Duration,
-    /// Stands for the pool in place of the number of a file system.
+    /// Device number of the pool in file status, in place of that of a file system.
     pub(crate) device: u64,
     view: RwLock<Arc<View>>,
-    /// The last change that is known to be made on all mirrors.
-    settled: Mutex<Option<sequence::Position>>,
-    /// Who writes files in place, if someone does in this process.
-    writer: RwLock<Option<Weak<dyn Writer>>>,
+    /// The last change that is known to be applied on all mirrors.
+    completed: Mutex<Option<sequence::Position>>,
+    /// Writer of files in place, if this process has one.
+    writer: RwLock<Option<Weak<dyn PoolWriter>>>,
 }
 
-/// Whoever writes files of a pool in place.
-pub trait Writer: Send + Sync {
-    /// What was written to a file that rests since it was this version, in order and apart; nothing where that is not known.
+/// A mount that writes files of a pool in place.
+pub trait PoolWriter: Send + Sync {
+    /// Ranges of a file at rest written since `version`, sorted and disjoint; none if they are not known.
     fn written_since(&self, path: &[u8], version: &Generation) -> Option<Vec<Range<u64>>>;
 
-    /// Puts back what was protected of cells that nobody wrote to since, as far as that can be.
-    fn mend(&self, path: &[u8], cells: &[Range<u64>]);
+    /// Restores protected content of cells that were not written since, as far as possible.
+    fn repair_blocks(&self, path: &[u8], cells: &[Range<u64>]);
 }
 
 impl Pool {
-    /// Whoever uses this pool, or a clone of it, asks `writer` what was written.
-    pub fn is_written_by(&self, writer: Weak<dyn Writer>) {
+    /// Sets the in-place writer, for all clones of this pool.
+    pub fn set_writer(&self, writer: Weak<dyn PoolWriter>) {
         *self.shared.writer.write().unwrap_or_else(PoisonError::into_inner) = Some(writer);
     }
 
-    fn writer(&self) -> Option<Arc<dyn Writer>> {
+    fn writer(&self) -> Option<Arc<dyn PoolWriter>> {
         self.shared.writer.read().unwrap_or_else(PoisonError::into_inner).as_ref()?.upgrade()
     }
 }
 
 impl Shared {
-    /// The pool as it is known now.
+    /// The present view; reloaded if a target has a later epoch.
     pub(crate) fn view(&self) -> Arc<View> {
-        let view = self.known();
+        let view = self.cached_view();
         if view.is_outdated() {
             self.reload(&view);
-            return self.known();
+            return self.cached_view();
         }
         view
     }
 
-    /// The targets with the current namespace that answer; at least one. They know of later epochs, so they alone are
-    /// asked. The last change is finished.
-    pub(crate) fn copies(&self) -> Result<Vec<view::Copy>, PoolError> {
-        let view = self.known();
+    /// The reachable targets with the current namespace, at least one. Only these are asked, since they know of later
+    /// epochs. The last change is completed first.
+    pub(crate) fn copies(&self) -> Result<Vec<view::MirrorCopy>, PoolError> {
+        let view = self.cached_view();
         let copies = match view.copies() {
             Ok(copies) if copies.iter().all(|copy| copy.epoch <= view.config.epoch) => copies,
             _ => self.view().copies()?,
         };
-        self.believed(copies)
+        self.readable_mirrors(copies)
     }
 
-    pub(crate) fn known(&self) -> Arc<View> {
+    pub(crate) fn cached_view(&self) -> Arc<View> {
         self.view.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -149,16 +148,16 @@ impl Shared {
         self.deadline.as_millis() as u64
     }
 
-    /// Takes over what a target says that has a later epoch.
+    /// Adopts the configuration of a target with a later epoch.
     fn reload(&self, view: &View) {
-        let configs = view.answers().into_iter().map(|(_, answer)| answer.config);
+        let configs = view.online_targets().into_iter().map(|(_, online)| online.config);
         let newest = configs.max_by_key(|config| config.epoch);
         if let Some(newest) = newest.filter(|newest| newest.epoch > view.config.epoch) {
-            self.take_over(Config::clone(&newest));
+            self.adopt(Config::clone(&newest));
         }
     }
 
-    fn take_over(&self, config: Config) -> Arc<View> {
+    fn adopt(&self, config: Config) -> Arc<View> {
         let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
         if config.epoch > view.config.epoch {
             let known = |uuid: &str| view.disks.iter().find(|disk| disk.uuid == uuid).cloned();
@@ -174,25 +173,25 @@ impl Shared {
         view.clone()
     }
 
-    /// Writes the next epoch to all targets that answer.
+    /// Writes the next epoch to all reachable targets.
     fn save(&self, mut config: Config) -> Result<Arc<View>, PoolError> {
-        let view = self.known();
+        let view = self.cached_view();
         config.epoch += 1;
         for (member, disk) in config.target.iter_mut().zip(&view.disks) {
-            // Where it is now, if it has moved.
-            if let (true, Some(path)) = (disk.ask().is_ok(), disk.path.to_str()) {
+            // Its present path, if it has moved.
+            if let (true, Some(path)) = (disk.online().is_ok(), disk.path.to_str()) {
                 path.clone_into(&mut member.path);
             }
         }
         let mut failed = Vec::new();
         let mut written = 0;
-        for (index, answer) in view.answers() {
-            match config.write(&answer.tree, &config.target[index].uuid) {
-                Ok(()) => written += usize::from(config.target[index].state == config::Standing::Online),
+        for (index, online) in view.online_targets() {
+            match config.write(&online.tree, &config.target[index].uuid) {
+                Ok(()) => written += usize::from(config.target[index].state == config::MemberState::Online),
                 Err(error) => failed.push((index, error)),
             }
         }
-        // Who is new has it already.
+        // New targets have the configuration already.
         let need = config.quorum().saturating_sub(config.target.len() - view.disks.len());
         if written < need {
             if let Some((index, error)) = failed.pop() {
@@ -201,25 +200,26 @@ impl Shared {
             let offline = view.offline();
             return Err(PoolError::Quorum { online: written, need, offline });
         }
-        Ok(self.take_over(config))
+        Ok(self.adopt(config))
     }
 }
 
 impl Pool {
-    /// Opens the pool that directories are targets of. Not all have to be named, and not all have to be there.
+    /// Opens the pool that these directories are targets of. Neither all targets have to be named nor all have to
+    /// exist.
     ///
     /// # Errors
-    /// [`PoolError::Foreign`] if any directory is not what it should be.
+    /// [`PoolError::Foreign`] if a directory is not the expected target.
     pub fn open_at(paths: &[PathBuf], options: Options) -> Result<Pool, PoolError> {
         let mut found: BTreeMap<String, (PathBuf, Config)> = BTreeMap::new();
         let mut absent = Vec::new();
         for path in paths {
-            match look(path) {
+            match read_target_config(path) {
                 Ok(config) => {
                     let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
                     found.insert(config.this.clone(), (path, config));
                 }
-                Err(absence) => absent.push(absence.to_string()),
+                Err(unavailable) => absent.push(unavailable.to_string()),
             }
         }
         let newest = loop {
@@ -235,8 +235,8 @@ impl Pool {
                     continue;
                 }
                 let path = PathBuf::from(&member.path);
-                let Ok(config) = look(&path) else { continue };
-                refuse_strangers(&path, &config, &newest, &member.uuid)?;
+                let Ok(config) = read_target_config(&path) else { continue };
+                check_identity(&path, &config, &newest, &member.uuid)?;
                 found.insert(config.this.clone(), (path, config));
             }
             if found.len() == before {
@@ -244,7 +244,7 @@ impl Pool {
             }
         };
         for (path, config) in found.values() {
-            refuse_strangers(path, config, &newest, &config.this)?;
+            check_identity(path, config, &newest, &config.this)?;
         }
         let disk = |member: &config::Member| {
             let path = found.get(&member.uuid).map_or_else(|| PathBuf::from(&member.path), |at| at.0.clone());
@@ -254,54 +254,54 @@ impl Pool {
         let device = u64::from_str_radix(&newest.pool[..16], 16).unwrap_or(0);
         let view = RwLock::new(Arc::new(View { config: newest, disks }));
         let Options { clock, deadline } = options;
-        let (settled, writer) = (Mutex::default(), RwLock::default());
-        Ok(Pool { shared: Arc::new(Shared { clock, deadline, device, view, settled, writer }) })
+        let (completed, writer) = (Mutex::default(), RwLock::default());
+        Ok(Pool { shared: Arc::new(Shared { clock, deadline, device, view, completed, writer }) })
     }
 
-    /// What `pool.toml` says now.
+    /// The present content of `pool.toml`.
     pub fn config(&self) -> Config {
         self.shared.view().config.clone()
     }
 
-    /// Asks every target that answers for bytes from its medium. One that fails counts as gone until it is probed again.
+    /// Probes the medium of every reachable target. A target that fails counts as unreachable until it is probed again.
     pub fn probe(&self) {
         let view = self.shared.view();
         std::thread::scope(|scope| {
             for disk in &view.disks {
                 scope.spawn(|| {
                     disk.probe();
-                    disk.probe_again();
+                    disk.retry();
                 });
             }
         });
     }
 
-    /// Names of targets that answer and do not know of the latest changes, because they were away.
-    pub fn behind(&self) -> Vec<String> {
+    /// Names of reachable targets that missed the latest changes because they were offline.
+    pub fn outdated_targets(&self) -> Vec<String> {
         let view = self.shared.view();
         let missed = |config: &Config| config.epoch < view.config.epoch;
-        // One that takes no writes cannot be told. What it has is looked for only where stubs say so.
-        let takes_writes = |index: usize| view.disks[index].ask_to_write().is_ok();
-        let answers = view.answers().into_iter();
-        let answers = answers.filter(|(index, answer)| missed(&answer.config) && takes_writes(*index));
+        // A read-only target cannot be updated. Its content is used only where stubs refer to it.
+        let takes_writes = |index: usize| view.disks[index].online_writable().is_ok();
+        let answers = view.online_targets().into_iter();
+        let answers = answers.filter(|(index, online)| missed(&online.config) && takes_writes(*index));
         answers.map(|(index, _)| view.config.target[index].name.clone()).collect()
     }
 
-    /// Where the targets are that answer and take writes, in their order.
+    /// Paths of the reachable, writable targets, in order.
     pub fn writable_paths(&self) -> Vec<PathBuf> {
         let view = self.shared.view();
-        let takes_writes = view.disks.iter().filter(|disk| disk.ask_to_write().is_ok());
+        let takes_writes = view.disks.iter().filter(|disk| disk.online_writable().is_ok());
         takes_writes.map(|disk| disk.path.clone()).collect()
     }
 
-    /// Where the targets are, in their order.
+    /// Paths of all targets, in order.
     pub fn paths(&self) -> Vec<PathBuf> {
         self.shared.view().disks.iter().map(|disk| disk.path.clone()).collect()
     }
 }
 
-/// A directory where `uuid` of `pool` should be must be that.
-fn refuse_strangers(path: &Path, found: &Config, pool: &Config, uuid: &str) -> Result<(), PoolError> {
+/// Checks that a directory is target `uuid` of `pool`.
+fn check_identity(path: &Path, found: &Config, pool: &Config, uuid: &str) -> Result<(), PoolError> {
     let wanted = pool.member(uuid);
     if found.pool == pool.pool && found.this == uuid && wanted.is_some() {
         return Ok(());
@@ -311,7 +311,7 @@ fn refuse_strangers(path: &Path, found: &Config, pool: &Config, uuid: &str) -> R
     Err(PoolError::Foreign { path: path.to_owned(), found: describe(found), wanted })
 }
 
-/// Why a target does not answer, for people.
+/// Why a target is unreachable, for messages.
 fn reason(disk: &Disk) -> Option<String> {
-    disk.ask().err().map(|absence: Absence| absence.to_string())
+    disk.online().err().map(|unavailable: Unavailable| unavailable.to_string())
 }

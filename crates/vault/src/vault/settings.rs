@@ -293,7 +293,7 @@ impl Settings {
             return Err(VaultError::Settings { path: repository.to_owned(), why });
         }
         let root = if within { PathBuf::from("..") } else { root };
-        if let Some(kept) = pool.and_then(|pool| pool.kept(Document::Vault)) {
+        if let Some(kept) = pool.and_then(|pool| pool.document(Document::Vault)) {
             let Description { version, id, changelog } = Description::parse(&kept.text, repository)?;
             return Ok(Settings { version, id, storage: *storage, root, changelog });
         }

@@ -6,7 +6,7 @@
 use super::settings::replace;
 use super::{POLICY, VaultError, at};
 use crate::private;
-use crate::storage::pool::{Document, Kept, Pool, PoolError};
+use crate::storage::pool::{Document, Pool, PoolError, StoredDocument};
 use std::path::Path;
 
 /// The name of the note: it has the revision and the BLAKE3 of the text.
@@ -29,15 +29,15 @@ pub(super) fn known_revision(repository: &Path, document: Document) -> Option<u6
 
 /// Whether another vault of the pool was begun since this one was worked with: each that is begun sets the description anew.
 pub(super) fn is_outdated(repository: &Path, pool: &Pool) -> bool {
-    let kept = pool.kept(Document::Vault).map(|kept| kept.revision);
+    let kept = pool.document(Document::Vault).map(|kept| kept.revision);
     known_revision(repository, Document::Vault).is_some_and(|known| kept.is_some_and(|kept| known < kept))
 }
 
 /// Makes the vaults that other targets have outdated: one is about to be begun. With so few targets that nothing of the pool may be
 /// changed they stay as they are.
 pub(super) fn outdate_others(pool: &Pool) -> Result<(), VaultError> {
-    let Some(kept) = pool.kept(Document::Vault) else { return Ok(()) };
-    match pool.keep(Document::Vault, &kept.text) {
+    let Some(kept) = pool.document(Document::Vault) else { return Ok(()) };
+    match pool.set_document(Document::Vault, &kept.text) {
         Ok(_) | Err(PoolError::Quorum { .. } | PoolError::Mirrors { .. }) => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -47,7 +47,7 @@ pub(super) fn outdate_others(pool: &Pool) -> Result<(), VaultError> {
 fn take_over(
     repository: &Path,
     document: Document,
-    kept: &Kept,
+    kept: &StoredDocument,
     write: &mut dyn FnMut(&str) -> Result<(), VaultError>,
 ) -> Result<(), VaultError> {
     write(&kept.text)?;
@@ -57,7 +57,7 @@ fn take_over(
 
 /// Sets the policy, on all targets and here.
 pub(super) fn set_policy(repository: &Path, pool: &Pool, text: &str) -> Result<(), VaultError> {
-    let kept = pool.keep(Document::Policy, text)?;
+    let kept = pool.set_document(Document::Policy, text)?;
     take_over(repository, Document::Policy, &kept, &mut |text| write_policy(repository, text))
 }
 
@@ -82,11 +82,11 @@ pub(super) fn reconcile(
     let note = read(repository, note(document))?;
     let known = note.as_deref().and_then(|note| note.trim_end().split_once(' '));
     let revision = known.and_then(|(revision, _)| revision.parse::<u64>().ok());
-    let newest = pool.kept(document);
+    let newest = pool.document(document);
     let Some(own) = own else {
         return newest.map_or(Ok(()), |kept| {
             take_over(repository, document, &kept, write)?;
-            Ok(pool.spread(document)?)
+            Ok(pool.replicate_document(document)?)
         });
     };
     let edited = known.is_none_or(|(_, hash)| blake3::hash(own.as_bytes()).to_hex().as_str() != hash);
@@ -100,12 +100,12 @@ pub(super) fn reconcile(
             take_over(repository, document, &kept, write)?;
         }
         // Edited here, or the pool has lost it.
-        _ => match pool.keep(document, &own) {
+        _ => match pool.set_document(document, &own) {
             Ok(kept) => return take_over(repository, document, &kept, write),
             // With so few targets nothing of the pool may be changed. The copy is in force, and spread when they are back.
             Err(PoolError::Quorum { .. }) => return Ok(()),
             Err(error) => return Err(error.into()),
         },
     }
-    Ok(pool.spread(document)?)
+    Ok(pool.replicate_document(document)?)
 }

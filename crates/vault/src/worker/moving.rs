@@ -8,7 +8,7 @@ use crate::displaced::{Found, is_kept, known, recall, set_aside};
 use crate::encode::EncodeError;
 use crate::redundancy::draft::DIRECTORY_MODE;
 use crate::redundancy::fence::{Fence, is_superseded};
-use crate::redundancy::{Part, Place, REDUNDANCY, STAGING, Unknown};
+use crate::redundancy::{Part, PartPath, REDUNDANCY, STAGING, Unknown};
 use crate::repair_mark::forget_repair;
 use crate::storage::{Repository, Storage};
 use crate::tree::{self, Stat, absent_is_none, join, split};
@@ -142,7 +142,7 @@ impl Worker<'_> {
         &self,
         repository: &Repository,
         origin: &[u8],
-        place: &Place,
+        place: &PartPath,
         found: &Found,
     ) -> io::Result<bool> {
         let from = repository.place(origin);
@@ -319,7 +319,7 @@ impl Worker<'_> {
         if !self.is_vacated(path) || names.iter().flatten().any(is_wanted) {
             return Ok(());
         }
-        for holder in self.storage.holders(path).map_err(failed)? {
+        for holder in self.storage.redundancy_locations(path).map_err(failed)? {
             if let Some(left) = holder.place.must_stay(self.coders) {
                 return Err(WorkError::Left(left));
             }
@@ -362,7 +362,7 @@ fn remove_below(
 ) -> io::Result<u64> {
     let Some(stat) = tree.find(path)? else { return Ok(0) };
     if stat.kind != tree::Kind::Directory {
-        let place = Place { tree: tree.clone(), path: path.to_vec() };
+        let place = PartPath { tree: tree.clone(), path: path.to_vec() };
         let fence = Fence::new(&place);
         if !is_gone(path)? {
             return Ok(0);

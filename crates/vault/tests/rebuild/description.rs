@@ -83,7 +83,7 @@ fn copies_that_say_what_cannot_be_are_refused() {
         let text = format!("{head} 999\n{body}\n\n");
         let check = blake3::hash(text.as_bytes()).to_hex();
         fs::write(ground.target(3).join("vault.toml"), format!("{text}# check {check}\n")).unwrap();
-        assert!(ground.pool.kept(Document::Vault).unwrap().text.contains(body.trim_end()));
+        assert!(ground.pool.document(Document::Vault).unwrap().text.contains(body.trim_end()));
         match Vault::of_pool(&ground.pool, Clock::System) {
             Err(VaultError::Settings { why: said, .. }) => assert!(said.contains(why), "{said}"),
             other => panic!("{body}: {:?}", other.map(|(vault, _)| vault.settings)),

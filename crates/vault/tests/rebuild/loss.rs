@@ -208,7 +208,7 @@ fn without_a_domain_of_its_own_nothing_is_called_whole() {
     ground.lose(5);
     let report = ground.rebuild();
     assert!(!report.is_whole() && !report.has_losses(), "{report:?}");
-    assert!(!report.homeless.is_empty(), "{report:?}");
+    assert!(!report.unplaced.is_empty(), "{report:?}");
     ground.assert_apart("without c");
     ground.assert_right("without c");
     let status = ground.status();
@@ -299,7 +299,7 @@ fn files_without_redundancy_and_without_room_for_it_are_named() {
     ground.lose(holder);
     let report = ground.rebuild();
     assert!(!report.is_whole() && !report.has_losses(), "{report:?}");
-    assert_eq!(report.homeless, [(b"file".to_vec(), 1)], "{report:?}");
+    assert_eq!(report.unplaced, [(b"file".to_vec(), 1)], "{report:?}");
 }
 
 /// A scrub while a target is gone records files as damaged, since data is missing. `pool rebuild` made the data again and said that all was in order, and
@@ -339,7 +339,7 @@ fn a_rebuild_is_not_done_while_columns_have_no_place() {
     ground.protect();
     let report = ground.rebuild();
     assert!(!report.is_whole(), "{report:?}");
-    assert_eq!(report.homeless, [(b"file".to_vec(), 1)]);
+    assert_eq!(report.unplaced, [(b"file".to_vec(), 1)]);
     ground.bring_back(5);
     ground.rebuild_all("it is back");
     ground.assert_whole("it is back");

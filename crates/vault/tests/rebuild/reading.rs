@@ -81,8 +81,9 @@ fn what_is_beyond_redundancy_is_an_error_with_names() {
     let mut ground = Ground::filled(52);
     // Not one whose data is just where the namespace is: without that nothing is known at all.
     let mirrors = ["d1", "d2", "d3"];
-    let holders_of = |name: &str| ground.data(name);
-    let apart = |name: &&&str| holders_of(name).iter().any(|holder| !mirrors.contains(&holder.as_str()));
+    let redundancy_locations_of = |name: &str| ground.data(name);
+    let apart =
+        |name: &&&str| redundancy_locations_of(name).iter().any(|holder| !mirrors.contains(&holder.as_str()));
     let name =
         ["dir1/file 9", "dir0/file 8", "dir1/file 7", "dir0/file 6"].iter().find(apart).copied().unwrap();
     let holders = ground.data(name);
@@ -212,7 +213,7 @@ fn readers_do_not_wait_for_redundancy_of_another_version() {
     let place = repository.place(b"file");
     let hold = || place.open_to_update(&coders).unwrap().expect("it is protected");
     let (send, opened) = std::sync::mpsc::channel();
-    let patience = std::time::Duration::from_millis;
+    let deadline = std::time::Duration::from_millis;
     std::thread::scope(|scope| {
         let open_beside = || {
             let (send, storage) = (send.clone(), &*vault.storage);
@@ -221,7 +222,7 @@ fn readers_do_not_wait_for_redundancy_of_another_version() {
         let held = hold();
         open_beside();
         assert!(
-            opened.recv_timeout(patience(200)).is_err(),
+            opened.recv_timeout(deadline(200)).is_err(),
             "what protects the file as it is, is waited for"
         );
         drop(held);

@@ -217,10 +217,10 @@ fn a_mirror_that_cannot_be_healed_is_reported() {
         "{report:?}"
     );
     let mirrors = ground.status().mirrors.unwrap();
-    assert!(!mirrors.are_whole() && mirrors.behind == [format!("d{number}")], "{mirrors:?}");
+    assert!(!mirrors.are_complete() && mirrors.behind == [format!("d{number}")], "{mirrors:?}");
     fs::remove_file(&tree).unwrap();
     fs::rename(ground.dir.path().join("aside"), &tree).unwrap();
     ground.open();
     assert!(protect(&ground).unhealed.is_empty());
-    assert!(ground.status().mirrors.unwrap().are_whole());
+    assert!(ground.status().mirrors.unwrap().are_complete());
 }

@@ -7,7 +7,7 @@ use super::playground::{Playground, bytes, metadata, options};
 use gabion_vault::coder::Coders;
 use gabion_vault::fault;
 use gabion_vault::live::{Found, Live, LiveFile};
-use gabion_vault::storage::pool::{Pool, Unnamed};
+use gabion_vault::storage::pool::{Pool, Unlinked};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
@@ -40,8 +40,8 @@ pub(crate) fn rewrite(live: &Live, path: &str, content: &[u8]) -> bool {
     true
 }
 
-fn unnamed(live: &Live, path: &str, unnamed: Unnamed) {
-    if let Unnamed::Last(stub) = unnamed {
+fn unnamed(live: &Live, path: &str, unnamed: Unlinked) {
+    if let Unlinked::Last(stub) = unnamed {
         live.bury(path.as_bytes(), stub);
     }
 }

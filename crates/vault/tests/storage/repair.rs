@@ -47,9 +47,9 @@ fn a_column_of_a_lost_target_moves_to_a_free_domain() {
     place.put("file", &content);
     let code: Code = "3+2".parse().unwrap();
     let layout = place.pool.layout(b"file", &code, BLOCK).unwrap();
-    let homes = place.pool.homes(b"file", &code, &layout).unwrap();
-    for home in &homes {
-        let draft = gabion_vault::redundancy::Draft::new(home.place.clone()).unwrap();
+    let placements = place.pool.parity_placements(b"file", &code, &layout).unwrap();
+    for placement in &placements {
+        let draft = gabion_vault::redundancy::Draft::new(placement.place.clone()).unwrap();
         draft.write_whole(b"redundancy").unwrap();
         draft.publish().unwrap();
     }
@@ -62,8 +62,8 @@ fn a_column_of_a_lost_target_moves_to_a_free_domain() {
     let after = place.pool.stub(b"file").unwrap();
     let config = place.pool.config();
     let domain = |name: &str| config.target.iter().find(|member| member.name == name).unwrap().domain.clone();
-    let homes = homes.iter().map(|home| String::from_utf8(home.target.clone()).unwrap());
-    let all: Vec<String> = after.targets.iter().cloned().chain(homes).collect();
+    let placements = placements.iter().map(|placement| String::from_utf8(placement.target.clone()).unwrap());
+    let all: Vec<String> = after.targets.iter().cloned().chain(placements).collect();
     assert_eq!(all.iter().map(|name| domain(name)).collect::<BTreeSet<_>>().len(), 5, "{all:?}");
     assert_ne!(after.targets[COLUMN], before.targets[COLUMN]);
     assert!(place.get("file").unwrap() == content);

@@ -164,15 +164,20 @@ fn domains_are_respected_and_load_is_spread() {
         for m in 0..=4 {
             let code: Code = format!("3+{m}").parse().unwrap();
             let layout = place.pool.layout(&path, &code, BLOCK).unwrap();
-            let homes = place.pool.homes(&path, &code, &layout).unwrap();
+            let placements = place.pool.parity_placements(&path, &code, &layout).unwrap();
             let names = written.stub.targets.iter().cloned();
             let all: Vec<String> = names
-                .chain(homes.iter().map(|home| String::from_utf8(home.target.clone()).unwrap()))
+                .chain(
+                    placements.iter().map(|placement| String::from_utf8(placement.target.clone()).unwrap()),
+                )
                 .collect();
             let apart: BTreeSet<String> = all.iter().map(|name| domain(name)).collect();
             assert_eq!(apart.len(), all.len(), "{all:?}");
-            assert_eq!(homes.len(), m.min(3), "six domains: three for data, three for redundancy");
-            assert!(homes.iter().enumerate().all(|(column, home)| home.first == column), "{homes:?}");
+            assert_eq!(placements.len(), m.min(3), "six domains: three for data, three for redundancy");
+            assert!(
+                placements.iter().enumerate().all(|(column, placement)| placement.first == column),
+                "{placements:?}"
+            );
         }
         written.stub.targets.iter().for_each(|name| *load.entry(name.clone()).or_default() += 1);
     }

@@ -313,7 +313,7 @@ fn of_three_lost_targets_exactly_what_was_predicted_is_lost() {
         assert!(predicted.iter().all(|name| ground.get(name).is_none()), "{lost:?}");
         // With more than m targets gone nothing is changed, and each file says so.
         for (name, why) in ground.repair() {
-            let said = why.contains("targets answer") || predicted.contains(&name);
+            let said = why.contains("targets are reachable") || predicted.contains(&name);
             assert!(said, "{lost:?}: {name}: {why}");
         }
         ground.bring_back(lost[0]);
@@ -544,7 +544,7 @@ fn the_policy_survives_every_target() {
         std::fs::rename(ground.target(lost), away(lost)).unwrap();
         let there = Pool::open_at(&[ground.target(2)], options()).unwrap();
         assert_eq!(
-            there.kept(Document::Policy).unwrap().text,
+            there.document(Document::Policy).unwrap().text,
             "[default]\nscrub = \"7d\"\n",
             "without d{lost}"
         );
@@ -556,6 +556,6 @@ fn the_policy_survives_every_target() {
     let own = ground.vault.repository.path().join("policy.toml");
     std::fs::write(own, "[default]\nscrub = \"9d\"\n").unwrap();
     ground.open();
-    assert!(ground.pool.kept(Document::Policy).unwrap().text.contains("9d"));
+    assert!(ground.pool.document(Document::Policy).unwrap().text.contains("9d"));
     assert_eq!(ground.vault.policy.default.scrub, 9 * 86400 * SECOND);
 }

@@ -35,7 +35,7 @@ fn print_work(word: &str, done: &Value) {
     }
     print_names("kept", &done["kept"]);
     print_names("LOST", &done["lost"]);
-    print_names("no place", &done["homeless"]);
+    print_names("no place", &done["unplaced"]);
     print_names("failed", &done["failed"]);
     if let Some(digest) = done["held"]["digest"].as_str() {
         outln!("HELD: very many files vanished or changed at once. If that is meant: approve {digest}");

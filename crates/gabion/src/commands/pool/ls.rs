@@ -6,7 +6,7 @@ use gabion::exit::Outcome;
 use gabion_platform::shown::Shown;
 use gabion_vault::storage::Storage;
 use gabion_vault::storage::pool::stub::Special;
-use gabion_vault::storage::pool::{Listed, Pool};
+use gabion_vault::storage::pool::{DirectoryEntry, Pool};
 use gabion_vault::tree::{Kind, join, split};
 use gabion_vault::world::{Nanos, SECOND};
 use serde_json::{Value, json};
@@ -74,7 +74,7 @@ impl Printer {
         &mut self,
         pool: &Pool,
         base: &[u8],
-        listed: Vec<(Vec<u8>, Result<Listed, E>)>,
+        listed: Vec<(Vec<u8>, Result<DirectoryEntry, E>)>,
     ) {
         for (name, listed) in listed {
             let path = join(base, &name);
@@ -101,7 +101,7 @@ impl Printer {
 }
 
 /// The letter of a pipe, a socket or a device.
-fn special(listed: &Listed) -> char {
+fn special(listed: &DirectoryEntry) -> char {
     match listed.stub.as_ref().and_then(|stub| stub.special) {
         Some(Special::Pipe) => 'p',
         Some(Special::Socket) => 's',
@@ -111,7 +111,7 @@ fn special(listed: &Listed) -> char {
     }
 }
 
-fn line(shown: &str, listed: &Listed, long: bool) -> String {
+fn line(shown: &str, listed: &DirectoryEntry, long: bool) -> String {
     let stat = &listed.stat;
     let (letter, behind) = match stat.kind {
         Kind::Directory => ('d', "/".to_owned()),
@@ -157,7 +157,7 @@ fn time(nanos: Nanos) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}", rest / 3600, rest / 60 % 60)
 }
 
-fn as_json(path: &[u8], listed: &Listed) -> Value {
+fn as_json(path: &[u8], listed: &DirectoryEntry) -> Value {
     let stat = &listed.stat;
     let kind = match stat.kind {
         Kind::Directory => "directory",

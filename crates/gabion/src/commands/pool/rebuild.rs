@@ -227,13 +227,13 @@ impl Talking<'_> {
         if !report.taken_back.is_empty() {
             self.talk.say(format!("in service again: {}", report.taken_back.join(", ")));
         }
-        if !report.homeless.is_empty() {
+        if !report.unplaced.is_empty() {
             self.talk.say(format!(
                 "NOT SAFE: {} have columns without a place in a failure domain of their own: add a target",
-                files(report.homeless.len() as u64)
+                files(report.unplaced.len() as u64)
             ));
             let what = |columns: usize| format!(": {columns} columns have no place");
-            self.names("exposed", report.homeless.iter().map(|(path, columns)| (&path[..], what(*columns))));
+            self.names("exposed", report.unplaced.iter().map(|(path, columns)| (&path[..], what(*columns))));
         }
         if !report.unmoved.is_empty() {
             self.talk.say("NOT EMPTY: a target that is to go keeps what has no other place: add a target");
@@ -281,7 +281,7 @@ fn as_json(command: &str, report: &Report, seconds: f64) -> Value {
         "data_columns": report.data, "redundancy_columns": report.redundancy, "bytes": report.bytes,
         "seconds": seconds, "verified_columns": report.verified, "reconstructed_blocks": report.reconstructed,
         "wrong_blocks": report.wrong, "removed": report.removed, "swept": report.swept,
-        "homeless": counted(&report.homeless), "unmoved": counted(&report.unmoved), "failed": failed,
+        "unplaced": counted(&report.unplaced), "unmoved": counted(&report.unmoved), "failed": failed,
         "taken_back": report.taken_back, "unsettled": report.unsettled, "stopped": report.stopped,
     })
 }

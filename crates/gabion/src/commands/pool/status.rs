@@ -8,7 +8,7 @@ use gabion_vault::coder::Coders;
 use gabion_vault::pool_rebuild::survey::{Overview, Standing, overview};
 use gabion_vault::storage::TargetState;
 use gabion_vault::storage::pool::config::Mirror;
-use gabion_vault::storage::pool::{Healed, Status, Sweep, TargetStatus};
+use gabion_vault::storage::pool::{HealReport, Status, Sweep, TargetStatus};
 use indicatif::HumanBytes;
 use serde_json::{Value, json};
 
@@ -136,7 +136,7 @@ fn files_json(overview: &Overview) -> Value {
     json!({ "count": overview.files, "degraded": named(Standing::Degraded), "lost": named(Standing::Lost) })
 }
 
-fn as_json(healed: &Healed, failed: &[String]) -> Value {
+fn as_json(healed: &HealReport, failed: &[String]) -> Value {
     json!({ "written": healed.written, "removed": healed.removed, "mirrors": healed.mirrors, "failed": failed })
 }
 

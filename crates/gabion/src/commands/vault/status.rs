@@ -71,7 +71,7 @@ impl Args {
             () if status.files(State::Lost) > 0 => Outcome::Unrecoverable,
             () if affected || status.pending.0 > 0 || status.overdue.files > 0 => Outcome::Found,
             () if !status.write_once().is_empty() => Outcome::Found,
-            () if status.mirrors.as_ref().is_some_and(|mirrors| !mirrors.are_whole()) => Outcome::Found,
+            () if status.mirrors.as_ref().is_some_and(|mirrors| !mirrors.are_complete()) => Outcome::Found,
             () => Outcome::Fine,
         })
     }
@@ -207,7 +207,7 @@ impl Args {
             };
             outln!("  {:<10} {space}, {}", Shown::bytes(&target.name).to_string(), target.domain);
         }
-        if let Some(mirrors) = status.mirrors.as_ref().filter(|mirrors| !mirrors.are_whole()) {
+        if let Some(mirrors) = status.mirrors.as_ref().filter(|mirrors| !mirrors.are_complete()) {
             let behind = match &mirrors.behind[..] {
                 [] => String::new(),
                 names => format!("; {} missed changes, `gabion protect` heals that", names.join(", ")),

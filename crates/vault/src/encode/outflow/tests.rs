@@ -1,5 +1,5 @@
 use super::{HELD_BYTES, LARGE_PAGE, Outflow, due};
-use crate::redundancy::{Draft, Place, STAGING};
+use crate::redundancy::{Draft, PartPath, STAGING};
 use crate::tree::Tree;
 
 /// Runs that follow each other and runs that do not, as threads that share a file make them.
@@ -8,7 +8,7 @@ fn all_records_come_where_they_belong() {
     let directory = tempfile::tempdir().unwrap();
     let tree = Tree::open(directory.path()).unwrap();
     tree.make_directories(STAGING, 0o700).unwrap();
-    let draft = Draft::new(Place { tree, path: b"made".to_vec() }).unwrap();
+    let draft = Draft::new(PartPath { tree, path: b"made".to_vec() }).unwrap();
     let byte = |at: u64| (at * 31 + (at >> 8) * 7) as u8 | 1;
     let runs = [192..300_000u64, 300_000..2_500_000, 9_000_000..9_000_001, 2_500_000..9_000_000];
     let mut outflow = Outflow::default();

@@ -129,12 +129,12 @@ impl Content for Failing {
         window.show(&self.1, &pieces).is_ok()
     }
 
-    fn will_read(&self, run: &Run) {
-        self.0.will_read(run);
+    fn prefetch(&self, run: &Run) {
+        self.0.prefetch(run);
     }
 
-    fn forget_cached(&self) {
-        self.0.forget_cached();
+    fn drop_cache(&self) {
+        self.0.drop_cache();
     }
 }
 

@@ -1,8 +1,8 @@
 //! The header against hostile bytes, and against the document that defines it.
 
 use super::{
-    END_BYTES, FIXED_BYTES, FileId, HEADER_UNIT, Header, HeaderError, MAGIC, MAX_COLUMNS, MAX_HEADER,
-    Metadata, PLACES, VERSION, Version,
+    END_BYTES, FIELDS, FIXED_BYTES, FileId, HEADER_UNIT, Header, HeaderError, MAGIC, MAX_COLUMNS, MAX_HEADER,
+    Metadata, VERSION, Version,
 };
 use crate::format::Binding;
 use crate::format::header::Extension;
@@ -59,7 +59,7 @@ fn resealed(change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 }
 
 fn place(name: &str) -> usize {
-    PLACES.iter().find(|place| place.name == name).unwrap().offset
+    FIELDS.iter().find(|place| place.name == name).unwrap().offset
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn the_document_has_the_same_offsets() {
     });
     let rows: Vec<_> = rows.collect();
     let code: Vec<_> =
-        PLACES.iter().map(|place| (place.offset, place.bytes, place.name.to_owned())).collect();
+        FIELDS.iter().map(|place| (place.offset, place.bytes, place.name.to_owned())).collect();
     assert_eq!(rows, code);
     let says = |text: String| assert!(document.contains(&text), "the document lacks: {text}");
     says(format!("version **{VERSION}**"));

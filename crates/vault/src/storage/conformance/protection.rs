@@ -1,4 +1,4 @@
-//! Layouts, places for redundancy, repair.
+//! Layouts, placement of redundancy, repair.
 
 use super::{Fixture, cells, pattern};
 use crate::format::Metadata;
@@ -14,22 +14,19 @@ pub(super) fn layouts_fit_their_codes(fixture: &Fixture) {
         let layout = layout.unwrap_or_else(|error| panic!("{m} redundancy columns: {error}"));
         assert_eq!(layout.geometry.k(), fixture.k);
         let known: Vec<Vec<u8>> = fixture.storage.targets().into_iter().map(|target| target.name).collect();
-        assert!(
-            layout.targets.iter().all(|name| known.contains(name)),
-            "columns are on targets that there are"
-        );
+        assert!(layout.targets.iter().all(|name| known.contains(name)), "columns are on existing targets");
         let different: BTreeSet<_> = layout.targets.iter().collect();
-        assert_eq!(different.len(), layout.targets.len(), "every column is on a target of its own");
+        assert_eq!(different.len(), layout.targets.len(), "every column is on a separate target");
         assert!(layout.targets.is_empty() || layout.targets.len() == fixture.k);
     }
 }
 
-pub(super) fn homes_are_apart(fixture: &Fixture) {
+pub(super) fn placements_are_in_separate_domains(fixture: &Fixture) {
     let targets = fixture.storage.targets();
     let domain = |name: &[u8]| {
         let target = targets.iter().find(|target| target.name == name);
         let target = target.unwrap_or_else(|| panic!("no target {name:?}"));
-        assert_eq!(target.state, TargetState::Online, "only what answers takes something new");
+        assert_eq!(target.state, TargetState::Online, "only online targets receive new data");
         target.domain.clone()
     };
     for number in 0..20 {
@@ -39,27 +36,27 @@ pub(super) fn homes_are_apart(fixture: &Fixture) {
             let code = fixture.code(m);
             let layout = fixture.storage.layout(&path, &code, fixture.block);
             let layout = layout.unwrap_or_else(|error| panic!("no layout: {error}"));
-            let homes = fixture.storage.homes(&path, &code, &layout);
-            let homes = homes.unwrap_or_else(|error| panic!("no homes: {error}"));
+            let placements = fixture.storage.parity_placements(&path, &code, &layout);
+            let placements = placements.unwrap_or_else(|error| panic!("no placements: {error}"));
             let mut columns = BTreeSet::new();
             let mut domains: BTreeSet<String> = layout.targets.iter().map(|name| domain(name)).collect();
-            assert_eq!(domains.len(), layout.targets.len(), "data columns are in domains of their own");
-            for home in &homes {
-                assert!(home.first + home.columns <= m, "{home:?}: columns that the code has");
+            assert_eq!(domains.len(), layout.targets.len(), "data columns are in separate domains");
+            for placement in &placements {
+                assert!(placement.first + placement.columns <= m, "{placement:?}: columns that the code has");
                 assert!(
-                    (0..home.columns).all(|column| columns.insert(home.first + column)),
-                    "{home:?}: once"
+                    (0..placement.columns).all(|column| columns.insert(placement.first + column)),
+                    "{placement:?}: each column once"
                 );
                 if !layout.targets.is_empty() {
-                    assert_eq!(home.columns, 1, "{home:?}: one column per target");
-                    assert!(domains.insert(domain(&home.target)), "{home:?}: a domain of its own");
+                    assert_eq!(placement.columns, 1, "{placement:?}: one column per target");
+                    assert!(domains.insert(domain(&placement.target)), "{placement:?}: a separate domain");
                 }
             }
             if layout.targets.is_empty() {
-                assert_eq!(columns.len(), m, "all columns have a place");
+                assert_eq!(columns.len(), m, "all columns are placed");
             } else {
                 let all: BTreeSet<_> = targets.iter().map(|target| &target.domain).collect();
-                assert_eq!(columns.len(), m.min(all.len() - fixture.k), "as many as there are domains for");
+                assert_eq!(columns.len(), m.min(all.len() - fixture.k), "one column per free domain");
             }
         }
     }
@@ -71,24 +68,33 @@ pub(super) fn repositories_take_drafts(fixture: &Fixture) {
     let code = fixture.code(2);
     let layout = fixture.storage.layout(path, &code, fixture.block);
     let layout = layout.unwrap_or_else(|error| panic!("no layout: {error}"));
-    let homes =
-        fixture.storage.homes(path, &code, &layout).unwrap_or_else(|error| panic!("no homes: {error}"));
-    assert!(!homes.is_empty(), "the fixture has room for redundancy");
+    let placements = fixture
+        .storage
+        .parity_placements(path, &code, &layout)
+        .unwrap_or_else(|error| panic!("no placements: {error}"));
+    assert!(!placements.is_empty(), "the fixture has room for redundancy");
     let repositories = fixture.storage.repositories();
-    for home in &homes {
-        let repository = repositories.iter().find(|repository| repository.target == home.target);
-        let repository = repository.unwrap_or_else(|| panic!("{home:?} is in no repository"));
-        let holders = fixture.storage.holders(path).unwrap_or_else(|error| panic!("no holders: {error}"));
-        assert!(holders.iter().any(|it| it.place.is(&home.place)), "it is found where it was put");
+    for placement in &placements {
+        let repository = repositories.iter().find(|repository| repository.target == placement.target);
+        let repository = repository.unwrap_or_else(|| panic!("{placement:?} is in no repository"));
+        let locations = fixture
+            .storage
+            .redundancy_locations(path)
+            .unwrap_or_else(|error| panic!("no locations: {error}"));
+        assert!(
+            locations.iter().any(|it| it.place.is(&placement.place)),
+            "the placement is among the locations"
+        );
         let draft = |bytes: &[u8]| {
-            let draft = Draft::new(home.place.clone()).unwrap_or_else(|error| panic!("no draft: {error}"));
+            let draft =
+                Draft::new(placement.place.clone()).unwrap_or_else(|error| panic!("no draft: {error}"));
             draft.write_whole(bytes).and_then(|()| draft.sync()).unwrap_or_else(|error| panic!("{error}"));
             draft
         };
         draft(b"first").publish().unwrap_or_else(|error| panic!("not published: {error}"));
         draft(b"other").publish().unwrap_or_else(|error| panic!("not replaced: {error}"));
         drop(draft(b"never"));
-        let file = repository.tree.read(&home.place.path).unwrap_or_else(|error| panic!("{error}"));
+        let file = repository.tree.read(&placement.place.path).unwrap_or_else(|error| panic!("{error}"));
         let mut bytes = [0; 8];
         let got = read_up_to(&file, &mut bytes, 0).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(&bytes[..got], b"other");
@@ -160,7 +166,7 @@ pub(super) fn repair_restores_everything(fixture: &Fixture) {
     assert!(allocated < content.len() as u64 / 2, "{allocated} of {} bytes: holes are kept", content.len());
 }
 
-pub(super) fn repair_makes_files_anew(fixture: &Fixture) {
+pub(super) fn repair_recreates_files(fixture: &Fixture) {
     (fixture.put)(b"other", b"x");
     let content = with_hole(fixture);
     restore(fixture, &mut *open(fixture, b"gone/deep/file"), b"gone/deep/file", &content);

@@ -89,7 +89,7 @@ pub(super) fn cells_are_the_content(fixture: &Fixture) {
         );
         let file = fixture.storage.open(b"dir/file").unwrap_or_else(|error| panic!("cannot open: {error}"));
         what_is_shown_is_the_content(fixture, &*file, &content);
-        file.forget_cached();
+        file.drop_cache();
         assert!(fixture.content(b"dir/file") == content, "{size} bytes from the medium");
     }
 }
@@ -133,7 +133,7 @@ pub(super) fn bytes_that_are_gone_are_not_counted(fixture: &Fixture) {
     assert_eq!(missing, fixture.block / 2, "bytes that were cut off are counted as missing");
 }
 
-pub(super) fn what_is_not_there_is_told(fixture: &Fixture) {
+pub(super) fn absent_paths_are_reported(fixture: &Fixture) {
     (fixture.put)(b"dir/file", b"x");
     for path in [&b"none"[..], b"dir/none", b"none/none", b"dir/file/none"] {
         assert!(matches!(fixture.storage.find(path), Ok(None)), "{path:?} is not there");
@@ -170,7 +170,7 @@ pub(super) fn nothing_leads_out(fixture: &Fixture) {
     }
 }
 
-pub(super) fn what_cannot_be_read_is_an_error(fixture: &Fixture) {
+pub(super) fn unreadable_files_are_errors(fixture: &Fixture) {
     (fixture.put)(b"dir/bad", &pattern(1000, 1));
     (fixture.put)(b"dir/good", &pattern(1000, 2));
     (fixture.spoil)(b"dir/bad");

@@ -1,22 +1,22 @@
-//! A pool as storage that is protected.
+//! Storage adapter of a pool.
 
 use super::config::VERSION;
 use super::content::PoolContent;
 use super::error::PoolError;
 use super::extent;
-use super::namespace::{Entry, look_up, look_up_file, names};
+use super::namespace::{NamespaceEntry, look_up, look_up_file, names};
 use super::repair::PoolRepair;
 use super::stub::Stub;
-use super::view::{Copy, View};
+use super::view::{MirrorCopy, View};
 use super::{Pool, placement};
 use crate::coder::Coders;
 use crate::format::{Binding, FileId};
 use crate::geometry::{Geometry, Tail};
-use crate::redundancy::Place;
-use crate::storage::lane::Lane;
+use crate::redundancy::PartPath;
+use crate::storage::deadline_io::DeadlineIo;
 use crate::storage::{
-    Content, Folder, Holder, Home, Layout, LayoutError, Reconstruct, Repairable, Repository, Storage, Target,
-    TargetState,
+    Content, Folder, Layout, LayoutError, ParityPlacement, Reconstruct, RedundancyLocation, Repairable,
+    Repository, Storage, Target, TargetState,
 };
 use crate::tree::{Generation, Names, Stat, join};
 use gabion_engine::Code;
@@ -28,7 +28,7 @@ use std::sync::Arc;
 /// A directory of the namespace.
 struct PoolFolder {
     view: Arc<View>,
-    copies: Vec<Copy>,
+    copies: Vec<MirrorCopy>,
     path: Vec<u8>,
     names: Names,
     device: u64,
@@ -43,16 +43,16 @@ impl Folder for PoolFolder {
         let path = join(&self.path, name);
         let entry = look_up(&self.copies, &path)?;
         let entry = entry.ok_or_else(|| PoolError::path(&path, io::ErrorKind::NotFound))?;
-        Ok(entry.settled(&self.view).stat(&path, self.device))
+        Ok(entry.with_current_size(&self.view).stat(&path, self.device))
     }
 }
 
-impl Entry {
-    /// What the namespace says of it. Numbers are the same whichever mirror answered.
+impl NamespaceEntry {
+    /// Status of an entry. Inode numbers do not depend on the mirror.
     pub(crate) fn stat(&self, path: &[u8], device: u64) -> Stat {
         match self {
-            Entry::File(stub) => stub.stat(device),
-            Entry::Directory(stat) => {
+            NamespaceEntry::File(stub) => stub.stat(device),
+            NamespaceEntry::Directory(stat) => {
                 let mut inode = [0; 8];
                 inode.copy_from_slice(&blake3::hash(path).as_bytes()[..8]);
                 Stat { inode: u64::from_le_bytes(inode), device, ..*stat }
@@ -69,52 +69,54 @@ impl Storage for Pool {
     fn folder(&self, path: &[u8]) -> io::Result<Box<dyn Folder + '_>> {
         let copies = self.shared.copies()?;
         let names = names(&copies, path)?;
-        let (view, device) = (self.shared.known(), self.shared.device);
+        let (view, device) = (self.shared.cached_view(), self.shared.device);
         Ok(Box::new(PoolFolder { view, copies, path: path.to_vec(), names, device }))
     }
 
     fn find(&self, path: &[u8]) -> io::Result<Option<Stat>> {
         let entry = look_up(&self.shared.copies()?, path)?;
-        let view = self.shared.known();
-        Ok(entry.map(|entry| entry.settled(&view).stat(path, self.shared.device)))
+        let view = self.shared.cached_view();
+        Ok(entry.map(|entry| entry.with_current_size(&view).stat(path, self.shared.device)))
     }
 
     fn is_being_written(&self, path: &[u8]) -> io::Result<bool> {
         match look_up(&self.shared.copies()?, path)? {
-            Some(Entry::File(stub)) => extent::is_being_written(&self.shared.known(), &stub),
+            Some(NamespaceEntry::File(stub)) => extent::is_being_written(&self.shared.cached_view(), &stub),
             _ => Ok(false),
         }
     }
 
-    fn check_end(&self, path: &[u8]) -> io::Result<()> {
+    fn check_size_known(&self, path: &[u8]) -> io::Result<()> {
         match look_up(&self.shared.copies()?, path)? {
-            Some(Entry::File(stub)) => match extent::hides_the_end(&self.shared.known(), &stub) {
-                Some(target) => Err(extent::end_unknown(target)),
-                None => Ok(()),
-            },
+            Some(NamespaceEntry::File(stub)) => {
+                match extent::target_hiding_size(&self.shared.cached_view(), &stub) {
+                    Some(target) => Err(extent::size_unknown(target)),
+                    None => Ok(()),
+                }
+            }
             _ => Ok(()),
         }
     }
 
-    fn conclude_writing(&self, path: &[u8]) -> io::Result<()> {
+    fn finish_abandoned_write(&self, path: &[u8]) -> io::Result<()> {
         let is_left = |stub: &Stub| -> io::Result<bool> {
-            Ok(stub.writing && !extent::is_being_written(&self.shared.known(), stub)?)
+            Ok(stub.writing && !extent::is_being_written(&self.shared.cached_view(), stub)?)
         };
         match look_up(&self.shared.copies()?, path)? {
-            Some(Entry::File(stub)) if is_left(&stub)? => {}
+            Some(NamespaceEntry::File(stub)) if is_left(&stub)? => {}
             _ => return Ok(()),
         }
         let mut change = self.shared.change()?;
         let stub = look_up_file(&change.copies, path)?;
-        let view = self.shared.known();
-        // Another one may have begun to write.
+        let view = self.shared.cached_view();
+        // Another writer may have started.
         if !is_left(&stub)? {
             return Ok(());
         }
-        if let Some(target) = extent::hides_the_end(&view, &stub) {
-            return Err(extent::end_unknown(target));
+        if let Some(target) = extent::target_hiding_size(&view, &stub) {
+            return Err(extent::size_unknown(target));
         }
-        let stub = Stub { writing: false, ..extent::settled(&view, stub) };
+        let stub = Stub { writing: false, ..extent::with_current_size(&view, stub) };
         extent::sync_objects(&view, &stub)?;
         change.publish(path, stub)?;
         Ok(())
@@ -124,9 +126,9 @@ impl Storage for Pool {
         self.writer()?.written_since(path, version)
     }
 
-    fn mend(&self, path: &[u8], cells: &[Range<u64>], _: Reconstruct<'_>) {
+    fn repair_blocks(&self, path: &[u8], cells: &[Range<u64>], _: Reconstruct<'_>) {
         if let Some(writer) = self.writer() {
-            writer.mend(path, cells);
+            writer.repair_blocks(path, cells);
         }
     }
 
@@ -162,19 +164,19 @@ impl Storage for Pool {
     fn writable_repositories(&self) -> Vec<Repository> {
         let view = self.shared.view();
         let takes_writes = |repository: &Repository| {
-            view.disk(&repository.target).is_some_and(|(_, disk)| disk.ask_to_write().is_ok())
+            view.disk(&repository.target).is_some_and(|(_, disk)| disk.online_writable().is_ok())
         };
         self.repositories().into_iter().filter(takes_writes).collect()
     }
 
     fn repositories(&self) -> Vec<Repository> {
         let view = self.shared.view();
-        let mut answers = view.answers();
-        // Of redundancy that is there twice, the one that counts comes first.
+        let mut answers = view.online_targets();
+        // If redundancy exists twice, the valid copy comes first.
         answers.sort_by_key(|(index, _)| view.config.target[*index].state);
         let answers = answers.into_iter();
         let name = |index: usize| view.config.target[index].name.clone().into_bytes();
-        answers.map(|(index, answer)| Repository { target: name(index), tree: answer.tree }).collect()
+        answers.map(|(index, online)| Repository { target: name(index), tree: online.tree }).collect()
     }
 
     fn keeps_by_identity(&self) -> bool {
@@ -185,36 +187,41 @@ impl Storage for Pool {
         Ok(Some(look_up_file(&self.shared.copies()?, path)?.id))
     }
 
-    fn holders(&self, path: &[u8]) -> io::Result<Vec<Holder>> {
+    fn redundancy_locations(&self, path: &[u8]) -> io::Result<Vec<RedundancyLocation>> {
         let stub = look_up_file(&self.shared.copies()?, path)?;
-        Ok(self.holders_of(path, &stub))
+        Ok(self.redundancy_locations_of(path, &stub))
     }
 
-    fn bring_home(&self, path: &[u8], coders: &Coders) -> io::Result<()> {
+    fn relocate_former_redundancy(&self, path: &[u8], coders: &Coders) -> io::Result<()> {
         if self.shared.view().config.format < VERSION {
-            // Redundancy at its new place is for programs that look there: a change raises the version.
+            // Only programs of the new format find redundancy at the new path, so the version is raised first.
             drop(self.shared.change()?);
         }
         let stub = look_up_file(&self.shared.copies()?, path)?;
-        Ok(self.bring_redundancy_home(path, &stub, coders)?)
+        Ok(self.relocate_former_redundancy_of(path, &stub, coders)?)
     }
 
-    fn homes(&self, path: &[u8], code: &Code, layout: &Layout) -> io::Result<Vec<Home>> {
+    fn parity_placements(
+        &self,
+        path: &[u8],
+        code: &Code,
+        layout: &Layout,
+    ) -> io::Result<Vec<ParityPlacement>> {
         let id = look_up_file(&self.shared.copies()?, path)?.id;
-        Ok(placement::redundancy(&self.shared.view(), id, code.m(), layout))
+        Ok(placement::parity_placements(&self.shared.view(), id, code.m(), layout))
     }
 
-    fn patience(&self, place: &Place) -> Option<Arc<Lane>> {
+    fn io_deadline(&self, place: &PartPath) -> Option<Arc<DeadlineIo>> {
         let view = self.shared.view();
         let disk = view.disks.iter().find(|disk| disk.path == place.tree.path())?;
-        Some(disk.lane.clone())
+        Some(disk.deadline_io.clone())
     }
 
     fn targets(&self) -> Vec<Target> {
         let view = self.shared.view();
         let target = |(member, disk): (&super::config::Member, &Arc<super::disk::Disk>)| {
             let state = View::state(member, disk);
-            let space = disk.ask().ok().and_then(|answer| answer.tree.space().ok());
+            let space = disk.online().ok().and_then(|online| online.tree.space().ok());
             let (name, domain) = (member.name.clone().into_bytes(), member.domain.clone());
             Target { name, domain, state, space: space.filter(|_| state != TargetState::Offline) }
         };

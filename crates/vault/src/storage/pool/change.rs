@@ -1,24 +1,26 @@
-//! Changes of the namespace: one at a time, on all mirrors, and whoever misses one is no longer believed.
+//! Changes of the namespace: one at a time, on all mirrors; a mirror that misses a change is no longer used.
 //!
-//! 1. Whoever changes something holds `lock` on all mirrors that answer, so any two of them meet.
-//! 2. A mirror that does not answer, or fails, is marked stale in `pool.toml` on the others before the first change that it misses. When it comes
-//!    back, files that were removed meanwhile do not come back with it; [`heal`](super::Pool::heal) makes it current again. As long as nothing is
-//!    changed nothing is marked: a mirror that missed nothing may be the only one later.
-//! 3. Nothing is changed unless so many targets answer ([`Config::quorum`](super::config::Config::quorum)) that a later
-//!    reader with as many finds one that knows of it. That holds while there are more than 2 × redundancy targets.
-//! 4. Every change is recorded on a mirror before it is made there ([`sequence`](super::sequence)). Whoever takes the locks next, to
-//!    change or to read, finishes the last one.
+//! 1. A process that changes the namespace holds `lock` on all reachable mirrors, so any two processes share a lock.
+//! 2. A mirror that is unreachable, or fails, is marked stale in `pool.toml` on the others before the first change that
+//!    it misses. When it returns, names that were removed meanwhile do not return with it; [`heal`](super::Pool::heal)
+//!    makes it current again. Nothing is marked as long as nothing is changed: a mirror that missed nothing may be the
+//!    only one left later.
+//! 3. Nothing is changed unless enough targets are reachable ([`Config::quorum`](super::config::Config::quorum)) that
+//!    any later reader with as many targets finds one with the change. That holds for more than 2 × redundancy targets.
+//! 4. Every change is recorded on a mirror before it is applied there ([`sequence`](super::sequence)). The next process
+//!    that takes the locks, to change or to read, completes the last change.
 
 use super::Shared;
 use super::config::{Config, Mirror, VERSION};
 use super::disk::open_to_lock;
 use super::error::PoolError;
 use super::namespace::{
-    Entry, TREE, beneath, home, look_at, look_up, look_up_file, make_directories, read_entry, write_stub,
+    NamespaceEntry, TREE, look_up, look_up_file, make_directories, mirror_path, read_entry, read_newest,
+    stub_path, write_stub,
 };
-use super::sequence::{Care, Position, Prepared, Record, Step, prepare};
+use super::sequence::{Durability, Position, Prepared, Record, Step, prepare};
 use super::stub::Stub;
-use super::view::{Copy, View};
+use super::view::{MirrorCopy, View};
 use crate::format::FileId;
 use crate::tree::{Tree, split};
 use gabion_platform::lock::Lockable;
@@ -29,43 +31,45 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The file on every target that is locked during a change.
 pub(crate) const LOCK: &[u8] = b"lock";
 
-/// A mirror that did not take a change; it is stale now.
+/// A mirror that failed during a change; it is stale now.
 #[derive(Debug)]
 pub struct MirrorFault {
     /// The target.
     pub target: String,
-    /// What it said.
+    /// The error.
     pub source: io::Error,
 }
 
-/// The right to change the namespace, and its state when that began.
+/// Exclusive right to change the namespace, with its state at that time.
 #[derive(Debug)]
 pub(crate) struct Change<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) view: Arc<View>,
-    pub(crate) copies: Vec<Copy>,
+    pub(crate) copies: Vec<MirrorCopy>,
     /// The last change.
     pub(crate) last: Position,
-    /// A change that failed everywhere is recorded, and that could not be taken back: it may still be made by the next opener.
-    pub(crate) doubtful: bool,
+    /// A change that failed on all mirrors is recorded and could not be rolled back: the next process may still apply
+    /// it.
+    pub(crate) outcome_unknown: bool,
     faults: Vec<MirrorFault>,
-    // Held, not read: closing them gives the right back.
+    // Not read: closing them releases the locks.
     _locks: Vec<Lockable>,
 }
 
 /// Whether to wait for the locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Patience {
+enum LockMode {
     Wait,
-    /// Nothing is taken if any of the locks is held by another.
-    None,
+    /// Fails if another process holds any of the locks.
+    Try,
 }
 
 impl Shared {
-    /// Waits for the right to change the namespace. Mirrors that do not answer are as they were until something is changed.
+    /// Waits for the right to change the namespace. Unreachable mirrors are marked stale only once something is
+    /// changed.
     pub(crate) fn change(&self) -> Result<Change<'_>, PoolError> {
-        let mut change = self.turn()?;
-        let (online, need) = (change.view.present(), change.view.config.quorum());
+        let mut change = self.lock_namespace()?;
+        let (online, need) = (change.view.online_count(), change.view.config.quorum());
         if online < need {
             let offline = change.view.offline();
             return Err(PoolError::Quorum { online, need, offline });
@@ -75,20 +79,20 @@ impl Shared {
         Ok(change)
     }
 
-    /// The right to change the pool, if nobody has it and all mirrors that answer can be locked.
-    pub(crate) fn turn_if_free(&self) -> Result<Change<'_>, PoolError> {
+    /// Locks the namespace if no other process has it and all reachable mirrors can be locked.
+    pub(crate) fn try_lock_namespace(&self) -> Result<Change<'_>, PoolError> {
         let view = self.view();
-        let locks = lock(&view, Patience::None)?;
+        let locks = lock(&view, LockMode::Try)?;
         let copies = view.copies()?;
         Ok(Change::new(self, view, copies, locks))
     }
 
-    /// Waits for the right to change the pool, however few targets answer.
-    pub(crate) fn turn(&self) -> Result<Change<'_>, PoolError> {
+    /// Locks the namespace, whatever the number of reachable targets.
+    pub(crate) fn lock_namespace(&self) -> Result<Change<'_>, PoolError> {
         loop {
             let view = self.view();
-            let locks = lock(&view, Patience::Wait)?;
-            // Who held the locks before may have changed who has what.
+            let locks = lock(&view, LockMode::Wait)?;
+            // The previous owner of the locks may have changed which targets are mirrors.
             self.reload(&view);
             let now = self.view();
             if now.config.epoch != view.config.epoch {
@@ -100,22 +104,22 @@ impl Shared {
     }
 }
 
-/// Mirrors that count as current and are not among `copies`.
-fn silent(view: &View, copies: &[Copy]) -> Vec<usize> {
+/// Mirrors marked as current that are not among `copies`.
+fn unreachable(view: &View, copies: &[MirrorCopy]) -> Vec<usize> {
     let members = view.config.target.iter().enumerate();
     let current = members.filter(|(_, member)| member.mirror == Mirror::Current).map(|(index, _)| index);
     current.filter(|index| copies.iter().all(|copy| copy.index != *index)).collect()
 }
 
-fn lock(view: &View, patience: Patience) -> Result<Vec<Lockable>, PoolError> {
+fn lock(view: &View, mode: LockMode) -> Result<Vec<Lockable>, PoolError> {
     let mut locks = Vec::new();
     let mut refused = None;
-    // All in the order of the list, so that no two wait for each other.
+    // All processes lock in the order of the list, so that no two wait for each other.
     for (member, disk) in view.members().filter(|(member, _)| member.mirror != Mirror::None) {
-        let Ok(answer) = disk.ask() else { continue };
-        let held = open_to_lock(&answer.tree, LOCK).and_then(|file| match patience {
-            Patience::Wait => Lockable::exclusive(file),
-            Patience::None => {
+        let Ok(online) = disk.online() else { continue };
+        let held = open_to_lock(&online.tree, LOCK).and_then(|file| match mode {
+            LockMode::Wait => Lockable::exclusive(file),
+            LockMode::Try => {
                 let file = Lockable::from(file);
                 match file.try_lock() {
                     Ok(()) => Ok(file),
@@ -124,72 +128,74 @@ fn lock(view: &View, patience: Patience) -> Result<Vec<Lockable>, PoolError> {
                 }
             }
         });
-        // A disk that cannot even be locked will fail the change as well and be stale then; the others go on.
+        // A disk that cannot be locked will fail the change as well and become stale; the others go on.
         match held {
             Ok(file) => locks.push(file),
             Err(error) => refused = Some(PoolError::target(&member.name, "locking")(error)),
         }
     }
-    match (locks.is_empty() || patience == Patience::None, refused) {
+    match (locks.is_empty() || mode == LockMode::Try, refused) {
         (true, Some(error)) => Err(error),
         _ => Ok(locks),
     }
 }
 
-/// What a change holds, kept for later ones.
+/// Locks and state of a change, kept for later changes.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldLocks {
     pub(crate) view: Arc<View>,
-    pub(crate) copies: Vec<Copy>,
-    /// The last change. Held while the next one is recorded and made.
+    pub(crate) copies: Vec<MirrorCopy>,
+    /// The last change. Locked while the next one is recorded and applied.
     pub(crate) last: Mutex<Position>,
     locks: Vec<Lockable>,
 }
 
-impl Held {
-    /// Whether all mirrors that count as current are among `copies`, so that a change leaves none behind.
+impl HeldLocks {
+    /// True if all mirrors marked as current are among `copies`, so that a change leaves no mirror behind.
     pub(crate) fn is_complete(&self) -> bool {
-        silent(&self.view, &self.copies).is_empty()
+        unreachable(&self.view, &self.copies).is_empty()
     }
 }
 
 impl<'a> Change<'a> {
-    /// Keeps the right to change the namespace for another time.
-    pub(crate) fn keep(self) -> Held {
-        Held { view: self.view, copies: self.copies, last: Mutex::new(self.last), locks: self._locks }
+    /// Keeps the locks for later changes.
+    pub(crate) fn into_held(self) -> HeldLocks {
+        HeldLocks { view: self.view, copies: self.copies, last: Mutex::new(self.last), locks: self._locks }
     }
 
-    /// Goes on with a right that was kept.
-    pub(crate) fn go_on(shared: &'a Shared, held: Held) -> Change<'a> {
-        let Held { view, copies, last, locks } = held;
+    /// Resumes with kept locks.
+    pub(crate) fn resume(shared: &'a Shared, held: HeldLocks) -> Change<'a> {
+        let HeldLocks { view, copies, last, locks } = held;
         let last = last.into_inner().unwrap_or_else(PoisonError::into_inner);
         Change { last, ..Change::new(shared, view, copies, locks) }
     }
 
-    fn new(shared: &'a Shared, view: Arc<View>, copies: Vec<Copy>, locks: Vec<Lockable>) -> Change<'a> {
-        let (last, faults) = (Position::begin(), Vec::new());
-        Change { shared, view, copies, last, doubtful: false, faults, _locks: locks }
+    fn new(shared: &'a Shared, view: Arc<View>, copies: Vec<MirrorCopy>, locks: Vec<Lockable>) -> Change<'a> {
+        let (last, faults) = (Position::start(), Vec::new());
+        Change { shared, view, copies, last, outcome_unknown: false, faults, _locks: locks }
     }
 }
 
 impl Change<'_> {
-    /// Marks mirrors stale that do not answer: from now on they may miss something. To be called before anything is changed or removed on the
-    /// word of the others.
-    pub(crate) fn leave_behind_the_silent(&mut self) -> Result<(), PoolError> {
-        let silent = silent(&self.view, &self.copies);
-        if silent.is_empty() {
+    /// Marks unreachable mirrors stale: from now on they may miss a change. Called before anything is changed or
+    /// removed based on the other mirrors.
+    pub(crate) fn mark_unreachable_stale(&mut self) -> Result<(), PoolError> {
+        let unreachable = unreachable(&self.view, &self.copies);
+        if unreachable.is_empty() {
             return Ok(());
         }
-        // A process that sees other mirrors than this one shares no lock with it. It has marked those of this one then, on targets of both.
+        // A process that sees other mirrors than this one shares no lock with it. It has then marked the mirrors of
+        // this process stale, on targets that both see.
         self.shared.reload(&self.view);
-        if self.shared.known().config.epoch != self.view.config.epoch {
-            let why = "another process changed meanwhile which targets have the namespace";
+        if self.shared.cached_view().config.epoch != self.view.config.epoch {
+            let why = "another process changed the list of mirrors meanwhile";
             return Err(PoolError::path(b"/", io::Error::new(io::ErrorKind::ResourceBusy, why)));
         }
-        self.mark(&silent, Mirror::Stale)
+        self.mark(&unreachable, Mirror::Stale)
     }
 
-    /// A program that knows version 1 only would change the namespace without records: it must refuse the pool from now on.
+    /// Raises the format version: a program for version 1 would change the namespace without records, so it must refuse
+    /// the pool.
     fn raise_format(&mut self) -> Result<(), PoolError> {
         if self.view.config.format < VERSION {
             self.view = self.shared.save(Config { format: VERSION, ..self.view.config.clone() })?;
@@ -197,7 +203,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Writes down what some targets know of the namespace.
+    /// Records the mirror state of some targets.
     pub(crate) fn mark(&mut self, targets: &[usize], mirror: Mirror) -> Result<(), PoolError> {
         if targets.is_empty() {
             return Ok(());
@@ -208,40 +214,41 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Does the same on all mirrors at once. Those that fail are stale from now on; if all fail, nothing has changed.
+    /// Runs `act` on all mirrors in parallel. Mirrors that fail become stale; if all fail, nothing has changed.
     pub(crate) fn on_all(
         &mut self,
         path: &[u8],
         act: impl Fn(&Tree) -> io::Result<()> + Sync,
     ) -> Result<(), PoolError> {
-        self.leave_behind_the_silent()?;
+        self.mark_unreachable_stale()?;
         let results = on_each(&self.copies, &act);
-        self.leave_behind_those_that_failed(path, results)
+        self.mark_failed_stale(path, results)
     }
 
-    /// Records a change on all mirrors and makes it, durably. Mirrors that fail are stale from now on.
+    /// Records a change on all mirrors and applies it durably. Mirrors that fail become stale.
     pub(crate) fn commit(&mut self, path: &[u8], steps: Vec<Step>) -> Result<(), PoolError> {
-        self.leave_behind_the_silent()?;
+        self.mark_unreachable_stale()?;
         let record = self.last.next(steps);
         let results = on_each(&self.copies, &|tree: &Tree| {
-            let prepared = prepare(tree, record.steps(), Care::Durable)?;
-            let made = record.make(tree, &prepared, Care::Durable).inspect_err(|_| prepared.discard(tree));
+            let prepared = prepare(tree, record.steps(), Durability::Durable)?;
+            let made =
+                record.apply(tree, &prepared, Durability::Durable).inspect_err(|_| prepared.discard(tree));
             made.and_then(|()| record.sync(tree))
         });
         if results.iter().all(Result::is_err) {
-            let (last, stale, doubtful) = take_back(&self.copies, &self.last, &record);
-            (self.last, self.doubtful) = (last, doubtful);
+            let (last, stale, outcome_unknown) = roll_back(&self.copies, &self.last, &record);
+            (self.last, self.outcome_unknown) = (last, outcome_unknown);
             let source = results.into_iter().find_map(Result::err);
             self.copies.retain(|copy| !stale.contains(&copy.index));
             self.mark(&stale, Mirror::Stale)?;
             return Err(PoolError::path(path, source.unwrap_or_else(|| io::ErrorKind::NotFound.into())));
         }
         self.last = record.position();
-        self.shared.settle(self.last);
-        self.leave_behind_those_that_failed(path, results)
+        self.shared.note_completed(self.last);
+        self.mark_failed_stale(path, results)
     }
 
-    pub(crate) fn leave_behind_those_that_failed(
+    pub(crate) fn mark_failed_stale(
         &mut self,
         path: &[u8],
         results: Vec<io::Result<()>>,
@@ -262,23 +269,25 @@ impl Change<'_> {
         self.mark(&stale, Mirror::Stale)
     }
 
-    /// Makes `stub` what `path` stands for, as its next revision. Gives it as it was written, and what was there.
+    /// Publishes `stub` at `path` as its next revision. Returns the written stub and the previous one.
     pub(crate) fn publish(&mut self, path: &[u8], mut stub: Stub) -> Result<(Stub, Option<Stub>), PoolError> {
         let before = match look_up(&self.copies, path)? {
-            Some(Entry::Directory(_)) => return Err(PoolError::path(path, io::ErrorKind::IsADirectory)),
-            Some(Entry::File(stub)) => Some(*stub),
+            Some(NamespaceEntry::Directory(_)) => {
+                return Err(PoolError::path(path, io::ErrorKind::IsADirectory));
+            }
+            Some(NamespaceEntry::File(stub)) => Some(*stub),
             None => None,
         };
         let changed = before.as_ref().map_or(i64::MIN, |stub| stub.changed);
         stub.revision = self.last.number + 1;
         stub.changed = self.shared.clock.now().max(changed.saturating_add(1));
-        // Other content takes this name only; the others keep theirs.
+        // New content replaces this name only; other names of the previous file stay.
         stub.names = before.as_ref().filter(|before| before.id == stub.id).map_or(0, |before| before.names);
-        self.commit(path, vec![Step::Write { full: home(&stub, path)?, text: stub.encode() }])?;
+        self.commit(path, vec![Step::Write { full: stub_path(&stub, path)?, text: stub.encode() }])?;
         Ok((stub, before))
     }
 
-    /// Makes `targets` the places of the columns of a file whose stub is `known`. Content and version stay the same.
+    /// Sets the targets of the columns of a file whose stub is `known`. Content and version stay the same.
     pub(crate) fn relocate(
         &mut self,
         path: &[u8],
@@ -290,14 +299,14 @@ impl Change<'_> {
             return Err(PoolError::Changed { path: path.to_vec() });
         }
         let stub = Stub { revision: self.last.number + 1, targets, ..now };
-        self.commit(path, vec![Step::Write { full: home(&stub, path)?, text: stub.encode() }])?;
+        self.commit(path, vec![Step::Write { full: stub_path(&stub, path)?, text: stub.encode() }])?;
         Ok(stub)
     }
 
     /// Brings one path to the same state on all mirrors.
-    pub(crate) fn settle(&mut self, path: &[u8]) -> Result<Option<Entry>, PoolError> {
-        let newest = look_at(&self.copies, TREE, path)?;
-        let full = beneath(TREE, path)?;
+    pub(crate) fn reconcile(&mut self, path: &[u8]) -> Result<Option<NamespaceEntry>, PoolError> {
+        let newest = read_newest(&self.copies, TREE, path)?;
+        let full = mirror_path(TREE, path)?;
         match newest.as_ref().map(|newest| (newest, newest.text())) {
             Some((newest, Some(text))) => self.on_all(path, |tree| match read_entry(tree, &full) {
                 Ok(Some(there)) if there == *newest => Ok(()),
@@ -312,51 +321,56 @@ impl Change<'_> {
         look_up(&self.copies, path)
     }
 
-    /// Moves a name on all mirrors; both ends have been looked at. `id` is that of the file, none for a directory.
+    /// Moves a name on all mirrors after both ends were checked. `id` is that of a file, none for a directory.
     pub(crate) fn rename(&mut self, from: &[u8], to: &[u8], id: Option<FileId>) -> Result<(), PoolError> {
-        let (old, new) = (beneath(TREE, from)?, beneath(TREE, to)?);
+        let (old, new) = (mirror_path(TREE, from)?, mirror_path(TREE, to)?);
         self.commit(from, vec![Step::Rename { from: old, to: new, id }])
     }
 
-    /// Mirrors that failed so far; the change is made, but they did not take it.
+    /// Mirrors that failed so far; the change was applied on the others.
     pub(crate) fn faults(self) -> Vec<MirrorFault> {
         self.faults
     }
 }
 
-/// Does the same on mirrors side by side.
+/// Runs `act` on mirrors in parallel.
 pub(crate) fn on_each<T: Send>(
-    copies: &[Copy],
+    copies: &[MirrorCopy],
     act: &(impl Fn(&Tree) -> io::Result<T> + Sync),
 ) -> Vec<io::Result<T>> {
     std::thread::scope(|scope| {
         let running: Vec<_> = copies.iter().map(|copy| scope.spawn(|| act(&copy.tree))).collect();
-        let ended = |_| Err(io::Error::other("its thread has ended"));
+        let ended = |_| Err(io::Error::other("the thread panicked"));
         running.into_iter().map(|thread| thread.join().unwrap_or_else(ended)).collect()
     })
 }
 
-/// A change failed on all mirrors, though some may have recorded it. If one has made it all the same, it is made: the others are
-/// stale. Otherwise an empty change is recorded after it, so that nobody makes it later. Gives the position then, mirrors that are
-/// stale, and whether the change may still be made later.
-pub(crate) fn take_back(copies: &[Copy], last: &Position, record: &Record) -> (Position, Vec<usize>, bool) {
-    let is_recorded = |copy: &Copy| {
+/// Rolls back a change that failed on all mirrors, though some may have recorded it. If any mirror has applied it, it
+/// stands, and the others are stale. Otherwise an empty change is recorded after it, so that no process applies it
+/// later. Returns the resulting position, the stale mirrors, and whether the change may still be applied later.
+pub(crate) fn roll_back(
+    copies: &[MirrorCopy],
+    last: &Position,
+    record: &Record,
+) -> (Position, Vec<usize>, bool) {
+    let is_recorded = |copy: &MirrorCopy| {
         super::sequence::read(&copy.tree)
             .map_or(true, |it| it.is_some_and(|it| it.position() == record.position()))
     };
-    let recorded: Vec<&Copy> = copies.iter().filter(|copy| is_recorded(copy)).collect();
+    let recorded: Vec<&MirrorCopy> = copies.iter().filter(|copy| is_recorded(copy)).collect();
     if recorded.is_empty() {
         return (*last, Vec::new(), false);
     }
-    let made = |copy: &&Copy| record.is_made(&copy.tree).unwrap_or(false);
+    let made = |copy: &&MirrorCopy| record.is_applied(&copy.tree).unwrap_or(false);
     let made: Vec<usize> = recorded.into_iter().filter(made).map(|copy| copy.index).collect();
     if !made.is_empty() {
         let stale = copies.iter().map(|copy| copy.index).filter(|index| !made.contains(index));
         return (record.position(), stale.collect(), false);
     }
     let nothing = record.position().next(Vec::new());
-    let done =
-        copies.iter().map(|copy| (copy.index, nothing.make(&copy.tree, &Prepared::default(), Care::Durable)));
+    let done = copies
+        .iter()
+        .map(|copy| (copy.index, nothing.apply(&copy.tree, &Prepared::default(), Durability::Durable)));
     let failed: Vec<usize> = done.filter(|(_, done)| done.is_err()).map(|(index, _)| index).collect();
     match failed.len() == copies.len() {
         true => (*last, Vec::new(), true),

@@ -1,4 +1,4 @@
-//! `pool.toml`: who belongs to a pool. Every target has it; the highest epoch is the truth.
+//! `pool.toml`: the members of a pool. Every target has a copy; the copy with the highest epoch is valid.
 
 use crate::geometry::{BLOCK_UNIT, MAX_BLOCK};
 use crate::redundancy::STAGING;
@@ -8,16 +8,17 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 
-/// The name of the file on every target.
+/// Name of the file on every target.
 pub const CONFIG: &[u8] = b"pool.toml";
 
-/// The version of pools that are made, and that every change of the namespace raises a pool to.
+/// Version of new pools; every change of the namespace raises an older pool to it.
 pub const VERSION: u32 = 2;
 
-/// Version of pools without records of changes, whose redundancy lies at the paths of files. It is read, and raised before the first change.
+/// Version of pools without change records, whose redundancy lies at the paths of files. Readable; raised before the
+/// first change.
 const FIRST_VERSION: u32 = 1;
 
-/// Most targets of a pool.
+/// Maximum number of targets of a pool.
 pub const MAX_TARGETS: usize = 1024;
 
 /// Largest `pool.toml` that is read.
@@ -26,23 +27,23 @@ const MAX_BYTES: u64 = 1 << 22;
 const HEAD: &str = "# A target of a Gabion pool; do not edit. Read it with: gabion pool status DIRECTORY\n";
 const CHECK: &str = "# check ";
 
-/// What `pool.toml` says.
+/// Content of `pool.toml`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The format's version.
+    /// Format version.
     pub format: u32,
     /// Identity of the pool, 32 hexadecimal digits.
     pub pool: String,
-    /// Its name, for people.
+    /// Display name.
     pub name: String,
     /// Counts changes of this file.
     pub epoch: u64,
-    /// Targets that new files are striped over.
+    /// Targets that new files are striped over (k).
     pub stripe: usize,
-    /// Bytes of a block of new files.
+    /// Block size of new files.
     pub block: u64,
-    /// Redundancy columns that are wanted.
+    /// Redundancy columns of new files (m).
     pub redundancy: usize,
     /// The target that this copy is on.
     pub this: String,
@@ -50,89 +51,91 @@ pub struct Config {
     pub target: Vec<Member>,
 }
 
-/// A target as `pool.toml` has it.
+/// A target as recorded in `pool.toml`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Member {
-    /// Its name; never given to another target.
+    /// Name; never reused for another target.
     pub name: String,
-    /// Its identity, 32 hexadecimal digits.
+    /// Identity, 32 hexadecimal digits.
     pub uuid: String,
-    /// Where it was when this was written.
+    /// Path at the time of writing.
     pub path: String,
-    /// What it fails together with.
+    /// Failure domain.
     pub domain: String,
-    /// Whether new things go there.
-    pub state: Standing,
-    /// What it knows of the namespace.
+    /// Whether it receives new data.
+    pub state: MemberState,
+    /// State of its copy of the namespace.
     pub mirror: Mirror,
 }
 
-/// Whether new things go to a target.
+/// Whether a target receives new data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Standing {
-    /// They do.
+pub enum MemberState {
+    /// It does.
     Online,
-    /// They do not; what is there stays.
+    /// It does not; existing data stays and is read.
     Retired,
-    /// It was given up, and what it had is made anew elsewhere. When it answers again, nothing on it counts before it has
-    /// been verified.
+    /// It was given up and its content is reconstructed elsewhere. When it is reachable again, its content must be
+    /// verified before it counts.
     Away,
 }
 
-/// What a target knows of the namespace.
+/// State of a target's copy of the namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mirror {
-    /// It has no copy.
+    /// No copy.
     None,
-    /// Its copy has all changes.
+    /// The copy has all changes.
     Current,
-    /// It missed changes, so nothing in its copy is believed.
+    /// The copy missed changes and is not used.
     Stale,
 }
 
-/// Why bytes are no `pool.toml`, or a pool cannot be as asked.
+/// Why bytes are no `pool.toml`, or a configuration is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// The last line does not fit the others.
-    #[error("its checksum does not fit")]
+    /// The checksum does not match.
+    #[error("its checksum does not match")]
     Checksum,
-    /// It is no TOML of ours.
+    /// Invalid TOML or unknown fields.
     #[error("{0}")]
     Syntax(String),
     /// Written by another version of the program.
-    #[error("format version {0} is not known here (versions {FIRST_VERSION} to {VERSION} are)")]
+    #[error("format version {0} is not supported (supported: {FIRST_VERSION} to {VERSION})")]
     Version(u32),
-    /// A number that is out of range.
+    /// A number out of range.
     #[error("{field} of {value} is not between {least} and {most}")]
     Range {
-        /// Which.
+        /// Field.
         field: &'static str,
-        /// What it is.
+        /// Value.
         value: u64,
-        /// The least that can be.
+        /// Minimum.
         least: u64,
-        /// The most that can be.
+        /// Maximum.
         most: u64,
     },
-    /// A block that is no multiple of the unit.
-    #[error("a block of {0} bytes is no multiple of {BLOCK_UNIT}")]
+    /// A block size that is no multiple of the unit.
+    #[error("a block of {0} bytes is not a multiple of {BLOCK_UNIT}")]
     Block(u64),
-    /// A name that cannot be one.
-    #[error("{0:?} is no name: letters, digits, dot, dash and underscore, at most 64, no dot in front")]
+    /// An invalid name.
+    #[error(
+        "{0:?} is not a valid name: use letters, digits, dot, dash and underscore, at most 64, not starting with a dot"
+    )]
     Name(String),
-    /// Something that must be unique is there twice.
-    #[error("{field} {value:?} is there twice")]
+    /// A duplicate value.
+    #[error("{field} {value:?} appears twice")]
     Twice {
-        /// What.
+        /// Field.
         field: &'static str,
-        /// Its value.
+        /// Value.
         value: String,
     },
-    /// The target that a copy claims to be is not in its list.
+    /// The target of this copy is missing from the list.
     #[error("target {0} is not in the list of targets")]
     This(String),
 }
@@ -142,14 +145,14 @@ pub(crate) fn new_identity() -> io::Result<String> {
     Ok(crate::format::FileId(unique_id()?).to_string())
 }
 
-/// Names go into file names, tables and stubs.
+/// Names appear in file names, tables and stubs.
 pub(crate) fn is_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     (1..=64).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(plain)
 }
 
 impl Config {
-    /// Checks all that does not depend on disks.
+    /// Checks everything that does not depend on disks.
     ///
     /// # Errors
     /// See [`ConfigError`].
@@ -184,31 +187,31 @@ impl Config {
         unique("identity", self.target.iter().map(|member| &member.uuid))
     }
 
-    /// The member of an identity.
+    /// The member with this identity.
     pub fn member(&self, uuid: &str) -> Option<&Member> {
         self.target.iter().find(|member| member.uuid == uuid)
     }
 
-    /// Targets that new things may go to.
+    /// Number of targets that receive new data.
     pub fn in_service(&self) -> usize {
-        self.target.iter().filter(|member| member.state == Standing::Online).count()
+        self.target.iter().filter(|member| member.state == MemberState::Online).count()
     }
 
-    /// How many targets shall have the namespace.
+    /// Number of targets that should hold the namespace.
     pub fn wanted_mirrors(&self) -> usize {
         self.in_service().min(3.max(self.redundancy + 1))
     }
 
-    /// How many targets must answer before anything is changed: more than `redundancy` missing, and those that are
-    /// left may be just the ones that missed a change.
+    /// Number of targets that must be reachable before anything is changed: with more than `redundancy` targets
+    /// missing, all targets with the latest change may be among them.
     pub fn quorum(&self) -> usize {
         self.in_service().saturating_sub(self.redundancy).max(1)
     }
 
-    /// The text of the file.
+    /// Encodes the file.
     ///
     /// # Errors
-    /// What TOML cannot say.
+    /// A value that TOML cannot represent.
     pub fn encode(&self) -> Result<String, ConfigError> {
         let body = toml::to_string(self).map_err(|error| ConfigError::Syntax(error.to_string()))?;
         let text = format!("{HEAD}{body}");
@@ -216,7 +219,7 @@ impl Config {
         Ok(format!("{text}{CHECK}{check}\n"))
     }
 
-    /// Reads the text of the file.
+    /// Decodes the file.
     ///
     /// # Errors
     /// See [`ConfigError`].
@@ -235,20 +238,20 @@ impl Config {
         }
     }
 
-    /// Reads what a target has.
+    /// Reads the copy of a target.
     ///
     /// # Errors
-    /// What the operating system says; [`io::ErrorKind::InvalidData`] for what is no `pool.toml`.
+    /// I/O errors; [`io::ErrorKind::InvalidData`] for an invalid `pool.toml`.
     pub(crate) fn read(tree: &Tree) -> io::Result<Config> {
         let mut text = String::new();
         tree.read(CONFIG)?.take(MAX_BYTES).read_to_string(&mut text)?;
         Config::decode(&text).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
     }
 
-    /// Replaces what the target `uuid` has; after a crash it has the one or the other.
+    /// Replaces the copy of the target `uuid` atomically.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// I/O errors.
     pub(crate) fn write(&self, tree: &Tree, uuid: &str) -> io::Result<()> {
         let copy = Config { this: uuid.to_owned(), ..self.clone() };
         let text = copy.encode().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
@@ -257,7 +260,7 @@ impl Config {
         let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
         let replaced = written.and_then(|()| tree.rename(&temporary, CONFIG));
         if replaced.is_err() {
-            // The reason of the failure is worth more than a second one.
+            // The first error is more useful than one of the cleanup.
             let _ = tree.remove(&temporary);
         }
         replaced.and_then(|()| tree.sync_directory(b""))

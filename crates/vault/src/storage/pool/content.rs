@@ -1,8 +1,8 @@
-//! Content goes out, block by block, from whichever targets answer.
+//! Reading the content of a pool file, block by block, from the reachable targets.
 
-use super::disk::{Absence, Disk};
+use super::disk::{Disk, Unavailable};
 use super::error::PoolError;
-use super::extent::settled;
+use super::extent::with_current_size;
 use super::namespace::look_up_file;
 use super::objects::object_path;
 use super::stub::{Piece, Stub};
@@ -17,18 +17,18 @@ use std::io::{self, Write};
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A file of a pool, open for reading: the version that was there when it was opened.
+/// A file of a pool that is open for reading, at the version it had when it was opened.
 #[derive(Debug)]
 pub(crate) struct PoolContent {
     shared: Arc<Shared>,
     path: Vec<u8>,
     stub: Stub,
-    columns: Vec<Column>,
+    columns: Vec<ColumnObject>,
 }
 
-/// A column of the file: its target, if the pool still has it, and its object, once it was read.
+/// A column of the file: its target, if the pool still has it, and its object, once opened.
 #[derive(Debug)]
-struct Column {
+struct ColumnObject {
     disk: Option<Arc<Disk>>,
     object: Mutex<Option<Arc<File>>>,
 }
@@ -37,13 +37,13 @@ impl PoolContent {
     pub(crate) fn open(shared: &Arc<Shared>, path: &[u8]) -> Result<PoolContent, PoolError> {
         let stub = look_up_file(&shared.copies()?, path)?;
         if !stub.is_file() {
-            let what = "it is a link, a pipe, a socket or a device: there is no content";
+            let what = "it is not a regular file";
             return Err(PoolError::path(path, io::Error::new(io::ErrorKind::InvalidInput, what)));
         }
-        let view = shared.known();
-        let stub = settled(&view, stub);
+        let view = shared.cached_view();
+        let stub = with_current_size(&view, stub);
         let disk = |target: &String| view.disk(target.as_bytes()).map(|(_, disk)| disk.clone());
-        let column = |target: &String| Column { disk: disk(target), object: Mutex::default() };
+        let column = |target: &String| ColumnObject { disk: disk(target), object: Mutex::default() };
         let columns = stub.targets.iter().map(column).collect();
         Ok(PoolContent { shared: shared.clone(), path: path.to_vec(), stub, columns })
     }
@@ -52,13 +52,14 @@ impl PoolContent {
         Fault::Lost(self.stub.targets[column].as_bytes().to_vec())
     }
 
-    /// The target of a column and its object. That is looked for through the lane: on a dying disk it may take forever.
+    /// The target of a column and its object. The object is opened with a deadline, since a dying disk may never
+    /// return.
     fn object(&self, column: usize) -> Result<(&Disk, Arc<File>), Fault> {
-        let Column { disk, object } = &self.columns[column];
+        let ColumnObject { disk, object } = &self.columns[column];
         let disk = disk.as_ref().ok_or_else(|| self.lost(column))?;
-        let tree = match disk.ask() {
-            Ok(answer) => answer.tree,
-            Err(Absence::Stuck) => return Err(Fault::Timeout(self.shared.deadline_ms())),
+        let tree = match disk.online() {
+            Ok(online) => online.tree,
+            Err(Unavailable::TimedOut) => return Err(Fault::Timeout(self.shared.deadline_ms())),
             Err(_) => return Err(self.lost(column)),
         };
         let mut object = object.lock().unwrap_or_else(PoisonError::into_inner);
@@ -66,18 +67,18 @@ impl PoolContent {
             return Ok((disk, file.clone()));
         }
         let path = object_path(self.stub.id, column);
-        let opened = disk.lane.run(move || absent_is_none(tree.read(&path)))??;
+        let opened = disk.deadline_io.run(move || absent_is_none(tree.read(&path)))??;
         let opened = opened.ok_or_else(|| self.lost(column))?;
         Ok((disk, object.insert(Arc::new(opened)).clone()))
     }
 
-    /// Reads what the object has of a piece.
+    /// Reads part of an object.
     fn read_piece(&self, piece: &Piece, buffer: &mut [u8]) -> Result<usize, Fault> {
         let (disk, object) = self.object(piece.column)?;
-        disk.lane.read(&object, buffer, piece.offset)
+        disk.deadline_io.read(&object, buffer, piece.offset)
     }
 
-    /// Reads a range of the file; gives the number of bytes up to the first one that is missing.
+    /// Reads a range of the file. Returns the number of bytes before the first missing one.
     fn read_range(&self, start: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
         let mut done = 0;
         for piece in self.stub.pieces(start..start + buffer.len() as u64) {
@@ -94,7 +95,7 @@ impl PoolContent {
     fn advise(&self, piece: Piece, advice: Advice) {
         let Ok((_, object)) = self.object(piece.column) else { return };
         let Some(length) = NonZeroU64::new(piece.bytes) else { return };
-        // Only advice: without it reading is slower, nothing else.
+        // Advice only: without it reading is slower.
         let _ = fadvise(&object, piece.offset, Some(length), advice);
     }
 }
@@ -102,7 +103,7 @@ impl PoolContent {
 impl Content for PoolContent {
     fn stat(&self) -> io::Result<Stat> {
         let now = look_up_file(&self.shared.copies()?, &self.path)?;
-        Ok(settled(&self.shared.known(), now).stat(self.shared.device))
+        Ok(with_current_size(&self.shared.cached_view(), now).stat(self.shared.device))
     }
 
     fn metadata(&self) -> io::Result<Metadata> {
@@ -124,18 +125,18 @@ impl Content for PoolContent {
         self.read_range(offset, &mut buffer[..want])
     }
 
-    fn is_frozen(&self) -> bool {
+    fn is_immutable(&self) -> bool {
         true
     }
 
-    fn will_read(&self, run: &Run) {
+    fn prefetch(&self, run: &Run) {
         for column in 0..self.stub.targets.len() {
             let range = run.piece(column);
             self.stub.pieces(range).for_each(|piece| self.advise(piece, Advice::WillNeed));
         }
     }
 
-    fn forget_cached(&self) {
+    fn drop_cache(&self) {
         for column in 0..self.stub.targets.len() {
             let bytes = self.stub.object_bytes(column, self.stub.size);
             self.advise(Piece { column, offset: 0, bytes }, Advice::DontNeed);
@@ -144,18 +145,18 @@ impl Content for PoolContent {
 }
 
 impl Pool {
-    /// Writes the content of a file to `output`. Gives the number of bytes.
+    /// Writes the content of a file to `output`. Returns the number of bytes.
     ///
     /// # Errors
-    /// [`PoolError::Lost`] for the first bytes that are not there: what was written before is right, but not all.
+    /// [`PoolError::Lost`] at the first missing byte: all bytes written before are valid.
     pub fn get(&self, path: &[u8], output: &mut dyn Write) -> Result<u64, PoolError> {
-        self.check_end(path).map_err(|source| PoolError::path(path, source))?;
+        self.check_size_known(path).map_err(|source| PoolError::path(path, source))?;
         let content = PoolContent::open(&self.shared, path)?;
         let (size, block) = (content.stub.size, content.stub.block);
         let mut buffer = vec![0; block as usize];
         let mut at = 0;
         while at < size {
-            // One block ahead on every target.
+            // Prefetches one block on every target.
             let ahead = at + block * content.stub.stripe();
             let next = content.stub.pieces(ahead.min(size)..(ahead + block).min(size)).next();
             next.into_iter().for_each(|piece| content.advise(piece, Advice::WillNeed));
@@ -168,13 +169,13 @@ impl Pool {
             };
             match got {
                 Ok(got) if got == want => {}
-                Ok(got) => return Err(lost(format!("its object ends {} bytes too early", want - got))),
+                Ok(got) => return Err(lost(format!("its object is {} bytes too short", want - got))),
                 Err(Fault::Lost(_)) => return Err(lost("it is gone".to_owned())),
                 Err(fault) => return Err(lost(fault.to_string())),
             }
             output
                 .write_all(&buffer[..want])
-                .map_err(|source| PoolError::Caller { doing: "writing what was asked for", source })?;
+                .map_err(|source| PoolError::Caller { doing: "writing the output", source })?;
             at += want as u64;
         }
         Ok(size)

@@ -1,143 +1,143 @@
-//! What can go wrong with a pool, by the names of pools, targets and files.
+//! Errors of a pool.
 
 use super::config::ConfigError;
 use crate::shown::Shown;
 use std::io;
 use std::path::PathBuf;
 
-/// Why something could not be done with a pool.
+/// Why an operation on a pool failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
-    /// No target of the pool was found where it should be.
+    /// The pool was not found.
     #[error("no pool at {}: {}", .paths, .why)]
     NotFound {
-        /// Where was looked.
+        /// Where it was searched.
         paths: String,
-        /// What was found instead.
+        /// The reason.
         why: String,
     },
-    /// A name is that of a pool and the directory of a target of another one.
+    /// A name stands for a registered pool and for a target directory of another pool.
     #[error(
-        "{name} is the name of a pool and the directory of a target of pool {other}: write pool:{name} for the pool of that name, ./{name} for the other"
+        "{name} is the name of a pool and the directory of a target of pool {other}: write pool:{name} for the pool, ./{name} for the directory"
     )]
     Ambiguous {
         /// The name.
         name: String,
-        /// The pool whose target the directory is.
+        /// The pool of the target directory.
         other: String,
     },
-    /// A directory belongs to another pool, or is another target than the one that should be there.
+    /// A directory belongs to another pool, or is another target than expected.
     #[error("{} is target {found}, not {wanted}: was another disk mounted there?", Shown::path(.path))]
     Foreign {
         /// The directory.
         path: PathBuf,
-        /// Pool and target that its `pool.toml` names.
+        /// Pool and target named by its `pool.toml`.
         found: String,
-        /// Pool and target that were looked for.
+        /// Pool and target that were expected.
         wanted: String,
     },
-    /// A directory that shall become a target has something in it that we must not touch.
+    /// A directory cannot become a target.
     #[error("{} cannot become a target: {why}", Shown::path(.path))]
     Unfit {
         /// The directory.
         path: PathBuf,
-        /// What is the matter with it.
+        /// The reason.
         why: String,
     },
-    /// A name or number that no pool can have.
+    /// An invalid configuration.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// No target of this name.
+    /// Unknown target name.
     #[error("pool {pool} has no target {target}; it has {known}")]
     NoTarget {
         /// The pool.
         pool: String,
-        /// What was asked for.
+        /// The requested name.
         target: String,
-        /// What there is.
+        /// The known names.
         known: String,
     },
-    /// Content needs more failure domains that can take something.
+    /// Too few failure domains can receive new data.
     #[error("{need} targets in different domains are needed, {have} can be used{}", unusable(.offline))]
     Domains {
         /// Columns to place.
         need: usize,
-        /// Domains with a target that can take something.
+        /// Usable domains.
         have: usize,
-        /// Targets that do not answer.
+        /// Unreachable targets.
         offline: Vec<String>,
     },
-    /// So many targets are gone that those left may not know of changes; nothing is changed then.
-    #[error("{online} targets answer and {need} are needed to change anything{}", unusable(.offline))]
+    /// Too few targets are reachable to change anything: those left may have missed changes.
+    #[error("{online} targets are reachable and {need} are needed to change anything{}", unusable(.offline))]
     Quorum {
-        /// Targets that answer.
+        /// Reachable targets.
         online: usize,
-        /// How many it takes.
+        /// Required number.
         need: usize,
-        /// Those that do not.
+        /// Unreachable targets.
         offline: Vec<String>,
     },
-    /// All targets that have the namespace as it is now are gone.
-    #[error("no target with the current namespace answers; it is on {}", .mirrors.join(", "))]
+    /// No mirror with the current namespace is reachable.
+    #[error("no target with the current namespace is reachable; it is on {}", .mirrors.join(", "))]
     Mirrors {
-        /// Those that have it.
+        /// The mirrors.
         mirrors: Vec<String>,
     },
-    /// Another process has the pool mounted.
+    /// Another process has mounted the pool.
     #[error("the pool is mounted already: the process that has it holds `live` on target {target}")]
     Mounted {
         /// A target that it has locked.
         target: String,
     },
-    /// A path of the pool.
+    /// An error at a path of the pool.
     #[error("{}: {source}", Shown::bytes(.path))]
     Path {
         /// The path.
         path: Vec<u8>,
-        /// What is the matter.
+        /// The error.
         source: io::Error,
     },
-    /// A target.
+    /// An error of a target.
     #[error("target {target}: {doing}: {source}")]
     Target {
         /// Its name.
         target: String,
-        /// What was tried.
+        /// The operation.
         doing: &'static str,
-        /// What the operating system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// Bytes of a file are gone or cannot be reached.
+    /// Bytes of a file are missing or unreachable.
     #[error("{}: column {column} on target {target}: {why}", Shown::bytes(.path))]
     Lost {
         /// The file.
         path: Vec<u8>,
         /// The column.
         column: usize,
-        /// The target that should have it.
+        /// The target of the column.
         target: String,
-        /// What happened.
+        /// The reason.
         why: String,
     },
-    /// A file was replaced, moved or removed while something was done with it.
+    /// A file was replaced, moved or removed during an operation.
     #[error("{}: it was changed meanwhile", Shown::bytes(.path))]
     Changed {
         /// The file.
         path: Vec<u8>,
     },
-    /// A target was retired or given up while something new was put on it.
-    #[error("target {target} left service while something was put on it; it has to be put again")]
+    /// A target was retired or given up while new data was being written to it.
+    #[error("target {target} left service while data was being written to it; try again")]
     Left {
-        /// Which one.
+        /// The target.
         target: String,
     },
-    /// No disk is to blame: reading what shall be put, writing what was asked for.
+    /// An error of the caller's input or output rather than of a disk.
     #[error("{doing}: {source}")]
     Caller {
-        /// What was tried.
+        /// The operation.
         doing: &'static str,
-        /// What the operating system says.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
@@ -156,7 +156,7 @@ impl PoolError {
         move |source| PoolError::Target { target, doing, source }
     }
 
-    /// What kind of trouble it is, in the words of the operating system.
+    /// The kind of error of the operating system that fits best.
     pub fn kind(&self) -> io::ErrorKind {
         match self {
             PoolError::Path { source, .. }

@@ -1,8 +1,8 @@
-//! What a directory of the namespace has beyond what every file system keeps: extended attributes, a time of access, and
-//! permissions that would keep ourselves out.
+//! Extra attributes of a directory of the namespace: extended attributes, time of last access, and permissions that
+//! would lock Gabion itself out.
 //!
-//! It is text in one extended attribute of the directory on every mirror, and so moves along when the directory does. A mirror
-//! on a file system without extended attributes has none of it.
+//! They are text in one extended attribute of the directory on every mirror, and so follow the directory when it is
+//! moved. A mirror on a file system without extended attributes has none.
 
 use super::stub::{hex, unhex};
 use crate::tree::Tree;
@@ -12,26 +12,26 @@ use rustix::io::Errno;
 use std::fmt::Write;
 use std::io;
 
-/// The attribute on mirrors.
+/// The extended attribute on mirrors.
 const NAME: &str = "user.gabion.directory";
 
 const HEAD: &str = "gabion directory 1";
 
-/// Most bytes of the text.
+/// Maximum size of the text.
 const MAX_BYTES: usize = 1 << 16;
 
-/// What a directory has beyond its mode and owner.
+/// Attributes of a directory beyond those that the mirror's directory keeps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Extra {
-    /// Permissions, if its owner has not all of them.
+pub struct DirectoryExtra {
+    /// Permissions, if the owner lacks some.
     pub mode: Option<u32>,
-    /// Time of the last access, if someone has set it.
+    /// Time of the last access, if a program has set it.
     pub accessed: Option<Nanos>,
-    /// Extended attributes, in the order of their names.
+    /// Extended attributes, sorted by name.
     pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-impl Extra {
+impl DirectoryExtra {
     fn encode(&self) -> String {
         let mut text = format!("{HEAD}\n");
         // Writing to a string cannot fail.
@@ -47,10 +47,10 @@ impl Extra {
         text
     }
 
-    fn decode(text: &str) -> Option<Extra> {
+    fn decode(text: &str) -> Option<DirectoryExtra> {
         let mut lines = text.lines();
         (lines.next()? == HEAD).then_some(())?;
-        let mut extra = Extra::default();
+        let mut extra = DirectoryExtra::default();
         for line in lines {
             match line.split_once(" = ")? {
                 ("mode", mode) => extra.mode = Some(u32::from_str_radix(mode, 8).ok()? & 0o7777),
@@ -66,27 +66,28 @@ impl Extra {
     }
 }
 
-/// What a directory of one mirror has.
-pub(crate) fn read(tree: &Tree, full: &[u8]) -> io::Result<Extra> {
+/// Reads the extra attributes of a directory on one mirror.
+pub(crate) fn read(tree: &Tree, full: &[u8]) -> io::Result<DirectoryExtra> {
     let directory = tree.directory(full)?;
     let mut buffer = Vec::with_capacity(512);
     loop {
         let got = fgetxattr(&directory, NAME, rustix::buffer::spare_capacity(&mut buffer));
         match got {
             Ok(_) => break,
-            Err(Errno::NODATA | Errno::NOTSUP) => return Ok(Extra::default()),
+            Err(Errno::NODATA | Errno::NOTSUP) => return Ok(DirectoryExtra::default()),
             Err(Errno::RANGE) if buffer.capacity() < MAX_BYTES => buffer.reserve(MAX_BYTES),
             Err(error) => return Err(error.into()),
         }
     }
-    let damaged = || io::Error::new(io::ErrorKind::InvalidData, "the attributes of a directory are damaged");
-    std::str::from_utf8(&buffer).ok().and_then(Extra::decode).ok_or_else(damaged)
+    let damaged =
+        || io::Error::new(io::ErrorKind::InvalidData, "the extra attributes of the directory are damaged");
+    std::str::from_utf8(&buffer).ok().and_then(DirectoryExtra::decode).ok_or_else(damaged)
 }
 
-/// Gives it to a directory of one mirror.
-pub(crate) fn write(tree: &Tree, full: &[u8], extra: &Extra) -> io::Result<()> {
+/// Sets the extra attributes of a directory on one mirror.
+pub(crate) fn write(tree: &Tree, full: &[u8], extra: &DirectoryExtra) -> io::Result<()> {
     let directory = tree.directory(full)?;
-    if *extra == Extra::default() {
+    if *extra == DirectoryExtra::default() {
         return match fremovexattr(&directory, NAME) {
             Ok(()) | Err(Errno::NODATA | Errno::NOTSUP) => Ok(()),
             Err(error) => Err(error.into()),
@@ -97,16 +98,18 @@ pub(crate) fn write(tree: &Tree, full: &[u8], extra: &Extra) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::Extra;
+    use super::DirectoryExtra;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn encoding_round_trips() {
         let attributes = vec![(b"user.a".to_vec(), b"\0\n= ".to_vec()), (b"user.b".to_vec(), Vec::new())];
-        let all = Extra { mode: Some(0o1055), accessed: Some(-3), attributes };
-        for extra in [all, Extra::default(), Extra { mode: Some(0), ..Extra::default() }] {
-            assert_eq!(Extra::decode(&extra.encode()), Some(extra));
+        let all = DirectoryExtra { mode: Some(0o1055), accessed: Some(-3), attributes };
+        for extra in
+            [all, DirectoryExtra::default(), DirectoryExtra { mode: Some(0), ..DirectoryExtra::default() }]
+        {
+            assert_eq!(DirectoryExtra::decode(&extra.encode()), Some(extra));
         }
-        assert_eq!(Extra::decode("gabion directory 2\n"), None);
-        assert_eq!(Extra::decode("gabion directory 1\nowner = 7\n"), None);
+        assert_eq!(DirectoryExtra::decode("gabion directory 2\n"), None);
+        assert_eq!(DirectoryExtra::decode("gabion directory 1\nowner = 7\n"), None);
     }
 }

@@ -1,25 +1,26 @@
-//! Notes of renames and exchanges, from before pools had a sequence of changes: found on an old pool, they are finished once.
+//! Intent files of renames and exchanges, used before pools had change records. Those found on an old pool are
+//! completed once.
 
 use super::change::Change;
 use super::error::PoolError;
-use super::namespace::{TREE, beneath};
+use super::namespace::{TREE, mirror_path};
 use super::stub::unhex;
 use crate::redundancy::STAGING;
 use crate::tree::{Tree, absent_is_none, join, split};
 use std::io::{self, Read};
 
-/// Ends the names of notes of renames.
+/// Suffix of intent files of renames.
 const RENAME: &[u8] = b".rename";
 
 const RENAME_HEAD: &str = "gabion pool rename 1";
 
-/// Ends the names of notes of exchanges.
+/// Suffix of intent files of exchanges.
 const EXCHANGE: &[u8] = b".exchange";
 
 const EXCHANGE_HEAD: &str = "gabion pool exchange 1";
 
 impl Change<'_> {
-    /// Finishes what notes say.
+    /// Completes the recorded operations.
     pub(crate) fn finish_notes(&mut self) -> Result<(), PoolError> {
         let mut notes = Vec::new();
         for copy in &self.copies {
@@ -35,9 +36,9 @@ impl Change<'_> {
                 self.finish_exchange(&note)?;
                 continue;
             }
-            // One that is torn was never acted upon.
+            // A torn intent file was never acted upon.
             if let Some((from, to)) = self.copies.iter().find_map(|copy| read_rename(&copy.tree, &note)) {
-                let (old, new) = (beneath(TREE, &from)?, beneath(TREE, &to)?);
+                let (old, new) = (mirror_path(TREE, &from)?, mirror_path(TREE, &to)?);
                 self.on_all(&from, |tree| match tree.find(&old)? {
                     Some(_) => move_durably(tree, &old, &new),
                     None => Ok(()),
@@ -48,15 +49,18 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Exchanges names on the mirrors that have not done so, if all have the note.
+    /// Exchanges names on the mirrors that have not done so, if all have the intent file.
     fn finish_exchange(&mut self, note: &[u8]) -> Result<(), PoolError> {
         let notes: Vec<Option<Note>> = self.copies.iter().map(|copy| read_note(&copy.tree, note)).collect();
         if notes.iter().all(Option::is_some) {
             self.on_all(b"", |tree| {
                 let Some(Note { one, other, inode }) = read_note(tree, note) else {
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, "a note cannot be read again"));
+                    return Err(io::Error::new(
+                        io::ErrorKind::InvalidData,
+                        "an intent file has become unreadable",
+                    ));
                 };
-                let full = |path: &[u8]| beneath(TREE, path).map_err(io::Error::from);
+                let full = |path: &[u8]| mirror_path(TREE, path).map_err(io::Error::from);
                 let (first, second) = (full(&one)?, full(&other)?);
                 match tree.find(&first)?.is_some_and(|stat| stat.inode == inode) {
                     true => exchange_durably(tree, &first, &second),
@@ -85,11 +89,11 @@ fn read_rename(tree: &Tree, note: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     Some((unhex(lines.first()?)?, unhex(lines.get(1)?)?))
 }
 
-/// What a note says.
+/// A recorded exchange.
 struct Note {
     one: Vec<u8>,
     other: Vec<u8>,
-    /// What the first name led to on this mirror before.
+    /// Inode of the first name on this mirror before the exchange.
     inode: u64,
 }
 
@@ -102,7 +106,8 @@ fn read_note(tree: &Tree, note: &[u8]) -> Option<Note> {
     })
 }
 
-/// The lines of a note behind its first one, which must be `head`. The last line is the checksum of all others; a torn note has none.
+/// The lines after the first one, which must be `head`. The last line is the checksum of all others; a torn file is
+/// ignored.
 fn read_checked(tree: &Tree, note: &[u8], head: &str) -> Option<Vec<String>> {
     let mut text = String::new();
     absent_is_none(tree.read(note)).ok()??.take(1 << 16).read_to_string(&mut text).ok()?;

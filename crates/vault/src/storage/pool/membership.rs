@@ -1,8 +1,8 @@
-//! Pools are made, and targets come and go.
+//! Membership: creating pools, adding, retiring and giving up targets.
 
 use super::change::LOCK;
-use super::config::{Config, ConfigError, Member, Mirror, Standing, VERSION, new_identity};
-use super::disk::{Absence, describe, look};
+use super::config::{Config, ConfigError, Member, MemberState, Mirror, VERSION, new_identity};
+use super::disk::{Unavailable, describe, read_target_config};
 use super::error::PoolError;
 use super::namespace::TREE;
 use super::objects::{OBJECTS, PARITY};
@@ -14,20 +14,20 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// A directory that shall become a target.
+/// A directory that becomes a target.
 #[derive(Debug, Clone)]
 pub struct NewTarget {
-    /// The directory; made if it is missing.
+    /// The directory; created if it does not exist.
     pub path: PathBuf,
-    /// What it fails together with; alone if not said.
+    /// Failure domain; a domain of its own if none is given.
     pub domain: Option<String>,
 }
 
 impl Pool {
-    /// What [`create`](Pool::create) would write, without writing it.
+    /// The configuration that [`create`](Pool::create) would write.
     ///
     /// # Errors
-    /// Numbers and names that cannot be, directories that cannot become targets.
+    /// Invalid numbers and names, unsuitable directories.
     pub fn plan(
         name: &str,
         targets: &[NewTarget],
@@ -36,7 +36,7 @@ impl Pool {
         redundancy: usize,
     ) -> Result<Config, PoolError> {
         let identity =
-            || new_identity().map_err(|source| PoolError::Caller { doing: "making an identity", source });
+            || new_identity().map_err(|source| PoolError::Caller { doing: "generating an identity", source });
         let mut config = Config {
             format: VERSION,
             pool: identity()?,
@@ -62,8 +62,8 @@ impl Pool {
         Ok(config)
     }
 
-    /// Makes a pool of directories that are empty or not there yet. Files are striped over `stripe` of them in blocks of `block`
-    /// bytes, and `redundancy` more columns are wanted.
+    /// Creates a pool on empty or missing directories. Files are striped over `stripe` targets in blocks of `block`
+    /// bytes, with `redundancy` redundancy columns.
     ///
     /// # Errors
     /// See [`PoolError`].
@@ -76,16 +76,16 @@ impl Pool {
         options: Options,
     ) -> Result<Pool, PoolError> {
         let config = Pool::plan(name, targets, stripe, block, redundancy)?;
-        // Last where people look first: a pool that was not finished has no pool.toml in the first directory.
+        // The first directory comes last, since it is looked at first: an unfinished pool has no pool.toml there.
         for member in config.target.iter().rev() {
-            furnish(Path::new(&member.path), &config, &member.uuid)
+            initialize_target(Path::new(&member.path), &config, &member.uuid)
                 .map_err(PoolError::target(&member.name, "making it a target"))?;
         }
         let paths: Vec<PathBuf> = config.target.iter().map(|member| PathBuf::from(&member.path)).collect();
         Pool::open_at(&paths, options)
     }
 
-    /// Adds a target. Gives the name it got.
+    /// Adds a target. Returns its name.
     ///
     /// # Errors
     /// See [`PoolError`].
@@ -93,20 +93,20 @@ impl Pool {
         let change = self.shared.change()?;
         let mut config = change.view.config.clone();
         let uuid =
-            new_identity().map_err(|source| PoolError::Caller { doing: "making an identity", source })?;
+            new_identity().map_err(|source| PoolError::Caller { doing: "generating an identity", source })?;
         let member = new_member(&config, target, uuid.clone())?;
         let (name, path) = (member.name.clone(), PathBuf::from(&member.path));
         config.target.push(member);
         config.validate()?;
-        // The new target first: should we die here, it is a target that its pool does not know, and can be added again
-        // once it is emptied. The other way round the pool would miss a target.
+        // The new target comes first: after a crash it is a target unknown to its pool, which can be emptied and added
+        // again. In the other order the pool would miss a target.
         let written = Config { epoch: config.epoch + 1, ..config.clone() };
-        furnish(&path, &written, &uuid).map_err(PoolError::target(&name, "making it a target"))?;
+        initialize_target(&path, &written, &uuid).map_err(PoolError::target(&name, "making it a target"))?;
         self.shared.save(config)?;
         Ok(name)
     }
 
-    /// What [`add`](Pool::add) would call a target.
+    /// The member that [`add`](Pool::add) would create.
     ///
     /// # Errors
     /// See [`PoolError`].
@@ -114,7 +114,7 @@ impl Pool {
         new_member(&self.config(), target, String::new())
     }
 
-    /// Lets nothing new go to a target. What is there stays, and is read as before.
+    /// Stops placing new data on a target. Existing data stays and is read.
     ///
     /// # Errors
     /// See [`PoolError`].
@@ -124,7 +124,7 @@ impl Pool {
         let known = config.target.iter().map(|member| member.name.clone()).collect::<Vec<_>>().join(", ");
         let pool = config.name.clone();
         match config.target.iter_mut().find(|member| member.name == target) {
-            Some(member) => member.state = Standing::Retired,
+            Some(member) => member.state = MemberState::Retired,
             None => return Err(PoolError::NoTarget { pool, target: target.to_owned(), known }),
         }
         let left: BTreeSet<&String> = in_service(&config).map(|member| &member.domain).collect();
@@ -137,31 +137,31 @@ impl Pool {
 }
 
 impl Pool {
-    /// Gives targets up: what is on them counts as lost from now on, also if they answer again, until
-    /// [`take_back`](Pool::take_back). Nothing new goes there. With more targets gone than the pool has redundancy, the rest may be the ones
-    /// that missed a change: then only a person can decide that there are no others, `agreed`.
+    /// Gives targets up: their content counts as lost, even if they return, until [`reinstate`](Pool::reinstate). They
+    /// receive nothing new. If more targets are gone than the pool has redundancy, those left may have missed a change;
+    /// then the user must confirm (`agreed`).
     ///
     /// # Errors
     /// See [`PoolError`].
     pub fn give_up(&self, targets: &[String], agreed: bool) -> Result<(), PoolError> {
-        let change = if agreed { self.shared.turn()? } else { self.shared.change()? };
-        self.set_standing(change.view.config.clone(), targets, Standing::Away)
+        let change = if agreed { self.shared.lock_namespace()? } else { self.shared.change()? };
+        self.set_member_state(change.view.config.clone(), targets, MemberState::Away)
     }
 
-    /// Takes targets back that were given up, now that all that is on them has been verified.
+    /// Returns given-up targets to service after all their content was verified.
     ///
     /// # Errors
     /// See [`PoolError`].
-    pub fn take_back(&self, targets: &[String]) -> Result<(), PoolError> {
+    pub fn reinstate(&self, targets: &[String]) -> Result<(), PoolError> {
         let change = self.shared.change()?;
-        self.set_standing(change.view.config.clone(), targets, Standing::Online)
+        self.set_member_state(change.view.config.clone(), targets, MemberState::Online)
     }
 
-    fn set_standing(
+    fn set_member_state(
         &self,
         mut config: Config,
         targets: &[String],
-        standing: Standing,
+        state: MemberState,
     ) -> Result<(), PoolError> {
         let mut changed = false;
         for target in targets {
@@ -171,9 +171,9 @@ impl Pool {
             let Some(member) = member else {
                 return Err(PoolError::NoTarget { pool, target: target.clone(), known: list });
             };
-            // Who was retired stays so: it is not to come back into service by itself.
-            if member.state != standing && member.state != Standing::Retired {
-                member.state = standing;
+            // A retired target stays retired: it does not return to service by itself.
+            if member.state != state && member.state != MemberState::Retired {
+                member.state = state;
                 changed = true;
             }
         }
@@ -182,28 +182,29 @@ impl Pool {
 }
 
 fn in_service(config: &Config) -> impl Iterator<Item = &Member> {
-    config.target.iter().filter(|member| member.state == Standing::Online)
+    config.target.iter().filter(|member| member.state == MemberState::Online)
 }
 
-/// A member for a directory, under a name that no other has.
+/// A member for a directory, with a unique name.
 fn new_member(config: &Config, target: &NewTarget, uuid: String) -> Result<Member, PoolError> {
     let unfit = |why: String| PoolError::Unfit { path: target.path.clone(), why };
     let path = std::path::absolute(&target.path).map_err(|error| unfit(error.to_string()))?;
-    let text = path.to_str().ok_or_else(|| unfit("its path is not UTF-8, and pool.toml is".to_owned()))?;
+    let text =
+        path.to_str().ok_or_else(|| unfit("its path is not UTF-8, as pool.toml requires".to_owned()))?;
     if config.target.iter().any(|member| member.path == text) {
         return Err(ConfigError::Twice { field: "directory", value: text.to_owned() }.into());
     }
-    match look(&path) {
+    match read_target_config(&path) {
         Ok(found) => return Err(unfit(format!("it is target {}", describe(&found)))),
-        Err(Absence::Empty) => {
+        Err(Unavailable::NoConfig) => {
             let mut entries = std::fs::read_dir(&path).map_err(|error| unfit(error.to_string()))?;
-            // What mkfs leaves in a new file system.
+            // `mkfs` creates this in a new file system.
             if entries.any(|entry| entry.map_or(true, |entry| entry.file_name() != "lost+found")) {
-                return Err(unfit("it is not empty".to_owned()));
+                return Err(unfit("the directory is not empty".to_owned()));
             }
         }
-        Err(Absence::Directory(error)) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(absence) => return Err(unfit(absence.to_string())),
+        Err(Unavailable::Directory(error)) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(unavailable) => return Err(unfit(unavailable.to_string())),
     }
     let plain =
         |letter: char| if letter.is_ascii_alphanumeric() || "._-".contains(letter) { letter } else { '-' };
@@ -217,19 +218,20 @@ fn new_member(config: &Config, target: &NewTarget, uuid: String) -> Result<Membe
     if !super::config::is_name(&domain) {
         return Err(ConfigError::Name(domain).into());
     }
-    let (state, mirror) = (Standing::Online, Mirror::None);
+    let (state, mirror) = (MemberState::Online, Mirror::None);
     Ok(Member { name, uuid, path: text.to_owned(), domain, state, mirror })
 }
 
-/// Makes up to `wanted` targets mirrors, in different domains as long as there are any. Gives those that became one.
+/// Makes up to `wanted` targets mirrors, in different domains as long as there are any. Returns the new mirrors.
 pub(crate) fn choose_mirrors(config: &mut Config, wanted: usize, can: impl Fn(usize) -> bool) -> Vec<usize> {
-    let is_current = |member: &Member| member.mirror == Mirror::Current && member.state == Standing::Online;
+    let is_current =
+        |member: &Member| member.mirror == Mirror::Current && member.state == MemberState::Online;
     let mut chosen = Vec::new();
     while config.target.iter().filter(|member| is_current(member)).count() < wanted {
         let taken: BTreeSet<&String> =
             config.target.iter().filter(|member| is_current(member)).map(|member| &member.domain).collect();
         let free = config.target.iter().enumerate().filter(|(index, member)| {
-            member.state == Standing::Online && member.mirror != Mirror::Current && can(*index)
+            member.state == MemberState::Online && member.mirror != Mirror::Current && can(*index)
         });
         let Some((index, _)) = free.min_by_key(|(_, member)| taken.contains(&member.domain)) else { break };
         config.target[index].mirror = Mirror::Current;
@@ -238,8 +240,8 @@ pub(crate) fn choose_mirrors(config: &mut Config, wanted: usize, can: impl Fn(us
     chosen
 }
 
-/// Makes a directory a target.
-fn furnish(path: &Path, config: &Config, uuid: &str) -> io::Result<()> {
+/// Initializes a directory as a target.
+fn initialize_target(path: &Path, config: &Config, uuid: &str) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o755).create(path)?;
     let tree = Tree::open_owned(path)?;
     for top in [OBJECTS, PARITY, STAGING, TREE] {

@@ -1,46 +1,45 @@
-//! The namespace: one tree of stubs per mirror, read as one.
+//! Namespace: one tree of stubs per mirror, read as one.
 //!
-//! A name exists if any current mirror has it, and its newest revision is what counts. A crash between two mirrors
-//! thus leaves the old or the new state of a path, never something in between; which targets are current is
-//! decided in [`change`](super::change).
+//! A name exists if any current mirror has it; its highest revision is valid. A crash between two mirrors thus leaves
+//! the old or the new state of a path. [`change`](super::change) decides which mirrors are current.
 
 use super::error::PoolError;
-use super::stub::{MAX_BYTES, NameOfShared, Stub};
-use super::view::Copy;
+use super::stub::{LinkStub, MAX_BYTES, Stub};
+use super::view::MirrorCopy;
 use crate::format::FileId;
 use crate::tree::{Kind, Names, Stat, Tree, absent_is_none, join, split};
 use std::io::{self, Read, Write};
 
-/// Where the namespace is on a mirror.
+/// Directory of the namespace on a mirror.
 pub(crate) const TREE: &[u8] = b"tree";
 
-/// Where stubs of files are that have several names.
+/// Directory of the stubs of files with several names.
 pub(crate) const SHARED: &[u8] = b"shared";
 
-/// The place of a file that has several names, below [`SHARED`].
+/// Path of the stub of a file with several names, below [`SHARED`].
 pub(crate) fn shared_name(id: FileId) -> Vec<u8> {
     let name = id.to_string();
     join(&name.as_bytes()[..2], name.as_bytes())
 }
 
-/// Where the stub of the file at `path` is on a mirror.
-pub(crate) fn home(stub: &Stub, path: &[u8]) -> Result<Vec<u8>, PoolError> {
+/// Path of the stub of the file at `path` on a mirror.
+pub(crate) fn stub_path(stub: &Stub, path: &[u8]) -> Result<Vec<u8>, PoolError> {
     match stub.names {
-        0 => beneath(TREE, path),
+        0 => mirror_path(TREE, path),
         _ => Ok(join(SHARED, &shared_name(stub.id))),
     }
 }
 
-/// What a path stands for.
+/// An entry of the namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Entry {
+pub(crate) enum NamespaceEntry {
     Directory(Stat),
     File(Box<Stub>),
 }
 
-/// A path of the namespace as one on a mirror. The kernel keeps paths beneath the target; what would lead out of
-/// the namespace to other files of the target is refused here.
-pub(crate) fn beneath(top: &[u8], path: &[u8]) -> Result<Vec<u8>, PoolError> {
+/// Converts a path of the namespace to a path on a mirror. Paths that would leave the namespace are refused here; the
+/// kernel refuses those that would leave the target.
+pub(crate) fn mirror_path(top: &[u8], path: &[u8]) -> Result<Vec<u8>, PoolError> {
     if path.is_empty() {
         return Ok(top.to_vec());
     }
@@ -51,42 +50,42 @@ pub(crate) fn beneath(top: &[u8], path: &[u8]) -> Result<Vec<u8>, PoolError> {
     }
 }
 
-/// What one mirror has at a path.
+/// The entry of one mirror at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Written {
+pub(crate) enum MirrorEntry {
     Directory(Stat),
     File(Box<Stub>),
-    /// The file is another one's, too: its stub lies apart.
-    Name(NameOfShared),
+    /// A hard link: the stub of the file lies apart.
+    Name(LinkStub),
 }
 
-impl Written {
+impl MirrorEntry {
     pub(crate) fn revision(&self) -> Option<u64> {
         match self {
-            Written::Directory(_) => None,
-            Written::File(stub) => Some(stub.revision),
-            Written::Name(name) => Some(name.revision),
+            MirrorEntry::Directory(_) => None,
+            MirrorEntry::File(stub) => Some(stub.revision),
+            MirrorEntry::Name(name) => Some(name.revision),
         }
     }
 
-    /// What a mirror gets in order to have the same; nothing for a directory.
+    /// The text to write on another mirror; none for a directory.
     pub(crate) fn text(&self) -> Option<String> {
         match self {
-            Written::Directory(_) => None,
-            Written::File(stub) => Some(stub.encode()),
-            Written::Name(name) => Some(name.encode()),
+            MirrorEntry::Directory(_) => None,
+            MirrorEntry::File(stub) => Some(stub.encode()),
+            MirrorEntry::Name(name) => Some(name.encode()),
         }
     }
 }
 
-/// What one mirror has.
-pub(crate) fn read_entry(tree: &Tree, path: &[u8]) -> io::Result<Option<Written>> {
+/// Reads the entry of one mirror.
+pub(crate) fn read_entry(tree: &Tree, path: &[u8]) -> io::Result<Option<MirrorEntry>> {
     let file = match tree.read(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
             let stat = tree.stat(path)?;
             return match stat.kind {
-                Kind::Directory => Ok(Some(Written::Directory(stat))),
+                Kind::Directory => Ok(Some(MirrorEntry::Directory(stat))),
                 _ => Err(io::Error::new(io::ErrorKind::InvalidData, "it is neither a stub nor a directory")),
             };
         }
@@ -94,47 +93,51 @@ pub(crate) fn read_entry(tree: &Tree, path: &[u8]) -> io::Result<Option<Written>
     };
     let mut bytes = Vec::new();
     file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
-    // A new name whose stub was not made durable before a crash: nobody was promised anything.
+    // A new name whose stub was not durable before a crash. It was never acknowledged.
     if bytes.iter().all(|&byte| byte == 0) {
         return Ok(None);
     }
     let damaged = |error| io::Error::new(io::ErrorKind::InvalidData, error);
     match Stub::decode(&bytes) {
-        Ok(stub) => Ok(Some(Written::File(Box::new(stub)))),
-        Err(error) => match NameOfShared::decode(&bytes).map_err(damaged)? {
-            Some(name) => Ok(Some(Written::Name(name))),
+        Ok(stub) => Ok(Some(MirrorEntry::File(Box::new(stub)))),
+        Err(error) => match LinkStub::decode(&bytes).map_err(damaged)? {
+            Some(name) => Ok(Some(MirrorEntry::Name(name))),
             None => Err(damaged(error)),
         },
     }
 }
 
-/// What the mirrors have together. That a mirror has nothing proves nothing where another cannot be read.
-pub(crate) fn look_up(copies: &[Copy], path: &[u8]) -> Result<Option<Entry>, PoolError> {
-    Ok(match look_at(copies, TREE, path)? {
+/// Looks up a path on all mirrors. Absence is reported only if every mirror could be read.
+pub(crate) fn look_up(copies: &[MirrorCopy], path: &[u8]) -> Result<Option<NamespaceEntry>, PoolError> {
+    Ok(match read_newest(copies, TREE, path)? {
         None => None,
-        Some(Written::Directory(stat)) => Some(Entry::Directory(stat)),
-        Some(Written::File(stub)) => Some(Entry::File(stub)),
-        Some(Written::Name(name)) => match look_up_shared(copies, name.id)? {
-            Some(stub) => Some(Entry::File(Box::new(stub))),
+        Some(MirrorEntry::Directory(stat)) => Some(NamespaceEntry::Directory(stat)),
+        Some(MirrorEntry::File(stub)) => Some(NamespaceEntry::File(stub)),
+        Some(MirrorEntry::Name(name)) => match look_up_shared(copies, name.id)? {
+            Some(stub) => Some(NamespaceEntry::File(Box::new(stub))),
             None => {
-                let why = format!("it is a name of file {}, which is nowhere", name.id);
+                let why = format!("it is a hard link to file {}, which does not exist", name.id);
                 return Err(PoolError::path(path, io::Error::new(io::ErrorKind::InvalidData, why)));
             }
         },
     })
 }
 
-/// The stub of a file that has several names.
-pub(crate) fn look_up_shared(copies: &[Copy], id: FileId) -> Result<Option<Stub>, PoolError> {
-    Ok(match look_at(copies, SHARED, &shared_name(id))? {
-        Some(Written::File(stub)) if stub.id == id => Some(*stub),
+/// The stub of a file with several names.
+pub(crate) fn look_up_shared(copies: &[MirrorCopy], id: FileId) -> Result<Option<Stub>, PoolError> {
+    Ok(match read_newest(copies, SHARED, &shared_name(id))? {
+        Some(MirrorEntry::File(stub)) if stub.id == id => Some(*stub),
         _ => None,
     })
 }
 
-/// What the mirrors have together below `top`, as it is written there.
-pub(crate) fn look_at(copies: &[Copy], top: &[u8], path: &[u8]) -> Result<Option<Written>, PoolError> {
-    let full = beneath(top, path)?;
+/// The newest entry of the mirrors at a path below `top`.
+pub(crate) fn read_newest(
+    copies: &[MirrorCopy],
+    top: &[u8],
+    path: &[u8],
+) -> Result<Option<MirrorEntry>, PoolError> {
+    let full = mirror_path(top, path)?;
     let found = copies.iter().map(|copy| (copy, read_entry(&copy.tree, &full)));
     let mut best = None;
     let mut failed = None;
@@ -155,11 +158,11 @@ pub(crate) fn look_at(copies: &[Copy], top: &[u8], path: &[u8]) -> Result<Option
     }
 }
 
-fn newer(best: Option<Written>, entry: Written) -> Written {
+fn newer(best: Option<MirrorEntry>, entry: MirrorEntry) -> MirrorEntry {
     match best {
         None => entry,
         Some(best) => match (best.revision(), entry.revision()) {
-            // Directories have none: the first one counts, and a file rather than a directory.
+            // Directories have no revision: the first one is used, and a file in preference to a directory.
             (None, Some(_)) => entry,
             (Some(known), Some(revision)) if revision > known => entry,
             _ => best,
@@ -168,23 +171,23 @@ fn newer(best: Option<Written>, entry: Written) -> Written {
 }
 
 /// The stub of a file or link.
-pub(crate) fn look_up_file(copies: &[Copy], path: &[u8]) -> Result<Stub, PoolError> {
+pub(crate) fn look_up_file(copies: &[MirrorCopy], path: &[u8]) -> Result<Stub, PoolError> {
     match look_up(copies, path)? {
-        Some(Entry::File(stub)) => Ok(*stub),
-        Some(Entry::Directory(_)) => Err(PoolError::path(path, io::ErrorKind::IsADirectory)),
+        Some(NamespaceEntry::File(stub)) => Ok(*stub),
+        Some(NamespaceEntry::Directory(_)) => Err(PoolError::path(path, io::ErrorKind::IsADirectory)),
         None => Err(PoolError::path(path, io::ErrorKind::NotFound)),
     }
 }
 
-/// The names that the mirrors have together. What they stand for is only told for directories: a stub may be that of
+/// Names in a directory, merged over the mirrors. Kinds are reported for directories only, since a stub may be that of
 /// a link.
-pub(crate) fn names(copies: &[Copy], path: &[u8]) -> Result<Names, PoolError> {
+pub(crate) fn names(copies: &[MirrorCopy], path: &[u8]) -> Result<Names, PoolError> {
     names_below(copies, TREE, path)
 }
 
-/// As [`names`], below another top.
-pub(crate) fn names_below(copies: &[Copy], top: &[u8], path: &[u8]) -> Result<Names, PoolError> {
-    let full = beneath(top, path)?;
+/// As [`names`], below another top directory.
+pub(crate) fn names_below(copies: &[MirrorCopy], top: &[u8], path: &[u8]) -> Result<Names, PoolError> {
+    let full = mirror_path(top, path)?;
     let mut all = Vec::new();
     let mut failed = None;
     for copy in copies {
@@ -192,7 +195,7 @@ pub(crate) fn names_below(copies: &[Copy], top: &[u8], path: &[u8]) -> Result<Na
             Ok(names) => all.push(names),
             Err(error) => {
                 let absent = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
-                // An error that says more is kept.
+                // Keeps the more specific error.
                 if !absent || failed.is_none() {
                     failed = Some(error);
                 }
@@ -209,8 +212,8 @@ pub(crate) fn names_below(copies: &[Copy], top: &[u8], path: &[u8]) -> Result<Na
     }
 }
 
-/// Names in a directory that stand for nothing: their stubs were not durable before a power cut. Nothing if a name stands for something.
-pub(crate) fn only_blanks(copies: &[Copy], path: &[u8]) -> Result<Option<Vec<Vec<u8>>>, PoolError> {
+/// Blank names of a directory: their stubs were not durable before a power failure. None if any name has an entry.
+pub(crate) fn blank_names(copies: &[MirrorCopy], path: &[u8]) -> Result<Option<Vec<Vec<u8>>>, PoolError> {
     let mut blanks = Vec::new();
     for (name, _) in names(copies, path)?.iter() {
         let below = join(path, name);
@@ -222,19 +225,19 @@ pub(crate) fn only_blanks(copies: &[Copy], path: &[u8]) -> Result<Option<Vec<Vec
     Ok(Some(blanks))
 }
 
-/// Whether a mirror has a name that stands for nothing.
-pub(crate) fn is_blank(copies: &[Copy], path: &[u8]) -> Result<bool, PoolError> {
-    let full = beneath(TREE, path)?;
+/// True if a mirror has a name without an entry.
+pub(crate) fn has_blank_name(copies: &[MirrorCopy], path: &[u8]) -> Result<bool, PoolError> {
+    let full = mirror_path(TREE, path)?;
     Ok(copies.iter().any(|copy| matches!(copy.tree.find(&full), Ok(Some(stat)) if stat.kind == Kind::File)))
 }
 
-/// Puts a stub in place on one mirror, durably; its directory is there.
+/// Writes a stub durably on one mirror; its directory exists.
 pub(crate) fn write_stub(tree: &Tree, full: &[u8], text: &str) -> io::Result<()> {
     write_whole(tree, full, text.as_bytes(), b".stub")?;
     tree.sync_directory(split(full).0)
 }
 
-/// Replaces a file on a target with another one; a crash leaves one of them.
+/// Replaces a file on a target atomically.
 pub(crate) fn write_whole(tree: &Tree, full: &[u8], bytes: &[u8], suffix: &[u8]) -> io::Result<()> {
     let name = super::config::new_identity()?;
     let temporary = join(crate::redundancy::STAGING, &[name.as_bytes(), suffix].concat());
@@ -242,13 +245,13 @@ pub(crate) fn write_whole(tree: &Tree, full: &[u8], bytes: &[u8], suffix: &[u8])
     let written = file.write_all(bytes).and_then(|()| file.sync_all());
     let replaced = written.and_then(|()| tree.rename(&temporary, full));
     if replaced.is_err() {
-        // The reason of the failure is worth more than a second one.
+        // The first error is more useful than one of the cleanup.
         let _ = tree.remove(&temporary);
     }
     replaced
 }
 
-/// Makes a directory of the namespace and those above it, durably.
+/// Creates a directory of the namespace and those above it, durably.
 pub(crate) fn make_directories(tree: &Tree, full: &[u8], mode: u32) -> io::Result<()> {
     if tree.find(full)?.is_some_and(|stat| stat.kind == Kind::Directory) {
         return Ok(());
@@ -260,12 +263,12 @@ pub(crate) fn make_directories(tree: &Tree, full: &[u8], mode: u32) -> io::Resul
     tree.sync_directory(split(full).0)
 }
 
-/// Gives a directory owner and permissions. Who runs us keeps access, or the namespace could not be kept.
-pub(crate) fn dress(tree: &Tree, full: &[u8], mode: u32, uid: u32, gid: u32) -> io::Result<()> {
+/// Sets owner and permissions of a directory. The owner keeps access, since Gabion has to maintain the namespace.
+pub(crate) fn set_owner_and_mode(tree: &Tree, full: &[u8], mode: u32, uid: u32, gid: u32) -> io::Result<()> {
     use rustix::fs::{Gid, Mode, Uid, fchmod, fchown};
     let directory = tree.directory(full)?;
     match fchown(&directory, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid))) {
-        // Without the right to give things away they stay ours.
+        // Without the privilege to change owners the directory stays ours.
         Ok(()) | Err(rustix::io::Errno::PERM) => {}
         Err(error) => return Err(error.into()),
     }
@@ -275,8 +278,8 @@ pub(crate) fn dress(tree: &Tree, full: &[u8], mode: u32, uid: u32, gid: u32) -> 
     if extra.mode == kept {
         return Ok(());
     }
-    match super::folder::write(tree, full, &super::folder::Extra { mode: kept, ..extra }) {
-        // Without extended attributes its owner keeps all rights.
+    match super::folder::write(tree, full, &super::folder::DirectoryExtra { mode: kept, ..extra }) {
+        // Without extended attributes its owner keeps all permissions.
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTSUP.raw_os_error()) => Ok(()),
         written => written,
     }

@@ -1,29 +1,30 @@
-//! Which pool a name means: `pool:NAME` is the pool of that name in the registry, a path is the directory of a target, and a bare name is either.
+//! Resolution of pool names: `pool:NAME` is the registered pool of that name, a path is the directory of a target, and
+//! a bare name is either.
 
-use super::disk::look;
+use super::disk::read_target_config;
 use super::{Options, Pool, PoolError, Registry, config};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Before a name that is always that of a pool.
+/// Prefix of a registered pool name.
 pub const PREFIX: &str = "pool:";
 
-/// The name behind [`PREFIX`]; nothing if it is not there.
+/// The name after [`PREFIX`]; none without the prefix.
 pub fn prefixed(name: &OsStr) -> Option<&OsStr> {
     name.as_bytes().strip_prefix(PREFIX.as_bytes()).map(OsStr::from_bytes)
 }
 
 impl Pool {
-    /// Opens the pool of a name in the registry, or that a directory is a target of.
+    /// Opens the registered pool of a name, or the pool of a target directory.
     ///
     /// # Errors
-    /// See [`PoolError`]; a name that is both, and of two pools, is [`PoolError::Ambiguous`].
+    /// See [`PoolError`]; a name that stands for two pools is [`PoolError::Ambiguous`].
     pub fn open(name: &OsStr, registry: Option<&Registry>, options: Options) -> Result<Pool, PoolError> {
         Pool::open_from(Path::new(""), name, registry, options)
     }
 
-    /// As [`open`](Pool::open); relative paths begin at `base`.
+    /// As [`open`](Pool::open); relative paths start at `base`.
     ///
     /// # Errors
     /// As [`open`](Pool::open).
@@ -40,7 +41,7 @@ impl Pool {
         if let Some(named) = prefixed(name) {
             let paths = registered(named)?.ok_or_else(|| PoolError::NotFound {
                 paths: name.display().to_string(),
-                why: "no pool of this name is known on this machine; name the directory of a target"
+                why: "no pool of this name is registered on this machine; give the directory of a target instead"
                     .to_owned(),
             })?;
             return Pool::open_at(&paths, options);
@@ -48,7 +49,7 @@ impl Pool {
         let directory = base.join(name);
         let Some(paths) = registered(name)? else { return Pool::open_at(&[directory], options) };
         let pool = Pool::open_at(&paths, options)?;
-        match look(&directory) {
+        match read_target_config(&directory) {
             Ok(other) if other.pool != pool.config().pool => {
                 Err(PoolError::Ambiguous { name: name.display().to_string(), other: other.name })
             }

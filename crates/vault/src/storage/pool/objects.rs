@@ -1,4 +1,4 @@
-//! Objects: what a target has of the content of files.
+//! Objects: the columns of files on targets.
 
 use super::error::PoolError;
 use super::stub::Stub;
@@ -12,45 +12,45 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Where objects are on a target.
+/// Directory of objects on a target.
 pub(crate) const OBJECTS: &[u8] = b"objects";
 
-/// Where redundancy files are on a target.
+/// Directory of redundancy files on a target.
 pub(crate) const PARITY: &[u8] = b"parity";
 
-/// The path of a file's redundancy on a target: each has one redundancy file of a file at most.
+/// Path of the redundancy of a file on a target: at most one redundancy file per file and target.
 pub(crate) fn parity_path(id: FileId) -> Vec<u8> {
     let name = id.to_string();
     join(&join(PARITY, &name.as_bytes()[..2]), name.as_bytes())
 }
 
-/// The file that the name of a redundancy file says.
+/// Parses the name of a redundancy file.
 pub(crate) fn parse_parity(name: &[u8]) -> Option<FileId> {
     let id = FileId(super::stub::unhex(std::str::from_utf8(name).ok()?)?.try_into().ok()?);
     (id.to_string().as_bytes() == name).then_some(id)
 }
 
-/// Ends the names of objects that repair has not finished.
+/// Suffix of unfinished objects.
 pub(crate) const UNFINISHED: &[u8] = b".object";
 
-/// Ends the names of what stood in the place of objects.
+/// Suffix of obstacles that were moved out of the way of objects.
 const ASIDE: &[u8] = b".aside";
 
-/// The path of an object on its target.
+/// Path of an object on its target.
 pub(crate) fn object_path(id: FileId, column: usize) -> Vec<u8> {
     let name = format!("{id}.{column}");
     join(&join(OBJECTS, &name.as_bytes()[..2]), name.as_bytes())
 }
 
-/// The file and column that an object's name says.
+/// Parses the name of an object: file and column.
 pub(crate) fn parse_name(name: &[u8]) -> Option<(FileId, usize)> {
     let (id, column) = std::str::from_utf8(name).ok()?.split_once('.')?;
     let parsed = (FileId(super::stub::unhex(id)?.try_into().ok()?), column.parse().ok()?);
     (format!("{}.{}", parsed.0, parsed.1).as_bytes() == name).then_some(parsed)
 }
 
-/// Makes a file that a sweep does not take for something left over while it is open.
-pub(crate) fn create_held(tree: &Tree, path: &[u8]) -> io::Result<Lockable> {
+/// Creates a file and locks it, so that a sweep does not remove it while it is open.
+pub(crate) fn create_locked(tree: &Tree, path: &[u8]) -> io::Result<Lockable> {
     loop {
         let made = match tree.create(path, 0o600) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -62,15 +62,15 @@ pub(crate) fn create_held(tree: &Tree, path: &[u8]) -> io::Result<Lockable> {
             made => made,
         }?;
         let made = Lockable::exclusive(made)?;
-        // A sweep may have come between the two calls.
+        // A sweep may have run between the two calls.
         if stat_of(&made)?.links > 0 {
             return Ok(made);
         }
     }
 }
 
-/// Makes way for an object: what stands in its place and is no file, such as a directory that a repair of the file system left, is renamed.
-pub(crate) fn make_way(tree: &Tree, object: &[u8]) -> io::Result<()> {
+/// Moves an obstacle at the path of an object aside: anything that is no file, such as a directory left by `fsck`.
+pub(crate) fn move_obstacle_aside(tree: &Tree, object: &[u8]) -> io::Result<()> {
     if tree.find(object)?.is_none_or(|found| found.kind == Kind::File) {
         return Ok(());
     }
@@ -78,16 +78,16 @@ pub(crate) fn make_way(tree: &Tree, object: &[u8]) -> io::Result<()> {
     tree.rename_new(object, &[object, b".", unique.as_bytes(), ASIDE].concat())
 }
 
-/// The path of an object that repair is making.
+/// Path of an object that is being created.
 pub(crate) fn unfinished_path(id: FileId, column: usize) -> io::Result<Vec<u8>> {
     let unique = super::config::new_identity()?;
     Ok(join(STAGING, &[format!("{id}.{column}.{unique}").as_bytes(), UNFINISHED].concat()))
 }
 
-/// Zeros are looked for in pieces of this many bytes: smaller holes save no space on any disk.
+/// Granularity of the search for zeros: smaller holes save no space on any disk.
 const HOLE: u64 = 4096;
 
-/// Writes where bytes are not zero; the file is empty there so far.
+/// Writes the bytes that are not zero; the range is empty so far.
 pub(crate) fn write_sparse(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     let mut start = 0;
     while start < bytes.len() {
@@ -109,7 +109,7 @@ pub(crate) fn write_sparse(file: &File, bytes: &[u8], offset: u64) -> io::Result
     Ok(())
 }
 
-/// Writes over what is there; what is all zeros becomes a hole where that can be.
+/// Overwrites a range; zeros become a hole where possible.
 pub(crate) fn overwrite(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     let end = offset + bytes.len() as u64;
     let (first, last) = (offset.next_multiple_of(HOLE), end / HOLE * HOLE);
@@ -127,19 +127,19 @@ fn is_zero(bytes: &[u8]) -> bool {
     bytes.iter().all(|&byte| byte == 0)
 }
 
-/// Removes the objects and the redundancy of a version of a file that nothing refers to any more. What cannot be removed now is found by
-/// a sweep later.
+/// Removes the objects and the redundancy of an unreferenced version of a file. A sweep removes later what cannot be
+/// removed now.
 pub(crate) fn remove_all(view: &View, stub: &Stub) {
-    for (_, answer) in view.answers() {
-        let _ = answer.tree.remove(&parity_path(stub.id));
+    for (_, online) in view.online_targets() {
+        let _ = online.tree.remove(&parity_path(stub.id));
     }
     for (column, target) in stub.targets.iter().enumerate() {
-        let tree = view.disk(target.as_bytes()).and_then(|(_, disk)| disk.ask().ok());
-        let _ = tree.map(|answer| answer.tree.remove(&object_path(stub.id, column)));
+        let tree = view.disk(target.as_bytes()).and_then(|(_, disk)| disk.online().ok());
+        let _ = tree.map(|online| online.tree.remove(&object_path(stub.id, column)));
     }
 }
 
-/// Makes files and the directories of their names durable, all targets at once.
+/// Syncs files and their directories, all targets in parallel.
 pub(crate) fn sync_all(files: &[(&str, &Tree, &Lockable, Vec<u8>)]) -> Result<(), PoolError> {
     std::thread::scope(|scope| {
         let running: Vec<_> = files
@@ -150,7 +150,7 @@ pub(crate) fn sync_all(files: &[(&str, &Tree, &Lockable, Vec<u8>)]) -> Result<()
             })
             .collect();
         running.into_iter().try_for_each(|(target, thread)| {
-            let done = thread.join().unwrap_or_else(|_| Err(io::Error::other("its thread has ended")));
+            let done = thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread panicked")));
             done.map_err(PoolError::target(target, "making an object durable"))
         })
     })

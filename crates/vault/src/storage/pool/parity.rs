@@ -1,57 +1,57 @@
 //! Redundancy files of a pool: `parity/XX/ID` on every target that has a redundancy column of file ID.
 //!
-//! A file keeps its ID when it is renamed, linked or written in place, and new content gets a new one. So a change of names never touches
-//! redundancy, and redundancy of one file cannot be taken for that of another.
+//! A file keeps its ID when it is renamed, linked or written in place, and new content gets a new one. Changes of names
+//! thus leave redundancy in place, and redundancy of one file cannot be mistaken for that of another.
 //!
-//! Earlier versions of the program kept redundancy at `redundancy/PATH`. It is read there, and moved to its new place by `protect`: a rename
-//! within one target, which a crash leaves done or not done.
+//! Earlier versions kept redundancy at `redundancy/PATH`. It is read there, and `protect` moves it: a rename within one
+//! target, which is atomic.
 
 use super::Pool;
 use super::error::PoolError;
-use super::namespace::{Entry, look_up};
+use super::namespace::{NamespaceEntry, look_up};
 use super::objects::parity_path;
 use super::stub::Stub;
 use crate::coder::Coders;
-use crate::redundancy::{Place, REDUNDANCY};
-use crate::storage::{Holder, Repository, Storage};
+use crate::redundancy::{PartPath, REDUNDANCY};
+use crate::storage::{RedundancyLocation, Repository, Storage};
 use crate::tree::{Kind, Tree, absent_is_none, join, split};
 use std::collections::HashMap;
 use std::io;
 
-/// Former redundancy files that are looked for under other names in one go.
-const MAX_STRANGERS: usize = 1 << 16;
+/// Maximum number of former redundancy files that are matched with other names in one run.
+const MAX_UNMATCHED: usize = 1 << 16;
 
-/// Directories of `parity/` are for the owner alone, as those of objects.
+/// Like object directories, accessible to the owner only.
 const DIRECTORY_MODE: u32 = 0o700;
 
-/// What a former redundancy file is.
-enum Former {
+/// Owner of a former redundancy file.
+enum FormerOwner {
     /// Redundancy of the file with this inode.
     Of(u64),
-    /// No headers are left: nothing can use it.
+    /// No valid headers are left, so the file is useless.
     Broken,
-    /// It cannot be read now, or is of a later version of the program.
+    /// Unreadable now, or written by a later version of the program.
     Unknown,
 }
 
 impl Pool {
-    /// See [`Storage::holders`]. Redundancy at a former place is among them, if there is any.
-    pub(crate) fn holders_of(&self, path: &[u8], stub: &Stub) -> Vec<Holder> {
+    /// See [`Storage::redundancy_locations`]. A former location is included if a file exists there.
+    pub(crate) fn redundancy_locations_of(&self, path: &[u8], stub: &Stub) -> Vec<RedundancyLocation> {
         let owner = Some(stub.id);
-        let mut holders = Vec::new();
+        let mut locations = Vec::new();
         for Repository { target, tree } in self.repositories() {
-            let place = Place { tree: tree.clone(), path: parity_path(stub.id) };
-            holders.push(Holder { target: target.clone(), place, owner });
-            let former = Place { tree, path: join(REDUNDANCY, path) };
-            if is_file(&former.tree, &former.path) {
-                holders.push(Holder { target, place: former, owner });
+            let place = PartPath { tree: tree.clone(), path: parity_path(stub.id) };
+            locations.push(RedundancyLocation { target: target.clone(), place, owner });
+            let former_owner = PartPath { tree, path: join(REDUNDANCY, path) };
+            if is_file(&former_owner.tree, &former_owner.path) {
+                locations.push(RedundancyLocation { target, place: former_owner, owner });
             }
         }
-        holders
+        locations
     }
 
-    /// See [`Storage::bring_home`].
-    pub(crate) fn bring_redundancy_home(
+    /// See [`Storage::relocate_former_redundancy`].
+    pub(crate) fn relocate_former_redundancy_of(
         &self,
         path: &[u8],
         stub: &Stub,
@@ -62,20 +62,20 @@ impl Pool {
             if !is_file(&place.tree, &place.path) {
                 continue;
             }
-            if matches!(former(&place, coders), Former::Of(inode) if inode == stub.stat(0).inode) {
-                move_home(&place, stub).map_err(|error| failed(&repository, error))?;
+            if matches!(former_owner(&place, coders), FormerOwner::Of(inode) if inode == stub.stat(0).inode) {
+                move_to_identity(&place, stub).map_err(|error| failed(&repository, error))?;
             }
         }
         Ok(())
     }
 
-    /// Moves all redundancy that lies at former places to where it belongs, and removes what belongs to no file. Gives the number of files
-    /// that were moved or removed. Nothing is removed unless the whole namespace could be read.
+    /// Moves all redundancy at former paths to its identity path, and removes redundancy without a file. Returns the
+    /// number of files moved or removed. Nothing is removed unless the whole namespace could be read.
     ///
     /// # Errors
     /// See [`PoolError`].
-    pub(crate) fn settle_former_redundancy(&self, coders: &Coders) -> Result<u64, PoolError> {
-        let (mut settled, mut strangers) = (0, Vec::new());
+    pub(crate) fn relocate_all_former_redundancy(&self, coders: &Coders) -> Result<u64, PoolError> {
+        let (mut relocated, mut unmatched) = (0, Vec::new());
         for repository in self.writable_repositories() {
             let failed = |error| failed(&repository, error);
             if repository.tree.find(REDUNDANCY).map_err(failed)?.is_none() {
@@ -84,50 +84,53 @@ impl Pool {
             let copies = self.shared.copies()?;
             each_former(&repository.tree, &mut |path| {
                 let place = repository.place(path);
-                let found = former(&place, coders);
+                let found = former_owner(&place, coders);
                 match (look_up(&copies, path), &found) {
-                    (Ok(Some(Entry::File(stub))), Former::Of(inode)) if stub.stat(0).inode == *inode => {
-                        settled += u64::from(move_home(&place, &stub)?);
+                    (Ok(Some(NamespaceEntry::File(stub))), FormerOwner::Of(inode))
+                        if stub.stat(0).inode == *inode =>
+                    {
+                        relocated += u64::from(move_to_identity(&place, &stub)?);
                     }
-                    _ if matches!(found, Former::Unknown) || strangers.len() == MAX_STRANGERS => {}
-                    _ => strangers.push((place, found)),
+                    _ if matches!(found, FormerOwner::Unknown) || unmatched.len() == MAX_UNMATCHED => {}
+                    _ => unmatched.push((place, found)),
                 }
                 Ok(())
             })
             .map_err(failed)?;
         }
-        settled += self.settle_strangers(strangers)?;
+        relocated += self.relocate_unmatched(unmatched)?;
         for repository in self.writable_repositories() {
-            // What is not empty stays.
+            // Directories that are not empty stay.
             let _ = remove_empty_below(&repository.tree, REDUNDANCY);
         }
-        Ok(settled)
+        Ok(relocated)
     }
 
-    /// Former redundancy files whose names stand for other files, or for nothing: their files got other names, or are gone.
-    fn settle_strangers(&self, strangers: Vec<(Place, Former)>) -> Result<u64, PoolError> {
-        if strangers.is_empty() {
+    /// Handles former redundancy files whose paths lead to other files, or to nothing: their files were renamed or
+    /// removed.
+    fn relocate_unmatched(&self, unmatched: Vec<(PartPath, FormerOwner)>) -> Result<u64, PoolError> {
+        if unmatched.is_empty() {
             return Ok(0);
         }
-        let mut by_inode: HashMap<u64, Vec<&Place>> = HashMap::new();
-        for (place, found) in &strangers {
-            if let Former::Of(inode) = found {
+        let mut by_inode: HashMap<u64, Vec<&PartPath>> = HashMap::new();
+        for (place, found) in &unmatched {
+            if let FormerOwner::Of(inode) = found {
                 by_inode.entry(*inode).or_default().push(place);
             }
         }
-        // A file that gets another name while the namespace is read could be missed, so nobody changes it meanwhile.
+        // Under the lock: a file that is renamed while the namespace is read could be missed.
         let mut change = match self.shared.change() {
             Err(PoolError::Quorum { .. }) => return Ok(0),
             change => change?,
         };
-        change.leave_behind_the_silent()?;
-        let (mut settled, mut complete, mut failed) = (0, true, None);
+        change.mark_unreachable_stale()?;
+        let (mut relocated, mut complete, mut failed) = (0, true, None);
         self.each_file(&mut |_, stub| match stub {
             Err(_) => complete = false,
             Ok(stub) => {
                 for place in by_inode.remove(&stub.stat(0).inode).into_iter().flatten() {
-                    match move_home(place, &stub) {
-                        Ok(moved) => settled += u64::from(moved),
+                    match move_to_identity(place, &stub) {
+                        Ok(moved) => relocated += u64::from(moved),
                         Err(error) => failed = Some(error),
                     }
                 }
@@ -136,21 +139,21 @@ impl Pool {
         if let Some(error) = failed {
             return Err(PoolError::path(b"", error));
         }
-        for (place, found) in strangers.iter().filter(|_| complete) {
-            let nobodys = match found {
-                Former::Of(inode) => by_inode.contains_key(inode),
-                Former::Broken => true,
-                Former::Unknown => false,
+        for (place, found) in unmatched.iter().filter(|_| complete) {
+            let is_orphan = match found {
+                FormerOwner::Of(inode) => by_inode.contains_key(inode),
+                FormerOwner::Broken => true,
+                FormerOwner::Unknown => false,
             };
-            if nobodys {
+            if is_orphan {
                 place.tree.remove(&place.path).map_err(|error| PoolError::path(&place.path, error))?;
-                settled += 1;
+                relocated += 1;
             }
         }
-        Ok(settled)
+        Ok(relocated)
     }
 
-    /// Visits every file of the namespace, with what it stands for or why that is not known.
+    /// Visits every file of the namespace with its stub, or with the error.
     ///
     /// # Errors
     /// The root of the namespace cannot be read.
@@ -162,7 +165,7 @@ impl Pool {
         while let Some(directory) = ahead.pop() {
             let listed = match self.list(&directory) {
                 Ok(listed) => listed,
-                // Gone since its parent was read.
+                // Removed since its parent was read.
                 Err(error) if !directory.is_empty() && error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) if directory.is_empty() => return Err(error),
                 Err(error) => {
@@ -195,16 +198,16 @@ fn is_file(tree: &Tree, path: &[u8]) -> bool {
     tree.find(path).is_ok_and(|found| found.is_some_and(|stat| stat.kind == Kind::File))
 }
 
-fn former(place: &Place, coders: &Coders) -> Former {
+fn former_owner(place: &PartPath, coders: &Coders) -> FormerOwner {
     match place.open(coders) {
-        Ok(Some(part)) => Former::Of(part.header.generation.inode),
-        Err(error) if error.is_beyond_use() => Former::Broken,
-        _ => Former::Unknown,
+        Ok(Some(part)) => FormerOwner::Of(part.header.generation.inode),
+        Err(error) if error.is_beyond_use() => FormerOwner::Broken,
+        _ => FormerOwner::Unknown,
     }
 }
 
-/// Gives a redundancy file its place by identity. False if there is one already.
-fn move_home(place: &Place, stub: &Stub) -> io::Result<bool> {
+/// Moves a redundancy file to its identity path. Returns false if one exists there already.
+fn move_to_identity(place: &PartPath, stub: &Stub) -> io::Result<bool> {
     let to = parity_path(stub.id);
     place.tree.make_directories(split(&to).0, DIRECTORY_MODE)?;
     match absent_is_none(place.tree.rename_new(&place.path, &to)) {

@@ -1,9 +1,9 @@
-//! Content comes in: objects first, durably, then the stub. A crash leaves the old file or the new one.
+//! Writing a file as a whole: objects first, durably, then the stub. A crash leaves the old or the new file.
 
 use super::change::MirrorFault;
 use super::error::PoolError;
-use super::namespace::{Entry, TREE, beneath, look_up};
-use super::objects::{create_held, object_path, sync_all, write_sparse};
+use super::namespace::{NamespaceEntry, TREE, look_up, mirror_path};
+use super::objects::{create_locked, object_path, sync_all, write_sparse};
 use super::placement::{self, Candidate};
 use super::stub::{Piece, Stub};
 use super::{Pool, Shared};
@@ -13,46 +13,46 @@ use gabion_platform::lock::Lockable;
 use std::collections::BTreeSet;
 use std::io::{self, Read};
 
-/// What was put.
+/// A file that was put.
 #[derive(Debug)]
-pub struct Written {
-    /// The file as it is now.
+pub struct PutResult {
+    /// The new stub.
     pub stub: Stub,
-    /// Mirrors that did not take it; the file is there all the same.
+    /// Mirrors that failed; the file exists all the same.
     pub faults: Vec<MirrorFault>,
 }
 
-/// Objects that nothing refers to yet; dropped, they are gone.
-struct Objects<'a> {
+/// New objects without a stub; removed when dropped.
+struct PendingObjects<'a> {
     shared: &'a Shared,
     stub: Stub,
     targets: Vec<Candidate>,
-    /// Made when the first byte comes: small files do not have all columns. Open files are safe from sweeps.
+    /// Created with the first byte: small files do not have all columns. Open files are safe from sweeps.
     files: Vec<Option<Lockable>>,
     published: bool,
 }
 
 impl Pool {
-    /// Puts a file in place of what is at `path`; directories above it are made where they are missing. Memory for one block
-    /// is needed.
+    /// Puts a file at `path`, replacing what is there; missing directories above it are created. Needs memory for one
+    /// block.
     ///
     /// # Errors
-    /// See [`PoolError`]; what was at `path` is still there then.
+    /// See [`PoolError`]; the previous file is kept then.
     pub fn put(
         &self,
         path: &[u8],
         content: &mut dyn Read,
         metadata: &Metadata,
         mtime: Nanos,
-    ) -> Result<Written, PoolError> {
-        beneath(TREE, path)?;
-        let mut objects = Objects::new(&self.shared, metadata, mtime)?;
+    ) -> Result<PutResult, PoolError> {
+        mirror_path(TREE, path)?;
+        let mut objects = PendingObjects::new(&self.shared, metadata, mtime)?;
         objects.fill(content)?;
         objects.sync()?;
         objects.publish(path)
     }
 
-    /// Puts a symbolic link in place of what is at `path`.
+    /// Puts a symbolic link at `path`, replacing what is there.
     ///
     /// # Errors
     /// See [`PoolError`].
@@ -62,14 +62,14 @@ impl Pool {
         target: &[u8],
         metadata: &Metadata,
         mtime: Nanos,
-    ) -> Result<Written, PoolError> {
+    ) -> Result<PutResult, PoolError> {
         let mut stub = new_stub(metadata, mtime, Vec::new(), 0)?;
         stub.link = Some(target.to_vec());
         stub.size = target.len() as u64;
         let mut change = self.shared.change()?;
         let (stub, before) = change.publish(path, stub)?;
-        before.map(|old| change.let_go(old)).transpose()?;
-        Ok(Written { stub, faults: change.faults() })
+        before.map(|old| change.unlink(old)).transpose()?;
+        Ok(PutResult { stub, faults: change.faults() })
     }
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn new_stub(
     targets: Vec<String>,
     block: u64,
 ) -> Result<Stub, PoolError> {
-    let id = unique_id().map_err(|source| PoolError::Caller { doing: "making an identity", source })?;
+    let id = unique_id().map_err(|source| PoolError::Caller { doing: "generating an identity", source })?;
     let metadata = metadata.clone();
     Ok(Stub {
         id: FileId(id),
@@ -98,21 +98,21 @@ pub(crate) fn new_stub(
     })
 }
 
-impl<'a> Objects<'a> {
-    fn new(shared: &'a Shared, metadata: &Metadata, mtime: Nanos) -> Result<Objects<'a>, PoolError> {
+impl<'a> PendingObjects<'a> {
+    fn new(shared: &'a Shared, metadata: &Metadata, mtime: Nanos) -> Result<PendingObjects<'a>, PoolError> {
         let view = shared.view();
         let mut stub = new_stub(metadata, mtime, Vec::new(), view.config.block)?;
-        let targets = placement::data(&view, &stub.id.0, &BTreeSet::new())?;
+        let targets = placement::data_targets(&view, &stub.id.0, &BTreeSet::new())?;
         stub.targets = targets.iter().map(|target| target.name.clone()).collect();
         let files = targets.iter().map(|_| None).collect();
-        Ok(Objects { shared, stub, targets, files, published: false })
+        Ok(PendingObjects { shared, stub, targets, files, published: false })
     }
 
     fn fill(&mut self, content: &mut dyn Read) -> Result<(), PoolError> {
         let mut buffer = vec![0; self.stub.block as usize];
         loop {
             let got = read_full(content, &mut buffer)
-                .map_err(|source| PoolError::Caller { doing: "reading what shall be put", source })?;
+                .map_err(|source| PoolError::Caller { doing: "reading the input", source })?;
             let end = self.stub.size + got as u64;
             let piece = self.stub.pieces(self.stub.size..end).next();
             if let Some(piece) = piece {
@@ -131,7 +131,7 @@ impl<'a> Objects<'a> {
             Some(file) => file,
             none => {
                 let path = object_path(self.stub.id, piece.column);
-                none.insert(create_held(&self.targets[piece.column].tree, &path)?)
+                none.insert(create_locked(&self.targets[piece.column].tree, &path)?)
             }
         };
         write_sparse(file, bytes, piece.offset)
@@ -148,31 +148,31 @@ impl<'a> Objects<'a> {
         sync_all(&open)
     }
 
-    fn publish(mut self, path: &[u8]) -> Result<Written, PoolError> {
+    fn publish(mut self, path: &[u8]) -> Result<PutResult, PoolError> {
         let mut change = self.shared.change()?;
-        change.view.refuse_leaving(&self.stub.targets)?;
+        change.view.require_in_service(&self.stub.targets)?;
         let published = change.publish(path, self.stub.clone());
         if published.is_err() {
-            // A mirror may have taken the stub and failed afterwards. Then the objects must stay.
+            // A mirror may have taken the stub before it failed. Then the objects must stay.
             let there = look_up(&change.copies, path);
-            let is_ours = |entry: &Entry| matches!(entry, Entry::File(stub) if stub.id == self.stub.id);
+            let is_ours = |entry: &NamespaceEntry| matches!(entry, NamespaceEntry::File(stub) if stub.id == self.stub.id);
             self.published =
-                change.doubtful || there.map_or(true, |entry| entry.as_ref().is_some_and(is_ours));
+                change.outcome_unknown || there.map_or(true, |entry| entry.as_ref().is_some_and(is_ours));
         }
         let (stub, before) = published?;
         self.published = true;
-        before.map(|old| change.let_go(old)).transpose()?;
-        Ok(Written { stub, faults: change.faults() })
+        before.map(|old| change.unlink(old)).transpose()?;
+        Ok(PutResult { stub, faults: change.faults() })
     }
 }
 
-impl Drop for Objects<'_> {
+impl Drop for PendingObjects<'_> {
     fn drop(&mut self) {
         if !self.published {
             for (column, target) in
                 self.targets.iter().enumerate().filter(|(at, _)| self.files[*at].is_some())
             {
-                // What stays is found by a sweep.
+                // A file that stays is removed by a sweep.
                 let _ = target.tree.remove(&object_path(self.stub.id, column));
             }
         }

@@ -1,44 +1,44 @@
-//! Recovery: the last change of the namespace is finished before anything is looked up, by readers as well.
+//! Recovery: completes the last change of the namespace before anything is looked up, for readers as well.
 //!
-//! A process that changes the namespace finishes it under the locks. A reader does the same if nobody holds them; if they are held,
-//! a process is at work that has done so. Where a reader cannot write, it believes the mirrors that have made the last change, or
-//! all if none has: either is a state between two changes.
+//! A process that changes the namespace completes it under the locks. A reader does the same if the locks are free;
+//! otherwise the process that holds them has done so. A reader that cannot write uses the mirrors that have applied the
+//! last change, or all if none has: either is a consistent state.
 
 use super::Shared;
 use super::change::{Change, on_each};
 use super::config::Mirror;
 use super::error::PoolError;
 use super::sequence::{Position, Record, read};
-use super::view::Copy;
+use super::view::MirrorCopy;
 use std::io;
 use std::sync::PoisonError;
 
-/// How often a reader looks at records that change while it reads them.
+/// Number of attempts to read records that change meanwhile.
 const ATTEMPTS: usize = 3;
 
-/// Records of mirrors, compared.
-struct Survey {
+/// Comparison of the records of all mirrors.
+struct RecordSurvey {
     /// The last change; none if no mirror has a record.
-    top: Option<Record>,
-    /// Mirrors that have its record, or the one before.
-    near: Vec<Copy>,
-    /// By mirror of `near`: whether it has the record.
-    has_it: Vec<bool>,
+    newest: Option<Record>,
+    /// Mirrors that have its record, or the previous one.
+    recoverable: Vec<MirrorCopy>,
+    /// For each mirror of `recoverable`: whether it has the record.
+    has_newest: Vec<bool>,
     /// Mirrors that are further behind or have another history.
-    far: Vec<Copy>,
-    /// Mirrors whose records cannot be read.
-    failed: Vec<Copy>,
+    behind: Vec<MirrorCopy>,
+    /// Mirrors with unreadable records.
+    failed: Vec<MirrorCopy>,
 }
 
-impl Survey {
-    fn of(copies: &[Copy]) -> Result<Survey, PoolError> {
+impl RecordSurvey {
+    fn of(copies: &[MirrorCopy]) -> Result<RecordSurvey, PoolError> {
         let (mut found, mut failed, mut error) = (Vec::new(), Vec::new(), None);
         for copy in copies {
             match read(&copy.tree) {
                 Ok(record) => found.push((copy, record)),
                 Err(why) => {
                     failed.push(copy.clone());
-                    error = Some(PoolError::target(&copy.name, "reading its last change")(why));
+                    error = Some(PoolError::target(&copy.name, "reading its last change record")(why));
                 }
             }
         }
@@ -47,98 +47,109 @@ impl Survey {
         }
         let position = |record: &Option<Record>| record.as_ref().map(Record::position);
         let positions: Vec<Option<Position>> = found.iter().map(|(_, record)| position(record)).collect();
-        // Of two histories that came to the same number, that of more mirrors counts, then that of the later epoch.
+        // If two histories reached the same number, the one on more mirrors wins, then the one of the later epoch.
         let support = |at: &Option<Position>| positions.iter().filter(|other| *other == at).count();
         let rank =
             |at: usize| (positions[at].map(|at| at.number), support(&positions[at]), found[at].0.epoch);
         let best = (0..found.len()).max_by_key(|&at| rank(at));
-        let top = best.and_then(|at| found[at].1.clone());
+        let newest = best.and_then(|at| found[at].1.clone());
         let last = best.and_then(|at| positions[at]);
-        let mut survey = Survey { top, near: Vec::new(), has_it: Vec::new(), far: Vec::new(), failed };
+        let mut survey = RecordSurvey {
+            newest,
+            recoverable: Vec::new(),
+            has_newest: Vec::new(),
+            behind: Vec::new(),
+            failed,
+        };
         for ((copy, _), at) in found.iter().zip(&positions) {
-            let follows = survey.top.as_ref().is_some_and(|top| top.follows(*at));
+            let follows = survey.newest.as_ref().is_some_and(|newest| newest.follows(*at));
             match *at == last || follows {
                 true => {
-                    survey.near.push((*copy).clone());
-                    survey.has_it.push(*at == last);
+                    survey.recoverable.push((*copy).clone());
+                    survey.has_newest.push(*at == last);
                 }
-                false => survey.far.push((*copy).clone()),
+                false => survey.behind.push((*copy).clone()),
             }
         }
         Ok(survey)
     }
 
     fn position(&self) -> Position {
-        self.top.as_ref().map_or_else(Position::begin, Record::position)
+        self.newest.as_ref().map_or_else(Position::start, Record::position)
     }
 
-    fn is_even(&self) -> bool {
-        self.far.is_empty() && self.failed.is_empty() && self.has_it.iter().all(|has_it| *has_it)
+    fn is_consistent(&self) -> bool {
+        self.behind.is_empty()
+            && self.failed.is_empty()
+            && self.has_newest.iter().all(|has_newest| *has_newest)
     }
 
-    /// Makes the last change on mirrors that have not.
+    /// Applies the last change on mirrors that lack it.
     fn redo(&self) -> Vec<io::Result<()>> {
-        let Some(top) = &self.top else { return Vec::new() };
-        let has_it = |tree: &_| read(tree).map(|it| it.is_some_and(|it| it.position() == self.position()));
-        on_each(&self.near, &|tree| match has_it(tree)? {
+        let Some(newest) = &self.newest else { return Vec::new() };
+        let has_newest =
+            |tree: &_| read(tree).map(|it| it.is_some_and(|it| it.position() == self.position()));
+        on_each(&self.recoverable, &|tree| match has_newest(tree)? {
             true => read(tree)?.map_or(Ok(()), |own| own.redo(tree, true)),
-            false => top.redo(tree, false),
+            false => newest.redo(tree, false),
         })
     }
 
-    /// Mirrors in one state between two changes.
-    fn in_one_state(self) -> Vec<Copy> {
-        let Some(top) = &self.top else { return self.near };
-        let own =
-            |copy: &Copy| read(&copy.tree).ok().flatten().filter(|own| own.position() == top.position());
-        let has_made = |copy: &Copy| own(copy).is_some_and(|own| own.is_made(&copy.tree).unwrap_or(false));
-        let made: Vec<Copy> = self.near.iter().filter(|copy| has_made(copy)).cloned().collect();
-        if made.is_empty() { self.near } else { made }
+    /// Mirrors in one consistent state.
+    fn consistent_mirrors(self) -> Vec<MirrorCopy> {
+        let Some(newest) = &self.newest else { return self.recoverable };
+        let own = |copy: &MirrorCopy| {
+            read(&copy.tree).ok().flatten().filter(|own| own.position() == newest.position())
+        };
+        let has_made =
+            |copy: &MirrorCopy| own(copy).is_some_and(|own| own.is_applied(&copy.tree).unwrap_or(false));
+        let made: Vec<MirrorCopy> = self.recoverable.iter().filter(|copy| has_made(copy)).cloned().collect();
+        if made.is_empty() { self.recoverable } else { made }
     }
 }
 
 impl Shared {
-    /// The change of this position is made on all mirrors that answer.
-    pub(crate) fn settle(&self, position: Position) {
-        *self.settled.lock().unwrap_or_else(PoisonError::into_inner) = Some(position);
+    /// Notes that the change of this position is applied on all reachable mirrors.
+    pub(crate) fn note_completed(&self, position: Position) {
+        *self.completed.lock().unwrap_or_else(PoisonError::into_inner) = Some(position);
     }
 
-    fn is_settled(&self, position: Position) -> bool {
-        *self.settled.lock().unwrap_or_else(PoisonError::into_inner) == Some(position)
+    fn is_completed(&self, position: Position) -> bool {
+        *self.completed.lock().unwrap_or_else(PoisonError::into_inner) == Some(position)
     }
 
-    /// The mirrors that a reader believes, after the last change was finished where that is possible.
-    pub(crate) fn believed(&self, copies: Vec<Copy>) -> Result<Vec<Copy>, PoolError> {
+    /// The mirrors that a reader uses, after the last change was completed where possible.
+    pub(crate) fn readable_mirrors(&self, copies: Vec<MirrorCopy>) -> Result<Vec<MirrorCopy>, PoolError> {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let survey = Survey::of(&copies)?;
-            if self.is_settled(survey.position()) && (survey.is_even() || attempt == ATTEMPTS) {
-                return Ok(survey.near);
+            let survey = RecordSurvey::of(&copies)?;
+            if self.is_completed(survey.position()) && (survey.is_consistent() || attempt == ATTEMPTS) {
+                return Ok(survey.recoverable);
             }
-            match self.turn_if_free() {
+            match self.try_lock_namespace() {
                 Ok(mut change) => match change.finish() {
-                    Ok(survey) => return Ok(survey.near),
-                    Err(_) => return Ok(Survey::of(&copies)?.in_one_state()),
+                    Ok(survey) => return Ok(survey.recoverable),
+                    Err(_) => return Ok(RecordSurvey::of(&copies)?.consistent_mirrors()),
                 },
                 // Records that were read while they changed may look further apart than they are.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if survey.far.is_empty() || attempt == ATTEMPTS {
-                        return Ok(survey.near);
+                    if survey.behind.is_empty() || attempt == ATTEMPTS {
+                        return Ok(survey.recoverable);
                     }
                 }
-                Err(_) => return Ok(survey.in_one_state()),
+                Err(_) => return Ok(survey.consistent_mirrors()),
             }
         }
     }
 }
 
 impl Change<'_> {
-    /// Makes the last change on all mirrors that have its record or the one before; fails if one of them does.
-    fn finish(&mut self) -> Result<Survey, PoolError> {
-        let survey = Survey::of(&self.copies)?;
-        if !(survey.is_even() && self.shared.is_settled(survey.position())) {
-            if survey.top.is_none() {
+    /// Applies the last change on all mirrors that have its record or the previous one; fails if one of them does.
+    fn finish(&mut self) -> Result<RecordSurvey, PoolError> {
+        let survey = RecordSurvey::of(&self.copies)?;
+        if !(survey.is_consistent() && self.shared.is_completed(survey.position())) {
+            if survey.newest.is_none() {
                 self.finish_notes()?;
             }
             survey
@@ -146,30 +157,30 @@ impl Change<'_> {
                 .into_iter()
                 .collect::<io::Result<Vec<()>>>()
                 .map_err(|error| PoolError::path(b"", error))?;
-            self.shared.settle(survey.position());
+            self.shared.note_completed(survey.position());
         }
         Ok(survey)
     }
 
-    /// Finishes the last change. Mirrors that fail at that are stale from now on; those that are behind are healed.
+    /// Completes the last change. Mirrors that fail become stale; mirrors that are behind are healed.
     pub(crate) fn recover(&mut self) -> Result<(), PoolError> {
-        let survey = Survey::of(&self.copies)?;
+        let survey = RecordSurvey::of(&self.copies)?;
         self.last = survey.position();
-        if survey.is_even() && self.shared.is_settled(self.last) {
+        if survey.is_consistent() && self.shared.is_completed(self.last) {
             return Ok(());
         }
-        if survey.top.is_none() {
+        if survey.newest.is_none() {
             self.finish_notes()?;
         }
         let results = survey.redo();
-        let Survey { near, far, failed, .. } = survey;
-        let behind: Vec<usize> = far.iter().chain(&failed).map(|copy| copy.index).collect();
-        self.copies = near;
+        let RecordSurvey { recoverable, behind, failed, .. } = survey;
+        let stale: Vec<usize> = behind.iter().chain(&failed).map(|copy| copy.index).collect();
+        self.copies = recoverable;
         if !results.is_empty() {
-            self.leave_behind_those_that_failed(b"", results)?;
+            self.mark_failed_stale(b"", results)?;
         }
-        self.mark(&behind, Mirror::Stale)?;
-        self.shared.settle(self.last);
-        if far.is_empty() { Ok(()) } else { self.bring_up(far) }
+        self.mark(&stale, Mirror::Stale)?;
+        self.shared.note_completed(self.last);
+        if behind.is_empty() { Ok(()) } else { self.heal_mirrors(behind) }
     }
 }

@@ -1,5 +1,5 @@
-//! Names of pools on this machine. It holds paths and nothing else: without it a pool is named by any of its
-//! targets.
+//! Registry of the pools of this machine: pool names and target paths. It is optional, since any target leads to its
+//! pool.
 
 use super::config::{ConfigError, is_name};
 use super::error::PoolError;
@@ -16,7 +16,7 @@ pub struct Registry {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct RegisteredPool {
     targets: Vec<PathBuf>,
 }
 
@@ -33,27 +33,28 @@ impl Registry {
         }
     }
 
-    /// Where the targets of a pool are; nothing if the name is not known.
+    /// Target paths of a pool; none if the name is unknown.
     ///
     /// # Errors
-    /// What the operating system says; a file that is no list of targets.
+    /// I/O errors; an invalid registry file.
     pub fn find(&self, name: &str) -> Result<Option<Vec<PathBuf>>, PoolError> {
         let file = self.file(name)?;
         let text = match fs::read_to_string(&file) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             read => read.map_err(|error| unusable(&file, &error.to_string()))?,
         };
-        let entry: Entry = toml::from_str(&text).map_err(|error| unusable(&file, error.message()))?;
+        let entry: RegisteredPool =
+            toml::from_str(&text).map_err(|error| unusable(&file, error.message()))?;
         Ok(Some(entry.targets))
     }
 
-    /// Writes down where the targets of a pool are.
+    /// Records the target paths of a pool.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// I/O errors.
     pub fn record(&self, name: &str, targets: &[PathBuf]) -> Result<(), PoolError> {
         let file = self.file(name)?;
-        let entry = Entry { targets: targets.to_vec() };
+        let entry = RegisteredPool { targets: targets.to_vec() };
         let text = toml::to_string(&entry).map_err(|error| unusable(&file, &error.to_string()))?;
         self.replace(&file, &text).map_err(|error| unusable(&file, &error.to_string()))
     }

@@ -1,12 +1,14 @@
-//! Columns of a file get other places: their objects are made there, whole and durable, before its stub names them.
+//! Relocation of columns: the new objects are complete and durable before the stub refers to them.
 //!
-//! A crash leaves the stub as it was and at most objects that nothing refers to, or the new stub and objects that it refers to.
-//! The version of the file stays the same: what protects it does so as before.
+//! A crash leaves the old stub and at most unreferenced objects, or the new stub and its objects. The version of the
+//! file stays the same, so its redundancy stays valid.
 
 use super::error::PoolError;
-use super::extent::{end_unknown, hides_the_end, is_being_written};
-use super::namespace::{TREE, beneath, look_up_file};
-use super::objects::{OBJECTS, create_held, make_way, object_path, unfinished_path, write_sparse};
+use super::extent::{is_being_written, size_unknown, target_hiding_size};
+use super::namespace::{TREE, look_up_file, mirror_path};
+use super::objects::{
+    OBJECTS, create_locked, move_obstacle_aside, object_path, unfinished_path, write_sparse,
+};
 use super::placement;
 use super::stub::Stub;
 use super::{Pool, Shared};
@@ -19,14 +21,14 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A place for a column: a target that can take it.
+/// Placement of a column: a target that can receive it.
 #[derive(Debug, Clone)]
-pub(crate) struct Spot {
+pub(crate) struct ColumnPlacement {
     pub(crate) target: String,
     pub(crate) tree: Tree,
 }
 
-/// Objects that are being made for columns of one file.
+/// New objects for columns of one file.
 #[derive(Debug)]
 pub(crate) struct Relocation {
     shared: Arc<Shared>,
@@ -38,32 +40,34 @@ pub(crate) struct Relocation {
 #[derive(Debug)]
 struct Object {
     column: usize,
-    spot: Spot,
-    /// Nothing for a column without bytes: only its name changes.
+    placement: ColumnPlacement,
+    /// None for a column without bytes: only its target name changes.
     file: Option<Lockable>,
-    /// Its name until it is whole; its own one afterwards.
+    /// Temporary name until the object is complete, then its final one.
     name: Vec<u8>,
     written: AtomicU64,
     published: bool,
 }
 
 impl Pool {
-    /// Places for columns that take so many bytes, in domains that neither the targets in `stay` are in nor one of the others;
-    /// nothing where there is none.
-    pub(crate) fn spots(
+    /// Placements for columns of the given lengths, in domains that are neither shared nor those of the targets in
+    /// `stay`; none where there is no such domain.
+    pub(crate) fn column_placements(
         &self,
         lot: &[u8],
         needs: &[u64],
         stay: &BTreeSet<String>,
         full: &BTreeSet<String>,
-    ) -> Vec<Option<Spot>> {
+    ) -> Vec<Option<ColumnPlacement>> {
         let view = self.shared.view();
         let taken = stay.iter().map(|name| view.domain(name).to_owned()).collect();
-        let found = placement::spots(&view, lot, needs, &taken, full).into_iter();
-        found.map(|spot| spot.map(|it| Spot { target: it.name, tree: it.tree })).collect()
+        let found = placement::replacement_targets(&view, lot, needs, &taken, full).into_iter();
+        found
+            .map(|placement| placement.map(|it| ColumnPlacement { target: it.name, tree: it.tree }))
+            .collect()
     }
 
-    /// Begins to make objects for columns of the file at `path`, as `stub` has it.
+    /// Starts creating objects for columns of the file at `path` with stub `stub`.
     ///
     /// # Errors
     /// See [`PoolError`].
@@ -71,29 +75,29 @@ impl Pool {
         &self,
         path: &[u8],
         stub: &Stub,
-        columns: &[(usize, Spot)],
+        columns: &[(usize, ColumnPlacement)],
     ) -> Result<Relocation, PoolError> {
-        beneath(TREE, path)?;
+        mirror_path(TREE, path)?;
         let (shared, path) = (self.shared.clone(), path.to_vec());
         let mut made = Relocation { shared, path, stub: stub.clone(), objects: Vec::new() };
-        for (column, spot) in columns {
-            let failed = |error| PoolError::target(&spot.target, "making an object anew")(error);
+        for (column, placement) in columns {
+            let failed = |error| PoolError::target(&placement.target, "creating an object")(error);
             let (mut file, mut name) = (None, Vec::new());
             if stub.object_bytes(*column, stub.size) > 0 {
                 name = unfinished_path(stub.id, *column).map_err(failed)?;
-                file = Some(create_held(&spot.tree, &name).map_err(failed)?);
+                file = Some(create_locked(&placement.tree, &name).map_err(failed)?);
             }
-            let (column, spot, written) = (*column, spot.clone(), AtomicU64::new(0));
-            made.objects.push(Object { column, spot, file, name, written, published: false });
+            let (column, placement, written) = (*column, placement.clone(), AtomicU64::new(0));
+            made.objects.push(Object { column, placement, file, name, written, published: false });
         }
         Ok(made)
     }
 
-    /// Refuses a file that someone is writing in place: its columns stay where they are as long.
+    /// Refuses a file that is being written in place: its columns do not move meanwhile.
     pub(crate) fn refuse_being_written(&self, path: &[u8], stub: &Stub) -> Result<(), PoolError> {
         match is_being_written(&self.shared.view(), stub) {
-            Ok(false) => match hides_the_end(&self.shared.view(), stub) {
-                Some(target) => Err(PoolError::path(path, end_unknown(target))),
+            Ok(false) => match target_hiding_size(&self.shared.view(), stub) {
+                Some(target) => Err(PoolError::path(path, size_unknown(target))),
                 None => Ok(()),
             },
             Ok(true) => {
@@ -104,8 +108,8 @@ impl Pool {
         }
     }
 
-    /// Columns of a file that a target has an object of, though the file's stub does not look for it there.
-    pub(crate) fn leftovers(&self, tree: &Tree, target: &str, stub: &Stub) -> io::Result<Vec<usize>> {
+    /// Columns of a file that a target has an object of, although the stub does not refer to it.
+    pub(crate) fn stale_columns(&self, tree: &Tree, target: &str, stub: &Stub) -> io::Result<Vec<usize>> {
         let mut found = Vec::new();
         for column in (0..stub.targets.len()).filter(|&column| stub.targets[column] != target) {
             if tree.find(&object_path(stub.id, column))?.is_some() {
@@ -115,37 +119,42 @@ impl Pool {
         Ok(found)
     }
 
-    /// Removes from a target the objects of a file that its stub does not look for there. Gives their number.
+    /// Removes objects of a file from a target that its stub does not refer to. Returns their number.
     ///
     /// # Errors
     /// See [`PoolError`].
-    pub(crate) fn remove_leftovers(&self, path: &[u8], target: &str, stub: &Stub) -> Result<u64, PoolError> {
-        // Nobody moves columns meanwhile.
+    pub(crate) fn remove_stale_objects(
+        &self,
+        path: &[u8],
+        target: &str,
+        stub: &Stub,
+    ) -> Result<u64, PoolError> {
+        // The lock keeps columns from moving meanwhile.
         let mut change = self.shared.change()?;
         let now = look_up_file(&change.copies, path)?;
         if (now.id, now.revision) != (stub.id, stub.revision) {
             return Err(PoolError::Changed { path: path.to_vec() });
         }
-        change.leave_behind_the_silent()?;
+        change.mark_unreachable_stale()?;
         let Some((_, disk)) = change.view.disk(target.as_bytes()) else { return Ok(0) };
-        let Ok(answer) = disk.ask() else { return Ok(0) };
+        let Ok(online) = disk.online() else { return Ok(0) };
         let failed =
-            |error| PoolError::target(target, "removing an object that was made anew elsewhere")(error);
+            |error| PoolError::target(target, "removing an object that was reconstructed elsewhere")(error);
         let mut removed = 0;
         for column in (0..now.targets.len()).filter(|&column| now.targets[column] != target) {
             let object = object_path(now.id, column);
-            if answer.tree.find(&object).map_err(failed)?.is_some() {
-                removed += u64::from(answer.tree.remove_if_writable(&object).map_err(failed)?);
+            if online.tree.find(&object).map_err(failed)?.is_some() {
+                removed += u64::from(online.tree.remove_if_writable(&object).map_err(failed)?);
             }
         }
         Ok(removed)
     }
 
-    /// All targets with what they are worth: name, domain, state, and the tree of those that answer.
-    pub(crate) fn places(&self) -> Vec<(String, TargetState, Option<Tree>)> {
+    /// All targets: name, state, and the tree if reachable.
+    pub(crate) fn target_states(&self) -> Vec<(String, TargetState, Option<Tree>)> {
         let view = self.shared.view();
         let place = |(member, disk): (&super::config::Member, &Arc<super::disk::Disk>)| {
-            let tree = disk.ask().ok().map(|answer| answer.tree);
+            let tree = disk.online().ok().map(|online| online.tree);
             (member.name.clone(), super::view::View::state(member, disk), tree)
         };
         view.members().map(place).collect()
@@ -153,7 +162,7 @@ impl Pool {
 }
 
 impl Relocation {
-    /// Writes bytes of a column; those of different places may be written side by side.
+    /// Writes bytes of a column. Different offsets may be written in parallel.
     ///
     /// # Errors
     /// See [`PoolError`].
@@ -161,17 +170,18 @@ impl Relocation {
         for object in self.objects.iter().filter(|object| object.column == column) {
             if let Some(file) = &object.file {
                 write_sparse(file, bytes, offset)
-                    .map_err(PoolError::target(&object.spot.target, "writing an object"))?;
+                    .map_err(PoolError::target(&object.placement.target, "writing an object"))?;
                 object.written.fetch_add(bytes.len() as u64, Ordering::Relaxed);
             }
         }
         Ok(())
     }
 
-    /// Makes all of it durable and gives objects and redundancy their names, then tells the namespace. Gives the new stub.
+    /// Makes the objects durable, gives objects and redundancy their names, then publishes the stub. Returns the new
+    /// stub.
     ///
     /// # Errors
-    /// See [`PoolError`]; the file is as it was then, though some of its redundancy may be there twice.
+    /// See [`PoolError`]; the file is unchanged then, though some of its redundancy may exist twice.
     pub(crate) fn finish(mut self, drafts: Vec<(String, Draft)>) -> Result<Stub, PoolError> {
         let mut targets = self.stub.targets.clone();
         for (target, draft) in &drafts {
@@ -179,20 +189,21 @@ impl Relocation {
         }
         for object in &mut self.objects {
             let bytes = self.stub.object_bytes(object.column, self.stub.size);
-            targets[object.column].clone_from(&object.spot.target);
+            targets[object.column].clone_from(&object.placement.target);
             let Some(file) = &object.file else { continue };
-            let failed = |error| PoolError::target(&object.spot.target, "finishing an object")(error);
+            let failed = |error| PoolError::target(&object.placement.target, "finishing an object")(error);
             if *object.written.get_mut() != bytes {
                 let why = format!("{} of {bytes} bytes were written", object.written.get_mut());
                 return Err(failed(io::Error::new(io::ErrorKind::InvalidData, why)));
             }
             file.set_len(bytes).and_then(|()| file.sync_all()).map_err(failed)?;
         }
-        // From here on nobody replaces the file, so redundancy of it cannot come too late. Nor does anybody else move its columns:
-        // by another name the same object may have come to the same place, and must not be replaced, let alone removed.
+        // From here on the file cannot be replaced, so its redundancy cannot come too late. Nor can its columns move:
+        // under another name of the file the same object may have come to the same path, and must be neither replaced
+        // nor removed.
         let shared = self.shared.clone();
         let mut change = shared.change()?;
-        // Dropped before the lock: what failed is removed by a name that someone else may give next.
+        // Dropped before the lock: failed objects are removed by a name that another process may use next.
         let mut own = self;
         let now = look_up_file(&change.copies, &own.path)?;
         if (now.id, now.revision) != (own.stub.id, own.stub.revision) {
@@ -200,27 +211,28 @@ impl Relocation {
         }
         for object in own.objects.iter_mut().filter(|object| object.file.is_some()) {
             let path = object_path(own.stub.id, object.column);
-            let tree = &object.spot.tree;
+            let tree = &object.placement.tree;
             let name = || -> io::Result<()> {
                 tree.make_directories(split(&path).0, 0o700)?;
-                make_way(tree, &path)?;
+                move_obstacle_aside(tree, &path)?;
                 tree.rename(&object.name, &path)?;
                 tree.sync_directory(split(&path).0)?;
                 tree.sync_directory(OBJECTS)
             };
-            name().map_err(|error| PoolError::target(&object.spot.target, "finishing an object")(error))?;
+            name()
+                .map_err(|error| PoolError::target(&object.placement.target, "finishing an object")(error))?;
             object.name = path;
         }
         for (target, draft) in drafts {
             draft.publish_durably().map_err(PoolError::target(&target, "putting redundancy in place"))?;
         }
         if targets == own.stub.targets {
-            // A target that answers again got what it had: the stub refers to it already.
+            // A returned target got its own columns back: the stub refers to them already.
             own.objects.iter_mut().for_each(|object| object.published = true);
             return Ok(now);
         }
         let stub = change.relocate(&own.path, &own.stub, targets.clone());
-        // A mirror may have taken the stub and failed afterwards. Then the objects must stay.
+        // A mirror may have taken the stub before it failed. Then the objects must stay.
         let there = look_up_file(&change.copies, &own.path);
         let refers = there.map_or(true, |there| there.targets == targets);
         own.objects.iter_mut().for_each(|object| object.published = refers);
@@ -231,8 +243,8 @@ impl Relocation {
 impl Drop for Relocation {
     fn drop(&mut self) {
         for object in self.objects.iter().filter(|object| object.file.is_some() && !object.published) {
-            // What stays is found by a sweep.
-            let _ = object.spot.tree.remove(&object.name);
+            // A file that stays is removed by a sweep.
+            let _ = object.placement.tree.remove(&object.name);
         }
     }
 }

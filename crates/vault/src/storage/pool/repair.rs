@@ -1,16 +1,18 @@
-//! Repair puts bytes back into objects; what is gone is made anew, on another target where it must.
+//! Repair of pool files: writes bytes back into objects, and recreates missing objects, on another target if necessary.
 //!
-//! An object that is there is written in place. One that is gone is made under a temporary name and takes its place
-//! when all of it has been written: whatever a repair leaves behind, zeros never pass for content.
+//! An existing object is written in place. A missing one is created under a temporary name and gets its final name only
+//! when it is complete, so an interrupted repair never leaves zeros in place of content.
 
 use super::Shared;
 use super::error::PoolError;
-use super::namespace::{Entry, TREE, beneath, look_up, look_up_file};
-use super::objects::{create_held, make_way, object_path, overwrite, unfinished_path, write_sparse};
+use super::namespace::{NamespaceEntry, TREE, look_up, look_up_file, mirror_path};
+use super::objects::{
+    create_locked, move_obstacle_aside, object_path, overwrite, unfinished_path, write_sparse,
+};
 use super::placement::{self, Candidate};
 use super::put::new_stub;
 use super::stub::{Piece, Stub};
-use super::view::{Copy, View};
+use super::view::{MirrorCopy, View};
 use crate::format::Metadata;
 use crate::geometry::{Run, merge};
 use crate::redundancy::read_up_to;
@@ -23,30 +25,30 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A file that is being repaired.
+/// A file under repair.
 #[derive(Debug)]
 pub(crate) struct PoolRepair {
     shared: Arc<Shared>,
     path: Vec<u8>,
     stub: Stub,
-    /// The version that is repaired; nothing for a file that is made anew.
+    /// The version under repair; none for a file that is created anew.
     revision: Option<u64>,
-    columns: Vec<Option<Column>>,
+    columns: Vec<Option<RepairColumn>>,
 }
 
 /// An object that repair writes to.
 #[derive(Debug)]
-struct Column {
+struct RepairColumn {
     target: String,
     tree: Tree,
     file: Lockable,
-    /// Its temporary name, and what has been written of it, if it is made anew.
+    /// Temporary name and written ranges of a new object.
     unfinished: Option<(Vec<u8>, Vec<Range<u64>>)>,
 }
 
 impl PoolRepair {
     pub(crate) fn open(shared: &Arc<Shared>, path: &[u8]) -> Result<PoolRepair, PoolError> {
-        beneath(TREE, path)?;
+        mirror_path(TREE, path)?;
         let copies = shared.copies()?;
         let view = shared.view();
         let found = match look_up_file(&copies, path) {
@@ -55,12 +57,12 @@ impl PoolRepair {
                 refuse_files_above(&copies, path)?;
                 None
             }
-            // All copies of the stub are damaged: the file is made anew, and its objects are left to a sweep.
+            // All copies of the stub are damaged: the file is created anew, and a sweep removes its old objects.
             Err(error) if error.kind() == io::ErrorKind::InvalidData => None,
             Err(error) => return Err(error),
         };
         if found.as_ref().is_some_and(|stub| !stub.is_file()) {
-            let what = "it is no file with content";
+            let what = "it is not a regular file";
             return Err(PoolError::path(path, io::Error::new(io::ErrorKind::InvalidInput, what)));
         }
         let revision = found.as_ref().map(|stub| stub.revision);
@@ -69,7 +71,7 @@ impl PoolRepair {
             None => {
                 let mut stub = new_stub(&Metadata::default(), 0, Vec::new(), view.config.block)?;
                 let taken = placement::domains_of_redundancy(&view, stub.id, path);
-                let chosen = placement::data(&view, &stub.id.0, &taken)?;
+                let chosen = placement::data_targets(&view, &stub.id.0, &taken)?;
                 stub.targets = chosen.into_iter().map(|candidate| candidate.name).collect();
                 stub
             }
@@ -78,25 +80,26 @@ impl PoolRepair {
         Ok(PoolRepair { shared: shared.clone(), path: path.to_vec(), stub, revision, columns })
     }
 
-    /// The object of a column, if its target answers, takes writes and has it.
-    fn existing(&self, view: &View, column: usize) -> io::Result<Option<Column>> {
+    /// The object of a column, if its target is writable and has it.
+    fn existing(&self, view: &View, column: usize) -> io::Result<Option<RepairColumn>> {
         let target = &self.stub.targets[column];
-        let Some(answer) = view.disk(target.as_bytes()).and_then(|(_, disk)| disk.ask_to_write().ok()) else {
+        let Some(online) = view.disk(target.as_bytes()).and_then(|(_, disk)| disk.online_writable().ok())
+        else {
             return Ok(None);
         };
         let object = object_path(self.stub.id, column);
-        if answer.tree.find(&object)?.is_none_or(|found| found.kind != Kind::File) {
+        if online.tree.find(&object)?.is_none_or(|found| found.kind != Kind::File) {
             return Ok(None);
         }
-        let file = absent_is_none(answer.tree.write(&object))?.map(Lockable::from);
+        let file = absent_is_none(online.tree.write(&object))?.map(Lockable::from);
         if let Some(file) = &file {
             self.refuse_being_written(file)?;
         }
-        let (target, tree) = (target.clone(), answer.tree);
-        Ok(file.map(|file| Column { target, tree, file, unfinished: None }))
+        let (target, tree) = (target.clone(), online.tree);
+        Ok(file.map(|file| RepairColumn { target, tree, file, unfinished: None }))
     }
 
-    /// Keeps others from writing to an object in place while it is repaired, or leaves it to them.
+    /// Locks an object against in-place writes during the repair, or fails if a writer has it.
     fn refuse_being_written(&self, object: &Lockable) -> io::Result<()> {
         let busy = |why: &str| {
             let why = io::Error::new(io::ErrorKind::ResourceBusy, why);
@@ -107,7 +110,7 @@ impl PoolRepair {
             Err(TryLockError::WouldBlock) => return busy("it is open for writing in a mounted pool"),
             Err(TryLockError::Error(error)) => return Err(error),
         }
-        // Whoever wrote before we had the lock said so in the stub first.
+        // A writer that came before the lock has updated the stub first.
         let now = look_up_file(&self.shared.copies()?, &self.path)?;
         match self.revision == Some(now.revision) && now.id == self.stub.id {
             true => Ok(()),
@@ -115,27 +118,27 @@ impl PoolRepair {
         }
     }
 
-    /// Targets for an object that is made anew: its own, then those in domains that have nothing of the file.
-    fn replacements(&self, view: &View, column: usize) -> Vec<Candidate> {
+    /// Targets for a new object: its own, then those in domains that hold nothing of the file.
+    fn replacement_targets(&self, view: &View, column: usize) -> Vec<Candidate> {
         let own = &self.stub.targets[column];
         let others = self.stub.targets.iter().enumerate().filter(|(other, _)| *other != column);
         let mut taken: BTreeSet<String> = others.map(|(_, name)| view.domain(name).to_owned()).collect();
         taken.extend(placement::domains_of_redundancy(view, self.stub.id, &self.path));
-        let lot = [&self.stub.id.0[..], &column.to_le_bytes()].concat();
-        let mut candidates = placement::candidates(view, &lot, 1);
+        let seed = [&self.stub.id.0[..], &column.to_le_bytes()].concat();
+        let mut candidates = placement::candidates(view, &seed, 1);
         candidates.retain(|candidate| candidate.name == *own || !taken.contains(&candidate.domain));
         candidates.sort_by_key(|candidate| candidate.name != *own);
         candidates
     }
 
-    /// Copies what a target has of a column that it takes no writes for. Gives the part that could be copied.
+    /// Copies a column from a target that is readable but not writable. Returns the copied part.
     fn copy_object(&self, view: &View, column: usize, to: &File) -> io::Result<Vec<Range<u64>>> {
         let disk = view.disk(self.stub.targets[column].as_bytes());
-        let answer = disk.and_then(|(_, disk)| disk.ask().ok());
-        let Some(answer) = answer else { return Ok(Vec::new()) };
-        let Ok(from) = answer.tree.read(&object_path(self.stub.id, column)) else { return Ok(Vec::new()) };
+        let online = disk.and_then(|(_, disk)| disk.online().ok());
+        let Some(online) = online else { return Ok(Vec::new()) };
+        let Ok(from) = online.tree.read(&object_path(self.stub.id, column)) else { return Ok(Vec::new()) };
         let (mut piece, mut done) = (vec![0; 1 << 20], 0);
-        // What cannot be read is written by who repairs, or the column is not whole.
+        // An unreadable rest is written by the repair, or the column stays incomplete.
         while let Ok(got @ 1..) = read_up_to(&from, &mut piece, done) {
             write_sparse(to, &piece[..got], done)?;
             done += got as u64;
@@ -144,23 +147,23 @@ impl PoolRepair {
         Ok(if done > 0 { std::iter::once(0..done).collect() } else { Vec::new() })
     }
 
-    fn make_anew(&self, view: &View, column: usize) -> io::Result<Column> {
+    fn create_replacement(&self, view: &View, column: usize) -> io::Result<RepairColumn> {
         let mut failed = None;
-        for Candidate { name: target, tree, .. } in self.replacements(view, column) {
+        for Candidate { name: target, tree, .. } in self.replacement_targets(view, column) {
             let path = unfinished_path(self.stub.id, column)?;
-            match create_held(&tree, &path) {
+            match create_locked(&tree, &path) {
                 Ok(file) => {
                     let copied = self.copy_object(view, column, &file)?;
-                    return Ok(Column { target, tree, file, unfinished: Some((path, copied)) });
+                    return Ok(RepairColumn { target, tree, file, unfinished: Some((path, copied)) });
                 }
-                Err(error) => failed = Some(PoolError::target(&target, "making an object anew")(error)),
+                Err(error) => failed = Some(PoolError::target(&target, "creating an object")(error)),
             }
         }
         let nowhere = || PoolError::Lost {
             path: self.path.clone(),
             column,
             target: self.stub.targets[column].clone(),
-            why: "it is gone, and no target in a domain of its own can take its place".to_owned(),
+            why: "it is lost, and no target in a separate failure domain can replace it".to_owned(),
         };
         Err(failed.unwrap_or_else(nowhere).into())
     }
@@ -171,7 +174,7 @@ impl PoolRepair {
             let view = self.shared.view();
             let object = match self.existing(&view, column)? {
                 Some(object) => object,
-                None => self.make_anew(&view, column)?,
+                None => self.create_replacement(&view, column)?,
             };
             self.stub.targets[column].clone_from(&object.target);
             self.columns[column] = Some(object);
@@ -187,11 +190,11 @@ impl PoolRepair {
     }
 
     fn incomplete(&self, column: usize) -> io::Error {
-        let why = format!("column {column} was gone, and not all of it was written");
+        let why = format!("column {column} was missing and has not been written completely");
         PoolError::path(&self.path, io::Error::new(io::ErrorKind::InvalidInput, why)).into()
     }
 
-    /// Sets lengths and makes all durable.
+    /// Sets lengths and makes all objects durable.
     fn finish_objects(&mut self) -> io::Result<()> {
         let view = self.shared.view();
         for column in 0..self.columns.len() {
@@ -225,15 +228,15 @@ impl PoolRepair {
         Ok(())
     }
 
-    /// Gives new objects their names. The caller has the right to change the namespace and knows that the file is as it was: by
-    /// another hand the same object may have come to the same place, and must not be replaced.
+    /// Gives new objects their names. The caller holds the namespace lock and has checked that the file is unchanged:
+    /// otherwise another process may have put the same object at the same path, which must not be replaced.
     fn name_objects(&mut self) -> io::Result<()> {
         for (column, object) in self.columns.iter_mut().enumerate() {
             let Some(object) = object else { continue };
             let Some((temporary, _)) = &object.unfinished else { continue };
             let path = object_path(self.stub.id, column);
             object.tree.make_directories(split(&path).0, 0o700)?;
-            make_way(&object.tree, &path)?;
+            move_obstacle_aside(&object.tree, &path)?;
             object.tree.rename(temporary, &path)?;
             object.unfinished = None;
             object.tree.sync_directory(split(&path).0)?;
@@ -243,12 +246,12 @@ impl PoolRepair {
     }
 }
 
-/// What is made anew must find directories above it, or none: not a file, nor a link.
-fn refuse_files_above(copies: &[Copy], path: &[u8]) -> Result<(), PoolError> {
+/// A new file needs directories above it, or nothing: no file and no link.
+fn refuse_files_above(copies: &[MirrorCopy], path: &[u8]) -> Result<(), PoolError> {
     let above = split(path).0;
     match look_up(copies, above)? {
-        Some(Entry::File(_)) => Err(PoolError::path(above, io::ErrorKind::NotADirectory)),
-        Some(Entry::Directory(_)) => Ok(()),
+        Some(NamespaceEntry::File(_)) => Err(PoolError::path(above, io::ErrorKind::NotADirectory)),
+        Some(NamespaceEntry::Directory(_)) => Ok(()),
         None => refuse_files_above(copies, above),
     }
 }
@@ -301,7 +304,7 @@ impl Drop for PoolRepair {
     fn drop(&mut self) {
         for column in self.columns.iter().flatten() {
             if let Some((temporary, _)) = &column.unfinished {
-                // What stays is found by a sweep.
+                // A file that stays is removed by a sweep.
                 let _ = column.tree.remove(temporary);
             }
         }

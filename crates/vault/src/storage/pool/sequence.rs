@@ -1,14 +1,17 @@
-//! Sequence of changes of a pool's namespace: every mirror has a record of the last change, under a number that is never used again.
+//! Change records: every mirror keeps a record of the last change of the namespace, under a number that is never
+//! reused.
 //!
-//! A change is recorded on a mirror before it is made there, with all that is needed to make it again. So the mirrors have one order
-//! of events: the record with the highest number says what happened last, a mirror that has not made it does so now, and a mirror
-//! that is further behind, or has another history, is not believed. `docs/pool.md` has the format.
+//! A change is recorded on a mirror before it is applied there, with everything needed to apply it again. The mirrors
+//! thus share one order of changes: the record with the highest number is the last change, a mirror that has not
+//! applied it does so now, and a mirror that is further behind or has another history is not used. `docs/pool.md` has
+//! the format.
 //!
-//! Records alternate between two files that are written in place: a torn record is none, and the one before it is still there.
+//! Records alternate between two files that are written in place. A torn record is ignored, and the previous one is
+//! still there.
 
 use super::error::PoolError;
-use super::namespace::{TREE, Written, beneath, dress, make_directories, read_entry};
-use super::stub::{NameOfShared, Stub, hex, unhex};
+use super::namespace::{MirrorEntry, TREE, make_directories, mirror_path, read_entry, set_owner_and_mode};
+use super::stub::{LinkStub, Stub, hex, unhex};
 use crate::fault;
 use crate::format::FileId;
 use crate::redundancy::STAGING;
@@ -21,58 +24,58 @@ use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The files of a mirror that records alternate between.
+/// The two files of a mirror that records alternate between.
 const SLOTS: [&[u8]; 2] = [b"sequence.0", b"sequence.1"];
 
 const HEAD: &str = "gabion pool sequence 1";
 
-/// Bytes of the first line: the head, a space, ten digits, a line feed.
+/// Length of the first line: the head, a space, ten digits, a line feed.
 const FIRST_LINE: usize = HEAD.len() + 12;
 
-/// Numbers begin above this: no revision of a pool without records is as high.
+/// Change numbers start above this, which is higher than any revision of a pool without records.
 const BEGIN: u64 = 1 << 32;
 
-/// Longest record that is read: stubs have at most 1 MiB, and a change writes at most three.
+/// Maximum size of a record: a stub has at most 1 MiB, and a change writes at most three.
 const MAX_BYTES: usize = 4 << 20;
 
-/// Bytes that a file gets all at once, whenever its writer is killed: a page.
+/// A write of up to one page is applied completely even if the writer is killed.
 const AT_ONCE: usize = 4096;
 
-/// What a change has to outlive.
+/// Which failures a change survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Care {
-    /// The process.
-    Cheap,
-    /// A power cut leaves what was there, or what is there now.
-    Synced,
-    /// A power cut leaves what is there now.
+pub(crate) enum Durability {
+    /// A crash of the process.
+    Volatile,
+    /// A power failure leaves the old or the new state.
+    Atomic,
+    /// A power failure leaves the new state.
     Durable,
 }
 
-/// Part of a change. Paths are those on a mirror, below its root.
+/// Part of a change. Paths are relative to the root of a mirror.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// A stub is put in place.
+    /// Writes a stub.
     Write { full: Vec<u8>, text: String },
-    /// A stub is removed.
+    /// Removes a stub.
     Remove { full: Vec<u8> },
-    /// A directory is made, or gets another owner or mode.
+    /// Creates a directory, or sets its owner and mode.
     Directory { full: Vec<u8>, mode: u32, uid: u32, gid: u32 },
-    /// An empty directory is removed.
+    /// Removes an empty directory.
     RemoveDirectory { full: Vec<u8> },
-    /// A file or directory is moved; `id` is that of the file.
+    /// Moves a file or directory; `id` is that of the file.
     Rename { from: Vec<u8>, to: Vec<u8>, id: Option<FileId> },
-    /// Two names are exchanged.
+    /// Exchanges two names.
     Exchange { one: Vec<u8>, other: Vec<u8> },
 }
 
-/// What removes a directory that has nothing but blank names.
+/// Steps that remove a directory which holds only blank names.
 pub(crate) fn removal(full: &[u8], blanks: &[Vec<u8>]) -> Result<Vec<Step>, PoolError> {
-    let removed = blanks.iter().map(|path| Ok(Step::Remove { full: beneath(TREE, path)? }));
+    let removed = blanks.iter().map(|path| Ok(Step::Remove { full: mirror_path(TREE, path)? }));
     removed.chain([Ok(Step::RemoveDirectory { full: full.to_vec() })]).collect()
 }
 
-/// Position in the order of events.
+/// Position in the sequence of changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Position {
     pub(crate) number: u64,
@@ -80,8 +83,8 @@ pub(crate) struct Position {
 }
 
 impl Position {
-    /// Before the first change.
-    pub(crate) fn begin() -> Position {
+    /// The position before the first change.
+    pub(crate) fn start() -> Position {
         Position { number: BEGIN, digest: Hash::from_bytes([0; 32]) }
     }
 
@@ -91,19 +94,19 @@ impl Position {
     }
 }
 
-/// A change, as it is recorded.
+/// A recorded change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Record {
     number: u64,
-    /// Digest of the record before.
+    /// Digest of the previous record.
     after: Hash,
     steps: Vec<Step>,
-    /// Inode that the first name of an exchange had on this mirror before; 0 where nothing is to be exchanged.
+    /// Inode of the first name of an exchange on this mirror before the change; 0 if there is no exchange.
     inode: u64,
 }
 
 impl Record {
-    /// What all mirrors have in common.
+    /// The part that is the same on all mirrors.
     fn common(&self) -> String {
         let mut text = format!("number = {}\nafter = {}\n", self.number, self.after.to_hex());
         // Writing to a string cannot fail.
@@ -137,9 +140,10 @@ impl Record {
         Position { number: self.number, digest: blake3::hash(self.common().as_bytes()) }
     }
 
-    /// Whether a mirror at this position lacks this change only; no position stands for a mirror without a record.
+    /// True if this change is the only one that a mirror at this position lacks. None stands for a mirror without a
+    /// record.
     pub(crate) fn follows(&self, position: Option<Position>) -> bool {
-        let before = position.unwrap_or_else(Position::begin);
+        let before = position.unwrap_or_else(Position::start);
         self.after == before.digest && self.number > before.number
     }
 
@@ -201,23 +205,23 @@ impl Record {
         }
     }
 
-    /// Whether a mirror has made all of the change.
-    pub(crate) fn is_made(&self, tree: &Tree) -> io::Result<bool> {
+    /// True if a mirror has applied the whole change.
+    pub(crate) fn is_applied(&self, tree: &Tree) -> io::Result<bool> {
         for step in &self.steps {
-            if !self.is_step_made(tree, step)? {
+            if !self.is_step_applied(tree, step)? {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    fn is_step_made(&self, tree: &Tree, step: &Step) -> io::Result<bool> {
+    fn is_step_applied(&self, tree: &Tree, step: &Step) -> io::Result<bool> {
         let is_directory = |full: &[u8]| {
             Ok::<_, io::Error>(tree.find(full)?.is_some_and(|stat| stat.kind == Kind::Directory))
         };
         let has = |full: &[u8], id: FileId| match read_entry(tree, full) {
-            Ok(Some(Written::File(stub))) => Some(stub.id == id),
-            Ok(Some(Written::Name(name))) => Some(name.id == id),
+            Ok(Some(MirrorEntry::File(stub))) => Some(stub.id == id),
+            Ok(Some(MirrorEntry::Name(name))) => Some(name.id == id),
             Ok(_) => Some(false),
             Err(_) => None,
         };
@@ -227,7 +231,7 @@ impl Record {
                 Ok(None) | Err(_) => false,
             },
             Step::Remove { full } => match read_entry(tree, full) {
-                // A stub that was never durable reads as none.
+                // A stub that was never durable reads as absent.
                 Ok(None) => tree.find(full)?.is_none(),
                 Ok(Some(there)) => there.revision().is_none_or(|revision| revision > self.number),
                 Err(_) => false,
@@ -236,7 +240,7 @@ impl Record {
                 tree.find(full)?.is_some_and(|stat| stat.kind == Kind::Directory && stat.mode == mode | 0o700)
             }
             Step::RemoveDirectory { full } => !is_directory(full)?,
-            // A stub that cannot be read says nothing: then the new name tells.
+            // If the old name is unreadable, the new name decides.
             Step::Rename { from, to, id: Some(id) } => match has(from, *id) {
                 Some(is_there) => !is_there,
                 None => has(to, *id) == Some(true),
@@ -255,16 +259,16 @@ impl Record {
         })
     }
 
-    /// Makes a change on a mirror: it is recorded first. `prepared` is what [`prepare`] gave for the same steps.
-    pub(crate) fn make(&self, tree: &Tree, prepared: &Prepared, care: Care) -> io::Result<()> {
-        self.record(tree, care == Care::Durable)?;
+    /// Records a change on a mirror, then applies it. `prepared` is the result of [`prepare`] for the same steps.
+    pub(crate) fn apply(&self, tree: &Tree, prepared: &Prepared, durability: Durability) -> io::Result<()> {
+        self.record(tree, durability == Durability::Durable)?;
         for (step, temporary) in self.steps.iter().zip(prepared.0.iter().chain(std::iter::repeat(&None))) {
-            make_step(tree, step, temporary.as_deref(), care)?;
+            apply_step(tree, step, temporary.as_deref(), durability)?;
         }
         Ok(())
     }
 
-    /// Records a change on a mirror.
+    /// Writes the record of a change to a mirror.
     fn record(&self, tree: &Tree, durably: bool) -> io::Result<()> {
         let inode = match self.steps.iter().find_map(|step| match step {
             Step::Exchange { one, .. } => Some(one),
@@ -277,7 +281,7 @@ impl Record {
         write_slot(tree, self.number, &bytes, durably)
     }
 
-    /// Copies the record to a mirror that has made the change already.
+    /// Copies the record to a mirror that has the change applied already.
     pub(crate) fn copy_to(&self, tree: &Tree) -> io::Result<()> {
         for slot in SLOTS {
             tree.remove(slot)?;
@@ -285,22 +289,24 @@ impl Record {
         write_slot(tree, self.number, &Record { inode: 0, ..self.clone() }.encode(), true)
     }
 
-    /// Brings a mirror that has this record, or the one before, to this position.
+    /// Brings a mirror that has this record, or the previous one, to this position.
     pub(crate) fn redo(&self, tree: &Tree, has_record: bool) -> io::Result<()> {
         if !has_record {
-            return self.make(tree, &Prepared(Vec::new()), Care::Durable).and_then(|()| self.sync(tree));
+            return self
+                .apply(tree, &Prepared(Vec::new()), Durability::Durable)
+                .and_then(|()| self.sync(tree));
         }
         let mut made = false;
         for step in &self.steps {
-            if !self.is_step_made(tree, step)? {
-                make_step(tree, step, None, Care::Durable)?;
+            if !self.is_step_applied(tree, step)? {
+                apply_step(tree, step, None, Durability::Durable)?;
                 made = true;
             }
         }
         if made { self.sync(tree) } else { Ok(()) }
     }
 
-    /// Makes the directories durable that the change was made in.
+    /// Syncs the directories that the change modified.
     pub(crate) fn sync(&self, tree: &Tree) -> io::Result<()> {
         let mut above = BTreeSet::new();
         for step in &self.steps {
@@ -314,7 +320,7 @@ impl Record {
                 }
             }
         }
-        // A directory that is gone has nothing to keep.
+        // A removed directory needs no sync.
         above.into_iter().try_for_each(|full| absent_is_none(tree.sync_directory(full)).map(|_| ()))
     }
 }
@@ -322,7 +328,7 @@ impl Record {
 fn revision_of(text: &str) -> Option<u64> {
     match Stub::decode(text.as_bytes()) {
         Ok(stub) => Some(stub.revision),
-        Err(_) => NameOfShared::decode(text.as_bytes()).ok()?.map(|name| name.revision),
+        Err(_) => LinkStub::decode(text.as_bytes()).ok()?.map(|name| name.revision),
     }
 }
 
@@ -343,7 +349,7 @@ fn write_slot(tree: &Tree, number: u64, bytes: &[u8], durably: bool) -> io::Resu
     Ok(())
 }
 
-/// Makes the records of a mirror durable.
+/// Syncs the records of a mirror.
 pub(crate) fn sync_records(tree: &Tree) -> io::Result<()> {
     for slot in SLOTS {
         if let Some(file) = absent_is_none(tree.write(slot))? {
@@ -353,7 +359,7 @@ pub(crate) fn sync_records(tree: &Tree) -> io::Result<()> {
     Ok(())
 }
 
-/// The last change that a mirror has recorded, if any.
+/// The last change that a mirror has recorded.
 pub(crate) fn read(tree: &Tree) -> io::Result<Option<Record>> {
     let mut last: Option<Record> = None;
     for slot in SLOTS {
@@ -382,17 +388,20 @@ pub(crate) fn read(tree: &Tree) -> io::Result<Option<Record>> {
     Ok(last)
 }
 
-/// Stubs that were written beside their places, by step.
+/// Temporary stub files, by step.
 #[derive(Debug, Default)]
 pub(crate) struct Prepared(Vec<Option<Vec<u8>>>);
 
-/// Writes the stubs of a change to temporary files: what takes room or time is done before anything is recorded.
-pub(crate) fn prepare(tree: &Tree, steps: &[Step], care: Care) -> io::Result<Prepared> {
+/// Writes the stubs of a change to temporary files, so that slow work and failures for lack of space come before the
+/// record.
+pub(crate) fn prepare(tree: &Tree, steps: &[Step], durability: Durability) -> io::Result<Prepared> {
     let mut prepared = Prepared(Vec::new());
     for step in steps {
         let temporary = match step {
-            Step::Write { full, text } if care != Care::Cheap || !may_begin_at(tree, full, text)? => {
-                match write_temporary(tree, text, care) {
+            Step::Write { full, text }
+                if durability != Durability::Volatile || !can_write_in_place(tree, full, text)? =>
+            {
+                match write_temporary(tree, text, durability) {
                     Ok(temporary) => Some(temporary),
                     Err(error) => {
                         prepared.discard(tree);
@@ -408,18 +417,18 @@ pub(crate) fn prepare(tree: &Tree, steps: &[Step], care: Care) -> io::Result<Pre
 }
 
 impl Prepared {
-    /// Removes what was prepared for a change that is not made.
+    /// Removes the temporary files of a change that is not applied.
     pub(crate) fn discard(&self, tree: &Tree) {
         for temporary in self.0.iter().flatten() {
-            // What stays is found by a sweep.
+            // A file that stays is removed by a sweep.
             let _ = tree.remove(temporary);
         }
     }
 }
 
-/// Whether a stub can be written where it belongs: as long as it has no bytes it is as if nothing were there, and it gets them all
-/// at once.
-fn may_begin_at(tree: &Tree, full: &[u8], text: &str) -> io::Result<bool> {
+/// True if a stub can be written directly at its path: nothing is there, an empty file counts as absent, and one write
+/// fills it.
+fn can_write_in_place(tree: &Tree, full: &[u8], text: &str) -> io::Result<bool> {
     Ok(text.len() <= AT_ONCE && tree.find(full)?.is_none())
 }
 
@@ -438,24 +447,25 @@ pub(crate) fn temporary_name(suffix: &str) -> io::Result<Vec<u8>> {
     Ok(join(STAGING, name.as_bytes()))
 }
 
-fn write_temporary(tree: &Tree, text: &str, care: Care) -> io::Result<Vec<u8>> {
+fn write_temporary(tree: &Tree, text: &str, durability: Durability) -> io::Result<Vec<u8>> {
     let temporary = temporary_name(".stub")?;
     let mut file = tree.create(&temporary, 0o600)?;
     fault::point();
     let written = file.write_all(text.as_bytes());
-    let written = written.and_then(|()| if care == Care::Cheap { Ok(()) } else { file.sync_all() });
+    let written =
+        written.and_then(|()| if durability == Durability::Volatile { Ok(()) } else { file.sync_all() });
     match written {
         Ok(()) => Ok(temporary),
         Err(error) => {
-            // The reason of the failure is worth more than a second one.
+            // The first error is more useful than one of the cleanup.
             let _ = tree.remove(&temporary);
             Err(error)
         }
     }
 }
 
-fn make_step(tree: &Tree, step: &Step, temporary: Option<&[u8]>, care: Care) -> io::Result<()> {
-    // A mirror that never had a directory gets it.
+fn apply_step(tree: &Tree, step: &Step, temporary: Option<&[u8]>, durability: Durability) -> io::Result<()> {
+    // A mirror that missed the creation of a directory gets it now.
     let with_directory = |full: &[u8], act: &dyn Fn() -> io::Result<()>| match act() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             make_directories(tree, split(full).0, 0o755)?;
@@ -468,7 +478,7 @@ fn make_step(tree: &Tree, step: &Step, temporary: Option<&[u8]>, care: Care) -> 
             let made;
             let temporary = match temporary {
                 Some(temporary) => temporary,
-                None if care == Care::Cheap => {
+                None if durability == Durability::Volatile => {
                     return with_directory(full, &|| {
                         let mut file = tree.create(full, 0o600)?;
                         fault::point();
@@ -476,13 +486,13 @@ fn make_step(tree: &Tree, step: &Step, temporary: Option<&[u8]>, care: Care) -> 
                     });
                 }
                 None => {
-                    made = write_temporary(tree, text, care)?;
+                    made = write_temporary(tree, text, durability)?;
                     &made
                 }
             };
-            with_directory(full, &|| match care {
-                Care::Cheap => tree.supplant(temporary, full),
-                Care::Synced | Care::Durable => tree.rename(temporary, full),
+            with_directory(full, &|| match durability {
+                Durability::Volatile => tree.supplant(temporary, full),
+                Durability::Atomic | Durability::Durable => tree.rename(temporary, full),
             })
             .inspect_err(|_| {
                 let _ = tree.remove(temporary);
@@ -490,11 +500,11 @@ fn make_step(tree: &Tree, step: &Step, temporary: Option<&[u8]>, care: Care) -> 
         }
         Step::Remove { full } => tree.remove(full),
         Step::Directory { full, mode, uid, gid } => {
-            match care {
-                Care::Durable => make_directories(tree, full, 0o755)?,
-                Care::Cheap | Care::Synced => tree.make_directories(full, 0o755)?,
+            match durability {
+                Durability::Durable => make_directories(tree, full, 0o755)?,
+                Durability::Volatile | Durability::Atomic => tree.make_directories(full, 0o755)?,
             }
-            dress(tree, full, *mode, *uid, *gid)
+            set_owner_and_mode(tree, full, *mode, *uid, *gid)
         }
         Step::RemoveDirectory { full } => tree.remove_empty(full, split(full).0),
         Step::Rename { from, to, .. } => tree.rename(from, to),

@@ -1,7 +1,7 @@
-//! How a pool is.
+//! Status of a pool and its targets.
 
 use super::config::{Member, Mirror};
-use super::disk::{Absence, Disk};
+use super::disk::{Disk, Unavailable};
 use super::objects::{OBJECTS, parse_name};
 use super::view::View;
 use super::{Pool, reason};
@@ -14,128 +14,128 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// How a pool is.
+/// Status of a pool.
 #[derive(Debug, Clone, Serialize)]
 pub struct Status {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its identity.
+    /// Identity.
     pub pool: String,
-    /// Counts changes of its targets.
+    /// Counts changes of the targets.
     pub epoch: u64,
     /// Targets that new files are striped over.
     pub stripe: usize,
-    /// Bytes of a block of new files.
+    /// Block size of new files.
     pub block: u64,
-    /// Redundancy columns that are wanted.
+    /// Redundancy columns of new files.
     pub redundancy: usize,
-    /// Targets that shall have the namespace.
+    /// Number of targets that should have the namespace.
     pub wanted_mirrors: usize,
     /// All targets.
     pub targets: Vec<TargetStatus>,
-    /// What someone should look after.
+    /// Warnings.
     pub warnings: Vec<Warning>,
 }
 
-/// Where the namespace is: names are lost when all targets with the current one are.
+/// Mirrors of the namespace: names are lost with the last current mirror.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Mirrors {
-    /// Targets that have it as it is now and answer.
+    /// Reachable current mirrors.
     pub current: usize,
-    /// How many shall have it.
+    /// Number of mirrors that there should be.
     pub wanted: usize,
-    /// Targets that answer and missed changes of it.
+    /// Reachable targets with an outdated copy.
     pub behind: Vec<String>,
 }
 
 impl Mirrors {
-    /// True if as many targets have the namespace as shall, and none has an old one.
-    pub fn are_whole(&self) -> bool {
+    /// True if there are enough current mirrors and none is outdated.
+    pub fn are_complete(&self) -> bool {
         self.current >= self.wanted && self.behind.is_empty()
     }
 }
 
-/// How a target is.
+/// Status of a target.
 #[derive(Debug, Clone, Serialize)]
 pub struct TargetStatus {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Where it is.
+    /// Path.
     pub path: PathBuf,
-    /// What it fails together with.
+    /// Failure domain.
     pub domain: String,
-    /// Whether it answers.
+    /// State.
     pub state: TargetState,
-    /// Why it does not.
+    /// Why it is unreachable.
     pub reason: Option<String>,
-    /// What it knows of the namespace.
+    /// State of its copy of the namespace.
     pub mirror: Mirror,
     /// Free bytes of its file system.
     pub free: Option<u64>,
-    /// All bytes of its file system.
+    /// Total bytes of its file system.
     pub total: Option<u64>,
-    /// Objects on it.
+    /// Number of objects.
     pub objects: Option<u64>,
-    /// Bytes that objects take.
+    /// Bytes that objects occupy.
     pub used: Option<u64>,
 }
 
-/// What someone should look after.
+/// A condition that needs attention.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "warning", rename_all = "kebab-case")]
 pub enum Warning {
-    /// A target does not answer.
+    /// A target is unreachable.
     Offline {
-        /// Which.
+        /// Target.
         target: String,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// A target can be read and takes no writes.
+    /// A target is read-only.
     Unwritable {
-        /// Which.
+        /// Target.
         target: String,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// A target answers again after it was given up.
+    /// A target is reachable again after it was given up.
     Returned {
-        /// Which.
+        /// Target.
         target: String,
     },
-    /// Redundancy has no place.
+    /// Redundancy cannot be placed completely.
     FewDomains {
-        /// Domains with a target that takes new things and answers.
+        /// Domains with a target that can receive new data.
         domains: usize,
         /// Columns of a stripe, redundancy included.
         wanted: usize,
         /// Redundancy columns that cannot be placed.
         missing: usize,
     },
-    /// New files have no place.
+    /// New files cannot be placed.
     NoRoom {
-        /// Domains with a target that takes new things and answers.
+        /// Domains with a target that can receive new data.
         domains: usize,
         /// Data columns.
         stripe: usize,
     },
     /// A mirror missed changes of the namespace.
     StaleMirror {
-        /// The target.
+        /// Target.
         target: String,
     },
     /// Too few targets have the namespace.
     FewMirrors {
-        /// How many have it and answer.
+        /// Reachable current mirrors.
         mirrors: usize,
-        /// How many shall.
+        /// Required number.
         wanted: usize,
     },
-    /// So many targets are gone that nothing is changed.
+    /// Too few targets are reachable, so nothing is changed.
     ReadOnly {
-        /// Targets that answer.
+        /// Reachable targets.
         online: usize,
-        /// How many it takes.
+        /// Required number.
         need: usize,
     },
 }
@@ -146,22 +146,19 @@ impl fmt::Display for Warning {
             Warning::Offline { target, reason } => write!(f, "target {target} is offline: {reason}"),
             Warning::Unwritable { target, reason } => write!(
                 f,
-                "target {target} is only read, {reason}: check its file system, or retire the target and rebuild the pool"
+                "target {target} is read-only ({reason}): check its file system, or retire the target and rebuild the pool"
             ),
             Warning::Returned { target } => {
-                write!(
-                    f,
-                    "target {target} came back, and nothing on it counts before it is verified: rebuild the pool"
-                )
+                write!(f, "target {target} is reachable again and has to be verified: rebuild the pool")
             }
             Warning::FewDomains { domains, wanted, missing } => write!(
                 f,
-                "{domains} domains can be used, fewer than the {wanted} columns of a stripe: {missing} redundancy \
+                "{domains} domains are usable, fewer than the {wanted} columns of a stripe: {missing} redundancy \
                  columns cannot be placed"
             ),
             Warning::NoRoom { domains, stripe } => write!(
                 f,
-                "{domains} domains can be used, fewer than the {stripe} data columns: no file can be put"
+                "{domains} domains are usable, fewer than the {stripe} data columns: no file can be added"
             ),
             Warning::StaleMirror { target } => {
                 write!(f, "target {target} missed changes of the namespace: heal the pool")
@@ -172,7 +169,7 @@ impl fmt::Display for Warning {
             Warning::ReadOnly { online, need } => {
                 write!(
                     f,
-                    "{online} targets answer, {need} are needed: nothing is changed, and names may be old"
+                    "{online} targets are reachable, {need} are needed: the pool is read-only, and names may be outdated"
                 )
             }
         }
@@ -180,12 +177,12 @@ impl fmt::Display for Warning {
 }
 
 impl Pool {
-    /// Where the namespace is.
+    /// Mirrors of the namespace.
     pub fn mirrors(&self) -> Mirrors {
         mirrors(&self.shared.view())
     }
 
-    /// How the pool is. Counting objects reads all their directories.
+    /// Status of the pool. Counting objects reads all their directories.
     pub fn status(&self) -> Status {
         let view = self.shared.view();
         let config = &view.config;
@@ -196,9 +193,9 @@ impl Pool {
             if let Some(reason) = reason.clone() {
                 warnings.push(Warning::Offline { target: member.name.clone(), reason });
             }
-            if let Err(Absence::Unwritable(reason)) = disk.ask_to_write() {
+            if let Err(Unavailable::Unwritable(reason)) = disk.online_writable() {
                 unwritable.insert(member.name.clone());
-                let reason = Absence::Unwritable(reason).to_string();
+                let reason = Unavailable::Unwritable(reason).to_string();
                 warnings.push(Warning::Unwritable { target: member.name.clone(), reason });
             }
             if state == TargetState::Returned {
@@ -207,7 +204,7 @@ impl Pool {
             if member.mirror == Mirror::Stale {
                 warnings.push(Warning::StaleMirror { target: member.name.clone() });
             }
-            let tree = disk.ask().ok().map(|answer| answer.tree);
+            let tree = disk.online().ok().map(|online| online.tree);
             let space = tree.as_ref().and_then(|tree| tree.space().ok());
             let counted = tree.as_ref().and_then(|tree| count(tree).ok());
             targets.push(TargetStatus {
@@ -239,7 +236,7 @@ impl Pool {
         if mirrors < wanted {
             warnings.push(Warning::FewMirrors { mirrors, wanted });
         }
-        let (online, need) = (view.present(), config.quorum());
+        let (online, need) = (view.online_count(), config.quorum());
         if online < need {
             warnings.push(Warning::ReadOnly { online, need });
         }
@@ -258,11 +255,12 @@ impl Pool {
 }
 
 impl Pool {
-    /// Targets that answer and have the current namespace, but for `gone`. Without any, no file can be found.
+    /// Number of reachable current mirrors that are not in `gone`. Without any, no file can be found.
     pub fn mirrors_without(&self, gone: &[Vec<u8>]) -> usize {
         let view = self.shared.view();
-        let has_names =
-            |(member, disk): &(&Member, &Arc<Disk>)| member.mirror == Mirror::Current && disk.ask().is_ok();
+        let has_names = |(member, disk): &(&Member, &Arc<Disk>)| {
+            member.mirror == Mirror::Current && disk.online().is_ok()
+        };
         let left = view.members().filter(has_names);
         left.filter(|(member, _)| !gone.iter().any(|name| *name == member.name.as_bytes())).count()
     }
@@ -281,7 +279,7 @@ fn mirrors(view: &View) -> Mirrors {
     }
 }
 
-/// Objects of a target and the bytes they take.
+/// Number of objects of a target, and the bytes they occupy.
 fn count(tree: &Tree) -> io::Result<(u64, u64)> {
     let (mut objects, mut bytes) = (0, 0);
     for (shelf, _) in tree.directory(OBJECTS)?.names()?.iter() {

@@ -1,4 +1,4 @@
-//! Stubs: what the namespace has in place of a file, and where in the objects each byte of the file is.
+//! Stubs: the entries of the namespace that stand for files, and the mapping of file ranges to objects.
 
 use crate::format::{FileId, Metadata};
 use crate::geometry::{BLOCK_UNIT, MAX_BLOCK, MAX_SIZE};
@@ -8,16 +8,16 @@ use std::fmt::Write;
 use std::ops::Range;
 use std::str::Lines;
 
-/// The version of a stub whose file rests.
+/// Version of the stub of a file at rest.
 pub const VERSION: u32 = 1;
 
-/// The version of a stub whose file is being written in place.
+/// Version of the stub of a file that is being written in place.
 pub const VERSION_WRITING: u32 = 2;
 
-/// This much is added for a stub that says more: times of access, several names, pipes and devices.
+/// Added to the version if a stub has optional fields: time of access, several names, pipes and devices.
 const MORE: u32 = 2;
 
-/// Largest stub that is read: extended attributes of a file are in it, in hexadecimal.
+/// Maximum size of a stub: it includes the extended attributes of a file, in hexadecimal.
 pub const MAX_BYTES: u64 = 1 << 20;
 
 const HEAD: &str = "gabion pool stub";
@@ -26,44 +26,44 @@ const EXPLANATION: &str = "the content is striped over the pool's targets; read 
 /// A file of a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stub {
-    /// Names its objects. New content has a new one.
+    /// Identity; names the objects. New content gets a new identity.
     pub id: FileId,
-    /// Counts changes at this path; the highest is the newest.
+    /// Counts changes at this path; the highest revision is valid.
     pub revision: u64,
-    /// Bytes of the content.
+    /// Size of the content.
     pub size: u64,
-    /// Bytes of a block.
+    /// Block size.
     pub block: u64,
     /// Time of the last change of the content.
     pub mtime: Nanos,
-    /// Time of the last change of anything; grows with every revision.
+    /// Time of the last change of content or metadata; increases with every revision.
     pub changed: Nanos,
     /// Owner, permissions, attributes.
     pub metadata: Metadata,
-    /// Names of the targets, by column.
+    /// Target names, by column.
     pub targets: Vec<String>,
-    /// Where it leads, for a symbolic link; that has no targets and no content.
+    /// Destination of a symbolic link, which has no targets and no content.
     pub link: Option<Vec<u8>>,
-    /// What it is, if it is a pipe, a socket or a device; that has no targets and no content either.
+    /// Kind of a pipe, socket or device, which has no targets and no content.
     pub special: Option<Special>,
-    /// Time of the last access, if someone has set it.
+    /// Time of the last access, if a program has set it.
     pub accessed: Option<Nanos>,
-    /// How many names it has, if its stub lies apart from them; 0 if the stub is at its only name.
+    /// Number of names, if the stub lies apart from them; 0 if the stub is at its only name.
     pub names: u32,
-    /// Its objects are written in place: bytes may change, and more may follow, without a word here.
+    /// Objects are being written in place: bytes may change and be appended without an update of the stub.
     pub writing: bool,
 }
 
-/// What is neither a file nor a link nor a directory.
+/// A file that is neither regular, a link nor a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Special {
-    /// A pipe with a name.
+    /// A named pipe.
     Pipe,
-    /// A socket with a name.
+    /// A named socket.
     Socket,
-    /// A device that is read and written in order, by its numbers.
+    /// A character device, by its numbers.
     Character(u32, u32),
-    /// A device of blocks, by its numbers.
+    /// A block device, by its numbers.
     Block(u32, u32),
 }
 
@@ -94,59 +94,57 @@ impl Special {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StubError {
-    /// It does not begin like a stub.
-    #[error("it does not begin like a stub")]
+    /// The first line is not that of a stub.
+    #[error("it is not a stub")]
     Head,
     /// Written by another version of the program.
-    #[error(
-        "stub version {0} is not known here (versions 1 to 4 are, and 5 for names of a file that has several)"
-    )]
+    #[error("stub version {0} is not supported (supported: 1 to 4, and 5 for hard links)")]
     Version(u32),
-    /// The last line does not fit the others.
-    #[error("the stub's checksum does not fit")]
+    /// The checksum does not match.
+    #[error("the stub's checksum does not match")]
     Checksum,
-    /// A field is missing or says what cannot be.
-    #[error("the stub's field {0} is missing or wrong")]
+    /// A field is missing or invalid.
+    #[error("the stub's field {0} is missing or invalid")]
     Field(&'static str),
 }
 
 /// A piece of a file in one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
-    /// The column.
+    /// Column.
     pub column: usize,
-    /// Where in its object.
+    /// Offset in its object.
     pub offset: u64,
-    /// How many bytes.
+    /// Length.
     pub bytes: u64,
 }
 
 impl Stub {
-    /// Whether it has content: it is neither a link nor special.
+    /// True if it has content: it is neither a link nor special.
     pub fn is_file(&self) -> bool {
         self.link.is_none() && self.special.is_none()
     }
 
-    /// Columns that the content is striped over.
+    /// Number of columns that the content is striped over.
     pub fn stripe(&self) -> u64 {
         self.targets.len() as u64
     }
 
-    /// Bytes that the object of `column` has for a file of `size` bytes.
+    /// Length of the object of `column` for a file of `size` bytes.
     pub fn object_bytes(&self, column: usize, size: u64) -> u64 {
         let row = self.stripe().saturating_mul(self.block).max(1);
         let before = column as u64 * self.block;
         size / row * self.block + (size % row).saturating_sub(before).min(self.block)
     }
 
-    /// The first byte of the file that `column` does not have if its object has `bytes` bytes.
+    /// First byte of the file that `column` lacks if its object has `bytes` bytes.
     pub(crate) fn first_byte_after(&self, column: usize, bytes: u64) -> u64 {
         let (block, stripe) = (self.block.max(1), self.stripe());
         let row = (bytes / block).saturating_mul(stripe).saturating_add(column as u64);
         row.saturating_mul(block).saturating_add(bytes % block)
     }
 
-    /// Where the bytes of a range of the file are.
+    /// Maps a range of the file to pieces of objects.
     pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Piece> + use<> {
         let (stripe, block, mut at) = (self.stripe().max(1), self.block.max(1), range.start);
         std::iter::from_fn(move || {
@@ -159,7 +157,7 @@ impl Stub {
         })
     }
 
-    /// What the namespace says of it. `device` stands for the pool.
+    /// Status of the file. `device` is the device number of the pool.
     pub fn stat(&self, device: u64) -> Stat {
         Stat {
             kind: match (&self.link, self.special) {
@@ -181,7 +179,7 @@ impl Stub {
         }
     }
 
-    /// The text of the stub.
+    /// Encodes the stub.
     pub fn encode(&self) -> String {
         let version = if self.writing { VERSION_WRITING } else { VERSION };
         let says_more = self.accessed.is_some() || self.names > 0 || self.special.is_some();
@@ -215,7 +213,7 @@ impl Stub {
         seal(text)
     }
 
-    /// Reads the text of a stub.
+    /// Decodes a stub.
     ///
     /// # Errors
     /// See [`StubError`].
@@ -236,7 +234,7 @@ impl Stub {
     }
 }
 
-/// The version and the fields of a text whose check fits.
+/// Version and fields of a text whose checksum matches.
 fn open(bytes: &[u8]) -> Result<(u32, &str), StubError> {
     let rest = bytes.strip_prefix(HEAD.as_bytes()).ok_or(StubError::Head)?;
     let text = std::str::from_utf8(bytes).map_err(|_| StubError::Checksum)?;
@@ -250,14 +248,14 @@ fn open(bytes: &[u8]) -> Result<(u32, &str), StubError> {
     Ok((version.ok_or(StubError::Head)?, body))
 }
 
-/// Adds the line that the others are checked by.
+/// Appends the checksum line.
 fn seal(mut text: String) -> String {
     let check = blake3::hash(text.as_bytes()).to_hex();
     let _ = writeln!(text, "check = {check}");
     text
 }
 
-/// Takes fields in their order.
+/// Reads fields in order.
 struct Fields<'a>(Lines<'a>);
 
 impl<'a> Fields<'a> {
@@ -338,7 +336,7 @@ impl<'a> Fields<'a> {
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 2 + 1);
-    // A sign that is there even when there are no bytes, so that every field has a text.
+    // The prefix makes an empty value visible, so that every field has a text.
     text.push('x');
     for byte in bytes {
         let _ = write!(text, "{byte:02x}");
@@ -346,7 +344,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     text
 }
 
-/// With or without the sign in front.
+/// With or without the prefix.
 pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
     let digits = text.strip_prefix('x').unwrap_or(text).as_bytes();
     let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
@@ -357,7 +355,7 @@ pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
 }
 
 mod name;
-pub(crate) use name::NameOfShared;
+pub(crate) use name::LinkStub;
 
 #[cfg(test)]
 mod tests;

@@ -1,13 +1,13 @@
-//! Objects and redundancy that nothing refers to: what a crash left, or a target that was away.
+//! Sweep: removal of unreferenced objects and redundancy, left by crashes or by targets that were offline.
 
 use super::Pool;
-use super::config::Standing;
+use super::config::MemberState;
 use super::error::PoolError;
-use super::namespace::{Entry, look_up, look_up_shared, names};
+use super::hard_links::shared_files;
+use super::namespace::{NamespaceEntry, look_up, look_up_shared, names};
 use super::objects::{OBJECTS, PARITY, UNFINISHED, object_path, parity_path, parse_name, parse_parity};
-use super::several::all_shared;
 use super::stub::Stub;
-use super::view::{Copy, View};
+use super::view::{MirrorCopy, View};
 use crate::format::FileId;
 use crate::redundancy::STAGING;
 use crate::tree::{Tree, absent_is_none, join};
@@ -17,65 +17,65 @@ use std::fs::TryLockError;
 use std::io;
 use std::sync::Arc;
 
-/// An object that nothing refers to.
+/// An unreferenced object or redundancy file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Orphan {
-    /// The target it is on.
+    /// Its target.
     pub target: String,
-    /// Its path there.
+    /// Its path on the target.
     pub path: Vec<u8>,
-    /// Bytes it takes.
+    /// Bytes it occupies.
     pub bytes: u64,
 }
 
-/// What a sweep found.
+/// Result of a sweep.
 #[derive(Debug, Default)]
 pub struct Sweep {
-    /// What nothing refers to; removed, if that was asked for.
+    /// Unreferenced files; removed, unless only listed.
     pub orphans: Vec<Orphan>,
-    /// Objects of content that is being written now.
+    /// Number of objects that are being written.
     pub busy: u64,
 }
 
-/// Endings of our own files in the staging directory. Drafts of redundancy belong to others.
+/// Suffixes of Gabion's temporary files in the staging directory. Redundancy drafts are handled elsewhere.
 const TEMPORARY: [&[u8]; 4] = [UNFINISHED, b".stub", b".note", b".config"];
 
-/// Directories that objects are spread over, by the first byte of their files' ids.
-const SHELVES: usize = 256;
+/// Object directories: one per first byte of the file id.
+const PREFIX_DIRECTORIES: usize = 256;
 
-/// Objects that are looked at together. A large pool is swept in several passes: each goes through the namespace once.
-const AT_ONCE: usize = 1 << 21;
+/// Objects handled per pass. Each pass over a large pool reads the whole namespace once.
+const OBJECTS_PER_PASS: usize = 1 << 21;
 
-/// How often the namespace is gone through without keeping others from changing it.
-const TRIES: usize = 2;
+/// Number of passes over the namespace without its lock.
+const UNLOCKED_PASSES: usize = 2;
 
 impl Pool {
-    /// Finds what nothing refers to on the targets that answer, and removes it if asked to.
+    /// Finds unreferenced files on the reachable targets, and optionally removes them.
     ///
-    /// The namespace is first gone through while others change it, which tells what surely is in use. For the rest it has to stay as it is: where it
-    /// changed meanwhile, it is gone through again, in the end with the right to change it.
+    /// The namespace is first read while others may change it, which identifies most files that are in use. If it
+    /// changed meanwhile, it is read again for the rest, the last time under its lock.
     ///
     /// # Errors
-    /// See [`PoolError`]. A stub that cannot be read ends it: its objects would look forgotten.
+    /// See [`PoolError`]. An unreadable stub ends the sweep: its objects would look unreferenced.
     pub fn sweep(&self, remove: bool) -> Result<Sweep, PoolError> {
-        self.sweep_in_passes(remove, AT_ONCE)
+        self.sweep_in_passes(remove, OBJECTS_PER_PASS)
     }
 
     fn sweep_in_passes(&self, remove: bool, at_once: usize) -> Result<Sweep, PoolError> {
         let mut sweep = Sweep::default();
-        let mut shelf = 0;
-        while shelf < SHELVES {
-            // In this order: what is put while we look is not in the list, and what is published is in the namespace.
-            let mut found = self.gather(remove, shelf, at_once)?;
-            let mut count = (shelf == 0).then(HashMap::new);
+        let mut prefix = 0;
+        while prefix < PREFIX_DIRECTORIES {
+            // The order matters: objects created later are not in the list, and published ones are in the namespace.
+            let mut found = self.list_candidates(remove, prefix, at_once)?;
+            let mut count = (prefix == 0).then(HashMap::new);
             let mut last = self.shared.change()?.last;
-            for left in (0..=TRIES).rev() {
+            for left in (0..=UNLOCKED_PASSES).rev() {
                 let view = self.shared.view();
                 let looked = match left {
                     0 => Ok(()),
-                    _ => found.look_through(&view, &view.copies()?, count.as_mut()),
+                    _ => found.drop_referenced(&view, &view.copies()?, count.as_mut()),
                 };
-                if looked.is_ok() && found.is_in_use() && !view.miscounts(count.as_ref())? {
+                if looked.is_ok() && found.is_empty() && !view.has_wrong_link_count(count.as_ref())? {
                     break;
                 }
                 let mut change = self.shared.change()?;
@@ -86,38 +86,40 @@ impl Pool {
                     continue;
                 }
                 if remove {
-                    // A mirror that does not answer may have a change on record that nobody else knows; its objects would be missed.
-                    change.leave_behind_the_silent()?;
+                    // An unreachable mirror may have recorded a change that no other mirror has; its objects would be
+                    // lost.
+                    change.mark_unreachable_stale()?;
                 }
                 if left == 0 {
                     let view = Arc::clone(&change.view);
-                    found.look_through(&view, &change.copies, count.as_mut())?;
+                    found.drop_referenced(&view, &change.copies, count.as_mut())?;
                 }
                 if let Some(count) = count.as_ref().filter(|_| remove) {
-                    for id in all_shared(&change.copies)? {
-                        change.mend_count(id, count.get(&id).copied().unwrap_or(0))?;
+                    for id in shared_files(&change.copies)? {
+                        change.correct_link_count(id, count.get(&id).copied().unwrap_or(0))?;
                     }
                 }
-                found.take(remove, &mut sweep)?;
+                found.collect(remove, &mut sweep)?;
                 break;
             }
-            shelf = found.end;
+            prefix = found.end;
         }
         Ok(sweep)
     }
 
-    /// Lists objects and redundancy files of the targets that answer, from a shelf on.
-    fn gather(&self, remove: bool, first: usize, at_once: usize) -> Result<Found, PoolError> {
+    /// Lists objects and redundancy files of the reachable targets, starting at a directory.
+    fn list_candidates(&self, remove: bool, first: usize, at_once: usize) -> Result<Unreferenced, PoolError> {
         let view = self.shared.view();
-        let mut found = Found { targets: Vec::new(), files: HashMap::new(), staging: Vec::new(), end: first };
-        for (index, answer) in view.answers() {
-            // What is left over on a disk that takes no writes stays there.
-            if !remove || view.disks[index].ask_to_write().is_ok() {
-                found.targets.push((view.config.target[index].name.clone(), answer.tree.clone()));
+        let mut found =
+            Unreferenced { targets: Vec::new(), files: HashMap::new(), staging: Vec::new(), end: first };
+        for (index, online) in view.online_targets() {
+            // Files on a read-only disk stay.
+            if !remove || view.disks[index].online_writable().is_ok() {
+                found.targets.push((view.config.target[index].name.clone(), online.tree.clone()));
             }
         }
         let mut pieces = 0;
-        while found.end < SHELVES && (pieces < at_once || found.end == first) {
+        while found.end < PREFIX_DIRECTORIES && (pieces < at_once || found.end == first) {
             for (target, (name, tree)) in found.targets.iter().enumerate() {
                 let listed = list(tree, found.end).map_err(PoolError::target(name, "listing its objects"))?;
                 pieces += listed.len();
@@ -138,10 +140,10 @@ impl Pool {
 }
 
 impl View {
-    /// Whether a file with several names does not have as many as its stub says.
-    fn miscounts(&self, count: Option<&HashMap<FileId, u32>>) -> Result<bool, PoolError> {
+    /// True if the link count of a file differs from the number of names found.
+    fn has_wrong_link_count(&self, count: Option<&HashMap<FileId, u32>>) -> Result<bool, PoolError> {
         let (Some(count), copies) = (count, self.copies()?) else { return Ok(false) };
-        for id in all_shared(&copies)? {
+        for id in shared_files(&copies)? {
             let names = look_up_shared(&copies, id)?.map_or(0, |stub| stub.names);
             if names != count.get(&id).copied().unwrap_or(0) {
                 return Ok(true);
@@ -151,48 +153,48 @@ impl View {
     }
 }
 
-/// What a target has of a file: a column, or redundancy.
+/// A column or redundancy file on a target.
 struct Piece {
     target: usize,
     column: Option<usize>,
 }
 
-/// What was found on targets. What is in use is taken out of it.
-struct Found {
+/// Files found on targets. Those that are referenced are taken out.
+struct Unreferenced {
     targets: Vec<(String, Tree)>,
     files: HashMap<FileId, Vec<Piece>>,
     /// Temporary files.
     staging: Vec<(usize, Vec<u8>)>,
-    /// The shelf after those that were looked at.
+    /// The directory after the last one that was listed.
     end: usize,
 }
 
-impl Found {
-    fn is_in_use(&self) -> bool {
+impl Unreferenced {
+    fn is_empty(&self) -> bool {
         self.files.is_empty() && self.staging.is_empty()
     }
 
-    /// Takes out what files have. Counts the names of those with several.
-    fn look_through(
+    /// Drops referenced files, and counts the names of files with several.
+    fn drop_referenced(
         &mut self,
         view: &View,
-        copies: &[Copy],
+        copies: &[MirrorCopy],
         mut count: Option<&mut HashMap<FileId, u32>>,
     ) -> Result<(), PoolError> {
-        // What was made anew while a target was away is removed from it when that is known to be whole, not here.
-        let away = view.config.target.iter().filter(|member| member.state == Standing::Away);
+        // Content that was reconstructed while a target was offline is removed from it after verification, not here.
+        let away = view.config.target.iter().filter(|member| member.state == MemberState::Away);
         let away: HashSet<&str> = away.map(|member| member.name.as_str()).collect();
         let mut ahead = vec![Vec::new()];
         while let Some(directory) = ahead.pop() {
             for (name, _) in names(copies, &directory)?.iter() {
                 let path = join(&directory, name);
                 match look_up(copies, &path)? {
-                    Some(Entry::Directory(_)) => ahead.push(path),
-                    Some(Entry::File(stub)) => {
+                    Some(NamespaceEntry::Directory(_)) => ahead.push(path),
+                    Some(NamespaceEntry::File(stub)) => {
                         if let Some(count) = count.as_mut().filter(|_| stub.names > 0) {
                             *count.entry(stub.id).or_default() += 1;
                         }
-                        self.keep(&stub, &away);
+                        self.drop_file(&stub, &away);
                     }
                     None => {}
                 }
@@ -201,11 +203,11 @@ impl Found {
         Ok(())
     }
 
-    fn keep(&mut self, stub: &Stub, away: &HashSet<&str>) {
+    fn drop_file(&mut self, stub: &Stub, away: &HashSet<&str>) {
         let Some(pieces) = self.files.get_mut(&stub.id) else { return };
         pieces.retain(|piece| {
             let target = self.targets[piece.target].0.as_str();
-            // Redundancy of earlier versions of a file is replaced by whoever protects it, not here.
+            // Redundancy of earlier versions is replaced by `protect`, not here.
             let Some(column) = piece.column else { return false };
             stub.targets.get(column).is_none_or(|used| used != target) && !away.contains(target)
         });
@@ -214,8 +216,8 @@ impl Found {
         }
     }
 
-    /// Reports what is left, and removes it if asked to.
-    fn take(&mut self, remove: bool, sweep: &mut Sweep) -> Result<(), PoolError> {
+    /// Reports what is left, and removes it if requested.
+    fn collect(&mut self, remove: bool, sweep: &mut Sweep) -> Result<(), PoolError> {
         let path = |id: FileId, piece: &Piece| {
             piece.column.map_or_else(|| parity_path(id), |column| object_path(id, column))
         };
@@ -225,8 +227,8 @@ impl Found {
         left.sort();
         for (target, path) in left {
             let (target, tree) = &self.targets[target];
-            match take(tree, &path, remove)
-                .map_err(PoolError::target(target, "removing what is left over"))?
+            match measure_and_remove(tree, &path, remove)
+                .map_err(PoolError::target(target, "removing an unreferenced file"))?
             {
                 Some(bytes) => sweep.orphans.push(Orphan { target: target.clone(), path, bytes }),
                 None => sweep.busy += 1,
@@ -236,12 +238,12 @@ impl Found {
     }
 }
 
-/// Objects and redundancy files of a target that are on one shelf. What is not ours stays.
-fn list(tree: &Tree, shelf: usize) -> io::Result<Vec<(FileId, Option<usize>)>> {
+/// Objects and redundancy files of a target in one directory. Other files are ignored.
+fn list(tree: &Tree, prefix: usize) -> io::Result<Vec<(FileId, Option<usize>)>> {
     let mut found = Vec::new();
-    let shelf = format!("{shelf:02x}");
+    let prefix = format!("{prefix:02x}");
     for top in [OBJECTS, PARITY] {
-        let place = join(top, shelf.as_bytes());
+        let place = join(top, prefix.as_bytes());
         let Some(directory) = absent_is_none(tree.directory(&place))? else { continue };
         for (name, _) in directory.names()?.iter() {
             let piece = match top {
@@ -258,15 +260,15 @@ fn list(tree: &Tree, shelf: usize) -> io::Result<Vec<(FileId, Option<usize>)>> {
     Ok(found)
 }
 
-/// Our own temporary files of a target.
+/// Gabion's temporary files on a target.
 fn list_staging(tree: &Tree) -> io::Result<Vec<Vec<u8>>> {
     let is_ours = |name: &[u8]| TEMPORARY.iter().any(|ending| name.ends_with(ending));
     let names = tree.directory(STAGING)?.names()?;
     Ok(names.iter().filter(|(name, _)| is_ours(name)).map(|(name, _)| join(STAGING, name)).collect())
 }
 
-/// Bytes of a file that is left over; nothing if someone is at it.
-fn take(tree: &Tree, path: &[u8], remove: bool) -> io::Result<Option<u64>> {
+/// Size of an unreferenced file; none if a process has it locked.
+fn measure_and_remove(tree: &Tree, path: &[u8], remove: bool) -> io::Result<Option<u64>> {
     let Some(file) = absent_is_none(tree.read(path))? else { return Ok(None) };
     let file = Lockable::from(file);
     match file.try_lock() {
@@ -288,7 +290,8 @@ mod tests {
     use crate::world::Clock;
     use std::time::Duration;
 
-    /// A large pool is swept in passes, each over some of the objects. None of them may take what files have for left over, or forget what is.
+    /// A large pool is swept in several passes, each over some of the objects. No pass may remove referenced files or
+    /// miss unreferenced ones.
     #[test]
     fn passes_find_what_one_pass_finds() {
         let dir = tempfile::tempdir().unwrap();
@@ -301,15 +304,15 @@ mod tests {
             let name = format!("dir {}/file {number}", number % 3);
             pool.put(name.as_bytes(), &mut &[7; 10_000][..], &Metadata::default(), 5).unwrap();
         }
-        // Left over: copies of objects under other ids.
+        // Unreferenced: copies of objects under other ids.
         let mut left = Vec::new();
-        for shelf in std::fs::read_dir(path(1).join("objects")).unwrap().take(9) {
-            let shelf = shelf.unwrap().path();
-            let object = std::fs::read_dir(&shelf).unwrap().next().unwrap().unwrap();
+        for prefix in std::fs::read_dir(path(1).join("objects")).unwrap().take(9) {
+            let prefix = prefix.unwrap().path();
+            let object = std::fs::read_dir(&prefix).unwrap().next().unwrap().unwrap();
             let name = object.file_name().into_string().unwrap();
             let column = name.split_once('.').unwrap().1;
             let other = format!("{}{:030}.{column}", &name[..2], left.len());
-            std::fs::copy(object.path(), shelf.join(&other)).unwrap();
+            std::fs::copy(object.path(), prefix.join(&other)).unwrap();
             left.push(format!("objects/{}/{other}", &name[..2]).into_bytes());
         }
         left.sort();

@@ -1,7 +1,7 @@
-//! A pool at one epoch: its targets, and who of them has what.
+//! View of a pool at one epoch: its targets and their states.
 
-use super::config::{Config, Member, Mirror, Standing};
-use super::disk::{Answer, Disk};
+use super::config::{Config, Member, MemberState, Mirror};
+use super::disk::{Disk, OnlineTarget};
 use super::error::PoolError;
 use crate::storage::TargetState;
 use crate::tree::Tree;
@@ -14,13 +14,13 @@ pub(crate) struct View {
     pub(crate) disks: Vec<Arc<Disk>>,
 }
 
-/// A target whose copy of the namespace is current.
+/// A target with a current copy of the namespace.
 #[derive(Debug, Clone)]
-pub(crate) struct Copy {
+pub(crate) struct MirrorCopy {
     pub(crate) index: usize,
     pub(crate) name: String,
     pub(crate) tree: Tree,
-    /// The epoch it knows of.
+    /// The epoch that it has recorded.
     pub(crate) epoch: u64,
 }
 
@@ -33,26 +33,26 @@ impl View {
         self.members().find(|(member, _)| member.name.as_bytes() == name)
     }
 
-    /// The domain of a target; one that is not known is alone in its own.
+    /// Failure domain of a target; an unknown target has a domain of its own.
     pub(crate) fn domain<'a>(&'a self, name: &'a str) -> &'a str {
         self.disk(name.as_bytes()).map_or(name, |(member, _)| &member.domain)
     }
 
-    /// Whether a target can be used.
+    /// State of a target.
     pub(crate) fn state(member: &Member, disk: &Disk) -> TargetState {
-        match (disk.ask().is_ok(), member.state) {
+        match (disk.online().is_ok(), member.state) {
             (false, _) => TargetState::Offline,
-            (true, Standing::Online) => TargetState::Online,
-            (true, Standing::Retired) => TargetState::Retired,
-            (true, Standing::Away) => TargetState::Returned,
+            (true, MemberState::Online) => TargetState::Online,
+            (true, MemberState::Retired) => TargetState::Retired,
+            (true, MemberState::Away) => TargetState::Returned,
         }
     }
 
-    /// Something new must not appear on targets that were retired or given up since they were chosen: whoever emptied them was told that
-    /// nothing is left there.
-    pub(crate) fn refuse_leaving(&self, targets: &[String]) -> Result<(), PoolError> {
+    /// Refuses targets that were retired or given up after they were chosen: nothing new may appear on a target that
+    /// was reported empty.
+    pub(crate) fn require_in_service(&self, targets: &[String]) -> Result<(), PoolError> {
         let serves = |name: &String| {
-            self.disk(name.as_bytes()).is_some_and(|(member, _)| member.state == Standing::Online)
+            self.disk(name.as_bytes()).is_some_and(|(member, _)| member.state == MemberState::Online)
         };
         match targets.iter().find(|name| !serves(name)) {
             Some(target) => Err(PoolError::Left { target: target.clone() }),
@@ -60,32 +60,32 @@ impl View {
         }
     }
 
-    /// Names of targets that do not answer.
+    /// Names of unreachable targets.
     pub(crate) fn offline(&self) -> Vec<String> {
-        let silent = self.members().filter(|(_, disk)| disk.ask().is_err());
+        let silent = self.members().filter(|(_, disk)| disk.online().is_err());
         silent.map(|(member, _)| member.name.clone()).collect()
     }
 
-    /// All that answer.
-    pub(crate) fn answers(&self) -> Vec<(usize, Answer)> {
+    /// All reachable targets.
+    pub(crate) fn online_targets(&self) -> Vec<(usize, OnlineTarget)> {
         let asked = self.disks.iter().enumerate();
-        asked.filter_map(|(index, disk)| Some((index, disk.ask().ok()?))).collect()
+        asked.filter_map(|(index, disk)| Some((index, disk.online().ok()?))).collect()
     }
 
-    /// How many of those in service answer: only they know of all changes.
-    pub(crate) fn present(&self) -> usize {
-        let serving = self.members().filter(|(member, _)| member.state == Standing::Online);
-        serving.filter(|(_, disk)| disk.ask().is_ok()).count()
+    /// Number of reachable targets in service: only these have all changes.
+    pub(crate) fn online_count(&self) -> usize {
+        let serving = self.members().filter(|(member, _)| member.state == MemberState::Online);
+        serving.filter(|(_, disk)| disk.online().is_ok()).count()
     }
 
-    /// The targets with the current namespace that answer; at least one.
-    pub(crate) fn copies(&self) -> Result<Vec<Copy>, PoolError> {
+    /// The reachable targets with the current namespace; at least one.
+    pub(crate) fn copies(&self) -> Result<Vec<MirrorCopy>, PoolError> {
         let current =
             || self.members().enumerate().filter(|(_, (member, _))| member.mirror == Mirror::Current);
-        let copies: Vec<Copy> = current()
+        let copies: Vec<MirrorCopy> = current()
             .filter_map(|(index, (member, disk))| {
-                let Answer { tree, config } = disk.ask().ok()?;
-                Some(Copy { index, name: member.name.clone(), tree, epoch: config.epoch })
+                let OnlineTarget { tree, config } = disk.online().ok()?;
+                Some(MirrorCopy { index, name: member.name.clone(), tree, epoch: config.epoch })
             })
             .collect();
         match copies.is_empty() {
@@ -97,11 +97,11 @@ impl View {
         }
     }
 
-    /// Whether a target knows of a later epoch.
+    /// True if a target has a later epoch.
     pub(crate) fn is_outdated(&self) -> bool {
         let mirrors = self.members().filter(|(member, _)| member.mirror != Mirror::None);
         mirrors
             .map(|(_, disk)| disk)
-            .any(|disk| disk.ask().is_ok_and(|answer| answer.config.epoch > self.config.epoch))
+            .any(|disk| disk.online().is_ok_and(|online| online.config.epoch > self.config.epoch))
     }
 }

@@ -4,7 +4,8 @@ use gabion_vault::coder::Coders;
 use gabion_vault::format::{FileId, Metadata};
 use gabion_vault::geometry::Run;
 use gabion_vault::storage::{
-    Content, Fault, Folder, Holder, Home, Layout, LayoutError, Repairable, Repository, Storage, Target,
+    Content, Fault, Folder, Layout, LayoutError, ParityPlacement, RedundancyLocation, Repairable, Repository,
+    Storage, Target,
 };
 use gabion_vault::tree::{Names, Stat, join};
 use std::fmt;
@@ -162,12 +163,12 @@ impl Content for FaultyContent {
         }
     }
 
-    fn will_read(&self, run: &Run) {
-        self.inner.will_read(run);
+    fn prefetch(&self, run: &Run) {
+        self.inner.prefetch(run);
     }
 
-    fn forget_cached(&self) {
-        self.inner.forget_cached();
+    fn drop_cache(&self) {
+        self.inner.drop_cache();
     }
 }
 
@@ -237,8 +238,13 @@ impl<S: Storage> Storage for Faulty<S> {
         self.inner.repositories()
     }
 
-    fn homes(&self, path: &[u8], code: &gabion_engine::Code, layout: &Layout) -> io::Result<Vec<Home>> {
-        self.inner.homes(path, code, layout)
+    fn parity_placements(
+        &self,
+        path: &[u8],
+        code: &gabion_engine::Code,
+        layout: &Layout,
+    ) -> io::Result<Vec<ParityPlacement>> {
+        self.inner.parity_placements(path, code, layout)
     }
 
     fn identity(&self, path: &[u8]) -> io::Result<Option<FileId>> {
@@ -249,12 +255,12 @@ impl<S: Storage> Storage for Faulty<S> {
         self.inner.keeps_by_identity()
     }
 
-    fn holders(&self, path: &[u8]) -> io::Result<Vec<Holder>> {
-        self.inner.holders(path)
+    fn redundancy_locations(&self, path: &[u8]) -> io::Result<Vec<RedundancyLocation>> {
+        self.inner.redundancy_locations(path)
     }
 
-    fn bring_home(&self, path: &[u8], coders: &Coders) -> io::Result<()> {
-        self.inner.bring_home(path, coders)
+    fn relocate_former_redundancy(&self, path: &[u8], coders: &Coders) -> io::Result<()> {
+        self.inner.relocate_former_redundancy(path, coders)
     }
 
     fn targets(&self) -> Vec<Target> {

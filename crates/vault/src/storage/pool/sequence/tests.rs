@@ -1,4 +1,4 @@
-use super::{Care, Position, Prepared, Record, SLOTS, Step, read};
+use super::{Durability, Position, Prepared, Record, SLOTS, Step, read};
 use crate::format::FileId;
 use crate::tree::Tree;
 use std::fs;
@@ -17,7 +17,7 @@ fn steps() -> Vec<Step> {
 
 #[test]
 fn records_are_read_as_they_were_written_and_torn_ones_are_none() {
-    let record = Record { inode: 5, ..Position::begin().next(steps()) };
+    let record = Record { inode: 5, ..Position::start().next(steps()) };
     let bytes = record.encode();
     assert_eq!(Record::decode(&bytes), Some(record.clone()));
     for at in 0..bytes.len() {
@@ -39,12 +39,12 @@ fn a_torn_record_leaves_the_one_before() {
     let tree = Tree::open(dir.path()).unwrap();
     assert_eq!(read(&tree).unwrap(), None);
     let long = "x".repeat(20_000);
-    let first = Position::begin().next(vec![Step::Write { full: b"t".to_vec(), text: long }]);
+    let first = Position::start().next(vec![Step::Write { full: b"t".to_vec(), text: long }]);
     first.record(&tree, true).unwrap();
     let second = first.position().next(vec![]);
     second.record(&tree, false).unwrap();
     let third = second.position().next(steps());
-    third.make(&tree, &Prepared(Vec::new()), Care::Cheap).unwrap_err();
+    third.apply(&tree, &Prepared(Vec::new()), Durability::Volatile).unwrap_err();
     assert_eq!(read(&tree).unwrap().unwrap().position(), third.position(), "shorter than what it replaced");
     assert!(third.follows(Some(second.position())) && !third.follows(Some(first.position())));
     assert!(first.follows(None) && !second.follows(None));

@@ -1,6 +1,6 @@
-//! Stubs are read as they were written, and nothing else is.
+//! Decoding of stubs: round trips, damage, invalid fields.
 
-use super::{NameOfShared, Piece, Special, Stub, StubError};
+use super::{LinkStub, Piece, Special, Stub, StubError};
 use crate::format::{FileId, Metadata};
 use crate::geometry::{Geometry, Tail};
 
@@ -25,7 +25,7 @@ fn stub() -> Stub {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn encoding_round_trips() {
     let file = stub();
     assert_eq!(Stub::decode(file.encode().as_bytes()), Ok(file.clone()));
     let link = Stub { targets: Vec::new(), block: 0, size: 4, link: Some(b"../\xff".to_vec()), ..file };
@@ -37,7 +37,7 @@ fn what_is_written_is_read() {
 }
 
 #[test]
-fn what_few_files_have_takes_another_version() {
+fn optional_fields_raise_the_version() {
     let special = |what| Stub {
         targets: Vec::new(),
         block: 0,
@@ -56,14 +56,14 @@ fn what_few_files_have_takes_another_version() {
         assert!(busy.encode().starts_with("gabion pool stub 4: "));
         assert_eq!(Stub::decode(busy.encode().as_bytes()), Ok(busy));
     }
-    let name = NameOfShared { id: FileId([9; 16]), revision: 12 };
+    let name = LinkStub { id: FileId([9; 16]), revision: 12 };
     assert!(name.encode().starts_with("gabion pool stub 5: "));
-    assert_eq!(NameOfShared::decode(name.encode().as_bytes()), Ok(Some(name)));
-    assert_eq!(NameOfShared::decode(stub().encode().as_bytes()), Ok(None));
+    assert_eq!(LinkStub::decode(name.encode().as_bytes()), Ok(Some(name)));
+    assert_eq!(LinkStub::decode(stub().encode().as_bytes()), Ok(None));
 }
 
 #[test]
-fn every_change_of_a_byte_is_found() {
+fn every_changed_byte_is_detected() {
     let text = stub().encode().into_bytes();
     for at in 0..text.len() {
         for flip in [1, 0x20, 0x80] {
@@ -81,7 +81,7 @@ fn sealed(body: &str) -> Vec<u8> {
 }
 
 #[test]
-fn fields_that_cannot_be_are_refused() {
+fn invalid_fields_are_refused() {
     let body = stub().encode();
     let body = &body[..body.rfind("check").unwrap()];
     assert_eq!(Stub::decode(&sealed(body)), Ok(stub()));

@@ -1,10 +1,10 @@
-//! Repair of blocks of a mounted file that are damaged beside what was written.
+//! Repair of damaged blocks of a mounted file.
 //!
-//! The mount knows what was written since the file was protected, so blocks elsewhere that differ from their signatures are
-//! damaged. They are reconstructed from the rest of their stripe before new redundancy is made. Nothing is written through the mount meanwhile. What is
-//! replaced is kept as by a repair.
+//! The mount knows which ranges were written since the file was protected, so blocks elsewhere that differ from their
+//! signatures are damaged. They are reconstructed from the rest of their stripe before the file is encoded again, while
+//! writes through the mount are paused. The replaced bytes are kept, as for any repair.
 
-use super::{Plain, Writer};
+use super::{DirectoryWriter, Plain};
 use crate::replaced;
 use crate::storage::{Reconstruct, Storage};
 use crate::tree::{Generation, split, stat_of};
@@ -14,31 +14,32 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::PoisonError;
 
-/// Blocks that are repaired while programs wait with writing to the file.
+/// Blocks repaired while writers wait.
 const AT_ONCE: usize = 16;
 
 impl Plain {
-    /// Repairs cells of a file as far as that can be. The others stay as they are, and whoever asked finds that out.
-    pub(super) fn mend_beside(
+    /// Repairs cells of a file. Cells that cannot be repaired stay as they are; the caller finds them by checking
+    /// again.
+    pub(super) fn repair_while_paused(
         &self,
-        writer: &dyn Writer,
+        writer: &dyn DirectoryWriter,
         path: &[u8],
         cells: &[Range<u64>],
         reconstruct: Reconstruct<'_>,
     ) {
         for cells in cells.chunks(AT_ONCE) {
-            // What is repaired gets another mtime: the file is asked for each time.
+            // A repair changes the mtime, so the version is read for each batch.
             let Ok(Some(stat)) = self.find(path) else { return };
             let now = stat.generation();
-            let mut act = || self.put_back(writer, path, cells, &now, reconstruct).ok();
-            writer.alone(&now, &mut act);
+            let mut act = || self.rewrite_cells(writer, path, cells, &now, reconstruct).ok();
+            writer.with_writes_paused(&now, &mut act);
         }
     }
 
-    /// Gives the version that the file has then.
-    fn put_back(
+    /// Repairs cells and returns the resulting version of the file.
+    fn rewrite_cells(
         &self,
-        writer: &dyn Writer,
+        writer: &dyn DirectoryWriter,
         path: &[u8],
         cells: &[Range<u64>],
         now: &Generation,
@@ -65,14 +66,14 @@ impl Plain {
         }
         kept.1.sync_all()?;
         self.repository.sync_directories(split(&kept.0).0)?;
-        // A program that writes to the directory itself is not kept from it: it is noticed up to here.
+        // Other programs may write to the directory itself; changes up to this point are detected.
         if !stat_of(&file)?.generation().is_unwritten_since(now) {
             return Err(io::ErrorKind::ResourceBusy.into());
         }
         for (range, bytes) in made {
             file.write_all_at(&bytes, range.start)?;
-            let mut mended = self.mended.lock().unwrap_or_else(PoisonError::into_inner);
-            mended.entry(path.to_vec()).or_default().push(range);
+            let mut repaired = self.repaired.lock().unwrap_or_else(PoisonError::into_inner);
+            repaired.entry(path.to_vec()).or_default().push(range);
         }
         Ok(stat_of(&file)?.generation())
     }

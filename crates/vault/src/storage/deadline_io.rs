@@ -1,7 +1,8 @@
-//! One thread per target for calls that a dying disk may never return from.
+//! I/O with a deadline: one thread per target for calls that may never return from a failing disk.
 //!
-//! Who waits gives up after the deadline; the thread stays with its call, since nothing can take it back. Until it returns
-//! the target counts as gone, so a dead disk costs one thread and one deadline, however many readers come.
+//! After the deadline the caller gets a timeout; the thread keeps its call, which cannot be cancelled. Until the call
+//! returns the target counts as unreachable, so a dead disk costs one thread and one deadline for any number of
+//! readers.
 
 use crate::redundancy::read_up_to;
 use crate::storage::Fault;
@@ -14,9 +15,9 @@ use std::time::Duration;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Runs calls one after the other. The queue is bounded by the callers: each waits for its answer.
+/// Runs calls one after the other. The queue is bounded by the number of callers, since each waits for its result.
 #[derive(Debug)]
-pub struct Lane {
+pub struct DeadlineIo {
     name: String,
     deadline: Duration,
     state: Mutex<State>,
@@ -25,7 +26,7 @@ pub struct Lane {
 #[derive(Debug, Default)]
 struct State {
     runner: Option<Runner>,
-    /// Alive while a thread that was given up has not come back.
+    /// Alive while an abandoned thread has not returned from its call.
     stuck: Weak<()>,
 }
 
@@ -35,18 +36,18 @@ struct Runner {
     alive: Weak<()>,
 }
 
-impl Lane {
-    /// A lane for the target of this name.
-    pub fn new(name: &str, deadline: Duration) -> Lane {
-        Lane { name: name.to_owned(), deadline, state: Mutex::default() }
+impl DeadlineIo {
+    /// For the target of this name.
+    pub fn new(name: &str, deadline: Duration) -> DeadlineIo {
+        DeadlineIo { name: name.to_owned(), deadline, state: Mutex::default() }
     }
 
-    /// Whether a call has not come back in time, and still has not.
+    /// True if a call exceeded the deadline and has not returned since.
     pub fn is_stuck(&self) -> bool {
         self.state().stuck.strong_count() > 0
     }
 
-    /// Runs `work` on the lane's thread and waits for it, up to the deadline.
+    /// Runs `work` on the thread of the target and waits for it, up to the deadline.
     ///
     /// # Errors
     /// [`Fault::Timeout`].
@@ -54,7 +55,7 @@ impl Lane {
         let timeout = Fault::Timeout(self.deadline.as_millis() as u64);
         let (reply, answer) = channel();
         let job: Job = Box::new(move || {
-            // Who asked may have given up.
+            // The caller may have given up.
             let _ = reply.send(work());
         });
         let alive = {
@@ -79,7 +80,7 @@ impl Lane {
             }
             Err(RecvTimeoutError::Timeout) => {
                 let mut state = self.state();
-                // Someone else may have given this thread up already, and another one be at work.
+                // Another caller may have abandoned this thread already, and started a new one.
                 if state.runner.as_ref().is_some_and(|runner| runner.alive.ptr_eq(&alive)) {
                     state.runner = None;
                     state.stuck = alive;
@@ -89,7 +90,8 @@ impl Lane {
         }
     }
 
-    /// Reads until the buffer is full or the file ends. What is in memory can be had without waiting, and so without a deadline.
+    /// Reads until the buffer is full or the file ends. Bytes in the page cache are read directly, without the
+    /// deadline.
     ///
     /// # Errors
     /// See [`Fault`].
@@ -105,7 +107,7 @@ impl Lane {
         if done == buffer.len() {
             return Ok(done);
         }
-        // Who is given up keeps its buffer, so it must be one of its own.
+        // An abandoned call keeps its buffer, so it gets a buffer of its own.
         let (mut own, start, file) = (vec![0; buffer.len() - done], offset + done as u64, file.clone());
         let (own, got) = self.run(move || {
             let got = read_up_to(&file, &mut own, start);
@@ -130,39 +132,39 @@ impl Lane {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // It is whole whenever the lock is free.
+        // The state is consistent whenever the lock is free.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Lane;
+    use super::DeadlineIo;
     use crate::storage::Fault;
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
     #[test]
     fn calls_give_their_results() {
-        let lane = Lane::new("d1", Duration::from_secs(30));
-        assert_eq!(lane.run(|| 6 * 7).unwrap(), 42);
-        assert_eq!(lane.run(|| "again").unwrap(), "again");
-        assert!(!lane.is_stuck());
+        let deadline_io = DeadlineIo::new("d1", Duration::from_secs(30));
+        assert_eq!(deadline_io.run(|| 6 * 7).unwrap(), 42);
+        assert_eq!(deadline_io.run(|| "again").unwrap(), "again");
+        assert!(!deadline_io.is_stuck());
     }
 
-    /// A call that never comes back must cost its caller the deadline, the next callers nothing, and must not be
-    /// forgotten: when the disk answers at last, the target is there again.
+    /// A call that never returns costs its caller the deadline and later callers nothing. When the disk answers at
+    /// last, the target is usable again.
     #[test]
-    fn a_stuck_call_is_given_up_and_remembered() {
-        let lane = Lane::new("d1", Duration::from_millis(20));
+    fn a_stuck_call_times_out_and_later_calls_fail_at_once() {
+        let deadline_io = DeadlineIo::new("d1", Duration::from_millis(20));
         let (release, held) = channel::<()>();
-        let stuck = lane.run(move || held.recv());
+        let stuck = deadline_io.run(move || held.recv());
         assert!(matches!(stuck, Err(Fault::Timeout(20))), "{stuck:?}");
-        assert!(lane.is_stuck());
-        assert!(matches!(lane.run(|| ()), Err(Fault::Timeout(20))));
+        assert!(deadline_io.is_stuck());
+        assert!(matches!(deadline_io.run(|| ()), Err(Fault::Timeout(20))));
         drop(release);
-        gabion_testkit::until("the lane is free", || !lane.is_stuck());
+        gabion_testkit::until("the deadline_io is free", || !deadline_io.is_stuck());
         // A busy machine may take longer than this deadline for any call.
-        gabion_testkit::until("calls are answered", || lane.run(|| ()).is_ok());
+        gabion_testkit::until("calls are answered", || deadline_io.run(|| ()).is_ok());
     }
 }

@@ -1,41 +1,42 @@
-//! Short texts that every target has a copy of: whichever disks are lost, what files shall get is not, nor which vault knows them.
+//! Documents that every target has a copy of: policy and vault identity survive the loss of any disks.
 //!
-//! A copy is the text between a line with its revision and a line with the check of all that. Of copies that are
-//! whole, the one with the highest revision counts.
+//! A copy is the text between a line with its revision and a line with a checksum. Of the valid copies, the one with
+//! the highest revision counts.
 
 use super::namespace::write_whole;
 use super::{Pool, PoolError};
 use crate::tree::{Tree, absent_is_none};
 use std::io::{self, Read};
 
-/// A text that is on every target.
+/// A document that every target has a copy of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Document {
-    /// What files get.
+    /// The policy.
     Policy,
-    /// Which vault the pool has: its identity and its changelog.
+    /// The vault of the pool: its identity and its changelog.
     Vault,
 }
 
 const CHECK: &str = "# check ";
 
-/// Most bytes of a copy.
+/// Maximum size of a copy.
 const MAX_BYTES: u64 = 1 << 22;
 
-/// Higher revisions are no one's: with one a second it takes longer than there were disks. So there is always a next one.
+/// Revisions from here on are invalid, so that there is always a next one: one revision per second takes ages to get
+/// here.
 const MAX_REVISION: u64 = 1 << 53;
 
-/// A text, as it was set.
+/// A document as it was stored.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Kept {
-    /// Counts how often another one was set.
+pub struct StoredDocument {
+    /// Counts how often the document was replaced.
     pub revision: u64,
     /// The text.
     pub text: String,
 }
 
 impl Document {
-    /// The file on every target.
+    /// File name on every target.
     fn file(self) -> &'static [u8] {
         match self {
             Document::Policy => b"policy.toml",
@@ -50,64 +51,65 @@ impl Document {
         }
     }
 
-    fn encode(self, kept: &Kept) -> String {
+    fn encode(self, kept: &StoredDocument) -> String {
         let body = format!("{}{}\n{}\n", self.head(), kept.revision, kept.text);
         let check = blake3::hash(body.as_bytes()).to_hex();
         format!("{body}{CHECK}{check}\n")
     }
 
-    /// Nothing for what is no copy, or damaged.
-    fn decode(self, copy: &str) -> Option<Kept> {
+    /// None for an invalid or damaged copy.
+    fn decode(self, copy: &str) -> Option<StoredDocument> {
         let (body, check) = copy.strip_suffix('\n')?.rsplit_once(CHECK)?;
         if blake3::hash(body.as_bytes()).to_hex().as_str() != check {
             return None;
         }
         let (revision, text) = body.strip_prefix(self.head())?.split_once('\n')?;
         let revision = revision.parse().ok().filter(|revision| *revision < MAX_REVISION)?;
-        Some(Kept { revision, text: text.strip_suffix('\n')?.to_owned() })
+        Some(StoredDocument { revision, text: text.strip_suffix('\n')?.to_owned() })
     }
 
-    fn read(self, tree: &Tree) -> io::Result<Option<Kept>> {
+    fn read(self, tree: &Tree) -> io::Result<Option<StoredDocument>> {
         let Some(file) = absent_is_none(tree.read(self.file()))? else { return Ok(None) };
         let mut copy = Vec::new();
         file.take(MAX_BYTES).read_to_end(&mut copy)?;
         Ok(std::str::from_utf8(&copy).ok().and_then(|copy| self.decode(copy)))
     }
 
-    fn write(self, tree: &Tree, kept: &Kept) -> io::Result<()> {
+    fn write(self, tree: &Tree, kept: &StoredDocument) -> io::Result<()> {
         write_whole(tree, self.file(), self.encode(kept).as_bytes(), b".note")?;
         tree.sync_directory(b"")
     }
 }
 
 impl Pool {
-    /// The text that was set last, as far as targets that answer know; nothing if none ever was.
-    pub fn kept(&self, document: Document) -> Option<Kept> {
-        // A copy that cannot be read is like one on a disk that is gone: the others count.
-        self.copies_of(document).into_iter().filter_map(|(_, kept)| kept).max()
+    /// The newest copy on the reachable targets; none if the document was never stored.
+    pub fn document(&self, document: Document) -> Option<StoredDocument> {
+        // An unreadable copy counts as missing.
+        self.document_copies(document).into_iter().filter_map(|(_, kept)| kept).max()
     }
 
-    /// What each target that answers has.
-    fn copies_of(&self, document: Document) -> Vec<(Tree, Option<Kept>)> {
-        let answers = self.shared.view().answers().into_iter();
+    /// The copies of all reachable targets.
+    fn document_copies(&self, document: Document) -> Vec<(Tree, Option<StoredDocument>)> {
+        let answers = self.shared.view().online_targets().into_iter();
         let read = |tree: Tree| {
             let kept = document.read(&tree).ok().flatten();
             (tree, kept)
         };
-        answers.map(|(_, answer)| read(answer.tree)).collect()
+        answers.map(|(_, online)| read(online.tree)).collect()
     }
 
-    /// Sets another text, on all targets that answer.
+    /// Replaces a document on all reachable targets.
     ///
     /// # Errors
-    /// Too few targets answer, or take it, for a later reader to be sure to find it. See [`PoolError`].
-    pub fn keep(&self, document: Document, text: &str) -> Result<Kept, PoolError> {
+    /// Too few targets are reachable, or writable, for any later reader to find the document. See [`PoolError`].
+    pub fn set_document(&self, document: Document, text: &str) -> Result<StoredDocument, PoolError> {
         let change = self.shared.change()?;
-        let newest = self.kept(document);
-        let kept = Kept { revision: newest.map_or(0, |kept| kept.revision) + 1, text: text.to_owned() };
+        let newest = self.document(document);
+        let kept =
+            StoredDocument { revision: newest.map_or(0, |kept| kept.revision) + 1, text: text.to_owned() };
         let (mut written, mut failed) = (0, None);
-        for (index, answer) in change.view.answers() {
-            match document.write(&answer.tree, &kept) {
+        for (index, online) in change.view.online_targets() {
+            match document.write(&online.tree, &kept) {
                 Ok(()) => written += 1,
                 Err(error) => failed = Some((index, error)),
             }
@@ -121,22 +123,22 @@ impl Pool {
         }
     }
 
-    /// Gives targets that answer the text that was set last, if they do not have it: they were away, or are new.
+    /// Copies the newest document to the reachable targets that lack it: they were offline, or are new.
     ///
     /// # Errors
-    /// Nobody can have the right to change the pool. See [`PoolError`].
-    pub fn spread(&self, document: Document) -> Result<(), PoolError> {
-        let Some(newest) = self.kept(document) else { return Ok(()) };
-        let lacks = |(_, kept): &(Tree, Option<Kept>)| kept.as_ref() != Some(&newest);
-        if !self.copies_of(document).iter().any(lacks) {
+    /// The pool cannot be locked. See [`PoolError`].
+    pub fn replicate_document(&self, document: Document) -> Result<(), PoolError> {
+        let Some(newest) = self.document(document) else { return Ok(()) };
+        let lacks = |(_, kept): &(Tree, Option<StoredDocument>)| kept.as_ref() != Some(&newest);
+        if !self.document_copies(document).iter().any(lacks) {
             return Ok(());
         }
-        // Nobody sets another one meanwhile.
-        let _change = self.shared.turn()?;
-        let newest = self.kept(document).unwrap_or(newest);
-        for (tree, kept) in self.copies_of(document) {
+        // The lock keeps others from replacing the document meanwhile.
+        let _change = self.shared.lock_namespace()?;
+        let newest = self.document(document).unwrap_or(newest);
+        for (tree, kept) in self.document_copies(document) {
             if kept.as_ref() != Some(&newest) {
-                // A disk that is full or does not take it has no copy, as before; it is asked again whenever a vault is opened.
+                // A disk that is full or read-only stays without a copy; the next vault to open the pool tries again.
                 let _ = document.write(&tree, &newest);
             }
         }
@@ -146,12 +148,12 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Document, Kept, MAX_REVISION};
+    use super::{Document, MAX_REVISION, StoredDocument};
 
     #[test]
-    fn a_copy_is_whole_or_none() {
+    fn damaged_copies_are_refused() {
         for text in ["", "[default]\ncode = \"4+2\"", "# check me\n[default]\n", "\n\n# check \n"] {
-            let kept = Kept { revision: 7, text: text.to_owned() };
+            let kept = StoredDocument { revision: 7, text: text.to_owned() };
             let copy = Document::Policy.encode(&kept);
             assert_eq!(Document::Policy.decode(&copy), Some(kept));
             assert_eq!(Document::Vault.decode(&copy), None);
@@ -165,11 +167,11 @@ mod tests {
         }
     }
 
-    /// A copy whose revision leaves no room for a next one would be in force for good.
+    /// A copy whose revision leaves no room for a next one could never be replaced.
     #[test]
     fn revisions_without_a_next_one_are_refused() {
         for (revision, counts) in [(MAX_REVISION - 1, true), (MAX_REVISION, false), (u64::MAX, false)] {
-            let copy = Document::Vault.encode(&Kept { revision, text: String::new() });
+            let copy = Document::Vault.encode(&StoredDocument { revision, text: String::new() });
             assert_eq!(Document::Vault.decode(&copy).is_some(), counts, "{revision}");
         }
     }
