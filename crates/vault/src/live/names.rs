@@ -217,7 +217,7 @@ impl Live {
                 return refuse(path, io::ErrorKind::AlreadyExists);
             }
             super::Inner::refuse_without_directory(lease, path)?;
-            self.inner.commit(lease, path, vec![Step::Directory { full, mode, uid, gid }], Care::Cheap)
+            self.inner.commit(lease, path, vec![Step::Directory { full, mode, uid, gid }], Care::Cheap, false)
         })?;
         lock(&self.inner.new_directories).insert(path.to_vec());
         self.inner.leave_behind(&failed)
@@ -235,7 +235,7 @@ impl Live {
                 return refuse(path, io::ErrorKind::NotFound);
             };
             // Not made again after a crash, but a mirror that missed it is behind.
-            self.inner.commit(lease, path, Vec::new(), Care::Cheap)?;
+            self.inner.commit(lease, path, Vec::new(), Care::Cheap, false)?;
             self.inner.on_all(lease, path, false, |tree| {
                 if mode.is_some() || uid.is_some() || gid.is_some() {
                     let mode = mode.unwrap_or(now.mode);
@@ -267,7 +267,7 @@ impl Live {
             let mut extra = extra_of(&lease.held.copies, path)?;
             change(&mut extra)?;
             extra.attributes.sort();
-            self.inner.commit(lease, path, Vec::new(), Care::Cheap)?;
+            self.inner.commit(lease, path, Vec::new(), Care::Cheap, false)?;
             self.inner.on_all(lease, path, false, |tree| folder::write(tree, &full, &extra))
         })?;
         self.inner.leave_behind(&failed)
@@ -288,7 +288,7 @@ impl Live {
             let Some(blanks) = only_blanks(&lease.held.copies, path)? else {
                 return refuse(path, io::ErrorKind::DirectoryNotEmpty);
             };
-            self.inner.commit(lease, path, removal(&full, &blanks)?, Care::Cheap)
+            self.inner.commit(lease, path, removal(&full, &blanks)?, Care::Cheap, false)
         })?;
         lock(&self.inner.new_directories).remove(path);
         self.inner.leave_behind(&failed)
@@ -311,7 +311,7 @@ impl Live {
                 return Ok(None);
             }
             let steps = vec![Step::Remove { full }];
-            Ok(Some((stub, self.inner.commit(lease, path, steps, Care::Cheap)?)))
+            Ok(Some((stub, self.inner.commit(lease, path, steps, Care::Cheap, false)?)))
         })?;
         // What has several names is not done by halves.
         let Some((stub, failed)) = removed else { return self.remove_shared(path) };

@@ -90,16 +90,18 @@ impl Inner {
     }
 
     /// Records a change on all mirrors and makes it; gives those that failed. Stubs are written before, and directories synced
-    /// after others may go on: only the change itself is made one at a time. The record is synced where the change is.
+    /// after others may go on: only the change itself is made one at a time. The record is synced where the change is. `is_new`: a stub that is written
+    /// is that of a new name.
     pub(super) fn commit(
         &self,
         lease: &Lease,
         path: &[u8],
         steps: Vec<Step>,
         care: Care,
+        is_new: bool,
     ) -> Result<Vec<usize>, PoolError> {
         let copies = &lease.held.copies;
-        let prepare = |tree: &Tree| prepare(tree, &steps, care);
+        let prepare = |tree: &Tree| prepare(tree, &steps, care, is_new);
         let mut prepared: Vec<io::Result<Prepared>> = match care != Care::Cheap && copies.len() > 1 {
             false => copies.iter().map(|copy| prepare(&copy.tree)).collect(),
             true => on_each(copies, &prepare),
@@ -110,12 +112,15 @@ impl Inner {
         }
         let mut last = lock(&lease.held.last);
         let record = last.next(steps);
+        let encoded = record.encode();
         // Others are shut out meanwhile: what waits for disks is done before or after.
         let unsynced = if care == Care::Cheap { Care::Cheap } else { Care::Synced };
         let mut results: Vec<io::Result<()>> = Vec::new();
-        for (copy, prepared) in copies.iter().zip(prepared) {
+        for ((copy, slots), prepared) in copies.iter().zip(&lease.held.slots).zip(prepared) {
             results.push(prepared.and_then(|prepared| {
-                record.make(&copy.tree, &prepared, unsynced).inspect_err(|_| prepared.discard(&copy.tree))
+                record
+                    .make_with(&copy.tree, slots, &encoded, &prepared, unsynced)
+                    .inspect_err(|_| prepared.discard(&copy.tree))
             }));
         }
         if results.iter().all(Result::is_err) {
@@ -174,7 +179,7 @@ impl Inner {
         if care == Care::Durable {
             self.sync_above(lease, path)?;
         }
-        self.commit(lease, path, vec![Step::Write { full, text }], care)
+        self.commit(lease, path, vec![Step::Write { full, text }], care, false)
     }
 
     /// Makes directories above a path durable that are not.
@@ -207,7 +212,8 @@ impl Inner {
             self.advance(lease, stub);
             Inner::refuse_without_directory(lease, path)?;
             let (full, text) = (home(stub, path)?, Inner::text(path, stub)?);
-            Ok((lease.number, self.commit(lease, path, vec![Step::Write { full, text }], Care::Cheap)?))
+            let steps = vec![Step::Write { full, text }];
+            Ok((lease.number, self.commit(lease, path, steps, Care::Cheap, true)?))
         })?;
         self.leave_behind(&failed)?;
         Ok(number)

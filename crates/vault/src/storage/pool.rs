@@ -61,6 +61,7 @@ use disk::{Absence, Disk, describe, look};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 use view::View;
@@ -95,6 +96,10 @@ pub(crate) struct Shared {
     view: RwLock<Arc<View>>,
     /// The last change that is known to be made on all mirrors.
     settled: Mutex<Option<sequence::Position>>,
+    /// This process has the pool mounted.
+    pub(crate) is_mounted: AtomicBool,
+    /// Mirrors that were found to have made it.
+    even: Mutex<Option<recovery::Even>>,
     /// Who writes files in place, if someone does in this process.
     writer: RwLock<Option<Weak<dyn Writer>>>,
 }
@@ -254,8 +259,10 @@ impl Pool {
         let device = u64::from_str_radix(&newest.pool[..16], 16).unwrap_or(0);
         let view = RwLock::new(Arc::new(View { config: newest, disks }));
         let Options { clock, deadline } = options;
-        let (settled, writer) = (Mutex::default(), RwLock::default());
-        Ok(Pool { shared: Arc::new(Shared { clock, deadline, device, view, settled, writer }) })
+        let (settled, even, writer) = (Mutex::default(), Mutex::default(), RwLock::default());
+        let is_mounted = AtomicBool::new(false);
+        let shared = Shared { clock, deadline, device, view, settled, is_mounted, even, writer };
+        Ok(Pool { shared: Arc::new(shared) })
     }
 
     /// What `pool.toml` says now.

@@ -16,7 +16,7 @@ use super::error::PoolError;
 use super::namespace::{
     Entry, TREE, beneath, home, look_at, look_up, look_up_file, make_directories, read_entry, write_stub,
 };
-use super::sequence::{Care, Position, Prepared, Record, Step, prepare};
+use super::sequence::{Care, Position, Prepared, Record, Slots, Step, prepare};
 use super::stub::Stub;
 use super::view::{Copy, View};
 use crate::format::FileId;
@@ -141,6 +141,8 @@ fn lock(view: &View, patience: Patience) -> Result<Vec<Lockable>, PoolError> {
 pub(crate) struct Held {
     pub(crate) view: Arc<View>,
     pub(crate) copies: Vec<Copy>,
+    /// Record files by copy.
+    pub(crate) slots: Vec<Slots>,
     /// The last change. Held while the next one is recorded and made.
     pub(crate) last: Mutex<Position>,
     locks: Vec<Lockable>,
@@ -156,12 +158,13 @@ impl Held {
 impl<'a> Change<'a> {
     /// Keeps the right to change the namespace for another time.
     pub(crate) fn keep(self) -> Held {
-        Held { view: self.view, copies: self.copies, last: Mutex::new(self.last), locks: self._locks }
+        let slots = self.copies.iter().map(|_| Slots::default()).collect();
+        Held { view: self.view, copies: self.copies, slots, last: Mutex::new(self.last), locks: self._locks }
     }
 
     /// Goes on with a right that was kept.
     pub(crate) fn go_on(shared: &'a Shared, held: Held) -> Change<'a> {
-        let Held { view, copies, last, locks } = held;
+        let Held { view, copies, last, locks, slots: _ } = held;
         let last = last.into_inner().unwrap_or_else(PoisonError::into_inner);
         Change { last, ..Change::new(shared, view, copies, locks) }
     }
@@ -224,7 +227,7 @@ impl Change<'_> {
         self.leave_behind_the_silent()?;
         let record = self.last.next(steps);
         let results = on_each(&self.copies, &|tree: &Tree| {
-            let prepared = prepare(tree, record.steps(), Care::Durable)?;
+            let prepared = prepare(tree, record.steps(), Care::Durable, false)?;
             let made = record.make(tree, &prepared, Care::Durable).inspect_err(|_| prepared.discard(tree));
             made.and_then(|()| record.sync(tree))
         });

@@ -38,6 +38,9 @@ pub(crate) enum Entry {
     File(Box<Stub>),
 }
 
+/// Room for a stub of the usual length, so that it is read at once.
+const USUAL_BYTES: usize = 4096;
+
 /// A path of the namespace as one on a mirror. The kernel keeps paths beneath the target; what would lead out of
 /// the namespace to other files of the target is refused here.
 pub(crate) fn beneath(top: &[u8], path: &[u8]) -> Result<Vec<u8>, PoolError> {
@@ -92,7 +95,7 @@ pub(crate) fn read_entry(tree: &Tree, path: &[u8]) -> io::Result<Option<Written>
         }
         Err(error) => return absent_is_none(Err(error)),
     };
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(USUAL_BYTES);
     file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
     // A new name whose stub was not made durable before a crash: nobody was promised anything.
     if bytes.iter().all(|&byte| byte == 0) {

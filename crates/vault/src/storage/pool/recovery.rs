@@ -10,11 +10,26 @@ use super::config::Mirror;
 use super::error::PoolError;
 use super::sequence::{Position, Record, read};
 use super::view::Copy;
+use crate::world::Stopwatch;
 use std::io;
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// How often a reader looks at records that change while it reads them.
 const ATTEMPTS: usize = 3;
+
+/// How long a process that has the pool mounted believes mirrors that all have made the last change. Every look at a name would read two records of
+/// every mirror otherwise.
+const BELIEVED: Duration = Duration::from_millis(100);
+
+/// Mirrors that all had made the last change when they were looked at.
+#[derive(Debug)]
+pub(crate) struct Even {
+    seen: Stopwatch,
+    epoch: u64,
+    mirrors: Vec<usize>,
+}
 
 /// Records of mirrors, compared.
 struct Survey {
@@ -107,27 +122,53 @@ impl Shared {
         *self.settled.lock().unwrap_or_else(PoisonError::into_inner) == Some(position)
     }
 
-    /// The mirrors that a reader believes, after the last change was finished where that is possible.
+    /// The mirrors that a reader believes, after the last change was finished where that is possible. While the pool is mounted here, all of them are
+    /// believed for [`BELIEVED`] after they were found even: a reader may then see a change of another process in the middle although that process has
+    /// died, as it may while the process lives.
     pub(crate) fn believed(&self, copies: Vec<Copy>) -> Result<Vec<Copy>, PoolError> {
+        if !self.is_mounted.load(Ordering::Acquire) {
+            return Ok(self.survey(copies)?.0);
+        }
+        let epoch = self.known().config.epoch;
+        let is_fresh = |even: &Even| {
+            even.epoch == epoch
+                && even.mirrors.iter().eq(copies.iter().map(|copy| &copy.index))
+                && even.seen.elapsed() < BELIEVED
+        };
+        if self.even.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(is_fresh) {
+            return Ok(copies);
+        }
+        let mirrors = copies.iter().map(|copy| copy.index).collect();
+        // Taken before the look: what is found holds from then on.
+        let seen = Stopwatch::start();
+        let (near, is_even) = self.survey(copies)?;
+        let even = is_even.then_some(Even { seen, epoch, mirrors });
+        *self.even.lock().unwrap_or_else(PoisonError::into_inner) = even;
+        Ok(near)
+    }
+
+    /// The mirrors that a reader believes, and whether that is all of them because all have made the last change.
+    fn survey(&self, copies: Vec<Copy>) -> Result<(Vec<Copy>, bool), PoolError> {
         let mut attempt = 0;
         loop {
             attempt += 1;
             let survey = Survey::of(&copies)?;
-            if self.is_settled(survey.position()) && (survey.is_even() || attempt == ATTEMPTS) {
-                return Ok(survey.near);
+            let is_even = survey.is_even();
+            if self.is_settled(survey.position()) && (is_even || attempt == ATTEMPTS) {
+                return Ok((survey.near, is_even));
             }
             match self.turn_if_free() {
                 Ok(mut change) => match change.finish() {
-                    Ok(survey) => return Ok(survey.near),
-                    Err(_) => return Ok(Survey::of(&copies)?.in_one_state()),
+                    Ok(survey) => return Ok((survey.near, false)),
+                    Err(_) => return Ok((Survey::of(&copies)?.in_one_state(), false)),
                 },
                 // Records that were read while they changed may look further apart than they are.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     if survey.far.is_empty() || attempt == ATTEMPTS {
-                        return Ok(survey.near);
+                        return Ok((survey.near, false));
                     }
                 }
-                Err(_) => return Ok(survey.in_one_state()),
+                Err(_) => return Ok((survey.in_one_state(), false)),
             }
         }
     }

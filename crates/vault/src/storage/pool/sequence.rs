@@ -16,6 +16,7 @@ use crate::tree::{Kind, Tree, absent_is_none, join, split};
 use blake3::Hash;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
@@ -143,7 +144,8 @@ impl Record {
         self.after == before.digest && self.number > before.number
     }
 
-    fn encode(&self) -> Vec<u8> {
+    /// Its bytes on a mirror where nothing is exchanged.
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let body = format!("{}inode = {}\n", self.common(), self.inode);
         let check = "check = ".len() + 65;
         let text = format!("{HEAD} {:010}\n{body}", FIRST_LINE + body.len() + check);
@@ -257,7 +259,20 @@ impl Record {
 
     /// Makes a change on a mirror: it is recorded first. `prepared` is what [`prepare`] gave for the same steps.
     pub(crate) fn make(&self, tree: &Tree, prepared: &Prepared, care: Care) -> io::Result<()> {
-        self.record(tree, care == Care::Durable)?;
+        self.make_with(tree, &Slots::default(), &self.encode(), prepared, care)
+    }
+
+    /// As [`make`](Record::make), with record files that stay open. `encoded` is the record as [`encode`](Record::encode) gives it: most
+    /// mirrors get the same bytes.
+    pub(crate) fn make_with(
+        &self,
+        tree: &Tree,
+        slots: &Slots,
+        encoded: &[u8],
+        prepared: &Prepared,
+        care: Care,
+    ) -> io::Result<()> {
+        self.record(tree, slots, encoded, care == Care::Durable)?;
         for (step, temporary) in self.steps.iter().zip(prepared.0.iter().chain(std::iter::repeat(&None))) {
             make_step(tree, step, temporary.as_deref(), care)?;
         }
@@ -265,16 +280,18 @@ impl Record {
     }
 
     /// Records a change on a mirror.
-    fn record(&self, tree: &Tree, durably: bool) -> io::Result<()> {
-        let inode = match self.steps.iter().find_map(|step| match step {
+    fn record(&self, tree: &Tree, slots: &Slots, encoded: &[u8], durably: bool) -> io::Result<()> {
+        let exchanged = self.steps.iter().find_map(|step| match step {
             Step::Exchange { one, .. } => Some(one),
             _ => None,
-        }) {
-            Some(one) => tree.find(one)?.map_or(0, |stat| stat.inode),
-            None => 0,
-        };
-        let bytes = Record { inode, ..self.clone() }.encode();
-        write_slot(tree, self.number, &bytes, durably)
+        });
+        match exchanged {
+            Some(one) => {
+                let inode = tree.find(one)?.map_or(0, |stat| stat.inode);
+                slots.write(tree, self.number, &Record { inode, ..self.clone() }.encode(), durably)
+            }
+            None => slots.write(tree, self.number, encoded, durably),
+        }
     }
 
     /// Copies the record to a mirror that has made the change already.
@@ -282,7 +299,7 @@ impl Record {
         for slot in SLOTS {
             tree.remove(slot)?;
         }
-        write_slot(tree, self.number, &Record { inode: 0, ..self.clone() }.encode(), true)
+        Slots::default().write(tree, self.number, &Record { inode: 0, ..self.clone() }.encode(), true)
     }
 
     /// Brings a mirror that has this record, or the one before, to this position.
@@ -326,21 +343,34 @@ fn revision_of(text: &str) -> Option<u64> {
     }
 }
 
-fn write_slot(tree: &Tree, number: u64, bytes: &[u8], durably: bool) -> io::Result<()> {
-    let slot = SLOTS[(number % 2) as usize];
-    let (file, is_new) = match absent_is_none(tree.write(slot))? {
-        Some(file) => (file, false),
-        None => (tree.create(slot, 0o600)?, true),
-    };
-    fault::point();
-    file.write_all_at(bytes, 0)?;
-    if durably {
-        file.sync_data()?;
-        if is_new {
-            tree.sync_directory(b"")?;
+/// The record files of a mirror. They stay open from the first use on, for as long as the locks of the namespace are held: until then nobody
+/// else replaces them.
+#[derive(Debug, Default)]
+pub(crate) struct Slots([OnceLock<File>; 2]);
+
+impl Slots {
+    fn write(&self, tree: &Tree, number: u64, bytes: &[u8], durably: bool) -> io::Result<()> {
+        let (slot, open) = (SLOTS[(number % 2) as usize], &self.0[(number % 2) as usize]);
+        let mut is_new = false;
+        let file = match open.get() {
+            Some(file) => file,
+            None => {
+                let found = absent_is_none(tree.write(slot))?;
+                is_new = found.is_none();
+                let file = found.map_or_else(|| tree.create(slot, 0o600), Ok)?;
+                open.get_or_init(|| file)
+            }
+        };
+        fault::point();
+        file.write_all_at(bytes, 0)?;
+        if durably {
+            file.sync_data()?;
+            if is_new {
+                tree.sync_directory(b"")?;
+            }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Makes the records of a mirror durable.
@@ -386,12 +416,14 @@ pub(crate) fn read(tree: &Tree) -> io::Result<Option<Record>> {
 #[derive(Debug, Default)]
 pub(crate) struct Prepared(Vec<Option<Vec<u8>>>);
 
-/// Writes the stubs of a change to temporary files: what takes room or time is done before anything is recorded.
-pub(crate) fn prepare(tree: &Tree, steps: &[Step], care: Care) -> io::Result<Prepared> {
+/// Writes the stubs of a change to temporary files: what takes room or time is done before anything is recorded. A stub of a new name
+/// (`is_new`) that need not be durable is written where it belongs instead, if it gets all of its bytes at once: as long as it has none it is as if
+/// nothing were there.
+pub(crate) fn prepare(tree: &Tree, steps: &[Step], care: Care, is_new: bool) -> io::Result<Prepared> {
     let mut prepared = Prepared(Vec::new());
     for step in steps {
         let temporary = match step {
-            Step::Write { full, text } if care != Care::Cheap || !may_begin_at(tree, full, text)? => {
+            Step::Write { text, .. } if care != Care::Cheap || !is_new || text.len() > AT_ONCE => {
                 match write_temporary(tree, text, care) {
                     Ok(temporary) => Some(temporary),
                     Err(error) => {
@@ -415,12 +447,6 @@ impl Prepared {
             let _ = tree.remove(temporary);
         }
     }
-}
-
-/// Whether a stub can be written where it belongs: as long as it has no bytes it is as if nothing were there, and it gets them all
-/// at once.
-fn may_begin_at(tree: &Tree, full: &[u8], text: &str) -> io::Result<bool> {
-    Ok(text.len() <= AT_ONCE && tree.find(full)?.is_none())
 }
 
 /// Name of a temporary file of this process.
@@ -468,14 +494,21 @@ fn make_step(tree: &Tree, step: &Step, temporary: Option<&[u8]>, care: Care) -> 
             let made;
             let temporary = match temporary {
                 Some(temporary) => temporary,
-                None if care == Care::Cheap => {
-                    return with_directory(full, &|| {
-                        let mut file = tree.create(full, 0o600)?;
-                        fault::point();
-                        file.write_all(text.as_bytes())
-                    });
-                }
                 None => {
+                    if care == Care::Cheap {
+                        let begun = with_directory(full, &|| {
+                            let mut file = tree.create(full, 0o600)?;
+                            fault::point();
+                            file.write_all(text.as_bytes())
+                        });
+                        match begun {
+                            // A crash left a name without a stub there.
+                            Err(error)
+                                if error.kind() == io::ErrorKind::AlreadyExists
+                                    && read_entry(tree, full)?.is_none() => {}
+                            begun => return begun,
+                        }
+                    }
                     made = write_temporary(tree, text, care)?;
                     &made
                 }
