@@ -246,16 +246,21 @@ impl AsFd for Directory {
     }
 }
 
+/// What the file system says of a name in a directory; a link is not followed.
+fn stat_at(directory: impl AsFd, name: &[u8]) -> io::Result<Stat> {
+    if name.contains(&b'/') || matches!(name, b"" | b"." | b"..") {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    Ok(Stat::from(statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, stat::ASKED)?))
+}
+
 impl Directory {
     /// What the file system says of a name in it; a link is not followed.
     ///
     /// # Errors
     /// What the operating system says.
     pub fn stat(&self, name: &[u8]) -> io::Result<Stat> {
-        if name.contains(&b'/') || matches!(name, b"" | b"." | b"..") {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        Ok(Stat::from(statx(&self.0, name, AtFlags::SYMLINK_NOFOLLOW, stat::ASKED)?))
+        stat_at(&self.0, name)
     }
 
     /// Its names, sorted.
@@ -385,7 +390,11 @@ impl Tree {
         if path.is_empty() {
             return stat_of(&*self.root);
         }
-        Directory(self.parent(path)?).stat(split(path).1)
+        let (directory, name) = split(path);
+        if directory.is_empty() && !path.starts_with(b"/") {
+            return stat_at(&*self.root, name);
+        }
+        Directory(self.parent(path)?).stat(name)
     }
 
     /// As [`stat`](Tree::stat), nothing where nothing is.

@@ -43,6 +43,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fs::TryLockError;
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -137,6 +138,7 @@ impl Live {
         let theirs = Arc::clone(&inner);
         let keeper = std::thread::Builder::new().name("pool locks".to_owned());
         let keeper = keeper.spawn(move || theirs.turns.keep_time()).map_err(caller("starting a thread"))?;
+        inner.pool.shared.is_mounted.store(true, Ordering::Release);
         Ok(Live { inner, keeper: Some(keeper) })
     }
 
@@ -184,6 +186,7 @@ impl Live {
 
 impl Drop for Live {
     fn drop(&mut self) {
+        self.inner.pool.shared.is_mounted.store(false, Ordering::Release);
         // Who ends without a tick leaves something to a sweep, nothing else.
         let _ = self.inner.clear_away();
         self.inner.turns.end();

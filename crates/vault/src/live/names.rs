@@ -226,6 +226,7 @@ impl Live {
                 path,
                 vec![Step::Directory { full, mode, uid, gid }],
                 Durability::Volatile,
+                false,
             )
         })?;
         lock(&self.inner.new_directories).insert(path.to_vec());
@@ -244,7 +245,7 @@ impl Live {
                 return refuse(path, io::ErrorKind::NotFound);
             };
             // Not made again after a crash, but a mirror that missed it is behind.
-            self.inner.commit(lease, path, Vec::new(), Durability::Volatile)?;
+            self.inner.commit(lease, path, Vec::new(), Durability::Volatile, false)?;
             self.inner.on_all(lease, path, false, |tree| {
                 if mode.is_some() || uid.is_some() || gid.is_some() {
                     let mode = mode.unwrap_or(now.mode);
@@ -276,7 +277,7 @@ impl Live {
             let mut extra = extra_of(&lease.held.copies, path)?;
             change(&mut extra)?;
             extra.attributes.sort();
-            self.inner.commit(lease, path, Vec::new(), Durability::Volatile)?;
+            self.inner.commit(lease, path, Vec::new(), Durability::Volatile, false)?;
             self.inner.on_all(lease, path, false, |tree| folder::write(tree, &full, &extra))
         })?;
         self.inner.mark_stale(&failed)
@@ -297,7 +298,7 @@ impl Live {
             let Some(blanks) = blank_names(&lease.held.copies, path)? else {
                 return refuse(path, io::ErrorKind::DirectoryNotEmpty);
             };
-            self.inner.commit(lease, path, removal(&full, &blanks)?, Durability::Volatile)
+            self.inner.commit(lease, path, removal(&full, &blanks)?, Durability::Volatile, false)
         })?;
         lock(&self.inner.new_directories).remove(path);
         self.inner.mark_stale(&failed)
@@ -320,7 +321,7 @@ impl Live {
                 return Ok(None);
             }
             let steps = vec![Step::Remove { full }];
-            Ok(Some((stub, self.inner.commit(lease, path, steps, Durability::Volatile)?)))
+            Ok(Some((stub, self.inner.commit(lease, path, steps, Durability::Volatile, false)?)))
         })?;
         // What has several names is not done by halves.
         let Some((stub, failed)) = removed else { return self.remove_shared(path) };

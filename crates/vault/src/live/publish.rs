@@ -91,16 +91,18 @@ impl Inner {
     }
 
     /// Records a change on all mirrors and makes it; gives those that failed. Stubs are written before, and directories synced
-    /// after others may go on: only the change itself is made one at a time. The record is synced where the change is.
+    /// after others may go on: only the change itself is made one at a time. The record is synced where the change is. `is_new`: a stub that is written
+    /// is that of a new name.
     pub(super) fn commit(
         &self,
         lease: &Lease,
         path: &[u8],
         steps: Vec<Step>,
         durability: Durability,
+        is_new: bool,
     ) -> Result<Vec<usize>, PoolError> {
         let copies = &lease.held.copies;
-        let prepare = |tree: &Tree| prepare(tree, &steps, durability);
+        let prepare = |tree: &Tree| prepare(tree, &steps, durability, is_new);
         let mut prepared: Vec<io::Result<Prepared>> =
             match durability != Durability::Volatile && copies.len() > 1 {
                 false => copies.iter().map(|copy| prepare(&copy.tree)).collect(),
@@ -112,13 +114,16 @@ impl Inner {
         }
         let mut last = lock(&lease.held.last);
         let record = last.next(steps);
+        let encoded = record.encode();
         // Others are shut out meanwhile: what waits for disks is done before or after.
         let unsynced =
             if durability == Durability::Volatile { Durability::Volatile } else { Durability::Atomic };
         let mut results: Vec<io::Result<()>> = Vec::new();
-        for (copy, prepared) in copies.iter().zip(prepared) {
+        for ((copy, record_files), prepared) in copies.iter().zip(&lease.held.record_files).zip(prepared) {
             results.push(prepared.and_then(|prepared| {
-                record.apply(&copy.tree, &prepared, unsynced).inspect_err(|_| prepared.discard(&copy.tree))
+                record
+                    .apply_with(&copy.tree, record_files, &encoded, &prepared, unsynced)
+                    .inspect_err(|_| prepared.discard(&copy.tree))
             }));
         }
         if results.iter().all(Result::is_err) {
@@ -183,7 +188,7 @@ impl Inner {
         if durability == Durability::Durable {
             self.sync_above(lease, path)?;
         }
-        self.commit(lease, path, vec![Step::Write { full, text }], durability)
+        self.commit(lease, path, vec![Step::Write { full, text }], durability, false)
     }
 
     /// Makes directories above a path durable that are not.
@@ -216,10 +221,8 @@ impl Inner {
             self.advance(lease, stub);
             Inner::refuse_without_directory(lease, path)?;
             let (full, text) = (stub_path(stub, path)?, Inner::text(path, stub)?);
-            Ok((
-                lease.number,
-                self.commit(lease, path, vec![Step::Write { full, text }], Durability::Volatile)?,
-            ))
+            let steps = vec![Step::Write { full, text }];
+            Ok((lease.number, self.commit(lease, path, steps, Durability::Volatile, true)?))
         })?;
         self.mark_stale(&failed)?;
         Ok(number)

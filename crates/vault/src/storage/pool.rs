@@ -60,6 +60,7 @@ use disk::{Disk, Unavailable, describe, read_target_config};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 use view::View;
@@ -94,6 +95,10 @@ pub(crate) struct Shared {
     view: RwLock<Arc<View>>,
     /// The last change that is known to be applied on all mirrors.
     completed: Mutex<Option<sequence::Position>>,
+    /// This process has the pool mounted.
+    pub(crate) is_mounted: AtomicBool,
+    /// The last survey that found all mirrors consistent.
+    consistent: Mutex<Option<recovery::ConsistentMirrors>>,
     /// Writer of files in place, if this process has one.
     writer: RwLock<Option<Weak<dyn PoolWriter>>>,
 }
@@ -254,8 +259,10 @@ impl Pool {
         let device = u64::from_str_radix(&newest.pool[..16], 16).unwrap_or(0);
         let view = RwLock::new(Arc::new(View { config: newest, disks }));
         let Options { clock, deadline } = options;
-        let (completed, writer) = (Mutex::default(), RwLock::default());
-        Ok(Pool { shared: Arc::new(Shared { clock, deadline, device, view, completed, writer }) })
+        let (completed, consistent, writer) = (Mutex::default(), Mutex::default(), RwLock::default());
+        let is_mounted = AtomicBool::new(false);
+        let shared = Shared { clock, deadline, device, view, completed, is_mounted, consistent, writer };
+        Ok(Pool { shared: Arc::new(shared) })
     }
 
     /// The present content of `pool.toml`.

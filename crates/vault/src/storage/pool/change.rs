@@ -18,7 +18,7 @@ use super::namespace::{
     NamespaceEntry, TREE, look_up, look_up_file, make_directories, mirror_path, read_entry, read_newest,
     stub_path, write_stub,
 };
-use super::sequence::{Durability, Position, Prepared, Record, Step, prepare};
+use super::sequence::{Durability, Position, Prepared, Record, RecordFiles, Step, prepare};
 use super::stub::Stub;
 use super::view::{MirrorCopy, View};
 use crate::format::FileId;
@@ -145,6 +145,8 @@ fn lock(view: &View, mode: LockMode) -> Result<Vec<Lockable>, PoolError> {
 pub(crate) struct HeldLocks {
     pub(crate) view: Arc<View>,
     pub(crate) copies: Vec<MirrorCopy>,
+    /// Record files by copy.
+    pub(crate) record_files: Vec<RecordFiles>,
     /// The last change. Locked while the next one is recorded and applied.
     pub(crate) last: Mutex<Position>,
     locks: Vec<Lockable>,
@@ -160,12 +162,19 @@ impl HeldLocks {
 impl<'a> Change<'a> {
     /// Keeps the locks for later changes.
     pub(crate) fn into_held(self) -> HeldLocks {
-        HeldLocks { view: self.view, copies: self.copies, last: Mutex::new(self.last), locks: self._locks }
+        let record_files = self.copies.iter().map(|_| RecordFiles::default()).collect();
+        HeldLocks {
+            view: self.view,
+            copies: self.copies,
+            record_files,
+            last: Mutex::new(self.last),
+            locks: self._locks,
+        }
     }
 
     /// Resumes with kept locks.
     pub(crate) fn resume(shared: &'a Shared, held: HeldLocks) -> Change<'a> {
-        let HeldLocks { view, copies, last, locks } = held;
+        let HeldLocks { view, copies, last, locks, record_files: _ } = held;
         let last = last.into_inner().unwrap_or_else(PoisonError::into_inner);
         Change { last, ..Change::new(shared, view, copies, locks) }
     }
@@ -230,7 +239,7 @@ impl Change<'_> {
         self.mark_unreachable_stale()?;
         let record = self.last.next(steps);
         let results = on_each(&self.copies, &|tree: &Tree| {
-            let prepared = prepare(tree, record.steps(), Durability::Durable)?;
+            let prepared = prepare(tree, record.steps(), Durability::Durable, false)?;
             let made =
                 record.apply(tree, &prepared, Durability::Durable).inspect_err(|_| prepared.discard(tree));
             made.and_then(|()| record.sync(tree))

@@ -37,6 +37,9 @@ pub(crate) enum NamespaceEntry {
     File(Box<Stub>),
 }
 
+/// Room for a stub of the usual length, so that it is read at once.
+const USUAL_BYTES: usize = 4096;
+
 /// Converts a path of the namespace to a path on a mirror. Paths that would leave the namespace are refused here; the
 /// kernel refuses those that would leave the target.
 pub(crate) fn mirror_path(top: &[u8], path: &[u8]) -> Result<Vec<u8>, PoolError> {
@@ -91,7 +94,7 @@ pub(crate) fn read_entry(tree: &Tree, path: &[u8]) -> io::Result<Option<MirrorEn
         }
         Err(error) => return absent_is_none(Err(error)),
     };
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(USUAL_BYTES);
     file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
     // A new name whose stub was not durable before a crash. It was never acknowledged.
     if bytes.iter().all(|&byte| byte == 0) {

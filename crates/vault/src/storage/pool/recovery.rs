@@ -10,11 +10,26 @@ use super::config::Mirror;
 use super::error::PoolError;
 use super::sequence::{Position, Record, read};
 use super::view::MirrorCopy;
+use crate::world::Stopwatch;
 use std::io;
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Number of attempts to read records that change meanwhile.
 const ATTEMPTS: usize = 3;
+
+/// How long a process that has the pool mounted relies on a survey that found all mirrors at the last change. Without this, each lookup of a name reads two
+/// records of every mirror.
+const SURVEY_LIFETIME: Duration = Duration::from_millis(100);
+
+/// Mirrors that all had applied the last change when they were surveyed.
+#[derive(Debug)]
+pub(crate) struct ConsistentMirrors {
+    seen: Stopwatch,
+    epoch: u64,
+    mirrors: Vec<usize>,
+}
 
 /// Comparison of the records of all mirrors.
 struct RecordSurvey {
@@ -118,27 +133,53 @@ impl Shared {
         *self.completed.lock().unwrap_or_else(PoisonError::into_inner) == Some(position)
     }
 
-    /// The mirrors that a reader uses, after the last change was completed where possible.
+    /// The mirrors that a reader uses, after the last change was completed where possible. While the pool is mounted here, all of them are
+    /// used for [`SURVEY_LIFETIME`] after they were found consistent: a reader may then see a half-applied change of another process although that process has
+    /// died, as it may while the process lives.
     pub(crate) fn readable_mirrors(&self, copies: Vec<MirrorCopy>) -> Result<Vec<MirrorCopy>, PoolError> {
+        if !self.is_mounted.load(Ordering::Acquire) {
+            return Ok(self.survey(copies)?.0);
+        }
+        let epoch = self.cached_view().config.epoch;
+        let is_fresh = |consistent: &ConsistentMirrors| {
+            consistent.epoch == epoch
+                && consistent.mirrors.iter().eq(copies.iter().map(|copy| &copy.index))
+                && consistent.seen.elapsed() < SURVEY_LIFETIME
+        };
+        if self.consistent.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(is_fresh) {
+            return Ok(copies);
+        }
+        let mirrors = copies.iter().map(|copy| copy.index).collect();
+        // Taken before the look: what is found holds from then on.
+        let seen = Stopwatch::start();
+        let (recoverable, is_consistent) = self.survey(copies)?;
+        let consistent = is_consistent.then_some(ConsistentMirrors { seen, epoch, mirrors });
+        *self.consistent.lock().unwrap_or_else(PoisonError::into_inner) = consistent;
+        Ok(recoverable)
+    }
+
+    /// The mirrors that a reader uses; true if these are all of them, because all have applied the last change.
+    fn survey(&self, copies: Vec<MirrorCopy>) -> Result<(Vec<MirrorCopy>, bool), PoolError> {
         let mut attempt = 0;
         loop {
             attempt += 1;
             let survey = RecordSurvey::of(&copies)?;
-            if self.is_completed(survey.position()) && (survey.is_consistent() || attempt == ATTEMPTS) {
-                return Ok(survey.recoverable);
+            let is_consistent = survey.is_consistent();
+            if self.is_completed(survey.position()) && (is_consistent || attempt == ATTEMPTS) {
+                return Ok((survey.recoverable, is_consistent));
             }
             match self.try_lock_namespace() {
                 Ok(mut change) => match change.finish() {
-                    Ok(survey) => return Ok(survey.recoverable),
-                    Err(_) => return Ok(RecordSurvey::of(&copies)?.consistent_mirrors()),
+                    Ok(survey) => return Ok((survey.recoverable, false)),
+                    Err(_) => return Ok((RecordSurvey::of(&copies)?.consistent_mirrors(), false)),
                 },
                 // Records that were read while they changed may look further apart than they are.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     if survey.behind.is_empty() || attempt == ATTEMPTS {
-                        return Ok(survey.recoverable);
+                        return Ok((survey.recoverable, false));
                     }
                 }
-                Err(_) => return Ok(survey.consistent_mirrors()),
+                Err(_) => return Ok((survey.consistent_mirrors(), false)),
             }
         }
     }

@@ -19,6 +19,7 @@ use crate::tree::{Kind, Tree, absent_is_none, join, split};
 use blake3::Hash;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
@@ -147,7 +148,8 @@ impl Record {
         self.after == before.digest && self.number > before.number
     }
 
-    fn encode(&self) -> Vec<u8> {
+    /// Its bytes on a mirror where nothing is exchanged.
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let body = format!("{}inode = {}\n", self.common(), self.inode);
         let check = "check = ".len() + 65;
         let text = format!("{HEAD} {:010}\n{body}", FIRST_LINE + body.len() + check);
@@ -261,7 +263,20 @@ impl Record {
 
     /// Records a change on a mirror, then applies it. `prepared` is the result of [`prepare`] for the same steps.
     pub(crate) fn apply(&self, tree: &Tree, prepared: &Prepared, durability: Durability) -> io::Result<()> {
-        self.record(tree, durability == Durability::Durable)?;
+        self.apply_with(tree, &RecordFiles::default(), &self.encode(), prepared, durability)
+    }
+
+    /// As [`apply`](Record::apply), with record files that stay open. `encoded` is the record as encoded by [`encode`](Record::encode): most
+    /// mirrors get the same bytes.
+    pub(crate) fn apply_with(
+        &self,
+        tree: &Tree,
+        record_files: &RecordFiles,
+        encoded: &[u8],
+        prepared: &Prepared,
+        durability: Durability,
+    ) -> io::Result<()> {
+        self.record(tree, record_files, encoded, durability == Durability::Durable)?;
         for (step, temporary) in self.steps.iter().zip(prepared.0.iter().chain(std::iter::repeat(&None))) {
             apply_step(tree, step, temporary.as_deref(), durability)?;
         }
@@ -269,16 +284,24 @@ impl Record {
     }
 
     /// Writes the record of a change to a mirror.
-    fn record(&self, tree: &Tree, durably: bool) -> io::Result<()> {
-        let inode = match self.steps.iter().find_map(|step| match step {
+    fn record(
+        &self,
+        tree: &Tree,
+        record_files: &RecordFiles,
+        encoded: &[u8],
+        durably: bool,
+    ) -> io::Result<()> {
+        let exchanged = self.steps.iter().find_map(|step| match step {
             Step::Exchange { one, .. } => Some(one),
             _ => None,
-        }) {
-            Some(one) => tree.find(one)?.map_or(0, |stat| stat.inode),
-            None => 0,
-        };
-        let bytes = Record { inode, ..self.clone() }.encode();
-        write_slot(tree, self.number, &bytes, durably)
+        });
+        match exchanged {
+            Some(one) => {
+                let inode = tree.find(one)?.map_or(0, |stat| stat.inode);
+                record_files.write(tree, self.number, &Record { inode, ..self.clone() }.encode(), durably)
+            }
+            None => record_files.write(tree, self.number, encoded, durably),
+        }
     }
 
     /// Copies the record to a mirror that has the change applied already.
@@ -286,7 +309,7 @@ impl Record {
         for slot in SLOTS {
             tree.remove(slot)?;
         }
-        write_slot(tree, self.number, &Record { inode: 0, ..self.clone() }.encode(), true)
+        RecordFiles::default().write(tree, self.number, &Record { inode: 0, ..self.clone() }.encode(), true)
     }
 
     /// Brings a mirror that has this record, or the previous one, to this position.
@@ -332,21 +355,34 @@ fn revision_of(text: &str) -> Option<u64> {
     }
 }
 
-fn write_slot(tree: &Tree, number: u64, bytes: &[u8], durably: bool) -> io::Result<()> {
-    let slot = SLOTS[(number % 2) as usize];
-    let (file, is_new) = match absent_is_none(tree.write(slot))? {
-        Some(file) => (file, false),
-        None => (tree.create(slot, 0o600)?, true),
-    };
-    fault::point();
-    file.write_all_at(bytes, 0)?;
-    if durably {
-        file.sync_data()?;
-        if is_new {
-            tree.sync_directory(b"")?;
+/// The record files of a mirror. They stay open from the first use on, for as long as the locks of the namespace are held: until then nobody
+/// else replaces them.
+#[derive(Debug, Default)]
+pub(crate) struct RecordFiles([OnceLock<File>; 2]);
+
+impl RecordFiles {
+    fn write(&self, tree: &Tree, number: u64, bytes: &[u8], durably: bool) -> io::Result<()> {
+        let (slot, open) = (SLOTS[(number % 2) as usize], &self.0[(number % 2) as usize]);
+        let mut is_new = false;
+        let file = match open.get() {
+            Some(file) => file,
+            None => {
+                let found = absent_is_none(tree.write(slot))?;
+                is_new = found.is_none();
+                let file = found.map_or_else(|| tree.create(slot, 0o600), Ok)?;
+                open.get_or_init(|| file)
+            }
+        };
+        fault::point();
+        file.write_all_at(bytes, 0)?;
+        if durably {
+            file.sync_data()?;
+            if is_new {
+                tree.sync_directory(b"")?;
+            }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Syncs the records of a mirror.
@@ -392,14 +428,20 @@ pub(crate) fn read(tree: &Tree) -> io::Result<Option<Record>> {
 #[derive(Debug, Default)]
 pub(crate) struct Prepared(Vec<Option<Vec<u8>>>);
 
-/// Writes the stubs of a change to temporary files, so that slow work and failures for lack of space come before the
-/// record.
-pub(crate) fn prepare(tree: &Tree, steps: &[Step], durability: Durability) -> io::Result<Prepared> {
+/// Writes the stubs of a change to temporary files: what takes room or time is done before anything is recorded. A stub of a new name
+/// (`is_new`) that need not be durable is written where it belongs instead, if it gets all of its bytes at once: as long as it has none it is as if
+/// nothing were there.
+pub(crate) fn prepare(
+    tree: &Tree,
+    steps: &[Step],
+    durability: Durability,
+    is_new: bool,
+) -> io::Result<Prepared> {
     let mut prepared = Prepared(Vec::new());
     for step in steps {
         let temporary = match step {
-            Step::Write { full, text }
-                if durability != Durability::Volatile || !can_write_in_place(tree, full, text)? =>
+            Step::Write { text, .. }
+                if durability != Durability::Volatile || !is_new || text.len() > AT_ONCE =>
             {
                 match write_temporary(tree, text, durability) {
                     Ok(temporary) => Some(temporary),
@@ -424,12 +466,6 @@ impl Prepared {
             let _ = tree.remove(temporary);
         }
     }
-}
-
-/// True if a stub can be written directly at its path: nothing is there, an empty file counts as absent, and one write
-/// fills it.
-fn can_write_in_place(tree: &Tree, full: &[u8], text: &str) -> io::Result<bool> {
-    Ok(text.len() <= AT_ONCE && tree.find(full)?.is_none())
 }
 
 /// Name of a temporary file of this process.
@@ -478,14 +514,21 @@ fn apply_step(tree: &Tree, step: &Step, temporary: Option<&[u8]>, durability: Du
             let made;
             let temporary = match temporary {
                 Some(temporary) => temporary,
-                None if durability == Durability::Volatile => {
-                    return with_directory(full, &|| {
-                        let mut file = tree.create(full, 0o600)?;
-                        fault::point();
-                        file.write_all(text.as_bytes())
-                    });
-                }
                 None => {
+                    if durability == Durability::Volatile {
+                        let begun = with_directory(full, &|| {
+                            let mut file = tree.create(full, 0o600)?;
+                            fault::point();
+                            file.write_all(text.as_bytes())
+                        });
+                        match begun {
+                            // A crash left a name without a stub there.
+                            Err(error)
+                                if error.kind() == io::ErrorKind::AlreadyExists
+                                    && read_entry(tree, full)?.is_none() => {}
+                            begun => return begun,
+                        }
+                    }
                     made = write_temporary(tree, text, durability)?;
                     &made
                 }

@@ -1,4 +1,4 @@
-use super::{Durability, Position, Prepared, Record, SLOTS, Step, read};
+use super::{Durability, Position, Prepared, Record, RecordFiles, SLOTS, Step, read};
 use crate::format::FileId;
 use crate::tree::Tree;
 use std::fs;
@@ -40,9 +40,10 @@ fn a_torn_record_leaves_the_one_before() {
     assert_eq!(read(&tree).unwrap(), None);
     let long = "x".repeat(20_000);
     let first = Position::start().next(vec![Step::Write { full: b"t".to_vec(), text: long }]);
-    first.record(&tree, true).unwrap();
+    let record_files = RecordFiles::default();
+    first.record(&tree, &record_files, &first.encode(), true).unwrap();
     let second = first.position().next(vec![]);
-    second.record(&tree, false).unwrap();
+    second.record(&tree, &record_files, &second.encode(), false).unwrap();
     let third = second.position().next(steps());
     third.apply(&tree, &Prepared(Vec::new()), Durability::Volatile).unwrap_err();
     assert_eq!(read(&tree).unwrap().unwrap().position(), third.position(), "shorter than what it replaced");
