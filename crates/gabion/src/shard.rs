@@ -1,6 +1,6 @@
 //! Shards: a file cut into k + m files, any k of which bring it back.
 //!
-//! `docs/format.md` is the normative description of what is on disk. The rooms: [`mod@format`] (header and
+//! `docs/reference/shards.md` is the normative description of what is on disk. The rooms: [`mod@format`] (header and
 //! set identity), [`frame`] (blocks and their seals), [`geometry`] (what lies where), [`set`]
 //! (which shards of which set are in a directory), then one room per command: [`split`], [`join`],
 //! [`verify`], [`repair`]. They share [`pipeline`] (stripes in parallel, results in order), [`sources`]

@@ -3,7 +3,7 @@
 //! The content of a file is striped over k targets in *objects*; the namespace is a tree of small *stubs* that say
 //! where the objects are, on several targets at once; redundancy goes to targets in other domains. Every
 //! target has `pool.toml`, so any one of them leads to the others and nothing has to be kept elsewhere.
-//! `docs/pool.md` has the details.
+//! `docs/reference/pool.md` has the details.
 //!
 //! A target that is missing, empty or of another pool counts as offline. What is on it is lost until it comes back; it
 //! is never taken for deleted.

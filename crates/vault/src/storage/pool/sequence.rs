@@ -2,7 +2,7 @@
 //!
 //! A change is recorded on a mirror before it is made there, with all that is needed to make it again. So the mirrors have one order
 //! of events: the record with the highest number says what happened last, a mirror that has not made it does so now, and a mirror
-//! that is further behind, or has another history, is not believed. `docs/pool.md` has the format.
+//! that is further behind, or has another history, is not believed. `docs/reference/pool.md` has the format.
 //!
 //! Records alternate between two files that are written in place: a torn record is none, and the one before it is still there.
 
