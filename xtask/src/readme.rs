@@ -1,8 +1,9 @@
-//! `cargo xtask readme`: the speed tables of the README, made from records.
+//! `cargo xtask readme`: the speed tables and pictures of the documents, made from records.
 //!
-//! No figure in the README is typed: they stand between two marks, and `cargo xtask test` fails if they are
-//! not what the records say.
+//! No figure in these documents is typed: they stand between two marks, and `cargo xtask test` fails if they are
+//! not what the records say. A picture is drawn from the record of the table beside it.
 
+mod picture;
 mod vault;
 
 use std::collections::BTreeMap;
@@ -13,27 +14,36 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-const README: &str = "README.md";
+/// The document with the tables.
+const SPEED: &str = "docs/reference/speed.md";
 
-/// A part of the README that is made of a record.
+/// The record of `cargo xtask compare --record`.
+const COMPARE: &str = "bench/records/compare.jsonl";
+
+/// A part of the document that is made from a record.
 struct Section {
-    /// What stands in its marks.
+    /// The name in its marks.
     name: &'static str,
     record: &'static str,
     tables: fn(&str) -> Result<String>,
 }
 
 const SECTIONS: [Section; 2] = [
-    // Written by `cargo xtask compare --record`.
-    Section { name: "speed", record: "bench/records/compare.jsonl", tables },
-    // Written by `gabion-bench vault --record`.
+    Section { name: "speed", record: COMPARE, tables },
+    // Written by the bench `vault` with --record.
     Section { name: "vault", record: "bench/records/vault.jsonl", tables: vault::table },
 ];
 
-/// Write the README's speed tables from the records of the benches
+/// Draws a picture from the text of a record.
+type Draw = fn(&str) -> Result<String>;
+
+/// A picture, the record that it is drawn from, and how.
+const PICTURES: [(&str, &str, Draw); 1] = [("docs/figures/compare.svg", COMPARE, picture::beside_libraries)];
+
+/// Write the speed tables and pictures of the documents from the records of the benches
 ///
 /// `cargo xtask compare --record bench/records/compare.jsonl --date YYYY-MM-DD` makes a new record of the comparison with
-/// other libraries, `cargo run --release -p gabion-bench -- vault --record bench/records/vault.jsonl --date YYYY-MM-DD` one of the protector.
+/// other libraries, the bench `vault` with --record bench/records/vault.jsonl --date YYYY-MM-DD one of the protector.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only check that they are up to date
@@ -45,39 +55,43 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if args.check {
         check()?;
     } else {
-        let (readme, wanted) = both()?;
-        if readme != wanted {
-            fs::write(README, wanted).with_context(|| format!("writing {README}"))?;
+        for (path, content) in outdated()? {
+            fs::write(path, content).with_context(|| format!("writing {path}"))?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Fails where the README does not say what the records say.
+/// Fails if a document or picture differs from what the records give.
 pub(crate) fn check() -> Result<()> {
-    let (readme, wanted) = both()?;
-    ensure!(readme == wanted, "{README} does not show the records: run `cargo xtask readme`");
+    let paths: Vec<&str> = outdated()?.into_iter().map(|(path, _)| path).collect();
+    ensure!(paths.is_empty(), "{} does not show the records: run `cargo xtask readme`", paths.join(", "));
     Ok(())
 }
 
-/// The README as it is and as it should be.
-fn both() -> Result<(String, String)> {
+/// Documents and pictures that differ from what the records give, with the content that they should have.
+fn outdated() -> Result<Vec<(&'static str, String)>> {
     let read = |path| fs::read_to_string(path).with_context(|| format!("reading {path}"));
-    let readme = read(README)?;
-    let mut wanted = readme.clone();
+    let mut speed = read(SPEED)?;
     for Section { name, record, tables } in SECTIONS {
         let tables = tables(&read(record)?).with_context(|| format!("in {record}"))?;
-        wanted = spliced(&wanted, name, &tables).with_context(|| format!("in {README}"))?;
+        speed = spliced(&speed, name, &tables).with_context(|| format!("in {SPEED}"))?;
     }
-    Ok((readme, wanted))
+    let mut all = vec![(SPEED, speed)];
+    for (path, record, draw) in PICTURES {
+        all.push((path, draw(&read(record)?).with_context(|| format!("in {record}"))?));
+    }
+    // A picture that is missing is outdated as well.
+    all.retain(|(path, content)| fs::read_to_string(path).ok().as_ref() != Some(content));
+    Ok(all)
 }
 
-/// `readme` with `tables` between the marks of a section.
-fn spliced(readme: &str, name: &str, tables: &str) -> Result<String> {
+/// `text` with `tables` between the marks of a section.
+fn spliced(text: &str, name: &str, tables: &str) -> Result<String> {
     let begin = format!("<!-- {name}: begin, written by `cargo xtask readme` -->\n");
     let end = format!("<!-- {name}: end -->");
     let (before, rest) =
-        readme.split_once(&begin).with_context(|| format!("the opening mark of {name} is missing"))?;
+        text.split_once(&begin).with_context(|| format!("the opening mark of {name} is missing"))?;
     let (_, after) =
         rest.split_once(&end).with_context(|| format!("the closing mark of {name} is missing"))?;
     Ok(format!("{before}{begin}{tables}{end}{after}"))
@@ -86,19 +100,19 @@ fn spliced(readme: &str, name: &str, tables: &str) -> Result<String> {
 /// Shapes in the order of the record, each with (size, reference) to (ours, theirs).
 type Encodes = Vec<(String, BTreeMap<(String, String), (f64, f64)>)>;
 
-fn tables(record: &str) -> Result<String> {
+/// The first line of a record and its encode cases without options.
+fn cases(record: &str) -> Result<(Value, Encodes)> {
     let mut lines = record.lines().map(serde_json::from_str::<Value>);
     let machine = lines.next().context("it is empty")??;
-    let text = |key: &str| machine[key].as_str().with_context(|| format!("no \"{key}\" in its first line"));
     let mut encodes: Encodes = Vec::new();
     for line in lines {
         let line = line?;
         let case = line["case"].as_str().context("a line without \"case\"")?;
         let words: Vec<&str> = case.split(' ').collect();
-        // Cases with options (threads, layouts) are in the record, not in this table.
+        // Cases with options (threads, layouts) are left out.
         let ["encode", shape, size] = words[..] else { continue };
         let against = line["against"].as_str().context("a line without \"against\"")?;
-        // Limits of the machine are no libraries.
+        // `roof` and `stream` are limits of the machine, not libraries.
         if ["roof", "stream"].contains(&against) {
             continue;
         }
@@ -111,6 +125,12 @@ fn tables(record: &str) -> Result<String> {
         cells.insert((size.to_owned(), against.to_owned()), (ours, theirs));
     }
     ensure!(!encodes.is_empty(), "no encode cases");
+    Ok((machine, encodes))
+}
+
+fn tables(record: &str) -> Result<String> {
+    let (machine, encodes) = cases(record)?;
+    let text = |key: &str| machine[key].as_str().with_context(|| format!("no \"{key}\" in its first line"));
     let mut out = format!(
         "Encoding, one thread, GB/s of data (and times ISA-L's speed in the same interleaved run):\n\n{}\n\
          The same beside other libraries, blocks of 64 KiB, GB/s:\n\n{}\n",
@@ -120,7 +140,10 @@ fn tables(record: &str) -> Result<String> {
     let libraries = machine["libraries"].as_array().context("no \"libraries\" in its first line")?;
     let libraries: Vec<&str> = libraries.iter().filter_map(Value::as_str).collect();
     let (date, cpu, kernel) = (text("date")?, text("cpu")?, text("kernel")?);
-    writeln!(out, "Measured {date} on {cpu}, kernel `{kernel}`, with {}.", libraries.join(", "))?;
+    writeln!(out, "Measured {date} on {cpu}, kernel set `{kernel}`, with:\n")?;
+    for library in libraries {
+        writeln!(out, "- {library}")?;
+    }
     Ok(out)
 }
 
@@ -144,20 +167,28 @@ fn against_isal(encodes: &Encodes) -> Result<String> {
     Ok(table)
 }
 
-fn against_all(encodes: &Encodes) -> Result<String> {
-    let size = "64KiB";
+/// The size of blocks with which other libraries are compared.
+const SIZE: &str = "64KiB";
+
+/// The libraries with cases of that size.
+fn libraries(encodes: &Encodes) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     for (_, cells) in encodes {
-        for (cell_size, against) in cells.keys() {
-            if cell_size == size && !names.contains(&against.as_str()) {
+        for (size, against) in cells.keys() {
+            if size == SIZE && !names.contains(&against.as_str()) {
                 names.push(against);
             }
         }
     }
+    names
+}
+
+fn against_all(encodes: &Encodes) -> Result<String> {
+    let names = libraries(encodes);
     let mut table =
         format!("| code | Gabion | {} |\n| --- |{}\n", names.join(" | "), " --- |".repeat(1 + names.len()));
     for (shape, cells) in encodes {
-        let theirs = |name: &str| cells.get(&(size.to_owned(), name.to_owned()));
+        let theirs = |name: &str| cells.get(&(SIZE.to_owned(), name.to_owned()));
         let Some((ours, _)) = names.iter().find_map(|name| theirs(name)) else { continue };
         write!(table, "| {shape} | {ours:.1} |")?;
         for name in &names {
@@ -190,7 +221,10 @@ mod tests {
         assert!(text.contains("| 4+2 | 60.0 (1.20 ×) | 44.0 (1.10 ×) | – |"), "{text}");
         assert!(text.contains("| code | Gabion | isal | other |"), "{text}");
         assert!(text.contains("| 4+2 | 44.0 | 40.0 | 11.0 |"), "{text}");
-        assert!(text.contains("2026-01-02 on Test CPU, kernel `wide`, with A 1, B 2."), "{text}");
+        assert!(
+            text.contains("2026-01-02 on Test CPU, kernel set `wide`, with:\n\n- A 1\n- B 2\n"),
+            "{text}"
+        );
         assert!(tables("").is_err() && tables("{}\n").is_err());
     }
 

@@ -67,7 +67,7 @@ fn all(args: &Args, steps: &mut Steps) -> Result<()> {
     steps.command("lints, without GPUs and Redis", &bare)?;
     // Cheap, and what it finds is easier to mend before the long steps than after them.
     steps.step("tidy", tidy::check)?;
-    steps.step("README's speed tables", readme::check)?;
+    steps.step("speed tables and pictures", readme::check)?;
     let programs = kernels(args, steps)?;
     fuzz(args, &programs, steps)?;
     neon(args, steps)?;

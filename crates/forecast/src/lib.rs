@@ -4,7 +4,7 @@
 //! whose end is corrupt or lost data. Two [`Model`]s differ in whether blocks are verified while they are read for a rebuild. A chain
 //! is solved exactly, over rational numbers ([`Chain`]), because as a matrix it is so ill-conditioned that floating point gives
 //! nonsense for good codes. [`simulate`] plays the same process with single disks, to be compared; [`Placement`] takes the
-//! layouts of real files. Where the formulas are from, and what they leave out, is in `docs/forecast.md`.
+//! layouts of real files. Where the formulas are from, and what they leave out, is in `docs/reference/forecast.md`.
 //!
 //! Everything here is mathematics: no file is opened, nothing printed, and chance comes from a seed.
 

@@ -3,7 +3,7 @@
 //! Three things bound a kernel, in this order. Its sums have to stay in registers; its code has to stay in the cache of
 //! instructions, beyond which speed falls to a third; and it should read its inputs once. So outputs are cut into as few
 //! passes as the first two allow. What is left, words per thread and threads per block, follows what was measured on
-//! an H200 (docs/notes.md).
+//! an H200 (docs/notes/gpu.md).
 
 use crate::error::GpuError;
 use crate::shape::Shape;

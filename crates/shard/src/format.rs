@@ -32,7 +32,7 @@ pub const MAX_NAME: usize = 255;
 /// The only flag: the source had holes.
 const FLAG_SPARSE: u32 = 1;
 
-/// One fixed field of the header; `docs/format.md` has the same table.
+/// One fixed field of the header; `docs/reference/shards.md` has the same table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// First byte.

@@ -1,6 +1,6 @@
 //! Shard sets: a file split into k + m shard files, any k of which restore it.
 //!
-//! `docs/format.md` is the normative description of the format. Modules: [`mod@format`] (header and set identity), [`frame`] (blocks and
+//! `docs/reference/shards.md` is the normative description of the format. Modules: [`mod@format`] (header and set identity), [`frame`] (blocks and
 //! their seals), [`geometry`] (offsets and lengths), [`set`] (the shards of a directory, by set), and one module per operation: [`split`],
 //! [`join`], [`verify`], [`repair`]. They share [`pipeline`] (stripes in parallel, results in order), [`sources`] (blocks of a set, read or
 //! reconstructed), [`draft`] (files that appear complete or not at all) and [`Shown`] (names made safe to print).

@@ -1,4 +1,4 @@
-//! What a redundancy file looks like: `docs/redundancy.md` is normative. Every byte that is read is hostile.
+//! What a redundancy file looks like: `docs/reference/redundancy.md` is normative. Every byte that is read is hostile.
 //!
 //! A redundancy file is a header, frames, and the header again. There is one frame for each stripe and each redundancy column that the
 //! file holds: the block, the signatures of all data blocks of the stripe, its own, and a check over these. Version 2 has one section of

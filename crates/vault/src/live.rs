@@ -9,7 +9,7 @@
 //!    from then on no redundancy is that of this version, and nobody takes new bytes back to the old ones.
 //! 4. Objects of files that were removed go when the removal is durable.
 //!
-//! `docs/pool.md` has the rules that others rely on.
+//! `docs/reference/pool.md` has the rules that others rely on.
 
 mod begin;
 mod column;

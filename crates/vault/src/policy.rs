@@ -1,4 +1,4 @@
-//! Policies: which files get which redundancy, and when. Read from TOML; `docs/policy.toml` is a commented example.
+//! Policies: which files get which redundancy, and when. Read from TOML; `docs/reference/policy.toml` is a commented example.
 //!
 //! Rules are tried in order and the first that matches decides; what it does not say comes from `[default]`.
 

@@ -43,7 +43,7 @@ impl Args {
     ) -> anyhow::Result<Outcome> {
         let cases = compiled(device, self.wishes()?)?;
         let limits = self.limits(device, details, effort)?;
-        // A process's first large piece of device memory is slower than all later ones (docs/notes.md): one run that does not count.
+        // A process's first large piece of device memory is slower than all later ones (docs/notes/gpu.md): one run that does not count.
         if let Some(Case { work, code, kernels }) = cases.first() {
             raw(*work, code, &kernels[..kernels.len().min(1)], limits, effort)?;
         }

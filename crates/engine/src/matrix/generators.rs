@@ -63,7 +63,7 @@ impl Distances {
     }
 }
 
-/// Points and factors of the subspace code, normative in docs/format.md. The smaller side (redundancy if m and k
+/// Points and factors of the subspace code, normative in docs/reference/shards.md. The smaller side (redundancy if m and k
 /// are alike once rounded up to powers of two) has the points 0, 1, … of the subspace V of n points, the larger side has
 /// the cosets of V one after the other and, when these run out, the points of V that are left; its factor at x is u(x).
 ///

@@ -25,7 +25,7 @@ Examples:
   gabion daemon rebuild tank --agree 1c0f22aa9d3e      agree that just these targets are lost
   gabion daemon stop
 
-docs/daemon.toml is a commented configuration, docs/daemon.md tells the rest. Only who runs the daemon, and root, can speak to it.
+docs/reference/daemon.toml is a commented configuration, docs/operating/daemon.md tells the rest. Only who runs the daemon, and root, can speak to it.
 Exit codes: 0 fine, 1 something to look after, 2 error, 3 data lost.";
 
 /// Arguments of `gabion daemon`.

@@ -166,7 +166,7 @@ impl Setting {
     fn introduce(&self) {
         self.say(format!("{}.", self.parameters.words()));
         if self.reading == Reading::Printed {
-            self.say("The equations are read letter by letter: see docs/forecast.md for why that is not what they mean.");
+            self.say("The equations are read letter by letter: see docs/reference/forecast.md for why that is not what they mean.");
         }
     }
 

@@ -1,4 +1,4 @@
-//! The daemon's configuration: TOML, read once and checked whole. `docs/daemon.toml` is a commented example.
+//! The daemon's configuration: TOML, read once and checked whole. `docs/reference/daemon.toml` is a commented example.
 
 use crate::live::{Access, Wanted};
 use gabion_vault::monitor::Choice;

@@ -1,7 +1,7 @@
 //! What is said over the socket: one JSON object per line, a request and then its answers.
 //!
 //! A request has `version` and `request`, and what belongs to it. Answers have `version` and one of `progress` (more follow), `result`
-//! or `error` (the last one). `docs/daemon.md` has the list.
+//! or `error` (the last one). `docs/operating/daemon.md` has the list.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};

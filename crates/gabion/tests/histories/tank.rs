@@ -21,7 +21,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// With more than 2m targets, as docs/pool.md asks for, and a place for every column.
+    /// With more than 2m targets, as docs/reference/pool.md asks for, and a place for every column.
     pub(crate) fn draw(seed: &mut Seed) -> Shape {
         let redundancy = 1 + seed.below(3) as usize;
         let least = 4.max(2 * redundancy + 1);
@@ -54,7 +54,7 @@ impl Placed {
         }
     }
 
-    /// Bytes of the object of a column, as docs/pool.md says.
+    /// Bytes of the object of a column, as docs/reference/pool.md says.
     fn bytes(&self, column: usize) -> u64 {
         let (stripe, column) = (self.targets.len() as u64 * self.block, column as u64);
         let rest = self.size % stripe;

@@ -45,7 +45,7 @@ fn mounted_pool_pjdfstest_passes() {
     let summary = text.lines().rev().find(|line| line.starts_with("Summary")).unwrap_or("no summary");
     println!("{summary}");
     assert!(done.status.success() && summary.contains(": 0 failed"), "{text}");
-    // docs/mount.md names what is left out: remounting read-only, and a limit of links that nobody knows.
+    // docs/operating/mount.md names what is left out: remounting read-only, and a limit of links that nobody knows.
     let left_out = ["erofs", "link_count_max"];
     let skipped = text.lines().filter(|line| line.ends_with("skipped"));
     let others: Vec<&str> =

@@ -34,7 +34,7 @@ fn resealed(change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 
 #[test]
 fn the_document_has_the_same_offsets() {
-    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/format.md");
+    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/shards.md");
     let document = std::fs::read_to_string(document).unwrap();
     let rows = document.lines().filter_map(|line| {
         let cells: Vec<&str> = line.trim().trim_matches('|').split('|').map(str::trim).collect();

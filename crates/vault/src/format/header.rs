@@ -76,7 +76,7 @@ const FLAG_STRONG: u32 = 4;
 /// An extension with this bit in its tag must be understood by a reader; others may be ignored.
 const CRITICAL: u16 = 0x8000;
 
-/// One fixed field of the header; `docs/redundancy.md` has the same table.
+/// One fixed field of the header; `docs/reference/redundancy.md` has the same table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FieldSpec {
     /// First byte.

@@ -38,7 +38,7 @@ fn code(policy: &Policy, path: &str, stat: &Stat) -> Option<String> {
 
 #[test]
 fn the_example_means_what_it_says() {
-    let policy = parse(include_str!("../../../../docs/policy.toml")).unwrap();
+    let policy = parse(include_str!("../../../../docs/reference/policy.toml")).unwrap();
     let some = |code: &str| Some(format!("subspace:{code}:w8"));
     assert_eq!(code(&policy, "letters/a.txt", &file(100, 1)), some("8+2"));
     assert_eq!(code(&policy, "scratch/deep/a", &file(100, 1)), None);

@@ -2,7 +2,7 @@
 //!
 //! Content is striped over k targets in *objects*. The namespace is a tree of small *stubs* that say where the objects
 //! are, mirrored on several targets. Redundancy goes to targets in other failure domains. Every target has a
-//! `pool.toml`, so any target leads to the others and no external state is needed. `docs/pool.md` has the details.
+//! `pool.toml`, so any target leads to the others and no external state is needed. `docs/reference/pool.md` has the details.
 //!
 //! A target that is missing, empty or of another pool counts as offline. Its content counts as lost until it returns;
 //! missing content is never taken for deleted.

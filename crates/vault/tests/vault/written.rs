@@ -2,7 +2,7 @@
 
 use super::playground::{Playground, Seed, flip};
 use gabion_vault::catalogue::State;
-use gabion_vault::storage::plain::{Plain, Writer};
+use gabion_vault::storage::plain::{DirectoryWriter, Plain};
 use gabion_vault::tree::{Generation, Tree};
 use std::fs::File;
 use std::ops::Range;
@@ -18,16 +18,16 @@ const STRIPE: u64 = 4 * BLOCK;
 #[derive(Debug, Default)]
 struct Written(Mutex<Option<(Generation, Vec<Range<u64>>)>>);
 
-impl Writer for Written {
+impl DirectoryWriter for Written {
     fn written_since(&self, version: &Generation, _: &Generation) -> Option<Vec<Range<u64>>> {
         let written = self.0.lock().unwrap();
         let (_, ranges) = written.as_ref().filter(|(since, _)| since.is_unwritten_since(version))?;
         Some(gabion_vault::geometry::merge(ranges.clone()))
     }
 
-    fn begins_encoding(&self, _: Option<&Generation>, _: &Generation) {}
+    fn note_encoding_start(&self, _: Option<&Generation>, _: &Generation) {}
 
-    fn alone(&self, _: &Generation, _: &mut dyn FnMut() -> Option<Generation>) -> bool {
+    fn with_writes_paused(&self, _: &Generation, _: &mut dyn FnMut() -> Option<Generation>) -> bool {
         false
     }
 }
@@ -44,8 +44,8 @@ impl Ground {
         let mut play = Playground::new("4+2");
         let written = Arc::new(Written::default());
         let plain = Plain::new(Tree::open(&play.root()).unwrap(), play.vault.repository.clone());
-        let writer: Arc<dyn Writer> = written.clone();
-        plain.is_written_by(Arc::downgrade(&writer));
+        let writer: Arc<dyn DirectoryWriter> = written.clone();
+        plain.set_writer(Arc::downgrade(&writer));
         play.vault.storage = Box::new(plain);
         play.write(NAME, &Seed(1).bytes(size));
         let mut ground = Ground { play, written, time: 1_700_000_000 };

@@ -35,7 +35,7 @@ Under systemd it says when it is ready and how it is (Type=notify), and that it 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// The configuration; docs/daemon.toml is a commented one
+    /// The configuration; docs/reference/daemon.toml is a commented one
     config: PathBuf,
     /// Only check the configuration and the policies it names, and say what would be done
     #[arg(long)]

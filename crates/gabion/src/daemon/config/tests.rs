@@ -14,7 +14,7 @@ fn why(text: &str) -> String {
 
 #[test]
 fn the_example_is_a_configuration() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/daemon.toml");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/daemon.toml");
     let text = std::fs::read_to_string(&path).unwrap();
     let config = parse(&text).unwrap();
     let kinds: Vec<(&str, &str)> =

@@ -64,7 +64,7 @@ fn place(name: &str) -> usize {
 
 #[test]
 fn the_document_has_the_same_offsets() {
-    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/redundancy.md");
+    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/redundancy.md");
     let document = std::fs::read_to_string(document).unwrap();
     let rows = document.lines().filter_map(|line| {
         let cells: Vec<&str> = line.trim().trim_matches('|').split('|').map(str::trim).collect();

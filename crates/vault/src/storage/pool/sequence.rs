@@ -3,7 +3,7 @@
 //!
 //! A change is recorded on a mirror before it is applied there, with everything needed to apply it again. The mirrors
 //! thus share one order of changes: the record with the highest number is the last change, a mirror that has not
-//! applied it does so now, and a mirror that is further behind or has another history is not used. `docs/pool.md` has
+//! applied it does so now, and a mirror that is further behind or has another history is not used. `docs/reference/pool.md` has
 //! the format.
 //!
 //! Records alternate between two files that are written in place. A torn record is ignored, and the previous one is
