@@ -65,10 +65,10 @@ fn protect_while(ground: &Playground, act: impl Fn() + Sync) -> Report {
     let (is_scanned, acted) = (AtomicBool::new(false), AtomicBool::new(false));
     let progress = |step: Progress| match step {
         Progress::Step("protecting", _) => is_scanned.store(true, Ordering::Relaxed),
-        Progress::Done(1.., _) if is_scanned.load(Ordering::Relaxed) => {
-            if !acted.swap(true, Ordering::Relaxed) {
-                act();
-            }
+        Progress::Done(1.., _)
+            if is_scanned.load(Ordering::Relaxed) && !acted.swap(true, Ordering::Relaxed) =>
+        {
+            act();
         }
         _ => {}
     };

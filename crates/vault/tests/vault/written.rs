@@ -110,13 +110,12 @@ fn redundancy_is_right_after_any_writes() {
             match random.below(4) {
                 0 => {
                     let more = some_bytes(&mut random, 100_000);
-                    ground.edit(&[size..size + more.len() as u64], |file| {
-                        file.write_all_at(&more, size).unwrap()
-                    });
+                    let range = size..size + more.len() as u64;
+                    ground.edit(std::slice::from_ref(&range), |file| file.write_all_at(&more, size).unwrap());
                 }
                 1 => {
                     let end = random.below(size + 1);
-                    ground.edit(&[end..u64::MAX], |file| file.set_len(end).unwrap());
+                    ground.edit(std::slice::from_ref(&(end..u64::MAX)), |file| file.set_len(end).unwrap());
                 }
                 _ => {
                     let pieces: Vec<(u64, Vec<u8>)> = (0..1 + random.below(5))
