@@ -38,6 +38,7 @@ pub(crate) type Rest = Box<dyn FnMut(&Batch) + Send>;
 pub struct Ticket(State);
 
 enum State {
+    #[cfg(feature = "testing")]
     Ready(Sequence),
     Waiting { group: Arc<Group>, shared: Arc<Shared>, position: u64 },
 }
@@ -207,6 +208,7 @@ impl Group {
 }
 
 impl Ticket {
+    #[cfg(feature = "testing")]
     /// Changes that are durable already.
     pub(crate) fn ready(sequence: Sequence) -> Ticket {
         Ticket(State::Ready(sequence))
@@ -215,6 +217,7 @@ impl Ticket {
     /// Have the changes met their fate, so that `wait` returns at once?
     pub fn is_decided(&self) -> bool {
         match &self.0 {
+            #[cfg(feature = "testing")]
             State::Ready(_) => true,
             State::Waiting { group, .. } => group.is_decided(),
         }
@@ -226,6 +229,7 @@ impl Ticket {
     /// The commit failed. Whether the changes are recorded is then unknown: record a gap.
     pub fn wait(self) -> Result<Sequence> {
         let (group, shared, position) = match self.0 {
+            #[cfg(feature = "testing")]
             State::Ready(sequence) => return Ok(sequence),
             State::Waiting { group, shared, position } => (group, shared, position),
         };
