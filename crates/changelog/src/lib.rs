@@ -82,7 +82,7 @@ pub mod redis;
 pub mod server;
 
 #[cfg(feature = "redis")]
-pub use self::redis::Redis;
+pub use self::redis::{Redis, address::remember_password};
 pub use absent::Absent;
 pub use change::{Change, MAX_PATH, What, When, is_within};
 pub use embedded::Embedded;
@@ -93,6 +93,10 @@ pub use ranges::{MAX_RANGES, Ranges, WHOLE};
 pub use server::Server;
 
 use gabion_platform::world::{Nanos, SECOND};
+
+/// Without Redis no password is needed.
+#[cfg(not(feature = "redis"))]
+pub fn remember_password(_url: &str) {}
 
 /// Most entries that one call of [`Changelog::claim`] gives.
 pub const MAX_CLAIM: usize = 1024;

@@ -40,7 +40,11 @@ pub struct Ticket(State);
 enum State {
     #[cfg(feature = "testing")]
     Ready(Sequence),
-    Waiting { group: Arc<Group>, shared: Arc<Shared>, position: u64 },
+    Waiting {
+        group: Arc<Group>,
+        shared: Arc<Shared>,
+        position: u64,
+    },
 }
 
 /// The fate of one group: last sequence and number of changes, or what went wrong for all of them.
