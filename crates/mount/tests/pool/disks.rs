@@ -73,7 +73,7 @@ fn reading_leaves_mirrors_current_that_do_not_answer() {
     ground.bring_back(1);
     [2, 3].iter().for_each(|&number| ground.lose(number));
     let error = ground.pool().stub(b"dir/file").unwrap_err().to_string();
-    assert!(error.contains("no target with the current namespace answers"), "{error}");
+    assert!(error.contains("no target with the current namespace is reachable"), "{error}");
 }
 
 /// Two of eight disks are pulled out while files are read; then files are written as well.
