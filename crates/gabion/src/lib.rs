@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bench;
+pub mod compute;
 pub mod daemon;
 pub mod exit;
 pub mod live;
