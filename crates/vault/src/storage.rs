@@ -4,6 +4,7 @@
 //! it lists, reads one column of a stripe, writes one back for repair, and says where redundancy may go. Whatever is not
 //! there is data ([`Fault`]), not a reason to stop.
 
+#[cfg(feature = "testing")]
 pub mod conformance;
 pub mod lane;
 pub mod plain;
