@@ -59,10 +59,8 @@ pub(super) const PROGRAM: &str = "crates/gabion/src/";
 
 /// Where the program may use standard output itself: the module for all messages, and the two commands that write the content of
 /// a file to it.
-pub(super) const OUTPUT_ROOMS: &[&str] = &[
-    "crates/gabion/src/output.rs",
-    "crates/gabion/src/commands/pool/get.rs",
-];
+pub(super) const OUTPUT_ROOMS: &[&str] =
+    &["crates/gabion/src/output.rs", "crates/gabion/src/commands/pool/get.rs"];
 
 /// Where clocks may be read: the race between kernels, threads that look for work for a moment, the protector's one door, the
 /// benchmarks, and the tasks' times.
