@@ -208,7 +208,7 @@ const NOTHING_TO_GAIN: &[&str] = &[
     "streamed_blocks_match",
     "every_loss_is_survived",
     "shard::crashes",
-    "shard::devices",
+    "devices::",
     "shard::limits",
     "every_byte_of_a_header_is_guarded",
     "faults::",

@@ -181,6 +181,7 @@ pub struct Options {
 /// Chooses a back end with the first job that is large enough, and keeps that choice.
 pub struct Chooser {
     options: Options,
+    notice: Option<Box<dyn Fn(&Report) + Send + Sync>>,
     chosen: OnceLock<Chosen>,
     /// Held while one thread measures.
     choosing: Mutex<()>,
@@ -210,6 +211,7 @@ impl Chooser {
         };
         Ok(Chooser {
             options,
+            notice: None,
             chosen: chosen.map_or_else(OnceLock::new, OnceLock::from),
             choosing: Mutex::default(),
             #[cfg(feature = "gpu")]
@@ -217,15 +219,29 @@ impl Chooser {
         })
     }
 
+    /// Calls `notice` with the choice of `auto`, when it is made.
+    pub fn with_notice(self, notice: Option<Box<dyn Fn(&Report) + Send + Sync>>) -> Chooser {
+        Chooser { notice, ..self }
+    }
+
     /// The choice; none before there was a job.
     pub fn report(&self) -> Option<Report> {
-        if let Some(chosen) = self.chosen.get() {
-            return Some(chosen.report());
-        }
-        #[cfg(feature = "gpu")]
-        if self.undecided.load(Ordering::Relaxed) > 0 {
-            return Chosen::cpu(&self.options, &small(), Vec::new()).ok().map(|chosen| chosen.report());
-        }
+        self.chosen.get().map_or_else(|| self.undecided_report(), |chosen| Some(chosen.report()))
+    }
+
+    /// The report if the CPU did everything without a choice.
+    #[cfg(feature = "gpu")]
+    fn undecided_report(&self) -> Option<Report> {
+        let why = match self.undecided.load(Ordering::Relaxed) {
+            0 => return None,
+            1..SMALL => small(),
+            _ => format!("blocks below {} KiB, no device was looked at", SMALL_BLOCK >> 10),
+        };
+        Chosen::cpu(&self.options, &why, Vec::new()).ok().map(|chosen| chosen.report())
+    }
+
+    #[cfg(not(feature = "gpu"))]
+    fn undecided_report(&self) -> Option<Report> {
         None
     }
 
@@ -266,7 +282,11 @@ impl Backends for Chooser {
             DeviceError::Engine(error) => error,
             other => Error::Device { reason: other.to_string() },
         })?;
-        Ok(self.chosen.get_or_init(|| made).backend.clone())
+        let chosen = self.chosen.get_or_init(|| made);
+        if let Some(notice) = &self.notice {
+            notice(&chosen.report);
+        }
+        Ok(chosen.backend.clone())
     }
 }
 
@@ -440,6 +460,7 @@ mod tests {
         assert!(chooser.report().unwrap().why.contains("64 MiB"));
         assert!(!chooser.leaves_to_cpu(&stripe(SMALL_BLOCK, SMALL / 2)));
         assert!(chooser.leaves_to_cpu(&stripe(SMALL_BLOCK / 2, SMALL)));
+        assert!(chooser.report().unwrap().why.contains("64 KiB"));
         let named = Chooser::new(Options::default()).unwrap();
         assert!(!named.leaves_to_cpu(&stripe(1, 1)));
     }

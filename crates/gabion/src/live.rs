@@ -64,6 +64,9 @@ pub enum LiveError {
     /// The pool fails.
     #[error(transparent)]
     Pool(#[from] PoolError),
+    /// The device cannot be used.
+    #[error(transparent)]
+    Device(#[from] crate::compute::DeviceError),
     /// The engine fails.
     #[error(transparent)]
     Engine(#[from] gabion_engine::Error),

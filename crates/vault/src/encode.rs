@@ -116,8 +116,8 @@ impl EncodeError {
         |source| EncodeError::Write { path: place.tree.shown(&place.path), source }
     }
 
-    /// Whether trying again later makes sense by itself. What is in the way of redundancy may be redundancy of a file that is gone, which is about to go.
-    pub fn is_passing(&self) -> bool {
+    /// True for a transient error. An obstacle in the place of redundancy may be redundancy of a deleted file, which is removed soon.
+    pub fn is_transient(&self) -> bool {
         use io::ErrorKind::{AlreadyExists, NotADirectory};
         let is_obstacle = |error: &io::Error| matches!(error.kind(), AlreadyExists | NotADirectory);
         match self {

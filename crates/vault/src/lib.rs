@@ -17,6 +17,7 @@ pub mod format;
 pub mod gather;
 pub mod geometry;
 pub mod guard;
+#[cfg(feature = "testing")]
 pub mod hostile;
 pub mod live;
 mod marks;

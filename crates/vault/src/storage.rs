@@ -4,6 +4,7 @@
 //! placed. It knows which files share a failure domain, but no codes, policies or file states. Missing bytes are
 //! reported as [`Fault`], so that a reader can reconstruct them instead of failing.
 
+#[cfg(feature = "testing")]
 pub mod conformance;
 pub mod deadline_io;
 pub mod plain;

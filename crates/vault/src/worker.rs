@@ -180,7 +180,7 @@ impl Worker<'_> {
                 let given_back =
                     leases.during(|| self.batch(claims, catalogue, &leases, &budget, &mut done))?;
                 pace.took(count - given_back, budget.used());
-            } else if self.changelog.bury(&is_dead)? == 0 {
+            } else if self.changelog.expire_dead_workers(&is_dead)? == 0 {
                 break;
             }
         }
@@ -366,7 +366,7 @@ impl Worker<'_> {
                 }
                 Some(Err(EncodeError::Gone)) | None => finished.push((job.claim, moved, None, None)),
                 Some(Err(error)) => {
-                    let again = error.is_passing() && claim.entry.attempts < TRIES;
+                    let again = error.is_transient() && claim.entry.attempts < TRIES;
                     self.undo_move(claim, moved)?;
                     self.fail(claim, &error.to_string(), again, done)?;
                 }
@@ -384,7 +384,7 @@ impl Worker<'_> {
             // file was moved on.
             if !ours {
                 self.undo_move(&claim, moved)?;
-                heard(self.changelog.release(&claim, self.clock.now(), self.clock.now()))?;
+                ignore_refused(self.changelog.release(&claim, self.clock.now(), self.clock.now()))?;
                 continue;
             }
             let settled = match encoded {
@@ -395,7 +395,11 @@ impl Worker<'_> {
                         // It is due once more, if it is still ours: the file may have changed since.
                         Err(error) if is_superseded(&error) => {
                             self.undo_move(&claim, moved)?;
-                            heard(self.changelog.release(&claim, self.clock.now(), self.clock.now()))?;
+                            ignore_refused(self.changelog.release(
+                                &claim,
+                                self.clock.now(),
+                                self.clock.now(),
+                            ))?;
                             None
                         }
                         Err(error) => {
@@ -480,7 +484,7 @@ impl Worker<'_> {
         let released = self.changelog.release(claim, retry_at, now);
         // What was recorded of a file that was moved or deleted meanwhile sees to it, and nothing has failed.
         let overtaken = is_overtaken(&released);
-        heard(released)?;
+        ignore_refused(released)?;
         if !again && !overtaken {
             done.failures += 1;
             if done.failed.len() < MAX_LISTED {
@@ -496,8 +500,8 @@ fn is_overtaken<T>(answer: &changelog::Result<T>) -> bool {
     matches!(answer, Err(changelog::Error::Refused { why: Refusal::Overtaken, .. }))
 }
 
-/// A claim that is not ours any more is no reason to stop: whoever has it sees to it.
-fn heard(answer: changelog::Result<()>) -> changelog::Result<()> {
+/// Treats a refused claim as success: another worker has it.
+fn ignore_refused(answer: changelog::Result<()>) -> changelog::Result<()> {
     match answer {
         Err(changelog::Error::Refused { .. }) => Ok(()),
         answer => answer,

@@ -1,5 +1,6 @@
 //! `gabion mount`.
 
+use super::device::{self, DeviceArgs};
 use super::vault::Elsewhere;
 use super::vault::talk::Talker;
 use super::vault::wanted::Wanted;
@@ -81,6 +82,8 @@ pub(crate) struct Args {
     /// at once it is back
     #[arg(long)]
     continue_without_changelog: bool,
+    #[command(flatten)]
+    device: DeviceArgs,
     /// We are the one in the background
     #[arg(long, hide = true)]
     detached: bool,
@@ -108,6 +111,7 @@ impl Args {
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             signal_hook::flag::register(signal, stop.clone())?;
         }
+        let compute = self.device.open_for_long(self.json, false)?;
         let source = match self.elsewhere.pool(&self.source)? {
             Some((pool, inside)) => {
                 anyhow::ensure!(inside.is_empty(), "a pool is mounted as a whole");
@@ -125,6 +129,7 @@ impl Args {
             source,
             mountpoint: self.mountpoint.clone(),
             wanted: self.wanted.as_said(),
+            compute: compute.clone(),
             keeping: monitor::Options {
                 command: "mount",
                 threads: self.workers,
@@ -155,6 +160,7 @@ impl Args {
             std::thread::sleep(LOOK);
         }
         mounted.stop(PATIENCE)?;
+        device::print_warning(&compute);
         Ok(Outcome::Fine)
     }
 

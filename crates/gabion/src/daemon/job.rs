@@ -1,6 +1,7 @@
 //! One piece of work on a source that has its vault for itself: scrub, repair, rebuild, protect. And one that only looks: where the
 //! files of a pool are.
 
+use crate::compute::Compute;
 use gabion_vault::catalogue::{CatalogueError, State};
 use gabion_vault::damage::Trouble;
 use gabion_vault::pool_rebuild::survey::{Places, Standing, each_file, survey};
@@ -192,8 +193,14 @@ impl Job {
     ///
     /// # Errors
     /// See [`JobError`].
-    pub(super) fn run(&self, location: &Location, limits: Limits) -> Result<Ended, JobError> {
-        let vault = Vault::open(location, Clock::System)?;
+    pub(super) fn run(
+        &self,
+        location: &Location,
+        limits: Limits,
+        compute: &Compute,
+    ) -> Result<Ended, JobError> {
+        let mut vault = Vault::open(location, Clock::System)?;
+        vault.coders = compute.coders(limits.threads.max(1)).map_err(VaultError::from)?;
         let began = Stopwatch::start();
         let may_run = |rhythm: &Rhythm| rhythm.may_run(vault.clock.now());
         let stopped = || {

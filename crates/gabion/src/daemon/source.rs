@@ -5,6 +5,8 @@ use super::job::{Job, Work};
 use super::overdue;
 use super::targets::Targets;
 use super::{Event, Tell};
+use crate::compute::{Compute, DeviceError, Report};
+use gabion_device::Options;
 use gabion_vault::catalogue::State as FileState;
 use gabion_vault::guard::{self, Digest};
 use gabion_vault::monitor;
@@ -31,6 +33,8 @@ pub(super) struct Surroundings {
     pub(super) socket: PathBuf,
     pub(super) tell: Tell,
     pub(super) patience: Duration,
+    /// Where measured speeds and compiled kernels of devices are kept.
+    pub(super) device_cache: Option<PathBuf>,
 }
 
 /// A source.
@@ -38,6 +42,7 @@ pub(super) struct Source {
     pub(super) config: SourceConfig,
     pub(super) surroundings: Surroundings,
     pub(super) clock: Clock,
+    compute: Mutex<Option<Compute>>,
     stop: AtomicBool,
     state: Mutex<State>,
     wake: Condvar,
@@ -109,7 +114,33 @@ impl Source {
             targets: None,
         };
         let (stop, state, wake) = (AtomicBool::new(false), Mutex::new(state), Condvar::new());
-        Source { config, surroundings, clock, stop, state, wake, turning: Mutex::default() }
+        let (compute, turning) = (Mutex::default(), Mutex::default());
+        Source { config, surroundings, clock, compute, stop, state, wake, turning }
+    }
+
+    /// The device of its configuration, opened by the first call. The choice of `auto` is an event.
+    ///
+    /// # Errors
+    /// [`DeviceError::Unavailable`] if it cannot be used.
+    pub(super) fn compute(self: &Arc<Source>) -> Result<Compute, DeviceError> {
+        let mut compute = self.compute.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(compute) = &*compute {
+            return Ok(compute.clone());
+        }
+        let options = Options {
+            choice: self.config.device,
+            cpu_takeover: self.config.cpu_takeover,
+            cache: self.surroundings.device_cache.clone(),
+            ..Options::default()
+        };
+        // The source owns what it opens: a strong reference would keep both for ever.
+        let source = Arc::downgrade(self);
+        let notice = move |report: &Report| {
+            if let Some(source) = source.upgrade() {
+                source.says(&report.line());
+            }
+        };
+        Ok(compute.insert(Compute::open(options, Some(Box::new(notice)))?).clone())
     }
 
     /// Its thread begins a turn (`true`), or something that may take long.

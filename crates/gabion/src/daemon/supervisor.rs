@@ -190,11 +190,13 @@ impl Supervisor {
             rescan: config.rescan,
             ..monitor::Options::default()
         };
+        let compute = self.source.compute()?;
         let (source, show, verify) = match &config.what {
             What::Watch { path, events } => {
                 live::directory(path)?;
                 let location = Location::to_protect(path, config.repository.as_deref())?;
-                let vault = config.wanted.set_up(&location, &|text| self.source.warns(text))?;
+                let mut vault = config.wanted.set_up(&location, &|text| self.source.warns(text))?;
+                vault.coders = compute.coders(config.workers)?;
                 keeping.source = *events;
                 return Ok(Running::Watched(Live::start(vault, keeping, tell)?, location));
             }
@@ -215,6 +217,7 @@ impl Supervisor {
             source,
             mountpoint: show.at.clone(),
             wanted: config.wanted.clone(),
+            compute,
             keeping,
             threads: show.threads,
             access: show.access,
@@ -386,7 +389,10 @@ impl Supervisor {
         self.source.state().job = Some(Arc::clone(&job));
         let (theirs, source) = (Arc::clone(&job), Arc::clone(&self.source));
         let work = move || {
-            let ended = theirs.run(&location, limits).map_err(|error| error.to_string());
+            let compute = source.compute().map_err(|error| error.to_string());
+            let ended = compute.and_then(|compute| {
+                theirs.run(&location, limits, &compute).map_err(|error| error.to_string())
+            });
             // Before the result is known: whoever waits for it may ask for the state next.
             if let Ok(Ended { files, overdue, .. }) = &ended {
                 let mut state = source.state();

@@ -1,6 +1,7 @@
 //! A directory or a pool, mounted, with what protects it.
 
 use super::{Access, LiveError, Wanted, at, directory};
+use crate::compute::Compute;
 use gabion_mount::{
     Directory, Guarded, MountError, Mounted, Options, Outage, Privileges, Recorder, clear_dead_mount, mount,
 };
@@ -41,6 +42,8 @@ pub struct MountPlan {
     pub mountpoint: PathBuf,
     /// What files get.
     pub wanted: Wanted,
+    /// The device that computes.
+    pub compute: Compute,
     /// How to protect; with no threads, others have to.
     pub keeping: monitor::Options,
     /// Threads that serve programs.
@@ -90,6 +93,7 @@ impl MountPlan {
         // Every file that a program has open is open here as well.
         open_files::allow(open_files::MOST);
         let (name, mut vault, location) = self.open(&mountpoint, &say)?;
+        vault.coders = self.compute.coders(self.keeping.threads.max(1))?;
         let repository = vault.repository.path().to_owned();
         let (changelog, rules) = (Arc::clone(&vault.changelog), vault.read_policy()?);
         let recorder = Recorder::start(changelog, rules, Clock::System, self.outage, &repository);
@@ -103,8 +107,12 @@ impl MountPlan {
         };
         let mounted = match &self.source {
             Source::Pool(pool, _) => {
-                let (coders, theirs) = (Coders::new()?, Arc::clone(&recorder));
-                let guarded = if self.verify { Some(guarded(&location, say)?) } else { None };
+                let (coders, theirs) = (self.compute.coders(self.threads)?, Arc::clone(&recorder));
+                let guarded = if self.verify {
+                    Some(guarded(&location, self.compute.coders(self.threads)?, say)?)
+                } else {
+                    None
+                };
                 let files = gabion_mount::Pool::new(pool.clone(), coders, Clock::System, theirs, guarded);
                 // Whoever makes redundancy then knows what was written, and what is damage.
                 vault.storage = Box::new(pool.clone());
@@ -112,7 +120,11 @@ impl MountPlan {
             }
             Source::Directory(..) => {
                 let hidden = hidden_name(&name, &repository);
-                let guarded = if self.verify { Some(guarded(&location, say)?) } else { None };
+                let guarded = if self.verify {
+                    Some(guarded(&location, self.compute.coders(self.threads)?, say)?)
+                } else {
+                    None
+                };
                 let files = Directory::new(&name, hidden, Arc::clone(&recorder), guarded, self.passthrough);
                 let files = files.map_err(at(&name))?;
                 // Whoever makes redundancy then knows what was written, and what is damage.
@@ -269,8 +281,8 @@ fn hidden_name<'a>(source: &Path, repository: &'a Path) -> &'a OsStr {
 }
 
 /// What reads are checked against, and where they are noted.
-fn guarded(location: &Location, say: Say) -> Result<Guarded, LiveError> {
-    let Vault { storage, coders, catalogue, clock, .. } = Vault::open(location, Clock::System)?;
+fn guarded(location: &Location, coders: Coders, say: Say) -> Result<Guarded, LiveError> {
+    let Vault { storage, catalogue, clock, .. } = Vault::open(location, Clock::System)?;
     // One that nobody holds while a note waits to be written.
     let known = Catalogue::open(&location.repository.join("catalogue.sqlite")).map_err(VaultError::from)?;
     let (known, told, is_told) = (Mutex::new(known), Arc::clone(&say), AtomicBool::new(false));

@@ -1,5 +1,6 @@
 //! The protector's commands as people and scripts run them.
 
+mod devices;
 mod faults;
 mod hostile;
 mod output;

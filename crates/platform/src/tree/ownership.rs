@@ -166,7 +166,7 @@ impl Tree {
     /// or file that is opened beneath it.
     ///
     /// # Errors
-    /// What the operating system says; [`Untrusted`] within an error of kind `PermissionDenied`.
+    /// Those of the operating system; [`Untrusted`] within an error of kind `PermissionDenied`.
     pub fn open_owned(root: &Path) -> io::Result<Tree> {
         let tree = Tree::open(root)?;
         let ownership = Ownership::of(&tree.root, root)?.map(Arc::new);
@@ -176,7 +176,7 @@ impl Tree {
     /// As [`stat`](Tree::stat), for a file that no other user may be able to change, if this is a tree of that kind.
     ///
     /// # Errors
-    /// What the operating system says; [`Untrusted`].
+    /// Those of the operating system; [`Untrusted`].
     pub fn stat_owned(&self, path: &[u8]) -> io::Result<Stat> {
         let stat = self.stat(path)?;
         if let Some(ownership) = &self.ownership {

@@ -1,4 +1,4 @@
-//! What the operating system says of a file, as it is kept here.
+//! Attributes of files from `statx`.
 
 use super::{Stat, kind};
 use crate::world::{Nanos, SECOND};
@@ -25,17 +25,17 @@ impl From<Statx> for Stat {
     }
 }
 
-/// What is asked for of a file, all in one call.
+/// Attributes that are read in one call.
 pub(super) const ASKED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 
 fn nanos(time: StatxTimestamp) -> Nanos {
     time.tv_sec.saturating_mul(SECOND).saturating_add(i64::from(time.tv_nsec))
 }
 
-/// What the file system says of an open file.
+/// Attributes of an open file.
 ///
 /// # Errors
-/// What the operating system says.
+/// Those of the operating system.
 pub fn stat_of(file: impl AsFd) -> io::Result<Stat> {
     let found = statx(file, c"", AtFlags::EMPTY_PATH, ASKED)?;
     Ok(Stat::from(found))

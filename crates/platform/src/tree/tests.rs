@@ -1,4 +1,4 @@
-//! Nothing leads out of a tree.
+//! Tests of trees: no path leads out of one.
 
 use super::{Kind, Tree, join, split};
 use std::io::{Read, Write};

@@ -1,6 +1,7 @@
 //! `gabion pool get`.
 
 use super::terminal::{Talk, Troubles, Which, inside};
+use crate::commands::device::{self, DeviceArgs};
 use anyhow::{Context, bail};
 use gabion::exit::{Outcome, told};
 use gabion_platform::shown::Shown;
@@ -49,6 +50,8 @@ pub(super) struct Args {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
     talk: Talk,
 }
 
@@ -67,15 +70,17 @@ impl Args {
 
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let to_stdout = self.only_reads();
-        let Args { which, path, dest, force, dry_run, talk } = self;
+        let Args { which, path, dest, force, dry_run, device, talk } = self;
+        let compute = device.open()?;
         let pool = which.open()?;
-        let out = Out { pool: &pool, coders: Coders::new()?, degraded: RefCell::default() };
+        let out = Out { pool: &pool, coders: compute.coders(1)?, degraded: RefCell::default() };
         let from = inside(&path);
         let Some(stat) = pool.find(&from)? else { bail!("{}: not in the pool", Shown::bytes(&from)) };
         if to_stdout {
             out.copy(&from, &mut io::stdout().lock())?;
             io::stdout().flush()?;
             out.note();
+            device::print_warning(&compute);
             return Ok(Outcome::Fine);
         }
         let name = OsStr::from_bytes(split(&from).1);
@@ -118,12 +123,13 @@ impl Args {
         if talk.json {
             let object = json!({
                 "command": "pool get", "dry_run": dry_run, "files": files, "bytes": bytes, "failed": troubles.texts(),
-                "degraded": degraded,
+                "degraded": degraded, "device": device::as_json(&compute),
             });
             outln!("{object}");
         }
         let verb = if dry_run { "would get" } else { "got" };
         talk.say(format!("{verb} {files} files, {bytes} bytes"));
+        device::print(&compute, |line| talk.say(line));
         Ok(troubles.outcome())
     }
 }

@@ -1,8 +1,10 @@
 //! `gabion pool rebuild`.
 
 use super::terminal::Which;
+use crate::commands::device::{self, DeviceArgs};
 use crate::commands::served::{self, Turn};
 use crate::commands::vault::{BEGUN, Effort, FIRST, Talk, bytes, files};
+use gabion::compute::{Compute, DeviceChoice};
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
 use gabion_platform::shown::Shown;
@@ -52,18 +54,22 @@ pub(super) struct Args {
     #[command(flatten)]
     effort: Effort,
     #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
     talk: Talk,
 }
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let compute = self.device.open()?;
         let pool = self.which.open()?;
         for target in &self.targets {
             let known = pool.config().target.iter().any(|member| member.name == *target);
             anyhow::ensure!(known, "pool {} has no target {target}", pool.config().name);
         }
         let options = Options { targets: self.targets, agreed: self.agree };
-        let talking = Talking { talk: &self.talk, effort: &self.effort, all: self.files, wait: self.wait };
+        let (talk, effort) = (&self.talk, &self.effort);
+        let talking = Talking { talk, effort, compute: &compute, all: self.files, wait: self.wait };
         match self.dry_run {
             true => talking.plan(&pool, &options),
             false => talking.rebuild(&pool, &options, "pool rebuild"),
@@ -75,6 +81,7 @@ impl Args {
 pub(super) struct Talking<'a> {
     pub(super) talk: &'a Talk,
     pub(super) effort: &'a Effort,
+    pub(super) compute: &'a Compute,
     /// List all files.
     pub(super) all: bool,
     /// Wait for the vault.
@@ -118,10 +125,12 @@ impl Talking<'_> {
     }
 
     pub(super) fn rebuild(&self, pool: &Pool, options: &Options, command: &str) -> anyhow::Result<Outcome> {
-        let vault = vault(pool)?;
+        let mut vault = vault(pool)?;
+        vault.coders = self.compute.coders(self.effort.threads())?;
         let turn = served::turn(&vault, command, self.wait, self.talk, |source| {
+            let plain = self.effort.is_usual() && self.compute.choice() == DeviceChoice::Cpu;
             let (targets, agree, wait) = (options.targets.clone(), options.agreed.clone(), true);
-            self.effort.is_usual().then_some(Request::Rebuild { source, targets, agree, wait })
+            plain.then_some(Request::Rebuild { source, targets, agree, wait })
         })?;
         let _lock = match turn {
             Turn::Ours(lock) => lock,
@@ -131,9 +140,12 @@ impl Talking<'_> {
         let report = self.talk.run(self.effort, |context| rebuild(&vault, options, context))??;
         let seconds = clock.seconds();
         if self.talk.json {
-            outln!("{}", as_json(command, &report, seconds));
+            let mut object = as_json(command, &report, seconds);
+            object["device"] = device::as_json(self.compute);
+            outln!("{object}");
         } else {
             self.print(&report, seconds);
+            device::print(self.compute, |line| self.talk.say(line));
         }
         for (path, error) in &report.failed {
             errln!("gabion: {}: {error}", Shown::bytes(path));

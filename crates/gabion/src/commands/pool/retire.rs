@@ -2,6 +2,7 @@
 
 use super::rebuild::Talking;
 use super::terminal::Which;
+use crate::commands::device::DeviceArgs;
 use crate::commands::vault::{Effort, Talk};
 use anyhow::ensure;
 use gabion::exit::Outcome;
@@ -38,12 +39,15 @@ pub(super) struct Args {
     #[command(flatten)]
     effort: Effort,
     #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
     talk: Talk,
 }
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let Args { which, target, no_rebuild, dry_run, wait, effort, talk } = self;
+        let Args { which, target, no_rebuild, dry_run, wait, effort, device, talk } = self;
+        let compute = device.open()?;
         let pool = which.open()?;
         match dry_run {
             true => {
@@ -61,7 +65,7 @@ impl Args {
             return Ok(Outcome::Fine);
         }
         let options = Options { targets: vec![target], agreed: None };
-        let talking = Talking { talk: &talk, effort: &effort, all: false, wait };
+        let talking = Talking { talk: &talk, effort: &effort, compute: &compute, all: false, wait };
         talking.rebuild(&pool, &options, "pool retire")
     }
 }

@@ -5,7 +5,9 @@ use super::scrub::{print_trouble, trouble_as_json};
 use super::talk::{changed_in_growth, spoilt};
 use super::wanted::{Wanted, directory};
 use super::{Effort, Elsewhere, FIRST, Talk, bytes, count, files, warn};
+use crate::commands::device::{self, DeviceArgs};
 use crate::commands::served::{self, Turn};
+use gabion::compute::Compute;
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
 use gabion_platform::shown::Shown;
@@ -33,7 +35,8 @@ Exit codes: 0 all is protected, 1 changes are held or pending, or files are dama
 /// Examples, and which losses are survived.
 fn help() -> String {
     let mut help = format!(
-        "{EXAMPLES}\n\nWhat is survived, for a code k+m (8+2 unless another one is given; `gabion status` says it for a vault):"
+        "{EXAMPLES}\n\n{}\n\nWhat is survived, for a code k+m (8+2 unless another one is given; `gabion status` says it for a vault):",
+        device::HELP
     );
     for mode in Mode::ALL {
         help += &format!("\n  {}:", mode.words());
@@ -63,6 +66,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     effort: Effort,
     #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
     talk: Talk,
 }
 
@@ -81,6 +86,7 @@ impl Args {
                 Location::to_protect(&self.dir, self.elsewhere.repository.as_deref())?
             }
         };
+        let compute = self.device.open()?;
         let wanted = self.wanted.as_said();
         let policy = wanted.policy_text()?;
         let unprotected = || {
@@ -100,7 +106,7 @@ impl Args {
             }
             return self.dry(&vault);
         }
-        let plain = !self.wanted.is_something() && self.effort.is_usual();
+        let plain = !self.wanted.is_something() && self.effort.is_usual() && self.device.is_usual();
         let turn = served::turn(&vault, "protect", self.wait, &self.talk, |source| {
             plain.then_some(Request::Protect { source, wait: true })
         })?;
@@ -111,9 +117,10 @@ impl Args {
         if let Some(text) = &policy {
             vault.set_policy(text)?;
         }
+        vault.coders = compute.coders(self.effort.threads())?;
         let start = Stopwatch::start();
         let report = self.talk.run(&self.effort, |context| protect(&vault, context))??;
-        self.print(&vault, &report, start.seconds());
+        self.print(&vault, &report, &compute, start.seconds());
         Ok(match &report {
             Report { done, seen, .. } if done.failures > 0 || !seen.unreadable.is_empty() => Outcome::Failed,
             Report { held: Some(_), .. } => Outcome::Found,
@@ -156,7 +163,7 @@ impl Args {
         Ok(Outcome::Fine)
     }
 
-    fn print(&self, vault: &Vault, report: &Report, seconds: f64) {
+    fn print(&self, vault: &Vault, report: &Report, compute: &Compute, seconds: f64) {
         let Report { seen, done, held, pending, affected, unhealed } = report;
         if self.talk.json {
             let failed: Vec<Value> = done.failed.iter().chain(&seen.unreadable).map(failure).collect();
@@ -180,12 +187,14 @@ impl Args {
                     "held": held.as_ref().map(held_as_json), "pending": pending, "seconds": seconds,
                     "affected": affected.iter().map(|(state, files)| (state.word(), files)).collect::<std::collections::BTreeMap<_, _>>(),
                     "mirrors_not_healed": unhealed, "peak_memory": gabion::machine::peak_memory(),
+                    "device": device::as_json(compute),
                 })
             );
             return;
         }
         let talk = &self.talk;
         print_counts(talk, &seen.changes);
+        device::print(compute, |line| talk.say(line));
         let rate = done.encoded_bytes as f64 / seconds.max(1e-9);
         if done.encoded + done.adopted > 0 {
             talk.say(format!(

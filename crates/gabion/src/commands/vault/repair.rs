@@ -2,7 +2,9 @@
 
 use super::scrub::{print_trouble, trouble_as_json};
 use super::{Effort, Talk, Which, files, ranges};
+use crate::commands::device::{self, DeviceArgs};
 use crate::commands::served::{self, Turn};
+use gabion::compute::Compute;
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
 use gabion_platform::shown::Shown;
@@ -59,12 +61,16 @@ pub(crate) struct Args {
     #[command(flatten)]
     effort: Effort,
     #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
     talk: Talk,
 }
 
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
-        let (vault, inside) = self.which.open_to_examine()?;
+        let compute = self.device.open()?;
+        let (mut vault, inside) = self.which.open_to_examine()?;
+        vault.coders = compute.coders(self.effort.threads())?;
         if let (Some(why), false) = (&vault.read_only, self.dry_run) {
             anyhow::bail!(
                 "repair keeps in the repository what it replaces, and which files it is at: {why}. --dry-run shows what it would do; \
@@ -97,7 +103,7 @@ impl Args {
                 }
             }
         }
-        self.print_done(&plan, &repaired, &failed, go);
+        self.print_done(&plan, &repaired, &failed, go, &compute);
         let lost = repaired.iter().any(|it| it.state == State::Lost)
             || (!go && plan.files.iter().any(|it| it.state == State::Lost));
         Ok(match () {
@@ -111,7 +117,11 @@ impl Args {
 
     /// Takes the vault, or has the daemon repair that has it. It asks nobody, so --yes has to be said.
     fn turn(&self, vault: &Vault, inside: &[u8]) -> anyhow::Result<Turn> {
-        let plain = inside.is_empty() && self.yes && !self.dry_run && self.effort.is_usual();
+        let plain = inside.is_empty()
+            && self.yes
+            && !self.dry_run
+            && self.effort.is_usual()
+            && self.device.is_usual();
         served::turn(vault, "repair", self.wait, &self.talk, |source| {
             let (known, keep_changed, missing, wait) = (self.known, !self.revert_changes, self.missing, true);
             plain.then_some(Request::Repair { source, known, keep_changed, missing, wait })
@@ -155,7 +165,14 @@ impl Args {
         Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
     }
 
-    fn print_done(&self, plan: &Plan, repaired: &[Repaired], failed: &[(Vec<u8>, String)], went: bool) {
+    fn print_done(
+        &self,
+        plan: &Plan,
+        repaired: &[Repaired],
+        failed: &[(Vec<u8>, String)],
+        went: bool,
+        compute: &Compute,
+    ) {
         if self.talk.json {
             let done: Vec<Value> = repaired.iter().map(as_json).collect();
             let failed: Vec<Value> = failed
@@ -168,7 +185,7 @@ impl Args {
                         "examined": plan.examined,
                         "plan": plan.files.iter().map(trouble_as_json).collect::<Vec<_>>(),
                         "kept": plan.kept.iter().map(trouble_as_json).collect::<Vec<_>>(),
-                        "repaired": done, "failed": failed })
+                        "repaired": done, "failed": failed, "device": device::as_json(compute) })
             );
             return;
         }
@@ -191,6 +208,7 @@ impl Args {
         for (path, why) in failed {
             errln!("gabion: {}: {why}", Shown::bytes(path));
         }
+        device::print(compute, |line| self.talk.say(line));
     }
 }
 

@@ -1,7 +1,9 @@
 //! `gabion scrub`.
 
 use super::{Effort, FIRST, Talk, Which, bytes, files, ranges};
+use crate::commands::device::{self, DeviceArgs};
 use crate::commands::served::{self, Turn};
+use gabion::compute::Compute;
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
 use gabion_platform::shown::Shown;
@@ -59,12 +61,16 @@ pub(crate) struct Args {
     #[command(flatten)]
     effort: Effort,
     #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
     talk: Talk,
 }
 
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
-        let (vault, inside) = self.which.open_to_examine()?;
+        let compute = self.device.open()?;
+        let (mut vault, inside) = self.which.open_to_examine()?;
+        vault.coders = compute.coders(self.effort.threads())?;
         if let Some(why) = &vault.read_only {
             errln!("gabion: note: what is found is not recorded: {why}");
         }
@@ -81,7 +87,7 @@ impl Args {
         let options = Options { selection, from_medium: !self.cached, resume: !self.restart };
         let start = Stopwatch::start();
         let report = self.talk.run(&self.effort, |context| scrub(&vault, &inside, options, context))??;
-        self.print(&report, start.seconds(), vault.read_only.is_none());
+        self.print(&report, &compute, start.seconds(), vault.read_only.is_none());
         Ok(match report.worst() {
             State::Lost => Outcome::Unrecoverable,
             _ if !report.failed.is_empty() || report.stopped => Outcome::Failed,
@@ -92,7 +98,7 @@ impl Args {
 
     /// Takes the vault, or has the daemon scrub that has it.
     fn turn(&self, vault: &Vault, inside: &[u8]) -> anyhow::Result<Turn> {
-        let plain = inside.is_empty() && !self.cached && self.effort.is_usual();
+        let plain = inside.is_empty() && !self.cached && self.effort.is_usual() && self.device.is_usual();
         served::turn(vault, "scrub", self.wait, &self.talk, |source| {
             let older_than = self.older_than.map(|age| age.0.unsigned_abs() / 1_000_000_000);
             let (percent, due, restart, repair, wait) = (self.percent, self.due, self.restart, false, true);
@@ -100,7 +106,7 @@ impl Args {
         })
     }
 
-    fn print(&self, report: &Report, seconds: f64, recorded: bool) {
+    fn print(&self, report: &Report, compute: &Compute, seconds: f64, recorded: bool) {
         if self.talk.json {
             let trouble: Vec<Value> = report.trouble.iter().map(trouble_as_json).collect();
             let failed: Vec<Value> = report
@@ -112,7 +118,7 @@ impl Args {
                 "{}",
                 json!({ "command": "scrub", "files": report.files, "bytes": report.bytes, "gone": report.gone, "changing": report.changing,
                         "resumed": report.resumed, "recorded": recorded, "stopped": report.stopped, "worst": report.worst(),
-                        "trouble": trouble, "failed": failed, "seconds": seconds })
+                        "trouble": trouble, "failed": failed, "seconds": seconds, "device": device::as_json(compute) })
             );
             return;
         }
@@ -122,6 +128,7 @@ impl Args {
             files(report.files),
             bytes(report.bytes)
         ));
+        device::print(compute, |line| self.talk.say(line));
         if report.resumed > 0 {
             self.talk.say(format!("{} were scrubbed before the interruption", files(report.resumed)));
         }

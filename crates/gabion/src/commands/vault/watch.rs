@@ -3,6 +3,7 @@
 use super::talk::Talker;
 use super::wanted::{Wanted, directory};
 use super::{Effort, Elsewhere, warn};
+use crate::commands::device::{self, DeviceArgs};
 use anyhow::Context;
 use clap::ValueEnum;
 use gabion::exit::Outcome;
@@ -56,6 +57,8 @@ pub(crate) struct Args {
     /// Where events come from
     #[arg(long, value_enum, default_value_t = From::Auto)]
     source: From,
+    #[command(flatten)]
+    device: DeviceArgs,
     /// Print one JSON object per line for all that happens
     #[arg(long)]
     json: bool,
@@ -90,8 +93,11 @@ impl Args {
         for signal in [SIGINT, SIGTERM] {
             signal_hook::flag::register(signal, stop.clone())?;
         }
+        let compute = self.device.open_for_long(self.json, self.quiet)?;
+        let threads = Effort { threads: self.workers, limit: None }.threads();
         let location = Location::to_protect(&self.dir, self.elsewhere.repository.as_deref())?;
-        let vault = self.wanted.as_said().set_up(&location, &warn)?;
+        let mut vault = self.wanted.as_said().set_up(&location, &warn)?;
+        vault.coders = compute.coders(threads)?;
         let source = match self.source {
             From::Auto => Choice::Auto,
             From::Fanotify => Choice::Fanotify,
@@ -99,7 +105,7 @@ impl Args {
         };
         let options = Options {
             source,
-            threads: Effort { threads: self.workers, limit: None }.threads(),
+            threads,
             rate: self.limit.map(|rate| rate.0),
             rescan: self.rescan.0,
             ..Options::default()
@@ -114,6 +120,7 @@ impl Args {
         }
         let status = live.stop()?;
         talker.stopped(&status, clock.now());
+        device::print_warning(&compute);
         Ok(if status.held.is_some() { Outcome::Found } else { Outcome::Fine })
     }
 }

@@ -2,6 +2,7 @@
 
 use super::scrub::{print_trouble, trouble_as_json};
 use super::{Effort, Talk, Which, bytes, files};
+use crate::commands::device::{self, DeviceArgs};
 use gabion::exit::Outcome;
 use gabion_platform::shown::Shown;
 use gabion_vault::protect::work;
@@ -26,12 +27,16 @@ pub(crate) struct Args {
     #[command(flatten)]
     effort: Effort,
     #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
     talk: Talk,
 }
 
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
-        let (vault, _) = self.which.open()?;
+        let compute = self.device.open()?;
+        let (mut vault, _) = self.which.open()?;
+        vault.coders = compute.coders(self.effort.threads())?;
         let ahead = (vault.changelog.pending()?.entries(), 0);
         let done = self.talk.run(&self.effort, |context| {
             (context.progress)(Progress::Step("working", Some(ahead)));
@@ -46,12 +51,14 @@ impl Args {
                         "moved": done.moved, "removed": done.removed, "held": done.held, "failures": done.failures,
                         "claimed_by_others": left.claimed, "not_due": waiting,
                         "write_once_changed": done.write_once.iter().map(|it| Shown::bytes(it).to_string()).collect::<Vec<_>>(),
-                        "damaged": done.damaged.iter().map(trouble_as_json).collect::<Vec<_>>() })
+                        "damaged": done.damaged.iter().map(trouble_as_json).collect::<Vec<_>>(),
+                        "device": device::as_json(&compute) })
             );
         } else {
             let (encoded, size) = (files(done.encoded), bytes(done.encoded_bytes));
             self.talk
                 .say(format!("encoded {encoded} ({size}), moved {}, removed {}", done.moved, done.removed));
+            device::print(&compute, |line| self.talk.say(line));
             if left.claimed > 0 {
                 let claimed = files(left.claimed);
                 self.talk.say(format!(
