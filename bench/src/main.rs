@@ -1,5 +1,5 @@
-//! The `gabion-bench` command: benches of the engine, of GPUs and of the `gabion` program, experiments of papers, and other erasure-coding libraries
-//! beside ours. See `README.md`.
+//! The `gabion-bench` command: benches of the engine, of GPUs and of the `gabion` program, experiments of papers, and
+//! other erasure-coding libraries beside ours. See `README.md`.
 
 // Foreign functions are called in `isal`, `jerasure` and `parpar` only.
 #![deny(unsafe_code)]
@@ -18,10 +18,10 @@ mod jerasure;
 #[cfg(feature = "libraries")]
 mod ours;
 #[cfg(feature = "libraries")]
-mod painted;
-#[cfg(feature = "libraries")]
 mod parpar;
 mod program;
+#[cfg(feature = "libraries")]
+mod pseudo_random;
 #[cfg(feature = "libraries")]
 mod vectors;
 

@@ -1,4 +1,4 @@
-//! What the machine could do at best, measured beside the engine with the same buffers and threads.
+//! Limits of the machine, measured beside the engine with the same buffers and threads.
 
 use super::rounds::Pass;
 use gabion_engine::field::Field;
@@ -8,7 +8,7 @@ use gabion_engine::{Error, Layout, Mode, Plan};
 use std::hint::black_box;
 use std::ops::Range;
 
-/// A yardstick: what moving the same bytes costs without coding them.
+/// A limit: the cost of moving the same bytes without coding them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
     /// `memcpy` of the counted blocks into the output blocks in turn.
@@ -21,7 +21,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// All of them: measured beside every case.
+    /// All limits; each is measured beside every case.
     pub const ALL: [Limit; 3] = [Limit::Copy, Limit::Read, Limit::XorStream];
 
     /// Its name in results.
@@ -99,7 +99,7 @@ fn xor_plan(inputs: usize) -> Result<Plan, Error> {
     Plan::new(Matrix::from_fn(Field::GF8, 1, inputs, |_, _| 1)?, Layout::Words, Mode::Write)
 }
 
-/// Behind the engine's own trait, so that threads share this work exactly as they share coding.
+/// Implements the engine's trait, so that threads share this work as they share coding.
 struct CopyBlocks;
 
 impl Kernel for CopyBlocks {
@@ -143,7 +143,7 @@ impl Kernel for ReadBlocks {
             views.extend(starts.flat_map(|start| inputs.iter().map(move |input| &input[start..][..size])));
             self.sum.run(&views, &mut [&mut outputs[0][..size]])?;
         }
-        // What is left over is less than a byte per piece of an input.
+        // The remainder is less than a byte per piece of an input.
         let rest = inputs.iter().flat_map(|input| &input[part * self.parts..]);
         black_box(rest.fold(0, |sum, byte| sum ^ byte));
         Ok(())

@@ -1,4 +1,4 @@
-//! Plans by looking products up, symbol by symbol: what the papers compare with.
+//! Plans by table look-up, symbol by symbol: the reference of the papers.
 
 use gabion_engine::kernel::{Backend, Kernel};
 use gabion_engine::{Error, Layout, Mode, Plan};

@@ -178,10 +178,13 @@ pub struct Options {
     pub cpu_model: Option<String>,
 }
 
+/// Called with the report of a choice.
+pub type Notice = Box<dyn Fn(&Report) + Send + Sync>;
+
 /// Chooses a back end with the first job that is large enough, and keeps that choice.
 pub struct Chooser {
     options: Options,
-    notice: Option<Box<dyn Fn(&Report) + Send + Sync>>,
+    notice: Option<Notice>,
     chosen: OnceLock<Chosen>,
     /// Held while one thread measures.
     choosing: Mutex<()>,
@@ -220,7 +223,7 @@ impl Chooser {
     }
 
     /// Calls `notice` with the choice of `auto`, when it is made.
-    pub fn with_notice(self, notice: Option<Box<dyn Fn(&Report) + Send + Sync>>) -> Chooser {
+    pub fn with_notice(self, notice: Option<Notice>) -> Chooser {
         Chooser { notice, ..self }
     }
 

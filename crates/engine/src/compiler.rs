@@ -13,6 +13,7 @@ mod explain;
 mod kernel;
 mod lower;
 mod machine;
+#[cfg(feature = "measure")]
 pub mod measure;
 mod pass;
 mod program;

@@ -24,6 +24,7 @@ pub mod signature;
 pub mod tower;
 
 pub use code::{Code, Family, Layout};
+#[cfg(feature = "measure")]
 pub use compiler::measure;
 pub use engine::{Compiled, Engine, Signed};
 pub use error::Error;

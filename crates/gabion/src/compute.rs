@@ -1,7 +1,7 @@
 //! Device of a command or of a daemon's source, and coders of vaults that use it.
 
 use crate::machine::Cpu;
-use gabion_device::{Chooser, Options};
+use gabion_device::{Chooser, Notice, Options};
 use gabion_engine::Error;
 use gabion_engine::backends::Backends;
 use gabion_vault::coder::Coders;
@@ -22,10 +22,7 @@ impl Compute {
     ///
     /// # Errors
     /// [`DeviceError::Unavailable`] if it cannot be used.
-    pub fn open(
-        options: Options,
-        notice: Option<Box<dyn Fn(&Report) + Send + Sync>>,
-    ) -> Result<Compute, DeviceError> {
+    pub fn open(options: Options, notice: Option<Notice>) -> Result<Compute, DeviceError> {
         let choice = options.choice;
         let options = Options { cpu_model: Cpu::of_this_machine().model, ..options };
         let chooser = Chooser::new(options)?.with_notice(notice);

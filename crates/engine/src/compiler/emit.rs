@@ -11,6 +11,7 @@
 
 mod assembler;
 mod constants;
+#[cfg(feature = "measure")]
 pub(super) mod loops;
 mod pointers;
 mod remainders;
@@ -22,13 +23,10 @@ use super::target::Target;
 use crate::kernel::WRITE_AHEAD;
 use assembler::{Assembler, memory, register};
 use constants::{Constant, Constants};
-use iced_x86::{
-    Code, Decoder, DecoderOptions, Formatter, Instruction, MemoryOperand, NasmFormatter, Register,
-};
+use iced_x86::{Code, Instruction, MemoryOperand, Register};
 use pointers::Pointers;
 use remainders::Remainders;
 pub(super) use remainders::TURNS as REMEMBERED_TURNS;
-use std::fmt::Write as _;
 use vocabulary::Vocabulary;
 
 /// The sum of three bits, as the truth table that `vpternlogd` takes.
@@ -151,7 +149,10 @@ fn place_of(step: &Step) -> Option<Place> {
 }
 
 /// Machine code as text, one instruction per line.
+#[cfg(feature = "measure")]
 pub(super) fn disassemble(code: &[u8]) -> String {
+    use iced_x86::{Decoder, DecoderOptions, Formatter as _, NasmFormatter};
+    use std::fmt::Write as _;
     let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
     let mut formatter = NasmFormatter::new();
     formatter.options_mut().set_space_after_operand_separator(true);

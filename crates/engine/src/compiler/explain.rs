@@ -48,5 +48,6 @@ pub(crate) fn explain(plan: &Plan, target: Target) -> Option<Explanation> {
         choose::choose(plan, target, &mut |stage| stages.push(stage))?;
     let code = kernel::assembly(plan, target, &allocated, columns);
     let (code_bytes, assembly) = code.unzip();
+    let assembly = assembly.flatten();
     Some(Explanation { stages, columns, register_bytes: target.width, cycles, code_bytes, assembly })
 }

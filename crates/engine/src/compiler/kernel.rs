@@ -13,7 +13,9 @@ mod collisions;
 mod signing;
 
 use super::choose::{Choice, always_in_passes};
-use super::emit::{Distance, Emitted, Shape, Walk, disassemble, emit};
+#[cfg(feature = "measure")]
+use super::emit::disassemble;
+use super::emit::{Distance, Emitted, Shape, Walk, emit};
 use super::machine::{Allocated, Form};
 use super::routine::Routine;
 use super::target::Target;
@@ -74,18 +76,22 @@ fn code_of(
     (shape, emit(allocated, shape, form.inputs))
 }
 
-/// Bytes of the machine code, and the code as text.
+/// Bytes of the machine code, and with the feature `measure` the code as text.
 pub(super) fn assembly(
     plan: &Plan,
     target: Target,
     allocated: &Allocated,
     columns: usize,
-) -> Option<(usize, String)> {
+) -> Option<(usize, Option<String>)> {
     if !target.native {
         return None;
     }
     let (_, emitted) = code_of(Form::of(plan), target, allocated, columns, Walk::NEAR);
-    Some((emitted.code.len(), disassemble(&emitted.code)))
+    #[cfg(feature = "measure")]
+    let text = Some(disassemble(&emitted.code));
+    #[cfg(not(feature = "measure"))]
+    let text = None;
+    Some((emitted.code.len(), text))
 }
 
 /// A compiled plan.

@@ -36,6 +36,6 @@ impl SigningKernel {
     }
 }
 
-pub(super) fn assembly(_: &Plan, _: Target, _: &Allocated, _: usize) -> Option<(usize, String)> {
+pub(super) fn assembly(_: &Plan, _: Target, _: &Allocated, _: usize) -> Option<(usize, Option<String>)> {
     None
 }

@@ -13,7 +13,7 @@ pub struct Explanation {
     pub cycles: f64,
     /// Bytes of machine code; `None` where steps are interpreted.
     pub code_bytes: Option<usize>,
-    /// The machine code as text, one instruction per line.
+    /// The machine code as text, one instruction per line; `None` without the feature `measure`.
     pub assembly: Option<String>,
 }
 

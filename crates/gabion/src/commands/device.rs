@@ -1,7 +1,7 @@
 //! Options for the device that computes, shared by all commands that code.
 
 use gabion::compute::{Compute, DeviceChoice, Report};
-use gabion_device::Options;
+use gabion_device::{Notice, Options};
 use std::path::PathBuf;
 
 /// Appended to the help of commands that code.
@@ -50,10 +50,7 @@ impl DeviceArgs {
     }
 
     /// As [`open`](DeviceArgs::open); `notice` is called with the choice of `auto`.
-    pub(super) fn open_with(
-        &self,
-        notice: Option<Box<dyn Fn(&Report) + Send + Sync>>,
-    ) -> anyhow::Result<Compute> {
+    pub(super) fn open_with(&self, notice: Option<Notice>) -> anyhow::Result<Compute> {
         let cache = self.device_cache.clone().or_else(|| self.homes.cache());
         let options =
             Options { choice: self.device, cpu_takeover: self.cpu_takeover, cache, ..Options::default() };

@@ -116,7 +116,7 @@ fn a_wrong_result_of_a_device_is_an_error() {
 fn stripes_that_do_not_fit_the_code_are_errors() {
     let (device, _) = coders(Simulated::default());
     let coder = device.get("4+2").unwrap();
-    let mut made = vec![0; 64];
+    let mut made = [0; 64];
     assert!(coder.repair(&[None; 3], &[0], &mut [&mut made[..]]).is_err());
     let block = [7; 64];
     let too_few = [None, None, None, Some(&block[..]), Some(&block[..]), Some(&block[..])];
