@@ -216,7 +216,8 @@ impl Worker<'_> {
         // a circle, so all of it is taken away before any of it gets a new name.
         let jobs = || small.iter().chain(large.iter().map(|(_, job)| job));
         jobs().for_each(|job| self.take_away(job));
-        let may_move: Vec<bool> = jobs().map(|job| self.may_move(job)).collect();
+        let keeping = self.keeping();
+        let may_move: Vec<bool> = jobs().map(|job| self.may_move(job, &keeping)).collect();
         let moves = may_move.contains(&true);
         if let Some(catalogue) = catalogue {
             let moving = jobs().zip(&may_move).filter(|(_, may_move)| **may_move);
@@ -411,9 +412,7 @@ impl Worker<'_> {
         sync_names(published).map_err(|source| self.repository_error(source))?;
         if let Some(catalogue) = catalogue {
             self.note_links(&completed, catalogue, done)?;
-            catalogue.together(|| {
-                completed.iter().try_for_each(|completed| self.catalogue_result(catalogue, completed))
-            })?;
+            self.catalogue_results(catalogue, &completed)?;
         }
         // A claim that is refused now stays due, and whoever has it does it once more.
         let claims: Vec<&Claim> = completed.iter().map(|it| &it.claim).collect();

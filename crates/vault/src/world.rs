@@ -1,5 +1,6 @@
 //! The one door through which time and chance come in, so that tests can turn the clock and repeat a run.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
@@ -72,9 +73,21 @@ impl Stopwatch {
 /// # Errors
 /// The operating system has no random numbers to give.
 pub fn unique_id() -> std::io::Result<[u8; 16]> {
-    let mut id = [0; 16];
-    getrandom::fill(&mut id).map_err(std::io::Error::from)?;
-    Ok(id)
+    /// Random numbers of a thread: some are fetched at once, since each small file takes two.
+    struct Stock([u8; 512], usize);
+    thread_local! {
+        static STOCK: RefCell<Stock> = const { RefCell::new(Stock([0; 512], 512)) };
+    }
+    STOCK.with_borrow_mut(|Stock(bytes, used)| {
+        if *used == bytes.len() {
+            getrandom::fill(bytes).map_err(std::io::Error::from)?;
+            *used = 0;
+        }
+        let mut id = [0; 16];
+        id.copy_from_slice(&bytes[*used..*used + 16]);
+        *used += id.len();
+        Ok(id)
+    })
 }
 
 /// The name of this machine, as it calls itself.

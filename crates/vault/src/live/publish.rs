@@ -112,7 +112,7 @@ impl Inner {
         }
         let mut last = lock(&lease.held.last);
         let record = last.next(steps);
-        let encoded = record.encode();
+        let (encoded, position) = record.encode_with_position();
         // Others are shut out meanwhile: what waits for disks is done before or after.
         let unsynced = if care == Care::Cheap { Care::Cheap } else { Care::Synced };
         let mut results: Vec<io::Result<()>> = Vec::new();
@@ -131,8 +131,8 @@ impl Inner {
             let source = results.into_iter().find_map(Result::err);
             return Err(PoolError::path(path, source.unwrap_or_else(|| io::ErrorKind::NotFound.into())));
         }
-        *last = record.position();
-        self.pool.shared.settle(*last);
+        *last = position;
+        self.pool.shared.settle(position);
         drop(last);
         if care == Care::Durable {
             let synced = on_each(copies, &|tree: &Tree| sync_records(tree).and_then(|()| record.sync(tree)));

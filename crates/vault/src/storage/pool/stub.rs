@@ -1,5 +1,6 @@
 //! Stubs: what the namespace has in place of a file, and where in the objects each byte of the file is.
 
+use crate::format::header::hex_digits;
 use crate::format::{FileId, Metadata};
 use crate::geometry::{BLOCK_UNIT, MAX_BLOCK, MAX_SIZE};
 use crate::tree::{Kind, Stat};
@@ -340,9 +341,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 2 + 1);
     // A sign that is there even when there are no bytes, so that every field has a text.
     text.push('x');
-    for byte in bytes {
-        let _ = write!(text, "{byte:02x}");
-    }
+    text.extend(bytes.iter().flat_map(|byte| hex_digits(*byte)));
     text
 }
 

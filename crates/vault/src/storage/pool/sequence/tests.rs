@@ -1,4 +1,4 @@
-use super::{Care, Position, Prepared, Record, SLOTS, Slots, Step, read};
+use super::{Care, Position, Prepared, Record, SLOTS, Slots, Step, prepare, read};
 use crate::format::FileId;
 use crate::tree::Tree;
 use std::fs;
@@ -54,4 +54,32 @@ fn a_torn_record_leaves_the_one_before() {
     bytes[100] ^= 1;
     fs::write(&slot, bytes).unwrap();
     assert_eq!(read(&tree).unwrap().unwrap().position(), second.position());
+}
+
+/// A power cut leaves names whose stubs have no bytes.
+#[test]
+fn a_stub_of_a_new_name_replaces_nothing_but_a_name_without_a_stub() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = Tree::open(dir.path()).unwrap();
+    for directory in [&b"staging"[..], b"tree"] {
+        tree.make_directories(directory, 0o700).unwrap();
+    }
+    let (slots, path) = (Slots::default(), dir.path().join("tree/a"));
+    let mut last = Position::begin();
+    let mut make = |there: &[u8]| {
+        fs::write(&path, there).unwrap();
+        let text =
+            crate::storage::pool::put::new_stub(&Default::default(), 1, Vec::new(), 4096).unwrap().encode();
+        let record = last.next(vec![Step::Write { full: b"tree/a".to_vec(), text }]);
+        last = record.position();
+        let prepared = prepare(&tree, record.steps(), Care::Cheap, true).unwrap();
+        record.make_with(&tree, &slots, &record.encode(), &prepared, Care::Cheap)
+    };
+    make(&[0; 300]).unwrap();
+    make(b"").unwrap();
+    let stub = fs::read(&path).unwrap();
+    assert!(!stub.is_empty());
+    assert_eq!(make(&stub).unwrap_err().kind(), std::io::ErrorKind::AlreadyExists);
+    assert_eq!(fs::read(&path).unwrap(), stub);
+    assert_eq!(fs::read_dir(dir.path().join("staging")).unwrap().count(), 0);
 }
