@@ -25,7 +25,7 @@ pub use scope::Scanned;
 pub(crate) use scope::WORD_COMES;
 
 use crate::catalogue::{Catalogue, CatalogueError};
-use crate::changelog::{self, Changelog, Claim, Kind, Refusal, WorkerId};
+use crate::changelog::{self, Changelog, Claim, Kind, Refusal, Summary, WorkerId};
 use crate::coder::Coders;
 use crate::displaced::Found;
 use crate::encode::{EncodeError, EncodeOptions, Encoded, Encoder, Flushed, sync_names};
@@ -157,7 +157,11 @@ impl Worker<'_> {
             recover(self.storage, self.coders, catalogue).map_err(|source| self.repository_error(source))?;
         }
         while !(self.stopped)() {
-            let pending = self.changelog.pending()?;
+            // Counting reads all that is pending, so it is done only while others work.
+            let pending = match self.changelog.has_claims()? {
+                true => self.changelog.pending()?,
+                false => Summary::default(),
+            };
             let limit =
                 pace.limit(self.threads, pending.entries().saturating_sub(pending.claimed), pending.claimed);
             let claimed_at = self.clock.now();

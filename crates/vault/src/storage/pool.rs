@@ -61,7 +61,7 @@ use disk::{Absence, Disk, describe, look};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 use view::View;
@@ -263,6 +263,12 @@ impl Pool {
         let is_mounted = AtomicBool::new(false);
         let shared = Shared { clock, deadline, device, view, settled, is_mounted, even, writer };
         Ok(Pool { shared: Arc::new(shared) })
+    }
+
+    /// Has mirrors that were found even believed for a moment, as in the process that has the pool mounted: for another handle of the pool there, by
+    /// which programs read.
+    pub fn serve_mount(&self) {
+        self.shared.is_mounted.store(true, Ordering::Release);
     }
 
     /// What `pool.toml` says now.

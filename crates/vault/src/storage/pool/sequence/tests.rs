@@ -1,5 +1,6 @@
 use super::{Care, Position, Prepared, Record, SLOTS, Slots, Step, prepare, read};
-use crate::format::FileId;
+use crate::format::{FileId, Metadata};
+use crate::storage::pool::put::new_stub;
 use crate::tree::Tree;
 use std::fs;
 
@@ -68,9 +69,9 @@ fn a_stub_of_a_new_name_replaces_nothing_but_a_name_without_a_stub() {
     let mut last = Position::begin();
     let mut make = |there: &[u8]| {
         fs::write(&path, there).unwrap();
-        let text =
-            crate::storage::pool::put::new_stub(&Default::default(), 1, Vec::new(), 4096).unwrap().encode();
-        let record = last.next(vec![Step::Write { full: b"tree/a".to_vec(), text }]);
+        let mut stub = new_stub(&Metadata::default(), 1, Vec::new(), 0).unwrap();
+        (stub.link, stub.size) = (Some(b"b".to_vec()), 1);
+        let record = last.next(vec![Step::Write { full: b"tree/a".to_vec(), text: stub.encode() }]);
         last = record.position();
         let prepared = prepare(&tree, record.steps(), Care::Cheap, true).unwrap();
         record.make_with(&tree, &slots, &record.encode(), &prepared, Care::Cheap)
@@ -81,5 +82,7 @@ fn a_stub_of_a_new_name_replaces_nothing_but_a_name_without_a_stub() {
     assert!(!stub.is_empty());
     assert_eq!(make(&stub).unwrap_err().kind(), std::io::ErrorKind::AlreadyExists);
     assert_eq!(fs::read(&path).unwrap(), stub);
+    make(b"not a stub").unwrap_err();
+    assert_eq!(fs::read(&path).unwrap(), b"not a stub");
     assert_eq!(fs::read_dir(dir.path().join("staging")).unwrap().count(), 0);
 }
