@@ -375,6 +375,10 @@ impl Changelog for Embedded {
         self.shared.with_all_folded("count", |store| store.summary())
     }
 
+    fn has_claims(&self) -> Result<bool> {
+        self.shared.with_all_folded("look up", |store| store.has_claims())
+    }
+
     fn entries(&self, after: Option<&[u8]>, limit: usize) -> Result<Vec<Entry>> {
         let rows = self.shared.with_all_folded("list", |store| store.page(after, limit.min(MAX_PAGE)))?;
         Ok(rows.into_iter().map(|(path, slot)| slot.entry(path)).collect())

@@ -219,6 +219,14 @@ pub trait Changelog: Send + Sync {
     /// The engine's.
     fn pending(&self) -> Result<Summary>;
 
+    /// Whether anything may be claimed by a worker: an answer that costs the same however much is pending, where an engine can.
+    ///
+    /// # Errors
+    /// The engine's.
+    fn has_claims(&self) -> Result<bool> {
+        Ok(self.pending()?.claimed > 0)
+    }
+
     /// At most `limit` (and [`MAX_PAGE`]) entries in the order of their paths, those after `after`.
     ///
     /// # Errors

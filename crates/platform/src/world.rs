@@ -1,5 +1,6 @@
 //! Clock, random identities and names of host and process: the only access to time and randomness, so that tests can set the clock.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
@@ -72,9 +73,21 @@ impl Stopwatch {
 /// # Errors
 /// Those of the operating system's random source.
 pub fn unique_id() -> std::io::Result<[u8; 16]> {
-    let mut id = [0; 16];
-    getrandom::fill(&mut id).map_err(std::io::Error::from)?;
-    Ok(id)
+    /// Random numbers of a thread: some are fetched at once, since each small file takes two.
+    struct Stock([u8; 512], usize);
+    thread_local! {
+        static STOCK: RefCell<Stock> = const { RefCell::new(Stock([0; 512], 512)) };
+    }
+    STOCK.with_borrow_mut(|Stock(bytes, used)| {
+        if *used == bytes.len() {
+            getrandom::fill(bytes).map_err(std::io::Error::from)?;
+            *used = 0;
+        }
+        let mut id = [0; 16];
+        id.copy_from_slice(&bytes[*used..*used + 16]);
+        *used += id.len();
+        Ok(id)
+    })
 }
 
 /// Host name of this machine.

@@ -151,13 +151,26 @@ impl DegradedReader {
     /// See [`ReadError`]; damage is no error.
     pub fn open(storage: &dyn Storage, coders: &Coders, path: &[u8]) -> Result<DegradedReader, ReadError> {
         storage.check_size_known(path).map_err(ReadError::Open)?;
-        let sources = Sources::open(storage, coders, path)?;
-        if let Some(sources) = sources {
+        if let Some(sources) = Sources::open(storage, coders, path)? {
             return DegradedReader::guarded(sources);
         }
         let content = storage.open(path).map_err(ReadError::Open)?;
         let stat = content.stat().map_err(ReadError::Open)?;
         Ok(DegradedReader::new(Mode::Plain(content), stat))
+    }
+
+    /// Opens a file of any storage if its blocks can be checked; nothing if there is no redundancy for it as it is.
+    ///
+    /// # Errors
+    /// See [`ReadError`]; damage is no error.
+    pub fn open_guarded(
+        storage: &dyn Storage,
+        coders: &Coders,
+        path: &[u8],
+    ) -> Result<Option<DegradedReader>, ReadError> {
+        let Some(sources) = Sources::open(storage, coders, path)? else { return Ok(None) };
+        storage.check_size_known(path).map_err(ReadError::Open)?;
+        DegradedReader::guarded(sources).map(Some)
     }
 
     fn guarded(sources: Sources) -> Result<DegradedReader, ReadError> {

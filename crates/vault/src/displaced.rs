@@ -65,6 +65,14 @@ pub(crate) fn is_kept(repository: &Repository, file: &Found) -> io::Result<bool>
     Ok(repository.tree.find(&kept.path)?.is_some())
 }
 
+/// Whether redundancy is kept for any file.
+///
+/// # Errors
+/// What the operating system says.
+pub(crate) fn keeps_any(repository: &Repository) -> io::Result<bool> {
+    Ok(repository.tree.find(DISPLACED)?.is_some())
+}
+
 /// Redundancy that is at a place. What is damaged counts as nothing, and so does what a later program wrote: neither is moved.
 ///
 /// # Errors

@@ -10,6 +10,7 @@ use crate::examine::{self, ExamineError, Subject};
 use crate::format::header::Version;
 use crate::guard::{self, GuardError, Held};
 use crate::missing;
+use crate::redundancy::REDUNDANCY;
 use crate::run::{Progress, RunContext};
 use crate::scan::{ScanError, Scanner, Seen};
 use crate::throttle::Throttle;
@@ -85,6 +86,11 @@ fn scan_and_renew(vault: &Vault, context: RunContext<'_>) -> Result<Seen, ScanEr
     if vault.catalogue.note(FORMAT)?.as_deref() == Some(&newest) {
         return scan(vault, context);
     }
+    if has_no_redundancy(vault) {
+        // What this program makes is of the newest version.
+        vault.catalogue.set_note(FORMAT, Some(&newest))?;
+        return scan(vault, context);
+    }
     let seen = look(vault, &[Vec::new()], Some(&vault.coders), context)?;
     // What is damaged is not looked at before it is repaired, and what the catalogue did not know not before the next run.
     let is_all = seen.known > 0 && seen.unreadable.is_empty() && vault.catalogue.affected()?.is_empty();
@@ -92,6 +98,17 @@ fn scan_and_renew(vault: &Vault, context: RunContext<'_>) -> Result<Seen, ScanEr
         vault.catalogue.set_note(FORMAT, Some(&newest))?;
     }
     Ok(seen)
+}
+
+/// Whether a vault of a directory has no redundancy at all, as when it is new. A pool may have some on targets that do not answer.
+fn has_no_redundancy(vault: &Vault) -> bool {
+    let is_empty = |tree: &tree::Tree, top: &[u8]| {
+        let names = tree::absent_is_none(tree.directory(top).and_then(|directory| directory.names()));
+        names.is_ok_and(|names| names.is_none_or(|names| names.get(0).is_none()))
+    };
+    let tops = [REDUNDANCY, displaced::DISPLACED];
+    !vault.storage.keeps_by_identity()
+        && vault.storage.repositories().iter().all(|it| tops.iter().all(|top| is_empty(&it.tree, top)))
 }
 
 fn look(

@@ -27,7 +27,7 @@ pub use scope::Scanned;
 pub(crate) use scope::WORD_COMES;
 
 use crate::catalogue::{Catalogue, CatalogueError};
-use crate::changelog::{self, Changelog, Claim, Kind, Refusal, WorkerId};
+use crate::changelog::{self, Changelog, Claim, Kind, Refusal, Summary, WorkerId};
 use crate::coder::Coders;
 use crate::displaced::Found;
 use crate::encode::{EncodeError, EncodeOptions, Encoded, Encoder, Flushed, sync_names};
@@ -163,7 +163,11 @@ impl Worker<'_> {
             recover(self.storage, self.coders, catalogue).map_err(|source| self.repository_error(source))?;
         }
         while !(self.stopped)() {
-            let pending = self.changelog.pending()?;
+            // Counting reads all that is pending, so it is done only while others work.
+            let pending = match self.changelog.has_claims()? {
+                true => self.changelog.pending()?,
+                false => Summary::default(),
+            };
             let limit =
                 pace.limit(self.threads, pending.entries().saturating_sub(pending.claimed), pending.claimed);
             let claimed_at = self.clock.now();
@@ -232,7 +236,8 @@ impl Worker<'_> {
         // a circle, so all of it is taken away before any of it gets a new name.
         let jobs = || small.iter().chain(large.iter().map(|(_, job)| job));
         jobs().for_each(|job| self.take_away(job));
-        let may_move: Vec<bool> = jobs().map(|job| self.may_move(job)).collect();
+        let keeping = self.keeping();
+        let may_move: Vec<bool> = jobs().map(|job| self.may_move(job, &keeping)).collect();
         let moves = may_move.contains(&true);
         if let Some(catalogue) = catalogue {
             let moving = jobs().zip(&may_move).filter(|(_, may_move)| **may_move);
@@ -431,9 +436,7 @@ impl Worker<'_> {
         sync_names(published).map_err(|source| self.repository_error(source))?;
         if let Some(catalogue) = catalogue {
             self.note_links(&completed, catalogue, done)?;
-            catalogue.together(|| {
-                completed.iter().try_for_each(|completed| self.catalogue_result(catalogue, completed))
-            })?;
+            self.catalogue_results(catalogue, &completed)?;
         }
         // A claim that is refused now stays due, and whoever has it does it once more.
         let claims: Vec<&Claim> = completed.iter().map(|it| &it.claim).collect();

@@ -37,6 +37,7 @@ pub(super) fn one_worker_at_a_time(site: Site<'_>, name: &str) {
     assert_eq!(log.complete(&second).expect("completed"), Completion::Done);
     assert_refused(log.complete(&second), second.token, Refusal::Lost);
     assert_eq!(all(&*log), []);
+    assert!(!log.has_claims().expect("an answer"));
 
     // Late, but nobody took it over.
     record(&*log, &[Change::modify("a", 0..9, now())]);
@@ -85,6 +86,7 @@ pub(super) fn the_dead_hold_nothing(site: Site<'_>, name: &str) {
     assert!(asked.iter().all(|worker| worker == "dead" || worker == "living"), "{asked:?}");
     assert_eq!(log.expire_dead_workers(&is_dead).expect("an answer"), 0, "they hold nothing any more");
     assert_eq!(log.pending().expect("sums").claimed, 1);
+    assert!(log.has_claims().expect("an answer"));
     for claim in &dead {
         assert_refused(log.complete(claim), claim.token, Refusal::Lost);
     }

@@ -282,7 +282,10 @@ fn hidden_name<'a>(source: &Path, repository: &'a Path) -> &'a OsStr {
 
 /// What reads are checked against, and where they are noted.
 fn guarded(location: &Location, coders: Coders, say: Say) -> Result<Guarded, LiveError> {
-    let Vault { storage, catalogue, clock, .. } = Vault::open(location, Clock::System)?;
+    let Vault { storage, pool, catalogue, clock, .. } = Vault::open(location, Clock::System)?;
+    if let Some(pool) = pool {
+        pool.serve_mount();
+    }
     // One that nobody holds while a note waits to be written.
     let known = Catalogue::open(&location.repository.join("catalogue.sqlite")).map_err(VaultError::from)?;
     let (known, told, is_told) = (Mutex::new(known), Arc::clone(&say), AtomicBool::new(false));

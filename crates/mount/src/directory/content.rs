@@ -168,6 +168,7 @@ impl Shared {
         if !self.nodes.is_known(number) {
             self.cached.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
             self.source.forget(number);
+            self.history.forget(number);
         }
     }
 

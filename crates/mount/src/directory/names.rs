@@ -187,6 +187,9 @@ impl Shared {
             break (file, stat, false);
         };
         let (attr, generation) = self.told_of_new(parent, name, &stat);
+        if is_new {
+            self.history.made(attr.ino.0);
+        }
         // Who makes a file, makes it to write to it: the kernel need not know of it.
         let refuse = |_: BorrowedFd<'_>| Err(std::io::ErrorKind::Unsupported.into());
         let (handle, way, _) = self.opened(attr.ino.0, file, kept, &stat, &refuse);

@@ -142,8 +142,7 @@ impl Shared {
 
     fn reader(&self, guarded: &Guarded, open: &OpenFile) -> Option<DegradedReader> {
         let path = self.nodes.path(open.inode.number)?;
-        let reader = DegradedReader::open(&*guarded.storage, &guarded.coders, &path).ok()?;
-        reader.is_guarded().then_some(reader)
+        DegradedReader::open_guarded(&*guarded.storage, &guarded.coders, &path).ok().flatten()
     }
 
     /// Changes the content of an open file.

@@ -26,7 +26,7 @@ impl From<Statx> for Stat {
 }
 
 /// Attributes that are read in one call.
-pub(super) const ASKED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
+const ASKED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 
 fn nanos(time: StatxTimestamp) -> Nanos {
     time.tv_sec.saturating_mul(SECOND).saturating_add(i64::from(time.tv_nsec))
@@ -39,4 +39,12 @@ fn nanos(time: StatxTimestamp) -> Nanos {
 pub fn stat_of(file: impl AsFd) -> io::Result<Stat> {
     let found = statx(file, c"", AtFlags::EMPTY_PATH, ASKED)?;
     Ok(Stat::from(found))
+}
+
+/// What the file system says of a name in a directory; a link is not followed.
+pub(super) fn stat_at(directory: impl AsFd, name: &[u8]) -> io::Result<Stat> {
+    if name.contains(&b'/') || matches!(name, b"" | b"." | b"..") {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    Ok(Stat::from(statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, ASKED)?))
 }

@@ -7,7 +7,7 @@ use crate::geometry::{Geometry, GeometryError, MAX_SIZE, Tail};
 use crate::tree::Generation;
 use crate::world::Nanos;
 use gabion_engine::Code;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 /// First bytes of a redundancy file. The byte over 127 and the line end show conversions of text.
@@ -147,9 +147,15 @@ impl FileId {
     }
 }
 
+/// The two hexadecimal digits of a byte.
+pub(crate) fn hex_digits(byte: u8) -> [char; 2] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    [byte >> 4, byte & 15].map(|digit| char::from(DIGITS[usize::from(digit)]))
+}
+
 impl fmt::Display for FileId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        self.0.iter().flat_map(|byte| hex_digits(*byte)).try_for_each(|digit| f.write_char(digit))
     }
 }
 

@@ -114,7 +114,7 @@ impl Inner {
         }
         let mut last = lock(&lease.held.last);
         let record = last.next(steps);
-        let encoded = record.encode();
+        let (encoded, position) = record.encode_with_position();
         // Others are shut out meanwhile: what waits for disks is done before or after.
         let unsynced =
             if durability == Durability::Volatile { Durability::Volatile } else { Durability::Atomic };
@@ -134,8 +134,8 @@ impl Inner {
             let source = results.into_iter().find_map(Result::err);
             return Err(PoolError::path(path, source.unwrap_or_else(|| io::ErrorKind::NotFound.into())));
         }
-        *last = record.position();
-        self.pool.shared.note_completed(*last);
+        *last = position;
+        self.pool.shared.note_completed(position);
         drop(last);
         if durability == Durability::Durable {
             let synced = on_each(copies, &|tree: &Tree| sync_records(tree).and_then(|()| record.sync(tree)));

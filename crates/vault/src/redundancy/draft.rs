@@ -3,7 +3,7 @@
 use super::fence::{Fence, Way, superseded};
 use super::{PartPath, STAGING, read_up_to};
 use crate::format::header::HEADER_UNIT;
-use crate::format::{Header, HeaderError, Records};
+use crate::format::{FileId, Header, HeaderError, Records};
 use crate::tree::{join, split};
 use crate::world::unique_id;
 use gabion_platform::lock::Lockable;
@@ -41,7 +41,7 @@ impl Draft {
     /// # Errors
     /// I/O errors.
     pub fn new(place: PartPath) -> io::Result<Draft> {
-        let name: String = unique_id()?.iter().map(|byte| format!("{byte:02x}")).collect();
+        let name = FileId(unique_id()?).to_string();
         let temporary = join(STAGING, &[name.as_bytes(), SUFFIX].concat());
         // Whoever clears away what crashes left behind sees that this one is alive.
         let file = Lockable::exclusive(place.tree.create(&temporary, FILE_MODE)?)?;

@@ -60,7 +60,7 @@ use disk::{Disk, Unavailable, describe, read_target_config};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 use view::View;
@@ -263,6 +263,12 @@ impl Pool {
         let is_mounted = AtomicBool::new(false);
         let shared = Shared { clock, deadline, device, view, completed, is_mounted, consistent, writer };
         Ok(Pool { shared: Arc::new(shared) })
+    }
+
+    /// Uses a survey of mirrors for a short time, as the process that has the pool mounted does: for a second handle of the pool
+    /// in that process, through which programs read.
+    pub fn serve_mount(&self) {
+        self.shared.is_mounted.store(true, Ordering::Release);
     }
 
     /// The present content of `pool.toml`.

@@ -4,7 +4,7 @@ use super::{Completed, Done, Job, LEASE, WorkError, Worker, is_dead};
 use crate::catalogue::{Catalogue, CatalogueError, Entry, Problem};
 use crate::changelog::{self, Claim, Kind, Refusal, WorkerId};
 use crate::coder::Coders;
-use crate::displaced::{Found, is_kept, known, recall, set_aside};
+use crate::displaced::{Found, is_kept, keeps_any, known, recall, set_aside};
 use crate::encode::EncodeError;
 use crate::redundancy::draft::DIRECTORY_MODE;
 use crate::redundancy::fence::{Fence, is_superseded};
@@ -82,11 +82,18 @@ impl Worker<'_> {
         }
     }
 
-    /// Whether redundancy may have to be put in the place of a job's name.
-    pub(super) fn may_move(&self, job: &Job) -> bool {
+    /// Repositories in which redundancy is kept for files whose name is not known.
+    pub(super) fn keeping(&self) -> Vec<Repository> {
+        let mut repositories = self.storage.repositories();
+        repositories.retain(|repository| keeps_any(repository).unwrap_or(true));
+        repositories
+    }
+
+    /// Whether redundancy may have to be put in the place of a job's name; it may be in one of the repositories that are `keeping` some.
+    pub(super) fn may_move(&self, job: &Job, keeping: &[Repository]) -> bool {
         let (Some(found), Some(_)) = (&job.found, &job.treatment) else { return false };
         let is_kept = |repository: &Repository| is_kept(repository, found).unwrap_or(true);
-        job.claim.entry.origin.is_some() || self.storage.repositories().iter().any(is_kept)
+        job.claim.entry.origin.is_some() || keeping.iter().any(is_kept)
     }
 
     fn refuse(&self, job: &Job, why: EncodeError) {
