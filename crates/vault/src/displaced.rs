@@ -78,7 +78,7 @@ pub(crate) fn keeps_any(repository: &Repository) -> io::Result<bool> {
 /// # Errors
 /// It is not known what is in it: the file would be encoded as new content.
 pub(crate) fn known(place: &PartPath, coders: &Coders) -> io::Result<Option<Part>> {
-    match place.open_known(coders) {
+    match place.open_conclusive(coders) {
         Ok(part) => Ok(part),
         Err(unknown) if unknown.source.is_later() => Ok(None),
         Err(unknown) => Err(io::Error::other(unknown)),
@@ -95,7 +95,7 @@ pub(crate) fn set_aside(
     wanted: impl Fn(&Part) -> bool,
 ) -> io::Result<bool> {
     let fence = Fence::new(place);
-    if fence.saw_nothing() {
+    if fence.was_absent() {
         return Ok(false);
     }
     let Some(part) = known(place, coders)?.filter(|part| wanted(part)) else { return Ok(false) };
@@ -129,7 +129,7 @@ pub(crate) fn recall(place: &PartPath, coders: &Coders, file: &Found) -> io::Res
         return Ok(false);
     }
     // What a later program wrote is never overwritten.
-    if place.must_stay(coders).is_some() {
+    if place.reason_to_keep(coders).is_some() {
         return Ok(false);
     }
     set_aside(place, coders, |part| part.header.generation.inode != file.now.inode)?;

@@ -220,14 +220,14 @@ pub fn approval(
 /// of names lies on fewer targets than the pool has promised, so that the loss of one could take it. Says what failed: the next run tries again,
 /// and files can be protected all the same.
 fn heal_mirrors(vault: &Vault) -> Vec<String> {
-    let Some(pool) = vault.pool.as_ref().filter(|pool| !pool.mirrors().behind.is_empty()) else {
+    let Some(pool) = vault.pool.as_ref().filter(|pool| !pool.mirrors().outdated.is_empty()) else {
         return Vec::new();
     };
     let mut why = match pool.heal() {
         Ok(healed) => healed.failed.iter().map(ToString::to_string).collect(),
         Err(error) => vec![error.to_string()],
     };
-    let behind = pool.mirrors().behind;
+    let behind = pool.mirrors().outdated;
     if !behind.is_empty() {
         why.push(format!("missed changes of the namespace and could not be healed: {}", behind.join(", ")));
     }

@@ -53,7 +53,7 @@ pub enum TargetState {
 
 impl TargetState {
     /// True if the content of the target is valid.
-    pub fn counts(self) -> bool {
+    pub fn has_valid_content(self) -> bool {
         matches!(self, TargetState::Online | TargetState::Retired)
     }
 }
@@ -214,7 +214,7 @@ pub trait Content: Send + Sync + Debug {
     /// Maps the pieces that `run` has in its first `columns` columns into `window`, if they are in the page cache and
     /// reading would only copy them. Returns false if they are not, or if a piece is incomplete; the caller reads them
     /// then.
-    fn show(&self, _run: &Run, _columns: usize, _window: &mut Window) -> bool {
+    fn map_columns(&self, _run: &Run, _columns: usize, _window: &mut Window) -> bool {
         false
     }
 

@@ -32,7 +32,7 @@ use crate::coder::Coders;
 use crate::displaced::Found;
 use crate::encode::{EncodeError, EncodeOptions, Encoded, Encoder, Flushed, sync_names};
 use crate::policy::{Policy, Treatment};
-use crate::redundancy::Unknown;
+use crate::redundancy::InconclusivePart;
 use crate::redundancy::fence::is_superseded;
 use crate::storage::Storage;
 use crate::world::{Clock, Nanos, SECOND};
@@ -81,7 +81,7 @@ pub enum WorkError {
     },
     /// Redundancy of a file that is gone must not be removed. The rest goes on.
     #[error("{0}: it is left as it is")]
-    Left(Unknown),
+    Left(InconclusivePart),
 }
 
 /// One worker process.

@@ -6,7 +6,7 @@ use super::job::{Ended, Job, Limits, Work};
 use super::note;
 use super::overdue::Counting;
 use super::source::{Phase, ScrubTimes, Source};
-use super::targets::{Next, Targets, sights};
+use super::targets::{Next, Targets, presences};
 use crate::live::{self, LiveError, MountPlan, MountedSource};
 use gabion_mount::Outage;
 use gabion_vault::catalogue::Catalogue;
@@ -311,7 +311,7 @@ impl Supervisor {
             return;
         }
         self.looked = Some(Stopwatch::start());
-        let (seen, identity) = (sights(pool), pool.config());
+        let (seen, identity) = (presences(pool), pool.config());
         let said = {
             let mut state = self.source.state();
             let targets = match state.targets.take() {

@@ -10,7 +10,7 @@ use crate::recorder::Rest;
 use fuser::{FileAttr, FileHandle, FopenFlags, TimeOrNow};
 use gabion_vault::changelog::WHOLE;
 use gabion_vault::degraded::{DegradedReader, ReadError};
-use gabion_vault::live::{DirectoryChange, Found};
+use gabion_vault::live::{DirectoryChange, LiveEntry};
 use gabion_vault::storage::pool::stub::Stub;
 use gabion_vault::storage::pool::{DirectoryExtra, PoolError};
 use gabion_vault::tree::Stat;
@@ -126,7 +126,7 @@ impl Shared {
         let guarded = self.guarded.as_ref().filter(|_| !open.writable)?;
         let reader = open.reader.get_or_init(|| self.reader(guarded, open)).as_ref()?;
         let version = reader.stat().generation();
-        let rests = || open.inode.file.rests_as(&version);
+        let rests = || open.inode.file.is_at_rest_as(&version);
         if !rests() {
             return None;
         }
@@ -248,7 +248,7 @@ impl Shared {
             let (path, change) = (self.path(number)?, DirectoryChange { mode, uid, gid, mtime });
             self.live.change_directory(&path, change).for_kernel()?;
             let accessed = wanted.atime.map(|time| self.nanos(time));
-            let Found::Directory(_, now) = self.found(number)? else { return Err(Errno::STALE.into()) };
+            let LiveEntry::Directory(_, now) = self.found(number)? else { return Err(Errno::STALE.into()) };
             let listed = mode.is_some() && acl::list_of(&now.attributes, ACCESS).is_some();
             if accessed.is_some() || listed {
                 let give = |extra: &mut DirectoryExtra| {
@@ -256,7 +256,7 @@ impl Shared {
                     set_mode(&mut extra.attributes, mode);
                     Ok(())
                 };
-                self.live.change_extra(&path, give).for_kernel()?;
+                self.live.update_directory_extra(&path, give).for_kernel()?;
             }
         } else {
             let inode = self.hold(number)?;

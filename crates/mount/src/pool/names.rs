@@ -13,7 +13,7 @@ use fuser::{
 };
 use gabion_vault::changelog::WHOLE;
 use gabion_vault::format::Metadata;
-use gabion_vault::live::{Found, LiveFile, Moved};
+use gabion_vault::live::{LiveEntry, LiveFile, RenameOutcome};
 use gabion_vault::storage::pool::stub::{Special, Stub};
 use gabion_vault::storage::pool::{DirectoryExtra, Unlinked};
 use gabion_vault::tree::{join, split};
@@ -58,7 +58,7 @@ impl Shared {
         is_directory: bool,
         request: &Request,
     ) -> Answer<(Metadata, bool)> {
-        let (group, extra) = self.live.handed_down(split(path).0).for_kernel()?;
+        let (group, extra) = self.live.inherited_by_entries(split(path).0).for_kernel()?;
         let (attributes, mode) = acl::inherit(&extra.attributes, mode & 0o7777, is_directory);
         let gid = group.unwrap_or_else(|| request.gid());
         let metadata = Metadata { mode, uid: request.uid(), gid, attributes, ..Metadata::default() };
@@ -93,10 +93,10 @@ impl Shared {
         if let Some(special) = special {
             let (metadata, _) = self.metadata(&path, mode, false, request)?;
             let stub = self.live.make_special(&path, special, &metadata).for_kernel()?;
-            return Ok(self.tell(parent, name, &path, &Found::File(Box::new(stub))));
+            return Ok(self.tell(parent, name, &path, &LiveEntry::File(Box::new(stub))));
         }
         let inode = self.add(self.make(&path, mode, request)?);
-        let found = Found::File(Box::new(inode.file.stub()));
+        let found = LiveEntry::File(Box::new(inode.file.stub()));
         let told = self.tell(parent, name, &path, &found);
         drop(stay);
         self.record_new(path, &inode.file);
@@ -134,7 +134,7 @@ impl Shared {
             }
             made => self.add(made?),
         };
-        let found = Found::File(Box::new(inode.file.stub()));
+        let found = LiveEntry::File(Box::new(inode.file.stub()));
         let (attr, generation) = self.tell(parent, name, &path, &found);
         drop(stay);
         self.record_new(path.clone(), &inode.file);
@@ -181,7 +181,7 @@ impl Shared {
                 extra.attributes = attributes;
                 Ok(())
             };
-            self.live.change_extra(&path, give).for_kernel()?;
+            self.live.update_directory_extra(&path, give).for_kernel()?;
         }
         let found = self.live.find(&path).for_kernel()?.ok_or(Errno::NOENT)?;
         Ok(self.tell(parent, name, &path, &found))
@@ -200,7 +200,7 @@ impl Shared {
         // Links have no lists.
         let metadata = Metadata { mode: 0o777, attributes: Vec::new(), ..metadata };
         let stub = self.live.make_link(&path, target.as_os_str().as_bytes(), &metadata).for_kernel()?;
-        Ok(self.tell(parent, name, &path, &Found::File(Box::new(stub))))
+        Ok(self.tell(parent, name, &path, &LiveEntry::File(Box::new(stub))))
     }
 
     pub(super) fn read_link(&self, number: u64) -> Answer<Vec<u8>> {
@@ -251,9 +251,9 @@ impl Shared {
         }
         let stays = flags.contains(RenameFlags::RENAME_NOREPLACE);
         match self.live.rename(&old, &new, stays).for_kernel()? {
-            Moved::Not => return Ok(()),
-            Moved::Over(None) => {}
-            Moved::Over(Some(unnamed)) => self.lost_name(&new, unnamed),
+            RenameOutcome::SameFile => return Ok(()),
+            RenameOutcome::Renamed(None) => {}
+            RenameOutcome::Renamed(Some(unnamed)) => self.lost_name(&new, unnamed),
         }
         self.nodes.renamed(from, to);
         drop(change);
@@ -286,7 +286,7 @@ impl Shared {
         let inode = self.hold(number)?;
         let linked = inode.file.add_name(&|| self.nodes.paths(number), &path).for_kernel();
         let told = linked.map(|()| {
-            let found = Found::File(Box::new(inode.file.stub()));
+            let found = LiveEntry::File(Box::new(inode.file.stub()));
             self.tell(parent, name, &path, &found)
         });
         drop(change);
@@ -314,7 +314,7 @@ impl Shared {
         &self,
         handle: u64,
         offset: u64,
-        mut take: impl FnMut(u64, u64, &OsStr, &[u8], Option<(Vec<u8>, Found)>) -> bool,
+        mut take: impl FnMut(u64, u64, &OsStr, &[u8], Option<(Vec<u8>, LiveEntry)>) -> bool,
     ) -> Answer<()> {
         let open = self.directories.get(handle)?;
         let _stay = self.names_stay();
@@ -341,11 +341,11 @@ impl Shared {
     pub(super) fn list(&self, handle: u64, offset: u64, reply: &mut ReplyDirectory) -> Answer<()> {
         self.walk(handle, offset, |number, next, shown, name, found| match found {
             None => reply.add(INodeNo(number), next, FileType::Directory, shown),
-            Some((path, Found::Directory(..))) => {
+            Some((path, LiveEntry::Directory(..))) => {
                 let child = self.directory_number(number, name, &path);
                 reply.add(INodeNo(child), next, FileType::Directory, shown)
             }
-            Some((_, Found::File(stub))) => {
+            Some((_, LiveEntry::File(stub))) => {
                 let attr = attributes_of(super::inodes::number_of(stub.id), &stub);
                 reply.add(attr.ino, next, attr.kind, shown)
             }

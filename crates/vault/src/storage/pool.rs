@@ -315,13 +315,13 @@ impl Pool {
 
 /// Checks that a directory is target `uuid` of `pool`.
 fn check_identity(path: &Path, found: &Config, pool: &Config, uuid: &str) -> Result<(), PoolError> {
-    let wanted = pool.member(uuid);
-    if found.pool == pool.pool && found.this == uuid && wanted.is_some() {
+    let expected = pool.member(uuid);
+    if found.pool == pool.pool && found.this == uuid && expected.is_some() {
         return Ok(());
     }
-    let target = wanted.map_or("a target", |member| member.name.as_str());
-    let wanted = format!("{target} of pool {} ({})", pool.name, pool.pool);
-    Err(PoolError::Foreign { path: path.to_owned(), found: describe(found), wanted })
+    let target = expected.map_or("a target", |member| member.name.as_str());
+    let expected = format!("{target} of pool {} ({})", pool.name, pool.pool);
+    Err(PoolError::Foreign { path: path.to_owned(), found: describe(found), expected })
 }
 
 /// Why a target is unreachable, for messages.

@@ -11,7 +11,7 @@ use gabion_forecast::{Layout, Placement, Promise};
 use gabion_platform::shown::Shown;
 use gabion_vault::coder::Coders;
 use gabion_vault::pool_rebuild::layouts::{FileLayout, each_layout};
-use gabion_vault::pool_rebuild::survey::Places;
+use gabion_vault::pool_rebuild::survey::TargetStates;
 use gabion_vault::storage::pool::{Options, Pool};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -132,9 +132,9 @@ pub(super) fn run(name: &OsStr, names: &Names, unit: Unit, setting: &Setting) ->
 
 fn look(pool: &Pool, unit: Unit) -> anyhow::Result<Found> {
     let config = pool.config();
-    let places = Places::of(pool);
+    let places = TargetStates::of(pool);
     // What is gone already cannot fail.
-    let members = config.target.iter().filter(|member| places.state(&member.name).counts());
+    let members = config.target.iter().filter(|member| places.state(&member.name).has_valid_content());
     let domain: BTreeMap<&str, &str> =
         members.map(|member| (member.name.as_str(), member.domain.as_str())).collect();
     let mut names: Vec<&str> = match unit {

@@ -8,7 +8,9 @@ use gabion::compute::{Compute, DeviceChoice};
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
 use gabion_platform::shown::Shown;
-use gabion_vault::pool_rebuild::{Item, Options, Plan, Report, check_mass, plan, rebuild};
+use gabion_vault::pool_rebuild::{
+    Plan, PlannedFile, RebuildOptions, RebuildReport, check_mass_failure, plan, rebuild,
+};
 use gabion_vault::storage::pool::Pool;
 use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::{Clock, Stopwatch};
@@ -67,7 +69,7 @@ impl Args {
             let known = pool.config().target.iter().any(|member| member.name == *target);
             anyhow::ensure!(known, "pool {} has no target {target}", pool.config().name);
         }
-        let options = Options { targets: self.targets, agreed: self.agree };
+        let options = RebuildOptions { targets: self.targets, agreed: self.agree };
         let (talk, effort) = (&self.talk, &self.effort);
         let talking = Talking { talk, effort, compute: &compute, all: self.files, wait: self.wait };
         match self.dry_run {
@@ -104,11 +106,13 @@ fn vault(pool: &Pool) -> anyhow::Result<Vault> {
 }
 
 impl Talking<'_> {
-    fn plan(&self, pool: &Pool, options: &Options) -> anyhow::Result<Outcome> {
+    fn plan(&self, pool: &Pool, options: &RebuildOptions) -> anyhow::Result<Outcome> {
         let vault = vault(pool)?;
         let plan = self.talk.run(self.effort, |context| plan(&vault, options, context))??;
-        let refused =
-            vault.pool.as_ref().map(|pool| check_mass(pool, &vault.coders, options.agreed.as_deref()));
+        let refused = vault
+            .pool
+            .as_ref()
+            .map(|pool| check_mass_failure(pool, &vault.coders, options.agreed.as_deref()));
         let refused = refused.and_then(Result::err).map(|error| error.to_string());
         if self.talk.json {
             let object = json!({ "command": "pool rebuild", "dry_run": true, "plan": plan_as_json(&plan), "refused": refused });
@@ -124,7 +128,12 @@ impl Talking<'_> {
         })
     }
 
-    pub(super) fn rebuild(&self, pool: &Pool, options: &Options, command: &str) -> anyhow::Result<Outcome> {
+    pub(super) fn rebuild(
+        &self,
+        pool: &Pool,
+        options: &RebuildOptions,
+        command: &str,
+    ) -> anyhow::Result<Outcome> {
         let mut vault = vault(pool)?;
         vault.coders = self.compute.coders(self.effort.threads())?;
         let turn = served::turn(&vault, command, self.wait, self.talk, |source| {
@@ -194,12 +203,12 @@ impl Talking<'_> {
             plan.examined,
             bytes(plan.bytes())
         ));
-        let what = |item: &Item| format!(" ({} to spare; {})", item.spare, item.targets.join(", "));
+        let what = |item: &PlannedFile| format!(" ({} to spare; {})", item.spare, item.targets.join(", "));
         self.names("rebuild", plan.files.iter().map(|item| (&item.path[..], what(item))));
         self.names("LOST", plan.lost.iter().map(|item| (&item.path[..], missing(item))));
     }
 
-    fn print(&self, report: &Report, seconds: f64) {
+    fn print(&self, report: &RebuildReport, seconds: f64) {
         self.print_targets(&report.plan);
         let plan = &report.plan;
         if plan.files.is_empty() && plan.lost.is_empty() {
@@ -228,16 +237,16 @@ impl Talking<'_> {
                 report.wrong
             ));
         }
-        if !report.unsettled.is_empty() {
-            let targets: Vec<&str> = report.unsettled.iter().map(String::as_str).collect();
+        if !report.unverified.is_empty() {
+            let targets: Vec<&str> = report.unverified.iter().map(String::as_str).collect();
             self.talk.say(format!(
                 "NOT SETTLED: {} came back, and what was made anew in place of what it has is damaged. Repair that, and \
                  run this once more",
                 targets.join(", ")
             ));
         }
-        if !report.taken_back.is_empty() {
-            self.talk.say(format!("in service again: {}", report.taken_back.join(", ")));
+        if !report.reinstated.is_empty() {
+            self.talk.say(format!("in service again: {}", report.reinstated.join(", ")));
         }
         if !report.unplaced.is_empty() {
             self.talk.say(format!(
@@ -259,24 +268,24 @@ impl Talking<'_> {
     }
 }
 
-fn missing(item: &Item) -> String {
+fn missing(item: &PlannedFile) -> String {
     format!(": {} blocks too few; it misses {}", -item.spare, item.targets.join(", "))
 }
 
-fn item_as_json(item: &Item) -> Value {
-    json!({ "path": Shown::bytes(&item.path).to_string(), "standing": item.standing, "spare": item.spare,
+fn item_as_json(item: &PlannedFile) -> Value {
+    json!({ "path": Shown::bytes(&item.path).to_string(), "health": item.health, "spare": item.spare,
             "bytes": item.bytes, "targets": item.targets })
 }
 
 fn plan_as_json(plan: &Plan) -> Value {
-    let items = |items: &[Item]| items.iter().map(item_as_json).collect::<Vec<_>>();
+    let items = |items: &[PlannedFile]| items.iter().map(item_as_json).collect::<Vec<_>>();
     json!({ "gone": plan.gone, "retired": plan.retired, "returned": plan.returned, "examined": plan.examined,
             "bytes": plan.bytes(), "files": items(&plan.files), "lost": items(&plan.lost),
             "unreadable": plan.unreadable.iter().map(|(path, why)|
                 json!({ "path": Shown::bytes(path).to_string(), "why": why })).collect::<Vec<_>>() })
 }
 
-fn as_json(command: &str, report: &Report, seconds: f64) -> Value {
+fn as_json(command: &str, report: &RebuildReport, seconds: f64) -> Value {
     let counted = |list: &[(Vec<u8>, usize)]| -> Vec<Value> {
         let one = |(path, columns): &(Vec<u8>, usize)| json!({ "path": Shown::bytes(path).to_string(), "columns": columns });
         list.iter().map(one).collect()
@@ -294,6 +303,6 @@ fn as_json(command: &str, report: &Report, seconds: f64) -> Value {
         "seconds": seconds, "verified_columns": report.verified, "reconstructed_blocks": report.reconstructed,
         "wrong_blocks": report.wrong, "removed": report.removed, "swept": report.swept,
         "unplaced": counted(&report.unplaced), "unmoved": counted(&report.unmoved), "failed": failed,
-        "taken_back": report.taken_back, "unsettled": report.unsettled, "stopped": report.stopped,
+        "reinstated": report.reinstated, "unverified": report.unverified, "stopped": report.stopped,
     })
 }

@@ -6,7 +6,7 @@ use crate::commands::device::DeviceArgs;
 use crate::commands::vault::{Effort, Talk};
 use anyhow::ensure;
 use gabion::exit::Outcome;
-use gabion_vault::pool_rebuild::Options;
+use gabion_vault::pool_rebuild::RebuildOptions;
 use serde_json::json;
 
 const EXAMPLES: &str = "\
@@ -64,7 +64,7 @@ impl Args {
             }
             return Ok(Outcome::Fine);
         }
-        let options = Options { targets: vec![target], agreed: None };
+        let options = RebuildOptions { targets: vec![target], agreed: None };
         let talking = Talking { talk: &talk, effort: &effort, compute: &compute, all: false, wait };
         talking.rebuild(&pool, &options, "pool retire")
     }

@@ -5,7 +5,7 @@ use crate::commands::vault::FIRST;
 use gabion::exit::Outcome;
 use gabion_platform::shown::Shown;
 use gabion_vault::coder::Coders;
-use gabion_vault::pool_rebuild::survey::{Overview, Standing, overview};
+use gabion_vault::pool_rebuild::survey::{FileHealth, PoolOverview, overview};
 use gabion_vault::storage::TargetState;
 use gabion_vault::storage::pool::config::Mirror;
 use gabion_vault::storage::pool::{HealReport, Status, Sweep, TargetStatus};
@@ -91,7 +91,7 @@ impl Args {
         if let Err(error) = &overview {
             errln!("gabion: nobody can say how files are: {error}");
         }
-        let lost = matches!(&overview, Ok(Some(overview)) if overview.files.contains_key(&Standing::Lost));
+        let lost = matches!(&overview, Ok(Some(overview)) if overview.files.contains_key(&FileHealth::Lost));
         for warning in &status.warnings {
             errln!("gabion: warning: {warning}");
         }
@@ -104,21 +104,21 @@ impl Args {
     }
 }
 
-fn tell_files(overview: &Overview, talk: &Talk) {
-    let count = |standing: Standing| overview.files.get(&standing).copied().unwrap_or(0);
+fn tell_files(overview: &PoolOverview, talk: &Talk) {
+    let count = |health: FileHealth| overview.files.get(&health).copied().unwrap_or(0);
     talk.say(format!(
         "files: {} whole, {} pending, {} to be moved, {} degraded, {} lost",
-        count(Standing::Whole),
-        count(Standing::Pending),
-        count(Standing::Leaving),
-        count(Standing::Degraded),
-        count(Standing::Lost)
+        count(FileHealth::Whole),
+        count(FileHealth::Pending),
+        count(FileHealth::Draining),
+        count(FileHealth::Degraded),
+        count(FileHealth::Lost)
     ));
-    for (path, standing, targets) in &overview.named {
-        let word = if *standing == Standing::Lost { "LOST" } else { "degraded" };
+    for (path, health, targets) in &overview.named {
+        let word = if *health == FileHealth::Lost { "LOST" } else { "degraded" };
         talk.say(format!("  {word:<9} {} (misses {})", Shown::bytes(path), targets.join(", ")));
     }
-    let affected = count(Standing::Degraded) + count(Standing::Lost);
+    let affected = count(FileHealth::Degraded) + count(FileHealth::Lost);
     if affected > overview.named.len() as u64 {
         talk.say(format!("  and {} more; --files lists all", affected - overview.named.len() as u64));
     }
@@ -127,13 +127,13 @@ fn tell_files(overview: &Overview, talk: &Talk) {
     }
 }
 
-fn files_json(overview: &Overview) -> Value {
-    let named = |wanted: Standing| -> Vec<Value> {
-        let of = overview.named.iter().filter(|(_, standing, _)| *standing == wanted);
+fn files_json(overview: &PoolOverview) -> Value {
+    let named = |wanted: FileHealth| -> Vec<Value> {
+        let of = overview.named.iter().filter(|(_, health, _)| *health == wanted);
         of.map(|(path, _, targets)| json!({ "path": Shown::bytes(path).to_string(), "misses": targets }))
             .collect()
     };
-    json!({ "count": overview.files, "degraded": named(Standing::Degraded), "lost": named(Standing::Lost) })
+    json!({ "count": overview.files, "degraded": named(FileHealth::Degraded), "lost": named(FileHealth::Lost) })
 }
 
 fn as_json(healed: &HealReport, failed: &[String]) -> Value {
@@ -194,7 +194,7 @@ fn print(status: &Status, talk: &Talk) {
         .iter()
         .filter(|target| target.mirror == Mirror::Current && target.state == TargetState::Online);
     let current = current.count();
-    talk.say(format!("namespace on {current} targets, {} wanted", status.wanted_mirrors));
+    talk.say(format!("namespace on {current} targets, {} required", status.required_mirrors));
 }
 
 fn row(target: &TargetStatus) -> [String; 8] {
