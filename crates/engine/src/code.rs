@@ -16,8 +16,8 @@
 
 use crate::error::Error;
 use crate::field::Field;
+use crate::layout::Layout;
 use crate::matrix::Matrix;
-use crate::matrix::bits::MAX_BITS;
 use crate::matrix::cauchy::CauchyForm;
 use crate::matrix::coefficients::Coefficients;
 use crate::matrix::generators;
@@ -27,12 +27,6 @@ use std::sync::Arc;
 
 /// Most blocks of one stripe, whatever the field allows.
 pub const MAX_BLOCKS: usize = 1 << 16;
-
-/// Largest packet of the packets layout.
-pub const MAX_PACKET: usize = 1 << 24;
-
-/// Maps from byte to byte of the largest matrix in the words layout: a kernel keeps eight bytes for each, or 32 as look-ups.
-const MAX_MAPS: usize = 1 << 26;
 
 /// How the redundancy matrix of a code is made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -116,49 +110,6 @@ impl Family {
             Family::CauchyIsal => points(generators::cauchy_isal_points(k, m)),
             Family::CauchyGood => dense(generators::cauchy_good(field, k, m)),
             Family::RaidZ => dense(generators::raidz(field, k, m)),
-        }
-    }
-}
-
-/// How the symbols of a block lie in its bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Layout {
-    /// One symbol after the other, little endian; two to a byte for w = 4, low nibble first.
-    Words,
-    /// Groups of w packets: bit i of the symbols is in packet i of the group.
-    Packets {
-        /// Bytes of one packet.
-        bytes: usize,
-    },
-}
-
-impl Layout {
-    /// Whether large codes over `field` run by their points alone; all others need their matrix.
-    pub(crate) fn runs_by_points(self, field: Field) -> bool {
-        (self, field) == (Layout::Words, Field::GF16)
-    }
-
-    /// Coefficients of the largest matrix that kernels prepare: of each they keep a map from every byte of a symbol to every other, or, for packets,
-    /// something for every bit of its matrix.
-    ///
-    /// # Errors
-    /// [`Error::NoWordsLayout`].
-    pub fn max_coefficients(self, field: Field) -> Result<usize, Error> {
-        Ok(match self {
-            Layout::Words => MAX_MAPS / field.word_bytes()?.pow(2),
-            Layout::Packets { .. } => MAX_BITS / (field.w() as usize).pow(2),
-        })
-    }
-
-    /// The unit that a block must be a multiple of.
-    ///
-    /// # Errors
-    /// [`Error::NoWordsLayout`], [`Error::PacketOutOfRange`].
-    pub fn granule(self, field: Field) -> Result<usize, Error> {
-        match self {
-            Layout::Words => field.word_bytes(),
-            Layout::Packets { bytes } if (1..=MAX_PACKET).contains(&bytes) => Ok(bytes * field.w() as usize),
-            Layout::Packets { bytes } => Err(Error::PacketOutOfRange { bytes, limit: MAX_PACKET }),
         }
     }
 }
@@ -383,7 +334,10 @@ mod tests {
         assert_eq!(error("raidz:8+2:w16"), Error::WrongField { family: "raidz", defined: 8, w: 16 });
         assert_eq!(error("10+4:w9"), Error::NoWordsLayout { w: 9 });
         assert_eq!(error("10+4:w17"), Error::UnknownField { w: 17 });
-        assert_eq!(error("10+4:packets=0"), Error::PacketOutOfRange { bytes: 0, limit: MAX_PACKET });
+        assert_eq!(
+            error("10+4:packets=0"),
+            Error::PacketOutOfRange { bytes: 0, limit: crate::layout::MAX_PACKET }
+        );
         // Only words of GF(2^16) with known points go without their matrix.
         for text in [
             "subspace:30000+30000:w16:packets=8",

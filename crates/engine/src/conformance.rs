@@ -8,10 +8,11 @@ mod bytes;
 
 pub use bytes::from_bytes;
 
-use crate::code::{Code, Layout};
+use crate::code::Code;
 use crate::error::Error;
 use crate::field::Field;
 use crate::kernel::{Backend, Reference};
+use crate::layout::Layout;
 use crate::matrix::Matrix;
 use crate::plan::{Mode, Plan};
 use std::fmt::Debug;

@@ -58,7 +58,7 @@ impl Engine {
     /// # Errors
     /// [`Error::MatrixTooLarge`], [`Error::EmptyMatrix`], [`Error::NoWordsLayout`] where symbols fill no bytes.
     pub fn planar(&self, matrix: &Matrix, mode: Mode) -> Result<Planar, Error> {
-        Planar::new(self, matrix, mode)
+        Planar::new(self.row, self.threads.clone(), matrix, mode)
     }
 
     pub(crate) fn pool(&self) -> &Arc<Threads> {

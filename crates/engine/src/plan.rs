@@ -3,9 +3,10 @@
 //! Encoding, repair, update and partial products differ only in their matrix and in which columns go
 //! in and come out. A back end compiles a plan once and runs it over any buffers.
 
-use crate::code::{Code, Layout};
+use crate::code::Code;
 use crate::error::Error;
 use crate::field::Field;
+use crate::layout::Layout;
 use crate::matrix::Matrix;
 use crate::matrix::cauchy::CauchyForm;
 use crate::matrix::coefficients::Coefficients;

@@ -5,9 +5,8 @@
 //! layout, where the bytes of a symbol are neighbours. [`Planar`] multiplies, multiplies and adds, and forms dot products, by any
 //! matrix. Blocks that others will read keep the words layout; this is for those who hold their data for many products.
 
-use crate::engine::Engine;
 use crate::error::Error;
-use crate::kernel::{Kernel, Threads};
+use crate::kernel::{Kernel, Row, Threads};
 use crate::matrix::Matrix;
 use crate::plan::Mode;
 use std::array;
@@ -29,7 +28,12 @@ pub struct Planar {
 }
 
 impl Planar {
-    pub(crate) fn new(engine: &Engine, matrix: &Matrix, mode: Mode) -> Result<Planar, Error> {
+    pub(crate) fn new(
+        row: &Row,
+        threads: Arc<Threads>,
+        matrix: &Matrix,
+        mode: Mode,
+    ) -> Result<Planar, Error> {
         let symbol_bytes = matrix.field().word_bytes()?;
         let (inputs, outputs) = (matrix.columns(), matrix.rows());
         let too_large = || Error::MatrixTooLarge {
@@ -43,8 +47,8 @@ impl Planar {
         if inputs * outputs * symbol_bytes * symbol_bytes > MAX_BYTE_MAPS {
             return Err(too_large());
         }
-        let kernel = engine.row().compile_planar(matrix, mode)?.ok_or_else(too_large)?;
-        Ok(Planar { kernel, threads: engine.pool().clone(), inputs, outputs, symbol_bytes })
+        let kernel = row.compile_planar(matrix, mode)?.ok_or_else(too_large)?;
+        Ok(Planar { kernel, threads, inputs, outputs, symbol_bytes })
     }
 
     /// The matrix times `inputs`, written to `outputs` or added to them; blocks in the order of columns and rows.
@@ -154,6 +158,7 @@ impl std::fmt::Debug for Planar {
 mod tests {
     use super::*;
     use crate::conformance::Random;
+    use crate::engine::Engine;
     use crate::field::Field;
     use crate::kernel::rows;
 

@@ -9,11 +9,12 @@
 //! Most often a disk was lost, and with it the same column of many stripes. Some small stripes in a row that lost the same are
 //! worth a plan after all, which is kept for those that follow.
 
-use crate::code::{Code, Layout};
+use crate::code::Code;
 use crate::engine::{Compiled, Engine};
 use crate::error::Error;
 use crate::field::Field;
 use crate::kernel::{Product, ProductKernel, may_be_transformed};
+use crate::layout::Layout;
 use logarithms::{Logarithms, Sources};
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};

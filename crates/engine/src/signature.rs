@@ -22,11 +22,13 @@
 
 mod point;
 
-use crate::code::Layout;
+use crate::bytemap::LinearMap;
+use crate::division::{SignaturePoints, TrailingQuotients};
 use crate::error::Error;
 use crate::field::Field;
 use crate::field::reference::times_x;
-use crate::kernel::{LaneSigner, LinearMap, Points, Quotients, Row, Weighing};
+use crate::kernel::{LaneSigner, Row, Weighing};
+use crate::layout::Layout;
 use crate::matrix::Matrix;
 use crate::plan::{Mode, Plan};
 use crate::tower::Tower;
@@ -329,7 +331,7 @@ impl Signer {
     }
 
     /// The points that [`of_quotients`](Signer::of_quotients) knows signatures at: one or two in the tower over GF(2^8).
-    pub(crate) fn points(&self) -> Option<Points> {
+    pub(crate) fn points(&self) -> Option<SignaturePoints> {
         points_of(self.space, self.components, self.second.is_some())
     }
 
@@ -346,7 +348,7 @@ impl Signer {
     /// and the first component of what was divided in N turns is the sum of all r_i · Z^(7-i), times Z^(N-8). As
     /// c = Z^8 + Z^7 + Z, that sum is ((A + v_0)·Z + A + v_7)·Z^7, where A is the sum of all v_i · Z^(7-i). What lies
     /// behind is added to v_0. Other points have another power of 2 as c, and the same follows.
-    pub(crate) fn of_quotients(&self, quotients: &Quotients, rest: Vec<Signature>) -> Vec<Signature> {
+    pub(crate) fn of_quotients(&self, quotients: &TrailingQuotients, rest: Vec<Signature>) -> Vec<Signature> {
         let (turn, turns) = (quotients.turn, quotients.covered / quotients.turn);
         let symbols = turn / self.space.bytes();
         let weights = self.weights_at((turns - 1) * symbols);
@@ -442,12 +444,12 @@ impl Signer {
 }
 
 /// The points that kernels divide for.
-fn points_of(space: Space, components: usize, independent: bool) -> Option<Points> {
+fn points_of(space: Space, components: usize, independent: bool) -> Option<SignaturePoints> {
     match components {
         _ if !space.is_tower_of_gf8() => None,
-        1 => Some(Points::One),
-        2 if independent => Some(Points::Independent),
-        2 => Some(Points::Powers),
+        1 => Some(SignaturePoints::One),
+        2 if independent => Some(SignaturePoints::Independent),
+        2 => Some(SignaturePoints::Powers),
         _ => None,
     }
 }

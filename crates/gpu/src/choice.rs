@@ -2,9 +2,9 @@
 
 use crate::error::GpuError;
 use crate::shape::Shape;
-use crate::source::{generic, products};
+use crate::source::{Dialect, generic, products, transforms};
 use crate::takeover::Ledger;
-use crate::tuning::{self, check_size};
+use crate::tuning::{self, FEW_ROWS, Tuning, check_size};
 use gabion_engine::kernel::Kernel;
 use gabion_engine::{Error, Plan};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -101,11 +101,29 @@ impl Form {
         if check_size(&shape).is_err() {
             return Form::ready_at_once(&shape, tensor_cores);
         }
-        let (_, unrolled) = tuning::choose(plan);
+        let (_, unrolled) = unrolled_tuning(plan);
         let products = cost_of_products(&shape).max(tuning::moving(&shape));
         // Estimates are off by some percent; when in doubt, the kernel that has the plan in its code.
         let pays = tensor_cores && products::suits(&shape) && 10 * products < 9 * unrolled;
         if pays { Form::Products } else { Form::Specialised }
+    }
+}
+
+/// The choice for a plan, with what its kernel costs in operations on words. Where additions of its matrix are not far from bounding it, its structure is
+/// tried as well, and taken where it has so many fewer that what else its kernel does is paid for.
+pub(crate) fn unrolled_tuning(plan: &Plan) -> (Tuning, usize) {
+    let shape = Shape::of(plan);
+    let (tuning, moving) = (Tuning::of(&shape), tuning::moving(&shape));
+    let operations = tuning.operations(&shape);
+    let transformed =
+        || Some(transforms::source(Dialect::Cuda, plan, transforms::WIDTH)?.counts.arithmetic());
+    // With fewer sums the matrix leaves room for twice as many threads, and is as fast as memory.
+    let tries = shape.outputs * shape.w > FEW_ROWS && 10 * operations > 6 * moving;
+    match tries.then(transformed).flatten() {
+        Some(fewer) if 4 * fewer < 3 * operations => {
+            (Tuning { transformed: transforms::WIDTH, ..tuning }, fewer.max(moving))
+        }
+        _ => (tuning, operations.max(moving)),
     }
 }
 
@@ -226,6 +244,21 @@ mod tests {
 
     fn shape(code: &str) -> Shape {
         Shape::of(&plan(code))
+    }
+
+    /// Transforms where they were faster when measured.
+    #[test]
+    fn many_outputs_of_packets_are_transformed() {
+        let transformed = |code: &str| {
+            let plan = format!("{code}:packets=4096").parse::<Code>().unwrap().encode_plan().unwrap();
+            unrolled_tuning(&plan).0.transformed > 0
+        };
+        for code in ["16+16", "20+16", "24+12", "32+16", "64+16"] {
+            assert!(transformed(code), "{code}");
+        }
+        for code in ["10+8", "20+8", "45+8", "64+8", "64+4"] {
+            assert!(!transformed(code), "{code}");
+        }
     }
 
     #[test]

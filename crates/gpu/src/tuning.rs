@@ -7,8 +7,6 @@
 
 use crate::error::GpuError;
 use crate::shape::Shape;
-use crate::source::{Dialect, transforms};
-use gabion_engine::Plan;
 use std::ops::Range;
 
 /// Choices that change a kernel's speed and nothing else.
@@ -27,7 +25,7 @@ pub struct Tuning {
     /// Inputs of the words layout that are turned into rows by a loop and wait in shared memory; 0: each in registers, when
     /// it is needed.
     pub staged: usize,
-    /// Inputs that are transformed together by a kernel made of the plan's structure ([`transforms`]), where nothing else is chosen; 0: the
+    /// Inputs that are transformed together by a kernel made of the plan's structure (`source::transforms`), where nothing else is chosen; 0: the
     /// kernel is made of the plan's matrix.
     pub transformed: usize,
 }
@@ -109,24 +107,6 @@ impl Tuning {
     }
 }
 
-/// The choice for a plan, with what its kernel costs in operations on words. Where additions of its matrix are not far from bounding it, its structure is
-/// tried as well, and taken where it has so many fewer that what else its kernel does is paid for.
-pub fn choose(plan: &Plan) -> (Tuning, usize) {
-    let shape = Shape::of(plan);
-    let (tuning, moving) = (Tuning::of(&shape), moving(&shape));
-    let operations = tuning.operations(&shape);
-    let transformed =
-        || Some(transforms::source(Dialect::Cuda, plan, transforms::WIDTH)?.counts.arithmetic());
-    // With fewer sums the matrix leaves room for twice as many threads, and is as fast as memory.
-    let tries = shape.outputs * shape.w > FEW_ROWS && 10 * operations > 6 * moving;
-    match tries.then(transformed).flatten() {
-        Some(fewer) if 4 * fewer < 3 * operations => {
-            (Tuning { transformed: transforms::WIDTH, ..tuning }, fewer.max(moving))
-        }
-        _ => (tuning, operations.max(moving)),
-    }
-}
-
 /// Operations of the unrolled kernel in the time in which a byte of every block goes through the device's memory: 13.5e12 per
 /// second, where 4.24e12 bytes per second are moved (H200), for the 32 bytes that operations are counted for.
 const OPERATIONS_PER_BLOCK: usize = 102;
@@ -169,7 +149,7 @@ const CACHED_INSTRUCTIONS: usize = 9_200;
 const SMALL_BLOCK: usize = 64;
 
 /// Rows of sums beside which eight such blocks fit on a multiprocessor.
-const FEW_ROWS: usize = 64;
+pub(crate) const FEW_ROWS: usize = 64;
 
 /// Inputs of a stage: two stages of 8-bit words are 32 KiB for a block of threads.
 const STAGED: usize = 4;
@@ -206,21 +186,6 @@ mod tests {
             let shape = shape(code);
             let registers = Tuning::of(&shape).registers(&shape);
             assert!(registers <= 255, "{code}: {registers}");
-        }
-    }
-
-    /// Transforms where they were faster when measured.
-    #[test]
-    fn many_outputs_of_packets_are_transformed() {
-        let transformed = |code: &str| {
-            let plan = format!("{code}:packets=4096").parse::<Code>().unwrap().encode_plan().unwrap();
-            choose(&plan).0.transformed > 0
-        };
-        for code in ["16+16", "20+16", "24+12", "32+16", "64+16"] {
-            assert!(transformed(code), "{code}");
-        }
-        for code in ["10+8", "20+8", "45+8", "64+8", "64+4"] {
-            assert!(!transformed(code), "{code}");
         }
     }
 

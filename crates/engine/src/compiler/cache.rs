@@ -9,8 +9,8 @@ use super::kernel::{CodeKernel, SigningKernel};
 use super::lower::planar;
 use super::machine::{Allocated, Form};
 use super::target::Target;
-use crate::code::Layout;
-use crate::kernel::Points;
+use crate::division::SignaturePoints;
+use crate::layout::Layout;
 use crate::matrix::Matrix;
 use crate::plan::{Mode, Plan};
 use std::collections::HashMap;
@@ -47,7 +47,7 @@ pub(crate) enum Purpose {
     /// Its outputs.
     Code,
     /// Its outputs, and signatures of its inputs at these points besides; for machine code only.
-    SignedCode { points: Points },
+    SignedCode { points: SignaturePoints },
 }
 
 /// What a plan was compiled to.

@@ -10,9 +10,10 @@ use super::pass::share::share;
 use super::pass::sign::sign;
 use super::program::{Op, Program, Shuffle};
 use super::target::Target;
-use crate::code::Layout;
+use crate::division::SignaturePoints;
+use crate::explanation::Stage;
 use crate::field::Field;
-use crate::kernel::{Points, Stage};
+use crate::layout::Layout;
 use crate::plan::{Mode, Plan};
 
 /// Coefficients of the largest matrix that is compiled as such, and products of the largest program that a larger one may become.
@@ -94,7 +95,7 @@ pub(super) fn choose(plan: &Plan, target: Target, note: &mut dyn FnMut(Stage)) -
 
 /// The cheapest way to run a plan over GF(2^8) and divide its inputs for signatures at these points; none for other
 /// plans. A turn covers one register of every block: twice as many would double what is kept of the inputs in the L1 cache.
-pub(super) fn choose_signed(plan: &Plan, target: Target, points: Points) -> Option<Choice> {
+pub(super) fn choose_signed(plan: &Plan, target: Target, points: SignaturePoints) -> Option<Choice> {
     let inputs = plan.inputs().len();
     if plan.field() != Field::GF8 || plan.layout() != Layout::Words || inputs > MAX_SIGNED_INPUTS {
         return None;

@@ -19,7 +19,7 @@ mod vocabulary;
 use super::machine::{Allocated, Operand, Register as Wide, Step};
 use super::program::{Half, Place, Shuffle};
 use super::target::Target;
-use crate::kernel::WRITE_AHEAD;
+use crate::tuning::WRITE_AHEAD;
 use assembler::{Assembler, memory, register};
 use constants::{Constant, Constants};
 use iced_x86::{

@@ -5,7 +5,7 @@ use super::kernel;
 use super::machine::Counts;
 use super::program::{Op, Program};
 use super::target::Target;
-use crate::kernel::{Explanation, Stage};
+use crate::explanation::{Explanation, Stage};
 use crate::plan::Plan;
 
 impl Stage {

@@ -17,8 +17,8 @@ use super::emit::{Distance, Emitted, Shape, Walk, disassemble, emit};
 use super::machine::{Allocated, Form};
 use super::routine::Routine;
 use super::target::Target;
-use crate::kernel::{self, PREFETCH_AHEAD, Tuning};
 use crate::plan::{Mode, Plan};
+use crate::tuning::{self, PREFETCH_AHEAD, Tuning};
 use collisions::Arrangement;
 pub(crate) use signing::SigningKernel;
 use std::mem::MaybeUninit;
@@ -41,7 +41,7 @@ const PACKET_PREFETCH_AHEAD: usize = 192;
 fn stores_count(form: Form) -> bool {
     match form.packets {
         Some(_) => form.inputs <= 2 * form.outputs,
-        None => kernel::stores_count(form.inputs, form.outputs),
+        None => tuning::stores_count(form.inputs, form.outputs),
     }
 }
 

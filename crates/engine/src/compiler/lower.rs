@@ -14,7 +14,7 @@ pub(super) mod planar;
 mod symbols;
 
 use super::program::{Place, Program, Value};
-use crate::code::Layout;
+use crate::layout::Layout;
 use crate::plan::{Mode, Plan};
 use symbols::Symbols;
 

@@ -1,8 +1,8 @@
 //! A program with its registers: what is left is to write down the instructions.
 
 use super::program::{Half, Place, Shuffle};
-use crate::code::Layout;
-use crate::kernel::linear::ByteMap;
+use crate::bytemap::ByteMap;
+use crate::layout::Layout;
 use crate::plan::{Mode, Plan};
 
 /// Bytes of saved registers that a routine may ask for: they lie on the caller's stack.

@@ -3,7 +3,7 @@
 use super::choose::Choice;
 use super::machine::{Allocated, Form};
 use super::target::Target;
-use crate::kernel::{Points, Quotients};
+use crate::division::{SignaturePoints, TrailingQuotients};
 use crate::plan::Plan;
 use std::convert::Infallible;
 
@@ -27,11 +27,22 @@ impl CodeKernel {
 pub(crate) struct SigningKernel(Infallible);
 
 impl SigningKernel {
-    pub(crate) unsafe fn new(_: &Plan, _: Target, _: &Allocated, _: Points) -> Option<SigningKernel> {
+    pub(crate) unsafe fn new(
+        _: &Plan,
+        _: Target,
+        _: &Allocated,
+        _: SignaturePoints,
+    ) -> Option<SigningKernel> {
         None
     }
 
-    pub(crate) fn run(&self, _: &[&[u8]], _: &mut [&mut [u8]], _: usize, _: usize) -> Option<Quotients> {
+    pub(crate) fn run(
+        &self,
+        _: &[&[u8]],
+        _: &mut [&mut [u8]],
+        _: usize,
+        _: usize,
+    ) -> Option<TrailingQuotients> {
         match self.0 {}
     }
 }

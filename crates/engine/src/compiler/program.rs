@@ -4,7 +4,7 @@
 //! maps (a multiplication by a constant is one), sums of any number of values. Each operation is made once;
 //! asking for it again gives the same value. The order of the operations is the schedule.
 
-use crate::kernel::linear::ByteMap;
+use crate::bytemap::ByteMap;
 use std::collections::{HashMap, HashSet};
 
 /// The result of an operation: its place in the program.

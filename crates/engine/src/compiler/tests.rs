@@ -2,10 +2,11 @@
 
 use super::choose::choose;
 use super::target::Target;
-use crate::code::{Code, Layout};
+use crate::code::Code;
 use crate::conformance::Random;
 use crate::field::Field;
 use crate::kernel::{Backend, Kernel, Reference, Row, Tier, rows};
+use crate::layout::Layout;
 use crate::matrix::Matrix;
 use crate::plan::{Mode, Plan};
 use gabion_testkit::rounds;

@@ -4,10 +4,11 @@
 //! a run takes little and a fuzzer sees much.
 
 use super::{Buffers, Random, same_as_reference, same_as_reference_in_rows, sample};
-use crate::code::{Code, Family, Layout};
+use crate::code::{Code, Family};
 use crate::error::Error;
 use crate::field::Field;
 use crate::kernel::{Backend, Tier, TieredRow, rows};
+use crate::layout::Layout;
 use crate::matrix::Matrix;
 use crate::plan::{Mode, Plan};
 

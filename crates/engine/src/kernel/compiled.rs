@@ -1,14 +1,15 @@
 //! A plan made ready for one instruction set.
 
+use super::Kernel;
 use super::generic::{Balanced, Buffers, Dense, Isa, Parities, Rows, Steps, Work};
-use super::linear::{LinearMap, MapForm};
 use super::transformed::{TransformedPlan, Way};
 use super::vector::Vector;
-use super::{Kernel, Points, Quotients};
-use crate::code::Layout;
+use crate::bytemap::{LinearMap, MapForm};
 use crate::compiler::{CodeKernel, Purpose, Ready, Slot, Target};
+use crate::division::{SignaturePoints, TrailingQuotients};
 use crate::error::Error;
 use crate::field::Field;
+use crate::layout::Layout;
 use crate::matrix::Matrix;
 use crate::matrix::bits::BitMatrix;
 use crate::plan::{Mode, Plan};
@@ -31,7 +32,7 @@ struct CompiledPlan<I: Isa> {
     program: Program<I>,
     slot: Option<Arc<Slot>>,
     /// The slots of code that signs with one component and with two, once they were asked for.
-    signing_slots: [OnceLock<Arc<Slot>>; Points::ALL.len()],
+    signing_slots: [OnceLock<Arc<Slot>>; SignaturePoints::ALL.len()],
     tier: Tier,
     /// What the slot has, where it is not machine code, prepared for this instruction set.
     steps: OnceLock<Steps<I::V>>,
@@ -76,7 +77,7 @@ pub(super) fn compile<I: Isa>(isa: I, plan: &Plan, tier: Tier) -> Result<Box<dyn
         plan: plan.clone(),
         program,
         slot,
-        signing_slots: Points::ALL.map(|_| OnceLock::new()),
+        signing_slots: SignaturePoints::ALL.map(|_| OnceLock::new()),
         tier,
         steps: OnceLock::new(),
     }))
@@ -226,11 +227,11 @@ impl<I: Isa> Kernel for CompiledPlan<I> {
 
     fn run_dividing(
         &self,
-        points: Points,
+        points: SignaturePoints,
         whole: usize,
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
-    ) -> Option<Quotients> {
+    ) -> Option<TrailingQuotients> {
         if self.tier == Tier::Generic || !I::TARGET.native {
             return None;
         }

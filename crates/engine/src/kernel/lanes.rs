@@ -1,9 +1,9 @@
 //! Signatures on one instruction set: blocks become short blocks with the same signature.
 
-use super::Points;
 use super::generic::{Division, Isa, Weights, Work};
-use super::linear::LinearMap;
 use super::vector::Vector;
+use crate::bytemap::LinearMap;
+use crate::division::SignaturePoints;
 
 /// How the symbols of a block are weighed.
 pub(crate) struct Weighing<'a> {
@@ -12,7 +12,7 @@ pub(crate) struct Weighing<'a> {
     /// (component, s) to the map that multiplies by that component's α^s.
     pub(crate) step_map: &'a dyn Fn(usize, usize) -> LinearMap,
     /// The points in the tower over GF(2^8), where their polynomials are sparse.
-    pub(crate) points: Option<Points>,
+    pub(crate) points: Option<SignaturePoints>,
 }
 
 /// Signs blocks with one instruction set.

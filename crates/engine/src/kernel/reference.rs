@@ -2,9 +2,9 @@
 //! compared with it.
 
 use super::{Backend, Kernel};
-use crate::code::Layout;
 use crate::error::Error;
 use crate::field::reference::mul;
+use crate::layout::Layout;
 use crate::plan::{Mode, Plan};
 
 /// Applies a plan exactly as its definition says.

@@ -1,6 +1,6 @@
 //! One SIMD register seen as bytes: the few operations that all kernels are written with.
 
-use super::linear::{BitImages, MapForm};
+use crate::bytemap::{BitImages, MapForm};
 
 /// A register of bytes and the operations on it.
 ///

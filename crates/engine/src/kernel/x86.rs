@@ -139,7 +139,7 @@ use {isa, vector_moves};
 
 #[cfg(test)]
 mod tests {
-    use crate::kernel::linear::{AffineMatrix, MapForm};
+    use crate::bytemap::{AffineMatrix, MapForm};
 
     #[test]
     fn the_matrices_of_two_and_four() {

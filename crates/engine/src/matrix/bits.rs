@@ -6,9 +6,7 @@
 use super::Matrix;
 use crate::error::Error;
 use crate::field::Field;
-
-/// Most bits of one matrix: a kernel may keep eight bytes for every one of them that is set.
-pub const MAX_BITS: usize = 1 << 26;
+use crate::layout::MAX_BITS;
 
 /// Number of ones in the bit matrix of multiplication by `constant`.
 pub fn ones(field: Field, constant: u64) -> u32 {

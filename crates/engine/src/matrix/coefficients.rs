@@ -2,9 +2,9 @@
 
 use super::Matrix;
 use super::cauchy::CauchyForm;
-use crate::code::Layout;
 use crate::error::Error;
 use crate::field::Field;
+use crate::layout::Layout;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 

@@ -90,7 +90,7 @@ fn independent_signatures_are_values_at_two_points() {
 fn the_second_point_is_what_it_has_to_be() {
     let tower = Tower::over(Field::GF8).unwrap();
     let (y, p) = (tower.times_y(1), point::POINT);
-    let constant = Field::GF8.exp(Points::Independent.exponents()[1]);
+    let constant = Field::GF8.exp(SignaturePoints::Independent.exponents()[1]);
     assert_eq!(tower.pow(p, 8) ^ tower.pow(p, 7) ^ p ^ constant, 0);
     let primes = [3u64, 5, 17, 257, 641, 65537, 6_700_417];
     let quotient = tower.mul(p, tower.pow(y, u64::MAX - 1));

@@ -3,13 +3,13 @@
 use super::device::CudaDevice;
 use super::memory::DeviceMemory;
 use super::{driver, pipeline};
-use crate::choice::{Growing, boxed};
+use crate::choice::{Growing, boxed, unrolled_tuning};
 use crate::error::GpuError;
 use crate::prepared::{Prepared, Written};
 use crate::shape::Shape;
 use crate::source::Dialect;
 use crate::source::stages::Stage;
-use crate::tuning::{self, Tuning};
+use crate::tuning::Tuning;
 use crate::{Choice, Form};
 use cudarc::driver::sys::{self, CUdeviceptr};
 use cudarc::driver::{CudaFunction, CudaStream};
@@ -95,7 +95,7 @@ impl CudaKernel {
         plan: &Plan,
         tuning: Option<Tuning>,
     ) -> Result<CudaKernel, GpuError> {
-        let tuning = tuning.unwrap_or_else(|| tuning::choose(plan).0);
+        let tuning = tuning.unwrap_or_else(|| unrolled_tuning(plan).0);
         CudaKernel::new(device, Written::specialised(Dialect::Cuda, plan, &tuning)?)
     }
 

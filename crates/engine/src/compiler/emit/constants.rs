@@ -2,9 +2,9 @@
 
 use super::Shape;
 use super::assembler::register;
+use crate::bytemap::{AffineMatrix, ByteMap, MapForm, NibbleTables};
 use crate::compiler::machine::{Allocated, Step};
 use crate::compiler::program::{Half, Shuffle};
-use crate::kernel::linear::{AffineMatrix, ByteMap, MapForm, NibbleTables};
 use iced_x86::Register;
 use std::collections::HashMap;
 

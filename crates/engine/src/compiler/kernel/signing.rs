@@ -5,10 +5,11 @@ use crate::compiler::emit::{Distance, REMEMBERED_TURNS, Walk};
 use crate::compiler::machine::{Allocated, Form};
 use crate::compiler::routine::Routine;
 use crate::compiler::target::Target;
-use crate::kernel::{Points, Quotients, Tuning};
+use crate::division::{SignaturePoints, TrailingQuotients};
 use crate::plan::{Mode, Plan};
+use crate::tuning::Tuning;
 
-/// [`PREFETCH_AHEAD`](crate::kernel::PREFETCH_AHEAD) for loops that sign: what they keep of their inputs needs room in the L1 cache, too.
+/// [`PREFETCH_AHEAD`](crate::tuning::PREFETCH_AHEAD) for loops that sign: what they keep of their inputs needs room in the L1 cache, too.
 const AHEAD: usize = 192;
 
 /// Slots and rings begin at a multiple of this: a cache line.
@@ -35,7 +36,7 @@ impl SigningKernel {
         plan: &Plan,
         target: Target,
         allocated: &Allocated,
-        points: Points,
+        points: SignaturePoints,
     ) -> Option<SigningKernel> {
         if plan.mode() != Mode::Write {
             return None;
@@ -61,7 +62,7 @@ impl SigningKernel {
         outputs: &mut [&mut [u8]],
         len: usize,
         whole: usize,
-    ) -> Option<Quotients> {
+    ) -> Option<TrailingQuotients> {
         let (width, step) = (self.routine.width(), self.routine.step());
         let ring = REMEMBERED_TURNS * step;
         // Others are stored at any address, and through the caches.
@@ -84,6 +85,6 @@ impl SigningKernel {
         routine.settle();
         room.drain(..first + self.slot_bytes);
         room.truncate(rings);
-        Some(Quotients { covered, turn: step, rings: room })
+        Some(TrailingQuotients { covered, turn: step, rings: room })
     }
 }

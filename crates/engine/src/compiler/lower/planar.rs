@@ -1,8 +1,8 @@
 //! Matrices over symbols of B bytes whose bytes lie apart, in B planes of a block: every plane is a block of the program, and a
 //! coefficient is B x B byte maps between them. Nothing is gathered or scattered, as in the words layout.
 
+use crate::bytemap::LinearMap;
 use crate::compiler::program::{Place, Program, Value};
-use crate::kernel::linear::LinearMap;
 use crate::matrix::Matrix;
 use crate::plan::Mode;
 

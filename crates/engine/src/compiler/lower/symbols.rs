@@ -4,9 +4,9 @@
 //! A product with a constant is B x B maps from byte to byte; rotating the register by one byte of the symbols brings
 //! another byte of all symbols to each place, so B rotations, each with a map for every qword, add up to the product.
 
+use crate::bytemap::{ByteMap, LinearMap};
 use crate::compiler::program::{Op, Program, Shuffle, Value};
 use crate::field::Field;
-use crate::kernel::linear::{ByteMap, LinearMap};
 
 /// Qwords of a register.
 const QWORDS: usize = 8;

@@ -27,9 +27,9 @@ pub(in crate::compiler) fn look_up(program: &Program) -> Program {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bytemap::ByteMap;
     use crate::compiler::program::Place;
     use crate::field::Field;
-    use crate::kernel::linear::ByteMap;
 
     #[test]
     fn look_ups_mean_the_same_as_maps() {

@@ -13,14 +13,19 @@
 //!
 //! [`Signer`]: crate::signature::Signer
 
+use crate::bytemap::ByteMap;
 use crate::compiler::program::{Age, Op, Place, Program, Value};
+use crate::division::SignaturePoints;
 use crate::field::Field;
-use crate::kernel::Points;
-use crate::kernel::linear::ByteMap;
 
 /// The program, and a division for every point of each of the first `inputs` blocks, `symbols` of 64 bits in a turn. They follow the
 /// first load of the block, while that is in a register; number i · n + j is component j of n of input i.
-pub(in crate::compiler) fn sign(program: &Program, inputs: usize, points: Points, symbols: usize) -> Program {
+pub(in crate::compiler) fn sign(
+    program: &Program,
+    inputs: usize,
+    points: SignaturePoints,
+    symbols: usize,
+) -> Program {
     let (exponents, components) = (points.exponents(), points.exponents().len());
     let inverse = |component: usize| {
         let exponent = exponents[component] * symbols as u64 % 255;
@@ -76,7 +81,7 @@ mod tests {
         let sum = program.sum([a, b]);
         program.store(Place { block: 3, packet: 0 }, sum);
         // Input 2 is not part of the program.
-        let points = Points::Independent;
+        let points = SignaturePoints::Independent;
         let signed = sign(&program, 3, points, 8);
         let load = |place: Place| match place.as_remainder() {
             None => 0x11 << place.block,

@@ -1,8 +1,10 @@
 use super::*;
-use crate::code::{Code, Layout};
+use crate::code::Code;
+use crate::division::SignaturePoints;
 use crate::engine::Engine;
 use crate::field::Field;
-use crate::kernel::{Backend, Points, Threads, Tier, rows};
+use crate::kernel::{Backend, Threads, Tier, rows};
+use crate::layout::Layout;
 use crate::matrix::Matrix;
 use crate::plan::{Mode, Plan};
 
@@ -125,9 +127,9 @@ fn code_that_divides_while_it_codes() {
             let lengths = [0, 100, 511, 512, 2000, 33_000, DIVIDED_BYTES, 40_961, 300_007];
             for (turn, len) in lengths.into_iter().enumerate() {
                 let (points, shift, stagger) =
-                    (Points::ALL[turn % 3], [0, 0, 16, 3][turn % 4], [0, 0, 0, 0, 5][turn % 5]);
+                    (SignaturePoints::ALL[turn % 3], [0, 0, 16, 3][turn % 4], [0, 0, 0, 0, 5][turn % 5]);
                 let signer = match points {
-                    Points::Independent => Signer::independent_with_row(row).unwrap(),
+                    SignaturePoints::Independent => Signer::independent_with_row(row).unwrap(),
                     _ => Signer::tower_with_row(row, Field::GF8, points.exponents().len()).unwrap(),
                 };
                 let what = format!("{row:?}, {text}, {len} bytes, {points:?}, at {shift}");

@@ -6,8 +6,8 @@
 
 use super::Buffers;
 use super::planes::{ask_for_output, load_partial, store_partial};
+use crate::bytemap::MapForm as _;
 use crate::kernel::Tuning;
-use crate::kernel::linear::MapForm as _;
 use crate::kernel::vector::Vector;
 
 /// The first of two rows of a matrix over GF(2^8) that differ by 1 in every column.

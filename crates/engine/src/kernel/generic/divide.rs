@@ -12,9 +12,9 @@
 //! one map from byte to byte and three sums per register; the symbols stay as they lie in memory. Other points have other constant terms in place of 2.
 
 use super::planes::padded;
+use crate::bytemap::MapForm;
+use crate::division::SignaturePoints;
 use crate::field::Field;
-use crate::kernel::Points;
-use crate::kernel::linear::MapForm;
 use crate::kernel::vector::Vector;
 
 /// The degree of the tower: coefficients of a remainder.
@@ -28,7 +28,7 @@ pub(in crate::kernel) struct Division<V: Vector> {
 
 impl<V: Vector> Division<V> {
     /// Divides for signatures at these points: each is a root of a polynomial with few terms, as Y is, and differs in the constant term only.
-    pub(in crate::kernel) fn new(points: Points) -> Division<V> {
+    pub(in crate::kernel) fn new(points: SignaturePoints) -> Division<V> {
         let symbols = (V::BYTES / DEGREE) as u64;
         let constant = |exponent: &u64| Field::GF8.exp(symbols * exponent) as usize;
         let products = V::Map::gf8_products();

@@ -1,7 +1,7 @@
 //! Symbols of B bytes to B registers of bytes and back, the zero-padded tail, and outputs that are asked for ahead.
 
-use crate::kernel::WRITE_AHEAD;
 use crate::kernel::vector::Vector;
+use crate::tuning::WRITE_AHEAD;
 
 /// The largest step: 8 planes of the widest register, 64 bytes.
 const MAX_STEP: usize = 8 * 64;

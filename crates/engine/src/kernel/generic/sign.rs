@@ -1,7 +1,7 @@
 //! Signatures by Horner's scheme over whole steps of registers.
 
 use super::planes::{load, load_partial, store};
-use crate::kernel::linear::LinearMap;
+use crate::bytemap::LinearMap;
 use crate::kernel::vector::Vector;
 
 /// The weights of a signature, prepared: for every component the map that multiplies by α^s, s

@@ -3,10 +3,10 @@
 
 use super::Buffers;
 use super::planes::load_partial;
-use crate::code::Layout;
+use crate::bytemap::MapForm;
 use crate::compiler::{Allocated, Operand, Place, Register, Step};
-use crate::kernel::linear::MapForm;
 use crate::kernel::vector::Vector;
+use crate::layout::Layout;
 
 /// Bytes of every block that a step works on: 24 registers of it, and as many saved ones, stay in the L1 cache.
 const TILE: usize = 512;

@@ -21,7 +21,7 @@
 use super::Buffers;
 use super::planes::{ask_for_output, load, load_partial, store, store_partial};
 use crate::kernel::vector::Vector;
-use crate::kernel::{PREFETCH_AHEAD, Tuning};
+use crate::tuning::{PREFETCH_AHEAD, Tuning};
 use std::borrow::Cow;
 use std::mem::MaybeUninit;
 

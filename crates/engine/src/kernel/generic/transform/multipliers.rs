@@ -1,7 +1,7 @@
 //! The maps of products with the constants of a transform.
 
+use crate::bytemap::{LinearMap, MapForm};
 use crate::field::Field;
-use crate::kernel::linear::{LinearMap, MapForm};
 
 /// The maps of a product of symbols of B bytes: from every byte to every byte.
 pub(super) type Maps<M, const B: usize> = [[M; B]; B];

@@ -4,6 +4,17 @@ use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
 
+/// How far ahead of their use streamed inputs are asked for, in bytes.
+pub(crate) const PREFETCH_AHEAD: usize = 512;
+
+/// How far ahead of their stores outputs are asked for, in bytes, where blocks lie in the L2 cache: two cache lines.
+pub(crate) const WRITE_AHEAD: usize = 128;
+
+/// Whether that pays: with fewer outputs, loads are what takes the time.
+pub(crate) const fn stores_count(inputs: usize, outputs: usize) -> bool {
+    inputs <= 3 * outputs
+}
+
 /// Bytes of the caches that one core has for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caches {
@@ -78,7 +89,7 @@ impl Tuning {
     /// Whether outputs are asked for ahead of their stores: all blocks together leave L1, and are not so many that stores go past the caches.
     pub(crate) fn asks_for_outputs(&self, inputs: usize, outputs: usize, len: usize) -> bool {
         let bytes = len.saturating_mul(inputs + outputs);
-        super::stores_count(inputs, outputs) && (self.near_bytes..self.stream_bytes).contains(&bytes)
+        stores_count(inputs, outputs) && (self.near_bytes..self.stream_bytes).contains(&bytes)
     }
 
     /// For this machine; looked at once.
