@@ -25,7 +25,7 @@ pub(crate) use choose::is_considered;
 pub(crate) use explain::explain;
 pub(crate) use kernel::CodeKernel;
 pub(crate) use machine::{Allocated, Operand, Register, Step};
-pub(crate) use program::Place;
+pub(crate) use program::Location;
 pub(crate) use target::Target;
 
 #[cfg(test)]

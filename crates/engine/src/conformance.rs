@@ -27,9 +27,9 @@ pub trait Buffers {
 
 /// A deterministic stream of numbers (splitmix64).
 #[derive(Debug, Clone)]
-pub struct Random(pub u64);
+pub struct TestRng(pub u64);
 
-impl Random {
+impl TestRng {
     /// The next number.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -64,7 +64,7 @@ pub fn boundary_lengths() -> Vec<usize> {
 
 /// Random plans of every field and layout at boundary lengths, replaced and added to.
 pub fn random_plans<B: Buffers>(backends: &[&dyn Backend], buffers: &mut B, seed: u64, rounds: usize) {
-    let mut random = Random(seed);
+    let mut random = TestRng(seed);
     for _ in 0..rounds {
         for (field, layout) in shapes(&mut random) {
             let (outputs, inputs) = (random.below(9), random.below(13));
@@ -84,7 +84,7 @@ pub fn random_plans<B: Buffers>(backends: &[&dyn Backend], buffers: &mut B, seed
 }
 
 /// Every field, in every layout it has.
-fn shapes(random: &mut Random) -> Vec<(Field, Layout)> {
+fn shapes(random: &mut TestRng) -> Vec<(Field, Layout)> {
     let words = Field::WORDS.map(|field| (field, Layout::Words));
     let mut packets = |field| (field, Layout::Packets { bytes: 1 + random.below(100) });
     let packets: Vec<_> = Field::all().map(&mut packets).collect();
@@ -97,7 +97,7 @@ pub fn same_as_reference<B: Buffers>(
     plan: &Plan,
     len: usize,
     buffers: &mut B,
-    random: &mut Random,
+    random: &mut TestRng,
 ) {
     let trial = Trial::new(plan, len, buffers, random);
     let mut want = trial.painted.clone();
@@ -113,7 +113,7 @@ fn same_as_reference_in_rows<B: Buffers>(
     rows: &[usize],
     len: usize,
     buffers: &mut B,
-    random: &mut Random,
+    random: &mut TestRng,
 ) {
     let Some(&first) = backends.first() else { return };
     let trial = Trial::new(plan, len, buffers, random);
@@ -144,9 +144,9 @@ impl<'a, T: AsMut<[u8]> + AsRef<[u8]>> Trial<'a, T> {
         plan: &'a Plan,
         len: usize,
         buffers: &mut B,
-        random: &mut Random,
+        random: &mut TestRng,
     ) -> Trial<'a, T> {
-        let mut filled = |random: &mut Random| {
+        let mut filled = |random: &mut TestRng| {
             let mut block = buffers.block(len);
             random.fill(block.as_mut());
             block
@@ -201,7 +201,7 @@ pub fn survives_losses<B: Buffers>(
     buffers: &mut B,
     limits: PatternLimits,
 ) {
-    let mut random = Random(len as u64 ^ code.blocks() as u64);
+    let mut random = TestRng(len as u64 ^ code.blocks() as u64);
     let mut stripe: Vec<B::Block> = (0..code.blocks()).map(|_| buffers.block(len)).collect();
     stripe[..code.k()].iter_mut().for_each(|block| random.fill(block.as_mut()));
     let plan = code.encode_plan().expect("an encode plan");
@@ -234,7 +234,7 @@ pub struct PatternLimits {
 }
 
 /// The loss patterns to try on a code.
-pub fn loss_patterns(code: &Code, limits: PatternLimits, random: &mut Random) -> Vec<Vec<usize>> {
+pub fn loss_patterns(code: &Code, limits: PatternLimits, random: &mut TestRng) -> Vec<Vec<usize>> {
     let (n, m) = (code.blocks(), code.m());
     // C(n, m) by the product that stays whole at every step, given up once it is too large.
     let count = (0..m).try_fold(1usize, |count, i| {
@@ -260,7 +260,7 @@ fn combinations(n: usize, m: usize) -> Vec<Vec<usize>> {
     all
 }
 
-fn sample(n: usize, size: usize, random: &mut Random) -> Vec<usize> {
+fn sample(n: usize, size: usize, random: &mut TestRng) -> Vec<usize> {
     let mut columns: Vec<usize> = (0..n).collect();
     for i in 0..size {
         let other = i + random.below(n - i);
@@ -306,7 +306,7 @@ pub fn partial_and_update_agree_with_encode<B: Buffers>(
 ) where
     B::Block: Debug,
 {
-    let mut random = Random(17);
+    let mut random = TestRng(17);
     let mut data: Vec<B::Block> = (0..code.k()).map(|_| buffers.block(len)).collect();
     data.iter_mut().for_each(|block| random.fill(block.as_mut()));
     let encode = code.encode_plan().expect("a plan");
@@ -350,7 +350,7 @@ pub fn partial_and_update_agree_with_encode<B: Buffers>(
 
 /// Every run over something shows in `launches`, the device's own count: nothing is computed elsewhere in its name.
 pub fn every_run_is_launched<B: Buffers>(backend: &dyn Backend, buffers: &mut B, launches: &dyn Fn() -> u64) {
-    let mut random = Random(23);
+    let mut random = TestRng(23);
     for text in ["10+4", "3+2:w16", "cauchy-good:6+3:w5:packets=24", "raidz:5+3"] {
         let code: Code = text.parse().expect("a code");
         for plan in [

@@ -1,7 +1,7 @@
 //! The engine as most users want it: the best kernels of this machine, on a pool of threads.
 
 use crate::error::Error;
-use crate::kernel::{Backend, Kernel, Row, Threads};
+use crate::kernel::{Backend, Kernel, KernelSet, Threads};
 use crate::matrix::Matrix;
 use crate::plan::{Mode, Plan};
 use crate::planar::Planar;
@@ -13,30 +13,30 @@ mod signed;
 /// A back end and a pool of threads; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Engine {
-    row: &'static Row,
+    set: &'static KernelSet,
     threads: Arc<Threads>,
 }
 
 impl Engine {
-    /// The kernels of this process ([`Row::chosen`]) on `threads` threads, 0 for all there are.
+    /// The kernels of this process ([`KernelSet::chosen`]) on `threads` threads, 0 for all there are.
     ///
     /// # Errors
     /// A forced kernel that cannot run, threads that cannot be had.
     pub fn new(threads: usize) -> Result<Engine, Error> {
-        Engine::with_row(Row::chosen()?, threads)
+        Engine::with_kernel_set(KernelSet::chosen()?, threads)
     }
 
     /// The given kernels on `threads` threads.
     ///
     /// # Errors
     /// [`Error::Threads`].
-    pub fn with_row(row: &'static Row, threads: usize) -> Result<Engine, Error> {
-        Ok(Engine { row, threads: Arc::new(Threads::new(threads)?) })
+    pub fn with_kernel_set(set: &'static KernelSet, threads: usize) -> Result<Engine, Error> {
+        Ok(Engine { set, threads: Arc::new(Threads::new(threads)?) })
     }
 
     /// The kernels it uses.
-    pub fn row(&self) -> &'static Row {
-        self.row
+    pub fn kernel_set(&self) -> &'static KernelSet {
+        self.set
     }
 
     /// Number of threads.
@@ -49,7 +49,7 @@ impl Engine {
     /// # Errors
     /// A plan that the back end cannot compile.
     pub fn compile(&self, plan: &Plan) -> Result<Compiled, Error> {
-        let kernel = self.row.compile(plan)?;
+        let kernel = self.set.compile(plan)?;
         Ok(Compiled { kernel, plan: plan.clone(), threads: self.threads.clone() })
     }
 
@@ -58,7 +58,7 @@ impl Engine {
     /// # Errors
     /// [`Error::MatrixTooLarge`], [`Error::EmptyMatrix`], [`Error::NoWordsLayout`] where symbols fill no bytes.
     pub fn planar(&self, matrix: &Matrix, mode: Mode) -> Result<Planar, Error> {
-        Planar::new(self.row, self.threads.clone(), matrix, mode)
+        Planar::new(self.set, self.threads.clone(), matrix, mode)
     }
 
     pub(crate) fn pool(&self) -> &Arc<Threads> {

@@ -19,10 +19,10 @@ mod vector;
 mod x86;
 
 pub use compiled::Tier;
-pub(crate) use lanes::{LaneSigner, Weighing};
+pub(crate) use lanes::{LaneSigner, SignatureSpec};
 pub(crate) use product::{Product, ProductKernel};
 pub use reference::Reference;
-pub use table::{KERNEL_VARIABLE, Row, TieredRow, measured, rows};
+pub use table::{KERNEL_VARIABLE, KernelSet, TieredKernelSet, kernel_sets, measured};
 pub use threads::{MAX_THREADS, Threads};
 pub(crate) use transformed::may_be_transformed;
 
@@ -54,13 +54,13 @@ pub trait Kernel: Send + Sync {
     /// Buffers that do not fit the plan; nothing is written then.
     fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error>;
 
-    /// As [`run`](Kernel::run), over a part of blocks that have `whole` bytes: what depends on how much a call moves, as
+    /// As [`run`](Kernel::run), over a part of blocks that have `total_len` bytes: what depends on how much a call moves, as
     /// whether its outputs will still be in a cache when it ends, is decided by that.
     ///
     /// # Errors
     /// As [`run`](Kernel::run).
-    fn run_part(&self, whole: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
-        let _ = whole;
+    fn run_part(&self, total_len: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
+        let _ = total_len;
         self.run(inputs, outputs)
     }
 
@@ -70,11 +70,11 @@ pub trait Kernel: Send + Sync {
     fn run_dividing(
         &self,
         points: SignaturePoints,
-        whole: usize,
+        total_len: usize,
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
     ) -> Option<TrailingQuotients> {
-        let _ = (points, whole, inputs, outputs);
+        let _ = (points, total_len, inputs, outputs);
         None
     }
 }

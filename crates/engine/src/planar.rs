@@ -6,7 +6,7 @@
 //! matrix. Blocks that others will read keep the words layout; this is for those who hold their data for many products.
 
 use crate::error::Error;
-use crate::kernel::{Kernel, Row, Threads};
+use crate::kernel::{Kernel, KernelSet, Threads};
 use crate::matrix::Matrix;
 use crate::plan::Mode;
 use std::array;
@@ -29,7 +29,7 @@ pub struct Planar {
 
 impl Planar {
     pub(crate) fn new(
-        row: &Row,
+        row: &KernelSet,
         threads: Arc<Threads>,
         matrix: &Matrix,
         mode: Mode,
@@ -157,10 +157,10 @@ impl std::fmt::Debug for Planar {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance::Random;
+    use crate::conformance::TestRng;
     use crate::engine::Engine;
     use crate::field::Field;
-    use crate::kernel::rows;
+    use crate::kernel::kernel_sets;
 
     /// What the definition says, symbol by symbol.
     fn expected(matrix: &Matrix, mode: Mode, inputs: &[Vec<u8>], outputs: &mut [Vec<u8>]) {
@@ -186,10 +186,10 @@ mod tests {
 
     #[test]
     fn products_sums_and_dot_products_on_every_row_of_kernels() {
-        let mut random = Random(0x706c_616e);
-        for row in rows().iter().filter(|row| row.supported()) {
+        let mut random = TestRng(0x706c_616e);
+        for row in kernel_sets().iter().filter(|row| row.supported()) {
             for threads in [1, 2] {
-                let engine = Engine::with_row(row, threads).unwrap();
+                let engine = Engine::with_kernel_set(row, threads).unwrap();
                 for field in [Field::GF4, Field::GF8, Field::GF16, Field::GF32, Field::GF64] {
                     let bytes = field.word_bytes().unwrap();
                     for (rows, columns, symbols) in [

@@ -7,7 +7,7 @@
 //! serve, by transforms, and then blocks may be larger.
 //!
 //! Most often a disk was lost, and with it the same column of many stripes. Some small stripes in a row that lost the same are
-//! worth a plan after all, which is kept for those that follow.
+//! worth a plan after all, which is cached for those that follow.
 
 use crate::code::Code;
 use crate::engine::{Compiled, Engine};
@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::field::Field;
 use crate::kernel::{Product, ProductKernel, may_be_transformed};
 use crate::layout::Layout;
-use logarithms::{Logarithms, Sources};
+use logarithms::{Logarithms, RepairSources};
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -32,12 +32,12 @@ const FEW_POINTS: usize = 32;
 const FEWER_POINTS: usize = 16;
 
 /// Small stripes in a row with the same loss before the next one gets a plan, less one; a mask. A plan costs as much as a few of them.
-const HABIT: u64 = 7;
+const REPEAT_MASK: u64 = 7;
 
 /// Coefficients that take no allocation.
 const FEW_COEFFICIENTS: usize = 64;
 
-/// Bytes of a block up to which a loss that transforms repair gets no plan before it is a habit. Up to then it has worked about as much as
+/// Bytes of a block up to which a loss that transforms repair gets no plan before it is a repeats. Up to then it has worked about as much as
 /// makes a plan worth compiling; a plan of larger blocks would be compiled by then.
 const TRANSFORMED_BLOCK: usize = 64 << 10;
 
@@ -47,10 +47,10 @@ pub struct Repairer {
     engine: Engine,
     code: Code,
     logarithms: Option<Logarithms>,
-    /// The [fingerprint](Loss::fingerprint) of the last small loss, and how often it came in a row in the bits of [`HABIT`].
+    /// The [fingerprint](Loss::fingerprint) of the last small loss, and how often it came in a row in the bits of [`REPEAT_MASK`].
     last: AtomicU64,
     /// The last plan. Nobody waits for it: who finds it taken does without.
-    kept: RwLock<Option<Kept>>,
+    cached: RwLock<Option<CachedPlan>>,
 }
 
 /// A stripe with nothing where a block is missing, and the columns that are wanted of it.
@@ -62,7 +62,7 @@ struct Loss<'a> {
 
 /// A loss and its plan.
 #[derive(Debug)]
-struct Kept {
+struct CachedPlan {
     there: Vec<bool>,
     compiled: Compiled,
 }
@@ -77,9 +77,9 @@ impl Loss<'_> {
         self.wanted.iter().fold(missing, |sum, &column| (sum ^ column as u64).wrapping_mul(SPREAD))
     }
 
-    fn is_of(self, kept: &Kept) -> bool {
+    fn is_of(self, cached: &CachedPlan) -> bool {
         let there = self.stripe.iter().map(|block| block.is_some());
-        self.wanted == kept.compiled.plan().outputs() && there.eq(kept.there.iter().copied())
+        self.wanted == cached.compiled.plan().outputs() && there.eq(cached.there.iter().copied())
     }
 }
 
@@ -89,7 +89,7 @@ impl Engine {
         let byte_words = code.field() == Field::GF8 && code.layout() == Layout::Words;
         let logarithms = code.points().filter(|_| byte_words).map(Logarithms::new);
         let (engine, code) = (self.clone(), code.clone());
-        Repairer { engine, code, logarithms, last: AtomicU64::new(0), kept: RwLock::default() }
+        Repairer { engine, code, logarithms, last: AtomicU64::new(0), cached: RwLock::default() }
     }
 }
 
@@ -117,7 +117,7 @@ impl Repairer {
         let may_transform = len <= TRANSFORMED_BLOCK && may_be_transformed(wanted.len() * k, 0);
         if let Some(logarithms) = &self.logarithms
             && (is_small || may_transform)
-            && !self.is_habitual(loss)
+            && !self.is_repeated(loss)
         {
             let done = if blocks <= FEWER_POINTS {
                 self.repair_directly::<FEWER_POINTS>(logarithms, loss, outputs, len)
@@ -134,36 +134,36 @@ impl Repairer {
     }
 
     /// Whether the last stripes have lost the same.
-    fn is_habitual(&self, loss: Loss<'_>) -> bool {
+    fn is_repeated(&self, loss: Loss<'_>) -> bool {
         let last = self.last.load(Ordering::Relaxed);
-        let fingerprint = loss.fingerprint() & !HABIT;
-        let habit = if last & !HABIT == fingerprint { (last & HABIT) + 1 } else { 0 };
-        if habit > HABIT {
+        let fingerprint = loss.fingerprint() & !REPEAT_MASK;
+        let repeats = if last & !REPEAT_MASK == fingerprint { (last & REPEAT_MASK) + 1 } else { 0 };
+        if repeats > REPEAT_MASK {
             return true;
         }
-        self.last.store(fingerprint | habit, Ordering::Relaxed);
+        self.last.store(fingerprint | repeats, Ordering::Relaxed);
         false
     }
 
     fn repair_by_plan(&self, loss: Loss<'_>, outputs: &mut [&mut [u8]]) -> Result<(), Error> {
-        if let Ok(kept) = self.kept.try_read()
-            && let Some(kept) = kept.as_ref().filter(|kept| loss.is_of(kept))
+        if let Ok(cached) = self.cached.try_read()
+            && let Some(cached) = cached.as_ref().filter(|cached| loss.is_of(cached))
         {
-            return kept.run(loss.stripe, outputs);
+            return cached.run(loss.stripe, outputs);
         }
         let plan = self.plan(loss)?;
         plan.run(loss.stripe, outputs)?;
-        if let Ok(mut kept) = self.kept.try_write() {
-            *kept = Some(plan);
+        if let Ok(mut cached) = self.cached.try_write() {
+            *cached = Some(plan);
         }
         Ok(())
     }
 
-    fn plan(&self, loss: Loss<'_>) -> Result<Kept, Error> {
+    fn plan(&self, loss: Loss<'_>) -> Result<CachedPlan, Error> {
         let there: Vec<bool> = loss.stripe.iter().map(|block| block.is_some()).collect();
         let sources = (0..there.len()).filter(|column| there[*column] && !loss.wanted.contains(column));
         let plan = self.code.repair_plan(loss.wanted, &sources.collect::<Vec<_>>())?;
-        Ok(Kept { there, compiled: self.engine.compile(&plan)? })
+        Ok(CachedPlan { there, compiled: self.engine.compile(&plan)? })
     }
 
     /// The code has at most N points. `false` where nothing was done, since blocks are so large that a plan is faster.
@@ -182,7 +182,7 @@ impl Repairer {
                 return Err(Error::ColumnTwice { column });
             }
         }
-        let mut sources = Sources::<N>::new(logarithms);
+        let mut sources = RepairSources::<N>::new(logarithms);
         let mut inputs: [&[u8]; N] = [&[]; N];
         for (column, block) in stripe.iter().enumerate() {
             // Data first, then as many redundancy blocks as data is missing.
@@ -225,12 +225,12 @@ impl Repairer {
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
     ) -> Result<(), Error> {
-        let kernel = ProductKernel { row: self.engine.row(), product };
+        let kernel = ProductKernel { row: self.engine.kernel_set(), product };
         self.engine.pool().run(&kernel, 1, inputs, outputs)
     }
 }
 
-impl Kept {
+impl CachedPlan {
     fn run(&self, stripe: &[Option<&[u8]>], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
         let sources = self.compiled.plan().inputs();
         let (mut few, mut many): ([&[u8]; FEW_POINTS], _) = ([&[]; FEW_POINTS], Vec::new());

@@ -27,7 +27,7 @@ use crate::division::{SignaturePoints, TrailingQuotients};
 use crate::error::Error;
 use crate::field::Field;
 use crate::field::reference::times_x;
-use crate::kernel::{LaneSigner, Row, Weighing};
+use crate::kernel::{KernelSet, LaneSigner, SignatureSpec};
 use crate::layout::Layout;
 use crate::matrix::Matrix;
 use crate::plan::{Mode, Plan};
@@ -169,7 +169,7 @@ impl Signer {
     /// [`Error::NoSignatures`] for other w, [`Error::ComponentsOutOfRange`], a forced kernel that
     /// cannot run.
     pub fn new(field: Field, components: usize) -> Result<Signer, Error> {
-        Signer::with_row(Row::chosen()?, field, components)
+        Signer::with_kernel_set(KernelSet::chosen()?, field, components)
     }
 
     /// Signatures of `components` elements of the 64-bit tower over `base`, w = 4, 8, 16, 32. They
@@ -178,14 +178,14 @@ impl Signer {
     /// # Errors
     /// As [`Signer::new`].
     pub fn tower(base: Field, components: usize) -> Result<Signer, Error> {
-        Signer::tower_with_row(Row::chosen()?, base, components)
+        Signer::tower_with_kernel_set(KernelSet::chosen()?, base, components)
     }
 
     /// As [`Signer::new`], with the given kernels.
     ///
     /// # Errors
     /// As there.
-    pub fn with_row(row: &Row, field: Field, components: usize) -> Result<Signer, Error> {
+    pub fn with_kernel_set(row: &KernelSet, field: Field, components: usize) -> Result<Signer, Error> {
         match field.w() {
             8 | 16 | 32 | 64 => Signer::in_space(row, Space::Field(field), components),
             w => Err(Error::NoSignatures { widths: "8, 16, 32 or 64", w }),
@@ -196,7 +196,7 @@ impl Signer {
     ///
     /// # Errors
     /// As there.
-    pub fn tower_with_row(row: &Row, base: Field, components: usize) -> Result<Signer, Error> {
+    pub fn tower_with_kernel_set(row: &KernelSet, base: Field, components: usize) -> Result<Signer, Error> {
         Signer::in_space(row, Space::Tower(Tower::over(base)?), components)
     }
 
@@ -207,19 +207,19 @@ impl Signer {
     /// # Errors
     /// A forced kernel that cannot run.
     pub fn independent() -> Result<Signer, Error> {
-        Signer::independent_with_row(Row::chosen()?)
+        Signer::independent_with_kernel_set(KernelSet::chosen()?)
     }
 
     /// As [`Signer::independent`], with the given kernels.
     ///
     /// # Errors
     /// As there.
-    pub fn independent_with_row(row: &Row) -> Result<Signer, Error> {
+    pub fn independent_with_kernel_set(row: &KernelSet) -> Result<Signer, Error> {
         let tower = Tower::over(Field::GF8)?;
         Signer::at_points(row, Space::Tower(tower), 2, Some(Products::new(tower)))
     }
 
-    fn in_space(row: &Row, space: Space, components: usize) -> Result<Signer, Error> {
+    fn in_space(row: &KernelSet, space: Space, components: usize) -> Result<Signer, Error> {
         if !(1..=MAX_COMPONENTS).contains(&components) {
             return Err(Error::ComponentsOutOfRange { components, limit: MAX_COMPONENTS });
         }
@@ -227,7 +227,7 @@ impl Signer {
     }
 
     fn at_points(
-        row: &Row,
+        row: &KernelSet,
         space: Space,
         components: usize,
         second: Option<Products>,
@@ -241,7 +241,7 @@ impl Signer {
             LinearMap::new(space.bytes(), |bit| space.mul(bit, weight))
         };
         let points = points_of(space, components, second.is_some());
-        let kernel = row.signer(&Weighing { components, step_map: &step_map, points })?;
+        let kernel = row.signer(&SignatureSpec { components, step_map: &step_map, points })?;
         let squares_of = |component: usize| {
             let mut square = point(component);
             std::array::from_fn(|_| {

@@ -11,7 +11,7 @@ pub(crate) const PREFETCH_AHEAD: usize = 512;
 pub(crate) const WRITE_AHEAD: usize = 128;
 
 /// Whether that pays: with fewer outputs, loads are what takes the time.
-pub(crate) const fn stores_count(inputs: usize, outputs: usize) -> bool {
+pub(crate) const fn prefetching_outputs_pays(inputs: usize, outputs: usize) -> bool {
     inputs <= 3 * outputs
 }
 
@@ -87,9 +87,9 @@ impl Tuning {
     }
 
     /// Whether outputs are asked for ahead of their stores: all blocks together leave L1, and are not so many that stores go past the caches.
-    pub(crate) fn asks_for_outputs(&self, inputs: usize, outputs: usize, len: usize) -> bool {
+    pub(crate) fn prefetches_outputs(&self, inputs: usize, outputs: usize, len: usize) -> bool {
         let bytes = len.saturating_mul(inputs + outputs);
-        stores_count(inputs, outputs) && (self.near_bytes..self.stream_bytes).contains(&bytes)
+        prefetching_outputs_pays(inputs, outputs) && (self.near_bytes..self.stream_bytes).contains(&bytes)
     }
 
     /// For this machine; looked at once.

@@ -12,7 +12,7 @@ mod measure;
 #[cfg(feature = "gpu")]
 mod rates;
 
-use gabion_engine::kernel::{Backend, Kernel, Row};
+use gabion_engine::kernel::{Backend, Kernel, KernelSet};
 use gabion_engine::{Code, Plan};
 #[cfg(feature = "gpu")]
 use rates::RateFile;
@@ -344,7 +344,7 @@ fn report(options: &Options, used: &str, why: &str, measured: Vec<Rate>) -> Repo
 }
 
 /// The engine's kernels as a back end to share.
-struct Cpu(&'static Row);
+struct Cpu(&'static KernelSet);
 
 impl Backend for Cpu {
     fn name(&self) -> &str {
@@ -357,7 +357,7 @@ impl Backend for Cpu {
 }
 
 fn cpu() -> Result<SharedBackend, DeviceError> {
-    Ok(Arc::new(Cpu(Row::chosen()?)))
+    Ok(Arc::new(Cpu(KernelSet::chosen()?)))
 }
 
 /// A plan with its kernel.
@@ -419,7 +419,10 @@ mod tests {
         let job = Job { code: &code, block: 1 << 18, bytes: Some(1 << 20), threads: 2 };
         let backend = chooser.backend(&job).unwrap();
         let report = chooser.report().unwrap();
-        assert_eq!((backend.name(), report.used.as_str()), (Row::chosen().unwrap().name(), backend.name()));
+        assert_eq!(
+            (backend.name(), report.used.as_str()),
+            (KernelSet::chosen().unwrap().name(), backend.name())
+        );
         assert_eq!(report.asked, "auto");
         assert!(report.why.contains("64 MiB") || report.why.contains("without GPUs"), "{}", report.why);
         assert_eq!((report.warning(), report.measured.len()), (None, 0));

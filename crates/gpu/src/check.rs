@@ -3,7 +3,7 @@
 //! Checks are independent of each other and most of their time is compiling, so several threads share them.
 
 use gabion_engine::conformance::{
-    Buffers, PatternLimits, Random, boundary_lengths, every_run_is_launched,
+    Buffers, PatternLimits, TestRng, boundary_lengths, every_run_is_launched,
     partial_and_update_agree_with_encode, random_plans, refuses_wrong_buffers, same_as_reference,
     survives_losses,
 };
@@ -256,7 +256,7 @@ fn checks<'a>(backend: &'a dyn Backend, effort: &'a Effort) -> Vec<Check<'a>> {
             Box::new(move || {
                 let plan = code(text).encode_plan().expect("a plan");
                 let len = len.next_multiple_of(plan.granule());
-                same_as_reference(&[backend], &plan, len, &mut Shifted(0), &mut Random(6));
+                same_as_reference(&[backend], &plan, len, &mut Shifted(0), &mut TestRng(6));
             }),
         );
     }
@@ -290,7 +290,7 @@ fn checks<'a>(backend: &'a dyn Backend, effort: &'a Effort) -> Vec<Check<'a>> {
         add(
             format!("boundary lengths over {field:?}"),
             Box::new(move || {
-                let mut random = Random(5);
+                let mut random = TestRng(5);
                 for mode in [Mode::Write, Mode::Add] {
                     let constant = 0xb5c0_fbcf_ec4d_3b2f & field.mask();
                     let plan = Plan::multiply(field, constant, mode).expect("a plan");

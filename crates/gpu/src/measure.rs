@@ -8,7 +8,7 @@ use crate::source::Counts;
 use crate::source::method::Variant;
 use crate::source::stages::Stage;
 use crate::tuning::Tuning;
-use gabion_engine::kernel::{Backend, Kernel, Row};
+use gabion_engine::kernel::{Backend, Kernel, KernelSet};
 use gabion_engine::{Layout, Mode, Plan};
 use std::ops::DerefMut;
 
@@ -169,7 +169,7 @@ pub(crate) fn compare(
         Layout::Packets { .. } => prepared.plan.granule(),
     };
     let units = len / unit;
-    let cpu = Row::chosen()?.compile(&prepared.plan)?;
+    let cpu = KernelSet::chosen()?.compile(&prepared.plan)?;
     let mut compared = 0;
     for place in [0, units / 3, units / 2, units - 1] {
         let read = |block: usize| read(block, place * unit, unit);

@@ -1,7 +1,7 @@
 //! Whether the CPU may do what a device could not, and how often it did.
 
 use crate::error::GpuError;
-use gabion_engine::kernel::{Backend, Kernel, Row};
+use gabion_engine::kernel::{Backend, Kernel, KernelSet};
 use gabion_engine::{Error, Plan};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -62,7 +62,7 @@ impl Ledger {
         match compiled {
             Err(error) if self.allows() => {
                 self.enter(&error);
-                Row::chosen()?.compile(plan)
+                KernelSet::chosen()?.compile(plan)
             }
             other => Ok(other?),
         }
@@ -84,7 +84,7 @@ impl Ledger {
         let len = outputs.first().map_or(0, |output| output.len());
         let rest: Vec<&[u8]> = inputs.iter().map(|block| &block[done..]).collect();
         let mut unfinished: Vec<&mut [u8]> = outputs.iter_mut().map(|block| &mut block[done..]).collect();
-        Row::chosen()?.compile(plan)?.run(&rest, &mut unfinished)?;
+        KernelSet::chosen()?.compile(plan)?.run(&rest, &mut unfinished)?;
         if self.allows() {
             self.enter(&error);
             return Ok(());

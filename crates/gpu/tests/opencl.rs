@@ -1,6 +1,6 @@
 //! The engine's conformance suite on a real OpenCL device: PoCL in CI, whatever there is elsewhere.
 
-use gabion_engine::conformance::{Buffers, PatternLimits, Random, same_as_reference};
+use gabion_engine::conformance::{Buffers, PatternLimits, TestRng, same_as_reference};
 use gabion_engine::kernel::{Backend, Kernel, Reference};
 use gabion_engine::{Code, Field};
 use gabion_gpu::check::{Effort, Part, conformance};
@@ -84,7 +84,7 @@ fn specialised_kernels_conform() {
     for (plan, len) in plans {
         assert_eq!(backend.kernel(&plan).unwrap().form(), Form::Specialised);
         let (len, before) = (usize::next_multiple_of(len, plan.granule()), device.launches());
-        same_as_reference(&[&backend], &plan, len, &mut Heap, &mut Random(4));
+        same_as_reference(&[&backend], &plan, len, &mut Heap, &mut TestRng(4));
         assert!(device.launches() > before, "a run that was not launched");
     }
 }
@@ -116,7 +116,7 @@ fn transformed_kernels_conform() {
         let tuning = Tuning { transformed: width, ..Tuning::of(&Shape::of(&plan)) };
         let kernel = OpenClKernel::specialised(&device, &plan, Some(tuning)).unwrap();
         let (len, before) = (5 * plan.granule(), device.launches());
-        let mut random = Random(8);
+        let mut random = TestRng(8);
         let mut filled = |count: usize| {
             let mut blocks = vec![vec![0; len]; count];
             blocks.iter_mut().for_each(|block| random.fill(block));
@@ -147,7 +147,7 @@ fn every_stage_of_a_kernel_conforms() {
             let plan = code.parse::<Code>().unwrap().encode_plan().unwrap();
             let len = 7 * plan.granule();
             let mut blocks = vec![vec![0; len]; plan.inputs().len()];
-            blocks.iter_mut().for_each(|block| Random(5).fill(block));
+            blocks.iter_mut().for_each(|block| TestRng(5).fill(block));
             let inputs: Vec<&[u8]> = blocks.iter().map(|block| &block[..]).collect();
             let run = |kernel: &dyn Kernel| {
                 let mut outputs = vec![vec![0xEE; len]; plan.outputs().len()];
@@ -197,7 +197,7 @@ fn methods_of_multiplication_conform() {
         let plan = code.parse::<Code>().unwrap().encode_plan().unwrap();
         let variant = Variant { method: Method::Peasant, vector: Vector::Four };
         let backend = OpenClBackend::by_method(device.clone(), variant);
-        same_as_reference(&[&backend], &plan, 5000, &mut Heap, &mut Random(9));
+        same_as_reference(&[&backend], &plan, 5000, &mut Heap, &mut TestRng(9));
         let variant = Variant { method: Method::Full, vector: Vector::Four };
         let refused = OpenClBackend::by_method(device.clone(), variant).kernel(&plan).err().unwrap();
         assert!(matches!(refused, GpuError::Method { method: "full", .. }), "{refused}");
@@ -260,7 +260,7 @@ fn a_failing_device_leaves_outputs_complete_or_untouched() {
     let code: Code = "10+4".parse().unwrap();
     const LEN: usize = 600_000;
     for plan in [code.encode_plan().unwrap(), code.update_plan(&[3]).unwrap()] {
-        let mut random = Random(12);
+        let mut random = TestRng(12);
         let mut blocks = |count: usize| -> Vec<Vec<u8>> {
             let filled = |_| {
                 let mut block = vec![0; LEN];
@@ -331,12 +331,12 @@ fn the_cpu_takes_over_only_if_allowed_and_says_so() {
     let lenient = OpenClDevice::open(0, options).unwrap();
     let backend = OpenClBackend::new(lenient.clone(), Choice::Generic);
     faults.plan(Step::Compile, 0, 1, Fault::Lost);
-    same_as_reference(&[&backend], &plan, 5000, &mut Heap, &mut Random(3));
+    same_as_reference(&[&backend], &plan, 5000, &mut Heap, &mut TestRng(3));
     let (launches, taken) = (lenient.launches(), lenient.taken_over().unwrap());
     assert_eq!((launches, taken.times), (0, 1));
     assert!(taken.reason.contains("a planned error"), "{}", taken.reason);
     faults.plan(Step::Wait, 0, 1, Fault::Lost);
-    same_as_reference(&[&backend], &plan, 5000, &mut Heap, &mut Random(3));
+    same_as_reference(&[&backend], &plan, 5000, &mut Heap, &mut TestRng(3));
     assert!(lenient.taken_over().unwrap().times == 2 && lenient.launches() > 0);
 }
 

@@ -132,15 +132,15 @@ impl Slot {
             return None;
         }
         let is_short = coefficients(&self.plan) <= SHORT_COEFFICIENTS;
-        let turn = if is_short { None } else { Some(Turn::take()?) };
+        let permit = if is_short { None } else { Some(Permit::take()?) };
         if self.started.swap(true, Ordering::Relaxed) {
             return None;
         }
-        let Some(turn) = turn else { return self.ready() };
+        let Some(permit) = permit else { return self.ready() };
         let slot = self.clone();
         let compile = move || {
             slot.ready();
-            drop(turn);
+            drop(permit);
         };
         // Without a thread the generic kernel goes on serving, as it does where there is no compiler.
         drop(std::thread::Builder::new().name("gabion-compile".into()).spawn(compile));
@@ -150,20 +150,20 @@ impl Slot {
 
 /// The right to compile beside the callers. There is one: who meets another loss with every call would start threads faster than they end.
 /// A plan that finds it taken asks again with its next call, if there is one.
-struct Turn;
+struct Permit;
 
-static TURN_IS_TAKEN: AtomicBool = AtomicBool::new(false);
+static PERMIT_TAKEN: AtomicBool = AtomicBool::new(false);
 
-impl Turn {
-    fn take() -> Option<Turn> {
+impl Permit {
+    fn take() -> Option<Permit> {
         // Not by `then_some`: that would make one, and give it back, for those who get none.
-        if TURN_IS_TAKEN.swap(true, Ordering::Acquire) { None } else { Some(Turn) }
+        if PERMIT_TAKEN.swap(true, Ordering::Acquire) { None } else { Some(Permit) }
     }
 }
 
-impl Drop for Turn {
+impl Drop for Permit {
     fn drop(&mut self) {
-        TURN_IS_TAKEN.store(false, Ordering::Release);
+        PERMIT_TAKEN.store(false, Ordering::Release);
     }
 }
 

@@ -17,7 +17,7 @@ mod remainders;
 mod vocabulary;
 
 use super::machine::{Allocated, Operand, Register as Wide, Step};
-use super::program::{Half, Place, Shuffle};
+use super::program::{Half, Location, Shuffle};
 use super::target::Target;
 use crate::tuning::WRITE_AHEAD;
 use assembler::{Assembler, memory, register};
@@ -55,7 +55,7 @@ pub(super) struct Shape {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Walk {
     /// Where the blocks are expected.
-    pub(super) distance: Distance,
+    pub(super) locality: Locality,
     /// How far ahead lines of inputs are asked for, where they are.
     pub(super) ahead: usize,
     /// Whether turns go from the end of the blocks to their beginning.
@@ -64,30 +64,30 @@ pub(super) struct Walk {
 
 impl Walk {
     /// Up through blocks in the L1 cache.
-    pub(super) const NEAR: Walk = Walk { distance: Distance::Near, ahead: 0, descends: false };
+    pub(super) const NEAR: Walk = Walk { locality: Locality::L1, ahead: 0, descends: false };
 }
 
 /// Where the blocks of a call are expected to lie, and so what a loop asks for before it needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Distance {
+pub(super) enum Locality {
     /// In the L1 cache: nothing.
-    Near,
+    L1,
     /// In the L2 cache: the lines of outputs, to be written (`prefetchw`, which a CPU that lacks it takes for a `nop`). Stores leave the core
     /// in order, so one whose line has to be fetched holds up all that follow.
-    Middle,
+    L2,
     /// In memory: the lines of inputs. Outputs are stored past the caches.
-    Far,
+    Memory,
     /// In memory, with outputs that begin anywhere, which cannot be stored past the caches: the lines of inputs and of outputs.
-    FarUnaligned,
+    MemoryUnaligned,
 }
 
-impl Distance {
-    fn asks_for_inputs(self) -> bool {
-        matches!(self, Distance::Far | Distance::FarUnaligned)
+impl Locality {
+    fn prefetches_inputs(self) -> bool {
+        matches!(self, Locality::Memory | Locality::MemoryUnaligned)
     }
 
-    fn asks_for_outputs(self) -> bool {
-        matches!(self, Distance::Middle | Distance::FarUnaligned)
+    fn prefetches_outputs(self) -> bool {
+        matches!(self, Locality::L2 | Locality::MemoryUnaligned)
     }
 }
 
@@ -140,7 +140,7 @@ pub(super) fn emit(allocated: &Allocated, shape: Shape, inputs: usize) -> Emitte
 }
 
 /// The place that a step reads or writes.
-fn place_of(step: &Step) -> Option<Place> {
+fn place_of(step: &Step) -> Option<Location> {
     match *step {
         Step::Load { from: place, .. }
         | Step::Store { to: place, .. }
@@ -218,7 +218,7 @@ impl Body {
             Step::Load { to, from } => {
                 let base = self.pointer(from);
                 for column in 0..self.shape.columns {
-                    self.ask_for_input(base, from, column);
+                    self.prefetch_input(base, from, column);
                     let source = self.at(base, from, column, 0);
                     self.assembler.load(words.load, self.wide(to, column), source);
                 }
@@ -226,10 +226,10 @@ impl Body {
             Step::Store { from, to } => {
                 let base = self.pointer(to);
                 let is_output = to.as_remainder().is_none();
-                let streams = is_output && self.shape.walk.distance == Distance::Far;
+                let streams = is_output && self.shape.walk.locality == Locality::Memory;
                 let code = if streams { words.stream } else { words.store };
                 for column in 0..self.shape.columns {
-                    if is_output && self.shape.walk.distance.asks_for_outputs() {
+                    if is_output && self.shape.walk.locality.prefetches_outputs() {
                         let ahead = self.at(base, to, column, WRITE_AHEAD);
                         self.assembler.push_memory(Code::Prefetchw_m8, ahead);
                     }
@@ -281,7 +281,7 @@ impl Body {
                 (Operand::Register(b), _) => Err(self.wide(b, column)),
                 (Operand::Slot(slot), _) => Ok(self.slot(slot, column)),
                 (Operand::Block(_), Some((base, place))) => {
-                    self.ask_for_input(base, place, column);
+                    self.prefetch_input(base, place, column);
                     Ok(self.at(base, place, column, 0))
                 }
                 (Operand::Block(_), None) => unreachable!("its pointer was fetched above"),
@@ -366,7 +366,7 @@ impl Body {
     }
 
     /// The register with the address of a block, fetched if it is in none; for a remainder, that of its turn.
-    fn pointer(&mut self, place: Place) -> Register {
+    fn pointer(&mut self, place: Location) -> Register {
         if let Some((remainders, (_, age))) = self.remainders.as_ref().zip(place.as_remainder()) {
             return remainders.index(age);
         }
@@ -382,7 +382,7 @@ impl Body {
     }
 
     /// A column of a place, or what lies `ahead` of it, in the direction of the loop.
-    fn at(&self, base: Register, place: Place, column: usize, ahead: usize) -> MemoryOperand {
+    fn at(&self, base: Register, place: Location, column: usize, ahead: usize) -> MemoryOperand {
         if let Some((remainders, (division, _))) = self.remainders.as_ref().zip(place.as_remainder()) {
             return assembler::indexed(
                 SLOTS,
@@ -396,8 +396,8 @@ impl Body {
         assembler::indexed(base, POSITION, offset)
     }
 
-    fn ask_for_input(&mut self, base: Register, place: Place, column: usize) {
-        if self.shape.walk.distance.asks_for_inputs() && (place.block as usize) < self.inputs {
+    fn prefetch_input(&mut self, base: Register, place: Location, column: usize) {
+        if self.shape.walk.locality.prefetches_inputs() && (place.block as usize) < self.inputs {
             let ahead = self.at(base, place, column, self.shape.walk.ahead);
             self.assembler.push_memory(Code::Prefetcht0_m8, ahead);
         }

@@ -13,7 +13,7 @@ mod collisions;
 mod signing;
 
 use super::choose::{Choice, always_in_passes};
-use super::emit::{Distance, Emitted, Shape, Walk, disassemble, emit};
+use super::emit::{Emitted, Locality, Shape, Walk, disassemble, emit};
 use super::machine::{Allocated, Form};
 use super::routine::Routine;
 use super::target::Target;
@@ -38,10 +38,10 @@ const FEWEST_OUTPUTS_PARTED_IN_MEMORY: usize = 14;
 const PACKET_PREFETCH_AHEAD: usize = 192;
 
 /// Whether asking for outputs ahead pays. With packets, which are more places at a time, it needs more outputs.
-fn stores_count(form: Form) -> bool {
+fn prefetching_outputs_pays(form: Form) -> bool {
     match form.packets {
         Some(_) => form.inputs <= 2 * form.outputs,
-        None => tuning::stores_count(form.inputs, form.outputs),
+        None => tuning::prefetching_outputs_pays(form.inputs, form.outputs),
     }
 }
 
@@ -58,7 +58,7 @@ fn in_passes_in_memory(form: Form) -> bool {
 
 /// Whether asking for inputs ahead as well as outputs pays in the L2 cache, where outputs begin anywhere and are too few to be asked for
 /// alone. Packets are more places at a time.
-fn asks_for_all(form: Form) -> bool {
+fn prefetches_all(form: Form) -> bool {
     form.packets.is_none() && form.inputs <= 12
 }
 
@@ -95,20 +95,20 @@ pub(crate) struct CodeKernel {
     /// The same with one register of every block in a step, for what is shorter than a step; none where a step is no more, or packets are
     /// whole steps.
     narrow: Option<Routine>,
-    /// The same for blocks that lie [farther away](Distance), in one pass or in several; none where `routine` serves there too.
+    /// The same for blocks that lie [farther away](Locality), in one pass or in several; none where `routine` serves there too.
     middle: Vec<Routine>,
     /// For blocks that lie [badly](collisions) to each other: down through them, in several passes where these pay; none where outputs
     /// are few, and their stores soon done.
     descending: Vec<Routine>,
-    far: Option<Far>,
-    far_unaligned: Option<Far>,
+    memory: Option<MemoryRoutine>,
+    memory_unaligned: Option<MemoryRoutine>,
     form: Form,
     tuning: Tuning,
 }
 
 /// Code for blocks in memory.
 #[derive(Debug)]
-struct Far {
+struct MemoryRoutine {
     routine: Routine,
     /// Of packets, the code for this many bytes at their ends: what it asks for lies in the next group.
     ends: Option<(Routine, usize)>,
@@ -130,31 +130,31 @@ impl CodeKernel {
             Routine::new(emitted, shape, slot_bytes, form.inputs + form.outputs).ok()
         };
         let routine = |allocated: &Allocated, walk| of_columns(*columns, allocated, walk);
-        let through = |passes: &[Allocated], distance, descends| {
-            let walk = Walk { distance, ahead: 0, descends };
+        let through = |passes: &[Allocated], locality, descends| {
+            let walk = Walk { locality, ahead: 0, descends };
             passes.iter().map(|pass| routine(pass, walk)).collect::<Option<Vec<_>>>()
         };
         let narrow = (*columns > 1 && form.packets.is_none()).then(|| of_columns(1, allocated, Walk::NEAR));
         let one = slice::from_ref(allocated);
         let passes = if passes.is_empty() { one } else { &passes[..] };
-        let (asks, middle) = match stores_count(form) {
-            true if always_in_passes(form.inputs) => (Distance::Middle, passes),
-            true => (Distance::Middle, one),
-            false => (Distance::Near, &[][..]),
+        let (asks, middle) = match prefetching_outputs_pays(form) {
+            true if always_in_passes(form.inputs) => (Locality::L2, passes),
+            true => (Locality::L2, one),
+            false => (Locality::L1, &[][..]),
         };
         let down = if waits_for_stores(form) { passes } else { &[] };
-        let far = |distance| match (form.mode, form.packets) {
+        let memory = |locality| match (form.mode, form.packets) {
             (Mode::Add, _) => None,
             (Mode::Write, None) => {
-                let walk = Walk { distance, ahead: PREFETCH_AHEAD, descends: false };
-                Some(Far { routine: routine(allocated, walk)?, ends: None })
+                let walk = Walk { locality, ahead: PREFETCH_AHEAD, descends: false };
+                Some(MemoryRoutine { routine: routine(allocated, walk)?, ends: None })
             }
             (Mode::Write, Some((packet, group))) => {
                 let step = columns * target.width;
                 let ahead = PACKET_PREFETCH_AHEAD.next_multiple_of(step).min(packet);
-                let walk = |ahead| Walk { distance, ahead, descends: false };
+                let walk = |ahead| Walk { locality, ahead, descends: false };
                 let ends = routine(allocated, walk(ahead + group - packet))?;
-                Some(Far { routine: routine(allocated, walk(ahead))?, ends: Some((ends, ahead)) })
+                Some(MemoryRoutine { routine: routine(allocated, walk(ahead))?, ends: Some((ends, ahead)) })
             }
         };
         Some(CodeKernel {
@@ -164,8 +164,8 @@ impl CodeKernel {
             },
             middle: through(middle, asks, false)?,
             descending: through(down, asks, true)?,
-            far: far(Distance::Far),
-            far_unaligned: far(Distance::FarUnaligned),
+            memory: memory(Locality::Memory),
+            memory_unaligned: memory(Locality::MemoryUnaligned),
             routine: routine(allocated, Walk::NEAR)?,
             form,
             tuning: *Tuning::of_machine(),
@@ -173,27 +173,27 @@ impl CodeKernel {
     }
 
     /// Turns inputs into outputs. The buffers were checked: as many as the plan has, all of `len` bytes, a multiple
-    /// of its granule; they are parts of blocks of `whole` bytes.
-    pub(crate) fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], len: usize, whole: usize) {
+    /// of its granule; they are parts of blocks of `total_len` bytes.
+    pub(crate) fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], len: usize, total_len: usize) {
         let mut few = [const { MaybeUninit::uninit() }; FEW_BLOCKS];
         match few.get_mut(..inputs.len() + outputs.len()) {
-            Some(room) => self.run_blocks(addresses(inputs, outputs, room), len, whole),
-            None => self.run_many(inputs, outputs, len, whole),
+            Some(room) => self.run_blocks(addresses(inputs, outputs, room), len, total_len),
+            None => self.run_many(inputs, outputs, len, total_len),
         }
     }
 
     /// As [`run`](CodeKernel::run), with more blocks than there is room for on the stack.
     #[inline(never)]
-    fn run_many(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], len: usize, whole: usize) {
+    fn run_many(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], len: usize, total_len: usize) {
         let mut room = vec![MaybeUninit::uninit(); inputs.len() + outputs.len()];
-        self.run_blocks(addresses(inputs, outputs, &mut room), len, whole);
+        self.run_blocks(addresses(inputs, outputs, &mut room), len, total_len);
     }
 
     #[inline]
-    fn run_blocks(&self, blocks: &[*const u8], len: usize, whole: usize) {
-        let bytes = whole.saturating_mul(blocks.len());
+    fn run_blocks(&self, blocks: &[*const u8], len: usize, total_len: usize) {
+        let bytes = total_len.saturating_mul(blocks.len());
         if bytes >= self.tuning.near_bytes {
-            return self.run_at_distance(blocks, len, bytes);
+            return self.run_beyond_l1(blocks, len, bytes);
         }
         // Straight on: a call of a few lines takes no longer than what stands before its loop. What stays in L1 is not worth
         // another step that aligns outputs, either.
@@ -201,7 +201,7 @@ impl CodeKernel {
             return self.run_groups(slice::from_ref(&self.routine), blocks, len, packets);
         }
         if self.descending.len() > 1 && collisions::crowd(blocks) {
-            return self.run_words(blocks, len, Distance::Middle);
+            return self.run_words(blocks, len, Locality::L2);
         }
         let turns = len & !(self.routine.step() - 1);
         // SAFETY: a multiple of the step that lies within all blocks.
@@ -229,84 +229,90 @@ impl CodeKernel {
     }
 
     /// The same in memory.
-    fn run_far_groups(far: &Far, blocks: &[*const u8], len: usize, (packet, group): (usize, usize)) {
-        let (ends, ahead) = far.ends.as_ref().map_or((&far.routine, packet), |(ends, ahead)| (ends, *ahead));
+    fn run_groups_in_memory(
+        memory: &MemoryRoutine,
+        blocks: &[*const u8],
+        len: usize,
+        (packet, group): (usize, usize),
+    ) {
+        let (ends, ahead) =
+            memory.ends.as_ref().map_or((&memory.routine, packet), |(ends, ahead)| (ends, *ahead));
         for at in (0..len).step_by(group) {
             let (turn, end) = (at + packet - ahead, at + packet);
             // SAFETY: packets and what is ahead are multiples of the step; with all packets of the group it lies within all blocks.
             unsafe {
-                far.routine.run(blocks, at, turn);
+                memory.routine.run(blocks, at, turn);
                 ends.run(blocks, turn, end);
             }
         }
-        far.routine.settle();
+        memory.routine.settle();
     }
 
     /// Where blocks do not stay in the L1 cache: `bytes` are those of all that are worked on.
     #[inline(never)]
-    fn run_at_distance(&self, blocks: &[*const u8], len: usize, bytes: usize) {
-        let distance = if bytes < self.tuning.stream_bytes { Distance::Middle } else { Distance::Far };
+    fn run_beyond_l1(&self, blocks: &[*const u8], len: usize, bytes: usize) {
+        let locality = if bytes < self.tuning.stream_bytes { Locality::L2 } else { Locality::Memory };
         match self.form.packets {
-            None => self.run_words(blocks, len, distance),
+            None => self.run_words(blocks, len, locality),
             Some(packets) => {
                 let aligned =
                     blocks[self.form.inputs..].iter().all(|output| self.routine.misalignment(*output) == 0);
-                match self.far_for(aligned) {
-                    Some(far) if distance == Distance::Far => {
-                        CodeKernel::run_far_groups(far, blocks, len, packets);
+                match self.memory_routine_for(aligned) {
+                    Some(memory) if locality == Locality::Memory => {
+                        CodeKernel::run_groups_in_memory(memory, blocks, len, packets);
                     }
-                    _ => self.run_groups(self.routines_for(distance, aligned), blocks, len, packets),
+                    _ => self.run_groups(self.routines_for(locality, aligned), blocks, len, packets),
                 }
             }
         }
     }
 
-    fn far_for(&self, aligned: bool) -> Option<&Far> {
-        if aligned { self.far.as_ref() } else { self.far_unaligned.as_ref() }
+    fn memory_routine_for(&self, aligned: bool) -> Option<&MemoryRoutine> {
+        if aligned { self.memory.as_ref() } else { self.memory_unaligned.as_ref() }
     }
 
-    /// The passes over blocks at a distance; whether outputs are, or will be, `aligned`.
-    fn routines_for(&self, distance: Distance, aligned: bool) -> &[Routine] {
-        match (distance, self.far_for(aligned), &self.middle[..]) {
-            (Distance::Far, Some(far), _) => slice::from_ref(&far.routine),
+    /// The passes over blocks at a locality; whether outputs are, or will be, `aligned`.
+    fn routines_for(&self, locality: Locality, aligned: bool) -> &[Routine] {
+        match (locality, self.memory_routine_for(aligned), &self.middle[..]) {
+            (Locality::Memory, Some(memory), _) => slice::from_ref(&memory.routine),
             // Inputs do not come from memory twice.
-            (Distance::Far, None, [middle]) => slice::from_ref(middle),
-            (Distance::Middle, _, [_, ..]) => &self.middle,
-            (Distance::Middle, Some(far), []) if !aligned && asks_for_all(self.form) => {
-                slice::from_ref(&far.routine)
+            (Locality::Memory, None, [middle]) => slice::from_ref(middle),
+            (Locality::L2, _, [_, ..]) => &self.middle,
+            (Locality::L2, Some(memory), []) if !aligned && prefetches_all(self.form) => {
+                slice::from_ref(&memory.routine)
             }
             _ => slice::from_ref(&self.routine),
         }
     }
 
     /// The same for the words layout, where the direction is free.
-    fn routines_for_words(&self, blocks: &[*const u8], distance: Distance, aligned: bool) -> &[Routine] {
+    fn routines_for_words(&self, blocks: &[*const u8], locality: Locality, aligned: bool) -> &[Routine] {
         let (inputs, outputs) = blocks.split_at(self.form.inputs);
-        let better_down = match (distance, &self.descending[..]) {
-            (Distance::Middle, [_]) => Arrangement::of(inputs, outputs).is_better_down(),
-            (Distance::Middle, [_, _, ..]) => Arrangement::of(inputs, outputs).is_bad(),
-            (Distance::Far, [_, _, ..]) => !aligned && in_passes_in_memory(self.form),
+        let better_down = match (locality, &self.descending[..]) {
+            (Locality::L2, [_]) => Arrangement::of(inputs, outputs).is_faster_descending(),
+            (Locality::L2, [_, _, ..]) => Arrangement::of(inputs, outputs).conflicts(),
+            (Locality::Memory, [_, _, ..]) => !aligned && in_passes_in_memory(self.form),
             _ => false,
         };
-        if better_down { &self.descending } else { self.routines_for(distance, aligned) }
+        if better_down { &self.descending } else { self.routines_for(locality, aligned) }
     }
 
     #[inline(never)]
-    fn run_words(&self, blocks: &[*const u8], len: usize, distance: Distance) {
+    fn run_words(&self, blocks: &[*const u8], len: usize, locality: Locality) {
         let outputs = &blocks[self.form.inputs..];
         let (step, width) = (self.routine.step(), self.routine.width());
         let misaligned = outputs.first().map_or(0, |output| self.routine.misalignment(*output));
         let head = if misaligned == 0 { 0 } else { width - misaligned };
         if self.form.mode == Mode::Add || len < step + head {
-            return self.run_range(self.routines_for_words(blocks, distance, false), blocks, 0, len);
+            return self.run_range(self.routines_for_words(blocks, locality, false), blocks, 0, len);
         }
         // A step begins with a symbol.
         let alike = outputs.iter().all(|output| self.routine.misalignment(*output) == misaligned)
             && head.is_multiple_of(self.form.symbol_bytes);
         if !alike {
-            return self.run_range(self.routines_for_words(blocks, distance, false), blocks, 0, len);
+            return self.run_range(self.routines_for_words(blocks, locality, false), blocks, 0, len);
         }
-        let routines = self.routines_for_words(blocks, distance, true);
+        let routines = self.routines_for_words(blocks, locality, true);
         if head > 0 {
             // SAFETY: the step lies within the blocks.
             unsafe { self.routine.run(blocks, 0, step) };
@@ -317,12 +323,12 @@ impl CodeKernel {
     /// Runs over `start..end` of blocks. A streaming routine needs outputs aligned at `start`.
     fn run_range(&self, routines: &[Routine], blocks: &[*const u8], start: usize, end: usize) {
         // The step is a power of two, the same in all of them.
-        let whole = end - ((end - start) & (self.routine.step() - 1));
+        let aligned_end = end - ((end - start) & (self.routine.step() - 1));
         // SAFETY: a multiple of the step that lies within all blocks.
-        routines.iter().for_each(|routine| unsafe { routine.run(blocks, start, whole) });
+        routines.iter().for_each(|routine| unsafe { routine.run(blocks, start, aligned_end) });
         routines.iter().for_each(Routine::settle);
-        if whole < end {
-            self.run_rest(blocks, whole, end);
+        if aligned_end < end {
+            self.run_rest(blocks, aligned_end, end);
         }
     }
 
@@ -348,12 +354,12 @@ impl CodeKernel {
     #[inline(never)]
     fn run_short(&self, blocks: &[*const u8], start: usize, end: usize) {
         let narrow = self.narrow.as_ref().unwrap_or(&self.routine);
-        let whole = end - ((end - start) & (narrow.step() - 1));
+        let aligned_end = end - ((end - start) & (narrow.step() - 1));
         // SAFETY: both ranges end within all blocks, and begin there; the first is a multiple of the step, the second shorter than one.
         unsafe {
-            narrow.run(blocks, start, whole);
-            if whole < end && !self.run_last_step(narrow, blocks, end) {
-                self.run_padded(narrow, blocks, whole, end);
+            narrow.run(blocks, start, aligned_end);
+            if aligned_end < end && !self.run_last_step(narrow, blocks, end) {
+                self.run_padded(narrow, blocks, aligned_end, end);
             }
         }
     }

@@ -13,7 +13,7 @@ pub(super) mod packets;
 pub(super) mod planar;
 mod symbols;
 
-use super::program::{Place, Program, Value};
+use super::program::{Location, Program, Value};
 use crate::layout::Layout;
 use crate::plan::{Mode, Plan};
 use symbols::Symbols;
@@ -25,7 +25,7 @@ fn store(program: &mut Program, plan: &Plan, output: usize, packet: usize, value
         Layout::Packets { .. } => value,
     };
     let block = plan.inputs().len() + output;
-    let place = Place { block: block as u32, packet: packet as u32 };
+    let place = Location { block: block as u32, packet: packet as u32 };
     let value = match plan.mode() {
         Mode::Write => value,
         Mode::Add => {

@@ -1,6 +1,6 @@
 //! A program with its registers: what is left is to write down the instructions.
 
-use super::program::{Half, Place, Shuffle};
+use super::program::{Half, Location, Shuffle};
 use crate::bytemap::ByteMap;
 use crate::layout::Layout;
 use crate::plan::{Mode, Plan};
@@ -48,7 +48,7 @@ pub(crate) type Register = u8;
 pub(crate) enum Operand {
     Register(Register),
     /// Read from a block where it is used.
-    Block(Place),
+    Block(Location),
     /// Read from where it was saved.
     Slot(u32),
 }
@@ -58,11 +58,11 @@ pub(crate) enum Operand {
 pub(crate) enum Step {
     Load {
         to: Register,
-        from: Place,
+        from: Location,
     },
     Store {
         from: Register,
-        to: Place,
+        to: Location,
     },
     /// Saves a register for which there is no room.
     Save {

@@ -19,7 +19,7 @@ impl Value {
 
 /// Where a register of bytes lies: a block, and in the packets layout a packet of its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct Location {
     /// Inputs are numbered from 0, outputs follow them.
     pub(crate) block: u32,
     /// Packet in the group; 0 in the words layout.
@@ -37,20 +37,23 @@ pub(crate) enum Age {
     Last,
 }
 
-impl Place {
+impl Location {
     /// The number of no block: it stands for the remainders that a loop keeps.
     const REMAINDERS: u32 = u32::MAX;
     const AGES: [Age; 3] = [Age::Eighth, Age::Seventh, Age::Last];
 
     /// A remainder of a division. Stored is always to the place of the oldest.
-    pub(crate) fn remainder(division: usize, age: Age) -> Place {
-        Place { block: Place::REMAINDERS, packet: (Place::AGES.len() * division) as u32 + age as u32 }
+    pub(crate) fn remainder(division: usize, age: Age) -> Location {
+        Location {
+            block: Location::REMAINDERS,
+            packet: (Location::AGES.len() * division) as u32 + age as u32,
+        }
     }
 
     /// The division and the age, where it is a remainder.
     pub(crate) fn as_remainder(self) -> Option<(usize, Age)> {
-        let (packet, ages) = (self.packet as usize, Place::AGES.len());
-        (self.block == Place::REMAINDERS).then(|| (packet / ages, Place::AGES[packet % ages]))
+        let (packet, ages) = (self.packet as usize, Location::AGES.len());
+        (self.block == Location::REMAINDERS).then(|| (packet / ages, Location::AGES[packet % ages]))
     }
 }
 
@@ -76,7 +79,7 @@ pub(crate) enum Shuffle {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Op {
     /// The bytes at a place, as they were before the program ran.
-    Load(Place),
+    Load(Location),
     /// A GF(2)-linear map of every byte.
     Map(Value, ByteMap),
     /// The same with a map for each eight bytes of the register.
@@ -124,7 +127,7 @@ impl Op {
 pub(crate) struct Program {
     ops: Vec<Op>,
     known: HashMap<Op, Value>,
-    outputs: Vec<(Place, Value)>,
+    outputs: Vec<(Location, Value)>,
 }
 
 impl Program {
@@ -137,7 +140,7 @@ impl Program {
     }
 
     /// What is stored where.
-    pub(crate) fn outputs(&self) -> &[(Place, Value)] {
+    pub(crate) fn outputs(&self) -> &[(Location, Value)] {
         &self.outputs
     }
 
@@ -154,7 +157,7 @@ impl Program {
     }
 
     pub(crate) fn load(&mut self, block: usize, packet: usize) -> Value {
-        self.make(Op::Load(Place { block: block as u32, packet: packet as u32 }))
+        self.make(Op::Load(Location { block: block as u32, packet: packet as u32 }))
     }
 
     /// The image of a value, `None` for zero; the identity costs nothing.
@@ -187,7 +190,7 @@ impl Program {
     }
 
     /// Stores a value, or zeros.
-    pub(crate) fn store(&mut self, place: Place, value: Option<Value>) {
+    pub(crate) fn store(&mut self, place: Location, value: Option<Value>) {
         let value = value.unwrap_or_else(|| self.make(Op::Sum(Vec::new())));
         self.outputs.push((place, value));
     }
@@ -250,7 +253,7 @@ impl Program {
 
     /// What the outputs are where every place holds the byte `load(place)`: what programs mean.
     #[cfg(test)]
-    pub(crate) fn evaluate(&self, load: impl Fn(Place) -> u8) -> Vec<(Place, u8)> {
+    pub(crate) fn evaluate(&self, load: impl Fn(Location) -> u8) -> Vec<(Location, u8)> {
         let mut values: Vec<u8> = Vec::with_capacity(self.ops.len());
         for op in &self.ops {
             let of = |value: &Value| values[value.index()];

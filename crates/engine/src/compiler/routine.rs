@@ -1,6 +1,6 @@
 //! Compiled code that can be called: pages that were written first and are executable now, never both.
 
-use super::emit::{Distance, Emitted, Shape};
+use super::emit::{Emitted, Locality, Shape};
 use super::machine::MAX_SLOT_BYTES;
 use memmap2::{Mmap, MmapMut};
 use std::arch::x86_64::_mm_sfence;
@@ -58,7 +58,7 @@ impl Routine {
             step: shape.step(),
             width: shape.target.width,
             needs_slots: slot_bytes > 0,
-            streams: shape.walk.distance == Distance::Far,
+            streams: shape.walk.locality == Locality::Memory,
             blocks,
         })
     }

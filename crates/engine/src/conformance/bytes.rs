@@ -3,11 +3,11 @@
 //! Every byte string means something, the empty one too: what it does not say is 0. Sizes are small, so that
 //! a run takes little and a fuzzer sees much.
 
-use super::{Buffers, Random, same_as_reference, same_as_reference_in_rows, sample};
+use super::{Buffers, TestRng, same_as_reference, same_as_reference_in_rows, sample};
 use crate::code::{Code, Family};
 use crate::error::Error;
 use crate::field::Field;
-use crate::kernel::{Backend, Tier, TieredRow, rows};
+use crate::kernel::{Backend, Tier, TieredKernelSet, kernel_sets};
 use crate::layout::Layout;
 use crate::matrix::Matrix;
 use crate::plan::{Mode, Plan};
@@ -32,8 +32,8 @@ const LARGE_ROWS: usize = 2;
 /// Reads a plan, a length and addresses out of `bytes` and compares compiled code of every row that this CPU can
 /// run with the reference. A difference, or a byte written outside of a buffer, is a panic.
 pub fn from_bytes(bytes: &[u8]) {
-    let rows: Vec<TieredRow> =
-        rows().iter().filter(|row| row.supported()).map(|row| row.at(Tier::Code)).collect();
+    let rows: Vec<TieredKernelSet> =
+        kernel_sets().iter().filter(|row| row.supported()).map(|row| row.at(Tier::Code)).collect();
     let backends: Vec<&dyn Backend> = rows.iter().map(|row| row as &dyn Backend).collect();
     compare(bytes, &backends);
 }
@@ -51,7 +51,7 @@ fn compare(bytes: &[u8], backends: &[&dyn Backend]) {
         Layout::Words => source.below(MAX_LEN).next_multiple_of(granule),
         Layout::Packets { .. } => source.below(3) * granule,
     };
-    let mut random = Random(source.number());
+    let mut random = TestRng(source.number());
     same_as_reference(backends, &plan, len, &mut Fenced(source), &mut random);
 }
 
@@ -59,7 +59,7 @@ fn compare_large(mut source: Source, backends: &[&dyn Backend]) {
     let plan = source.large_plan().expect("these families have all of these codes");
     let len = source.below(MAX_LARGE_LEN).next_multiple_of(plan.granule());
     let rows: Vec<usize> = (0..LARGE_ROWS).map(|_| source.below(plan.outputs().len())).collect();
-    let mut random = Random(source.number());
+    let mut random = TestRng(source.number());
     same_as_reference_in_rows(backends, &plan, &rows, len, &mut Fenced(source), &mut random);
 }
 
@@ -143,7 +143,7 @@ impl Source<'_> {
         let (k, m) = (1 + self.below(LARGE.0), 1 + self.below(LARGE.1));
         let code = Code::new(family, Field::GF16, k, m, Layout::Words)?;
         // An order of all columns would take more bytes than a fuzzer likes to try.
-        let mut order = Random(self.number());
+        let mut order = TestRng(self.number());
         match self.below(4) {
             0 => code.encode_plan(),
             1 => code.update_plan(&sample(k, 1 + self.below(k), &mut order)),
@@ -226,7 +226,7 @@ mod tests {
     /// What the fuzzer does, for as long as a test may take.
     #[test]
     fn random_strings() {
-        let mut random = Random(0x6675_7a7a);
+        let mut random = TestRng(0x6675_7a7a);
         for _ in 0..gabion_testkit::fuzz_inputs(gabion_testkit::rounds(2000)) {
             let mut bytes = vec![0; random.below(200)];
             random.fill(&mut bytes);
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn large_plans_of_chance_leave_the_compiler_behind() {
-        let mut random = Random(0x6c61_7267);
+        let mut random = TestRng(0x6c61_7267);
         let mut plan = || {
             let mut bytes = [0; 32];
             random.fill(&mut bytes);

@@ -58,12 +58,12 @@ impl Compiled {
         Ok(Signed { inputs, outputs })
     }
 
-    /// Runs over buffers of `len` bytes, parts of blocks of `whole` bytes, and gives the signatures of the inputs and, unless they
+    /// Runs over buffers of `len` bytes, parts of blocks of `total_len` bytes, and gives the signatures of the inputs and, unless they
     /// follow from those, of the outputs.
     fn sign_range(
         &self,
         signer: &Signer,
-        [whole, len]: [usize; 2],
+        [total_len, len]: [usize; 2],
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
     ) -> Result<Vec<Signature>, Error> {
@@ -72,13 +72,13 @@ impl Compiled {
         let head = outputs.first().map_or(0, |output| output.as_ptr().align_offset(LINE));
         let alike = outputs.iter().all(|output| output.as_ptr().align_offset(LINE) == head);
         if !worth_it || head == 0 || !alike || !head.is_multiple_of(signer.symbol_bytes()) || head >= len {
-            return self.divide_range(signer, worth_it, [whole, len], inputs, outputs);
+            return self.divide_range(signer, worth_it, [total_len, len], inputs, outputs);
         }
         let (before, after): (Vec<_>, Vec<_>) = inputs.iter().map(|input| input.split_at(head)).unzip();
         let (mut first, mut last): (Vec<_>, Vec<_>) =
             outputs.iter_mut().map(|output| output.split_at_mut(head)).unzip();
-        let before = self.sign_tiles(signer, [whole, head], &before, &mut first)?;
-        let after = self.divide_range(signer, worth_it, [whole, len - head], &after, &mut last)?;
+        let before = self.sign_tiles(signer, [total_len, head], &before, &mut first)?;
+        let after = self.divide_range(signer, worth_it, [total_len, len - head], &after, &mut last)?;
         Ok(signer.joined(head, vec![before, after]))
     }
 
@@ -87,28 +87,29 @@ impl Compiled {
         &self,
         signer: &Signer,
         worth_it: bool,
-        [whole, len]: [usize; 2],
+        [total_len, len]: [usize; 2],
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
     ) -> Result<Vec<Signature>, Error> {
         let points = signer.points().filter(|_| worth_it);
-        let quotients = points.and_then(|points| self.kernel.run_dividing(points, whole, inputs, outputs));
+        let quotients =
+            points.and_then(|points| self.kernel.run_dividing(points, total_len, inputs, outputs));
         let Some(quotients) = quotients else {
-            return self.sign_tiles(signer, [whole, len], inputs, outputs);
+            return self.sign_tiles(signer, [total_len, len], inputs, outputs);
         };
         let covered = quotients.covered;
         let rest: Vec<&[u8]> = inputs.iter().map(|input| &input[covered..]).collect();
         let mut last: Vec<&mut [u8]> = outputs.iter_mut().map(|output| &mut output[covered..]).collect();
-        let rest = self.sign_tiles(signer, [whole, len - covered], &rest, &mut last)?;
+        let rest = self.sign_tiles(signer, [total_len, len - covered], &rest, &mut last)?;
         Ok(signer.of_quotients(&quotients, rest))
     }
 
-    /// The same in tiles: runs over buffers of `len` bytes, parts of blocks of `whole` bytes. Gives the signatures of the inputs and, unless they follow from those, of
+    /// The same in tiles: runs over buffers of `len` bytes, parts of blocks of `total_len` bytes. Gives the signatures of the inputs and, unless they follow from those, of
     /// the outputs.
     fn sign_tiles(
         &self,
         signer: &Signer,
-        [whole, len]: [usize; 2],
+        [total_len, len]: [usize; 2],
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
     ) -> Result<Vec<Signature>, Error> {
@@ -124,7 +125,7 @@ impl Compiled {
             let mut outputs: Vec<&mut [u8]> =
                 outputs.iter_mut().map(|output| &mut output[part.clone()]).collect();
             of_inputs.iter_mut().zip(&inputs).for_each(|(lanes, input)| signer.absorb(lanes, input));
-            self.kernel.run_part(whole, &inputs, &mut outputs)?;
+            self.kernel.run_part(total_len, &inputs, &mut outputs)?;
             of_outputs.iter_mut().zip(&outputs).for_each(|(lanes, output)| signer.absorb(lanes, output));
         }
         Ok(of_inputs.iter().chain(&of_outputs).map(|lanes| signer.finish(lanes)).collect())

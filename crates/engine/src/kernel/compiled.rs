@@ -1,7 +1,7 @@
 //! A plan made ready for one instruction set.
 
 use super::Kernel;
-use super::generic::{Balanced, Buffers, Dense, Isa, Parities, Rows, Steps, Work};
+use super::generic::{Buffers, Dense, Isa, Parities, Rows, Steps, SumConstrained, Work};
 use super::transformed::{TransformedPlan, Way};
 use super::vector::Vector;
 use crate::bytemap::{LinearMap, MapForm};
@@ -115,13 +115,13 @@ impl<I: Isa> Kernel for CompiledPlanes<I> {
         self.run_part(0, inputs, outputs)
     }
 
-    fn run_part(&self, whole: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
+    fn run_part(&self, total_len: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
         let len = inputs.first().map_or(0, |input| input.len());
-        let whole = whole.max(len);
+        let total_len = total_len.max(len);
         match &self.work {
-            PlanarWork::Code(code) => code.run(inputs, outputs, len, whole),
+            PlanarWork::Code(code) => code.run(inputs, outputs, len, total_len),
             PlanarWork::Steps(steps) => {
-                let buffers = Buffers { inputs, outputs, len, whole, add: false };
+                let buffers = Buffers { inputs, outputs, len, total_len, add: false };
                 self.isa.run(Work::Steps(steps, buffers));
             }
         }
@@ -133,8 +133,8 @@ impl<I: Isa> Kernel for CompiledPlanes<I> {
 pub(super) fn multiply<I: Isa>(isa: I, coefficients: &[u8], buffers: Buffers<'_, '_>) {
     let (inputs, outputs) = (buffers.inputs, buffers.outputs.len());
     assert!(coefficients.len() == inputs.len() * outputs, "the caller checked numbers");
-    if let Some(balanced) = Balanced::new(coefficients, inputs.len()) {
-        return isa.run(Work::Balanced(balanced, buffers));
+    if let Some(sum_constrained) = SumConstrained::new(coefficients, inputs.len()) {
+        return isa.run(Work::SumConstrained(sum_constrained, buffers));
     }
     let products = <I::V as Vector>::Map::gf8_products();
     let product = |output, input| products[coefficients[output * inputs.len() + input] as usize];
@@ -197,16 +197,16 @@ impl<I: Isa> Kernel for CompiledPlan<I> {
         self.run_part(0, inputs, outputs)
     }
 
-    fn run_part(&self, whole: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
+    fn run_part(&self, total_len: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
         let len = self.plan.check_buffers(inputs, outputs)?;
-        let whole = whole.max(len);
+        let total_len = total_len.max(len);
         let add = self.plan.mode() == Mode::Add;
         let ready = self.slot.as_ref().and_then(|slot| slot.get(len));
         if let Some(Ready::Code(code)) = ready {
-            code.run(inputs, outputs, len, whole);
+            code.run(inputs, outputs, len, total_len);
             return Ok(());
         }
-        let buffers = Buffers { inputs, outputs, len, whole, add };
+        let buffers = Buffers { inputs, outputs, len, total_len, add };
         if let Some(Ready::Steps(allocated)) = ready {
             let steps =
                 self.steps.get_or_init(|| Steps::new(allocated, self.plan.layout(), self.plan.granule()));
@@ -228,7 +228,7 @@ impl<I: Isa> Kernel for CompiledPlan<I> {
     fn run_dividing(
         &self,
         points: SignaturePoints,
-        whole: usize,
+        total_len: usize,
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
     ) -> Option<TrailingQuotients> {
@@ -245,7 +245,7 @@ impl<I: Isa> Kernel for CompiledPlan<I> {
             _ => slot.get(len),
         };
         match ready {
-            Some(Ready::SigningCode(code)) => code.run(inputs, outputs, len, whole.max(len)),
+            Some(Ready::SigningCode(code)) => code.run(inputs, outputs, len, total_len.max(len)),
             _ => None,
         }
     }

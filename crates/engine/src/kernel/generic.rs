@@ -1,5 +1,5 @@
 //! The loops of all CPU kernels, written once over [`Vector`]: [`words`] (matrix times symbols), [`rows`]
-//! (bit matrix times packets), [`horner`] (RAID-Z's scheme), [`balanced`] (two outputs with a known sum), [`steps`] (programs of
+//! (bit matrix times packets), [`horner`] (RAID-Z's scheme), [`sum_constrained`] (two outputs with a known sum), [`steps`] (programs of
 //! the compiler), [`transform`] (additive FFTs in the place of a matrix), [`sign`] (signatures) and [`divide`] (the same, where division will do).
 //!
 //! Everything here is `#[inline(always)]` down to the intrinsics, so that it lands in the entry point of
@@ -11,22 +11,22 @@
               iterators would not inherit the instruction set"
 )]
 
-mod balanced;
 mod divide;
 mod horner;
 mod planes;
 mod rows;
 mod sign;
 mod steps;
+mod sum_constrained;
 mod transform;
 mod words;
 
-pub(super) use balanced::Balanced;
 pub(super) use divide::Division;
 pub(super) use horner::Parities;
 pub(super) use rows::Rows;
 pub(super) use sign::Weights;
 pub(super) use steps::Steps;
+pub(super) use sum_constrained::SumConstrained;
 pub(super) use transform::{Multipliers, Room, Transforming};
 pub(super) use words::Dense;
 
@@ -62,7 +62,7 @@ pub(super) enum Work<'a, 'b, V: Vector> {
     /// Bit matrix times packets.
     Rows(&'a Rows, Buffers<'a, 'b>),
     /// Two outputs that add up to the sum of all inputs.
-    Balanced(Balanced<'a>, Buffers<'a, 'b>),
+    SumConstrained(SumConstrained<'a>, Buffers<'a, 'b>),
     /// RAID-Z's P, Q and R.
     Horner(Parities, Buffers<'a, 'b>),
     /// A program, step by step.
@@ -82,7 +82,7 @@ pub(super) struct Buffers<'a, 'b> {
     /// That length.
     pub(super) len: usize,
     /// The length of the blocks that these are parts of.
-    pub(super) whole: usize,
+    pub(super) total_len: usize,
     /// Whether results are added to what the outputs hold.
     pub(super) add: bool,
 }
@@ -100,7 +100,9 @@ impl<V: Vector> Work<'_, '_, V> {
             match self {
                 Work::Words(dense, buffers) => words::run(dense, buffers),
                 Work::Rows(rows, buffers) => rows::run::<V>(rows, buffers),
-                Work::Balanced(balanced, buffers) => balanced::run::<V>(balanced, buffers),
+                Work::SumConstrained(sum_constrained, buffers) => {
+                    sum_constrained::run::<V>(sum_constrained, buffers)
+                }
                 Work::Horner(parities, buffers) => horner::run::<V>(parities, buffers),
                 Work::Steps(steps, buffers) => steps::run(steps, buffers),
                 Work::Sign(weights, piece, lanes) => sign::run(weights, piece, lanes),

@@ -6,7 +6,7 @@ use crate::bytemap::LinearMap;
 use crate::division::SignaturePoints;
 
 /// How the symbols of a block are weighed.
-pub(crate) struct Weighing<'a> {
+pub(crate) struct SignatureSpec<'a> {
     /// How many components a signature has.
     pub(crate) components: usize,
     /// (component, s) to the map that multiplies by that component's α^s.
@@ -32,22 +32,22 @@ pub(crate) trait LaneSigner: Send + Sync {
 }
 
 /// Prepares signatures: by division where the polynomials are sparse, else by maps.
-pub(super) fn signer<I: Isa>(isa: I, weighing: &Weighing<'_>) -> Box<dyn LaneSigner> {
+pub(super) fn signer<I: Isa>(isa: I, weighing: &SignatureSpec<'_>) -> Box<dyn LaneSigner> {
     let components = weighing.components;
     if let Some(points) = weighing.points {
-        return Box::new(Divider { isa, division: Division::new(points) });
+        return Box::new(DivisionSigner { isa, division: Division::new(points) });
     }
     let step_map = |component| (weighing.step_map)(component, I::V::BYTES);
     let maps: Vec<LinearMap> = (0..components).map(step_map).collect();
-    Box::new(Weigher { isa, weights: Weights::new(&maps) })
+    Box::new(MapSigner { isa, weights: Weights::new(&maps) })
 }
 
-struct Weigher<I: Isa> {
+struct MapSigner<I: Isa> {
     isa: I,
     weights: Weights<I::V>,
 }
 
-impl<I: Isa> LaneSigner for Weigher<I> {
+impl<I: Isa> LaneSigner for MapSigner<I> {
     fn symbols_per_step(&self) -> usize {
         I::V::BYTES
     }
@@ -61,12 +61,12 @@ impl<I: Isa> LaneSigner for Weigher<I> {
     }
 }
 
-struct Divider<I: Isa> {
+struct DivisionSigner<I: Isa> {
     isa: I,
     division: Division<I::V>,
 }
 
-impl<I: Isa> LaneSigner for Divider<I> {
+impl<I: Isa> LaneSigner for DivisionSigner<I> {
     fn symbols_per_step(&self) -> usize {
         // A step is a remainder: as many registers as a symbol has bytes.
         I::V::BYTES

@@ -2,13 +2,13 @@
 
 use super::generic::{Buffers, Isa};
 use super::transform::Transform;
-use super::{Kernel, Row, compiled, transformed};
+use super::{Kernel, KernelSet, compiled, transformed};
 use crate::error::Error;
 use crate::matrix::cauchy::CauchyForm;
 
 /// A matrix as it is multiplied by.
 pub(crate) enum Product<'a> {
-    /// Row by row.
+    /// KernelSet by set.
     Coefficients(&'a [u8]),
     /// By transforms, of so many inputs and outputs.
     Transform(Box<Transform>, [usize; 2]),
@@ -21,16 +21,16 @@ impl Product<'_> {
         transformed::worthwhile(form).map(|transform| Product::Transform(Box::new(transform), blocks))
     }
 
-    /// Over a part of blocks that have `whole` bytes, or over all of them.
+    /// Over a part of blocks that have `total_len` bytes, or over all of them.
     ///
     /// # Panics
     /// Where there are other numbers of buffers than the matrix has, or their lengths differ.
-    pub(super) fn run<I: Isa>(&self, isa: I, inputs: &[&[u8]], outputs: &mut [&mut [u8]], whole: usize) {
+    pub(super) fn run<I: Isa>(&self, isa: I, inputs: &[&[u8]], outputs: &mut [&mut [u8]], total_len: usize) {
         let len = outputs.first().map_or(0, |output| output.len());
         let lengths_fit =
             inputs.iter().all(|input| input.len() == len) && outputs.iter().all(|output| output.len() == len);
         assert!(lengths_fit, "the caller checked lengths");
-        let buffers = Buffers { inputs, outputs, len, whole: whole.max(len), add: false };
+        let buffers = Buffers { inputs, outputs, len, total_len: total_len.max(len), add: false };
         match self {
             Product::Coefficients(coefficients) => compiled::multiply(isa, coefficients, buffers),
             Product::Transform(transform, blocks) => {
@@ -44,9 +44,9 @@ impl Product<'_> {
     }
 }
 
-/// A product on the kernels of a row, for threads to share.
+/// A product on the kernels of a set, for threads to share.
 pub(crate) struct ProductKernel<'a> {
-    pub(crate) row: &'static Row,
+    pub(crate) set: &'static KernelSet,
     pub(crate) product: Product<'a>,
 }
 
@@ -55,7 +55,7 @@ impl Kernel for ProductKernel<'_> {
         self.run_part(0, inputs, outputs)
     }
 
-    fn run_part(&self, whole: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
-        self.row.multiply(&self.product, inputs, outputs, whole)
+    fn run_part(&self, total_len: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
+        self.set.multiply(&self.product, inputs, outputs, total_len)
     }
 }

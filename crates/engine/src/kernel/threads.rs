@@ -88,12 +88,12 @@ impl Threads {
         outputs: &mut [&mut [u8]],
     ) -> Result<(), Error> {
         let ranges = self.ranges(granule, HANDED_OVER_BYTES, inputs, outputs);
-        let whole = ranges.whole;
+        let total_len = ranges.total_len;
         let failure = Mutex::new(None);
         // Only a range that fails touches what threads share.
         let failed = &failure;
         self.for_ranges(ranges, inputs, outputs, move |_, inputs, outputs| {
-            if let Err(error) = kernel.run_part(whole, inputs, outputs) {
+            if let Err(error) = kernel.run_part(total_len, inputs, outputs) {
                 locked(failed).get_or_insert(error);
             }
         });
@@ -124,21 +124,21 @@ impl Threads {
     fn ranges(&self, granule: usize, lead: usize, inputs: &[&[u8]], outputs: &[&mut [u8]]) -> Ranges {
         let mut lengths =
             inputs.iter().map(|input| input.len()).chain(outputs.iter().map(|output| output.len()));
-        let whole = lengths.next().unwrap_or(0);
+        let total_len = lengths.next().unwrap_or(0);
         let blocks = inputs.len() + outputs.len();
-        let total = whole.saturating_mul(blocks);
+        let total = total_len.saturating_mul(blocks);
         let threads = self.count.min(total / MIN_BYTES_PER_THREAD);
         // Buffers that do not fit are the kernel's to refuse.
-        if threads < 2 || lengths.any(|length| length != whole) {
-            return Ranges { whole, first: whole, size: whole, count: 1 };
+        if threads < 2 || lengths.any(|length| length != total_len) {
+            return Ranges { total_len, first: total_len, size: total_len, count: 1 };
         }
         let alignment = if blocks < MANY_BLOCKS { RANGE_ALIGNMENT } else { RANGE_ALIGNMENT_OF_MANY };
         let unit = granule.max(1) * alignment.div_ceil(granule.max(1));
         // The nearest multiple: none where the unit is large.
         let lead = (lead / blocks + unit / 2) / unit * unit;
-        let size = whole.saturating_sub(lead).div_ceil(threads).next_multiple_of(unit).max(unit);
-        let first = whole.min(lead + size);
-        Ranges { whole, first, size, count: 1 + (whole - first).div_ceil(size) }
+        let size = total_len.saturating_sub(lead).div_ceil(threads).next_multiple_of(unit).max(unit);
+        let first = total_len.min(lead + size);
+        Ranges { total_len, first, size, count: 1 + (total_len - first).div_ceil(size) }
     }
 
     fn for_ranges(
@@ -156,7 +156,7 @@ impl Threads {
         pool.run(ranges.count, &move |index| {
             let range = ranges.at(index);
             let (inputs, outputs) = blocks.starts().split_at(count);
-            // SAFETY: all buffers have `whole` bytes and stay borrowed by the caller, inputs to read and outputs to write; ranges are
+            // SAFETY: all buffers have `total_len` bytes and stay borrowed by the caller, inputs to read and outputs to write; ranges are
             // disjoint and each is run once.
             let input =
                 |start: &Start| unsafe { slice::from_raw_parts(start.0.add(range.start), range.len()) };
@@ -217,10 +217,10 @@ impl Blocks {
 }
 
 /// How the bytes of a call are cut: into `count` ranges, the first of `first` bytes, the others of `size`, of which the last may be
-/// shorter. More than one only where all buffers have `whole` bytes.
+/// shorter. More than one only where all buffers have `total_len` bytes.
 #[derive(Clone, Copy)]
 struct Ranges {
-    whole: usize,
+    total_len: usize,
     first: usize,
     size: usize,
     count: usize,
@@ -230,7 +230,7 @@ impl Ranges {
     fn at(&self, index: usize) -> Range<usize> {
         let end = self.first + index * self.size;
         let start = if index == 0 { 0 } else { end - self.size };
-        start..end.min(self.whole)
+        start..end.min(self.total_len)
     }
 }
 

@@ -176,7 +176,7 @@ impl<I: Isa> TransformedPlan<I> {
         rooms: &mut Rooms,
         buffers: Buffers<'_, '_>,
     ) {
-        let Buffers { inputs, outputs, len, whole, add } = buffers;
+        let Buffers { inputs, outputs, len, total_len, add } = buffers;
         let added = &structure.added;
         let longest = (BETWEEN_BYTES / added.len().max(1)).clamp(PART.0, PART.1).min(len.max(1));
         let longest = longest.next_multiple_of(self.plan.granule());
@@ -193,12 +193,12 @@ impl<I: Isa> TransformedPlan<I> {
             let first = &inputs[..structure.cauchy.columns.len()];
             let first: Vec<&[u8]> = first.iter().map(|input| &input[part.clone()]).collect();
             let mut rows: Vec<&mut [u8]> = rooms.between.chunks_exact_mut(size).collect();
-            let sums = Buffers { inputs: &first, outputs: &mut rows, len: size, whole, add: true };
+            let sums = Buffers { inputs: &first, outputs: &mut rows, len: size, total_len, add: true };
             self.transform(&mut rooms.room, sums);
             let rows: Vec<&[u8]> = rooms.between.chunks_exact(size).collect();
             let mut last: Vec<&mut [u8]> =
                 outputs.iter_mut().map(|output| &mut output[part.clone()]).collect();
-            let solved = Buffers { inputs: &rows, outputs: &mut last, len: size, whole, add };
+            let solved = Buffers { inputs: &rows, outputs: &mut last, len: size, total_len, add };
             self.isa.run(Work::Words(solve, solved));
         }
     }
@@ -209,10 +209,10 @@ impl<I: Isa> Kernel for TransformedPlan<I> {
         self.run_part(0, inputs, outputs)
     }
 
-    fn run_part(&self, whole: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
+    fn run_part(&self, total_len: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
         let len = self.plan.check_buffers(inputs, outputs)?;
         let add = self.plan.mode() == Mode::Add;
-        self.run_checked(Buffers { inputs, outputs, len, whole: whole.max(len), add });
+        self.run_checked(Buffers { inputs, outputs, len, total_len: total_len.max(len), add });
         Ok(())
     }
 }

@@ -4,10 +4,10 @@
 //! one of the column. Every square submatrix of such a matrix is one again, and regular as long as all points differ
 //! and no factor is zero.
 
-mod detour;
+mod coset_factorization;
 mod distances;
 
-pub use detour::Detour;
+pub use coset_factorization::CosetFactorization;
 
 use super::Matrix;
 use crate::error::Error;

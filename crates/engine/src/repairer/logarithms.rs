@@ -33,7 +33,7 @@ impl<const N: usize> Bytes<N> {
 }
 
 /// What a repair reads: k sources, data columns first; those that are redundancy stand for the unknown data, one each.
-pub(super) struct Sources<'a, const N: usize> {
+pub(super) struct RepairSources<'a, const N: usize> {
     logarithms: &'a Logarithms,
     columns: Bytes<N>,
     /// Points of the redundancy among them.
@@ -42,10 +42,10 @@ pub(super) struct Sources<'a, const N: usize> {
     unknown: Bytes<N>,
 }
 
-impl<'a, const N: usize> Sources<'a, N> {
-    pub(super) fn new(logarithms: &'a Logarithms) -> Sources<'a, N> {
+impl<'a, const N: usize> RepairSources<'a, N> {
+    pub(super) fn new(logarithms: &'a Logarithms) -> RepairSources<'a, N> {
         let [columns, redundancy, unknown] = [Bytes::default(); 3];
-        Sources { logarithms, columns, redundancy, unknown }
+        RepairSources { logarithms, columns, redundancy, unknown }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -64,7 +64,7 @@ impl<'a, const N: usize> Sources<'a, N> {
 
     /// The matrix of a repair, wanted block by wanted block, a coefficient for each of the k sources.
     pub(super) fn write_matrix(&self, wanted: &[usize], matrix: &mut [u8]) {
-        let Sources { logarithms, columns, .. } = self;
+        let RepairSources { logarithms, columns, .. } = self;
         let mut factors = [0; N];
         for (factor, column) in factors.iter_mut().zip(columns.iter()) {
             *factor = self.factor_of_source(column);

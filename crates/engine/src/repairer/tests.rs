@@ -1,12 +1,12 @@
 use super::*;
-use crate::conformance::Random;
+use crate::conformance::TestRng;
 use std::iter;
 
 /// Every family, block lengths of both ways, random losses of data and redundancy, on one thread and on several.
 #[test]
 fn what_was_lost_comes_back() {
     let (engine, pooled) = (Engine::new(1).unwrap(), Engine::new(3).unwrap());
-    let mut random = Random(0x7265_7061_6972);
+    let mut random = TestRng(0x7265_7061_6972);
     for code in [
         "subspace:1+3",
         "4+2",
@@ -39,7 +39,8 @@ fn what_was_lost_comes_back() {
                 let there: Vec<Option<&[u8]>> =
                     (0..code.blocks()).map(|c| (!missing.contains(&c)).then_some(&stripe[c][..])).collect();
                 // Directly at first, if at all, then by a plan, then by the plan that was kept.
-                for repairer in [&pooled].into_iter().chain(iter::repeat_n(&alone, HABIT as usize + 3)) {
+                for repairer in [&pooled].into_iter().chain(iter::repeat_n(&alone, REPEAT_MASK as usize + 3))
+                {
                     let mut outputs = vec![vec![0xaa; len]; wanted.len()];
                     let mut slices: Vec<&mut [u8]> = outputs.iter_mut().map(|block| &mut block[..]).collect();
                     repairer.repair(&there, wanted, &mut slices).unwrap();
@@ -60,7 +61,7 @@ fn what_was_lost_comes_back() {
 fn nobody_gets_the_plan_of_another_loss() {
     let code: Code = "4+2".parse().unwrap();
     let engine = Engine::new(1).unwrap();
-    let mut random = Random(0x6b65_7074);
+    let mut random = TestRng(0x6b65_7074);
     let mut stripe = vec![vec![0; 1000]; 6];
     stripe[..4].iter_mut().for_each(|block| random.fill(block));
     let (data, redundancy) = stripe.split_at_mut(4);
@@ -88,7 +89,7 @@ fn nobody_gets_the_plan_of_another_loss() {
         }
     });
     let there: Vec<Option<&[u8]>> = (0..6).map(|c| (c != 5).then_some(&stripe[c][..])).collect();
-    for _ in 0..HABIT + 2 {
+    for _ in 0..REPEAT_MASK + 2 {
         repairer.repair(&there, &[5], &mut [&mut vec![0; 1000][..]]).unwrap();
     }
     let kept = repairer.kept.read().unwrap();

@@ -1,6 +1,6 @@
 use super::*;
 use crate::code::Code;
-use crate::kernel::{Backend, Reference, rows};
+use crate::kernel::{Backend, Reference, kernel_sets};
 use proptest::prelude::*;
 
 /// The definition, term by term, with the reference arithmetic only.
@@ -35,13 +35,13 @@ fn painted(len: usize, seed: u64) -> Vec<u8> {
 /// Every kind of signer, on every row this CPU can run.
 fn signers(components: usize) -> Vec<(String, Signer)> {
     let mut signers = Vec::new();
-    for row in rows().iter().filter(|row| row.supported()) {
+    for row in kernel_sets().iter().filter(|row| row.supported()) {
         for field in [Field::GF8, Field::GF16, Field::GF32, Field::GF64] {
-            let signer = Signer::with_row(row, field, components).unwrap();
+            let signer = Signer::with_kernel_set(row, field, components).unwrap();
             signers.push((format!("{} {field:?}", row.name()), signer));
         }
         for base in [Field::GF4, Field::GF8, Field::GF16, Field::GF32] {
-            let signer = Signer::tower_with_row(row, base, components).unwrap();
+            let signer = Signer::tower_with_kernel_set(row, base, components).unwrap();
             signers.push((format!("{} tower over {base:?}", row.name()), signer));
         }
     }
@@ -74,8 +74,8 @@ fn every_row_gives_the_definition() {
 fn independent_signatures_are_values_at_two_points() {
     let tower = Tower::over(Field::GF8).unwrap();
     let points = [tower.times_y(1), point::POINT];
-    for row in rows().iter().filter(|row| row.supported()) {
-        let signer = Signer::independent_with_row(row).unwrap();
+    for row in kernel_sets().iter().filter(|row| row.supported()) {
+        let signer = Signer::independent_with_kernel_set(row).unwrap();
         for len in [0, 1, 7, 8, 9, 63, 64, 128, 200, 256, 511, 512, 513, 1024, 1500, 4097] {
             let block = painted(len, len as u64);
             let symbols = || block.chunks(8).map(little_endian);

@@ -3,7 +3,7 @@
 use super::stage::SIGNATURE;
 use super::{BenchError, Size};
 use gabion_engine::code::Family;
-use gabion_engine::kernel::{Backend, Row};
+use gabion_engine::kernel::{Backend, KernelSet};
 use gabion_engine::{Code, Field, Layout};
 use std::fmt;
 use std::str::FromStr;
@@ -73,7 +73,7 @@ pub struct Case {
     /// Whether blocks start at odd addresses instead of cache lines.
     pub unaligned: bool,
     /// The kernels.
-    pub rows: Vec<&'static Row>,
+    pub rows: Vec<&'static KernelSet>,
     /// Whether names of kernels were asked for, and so belong to the name.
     pub names_kernels: bool,
 }
@@ -86,12 +86,12 @@ impl Case {
     }
 
     /// Its name with the kernel `row`: operation, shape, size, options.
-    pub fn name(&self, row: &Row) -> String {
+    pub fn name(&self, row: &KernelSet) -> String {
         format!("{} {} {}{}", self.operation, self.shape(), Size(self.block), self.options(row))
     }
 
     /// The end of the name: what was asked for beside operation, shape and size, each after a space.
-    pub fn options(&self, row: &Row) -> String {
+    pub fn options(&self, row: &KernelSet) -> String {
         let mut options = String::new();
         if let (Operation::Repair, Some(lost)) = (self.operation, self.lost) {
             options += &format!(" lost={lost}");
@@ -195,11 +195,11 @@ impl fmt::Display for Operation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gabion_engine::kernel::rows;
+    use gabion_engine::kernel::kernel_sets;
 
     fn case(operation: Operation, code: &str) -> Case {
         let code = code.parse().unwrap();
-        let rows = vec![&rows()[0]];
+        let rows = vec![&kernel_sets()[0]];
         Case {
             operation,
             code,
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn names_hold_what_is_not_the_default() {
-        let scalar = &rows()[0];
+        let scalar = &kernel_sets()[0];
         let mut it = case(Operation::Encode, "10+4");
         assert_eq!(it.name(scalar), "encode 10+4 64KiB");
         (it.threads, it.names_kernels, it.lost) = (2, true, Some(1));

@@ -1,7 +1,7 @@
 //! One piece of memory for all cases, so that pages are faulted in once and not once per case.
 
 use super::BenchError;
-use gabion_engine::conformance::Random;
+use gabion_engine::conformance::TestRng;
 
 const LINE: usize = 64;
 
@@ -71,7 +71,7 @@ impl Memory {
 /// The same bytes in every run.
 pub(super) fn paint(seed: u64, block: &mut [u8]) {
     // Far apart, or neighbouring seeds would give one stream, shifted.
-    Random(seed.wrapping_mul(0xd134_2543_de82_ef95)).fill(block);
+    TestRng(seed.wrapping_mul(0xd134_2543_de82_ef95)).fill(block);
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::tuning::Tuning;
 use cudarc::driver::sys::CUevent_flags;
 use cudarc::driver::{CudaStream, result};
 use gabion_engine::Plan;
-use gabion_engine::conformance::Random;
+use gabion_engine::conformance::TestRng;
 use std::sync::Arc;
 
 /// Random blocks on the device, and room for results.
@@ -134,7 +134,7 @@ impl Measured for CudaDevice {
     fn transfer_rates(&self, bytes: usize, passes: usize) -> Result<Transfers, GpuError> {
         let memory = DeviceMemory::new(&self.0.context, bytes)?;
         let mut host = PinnedMemory::new(&self.0.context, bytes)?;
-        Random(9).fill(&mut host);
+        TestRng(9).fill(&mut host);
         let stream = self.0.context.new_stream().map_err(driver("cuStreamCreate"))?;
         let copy = BlockCopy::whole(bytes);
         let up = self.time(&stream, passes, || {
@@ -153,7 +153,7 @@ impl Measured for CudaDevice {
     fn both_ways(&self, inward: usize, outward: usize, passes: usize) -> Result<Rates, GpuError> {
         let memory = DeviceMemory::new(&self.0.context, inward + outward)?;
         let mut host = PinnedMemory::new(&self.0.context, inward + outward)?;
-        Random(10).fill(&mut host);
+        TestRng(10).fill(&mut host);
         let stream = || self.0.context.new_stream().map_err(driver("cuStreamCreate"));
         let (up, down) = (stream()?, stream()?);
         let place = host.as_mut_ptr();
@@ -175,7 +175,7 @@ impl Measured for CudaDevice {
 /// Fills device memory with random bytes.
 fn fill(stream: &CudaStream, memory: &DeviceMemory, seed: u64) -> Result<(), GpuError> {
     let mut pattern = vec![0; PATTERN.min(memory.bytes())];
-    Random(seed).fill(&mut pattern);
+    TestRng(seed).fill(&mut pattern);
     let mut at = 0;
     while at < memory.bytes() {
         let bytes = pattern.len().min(memory.bytes() - at);

@@ -13,7 +13,7 @@ use crate::source::method::Variant;
 use crate::source::stages::Stage;
 use crate::tuning::Tuning;
 use gabion_engine::Plan;
-use gabion_engine::conformance::Random;
+use gabion_engine::conformance::TestRng;
 use opencl3::command_queue::{CL_QUEUE_PROFILING_ENABLE, CommandQueue};
 use opencl3::event::Event;
 use opencl3::memory::Buffer;
@@ -72,7 +72,7 @@ fn timed_by_host(passes: usize, work: impl Fn() -> Result<(), GpuError>) -> Resu
 
 fn fill(queue: &CommandQueue, to: &Buffer<u8>, bytes: usize, seed: u64) -> Result<(), GpuError> {
     let mut pattern = vec![0; PATTERN.min(bytes)];
-    Random(seed).fill(&mut pattern);
+    TestRng(seed).fill(&mut pattern);
     for at in (0..bytes).step_by(PATTERN) {
         let piece = &pattern[..pattern.len().min(bytes - at)];
         // SAFETY: the buffer has `bytes` bytes, and the pattern lives until the wait.
@@ -143,7 +143,7 @@ impl Measured for OpenClDevice {
         let memory = buffer(&self.0.context, bytes)?;
         let queue = queue(&self.0, 0)?;
         let mut host = vec![0; bytes];
-        Random(9).fill(&mut host);
+        TestRng(9).fill(&mut host);
         let done = || queue.finish().map_err(super::memory("clFinish", bytes));
         let up = timed_by_host(passes, || {
             // SAFETY: both sides have the bytes and outlive the wait.
@@ -164,7 +164,7 @@ impl Measured for OpenClDevice {
         let (to, from) = (buffer(&self.0.context, inward)?, buffer(&self.0.context, outward)?);
         let (up, down) = (queue(&self.0, 0)?, queue(&self.0, 0)?);
         let mut host = vec![0; inward];
-        Random(10).fill(&mut host);
+        TestRng(10).fill(&mut host);
         let place = std::cell::RefCell::new(vec![0; outward]);
         timed_by_host(passes, || {
             // SAFETY: all four have the bytes and outlive the waits.

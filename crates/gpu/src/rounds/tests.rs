@@ -3,7 +3,7 @@
 use super::*;
 use crate::faults::Fault;
 use crate::takeover::Takeover;
-use gabion_engine::conformance::Random;
+use gabion_engine::conformance::TestRng;
 use gabion_engine::kernel::{Backend, Kernel, Reference};
 use gabion_engine::{Code, Mode};
 
@@ -118,7 +118,7 @@ struct Scene {
 
 impl Scene {
     fn new(plan: Plan) -> Scene {
-        let mut random = Random(31);
+        let mut random = TestRng(31);
         let mut blocks = |count: usize| -> Vec<Vec<u8>> {
             (0..count)
                 .map(|_| {

@@ -64,7 +64,7 @@ fn exchange(text: &mut Text, dialect: Dialect, stage: usize, low: &str, high: &s
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gabion_engine::conformance::Random;
+    use gabion_engine::conformance::TestRng;
 
     /// What the text says, done here.
     fn done(words: &mut [u32]) {
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn rows_hold_one_bit_of_every_symbol() {
-        let mut random = Random(3);
+        let mut random = TestRng(3);
         for width in [4usize, 8, 16, 32] {
             let words: Vec<u32> = (0..width).map(|_| random.next_u64() as u32).collect();
             let mut rows = words.clone();

@@ -97,7 +97,7 @@ fn by_frequency(accesses: &[u32]) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance::Random;
+    use crate::conformance::TestRng;
     use std::collections::HashMap;
 
     /// Runs two turns of the loop and follows what the registers hold.
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn every_access_finds_its_block_in_every_turn() {
-        let mut random = Random(0x706f_696e);
+        let mut random = TestRng(0x706f_696e);
         for _ in 0..500 {
             let blocks = 1 + random.below(30);
             let accesses: Vec<u32> = (0..random.below(120)).map(|_| random.below(blocks) as u32).collect();

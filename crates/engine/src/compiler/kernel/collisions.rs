@@ -34,8 +34,8 @@ fn lines(blocks: &[*const u8]) -> u64 {
 /// How the inputs and outputs of a call lie to each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Arrangement {
-    collides_up: bool,
-    collides_down: bool,
+    collides_ascending: bool,
+    collides_descending: bool,
     crowds: bool,
 }
 
@@ -47,20 +47,20 @@ impl Arrangement {
         // before its stores.
         let behind = outputs.iter().fold(0, |lines, &output| lines | read.rotate_right(line(output))) & !1;
         Arrangement {
-            collides_up: behind.leading_zeros() + 1 < FAR_ENOUGH,
-            collides_down: behind.trailing_zeros() < FAR_ENOUGH,
+            collides_ascending: behind.leading_zeros() + 1 < FAR_ENOUGH,
+            collides_descending: behind.trailing_zeros() < FAR_ENOUGH,
             crowds: crowds(read | lines(outputs), inputs.len() + outputs.len()),
         }
     }
 
     /// Whether going down is all that is needed.
-    pub(super) fn is_better_down(self) -> bool {
-        self.collides_up && !self.collides_down
+    pub(super) fn is_faster_descending(self) -> bool {
+        self.collides_ascending && !self.collides_descending
     }
 
     /// Whether several passes that go down are better than one that goes up.
-    pub(super) fn is_bad(self) -> bool {
-        self.collides_up || self.crowds
+    pub(super) fn conflicts(self) -> bool {
+        self.collides_ascending || self.crowds
     }
 }
 
@@ -87,7 +87,7 @@ mod tests {
 
     fn arrangement(inputs: &[*const u8], outputs: &[*const u8]) -> (bool, bool) {
         let arrangement = Arrangement::of(inputs, outputs);
-        (arrangement.is_better_down(), arrangement.is_bad())
+        (arrangement.is_faster_descending(), arrangement.conflicts())
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A plan as machine code that also divides its inputs for their signatures, in the same pass over memory.
 
 use super::code_of;
-use crate::compiler::emit::{Distance, REMEMBERED_TURNS, Walk};
+use crate::compiler::emit::{Locality, REMEMBERED_TURNS, Walk};
 use crate::compiler::machine::{Allocated, Form};
 use crate::compiler::routine::Routine;
 use crate::compiler::target::Target;
@@ -43,25 +43,25 @@ impl SigningKernel {
         }
         let blocks = plan.inputs().len() + plan.outputs().len();
         let slot_bytes = allocated.slots as usize * target.width;
-        let routine = |distance| {
-            let walk = Walk { distance, ahead: AHEAD, descends: false };
+        let routine = |locality| {
+            let walk = Walk { locality, ahead: AHEAD, descends: false };
             let (shape, emitted) = code_of(Form::of(plan), target, allocated, 1, walk);
             Routine::new(emitted, shape, slot_bytes, blocks).ok()
         };
-        let (routine, streaming) = (routine(Distance::Near)?, routine(Distance::Far)?);
+        let (routine, streaming) = (routine(Locality::L1)?, routine(Locality::Memory)?);
         let components = points.exponents().len();
         Some(SigningKernel { routine, streaming, slot_bytes, components })
     }
 
     /// Turns the first bytes of `inputs` into those of `outputs`, as many as whole turns cover, and gives what
-    /// their division left. The buffers were checked: as many as the plan has, all of `len` bytes; they are parts of blocks of `whole`
+    /// their division left. The buffers were checked: as many as the plan has, all of `len` bytes; they are parts of blocks of `total_len`
     /// bytes. None, and nothing is done, where `len` is less than the turns that are remembered.
     pub(crate) fn run(
         &self,
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
         len: usize,
-        whole: usize,
+        total_len: usize,
     ) -> Option<TrailingQuotients> {
         let (width, step) = (self.routine.width(), self.routine.step());
         let ring = REMEMBERED_TURNS * step;
@@ -73,7 +73,7 @@ impl SigningKernel {
         let addresses = inputs.iter().map(|input| input.as_ptr());
         let outputs = outputs.iter_mut().map(|output| output.as_mut_ptr().cast_const());
         let blocks: Vec<*const u8> = addresses.chain(outputs).collect();
-        let large = whole.saturating_mul(blocks.len()) >= Tuning::of_machine().stream_bytes;
+        let large = total_len.saturating_mul(blocks.len()) >= Tuning::of_machine().stream_bytes;
         let routine = if large && aligned { &self.streaming } else { &self.routine };
         let covered = len - len % step;
         let rings = inputs.len() * self.components * ring;

@@ -6,7 +6,7 @@
 //! memory reads it there.
 
 use crate::compiler::machine::{Allocated, Operand, Register, Step};
-use crate::compiler::program::{Op, Place, Program, Value};
+use crate::compiler::program::{Location, Op, Program, Value};
 
 /// Gives every value a register out of `registers`; sums have at most three terms.
 pub(in crate::compiler) fn allocate(program: &Program, registers: usize) -> Allocated {
@@ -26,7 +26,7 @@ struct Walk<'a> {
     /// For every value the operations that still use it, the next one last.
     uses: Vec<Vec<u32>>,
     /// For every value the places it is stored to.
-    stored_to: Vec<Vec<Place>>,
+    stored_to: Vec<Vec<Location>>,
     register_of: Vec<Option<Register>>,
     slot_of: Vec<Option<u32>>,
     holds: Vec<Option<Value>>,

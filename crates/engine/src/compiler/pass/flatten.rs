@@ -49,7 +49,7 @@ fn flatten_once(program: &Program) -> Program {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compiler::program::Place;
+    use crate::compiler::program::Location;
 
     #[test]
     fn nested_sums_become_one_and_equal_terms_cancel() {
@@ -57,10 +57,10 @@ mod tests {
         let [a, b, c]: [Value; 3] = std::array::from_fn(|input| program.load(input, 0));
         let inner = program.sum([a, b]).unwrap();
         let outer = program.sum([inner, c, a]);
-        program.store(Place { block: 3, packet: 0 }, outer);
+        program.store(Location { block: 3, packet: 0 }, outer);
         let flat = flatten(&program);
         assert_eq!(flat.ops().len(), 3, "two loads and their sum: {:?}", flat.ops());
-        let load = |place: Place| [0x11, 0x22, 0x44][place.block as usize];
+        let load = |place: Location| [0x11, 0x22, 0x44][place.block as usize];
         assert_eq!(flat.evaluate(load), program.evaluate(load));
     }
 
@@ -70,8 +70,8 @@ mod tests {
         let [a, b, c]: [Value; 3] = std::array::from_fn(|input| program.load(input, 0));
         let shared = program.sum([a, b]);
         let outer = program.sum(shared.into_iter().chain([c]));
-        program.store(Place { block: 3, packet: 0 }, shared);
-        program.store(Place { block: 4, packet: 0 }, outer);
+        program.store(Location { block: 3, packet: 0 }, shared);
+        program.store(Location { block: 4, packet: 0 }, outer);
         assert_eq!(flatten(&program).ops().len(), program.ops().len());
     }
 }

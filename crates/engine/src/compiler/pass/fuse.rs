@@ -113,13 +113,13 @@ impl<'a> Chains<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compiler::program::Place;
+    use crate::compiler::program::Location;
 
     fn sum_of(count: usize) -> Program {
         let mut program = Program::default();
         let inputs: Vec<Value> = (0..count).map(|input| program.load(input, 0)).collect();
         let sum = program.sum(inputs);
-        program.store(Place { block: count as u32, packet: 0 }, sum);
+        program.store(Location { block: count as u32, packet: 0 }, sum);
         program
     }
 
@@ -134,7 +134,7 @@ mod tests {
             let program = sum_of(count);
             for (arity, patience) in [(2, 0), (2, 99), (3, 0), (3, 99)] {
                 let fused = fuse(&program, Fusion { arity, patience });
-                let load = |place: Place| 1u8.rotate_left(place.block) ^ (place.block as u8) << 2;
+                let load = |place: Location| 1u8.rotate_left(place.block) ^ (place.block as u8) << 2;
                 assert_eq!(fused.evaluate(load), program.evaluate(load), "{count} terms");
                 assert!(sums(&fused).iter().all(|&terms| terms <= arity));
                 if arity == 3 && patience == 99 && count > 1 {

@@ -28,7 +28,7 @@ pub(in crate::compiler) fn look_up(program: &Program) -> Program {
 mod tests {
     use super::*;
     use crate::bytemap::ByteMap;
-    use crate::compiler::program::Place;
+    use crate::compiler::program::Location;
     use crate::field::Field;
 
     #[test]
@@ -37,7 +37,7 @@ mod tests {
         let x = program.load(0, 0);
         for (output, constant) in [2, 0x8e, 0xff].into_iter().enumerate() {
             let image = program.map(x, ByteMap::multiplication(Field::GF8, constant));
-            program.store(Place { block: 1 + output as u32, packet: 0 }, image);
+            program.store(Location { block: 1 + output as u32, packet: 0 }, image);
         }
         let looked_up = look_up(&program);
         assert!(!looked_up.ops().iter().any(|op| matches!(op, Op::Map(..))));

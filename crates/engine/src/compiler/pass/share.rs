@@ -391,8 +391,8 @@ fn several(members: Members) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compiler::program::Place;
-    use crate::conformance::Random;
+    use crate::compiler::program::Location;
+    use crate::conformance::TestRng;
 
     fn instructions(program: &Program, arity: usize) -> usize {
         let sums = program.ops().iter().filter(|op| matches!(op, Op::Sum(_)));
@@ -400,7 +400,7 @@ mod tests {
     }
 
     /// Sums of inputs, and of sums made before.
-    fn random_program(random: &mut Random) -> Program {
+    fn random_program(random: &mut TestRng) -> Program {
         let mut program = Program::default();
         let inputs = 1 + random.below(24);
         let mut values: Vec<Value> = (0..inputs).map(|input| program.load(input, 0)).collect();
@@ -408,7 +408,7 @@ mod tests {
             let density = 1 + random.below(4);
             let terms: Vec<Value> = values.iter().copied().filter(|_| random.below(5) < density).collect();
             let sum = program.sum(terms);
-            program.store(Place { block: (inputs + output) as u32, packet: 0 }, sum);
+            program.store(Location { block: (inputs + output) as u32, packet: 0 }, sum);
             if random.below(8) == 0 {
                 values.extend(sum);
             }
@@ -418,13 +418,13 @@ mod tests {
 
     #[test]
     fn random_programs_keep_their_meaning_and_never_grow() {
-        let mut random = Random(0x7368_6172);
+        let mut random = TestRng(0x7368_6172);
         for round in 0..150 {
             let program = random_program(&mut random);
             for arity in [2, 3] {
                 let shared = share(&program, arity);
                 let bytes: Vec<u8> = (0..32).map(|_| random.next_u64() as u8).collect();
-                let load = |place: Place| bytes[place.block as usize];
+                let load = |place: Location| bytes[place.block as usize];
                 assert_eq!(shared.evaluate(load), program.evaluate(load), "round {round}");
                 assert!(instructions(&shared, arity) <= instructions(&program, arity), "round {round}");
             }
@@ -436,7 +436,7 @@ mod tests {
         for (output, terms) in sums.iter().enumerate() {
             let terms: Vec<Value> = terms.iter().map(|&input| program.load(input, 0)).collect();
             let sum = program.sum(terms);
-            program.store(Place { block: 100 + output as u32, packet: 0 }, sum);
+            program.store(Location { block: 100 + output as u32, packet: 0 }, sum);
         }
         program
     }
@@ -466,7 +466,7 @@ mod tests {
 
     #[test]
     fn the_same_program_comes_out_every_time() {
-        let program = random_program(&mut Random(7));
+        let program = random_program(&mut TestRng(7));
         assert_eq!(share(&program, 3).ops(), share(&program, 3).ops());
     }
 }

@@ -14,7 +14,7 @@
 //! [`Signer`]: crate::signature::Signer
 
 use crate::bytemap::ByteMap;
-use crate::compiler::program::{Age, Op, Place, Program, Value};
+use crate::compiler::program::{Age, Location, Op, Program, Value};
 use crate::division::SignaturePoints;
 use crate::field::Field;
 
@@ -61,10 +61,10 @@ pub(in crate::compiler) fn sign(
 fn divide(program: &mut Program, value: Value, division: usize, inverse: ByteMap) {
     // The youngest last: it was written just before, and is waited for longest.
     let before = [Age::Eighth, Age::Seventh, Age::Last]
-        .map(|age| program.make(Op::Load(Place::remainder(division, age))));
+        .map(|age| program.make(Op::Load(Location::remainder(division, age))));
     let sum = program.make(Op::Sum([value].into_iter().chain(before).collect()));
     let quotient = program.map(sum, inverse);
-    program.store(Place::remainder(division, Age::Eighth), quotient);
+    program.store(Location::remainder(division, Age::Eighth), quotient);
 }
 
 #[cfg(test)]
@@ -79,20 +79,21 @@ mod tests {
         let mut program = Program::default();
         let [a, b]: [Value; 2] = std::array::from_fn(|input| program.load(input, 0));
         let sum = program.sum([a, b]);
-        program.store(Place { block: 3, packet: 0 }, sum);
+        program.store(Location { block: 3, packet: 0 }, sum);
         // Input 2 is not part of the program.
         let points = SignaturePoints::Independent;
         let signed = sign(&program, 3, points, 8);
-        let load = |place: Place| match place.as_remainder() {
+        let load = |place: Location| match place.as_remainder() {
             None => 0x11 << place.block,
             Some((division, age)) => 1 + division as u8 + 16 * age as u8,
         };
-        let found: HashMap<Place, u8> = signed.evaluate(load).into_iter().collect();
-        assert_eq!(found[&Place { block: 3, packet: 0 }], 0x33);
+        let found: HashMap<Location, u8> = signed.evaluate(load).into_iter().collect();
+        assert_eq!(found[&Location { block: 3, packet: 0 }], 0x33);
         for (input, component) in (0..3).flat_map(|input| [(input, 0), (input, 1)]) {
-            let place = |age| Place::remainder(2 * input + component, age);
+            let place = |age| Location::remainder(2 * input + component, age);
             let before = [Age::Eighth, Age::Seventh, Age::Last].map(|age| load(place(age)));
-            let sum = before.into_iter().fold(load(Place { block: input as u32, packet: 0 }), |a, b| a ^ b);
+            let sum =
+                before.into_iter().fold(load(Location { block: input as u32, packet: 0 }), |a, b| a ^ b);
             let (quotient, c) = (found[&place(Age::Eighth)], field.exp(8 * points.exponents()[component]));
             assert_eq!(field.mul(u64::from(quotient), c), u64::from(sum), "input {input}, {component}");
         }

@@ -3,7 +3,7 @@ use crate::code::Code;
 use crate::division::SignaturePoints;
 use crate::engine::Engine;
 use crate::field::Field;
-use crate::kernel::{Backend, Threads, Tier, rows};
+use crate::kernel::{Backend, Threads, Tier, kernel_sets};
 use crate::layout::Layout;
 use crate::matrix::Matrix;
 use crate::plan::{Mode, Plan};
@@ -56,13 +56,13 @@ fn lengths() -> impl Iterator<Item = usize> {
 
 #[test]
 fn as_run_and_sign_on_every_row() {
-    for row in rows().iter().filter(|row| row.supported()) {
-        let compiled = Engine::with_row(row, 1).unwrap().compile(&encode("3+2")).unwrap();
+    for row in kernel_sets().iter().filter(|row| row.supported()) {
+        let compiled = Engine::with_kernel_set(row, 1).unwrap().compile(&encode("3+2")).unwrap();
         for components in [1, 2, 3] {
-            let signer = Signer::tower_with_row(row, Field::GF8, components).unwrap();
+            let signer = Signer::tower_with_kernel_set(row, Field::GF8, components).unwrap();
             lengths().for_each(|len| check(&compiled, &signer, len));
         }
-        let signer = Signer::independent_with_row(row).unwrap();
+        let signer = Signer::independent_with_kernel_set(row).unwrap();
         lengths().for_each(|len| check(&compiled, &signer, len));
     }
 }
@@ -119,7 +119,7 @@ impl Lines {
 #[test]
 fn code_that_divides_while_it_codes() {
     let mut divided = 0;
-    for row in rows().iter().filter(|row| row.supported()) {
+    for row in kernel_sets().iter().filter(|row| row.supported()) {
         for text in ["1+1", "2+1", "4+2", "10+4", "17+3", "30+3", "raidz:8+3", "cauchy-isal:12+4", "5+12"] {
             let plan = encode(text);
             let kernel = row.at(Tier::Code).compile(&plan).unwrap();
@@ -129,8 +129,8 @@ fn code_that_divides_while_it_codes() {
                 let (points, shift, stagger) =
                     (SignaturePoints::ALL[turn % 3], [0, 0, 16, 3][turn % 4], [0, 0, 0, 0, 5][turn % 5]);
                 let signer = match points {
-                    SignaturePoints::Independent => Signer::independent_with_row(row).unwrap(),
-                    _ => Signer::tower_with_row(row, Field::GF8, points.exponents().len()).unwrap(),
+                    SignaturePoints::Independent => Signer::independent_with_kernel_set(row).unwrap(),
+                    _ => Signer::tower_with_kernel_set(row, Field::GF8, points.exponents().len()).unwrap(),
                 };
                 let what = format!("{row:?}, {text}, {len} bytes, {points:?}, at {shift}");
                 let data: Vec<Vec<u8>> = (0..plan.inputs().len() as u64).map(|i| painted(len, i)).collect();
@@ -154,9 +154,10 @@ fn code_that_divides_while_it_codes() {
             }
         }
     }
-    let wide = rows().iter().filter(|row| row.supported() && row.emits_code() && row.name().contains("512"));
+    let wide =
+        kernel_sets().iter().filter(|row| row.supported() && row.emits_code() && row.name().contains("512"));
     let narrow =
-        rows().iter().filter(|row| row.supported() && row.emits_code() && !row.name().contains("512"));
+        kernel_sets().iter().filter(|row| row.supported() && row.emits_code() && !row.name().contains("512"));
     // Nine plans; six lengths have eight turns of 64 bytes, a seventh has them of 32 bytes.
     assert_eq!(divided, 9 * (6 * wide.count() + 7 * narrow.count()));
 }

@@ -11,7 +11,7 @@ const MAX_STEP: usize = 8 * 64;
 /// # Safety
 /// The CPU has the instruction set of `V`.
 #[inline(always)]
-pub(super) unsafe fn ask_for_output<V: Vector, const U: usize>(output: *const u8) {
+pub(super) unsafe fn prefetch_output<V: Vector, const U: usize>(output: *const u8) {
     for u in 0..U {
         // SAFETY: the instruction set is there by contract, and the address need not be one of the output.
         unsafe { V::prefetch_to_write(output.wrapping_add(WRITE_AHEAD + u * V::BYTES)) };

@@ -4,7 +4,7 @@
 use super::Buffers;
 use super::planes::load_partial;
 use crate::bytemap::MapForm;
-use crate::compiler::{Allocated, Operand, Place, Register, Step};
+use crate::compiler::{Allocated, Location, Operand, Register, Step};
 use crate::kernel::vector::Vector;
 use crate::layout::Layout;
 
@@ -143,7 +143,7 @@ impl Columns<'_> {
 
     /// Where the tile of a place begins.
     #[inline(always)]
-    unsafe fn place(&self, place: Place) -> *mut u8 {
+    unsafe fn place(&self, place: Location) -> *mut u8 {
         // SAFETY: by contract of `run`: within the block.
         unsafe { self.blocks[place.block as usize].add(self.start + place.packet as usize * self.packet) }
     }

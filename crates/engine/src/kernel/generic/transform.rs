@@ -135,8 +135,8 @@ unsafe fn run_columns<V: Vector, X: Multiply<V::Map, B>, const B: usize>(
     let column = B * V::BYTES;
     let size = column << log;
     let most = (ROOM_BYTES / size).clamp(1, MAX_COLUMNS).min(blocks.len / column);
-    let whole = most * size;
-    let needed = if inputs.cosets.len().max(outputs.cosets.len()) > 1 { 2 * whole } else { whole };
+    let tile_bytes = most * size;
+    let needed = if inputs.cosets.len().max(outputs.cosets.len()) > 1 { 2 * tile_bytes } else { tile_bytes };
     room.0.resize(room.0.len().max(needed.div_ceil(64)), Line { _bytes: [0; 64] });
     let start = room.0.as_mut_ptr().cast::<u8>();
     let (additive, differentiates) = (Additive::of(transform.field), transform.differentiates());
@@ -158,7 +158,7 @@ unsafe fn run_columns<V: Vector, X: Multiply<V::Map, B>, const B: usize>(
         // SAFETY: the room has a part of `whole` bytes for each of the two, the second where there are several cosets and so somebody who
         // touches it; columns <= most, and tiles lie within all blocks.
         unsafe {
-            let (mut first, mut second) = (points(start), points(start.add(whole)));
+            let (mut first, mut second) = (points(start), points(start.add(tile_bytes)));
             for (index, coset) in inputs.cosets.iter().enumerate() {
                 let points = if index == 0 { &mut first } else { &mut second };
                 points.interpolate(coset, turns, &tile, &mut constants);
@@ -173,7 +173,7 @@ unsafe fn run_columns<V: Vector, X: Multiply<V::Map, B>, const B: usize>(
                 first.start.write_bytes(0, first.bytes());
             }
             for stray in &transform.strays {
-                tile.ask_for::<V>(blocks.from[stray.block as usize], tile.next);
+                tile.prefetch_part::<V>(blocks.from[stray.block as usize], tile.next);
             }
             for coset in &outputs.cosets {
                 let points = if outputs.cosets.len() == 1 { &mut first } else { &mut second };
@@ -201,18 +201,23 @@ struct Tile<'a> {
 impl Tile<'_> {
     /// Asks for what is needed soon: the same part of a block that has its turn after some others, or the next part where it had it before.
     #[inline(always)]
-    unsafe fn ask_ahead<V: Vector>(&self, side: &Side, member: usize, start: impl Fn(usize) -> *const u8) {
+    unsafe fn prefetch_ahead<V: Vector>(
+        &self,
+        side: &Side,
+        member: usize,
+        start: impl Fn(usize) -> *const u8,
+    ) {
         let ahead = member + BLOCKS_AHEAD;
         let count = side.members.len();
         let (member, at) =
             if ahead < count { (ahead, self.at) } else { ((ahead - count) % count, self.next) };
         // SAFETY: passed on unchanged.
-        unsafe { self.ask_for::<V>(start(side.members[member].block as usize), at) };
+        unsafe { self.prefetch_part::<V>(start(side.members[member].block as usize), at) };
     }
 
     /// As much as a tile has of a block, from `at` on.
     #[inline(always)]
-    unsafe fn ask_for<V: Vector>(&self, block: *const u8, at: usize) {
+    unsafe fn prefetch_part<V: Vector>(&self, block: *const u8, at: usize) {
         let from = block.wrapping_add(at);
         for line in (0..self.next - self.at).step_by(64) {
             // SAFETY: a prefetch takes any address.
@@ -404,7 +409,7 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
                 from[point] = blocks.from[block as usize].add(at);
                 constants.weights[point] = self.multipliers.of(weight);
                 is_weighted |= weight != 1;
-                tile.ask_ahead::<V>(inputs, *next, |block| blocks.from[block]);
+                tile.prefetch_ahead::<V>(inputs, *next, |block| blocks.from[block]);
                 *next += 1;
             }
             for point in 0..size {
@@ -460,7 +465,7 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
                 for (stray, constants) in strays.iter().zip(&mut constants.strays) {
                     constants[point] = self.multipliers.of(stray.coefficients[*next]);
                 }
-                tile.ask_ahead::<V>(outputs, *next, |block| blocks.to[block]);
+                tile.prefetch_ahead::<V>(outputs, *next, |block| blocks.to[block]);
                 *next += 1;
             }
             let (add, strays) = (blocks.add, strays.len());

@@ -19,7 +19,7 @@
 //! (6) Tail: the last bytes travel through a zero-padded buffer; maps are linear, zeros add nothing.
 
 use super::Buffers;
-use super::planes::{ask_for_output, load, load_partial, store, store_partial};
+use super::planes::{load, load_partial, prefetch_output, store, store_partial};
 use crate::kernel::vector::Vector;
 use crate::tuning::{PREFETCH_AHEAD, Tuning};
 use std::borrow::Cow;
@@ -116,11 +116,11 @@ impl<'a, V: Vector> Dense<'a, V> {
 
 #[inline(always)]
 pub(super) unsafe fn run<V: Vector>(dense: &Dense<'_, V>, buffers: Buffers<'_, '_>) {
-    let Buffers { inputs, outputs, len, whole, add } = buffers;
+    let Buffers { inputs, outputs, len, total_len, add } = buffers;
     let maps_fit = dense.maps.len() == dense.inputs * dense.outputs * dense.symbol_bytes * dense.symbol_bytes;
     assert!(maps_fit && inputs.len() == dense.inputs && outputs.len() == dense.outputs);
-    let stream = !add && streams::<V>(inputs.len(), outputs, whole);
-    let asks = Tuning::of_machine().asks_for_outputs(inputs.len(), outputs.len(), whole);
+    let stream = !add && streams::<V>(inputs.len(), outputs, total_len);
+    let asks = Tuning::of_machine().prefetches_outputs(inputs.len(), outputs.len(), total_len);
     let mut start = 0;
     while start < len {
         let end = start.saturating_add(dense.tile).min(len);
@@ -166,9 +166,9 @@ pub(super) unsafe fn run<V: Vector>(dense: &Dense<'_, V>, buffers: Buffers<'_, '
 
 /// Whether this much is worth streaming, and all outputs have the same alignment, so that peeling aligns all.
 #[inline(always)]
-fn streams<V: Vector>(inputs: usize, outputs: &[&mut [u8]], whole: usize) -> bool {
+fn streams<V: Vector>(inputs: usize, outputs: &[&mut [u8]], total_len: usize) -> bool {
     let offset = |output: &[u8]| output.as_ptr().addr() % V::BYTES;
-    whole.saturating_mul(inputs + outputs.len()) >= Tuning::of_machine().stream_bytes
+    total_len.saturating_mul(inputs + outputs.len()) >= Tuning::of_machine().stream_bytes
         && outputs.windows(2).all(|pair| offset(pair[0]) == offset(pair[1]))
 }
 
@@ -223,7 +223,7 @@ unsafe fn dense_pass<V: Vector, const B: usize, const G: usize, const U: usize>(
         while U > 1 && end - at >= U * step {
             if B == 1 && pass.asks {
                 for g in 0..G {
-                    ask_for_output::<V, U>(pass.outputs.get_unchecked(g).as_ptr().wrapping_add(at));
+                    prefetch_output::<V, U>(pass.outputs.get_unchecked(g).as_ptr().wrapping_add(at));
                 }
             }
             dense_step::<V, B, G, U, false>(&mut pass, at, U * step);

@@ -26,10 +26,10 @@ use std::time::{Duration, Instant};
 
 /// How long a thread looks for work, or for the end of a call, before it sleeps. A few calls' time: longer would take the
 /// core from others.
-const LOOKING: Duration = Duration::from_micros(50);
+const SPIN_TIME: Duration = Duration::from_micros(50);
 
 /// When a worker that lies down looks once more.
-const SECOND_LOOK: Duration = Duration::from_millis(1);
+const RECHECK_AFTER: Duration = Duration::from_millis(1);
 
 /// Bytes of what a call captured that are asked for at most.
 const MOST_CAPTURED: usize = 1024;
@@ -241,7 +241,7 @@ impl Shared {
     fn wait_for(&self, done: usize) {
         let progress = &self.progress.0;
         let over = || progress.done.load(Ordering::SeqCst) == done;
-        if !looked_for(over) {
+        if !spin_until(over) {
             let mut bed = locked(&self.bed);
             progress.caller_sleeps.store(true, Ordering::SeqCst);
             while !over() {
@@ -254,7 +254,7 @@ impl Shared {
     fn serve(&self) {
         while !self.stops() {
             if self.has_parts() {
-                self.ask_for_captured();
+                self.prefetch_captured();
             }
             if let Some(part) = self.take(End::Back) {
                 // SAFETY: this thread has taken a part of the call, so it stays as it is until that part is done.
@@ -263,7 +263,7 @@ impl Shared {
                 // SAFETY: the caller keeps the work alive until all parts are done.
                 self.do_part(unsafe { &**work }, part);
                 self.count_part();
-            } else if !looked_for(|| self.has_parts() || self.stops()) {
+            } else if !spin_until(|| self.has_parts() || self.stops()) {
                 self.sleep();
             }
         }
@@ -280,7 +280,7 @@ impl Shared {
     }
 
     /// The captures may be another call's, or gone, when they come: nothing of them is read here.
-    fn ask_for_captured(&self) {
+    fn prefetch_captured(&self) {
         let (place, bytes) = &self.published.0.captured;
         let (place, bytes) = (place.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed));
         (0..bytes.min(MOST_CAPTURED)).step_by(64).for_each(|at| prefetch(place.wrapping_add(at)));
@@ -302,7 +302,7 @@ impl Shared {
         if !awake() {
             // A call that was published at this very moment may not have seen the sleeper, nor the sleeper the call.
             let (again, _) =
-                self.alarm.wait_timeout(bed, SECOND_LOOK).unwrap_or_else(PoisonError::into_inner);
+                self.alarm.wait_timeout(bed, RECHECK_AFTER).unwrap_or_else(PoisonError::into_inner);
             bed = again;
         }
         while !awake() {
@@ -325,17 +325,17 @@ fn prefetch(at: *const u8) {
 }
 
 /// Whether `found` comes true while a thread may look.
-fn looked_for(found: impl Fn() -> bool) -> bool {
-    const LOOKS_PER_GLANCE_AT_THE_CLOCK: usize = 32;
+fn spin_until(found: impl Fn() -> bool) -> bool {
+    const SPINS_PER_CLOCK_READ: usize = 32;
     let mut start = None;
     loop {
-        for _ in 0..LOOKS_PER_GLANCE_AT_THE_CLOCK {
+        for _ in 0..SPINS_PER_CLOCK_READ {
             if found() {
                 return true;
             }
             std::hint::spin_loop();
         }
-        if start.get_or_insert_with(Instant::now).elapsed() > LOOKING {
+        if start.get_or_insert_with(Instant::now).elapsed() > SPIN_TIME {
             return false;
         }
     }

@@ -1,12 +1,12 @@
 use super::*;
 use crate::code::Code;
-use crate::conformance::Random;
+use crate::conformance::TestRng;
 use crate::kernel::table::NoSimd;
 #[cfg(target_arch = "x86_64")]
 use crate::kernel::x86::{Avx2, Avx512, GfniAvx2, GfniAvx512, Ssse3};
 
 /// Runs a plan by transforms, whatever its size, on every instruction set of this CPU, and compares with its matrix.
-fn same_as_matrix(plan: &Plan, len: usize, random: &mut Random) {
+fn same_as_matrix(plan: &Plan, len: usize, random: &mut TestRng) {
     let mut filled = |count: usize| -> Vec<Vec<u8>> {
         let block = |_| {
             let mut block = vec![0; len];
@@ -77,7 +77,7 @@ fn by_matrix(plan: &Plan, inputs: &[Vec<u8>], outputs: &mut [Vec<u8>]) {
 }
 
 /// Some columns of a code, `count` of them, in any order.
-fn some(code: &Code, count: usize, random: &mut Random) -> Vec<usize> {
+fn some(code: &Code, count: usize, random: &mut TestRng) -> Vec<usize> {
     let mut columns: Vec<usize> = (0..code.blocks()).collect();
     for i in 0..count {
         columns.swap(i, i + random.below(code.blocks() - i));
@@ -90,7 +90,7 @@ fn some(code: &Code, count: usize, random: &mut Random) -> Vec<usize> {
 /// the field.
 #[test]
 fn every_kind_of_plan_of_small_codes_runs_by_transforms() {
-    let mut random = Random(31);
+    let mut random = TestRng(31);
     for round in 0..120 {
         let family = ["subspace", "cauchy", "rs-vandermonde"][round % 3];
         let (code, len) = if round % 2 == 0 {
@@ -118,7 +118,7 @@ fn every_kind_of_plan_of_small_codes_runs_by_transforms() {
 /// Where the cosets of a subspace run out, inputs share the coset of the outputs: the whole of a field is in use. Few of them are strays.
 #[test]
 fn points_that_are_left_over_are_differentiated_or_stray() {
-    let mut random = Random(32);
+    let mut random = TestRng(32);
     for (text, columns, strays) in [
         ("65533+3:w16", 3, 1),
         ("3+65533:w16", 65_533, 0),
@@ -139,7 +139,7 @@ fn points_that_are_left_over_are_differentiated_or_stray() {
 /// The loss of all data of 30+33, where one source lies apart from the others, and losses of which some lie among the sources.
 #[test]
 fn fresh_losses_of_bytes_are_transformed_where_that_takes_fewer_products() {
-    let mut random = Random(34);
+    let mut random = TestRng(34);
     for (text, lost, transformed) in [
         ("30+33", 30, true),
         ("64+64", 64, true),
@@ -167,7 +167,7 @@ fn fresh_losses_of_bytes_are_transformed_where_that_takes_fewer_products() {
 }
 
 /// A code that no matrix holds: what was encoded comes back, whatever was lost, and every output is what the points say.
-fn survives(text: &str, len: usize, random: &mut Random) {
+fn survives(text: &str, len: usize, random: &mut TestRng) {
     let code: Code = text.parse().unwrap();
     let (k, m) = (code.k(), code.m());
     let mut stripe: Vec<Vec<u8>> = vec![vec![0; len]; k + m];
@@ -217,7 +217,7 @@ fn survives(text: &str, len: usize, random: &mut Random) {
 
 #[test]
 fn the_largest_codes_survive_what_they_promise() {
-    let mut random = Random(33);
+    let mut random = TestRng(33);
     for (text, len) in [
         ("60000+5536:w16", 10),
         ("32768+32768:w16", 2),

@@ -88,13 +88,13 @@ fn by_way_of_lost(field: Field, repair: &CauchyForm, width: usize) -> Option<Fac
         }
     }
     let (_, cosets, base) = best?;
-    let detour = repair.detour(field, |at| cosets.number(at) ^ base < n).ok()??;
-    let solve = (!detour.solve.is_identity()).then_some(detour.solve);
+    let factorization = repair.factor_by_coset(field, |at| cosets.number(at) ^ base < n).ok()??;
+    let solve = (!factorization.solve.is_identity()).then_some(factorization.solve);
     Some(Factors {
-        cauchy: cosets.numbered(&detour.cauchy),
+        cauchy: cosets.numbered(&factorization.cauchy),
         cosets,
-        inputs: detour.inputs,
-        added: detour.added,
+        inputs: factorization.inputs,
+        added: factorization.added,
         solve,
     })
 }

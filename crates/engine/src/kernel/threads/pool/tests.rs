@@ -16,7 +16,7 @@ fn every_part_runs_once_whether_workers_look_or_sleep() {
             assert!(ran.iter().all(|count| count.load(Ordering::Relaxed) == 1), "{workers} {round}");
             if round % 500 == 0 {
                 // Long enough that all lie down.
-                std::thread::sleep(2 * LOOKING);
+                std::thread::sleep(2 * SPIN_TIME);
             }
         }
     }
@@ -68,7 +68,7 @@ fn a_long_part_lets_its_caller_sleep() {
     pool.run(2, &|part| {
         both.wait();
         if part == 1 {
-            std::thread::sleep(200 * LOOKING);
+            std::thread::sleep(200 * SPIN_TIME);
             over.store(true, Ordering::Relaxed);
         }
     });

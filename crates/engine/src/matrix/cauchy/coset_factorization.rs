@@ -7,7 +7,7 @@ use crate::matrix::Matrix;
 
 /// The factors of a matrix: outputs = solve · (C · some inputs + the other inputs), C a Cauchy matrix.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Detour {
+pub struct CosetFactorization {
     /// C.
     pub cauchy: CauchyForm,
     /// For every column of C its input.
@@ -27,7 +27,11 @@ impl CauchyForm {
     ///
     /// # Errors
     /// Those of [`exchange`](CauchyForm::exchange).
-    pub fn detour(&self, field: Field, is_row: impl Fn(u64) -> bool) -> Result<Option<Detour>, Error> {
+    pub fn factor_by_coset(
+        &self,
+        field: Field,
+        is_row: impl Fn(u64) -> bool,
+    ) -> Result<Option<CosetFactorization>, Error> {
         let split = |points: &[Point]| {
             (0..points.len()).partition::<Vec<usize>, _>(|&place| is_row(points[place].at))
         };
@@ -45,7 +49,7 @@ impl CauchyForm {
             if row < known.len() { of_known.at(output, row) } else { own() }
         })?;
         let added = known.into_iter().map(Some).chain(stay.iter().map(|_| None)).collect();
-        Ok(Some(Detour { cauchy, inputs, added, solve }))
+        Ok(Some(CosetFactorization { cauchy, inputs, added, solve }))
     }
 }
 
@@ -55,14 +59,14 @@ mod tests {
     use proptest::prelude::*;
 
     /// The factors multiplied out.
-    fn product(detour: &Detour, field: Field, columns: usize) -> Matrix {
-        let c = detour.cauchy.matrix(field).unwrap();
-        Matrix::from_fn(field, detour.solve.rows(), columns, |output, input| {
+    fn product(factorization: &CosetFactorization, field: Field, columns: usize) -> Matrix {
+        let c = factorization.cauchy.matrix(field).unwrap();
+        Matrix::from_fn(field, factorization.solve.rows(), columns, |output, input| {
             (0..c.rows()).fold(0, |sum, row| {
-                let column = detour.inputs.iter().position(|&of| of == input);
-                let added = u64::from(detour.added[row] == Some(input));
+                let column = factorization.inputs.iter().position(|&of| of == input);
+                let added = u64::from(factorization.added[row] == Some(input));
                 let entry = column.map_or(0, |column| c.at(row, column)) ^ added;
-                sum ^ field.mul(detour.solve.at(output, row), entry)
+                sum ^ field.mul(factorization.solve.at(output, row), entry)
             })
         })
         .unwrap()
@@ -82,10 +86,10 @@ mod tests {
             let form = CauchyForm { rows: points[..m].to_vec(), columns: points[m..].to_vec() };
             let turned = turned.min(m).min(k);
             let rows: Vec<u64> = points[turned..m + turned].iter().map(|point| point.at).collect();
-            let detour = form.detour(field, |at| rows.contains(&at)).unwrap().unwrap();
-            prop_assert_eq!(detour.cauchy.columns.len(), k - turned);
-            prop_assert_eq!(product(&detour, field, k), form.matrix(field).unwrap());
-            prop_assert_eq!(form.detour(field, |_| true).unwrap(), None);
+            let factorization = form.factor_by_coset(field, |at| rows.contains(&at)).unwrap().unwrap();
+            prop_assert_eq!(factorization.cauchy.columns.len(), k - turned);
+            prop_assert_eq!(product(&factorization, field, k), form.matrix(field).unwrap());
+            prop_assert_eq!(form.factor_by_coset(field, |_| true).unwrap(), None);
         }
     }
 }
