@@ -69,7 +69,7 @@ impl Direct {
 /// What the system keeps of a part of a file, in pages; as the kernel writes it.
 #[derive(Debug, Default, Clone, Copy)]
 #[repr(C)]
-struct Kept {
+struct CacheStat {
     pages: u64,
     dirty: u64,
     writeback: u64,
@@ -78,11 +78,11 @@ struct Kept {
 }
 
 /// `cachestat` of Linux 6.5.
-fn kept(file: BorrowedFd<'_>, range: &Range<u64>) -> io::Result<Kept> {
+fn kept(file: BorrowedFd<'_>, range: &Range<u64>) -> io::Result<CacheStat> {
     // Calls that came after Linux 5.1 have one number on all architectures that Rust is on.
     const CACHESTAT: libc::c_long = 451;
     let part = [range.start, range.end.saturating_sub(range.start)];
-    let mut kept = Kept::default();
+    let mut kept = CacheStat::default();
     // SAFETY: two words are read, five are written, and no pointer is kept.
     let failed = unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), part.as_ptr(), &raw mut kept, 0u32) };
     if failed == 0 { Ok(kept) } else { Err(io::Error::last_os_error()) }

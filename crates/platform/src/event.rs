@@ -29,7 +29,7 @@ pub enum Event {
         directory: bool,
     },
     /// Events were lost: only a look at the whole tree tells what changed.
-    Gap(Loss),
+    Gap(EventLoss),
 }
 
 /// What happened to a name.
@@ -49,7 +49,7 @@ pub enum Change {
 
 /// Why events were lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Loss {
+pub enum EventLoss {
     /// The kernel's queue was full.
     Overflow,
     /// The kernel told something that cannot be read.
@@ -58,20 +58,20 @@ pub enum Loss {
     Unresolved,
 }
 
-impl Loss {
+impl EventLoss {
     /// Why, in words.
     pub fn words(self) -> &'static str {
         match self {
-            Loss::Overflow => "the queue of events was full",
-            Loss::Unreadable => "an event could not be read",
-            Loss::Unresolved => "a directory of an event could not be found",
+            EventLoss::Overflow => "the queue of events was full",
+            EventLoss::Unreadable => "an event could not be read",
+            EventLoss::Unresolved => "a directory of an event could not be found",
         }
     }
 }
 
 /// Why all of a file system is listened to instead of the tree alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wide {
+pub enum FilesystemWide {
     /// Something is mounted at this directory, and hides what is below.
     Mount(Vec<u8>),
     /// The tree has more directories than are to be marked.
@@ -88,12 +88,12 @@ pub enum Wide {
     },
 }
 
-impl std::fmt::Display for Wide {
+impl std::fmt::Display for FilesystemWide {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Wide::Mount(path) => write!(f, "something is mounted at {}", path.escape_ascii()),
-            Wide::TooMany { most } => write!(f, "the tree has more than {most} directories"),
-            Wide::Refused { path, error } => {
+            FilesystemWide::Mount(path) => write!(f, "something is mounted at {}", path.escape_ascii()),
+            FilesystemWide::TooMany { most } => write!(f, "the tree has more than {most} directories"),
+            FilesystemWide::Refused { path, error } => {
                 write!(f, "{} cannot be marked: {error}", path.escape_ascii())
             }
         }
@@ -167,8 +167,8 @@ pub trait Source: Send {
     /// [`SourceError`]; then nothing more will come.
     fn drain(&mut self, events: &mut Vec<Event>) -> Result<(), SourceError>;
 
-    /// Whether it keeps something back that [`tell_all`](Source::tell_all) would tell.
-    fn keeps_back(&self) -> bool {
+    /// Whether it keeps something back that [`report_deferred`](Source::report_deferred) would tell.
+    fn has_deferred(&self) -> bool {
         false
     }
 
@@ -176,13 +176,13 @@ pub trait Source: Send {
     ///
     /// # Errors
     /// [`SourceError`]; then nothing more will come.
-    fn tell_all(&mut self, _events: &mut Vec<Event>) -> Result<(), SourceError> {
+    fn report_deferred(&mut self, _events: &mut Vec<Event>) -> Result<(), SourceError> {
         Ok(())
     }
 
     /// Why it has to hear of every write on the whole file system for good, where it could hear of the tree's alone. Nothing is missed
     /// then, but everyone who writes there pays.
-    fn wide(&self) -> Option<&Wide> {
+    fn filesystem_wide(&self) -> Option<&FilesystemWide> {
         None
     }
 

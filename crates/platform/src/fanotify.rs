@@ -14,15 +14,15 @@ mod marks;
 mod tree;
 pub mod wire;
 
-use crate::event::{Change, Event, Loss, Source, SourceError, Wide, join, wait_for};
-use marks::{MAX_HUSHED, Marks};
+use crate::event::{Change, Event, EventLoss, EventSource, FilesystemWide, SourceError, join, wait_for};
+use marks::{MAX_IGNORED, Marks};
 use rustix::fs::{AtFlags, Dir, FileType, statat};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
-use tree::{Found, Tree, Unplaced};
-use wire::{Item, Place, Report};
+use tree::{DirLocation, PathError, Tree};
+use wire::{EntryName, Item, RawEvent};
 
 /// Bytes of events that are read at once: some thousands of them.
 const BUFFER: usize = 512 << 10;
@@ -50,18 +50,18 @@ impl Fanotify {
 
     fn item(&mut self, item: &Item<'_>, events: &mut Vec<Event>) -> Result<(), SourceError> {
         match item {
-            Item::Report(report) => self.event(report, events),
-            Item::Overflow => self.lost(Loss::Overflow, events),
-            Item::Unreadable => self.lost(Loss::Unreadable, events),
+            Item::Event(report) => self.event(report, events),
+            Item::Overflow => self.lost(EventLoss::Overflow, events),
+            Item::Unreadable => self.lost(EventLoss::Unreadable, events),
         }
     }
 
-    fn lost(&mut self, loss: Loss, events: &mut Vec<Event>) -> Result<(), SourceError> {
+    fn lost(&mut self, loss: EventLoss, events: &mut Vec<Event>) -> Result<(), SourceError> {
         events.push(Event::Gap(loss));
         self.marks.start_again(&self.tree)
     }
 
-    fn event(&mut self, report: &Report<'_>, events: &mut Vec<Event>) -> Result<(), SourceError> {
+    fn event(&mut self, report: &RawEvent<'_>, events: &mut Vec<Event>) -> Result<(), SourceError> {
         let directory = report.mask & libc::FAN_ONDIR != 0;
         if report.mask & libc::FAN_RENAME != 0 {
             return self.renamed(report, directory, events);
@@ -76,25 +76,25 @@ impl Fanotify {
                     self.marks.made(&path, &self.tree)?;
                 }
                 events.push(Event::Changed { path, change, directory });
-                if made { self.end_hushes(MAX_HUSHED, events) } else { Ok(()) }
+                if made { self.end_ignores(MAX_IGNORED, events) } else { Ok(()) }
             }
             Ok(None) => Ok(()),
             // Someone removed the directory; that event follows, and counts for all that was in it.
-            Err(Unplaced::Gone) => Ok(()),
-            Err(Unplaced::Unknown) => self.lost(Loss::Unresolved, events),
+            Err(PathError::Gone) => Ok(()),
+            Err(PathError::Unknown) => self.lost(EventLoss::Unresolved, events),
         }
     }
 
     fn renamed(
         &mut self,
-        report: &Report<'_>,
+        report: &RawEvent<'_>,
         directory: bool,
         events: &mut Vec<Event>,
     ) -> Result<(), SourceError> {
-        let mut end = |place: Option<Place<'_>>| match place.map(|place| self.tree.path(place)) {
-            None | Some(Ok(None)) | Some(Err(Unplaced::Gone)) => Ok(None),
+        let mut end = |place: Option<EntryName<'_>>| match place.map(|place| self.tree.path(place)) {
+            None | Some(Ok(None)) | Some(Err(PathError::Gone)) => Ok(None),
             Some(Ok(Some(path))) => Ok(Some(path)),
-            Some(Err(Unplaced::Unknown)) => Err(()),
+            Some(Err(PathError::Unknown)) => Err(()),
         };
         let ends = (end(report.from), end(report.to));
         if directory {
@@ -108,35 +108,37 @@ impl Fanotify {
                     self.marks.moved(to, &self.tree)?;
                 }
                 let unheard =
-                    !directory && [&from, &to].into_iter().flatten().any(|path| self.is_hushed(path));
+                    !directory && [&from, &to].into_iter().flatten().any(|path| self.is_ignored(path));
                 let look_at = to.clone().filter(|_| unheard);
                 events.push(Event::Moved { from, to, directory });
                 // Nobody told that the file appeared, so nobody waits for it to rest.
                 events.extend(look_at.map(created));
                 Ok(())
             }
-            _ => self.lost(Loss::Unresolved, events),
+            _ => self.lost(EventLoss::Unresolved, events),
         }
     }
 
     /// Whether a file that is or was here may have appeared unheard.
-    fn is_hushed(&self, path: &[u8]) -> bool {
+    fn is_ignored(&self, path: &[u8]) -> bool {
         let directory = path.iter().rposition(|&byte| byte == b'/').map_or(&b""[..], |end| &path[..end]);
-        self.marks.is_hushed(directory)
+        self.marks.is_ignored(directory)
     }
 
     /// Ends hushes until so many are left.
-    fn end_hushes(&mut self, left: usize, events: &mut Vec<Event>) -> Result<(), SourceError> {
-        while let Some(directory) = self.marks.end_hush(left, &self.tree)? {
+    fn end_ignores(&mut self, left: usize, events: &mut Vec<Event>) -> Result<(), SourceError> {
+        while let Some(directory) = self.marks.end_ignore(left, &self.tree)? {
             let told = match self.tree.whereabouts(&directory) {
                 // It may be removed just now, which an event tells.
-                Found::Inside(path) => matches!(tell(&path, directory, events), Ok(()) | Err(Errno::NOENT)),
+                DirLocation::Inside(path) => {
+                    matches!(tell(&path, directory, events), Ok(()) | Err(Errno::NOENT))
+                }
                 // What was in it went with it, or is told by the event of where it went.
-                Found::Outside | Found::Gone => true,
-                Found::Unknown => false,
+                DirLocation::Outside | DirLocation::Gone => true,
+                DirLocation::Unknown => false,
             };
             if !told {
-                self.lost(Loss::Unresolved, events)?;
+                self.lost(EventLoss::Unresolved, events)?;
             }
         }
         Ok(())
@@ -188,7 +190,7 @@ fn change(mask: u64, directory: bool) -> Option<Change> {
     }
 }
 
-impl Source for Fanotify {
+impl EventSource for Fanotify {
     fn name(&self) -> &'static str {
         "fanotify"
     }
@@ -197,15 +199,15 @@ impl Source for Fanotify {
         wait_for(self.marks.queue(), at_most, self.tree.shown())
     }
 
-    fn keeps_back(&self) -> bool {
-        self.marks.hushed() > 0
+    fn has_deferred(&self) -> bool {
+        self.marks.ignored() > 0
     }
 
-    fn tell_all(&mut self, events: &mut Vec<Event>) -> Result<(), SourceError> {
-        self.end_hushes(0, events)
+    fn report_deferred(&mut self, events: &mut Vec<Event>) -> Result<(), SourceError> {
+        self.end_ignores(0, events)
     }
 
-    fn wide(&self) -> Option<&Wide> {
+    fn filesystem_wide(&self) -> Option<&FilesystemWide> {
         self.marks.given_up()
     }
 

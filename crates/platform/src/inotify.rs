@@ -8,7 +8,7 @@
 
 pub mod wire;
 
-use crate::event::{Change, Event, Loss, Source, SourceError, is_own, join, sysctl, wait_for};
+use crate::event::{Change, Event, EventLoss, EventSource, SourceError, is_own, join, sysctl, wait_for};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, openat2, statat};
 use rustix::io::Errno;
@@ -17,7 +17,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use wire::{Item, Report};
+use wire::{Item, RawEvent};
 
 /// Bytes of events that are read at once.
 const BUFFER: usize = 256 << 10;
@@ -243,7 +243,7 @@ impl Inotify {
         self.begin()
     }
 
-    fn event(&mut self, report: &Report<'_>, events: &mut Vec<Event>) -> Result<(), SourceError> {
+    fn event(&mut self, report: &RawEvent<'_>, events: &mut Vec<Event>) -> Result<(), SourceError> {
         let mask = ReadFlags::from_bits_retain(report.mask);
         if mask.contains(ReadFlags::IGNORED) {
             self.nodes.remove(&report.watch);
@@ -280,7 +280,7 @@ impl Inotify {
     fn arrived(
         &mut self,
         path: Vec<u8>,
-        report: &Report<'_>,
+        report: &RawEvent<'_>,
         directory: bool,
         events: &mut Vec<Event>,
     ) -> Result<(), SourceError> {
@@ -344,9 +344,9 @@ impl Inotify {
         for item in wire::items(&buffer[..got]) {
             let overflow = |mask: u32| ReadFlags::from_bits_retain(mask).contains(ReadFlags::QUEUE_OVERFLOW);
             match item {
-                Item::Report(report) if overflow(report.mask) => lost = Some(Loss::Overflow),
-                Item::Report(report) => self.event(&report, events)?,
-                Item::Unreadable => lost = Some(Loss::Unreadable),
+                Item::Event(report) if overflow(report.mask) => lost = Some(EventLoss::Overflow),
+                Item::Event(report) => self.event(&report, events)?,
+                Item::Unreadable => lost = Some(EventLoss::Unreadable),
             }
         }
         self.buffer = buffer;
@@ -359,7 +359,7 @@ impl Inotify {
     }
 }
 
-impl Source for Inotify {
+impl EventSource for Inotify {
     fn name(&self) -> &'static str {
         "inotify"
     }

@@ -1,6 +1,6 @@
 //! Both sources on real directories: what people do to files is told, and in which words.
 
-use gabion_platform::event::{Change, Event, Source};
+use gabion_platform::event::{Change, Event, EventSource};
 use gabion_platform::fanotify::Fanotify;
 use gabion_platform::inotify::Inotify;
 use std::collections::BTreeSet;
@@ -36,7 +36,7 @@ fn told(source: &mut dyn Source) -> Vec<Event> {
     while source.wait(Duration::from_millis(50)).unwrap() {
         source.drain(&mut events).unwrap();
     }
-    source.tell_all(&mut events).unwrap();
+    source.report_deferred(&mut events).unwrap();
     events
 }
 

@@ -6,9 +6,9 @@
 //! it. A new directory gets its mark when the event of its making is read; no event of a name in it is read before that one.
 //! So what was done to its files before the mark is seen by those who look, and what is done afterwards is told.
 //!
-//! Even that one event is most of what being watched costs whoever unpacks. So a new directory is *hushed* at first: an ignore mark
+//! Even that one event is most of what being watched costs whoever unpacks. So a new directory is *ignored* at first: an ignore mark
 //! (Linux 6.0) keeps the kernel from telling that files appear in it; that directories do, and that anything goes or gets another name,
-//! is told. When the hush ends, the directory first gets its mark and then is listed. Whatever
+//! is told. When the ignore ends, the directory first gets its mark and then is listed. Whatever
 //! appeared unheard is in that list, or an event tells where it went; and what is done after the listing is told.
 //!
 //! As long as directories that may have files wait for their marks (all at the beginning and after a loss, those that
@@ -17,7 +17,7 @@
 
 use super::calls::{make_queue, mark};
 use super::tree::Tree;
-use crate::event::{SourceError, Wide, is_own, join, sysctl};
+use crate::event::{FilesystemWide, SourceError, is_own, join, sysctl};
 use rustix::fs::{Dir, FileType};
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -30,11 +30,11 @@ const NAMES: u64 = libc::FAN_CREATE | libc::FAN_DELETE | libc::FAN_RENAME | libc
 /// What happens to files.
 const CONTENT: u64 = libc::FAN_MODIFY | libc::FAN_CLOSE_WRITE | libc::FAN_ATTRIB;
 
-/// What is not told of a directory that is hushed: that files appear.
-const HUSHED: u64 = libc::FAN_CREATE;
+/// What is not told of a directory that is ignored: that files appear.
+const IGNORED: u64 = libc::FAN_CREATE;
 
-/// Most directories that are hushed at a time; each keeps a descriptor. Archives are unpacked one directory after the other.
-pub(super) const MAX_HUSHED: usize = 64;
+/// Most directories that are ignored at a time; each keeps a descriptor. Archives are unpacked one directory after the other.
+pub(super) const MAX_IGNORED: usize = 64;
 
 /// Most directories with marks of their own; each keeps about a kilobyte of the kernel's memory.
 const MAX_MARKED: usize = 1 << 17;
@@ -51,14 +51,14 @@ pub(super) struct Marks {
     /// Directories that wait for a mark, and with them those in them.
     ahead: Vec<Vec<u8>>,
     marked: usize,
-    /// Those that are hushed, by where they were made; the oldest first.
-    hushed: VecDeque<(Vec<u8>, OwnedFd)>,
+    /// Those that are ignored, by where they were made; the oldest first.
+    ignored: VecDeque<(Vec<u8>, OwnedFd)>,
     /// Whether the kernel has ignore marks, as far as is known.
-    can_hush: bool,
+    can_ignore: bool,
     /// Most that are marked.
     most: usize,
     /// Directories get no marks any more, and why.
-    given_up: Option<Wide>,
+    given_up: Option<FilesystemWide>,
 }
 
 impl Marks {
@@ -71,8 +71,8 @@ impl Marks {
             is_wide: true,
             ahead,
             marked: 0,
-            hushed: VecDeque::new(),
-            can_hush: true,
+            ignored: VecDeque::new(),
+            can_ignore: true,
             most: MAX_MARKED,
             given_up: None,
         };
@@ -81,7 +81,7 @@ impl Marks {
     }
 
     /// Why the file system is asked for everything for good.
-    pub(super) fn given_up(&self) -> Option<&Wide> {
+    pub(super) fn given_up(&self) -> Option<&FilesystemWide> {
         self.given_up.as_ref()
     }
 
@@ -110,14 +110,14 @@ impl Marks {
         Ok(())
     }
 
-    /// A directory was made here: what comes to be in it is told after this, or when its hush ends.
+    /// A directory was made here: what comes to be in it is told after this, or when its ignore ends.
     pub(super) fn made(&mut self, path: &[u8], tree: &Tree) -> Result<(), SourceError> {
         if self.given_up.is_some() {
             return Ok(());
         }
-        // While all content is asked for, a hush would keep back one event of five.
-        let marked = match self.can_hush && !self.is_wide {
-            true => self.hush(path, tree),
+        // While all content is asked for, a ignore would keep back one event of five.
+        let marked = match self.can_ignore && !self.is_wide {
+            true => self.ignore(path, tree),
             false => self.mark(path, tree).map(drop),
         };
         if let Err(error) = marked {
@@ -131,21 +131,21 @@ impl Marks {
     }
 
     /// Whether files may have appeared unheard in the directory that was made here.
-    pub(super) fn is_hushed(&self, path: &[u8]) -> bool {
-        self.hushed.iter().any(|(hushed, _)| hushed == path)
+    pub(super) fn is_ignored(&self, path: &[u8]) -> bool {
+        self.ignored.iter().any(|(ignored, _)| ignored == path)
     }
 
-    /// How many directories are hushed.
-    pub(super) fn hushed(&self) -> usize {
-        self.hushed.len()
+    /// How many directories are ignored.
+    pub(super) fn ignored(&self) -> usize {
+        self.ignored.len()
     }
 
-    /// Ends the hush of the oldest directory if more than so many are hushed. What is in it then has not been told of.
-    pub(super) fn end_hush(&mut self, beyond: usize, tree: &Tree) -> Result<Option<OwnedFd>, SourceError> {
-        if self.hushed.len() <= beyond {
+    /// Ends the ignore of the oldest directory if more than so many are ignored. What is in it then has not been told of.
+    pub(super) fn end_ignore(&mut self, beyond: usize, tree: &Tree) -> Result<Option<OwnedFd>, SourceError> {
+        if self.ignored.len() <= beyond {
             return Ok(None);
         }
-        let Some((path, directory)) = self.hushed.pop_front() else { return Ok(None) };
+        let Some((path, directory)) = self.ignored.pop_front() else { return Ok(None) };
         // Where marks were given up, content is told by that of the file system.
         if self.given_up.is_none()
             && let Err(error) = self.add_mark(&directory)
@@ -153,7 +153,7 @@ impl Marks {
             self.give_up(refused(&path, error), tree)?;
         }
         let speak = libc::FAN_MARK_REMOVE | libc::FAN_MARK_IGNORE_SURV;
-        match mark(&self.queue, speak, HUSHED, &directory) {
+        match mark(&self.queue, speak, IGNORED, &directory) {
             // No mark is left of it: all were taken away meanwhile.
             Ok(()) | Err(Errno::NOENT) => Ok(Some(directory)),
             Err(error) => self.give_up(refused(&path, error), tree).map(|()| Some(directory)),
@@ -161,16 +161,16 @@ impl Marks {
     }
 
     /// Hushes a directory, or marks it where that cannot be done; nothing if it is gone, or something else by now.
-    fn hush(&mut self, path: &[u8], tree: &Tree) -> Result<(), Errno> {
+    fn ignore(&mut self, path: &[u8], tree: &Tree) -> Result<(), Errno> {
         let Some(directory) = open(path, tree)? else { return Ok(()) };
-        match mark(&self.queue, libc::FAN_MARK_ADD | libc::FAN_MARK_IGNORE_SURV, HUSHED, &directory) {
+        match mark(&self.queue, libc::FAN_MARK_ADD | libc::FAN_MARK_IGNORE_SURV, IGNORED, &directory) {
             Ok(()) => {
                 self.marked += 1;
-                self.hushed.push_back((path.to_vec(), directory));
+                self.ignored.push_back((path.to_vec(), directory));
                 Ok(())
             }
             Err(Errno::INVAL) => {
-                self.can_hush = false;
+                self.can_ignore = false;
                 self.marked += 1;
                 self.add_mark(&directory)
             }
@@ -191,7 +191,7 @@ impl Marks {
                 return self.give_up(refused(&path, error), tree);
             }
             if self.marked + self.ahead.len() > self.most {
-                return self.give_up(Wide::TooMany { most: self.most }, tree);
+                return self.give_up(FilesystemWide::TooMany { most: self.most }, tree);
             }
         }
         if self.ahead.is_empty() && self.is_wide && self.given_up.is_none() {
@@ -225,7 +225,7 @@ impl Marks {
         Ok(())
     }
 
-    fn give_up(&mut self, why: Wide, tree: &Tree) -> Result<(), SourceError> {
+    fn give_up(&mut self, why: FilesystemWide, tree: &Tree) -> Result<(), SourceError> {
         self.widen(tree)?;
         self.given_up = Some(why);
         self.ahead = Vec::new();
@@ -265,10 +265,10 @@ fn open(path: &[u8], tree: &Tree) -> Result<Option<OwnedFd>, Errno> {
     }
 }
 
-fn refused(path: &[u8], error: Errno) -> Wide {
+fn refused(path: &[u8], error: Errno) -> FilesystemWide {
     match error {
-        Errno::XDEV => Wide::Mount(path.to_vec()),
-        _ => Wide::Refused { path: path.to_vec(), error: error.to_string() },
+        Errno::XDEV => FilesystemWide::Mount(path.to_vec()),
+        _ => FilesystemWide::Refused { path: path.to_vec(), error: error.to_string() },
     }
 }
 

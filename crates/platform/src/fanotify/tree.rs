@@ -1,7 +1,7 @@
 //! The tree that is watched, and where in it a directory is that the kernel names by its handle.
 
 use super::calls::{handle_of, open_by_handle};
-use super::wire::{Handle, Place};
+use super::wire::{EntryName, Handle};
 use crate::event::{SourceError, is_own, join};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags, openat2, statx};
 use std::collections::HashMap;
@@ -34,7 +34,7 @@ pub(super) struct Tree {
 type Remembered = HashMap<Box<[u8]>, Option<Box<[u8]>>>;
 
 /// Where a directory is.
-pub(super) enum Found {
+pub(super) enum DirLocation {
     /// Its path within the tree.
     Inside(Vec<u8>),
     /// Elsewhere on the file system, or of ours.
@@ -46,7 +46,7 @@ pub(super) enum Found {
 }
 
 /// Why a name has no path.
-pub(super) enum Unplaced {
+pub(super) enum PathError {
     Gone,
     Unknown,
 }
@@ -99,16 +99,16 @@ impl Tree {
     }
 
     /// Where a directory is.
-    fn find(&mut self, handle: Handle<'_>) -> Found {
+    fn find(&mut self, handle: Handle<'_>) -> DirLocation {
         let key = handle.key();
         if let Some(known) = self.remembered.get(&*key) {
-            return known.as_ref().map_or(Found::Outside, |path| Found::Inside(path.to_vec()));
+            return known.as_ref().map_or(DirLocation::Outside, |path| DirLocation::Inside(path.to_vec()));
         }
         let found = self.look(handle);
         let remember = match &found {
-            Found::Inside(path) => Some(path.clone().into_boxed_slice()),
-            Found::Outside => None,
-            Found::Gone | Found::Unknown => return found,
+            DirLocation::Inside(path) => Some(path.clone().into_boxed_slice()),
+            DirLocation::Outside => None,
+            DirLocation::Gone | DirLocation::Unknown => return found,
         };
         if self.remembered.len() >= MAX_REMEMBERED {
             self.remembered.clear();
@@ -117,17 +117,17 @@ impl Tree {
         found
     }
 
-    fn look(&self, handle: Handle<'_>) -> Found {
+    fn look(&self, handle: Handle<'_>) -> DirLocation {
         let directory = match open_by_handle(&self.root, handle) {
             Ok(directory) => directory,
-            Err(error) if error.raw_os_error() == Some(libc::ESTALE) => return Found::Gone,
-            Err(_) => return Found::Unknown,
+            Err(error) if error.raw_os_error() == Some(libc::ESTALE) => return DirLocation::Gone,
+            Err(_) => return DirLocation::Unknown,
         };
         self.whereabouts(&directory)
     }
 
     /// Where an open directory is.
-    pub(super) fn whereabouts(&self, directory: &OwnedFd) -> Found {
+    pub(super) fn whereabouts(&self, directory: &OwnedFd) -> DirLocation {
         for _ in 0..TRIES {
             match self.place(directory) {
                 Ok(Some(found)) => return found,
@@ -136,35 +136,35 @@ impl Tree {
                 // Its path is longer than what the system tells. Elsewhere that is nothing to us.
                 Err(error) if error.raw_os_error() == Some(libc::ENAMETOOLONG) => {
                     let inside = self.is_inside(directory).unwrap_or(true);
-                    return if inside { Found::Unknown } else { Found::Outside };
+                    return if inside { DirLocation::Unknown } else { DirLocation::Outside };
                 }
-                Err(_) => return Found::Unknown,
+                Err(_) => return DirLocation::Unknown,
             }
         }
         // Whoever moves it all the time is heard of; what is hidden under a mount is not part of the tree.
-        Found::Outside
+        DirLocation::Outside
     }
 
     /// Where an open directory is; nothing if its path is not its own any more.
-    fn place(&self, directory: &OwnedFd) -> io::Result<Option<Found>> {
+    fn place(&self, directory: &OwnedFd) -> io::Result<Option<DirLocation>> {
         let (path, root) = (path_of(directory)?, path_of(&self.root)?);
         let expected = identity(directory)?;
         if expected.3 == 0 {
-            return Ok(Some(Found::Gone));
+            return Ok(Some(DirLocation::Gone));
         }
         let below = match (path.strip_prefix(&root[..]), &root[..]) {
             (Some(rest), b"/") => rest,
             (Some([]), _) => b"",
             (Some([b'/', rest @ ..]), _) => rest,
-            _ => return Ok(Some(Found::Outside)),
+            _ => return Ok(Some(DirLocation::Outside)),
         };
         if below.split(|&byte| byte == b'/').any(|name| is_own(name, &self.own)) {
-            return Ok(Some(Found::Outside));
+            return Ok(Some(DirLocation::Outside));
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let again = if below.is_empty() { b"." } else { below };
         let Ok(again) = openat2(&self.root, again, flags, Mode::empty(), BENEATH) else { return Ok(None) };
-        Ok((identity(&again)? == expected).then(|| Found::Inside(below.to_vec())))
+        Ok((identity(&again)? == expected).then(|| DirLocation::Inside(below.to_vec())))
     }
 
     /// Whether the tree has a directory, by those above it.
@@ -187,13 +187,13 @@ impl Tree {
     }
 
     /// The path of a name; nothing outside of the tree, nothing at all where nobody can say.
-    pub(super) fn path(&mut self, place: Place<'_>) -> Result<Option<Vec<u8>>, Unplaced> {
+    pub(super) fn path(&mut self, place: EntryName<'_>) -> Result<Option<Vec<u8>>, PathError> {
         match self.find(place.directory) {
-            Found::Inside(_) if is_own(place.name, &self.own) => Ok(None),
-            Found::Inside(directory) => Ok(Some(join(&directory, place.name))),
-            Found::Outside => Ok(None),
-            Found::Gone => Err(Unplaced::Gone),
-            Found::Unknown => Err(Unplaced::Unknown),
+            DirLocation::Inside(_) if is_own(place.name, &self.own) => Ok(None),
+            DirLocation::Inside(directory) => Ok(Some(join(&directory, place.name))),
+            DirLocation::Outside => Ok(None),
+            DirLocation::Gone => Err(PathError::Gone),
+            DirLocation::Unknown => Err(PathError::Unknown),
         }
     }
 }

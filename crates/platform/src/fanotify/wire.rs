@@ -31,7 +31,7 @@ impl Handle<'_> {
 
 /// A name in a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place<'a> {
+pub struct EntryName<'a> {
     /// The directory.
     pub directory: Handle<'a>,
     /// The name, without its zero; never empty, `.`, `..`, nor with a `/`.
@@ -40,22 +40,22 @@ pub struct Place<'a> {
 
 /// One event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Report<'a> {
+pub struct RawEvent<'a> {
     /// What happened.
     pub mask: u64,
     /// Where it happened, if it was not a rename.
-    pub place: Option<Place<'a>>,
+    pub place: Option<EntryName<'a>>,
     /// The old name.
-    pub from: Option<Place<'a>>,
+    pub from: Option<EntryName<'a>>,
     /// The new name.
-    pub to: Option<Place<'a>>,
+    pub to: Option<EntryName<'a>>,
 }
 
 /// What a buffer holds, one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Item<'a> {
     /// An event.
-    Report(Report<'a>),
+    Event(RawEvent<'a>),
     /// Events were lost.
     Overflow,
     /// An event that cannot be read. Where its length is no length, it is the last item.
@@ -93,7 +93,7 @@ fn item(event: &[u8]) -> Option<Item<'_>> {
     if mask & libc::FAN_Q_OVERFLOW != 0 {
         return Some(Item::Overflow);
     }
-    let mut report = Report { mask, place: None, from: None, to: None };
+    let mut report = RawEvent { mask, place: None, from: None, to: None };
     let mut records = event.get(head..)?;
     while !records.is_empty() {
         let length = u16::from_ne_bytes(number(records, 2)?) as usize;
@@ -108,11 +108,11 @@ fn item(event: &[u8]) -> Option<Item<'_>> {
         }
         records = &records[length..];
     }
-    Some(Item::Report(report))
+    Some(Item::Event(report))
 }
 
 /// Directory and name of a record; nothing inside for a directory that speaks of itself.
-fn place(record: &[u8]) -> Option<Option<Place<'_>>> {
+fn place(record: &[u8]) -> Option<Option<EntryName<'_>>> {
     // Type, length, and the identity of the file system come before the handle.
     let (size_at, kind_at, bytes_at) = (12, 16, 20);
     let size = u32::from_ne_bytes(number(record, size_at)?) as usize;
@@ -127,7 +127,7 @@ fn place(record: &[u8]) -> Option<Option<Place<'_>>> {
         b"." => Some(None),
         b"" | b".." => None,
         name if name.contains(&b'/') => None,
-        name => Some(Some(Place { directory: Handle { kind, bytes }, name })),
+        name => Some(Some(EntryName { directory: Handle { kind, bytes }, name })),
     }
 }
 
