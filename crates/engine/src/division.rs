@@ -4,7 +4,7 @@
 /// The points of signatures in the tower over GF(2^8) for which kernels divide. A point is known by the constant term 2^e of its
 /// polynomial Z^8 + Z^7 + Z + 2^e.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Points {
+pub enum SignaturePoints {
     /// Y alone.
     One,
     /// Y and Y².
@@ -13,23 +13,24 @@ pub enum Points {
     Independent,
 }
 
-impl Points {
+impl SignaturePoints {
     /// All of them.
-    pub const ALL: [Points; 3] = [Points::One, Points::Powers, Points::Independent];
+    pub const ALL: [SignaturePoints; 3] =
+        [SignaturePoints::One, SignaturePoints::Powers, SignaturePoints::Independent];
 
     /// The exponents of 2 in the constant terms, one for each component.
     pub fn exponents(self) -> &'static [u64] {
         match self {
-            Points::One => &[1],
-            Points::Powers => &[1, 2],
-            Points::Independent => &[1, 112],
+            SignaturePoints::One => &[1],
+            SignaturePoints::Powers => &[1, 2],
+            SignaturePoints::Independent => &[1, 112],
         }
     }
 }
 
 /// What a division in the pass that codes left of every input: the quotients of its last eight turns.
 #[derive(Debug)]
-pub struct Quotients {
+pub struct TrailingQuotients {
     /// Bytes of every block that were coded and divided, from the start; whole turns.
     pub covered: usize,
     /// Bytes of a turn.

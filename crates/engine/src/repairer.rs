@@ -225,7 +225,7 @@ impl Repairer {
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
     ) -> Result<(), Error> {
-        let kernel = ProductKernel { row: self.engine.kernel_set(), product };
+        let kernel = ProductKernel { set: self.engine.kernel_set(), product };
         self.engine.pool().run(&kernel, 1, inputs, outputs)
     }
 }

@@ -1,49 +1,49 @@
-//! What happens in a directory tree, whoever tells it.
+//! Change events of a directory tree, independent of the interface that reports them.
 //!
-//! Events are hints: each says that something at a path is to be looked at again. They come in the order in which
-//! the kernel queued them, but the kernel may merge events of one name, so the last event of a name need not be the last
-//! thing that happened to it.
+//! Events are hints: each says that a path has to be examined again. They arrive in the order in which the kernel
+//! queued them, but the kernel may merge events of one name, so the last event of a name need not describe the last
+//! change of it.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Something happened. Paths are bytes, relative to the root that is watched.
+/// One event. Paths are bytes, relative to the watched root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// Something happened to a name.
+    /// A name changed.
     Changed {
         /// The path.
         path: Vec<u8>,
-        /// What.
+        /// The kind of change.
         change: Change,
-        /// Whether it is a directory.
+        /// True for a directory.
         directory: bool,
     },
-    /// A name became another one.
+    /// A name was renamed.
     Moved {
-        /// Where it was; nothing for outside of the root.
+        /// The old path; `None` if it is outside the root.
         from: Option<Vec<u8>>,
-        /// Where it is; nothing for outside of the root.
+        /// The new path; `None` if it is outside the root.
         to: Option<Vec<u8>>,
-        /// Whether it is a directory.
+        /// True for a directory.
         directory: bool,
     },
-    /// Events were lost: only a look at the whole tree tells what changed.
+    /// Events were lost: only a scan of the whole tree finds what changed.
     Gap(EventLoss),
 }
 
-/// What happened to a name.
+/// Kind of change of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Change {
-    /// It appeared: a new file, a hard link, a directory.
+    /// Created: a new file, a hard link, a directory.
     Created,
-    /// Bytes were written or cut.
+    /// Content was written or truncated.
     Modified,
-    /// Someone who could write to it closed it.
+    /// A descriptor that was open for writing was closed.
     Closed,
     /// Owner, permissions, times or attributes changed, or its number of links.
     Attributes,
-    /// It is gone, or was and is there again.
+    /// Deleted, or deleted and created again.
     Deleted,
 }
 
@@ -52,14 +52,14 @@ pub enum Change {
 pub enum EventLoss {
     /// The kernel's queue was full.
     Overflow,
-    /// The kernel told something that cannot be read.
+    /// The kernel sent an event that cannot be parsed.
     Unreadable,
-    /// A directory that was there could not be found by what the kernel told of it.
+    /// An existing directory could not be opened by the handle in its event.
     Unresolved,
 }
 
 impl EventLoss {
-    /// Why, in words.
+    /// The reason, for messages.
     pub fn words(self) -> &'static str {
         match self {
             EventLoss::Overflow => "the queue of events was full",
@@ -69,19 +69,19 @@ impl EventLoss {
     }
 }
 
-/// Why all of a file system is listened to instead of the tree alone.
+/// Reason why a source listens to the whole file system instead of the tree alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FilesystemWide {
-    /// Something is mounted at this directory, and hides what is below.
+    /// A mount at this directory hides the directories below it.
     Mount(Vec<u8>),
-    /// The tree has more directories than are to be marked.
+    /// The tree has more directories than may be marked.
     TooMany {
-        /// Most that are.
+        /// The limit.
         most: usize,
     },
     /// This directory cannot be marked.
     Refused {
-        /// Which.
+        /// The directory.
         path: Vec<u8>,
         /// What the operating system says.
         error: String,
@@ -100,10 +100,10 @@ impl std::fmt::Display for FilesystemWide {
     }
 }
 
-/// Why a tree cannot be watched, or no longer.
+/// Reason why a tree cannot be watched, or cannot be watched any longer.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// The call needs rights that this process does not have.
+    /// The call needs privileges that this process does not have.
     #[error("{call} needs to be root (CAP_SYS_ADMIN and CAP_DAC_READ_SEARCH): {source}")]
     Rights {
         /// Which call.
@@ -111,7 +111,7 @@ pub enum SourceError {
         /// What the operating system says.
         source: std::io::Error,
     },
-    /// The kernel or the file system cannot do that.
+    /// The kernel or the file system does not support the call.
     #[error("{call} does not work for {}: {source}", root.display())]
     Unsupported {
         /// Which call.
@@ -132,7 +132,7 @@ pub enum SourceError {
         /// What the sysctl says.
         limit: String,
     },
-    /// This user has too many event queues.
+    /// The user has too many event queues.
     #[error("no more event queues for this user: the sysctl {sysctl} is {limit}; raise it")]
     TooManyQueues {
         /// The sysctl.
@@ -150,49 +150,49 @@ pub enum SourceError {
     },
 }
 
-/// Tells what changes in a tree.
+/// A source of change events of one tree.
 pub trait Source: Send {
     /// Its name: `fanotify` or `inotify`.
     fn name(&self) -> &'static str;
 
-    /// Waits until there is something to tell, at most so long. Whether there is.
+    /// Waits until events are ready, for at most the given time. True if there are events.
     ///
     /// # Errors
     /// [`SourceError::Io`].
     fn wait(&mut self, at_most: Duration) -> Result<bool, SourceError>;
 
-    /// Takes all that there is to tell, without waiting.
+    /// Appends all events that are ready, without waiting.
     ///
     /// # Errors
-    /// [`SourceError`]; then nothing more will come.
+    /// [`SourceError`]; the source delivers no events after that.
     fn drain(&mut self, events: &mut Vec<Event>) -> Result<(), SourceError>;
 
-    /// Whether it keeps something back that [`report_deferred`](Source::report_deferred) would tell.
+    /// True if events are deferred until [`report_deferred`](EventSource::report_deferred) is called.
     fn has_deferred(&self) -> bool {
         false
     }
 
-    /// Tells what it kept back.
+    /// Appends the deferred events.
     ///
     /// # Errors
-    /// [`SourceError`]; then nothing more will come.
+    /// [`SourceError`]; the source delivers no events after that.
     fn report_deferred(&mut self, _events: &mut Vec<Event>) -> Result<(), SourceError> {
         Ok(())
     }
 
-    /// Why it has to hear of every write on the whole file system for good, where it could hear of the tree's alone. Nothing is missed
-    /// then, but everyone who writes there pays.
+    /// The reason why the source receives events of every write on the file system and not of the tree alone. No event
+    /// is missed then, but every writer on that file system pays for the events.
     fn filesystem_wide(&self) -> Option<&FilesystemWide> {
         None
     }
 
-    /// Directories that it tells nothing of, and why.
+    /// Directories that are not watched, each with the reason.
     fn unwatched(&self) -> &[(Vec<u8>, String)] {
         &[]
     }
 }
 
-/// Is the name left out of everything?
+/// True for the name of directories that are excluded from the tree.
 pub(crate) fn is_own(name: &[u8], own: &[u8]) -> bool {
     name == own
 }
@@ -202,7 +202,7 @@ pub(crate) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     if directory.is_empty() { name.to_vec() } else { [directory, name].join(&b'/') }
 }
 
-/// Waits until a descriptor can be read, at most so long.
+/// Waits until a descriptor is readable, for at most the given time.
 pub(crate) fn wait_for(
     file: impl std::os::fd::AsFd,
     at_most: Duration,
@@ -216,13 +216,13 @@ pub(crate) fn wait_for(
     let mut ready = [PollFd::new(&file, PollFlags::IN)];
     match poll(&mut ready, Some(&timeout)) {
         Ok(count) => Ok(count > 0),
-        // A signal; whoever asked looks around and asks again.
+        // Interrupted by a signal; the caller calls again.
         Err(rustix::io::Errno::INTR) => Ok(false),
         Err(error) => Err(SourceError::Io { path: root.to_owned(), source: error.into() }),
     }
 }
 
-/// What a sysctl says.
+/// Value of a sysctl.
 pub(crate) fn sysctl(name: &str) -> String {
     let path = format!("/proc/sys/{}", name.replace('.', "/"));
     std::fs::read_to_string(path).map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())

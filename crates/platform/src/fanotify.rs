@@ -1,13 +1,13 @@
-//! Events of a whole file system through fanotify: whatever directory something happens in, it is heard.
+//! Event source of a tree through fanotify, with one mark for the whole file system.
 //!
-//! The kernel names what changed by the handle of its directory and the name in it, and tells both ends of a rename in
-//! one event. The handle is opened, its path read, and the path opened again beneath the root: only if that is the
-//! same directory, the event is one of ours. So neither another mount of the same file system nor a directory that is hidden
-//! under a mount is taken for a part of the tree. Paths are remembered until a directory is renamed.
+//! The kernel identifies a changed entry by the handle of its directory and its name, and reports both ends of a rename
+//! in one event. The source opens the handle, reads its path and opens that path again beneath the root; the event
+//! belongs to the tree only if both are the same directory. So neither another mount of the same file system nor a
+//! directory hidden under a mount is taken for a part of the tree. Paths are cached until a directory is renamed.
 //!
-//! What is asked for, and where, is in `marks`.
+//! `marks` decides which events are requested for which directory.
 //!
-//! It needs root and Linux 5.17. Stores through a memory map give no event; closing the file that was mapped does.
+//! Requires root and Linux 5.17. Stores through a memory mapping cause no event; closing the mapped file does.
 
 mod calls;
 mod marks;
@@ -24,10 +24,10 @@ use std::time::Duration;
 use tree::{DirLocation, PathError, Tree};
 use wire::{EntryName, Item, RawEvent};
 
-/// Bytes of events that are read at once: some thousands of them.
+/// Bytes of the read buffer: some thousands of events.
 const BUFFER: usize = 512 << 10;
 
-/// The events of the file system that a tree is on, those of the tree picked out.
+/// Watches the file system of a tree and filters the events of the tree.
 #[derive(Debug)]
 pub struct Fanotify {
     marks: Marks,
@@ -36,10 +36,10 @@ pub struct Fanotify {
 }
 
 impl Fanotify {
-    /// Watches the tree below `root`; directories called `own` are left out with all that is in them.
+    /// Watches the tree below `root`, without directories named `own` and their content.
     ///
     /// # Errors
-    /// [`SourceError`]: rights, an old kernel, a file system without handles.
+    /// [`SourceError`]: missing privileges, an old kernel, a file system without handles.
     pub fn watch(root: &Path, own: &[u8]) -> Result<Fanotify, SourceError> {
         let tree = Tree::open_root(root, own)?;
         let mut marks = Marks::new(&tree)?;
@@ -70,7 +70,7 @@ impl Fanotify {
         let Some(change) = change(report.mask, directory) else { return Ok(()) };
         match self.tree.path(place) {
             Ok(Some(path)) => {
-                // Removed and made again may be one event, and is told as removed.
+                // A removal and a new creation may be one event; it is reported as a removal.
                 let made = directory && report.mask & libc::FAN_CREATE != 0;
                 if made {
                     self.marks.made(&path, &self.tree)?;
@@ -79,7 +79,7 @@ impl Fanotify {
                 if made { self.end_ignores(MAX_IGNORED, events) } else { Ok(()) }
             }
             Ok(None) => Ok(()),
-            // Someone removed the directory; that event follows, and counts for all that was in it.
+            // The directory was removed; the event of that follows and covers its content.
             Err(PathError::Gone) => Ok(()),
             Err(PathError::Unknown) => self.lost(EventLoss::Unresolved, events),
         }
@@ -98,7 +98,7 @@ impl Fanotify {
         };
         let ends = (end(report.from), end(report.to));
         if directory {
-            // Whatever was remembered of it and of what is in it is no longer so.
+            // Cached paths of the directory and of its content are stale.
             self.tree.forget();
         }
         match ends {
@@ -111,7 +111,7 @@ impl Fanotify {
                     !directory && [&from, &to].into_iter().flatten().any(|path| self.is_ignored(path));
                 let look_at = to.clone().filter(|_| unheard);
                 events.push(Event::Moved { from, to, directory });
-                // Nobody told that the file appeared, so nobody waits for it to rest.
+                // The creation of this file was not reported.
                 events.extend(look_at.map(created));
                 Ok(())
             }
@@ -119,21 +119,21 @@ impl Fanotify {
         }
     }
 
-    /// Whether a file that is or was here may have appeared unheard.
+    /// True if the creation of a file at this path may not have been reported.
     fn is_ignored(&self, path: &[u8]) -> bool {
         let directory = path.iter().rposition(|&byte| byte == b'/').map_or(&b""[..], |end| &path[..end]);
         self.marks.is_ignored(directory)
     }
 
-    /// Ends hushes until so many are left.
+    /// Ends the ignore state of the oldest directories until at most `left` remain.
     fn end_ignores(&mut self, left: usize, events: &mut Vec<Event>) -> Result<(), SourceError> {
         while let Some(directory) = self.marks.end_ignore(left, &self.tree)? {
             let told = match self.tree.whereabouts(&directory) {
-                // It may be removed just now, which an event tells.
+                // If it was removed meanwhile, an event reports that.
                 DirLocation::Inside(path) => {
                     matches!(tell(&path, directory, events), Ok(()) | Err(Errno::NOENT))
                 }
-                // What was in it went with it, or is told by the event of where it went.
+                // Its content left the tree with it, or the event of its move reports it.
                 DirLocation::Outside | DirLocation::Gone => true,
                 DirLocation::Unknown => false,
             };
@@ -145,7 +145,7 @@ impl Fanotify {
     }
 }
 
-/// Tells all files of a directory, as events would have.
+/// Reports all files of a directory as created.
 fn tell(path: &[u8], directory: OwnedFd, events: &mut Vec<Event>) -> Result<(), Errno> {
     for entry in Dir::read_from(&directory)? {
         let entry = entry?;
@@ -153,13 +153,13 @@ fn tell(path: &[u8], directory: OwnedFd, events: &mut Vec<Event>) -> Result<(), 
         let kind = match entry.file_type() {
             FileType::Unknown => match statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) => FileType::from_raw_mode(stat.st_mode),
-                // It is gone, which an event tells.
+                // It was removed; an event reports that.
                 Err(Errno::NOENT) => continue,
                 Err(error) => return Err(error),
             },
             kind => kind,
         };
-        // That directories appear is told in any case.
+        // New directories are reported in any case.
         if kind != FileType::Directory {
             events.push(created(join(path, name.to_bytes())));
         }
@@ -171,10 +171,10 @@ fn created(path: Vec<u8>) -> Event {
     Event::Changed { path, change: Change::Created, directory: false }
 }
 
-/// What a mask says; nothing for what is of no interest.
+/// The change that a mask describes; `None` for masks that are not of interest.
 fn change(mask: u64, directory: bool) -> Option<Change> {
     let has = |bit: u64| mask & bit != 0;
-    // Merged events do not tell their order; that something may be gone is what must not be missed.
+    // The order of merged events is unknown; a deletion must not be missed.
     if has(libc::FAN_DELETE) {
         Some(Change::Deleted)
     } else if has(libc::FAN_CREATE) {
@@ -222,7 +222,7 @@ impl EventSource for Fanotify {
                     return Err(SourceError::Io { path, source: error.into() });
                 }
             };
-            // After an error nothing more comes, so it need not be put back then.
+            // After an error no more events are read, so the buffer is not needed again.
             let buffer = std::mem::take(&mut self.buffer);
             for item in wire::items(&buffer[..got]) {
                 self.item(&item, events)?;

@@ -1,4 +1,4 @@
-//! New directories whose files are not told one by one: nothing that happens in them is missed.
+//! New directories that fanotify ignores at first: no change in them is missed.
 
 use gabion_platform::event::{Change, Event, EventSource};
 use gabion_platform::fanotify::Fanotify;
@@ -16,8 +16,8 @@ struct Fixture {
     source: Fanotify,
 }
 
-/// A tree that is watched, with directories and files of before; nothing, and a line that says why, without rights, and on
-/// kernels without ignore marks, where nothing is kept back.
+/// A watched tree with existing directories and files. `None`, with a recorded skip, without privileges and on kernels
+/// without ignore marks.
 fn fixture(test: &str) -> Option<Fixture> {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     fs::create_dir_all(dir.path().join("root/old")).unwrap();
@@ -52,21 +52,21 @@ impl Fixture {
         self.dir.path().join("outside").join(name)
     }
 
-    /// What events tell. The kernel has queued them when whatever they tell of returns.
+    /// All queued events. The kernel queues an event before the call that caused it returns.
     fn drained(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
         self.source.drain(&mut events).unwrap();
         events
     }
 
-    /// A directory that was made and is ignored.
+    /// Creates a directory, which is ignored then.
     fn ignored(&mut self, name: &str) {
         fs::create_dir(self.root(name)).unwrap();
         let made = Event::Changed { path: name.into(), change: Change::Created, directory: true };
         assert_eq!(self.drained(), [made]);
     }
 
-    /// What was kept back.
+    /// The deferred files.
     fn deferred(&mut self) -> BTreeSet<String> {
         let mut events = Vec::new();
         self.source.report_deferred(&mut events).unwrap();
@@ -106,12 +106,12 @@ fn files_of_a_new_directory_are_reported_when_its_ignore_ends() {
     fs::write(fixture.root("new/sub/deep"), "x").unwrap();
     assert_eq!(fixture.drained(), []);
     assert_eq!(fixture.deferred(), names(["new/file", "new/link", "new/open", "new/sub/deep"]));
-    // From now on everything is told, of files that were open all the time as well.
+    // From now on all changes are reported, also of files that were open all the time.
     open.write_all_at(b"x", 0).unwrap();
     fs::write(fixture.root("new/later"), "x").unwrap();
     let events = fixture.drained();
     for event in [changed("new/open", Change::Modified), changed("new/later", Change::Closed)] {
-        // The kernel may put the events of one name together.
+        // The kernel may merge the events of one name.
         let Event::Changed { path, .. } = &event else { unreachable!() };
         let is_it = |told: &Event| matches!(told, Event::Changed { path: told, .. } if told == path);
         assert!(events.iter().any(is_it), "{event:?} not in {events:#?}");
@@ -119,7 +119,7 @@ fn files_of_a_new_directory_are_reported_when_its_ignore_ends() {
     assert_eq!(fixture.deferred(), names([]));
 }
 
-/// A file that nobody has told of is looked at where it went, and heard of there.
+/// A file whose creation was suppressed is reported at the path to which it moved.
 #[test]
 fn moves_in_and_out_of_an_ignored_directory_are_reported() {
     let Some(mut fixture) = fixture("what_goes_and_comes") else { return };
@@ -167,7 +167,7 @@ fn ignored_directories_that_are_moved_or_removed_are_followed() {
     fs::rename(fixture.root("moves"), fixture.root("old/moved")).unwrap();
     fs::rename(fixture.root("leaves"), fixture.outside("left")).unwrap();
     fs::remove_dir_all(fixture.root("goes")).unwrap();
-    // The ignore ends before it is read that they moved: they are told of where they are.
+    // The ignore state ends before the move events are read: files are reported at their new paths.
     assert_eq!(fixture.deferred(), names(["old/moved/file"]));
     let events = fixture.drained();
     let gone = Event::Changed { path: b"goes".into(), change: Change::Deleted, directory: true };
@@ -194,7 +194,7 @@ fn ignored_directories_that_are_moved_or_removed_are_followed() {
     }
 }
 
-/// Descriptors are few: the oldest directories are listed when new ones come.
+/// Descriptors are limited: the oldest directories are listed when new ones appear.
 #[test]
 fn only_the_youngest_directories_are_ignored() {
     let Some(mut fixture) = fixture("only_the_youngest") else { return };
@@ -228,8 +228,8 @@ fn fixture_with_file(fixture: &mut Fixture, number: u32, told: &mut BTreeSet<Str
     fs::write(fixture.root(&name).join("file"), "x").unwrap();
 }
 
-/// Whoever goes by what is told, in its order, knows of every file that is there in the end, however reading, hushing and writing
-/// fall together.
+/// A reader that applies the events in order knows every file that exists in the end, for any interleaving of reads,
+/// ignore marks and writes.
 #[test]
 fn files_made_renamed_and_removed_while_events_are_read_are_all_reported() {
     for seed in 1..=6 {
@@ -242,7 +242,7 @@ fn files_made_renamed_and_removed_while_events_are_read_are_all_reported() {
                 done.store(true, Ordering::Release);
             });
             loop {
-                // Asked first: what happened before is read after it.
+                // Checked first: changes before this point are read after it.
                 let last = done.load(Ordering::Acquire);
                 let mut events = Vec::new();
                 fixture.source.wait(Duration::from_millis(1)).unwrap();
@@ -264,7 +264,7 @@ fn files_made_renamed_and_removed_while_events_are_read_are_all_reported() {
     }
 }
 
-/// What was removed is looked at, too: it may be there again. So may an old name.
+/// Removed paths are examined too, since they may exist again. So may an old name.
 fn learn(event: Event, root: &Path, known: &mut BTreeSet<Vec<u8>>) {
     match event {
         Event::Changed { path, .. } => {
@@ -290,11 +290,11 @@ fn disturb(root: &Path, seed: u64) {
     };
     let mut directories = 1;
     for number in 0..4000 {
-        // Mostly in the youngest directories.
+        // Mostly in the newest directories.
         let mut directory = || root.join(format!("d {}", directories - 1 - below(directories.min(3))));
         let (here, there) = (directory(), directory());
         let (one, other) = (below(12), below(12));
-        // What fails, fails because a name is not there now.
+        // Calls fail only because a name does not exist at the moment.
         match below(10) {
             0 => {
                 fs::create_dir(root.join(format!("d {directories}"))).unwrap();

@@ -1,19 +1,20 @@
-//! What is asked of the kernel: names everywhere, content where a directory has a mark of its own.
+//! Marks of a fanotify queue: name events for the whole file system, content events for directories with their own
+//! mark.
 //!
-//! Whoever writes pays for every event, and unpacking an archive makes five for each file. While the file's
-//! directory is new, only the first is needed: whoever reads that a file appeared looks at it later, and sees all that was done to
-//! it. So the mark of the file system asks for names, and a mark of each directory in the tree for what happens to the files in
-//! it. A new directory gets its mark when the event of its making is read; no event of a name in it is read before that one.
-//! So what was done to its files before the mark is seen by those who look, and what is done afterwards is told.
+//! Every event costs the writing process time, and unpacking an archive causes five events per file. In a new directory
+//! only the first is needed: the reader of the event examines the file later and sees all changes until then. So the
+//! mark of the file system requests name events, and a mark of each directory in the tree requests content events of
+//! its files. A new directory is marked when the event of its creation is read, and no event of a name in it is read
+//! before that. Changes before the mark are therefore seen when the file is examined, and later changes are reported.
 //!
-//! Even that one event is most of what being watched costs whoever unpacks. So a new directory is *ignored* at first: an ignore mark
-//! (Linux 6.0) keeps the kernel from telling that files appear in it; that directories do, and that anything goes or gets another name,
-//! is told. When the ignore ends, the directory first gets its mark and then is listed. Whatever
-//! appeared unheard is in that list, or an event tells where it went; and what is done after the listing is told.
+//! That one event is still most of the cost of the watch. So a new directory is *ignored* at first: an ignore mark
+//! (Linux 6.0) suppresses the creation events of files in it; new directories, deletions and renames are reported. When
+//! the ignore state ends, the directory is marked first and then listed. Files whose creation was suppressed are in
+//! that list, or an event says where they moved; changes after the listing are reported.
 //!
-//! As long as directories that may have files wait for their marks (all at the beginning and after a loss, those that
-//! were moved), the mark of the file system asks for content as well. It does so for good where a directory cannot be
-//! marked, such as one under a mount, or where there are too many.
+//! While directories that may contain files wait for their marks (all directories at the start and after a loss of
+//! events, and those that were moved in), the mark of the file system requests content events as well. It does so
+//! permanently if a directory cannot be marked, such as one under a mount, or if there are too many directories.
 
 use super::calls::{make_queue, mark};
 use super::tree::Tree;
@@ -24,45 +25,46 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-/// What appears, goes, and gets another name.
+/// Name events: creations, deletions, renames.
 const NAMES: u64 = libc::FAN_CREATE | libc::FAN_DELETE | libc::FAN_RENAME | libc::FAN_ONDIR;
 
-/// What happens to files.
+/// Content events of files.
 const CONTENT: u64 = libc::FAN_MODIFY | libc::FAN_CLOSE_WRITE | libc::FAN_ATTRIB;
 
-/// What is not told of a directory that is ignored: that files appear.
+/// Events that an ignore mark suppresses: creations of files.
 const IGNORED: u64 = libc::FAN_CREATE;
 
-/// Most directories that are ignored at a time; each keeps a descriptor. Archives are unpacked one directory after the other.
+/// Maximum number of ignored directories; each keeps a descriptor open. Archives are unpacked one directory after the
+/// other.
 pub(super) const MAX_IGNORED: usize = 64;
 
-/// Most directories with marks of their own; each keeps about a kilobyte of the kernel's memory.
+/// Maximum number of marked directories; each mark takes about 1 KiB of kernel memory.
 const MAX_MARKED: usize = 1 << 17;
 
-/// Directories that are marked in one go, so that events do not wait for long: some ten milliseconds.
+/// Directories that are marked per call, so that events wait for some 10 ms at most.
 const SLICE: usize = 4096;
 
 /// The marks of one queue.
 #[derive(Debug)]
 pub(super) struct Marks {
     queue: OwnedFd,
-    /// Whether the mark of the file system asks for content.
+    /// True while the mark of the file system requests content events.
     is_wide: bool,
-    /// Directories that wait for a mark, and with them those in them.
+    /// Directories that wait for a mark, together with their subdirectories.
     ahead: Vec<Vec<u8>>,
     marked: usize,
-    /// Those that are ignored, by where they were made; the oldest first.
+    /// Ignored directories by the path at which they were created, oldest first.
     ignored: VecDeque<(Vec<u8>, OwnedFd)>,
-    /// Whether the kernel has ignore marks, as far as is known.
+    /// True unless the kernel was found to lack ignore marks.
     can_ignore: bool,
-    /// Most that are marked.
+    /// Limit of marked directories.
     most: usize,
-    /// Directories get no marks any more, and why.
+    /// Set once directories are no longer marked: the reason.
     given_up: Option<FilesystemWide>,
 }
 
 impl Marks {
-    /// A queue that hears of everything on the file system of the tree.
+    /// A queue with a mark for all events of the file system of the tree.
     pub(super) fn new(tree: &Tree) -> Result<Marks, SourceError> {
         let queue = queue(tree.shown())?;
         let ahead = vec![Vec::new()];
@@ -80,7 +82,7 @@ impl Marks {
         Ok(marks)
     }
 
-    /// Why the file system is asked for everything for good.
+    /// Reason why all events of the file system are requested permanently.
     pub(super) fn given_up(&self) -> Option<&FilesystemWide> {
         self.given_up.as_ref()
     }
@@ -89,7 +91,7 @@ impl Marks {
         self.queue.as_fd()
     }
 
-    /// Events were lost, directories perhaps among them.
+    /// Events were lost, possibly of new directories: all directories are marked again.
     pub(super) fn start_again(&mut self, tree: &Tree) -> Result<(), SourceError> {
         if self.given_up.is_some() {
             return Ok(());
@@ -100,7 +102,7 @@ impl Marks {
         Ok(())
     }
 
-    /// A directory came here with all that is in it.
+    /// A directory was moved to this path with its content.
     pub(super) fn moved(&mut self, path: &[u8], tree: &Tree) -> Result<(), SourceError> {
         if self.given_up.is_some() {
             return Ok(());
@@ -110,12 +112,12 @@ impl Marks {
         Ok(())
     }
 
-    /// A directory was made here: what comes to be in it is told after this, or when its ignore ends.
+    /// A directory was created at this path: its content is reported from now on, or when its ignore state ends.
     pub(super) fn made(&mut self, path: &[u8], tree: &Tree) -> Result<(), SourceError> {
         if self.given_up.is_some() {
             return Ok(());
         }
-        // While all content is asked for, a ignore would keep back one event of five.
+        // While content events are requested for the file system, an ignore mark would save only one event in five.
         let marked = match self.can_ignore && !self.is_wide {
             true => self.ignore(path, tree),
             false => self.mark(path, tree).map(drop),
@@ -124,29 +126,30 @@ impl Marks {
             return self.give_up(refused(path, error), tree);
         }
         match self.marked > self.most && self.ahead.is_empty() {
-            // Many of these may be gone by now.
+            // Many of the marked directories may have been removed.
             true => self.flush(tree).and_then(|()| self.start_again(tree)),
             false => Ok(()),
         }
     }
 
-    /// Whether files may have appeared unheard in the directory that was made here.
+    /// True if creations of files in the directory created at this path may be suppressed.
     pub(super) fn is_ignored(&self, path: &[u8]) -> bool {
         self.ignored.iter().any(|(ignored, _)| ignored == path)
     }
 
-    /// How many directories are ignored.
+    /// Number of ignored directories.
     pub(super) fn ignored(&self) -> usize {
         self.ignored.len()
     }
 
-    /// Ends the ignore of the oldest directory if more than so many are ignored. What is in it then has not been told of.
+    /// Ends the ignore state of the oldest directory if more than `beyond` directories are ignored. Its files have not
+    /// been reported.
     pub(super) fn end_ignore(&mut self, beyond: usize, tree: &Tree) -> Result<Option<OwnedFd>, SourceError> {
         if self.ignored.len() <= beyond {
             return Ok(None);
         }
         let Some((path, directory)) = self.ignored.pop_front() else { return Ok(None) };
-        // Where marks were given up, content is told by that of the file system.
+        // Once marks are given up, the mark of the file system reports content events.
         if self.given_up.is_none()
             && let Err(error) = self.add_mark(&directory)
         {
@@ -154,13 +157,14 @@ impl Marks {
         }
         let speak = libc::FAN_MARK_REMOVE | libc::FAN_MARK_IGNORE_SURV;
         match mark(&self.queue, speak, IGNORED, &directory) {
-            // No mark is left of it: all were taken away meanwhile.
+            // Its mark is gone: all marks were removed meanwhile.
             Ok(()) | Err(Errno::NOENT) => Ok(Some(directory)),
             Err(error) => self.give_up(refused(&path, error), tree).map(|()| Some(directory)),
         }
     }
 
-    /// Hushes a directory, or marks it where that cannot be done; nothing if it is gone, or something else by now.
+    /// Ignores a directory, or marks it if ignore marks are not supported; does nothing if it is gone or no longer a
+    /// directory.
     fn ignore(&mut self, path: &[u8], tree: &Tree) -> Result<(), Errno> {
         let Some(directory) = open(path, tree)? else { return Ok(()) };
         match mark(&self.queue, libc::FAN_MARK_ADD | libc::FAN_MARK_IGNORE_SURV, IGNORED, &directory) {
@@ -178,7 +182,7 @@ impl Marks {
         }
     }
 
-    /// Marks some of those that wait; when none is left, the file system is asked for names only.
+    /// Marks some of the waiting directories; when none is left, the file system mark is reduced to name events.
     pub(super) fn walk(&mut self, tree: &Tree) -> Result<(), SourceError> {
         for _ in 0..SLICE {
             let Some(path) = self.ahead.pop() else { break };
@@ -201,7 +205,7 @@ impl Marks {
         Ok(())
     }
 
-    /// Marks a directory; nothing if it is gone.
+    /// Marks a directory; `None` if it is gone.
     fn mark(&mut self, path: &[u8], tree: &Tree) -> Result<Option<OwnedFd>, Errno> {
         let Some(directory) = open(path, tree)? else { return Ok(None) };
         self.add_mark(&directory)?;
@@ -232,7 +236,7 @@ impl Marks {
         self.flush(tree)
     }
 
-    /// Takes the marks of directories away.
+    /// Removes the marks of directories.
     fn flush(&mut self, tree: &Tree) -> Result<(), SourceError> {
         self.widen(tree)?;
         self.marked = 0;
@@ -256,7 +260,7 @@ impl Marks {
     }
 }
 
-/// A directory; nothing if it is gone, or something else by now, which events of their own tell.
+/// Opens a directory; `None` if it is gone or no longer a directory, which other events report.
 fn open(path: &[u8], tree: &Tree) -> Result<Option<OwnedFd>, Errno> {
     match tree.open(path) {
         Ok(directory) => Ok(Some(directory)),
@@ -272,11 +276,11 @@ fn refused(path: &[u8], error: Errno) -> FilesystemWide {
     }
 }
 
-/// A new queue.
+/// Creates the event queue.
 fn queue(root: &Path) -> Result<OwnedFd, SourceError> {
     let call = "fanotify_init";
-    // Directory and name, and not the file itself: its handle would cost every event, and tell apart only what whoever reads
-    // events has to look at anyway.
+    // Directory handle and name, without the handle of the file: that would make every event larger, and the file has
+    // to be examined anyway.
     let flags = libc::FAN_CLASS_NOTIF
         | libc::FAN_CLOEXEC
         | libc::FAN_NONBLOCK

@@ -1,4 +1,4 @@
-//! Events of inotify as the kernel writes them into a buffer: read without trust, and without touching the system.
+//! Parser of inotify events as the kernel writes them into a buffer. It trusts no length and makes no system call.
 //!
 //! An event is the number of a watch, a mask, a number that both ends of a rename share, the length of the name, and
 //! the name, filled up with zeros. All numbers are the machine's own.
@@ -11,20 +11,20 @@ const HEAD: usize = 16;
 pub struct RawEvent<'a> {
     /// The watch; -1 for none.
     pub watch: i32,
-    /// What happened.
+    /// Mask of event bits.
     pub mask: u32,
-    /// What both ends of a rename share.
+    /// Cookie that both ends of a rename share.
     pub cookie: u32,
-    /// The name in the directory; nothing where the directory speaks of itself. Never `.`, `..`, nor with a `/`.
+    /// The name in the directory; `None` for events of the directory itself. Never `.`, `..`, nor with a `/`.
     pub name: Option<&'a [u8]>,
 }
 
-/// What a buffer holds, one after the other.
+/// One item of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Item<'a> {
     /// An event.
     Event(RawEvent<'a>),
-    /// An event that cannot be read. Where its length is no length, it is the last item.
+    /// An event that cannot be parsed. If its length is invalid, it is the last item.
     Unreadable,
 }
 
@@ -44,7 +44,7 @@ pub fn items(buffer: &[u8]) -> impl Iterator<Item = Item<'_>> {
     })
 }
 
-/// The first event, if its name is one, and what comes after it.
+/// The first event, if its name is valid, and the bytes after it.
 fn split(bytes: &[u8]) -> Option<(Option<RawEvent<'_>>, &[u8])> {
     let number = |at: usize| bytes.get(at..at + 4)?.try_into().ok();
     let (watch, mask) = (i32::from_ne_bytes(number(0)?), u32::from_ne_bytes(number(4)?));
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_is_said_to_be_unreadable() {
+    fn malformed_events_are_reported_as_unreadable() {
         let good = event(1, 2, 3, b"name");
         assert_eq!(items(&good[..good.len() - 1]).collect::<Vec<_>>(), [Item::Unreadable]);
         assert_eq!(items(&good[..3]).collect::<Vec<_>>(), [Item::Unreadable]);

@@ -1,4 +1,4 @@
-//! Which marks the kernel has at which moment.
+//! Marks in the kernel after each operation.
 
 use super::super::tree::Tree;
 use super::{Marks, SLICE};
@@ -14,7 +14,7 @@ struct Fixture {
     marks: Marks,
 }
 
-/// A tree of some directories, two of them not to be watched; nothing, and a line that says why, without rights.
+/// A tree of some directories, two of them excluded. `None`, with a recorded skip, without privileges.
 fn fixture(test: &str, directories: &[&str]) -> Option<Fixture> {
     if !rustix::process::geteuid().is_root() {
         gabion_testkit::skip!("{test}: we are not root");
@@ -34,7 +34,8 @@ impl Fixture {
         self.dir.path().join(name)
     }
 
-    /// As the kernel has it: whether the file system is marked for content, and how many directories are.
+    /// State in the kernel: true if content events are requested for the file system, and the number of marked
+    /// directories.
     fn marked(&self) -> (bool, usize) {
         let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", self.marks.queue.as_raw_fd())).unwrap();
         let mark = |line: &&str| line.starts_with("fanotify sdev:");
@@ -48,7 +49,7 @@ impl Fixture {
         (content != 0, directories)
     }
 
-    /// How many directories are ignored, as the kernel has it.
+    /// Number of ignored directories in the kernel.
     fn ignored_in_kernel(&self) -> usize {
         let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", self.marks.queue.as_raw_fd())).unwrap();
         let is_ignored = |line: &&str| {
@@ -68,7 +69,7 @@ fn content_events_are_filesystem_wide_until_all_directories_are_marked() {
     fs::create_dir(fixture.path("tree/c/new")).unwrap();
     fixture.marks.made(b"c/new", &fixture.tree).unwrap();
     assert_eq!(fixture.marked(), (false, 5));
-    // What is gone, or a file by now, is nothing to worry about.
+    // A removed directory, or one replaced by a file, is no error.
     fs::write(fixture.path("tree/c/file"), "x").unwrap();
     fixture.marks.made(b"c/gone", &fixture.tree).unwrap();
     fixture.marks.made(b"c/file", &fixture.tree).unwrap();
@@ -97,7 +98,7 @@ fn many_directories_are_marked_in_slices() {
     assert_eq!(fixture.marked(), (false, SLICE + 11));
 }
 
-/// Directories under a mount cannot be reached, and may come to light: their files would not be heard of.
+/// Directories under a mount cannot be marked, and an unmount would reveal them: their files would not be watched.
 #[test]
 fn a_mount_below_the_root_makes_the_watch_filesystem_wide() {
     let Some(mut fixture) = fixture("a_mount_below", &["tree/a", "tree/mounted"]) else { return };
@@ -113,7 +114,7 @@ fn a_mount_below_the_root_makes_the_watch_filesystem_wide() {
     let unmounted = Command::new("umount").arg(&at).status();
     assert_eq!(marked, (true, 0));
     assert!(unmounted.unwrap().success());
-    // For good: nobody tells that it is gone.
+    // Permanent: no event reports an unmount.
     fixture.marks.made(b"a", &fixture.tree).unwrap();
     fixture.marks.moved(b"a", &fixture.tree).unwrap();
     fixture.marks.start_again(&fixture.tree).unwrap();
@@ -129,7 +130,7 @@ fn too_many_directories_make_the_watch_filesystem_wide() {
     assert_eq!((fixture.marked(), fixture.marks.given_up()), ((false, 4), None));
     fs::create_dir(fixture.path("tree/d")).unwrap();
     fixture.marks.made(b"d", &fixture.tree).unwrap();
-    // They are counted anew first: some may be gone.
+    // They are counted again first: some may have been removed.
     assert_eq!((fixture.marked(), fixture.marks.given_up()), ((true, 0), None));
     fixture.marks.walk(&fixture.tree).unwrap();
     assert_eq!(fixture.marked(), (true, 0));
@@ -161,17 +162,19 @@ fn a_new_directory_is_ignored_until_it_is_marked() {
     assert!(fixture.marks.end_ignore(1, &fixture.tree).unwrap().is_none(), "one may be left");
     assert!(fixture.marks.end_ignore(0, &fixture.tree).unwrap().is_some());
     assert_eq!((fixture.marked(), fixture.ignored_in_kernel(), fixture.marks.ignored()), ((false, 5), 0, 0));
-    // A kernel that has no ignore marks says that the flag is none.
+    // A kernel without ignore marks rejects the flag.
     fixture.marks.can_ignore = false;
     fs::create_dir(fixture.path("tree/newer")).unwrap();
     fixture.marks.made(b"newer", &fixture.tree).unwrap();
     assert_eq!((fixture.marked(), fixture.ignored_in_kernel(), fixture.marks.ignored()), ((false, 6), 0, 0));
 }
 
-/// What is in a ignored directory is told even if all marks were taken away since.
+/// Files of an ignored directory are reported even if all marks were removed meanwhile.
 #[test]
 fn ignored_directories_survive_a_flush_of_marks() {
-    let Some(mut fixture) = fixture("ignored_directories_survive_a_flush_of_marks", &["tree/a"]) else { return };
+    let Some(mut fixture) = fixture("ignored_directories_survive_a_flush_of_marks", &["tree/a"]) else {
+        return;
+    };
     fixture.marks.walk(&fixture.tree).unwrap();
     fixture.marks.most = 3;
     for name in ["b", "c"] {
@@ -184,7 +187,9 @@ fn ignored_directories_survive_a_flush_of_marks() {
         "too many: they are counted anew"
     );
     if !fixture.marks.can_ignore {
-        gabion_testkit::skip!("ignored_directories_survive_a_flush_of_marks: this kernel has no ignore marks");
+        gabion_testkit::skip!(
+            "ignored_directories_survive_a_flush_of_marks: this kernel has no ignore marks"
+        );
         return;
     }
     assert!(fixture.marks.end_ignore(0, &fixture.tree).unwrap().is_some());

@@ -58,7 +58,7 @@ fn names_and_both_ends_of_a_rename_are_read() {
 }
 
 #[test]
-fn what_is_no_event_is_said_to_be_unreadable() {
+fn malformed_events_are_reported_as_unreadable() {
     let good = event(libc::FAN_CREATE, &[record(2, b"12345678", b"name")]);
     let unreadable = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut bad = good.clone();
@@ -83,7 +83,7 @@ fn what_is_no_event_is_said_to_be_unreadable() {
     assert_eq!(items(&long).collect::<Vec<_>>(), [Item::Unreadable]);
 }
 
-/// A buffer that is nearly one of the kernel's: real events with bytes put over them.
+/// A corrupted buffer: real events with some bytes overwritten.
 fn nearly() -> impl Strategy<Value = Vec<u8>> {
     let changes = proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 0..6);
     (changes, 0usize..4).prop_map(|(changes, count)| {
