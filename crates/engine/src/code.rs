@@ -1,5 +1,5 @@
-//! A code: which field, which generator, how many blocks, how symbols lie in them. Two codes with
-//! the same identity give the same bytes, on every back end and for ever.
+//! Codes: field, generator family, numbers of blocks, and layout. Two codes with the same identity produce the same
+//! bytes, on every back end and in every version.
 //!
 //! An identity is written `FAMILY:K+M:wW` for the words layout and `FAMILY:K+M:wW:packets=BYTES` for
 //! the packets layout:
@@ -9,7 +9,7 @@
 //! let code: Code = "cauchy-good:10+4:w4:packets=2048".parse()?;
 //! assert_eq!((code.k(), code.m(), code.field().w()), (10, 4, 4));
 //! assert_eq!(code.to_string(), "cauchy-good:10+4:w4:packets=2048");
-//! // What is left out takes its default.
+//! // Omitted parts take their default.
 //! assert_eq!("10+4".parse::<Code>()?.to_string(), "subspace:10+4:w8");
 //! # Ok::<(), gabion_engine::Error>(())
 //! ```
@@ -25,10 +25,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Most blocks of one stripe, whatever the field allows.
+/// Limit of the blocks of one stripe, for all fields.
 pub const MAX_BLOCKS: usize = 1 << 16;
 
-/// How the redundancy matrix of a code is made.
+/// Generator family of the redundancy matrix of a code.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Family {
@@ -37,13 +37,13 @@ pub enum Family {
     Subspace,
     /// Systematic Vandermonde over the points 0, 1, 2, …
     RsVandermonde,
-    /// Powers of two as ISA-L's `gf_gen_rs_matrix` has them, where that is MDS.
+    /// Powers of two as in ISA-L's `gf_gen_rs_matrix`, for shapes where it is MDS.
     RsIsal,
-    /// Cauchy matrix, numbered as Jerasure does.
+    /// Cauchy matrix with Jerasure's numbering.
     Cauchy,
-    /// Cauchy matrix, numbered as ISA-L does.
+    /// Cauchy matrix with ISA-L's numbering.
     CauchyIsal,
-    /// Cauchy matrix scaled to few ones in its bits.
+    /// Cauchy matrix scaled to few ones in its bit matrix.
     CauchyGood,
     /// P, Q and R of RAID-Z.
     RaidZ,
@@ -74,7 +74,7 @@ impl Family {
         }
     }
 
-    /// The one field it is defined over, where there is but one.
+    /// The field of families that are defined over one field only.
     const fn only_field(self) -> Option<Field> {
         match self {
             Family::RsIsal | Family::CauchyIsal | Family::RaidZ => Some(Field::GF8),
@@ -82,7 +82,7 @@ impl Family {
         }
     }
 
-    /// The largest m beside k data blocks with which any m losses are survived.
+    /// The largest m for k data blocks with which any m losses can be repaired.
     fn max_redundancy(self, k: usize) -> usize {
         match self {
             Family::RaidZ => 3,
@@ -91,7 +91,7 @@ impl Family {
         }
     }
 
-    /// Its coefficients, and the points of them where they are known.
+    /// Its coefficients, and their points for Cauchy families.
     fn generate(
         self,
         field: Field,
@@ -122,7 +122,7 @@ pub struct Code {
     k: usize,
     m: usize,
     layout: Layout,
-    /// Made from the fields above; shared, since codes are passed around.
+    /// Derived from the fields above; shared between clones.
     redundancy: Arc<Coefficients>,
     points: Option<Arc<CauchyForm>>,
 }
@@ -131,7 +131,7 @@ impl Code {
     /// The code of this identity.
     ///
     /// # Errors
-    /// What the family, the field or the layout does not allow, with the limit.
+    /// A shape, field or layout that the family does not support, with the limit.
     pub fn new(family: Family, field: Field, k: usize, m: usize, layout: Layout) -> Result<Code, Error> {
         let name = family.name();
         if let Some(only) = family.only_field().filter(|&only| only != field) {
@@ -146,7 +146,7 @@ impl Code {
         if m > limit {
             return Err(Error::TooMuchRedundancy { family: name, k, m, limit });
         }
-        // Before anything is made: a matrix that no kernel takes may take long.
+        // Checked first: generating a matrix that no kernel accepts may take long.
         let limit = layout.max_coefficients(field)?;
         if k * m > limit && !layout.runs_by_points(field) {
             return Err(Error::MatrixTooLarge { rows: m, columns: k, limit });
@@ -156,7 +156,7 @@ impl Code {
         Ok(Code { family, field, k, m, layout, redundancy, points })
     }
 
-    /// How the redundancy matrix is made.
+    /// The generator family.
     pub fn family(&self) -> Family {
         self.family
     }
@@ -176,12 +176,12 @@ impl Code {
         self.m
     }
 
-    /// All blocks of a stripe; columns are numbered 0..k for data, k..k+m for redundancy.
+    /// Number of blocks of a stripe. Columns 0..k are data, k..k+m redundancy.
     pub fn blocks(&self) -> usize {
         self.k + self.m
     }
 
-    /// How symbols lie in a block.
+    /// The layout of symbols in a block.
     pub fn layout(&self) -> Layout {
         self.layout
     }
@@ -192,16 +192,16 @@ impl Code {
         granule.expect("Code::new accepted the layout of this field")
     }
 
-    /// The m x k matrix that makes redundancy of data. Most codes hold it; for those of more than 2^18 coefficients that are known by their
-    /// [points](Code::points) over GF(2^16), words layout, it is made when it is first asked for.
+    /// The m x k matrix that maps data to redundancy. Most codes store it; for codes of more than 2^18 coefficients
+    /// with [points](Code::points) over GF(2^16), words layout, it is computed on the first call.
     ///
     /// # Errors
-    /// [`Error::MatrixTooLarge`]: a code that is known by its points may have any number of coefficients.
+    /// [`Error::MatrixTooLarge`]: a code that is stored by its points may have any number of coefficients.
     pub fn redundancy(&self) -> Result<&Matrix, Error> {
         self.redundancy.matrix()
     }
 
-    /// The matrix, where it is there already.
+    /// The matrix, if it is stored.
     pub(crate) fn held_redundancy(&self) -> Option<&Matrix> {
         match &*self.redundancy {
             Coefficients::Held(matrix) => Some(matrix),
@@ -209,13 +209,13 @@ impl Code {
         }
     }
 
-    /// The points of the redundancy matrix, for the families that are defined by them.
+    /// The points of the redundancy matrix, for Cauchy families.
     pub fn points(&self) -> Option<&CauchyForm> {
         self.points.as_deref()
     }
 }
 
-/// Two codes are the same if their identities are; the matrix follows from them.
+/// Codes are equal if their identities are equal; the identity determines the matrix.
 impl PartialEq for Code {
     fn eq(&self, other: &Code) -> bool {
         let identity = |code: &Code| (code.family, code.field, code.k, code.m, code.layout);
@@ -247,7 +247,7 @@ impl FromStr for Code {
     fn from_str(text: &str) -> Result<Code, Error> {
         let bad = |reason| Error::BadCode { text: text.to_owned(), reason };
         let number = |digits: &str, reason| {
-            // A sign is no digit here, though `parse` would take one.
+            // Signs are refused, although `parse` would accept them.
             let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
             plain.then(|| digits.parse::<usize>().ok()).flatten().ok_or(bad(reason))
         };
@@ -295,7 +295,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn identities_read_back() {
+    fn identities_round_trip() {
         for text in [
             "subspace:10+4:w8",
             "subspace:40+9:w9:packets=8",
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_numbers() {
+    fn invalid_codes_are_refused_with_numbers() {
         let error = |text: &str| text.parse::<Code>().unwrap_err();
         let shape = |family, w, k, m, limit| Error::ShapeOutOfRange { family, w, k, m, limit };
         assert_eq!(error("0+4"), shape("subspace", 8, 0, 4, 256));
@@ -338,7 +338,7 @@ mod tests {
             error("10+4:packets=0"),
             Error::PacketOutOfRange { bytes: 0, limit: crate::layout::MAX_PACKET }
         );
-        // Only words of GF(2^16) with known points go without their matrix.
+        // Only codes with points over GF(2^16), words layout, run without a matrix.
         for text in [
             "subspace:30000+30000:w16:packets=8",
             "subspace:30000+30000:w32",
@@ -378,9 +378,9 @@ mod tests {
         }
     }
 
-    /// Every shape of the field is a code; its matrix is there for those who need one, as long as it is not too large.
+    /// Every shape of the field is a code; its matrix is available unless it is too large.
     #[test]
-    fn codes_of_any_size_are_known_by_their_points() {
+    fn codes_of_any_size_have_points() {
         for (k, m) in [(60_000, 5536), (32_768, 32_768), (65_535, 1), (1, 65_535), (65_536, 0)] {
             for family in ["subspace", "cauchy", "rs-vandermonde"] {
                 let code: Code = format!("{family}:{k}+{m}:w16").parse().unwrap();
@@ -403,7 +403,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in "[a-z:+=0-9-]{0,24}") {
+        fn any_text_is_parsed_or_refused(text in "[a-z:+=0-9-]{0,24}") {
             if let Ok(code) = text.parse::<Code>() {
                 prop_assert_eq!(code.to_string().parse::<Code>().unwrap(), code);
             }

@@ -105,8 +105,8 @@ pub fn same_as_reference<B: Buffers>(
     trial.compare(backends, &want, buffers);
 }
 
-/// As [`same_as_reference`] for plans of many outputs: the reference makes the outputs `rows` alone, and in all others the back ends agree
-/// with the first of them.
+/// As [`same_as_reference`] for plans of many outputs: the reference makes the outputs `rows` alone, and in all others
+/// the back ends agree with the first of them.
 fn same_as_reference_in_rows<B: Buffers>(
     backends: &[&dyn Backend],
     plan: &Plan,

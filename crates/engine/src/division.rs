@@ -1,24 +1,24 @@
 //! Division of blocks by the sparse polynomials of signature points: the points that kernels support, and the state
 //! that a division leaves behind.
 
-/// The points of signatures in the tower over GF(2^8) for which kernels divide. A point is known by the constant term 2^e of its
-/// polynomial Z^8 + Z^7 + Z + 2^e.
+/// Signature points in the tower over GF(2^8) at which kernels divide. A point is a root of Z^8 + Z^7 + Z + 2^e and is
+/// identified by the exponent e.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SignaturePoints {
     /// Y alone.
     One,
     /// Y and Y².
     Powers,
-    /// Y and a point that is no power of two of Y: see [`Signer::independent`](crate::Signer::independent).
+    /// Y and a point that is not a power Y^(2^i): see [`Signer::independent`](crate::Signer::independent).
     Independent,
 }
 
 impl SignaturePoints {
-    /// All of them.
+    /// All point sets.
     pub const ALL: [SignaturePoints; 3] =
         [SignaturePoints::One, SignaturePoints::Powers, SignaturePoints::Independent];
 
-    /// The exponents of 2 in the constant terms, one for each component.
+    /// The exponents e of the constant terms, one per component.
     pub fn exponents(self) -> &'static [u64] {
         match self {
             SignaturePoints::One => &[1],
@@ -28,13 +28,13 @@ impl SignaturePoints {
     }
 }
 
-/// What a division in the pass that codes left of every input: the quotients of its last eight turns.
+/// State left by dividing every input in the coding pass: the quotients of the last eight iterations of the loop.
 #[derive(Debug)]
 pub struct TrailingQuotients {
-    /// Bytes of every block that were coded and divided, from the start; whole turns.
+    /// Bytes of every block that were coded and divided, from the start; a multiple of `turn`.
     pub covered: usize,
-    /// Bytes of a turn.
+    /// Bytes of every block per iteration.
     pub turn: usize,
-    /// Per input, and for each of its components, the quotients of eight turns; that of turn t is number t % 8.
+    /// Per input and component, the quotients of eight iterations; iteration t is at index t % 8.
     pub rings: Vec<u8>,
 }

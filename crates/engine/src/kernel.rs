@@ -54,8 +54,8 @@ pub trait Kernel: Send + Sync {
     /// Buffers that do not fit the plan; nothing is written then.
     fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error>;
 
-    /// As [`run`](Kernel::run), over a part of blocks that have `total_len` bytes: what depends on how much a call moves, as
-    /// whether its outputs will still be in a cache when it ends, is decided by that.
+    /// As [`run`](Kernel::run), over a part of blocks that have `total_len` bytes: what depends on how much a call
+    /// moves, as whether its outputs will still be in a cache when it ends, is decided by that.
     ///
     /// # Errors
     /// As [`run`](Kernel::run).
@@ -65,8 +65,8 @@ pub trait Kernel: Send + Sync {
     }
 
     /// As [`run_part`](Kernel::run_part), and divides the inputs for their signatures at these points in the tower over
-    /// GF(2^8). It may leave the end of the buffers to others. None, with nothing done, where it has no code for that or not
-    /// yet.
+    /// GF(2^8). It may leave the end of the buffers to others. None, with nothing done, where it has no code for that
+    /// or not yet.
     fn run_dividing(
         &self,
         points: SignaturePoints,

@@ -12,10 +12,10 @@ const MAX_BYTE_MAPS: usize = 1 << 26;
 /// Bits of the largest matrix over GF(2): a kernel may keep eight bytes for each bit that is set.
 pub const MAX_BITS: usize = 1 << 26;
 
-/// How the symbols of a block lie in its bytes.
+/// Layout of the symbols of a block in its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Layout {
-    /// One symbol after the other, little endian; two to a byte for w = 4, low nibble first.
+    /// Consecutive symbols, little endian; two per byte for w = 4, low nibble first.
     Words,
     /// Groups of w packets: bit i of the symbols is in packet i of the group.
     Packets {
@@ -25,13 +25,13 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// Whether large codes over `field` run by their points alone; all others need their matrix.
+    /// True if large codes over `field` run by their points alone; all others need their matrix.
     pub(crate) fn runs_by_points(self, field: Field) -> bool {
         (self, field) == (Layout::Words, Field::GF16)
     }
 
-    /// Coefficients of the largest matrix that kernels prepare: of each they keep a map from every byte of a symbol to every other, or, for packets,
-    /// something for every bit of its matrix.
+    /// Largest matrix, in coefficients, that kernels prepare. Per coefficient they keep a byte map for each pair of
+    /// bytes of a symbol or, for packets, data for every bit.
     ///
     /// # Errors
     /// [`Error::NoWordsLayout`].

@@ -2,10 +2,9 @@
 //!
 //! # Rooms
 //!
-//! From the bottom up: [`field`] and [`tower`] (numbers), [`matrix`] (what codes are made
-//! of), [`code`] (identities), [`plan`] (matrices over columns of a stripe), [`kernel`] (plans
-//! compiled for a CPU), [`signature`] (linear checksums), [`engine`] (all of it, ready to use). [`conformance`] is the suite
-//! that every back end has to pass.
+//! From the bottom up: [`field`] and [`tower`] (numbers), [`matrix`] (what codes are made of), [`code`] (identities),
+//! [`plan`] (matrices over columns of a stripe), [`kernel`] (plans compiled for a CPU), [`signature`] (linear
+//! checksums), [`engine`] (all of it, ready to use). [`conformance`] is the suite that every back end has to pass.
 
 mod bytemap;
 pub mod code;

@@ -1,9 +1,10 @@
 //! Regions in the planar layout: the bytes of symbols apart.
 //!
-//! A block of GF(2^w) with symbols of B bytes has B planes of equal length, one after the other: byte b of symbol i is byte i of
-//! plane b. A product is then B x B byte maps between planes, and nothing has to be gathered or scattered as in the words
-//! layout, where the bytes of a symbol are neighbours. [`Planar`] multiplies, multiplies and adds, and forms dot products, by any
-//! matrix. Blocks that others will read keep the words layout; this is for those who hold their data for many products.
+//! A block of GF(2^w) with symbols of B bytes has B planes of equal length, one after the other: byte b of symbol i is
+//! byte i of plane b. A product is then B x B byte maps between planes, and nothing has to be gathered or scattered as
+//! in the words layout, where the bytes of a symbol are neighbours. [`Planar`] multiplies, multiplies and adds, and
+//! forms dot products, by any matrix. Blocks that others will read keep the words layout; this is for those who hold
+//! their data for many products.
 
 use crate::error::Error;
 use crate::kernel::{Kernel, KernelSet, Threads};
@@ -79,7 +80,8 @@ impl Planar {
         }
     }
 
-    /// One block times a constant, symbols of `B` bytes: the lists of planes have known lengths, which small calls notice.
+    /// One block times a constant, symbols of `B` bytes: the lists of planes have known lengths, which small calls
+    /// notice.
     fn run_single<const B: usize>(&self, input: &[u8], output: &mut [u8], plane: usize) -> Result<(), Error> {
         let inputs: [&[u8]; B] = array::from_fn(|byte| &input[byte * plane..][..plane]);
         let mut rest = output;

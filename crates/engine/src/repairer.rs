@@ -1,13 +1,13 @@
 //! Repair of stripes whose losses were not known before.
 //!
-//! A plan is worth its price when many stripes lost the same columns. Where every stripe lost others, and blocks stay in
-//! the caches, planning and compiling take longer than they save. A code that is known by its points (see
-//! [`CauchyForm`](crate::matrix::cauchy::CauchyForm)) has another way: the matrix of a repair is a Cauchy matrix on
-//! the same points, whose factors are products of distances, and over GF(2^8) all of that is sums of logarithms. Where much was lost the points alone
-//! serve, by transforms, and then blocks may be larger.
+//! A plan is worth its price when many stripes lost the same columns. Where every stripe lost others, and blocks stay
+//! in the caches, planning and compiling take longer than they save. A code that is known by its points (see
+//! [`CauchyForm`](crate::matrix::cauchy::CauchyForm)) has another way: the matrix of a repair is a Cauchy matrix on the
+//! same points, whose factors are products of distances, and over GF(2^8) all of that is sums of logarithms. Where much
+//! was lost the points alone serve, by transforms, and then blocks may be larger.
 //!
-//! Most often a disk was lost, and with it the same column of many stripes. Some small stripes in a row that lost the same are
-//! worth a plan after all, which is cached for those that follow.
+//! Most often a disk was lost, and with it the same column of many stripes. Some small stripes in a row that lost the
+//! same are worth a plan after all, which is cached for those that follow.
 
 use crate::code::Code;
 use crate::engine::{Compiled, Engine};
@@ -21,7 +21,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 mod logarithms;
 
-/// Bytes of sources up to which the direct way is taken: beyond, blocks come from memory, and planning costs little beside the pass.
+/// Bytes of sources up to which the direct way is taken: beyond, blocks come from memory, and planning costs little
+/// beside the pass.
 const SMALL_BYTES: usize = 4 << 20;
 
 /// Points of a code over GF(2^8), at most.
@@ -31,14 +32,15 @@ const MAX_POINTS: usize = 256;
 const FEW_POINTS: usize = 32;
 const FEWER_POINTS: usize = 16;
 
-/// Small stripes in a row with the same loss before the next one gets a plan, less one; a mask. A plan costs as much as a few of them.
+/// Small stripes in a row with the same loss before the next one gets a plan, less one; a mask. A plan costs as much as
+/// a few of them.
 const REPEAT_MASK: u64 = 7;
 
 /// Coefficients that take no allocation.
 const FEW_COEFFICIENTS: usize = 64;
 
-/// Bytes of a block up to which a loss that transforms repair gets no plan before it is a repeats. Up to then it has worked about as much as
-/// makes a plan worth compiling; a plan of larger blocks would be compiled by then.
+/// Bytes of a block up to which a loss that transforms repair gets no plan before it is a repeats. Up to then it has
+/// worked about as much as makes a plan worth compiling; a plan of larger blocks would be compiled by then.
 const TRANSFORMED_BLOCK: usize = 64 << 10;
 
 /// Restores blocks of one code.
@@ -47,7 +49,8 @@ pub struct Repairer {
     engine: Engine,
     code: Code,
     logarithms: Option<Logarithms>,
-    /// The [fingerprint](Loss::fingerprint) of the last small loss, and how often it came in a row in the bits of [`REPEAT_MASK`].
+    /// The [fingerprint](Loss::fingerprint) of the last small loss, and how often it came in a row in the bits of
+    /// [`REPEAT_MASK`].
     last: AtomicU64,
     /// The last plan. Nobody waits for it: who finds it taken does without.
     cached: RwLock<Option<CachedPlan>>,

@@ -14,8 +14,8 @@
 //! Symbols are those of a field ([`Signer::new`]) or of a tower over it ([`Signer::tower`]): the tower
 //! keeps the law for codes over GF(2^4 … 2^32) with 64-bit components and blocks of any length.
 //!
-//! Signatures for long-lived data are [`independent`](Signer::independent): their two points are Y and one that is not a conjugate of Y, since
-//! with Y and Y² the second component follows from the first for some changes.
+//! Signatures for long-lived data are [`independent`](Signer::independent): their two points are Y and one that is not
+//! a conjugate of Y, since with Y and Y² the second component follows from the first for some changes.
 //!
 //! How it is computed: in the tower over GF(2^8) by division, else by Horner's scheme, both over whole registers; see
 //! `divide` and `sign` in the generic kernels.
@@ -107,8 +107,8 @@ impl Space {
     }
 }
 
-/// As [`Space::folded`] in the tower over GF(2^8), where Y is a step of one byte: up to `AT_ONCE` symbols reach no further
-/// than Y^15 before they are reduced.
+/// As [`Space::folded`] in the tower over GF(2^8), where Y is a step of one byte: up to `AT_ONCE` symbols reach no
+/// further than Y^15 before they are reduced.
 fn wide<const STRIDE: usize, const AT_ONCE: usize>(tower: Tower, symbols: &[u8]) -> u64 {
     const { assert!(STRIDE * AT_ONCE == 8, "what lies behind moves by up to eight bytes") };
     let (symbols, rest) = symbols.as_chunks::<8>();
@@ -200,9 +200,9 @@ impl Signer {
         Signer::in_space(row, Space::Tower(Tower::over(base)?), components)
     }
 
-    /// Signatures of two elements of the tower over GF(2^8) at points that are independent of each other: Y, and P with P^8 + P^7 + P + 2^112 = 0. At
-    /// Y and Y² the second component follows from the first where all changed symbols differ by the same value; at these points it never does. They
-    /// obey the law for codes over GF(2^8).
+    /// Signatures of two elements of the tower over GF(2^8) at points that are independent of each other: Y, and P with
+    /// P^8 + P^7 + P + 2^112 = 0. At Y and Y² the second component follows from the first where all changed symbols
+    /// differ by the same value; at these points it never does. They obey the law for codes over GF(2^8).
     ///
     /// # Errors
     /// A forced kernel that cannot run.
@@ -330,16 +330,17 @@ impl Signer {
         }
     }
 
-    /// The points that [`of_quotients`](Signer::of_quotients) knows signatures at: one or two in the tower over GF(2^8).
+    /// The points that [`of_quotients`](Signer::of_quotients) knows signatures at: one or two in the tower over
+    /// GF(2^8).
     pub(crate) fn points(&self) -> Option<SignaturePoints> {
         points_of(self.space, self.components, self.second.is_some())
     }
 
-    /// The signatures of blocks whose first bytes were divided while they were coded, from what that left and the signatures of
-    /// the rest of each block; it has [`points`](Signer::points).
+    /// The signatures of blocks whose first bytes were divided while they were coded, from what that left and the
+    /// signatures of the rest of each block; it has [`points`](Signer::points).
     ///
-    /// With n symbols in a turn, c = 2^n, Z = Y^n and v_0, v_1, … the quotients of the last turns, the last one first, the
-    /// remainder is
+    /// With n symbols in a turn, c = 2^n, Z = Y^n and v_0, v_1, … the quotients of the last turns, the last one first,
+    /// the remainder is
     ///
     /// ```text
     /// r_0 = c·v_0 + v_1 + v_7     r_i = c·v_i + v_(i+1)     r_7 = c·v_7
@@ -399,7 +400,8 @@ impl Signer {
         self.squares.iter().map(weight).collect()
     }
 
-    /// Whether the law holds for what `plan` makes: [`transform`](Signer::transform) gives the signatures of its outputs.
+    /// Whether the law holds for what `plan` makes: [`transform`](Signer::transform) gives the signatures of its
+    /// outputs.
     pub(crate) fn has_law_for(&self, plan: &Plan) -> bool {
         plan.field() == self.space.code_field()
             && plan.layout() == Layout::Words

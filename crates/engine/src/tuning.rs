@@ -1,37 +1,38 @@
-//! Thresholds that follow from the caches of the machine. All of them are here.
+//! Tuning: cache sizes of this machine, the thresholds derived from them, and the constants that were chosen by
+//! measurement.
 
 use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// How far ahead of their use streamed inputs are asked for, in bytes.
+/// Prefetch distance of streamed inputs, in bytes.
 pub(crate) const PREFETCH_AHEAD: usize = 512;
 
-/// How far ahead of their stores outputs are asked for, in bytes, where blocks lie in the L2 cache: two cache lines.
+/// Prefetch distance of outputs for blocks in the L2 cache, in bytes: two cache lines.
 pub(crate) const WRITE_AHEAD: usize = 128;
 
-/// Whether that pays: with fewer outputs, loads are what takes the time.
+/// True if prefetching outputs pays: with fewer outputs the loads take most of the time.
 pub(crate) const fn prefetching_outputs_pays(inputs: usize, outputs: usize) -> bool {
     inputs <= 3 * outputs
 }
 
-/// Bytes of the caches that one core has for itself.
+/// Sizes of the private caches of one core, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caches {
-    /// L1 for data.
+    /// L1 data cache.
     pub l1: usize,
-    /// L2.
+    /// L2 cache.
     pub l2: usize,
 }
 
-/// Where the system does not tell: what most cores of the last ten years have at least.
+/// Used if the system does not report caches: the minimum of most cores of the last ten years.
 const USUAL: Caches = Caches { l1: 32 << 10, l2: 1 << 20 };
 
-/// Where Linux describes the caches of the first core.
+/// Directory in which Linux describes the caches of the first core.
 const SYSTEM: &str = "/sys/devices/system/cpu/cpu0/cache";
 
 impl Caches {
-    /// The caches that a directory like Linux's describes; the usual size for one that is not described.
+    /// Caches described in a directory with the format of Linux; the default size for a missing one.
     fn described_in(directory: &Path) -> Caches {
         let mut caches = USUAL;
         for index in 0..8 {
@@ -52,7 +53,7 @@ impl Caches {
     }
 }
 
-/// `48K`, `2048K` or `2M` in bytes; none for zero and for what is no size.
+/// Parses `48K`, `2048K` or `2M` to bytes; `None` for zero and for other text.
 fn bytes_of(size: &str) -> Option<usize> {
     let (number, unit) = match size.strip_suffix('K') {
         Some(number) => (number, 1 << 10),
@@ -61,23 +62,23 @@ fn bytes_of(size: &str) -> Option<usize> {
     number.parse::<usize>().ok()?.checked_mul(unit).filter(|&bytes| bytes > 0)
 }
 
-/// What kernels do differently on machines with other caches.
+/// Thresholds of kernels that depend on the caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuning {
-    /// Inputs and outputs together, in bytes, from which outputs are stored past the caches.
+    /// Bytes of inputs and outputs together from which outputs are written with non-temporal stores.
     pub stream_bytes: usize,
-    /// Inputs and outputs together, in bytes, below which they all stay in L1.
+    /// Bytes of inputs and outputs together below which all blocks stay in L1.
     pub near_bytes: usize,
-    /// Bytes of all inputs that the generic kernels work on before the next outputs have their turn.
+    /// Bytes of all inputs per tile: the generic kernels compute all groups of outputs for a tile before the next one.
     pub input_tile_bytes: usize,
 }
 
 impl Tuning {
-    /// For a core with these caches.
+    /// Thresholds for a core with these caches.
     ///
-    /// Outputs of twice L2 would not be there any more when the call ends: from there on storing past the caches paid for sure
-    /// where it was measured. A quarter of L2 leaves room for outputs and for what reads ahead. Blocks that fill L1 to the last line do not stay
-    /// there: the caller's stack and the list of blocks want some of it.
+    /// Outputs of twice L2 are evicted before the call ends; from there on non-temporal stores were faster in every
+    /// measurement. A tile of a quarter of L2 leaves space for outputs and prefetched lines. Blocks that fill all of L1
+    /// do not stay there: the stack and the list of blocks need some of it.
     pub const fn for_caches(caches: Caches) -> Tuning {
         Tuning {
             stream_bytes: caches.l2.saturating_mul(2),
@@ -86,13 +87,13 @@ impl Tuning {
         }
     }
 
-    /// Whether outputs are asked for ahead of their stores: all blocks together leave L1, and are not so many that stores go past the caches.
+    /// True if outputs are prefetched: the blocks together exceed L1, and are below the size of non-temporal stores.
     pub(crate) fn prefetches_outputs(&self, inputs: usize, outputs: usize, len: usize) -> bool {
         let bytes = len.saturating_mul(inputs + outputs);
         prefetching_outputs_pays(inputs, outputs) && (self.near_bytes..self.stream_bytes).contains(&bytes)
     }
 
-    /// For this machine; looked at once.
+    /// Thresholds of this machine, determined once.
     pub fn of_machine() -> &'static Tuning {
         static TUNING: OnceLock<Tuning> = OnceLock::new();
         TUNING.get_or_init(|| Tuning::for_caches(Caches::described_in(Path::new(SYSTEM))))
@@ -105,7 +106,7 @@ mod tests {
 
     #[test]
     fn thresholds_follow_the_caches() {
-        // The machine that they were measured on.
+        // The machine of the measurements.
         let measured = Tuning::for_caches(Caches { l1: 48 << 10, l2: 2 << 20 });
         let wanted = Tuning { stream_bytes: 4 << 20, near_bytes: 45 << 10, input_tile_bytes: 512 << 10 };
         assert_eq!(measured, wanted);
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_read_and_nonsense_is_not() {
+    fn cache_sizes_are_parsed_or_refused() {
         assert_eq!(bytes_of("48K"), Some(48 << 10));
         assert_eq!(bytes_of("2M"), Some(2 << 20));
         for nonsense in ["", "K", "0K", "48", "-1K", "99999999999999999999K", "48KiB"] {
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_made_up_machine_is_read() {
+    fn a_cache_directory_is_parsed() {
         let directory = std::env::temp_dir().join(format!("gabion-caches-{}", std::process::id()));
         for (index, (level, kind, size)) in [
             ("1", "Data", "64K"),

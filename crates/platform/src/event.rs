@@ -151,7 +151,7 @@ pub enum SourceError {
 }
 
 /// A source of change events of one tree.
-pub trait Source: Send {
+pub trait EventSource: Send {
     /// Its name: `fanotify` or `inotify`.
     fn name(&self) -> &'static str;
 

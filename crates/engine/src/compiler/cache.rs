@@ -17,9 +17,10 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Bytes of each block that a plan has to see before it is compiled. What compiling takes grows with the coefficients, and what the
-/// generic kernels take with them and the length: after some hundred KiB they have worked as long as it takes, some tenths of a
-/// millisecond for 10+4. A stripe that lost what none lost before is repaired without waiting for code that nobody uses again.
+/// Bytes of each block that a plan has to see before it is compiled. What compiling takes grows with the coefficients,
+/// and what the generic kernels take with them and the length: after some hundred KiB they have worked as long as it
+/// takes, some tenths of a millisecond for 10+4. A stripe that lost what none lost before is repaired without waiting
+/// for code that nobody uses again.
 const WORTH_BYTES: usize = 512 << 10;
 
 /// Coefficients of the largest plan that is compiled while its caller waits: 30+3, with 90, took 0.7 ms, 45+8, with
@@ -148,8 +149,8 @@ impl Slot {
     }
 }
 
-/// The right to compile beside the callers. There is one: who meets another loss with every call would start threads faster than they end.
-/// A plan that finds it taken asks again with its next call, if there is one.
+/// The right to compile beside the callers. There is one: who meets another loss with every call would start threads
+/// faster than they end. A plan that finds it taken asks again with its next call, if there is one.
 struct Permit;
 
 static PERMIT_TAKEN: AtomicBool = AtomicBool::new(false);
@@ -249,7 +250,8 @@ mod tests {
         assert!(slot.get(block).is_some());
     }
 
-    /// Repairs of large stripes that each lost something else: every plan was worth compiling at once, and there were as many threads as plans.
+    /// Repairs of large stripes that each lost something else: every plan was worth compiling at once, and there were
+    /// as many threads as plans.
     #[cfg(target_os = "linux")]
     #[test]
     fn many_new_plans_start_few_threads() {

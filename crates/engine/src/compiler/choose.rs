@@ -16,11 +16,12 @@ use crate::field::Field;
 use crate::layout::Layout;
 use crate::plan::{Mode, Plan};
 
-/// Coefficients of the largest matrix that is compiled as such, and products of the largest program that a larger one may become.
+/// Coefficients of the largest matrix that is compiled as such, and products of the largest program that a larger one
+/// may become.
 const MAX_COEFFICIENTS: usize = 4096;
 
-/// Inputs and outputs of the largest matrix whose factors are looked at, however many coefficients it has: all blocks of a code
-/// over GF(2^8).
+/// Inputs and outputs of the largest matrix whose factors are looked at, however many coefficients it has: all blocks
+/// of a code over GF(2^8).
 const MAX_FACTORED_BLOCKS: usize = 256;
 
 /// Inputs up to which a program signs: eight registers of each, or sixteen, are kept near the core.
@@ -40,7 +41,8 @@ pub(super) struct Choice {
     pub(super) allocated: Allocated,
     pub(super) columns: usize,
     pub(super) cycles: f64,
-    /// The same for a part of the outputs each, where several passes may be faster than one once stores leave the L1 cache.
+    /// The same for a part of the outputs each, where several passes may be faster than one once stores leave the L1
+    /// cache.
     pub(super) passes: Vec<Allocated>,
 }
 
@@ -94,7 +96,8 @@ pub(super) fn choose(plan: &Plan, target: Target, note: &mut dyn FnMut(Stage)) -
 }
 
 /// The cheapest way to run a plan over GF(2^8) and divide its inputs for signatures at these points; none for other
-/// plans. A turn covers one register of every block: twice as many would double what is kept of the inputs in the L1 cache.
+/// plans. A turn covers one register of every block: twice as many would double what is kept of the inputs in the L1
+/// cache.
 pub(super) fn choose_signed(plan: &Plan, target: Target, points: SignaturePoints) -> Option<Choice> {
     let inputs = plan.inputs().len();
     if plan.field() != Field::GF8 || plan.layout() != Layout::Words || inputs > MAX_SIGNED_INPUTS {
@@ -108,8 +111,9 @@ pub(super) fn choose_signed(plan: &Plan, target: Target, points: SignaturePoints
 
 /// The cheapest way to run a program of the planar layout.
 ///
-/// Planes are mostly some multiple of 4 KiB apart, and a load waits for a store before it whose address ends like its own. So a turn covers as
-/// many columns as leave registers for half of the constants: loads and stores are then farther apart.
+/// Planes are mostly some multiple of 4 KiB apart, and a load waits for a store before it whose address ends like its
+/// own. So a turn covers as many columns as leave registers for half of the constants: loads and stores are then
+/// farther apart.
 pub(super) fn choose_planar(program: Program, target: Target) -> Option<Choice> {
     let program = better(vec![("by planes", program)], target, &mut |_| ())?;
     let constants = program.products();

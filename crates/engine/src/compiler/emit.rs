@@ -72,12 +72,13 @@ impl Walk {
 pub(super) enum Locality {
     /// In the L1 cache: nothing.
     L1,
-    /// In the L2 cache: the lines of outputs, to be written (`prefetchw`, which a CPU that lacks it takes for a `nop`). Stores leave the core
-    /// in order, so one whose line has to be fetched holds up all that follow.
+    /// In the L2 cache: the lines of outputs, to be written (`prefetchw`, which a CPU that lacks it takes for a `nop`).
+    /// Stores leave the core in order, so one whose line has to be fetched holds up all that follow.
     L2,
     /// In memory: the lines of inputs. Outputs are stored past the caches.
     Memory,
-    /// In memory, with outputs that begin anywhere, which cannot be stored past the caches: the lines of inputs and of outputs.
+    /// In memory, with outputs that begin anywhere, which cannot be stored past the caches: the lines of inputs and of
+    /// outputs.
     MemoryUnaligned,
 }
 

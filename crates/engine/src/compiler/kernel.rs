@@ -2,12 +2,12 @@
 //!
 //! Code covers whole steps of some registers. What is left at the end is covered by a step that ends there and overlaps
 //! the one before: it writes the same bytes again. Where that cannot be (results are added to what is there, or a
-//! buffer is shorter than a step), single registers follow in the same manner, and less than one of them travels through a buffer that is
-//! padded with zeros.
+//! buffer is shorter than a step), single registers follow in the same manner, and less than one of them travels
+//! through a buffer that is padded with zeros.
 //!
 //! Stores that straddle cache lines cost more than those that do not. Outputs that are misaligned alike become aligned
-//! after a first step. Loads that seem to read what was just stored cost more as well; where that can be helped by going down through the
-//! blocks, or by several passes, it is ([`collisions`]).
+//! after a first step. Loads that seem to read what was just stored cost more as well; where that can be helped by
+//! going down through the blocks, or by several passes, it is ([`collisions`]).
 
 mod collisions;
 mod signing;
@@ -33,8 +33,8 @@ const FEWEST_OUTPUTS_WAITED_FOR: usize = 3;
 /// Outputs from which inputs are read twice even from memory.
 const FEWEST_OUTPUTS_PARTED_IN_MEMORY: usize = 14;
 
-/// [`PREFETCH_AHEAD`] for packets, of which there are several times as many as blocks: all that was asked for and not used yet has to fit
-/// the L1 cache.
+/// [`PREFETCH_AHEAD`] for packets, of which there are several times as many as blocks: all that was asked for and not
+/// used yet has to fit the L1 cache.
 const PACKET_PREFETCH_AHEAD: usize = 192;
 
 /// Whether asking for outputs ahead pays. With packets, which are more places at a time, it needs more outputs.
@@ -45,19 +45,20 @@ fn prefetching_outputs_pays(form: Form) -> bool {
     }
 }
 
-/// Whether loads may have to wait for stores that have nothing to do with them: there are enough outputs for many stores on their way. Packets,
-/// which begin in many places at once, always go up.
+/// Whether loads may have to wait for stores that have nothing to do with them: there are enough outputs for many
+/// stores on their way. Packets, which begin in many places at once, always go up.
 fn waits_for_stores(form: Form) -> bool {
     form.packets.is_none() && form.outputs >= FEWEST_OUTPUTS_WAITED_FOR
 }
 
-/// Whether several passes, where there are several, pay in memory as well, with outputs that cannot be stored past the caches.
+/// Whether several passes, where there are several, pay in memory as well, with outputs that cannot be stored past the
+/// caches.
 fn in_passes_in_memory(form: Form) -> bool {
     always_in_passes(form.inputs) && form.outputs >= FEWEST_OUTPUTS_PARTED_IN_MEMORY
 }
 
-/// Whether asking for inputs ahead as well as outputs pays in the L2 cache, where outputs begin anywhere and are too few to be asked for
-/// alone. Packets are more places at a time.
+/// Whether asking for inputs ahead as well as outputs pays in the L2 cache, where outputs begin anywhere and are too
+/// few to be asked for alone. Packets are more places at a time.
 fn prefetches_all(form: Form) -> bool {
     form.packets.is_none() && form.inputs <= 12
 }
@@ -92,13 +93,14 @@ pub(super) fn assembly(
 #[derive(Debug)]
 pub(crate) struct CodeKernel {
     routine: Routine,
-    /// The same with one register of every block in a step, for what is shorter than a step; none where a step is no more, or packets are
-    /// whole steps.
+    /// The same with one register of every block in a step, for what is shorter than a step; none where a step is no
+    /// more, or packets are whole steps.
     narrow: Option<Routine>,
-    /// The same for blocks that lie [farther away](Locality), in one pass or in several; none where `routine` serves there too.
+    /// The same for blocks that lie [farther away](Locality), in one pass or in several; none where `routine` serves
+    /// there too.
     middle: Vec<Routine>,
-    /// For blocks that lie [badly](collisions) to each other: down through them, in several passes where these pay; none where outputs
-    /// are few, and their stores soon done.
+    /// For blocks that lie [badly](collisions) to each other: down through them, in several passes where these pay;
+    /// none where outputs are few, and their stores soon done.
     descending: Vec<Routine>,
     memory: Option<MemoryRoutine>,
     memory_unaligned: Option<MemoryRoutine>,
@@ -195,8 +197,8 @@ impl CodeKernel {
         if bytes >= self.tuning.near_bytes {
             return self.run_beyond_l1(blocks, len, bytes);
         }
-        // Straight on: a call of a few lines takes no longer than what stands before its loop. What stays in L1 is not worth
-        // another step that aligns outputs, either.
+        // Straight on: a call of a few lines takes no longer than what stands before its loop. What stays in L1 is not
+        // worth another step that aligns outputs, either.
         if let Some(packets) = self.form.packets {
             return self.run_groups(slice::from_ref(&self.routine), blocks, len, packets);
         }
@@ -239,7 +241,8 @@ impl CodeKernel {
             memory.ends.as_ref().map_or((&memory.routine, packet), |(ends, ahead)| (ends, *ahead));
         for at in (0..len).step_by(group) {
             let (turn, end) = (at + packet - ahead, at + packet);
-            // SAFETY: packets and what is ahead are multiples of the step; with all packets of the group it lies within all blocks.
+            // SAFETY: packets and what is ahead are multiples of the step; with all packets of the group it lies within
+            // all blocks.
             unsafe {
                 memory.routine.run(blocks, at, turn);
                 ends.run(blocks, turn, end);
@@ -355,7 +358,8 @@ impl CodeKernel {
     fn run_short(&self, blocks: &[*const u8], start: usize, end: usize) {
         let narrow = self.narrow.as_ref().unwrap_or(&self.routine);
         let aligned_end = end - ((end - start) & (narrow.step() - 1));
-        // SAFETY: both ranges end within all blocks, and begin there; the first is a multiple of the step, the second shorter than one.
+        // SAFETY: both ranges end within all blocks, and begin there; the first is a multiple of the step, the second
+        // shorter than one.
         unsafe {
             narrow.run(blocks, start, aligned_end);
             if aligned_end < end && !self.run_last_step(narrow, blocks, end) {

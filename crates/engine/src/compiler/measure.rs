@@ -1,8 +1,8 @@
 //! Loops that only measure: what the instructions cost that coding is made of, and what memory gives.
 //!
-//! The loops are emitted, so that exactly the instructions run that the names say: no compiler removes a load whose value
-//! nobody reads. Nothing here reads a clock; whoever measures does. A loop exists only where the CPU has its instructions:
-//! making one gives [`MeasureError::Unsupported`] elsewhere, with what is missing.
+//! The loops are emitted, so that exactly the instructions run that the names say: no compiler removes a load whose
+//! value nobody reads. Nothing here reads a clock; whoever measures does. A loop exists only where the CPU has its
+//! instructions: making one gives [`MeasureError::Unsupported`] elsewhere, with what is missing.
 
 #[cfg_attr(not(all(feature = "compiler", target_arch = "x86_64")), path = "measure/no_pages.rs")]
 mod pages;
@@ -183,7 +183,8 @@ pub enum MeasureError {
         /// What it must be a multiple of.
         unit: usize,
     },
-    /// More or fewer blocks than a loop was made for, or of different lengths, or not aligned for stores past the caches.
+    /// More or fewer blocks than a loop was made for, or of different lengths, or not aligned for stores past the
+    /// caches.
     #[error(
         "{inputs} inputs and {outputs} outputs of equal length at addresses that {LINE} divides are needed"
     )]
@@ -286,7 +287,8 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// A loop over blocks, with the widest registers there are. Inputs are asked for so many bytes `ahead`, with 0 not at all.
+    /// A loop over blocks, with the widest registers there are. Inputs are asked for so many bytes `ahead`, with 0 not
+    /// at all.
     ///
     /// # Errors
     /// See [`MeasureError`].

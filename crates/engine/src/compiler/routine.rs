@@ -73,13 +73,14 @@ impl Routine {
         self.width
     }
 
-    /// How far an address lies behind a multiple of the register. Registers are powers of two, which the compiler cannot know
-    /// and would divide.
+    /// How far an address lies behind a multiple of the register. Registers are powers of two, which the compiler
+    /// cannot know and would divide.
     pub(super) fn misalignment(&self, address: *const u8) -> usize {
         address.addr() & (self.width() - 1)
     }
 
-    /// Runs over the bytes `start..end` of the blocks, inputs first. After the last of these, [`settle`](Routine::settle).
+    /// Runs over the bytes `start..end` of the blocks, inputs first. After the last of these,
+    /// [`settle`](Routine::settle).
     ///
     /// # Safety
     /// The CPU has the instruction set the code was made for. `blocks` are as many as the plan has; each can be read,
@@ -97,8 +98,8 @@ impl Routine {
         }
     }
 
-    /// What was stored past the caches is seen by others before whatever is stored after this. It waits for memory: once per call of a
-    /// kernel, not for each group of packets.
+    /// What was stored past the caches is seen by others before whatever is stored after this. It waits for memory:
+    /// once per call of a kernel, not for each group of packets.
     #[inline]
     pub(super) fn settle(&self) {
         if self.streams {
@@ -128,8 +129,9 @@ impl Routine {
         if start == end {
             return;
         }
-        // SAFETY: the pages of the function are still there. The code reads its blocks and constants, writes outputs and slots, all
-        // within what the caller promises and what `emit` was told; it keeps the registers of the convention.
+        // SAFETY: the pages of the function are still there. The code reads its blocks and constants, writes outputs
+        // and slots, all within what the caller promises and what `emit` was told; it keeps the registers of the
+        // convention.
         unsafe { (self.entry)(blocks.as_ptr(), start, end, self.constants.as_ptr(), slots) }
     }
 }

@@ -56,8 +56,8 @@ impl Block {
     }
 }
 
-/// Blocks that begin with a cache line, or all at another place in it, or each at its own; as an allocator lays them, one a little behind
-/// the other; all at the same place of their pages.
+/// Blocks that begin with a cache line, or all at another place in it, or each at its own; as an allocator lays them,
+/// one a little behind the other; all at the same place of their pages.
 fn blocks(count: usize, len: usize, random: &mut TestRng) -> Vec<Block> {
     let (places, alike) = (random.below(5), random.below(64));
     let shift = |index: usize, random: &mut TestRng| {
@@ -225,8 +225,9 @@ fn the_largest_shapes() {
     }
 }
 
-/// Codes over GF(2^8) whose matrices are large become programs of few products, redundancy that is all lost as well; a large matrix
-/// that has no factors stays with the generic kernels, and so does a program that would have no fewer products.
+/// Codes over GF(2^8) whose matrices are large become programs of few products, redundancy that is all lost as well; a
+/// large matrix that has no factors stays with the generic kernels, and so does a program that would have no fewer
+/// products.
 #[test]
 fn large_matrices_are_compiled_where_they_factor() {
     let products = |plan: Plan| {

@@ -1,9 +1,10 @@
 //! Coding and signing in one pass over memory.
 //!
-//! Machine code that divides its inputs while it codes them ([`Kernel::run_dividing`](crate::kernel::Kernel::run_dividing))
-//! needs nothing else. Where there is none, blocks are worked on in tiles: the signer reads a tile of every input, and the kernel then finds them in the L2
-//! cache. Signing comes first since it reads one block after the other, which memory serves faster than all
-//! blocks at once. Where the law of [`signature`](crate::signature) holds, outputs are not read at all.
+//! Machine code that divides its inputs while it codes them
+//! ([`Kernel::run_dividing`](crate::kernel::Kernel::run_dividing)) needs nothing else. Where there is none, blocks are
+//! worked on in tiles: the signer reads a tile of every input, and the kernel then finds them in the L2 cache. Signing
+//! comes first since it reads one block after the other, which memory serves faster than all blocks at once. Where the
+//! law of [`signature`](crate::signature) holds, outputs are not read at all.
 
 use super::Compiled;
 use crate::error::Error;
@@ -16,8 +17,9 @@ const TILE: usize = 16 << 10;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Bytes of a block from which dividing in the pass that codes is worth the end: to make a signature of what it left takes some microseconds. For blocks
-/// that come from memory, as those of files do; what already lies in the L2 cache is signed faster in tiles.
+/// Bytes of a block from which dividing in the pass that codes is worth the end: to make a signature of what it left
+/// takes some microseconds. For blocks that come from memory, as those of files do; what already lies in the L2 cache
+/// is signed faster in tiles.
 const DIVIDED_BYTES: usize = 32 << 10;
 
 /// The signatures of what a plan read and of what it wrote.
@@ -58,8 +60,8 @@ impl Compiled {
         Ok(Signed { inputs, outputs })
     }
 
-    /// Runs over buffers of `len` bytes, parts of blocks of `total_len` bytes, and gives the signatures of the inputs and, unless they
-    /// follow from those, of the outputs.
+    /// Runs over buffers of `len` bytes, parts of blocks of `total_len` bytes, and gives the signatures of the inputs
+    /// and, unless they follow from those, of the outputs.
     fn sign_range(
         &self,
         signer: &Signer,
@@ -104,8 +106,8 @@ impl Compiled {
         Ok(signer.of_quotients(&quotients, rest))
     }
 
-    /// The same in tiles: runs over buffers of `len` bytes, parts of blocks of `total_len` bytes. Gives the signatures of the inputs and, unless they follow from those, of
-    /// the outputs.
+    /// The same in tiles: runs over buffers of `len` bytes, parts of blocks of `total_len` bytes. Gives the signatures
+    /// of the inputs and, unless they follow from those, of the outputs.
     fn sign_tiles(
         &self,
         signer: &Signer,

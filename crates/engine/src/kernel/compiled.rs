@@ -83,7 +83,8 @@ pub(super) fn compile<I: Isa>(isa: I, plan: &Plan, tier: Tier) -> Result<Box<dyn
     }))
 }
 
-/// Compiles a matrix for planes: the blocks of the kernel are the planes of the matrix's inputs, then those of its outputs.
+/// Compiles a matrix for planes: the blocks of the kernel are the planes of the matrix's inputs, then those of its
+/// outputs.
 pub(super) fn compile_planar<I: Isa>(isa: I, matrix: &Matrix, mode: Mode) -> Option<Box<dyn Kernel>> {
     // SAFETY: `isa` proves the instruction set, and the target is its own.
     let ready = unsafe { Ready::planar(matrix, mode, I::TARGET) };

@@ -1,6 +1,7 @@
-//! The loops of all CPU kernels, written once over [`Vector`]: [`words`] (matrix times symbols), [`rows`]
-//! (bit matrix times packets), [`horner`] (RAID-Z's scheme), [`sum_constrained`] (two outputs with a known sum), [`steps`] (programs of
-//! the compiler), [`transform`] (additive FFTs in the place of a matrix), [`sign`] (signatures) and [`divide`] (the same, where division will do).
+//! The loops of all CPU kernels, written once over [`Vector`]: [`words`] (matrix times symbols), [`rows`] (bit matrix
+//! times packets), [`horner`] (RAID-Z's scheme), [`sum_constrained`] (two outputs with a known sum), [`steps`]
+//! (programs of the compiler), [`transform`] (additive FFTs in the place of a matrix), [`sign`] (signatures) and
+//! [`divide`] (the same, where division will do).
 //!
 //! Everything here is `#[inline(always)]` down to the intrinsics, so that it lands in the entry point of
 //! an instruction set and is compiled for it.

@@ -88,8 +88,8 @@ impl KernelSet {
         (self.supported)()
     }
 
-    /// The set that serves this process: the one that [`KERNEL_VARIABLE`] names, else the [fastest](KernelSet::fastest). Decided
-    /// once.
+    /// The set that serves this process: the one that [`KERNEL_VARIABLE`] names, else the
+    /// [fastest](KernelSet::fastest). Decided once.
     ///
     /// # Errors
     /// [`Error::UnknownKernel`], [`Error::UnsupportedKernel`] where the variable names such a one.
@@ -102,9 +102,9 @@ impl KernelSet {
         CHOSEN.get_or_init(choose).clone()
     }
 
-    /// The last set of the table that is about as fast as any when [measured]. Rows that differ little in the one shape that
-    /// is measured differ more in others, where wider registers gain; and a moment in which somebody else has the core must
-    /// not choose for the whole life of the process.
+    /// The last set of the table that is about as fast as any when [measured]. Rows that differ little in the one shape
+    /// that is measured differ more in others, where wider registers gain; and a moment in which somebody else has the
+    /// core must not choose for the whole life of the process.
     pub fn fastest() -> &'static KernelSet {
         choose(measured())
     }
@@ -245,8 +245,8 @@ fn choose(measured: &[(&'static KernelSet, f64)]) -> &'static KernelSet {
 
 fn measure(set: &KernelSet) -> f64 {
     const BLOCK: usize = 4096;
-    // Enough turns for clocks and caches to settle, and for the scalar set not to take longer than that. A few in any case: who had to
-    // give up its core in the first one is measured all the same.
+    // Enough turns for clocks and caches to settle, and for the scalar set not to take longer than that. A few in any
+    // case: who had to give up its core in the first one is measured all the same.
     const TURNS: usize = 64;
     const FEWEST_TURNS: usize = 8;
     const LONGEST: Duration = Duration::from_micros(500);
@@ -301,7 +301,8 @@ impl Isa for NoSimd {
 mod tests {
     use super::*;
 
-    /// On a busy machine the widest set once lost its 500 µs to other programs, and its process stayed with a narrower one.
+    /// On a busy machine the widest set once lost its 500 µs to other programs, and its process stayed with a narrower
+    /// one.
     #[test]
     fn of_rows_that_are_about_equal_the_last_serves() {
         let set = |index: usize| &TABLE[index % TABLE.len()];

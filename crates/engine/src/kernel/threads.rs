@@ -14,18 +14,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// to be woken, which costs the caller about the time in which it codes this much.
 const MIN_BYTES_PER_THREAD: usize = 128 << 10;
 
-/// Ranges start at multiples of this, so that threads share no page: what the hardware reads ahead ends with the page, and would
-/// be taken out of the other core's cache.
+/// Ranges start at multiples of this, so that threads share no page: what the hardware reads ahead ends with the page,
+/// and would be taken out of the other core's cache.
 const RANGE_ALIGNMENT: usize = 4096;
 
-/// Blocks from which that is of no concern: kernels read some lines of each at a time, and pages apart from each other. Such blocks are often short.
+/// Blocks from which that is of no concern: kernels read some lines of each at a time, and pages apart from each other.
+/// Such blocks are often short.
 const MANY_BLOCKS: usize = 2048;
 
 /// The same for these.
 const RANGE_ALIGNMENT_OF_MANY: usize = 256;
 
-/// Bytes of inputs and outputs together that a core codes while a part reaches a worker and the news of its end comes back. The
-/// caller's range is about so much longer.
+/// Bytes of inputs and outputs together that a core codes while a part reaches a worker and the news of its end comes
+/// back. The caller's range is about so much longer.
 const HANDED_OVER_BYTES: usize = 48 << 10;
 
 /// Threads of a pool at most: more would be a mistake on any machine.
@@ -156,8 +157,8 @@ impl Threads {
         pool.run(ranges.count, &move |index| {
             let range = ranges.at(index);
             let (inputs, outputs) = blocks.starts().split_at(count);
-            // SAFETY: all buffers have `total_len` bytes and stay borrowed by the caller, inputs to read and outputs to write; ranges are
-            // disjoint and each is run once.
+            // SAFETY: all buffers have `total_len` bytes and stay borrowed by the caller, inputs to read and outputs to
+            // write; ranges are disjoint and each is run once.
             let input =
                 |start: &Start| unsafe { slice::from_raw_parts(start.0.add(range.start), range.len()) };
             let output = |start: &Start| {
@@ -216,8 +217,8 @@ impl Blocks {
     }
 }
 
-/// How the bytes of a call are cut: into `count` ranges, the first of `first` bytes, the others of `size`, of which the last may be
-/// shorter. More than one only where all buffers have `total_len` bytes.
+/// How the bytes of a call are cut: into `count` ranges, the first of `first` bytes, the others of `size`, of which the
+/// last may be shorter. More than one only where all buffers have `total_len` bytes.
 #[derive(Clone, Copy)]
 struct Ranges {
     total_len: usize,

@@ -1,18 +1,20 @@
 //! A plan that is known by its points, without its matrix: additive FFTs of any size.
 //!
-//! An output is u_i · f(a_i), where f(z) is the sum of v_j · x_j / (z + b_j) over all inputs. Let the points be cut into cosets of the subspace
-//! V = 0..n, and let all outputs lie in one of them, which is V itself once all points are shifted. Then f on V is a sum over the cosets of
-//! inputs:
+//! An output is u_i · f(a_i), where f(z) is the sum of v_j · x_j / (z + b_j) over all inputs. Let the points be cut
+//! into cosets of the subspace V = 0..n, and let all outputs lie in one of them, which is V itself once all points are
+//! shifted. Then f on V is a sum over the cosets of inputs:
 //!
-//! - Those at another coset contribute, up to a factor that is the same for all of the coset (W_n(x) / p, see [`Additive`]), the values on V of
-//!   the polynomial of degree below n that has the values v_j · x_j on their coset and 0 where there is no input.
-//! - Those that lie in V contribute the *derivative* of the polynomial that has the values v_j · x_j at their points and 0 elsewhere on V. For the
-//!   polynomial that is 1 at b and 0 elsewhere on V is W(z) / (p · (z + b)), where p is the derivative of W; and W is zero on V, so that what
-//!   is left of the derivative at another point a of V is p / (p · (a + b)).
+//! - Those at another coset contribute, up to a factor that is the same for all of the coset (W_n(x) / p, see
+//!   [`Additive`]), the values on V of the polynomial of degree below n that has the values v_j · x_j on their coset
+//!   and 0 where there is no input.
+//! - Those that lie in V contribute the *derivative* of the polynomial that has the values v_j · x_j at their points
+//!   and 0 elsewhere on V. For the polynomial that is 1 at b and 0 elsewhere on V is W(z) / (p · (z + b)), where p is
+//!   the derivative of W; and W is zero on V, so that what is left of the derivative at another point a of V is p / (p
+//!   · (a + b)).
 //!
-//! So every coset of inputs is brought to coefficients, those of V are differentiated, all are summed, and the sum is evaluated on V: n log n steps
-//! for each coset instead of n · n. With all inputs in one coset and outputs in many it is the same the other way round. The whole field is a
-//! coset that holds everything, so there is a way for every plan.
+//! So every coset of inputs is brought to coefficients, those of V are differentiated, all are summed, and the sum is
+//! evaluated on V: n log n steps for each coset instead of n · n. With all inputs in one coset and outputs in many it
+//! is the same the other way round. The whole field is a coset that holds everything, so there is a way for every plan.
 //!
 //! A coset with few inputs is not worth that: these are strays, multiplied with the outputs one by one.
 
@@ -72,8 +74,8 @@ impl Transform {
     /// The cheaper of the two ways.
     ///
     /// # Panics
-    /// Where a row and a column share a point, or points are not of the field, or that is neither GF(2^8) nor GF(2^16): a plan has
-    /// none of that.
+    /// Where a row and a column share a point, or points are not of the field, or that is neither GF(2^8) nor GF(2^16):
+    /// a plan has none of that.
     pub(super) fn new(field: Field, form: &CauchyForm) -> Transform {
         let (rows, columns) = (enclosing(&form.rows), enclosing(&form.columns));
         let by_rows = Transform::on(field, rows, form);

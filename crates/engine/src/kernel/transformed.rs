@@ -1,9 +1,11 @@
-//! Plans that run by [`Transform`]s, where that is faster than their matrix or where there is none: over GF(2^16) those that are too large for the
-//! compiler, over GF(2^8) all until the compiler has made code of them, and repairs that nobody plans.
+//! Plans that run by [`Transform`]s, where that is faster than their matrix or where there is none: over GF(2^16) those
+//! that are too large for the compiler, over GF(2^8) all until the compiler has made code of them, and repairs that
+//! nobody plans.
 //!
-//! A repair has two ways. Its matrix as a whole is one Cauchy matrix, but lost blocks lie anywhere, and a coset that holds them all is soon the
-//! whole field. Its factors ([`Structure`]) have rows at the points of the redundancy that serves as sources, which lie together: with few losses
-//! they fill a small coset, and what remains to be solved is a small matrix.
+//! A repair has two ways. Its matrix as a whole is one Cauchy matrix, but lost blocks lie anywhere, and a coset that
+//! holds them all is soon the whole field. Its factors ([`Structure`]) have rows at the points of the redundancy that
+//! serves as sources, which lie together: with few losses they fill a small coset, and what remains to be solved is a
+//! small matrix.
 
 use super::Kernel;
 use super::compiled::dense;
@@ -18,21 +20,21 @@ use crate::matrix::cauchy::CauchyForm;
 use crate::plan::{Mode, Plan, Structure};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Coefficients that are multiplied one by one in the time of one product of a transform. GF(2^16): 3.0 ns each for 128 bytes as long as what is
-/// prepared of them stays in a cache, 8 beyond that, against 4.7. GF(2^8), 30 x 30: 1.2 cycles each for 64 bytes against 2.2, from L3 1.7 against
-/// 3.2.
+/// Coefficients that are multiplied one by one in the time of one product of a transform. GF(2^16): 3.0 ns each for 128
+/// bytes as long as what is prepared of them stays in a cache, 8 beyond that, against 4.7. GF(2^8), 30 x 30: 1.2 cycles
+/// each for 64 bytes against 2.2, from L3 1.7 against 3.2.
 const COEFFICIENTS_PER_PRODUCT: usize = 2;
 
-/// The same over GF(2^8) where several cosets are added up: there is less to multiply than to load and to store. Factors of 64+16 and 128+32 at
-/// 64 KiB: 0.65 and 0.86 µs each against 2.7 and 2.5.
+/// The same over GF(2^8) where several cosets are added up: there is less to multiply than to load and to store.
+/// Factors of 64+16 and 128+32 at 64 KiB: 0.65 and 0.86 µs each against 2.7 and 2.5.
 const COEFFICIENTS_PER_PRODUCT_OF_SUMS: usize = 4;
 
-/// Coefficients below which a matrix over GF(2^8) is not asked whether it pays: 16 x 16 have 96 products by transforms, and smaller ones of a few
-/// outputs none to spare.
+/// Coefficients below which a matrix over GF(2^8) is not asked whether it pays: 16 x 16 have 96 products by transforms,
+/// and smaller ones of a few outputs none to spare.
 const FEWEST_COEFFICIENTS: usize = 256;
 
-/// Coefficients of the largest matrix that is multiplied with one by one, where there is another way: what kernels prepare of each takes 32 bytes or
-/// 128.
+/// Coefficients of the largest matrix that is multiplied with one by one, where there is another way: what kernels
+/// prepare of each takes 32 bytes or 128.
 const MAX_PREPARED: usize = 1 << 20;
 
 /// Bytes of all rows between two factors: they stay in the L2 cache beside a room.
@@ -98,8 +100,9 @@ fn price(transform: &Transform) -> usize {
     transform.products().saturating_mul(each)
 }
 
-/// Whether a matrix over GF(2^8) of so many coefficients may be faster by transforms: by what one into a coset of so many bits and one out of it
-/// take at least. For small repairs to make a [`Transform`] only to see that it does not pay would take as long as their bytes.
+/// Whether a matrix over GF(2^8) of so many coefficients may be faster by transforms: by what one into a coset of so
+/// many bits and one out of it take at least. For small repairs to make a [`Transform`] only to see that it does not
+/// pay would take as long as their bytes.
 pub(crate) fn may_be_transformed(coefficients: usize, bits: u32) -> bool {
     let products = (bits as usize) << bits;
     coefficients >= FEWEST_COEFFICIENTS && COEFFICIENTS_PER_PRODUCT * products < coefficients
@@ -125,7 +128,8 @@ pub(super) struct TransformedPlan<I: Isa> {
     /// The second factor, where there is one.
     solve: Option<Dense<'static, I::V>>,
     multipliers: Multipliers<<I::V as Vector>::Map>,
-    /// One for every call that runs at the same time, kept for the next one: fresh pages would take as long as some tiles.
+    /// One for every call that runs at the same time, kept for the next one: fresh pages would take as long as some
+    /// tiles.
     rooms: Mutex<Vec<Rooms>>,
 }
 

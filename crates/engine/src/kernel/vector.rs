@@ -16,7 +16,8 @@ pub(super) trait Vector: Copy {
     const GROUP: usize;
     /// Registers per input in flight, for symbols of one byte.
     const UNROLL: usize;
-    /// Outputs up to which inputs are read two at a time: where one instruction adds three registers, it adds both products.
+    /// Outputs up to which inputs are read two at a time: where one instruction adds three registers, it adds both
+    /// products.
     const PAIRED_OUTPUTS: usize = 0;
 
     /// A byte map in the form that [`add_mapped`](Vector::add_mapped) takes.

@@ -62,8 +62,8 @@ macro_rules! vector_moves {
 
         #[inline(always)]
         unsafe fn prefetch_to_write(at: *const u8) {
-            // SAFETY: as above; a CPU that lacks the instruction takes it for a `nop`. The intrinsic would be a read where the compiler does
-            // not know that the CPU has it.
+            // SAFETY: as above; a CPU that lacks the instruction takes it for a `nop`. The intrinsic would be a read
+            // where the compiler does not know that the CPU has it.
             unsafe { std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly)) }
         }
 

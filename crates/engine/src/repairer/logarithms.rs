@@ -79,7 +79,8 @@ impl<'a, const N: usize> RepairSources<'a, N> {
         }
     }
 
-    /// Bits in which the points of the wanted blocks differ, or those of the sources, whichever are fewer: a coset of as many bits holds them all.
+    /// Bits in which the points of the wanted blocks differ, or those of the sources, whichever are fewer: a coset of
+    /// as many bits holds them all.
     pub(super) fn bits(&self, wanted: &[usize]) -> u32 {
         let at = &self.logarithms.at;
         let bits = |points: &mut dyn Iterator<Item = u8>| {
@@ -115,7 +116,8 @@ impl<'a, const N: usize> RepairSources<'a, N> {
     }
 }
 
-/// The points of a code as logarithms. Columns are bytes, and there is an entry for every byte: no index has to be checked.
+/// The points of a code as logarithms. Columns are bytes, and there is an entry for every byte: no index has to be
+/// checked.
 #[derive(Debug)]
 pub(super) struct Logarithms {
     k: usize,

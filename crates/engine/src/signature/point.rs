@@ -1,16 +1,18 @@
 //! The second point of independent signatures, and how symbols are summed with its powers.
 //!
-//! Signatures at Y and Y² have a weakness. Where all changed symbols of a block differ by the same value e, the components change by
-//! e · S(Y) and e · S(Y²), S a polynomial with coefficients 0 and 1; since S(Y²) = S(Y)², the second follows from the first, and such a
-//! change passes with probability 2^-64 in place of 2^-128. The same holds for every point Y^(2^i), and for Y^-1 where the changed positions are
-//! symmetric. Any other point is free of it. This one, P, is a root of
+//! Signatures at Y and Y² have a weakness. Where all changed symbols of a block differ by the same value e, the
+//! components change by e · S(Y) and e · S(Y²), S a polynomial with coefficients 0 and 1; since S(Y²) = S(Y)², the
+//! second follows from the first, and such a change passes with probability 2^-64 in place of 2^-128. The same holds
+//! for every point Y^(2^i), and for Y^-1 where the changed positions are symmetric. Any other point is free of it. This
+//! one, P, is a root of
 //!
 //! ```text
 //! Z^8 + Z^7 + Z + 2^112
 //! ```
 //!
-//! over GF(2^8): it has the same few terms as the polynomial of Y, so that kernels divide by it at the same cost. (Y^3 has no such polynomial.) P
-//! generates all non-zero elements, P / Y has order (2^64 - 1) / 3, so that any two changed symbols are found for certain.
+//! over GF(2^8): it has the same few terms as the polynomial of Y, so that kernels divide by it at the same cost. (Y^3
+//! has no such polynomial.) P generates all non-zero elements, P / Y has order (2^64 - 1) / 3, so that any two changed
+//! symbols are found for certain.
 
 use crate::tower::Tower;
 
@@ -66,8 +68,8 @@ impl Products {
     }
 }
 
-/// Divides 16 · N symbols by the polynomial in Z = P^N; the remainder has 8 · N of them. Bytes of a symbol are scaled one by one, so the bases of
-/// symbols and of P do not matter.
+/// Divides 16 · N symbols by the polynomial in Z = P^N; the remainder has 8 · N of them. Bytes of a symbol are scaled
+/// one by one, so the bases of symbols and of P do not matter.
 fn halve<const N: usize>(values: &mut [u64; MOST], scale: impl Fn(u64) -> u64) {
     for power in (DEGREE..2 * DEGREE).rev() {
         for at in 0..N {
@@ -79,7 +81,8 @@ fn halve<const N: usize>(values: &mut [u64; MOST], scale: impl Fn(u64) -> u64) {
     }
 }
 
-/// Every byte times x^N in GF(2^8), N up to 4: what overflows comes back times x^4 + x^3 + x^2 + 1, and does not overflow again.
+/// Every byte times x^N in GF(2^8), N up to 4: what overflows comes back times x^4 + x^3 + x^2 + 1, and does not
+/// overflow again.
 fn times_x<const N: u32>(a: u64) -> u64 {
     const { assert!(N <= 4, "what overflows twice is lost") };
     const BYTES: u64 = 0x0101_0101_0101_0101;

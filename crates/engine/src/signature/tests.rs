@@ -85,7 +85,8 @@ fn independent_signatures_are_values_at_two_points() {
     }
 }
 
-/// What is claimed of P: its polynomial, that it generates everything, and that P / Y has a long period, so that two symbols are told apart.
+/// What is claimed of P: its polynomial, that it generates everything, and that P / Y has a long period, so that two
+/// symbols are told apart.
 #[test]
 fn the_second_point_is_what_it_has_to_be() {
     let tower = Tower::over(Field::GF8).unwrap();
@@ -103,9 +104,10 @@ fn the_second_point_is_what_it_has_to_be() {
     assert!((0..64).all(|i| tower.pow(y, 1 << i) != p && tower.pow(inverse, 1 << i) != p));
 }
 
-/// Words that all differ by the same value, as when a driver or a cable inverts the same bits in several words: at Y and Y² the second component is the
-/// first one's square, but for a factor, so such changes had 2^-64 to pass and not 2^-128. Found on patterns: wherever the first component
-/// agrees, so does the second; at independent points it does not.
+/// Words that all differ by the same value, as when a driver or a cable inverts the same bits in several words: at Y
+/// and Y² the second component is the first one's square, but for a factor, so such changes had 2^-64 to pass and not
+/// 2^-128. Found on patterns: wherever the first component agrees, so does the second; at independent points it does
+/// not.
 #[test]
 fn equal_differences_have_two_independent_components() {
     let tower = Tower::over(Field::GF8).unwrap();

@@ -121,8 +121,9 @@ fn wide_plans_match_the_reference() {
     }
 }
 
-/// Plans over GF(2^16) that are too large for the compiler run by transforms: whole registers, tails, buffers at the edge of a page and each at
-/// another distance from an aligned address; with outputs in one coset, inputs in one, and points of both in the same.
+/// Plans over GF(2^16) that are too large for the compiler run by transforms: whole registers, tails, buffers at the
+/// edge of a page and each at another distance from an aligned address; with outputs in one coset, inputs in one, and
+/// points of both in the same.
 #[test]
 fn plans_that_run_by_transforms_match_the_reference() {
     let mut random = gabion_engine::conformance::TestRng(16);
@@ -177,7 +178,8 @@ fn streamed_blocks_match() {
     same_as_reference(&backends(), &plan, len, &mut Guarded(Edge::Start), &mut random);
     same_as_reference(&backends(), &plan, len, &mut Guarded(Edge::End), &mut random);
     same_as_reference(&backends(), &plan, len, &mut Shifted(0), &mut random);
-    // Packets that are longer than what is asked for ahead, as long, and shorter; groups of three are not a power of two.
+    // Packets that are longer than what is asked for ahead, as long, and shorter; groups of three are not a power of
+    // two.
     for (text, groups) in
         [("3+2:w4:packets=2048", 110), ("3+2:w3:packets=256", 1171), ("cauchy-good:3+2:w4:packets=64", 3515)]
     {

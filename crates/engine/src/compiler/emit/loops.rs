@@ -1,4 +1,5 @@
-//! Loops that only measure: one kind of instruction as often as it goes, loads over a buffer, several streams, a chase of pointers.
+//! Loops that only measure: one kind of instruction as often as it goes, loads over a buffer, several streams, a chase
+//! of pointers.
 //!
 //! ```text
 //! fn(place: *const u8, bytes: usize, turns: usize) -> *const u8    System V

@@ -35,8 +35,8 @@ pub(super) struct Pointers {
 }
 
 impl Pointers {
-    /// `accesses` are the blocks that a turn reads and writes, in this order; `spare` are registers that the loop has no
-    /// other use for; the last `taken` of the pool have one.
+    /// `accesses` are the blocks that a turn reads and writes, in this order; `spare` are registers that the loop has
+    /// no other use for; the last `taken` of the pool have one.
     pub(super) fn new(
         accesses: impl Iterator<Item = u32>,
         spare: impl Iterator<Item = Register>,

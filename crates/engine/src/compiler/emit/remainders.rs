@@ -1,4 +1,5 @@
-//! Where a loop that signs keeps the last eight quotients of every division: after its slots, in a ring of eight turns for each.
+//! Where a loop that signs keeps the last eight quotients of every division: after its slots, in a ring of eight turns
+//! for each.
 //!
 //! The position of a turn tells its place in the rings, so positions begin at a multiple of the step.
 

@@ -1,14 +1,16 @@
 //! Blocks that lie badly to each other, though none overlaps another: by their places within pages.
 //!
-//! **Loads wait for stores they have nothing to do with.** Before it may read, a load is compared with the stores that are still on their
-//! way, by the last twelve bits of their addresses. One that seems to be the load's own makes it wait, though it may be pages away. Say an
-//! output begins `d` bytes behind an input, counted within a page: a loop that goes up reads `d` bytes later what seems to have been stored just
-//! now, and if that is soon, every turn waits for the one before it. Blocks that an allocator laid one after another, data first, all lie so,
-//! each output some multiples of 16 bytes behind each input. A loop that goes down meets them a page less `d` bytes later, when the stores
-//! are long done.
+//! **Loads wait for stores they have nothing to do with.** Before it may read, a load is compared with the stores that
+//! are still on their way, by the last twelve bits of their addresses. One that seems to be the load's own makes it
+//! wait, though it may be pages away. Say an output begins `d` bytes behind an input, counted within a page: a loop
+//! that goes up reads `d` bytes later what seems to have been stored just now, and if that is soon, every turn waits
+//! for the one before it. Blocks that an allocator laid one after another, data first, all lie so, each output some
+//! multiples of 16 bytes behind each input. A loop that goes down meets them a page less `d` bytes later, when the
+//! stores are long done.
 //!
-//! **Blocks compete for the same lines of the L1 cache**, which a place within a page decides, too. More blocks that begin in the same place
-//! than a set has lines push each other out before they are used up, wherever else there is room. Several passes need fewer lines at a time.
+//! **Blocks compete for the same lines of the L1 cache**, which a place within a page decides, too. More blocks that
+//! begin in the same place than a set has lines push each other out before they are used up, wherever else there is
+//! room. Several passes need fewer lines at a time.
 
 /// Bytes of a line. Whole lines are near enough: those of a page are the bits of a number.
 const LINE: usize = 64;
@@ -43,8 +45,8 @@ impl Arrangement {
     #[inline]
     pub(super) fn of(inputs: &[*const u8], outputs: &[*const u8]) -> Arrangement {
         let read = lines(inputs);
-        // Bit n: some input begins n lines behind some output, within a page. In the same line they do not collide: loads of a turn stand
-        // before its stores.
+        // Bit n: some input begins n lines behind some output, within a page. In the same line they do not collide:
+        // loads of a turn stand before its stores.
         let behind = outputs.iter().fold(0, |lines, &output| lines | read.rotate_right(line(output))) & !1;
         Arrangement {
             collides_ascending: behind.leading_zeros() + 1 < FAR_ENOUGH,

@@ -9,7 +9,8 @@ use crate::division::{SignaturePoints, TrailingQuotients};
 use crate::plan::{Mode, Plan};
 use crate::tuning::Tuning;
 
-/// [`PREFETCH_AHEAD`](crate::tuning::PREFETCH_AHEAD) for loops that sign: what they keep of their inputs needs room in the L1 cache, too.
+/// [`PREFETCH_AHEAD`](crate::tuning::PREFETCH_AHEAD) for loops that sign: what they keep of their inputs needs room in
+/// the L1 cache, too.
 const AHEAD: usize = 192;
 
 /// Slots and rings begin at a multiple of this: a cache line.
@@ -27,8 +28,8 @@ pub(crate) struct SigningKernel {
 }
 
 impl SigningKernel {
-    /// Machine code for the steps that were chosen for a plan and its signatures, where the system gives executable pages.
-    /// None for plans that add to what is there. A turn covers one register.
+    /// Machine code for the steps that were chosen for a plan and its signatures, where the system gives executable
+    /// pages. None for plans that add to what is there. A turn covers one register.
     ///
     /// # Safety
     /// The CPU has the target's instruction set. The steps are the plan's.
@@ -53,9 +54,9 @@ impl SigningKernel {
         Some(SigningKernel { routine, streaming, slot_bytes, components })
     }
 
-    /// Turns the first bytes of `inputs` into those of `outputs`, as many as whole turns cover, and gives what
-    /// their division left. The buffers were checked: as many as the plan has, all of `len` bytes; they are parts of blocks of `total_len`
-    /// bytes. None, and nothing is done, where `len` is less than the turns that are remembered.
+    /// Turns the first bytes of `inputs` into those of `outputs`, as many as whole turns cover, and gives what their
+    /// division left. The buffers were checked: as many as the plan has, all of `len` bytes; they are parts of blocks
+    /// of `total_len` bytes. None, and nothing is done, where `len` is less than the turns that are remembered.
     pub(crate) fn run(
         &self,
         inputs: &[&[u8]],
@@ -79,8 +80,8 @@ impl SigningKernel {
         let rings = inputs.len() * self.components * ring;
         let mut room = vec![0u8; self.slot_bytes + rings + ALIGNMENT];
         let first = room.as_ptr().align_offset(ALIGNMENT);
-        // SAFETY: all blocks have `len` bytes, of which whole steps are run over; outputs are aligned where they are streamed. Behind the
-        // slots there is a ring for every division in the room, zero at first.
+        // SAFETY: all blocks have `len` bytes, of which whole steps are run over; outputs are aligned where they are
+        // streamed. Behind the slots there is a ring for every division in the room, zero at first.
         unsafe { routine.run_with(&blocks, [0, covered], room.as_mut_ptr().add(first)) };
         routine.settle();
         room.drain(..first + self.slot_bytes);

@@ -1,8 +1,8 @@
 //! Matrices that factor through a Cauchy matrix on cosets of a subspace: additive FFTs (Lin, Chung and Han).
 //!
-//! V is the subspace of the points 0..n, n a power of two; [`cosets`](crate::matrix::cosets) has the butterflies. The values on V of
-//! the polynomial of degree below n with given values on the coset x + V are a scaled Cauchy matrix times these values:
-//! W_n(x) / c_n / (p + x), c_n the product of the non-zero points of V. So
+//! V is the subspace of the points 0..n, n a power of two; [`cosets`](crate::matrix::cosets) has the butterflies. The
+//! values on V of the polynomial of degree below n with given values on the coset x + V are a scaled Cauchy matrix
+//! times these values: W_n(x) / c_n / (p + x), c_n the product of the non-zero points of V. So
 //!
 //! - with all *rows* in V, every coset of columns is brought to coefficients, these are summed over the cosets, and
 //!   the sum is evaluated on V;

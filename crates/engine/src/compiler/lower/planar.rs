@@ -1,5 +1,6 @@
-//! Matrices over symbols of B bytes whose bytes lie apart, in B planes of a block: every plane is a block of the program, and a
-//! coefficient is B x B byte maps between them. Nothing is gathered or scattered, as in the words layout.
+//! Matrices over symbols of B bytes whose bytes lie apart, in B planes of a block: every plane is a block of the
+//! program, and a coefficient is B x B byte maps between them. Nothing is gathered or scattered, as in the words
+//! layout.
 
 use crate::bytemap::LinearMap;
 use crate::compiler::program::{Location, Program, Value};

@@ -82,8 +82,9 @@ impl Pages {
     /// Of [`Pages::repeated`].
     pub(super) fn over_lines(&self, place: &mut [u8; REPEATS * LINE], turns: usize) {
         assert!(turns > 0, "the loop counts down to 0");
-        // SAFETY: the CPU was asked for the instructions when the loop was made. Loads and stores go to the first register's width
-        // of each of the REPEATS lines of `place`, which is exclusively ours and aligned; no preserved register is written.
+        // SAFETY: the CPU was asked for the instructions when the loop was made. Loads and stores go to the first
+        // register's width of each of the REPEATS lines of `place`, which is exclusively ours and aligned; no preserved
+        // register is written.
         unsafe { self.entry()(place.as_mut_ptr(), 0, turns) };
     }
 
@@ -91,8 +92,8 @@ impl Pages {
     pub(super) fn over_buffer(&self, buffer: &[u8], unit: usize, passes: usize) {
         assert!(passes > 0, "the loop counts down to 0");
         assert!(!buffer.is_empty() && buffer.len().is_multiple_of(unit), "the loop takes whole turns");
-        // SAFETY: the CPU has the instructions. Loads stay within `buffer`, whose length is a multiple of what a turn loads, as
-        // asserted; prefetches beyond it do nothing.
+        // SAFETY: the CPU has the instructions. Loads stay within `buffer`, whose length is a multiple of what a turn
+        // loads, as asserted; prefetches beyond it do nothing.
         unsafe { self.entry()(buffer.as_ptr(), buffer.len(), passes) };
     }
 
@@ -108,8 +109,8 @@ impl Pages {
             block.as_ptr()
         });
         let blocks: Vec<*const u8> = inputs.chain(outputs).collect();
-        // SAFETY: the CPU has the instructions. `blocks` are as many as the loop was made for, inputs first; each is `bytes` long, a
-        // multiple of a line, and outputs are exclusively ours and aligned.
+        // SAFETY: the CPU has the instructions. `blocks` are as many as the loop was made for, inputs first; each is
+        // `bytes` long, a multiple of a line, and outputs are exclusively ours and aligned.
         unsafe { self.entry()(blocks.as_ptr().cast(), bytes, 0) };
     }
 

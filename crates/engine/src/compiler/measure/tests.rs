@@ -47,8 +47,8 @@ mod emitted {
         }
     }
 
-    /// Outputs hold what was loaded last into the register they are stored from: so all inputs up to the last line were read, and
-    /// all lines written, and nothing beyond them.
+    /// Outputs hold what was loaded last into the register they are stored from: so all inputs up to the last line were
+    /// read, and all lines written, and nothing beyond them.
     #[test]
     fn streams_read_all_inputs_and_write_all_outputs() {
         #[repr(align(64))]

@@ -14,8 +14,8 @@ use std::collections::HashMap;
 /// A set of sums. Programs with more of them share within groups of this many, in their order.
 type Members = u64;
 
-/// Pairs and triples that are looked at in one search through a group, at some nanoseconds each; after that sums stay as
-/// they are. 10+4 needs 18 000 of them with w = 4 and 184 000 with w = 8.
+/// Pairs and triples that are looked at in one search through a group, at some nanoseconds each; after that sums stay
+/// as they are. 10+4 needs 18 000 of them with w = 4 and 184 000 with w = 8.
 const BUDGET: usize = 2_000_000;
 
 /// A search that took no more than this is repeated with another idea of what pairs are worth.

@@ -8,8 +8,9 @@
 //! v_t = (d_t + v_(t-1) + v_(t-7) + v_(t-8)) / c
 //! ```
 //!
-//! for the bytes d_t of turn t. Other points have polynomials with another constant term 2^e, so c = 2^(e n) there. The last eight v tell the remainder, and with it the signature ([`Signer`]).
-//! Per register that is one map, one sum of three and one of two; an input is loaded once for this and for the code.
+//! for the bytes d_t of turn t. Other points have polynomials with another constant term 2^e, so c = 2^(e n) there. The
+//! last eight v tell the remainder, and with it the signature ([`Signer`]). Per register that is one map, one sum of
+//! three and one of two; an input is loaded once for this and for the code.
 //!
 //! [`Signer`]: crate::signature::Signer
 
@@ -18,8 +19,9 @@ use crate::compiler::program::{Age, Location, Op, Program, Value};
 use crate::division::SignaturePoints;
 use crate::field::Field;
 
-/// The program, and a division for every point of each of the first `inputs` blocks, `symbols` of 64 bits in a turn. They follow the
-/// first load of the block, while that is in a register; number i · n + j is component j of n of input i.
+/// The program, and a division for every point of each of the first `inputs` blocks, `symbols` of 64 bits in a turn.
+/// They follow the first load of the block, while that is in a register; number i · n + j is component j of n of input
+/// i.
 pub(in crate::compiler) fn sign(
     program: &Program,
     inputs: usize,

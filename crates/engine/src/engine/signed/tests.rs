@@ -88,7 +88,8 @@ fn plans_of_every_kind() {
     }
 }
 
-/// Outputs that begin so many bytes after the start of a cache line, each one `stagger` bytes later than the one before.
+/// Outputs that begin so many bytes after the start of a cache line, each one `stagger` bytes later than the one
+/// before.
 struct Lines {
     bytes: Vec<u8>,
     first: usize,
@@ -114,8 +115,8 @@ impl Lines {
     }
 }
 
-/// Machine code made at once, of every row that has some: the division in the loop, whatever the length, below and above the
-/// size from which outputs go past the caches, on lines and off them.
+/// Machine code made at once, of every row that has some: the division in the loop, whatever the length, below and
+/// above the size from which outputs go past the caches, on lines and off them.
 #[test]
 fn code_that_divides_while_it_codes() {
     let mut divided = 0;

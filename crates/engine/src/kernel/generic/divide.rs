@@ -8,8 +8,9 @@
 //! ```
 //!
 //! Let n symbols fill a register. Then a block is a polynomial in Z whose coefficients are its registers, and the
-//! remainder modulo this polynomial, 8 registers, is a short block with the same signature. To divide takes
-//! one map from byte to byte and three sums per register; the symbols stay as they lie in memory. Other points have other constant terms in place of 2.
+//! remainder modulo this polynomial, 8 registers, is a short block with the same signature. To divide takes one map
+//! from byte to byte and three sums per register; the symbols stay as they lie in memory. Other points have other
+//! constant terms in place of 2.
 
 use super::planes::padded;
 use crate::bytemap::MapForm;
@@ -27,7 +28,8 @@ pub(in crate::kernel) struct Division<V: Vector> {
 }
 
 impl<V: Vector> Division<V> {
-    /// Divides for signatures at these points: each is a root of a polynomial with few terms, as Y is, and differs in the constant term only.
+    /// Divides for signatures at these points: each is a root of a polynomial with few terms, as Y is, and differs in
+    /// the constant term only.
     pub(in crate::kernel) fn new(points: SignaturePoints) -> Division<V> {
         let symbols = (V::BYTES / DEGREE) as u64;
         let constant = |exponent: &u64| Field::GF8.exp(symbols * exponent) as usize;

@@ -1,8 +1,8 @@
 //! Two outputs that add up to the sum of all inputs: products for the first, additions alone for the second.
 //!
-//! Every `subspace` code with two redundancy blocks has such repairs. Its rows have x + 1 and x in the column of the point x, so the
-//! sum of all k + 2 blocks is zero, and whatever two of them are lost, their sum is that of the others. Byte maps have one port, sums
-//! have two, and half of the maps are gone.
+//! Every `subspace` code with two redundancy blocks has such repairs. Its rows have x + 1 and x in the column of the
+//! point x, so the sum of all k + 2 blocks is zero, and whatever two of them are lost, their sum is that of the others.
+//! Byte maps have one port, sums have two, and half of the maps are gone.
 
 use super::Buffers;
 use super::planes::{load_partial, prefetch_output, store_partial};
@@ -79,8 +79,8 @@ unsafe fn all_steps<V: Vector, const U: usize>(pass: &Pass<'_, V::Map>, len: usi
     }
 }
 
-/// `len` bytes of every block from `at` on: U registers, or less than one. Inputs in pairs: where one instruction adds three
-/// registers, it adds both.
+/// `len` bytes of every block from `at` on: U registers, or less than one. Inputs in pairs: where one instruction adds
+/// three registers, it adds both.
 #[inline(always)]
 unsafe fn step<V: Vector, const U: usize>(pass: &Pass<'_, V::Map>, at: usize, len: usize) {
     // SAFETY: at + len is within every buffer by contract.

@@ -1,4 +1,5 @@
-//! Additive FFTs over blocks of GF(2^8) or GF(2^16): what [`Transform`] says, over a tile of all blocks after the other.
+//! Additive FFTs over blocks of GF(2^8) or GF(2^16): what [`Transform`] says, over a tile of all blocks after the
+//! other.
 //!
 //! ```text
 //! for every tile:
@@ -6,15 +7,15 @@
 //!     sum of them → every coset of outputs:  to values;  outputs = weights · room + strays
 //! ```
 //!
-//! (1) Planes: in the rooms the bytes of symbols lie apart, a register for each byte of as many symbols, together a *column*; they are parted and
-//!     joined once.
-//! (2) Several levels at once: the columns of four points, or eight where symbols are bytes, are loaded, go through all butterflies between
-//!     them and are stored. The first of these passes reads the inputs, the last one writes the outputs, and from a single coset of inputs to a
-//!     single one of outputs the coefficients are not stored at all.
-//! (3) Depth first: a block of the transform is finished before its neighbour is begun, so that most levels find their columns in the
-//!     nearest cache, however large the whole is.
-//! (4) No tables of factors: butterflies take their maps from the constant of their block. Those of GF(2^8) are all there; those of GF(2^16) are
-//!     linear in their constant, and so sums of four out of [`Multipliers`].
+//! (1) Planes: in the rooms the bytes of symbols lie apart, a register for each byte of as many symbols, together a
+//!     *column*; they are parted and joined once.
+//! (2) Several levels at once: the columns of four points, or eight where symbols are bytes, are loaded, go through all
+//!     butterflies between them and are stored. The first of these passes reads the inputs, the last one writes the
+//!     outputs, and from a single coset of inputs to a single one of outputs the coefficients are not stored at all.
+//! (3) Depth first: a block of the transform is finished before its neighbour is begun, so that most levels find their
+//!     columns in the nearest cache, however large the whole is.
+//! (4) No tables of factors: butterflies take their maps from the constant of their block. Those of GF(2^8) are all
+//!     there; those of GF(2^16) are linear in their constant, and so sums of four out of [`Multipliers`].
 //! (5) Tail: what is less than a column travels through zero-padded copies of all blocks.
 
 mod ends;
@@ -30,7 +31,8 @@ use ends::{Constants, Given, Held, MAX_POINTS, Source, Taken, Target, add_produc
 use multipliers::{Maps, Multiply};
 use std::marker::PhantomData;
 
-/// Bytes of a room up to which tiles are made wider: an L2 cache. What a second room takes beyond that is met by the last levels only.
+/// Bytes of a room up to which tiles are made wider: an L2 cache. What a second room takes beyond that is met by the
+/// last levels only.
 const ROOM_BYTES: usize = 2 << 20;
 
 /// Columns of a block in a tile, at most.
@@ -62,8 +64,8 @@ pub(in crate::kernel) struct Transforming<'a, 'b, V: Vector> {
 
 impl<V: Vector> Transforming<'_, '_, V> {
     /// # Safety
-    /// The CPU has the instruction set of `V`; all buffers have the length that the call states, and there are as many as the transform
-    /// has inputs and outputs; the multipliers are those of its field.
+    /// The CPU has the instruction set of `V`; all buffers have the length that the call states, and there are as many
+    /// as the transform has inputs and outputs; the multipliers are those of its field.
     #[inline(always)]
     pub(in crate::kernel) unsafe fn execute(self) {
         let Transforming { transform, multipliers, room, buffers } = self;
@@ -155,8 +157,8 @@ unsafe fn run_columns<V: Vector, X: Multiply<V::Map, B>, const B: usize>(
             columns,
             vector: PhantomData,
         };
-        // SAFETY: the room has a part of `whole` bytes for each of the two, the second where there are several cosets and so somebody who
-        // touches it; columns <= most, and tiles lie within all blocks.
+        // SAFETY: the room has a part of `whole` bytes for each of the two, the second where there are several cosets
+        // and so somebody who touches it; columns <= most, and tiles lie within all blocks.
         unsafe {
             let (mut first, mut second) = (points(start), points(start.add(tile_bytes)));
             for (index, coset) in inputs.cosets.iter().enumerate() {
@@ -199,7 +201,8 @@ struct Tile<'a> {
 }
 
 impl Tile<'_> {
-    /// Asks for what is needed soon: the same part of a block that has its turn after some others, or the next part where it had it before.
+    /// Asks for what is needed soon: the same part of a block that has its turn after some others, or the next part
+    /// where it had it before.
     #[inline(always)]
     unsafe fn prefetch_ahead<V: Vector>(
         &self,
@@ -238,7 +241,8 @@ struct Points<V, X, const B: usize> {
 
 impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
     const COLUMN: usize = B * V::BYTES;
-    /// Levels of a pass: B registers for each of 2^LEVELS points, and others for products. The widest are 32, others often 16.
+    /// Levels of a pass: B registers for each of 2^LEVELS points, and others for products. The widest are 32, others
+    /// often 16.
     const LEVELS: usize = if B == 1 && V::BYTES == 64 { 3 } else { 2 };
 
     /// Where the columns of a point begin.
@@ -253,7 +257,8 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
         (self.columns * Self::COLUMN) << self.log
     }
 
-    /// The level where the last pass of an interpolation begins, which is the first of an evaluation; 0 where there is only one, that of the blocks.
+    /// The level where the last pass of an interpolation begins, which is the first of an evaluation; 0 where there is
+    /// only one, that of the blocks.
     #[inline(always)]
     fn top(&self) -> usize {
         self.log.saturating_sub(1) / Self::LEVELS * Self::LEVELS
@@ -276,8 +281,8 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
         }
     }
 
-    /// The derivative, in place: coefficient i becomes the sum of d_j times coefficient i + 2^j over the bits j that i lacks. Those
-    /// lie ahead, and so are still what they were.
+    /// The derivative, in place: coefficient i becomes the sum of d_j times coefficient i + 2^j over the bits j that i
+    /// lacks. Those lie ahead, and so are still what they were.
     #[inline(always)]
     unsafe fn differentiate(&mut self) {
         let mut maps = [self.multipliers.of(0); LEVELS];
@@ -340,7 +345,8 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
         constants: &mut Constants<V::Map, B>,
     ) {
         let (n, top, size) = (1usize << self.log, self.top(), 1usize << self.bottom());
-        // SAFETY: the whole coset, then blocks of a power of two of points that begin at a multiple of their size, below n.
+        // SAFETY: the whole coset, then blocks of a power of two of points that begin at a multiple of their size,
+        // below n.
         unsafe {
             let mut passes_end = self.log;
             if let Some(from) = turns.filter(|_| top > 0) {
@@ -401,7 +407,8 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
         let Tile { transform: Transform { inputs, .. }, blocks, at, .. } = *tile;
         let (mut from, mut is_weighted) = ([std::ptr::null(); MAX_POINTS], false);
         let size = 1 << self.bottom();
-        // SAFETY: members are blocks of the plan; a tile lies within every block, and as many bytes at every point of the room.
+        // SAFETY: members are blocks of the plan; a tile lies within every block, and as many bytes at every point of
+        // the room.
         unsafe {
             while *next < coset.members.end && (inputs.members[*next].place as usize) < start + size {
                 let Member { block, place, weight } = inputs.members[*next];
@@ -485,8 +492,8 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
         }
     }
 
-    /// The butterflies between P parts of a block, from `level` on: those that interpolate with the factors of the block at `at[0]`, those that
-    /// evaluate with the factors of the one at `at[1]`.
+    /// The butterflies between P parts of a block, from `level` on: those that interpolate with the factors of the
+    /// block at `at[0]`, those that evaluate with the factors of the one at `at[1]`.
     #[inline(always)]
     unsafe fn pass<const P: usize, const INTERPOLATES: bool, const EVALUATES: bool>(
         &self,
@@ -516,7 +523,8 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
         }
     }
 
-    /// The factors of a block of P parts: from 1 on that of its upper level, from 2 on those of the halves, from 4 on those of the quarters.
+    /// The factors of a block of P parts: from 1 on that of its upper level, from 2 on those of the halves, from 4 on
+    /// those of the quarters.
     #[inline(always)]
     fn factors<const P: usize>(&self, level: usize, at: usize) -> [Maps<V::Map, B>; P] {
         let mut factors = [self.multipliers.of(0); P];

@@ -1,9 +1,10 @@
 //! Workers for calls of some microseconds.
 //!
-//! A call is a number of *parts*. Whoever calls publishes it and takes parts itself, as do workers that are awake; nobody
-//! waits for a worker that is not. A worker that runs out of work looks for more for a moment before it sleeps, so that calls
-//! in a row are shared at once: handing a part over then costs a transfer of a cache line, where waking a thread costs as
-//! much as coding half a megabyte. From the same two ends every time: a core finds in its cache what it worked on in the call before.
+//! A call is a number of *parts*. Whoever calls publishes it and takes parts itself, as do workers that are awake;
+//! nobody waits for a worker that is not. A worker that runs out of work looks for more for a moment before it sleeps,
+//! so that calls in a row are shared at once: handing a part over then costs a transfer of a cache line, where waking a
+//! thread costs as much as coding half a megabyte. From the same two ends every time: a core finds in its cache what it
+//! worked on in the call before.
 //!
 //! ```text
 //! state   number of the call | front | back        one word: who moves an end owns the part it has passed
@@ -12,8 +13,10 @@
 //! ```
 //!
 //! A line that the other core wrote last takes longer to come than a hundred products, so
-//! (1) what callers write for themselves, what workers only read, the call and the count of parts have lines of their own;
-//! (2) the caller waits for no line before its own part: it knows the numbers that it publishes, and counts its parts itself;
+//! (1) what callers write for themselves, what workers only read, the call and the count of parts have lines of their
+//!     own;
+//! (2) the caller waits for no line before its own part: it knows the numbers that it publishes, and counts its parts
+//!     itself;
 //! (3) a worker asks for what the call captured while it takes its part.
 
 use super::locked;
@@ -24,8 +27,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long a thread looks for work, or for the end of a call, before it sleeps. A few calls' time: longer would take the
-/// core from others.
+/// How long a thread looks for work, or for the end of a call, before it sleeps. A few calls' time: longer would take
+/// the core from others.
 const SPIN_TIME: Duration = Duration::from_micros(50);
 
 /// When a worker that lies down looks once more.
@@ -95,8 +98,9 @@ struct Progress {
 
 type Call = *const (dyn Fn(usize) + Sync);
 
-// SAFETY: `call` is written while no part of any call is out (its writer holds `turn` and has waited for the call before), and
-// read after taking a part, which happens after the writing through `state`. The work behind the pointer is Sync.
+// SAFETY: `call` is written while no part of any call is out (its writer holds `turn` and has waited for the call
+// before), and read after taking a part, which happens after the writing through `state`. The work behind the pointer
+// is Sync.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
@@ -147,8 +151,8 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Runs `work` for every part below `parts`, on this thread and on workers that have time. While another thread has its
-    /// call here, this one does all by itself.
+    /// Runs `work` for every part below `parts`, on this thread and on workers that have time. While another thread has
+    /// its call here, this one does all by itself.
     pub(super) fn run(&self, parts: usize, work: &(dyn Fn(usize) + Sync)) {
         let turn = match self.shared.turn.0.try_lock() {
             Ok(turn) => Some(turn),

@@ -86,8 +86,8 @@ fn some(code: &Code, count: usize, random: &mut TestRng) -> Vec<usize> {
     columns
 }
 
-/// Encoding, updates, partial products and repairs of shapes on both sides of every power of two, with points in one coset, in several and all over
-/// the field.
+/// Encoding, updates, partial products and repairs of shapes on both sides of every power of two, with points in one
+/// coset, in several and all over the field.
 #[test]
 fn every_kind_of_plan_of_small_codes_runs_by_transforms() {
     let mut random = TestRng(31);
@@ -115,7 +115,8 @@ fn every_kind_of_plan_of_small_codes_runs_by_transforms() {
     }
 }
 
-/// Where the cosets of a subspace run out, inputs share the coset of the outputs: the whole of a field is in use. Few of them are strays.
+/// Where the cosets of a subspace run out, inputs share the coset of the outputs: the whole of a field is in use. Few
+/// of them are strays.
 #[test]
 fn points_that_are_left_over_are_differentiated_or_stray() {
     let mut random = TestRng(32);
@@ -136,7 +137,8 @@ fn points_that_are_left_over_are_differentiated_or_stray() {
     }
 }
 
-/// The loss of all data of 30+33, where one source lies apart from the others, and losses of which some lie among the sources.
+/// The loss of all data of 30+33, where one source lies apart from the others, and losses of which some lie among the
+/// sources.
 #[test]
 fn fresh_losses_of_bytes_are_transformed_where_that_takes_fewer_products() {
     let mut random = TestRng(34);
@@ -166,7 +168,8 @@ fn fresh_losses_of_bytes_are_transformed_where_that_takes_fewer_products() {
     assert!(transform.products() <= 250, "{} products", transform.products());
 }
 
-/// A code that no matrix holds: what was encoded comes back, whatever was lost, and every output is what the points say.
+/// A code that no matrix holds: what was encoded comes back, whatever was lost, and every output is what the points
+/// say.
 fn survives(text: &str, len: usize, random: &mut TestRng) {
     let code: Code = text.parse().unwrap();
     let (k, m) = (code.k(), code.m());

@@ -1,32 +1,34 @@
-//! A Cauchy matrix by way of another one, whose rows lie better.
+//! Factorization of a Cauchy matrix through another one whose rows lie in a chosen set, such as a small coset.
 
 use super::{CauchyForm, Point};
 use crate::error::Error;
 use crate::field::Field;
 use crate::matrix::Matrix;
 
-/// The factors of a matrix: outputs = solve · (C · some inputs + the other inputs), C a Cauchy matrix.
+/// Factors of a matrix: outputs = solve · (C · some inputs + the other inputs), C a Cauchy matrix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CosetFactorization {
     /// C.
     pub cauchy: CauchyForm,
-    /// For every column of C its input.
+    /// The input of every column of C.
     pub inputs: Vec<usize>,
-    /// For every row of C the input that is added to it as it is.
+    /// The input that is added unscaled to each row of C.
     pub added: Vec<Option<usize>>,
     /// One row per output, one column per row of C.
     pub solve: Matrix,
 }
 
 impl CauchyForm {
-    /// Goes by way of the rows and columns that `is_row` takes as rows, as many as this matrix has rows; `None` where there are more or fewer.
+    /// Factors the matrix so that the rows of C are the points that `is_row` selects. They must be as many as this
+    /// matrix has rows; otherwise `None`.
     ///
-    /// The rows that it does not take, u of them, change sides with the u columns that it takes. Then the values of these columns are known, and
-    /// those of these rows are unknown inputs: what C makes of the other inputs, plus what is known, is what the unknown ones add to it. So
-    /// these sums determine all outputs, and a known value enters nowhere else: the columns of the second factor are those of the whole matrix.
+    /// The u rows that are not selected change sides with the u selected columns. The values of these columns are
+    /// known, and those of these rows are unknown inputs: C applied to the other inputs, plus the known values, equals
+    /// the contribution of the unknown inputs. So these sums determine all outputs, and a known value enters nowhere
+    /// else: the columns of the second factor are those of the whole matrix.
     ///
     /// # Errors
-    /// Those of [`exchange`](CauchyForm::exchange).
+    /// As [`exchange`](CauchyForm::exchange).
     pub fn factor_by_coset(
         &self,
         field: Field,
@@ -74,7 +76,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_detour_leads_to_the_same_matrix(
+        fn every_factorization_multiplies_out_to_the_matrix(
             at in Just((0..256u64).collect::<Vec<_>>()).prop_shuffle(),
             scales in proptest::collection::vec(1..256u64, 24),
             (m, k) in (1..8usize, 1..16usize),
