@@ -1,8 +1,7 @@
-//! Compiled plans, kept for the process: whoever asks for a plan again finds its code.
+//! Process-wide cache of compiled plans.
 //!
-//! Compilation waits until a plan has worked enough to be worth it, and never holds up a call for long: what
-//! would take longer than about a millisecond is compiled by a thread of its own, one at a time, and the generic kernel
-//! serves until then.
+//! A plan is compiled once it has processed enough bytes, and without delaying a call for long: plans that take longer
+//! than about a millisecond are compiled on a background thread, one at a time, and the generic kernel runs until then.
 
 use super::choose::{self, Choice};
 use super::kernel::{CodeKernel, SigningKernel};
@@ -17,20 +16,19 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Bytes of each block that a plan has to see before it is compiled. What compiling takes grows with the coefficients,
-/// and what the generic kernels take with them and the length: after some hundred KiB they have worked as long as it
-/// takes, some tenths of a millisecond for 10+4. A stripe that lost what none lost before is repaired without waiting
-/// for code that nobody uses again.
+/// Bytes of each block that a plan processes before it is compiled. Compile time grows with the coefficients, run time
+/// of the generic kernels with coefficients and length: after some hundred KiB both are equal, some tenths of a
+/// millisecond for 10+4. A stripe with a new erasure pattern is repaired without compiling code that is used only once.
 const WORTH_BYTES: usize = 512 << 10;
 
-/// Coefficients of the largest plan that is compiled while its caller waits: 30+3, with 90, took 0.7 ms, 45+8, with
-/// 360, took 1.6 ms.
+/// Largest plan, in coefficients, that is compiled on the calling thread: 30+3, with 90, took 0.7 ms, 45+8, with 360,
+/// took 1.6 ms.
 const SHORT_COEFFICIENTS: usize = 160;
 
-/// Plans that are remembered. Their code takes some pages each.
+/// Capacity of the cache in plans. The code of a plan takes some pages.
 const MAX_PLANS: usize = 256;
 
-/// The code of one plan, sooner or later.
+/// Cache entry of one plan: its code once it is compiled.
 #[derive(Debug)]
 pub(crate) struct Slot {
     plan: Plan,
@@ -38,7 +36,7 @@ pub(crate) struct Slot {
     purpose: Purpose,
     seen_bytes: AtomicUsize,
     started: AtomicBool,
-    /// `None` inside: the plan is not for this compiler.
+    /// An inner `None` means that the compiler does not handle the plan.
     ready: OnceLock<Option<Ready>>,
 }
 
@@ -47,23 +45,23 @@ pub(crate) struct Slot {
 pub(crate) enum Purpose {
     /// Its outputs.
     Code,
-    /// Its outputs, and signatures of its inputs at these points besides; for machine code only.
+    /// Its outputs and the signatures of its inputs at these points; machine code only.
     SignedCode { points: SignaturePoints },
 }
 
-/// What a plan was compiled to.
+/// Result of compiling a plan.
 #[derive(Debug)]
 pub(crate) enum Ready {
     /// Machine code.
     Code(Box<CodeKernel>),
-    /// Machine code that signs.
+    /// Machine code that also computes signatures.
     SigningCode(Box<SigningKernel>),
-    /// Steps to be interpreted.
+    /// Steps for the interpreter.
     Steps(Allocated),
 }
 
 impl Ready {
-    /// A matrix times blocks in the planar layout, where planes are the blocks of the program.
+    /// Compiles a matrix for blocks in the planar layout; the planes are the blocks of the program.
     ///
     /// # Safety
     /// The CPU has the target's instruction set.
@@ -100,7 +98,7 @@ impl Ready {
 }
 
 impl Slot {
-    /// The slot of a plan, shared by all who ask for it.
+    /// The cache entry of a plan, shared by all its users.
     ///
     /// # Safety
     /// The CPU has the target's instruction set.
@@ -110,13 +108,13 @@ impl Slot {
         cache.lock().unwrap_or_else(PoisonError::into_inner).slot(plan, target, purpose)
     }
 
-    /// The code, compiled now if it was not before.
+    /// The code, compiled on the first call.
     pub(crate) fn ready(&self) -> Option<&Ready> {
         // SAFETY: a slot exists only where the CPU has the target.
         self.ready.get_or_init(|| unsafe { Ready::new(&self.plan, self.target, self.purpose) }).as_ref()
     }
 
-    /// The code if there is some. `bytes` more of each block have to be worked on; that may make it worth compiling.
+    /// The code if it is ready. Counts `bytes` of each block towards the compilation threshold.
     #[inline]
     pub(crate) fn get(self: &Arc<Slot>, bytes: usize) -> Option<&Ready> {
         match self.ready.get() {
@@ -125,7 +123,7 @@ impl Slot {
         }
     }
 
-    /// Counts bytes that are worked on without code, and makes some once it is worth it.
+    /// Counts bytes processed without code, and compiles the plan at the threshold.
     #[cold]
     fn count(self: &Arc<Slot>, bytes: usize) -> Option<&Ready> {
         let seen = self.seen_bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
@@ -143,21 +141,22 @@ impl Slot {
             slot.ready();
             drop(permit);
         };
-        // Without a thread the generic kernel goes on serving, as it does where there is no compiler.
+        // If no thread can be started, the generic kernel keeps running.
         drop(std::thread::Builder::new().name("gabion-compile".into()).spawn(compile));
         None
     }
 }
 
-/// The right to compile beside the callers. There is one: who meets another loss with every call would start threads
-/// faster than they end. A plan that finds it taken asks again with its next call, if there is one.
+/// Permission to compile on a background thread. There is one for the process: a caller with a new erasure pattern in
+/// every call would otherwise start threads faster than they end. A plan that finds it taken tries again on its next
+/// call.
 struct Permit;
 
 static PERMIT_TAKEN: AtomicBool = AtomicBool::new(false);
 
 impl Permit {
     fn take() -> Option<Permit> {
-        // Not by `then_some`: that would make one, and give it back, for those who get none.
+        // Not `then_some`: it would create and drop a permit in both cases.
         if PERMIT_TAKEN.swap(true, Ordering::Acquire) { None } else { Some(Permit) }
     }
 }
@@ -168,7 +167,7 @@ impl Drop for Permit {
     }
 }
 
-/// Coefficients of a plan's program: in the packets layout those of its bit matrix.
+/// Coefficients of a plan's program; in the packets layout those of its bit matrix.
 fn coefficients(plan: &Plan) -> usize {
     let bits = match plan.layout() {
         Layout::Words => 1,
@@ -177,7 +176,7 @@ fn coefficients(plan: &Plan) -> usize {
     plan.outputs().len() * plan.inputs().len() * bits
 }
 
-/// Slots by plan, with the time each was last asked for.
+/// Entries by plan, with the logical time of the last use.
 #[derive(Default)]
 struct Cache {
     slots: HashMap<(Plan, Target, Purpose), (Arc<Slot>, u64)>,
@@ -219,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_has_one_slot_and_the_oldest_leave() {
+    fn a_plan_has_one_slot_and_the_oldest_are_evicted() {
         let mut cache = Cache::default();
         let first = cache.slot(&encode("3+1"), Target::AVX2, Purpose::Code);
         assert!(Arc::ptr_eq(&first, &cache.slot(&encode("3+1"), Target::AVX2, Purpose::Code)));
@@ -232,9 +231,9 @@ mod tests {
         assert!(!Arc::ptr_eq(&first, &cache.slot(&encode("3+1"), Target::AVX2, Purpose::Code)));
     }
 
-    /// A stripe of blocks of 64 KiB that lost what none lost before is not worth code, however many blocks it has.
+    /// A stripe of 64 KiB blocks with a new erasure pattern is not compiled, for any number of blocks.
     #[test]
-    fn code_is_made_for_plans_that_come_again() {
+    fn only_repeated_plans_are_compiled() {
         let code: Code = "20+6".parse().unwrap();
         let (lost, there): (Vec<usize>, Vec<usize>) = ((0..6).collect(), (6..26).collect());
         let slot = Cache::default().slot(
@@ -250,8 +249,8 @@ mod tests {
         assert!(slot.get(block).is_some());
     }
 
-    /// Repairs of large stripes that each lost something else: every plan was worth compiling at once, and there were
-    /// as many threads as plans.
+    /// Repairs of large stripes with different erasure patterns: every plan reached the threshold at once, and one
+    /// thread per plan was started.
     #[cfg(target_os = "linux")]
     #[test]
     fn many_new_plans_start_few_threads() {
@@ -269,12 +268,12 @@ mod tests {
             let names = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok());
             names.filter(|name| name.trim() == "gabion-compile").count()
         };
-        // Whoever goes on asking gets code in the end.
+        // Repeated calls get code in the end.
         while slots.iter().any(|slot| slot.ready.get().is_none()) {
             for slot in &slots {
                 slot.get(WORTH_BYTES);
             }
-            // One that compiles, and those that are about to end.
+            // One compiling thread, and threads that are about to end.
             let threads = compiling();
             assert!(threads < 10, "{threads} threads");
         }

@@ -1,13 +1,13 @@
-//! A plan as machine code, run over buffers of any length and alignment.
+//! Kernel of a plan compiled to machine code, for buffers of any length and alignment.
 //!
-//! Code covers whole steps of some registers. What is left at the end is covered by a step that ends there and overlaps
-//! the one before: it writes the same bytes again. Where that cannot be (results are added to what is there, or a
-//! buffer is shorter than a step), single registers follow in the same manner, and less than one of them travels
-//! through a buffer that is padded with zeros.
+//! Code processes whole steps of some registers. The rest at the end is processed by a step that ends there and
+//! overlaps the previous one: it writes the same bytes again. Where that is not possible (results are added to the
+//! outputs, or a buffer is shorter than a step), single registers follow in the same way, and the last partial register
+//! goes through a zero-padded copy.
 //!
-//! Stores that straddle cache lines cost more than those that do not. Outputs that are misaligned alike become aligned
-//! after a first step. Loads that seem to read what was just stored cost more as well; where that can be helped by
-//! going down through the blocks, or by several passes, it is ([`collisions`]).
+//! Stores that cross cache lines are slower. Outputs with equal misalignment are aligned by a first partial step. Loads
+//! that alias recent stores are slower too; a descending loop or several passes avoid that where possible
+//! ([`collisions`]).
 
 mod collisions;
 mod signing;
@@ -24,20 +24,20 @@ pub(crate) use signing::SigningKernel;
 use std::mem::MaybeUninit;
 use std::slice;
 
-/// Blocks whose addresses are gathered without an allocation.
+/// Blocks whose addresses fit on the stack.
 const FEW_BLOCKS: usize = 32;
 
-/// Outputs from which loads wait for stores that [collide](collisions) with them.
+/// Minimum outputs for which loads wait for [aliasing](collisions) stores.
 const FEWEST_OUTPUTS_WAITED_FOR: usize = 3;
 
-/// Outputs from which inputs are read twice even from memory.
+/// Minimum outputs for which inputs are read twice even from memory.
 const FEWEST_OUTPUTS_PARTED_IN_MEMORY: usize = 14;
 
-/// [`PREFETCH_AHEAD`] for packets, of which there are several times as many as blocks: all that was asked for and not
-/// used yet has to fit the L1 cache.
+/// [`PREFETCH_AHEAD`] for packets, which are several times as many streams as blocks: all prefetched lines that are not
+/// used yet must fit in the L1 cache.
 const PACKET_PREFETCH_AHEAD: usize = 192;
 
-/// Whether asking for outputs ahead pays. With packets, which are more places at a time, it needs more outputs.
+/// True if prefetching outputs pays. With packets, which are more streams, it takes more outputs.
 fn prefetching_outputs_pays(form: Form) -> bool {
     match form.packets {
         Some(_) => form.inputs <= 2 * form.outputs,
@@ -45,20 +45,19 @@ fn prefetching_outputs_pays(form: Form) -> bool {
     }
 }
 
-/// Whether loads may have to wait for stores that have nothing to do with them: there are enough outputs for many
-/// stores on their way. Packets, which begin in many places at once, always go up.
+/// True if loads may wait for aliasing stores: there are enough outputs for many stores in flight. Loops over packets,
+/// which access many addresses at once, always ascend.
 fn waits_for_stores(form: Form) -> bool {
     form.packets.is_none() && form.outputs >= FEWEST_OUTPUTS_WAITED_FOR
 }
 
-/// Whether several passes, where there are several, pay in memory as well, with outputs that cannot be stored past the
-/// caches.
+/// True if several passes pay for blocks in memory as well, with outputs that allow no non-temporal stores.
 fn in_passes_in_memory(form: Form) -> bool {
     always_in_passes(form.inputs) && form.outputs >= FEWEST_OUTPUTS_PARTED_IN_MEMORY
 }
 
-/// Whether asking for inputs ahead as well as outputs pays in the L2 cache, where outputs begin anywhere and are too
-/// few to be asked for alone. Packets are more places at a time.
+/// True if prefetching inputs and outputs pays for blocks in the L2 cache with unaligned outputs that are too few to be
+/// prefetched alone. Packets are too many streams.
 fn prefetches_all(form: Form) -> bool {
     form.packets.is_none() && form.inputs <= 12
 }
@@ -75,7 +74,7 @@ fn code_of(
     (shape, emit(allocated, shape, form.inputs))
 }
 
-/// Bytes of the machine code, and the code as text.
+/// Size of the machine code in bytes, and the code as text.
 pub(super) fn assembly(
     plan: &Plan,
     target: Target,
@@ -93,14 +92,13 @@ pub(super) fn assembly(
 #[derive(Debug)]
 pub(crate) struct CodeKernel {
     routine: Routine,
-    /// The same with one register of every block in a step, for what is shorter than a step; none where a step is no
-    /// more, or packets are whole steps.
+    /// The same with one register of every block per step, for ranges shorter than a step; `None` if a step is one
+    /// register, or for packets, which are whole steps.
     narrow: Option<Routine>,
-    /// The same for blocks that lie [farther away](Locality), in one pass or in several; none where `routine` serves
-    /// there too.
+    /// The same for blocks in the [L2 cache](Locality), in one pass or several; empty if `routine` is used there too.
     middle: Vec<Routine>,
-    /// For blocks that lie [badly](collisions) to each other: down through them, in several passes where these pay;
-    /// none where outputs are few, and their stores soon done.
+    /// Descending code for blocks that [alias or conflict](collisions), in several passes where these pay; empty for
+    /// few outputs, whose stores complete early.
     descending: Vec<Routine>,
     memory: Option<MemoryRoutine>,
     memory_unaligned: Option<MemoryRoutine>,
@@ -112,12 +110,12 @@ pub(crate) struct CodeKernel {
 #[derive(Debug)]
 struct MemoryRoutine {
     routine: Routine,
-    /// Of packets, the code for this many bytes at their ends: what it asks for lies in the next group.
+    /// For packets, code for this many bytes at their ends, which prefetches from the next group.
     ends: Option<(Routine, usize)>,
 }
 
 impl CodeKernel {
-    /// Machine code for the steps that were chosen for a program, where the system gives executable pages.
+    /// Machine code for the chosen steps of a program; `None` if the system provides no executable pages.
     ///
     /// # Safety
     /// The CPU has the target's instruction set. The steps are those of a program of this form.
@@ -174,8 +172,8 @@ impl CodeKernel {
         })
     }
 
-    /// Turns inputs into outputs. The buffers were checked: as many as the plan has, all of `len` bytes, a multiple
-    /// of its granule; they are parts of blocks of `total_len` bytes.
+    /// Computes outputs from inputs. The caller has checked the buffers: as many as the plan has, all of `len` bytes, a
+    /// multiple of its granule; they are parts of blocks of `total_len` bytes.
     pub(crate) fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], len: usize, total_len: usize) {
         let mut few = [const { MaybeUninit::uninit() }; FEW_BLOCKS];
         match few.get_mut(..inputs.len() + outputs.len()) {
@@ -184,7 +182,7 @@ impl CodeKernel {
         }
     }
 
-    /// As [`run`](CodeKernel::run), with more blocks than there is room for on the stack.
+    /// As [`run`](CodeKernel::run), with a heap-allocated list of addresses.
     #[inline(never)]
     fn run_many(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], len: usize, total_len: usize) {
         let mut room = vec![MaybeUninit::uninit(); inputs.len() + outputs.len()];
@@ -197,8 +195,8 @@ impl CodeKernel {
         if bytes >= self.tuning.near_bytes {
             return self.run_beyond_l1(blocks, len, bytes);
         }
-        // Straight on: a call of a few lines takes no longer than what stands before its loop. What stays in L1 is not
-        // worth another step that aligns outputs, either.
+        // No further checks: a call for a few lines takes no longer than the code before its loop. Blocks in L1 do not
+        // pay for an extra step that aligns outputs, either.
         if let Some(packets) = self.form.packets {
             return self.run_groups(slice::from_ref(&self.routine), blocks, len, packets);
         }
@@ -213,7 +211,7 @@ impl CodeKernel {
         }
     }
 
-    /// Group after group of packets, which consist of whole steps.
+    /// Runs over groups of packets, which consist of whole steps.
     #[inline]
     fn run_groups(
         &self,
@@ -230,7 +228,7 @@ impl CodeKernel {
         }
     }
 
-    /// The same in memory.
+    /// The same for blocks in memory.
     fn run_groups_in_memory(
         memory: &MemoryRoutine,
         blocks: &[*const u8],
@@ -248,10 +246,10 @@ impl CodeKernel {
                 ends.run(blocks, turn, end);
             }
         }
-        memory.routine.settle();
+        memory.routine.fence();
     }
 
-    /// Where blocks do not stay in the L1 cache: `bytes` are those of all that are worked on.
+    /// Runs over blocks that exceed the L1 cache: `bytes` in total.
     #[inline(never)]
     fn run_beyond_l1(&self, blocks: &[*const u8], len: usize, bytes: usize) {
         let locality = if bytes < self.tuning.stream_bytes { Locality::L2 } else { Locality::Memory };
@@ -274,11 +272,11 @@ impl CodeKernel {
         if aligned { self.memory.as_ref() } else { self.memory_unaligned.as_ref() }
     }
 
-    /// The passes over blocks at a locality; whether outputs are, or will be, `aligned`.
+    /// The passes for a locality; `aligned` if outputs are, or will be, aligned.
     fn routines_for(&self, locality: Locality, aligned: bool) -> &[Routine] {
         match (locality, self.memory_routine_for(aligned), &self.middle[..]) {
             (Locality::Memory, Some(memory), _) => slice::from_ref(&memory.routine),
-            // Inputs do not come from memory twice.
+            // One pass: inputs are not read from memory twice.
             (Locality::Memory, None, [middle]) => slice::from_ref(middle),
             (Locality::L2, _, [_, ..]) => &self.middle,
             (Locality::L2, Some(memory), []) if !aligned && prefetches_all(self.form) => {
@@ -288,7 +286,7 @@ impl CodeKernel {
         }
     }
 
-    /// The same for the words layout, where the direction is free.
+    /// The same for the words layout, where the loop may descend.
     fn routines_for_words(&self, blocks: &[*const u8], locality: Locality, aligned: bool) -> &[Routine] {
         let (inputs, outputs) = blocks.split_at(self.form.inputs);
         let better_down = match (locality, &self.descending[..]) {
@@ -309,7 +307,7 @@ impl CodeKernel {
         if self.form.mode == Mode::Add || len < step + head {
             return self.run_range(self.routines_for_words(blocks, locality, false), blocks, 0, len);
         }
-        // A step begins with a symbol.
+        // A step must start at a symbol.
         let alike = outputs.iter().all(|output| self.routine.misalignment(*output) == misaligned)
             && head.is_multiple_of(self.form.symbol_bytes);
         if !alike {
@@ -323,13 +321,13 @@ impl CodeKernel {
         self.run_range(routines, blocks, head, len);
     }
 
-    /// Runs over `start..end` of blocks. A streaming routine needs outputs aligned at `start`.
+    /// Runs over `start..end` of blocks. A routine with non-temporal stores needs outputs aligned at `start`.
     fn run_range(&self, routines: &[Routine], blocks: &[*const u8], start: usize, end: usize) {
-        // The step is a power of two, the same in all of them.
+        // The step is a power of two, the same in all routines.
         let aligned_end = end - ((end - start) & (self.routine.step() - 1));
         // SAFETY: a multiple of the step that lies within all blocks.
         routines.iter().for_each(|routine| unsafe { routine.run(blocks, start, aligned_end) });
-        routines.iter().for_each(Routine::settle);
+        routines.iter().for_each(Routine::fence);
         if aligned_end < end {
             self.run_rest(blocks, aligned_end, end);
         }
@@ -342,7 +340,7 @@ impl CodeKernel {
         }
     }
 
-    /// The step that ends with `end`, where there is one and bytes may be written twice.
+    /// The step that ends at `end`, if it fits and bytes may be written twice.
     #[inline]
     fn run_last_step(&self, routine: &Routine, blocks: &[*const u8], end: usize) -> bool {
         let may = self.form.mode == Mode::Write && end >= routine.step();
@@ -353,7 +351,7 @@ impl CodeKernel {
         may
     }
 
-    /// Less than a step, register by register.
+    /// Processes less than a step, register by register.
     #[inline(never)]
     fn run_short(&self, blocks: &[*const u8], start: usize, end: usize) {
         let narrow = self.narrow.as_ref().unwrap_or(&self.routine);
@@ -368,7 +366,7 @@ impl CodeKernel {
         }
     }
 
-    /// Less than a step, through a buffer. Never packets: they consist of whole steps.
+    /// Processes less than a step through a padded copy. Never packets: they consist of whole steps.
     ///
     /// # Safety
     /// `start..end` is within all blocks and shorter than a step.
@@ -392,7 +390,7 @@ impl CodeKernel {
     }
 }
 
-/// Where the blocks begin, inputs first; there is room for all of them.
+/// The start addresses of the blocks, inputs first, written to `room`.
 #[inline]
 fn addresses<'a>(
     inputs: &[&[u8]],
@@ -400,13 +398,13 @@ fn addresses<'a>(
     room: &'a mut [MaybeUninit<*const u8>],
 ) -> &'a [*const u8] {
     let (of_inputs, of_outputs) = room.split_at_mut(inputs.len());
-    assert!(of_outputs.len() == outputs.len(), "as many places as buffers");
+    assert!(of_outputs.len() == outputs.len(), "one entry per buffer");
     for (place, input) in of_inputs.iter_mut().zip(inputs) {
         place.write(input.as_ptr());
     }
     for (place, output) in of_outputs.iter_mut().zip(outputs) {
         place.write(output.as_mut_ptr().cast_const());
     }
-    // SAFETY: as many inputs as places before the split, as many outputs as behind it: each was written above.
+    // SAFETY: all entries before the split (inputs) and after it (outputs) were written above.
     unsafe { room.assume_init_ref() }
 }

@@ -1,4 +1,4 @@
-//! From plans to programs: what is to be computed, not yet how well.
+//! Lowering of plans to programs, before optimisation.
 //!
 //! | where | takes | gives |
 //! | --- | --- | --- |

@@ -1,4 +1,4 @@
-//! What stands for compiled kernels where machine code is switched off or has no emission.
+//! Replacement for compiled kernels in builds without machine code.
 
 use super::choose::Choice;
 use super::machine::{Allocated, Form};
@@ -7,7 +7,7 @@ use crate::division::{SignaturePoints, TrailingQuotients};
 use crate::plan::Plan;
 use std::convert::Infallible;
 
-/// There is none.
+/// Uninhabited.
 #[derive(Debug)]
 pub(crate) struct CodeKernel(Infallible);
 
@@ -22,7 +22,7 @@ impl CodeKernel {
     }
 }
 
-/// There is none.
+/// Uninhabited.
 #[derive(Debug)]
 pub(crate) struct SigningKernel(Infallible);
 

@@ -1,4 +1,4 @@
-//! Compiled code against the reference: plans of codes, and random ones by the ten thousand.
+//! Compiled code compared with the reference: plans of codes, and thousands of random plans.
 
 use super::choose::choose;
 use super::target::Target;
@@ -11,17 +11,17 @@ use crate::matrix::Matrix;
 use crate::plan::{Mode, Plan};
 use gabion_testkit::rounds;
 
-/// Rows that this CPU can run: some emit code, others interpret.
+/// Kernel sets that this CPU supports: some emit code, others interpret.
 fn supported_rows() -> Vec<&'static KernelSet> {
     kernel_sets().iter().filter(|row| row.supported()).collect()
 }
 
-/// Calls as parts of blocks that lie in the L1 cache, in L2, in memory: each has its own loop.
+/// Block lengths in the L1 cache, in L2 and in memory: each has its own loop.
 const TOTAL_LENGTHS: [usize; 4] = [0, 8 << 10, 64 << 10, 1 << 30];
 
 const PAGE: usize = 4096;
 
-/// A block that begins `shift` bytes behind the start of a page.
+/// A block that starts `shift` bytes behind the start of a page.
 #[derive(Clone)]
 struct Block {
     memory: Vec<u8>,
@@ -56,8 +56,8 @@ impl Block {
     }
 }
 
-/// Blocks that begin with a cache line, or all at another place in it, or each at its own; as an allocator lays them,
-/// one a little behind the other; all at the same place of their pages.
+/// Blocks aligned to cache lines, or all misaligned alike, or each differently; placed like an allocator does, each
+/// slightly further; or all at the same page offset.
 fn blocks(count: usize, len: usize, random: &mut TestRng) -> Vec<Block> {
     let (places, alike) = (random.below(5), random.below(64));
     let shift = |index: usize, random: &mut TestRng| {
@@ -154,7 +154,7 @@ fn random_bit_matrices() {
     }
 }
 
-/// More sums than one search takes, more terms than triples are looked for, more values than registers.
+/// More sums than one search takes, more terms than the search of triples takes, more values than registers.
 #[test]
 fn large_bit_matrices_and_wide_symbols() {
     let mut random = TestRng(0x7769_6465);
@@ -198,7 +198,7 @@ fn codes_and_their_repairs() {
     }
 }
 
-/// Few inputs and many outputs: two passes where stores go to L2, or where blocks lie badly.
+/// Few inputs and many outputs: two passes for stores to L2, or if blocks alias or conflict.
 #[test]
 fn halves_of_many_outputs() {
     let mut random = TestRng(0x6861_6c66);
@@ -216,7 +216,7 @@ fn halves_of_many_outputs() {
     }
 }
 
-/// Every shape of both orientations, cosets that wrap around and all.
+/// Shapes of both orientations, including cosets that wrap around.
 #[test]
 fn the_largest_shapes() {
     let mut random = TestRng(0x006c_6172_6765);
@@ -225,9 +225,8 @@ fn the_largest_shapes() {
     }
 }
 
-/// Codes over GF(2^8) whose matrices are large become programs of few products, redundancy that is all lost as well; a
-/// large matrix that has no factors stays with the generic kernels, and so does a program that would have no fewer
-/// products.
+/// Codes over GF(2^8) with large matrices become programs of few products, also for the loss of all redundancy; a large
+/// matrix without factors stays with the generic kernels, as does a program that would not have fewer products.
 #[test]
 fn large_matrices_are_compiled_where_they_factor() {
     let products = |plan: Plan| {
@@ -247,7 +246,7 @@ fn large_matrices_are_compiled_where_they_factor() {
     let code: Code = "128+128".parse().unwrap();
     let (data, redundancy): (Vec<usize>, Vec<usize>) = ((0..128).collect(), (128..256).collect());
     assert!(products(code.repair_plan(&redundancy, &data).unwrap()).is_some_and(|products| products <= 900));
-    // Without order nothing but the matrix is left, which is too large.
+    // A random pattern has only the dense matrix, which is too large.
     let mut blocks: Vec<usize> = (0..256).collect();
     let mut random = TestRng(0x6861_6c76_6573);
     (1..256).for_each(|i| blocks.swap(i, random.below(i + 1)));

@@ -92,7 +92,7 @@ fn nobody_gets_the_plan_of_another_loss() {
     for _ in 0..REPEAT_MASK + 2 {
         repairer.repair(&there, &[5], &mut [&mut vec![0; 1000][..]]).unwrap();
     }
-    let kept = repairer.kept.read().unwrap();
+    let kept = repairer.cached.read().unwrap();
     assert_eq!(kept.as_ref().map(|kept| kept.compiled.plan().outputs()), Some(&[5][..]));
 }
 

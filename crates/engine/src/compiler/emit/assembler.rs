@@ -1,4 +1,4 @@
-//! Instructions as bytes.
+//! Encoder of instructions.
 
 use crate::compiler::target::Target;
 use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
@@ -26,12 +26,12 @@ pub(super) fn constant(base: Register, offset: usize, broadcast: bool) -> Memory
     MemoryOperand::new(base, Register::None, 1, offset as i64, SHORTEST, broadcast, Register::None)
 }
 
-const VALID_OPERANDS: &str = "the vocabulary names instructions with these operands";
+const VALID_OPERANDS: &str = "every instruction of the vocabulary takes these operands";
 
-/// Code that grows.
+/// A growing buffer of machine code.
 pub(super) struct Assembler {
     encoder: Encoder,
-    /// Bytes so far.
+    /// Bytes emitted so far.
     length: u64,
 }
 
@@ -42,7 +42,7 @@ impl Default for Assembler {
 }
 
 impl Assembler {
-    /// Where the next instruction goes.
+    /// Offset of the next instruction.
     pub(super) fn here(&self) -> u64 {
         self.length
     }
@@ -84,7 +84,7 @@ impl Assembler {
         self.push(Instruction::with3(code, to, a, b).expect(VALID_OPERANDS));
     }
 
-    /// The third operand is in memory or in a register.
+    /// An instruction whose third operand is in memory or in a register.
     pub(super) fn three(
         &mut self,
         code: Code,

@@ -1,4 +1,5 @@
-//! A plan as machine code that also divides its inputs for their signatures, in the same pass over memory.
+//! Kernel of a plan compiled to machine code that also divides its inputs for their signatures, in the same pass over
+//! memory.
 
 use super::code_of;
 use crate::compiler::emit::{Locality, REMEMBERED_TURNS, Walk};
@@ -9,27 +10,27 @@ use crate::division::{SignaturePoints, TrailingQuotients};
 use crate::plan::{Mode, Plan};
 use crate::tuning::Tuning;
 
-/// [`PREFETCH_AHEAD`](crate::tuning::PREFETCH_AHEAD) for loops that sign: what they keep of their inputs needs room in
-/// the L1 cache, too.
+/// [`PREFETCH_AHEAD`](crate::tuning::PREFETCH_AHEAD) for loops that sign: the division state takes part of the L1
+/// cache.
 const AHEAD: usize = 192;
 
-/// Slots and rings begin at a multiple of this: a cache line.
+/// Alignment of slots and rings: a cache line.
 const ALIGNMENT: usize = 64;
 
-/// A compiled plan whose loop divides.
+/// A compiled plan whose loop also divides.
 #[derive(Debug)]
 pub(crate) struct SigningKernel {
     routine: Routine,
-    /// The same with outputs stored past the caches.
+    /// The same with non-temporal stores of outputs.
     streaming: Routine,
     slot_bytes: usize,
-    /// Divisions of every input.
+    /// Divisions per input.
     components: usize,
 }
 
 impl SigningKernel {
-    /// Machine code for the steps that were chosen for a plan and its signatures, where the system gives executable
-    /// pages. None for plans that add to what is there. A turn covers one register.
+    /// Machine code for the chosen steps of a plan and its signatures. `None` for plans that add to outputs, or without
+    /// executable pages. An iteration covers one register.
     ///
     /// # Safety
     /// The CPU has the target's instruction set. The steps are the plan's.
@@ -54,9 +55,9 @@ impl SigningKernel {
         Some(SigningKernel { routine, streaming, slot_bytes, components })
     }
 
-    /// Turns the first bytes of `inputs` into those of `outputs`, as many as whole turns cover, and gives what their
-    /// division left. The buffers were checked: as many as the plan has, all of `len` bytes; they are parts of blocks
-    /// of `total_len` bytes. None, and nothing is done, where `len` is less than the turns that are remembered.
+    /// Computes the outputs for as many bytes as whole iterations cover, and returns the division state. The caller has
+    /// checked the buffers: as many as the plan has, all of `len` bytes; they are parts of blocks of `total_len` bytes.
+    /// `None`, with nothing done, if `len` is less than one ring.
     pub(crate) fn run(
         &self,
         inputs: &[&[u8]],
@@ -66,7 +67,7 @@ impl SigningKernel {
     ) -> Option<TrailingQuotients> {
         let (width, step) = (self.routine.width(), self.routine.step());
         let ring = REMEMBERED_TURNS * step;
-        // Others are stored at any address, and through the caches.
+        // Ordinary stores take any address.
         let aligned = outputs.iter().all(|output| output.as_ptr().addr().is_multiple_of(width));
         if len < ring {
             return None;
@@ -80,10 +81,10 @@ impl SigningKernel {
         let rings = inputs.len() * self.components * ring;
         let mut room = vec![0u8; self.slot_bytes + rings + ALIGNMENT];
         let first = room.as_ptr().align_offset(ALIGNMENT);
-        // SAFETY: all blocks have `len` bytes, of which whole steps are run over; outputs are aligned where they are
-        // streamed. Behind the slots there is a ring for every division in the room, zero at first.
+        // SAFETY: all blocks have `len` bytes, of which whole steps are processed; outputs are aligned for non-temporal
+        // stores. The buffer has a zeroed ring for every division behind the slots.
         unsafe { routine.run_with(&blocks, [0, covered], room.as_mut_ptr().add(first)) };
-        routine.settle();
+        routine.fence();
         room.drain(..first + self.slot_bytes);
         room.truncate(rings);
         Some(TrailingQuotients { covered, turn: step, rings: room })

@@ -1,6 +1,6 @@
-//! Matrices over symbols of B bytes whose bytes lie apart, in B planes of a block: every plane is a block of the
-//! program, and a coefficient is B x B byte maps between them. Nothing is gathered or scattered, as in the words
-//! layout.
+//! Lowering for the planar layout, where the bytes of symbols are in B separate planes of a block: every plane is a
+//! block of the program, and a coefficient is B x B byte maps between planes. Unlike in the words layout, bytes need
+//! not be gathered or scattered.
 
 use crate::bytemap::LinearMap;
 use crate::compiler::program::{Location, Program, Value};

@@ -1,9 +1,9 @@
-//! Sums of sums become one sum, so that later passes see all terms at once and equal ones cancel.
+//! Flattening: nested sums become one sum, so that later passes see all terms and equal ones cancel.
 
 use crate::compiler::program::{Op, Program, Value};
 
-/// Every sum that is used once, and by a sum, is dissolved in it. Repeated until nothing changes, since
-/// cancelled terms leave others with a single use.
+/// Merges every sum with a single use by another sum into that sum. Repeated until nothing changes, since cancelled
+/// terms can leave other sums with a single use.
 pub(in crate::compiler) fn flatten(program: &Program) -> Program {
     let mut program = program.without_dead_code();
     loop {
@@ -24,7 +24,7 @@ fn flatten_once(program: &Program) -> Program {
         }
     }
     let mut flat = Program::default();
-    // What a value of the old program is in the new one: a list of terms where it is dissolved.
+    // New value of every old value: a list of terms for a merged sum.
     let mut renamed: Vec<Vec<Value>> = Vec::with_capacity(program.ops().len());
     for (index, op) in program.ops().iter().enumerate() {
         let terms = match op {
@@ -37,7 +37,7 @@ fn flatten_once(program: &Program) -> Program {
                     vec![sum.unwrap_or_else(|| flat.make(Op::Sum(Vec::new())))]
                 }
             }
-            // Operands of other operations are never dissolved: their only use is no sum.
+            // Operands of other operations are never merged: they are not used by a sum only.
             _ => vec![flat.make(op.rename(|value| renamed[value.index()][0]))],
         };
         renamed.push(terms);

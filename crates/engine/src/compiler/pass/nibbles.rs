@@ -1,5 +1,5 @@
-//! Byte maps as look-ups by half bytes, for machines without `gf2p8affineqb`: the image of a byte is the sum of the
-//! images of its halves, sixteen of each. The halves of a value are made once for all its maps.
+//! Nibble lookups in place of byte maps, for machines without `gf2p8affineqb`: the image of a byte is the sum of the
+//! images of its nibbles, from two tables of sixteen. The nibbles of a value are computed once for all its maps.
 
 use crate::compiler::program::{Half, Op, Program, Value};
 
