@@ -1,7 +1,7 @@
-//! Kernels: plans compiled for a device, and the back ends that compile them.
+//! Kernels: plans compiled for the CPU or a device, and the back ends that compile them.
 //!
-//! [`Backend`] and [`Kernel`] are the seam: the reference, the rows of the CPU table and every later
-//! device stand behind them, and the conformance suite runs over all of them.
+//! The traits [`Backend`] and [`Kernel`] are implemented by the reference, the kernel sets of the CPU and the devices
+//! of other crates; the conformance suite runs over all of them.
 
 mod compiled;
 mod generic;
@@ -34,28 +34,28 @@ use crate::division::{SignaturePoints, TrailingQuotients};
 use crate::error::Error;
 use crate::plan::Plan;
 
-/// Something that compiles plans.
+/// A back end that compiles plans.
 pub trait Backend: Sync {
-    /// Its name, as `gabion info` shows it and users force it.
+    /// Its name, as `gabion info` shows it and as users select it.
     fn name(&self) -> &str;
 
     /// Compiles one plan.
     ///
     /// # Errors
-    /// What this back end cannot do with the plan.
+    /// A plan that this back end does not support.
     fn compile(&self, plan: &Plan) -> Result<Box<dyn Kernel>, Error>;
 }
 
-/// A compiled plan. It runs on the calling thread; [`Threads`] splits the work.
+/// A compiled plan. It runs on the calling thread; [`Threads`] splits a call among threads.
 pub trait Kernel: Send + Sync {
-    /// Turns `inputs` into `outputs`, in the order of the plan's columns.
+    /// Computes `outputs` from `inputs`, in the order of the plan's columns.
     ///
     /// # Errors
     /// Buffers that do not fit the plan; nothing is written then.
     fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error>;
 
-    /// As [`run`](Kernel::run), over a part of blocks that have `total_len` bytes: what depends on how much a call
-    /// moves, as whether its outputs will still be in a cache when it ends, is decided by that.
+    /// As [`run`](Kernel::run), over a part of blocks of `total_len` bytes each. Decisions that depend on the amount of
+    /// data of a call, such as non-temporal stores, use `total_len`.
     ///
     /// # Errors
     /// As [`run`](Kernel::run).
@@ -64,9 +64,9 @@ pub trait Kernel: Send + Sync {
         self.run(inputs, outputs)
     }
 
-    /// As [`run_part`](Kernel::run_part), and divides the inputs for their signatures at these points in the tower over
-    /// GF(2^8). It may leave the end of the buffers to others. None, with nothing done, where it has no code for that
-    /// or not yet.
+    /// As [`run_part`](Kernel::run_part), and also divides the inputs for their signatures at these points in the tower
+    /// over GF(2^8). It may leave the end of the buffers unprocessed. `None`, with nothing done, if it has no code for
+    /// that (yet).
     fn run_dividing(
         &self,
         points: SignaturePoints,

@@ -1,10 +1,10 @@
-//! Repair of stripes whose losses were not known before.
+//! Repair of single stripes with arbitrary erasure patterns.
 //!
-//! A plan is worth its price when many stripes lost the same columns. Where every stripe lost others, and blocks stay
-//! in the caches, planning and compiling take longer than they save. A code that is known by its points (see
-//! [`CauchyForm`](crate::matrix::cauchy::CauchyForm)) has another way: the matrix of a repair is a Cauchy matrix on the
-//! same points, whose factors are products of distances, and over GF(2^8) all of that is sums of logarithms. Where much
-//! was lost the points alone serve, by transforms, and then blocks may be larger.
+//! A plan pays if many stripes lost the same columns. If every stripe has another erasure pattern and blocks fit in the
+//! caches, planning and compiling take longer than they save. For codes with points (see
+//! [`CauchyForm`](crate::matrix::cauchy::CauchyForm)) there is a direct method: the repair matrix is a Cauchy matrix on
+//! the same points, its factors are products of distances, and over GF(2^8) these are sums of logarithms. With many
+//! losses the points alone are used, by transforms, also for larger blocks.
 //!
 //! Most often a disk was lost, and with it the same column of many stripes. Some small stripes in a row that lost the
 //! same are worth a plan after all, which is cached for those that follow.
@@ -21,49 +21,49 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 mod logarithms;
 
-/// Bytes of sources up to which the direct way is taken: beyond, blocks come from memory, and planning costs little
-/// beside the pass.
+/// Largest stripe, in bytes of sources, that is repaired directly: larger blocks come from memory, and planning costs
+/// little compared to the pass.
 const SMALL_BYTES: usize = 4 << 20;
 
-/// Points of a code over GF(2^8), at most.
+/// Maximum points of a code over GF(2^8).
 const MAX_POINTS: usize = 256;
 
-/// Points of codes whose lists are shorter: to clear room for 256 takes as long as to repair a small block.
+/// List sizes for codes with few points: clearing lists of 256 entries takes as long as repairing a small block.
 const FEW_POINTS: usize = 32;
 const FEWER_POINTS: usize = 16;
 
-/// Small stripes in a row with the same loss before the next one gets a plan, less one; a mask. A plan costs as much as
-/// a few of them.
+/// After 8 consecutive small stripes with the same erasure pattern a plan is compiled; this is the mask of the counter.
+/// A plan costs as much as a few direct repairs.
 const REPEAT_MASK: u64 = 7;
 
-/// Coefficients that take no allocation.
+/// Coefficients that fit on the stack.
 const FEW_COEFFICIENTS: usize = 64;
 
 /// Bytes of a block up to which a loss that transforms repair gets no plan before it is a repeats. Up to then it has
 /// worked about as much as makes a plan worth compiling; a plan of larger blocks would be compiled by then.
 const TRANSFORMED_BLOCK: usize = 64 << 10;
 
-/// Restores blocks of one code.
+/// Repairs stripes of one code.
 #[derive(Debug)]
 pub struct Repairer {
     engine: Engine,
     code: Code,
     logarithms: Option<Logarithms>,
-    /// The [fingerprint](Loss::fingerprint) of the last small loss, and how often it came in a row in the bits of
-    /// [`REPEAT_MASK`].
+    /// The [fingerprint](Loss::fingerprint) of the last small loss, and its number of consecutive repetitions in the
+    /// bits of [`REPEAT_MASK`].
     last: AtomicU64,
-    /// The last plan. Nobody waits for it: who finds it taken does without.
+    /// The last plan. If the lock is taken, callers plan on their own and do not wait.
     cached: RwLock<Option<CachedPlan>>,
 }
 
-/// A stripe with nothing where a block is missing, and the columns that are wanted of it.
+/// A stripe with `None` for missing blocks, and the wanted columns.
 #[derive(Clone, Copy)]
 struct Loss<'a> {
     stripe: &'a [Option<&'a [u8]>],
     wanted: &'a [usize],
 }
 
-/// A loss and its plan.
+/// An erasure pattern and its plan.
 #[derive(Debug)]
 struct CachedPlan {
     there: Vec<bool>,
@@ -71,9 +71,9 @@ struct CachedPlan {
 }
 
 impl Loss<'_> {
-    /// Equal for equal losses, and for others hardly ever.
+    /// A hash of the erasure pattern.
     fn fingerprint(self) -> u64 {
-        /// Odd, with bits everywhere: 2^64 over the golden ratio.
+        /// Multiplier of the hash: 2^64 divided by the golden ratio, odd.
         const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
         let missing =
             self.stripe.iter().fold(1, |sum: u64, block| sum.rotate_left(1) ^ u64::from(block.is_none()));
@@ -97,11 +97,11 @@ impl Engine {
 }
 
 impl Repairer {
-    /// Makes the `wanted` columns of a stripe, in that order, from k of the blocks that are there. `stripe` has
-    /// a block or nothing for every column; blocks of wanted columns are not read.
+    /// Computes the `wanted` columns of a stripe, in that order, from k of the available blocks. `stripe` has `Some`
+    /// block or `None` for every column; blocks of wanted columns are not read.
     ///
     /// # Errors
-    /// [`Error::NotEnoughBlocks`], columns that make no sense, buffers that do not fit; nothing is written then.
+    /// [`Error::NotEnoughBlocks`], invalid columns, buffers that do not fit; nothing is written then.
     pub fn repair(
         &self,
         stripe: &[Option<&[u8]>],
@@ -136,7 +136,7 @@ impl Repairer {
         self.repair_by_plan(loss, outputs)
     }
 
-    /// Whether the last stripes have lost the same.
+    /// True if the last stripes had the same erasure pattern.
     fn is_repeated(&self, loss: Loss<'_>) -> bool {
         let last = self.last.load(Ordering::Relaxed);
         let fingerprint = loss.fingerprint() & !REPEAT_MASK;
@@ -169,7 +169,8 @@ impl Repairer {
         Ok(CachedPlan { there, compiled: self.engine.compile(&plan)? })
     }
 
-    /// The code has at most N points. `false` where nothing was done, since blocks are so large that a plan is faster.
+    /// Repairs directly; the code has at most N points. `false`, with nothing done, for blocks so large that a plan is
+    /// faster.
     fn repair_directly<const N: usize>(
         &self,
         logarithms: &Logarithms,
@@ -188,7 +189,7 @@ impl Repairer {
         let mut sources = RepairSources::<N>::new(logarithms);
         let mut inputs: [&[u8]; N] = [&[]; N];
         for (column, block) in stripe.iter().enumerate() {
-            // Data first, then as many redundancy blocks as data is missing.
+            // Data first, then as many redundancy blocks as data blocks are missing.
             inputs[sources.len()] = block.unwrap_or(&[]);
             sources.add_column(column, block.is_some() & !is_wanted[column]);
         }
@@ -221,7 +222,7 @@ impl Repairer {
         self.multiply(Product::Coefficients(coefficients), inputs, outputs).map(|()| true)
     }
 
-    /// With all threads where that pays.
+    /// Runs on all threads where that pays.
     fn multiply(
         &self,
         product: Product<'_>,
@@ -245,7 +246,7 @@ impl CachedPlan {
             }
         };
         for (input, &column) in inputs.iter_mut().zip(sources) {
-            // The plan was made for a stripe that had them all.
+            // The pattern of the plan matches, so all sources are present.
             *input = stripe[column].unwrap_or(&[]);
         }
         self.compiled.run(inputs, outputs)

@@ -1,4 +1,4 @@
-//! Known answers of other libraries (`vectors/*.json`), reproduced by the reference and by every row.
+//! Known-answer tests with vectors of other libraries (`vectors/*.json`), for the reference and every kernel set.
 
 use gabion_engine::kernel::{Backend, Reference, kernel_sets};
 use gabion_engine::raidz::Reconstruction;
@@ -120,7 +120,7 @@ fn reed_solomon_erasure() {
     check_stripes("vandermonde");
 }
 
-/// By additive FFTs; the matrix here is the closed form.
+/// The vectors were computed by additive FFTs; the matrix here is the closed form.
 #[test]
 fn subspace() {
     check_stripes("subspace");

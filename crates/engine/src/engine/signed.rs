@@ -1,41 +1,42 @@
 //! Coding and signing in one pass over memory.
 //!
 //! Machine code that divides its inputs while it codes them
-//! ([`Kernel::run_dividing`](crate::kernel::Kernel::run_dividing)) needs nothing else. Where there is none, blocks are
-//! worked on in tiles: the signer reads a tile of every input, and the kernel then finds them in the L2 cache. Signing
-//! comes first since it reads one block after the other, which memory serves faster than all blocks at once. Where the
+//! ([`Kernel::run_dividing`](crate::kernel::Kernel::run_dividing)) needs nothing else. Otherwise blocks are processed
+//! in tiles: the signer reads a tile of every input, and the kernel then finds it in the L2 cache. Signing comes first
+//! because it reads one block after the other, which is faster from memory than all blocks at once. Where the linear
 //! law of [`signature`](crate::signature) holds, outputs are not read at all.
 
 use super::Compiled;
 use crate::error::Error;
 use crate::signature::{Lanes, Signature, Signer};
 
-/// Bytes of a block in a tile. Some pages, or the hardware would not see a sequence to read ahead; not many, or
-/// the tiles of a wide code would leave the cache.
+/// Bytes of a block per tile: some pages, so that hardware prefetchers detect the stream; not many, so that the tiles
+/// of a wide code stay in the cache.
 const TILE: usize = 16 << 10;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Bytes of a block from which dividing in the pass that codes is worth the end: to make a signature of what it left
-/// takes some microseconds. For blocks that come from memory, as those of files do; what already lies in the L2 cache
-/// is signed faster in tiles.
+/// Minimum bytes of a block for dividing in the coding pass: computing a signature from the division state takes some
+/// microseconds. Measured for blocks in memory, such as those of files; blocks in the L2 cache are signed faster in
+/// tiles.
 const DIVIDED_BYTES: usize = 32 << 10;
 
-/// The signatures of what a plan read and of what it wrote.
+/// The signatures of the inputs and outputs of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signed {
-    /// Those of the inputs, in the order of the plan's columns.
+    /// Signatures of the inputs, in the order of the plan's columns.
     pub inputs: Vec<Signature>,
-    /// Those of the outputs as they are afterwards, in the same order.
+    /// Signatures of the outputs after the call, in the same order.
     pub outputs: Vec<Signature>,
 }
 
 impl Compiled {
-    /// As [`run`](Compiled::run), and gives the signatures that [`Signer::sign`] has for all inputs and outputs.
+    /// As [`run`](Compiled::run), and returns the signatures of all inputs and outputs as [`Signer::sign`] computes
+    /// them.
     ///
     /// # Errors
-    /// Buffers that do not fit the plan, blocks that are too long for the signer; nothing is written then.
+    /// Buffers that do not fit the plan, or blocks that are too long for the signer; nothing is written then.
     pub fn run_signed(
         &self,
         signer: &Signer,
@@ -46,7 +47,7 @@ impl Compiled {
         signer.check_length(len)?;
         let granule = common_multiple(self.plan.granule(), signer.symbol_bytes());
         let ranges = self.threads.map_ranges(granule, inputs, outputs, |inputs, outputs| {
-            // A plan without inputs has outputs of zeros.
+            // A plan without inputs writes zeros.
             let first = inputs.first().map(|input| input.len());
             let part = first.or(outputs.first().map(|output| output.len())).unwrap_or(0);
             Ok((part, self.sign_range(signer, [len, part], inputs, outputs)?))
@@ -60,7 +61,7 @@ impl Compiled {
         Ok(Signed { inputs, outputs })
     }
 
-    /// Runs over buffers of `len` bytes, parts of blocks of `total_len` bytes, and gives the signatures of the inputs
+    /// Runs over buffers of `len` bytes, parts of blocks of `total_len` bytes. Returns the signatures of the inputs
     /// and, unless they follow from those, of the outputs.
     fn sign_range(
         &self,
@@ -70,7 +71,7 @@ impl Compiled {
         outputs: &mut [&mut [u8]],
     ) -> Result<Vec<Signature>, Error> {
         let worth_it = len >= DIVIDED_BYTES && signer.points().is_some() && signer.has_law_for(&self.plan);
-        // Outputs that become aligned alike after some symbols can then be stored past the caches.
+        // Outputs that become aligned together after some symbols allow non-temporal stores from there on.
         let head = outputs.first().map_or(0, |output| output.as_ptr().align_offset(LINE));
         let alike = outputs.iter().all(|output| output.as_ptr().align_offset(LINE) == head);
         if !worth_it || head == 0 || !alike || !head.is_multiple_of(signer.symbol_bytes()) || head >= len {
@@ -84,7 +85,7 @@ impl Compiled {
         Ok(signer.joined(head, vec![before, after]))
     }
 
-    /// Divides in the pass that codes where that is possible and `worth_it`, else in tiles.
+    /// Divides in the coding pass if possible and `worth_it`, otherwise signs in tiles.
     fn divide_range(
         &self,
         signer: &Signer,
@@ -106,8 +107,7 @@ impl Compiled {
         Ok(signer.of_quotients(&quotients, rest))
     }
 
-    /// The same in tiles: runs over buffers of `len` bytes, parts of blocks of `total_len` bytes. Gives the signatures
-    /// of the inputs and, unless they follow from those, of the outputs.
+    /// The same in tiles.
     fn sign_tiles(
         &self,
         signer: &Signer,
@@ -120,7 +120,7 @@ impl Compiled {
         let (mut of_inputs, mut of_outputs) = (lanes_of(inputs.len()), lanes_of(read_outputs));
         let unit = common_multiple(self.plan.granule(), signer.piece_granule());
         let tile = unit * (TILE / unit).max(1);
-        // Signers read from the end.
+        // Signers process blocks from the end.
         for start in (0..len).step_by(tile).rev() {
             let part = start..len.min(start + tile);
             let inputs: Vec<&[u8]> = inputs.iter().map(|input| &input[part.clone()]).collect();
@@ -134,7 +134,7 @@ impl Compiled {
     }
 }
 
-/// The least common multiple of two numbers above zero.
+/// The least common multiple of two positive numbers.
 fn common_multiple(a: usize, b: usize) -> usize {
     let (mut divisor, mut rest) = (a, b);
     while rest != 0 {

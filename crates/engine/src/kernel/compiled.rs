@@ -1,4 +1,4 @@
-//! A plan made ready for one instruction set.
+//! Plans compiled for one instruction set.
 
 use super::Kernel;
 use super::generic::{Buffers, Dense, Isa, Parities, Rows, Steps, SumConstrained, Work};
@@ -16,7 +16,7 @@ use crate::plan::{Mode, Plan};
 use std::mem::MaybeUninit;
 use std::sync::{Arc, OnceLock};
 
-/// Coefficients of a matrix for a single use whose maps take no allocation.
+/// Coefficients of a single-use matrix whose maps fit on the stack.
 const FEW_COEFFICIENTS: usize = 64;
 
 enum Program<I: Isa> {
@@ -31,25 +31,25 @@ struct CompiledPlan<I: Isa> {
     plan: Plan,
     program: Program<I>,
     slot: Option<Arc<Slot>>,
-    /// The slots of code that signs with one component and with two, once they were asked for.
+    /// Cache slots of code that also signs, one per set of points, created on first use.
     signing_slots: [OnceLock<Arc<Slot>>; SignaturePoints::ALL.len()],
     tier: Tier,
-    /// What the slot has, where it is not machine code, prepared for this instruction set.
+    /// The steps of the slot, prepared for this instruction set, if it has no machine code.
     steps: OnceLock<Steps<I::V>>,
 }
 
-/// When machine code is made of a plan, where there is a compiler for the instruction set.
+/// When a plan is compiled to machine code, on instruction sets with a compiler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tier {
-    /// Never: the generic kernels serve.
+    /// Never: the generic kernels run.
     Generic,
     /// Before the first call.
     Code,
-    /// Once the plan has seen enough bytes to be worth it.
+    /// Once the plan has processed enough bytes.
     Adaptive,
 }
 
-/// Compiles `plan` for the instruction set that `isa` proves.
+/// Compiles `plan` for the instruction set of `isa`.
 pub(super) fn compile<I: Isa>(isa: I, plan: &Plan, tier: Tier) -> Result<Box<dyn Kernel>, Error> {
     if let Some(way) = Way::of(plan) {
         return Ok(Box::new(TransformedPlan::new(isa, plan, way)?));
@@ -67,7 +67,7 @@ pub(super) fn compile<I: Isa>(isa: I, plan: &Plan, tier: Tier) -> Result<Box<dyn
             },
         },
     };
-    // SAFETY: `isa` proves the instruction set, and the target is its own.
+    // SAFETY: `isa` proves the instruction set, and the target belongs to it.
     let slot = (tier != Tier::Generic).then(|| unsafe { Slot::of(plan, I::TARGET, Purpose::Code) });
     if let (Tier::Code, Some(slot)) = (tier, &slot) {
         slot.ready();
@@ -83,13 +83,12 @@ pub(super) fn compile<I: Isa>(isa: I, plan: &Plan, tier: Tier) -> Result<Box<dyn
     }))
 }
 
-/// Compiles a matrix for planes: the blocks of the kernel are the planes of the matrix's inputs, then those of its
-/// outputs.
+/// Compiles a matrix for the planar layout: the blocks of the kernel are the planes of the matrix's inputs, then those
+/// of its outputs.
 pub(super) fn compile_planar<I: Isa>(isa: I, matrix: &Matrix, mode: Mode) -> Option<Box<dyn Kernel>> {
-    // SAFETY: `isa` proves the instruction set, and the target is its own.
+    // SAFETY: `isa` proves the instruction set, and the target belongs to it.
     let ready = unsafe { Ready::planar(matrix, mode, I::TARGET) };
-    // Without executable pages the same program is interpreted.
-    // SAFETY: interpreted programs need nothing of the CPU.
+    // Without executable pages the same program is interpreted. SAFETY: interpreted programs need no instruction set.
     let ready = ready
         .or_else(|| unsafe { Ready::planar(matrix, mode, Target::interpreted(<I::V as Vector>::BYTES)) })?;
     let work = match ready {
@@ -105,7 +104,7 @@ enum PlanarWork<V: Vector> {
     Steps(Steps<V>),
 }
 
-/// The caller of a kernel for planes has checked the buffers: numbers and equal lengths.
+/// Kernel for the planar layout. The caller has checked number and equal lengths of the buffers.
 struct CompiledPlanes<I: Isa> {
     isa: I,
     work: PlanarWork<I::V>,
@@ -130,10 +129,10 @@ impl<I: Isa> Kernel for CompiledPlanes<I> {
     }
 }
 
-/// A matrix over GF(2^8), row by row, times blocks.
+/// Multiplies blocks by a matrix over GF(2^8), given row by row.
 pub(super) fn multiply<I: Isa>(isa: I, coefficients: &[u8], buffers: Buffers<'_, '_>) {
     let (inputs, outputs) = (buffers.inputs, buffers.outputs.len());
-    assert!(coefficients.len() == inputs.len() * outputs, "the caller checked numbers");
+    assert!(coefficients.len() == inputs.len() * outputs, "the caller checks the number of buffers");
     if let Some(sum_constrained) = SumConstrained::new(coefficients, inputs.len()) {
         return isa.run(Work::SumConstrained(sum_constrained, buffers));
     }
@@ -169,8 +168,8 @@ pub(super) fn dense<V: Vector>(matrix: &Matrix) -> Result<Dense<'static, V>, Err
     Ok(Dense::new(bytes, inputs, outputs, prepared))
 }
 
-/// P, Q and R are the only rows over GF(2^8) that doubling alone can make: row e has
-/// (2^e)^(k-1-j) at column j. Recognised by their coefficients, whatever plan they are in.
+/// P, Q and R are the only rows over GF(2^8) that need doublings alone: row e has (2^e)^(k-1-j) at column j. They are
+/// recognised by their coefficients in any plan.
 fn horner_parities(plan: &Plan) -> Result<Option<Parities>, Error> {
     if plan.field() != Field::GF8 {
         return Ok(None);
@@ -238,7 +237,7 @@ impl<I: Isa> Kernel for CompiledPlan<I> {
         }
         let slot = &self.signing_slots[points as usize];
         let len = self.plan.check_buffers(inputs, outputs).ok()?;
-        // SAFETY: `isa` proves the instruction set, and the target is its own.
+        // SAFETY: `isa` proves the instruction set, and the target belongs to it.
         let of_plan = || unsafe { Slot::of(&self.plan, I::TARGET, Purpose::SignedCode { points }) };
         let slot = slot.get_or_init(of_plan);
         let ready = match self.tier {

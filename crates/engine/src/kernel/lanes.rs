@@ -1,13 +1,13 @@
-//! Signatures on one instruction set: blocks become short blocks with the same signature.
+//! Signatures on one instruction set: a block is reduced to a short block with the same signature.
 
 use super::generic::{Division, Isa, Weights, Work};
 use super::vector::Vector;
 use crate::bytemap::LinearMap;
 use crate::division::SignaturePoints;
 
-/// How the symbols of a block are weighed.
+/// Weights of a signature.
 pub(crate) struct SignatureSpec<'a> {
-    /// How many components a signature has.
+    /// Number of components.
     pub(crate) components: usize,
     /// (component, s) to the map that multiplies by that component's α^s.
     pub(crate) step_map: &'a dyn Fn(usize, usize) -> LinearMap,
@@ -17,8 +17,8 @@ pub(crate) struct SignatureSpec<'a> {
 
 /// Signs blocks with one instruction set.
 ///
-/// Its state, the lanes, is per component one step of symbols in memory order: a short block that has the signature
-/// of all that was absorbed. Before the first piece it is all zeros.
+/// The state, called lanes, has one step of symbols in memory order per component: a short block with the same
+/// signature as everything absorbed so far. It starts as zeros.
 pub(crate) trait LaneSigner: Send + Sync {
     /// Symbols in a step.
     fn symbols_per_step(&self) -> usize;
@@ -26,12 +26,12 @@ pub(crate) trait LaneSigner: Send + Sync {
     /// Bytes of the lanes: a step per component.
     fn lane_bytes(&self) -> usize;
 
-    /// Absorbs the piece of a block that lies before what was absorbed. It consists of whole steps; only the first
-    /// to be absorbed, the end of the block, need not.
+    /// Absorbs the piece of a block that precedes the absorbed part. It must consist of whole steps, except the first
+    /// absorbed piece, which is the end of the block.
     fn absorb(&self, lanes: &mut [u8], piece: &[u8]);
 }
 
-/// Prepares signatures: by division where the polynomials are sparse, else by maps.
+/// Prepares signatures: by division for sparse polynomials, otherwise by maps.
 pub(super) fn signer<I: Isa>(isa: I, weighing: &SignatureSpec<'_>) -> Box<dyn LaneSigner> {
     let components = weighing.components;
     if let Some(points) = weighing.points {

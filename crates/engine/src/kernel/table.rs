@@ -1,4 +1,4 @@
-//! The table of CPU kernels: the one list that dispatch, tests, benches and `gabion info` walk.
+//! Table of CPU kernel sets, the only list used by dispatch, tests, benchmarks and `gabion info`.
 
 use super::compiled::{self, Tier};
 use super::generic::{Isa, Transforming, Work};
@@ -13,13 +13,13 @@ use crate::plan::{Mode, Plan};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// The environment variable that forces a set of the table by its name.
+/// The environment variable that selects a kernel set by name.
 pub const KERNEL_VARIABLE: &str = "GABION_KERNEL";
 
-/// Part of the fastest set's speed from which another one counts as equal.
+/// Fraction of the speed of the fastest kernel set from which another one counts as equally fast.
 const ABOUT_AS_FAST: f64 = 0.8;
 
-/// One instruction set: name, whether this CPU has it, entry points.
+/// The kernels of one instruction set: name, detection, entry points.
 pub struct KernelSet {
     name: &'static str,
     needs: &'static str,
@@ -31,14 +31,15 @@ pub struct KernelSet {
     planar: CompilePlanar,
 }
 
-/// Compiles a plan; `None` where the CPU lacks the instruction set.
+/// Compiles a plan; `None` if the CPU lacks the instruction set.
 type Compile = fn(&Plan, Tier) -> Option<Result<Box<dyn Kernel>, Error>>;
-/// Matrix times blocks, or parts of blocks of so many bytes, at once; `None` likewise.
+/// Single-use product of a matrix with blocks, or parts of blocks of the given length; `None` likewise.
 type Multiply = fn(&Product<'_>, &[&[u8]], &mut [&mut [u8]], usize) -> Option<()>;
 /// Prepares signatures; `None` likewise.
 type PrepareSigner = fn(&SignatureSpec<'_>) -> Option<Box<dyn LaneSigner>>;
 
-/// Compiles a matrix for planes; `None` likewise, and inside where its program needs more room than there is.
+/// Compiles a matrix for the planar layout; `None` likewise, and an inner `None` if its program needs too many spill
+/// slots.
 type CompilePlanar = fn(&Matrix, Mode) -> Option<Option<Box<dyn Kernel>>>;
 
 const fn kernel_set<I: Isa>() -> KernelSet {
@@ -72,27 +73,27 @@ static TABLE: &[KernelSet] = &[
     kernel_set::<super::neon::Neon>(),
 ];
 
-/// All rows of this architecture, scalar first, whether this CPU can run them or not.
+/// All kernel sets of this architecture, scalar first, including those that this CPU does not support.
 pub fn kernel_sets() -> &'static [KernelSet] {
     TABLE
 }
 
 impl KernelSet {
-    /// What this CPU lacks or has, for people.
+    /// Required CPU features, for messages.
     pub fn needs(&self) -> &'static str {
         self.needs
     }
 
-    /// Whether this CPU can run it.
+    /// True if this CPU supports it.
     pub fn supported(&self) -> bool {
         (self.supported)()
     }
 
-    /// The set that serves this process: the one that [`KERNEL_VARIABLE`] names, else the
-    /// [fastest](KernelSet::fastest). Decided once.
+    /// The kernel set of this process: the one that [`KERNEL_VARIABLE`] names, else the [fastest](KernelSet::fastest).
+    /// Decided once.
     ///
     /// # Errors
-    /// [`Error::UnknownKernel`], [`Error::UnsupportedKernel`] where the variable names such a one.
+    /// [`Error::UnknownKernel`], [`Error::UnsupportedKernel`] for an invalid value of the variable.
     pub fn chosen() -> Result<&'static KernelSet, Error> {
         static CHOSEN: OnceLock<Result<&'static KernelSet, Error>> = OnceLock::new();
         let choose = || match forced_name() {
@@ -102,19 +103,19 @@ impl KernelSet {
         CHOSEN.get_or_init(choose).clone()
     }
 
-    /// The last set of the table that is about as fast as any when [measured]. Rows that differ little in the one shape
-    /// that is measured differ more in others, where wider registers gain; and a moment in which somebody else has the
-    /// core must not choose for the whole life of the process.
+    /// The last kernel set of the table that is about as fast as the best one when [measured]. Sets that are equal for
+    /// the measured shape differ for others, where wider registers gain; and a preemption during the measurement must
+    /// not decide for the whole process.
     pub fn fastest() -> &'static KernelSet {
         choose(measured())
     }
 
-    /// Whether [`KERNEL_VARIABLE`] decided, not the measurement.
+    /// True if [`KERNEL_VARIABLE`] is set.
     pub fn forced() -> bool {
         forced_name().is_some()
     }
 
-    /// The set of this name, if this CPU can run it.
+    /// The kernel set of this name, if this CPU supports it.
     ///
     /// # Errors
     /// [`Error::UnknownKernel`], [`Error::UnsupportedKernel`].
@@ -133,7 +134,7 @@ impl KernelSet {
         }
     }
 
-    /// This set with machine code made when `tier` says.
+    /// This kernel set with a fixed tier.
     pub fn at(&'static self, tier: Tier) -> TieredKernelSet {
         let suffix = match tier {
             Tier::Generic => "-generic",
@@ -147,17 +148,17 @@ impl KernelSet {
         (self.compile)(plan, tier).unwrap_or_else(|| Err(self.unsupported()))
     }
 
-    /// Whether programs become machine code in this set; in the others they are interpreted.
+    /// True if programs are compiled to machine code; otherwise they are interpreted.
     pub fn emits_code(&self) -> bool {
         self.target.native
     }
 
-    /// What the run-time compiler makes of a plan for this set; `None` where the generic kernels serve.
+    /// Report of the run-time compiler about a plan for this kernel set; `None` if the generic kernels run it.
     pub fn explain(&self, plan: &Plan) -> Option<Explanation> {
         compiler::explain(plan, self.target)
     }
 
-    /// A matrix over GF(2^8) times blocks, all of one length: they may be parts of blocks of `total_len` bytes.
+    /// Multiplies blocks of equal length by a matrix over GF(2^8). They may be parts of blocks of `total_len` bytes.
     pub(crate) fn multiply(
         &self,
         product: &Product<'_>,
@@ -172,7 +173,7 @@ impl KernelSet {
         (self.signer)(weighing).ok_or_else(|| self.unsupported())
     }
 
-    /// A kernel whose blocks are planes: those of the matrix's inputs, then those of its outputs.
+    /// A kernel for the planar layout: its blocks are the planes of the matrix's inputs, then those of its outputs.
     pub(crate) fn compile_planar(
         &self,
         matrix: &Matrix,
@@ -198,7 +199,7 @@ impl Backend for KernelSet {
     }
 }
 
-/// A set that makes machine code always or never: for tests and measurements.
+/// A kernel set with a fixed tier, for tests and measurements.
 #[derive(Debug)]
 pub struct TieredKernelSet {
     set: &'static KernelSet,
@@ -222,8 +223,8 @@ impl std::fmt::Debug for KernelSet {
     }
 }
 
-/// The rows that this CPU can run, each with its speed in bytes of data per second, measured once
-/// per process (some milliseconds, most of them for compiling): encoding 10+4 over GF(2^8), blocks of 4 KiB, in cache.
+/// The supported kernel sets with their speed in bytes of data per second, measured once per process (some
+/// milliseconds, mostly compilation): encoding 10+4 over GF(2^8), blocks of 4 KiB, in cache.
 pub fn measured() -> &'static [(&'static KernelSet, f64)] {
     static MEASURED: OnceLock<Vec<(&'static KernelSet, f64)>> = OnceLock::new();
     MEASURED.get_or_init(|| {
@@ -245,13 +246,13 @@ fn choose(measured: &[(&'static KernelSet, f64)]) -> &'static KernelSet {
 
 fn measure(set: &KernelSet) -> f64 {
     const BLOCK: usize = 4096;
-    // Enough turns for clocks and caches to settle, and for the scalar set not to take longer than that. A few in any
-    // case: who had to give up its core in the first one is measured all the same.
+    // Enough iterations for clock frequency and caches to stabilise, with a time limit for the scalar set. A minimum in
+    // any case, so that a preemption in the first one does not matter.
     const TURNS: usize = 64;
     const FEWEST_TURNS: usize = 8;
     const LONGEST: Duration = Duration::from_micros(500);
     let plan = "10+4".parse::<Code>().and_then(|code| code.encode_plan());
-    // What all rows end with: one that is compiled in the midst of its turns would be compared by how long that took.
+    // Compiled code for all sets: compilation in the middle of the measurement would distort it.
     let Ok(kernel) = plan.and_then(|plan| set.compile_at(&plan, Tier::Code)) else {
         return 0.0;
     };
@@ -273,7 +274,7 @@ fn measure(set: &KernelSet) -> f64 {
     data.len() as f64 / best.as_secs_f64().max(1e-9)
 }
 
-/// The scalar set runs everywhere.
+/// The scalar kernel set, supported on every CPU.
 #[derive(Clone, Copy)]
 pub(super) struct NoSimd;
 
@@ -287,7 +288,7 @@ impl Isa for NoSimd {
     }
 
     fn run(self, work: Work<'_, '_, Scalar>) {
-        // SAFETY: `Scalar` uses no instruction that a CPU could lack.
+        // SAFETY: `Scalar` uses only baseline instructions.
         unsafe { work.execute() }
     }
 
@@ -301,10 +302,9 @@ impl Isa for NoSimd {
 mod tests {
     use super::*;
 
-    /// On a busy machine the widest set once lost its 500 µs to other programs, and its process stayed with a narrower
-    /// one.
+    /// On a busy machine the widest set was once preempted during its 500 µs, and the process used a narrower one.
     #[test]
-    fn of_rows_that_are_about_equal_the_last_serves() {
+    fn the_last_of_equally_fast_kernel_sets_is_used() {
         let set = |index: usize| &TABLE[index % TABLE.len()];
         let chosen = |speeds: &[f64]| {
             let measured: Vec<_> = speeds.iter().enumerate().map(|(i, &speed)| (set(i), speed)).collect();
@@ -312,7 +312,7 @@ mod tests {
         };
         assert_eq!(chosen(&[1.0, 10.0]), set(1).name);
         assert_eq!(chosen(&[10.0, 9.0]), set(1).name);
-        assert_eq!(chosen(&[10.0, 2.0]), set(0).name, "a set that is slow indeed does not serve");
+        assert_eq!(chosen(&[10.0, 2.0]), set(0).name, "a much slower set is not used");
         assert_eq!(chosen(&[0.0]), set(0).name);
         assert_eq!(chosen(&[]), set(0).name);
     }

@@ -1,11 +1,10 @@
-//! Plans that run by [`Transform`]s, where that is faster than their matrix or where there is none: over GF(2^16) those
-//! that are too large for the compiler, over GF(2^8) all until the compiler has made code of them, and repairs that
-//! nobody plans.
+//! Plans that run by [`Transform`]s, where that is faster than their matrix or where no matrix is stored: over GF(2^16)
+//! plans too large for the compiler, over GF(2^8) plans until they are compiled, and repairs without a plan.
 //!
-//! A repair has two ways. Its matrix as a whole is one Cauchy matrix, but lost blocks lie anywhere, and a coset that
-//! holds them all is soon the whole field. Its factors ([`Structure`]) have rows at the points of the redundancy that
-//! serves as sources, which lie together: with few losses they fill a small coset, and what remains to be solved is a
-//! small matrix.
+//! A repair can run in two ways. Its matrix as a whole is one Cauchy matrix, but lost blocks have arbitrary points, and
+//! the coset that contains them is soon the whole field. Its factors ([`Structure`]) have rows at the points of the
+//! source redundancy, which are close together: with few losses they fill a small coset, and a small matrix remains to
+//! be solved.
 
 use super::Kernel;
 use super::compiled::dense;
@@ -20,30 +19,30 @@ use crate::matrix::cauchy::CauchyForm;
 use crate::plan::{Mode, Plan, Structure};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Coefficients that are multiplied one by one in the time of one product of a transform. GF(2^16): 3.0 ns each for 128
-/// bytes as long as what is prepared of them stays in a cache, 8 beyond that, against 4.7. GF(2^8), 30 x 30: 1.2 cycles
-/// each for 64 bytes against 2.2, from L3 1.7 against 3.2.
+/// Direct products of coefficients in the time of one product of a transform. GF(2^16): 3.0 ns each for 128 bytes while
+/// their prepared maps fit in a cache, 8 beyond that, against 4.7. GF(2^8), 30 x 30: 1.2 cycles each for 64 bytes
+/// against 2.2, from L3 1.7 against 3.2.
 const COEFFICIENTS_PER_PRODUCT: usize = 2;
 
-/// The same over GF(2^8) where several cosets are added up: there is less to multiply than to load and to store.
-/// Factors of 64+16 and 128+32 at 64 KiB: 0.65 and 0.86 µs each against 2.7 and 2.5.
+/// The same over GF(2^8) if several cosets are summed: loads and stores outweigh multiplications. Factors of 64+16 and
+/// 128+32 at 64 KiB: 0.65 and 0.86 µs each against 2.7 and 2.5.
 const COEFFICIENTS_PER_PRODUCT_OF_SUMS: usize = 4;
 
-/// Coefficients below which a matrix over GF(2^8) is not asked whether it pays: 16 x 16 have 96 products by transforms,
-/// and smaller ones of a few outputs none to spare.
+/// Minimum coefficients of a matrix over GF(2^8) for which transforms are considered: 16 x 16 take 96 products by
+/// transforms, and smaller ones with few outputs gain nothing.
 const FEWEST_COEFFICIENTS: usize = 256;
 
-/// Coefficients of the largest matrix that is multiplied with one by one, where there is another way: what kernels
-/// prepare of each takes 32 bytes or 128.
+/// Largest matrix, in coefficients, that is multiplied directly if there is another way: the prepared maps take 32 or
+/// 128 bytes per coefficient.
 const MAX_PREPARED: usize = 1 << 20;
 
-/// Bytes of all rows between two factors: they stay in the L2 cache beside a room.
+/// Bytes of all rows between two factors: they fit in the L2 cache beside a work buffer.
 const BETWEEN_BYTES: usize = 512 << 10;
 
-/// Bytes of a row between two factors, at least and at most: its parts are worth a list of all inputs.
+/// Minimum and maximum bytes of a row between two factors.
 const PART: (usize, usize) = (1 << 10, 16 << 10);
 
-/// How a plan runs.
+/// Method of running a plan.
 pub(super) enum Way {
     /// As one Cauchy matrix.
     Whole(Transform),
@@ -52,7 +51,7 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// The cheapest way of a plan that is too large for the compiler; none where its matrix serves best.
+    /// The cheapest way for a plan that is too large for the compiler; `None` if its matrix is cheaper.
     pub(super) fn of(plan: &Plan) -> Option<Way> {
         let (rows, columns) = (plan.outputs().len(), plan.inputs().len());
         if !plan.layout().runs_by_points(plan.field()) || compiler::is_considered(rows, columns) {
@@ -63,7 +62,7 @@ impl Way {
         (price < coefficients || coefficients > MAX_PREPARED).then_some(way)
     }
 
-    /// The same for a plan over GF(2^8) that the compiler has not made code of, or never will.
+    /// The same for a plan over GF(2^8) that is not compiled yet, or never will be.
     pub(super) fn without_code(plan: &Plan) -> Option<Way> {
         let coefficients = plan.outputs().len() * plan.inputs().len();
         if (plan.field(), plan.layout()) != (Field::GF8, Layout::Words) || coefficients < FEWEST_COEFFICIENTS
@@ -78,7 +77,7 @@ impl Way {
         Way::all(plan).into_iter().min_by_key(|(price, _)| *price)
     }
 
-    /// Every way, with its [price].
+    /// All ways, each with its [price].
     pub(super) fn all(plan: &Plan) -> Vec<(usize, Way)> {
         let whole = plan.points().map(|form| {
             let transform = Transform::new(plan.field(), form);
@@ -93,28 +92,28 @@ impl Way {
     }
 }
 
-/// Coefficients that are multiplied one by one in the time of a transform.
+/// Cost of a transform in direct products of coefficients.
 fn price(transform: &Transform) -> usize {
     let is_sum = transform.field == Field::GF8 && !transform.turns();
     let each = if is_sum { COEFFICIENTS_PER_PRODUCT_OF_SUMS } else { COEFFICIENTS_PER_PRODUCT };
     transform.products().saturating_mul(each)
 }
 
-/// Whether a matrix over GF(2^8) of so many coefficients may be faster by transforms: by what one into a coset of so
-/// many bits and one out of it take at least. For small repairs to make a [`Transform`] only to see that it does not
-/// pay would take as long as their bytes.
+/// True if a matrix over GF(2^8) of this many coefficients may be faster by transforms: a lower bound from one
+/// transform into and one out of a coset of `bits` bits. For small repairs, creating a [`Transform`] only to reject it
+/// would take as long as the repair.
 pub(crate) fn may_be_transformed(coefficients: usize, bits: u32) -> bool {
     let products = (bits as usize) << bits;
     coefficients >= FEWEST_COEFFICIENTS && COEFFICIENTS_PER_PRODUCT * products < coefficients
 }
 
-/// The transforms in the place of a matrix over GF(2^8) that is known by its points, where they pay.
+/// The transform in place of a matrix over GF(2^8) given by its points, if it pays.
 pub(super) fn worthwhile(form: &CauchyForm) -> Option<Transform> {
     let transform = Transform::new(Field::GF8, form);
     (price(&transform) < form.rows.len() * form.columns.len()).then_some(transform)
 }
 
-/// Such a matrix times blocks.
+/// Multiplies blocks by such a matrix.
 pub(super) fn multiply<I: Isa>(isa: I, transform: &Transform, buffers: Buffers<'_, '_>) {
     let (multipliers, room) = (&Multipliers::new(Field::GF8), &mut Room::default());
     isa.transform(Transforming { transform, multipliers, room, buffers });
@@ -125,15 +124,14 @@ pub(super) struct TransformedPlan<I: Isa> {
     isa: I,
     plan: Plan,
     transform: Transform,
-    /// The second factor, where there is one.
+    /// The second factor, if any.
     solve: Option<Dense<'static, I::V>>,
     multipliers: Multipliers<<I::V as Vector>::Map>,
-    /// One for every call that runs at the same time, kept for the next one: fresh pages would take as long as some
-    /// tiles.
+    /// Work buffers, one per concurrent call, reused: page faults of new ones would take as long as some tiles.
     rooms: Mutex<Vec<Rooms>>,
 }
 
-/// What a call works in.
+/// Work buffers of a call.
 #[derive(Default)]
 struct Rooms {
     room: Room,
@@ -157,7 +155,7 @@ impl<I: Isa> TransformedPlan<I> {
         self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Buffers that were checked.
+    /// Runs over checked buffers.
     pub(super) fn run_checked(&self, buffers: Buffers<'_, '_>) {
         let mut rooms = self.rooms().pop().unwrap_or_default();
         match (&self.solve, self.plan.structure()) {
@@ -172,7 +170,7 @@ impl<I: Isa> TransformedPlan<I> {
         self.isa.transform(Transforming { transform, multipliers, room, buffers });
     }
 
-    /// Part by part: the rows of the first factor, added to what serves as their start, and the second factor of these.
+    /// Runs part by part: the rows of the first factor plus the added inputs, then the second factor applied to these.
     fn run_factors(
         &self,
         solve: &Dense<'_, I::V>,

@@ -1,4 +1,4 @@
-//! The conformance suite over every row of the kernel table that this CPU can run, between guard pages.
+//! The conformance suite over every supported kernel set, with guard pages around buffers.
 
 mod guarded;
 
@@ -13,8 +13,7 @@ use gabion_testkit::rounds;
 use guarded::{Edge, Guarded};
 use std::sync::LazyLock;
 
-/// The rows to test, with programs made at once and never; those that this CPU lacks are named, so that nobody
-/// takes them for tested.
+/// The supported kernel sets, with plans compiled at once and never; unsupported ones are printed as skipped.
 fn backends() -> Vec<&'static dyn Backend> {
     static BACKENDS: LazyLock<Vec<TieredKernelSet>> = LazyLock::new(|| {
         let (supported, missing): (Vec<_>, Vec<_>) = kernel_sets().iter().partition(|row| row.supported());
@@ -28,7 +27,7 @@ fn backends() -> Vec<&'static dyn Backend> {
 }
 
 /// The generic kernels, which prepare a plan in microseconds, and the compiled ones, which take a thousand times as
-/// long: each with the number of plans it is given.
+/// long, each with its number of plans.
 fn tiers() -> [(Vec<&'static dyn Backend>, Effort); 2] {
     let named =
         |suffix: &str| backends().into_iter().filter(|backend| backend.name().ends_with(suffix)).collect();
@@ -42,7 +41,7 @@ struct Effort {
     limits: PatternLimits,
 }
 
-/// The adaptive tier begins with the generic kernel and changes to compiled code in the middle of its work.
+/// The adaptive tier starts with the generic kernel and switches to compiled code between calls.
 #[test]
 fn a_plan_that_works_enough_is_compiled_without_a_change_of_bytes() {
     let mut random = gabion_engine::conformance::TestRng(4);
@@ -56,7 +55,7 @@ fn a_plan_that_works_enough_is_compiled_without_a_change_of_bytes() {
     }
 }
 
-/// Prepared, these coefficients would take gigabytes.
+/// The prepared maps of these matrices would take gigabytes.
 #[test]
 fn matrices_that_no_kernel_could_prepare_are_refused_with_numbers() {
     for (field, rows, columns, limit) in
@@ -71,7 +70,7 @@ fn matrices_that_no_kernel_could_prepare_are_refused_with_numbers() {
     }
 }
 
-/// Every aarch64 CPU that runs Linux has NEON, an emulated one too: there nothing may be skipped.
+/// Every aarch64 CPU that runs Linux has NEON, emulated ones too: no kernel set may be skipped there.
 #[cfg(target_arch = "aarch64")]
 #[test]
 fn no_row_is_skipped_on_aarch64() {
@@ -84,7 +83,7 @@ fn random_plans_match(edge: Edge) {
     }
 }
 
-// Apart, since they are the longest here, and tests run beside each other.
+// Separate tests, since they are the longest and tests run in parallel.
 #[test]
 fn random_plans_match_the_reference_at_the_end_of_pages() {
     random_plans_match(Edge::End);
@@ -122,8 +121,8 @@ fn wide_plans_match_the_reference() {
 }
 
 /// Plans over GF(2^16) that are too large for the compiler run by transforms: whole registers, tails, buffers at the
-/// edge of a page and each at another distance from an aligned address; with outputs in one coset, inputs in one, and
-/// points of both in the same.
+/// edge of a page and each with a different misalignment; with outputs in one coset, inputs in one, and both sharing
+/// one.
 #[test]
 fn plans_that_run_by_transforms_match_the_reference() {
     let mut random = gabion_engine::conformance::TestRng(16);
@@ -142,7 +141,7 @@ fn plans_that_run_by_transforms_match_the_reference() {
         let limits = PatternLimits { exhaustive: 0, samples: 3 };
         survives_losses(&backends(), &code, 34, &mut Guarded(Edge::End), limits);
     }
-    // So many coefficients that only the points are kept, by the reference as well.
+    // So many coefficients that only the points are stored, also for the reference.
     let plan = "1000+300:w16".parse::<Code>().unwrap().encode_plan().unwrap();
     same_as_reference(&backends(), &plan, 6, &mut Guarded(Edge::End), &mut random);
     let code: Code = "280+20:w16".parse().unwrap();
@@ -157,7 +156,7 @@ fn long_blocks_match_across_tiles() {
     same_as_reference(&backends(), &plan, 12_345, &mut Guarded(Edge::Start), &mut random);
 }
 
-/// In the L2 cache, few outputs that begin anywhere: both sides are asked for ahead.
+/// Blocks in the L2 cache with few unaligned outputs: inputs and outputs are prefetched.
 #[test]
 fn blocks_that_begin_anywhere_match() {
     let mut random = gabion_engine::conformance::TestRng(9);
@@ -169,7 +168,7 @@ fn blocks_that_begin_anywhere_match() {
     }
 }
 
-/// So long that outputs are stored past the caches: aligned, misaligned all alike, and each differently.
+/// Blocks long enough for non-temporal stores: aligned, misaligned alike, and each differently.
 #[test]
 fn streamed_blocks_match() {
     let mut random = gabion_engine::conformance::TestRng(8);
@@ -178,8 +177,7 @@ fn streamed_blocks_match() {
     same_as_reference(&backends(), &plan, len, &mut Guarded(Edge::Start), &mut random);
     same_as_reference(&backends(), &plan, len, &mut Guarded(Edge::End), &mut random);
     same_as_reference(&backends(), &plan, len, &mut Shifted(0), &mut random);
-    // Packets that are longer than what is asked for ahead, as long, and shorter; groups of three are not a power of
-    // two.
+    // Packets longer than the prefetch distance, as long, and shorter; groups of three are not a power of two.
     for (text, groups) in
         [("3+2:w4:packets=2048", 110), ("3+2:w3:packets=256", 1171), ("cauchy-good:3+2:w4:packets=64", 3515)]
     {
@@ -191,7 +189,7 @@ fn streamed_blocks_match() {
     }
 }
 
-/// Each buffer one byte further from an aligned address than the one before.
+/// Each buffer is one byte further from an aligned address than the previous one.
 struct Shifted(usize);
 
 #[derive(Debug)]
@@ -307,7 +305,7 @@ fn wrong_buffers_are_refused() {
     refuses_wrong_buffers(&gabion_engine::kernel::Reference);
 }
 
-/// Threads cut the byte range; the bytes must not show where.
+/// Splitting a call among threads must not change its results.
 #[test]
 fn threads_do_not_change_the_result() {
     for text in ["10+4", "6+3:w16", "cauchy-good:6+3:w5:packets=1000", "raidz:8+3"] {

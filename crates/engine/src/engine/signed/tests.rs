@@ -17,7 +17,7 @@ fn painted(len: usize, seed: u64) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// Compares with `run` and `sign`, on outputs that hold something before.
+/// Compares with `run` and `sign`, on outputs with previous content.
 fn check(compiled: &Compiled, signer: &Signer, len: usize) {
     let what = format!("{compiled:?}, {signer:?}, {len} bytes");
     let plan = compiled.plan();
@@ -55,7 +55,7 @@ fn lengths() -> impl Iterator<Item = usize> {
 }
 
 #[test]
-fn as_run_and_sign_on_every_row() {
+fn equals_run_and_sign_on_every_kernel_set() {
     for row in kernel_sets().iter().filter(|row| row.supported()) {
         let compiled = Engine::with_kernel_set(row, 1).unwrap().compile(&encode("3+2")).unwrap();
         for components in [1, 2, 3] {
@@ -67,7 +67,7 @@ fn as_run_and_sign_on_every_row() {
     }
 }
 
-/// Where the law holds and where outputs have to be read: other fields, layouts, and sums with what was there.
+/// Plans for which the law holds, and plans whose outputs must be read: other fields, other layouts, and added outputs.
 #[test]
 fn plans_of_every_kind() {
     let add = "4+2".parse::<Code>().unwrap().update_plan(&[1]).unwrap();
@@ -88,8 +88,7 @@ fn plans_of_every_kind() {
     }
 }
 
-/// Outputs that begin so many bytes after the start of a cache line, each one `stagger` bytes later than the one
-/// before.
+/// Outputs that start `offset` bytes after a cache line, each `stagger` bytes further than the previous one.
 struct Lines {
     bytes: Vec<u8>,
     first: usize,
@@ -115,8 +114,8 @@ impl Lines {
     }
 }
 
-/// Machine code made at once, of every row that has some: the division in the loop, whatever the length, below and
-/// above the size from which outputs go past the caches, on lines and off them.
+/// Machine code of every kernel set that has some: division in the loop for all lengths, below and above the threshold
+/// of non-temporal stores, aligned and unaligned.
 #[test]
 fn code_that_divides_while_it_codes() {
     let mut divided = 0;
@@ -159,7 +158,7 @@ fn code_that_divides_while_it_codes() {
         kernel_sets().iter().filter(|row| row.supported() && row.emits_code() && row.name().contains("512"));
     let narrow =
         kernel_sets().iter().filter(|row| row.supported() && row.emits_code() && !row.name().contains("512"));
-    // Nine plans; six lengths have eight turns of 64 bytes, a seventh has them of 32 bytes.
+    // Nine plans; six lengths have eight iterations of 64 bytes, a seventh has them of 32 bytes.
     assert_eq!(divided, 9 * (6 * wide.count() + 7 * narrow.count()));
 }
 
@@ -179,7 +178,7 @@ fn any_number_of_threads() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_nothing_written() {
+fn wrong_buffers_are_refused_without_writing() {
     let compiled = Engine::new(1).unwrap().compile(&encode("2+1")).unwrap();
     let signer = Signer::new(Field::GF8, 1).unwrap();
     let (data, mut redundancy) = ([1; 256], [7; 256]);

@@ -1,4 +1,4 @@
-//! Symbols of B bytes to B registers of bytes and back, the zero-padded tail, and outputs that are asked for ahead.
+//! Conversion between symbols of B bytes and B registers of bytes, zero-padded tails, and prefetching of outputs.
 
 use crate::kernel::vector::Vector;
 use crate::tuning::WRITE_AHEAD;
@@ -6,7 +6,7 @@ use crate::tuning::WRITE_AHEAD;
 /// The largest step: 8 planes of the widest register, 64 bytes.
 const MAX_STEP: usize = 8 * 64;
 
-/// Asks for the U registers of an output that are stored [`WRITE_AHEAD`] bytes from here.
+/// Prefetches U registers of an output, [`WRITE_AHEAD`] bytes ahead.
 ///
 /// # Safety
 /// The CPU has the instruction set of `V`.

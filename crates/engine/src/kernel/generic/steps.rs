@@ -1,5 +1,5 @@
-//! Programs of the compiler, interpreted: each step is done for a tile of every block before the next one, so
-//! that finding out what to do costs little. A register of the program is a tile in the L1 cache.
+//! Interpreter of compiled programs: each step is executed for a tile of every block before the next step, so that
+//! dispatch costs little. A register of the program is a tile in the L1 cache.
 
 use super::Buffers;
 use super::planes::load_partial;
@@ -8,13 +8,13 @@ use crate::compiler::{Allocated, Location, Operand, Register, Step};
 use crate::kernel::vector::Vector;
 use crate::layout::Layout;
 
-/// Bytes of every block that a step works on: 24 registers of it, and as many saved ones, stay in the L1 cache.
+/// Tile of a register, in bytes: 24 registers and as many spill slots fit in the L1 cache.
 const TILE: usize = 512;
 
 /// A program prepared for one instruction set.
 pub(in crate::kernel) struct Steps<V: Vector> {
     steps: Vec<Step>,
-    /// The maps of the steps that have one, in their order.
+    /// The maps of the steps, in order.
     maps: Vec<V::Map>,
     registers: usize,
     slots: usize,
@@ -56,8 +56,8 @@ pub(super) unsafe fn run<V: Vector>(steps: &Steps<V>, buffers: Buffers<'_, '_>) 
             let size = TILE.min(first + packet - start);
             let tiles = tiles.as_mut_ptr();
             let columns = Columns { blocks: &blocks, tiles, start, size, packet, registers: steps.registers };
-            // SAFETY: start + size is within the first packet of the group, and so within every packet
-            // of it; registers and slots are below the numbers that the program names.
+            // SAFETY: start + size is within the first packet of the group, and so within every packet of it; registers
+            // and slots are below the counts of the program.
             unsafe { columns.run::<V>(&steps.steps, &steps.maps) }
         }
     }
@@ -119,7 +119,7 @@ impl Columns<'_> {
 
     #[inline(always)]
     unsafe fn add<V: Vector>(&self, to: Register, terms: &[Register], last: Operand) {
-        // SAFETY: a tile holds whole registers; of a block only what is left of it is read.
+        // SAFETY: a tile holds whole registers; of a block only the remaining bytes are read.
         unsafe {
             let (whole, last) = match last {
                 Operand::Register(register) => (true, self.register(register)),
@@ -141,7 +141,7 @@ impl Columns<'_> {
         }
     }
 
-    /// Where the tile of a place begins.
+    /// Start of the tile of a location.
     #[inline(always)]
     unsafe fn place(&self, place: Location) -> *mut u8 {
         // SAFETY: by contract of `run`: within the block.

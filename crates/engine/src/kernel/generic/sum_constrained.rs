@@ -1,8 +1,8 @@
-//! Two outputs that add up to the sum of all inputs: products for the first, additions alone for the second.
+//! Two outputs whose sum is the sum of all inputs: the first needs products, the second only additions.
 //!
-//! Every `subspace` code with two redundancy blocks has such repairs. Its rows have x + 1 and x in the column of the
-//! point x, so the sum of all k + 2 blocks is zero, and whatever two of them are lost, their sum is that of the others.
-//! Byte maps have one port, sums have two, and half of the maps are gone.
+//! Repairs of `subspace` codes with two redundancy blocks have this form. The rows have x + 1 and x in the column of
+//! the point x, so the sum of all k + 2 blocks is zero, and the sum of any two lost blocks is the sum of the others.
+//! Byte maps use one execution port, sums two, and half of the maps are saved.
 
 use super::Buffers;
 use super::planes::{load_partial, prefetch_output, store_partial};
@@ -15,7 +15,7 @@ use crate::kernel::vector::Vector;
 pub(in crate::kernel) struct SumConstrained<'a>(&'a [u8]);
 
 impl<'a> SumConstrained<'a> {
-    /// None where the matrix, row by row, is not of this kind.
+    /// `None` if the matrix, given row by row, does not have this form.
     pub(in crate::kernel) fn new(coefficients: &'a [u8], columns: usize) -> Option<SumConstrained<'a>> {
         let (first, second) = coefficients.split_at_checked(columns)?;
         let differ_by_one = first.iter().zip(second).all(|(a, b)| a ^ b == 1);
@@ -50,11 +50,11 @@ struct Pass<'a, M> {
     coefficients: &'a [u8],
     inputs: &'a [&'a [u8]],
     outputs: [*mut u8; 2],
-    /// Whether outputs are asked for ahead.
+    /// True if outputs are prefetched.
     asks: bool,
 }
 
-/// U registers of every block at a time, then single ones, then what is left.
+/// U registers of every block at a time, then single registers, then the partial one.
 #[inline(always)]
 unsafe fn all_steps<V: Vector, const U: usize>(pass: &Pass<'_, V::Map>, len: usize) {
     let mut at = 0;
@@ -79,8 +79,8 @@ unsafe fn all_steps<V: Vector, const U: usize>(pass: &Pass<'_, V::Map>, len: usi
     }
 }
 
-/// `len` bytes of every block from `at` on: U registers, or less than one. Inputs in pairs: where one instruction adds
-/// three registers, it adds both.
+/// `len` bytes of every block from `at` on: U registers, or less than one. Inputs are processed in pairs: an
+/// instruction that adds three registers adds both products.
 #[inline(always)]
 unsafe fn step<V: Vector, const U: usize>(pass: &Pass<'_, V::Map>, at: usize, len: usize) {
     // SAFETY: at + len is within every buffer by contract.
@@ -143,7 +143,7 @@ mod tests {
     use crate::kernel::{Product, kernel_sets};
 
     #[test]
-    fn two_rows_that_differ_by_one_are_told_from_others() {
+    fn two_rows_that_differ_by_one_are_recognised() {
         assert!(SumConstrained::new(&[3, 2, 5, 2, 3, 4], 3).is_some());
         assert!(SumConstrained::new(&[3, 2, 5, 2, 3, 5], 3).is_none(), "5 and 5");
         assert!(SumConstrained::new(&[3, 2, 5, 2], 1).is_none(), "four rows");
@@ -151,9 +151,9 @@ mod tests {
         assert!(SumConstrained::new(&[3], 2).is_none() && SumConstrained::new(&[], 0).is_none());
     }
 
-    /// Symbol by symbol, on every row of kernels, with whole registers and without.
+    /// Symbol by symbol, on every kernel set, with whole and partial registers.
     #[test]
-    fn both_outputs_are_what_the_matrix_says() {
+    fn both_outputs_match_the_matrix() {
         let mut random = TestRng(0x6261_6c61);
         for row in kernel_sets().iter().filter(|row| row.supported()) {
             for (inputs, len) in [(1, 1), (2, 64), (3, 63), (4, 4096), (5, 700), (8, 256), (9, 1025), (2, 0)]

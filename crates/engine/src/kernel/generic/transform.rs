@@ -1,22 +1,21 @@
-//! Additive FFTs over blocks of GF(2^8) or GF(2^16): what [`Transform`] says, over a tile of all blocks after the
-//! other.
+//! Additive FFTs over blocks of GF(2^8) or GF(2^16): executes a [`Transform`] tile by tile.
 //!
 //! ```text
 //! for every tile:
-//!     for every coset of inputs:  room = weights · inputs;  to coefficients;  differentiated where V is shared
-//!     sum of them → every coset of outputs:  to values;  outputs = weights · room + strays
+//!     for every coset of inputs: buffer = weights · inputs; to coefficients; differentiated if V is shared
+//!     sum of them → every coset of outputs: to values; outputs = weights · buffer + strays
 //! ```
 //!
-//! (1) Planes: in the rooms the bytes of symbols lie apart, a register for each byte of as many symbols, together a
-//!     *column*; they are parted and joined once.
+//! (1) Planes: in the buffers the bytes of symbols are separated, one register per byte, together a *column*; they are
+//!     split and joined once.
 //! (2) Several levels at once: the columns of four points, or eight where symbols are bytes, are loaded, go through all
 //!     butterflies between them and are stored. The first of these passes reads the inputs, the last one writes the
 //!     outputs, and from a single coset of inputs to a single one of outputs the coefficients are not stored at all.
-//! (3) Depth first: a block of the transform is finished before its neighbour is begun, so that most levels find their
-//!     columns in the nearest cache, however large the whole is.
-//! (4) No tables of factors: butterflies take their maps from the constant of their block. Those of GF(2^8) are all
-//!     there; those of GF(2^16) are linear in their constant, and so sums of four out of [`Multipliers`].
-//! (5) Tail: what is less than a column travels through zero-padded copies of all blocks.
+//! (3) Depth first: a block of the transform is finished before its neighbour is started, so that most levels find
+//!     their columns in L1, for transforms of any size.
+//! (4) No tables of factors: butterflies derive their maps from the constant of their block. All maps of GF(2^8) are
+//!     precomputed; those of GF(2^16) are linear in the constant, and so sums of four entries of [`Multipliers`].
+//! (5) Tail: less than a column is processed through zero-padded copies of all blocks.
 
 mod ends;
 mod multipliers;
@@ -31,20 +30,20 @@ use ends::{Constants, Given, Held, MAX_POINTS, Source, Taken, Target, add_produc
 use multipliers::{Maps, Multiply};
 use std::marker::PhantomData;
 
-/// Bytes of a room up to which tiles are made wider: an L2 cache. What a second room takes beyond that is met by the
-/// last levels only.
+/// Largest work buffer for which tiles are widened, in bytes: an L2 cache. A second buffer beyond that affects the last
+/// levels only.
 const ROOM_BYTES: usize = 2 << 20;
 
-/// Columns of a block in a tile, at most.
+/// Maximum columns of a block in a tile.
 const MAX_COLUMNS: usize = 8;
 
 /// Levels of the largest transform, that of the whole field.
 const LEVELS: usize = 16;
 
-/// Blocks ahead that are asked for: each lies in a page of its own.
+/// Prefetch distance in blocks, each of which is on a page of its own.
 const BLOCKS_AHEAD: usize = 16;
 
-/// Room for a coset of columns, or two.
+/// Work buffer for one or two cosets of columns.
 #[derive(Default)]
 pub(in crate::kernel) struct Room(Vec<Line>);
 
@@ -79,7 +78,7 @@ impl<V: Vector> Transforming<'_, '_, V> {
     }
 }
 
-/// All whole columns, then the rest in a column of copies.
+/// Runs over all whole columns, then the rest in a column of copies.
 #[inline(always)]
 unsafe fn run<V: Vector, X: Multiply<V::Map, B>, const B: usize>(
     transform: &Transform,
@@ -93,7 +92,7 @@ unsafe fn run<V: Vector, X: Multiply<V::Map, B>, const B: usize>(
     let from: Vec<*const u8> = inputs.iter().map(|input| input.as_ptr()).collect();
     let to: Vec<*mut u8> = outputs.iter_mut().map(|output| output.as_mut_ptr()).collect();
     let mut padded = vec![0u8; if rest > 0 { (inputs.len() + outputs.len()) * column } else { 0 }];
-    // SAFETY: whole columns lie within all buffers, and what is left of them in columns of their own.
+    // SAFETY: whole columns lie within all buffers; the rest is copied into columns of its own.
     unsafe {
         let mut run = |from: &[*const u8], to: &[*mut u8], len| {
             run_columns::<V, X, B>(transform, multipliers, room, Blocks { from, to, len, add });
@@ -157,8 +156,8 @@ unsafe fn run_columns<V: Vector, X: Multiply<V::Map, B>, const B: usize>(
             columns,
             vector: PhantomData,
         };
-        // SAFETY: the room has a part of `whole` bytes for each of the two, the second where there are several cosets
-        // and so somebody who touches it; columns <= most, and tiles lie within all blocks.
+        // SAFETY: the buffer has `tile_bytes` bytes for each of the two parts; the second part exists if there are
+        // several cosets, which use it; columns <= most, and tiles lie within all blocks.
         unsafe {
             let (mut first, mut second) = (points(start), points(start.add(tile_bytes)));
             for (index, coset) in inputs.cosets.iter().enumerate() {
@@ -192,7 +191,7 @@ unsafe fn run_columns<V: Vector, X: Multiply<V::Map, B>, const B: usize>(
     }
 }
 
-/// What all blocks have from `at` to `next`.
+/// The bytes `at..next` of all blocks.
 struct Tile<'a> {
     transform: &'a Transform,
     blocks: &'a Blocks<'a>,
@@ -201,8 +200,8 @@ struct Tile<'a> {
 }
 
 impl Tile<'_> {
-    /// Asks for what is needed soon: the same part of a block that has its turn after some others, or the next part
-    /// where it had it before.
+    /// Prefetches the same tile of a block that is processed some blocks later, or its next tile if it was already
+    /// processed.
     #[inline(always)]
     unsafe fn prefetch_ahead<V: Vector>(
         &self,
@@ -218,7 +217,7 @@ impl Tile<'_> {
         unsafe { self.prefetch_part::<V>(start(side.members[member].block as usize), at) };
     }
 
-    /// As much as a tile has of a block, from `at` on.
+    /// Prefetches a tile's length of a block from `at` on.
     #[inline(always)]
     unsafe fn prefetch_part<V: Vector>(&self, block: *const u8, at: usize) {
         let from = block.wrapping_add(at);
@@ -229,7 +228,7 @@ impl Tile<'_> {
     }
 }
 
-/// A coset in memory: `columns` for every point, B registers each.
+/// A coset in the work buffer: `columns` columns of B registers for every point.
 struct Points<V, X, const B: usize> {
     additive: &'static Additive,
     multipliers: X,
@@ -241,14 +240,14 @@ struct Points<V, X, const B: usize> {
 
 impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
     const COLUMN: usize = B * V::BYTES;
-    /// Levels of a pass: B registers for each of 2^LEVELS points, and others for products. The widest are 32, others
-    /// often 16.
+    /// Levels of a pass: it needs B registers for each of 2^LEVELS points, and others for products. There are 32 of the
+    /// widest registers, often 16 of others.
     const LEVELS: usize = if B == 1 && V::BYTES == 64 { 3 } else { 2 };
 
-    /// Where the columns of a point begin.
+    /// Address of the columns of a point.
     #[inline(always)]
     unsafe fn point(&self, place: usize) -> *mut u8 {
-        // SAFETY: the caller names a point of the coset, and the room has `columns` for each.
+        // SAFETY: `place` is a point of the coset, and the buffer has `columns` columns for each.
         unsafe { self.start.add(place * self.columns * Self::COLUMN) }
     }
 
@@ -257,14 +256,14 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
         (self.columns * Self::COLUMN) << self.log
     }
 
-    /// The level where the last pass of an interpolation begins, which is the first of an evaluation; 0 where there is
-    /// only one, that of the blocks.
+    /// First level of the last pass of an interpolation, which is the first pass of an evaluation; 0 if the pass over
+    /// the blocks is the only one.
     #[inline(always)]
     fn top(&self) -> usize {
         self.log.saturating_sub(1) / Self::LEVELS * Self::LEVELS
     }
 
-    /// Levels of the pass that reads and writes blocks.
+    /// Number of levels of the pass that reads or writes blocks.
     #[inline(always)]
     fn bottom(&self) -> usize {
         self.log.min(Self::LEVELS)
@@ -273,7 +272,7 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
     #[inline(always)]
     unsafe fn add(&mut self, other: &Self) {
         for at in (0..self.bytes()).step_by(Self::COLUMN) {
-            // SAFETY: within both rooms, which have the same size.
+            // SAFETY: within both buffers, which have the same size.
             unsafe {
                 let to = self.start.add(at);
                 write(sum::<V, B>(read(to), read(other.start.add(at))), to);
@@ -281,8 +280,8 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
         }
     }
 
-    /// The derivative, in place: coefficient i becomes the sum of d_j times coefficient i + 2^j over the bits j that i
-    /// lacks. Those lie ahead, and so are still what they were.
+    /// Differentiates in place: coefficient i becomes the sum of d_j times coefficient i + 2^j over the zero bits j of
+    /// i. These have higher indices and are still unmodified.
     #[inline(always)]
     unsafe fn differentiate(&mut self) {
         let mut maps = [self.multipliers.of(0); LEVELS];
@@ -306,7 +305,7 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
         }
     }
 
-    /// Inputs to coefficients; without the last pass where the evaluation `turns` around there.
+    /// Inputs to coefficients; without the last pass if the evaluation `turns` around there.
     #[inline(always)]
     unsafe fn interpolate(
         &mut self,
@@ -335,7 +334,7 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
         }
     }
 
-    /// Coefficients to outputs; or what an interpolation on the coset at `turns` leaves of its last pass.
+    /// Coefficients to outputs; starts with the last pass of the interpolation on the coset at `turns`, if given.
     #[inline(always)]
     unsafe fn evaluate(
         &mut self,
@@ -345,7 +344,7 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
         constants: &mut Constants<V::Map, B>,
     ) {
         let (n, top, size) = (1usize << self.log, self.top(), 1usize << self.bottom());
-        // SAFETY: the whole coset, then blocks of a power of two of points that begin at a multiple of their size,
+        // SAFETY: the whole coset, then blocks of a power of two of points that start at a multiple of their size,
         // below n.
         unsafe {
             let mut passes_end = self.log;
@@ -368,7 +367,7 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
         }
     }
 
-    /// A pass over the block in the room that begins at `start`, on the coset at each of `at`.
+    /// A pass over the block of the buffer that starts at `start`, on the coset at each of `at`.
     #[inline(always)]
     unsafe fn in_room<const INTERPOLATES: bool, const EVALUATES: bool>(
         &mut self,
@@ -394,7 +393,7 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
         }
     }
 
-    /// The inputs of the lowest block at `start`, and its levels. `next` is the first member that has not had its turn.
+    /// Reads the inputs of the lowest block at `start` and runs its levels. `next` is the first unprocessed member.
     #[inline(always)]
     unsafe fn take(
         &mut self,
@@ -407,8 +406,8 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
         let Tile { transform: Transform { inputs, .. }, blocks, at, .. } = *tile;
         let (mut from, mut is_weighted) = ([std::ptr::null(); MAX_POINTS], false);
         let size = 1 << self.bottom();
-        // SAFETY: members are blocks of the plan; a tile lies within every block, and as many bytes at every point of
-        // the room.
+        // SAFETY: members are blocks of the plan; a tile lies within every block, and the buffer has as many bytes for
+        // every point.
         unsafe {
             while *next < coset.members.end && (inputs.members[*next].place as usize) < start + size {
                 let Member { block, place, weight } = inputs.members[*next];
@@ -442,7 +441,7 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
         }
     }
 
-    /// The levels of the lowest block at `start`, and its outputs.
+    /// Runs the levels of the lowest block at `start` and writes its outputs.
     #[inline(always)]
     unsafe fn give(
         &mut self,
@@ -492,8 +491,8 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
         }
     }
 
-    /// The butterflies between P parts of a block, from `level` on: those that interpolate with the factors of the
-    /// block at `at[0]`, those that evaluate with the factors of the one at `at[1]`.
+    /// The butterflies between P parts of a block, from `level` on: interpolation with the factors of the block at
+    /// `at[0]`, evaluation with the factors of the block at `at[1]`.
     #[inline(always)]
     unsafe fn pass<const P: usize, const INTERPOLATES: bool, const EVALUATES: bool>(
         &self,
@@ -505,7 +504,7 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
     ) {
         let (into, out) = (self.factors::<P>(level, at[0]), self.factors::<P>(level, at[1]));
         for column in 0..columns {
-            // SAFETY: the caller gives ends that have these points and columns.
+            // SAFETY: the caller guarantees that source and target have these points and columns.
             unsafe {
                 let mut symbols = from.read(column);
                 if INTERPOLATES {
@@ -523,8 +522,8 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
         }
     }
 
-    /// The factors of a block of P parts: from 1 on that of its upper level, from 2 on those of the halves, from 4 on
-    /// those of the quarters.
+    /// The factors of a block of P parts: index 1 is that of the upper level, 2.. those of the halves, 4.. those of the
+    /// quarters.
     #[inline(always)]
     fn factors<const P: usize>(&self, level: usize, at: usize) -> [Maps<V::Map, B>; P] {
         let mut factors = [self.multipliers.of(0); P];
@@ -538,7 +537,7 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
     }
 }
 
-/// All butterflies of a level, as [`cosets`](crate::matrix::cosets) has them.
+/// All butterflies of a level, as defined in [`cosets`](crate::matrix::cosets).
 #[inline(always)]
 unsafe fn butterflies<V: Vector, const B: usize, const P: usize, const INVERSE: bool>(
     symbols: &mut [[V; B]; P],

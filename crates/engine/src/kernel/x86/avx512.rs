@@ -77,7 +77,7 @@ impl Vector for GfniZmm {
     const BYTES: usize = 64;
     const GROUP: usize = 6;
     const UNROLL: usize = 4;
-    /// 16 sums, 8 inputs, and room for products and maps.
+    /// 16 sums, 8 inputs, and registers for products and maps.
     const PAIRED_OUTPUTS: usize = 4;
     type Map = AffineMatrix;
     type Operand = __m512i;

@@ -1,24 +1,24 @@
-//! Where the passes of a transform read and write: rooms, inputs and outputs.
+//! Sources and targets of the passes of a transform: work buffers, inputs and outputs.
 
 use super::multipliers::Maps;
 use crate::kernel::generic::planes::{load, store};
 use crate::kernel::transform::MAX_STRAYS;
 use crate::kernel::vector::Vector;
 
-/// Points of a pass, at most.
+/// Maximum points of a pass.
 pub(super) const MAX_POINTS: usize = 8;
 
-/// Where a pass reads the columns of P points.
+/// Source of the columns of P points.
 pub(super) trait Source<V: Vector, const B: usize, const P: usize> {
     unsafe fn read(&self, column: usize) -> [[V; B]; P];
 }
 
-/// Where it writes them.
+/// Target of the columns of P points.
 pub(super) trait Target<V: Vector, const B: usize, const P: usize> {
     unsafe fn write(&self, symbols: [[V; B]; P], column: usize);
 }
 
-/// Points in the room, so many bytes apart.
+/// Points in the work buffer, `distance` bytes apart.
 pub(super) struct Held {
     pub(super) start: *mut u8,
     pub(super) distance: usize,
@@ -27,7 +27,7 @@ pub(super) struct Held {
 impl<V: Vector, const B: usize, const P: usize> Source<V, B, P> for Held {
     #[inline(always)]
     unsafe fn read(&self, column: usize) -> [[V; B]; P] {
-        // SAFETY: the room has these columns.
+        // SAFETY: the buffer has these columns.
         unsafe {
             let mut symbols = [[V::zero(); B]; P];
             for point in 0..P {
@@ -48,14 +48,14 @@ impl<V: Vector, const B: usize, const P: usize> Target<V, B, P> for Held {
     }
 }
 
-/// The constants of the blocks of a pass. Where there is no block they are what they were before, and of no effect.
+/// The constants of the blocks of a pass. Entries without a block keep old values, which have no effect.
 pub(super) struct Constants<M, const B: usize> {
     pub(super) weights: [Maps<M, B>; MAX_POINTS],
-    /// Of each stray, for each output.
+    /// Per stray and output.
     pub(super) strays: [[Maps<M, B>; MAX_POINTS]; MAX_STRAYS],
 }
 
-/// Inputs, each times its weight; where there is none, zeros in the room.
+/// Inputs, each times its weight; points without an input read zeros from the work buffer.
 pub(super) struct Taken<'a, M, const B: usize> {
     pub(super) from: [*const u8; MAX_POINTS],
     pub(super) constants: &'a Constants<M, B>,
@@ -82,7 +82,8 @@ impl<V: Vector, const B: usize, const P: usize> Source<V, B, P> for Taken<'_, V:
     }
 }
 
-/// Outputs: the values, each times its weight, and what strays add to them. What no output takes stays in the room.
+/// Outputs: the values, each times its weight, plus the products of strays. Points without an output are written to the
+/// work buffer.
 pub(super) struct Given<'a, M, const B: usize> {
     pub(super) to: [*mut u8; MAX_POINTS],
     pub(super) constants: &'a Constants<M, B>,

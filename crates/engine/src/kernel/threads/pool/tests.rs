@@ -5,7 +5,7 @@ fn counts(parts: usize) -> Vec<AtomicUsize> {
 }
 
 #[test]
-fn every_part_runs_once_whether_workers_look_or_sleep() {
+fn every_part_runs_once_with_spinning_and_sleeping_workers() {
     for workers in [0, 1, 3] {
         let pool = Pool::new(workers).unwrap();
         for round in 0..2000 {
@@ -15,7 +15,7 @@ fn every_part_runs_once_whether_workers_look_or_sleep() {
             });
             assert!(ran.iter().all(|count| count.load(Ordering::Relaxed) == 1), "{workers} {round}");
             if round % 500 == 0 {
-                // Long enough that all lie down.
+                // Long enough for all workers to sleep.
                 std::thread::sleep(2 * SPIN_TIME);
             }
         }
