@@ -1,3 +1,7 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Overview
+//!
 //! Durability forecasts for erasure codes and pools of disks.
 //!
 //! The model is a Markov chain: its states count the missing disks, transitions are disk failures, rebuilds and read

@@ -1,3 +1,7 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Overview
+//!
 //! Safe interfaces to operating-system features that need unsafe code or bindings.
 //!
 //! Nothing here depends on the other crates of the workspace. [`fanotify`] and [`inotify`] report changes of a
