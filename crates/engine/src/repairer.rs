@@ -15,15 +15,12 @@ use crate::error::Error;
 use crate::field::Field;
 use crate::kernel::{Product, ProductKernel, may_be_transformed};
 use crate::layout::Layout;
+use crate::tuning::{MAX_DIRECT_BYTES, MAX_TRANSFORMED_BLOCK, REPEAT_MASK};
 use logarithms::{Logarithms, RepairSources};
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 mod logarithms;
-
-/// Largest stripe, in bytes of sources, that is repaired directly: larger blocks come from memory, and planning costs
-/// little compared to the pass.
-const SMALL_BYTES: usize = 4 << 20;
 
 /// Maximum points of a code over GF(2^8).
 const MAX_POINTS: usize = 256;
@@ -32,16 +29,8 @@ const MAX_POINTS: usize = 256;
 const FEW_POINTS: usize = 32;
 const FEWER_POINTS: usize = 16;
 
-/// After 8 consecutive small stripes with the same erasure pattern a plan is compiled; this is the mask of the counter.
-/// A plan costs as much as a few direct repairs.
-const REPEAT_MASK: u64 = 7;
-
 /// Coefficients that fit on the stack.
 const FEW_COEFFICIENTS: usize = 64;
-
-/// Bytes of a block up to which a loss that transforms repair gets no plan before it is a repeats. Up to then it has
-/// worked about as much as makes a plan worth compiling; a plan of larger blocks would be compiled by then.
-const TRANSFORMED_BLOCK: usize = 64 << 10;
 
 /// Repairs stripes of one code.
 #[derive(Debug)]
@@ -116,8 +105,8 @@ impl Repairer {
         }
         let Some(len) = outputs.first().map(|output| output.len()) else { return Ok(()) };
         let loss = Loss { stripe, wanted };
-        let is_small = len.saturating_mul(k) <= SMALL_BYTES;
-        let may_transform = len <= TRANSFORMED_BLOCK && may_be_transformed(wanted.len() * k, 0);
+        let is_small = len.saturating_mul(k) <= MAX_DIRECT_BYTES;
+        let may_transform = len <= MAX_TRANSFORMED_BLOCK && may_be_transformed(wanted.len() * k, 0);
         if let Some(logarithms) = &self.logarithms
             && (is_small || may_transform)
             && !self.is_repeated(loss)
@@ -207,7 +196,7 @@ impl Repairer {
         if let Some(product) = may.then(|| Product::of_points(&sources.form(wanted))).flatten() {
             return self.multiply(product, inputs, outputs).map(|()| true);
         }
-        if want.saturating_mul(k) > SMALL_BYTES {
+        if want.saturating_mul(k) > MAX_DIRECT_BYTES {
             return Ok(false);
         }
         let (mut few, mut many) = ([0; FEW_COEFFICIENTS], Vec::new());

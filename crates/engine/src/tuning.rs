@@ -4,6 +4,10 @@
 use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
+use std::time::Duration;
+
+#[cfg(all(feature = "compiler", target_arch = "x86_64"))]
+pub(crate) mod machine_code;
 
 /// Prefetch distance of streamed inputs, in bytes.
 pub(crate) const PREFETCH_AHEAD: usize = 512;
@@ -15,6 +19,162 @@ pub(crate) const WRITE_AHEAD: usize = 128;
 pub(crate) const fn prefetching_outputs_pays(inputs: usize, outputs: usize) -> bool {
     inputs <= 3 * outputs
 }
+
+/// Points below this get a table of inverses of their sums; all points of codes are below.
+pub(crate) const MAX_INVERSE_TABLE: u64 = 1 << 18;
+
+/// Products that one inversion costs in a field without logarithm tables (a low estimate).
+pub(crate) const PRODUCTS_OF_INVERSION: u64 = 48;
+
+/// Number of pairs from which three transforms are faster.
+pub(crate) const MIN_TRANSFORMED_PAIRS: usize = 1 << 22;
+
+/// Largest ratio of the points of a coset to the points in use: beyond that, transforming the unused points costs too
+/// much.
+pub(crate) const MAX_COSET_SPARSITY: u64 = 4;
+
+/// Bytes of each block that a plan processes before it is compiled. Compile time grows with the coefficients, run time
+/// of the generic kernels with coefficients and length: after some hundred KiB both are equal, some tenths of a
+/// millisecond for 10+4. A stripe with a new erasure pattern is repaired without compiling code that is used only once.
+pub(crate) const COMPILE_AFTER_BYTES: usize = 512 << 10;
+
+/// Largest plan, in coefficients, that is compiled on the calling thread: 30+3, with 90, took 0.7 ms, 45+8, with 360,
+/// took 1.6 ms.
+pub(crate) const MAX_FOREGROUND_COEFFICIENTS: usize = 160;
+
+/// Capacity of the cache in plans. The code of a plan takes some pages.
+pub(crate) const MAX_CACHED_PLANS: usize = 256;
+
+/// Largest matrix, in coefficients, that is compiled directly, and largest program, in products, of a factored larger
+/// matrix.
+pub(crate) const MAX_COMPILED_COEFFICIENTS: usize = 4096;
+
+/// Largest matrix, in inputs and outputs, whose factors are tried for any number of coefficients: all blocks of a code
+/// over GF(2^8).
+pub(crate) const MAX_FACTORED_BLOCKS: usize = 256;
+
+/// Maximum inputs of a program that also signs: it keeps eight or sixteen registers of each in the L1 cache.
+pub(crate) const MAX_SIGNED_INPUTS: usize = 64;
+
+/// Maximum inputs for which reading them twice costs less than storing to many blocks at a time.
+pub(crate) const MAX_INPUTS_READ_TWICE: usize = 4;
+
+/// Minimum outputs for that.
+pub(crate) const MIN_OUTPUTS_IN_PASSES: usize = 9;
+
+/// (Maximum inputs, minimum outputs) for two passes if blocks alias or conflict in the L1 cache
+/// (`kernel/collisions.rs`).
+pub(crate) const PASSES_IF_CONFLICTING: [(usize, usize); 2] = [(8, MIN_OUTPUTS_IN_PASSES), (16, 14)];
+
+/// Limit of the pairs and triples examined in one search through a group, at some nanoseconds each; the search stops
+/// there. 10+4 needs 18 000 of them with w = 4 and 184 000 with w = 8.
+pub(crate) const SHARE_BUDGET: usize = 2_000_000;
+
+/// A search that examined no more than this is repeated with the second weight of pairs.
+pub(crate) const SHARE_SHORT_SEARCH: usize = 100_000;
+
+/// Number of triples among which the one with the rarest terms is selected.
+pub(crate) const SHARE_WINDOW: usize = 1000;
+
+/// Maximum terms for the search of triples: there are n³ / 6 of them.
+pub(crate) const MAX_TERMS_FOR_TRIPLES: usize = 200;
+
+/// Extra weight of a pair, in quarters of an instruction, for each odd sum that contains it: it makes the sum even, so
+/// that the next pair saves an instruction. Neither value is better for all shapes.
+pub(crate) const SHARE_ODD_WEIGHTS: [usize; 2] = [1, 0];
+
+/// Registers of the interpreter, enough to avoid most spills; both registers and slots are in the L1 cache.
+pub(crate) const INTERPRETED_REGISTERS: usize = 24;
+
+/// Maximum number of strays.
+pub(crate) const MAX_STRAYS: usize = 4;
+
+/// Direct products of coefficients in the time of one product of a transform. GF(2^16): 3.0 ns each for 128 bytes while
+/// their prepared maps fit in a cache, 8 beyond that, against 4.7. GF(2^8), 30 x 30: 1.2 cycles each for 64 bytes
+/// against 2.2, from L3 1.7 against 3.2.
+pub(crate) const COEFFICIENTS_PER_PRODUCT: usize = 2;
+
+/// The same over GF(2^8) if several cosets are summed: loads and stores outweigh multiplications. Factors of 64+16 and
+/// 128+32 at 64 KiB: 0.65 and 0.86 µs each against 2.7 and 2.5.
+pub(crate) const COEFFICIENTS_PER_PRODUCT_OF_SUMS: usize = 4;
+
+/// Minimum coefficients of a matrix over GF(2^8) for which transforms are considered: 16 x 16 take 96 products by
+/// transforms, and smaller ones with few outputs gain nothing.
+pub(crate) const MIN_TRANSFORMED_COEFFICIENTS: usize = 256;
+
+/// Largest matrix, in coefficients, that is multiplied directly if there is another way: the prepared maps take 32 or
+/// 128 bytes per coefficient.
+pub(crate) const MAX_PREPARED_COEFFICIENTS: usize = 1 << 20;
+
+/// Bytes of all rows between two factors: they fit in the L2 cache beside a work buffer.
+pub(crate) const FACTOR_ROWS_BYTES: usize = 512 << 10;
+
+/// Minimum and maximum bytes of a row between two factors.
+pub(crate) const FACTOR_ROW_PART: (usize, usize) = (1 << 10, 16 << 10);
+
+/// Largest work buffer for which tiles are widened, in bytes: an L2 cache. A second buffer beyond that affects the last
+/// levels only.
+pub(crate) const TRANSFORM_BUFFER_BYTES: usize = 2 << 20;
+
+/// Prefetch distance in blocks, each of which is on a page of its own.
+pub(crate) const TRANSFORM_PREFETCH_BLOCKS: usize = 16;
+
+/// Tile of a register, in bytes: 24 registers and as many spill slots fit in the L1 cache.
+pub(crate) const INTERPRETER_TILE: usize = 512;
+
+/// Bytes of a packet that one pass over the rows touches per packet, so that the inputs of a group are
+/// still in cache for the next row.
+pub(crate) const PACKET_TILE: usize = 2 << 10;
+
+/// Fraction of the speed of the fastest kernel set from which another one counts as equally fast.
+pub(crate) const EQUAL_SPEED: f64 = 0.8;
+
+/// Minimum bytes of inputs and outputs together per thread: waking a sleeping thread costs the caller about the time
+/// for coding this much.
+pub(crate) const MIN_BYTES_PER_THREAD: usize = 128 << 10;
+
+/// Alignment of ranges, so that threads share no page: hardware prefetchers stop at the page boundary and would
+/// otherwise take lines from the other core's cache.
+pub(crate) const RANGE_ALIGNMENT: usize = 4096;
+
+/// Number of blocks from which a finer alignment is used: kernels read only some lines of each block at a time. Such
+/// blocks are often short.
+pub(crate) const MANY_BLOCKS: usize = 2048;
+
+/// Alignment of ranges for that many blocks.
+pub(crate) const RANGE_ALIGNMENT_OF_MANY: usize = 256;
+
+/// Bytes of inputs and outputs together that a core codes while a part is handed to a worker and its completion is
+/// reported back. The caller's range is longer by about this much.
+pub(crate) const HANDOVER_BYTES: usize = 48 << 10;
+
+/// Time that a thread spins for work, or for the end of a call, before it sleeps: a few calls. Longer would waste the
+/// core.
+pub(crate) const SPIN_TIME: Duration = Duration::from_micros(50);
+
+/// Timeout after which a worker that goes to sleep checks once more for work.
+pub(crate) const RECHECK_AFTER: Duration = Duration::from_millis(1);
+
+/// Largest stripe, in bytes of sources, that is repaired directly: larger blocks come from memory, and planning costs
+/// little compared to the pass.
+pub(crate) const MAX_DIRECT_BYTES: usize = 4 << 20;
+
+/// After 8 consecutive small stripes with the same erasure pattern a plan is compiled; this is the mask of the counter.
+/// A plan costs as much as a few direct repairs.
+pub(crate) const REPEAT_MASK: u64 = 7;
+
+/// Bytes of a block up to which a loss that transforms repair gets no plan before it is a repeats. Up to then it has
+/// worked about as much as makes a plan worth compiling; a plan of larger blocks would be compiled by then.
+pub(crate) const MAX_TRANSFORMED_BLOCK: usize = 64 << 10;
+
+/// Bytes of a block per tile: some pages, so that hardware prefetchers detect the stream; not many, so that the tiles
+/// of a wide code stay in the cache.
+pub(crate) const SIGN_TILE: usize = 16 << 10;
+
+/// Minimum bytes of a block for dividing in the coding pass: computing a signature from the division state takes some
+/// microseconds. Measured for blocks in memory, such as those of files; blocks in the L2 cache are signed faster in
+/// tiles.
+pub(crate) const MIN_DIVIDED_BYTES: usize = 32 << 10;
 
 /// Sizes of the private caches of one core, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,21 +12,10 @@ use crate::division::SignaturePoints;
 use crate::layout::Layout;
 use crate::matrix::Matrix;
 use crate::plan::{Mode, Plan};
+use crate::tuning::{COMPILE_AFTER_BYTES, MAX_CACHED_PLANS, MAX_FOREGROUND_COEFFICIENTS};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-
-/// Bytes of each block that a plan processes before it is compiled. Compile time grows with the coefficients, run time
-/// of the generic kernels with coefficients and length: after some hundred KiB both are equal, some tenths of a
-/// millisecond for 10+4. A stripe with a new erasure pattern is repaired without compiling code that is used only once.
-const WORTH_BYTES: usize = 512 << 10;
-
-/// Largest plan, in coefficients, that is compiled on the calling thread: 30+3, with 90, took 0.7 ms, 45+8, with 360,
-/// took 1.6 ms.
-const SHORT_COEFFICIENTS: usize = 160;
-
-/// Capacity of the cache in plans. The code of a plan takes some pages.
-const MAX_PLANS: usize = 256;
 
 /// Cache entry of one plan: its code once it is compiled.
 #[derive(Debug)]
@@ -127,10 +116,10 @@ impl Slot {
     #[cold]
     fn count(self: &Arc<Slot>, bytes: usize) -> Option<&Ready> {
         let seen = self.seen_bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
-        if seen < WORTH_BYTES || self.started.load(Ordering::Relaxed) {
+        if seen < COMPILE_AFTER_BYTES || self.started.load(Ordering::Relaxed) {
             return None;
         }
-        let is_short = coefficients(&self.plan) <= SHORT_COEFFICIENTS;
+        let is_short = coefficients(&self.plan) <= MAX_FOREGROUND_COEFFICIENTS;
         let permit = if is_short { None } else { Some(Permit::take()?) };
         if self.started.swap(true, Ordering::Relaxed) {
             return None;
@@ -191,7 +180,7 @@ impl Cache {
             *asked = self.clock;
             return slot.clone();
         }
-        if self.slots.len() >= MAX_PLANS {
+        if self.slots.len() >= MAX_CACHED_PLANS {
             let oldest = self.slots.iter().min_by_key(|(_, (_, asked))| *asked).map(|(key, _)| key.clone());
             oldest.map(|key| self.slots.remove(&key));
         }
@@ -227,7 +216,7 @@ mod tests {
             cache.slot(&encode(&format!("{k}+1")), Target::AVX512, Purpose::Code);
             cache.slot(&encode(&format!("{k}+2")), Target::AVX512, Purpose::Code);
         }
-        assert_eq!(cache.slots.len(), MAX_PLANS);
+        assert_eq!(cache.slots.len(), MAX_CACHED_PLANS);
         assert!(!Arc::ptr_eq(&first, &cache.slot(&encode("3+1"), Target::AVX2, Purpose::Code)));
     }
 
@@ -242,7 +231,7 @@ mod tests {
             Purpose::Code,
         );
         let block = 64 << 10;
-        for _ in 1..WORTH_BYTES / block {
+        for _ in 1..COMPILE_AFTER_BYTES / block {
             assert!(slot.get(block).is_none());
         }
         assert!(slot.ready.get().is_none());
@@ -271,7 +260,7 @@ mod tests {
         // Repeated calls get code in the end.
         while slots.iter().any(|slot| slot.ready.get().is_none()) {
             for slot in &slots {
-                slot.get(WORTH_BYTES);
+                slot.get(COMPILE_AFTER_BYTES);
             }
             // One compiling thread, and threads that are about to end.
             let threads = compiling();

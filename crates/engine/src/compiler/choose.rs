@@ -16,27 +16,10 @@ use crate::explanation::Stage;
 use crate::field::Field;
 use crate::layout::Layout;
 use crate::plan::{Mode, Plan};
-
-/// Largest matrix, in coefficients, that is compiled directly, and largest program, in products, of a factored larger
-/// matrix.
-const MAX_COEFFICIENTS: usize = 4096;
-
-/// Largest matrix, in inputs and outputs, whose factors are tried for any number of coefficients: all blocks of a code
-/// over GF(2^8).
-const MAX_FACTORED_BLOCKS: usize = 256;
-
-/// Maximum inputs of a program that also signs: it keeps eight or sixteen registers of each in the L1 cache.
-const MAX_SIGNED_INPUTS: usize = 64;
-
-/// Maximum inputs for which reading them twice costs less than storing to many blocks at a time.
-const MOST_INPUTS_READ_TWICE: usize = 4;
-
-/// Minimum outputs for that.
-const FEWEST_OUTPUTS_PARTED: usize = 9;
-
-/// (Maximum inputs, minimum outputs) for two passes if blocks alias or conflict in the L1 cache
-/// (`kernel/collisions.rs`).
-const PARTED_IF_COLLIDING: [(usize, usize); 2] = [(8, FEWEST_OUTPUTS_PARTED), (16, 14)];
+use crate::tuning::{
+    MAX_COMPILED_COEFFICIENTS, MAX_FACTORED_BLOCKS, MAX_INPUTS_READ_TWICE, MAX_SIGNED_INPUTS,
+    MIN_OUTPUTS_IN_PASSES, PASSES_IF_CONFLICTING,
+};
 
 /// The chosen program.
 pub(super) struct Choice {
@@ -50,12 +33,12 @@ pub(super) struct Choice {
 
 /// True if several passes are faster than one for blocks in the L2 cache, at any alignment.
 pub(super) fn always_in_passes(inputs: usize) -> bool {
-    inputs <= MOST_INPUTS_READ_TWICE
+    inputs <= MAX_INPUTS_READ_TWICE
 }
 
 /// True if a matrix of this size may be compiled.
 pub(crate) fn is_considered(rows: usize, columns: usize) -> bool {
-    rows.saturating_mul(columns) <= MAX_COEFFICIENTS || rows + columns <= MAX_FACTORED_BLOCKS
+    rows.saturating_mul(columns) <= MAX_COMPILED_COEFFICIENTS || rows + columns <= MAX_FACTORED_BLOCKS
 }
 
 /// Candidate programs of a plan, with the name of the lowering; empty if the compiler does not handle the plan.
@@ -65,12 +48,12 @@ fn programs(plan: &Plan, target: Target) -> Vec<(&'static str, Program)> {
     if size == 0 || !is_considered(rows, columns) {
         return Vec::new();
     }
-    let small = size <= MAX_COEFFICIENTS;
+    let small = size <= MAX_COMPILED_COEFFICIENTS;
     match plan.layout() {
         Layout::Words if target.permutes || plan.field().word_bytes() == Ok(1) => {
             let mut programs = cauchy::lower(plan);
             if !small {
-                programs.retain(|(_, program)| program.products() <= MAX_COEFFICIENTS);
+                programs.retain(|(_, program)| program.products() <= MAX_COMPILED_COEFFICIENTS);
                 return programs;
             }
             let products = programs.iter().map(|(_, program)| program.products()).min();
@@ -168,9 +151,9 @@ fn passes(plan: &Plan, target: Target, program: &Program, columns: usize) -> Vec
     let (inputs, outputs) = (plan.inputs().len(), plan.outputs().len());
     let many_to_store = match plan.layout() {
         Layout::Words => {
-            PARTED_IF_COLLIDING.iter().any(|&(most, fewest)| inputs <= most && outputs >= fewest)
+            PASSES_IF_CONFLICTING.iter().any(|&(most, fewest)| inputs <= most && outputs >= fewest)
         }
-        Layout::Packets { .. } => always_in_passes(inputs) && outputs >= FEWEST_OUTPUTS_PARTED,
+        Layout::Packets { .. } => always_in_passes(inputs) && outputs >= MIN_OUTPUTS_IN_PASSES,
     };
     if !target.native || plan.mode() != Mode::Write || !many_to_store {
         return Vec::new();

@@ -18,6 +18,9 @@ use super::machine::{Allocated, Form};
 use super::routine::Routine;
 use super::target::Target;
 use crate::plan::{Mode, Plan};
+use crate::tuning::machine_code::{
+    MAX_INPUTS_PREFETCHED_IN_L2, MIN_OUTPUTS_ALIASING, MIN_OUTPUTS_IN_PASSES_IN_MEMORY, PACKET_PREFETCH_AHEAD,
+};
 use crate::tuning::{self, PREFETCH_AHEAD, Tuning};
 use collisions::Arrangement;
 pub(crate) use signing::SigningKernel;
@@ -26,16 +29,6 @@ use std::slice;
 
 /// Blocks whose addresses fit on the stack.
 const FEW_BLOCKS: usize = 32;
-
-/// Minimum outputs for which loads wait for [aliasing](collisions) stores.
-const FEWEST_OUTPUTS_WAITED_FOR: usize = 3;
-
-/// Minimum outputs for which inputs are read twice even from memory.
-const FEWEST_OUTPUTS_PARTED_IN_MEMORY: usize = 14;
-
-/// [`PREFETCH_AHEAD`] for packets, which are several times as many streams as blocks: all prefetched lines that are not
-/// used yet must fit in the L1 cache.
-const PACKET_PREFETCH_AHEAD: usize = 192;
 
 /// True if prefetching outputs pays. With packets, which are more streams, it takes more outputs.
 fn prefetching_outputs_pays(form: Form) -> bool {
@@ -48,18 +41,18 @@ fn prefetching_outputs_pays(form: Form) -> bool {
 /// True if loads may wait for aliasing stores: there are enough outputs for many stores in flight. Loops over packets,
 /// which access many addresses at once, always ascend.
 fn waits_for_stores(form: Form) -> bool {
-    form.packets.is_none() && form.outputs >= FEWEST_OUTPUTS_WAITED_FOR
+    form.packets.is_none() && form.outputs >= MIN_OUTPUTS_ALIASING
 }
 
 /// True if several passes pay for blocks in memory as well, with outputs that allow no non-temporal stores.
 fn in_passes_in_memory(form: Form) -> bool {
-    always_in_passes(form.inputs) && form.outputs >= FEWEST_OUTPUTS_PARTED_IN_MEMORY
+    always_in_passes(form.inputs) && form.outputs >= MIN_OUTPUTS_IN_PASSES_IN_MEMORY
 }
 
 /// True if prefetching inputs and outputs pays for blocks in the L2 cache with unaligned outputs that are too few to be
 /// prefetched alone. Packets are too many streams.
 fn prefetches_all(form: Form) -> bool {
-    form.packets.is_none() && form.inputs <= 12
+    form.packets.is_none() && form.inputs <= MAX_INPUTS_PREFETCHED_IN_L2
 }
 
 fn code_of(

@@ -1,5 +1,7 @@
 //! Targets: the instruction set for which programs are compiled.
 
+use crate::tuning::INTERPRETED_REGISTERS;
+
 /// Properties of an instruction set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Target {
@@ -12,9 +14,6 @@ pub(crate) struct Target {
     /// True if machine code can be emitted; otherwise steps are interpreted.
     pub(crate) native: bool,
 }
-
-/// Registers of the interpreter, enough to avoid most spills; both registers and slots are in the L1 cache.
-const INTERPRETED_REGISTERS: usize = 24;
 
 /// Targets with machine code.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "rows of another architecture"))]

@@ -9,18 +9,10 @@
 use super::Compiled;
 use crate::error::Error;
 use crate::signature::{Lanes, Signature, Signer};
-
-/// Bytes of a block per tile: some pages, so that hardware prefetchers detect the stream; not many, so that the tiles
-/// of a wide code stay in the cache.
-const TILE: usize = 16 << 10;
+use crate::tuning::{MIN_DIVIDED_BYTES, SIGN_TILE};
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
-
-/// Minimum bytes of a block for dividing in the coding pass: computing a signature from the division state takes some
-/// microseconds. Measured for blocks in memory, such as those of files; blocks in the L2 cache are signed faster in
-/// tiles.
-const DIVIDED_BYTES: usize = 32 << 10;
 
 /// The signatures of the inputs and outputs of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +62,8 @@ impl Compiled {
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
     ) -> Result<Vec<Signature>, Error> {
-        let worth_it = len >= DIVIDED_BYTES && signer.points().is_some() && signer.has_law_for(&self.plan);
+        let worth_it =
+            len >= MIN_DIVIDED_BYTES && signer.points().is_some() && signer.has_law_for(&self.plan);
         // Outputs that become aligned together after some symbols allow non-temporal stores from there on.
         let head = outputs.first().map_or(0, |output| output.as_ptr().align_offset(LINE));
         let alike = outputs.iter().all(|output| output.as_ptr().align_offset(LINE) == head);
@@ -119,7 +112,7 @@ impl Compiled {
         let lanes_of = |blocks: usize| -> Vec<Lanes> { (0..blocks).map(|_| signer.lanes()).collect() };
         let (mut of_inputs, mut of_outputs) = (lanes_of(inputs.len()), lanes_of(read_outputs));
         let unit = common_multiple(self.plan.granule(), signer.piece_granule());
-        let tile = unit * (TILE / unit).max(1);
+        let tile = unit * (SIGN_TILE / unit).max(1);
         // Signers process blocks from the end.
         for start in (0..len).step_by(tile).rev() {
             let part = start..len.min(start + tile);

@@ -10,14 +10,12 @@ use crate::compiler::{self, Target};
 use crate::error::Error;
 use crate::matrix::Matrix;
 use crate::plan::{Mode, Plan};
+use crate::tuning::EQUAL_SPEED;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// The environment variable that selects a kernel set by name.
 pub const KERNEL_VARIABLE: &str = "GABION_KERNEL";
-
-/// Fraction of the speed of the fastest kernel set from which another one counts as equally fast.
-const ABOUT_AS_FAST: f64 = 0.8;
 
 /// The kernels of one instruction set: name, detection, entry points.
 pub struct KernelSet {
@@ -240,7 +238,7 @@ fn forced_name() -> Option<String> {
 
 fn choose(measured: &[(&'static KernelSet, f64)]) -> &'static KernelSet {
     let best = measured.iter().map(|(_, speed)| *speed).fold(0.0, f64::max);
-    let near = measured.iter().rev().find(|(_, speed)| *speed >= ABOUT_AS_FAST * best);
+    let near = measured.iter().rev().find(|(_, speed)| *speed >= EQUAL_SPEED * best);
     near.map_or(&TABLE[0], |(set, _)| set)
 }
 

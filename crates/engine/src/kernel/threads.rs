@@ -4,30 +4,14 @@ mod pool;
 
 use super::Kernel;
 use crate::error::Error;
+use crate::tuning::{
+    HANDOVER_BYTES, MANY_BLOCKS, MIN_BYTES_PER_THREAD, RANGE_ALIGNMENT, RANGE_ALIGNMENT_OF_MANY,
+};
 use pool::Pool;
 use std::fmt;
 use std::ops::Range;
 use std::slice;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Minimum bytes of inputs and outputs together per thread: waking a sleeping thread costs the caller about the time
-/// for coding this much.
-const MIN_BYTES_PER_THREAD: usize = 128 << 10;
-
-/// Alignment of ranges, so that threads share no page: hardware prefetchers stop at the page boundary and would
-/// otherwise take lines from the other core's cache.
-const RANGE_ALIGNMENT: usize = 4096;
-
-/// Number of blocks from which a finer alignment is used: kernels read only some lines of each block at a time. Such
-/// blocks are often short.
-const MANY_BLOCKS: usize = 2048;
-
-/// Alignment of ranges for that many blocks.
-const RANGE_ALIGNMENT_OF_MANY: usize = 256;
-
-/// Bytes of inputs and outputs together that a core codes while a part is handed to a worker and its completion is
-/// reported back. The caller's range is longer by about this much.
-const HANDED_OVER_BYTES: usize = 48 << 10;
 
 /// Maximum threads of a pool; a larger number is a mistake on any machine.
 pub const MAX_THREADS: usize = 4096;
@@ -88,7 +72,7 @@ impl Threads {
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
     ) -> Result<(), Error> {
-        let ranges = self.ranges(granule, HANDED_OVER_BYTES, inputs, outputs);
+        let ranges = self.ranges(granule, HANDOVER_BYTES, inputs, outputs);
         let total_len = ranges.total_len;
         let failure = Mutex::new(None);
         // Only a failing range accesses shared state.

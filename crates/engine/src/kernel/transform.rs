@@ -20,10 +20,8 @@
 use crate::field::Field;
 use crate::matrix::additive::Additive;
 use crate::matrix::cauchy::{CauchyForm, Point};
+use crate::tuning::MAX_STRAYS;
 use std::ops::Range;
-
-/// Maximum number of strays.
-pub(super) const MAX_STRAYS: usize = 4;
 
 /// A block with its index in the coset and its weight.
 #[derive(Debug, Clone, Copy)]

@@ -17,30 +17,11 @@ use crate::field::Field;
 use crate::layout::Layout;
 use crate::matrix::cauchy::CauchyForm;
 use crate::plan::{Mode, Plan, Structure};
+use crate::tuning::{
+    COEFFICIENTS_PER_PRODUCT, COEFFICIENTS_PER_PRODUCT_OF_SUMS, FACTOR_ROW_PART, FACTOR_ROWS_BYTES,
+    MAX_PREPARED_COEFFICIENTS, MIN_TRANSFORMED_COEFFICIENTS,
+};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Direct products of coefficients in the time of one product of a transform. GF(2^16): 3.0 ns each for 128 bytes while
-/// their prepared maps fit in a cache, 8 beyond that, against 4.7. GF(2^8), 30 x 30: 1.2 cycles each for 64 bytes
-/// against 2.2, from L3 1.7 against 3.2.
-const COEFFICIENTS_PER_PRODUCT: usize = 2;
-
-/// The same over GF(2^8) if several cosets are summed: loads and stores outweigh multiplications. Factors of 64+16 and
-/// 128+32 at 64 KiB: 0.65 and 0.86 µs each against 2.7 and 2.5.
-const COEFFICIENTS_PER_PRODUCT_OF_SUMS: usize = 4;
-
-/// Minimum coefficients of a matrix over GF(2^8) for which transforms are considered: 16 x 16 take 96 products by
-/// transforms, and smaller ones with few outputs gain nothing.
-const FEWEST_COEFFICIENTS: usize = 256;
-
-/// Largest matrix, in coefficients, that is multiplied directly if there is another way: the prepared maps take 32 or
-/// 128 bytes per coefficient.
-const MAX_PREPARED: usize = 1 << 20;
-
-/// Bytes of all rows between two factors: they fit in the L2 cache beside a work buffer.
-const BETWEEN_BYTES: usize = 512 << 10;
-
-/// Minimum and maximum bytes of a row between two factors.
-const PART: (usize, usize) = (1 << 10, 16 << 10);
 
 /// Method of running a plan.
 pub(super) enum Way {
@@ -59,13 +40,14 @@ impl Way {
         }
         let coefficients = rows.saturating_mul(columns);
         let (price, way) = Way::cheapest(plan)?;
-        (price < coefficients || coefficients > MAX_PREPARED).then_some(way)
+        (price < coefficients || coefficients > MAX_PREPARED_COEFFICIENTS).then_some(way)
     }
 
     /// The same for a plan over GF(2^8) that is not compiled yet, or never will be.
     pub(super) fn without_code(plan: &Plan) -> Option<Way> {
         let coefficients = plan.outputs().len() * plan.inputs().len();
-        if (plan.field(), plan.layout()) != (Field::GF8, Layout::Words) || coefficients < FEWEST_COEFFICIENTS
+        if (plan.field(), plan.layout()) != (Field::GF8, Layout::Words)
+            || coefficients < MIN_TRANSFORMED_COEFFICIENTS
         {
             return None;
         }
@@ -104,7 +86,7 @@ fn price(transform: &Transform) -> usize {
 /// would take as long as the repair.
 pub(crate) fn may_be_transformed(coefficients: usize, bits: u32) -> bool {
     let products = (bits as usize) << bits;
-    coefficients >= FEWEST_COEFFICIENTS && COEFFICIENTS_PER_PRODUCT * products < coefficients
+    coefficients >= MIN_TRANSFORMED_COEFFICIENTS && COEFFICIENTS_PER_PRODUCT * products < coefficients
 }
 
 /// The transform in place of a matrix over GF(2^8) given by its points, if it pays.
@@ -180,7 +162,9 @@ impl<I: Isa> TransformedPlan<I> {
     ) {
         let Buffers { inputs, outputs, len, total_len, add } = buffers;
         let added = &structure.added;
-        let longest = (BETWEEN_BYTES / added.len().max(1)).clamp(PART.0, PART.1).min(len.max(1));
+        let longest = (FACTOR_ROWS_BYTES / added.len().max(1))
+            .clamp(FACTOR_ROW_PART.0, FACTOR_ROW_PART.1)
+            .min(len.max(1));
         let longest = longest.next_multiple_of(self.plan.granule());
         for start in (0..len).step_by(longest) {
             let part = start..len.min(start + longest);

@@ -13,14 +13,9 @@ use super::Matrix;
 use crate::error::Error;
 use crate::field::Field;
 use crate::field::tables::LogTables;
+use crate::tuning::{MAX_INVERSE_TABLE, PRODUCTS_OF_INVERSION};
 use distances::Distances;
 use std::ops::Range;
-
-/// Points below this get a table of inverses of their sums; all points of codes are below.
-const MAX_TABLE: u64 = 1 << 18;
-
-/// Products that one inversion costs in a field without logarithm tables (a low estimate).
-const PRODUCTS_OF_INVERSION: u64 = 48;
 
 /// A point of a Cauchy matrix and the factor of its row or column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -192,7 +187,7 @@ impl Entries {
         let highest = form.rows.iter().chain(&form.columns).map(|point| point.at).max().unwrap_or(0);
         let size = form.rows.len().saturating_mul(form.columns.len()) as u64;
         // An entry of the table takes three products.
-        let pays = highest < MAX_TABLE && 3 * highest <= size.saturating_mul(PRODUCTS_OF_INVERSION);
+        let pays = highest < MAX_INVERSE_TABLE && 3 * highest <= size.saturating_mul(PRODUCTS_OF_INVERSION);
         let table = if pays { inverses_below(field, highest as usize + 1) } else { Vec::new() };
         Entries::Inverses { field, table }
     }

@@ -16,6 +16,7 @@
 
 use super::cauchy::{CauchyForm, Point};
 use crate::field::Field;
+use crate::tuning::MAX_COSET_SPARSITY;
 use std::collections::BTreeMap;
 
 /// A field whose points are numbered by a basis, and its subspace polynomials. Its functions take and return numbers.
@@ -150,17 +151,13 @@ impl Basis {
     }
 }
 
-/// Largest ratio of the points of a coset to the points in use: beyond that, transforming the unused points costs too
-/// much.
-const MAX_SPARSITY: u64 = 4;
-
 /// The smallest power of two n, and the first point of the coset of 0..n that contains all points; `None` if only few
 /// of its points are in use.
 pub fn smallest_coset(points: &[Point]) -> Option<(u64, u64)> {
     let first = points.first()?.at;
     let spread = points.iter().fold(0, |bits, point| bits | (point.at ^ first));
     let n = (spread + 1).checked_next_power_of_two()?;
-    (n <= MAX_SPARSITY * points.len() as u64).then_some((n, first & !(n - 1)))
+    (n <= MAX_COSET_SPARSITY * points.len() as u64).then_some((n, first & !(n - 1)))
 }
 
 /// A point of a matrix: its row or column, and its index in the coset.

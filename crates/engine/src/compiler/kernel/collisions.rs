@@ -11,17 +11,10 @@
 //! offset than a set has ways, they evict each other before their lines are used up. Several passes need fewer lines at
 //! a time.
 
+use crate::tuning::machine_code::{ALIASING_LINES, MAX_BLOCKS_PER_LINE, MIN_CONFLICTING_BLOCKS};
+
 /// Bytes of a cache line, the resolution of this analysis: the 64 lines of a page are the bits of a `u64`.
 const LINE: usize = 64;
-
-/// Distance in lines at which a load no longer waits for a store.
-const FAR_ENOUGH: u32 = 16;
-
-/// Minimum blocks for a set conflict: the ways of common L1 caches.
-const CROWD: usize = 12;
-
-/// Average number of blocks per start line above which sets conflict.
-const MOST_PER_LINE: usize = 4;
 
 /// The line of its page in which a block starts.
 fn line(block: *const u8) -> u32 {
@@ -48,8 +41,8 @@ impl Arrangement {
         // loads of an iteration precede its stores.
         let behind = outputs.iter().fold(0, |lines, &output| lines | read.rotate_right(line(output))) & !1;
         Arrangement {
-            collides_ascending: behind.leading_zeros() + 1 < FAR_ENOUGH,
-            collides_descending: behind.trailing_zeros() < FAR_ENOUGH,
+            collides_ascending: behind.leading_zeros() + 1 < ALIASING_LINES,
+            collides_descending: behind.trailing_zeros() < ALIASING_LINES,
             crowds: crowds(read | lines(outputs), inputs.len() + outputs.len()),
         }
     }
@@ -73,7 +66,7 @@ pub(super) fn crowd(blocks: &[*const u8]) -> bool {
 
 /// True if the blocks start in too few distinct lines.
 fn crowds(lines: u64, blocks: usize) -> bool {
-    blocks >= CROWD && lines.count_ones() as usize * MOST_PER_LINE < blocks
+    blocks >= MIN_CONFLICTING_BLOCKS && lines.count_ones() as usize * MAX_BLOCKS_PER_LINE < blocks
 }
 
 #[cfg(test)]

@@ -9,10 +9,7 @@ use crate::compiler::target::Target;
 use crate::division::{SignaturePoints, TrailingQuotients};
 use crate::plan::{Mode, Plan};
 use crate::tuning::Tuning;
-
-/// [`PREFETCH_AHEAD`](crate::tuning::PREFETCH_AHEAD) for loops that sign: the division state takes part of the L1
-/// cache.
-const AHEAD: usize = 192;
+use crate::tuning::machine_code::SIGNING_PREFETCH_AHEAD;
 
 /// Alignment of slots and rings: a cache line.
 const ALIGNMENT: usize = 64;
@@ -46,7 +43,7 @@ impl SigningKernel {
         let blocks = plan.inputs().len() + plan.outputs().len();
         let slot_bytes = allocated.slots as usize * target.width;
         let routine = |locality| {
-            let walk = Walk { locality, ahead: AHEAD, descends: false };
+            let walk = Walk { locality, ahead: SIGNING_PREFETCH_AHEAD, descends: false };
             let (shape, emitted) = code_of(Form::of(plan), target, allocated, 1, walk);
             Routine::new(emitted, shape, slot_bytes, blocks).ok()
         };

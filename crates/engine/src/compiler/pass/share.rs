@@ -9,27 +9,13 @@
 //! % of the instructions.
 
 use crate::compiler::program::{Op, Program, Value};
+use crate::tuning::{
+    MAX_TERMS_FOR_TRIPLES, SHARE_BUDGET, SHARE_ODD_WEIGHTS, SHARE_SHORT_SEARCH, SHARE_WINDOW,
+};
 use std::collections::HashMap;
 
 /// A set of sums. Programs with more of them share within groups of this many, in their order.
 type Members = u64;
-
-/// Limit of the pairs and triples examined in one search through a group, at some nanoseconds each; the search stops
-/// there. 10+4 needs 18 000 of them with w = 4 and 184 000 with w = 8.
-const BUDGET: usize = 2_000_000;
-
-/// A search that examined no more than this is repeated with the second weight of pairs.
-const SHORT_SEARCH: usize = 100_000;
-
-/// Number of triples among which the one with the rarest terms is selected.
-const WINDOW: usize = 1000;
-
-/// Maximum terms for the search of triples: there are n³ / 6 of them.
-const MAX_TERMS_FOR_TRIPLES: usize = 200;
-
-/// Extra weight of a pair, in quarters of an instruction, for each odd sum that contains it: it makes the sum even, so
-/// that the next pair saves an instruction. Neither value is better for all shapes.
-const WORTHS_OF_ODD: [usize; 2] = [1, 0];
 
 /// The program with common parts of its sums computed once, for instructions that add `arity` terms.
 pub(in crate::compiler) fn share(program: &Program, arity: usize) -> Program {
@@ -119,9 +105,9 @@ impl Parts {
         if plain.old.len() + sums.iter().map(|terms| terms.len()).sum::<usize>() > Term::MAX as usize {
             return plain;
         }
-        let [first, second] = WORTHS_OF_ODD;
+        let [first, second] = SHARE_ODD_WEIGHTS;
         let (shared, looks) = Search::new(&plain, first).run();
-        if arity == 2 || looks > SHORT_SEARCH {
+        if arity == 2 || looks > SHARE_SHORT_SEARCH {
             return shared;
         }
         let (other, _) = Search::new(&plain, second).run();
@@ -216,7 +202,7 @@ impl Search {
             even,
             pairs: vec![Vec::new(); plain.sums.len() + 1],
             triples: vec![Vec::new(); plain.sums.len() + 1],
-            budget: BUDGET,
+            budget: SHARE_BUDGET,
         }
     }
 
@@ -233,7 +219,7 @@ impl Search {
             *terms = (0..self.members.len() as Term).filter(present).collect();
         }
         self.parts.dissolve();
-        (self.parts, BUDGET - self.budget)
+        (self.parts, SHARE_BUDGET - self.budget)
     }
 
     fn in_common(&self, terms: &[Term]) -> Members {
@@ -340,7 +326,7 @@ impl Search {
             let mut best = None;
             let mut place = listed.len();
             // Triples at the end that became rarer are moved to another list, so the window advances.
-            while place > 0 && (best.is_none() || place + WINDOW > listed.len()) {
+            while place > 0 && (best.is_none() || place + SHARE_WINDOW > listed.len()) {
                 place -= 1;
                 self.spend(1);
                 let terms = listed[place];

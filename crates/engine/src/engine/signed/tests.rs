@@ -48,7 +48,7 @@ fn encode(text: &str) -> Plan {
 
 /// Lengths around symbols, registers, steps and tiles.
 fn lengths() -> impl Iterator<Item = usize> {
-    let edges = [0, 8, 64, 128, 256, 512, 1024, TILE, TILE + 512, 2 * TILE, 5 * TILE];
+    let edges = [0, 8, 64, 128, 256, 512, 1024, SIGN_TILE, SIGN_TILE + 512, 2 * SIGN_TILE, 5 * SIGN_TILE];
     edges
         .into_iter()
         .flat_map(|edge| [edge.saturating_sub(8), edge.saturating_sub(1), edge, edge + 1, edge + 16])
@@ -124,7 +124,7 @@ fn code_that_divides_while_it_codes() {
             let plan = encode(text);
             let kernel = row.at(Tier::Code).compile(&plan).unwrap();
             let compiled = Compiled { kernel, plan: plan.clone(), threads: Threads::new(1).unwrap().into() };
-            let lengths = [0, 100, 511, 512, 2000, 33_000, DIVIDED_BYTES, 40_961, 300_007];
+            let lengths = [0, 100, 511, 512, 2000, 33_000, MIN_DIVIDED_BYTES, 40_961, 300_007];
             for (turn, len) in lengths.into_iter().enumerate() {
                 let (points, shift, stagger) =
                     (SignaturePoints::ALL[turn % 3], [0, 0, 16, 3][turn % 4], [0, 0, 0, 0, 5][turn % 5]);

@@ -23,25 +23,19 @@ mod multipliers;
 pub(in crate::kernel) use multipliers::Multipliers;
 
 use super::Buffers;
-use crate::kernel::transform::{Coset, MAX_STRAYS, Member, Side, Transform};
+use crate::kernel::transform::{Coset, Member, Side, Transform};
 use crate::kernel::vector::Vector;
 use crate::matrix::additive::Additive;
+use crate::tuning::{MAX_STRAYS, TRANSFORM_BUFFER_BYTES, TRANSFORM_PREFETCH_BLOCKS};
 use ends::{Constants, Given, Held, MAX_POINTS, Source, Taken, Target, add_product, read, sum, write};
 use multipliers::{Maps, Multiply};
 use std::marker::PhantomData;
-
-/// Largest work buffer for which tiles are widened, in bytes: an L2 cache. A second buffer beyond that affects the last
-/// levels only.
-const ROOM_BYTES: usize = 2 << 20;
 
 /// Maximum columns of a block in a tile.
 const MAX_COLUMNS: usize = 8;
 
 /// Levels of the largest transform, that of the whole field.
 const LEVELS: usize = 16;
-
-/// Prefetch distance in blocks, each of which is on a page of its own.
-const BLOCKS_AHEAD: usize = 16;
 
 /// Work buffer for one or two cosets of columns.
 #[derive(Default)]
@@ -135,7 +129,7 @@ unsafe fn run_columns<V: Vector, X: Multiply<V::Map, B>, const B: usize>(
     let Transform { log, inputs, outputs, .. } = transform;
     let column = B * V::BYTES;
     let size = column << log;
-    let most = (ROOM_BYTES / size).clamp(1, MAX_COLUMNS).min(blocks.len / column);
+    let most = (TRANSFORM_BUFFER_BYTES / size).clamp(1, MAX_COLUMNS).min(blocks.len / column);
     let tile_bytes = most * size;
     let needed = if inputs.cosets.len().max(outputs.cosets.len()) > 1 { 2 * tile_bytes } else { tile_bytes };
     room.0.resize(room.0.len().max(needed.div_ceil(64)), Line { _bytes: [0; 64] });
@@ -209,7 +203,7 @@ impl Tile<'_> {
         member: usize,
         start: impl Fn(usize) -> *const u8,
     ) {
-        let ahead = member + BLOCKS_AHEAD;
+        let ahead = member + TRANSFORM_PREFETCH_BLOCKS;
         let count = side.members.len();
         let (member, at) =
             if ahead < count { (ahead, self.at) } else { ((ahead - count) % count, self.next) };

@@ -18,19 +18,13 @@
 //! prefetches the captures of the call while it takes its part.
 
 use super::locked;
+use crate::tuning::{RECHECK_AFTER, SPIN_TIME};
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-/// Time that a thread spins for work, or for the end of a call, before it sleeps: a few calls. Longer would waste the
-/// core.
-const SPIN_TIME: Duration = Duration::from_micros(50);
-
-/// Timeout after which a worker that goes to sleep checks once more for work.
-const RECHECK_AFTER: Duration = Duration::from_millis(1);
 
 /// Maximum bytes of captures that are prefetched.
 const MOST_CAPTURED: usize = 1024;

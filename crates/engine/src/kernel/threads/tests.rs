@@ -39,15 +39,15 @@ fn ranges_cover_every_byte_once_and_begin_with_a_granule() {
 #[test]
 fn many_short_blocks_are_split_among_threads() {
     let threads = Threads::new(2).unwrap();
-    assert_eq!(ranges_of(&threads, 2, HANDED_OVER_BYTES, 4096, 1024), [0..512, 512..1024]);
-    assert_eq!(ranges_of(&threads, 2, HANDED_OVER_BYTES, 1024, 1024).len(), 1);
+    assert_eq!(ranges_of(&threads, 2, HANDOVER_BYTES, 4096, 1024), [0..512, 512..1024]);
+    assert_eq!(ranges_of(&threads, 2, HANDOVER_BYTES, 1024, 1024).len(), 1);
 }
 
 #[test]
 fn the_caller_gets_a_longer_range_if_ranges_are_long() {
     let threads = Threads::new(2).unwrap();
     let firsts =
-        |granule, len| [0, HANDED_OVER_BYTES].map(|lead| ranges_of(&threads, granule, lead, 6, len)[0].len());
+        |granule, len| [0, HANDOVER_BYTES].map(|lead| ranges_of(&threads, granule, lead, 6, len)[0].len());
     assert_eq!(firsts(1, 64 << 10), [32 << 10, 36 << 10]);
     assert_eq!(firsts(1, 1 << 20), [512 << 10, 516 << 10]);
     // Never everything: two packets of 128 KiB are still two ranges.

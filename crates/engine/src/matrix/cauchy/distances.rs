@@ -7,9 +7,7 @@
 use super::Point;
 use crate::field::Field;
 use crate::field::tables::LogTables;
-
-/// Number of pairs from which three transforms are faster.
-const MANY_PAIRS: usize = 1 << 22;
+use crate::tuning::MIN_TRANSFORMED_PAIRS;
 
 /// Distances to a set of points.
 pub(super) enum Distances<'a> {
@@ -22,7 +20,9 @@ impl<'a> Distances<'a> {
     /// Prepares for `askers` queries.
     pub(super) fn new(field: Field, to: &'a [Point], askers: usize) -> Distances<'a> {
         match LogTables::of(field) {
-            Some(tables) if field == Field::GF16 && to.len().saturating_mul(askers) >= MANY_PAIRS => {
+            Some(tables)
+                if field == Field::GF16 && to.len().saturating_mul(askers) >= MIN_TRANSFORMED_PAIRS =>
+            {
                 Distances::Known(from_everywhere(tables, to))
             }
             _ => Distances::OneByOne(field, to),

@@ -2,8 +2,8 @@
 
 use super::multipliers::Maps;
 use crate::kernel::generic::planes::{load, store};
-use crate::kernel::transform::MAX_STRAYS;
 use crate::kernel::vector::Vector;
+use crate::tuning::MAX_STRAYS;
 
 /// Maximum points of a pass.
 pub(super) const MAX_POINTS: usize = 8;
