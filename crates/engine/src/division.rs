@@ -31,10 +31,10 @@ impl SignaturePoints {
 /// State left by dividing every input in the coding pass: the quotients of the last eight iterations of the loop.
 #[derive(Debug)]
 pub struct TrailingQuotients {
-    /// Bytes of every block that were coded and divided, from the start; a multiple of `turn`.
+    /// Bytes of every block that were coded and divided, from the start; a multiple of `step`.
     pub covered: usize,
     /// Bytes of every block per iteration.
-    pub turn: usize,
+    pub step: usize,
     /// Per input and component, the quotients of eight iterations; iteration t is at index t % 8.
     pub rings: Vec<u8>,
 }

@@ -7,13 +7,13 @@ pub enum Error {
     /// No field of this width is defined.
     #[error("no field GF(2^{w}): w is 2 to 16, 32 or 64")]
     UnknownField {
-        /// The width asked for.
+        /// The requested width.
         w: u32,
     },
     /// The words layout packs whole symbols into bytes, which this width does not allow.
     #[error("the words layout needs w = 4, 8, 16, 32 or 64, not {w}; use packets")]
     NoWordsLayout {
-        /// The width asked for.
+        /// The requested width.
         w: u32,
     },
     /// Zero data blocks, or more blocks than the field or the family has points for.
@@ -25,9 +25,9 @@ pub enum Error {
         family: &'static str,
         /// Width of the field.
         w: u32,
-        /// Data blocks asked for.
+        /// Requested data blocks.
         k: usize,
-        /// Redundancy blocks asked for.
+        /// Requested redundancy blocks.
         m: usize,
         /// The largest k + m.
         limit: usize,
@@ -39,9 +39,9 @@ pub enum Error {
     TooMuchRedundancy {
         /// Name of the code family.
         family: &'static str,
-        /// Data blocks asked for.
+        /// Requested data blocks.
         k: usize,
-        /// Redundancy blocks asked for.
+        /// Requested redundancy blocks.
         m: usize,
         /// The largest m for this k.
         limit: usize,
@@ -53,7 +53,7 @@ pub enum Error {
         family: &'static str,
         /// The width it is defined for.
         defined: u32,
-        /// The width asked for.
+        /// The requested width.
         w: u32,
     },
     /// A RAID-Z reconstruction was requested for another code.
@@ -65,9 +65,9 @@ pub enum Error {
     /// A matrix of this size would not fit in memory or time.
     #[error("a matrix of {rows} x {columns} is over the limit of {limit} coefficients")]
     MatrixTooLarge {
-        /// Rows asked for.
+        /// Requested rows.
         rows: usize,
-        /// Columns asked for.
+        /// Requested columns.
         columns: usize,
         /// Largest number of coefficients.
         limit: usize,
@@ -75,9 +75,9 @@ pub enum Error {
     /// A search for rows with few ones that would take too long.
     #[error("cauchy-good evaluates k·k·m scalings: {k}+{m} is over the limit of {limit}; use cauchy")]
     SearchTooLarge {
-        /// Data blocks asked for.
+        /// Requested data blocks.
         k: usize,
-        /// Redundancy blocks asked for.
+        /// Requested redundancy blocks.
         m: usize,
         /// Most scalings.
         limit: usize,
@@ -85,7 +85,7 @@ pub enum Error {
     /// A packet size of zero or above the limit.
     #[error("packet size {bytes} is out of range: 1 to {limit} bytes")]
     PacketOutOfRange {
-        /// Bytes per packet asked for.
+        /// Requested bytes per packet.
         bytes: usize,
         /// Largest packet.
         limit: usize,
@@ -221,13 +221,13 @@ pub enum Error {
     NoSignatures {
         /// The supported widths.
         widths: &'static str,
-        /// The width asked for.
+        /// The requested width.
         w: u32,
     },
     /// A number of signature components outside the supported range.
     #[error("a signature has 1 to {limit} components, not {components}")]
     ComponentsOutOfRange {
-        /// Components asked for.
+        /// Requested components.
         components: usize,
         /// Most components.
         limit: usize,
@@ -235,7 +235,7 @@ pub enum Error {
     /// An unknown kernel name.
     #[error("no kernel '{name}'; this build has: {known}")]
     UnknownKernel {
-        /// The name asked for.
+        /// The requested name.
         name: String,
         /// The names in the table.
         known: String,
@@ -243,7 +243,7 @@ pub enum Error {
     /// A kernel that this CPU cannot run.
     #[error("this CPU cannot run the kernel '{name}'; it can run: {supported}")]
     UnsupportedKernel {
-        /// The name asked for.
+        /// The requested name.
         name: String,
         /// The supported names.
         supported: String,
@@ -251,7 +251,7 @@ pub enum Error {
     /// A pool of worker threads could not be created.
     #[error("cannot start {threads} threads: {reason}")]
     Threads {
-        /// Threads asked for.
+        /// Requested threads.
         threads: usize,
         /// The error of the operating system.
         reason: String,

@@ -39,13 +39,13 @@
 //!
 //! # Lifetimes
 //!
-//! - [`Engine`] is cheap to clone and owns the thread pool: create one per process. The first one takes some milliseconds
-//!   to measure the kernel sets of the CPU; the environment variable `GABION_KERNEL` selects one instead.
+//! - [`Engine`] is cheap to clone and owns the thread pool: create one per process. The first one takes some
+//!   milliseconds to measure the kernel sets of the CPU; the environment variable `GABION_KERNEL` selects one instead.
 //! - [`Compiled`] is a plan ready to run, on any number of threads at once. Keep it while there are stripes of the same
 //!   kind. It starts with a generic kernel; after half a megabyte per block it switches to machine code.
 //! - [`Repairer`] is for stripes with different erasure patterns; it caches the plan of a repeated pattern.
-//! - Store the identity of a code (`code.to_string()`) with the data: the same identity produces the same bytes on every
-//!   machine and in every version.
+//! - Store the identity of a code (`code.to_string()`) with the data: the same identity produces the same bytes on
+//!   every machine and in every version.
 //!
 //! # Errors
 //!

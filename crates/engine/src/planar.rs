@@ -30,7 +30,7 @@ pub struct Planar {
 
 impl Planar {
     pub(crate) fn new(
-        row: &KernelSet,
+        kernels: &KernelSet,
         threads: Arc<Threads>,
         matrix: &Matrix,
         mode: Mode,
@@ -48,7 +48,7 @@ impl Planar {
         if inputs * outputs * symbol_bytes * symbol_bytes > MAX_BYTE_MAPS {
             return Err(too_large());
         }
-        let kernel = row.compile_planar(matrix, mode)?.ok_or_else(too_large)?;
+        let kernel = kernels.compile_planar(matrix, mode)?.ok_or_else(too_large)?;
         Ok(Planar { kernel, threads, inputs, outputs, symbol_bytes })
     }
 

@@ -39,7 +39,7 @@ use std::fmt;
 pub const MAX_COMPONENTS: usize = 16;
 
 /// Iterations whose quotients determine a remainder: the degree of the tower over GF(2^8).
-const REMAINDER_TURNS: usize = 8;
+const REMAINDER_ITERATIONS: usize = 8;
 
 /// Field or tower of the symbols of a signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -185,9 +185,9 @@ impl Signer {
     ///
     /// # Errors
     /// As there.
-    pub fn with_kernel_set(row: &KernelSet, field: Field, components: usize) -> Result<Signer, Error> {
+    pub fn with_kernel_set(kernels: &KernelSet, field: Field, components: usize) -> Result<Signer, Error> {
         match field.w() {
-            8 | 16 | 32 | 64 => Signer::in_space(row, Space::Field(field), components),
+            8 | 16 | 32 | 64 => Signer::in_space(kernels, Space::Field(field), components),
             w => Err(Error::NoSignatures { widths: "8, 16, 32 or 64", w }),
         }
     }
@@ -196,8 +196,12 @@ impl Signer {
     ///
     /// # Errors
     /// As there.
-    pub fn tower_with_kernel_set(row: &KernelSet, base: Field, components: usize) -> Result<Signer, Error> {
-        Signer::in_space(row, Space::Tower(Tower::over(base)?), components)
+    pub fn tower_with_kernel_set(
+        kernels: &KernelSet,
+        base: Field,
+        components: usize,
+    ) -> Result<Signer, Error> {
+        Signer::in_space(kernels, Space::Tower(Tower::over(base)?), components)
     }
 
     /// Signatures of two elements of the tower over GF(2^8) at points that are independent of each other: Y, and P with
@@ -214,20 +218,20 @@ impl Signer {
     ///
     /// # Errors
     /// As there.
-    pub fn independent_with_kernel_set(row: &KernelSet) -> Result<Signer, Error> {
+    pub fn independent_with_kernel_set(kernels: &KernelSet) -> Result<Signer, Error> {
         let tower = Tower::over(Field::GF8)?;
-        Signer::at_points(row, Space::Tower(tower), 2, Some(Products::new(tower)))
+        Signer::at_points(kernels, Space::Tower(tower), 2, Some(Products::new(tower)))
     }
 
-    fn in_space(row: &KernelSet, space: Space, components: usize) -> Result<Signer, Error> {
+    fn in_space(kernels: &KernelSet, space: Space, components: usize) -> Result<Signer, Error> {
         if !(1..=MAX_COMPONENTS).contains(&components) {
             return Err(Error::ComponentsOutOfRange { components, limit: MAX_COMPONENTS });
         }
-        Signer::at_points(row, space, components, None)
+        Signer::at_points(kernels, space, components, None)
     }
 
     fn at_points(
-        row: &KernelSet,
+        kernels: &KernelSet,
         space: Space,
         components: usize,
         second: Option<Products>,
@@ -241,7 +245,7 @@ impl Signer {
             LinearMap::new(space.bytes(), |bit| space.mul(bit, weight))
         };
         let points = points_of(space, components, second.is_some());
-        let kernel = row.signer(&SignatureSpec { components, step_map: &step_map, points })?;
+        let kernel = kernels.signer(&SignatureSpec { components, step_map: &step_map, points })?;
         let squares_of = |component: usize| {
             let mut square = point(component);
             std::array::from_fn(|_| {
@@ -350,18 +354,18 @@ impl Signer {
     /// c = Z^8 + Z^7 + Z, that sum is ((A + v_0)·Z + A + v_7)·Z^7, where A is the sum of all v_i · Z^(7-i). The rest of
     /// the block is added to v_0. Other points have another power of 2 as c, with the same derivation.
     pub(crate) fn of_quotients(&self, quotients: &TrailingQuotients, rest: Vec<Signature>) -> Vec<Signature> {
-        let (turn, turns) = (quotients.turn, quotients.covered / quotients.turn);
-        let symbols = turn / self.space.bytes();
-        let weights = self.weights_at((turns - 1) * symbols);
-        let mut rings = quotients.rings.chunks(REMAINDER_TURNS * turn);
-        let mut ordered = vec![0; REMAINDER_TURNS * turn];
+        let (step, iterations) = (quotients.step, quotients.covered / quotients.step);
+        let symbols = step / self.space.bytes();
+        let weights = self.weights_at((iterations - 1) * symbols);
+        let mut rings = quotients.rings.chunks(REMAINDER_ITERATIONS * step);
+        let mut ordered = vec![0; REMAINDER_ITERATIONS * step];
         let mut component_of = |component: usize, rest: u64| {
             let ring = rings.next().unwrap_or_default();
-            let quotient = |i: usize| &ring[(turns - 1 - i) % REMAINDER_TURNS * turn..][..turn];
-            for (i, place) in ordered.chunks_exact_mut(turn).rev().enumerate() {
+            let quotient = |i: usize| &ring[(iterations - 1 - i) % REMAINDER_ITERATIONS * step..][..step];
+            for (i, place) in ordered.chunks_exact_mut(step).rev().enumerate() {
                 place.copy_from_slice(quotient(i));
             }
-            let [first, last] = [0, REMAINDER_TURNS - 1].map(|i| self.folded(component, quotient(i)));
+            let [first, last] = [0, REMAINDER_ITERATIONS - 1].map(|i| self.folded(component, quotient(i)));
             let all = self.folded(component, &ordered);
             let upper = self.times_point_power(component, rest ^ all ^ first, symbols);
             self.space.mul(upper ^ all ^ last, weights[component])

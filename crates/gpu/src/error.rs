@@ -36,7 +36,7 @@ pub enum GpuError {
     Unavailable {
         /// The request.
         api: Api,
-        /// What is missing.
+        /// The reason.
         reason: String,
     },
     /// No device of this number.
@@ -66,7 +66,7 @@ pub enum GpuError {
         api: Api,
         /// Device or pinned memory.
         kind: &'static str,
-        /// Bytes asked for.
+        /// Requested bytes.
         bytes: usize,
     },
     /// A block or plan beyond the limit of a kernel.
@@ -106,7 +106,7 @@ pub enum GpuError {
     Method {
         /// The method.
         method: &'static str,
-        /// What it supports.
+        /// The supported plans.
         can: &'static str,
         /// The request.
         plan: String,
@@ -118,7 +118,7 @@ pub enum GpuError {
         api: Api,
         /// The transfer method.
         transfer: &'static str,
-        /// What is missing.
+        /// The reason.
         reason: String,
     },
     /// A result that differs from the CPU's.

@@ -47,7 +47,7 @@ pub enum Change {
     Deleted,
 }
 
-/// Why events were lost.
+/// Reason of a loss of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EventLoss {
     /// The kernel's queue was full.
@@ -83,7 +83,7 @@ pub enum FilesystemWide {
     Refused {
         /// The directory.
         path: Vec<u8>,
-        /// What the operating system says.
+        /// The error of the operating system.
         error: String,
     },
 }
@@ -106,19 +106,19 @@ pub enum SourceError {
     /// The call needs privileges that this process does not have.
     #[error("{call} needs to be root (CAP_SYS_ADMIN and CAP_DAC_READ_SEARCH): {source}")]
     Rights {
-        /// Which call.
+        /// The call.
         call: &'static str,
-        /// What the operating system says.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// The kernel or the file system does not support the call.
     #[error("{call} does not work for {}: {source}", root.display())]
     Unsupported {
-        /// Which call.
+        /// The call.
         call: &'static str,
         /// For which tree.
         root: PathBuf,
-        /// What the operating system says.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// There are more directories than this user may watch.
@@ -129,7 +129,7 @@ pub enum SourceError {
     TooManyWatches {
         /// The directory that was too many.
         path: PathBuf,
-        /// What the sysctl says.
+        /// Value of the sysctl.
         limit: String,
     },
     /// The user has too many event queues.
@@ -137,15 +137,15 @@ pub enum SourceError {
     TooManyQueues {
         /// The sysctl.
         sysctl: &'static str,
-        /// What it says.
+        /// The value.
         limit: String,
     },
     /// The operating system refuses.
     #[error("{}: {source}", path.display())]
     Io {
-        /// What it is about.
+        /// The path.
         path: PathBuf,
-        /// What it says.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 }

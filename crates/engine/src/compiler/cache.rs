@@ -29,7 +29,7 @@ pub(crate) struct Slot {
     ready: OnceLock<Option<Ready>>,
 }
 
-/// What a plan is compiled for.
+/// Purpose of compiled code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Purpose {
     /// Its outputs.

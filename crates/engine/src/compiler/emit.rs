@@ -27,7 +27,7 @@ use iced_x86::{
 };
 use pointers::Pointers;
 use remainders::Remainders;
-pub(super) use remainders::TURNS as REMEMBERED_TURNS;
+pub(super) use remainders::TURNS as RING_ITERATIONS;
 use std::fmt::Write as _;
 use vocabulary::Vocabulary;
 

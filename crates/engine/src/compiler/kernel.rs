@@ -130,7 +130,7 @@ impl CodeKernel {
         let narrow = (*columns > 1 && form.packets.is_none()).then(|| of_columns(1, allocated, Walk::NEAR));
         let one = slice::from_ref(allocated);
         let passes = if passes.is_empty() { one } else { &passes[..] };
-        let (asks, middle) = match prefetching_outputs_pays(form) {
+        let (locality, middle) = match prefetching_outputs_pays(form) {
             true if always_in_passes(form.inputs) => (Locality::L2, passes),
             true => (Locality::L2, one),
             false => (Locality::L1, &[][..]),
@@ -155,8 +155,8 @@ impl CodeKernel {
                 Some(narrow) => Some(narrow?),
                 None => None,
             },
-            middle: through(middle, asks, false)?,
-            descending: through(down, asks, true)?,
+            middle: through(middle, locality, false)?,
+            descending: through(down, locality, true)?,
             memory: memory(Locality::Memory),
             memory_unaligned: memory(Locality::MemoryUnaligned),
             routine: routine(allocated, Walk::NEAR)?,
@@ -170,7 +170,7 @@ impl CodeKernel {
     pub(crate) fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], len: usize, total_len: usize) {
         let mut few = [const { MaybeUninit::uninit() }; FEW_BLOCKS];
         match few.get_mut(..inputs.len() + outputs.len()) {
-            Some(room) => self.run_blocks(addresses(inputs, outputs, room), len, total_len),
+            Some(list) => self.run_blocks(addresses(inputs, outputs, list), len, total_len),
             None => self.run_many(inputs, outputs, len, total_len),
         }
     }
@@ -178,8 +178,8 @@ impl CodeKernel {
     /// As [`run`](CodeKernel::run), with a heap-allocated list of addresses.
     #[inline(never)]
     fn run_many(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], len: usize, total_len: usize) {
-        let mut room = vec![MaybeUninit::uninit(); inputs.len() + outputs.len()];
-        self.run_blocks(addresses(inputs, outputs, &mut room), len, total_len);
+        let mut list = vec![MaybeUninit::uninit(); inputs.len() + outputs.len()];
+        self.run_blocks(addresses(inputs, outputs, &mut list), len, total_len);
     }
 
     #[inline]
@@ -368,8 +368,8 @@ impl CodeKernel {
         let (step, len) = (routine.step(), end - start);
         let mut copies = vec![0u8; step * blocks.len()];
         let base = copies.as_mut_ptr();
-        // SAFETY: by contract `len` bytes can be read in each block, and written where it is an output; a copy has
-        // room for a step.
+        // SAFETY: by contract `len` bytes can be read in each block, and written where it is an output; a copy
+        // holds a step.
         unsafe {
             let copied: Vec<*const u8> = (0..blocks.len()).map(|i| base.add(i * step).cast_const()).collect();
             for (block, copy) in blocks.iter().zip(&copied) {
@@ -383,14 +383,14 @@ impl CodeKernel {
     }
 }
 
-/// The start addresses of the blocks, inputs first, written to `room`.
+/// The start addresses of the blocks, inputs first, written to `list`.
 #[inline]
 fn addresses<'a>(
     inputs: &[&[u8]],
     outputs: &mut [&mut [u8]],
-    room: &'a mut [MaybeUninit<*const u8>],
+    list: &'a mut [MaybeUninit<*const u8>],
 ) -> &'a [*const u8] {
-    let (of_inputs, of_outputs) = room.split_at_mut(inputs.len());
+    let (of_inputs, of_outputs) = list.split_at_mut(inputs.len());
     assert!(of_outputs.len() == outputs.len(), "one entry per buffer");
     for (place, input) in of_inputs.iter_mut().zip(inputs) {
         place.write(input.as_ptr());
@@ -399,5 +399,5 @@ fn addresses<'a>(
         place.write(output.as_mut_ptr().cast_const());
     }
     // SAFETY: all entries before the split (inputs) and after it (outputs) were written above.
-    unsafe { room.assume_init_ref() }
+    unsafe { list.assume_init_ref() }
 }

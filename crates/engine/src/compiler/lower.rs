@@ -18,7 +18,7 @@ use crate::layout::Layout;
 use crate::plan::{Mode, Plan};
 use symbols::Symbols;
 
-/// Stores `value` as an output of the plan, added to what the output holds where the plan asks for it.
+/// Stores `value` as an output of the plan, added to the output in the mode `Add`.
 fn store(program: &mut Program, plan: &Plan, output: usize, packet: usize, value: Option<Value>) {
     let value = match plan.layout() {
         Layout::Words => Symbols::of(plan.field()).stored(program, value),

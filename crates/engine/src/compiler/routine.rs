@@ -90,7 +90,7 @@ impl Routine {
         // SAFETY: passed on unchanged; a routine without slots gets a null pointer.
         unsafe {
             if self.needs_slots {
-                self.run_with_room(blocks, [start, end]);
+                self.run_with_own_slots(blocks, [start, end]);
             } else {
                 self.run_with(blocks, [start, end], std::ptr::null_mut());
             }
@@ -112,7 +112,7 @@ impl Routine {
     /// # Safety
     /// As there.
     #[inline(never)]
-    unsafe fn run_with_room(&self, blocks: &[*const u8], range: [usize; 2]) {
+    unsafe fn run_with_own_slots(&self, blocks: &[*const u8], range: [usize; 2]) {
         let mut slots = Slots([MaybeUninit::uninit(); MAX_SLOT_BYTES]);
         // SAFETY: passed on unchanged; the buffer holds the maximum number of slots.
         unsafe { self.run_with(blocks, range, slots.0.as_mut_ptr().cast()) };

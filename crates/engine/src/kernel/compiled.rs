@@ -140,7 +140,7 @@ pub(super) fn multiply<I: Isa>(isa: I, coefficients: &[u8], buffers: Buffers<'_,
     let product = |output, input| products[coefficients[output * inputs.len() + input] as usize];
     let mut few = [const { MaybeUninit::uninit() }; FEW_COEFFICIENTS];
     let dense = match few.get_mut(..coefficients.len()) {
-        Some(room) => Dense::new_in(room, inputs.len(), outputs, product),
+        Some(storage) => Dense::new_in(storage, inputs.len(), outputs, product),
         None => Dense::new(1, inputs.len(), outputs, |output, input| [product(output, input)]),
     };
     isa.run(Work::Words(&dense, buffers));

@@ -28,7 +28,7 @@ pub(super) use rows::Rows;
 pub(super) use sign::Weights;
 pub(super) use steps::Steps;
 pub(super) use sum_constrained::SumConstrained;
-pub(super) use transform::{Multipliers, Room, Transforming};
+pub(super) use transform::{Multipliers, Transforming, WorkBuffer};
 pub(super) use words::Dense;
 
 use super::vector::Vector;

@@ -103,13 +103,13 @@ impl Transform {
         let (inputs, outputs) = if by_rows { (many, single) } else { (single, many) };
         let mut transform = Transform { field, log, inputs, outputs, strays: Vec::new() };
         if by_rows {
-            transform.part_strays(form);
+            transform.separate_strays(form);
         }
         transform
     }
 
     /// Turns inputs into strays if they cost less one by one than by the transform of their coset, up to the maximum.
-    fn part_strays(&mut self, form: &CauchyForm) {
+    fn separate_strays(&mut self, form: &CauchyForm) {
         let Transform { field, log, inputs, outputs, strays } = self;
         let of_coset = (*log << *log) / 2;
         let is_worth_it = |coset: &Coset| {
@@ -151,7 +151,7 @@ impl Transform {
     }
 
     /// True if it maps one coset to another: the last pass of interpolation and the first of evaluation are combined.
-    pub(super) fn turns(&self) -> bool {
+    pub(super) fn is_between_two_cosets(&self) -> bool {
         self.inputs.cosets.len() == 1 && self.outputs.cosets.len() == 1 && !self.differentiates()
     }
 

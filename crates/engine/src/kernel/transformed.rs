@@ -8,7 +8,7 @@
 
 use super::Kernel;
 use super::compiled::dense;
-use super::generic::{Buffers, Dense, Isa, Multipliers, Room, Transforming, Work};
+use super::generic::{Buffers, Dense, Isa, Multipliers, Transforming, Work, WorkBuffer};
 use super::transform::Transform;
 use super::vector::Vector;
 use crate::compiler;
@@ -76,7 +76,7 @@ impl Way {
 
 /// Cost of a transform in direct products of coefficients.
 fn price(transform: &Transform) -> usize {
-    let is_sum = transform.field == Field::GF8 && !transform.turns();
+    let is_sum = transform.field == Field::GF8 && !transform.is_between_two_cosets();
     let each = if is_sum { COEFFICIENTS_PER_PRODUCT_OF_SUMS } else { COEFFICIENTS_PER_PRODUCT };
     transform.products().saturating_mul(each)
 }
@@ -97,8 +97,8 @@ pub(super) fn worthwhile(form: &CauchyForm) -> Option<Transform> {
 
 /// Multiplies blocks by such a matrix.
 pub(super) fn multiply<I: Isa>(isa: I, transform: &Transform, buffers: Buffers<'_, '_>) {
-    let (multipliers, room) = (&Multipliers::new(Field::GF8), &mut Room::default());
-    isa.transform(Transforming { transform, multipliers, room, buffers });
+    let (multipliers, work) = (&Multipliers::new(Field::GF8), &mut WorkBuffer::default());
+    isa.transform(Transforming { transform, multipliers, work, buffers });
 }
 
 /// A plan that runs by transforms.
@@ -110,13 +110,13 @@ pub(super) struct TransformedPlan<I: Isa> {
     solve: Option<Dense<'static, I::V>>,
     multipliers: Multipliers<<I::V as Vector>::Map>,
     /// Work buffers, one per concurrent call, reused: page faults of new ones would take as long as some tiles.
-    rooms: Mutex<Vec<Rooms>>,
+    work_buffers: Mutex<Vec<WorkBuffers>>,
 }
 
 /// Work buffers of a call.
 #[derive(Default)]
-struct Rooms {
-    room: Room,
+struct WorkBuffers {
+    work: WorkBuffer,
     /// The rows between two factors.
     between: Vec<u8>,
 }
@@ -129,27 +129,28 @@ impl<I: Isa> TransformedPlan<I> {
             }
             (Way::Whole(transform) | Way::Factored(transform), _) => (transform, None),
         };
-        let (plan, multipliers, rooms) = (plan.clone(), Multipliers::new(plan.field()), Mutex::default());
-        Ok(TransformedPlan { isa, plan, transform, solve, multipliers, rooms })
+        let (plan, multipliers, work_buffers) =
+            (plan.clone(), Multipliers::new(plan.field()), Mutex::default());
+        Ok(TransformedPlan { isa, plan, transform, solve, multipliers, work_buffers })
     }
 
-    fn rooms(&self) -> MutexGuard<'_, Vec<Rooms>> {
-        self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
+    fn work_buffers(&self) -> MutexGuard<'_, Vec<WorkBuffers>> {
+        self.work_buffers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs over checked buffers.
     pub(super) fn run_checked(&self, buffers: Buffers<'_, '_>) {
-        let mut rooms = self.rooms().pop().unwrap_or_default();
+        let mut work_buffers = self.work_buffers().pop().unwrap_or_default();
         match (&self.solve, self.plan.structure()) {
-            (Some(solve), Some(structure)) => self.run_factors(solve, structure, &mut rooms, buffers),
-            _ => self.transform(&mut rooms.room, buffers),
+            (Some(solve), Some(structure)) => self.run_factors(solve, structure, &mut work_buffers, buffers),
+            _ => self.transform(&mut work_buffers.work, buffers),
         }
-        self.rooms().push(rooms);
+        self.work_buffers().push(work_buffers);
     }
 
-    fn transform(&self, room: &mut Room, buffers: Buffers<'_, '_>) {
+    fn transform(&self, work: &mut WorkBuffer, buffers: Buffers<'_, '_>) {
         let (transform, multipliers) = (&self.transform, &self.multipliers);
-        self.isa.transform(Transforming { transform, multipliers, room, buffers });
+        self.isa.transform(Transforming { transform, multipliers, work, buffers });
     }
 
     /// Runs part by part: the rows of the first factor plus the added inputs, then the second factor applied to these.
@@ -157,7 +158,7 @@ impl<I: Isa> TransformedPlan<I> {
         &self,
         solve: &Dense<'_, I::V>,
         structure: &Structure,
-        rooms: &mut Rooms,
+        work_buffers: &mut WorkBuffers,
         buffers: Buffers<'_, '_>,
     ) {
         let Buffers { inputs, outputs, len, total_len, add } = buffers;
@@ -169,8 +170,8 @@ impl<I: Isa> TransformedPlan<I> {
         for start in (0..len).step_by(longest) {
             let part = start..len.min(start + longest);
             let size = part.len();
-            rooms.between.resize(added.len() * size, 0);
-            for (row, added) in rooms.between.chunks_exact_mut(size).zip(added) {
+            work_buffers.between.resize(added.len() * size, 0);
+            for (row, added) in work_buffers.between.chunks_exact_mut(size).zip(added) {
                 match added {
                     Some(input) => row.copy_from_slice(&inputs[*input][part.clone()]),
                     None => row.fill(0),
@@ -178,10 +179,10 @@ impl<I: Isa> TransformedPlan<I> {
             }
             let first = &inputs[..structure.cauchy.columns.len()];
             let first: Vec<&[u8]> = first.iter().map(|input| &input[part.clone()]).collect();
-            let mut rows: Vec<&mut [u8]> = rooms.between.chunks_exact_mut(size).collect();
+            let mut rows: Vec<&mut [u8]> = work_buffers.between.chunks_exact_mut(size).collect();
             let sums = Buffers { inputs: &first, outputs: &mut rows, len: size, total_len, add: true };
-            self.transform(&mut rooms.room, sums);
-            let rows: Vec<&[u8]> = rooms.between.chunks_exact(size).collect();
+            self.transform(&mut work_buffers.work, sums);
+            let rows: Vec<&[u8]> = work_buffers.between.chunks_exact(size).collect();
             let mut last: Vec<&mut [u8]> =
                 outputs.iter_mut().map(|output| &mut output[part.clone()]).collect();
             let solved = Buffers { inputs: &rows, outputs: &mut last, len: size, total_len, add };

@@ -150,7 +150,7 @@ fn plans_of_codes_with_points_have_factors() {
 fn a_repair_solves_for_the_lost_data() {
     let code = code("6+3");
     let points = code.points().unwrap();
-    // Data 1 is lost and solved for with redundancy 0; redundancy 2 is asked for first.
+    // Data 1 is lost and solved for with redundancy 0; redundancy 2 is the first output.
     let plan = code.repair_plan(&[8, 1], &[0, 2, 3, 4, 5, 6]).unwrap();
     let structure = plan.structure().unwrap();
     assert_eq!(structure.cauchy, points.select(&[0, 2], &[0, 2, 3, 4, 5]));

@@ -6,8 +6,8 @@ pub(crate) const MIN_OUTPUTS_ALIASING: usize = 3;
 /// Minimum outputs for which inputs are read twice even from memory.
 pub(crate) const MIN_OUTPUTS_IN_PASSES_IN_MEMORY: usize = 14;
 
-/// [`PREFETCH_AHEAD`](super::PREFETCH_AHEAD) for packets, which are several times as many streams as blocks: all prefetched lines that are not
-/// used yet must fit in the L1 cache.
+/// [`PREFETCH_AHEAD`](super::PREFETCH_AHEAD) for packets, which are several times as many streams as blocks: all
+/// prefetched lines that are not used yet must fit in the L1 cache.
 pub(crate) const PACKET_PREFETCH_AHEAD: usize = 192;
 
 /// [`PREFETCH_AHEAD`](crate::tuning::PREFETCH_AHEAD) for loops that sign: the division state takes part of the L1

@@ -45,13 +45,13 @@ impl Constants {
         let used = by_frequency(allocated);
         let mut free = (taken..shape.target.registers()).map(|index| register(shape.target, index));
         // If constants are used for several columns, one register is reserved for loading those without their own.
-        let (room, needed) =
+        let (free_count, needed) =
             (free.len(), used.iter().filter(|(constant, _)| constant.needs_register()).count());
         let affine = used
             .iter()
             .any(|(constant, _)| matches!(constant, Constant::Affine(_) | Constant::AffineEach(_)));
-        let serves_several = shape.columns > 1 && affine && used.len() > room;
-        let passing = if serves_several && room > needed { free.next_back() } else { None };
+        let serves_several = shape.columns > 1 && affine && used.len() > free_count;
+        let passing = if serves_several && free_count > needed { free.next_back() } else { None };
         let mut constants = Constants {
             offsets: HashMap::new(),
             bytes: Vec::new(),

@@ -2,7 +2,7 @@
 //! memory.
 
 use super::code_of;
-use crate::compiler::emit::{Locality, REMEMBERED_TURNS, Walk};
+use crate::compiler::emit::{Locality, RING_ITERATIONS, Walk};
 use crate::compiler::machine::{Allocated, Form};
 use crate::compiler::routine::Routine;
 use crate::compiler::target::Target;
@@ -63,7 +63,7 @@ impl SigningKernel {
         total_len: usize,
     ) -> Option<TrailingQuotients> {
         let (width, step) = (self.routine.width(), self.routine.step());
-        let ring = REMEMBERED_TURNS * step;
+        let ring = RING_ITERATIONS * step;
         // Ordinary stores take any address.
         let aligned = outputs.iter().all(|output| output.as_ptr().addr().is_multiple_of(width));
         if len < ring {
@@ -76,14 +76,14 @@ impl SigningKernel {
         let routine = if large && aligned { &self.streaming } else { &self.routine };
         let covered = len - len % step;
         let rings = inputs.len() * self.components * ring;
-        let mut room = vec![0u8; self.slot_bytes + rings + ALIGNMENT];
-        let first = room.as_ptr().align_offset(ALIGNMENT);
+        let mut memory = vec![0u8; self.slot_bytes + rings + ALIGNMENT];
+        let first = memory.as_ptr().align_offset(ALIGNMENT);
         // SAFETY: all blocks have `len` bytes, of which whole steps are processed; outputs are aligned for non-temporal
         // stores. The buffer has a zeroed ring for every division behind the slots.
-        unsafe { routine.run_with(&blocks, [0, covered], room.as_mut_ptr().add(first)) };
+        unsafe { routine.run_with(&blocks, [0, covered], memory.as_mut_ptr().add(first)) };
         routine.fence();
-        room.drain(..first + self.slot_bytes);
-        room.truncate(rings);
-        Some(TrailingQuotients { covered, turn: step, rings: room })
+        memory.drain(..first + self.slot_bytes);
+        memory.truncate(rings);
+        Some(TrailingQuotients { covered, step, rings: memory })
     }
 }

@@ -32,8 +32,8 @@ pub(super) unsafe fn run<V: Vector>(
     let [first, second] = outputs else { panic!("two outputs, not {}", outputs.len()) };
     assert!(!add && coefficients.len() == inputs.len());
     let outputs = [first.as_mut_ptr(), second.as_mut_ptr()];
-    let asks = Tuning::of_machine().prefetches_outputs(inputs.len(), outputs.len(), total_len);
-    let pass = Pass { products: V::Map::gf8_products(), coefficients, inputs, outputs, asks };
+    let prefetch_outputs = Tuning::of_machine().prefetches_outputs(inputs.len(), outputs.len(), total_len);
+    let pass = Pass { products: V::Map::gf8_products(), coefficients, inputs, outputs, prefetch_outputs };
     // SAFETY: every buffer has `len` bytes by the contract of `Work`.
     unsafe {
         match V::UNROLL {
@@ -51,7 +51,7 @@ struct Pass<'a, M> {
     inputs: &'a [&'a [u8]],
     outputs: [*mut u8; 2],
     /// True if outputs are prefetched.
-    asks: bool,
+    prefetch_outputs: bool,
 }
 
 /// U registers of every block at a time, then single registers, then the partial one.
@@ -61,7 +61,7 @@ unsafe fn all_steps<V: Vector, const U: usize>(pass: &Pass<'_, V::Map>, len: usi
     // SAFETY: each step reads and writes [at, at + what it is given), and that is <= len.
     unsafe {
         while len - at >= U * V::BYTES {
-            if pass.asks {
+            if pass.prefetch_outputs {
                 for output in pass.outputs {
                     prefetch_output::<V, U>(output.wrapping_add(at));
                 }

@@ -39,7 +39,7 @@ const LEVELS: usize = 16;
 
 /// Work buffer for one or two cosets of columns.
 #[derive(Default)]
-pub(in crate::kernel) struct Room(Vec<Line>);
+pub(in crate::kernel) struct WorkBuffer(Vec<Line>);
 
 #[derive(Clone, Copy)]
 #[repr(align(64))]
@@ -51,7 +51,7 @@ struct Line {
 pub(in crate::kernel) struct Transforming<'a, 'b, V: Vector> {
     pub(in crate::kernel) transform: &'a Transform,
     pub(in crate::kernel) multipliers: &'a Multipliers<V::Map>,
-    pub(in crate::kernel) room: &'a mut Room,
+    pub(in crate::kernel) work: &'a mut WorkBuffer,
     pub(in crate::kernel) buffers: Buffers<'a, 'b>,
 }
 
@@ -61,12 +61,12 @@ impl<V: Vector> Transforming<'_, '_, V> {
     /// as the transform has inputs and outputs; the multipliers are those of its field.
     #[inline(always)]
     pub(in crate::kernel) unsafe fn execute(self) {
-        let Transforming { transform, multipliers, room, buffers } = self;
+        let Transforming { transform, multipliers, work, buffers } = self;
         // SAFETY: passed on unchanged.
         unsafe {
             match multipliers {
-                Multipliers::Bytes(products) => run::<V, _, 1>(transform, *products, room, buffers),
-                Multipliers::Words(products) => run::<V, _, 2>(transform, &**products, room, buffers),
+                Multipliers::Bytes(products) => run::<V, _, 1>(transform, *products, work, buffers),
+                Multipliers::Words(products) => run::<V, _, 2>(transform, &**products, work, buffers),
             }
         }
     }
@@ -77,7 +77,7 @@ impl<V: Vector> Transforming<'_, '_, V> {
 unsafe fn run<V: Vector, X: Multiply<V::Map, B>, const B: usize>(
     transform: &Transform,
     multipliers: X,
-    room: &mut Room,
+    work: &mut WorkBuffer,
     buffers: Buffers<'_, '_>,
 ) {
     let Buffers { inputs, outputs, len, add, .. } = buffers;
@@ -89,7 +89,7 @@ unsafe fn run<V: Vector, X: Multiply<V::Map, B>, const B: usize>(
     // SAFETY: whole columns lie within all buffers; the rest is copied into columns of its own.
     unsafe {
         let mut run = |from: &[*const u8], to: &[*mut u8], len| {
-            run_columns::<V, X, B>(transform, multipliers, room, Blocks { from, to, len, add });
+            run_columns::<V, X, B>(transform, multipliers, work, Blocks { from, to, len, add });
         };
         run(&from, &to, len - rest);
         if rest == 0 {
@@ -123,7 +123,7 @@ struct Blocks<'a> {
 unsafe fn run_columns<V: Vector, X: Multiply<V::Map, B>, const B: usize>(
     transform: &Transform,
     multipliers: X,
-    room: &mut Room,
+    work: &mut WorkBuffer,
     blocks: Blocks<'_>,
 ) {
     let Transform { log, inputs, outputs, .. } = transform;
@@ -132,10 +132,10 @@ unsafe fn run_columns<V: Vector, X: Multiply<V::Map, B>, const B: usize>(
     let most = (TRANSFORM_BUFFER_BYTES / size).clamp(1, MAX_COLUMNS).min(blocks.len / column);
     let tile_bytes = most * size;
     let needed = if inputs.cosets.len().max(outputs.cosets.len()) > 1 { 2 * tile_bytes } else { tile_bytes };
-    room.0.resize(room.0.len().max(needed.div_ceil(64)), Line { _bytes: [0; 64] });
-    let start = room.0.as_mut_ptr().cast::<u8>();
+    work.0.resize(work.0.len().max(needed.div_ceil(64)), Line { _bytes: [0; 64] });
+    let start = work.0.as_mut_ptr().cast::<u8>();
     let (additive, differentiates) = (Additive::of(transform.field), transform.differentiates());
-    let turns = inputs.cosets.first().filter(|_| transform.turns()).map(|coset| coset.at);
+    let turns = inputs.cosets.first().filter(|_| transform.is_between_two_cosets()).map(|coset| coset.at);
     let none = multipliers.of(0);
     let mut constants = Constants { weights: [none; MAX_POINTS], strays: [[none; MAX_POINTS]; MAX_STRAYS] };
     let mut at = 0;
@@ -321,7 +321,7 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
                     if end & ((1 << above) - 1) != 0 {
                         break;
                     }
-                    self.in_room::<true, false>(above - level, level, end - (1 << above), [coset.at; 2]);
+                    self.in_buffer::<true, false>(above - level, level, end - (1 << above), [coset.at; 2]);
                     level = above;
                 }
             }
@@ -343,7 +343,7 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
         unsafe {
             let mut passes_end = self.log;
             if let Some(from) = turns.filter(|_| top > 0) {
-                self.in_room::<true, true>(self.log - top, top, 0, [from, coset.at]);
+                self.in_buffer::<true, true>(self.log - top, top, 0, [from, coset.at]);
                 passes_end = top;
             }
             let mut member = coset.members.start;
@@ -352,7 +352,7 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
                 while above > self.bottom() {
                     let level = (above - 1) / Self::LEVELS * Self::LEVELS;
                     if start & ((1 << above) - 1) == 0 {
-                        self.in_room::<false, true>(above - level, level, start, [coset.at; 2]);
+                        self.in_buffer::<false, true>(above - level, level, start, [coset.at; 2]);
                     }
                     above = level;
                 }
@@ -363,7 +363,7 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
 
     /// A pass over the block of the buffer that starts at `start`, on the coset at each of `at`.
     #[inline(always)]
-    unsafe fn in_room<const INTERPOLATES: bool, const EVALUATES: bool>(
+    unsafe fn in_buffer<const INTERPOLATES: bool, const EVALUATES: bool>(
         &mut self,
         levels: usize,
         level: usize,

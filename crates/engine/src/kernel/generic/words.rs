@@ -58,16 +58,16 @@ impl<'a, V: Vector> Dense<'a, V> {
         dense
     }
 
-    /// For symbols of one byte, with the maps in `room`, one entry per coefficient.
+    /// For symbols of one byte, with the maps in `storage`, one entry per coefficient.
     pub(in crate::kernel) fn new_in(
-        room: &'a mut [MaybeUninit<V::Map>],
+        storage: &'a mut [MaybeUninit<V::Map>],
         inputs: usize,
         outputs: usize,
         prepared: impl Fn(usize, usize) -> V::Map,
     ) -> Dense<'a, V> {
-        assert_eq!(room.len(), inputs * outputs);
+        assert_eq!(storage.len(), inputs * outputs);
         let mut dense = Dense::without_maps(1, inputs, outputs);
-        let mut places = room.iter_mut();
+        let mut places = storage.iter_mut();
         dense.for_coefficients(|output, input| {
             if let Some(place) = places.next() {
                 place.write(prepared(output, input));
@@ -75,7 +75,7 @@ impl<'a, V: Vector> Dense<'a, V> {
         });
         assert!(places.next().is_none(), "an entry was not written");
         // SAFETY: every entry was written, as asserted above.
-        dense.maps = Cow::Borrowed(unsafe { room.assume_init_ref() });
+        dense.maps = Cow::Borrowed(unsafe { storage.assume_init_ref() });
         dense
     }
 
@@ -119,7 +119,7 @@ pub(super) unsafe fn run<V: Vector>(dense: &Dense<'_, V>, buffers: Buffers<'_, '
     let maps_fit = dense.maps.len() == dense.inputs * dense.outputs * dense.symbol_bytes * dense.symbol_bytes;
     assert!(maps_fit && inputs.len() == dense.inputs && outputs.len() == dense.outputs);
     let stream = !add && streams::<V>(inputs.len(), outputs, total_len);
-    let asks = Tuning::of_machine().prefetches_outputs(inputs.len(), outputs.len(), total_len);
+    let prefetch_outputs = Tuning::of_machine().prefetches_outputs(inputs.len(), outputs.len(), total_len);
     let mut start = 0;
     while start < len {
         let end = start.saturating_add(dense.tile).min(len);
@@ -133,7 +133,7 @@ pub(super) unsafe fn run<V: Vector>(dense: &Dense<'_, V>, buffers: Buffers<'_, '
                 end,
                 add,
                 stream,
-                asks,
+                prefetch_outputs,
             };
             // SAFETY: start <= end <= len, the length of every buffer; maps holds inputs x count x B x B maps from here
             // on, as asserted above.
@@ -181,7 +181,7 @@ struct Pass<'a, 'b, M> {
     add: bool,
     stream: bool,
     /// True if outputs are prefetched.
-    asks: bool,
+    prefetch_outputs: bool,
 }
 
 /// Symbols of one byte leave registers free: several per input are in flight.
@@ -221,7 +221,7 @@ unsafe fn dense_pass<V: Vector, const B: usize, const G: usize, const U: usize>(
             }
         }
         while U > 1 && end - at >= U * step {
-            if B == 1 && pass.asks {
+            if B == 1 && pass.prefetch_outputs {
                 for g in 0..G {
                     prefetch_output::<V, U>(pass.outputs.get_unchecked(g).as_ptr().wrapping_add(at));
                 }

@@ -44,7 +44,7 @@ struct Shared {
     published: Line<Published>,
     progress: Line<Progress>,
     /// Held by the caller while its call runs.
-    turn: Line<Mutex<Turn>>,
+    call_state: Line<Mutex<CallState>>,
     workers: Line<Workers>,
     sleep_lock: Mutex<()>,
     /// Signals a new call.
@@ -56,7 +56,7 @@ struct Shared {
 
 /// State passed from one caller to the next.
 #[derive(Default)]
-struct Turn {
+struct CallState {
     calls: u64,
     /// Parts completed by workers.
     done: usize,
@@ -90,8 +90,8 @@ struct Progress {
 
 type Call = *const (dyn Fn(usize) + Sync);
 
-// SAFETY: `call` is written while no part of any call is outstanding (its writer holds `turn` and has waited for the
-// previous call), and read after taking a part, which happens after the write through `state`. The work behind the
+// SAFETY: `call` is written while no part of any call is outstanding (its writer holds `call_state` and has waited for
+// the previous call), and read after taking a part, which happens after the write through `state`. The work behind the
 // pointer is Sync.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
@@ -127,7 +127,7 @@ impl Pool {
                 caller_sleeps: AtomicBool::new(false),
                 panicked: AtomicBool::new(false),
             }),
-            turn: Line(Mutex::default()),
+            call_state: Line(Mutex::default()),
             workers: Line(Workers { stop: AtomicBool::new(false), sleepers: AtomicUsize::new(0) }),
             sleep_lock: Mutex::new(()),
             work_ready: Condvar::new(),
@@ -146,14 +146,16 @@ impl Pool {
     /// Runs `work` for every part below `parts`, on this thread and on idle workers. While another thread's call runs,
     /// this one runs all parts itself.
     pub(super) fn run(&self, parts: usize, work: &(dyn Fn(usize) + Sync)) {
-        let turn = match self.shared.turn.0.try_lock() {
-            Ok(turn) => Some(turn),
+        let call_state = match self.shared.call_state.0.try_lock() {
+            Ok(call_state) => Some(call_state),
             // A previous call panicked after it had published its parts.
-            Err(TryLockError::Poisoned(turn)) => Some(turn.into_inner()),
+            Err(TryLockError::Poisoned(call_state)) => Some(call_state.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         };
-        match turn {
-            Some(turn) if (2..=MOST_PARTS).contains(&parts) => self.shared.share(parts, work, turn),
+        match call_state {
+            Some(call_state) if (2..=MOST_PARTS).contains(&parts) => {
+                self.shared.share(parts, work, call_state)
+            }
             _ => (0..parts).for_each(work),
         }
     }
@@ -170,17 +172,17 @@ impl Drop for Pool {
 }
 
 impl Shared {
-    fn share(&self, parts: usize, work: &(dyn Fn(usize) + Sync), mut turn: MutexGuard<'_, Turn>) {
+    fn share(&self, parts: usize, work: &(dyn Fn(usize) + Sync), mut call_state: MutexGuard<'_, CallState>) {
         let Published { state, call, captured } = &self.published.0;
         captured.0.store((&raw const *work).cast::<u8>().cast_mut(), Ordering::Relaxed);
         captured.1.store(size_of_val(work), Ordering::Relaxed);
         // SAFETY: only the lifetime changes. A reader of the pointer has taken a part, and this function does not
         // return before all parts are complete.
         let work: &'static (dyn Fn(usize) + Sync) = unsafe { std::mem::transmute(work) };
-        // SAFETY: no part is outstanding, so there is no reader; `turn` excludes other writers.
+        // SAFETY: no part is outstanding, so there is no reader; `call_state` excludes other writers.
         unsafe { *call.get() = Some(work) };
-        turn.calls = turn.calls.wrapping_add(1);
-        state.store(packed(turn.calls, 1, parts), Ordering::Release);
+        call_state.calls = call_state.calls.wrapping_add(1);
+        state.store(packed(call_state.calls, 1, parts), Ordering::Release);
         if self.workers.0.sleepers.load(Ordering::Relaxed) > 0 {
             // A worker that goes to sleep holds this mutex until it waits, and checks `state` before.
             drop(locked(&self.sleep_lock));
@@ -191,17 +193,17 @@ impl Shared {
             self.do_part(work, index);
             own += 1;
             // If workers have completed all other parts, `state` need not be fetched to know that none is left.
-            let others = turn.done.wrapping_add(parts - own);
+            let others = call_state.done.wrapping_add(parts - own);
             let all_done = self.progress.0.done.load(Ordering::SeqCst) == others;
             part = if all_done { None } else { self.take(End::Front) };
         }
-        turn.done = turn.done.wrapping_add(parts - own);
-        self.wait_for(turn.done);
+        call_state.done = call_state.done.wrapping_add(parts - own);
+        self.wait_for(call_state.done);
         let panicked = &self.progress.0.panicked;
         if panicked.load(Ordering::SeqCst) {
             panicked.store(false, Ordering::SeqCst);
             let panic = locked(&self.panicked).take();
-            drop(turn);
+            drop(call_state);
             if let Some(panic) = panic {
                 resume_unwind(panic);
             }
