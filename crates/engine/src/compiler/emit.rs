@@ -64,7 +64,7 @@ pub(super) struct Walk {
 
 impl Walk {
     /// Ascending over blocks in the L1 cache.
-    pub(super) const NEAR: Walk = Walk { locality: Locality::L1, ahead: 0, descends: false };
+    pub(super) const L1: Walk = Walk { locality: Locality::L1, ahead: 0, descends: false };
 }
 
 /// Cache level in which the blocks of a call are expected, which determines what the loop prefetches.

@@ -77,7 +77,7 @@ pub(super) fn assembly(
     if !target.native {
         return None;
     }
-    let (_, emitted) = code_of(Form::of(plan), target, allocated, columns, Walk::NEAR);
+    let (_, emitted) = code_of(Form::of(plan), target, allocated, columns, Walk::L1);
     Some((emitted.code.len(), disassemble(&emitted.code)))
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct CodeKernel {
     /// register, or for packets, which are whole steps.
     narrow: Option<Routine>,
     /// The same for blocks in the [L2 cache](Locality), in one pass or several; empty if `routine` is used there too.
-    middle: Vec<Routine>,
+    in_l2: Vec<Routine>,
     /// Descending code for blocks that [alias or conflict](collisions), in several passes where these pay; empty for
     /// few outputs, whose stores complete early.
     descending: Vec<Routine>,
@@ -127,10 +127,10 @@ impl CodeKernel {
             let walk = Walk { locality, ahead: 0, descends };
             passes.iter().map(|pass| routine(pass, walk)).collect::<Option<Vec<_>>>()
         };
-        let narrow = (*columns > 1 && form.packets.is_none()).then(|| of_columns(1, allocated, Walk::NEAR));
+        let narrow = (*columns > 1 && form.packets.is_none()).then(|| of_columns(1, allocated, Walk::L1));
         let one = slice::from_ref(allocated);
         let passes = if passes.is_empty() { one } else { &passes[..] };
-        let (locality, middle) = match prefetching_outputs_pays(form) {
+        let (locality, in_l2) = match prefetching_outputs_pays(form) {
             true if always_in_passes(form.inputs) => (Locality::L2, passes),
             true => (Locality::L2, one),
             false => (Locality::L1, &[][..]),
@@ -155,11 +155,11 @@ impl CodeKernel {
                 Some(narrow) => Some(narrow?),
                 None => None,
             },
-            middle: through(middle, locality, false)?,
+            in_l2: through(in_l2, locality, false)?,
             descending: through(down, locality, true)?,
             memory: memory(Locality::Memory),
             memory_unaligned: memory(Locality::MemoryUnaligned),
-            routine: routine(allocated, Walk::NEAR)?,
+            routine: routine(allocated, Walk::L1)?,
             form,
             tuning: *Tuning::of_machine(),
         })
@@ -267,11 +267,11 @@ impl CodeKernel {
 
     /// The passes for a locality; `aligned` if outputs are, or will be, aligned.
     fn routines_for(&self, locality: Locality, aligned: bool) -> &[Routine] {
-        match (locality, self.memory_routine_for(aligned), &self.middle[..]) {
+        match (locality, self.memory_routine_for(aligned), &self.in_l2[..]) {
             (Locality::Memory, Some(memory), _) => slice::from_ref(&memory.routine),
             // One pass: inputs are not read from memory twice.
-            (Locality::Memory, None, [middle]) => slice::from_ref(middle),
-            (Locality::L2, _, [_, ..]) => &self.middle,
+            (Locality::Memory, None, [in_l2]) => slice::from_ref(in_l2),
+            (Locality::L2, _, [_, ..]) => &self.in_l2,
             (Locality::L2, Some(memory), []) if !aligned && prefetches_all(self.form) => {
                 slice::from_ref(&memory.routine)
             }
