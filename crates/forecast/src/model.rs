@@ -1,12 +1,14 @@
 //! The two models of the thesis (section 1.2) as chains.
 //!
-//! Of d disks, i have failed. A rebuild ends with rate μ; it reads k disks, and with probability h meets a read error.
+//! Of d disks, i have failed. A rebuild ends with rate μ; it reads k disks, and meets a read error with probability h.
 //! Then
+//!
 //! ```text
-//!   everything rebuilt (1 - h) μ
-//!   one more disk is failed    (d - i) λ, and read errors that are noticed
-//!   the end the same in state m, and undetected errors, SR h μ without checks
+//! everything is rebuilt      (1 - h) μ
+//! one more disk has failed   (d - i) λ, and detected read errors
+//! the end                    the same in state m, and undetected errors, SR h μ without checks
 //! ```
+//!
 //! With checks every read error is detected, and the block is one more erasure.
 
 use crate::chain::{Chain, ChainError, Step};

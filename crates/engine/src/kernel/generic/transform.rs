@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! for every tile:
-//!     for every coset of inputs: buffer = weights · inputs; to coefficients; differentiated if V is shared
-//!     sum of them → every coset of outputs: to values; outputs = weights · buffer + strays
+//!     for every coset of inputs:             buffer = weights · inputs;  to coefficients;  differentiated if V is shared
+//!     sum of them → every coset of outputs:  to values;  outputs = weights · buffer + strays
 //! ```
 //!
 //! (1) Planes: in the buffers the bytes of symbols are separated, one register per byte, together a *column*; they are
@@ -27,7 +27,10 @@ use crate::kernel::transform::{Coset, Member, Side, Transform};
 use crate::kernel::vector::Vector;
 use crate::matrix::additive::Additive;
 use crate::tuning::{MAX_STRAYS, TRANSFORM_BUFFER_BYTES, TRANSFORM_PREFETCH_BLOCKS};
-use ends::{Constants, Given, Held, MAX_POINTS, Source, Taken, Target, add_product, read, sum, write};
+use ends::{
+    BufferPoints, Constants, InputPoints, MAX_POINTS, OutputPoints, Source, Target, add_product, read, sum,
+    write,
+};
 use multipliers::{Maps, Multiply};
 use std::marker::PhantomData;
 
@@ -314,7 +317,7 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
         for end in (size..=n).step_by(size) {
             // SAFETY: blocks of a power of two of points that end at a multiple of their size, up to n.
             unsafe {
-                self.take(coset, &mut member, end - size, tile, constants);
+                self.read_inputs(coset, &mut member, end - size, tile, constants);
                 let mut level = Self::LEVELS;
                 while level < passes_end {
                     let above = self.log.min(level + Self::LEVELS);
@@ -356,7 +359,7 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
                     }
                     above = level;
                 }
-                self.give(coset, &mut member, start, tile, constants);
+                self.write_outputs(coset, &mut member, start, tile, constants);
             }
         }
     }
@@ -373,14 +376,32 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
         // SAFETY: a block of 2^levels parts of 2^level points.
         unsafe {
             let distance = (self.columns * Self::COLUMN) << level;
-            let held = Held { start: self.point(start), distance };
+            let buffer_points = BufferPoints { start: self.point(start), distance };
             let (columns, at) = (self.columns << level, [at[0] + start, at[1] + start]);
             match levels {
-                1 => self.pass::<2, INTERPOLATES, EVALUATES>(&held, &held, level, at, columns),
-                2 => self.pass::<4, INTERPOLATES, EVALUATES>(&held, &held, level, at, columns),
+                1 => self.pass::<2, INTERPOLATES, EVALUATES>(
+                    &buffer_points,
+                    &buffer_points,
+                    level,
+                    at,
+                    columns,
+                ),
+                2 => self.pass::<4, INTERPOLATES, EVALUATES>(
+                    &buffer_points,
+                    &buffer_points,
+                    level,
+                    at,
+                    columns,
+                ),
                 _ => {
                     if Self::LEVELS == 3 {
-                        self.pass::<8, INTERPOLATES, EVALUATES>(&held, &held, level, at, columns);
+                        self.pass::<8, INTERPOLATES, EVALUATES>(
+                            &buffer_points,
+                            &buffer_points,
+                            level,
+                            at,
+                            columns,
+                        );
                     }
                 }
             }
@@ -389,7 +410,7 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
 
     /// Reads the inputs of the lowest block at `start` and runs its levels. `next` is the first unprocessed member.
     #[inline(always)]
-    unsafe fn take(
+    unsafe fn read_inputs(
         &mut self,
         coset: &Coset,
         next: &mut usize,
@@ -419,16 +440,17 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
                     from[point] = zeros;
                 }
             }
-            let taken = Taken { from, constants, is_weighted };
-            let held = Held { start: self.point(start), distance: self.columns * Self::COLUMN };
+            let input_points = InputPoints { from, constants, is_weighted };
+            let buffer_points =
+                BufferPoints { start: self.point(start), distance: self.columns * Self::COLUMN };
             let (at, columns) = ([coset.at + start; 2], self.columns);
             match self.bottom() {
-                0 => self.pass::<1, true, false>(&taken, &held, 0, at, columns),
-                1 => self.pass::<2, true, false>(&taken, &held, 0, at, columns),
-                2 => self.pass::<4, true, false>(&taken, &held, 0, at, columns),
+                0 => self.pass::<1, true, false>(&input_points, &buffer_points, 0, at, columns),
+                1 => self.pass::<2, true, false>(&input_points, &buffer_points, 0, at, columns),
+                2 => self.pass::<4, true, false>(&input_points, &buffer_points, 0, at, columns),
                 _ => {
                     if Self::LEVELS == 3 {
-                        self.pass::<8, true, false>(&taken, &held, 0, at, columns);
+                        self.pass::<8, true, false>(&input_points, &buffer_points, 0, at, columns);
                     }
                 }
             }
@@ -437,7 +459,7 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
 
     /// Runs the levels of the lowest block at `start` and writes its outputs.
     #[inline(always)]
-    unsafe fn give(
+    unsafe fn write_outputs(
         &mut self,
         coset: &Coset,
         next: &mut usize,
@@ -469,16 +491,17 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
                 *next += 1;
             }
             let (add, strays) = (blocks.add, strays.len());
-            let given = Given { to, constants, is_weighted, add, strays, from };
-            let held = Held { start: self.point(start), distance: self.columns * Self::COLUMN };
+            let output_points = OutputPoints { to, constants, is_weighted, add, strays, from };
+            let buffer_points =
+                BufferPoints { start: self.point(start), distance: self.columns * Self::COLUMN };
             let (at, columns) = ([coset.at + start; 2], self.columns);
             match self.bottom() {
-                0 => self.pass::<1, false, true>(&held, &given, 0, at, columns),
-                1 => self.pass::<2, false, true>(&held, &given, 0, at, columns),
-                2 => self.pass::<4, false, true>(&held, &given, 0, at, columns),
+                0 => self.pass::<1, false, true>(&buffer_points, &output_points, 0, at, columns),
+                1 => self.pass::<2, false, true>(&buffer_points, &output_points, 0, at, columns),
+                2 => self.pass::<4, false, true>(&buffer_points, &output_points, 0, at, columns),
                 _ => {
                     if Self::LEVELS == 3 {
-                        self.pass::<8, false, true>(&held, &given, 0, at, columns);
+                        self.pass::<8, false, true>(&buffer_points, &output_points, 0, at, columns);
                     }
                 }
             }

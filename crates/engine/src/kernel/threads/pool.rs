@@ -7,9 +7,9 @@
 //! its previous call in its cache.
 //!
 //! ```text
-//! state number of the call | front | back one word: the thread that moves an end owns the part it has passed
-//! caller writes the call, publishes `state` with part 0 taken, takes parts from the front, waits until all are complete
-//! worker takes a part from the back, reads the call, runs it, counts the part as complete
+//! state   number of the call | front | back     one word: the thread that moves an end owns the part it has passed
+//! caller  writes the call, publishes `state` with part 0 taken, takes parts from the front, waits for all parts
+//! worker  takes a part from the back, reads the call, runs it, counts the part as complete
 //! ```
 //!
 //! Fetching a line that another core wrote last takes longer than a hundred products, so (1) state private to callers,

@@ -19,12 +19,12 @@ pub(super) trait Target<V: Vector, const B: usize, const P: usize> {
 }
 
 /// Points in the work buffer, `distance` bytes apart.
-pub(super) struct Held {
+pub(super) struct BufferPoints {
     pub(super) start: *mut u8,
     pub(super) distance: usize,
 }
 
-impl<V: Vector, const B: usize, const P: usize> Source<V, B, P> for Held {
+impl<V: Vector, const B: usize, const P: usize> Source<V, B, P> for BufferPoints {
     #[inline(always)]
     unsafe fn read(&self, column: usize) -> [[V; B]; P] {
         // SAFETY: the buffer has these columns.
@@ -38,7 +38,7 @@ impl<V: Vector, const B: usize, const P: usize> Source<V, B, P> for Held {
     }
 }
 
-impl<V: Vector, const B: usize, const P: usize> Target<V, B, P> for Held {
+impl<V: Vector, const B: usize, const P: usize> Target<V, B, P> for BufferPoints {
     #[inline(always)]
     unsafe fn write(&self, symbols: [[V; B]; P], column: usize) {
         for point in 0..P {
@@ -56,13 +56,13 @@ pub(super) struct Constants<M, const B: usize> {
 }
 
 /// Inputs, each times its weight; points without an input read zeros from the work buffer.
-pub(super) struct Taken<'a, M, const B: usize> {
+pub(super) struct InputPoints<'a, M, const B: usize> {
     pub(super) from: [*const u8; MAX_POINTS],
     pub(super) constants: &'a Constants<M, B>,
     pub(super) is_weighted: bool,
 }
 
-impl<V: Vector, const B: usize, const P: usize> Source<V, B, P> for Taken<'_, V::Map, B> {
+impl<V: Vector, const B: usize, const P: usize> Source<V, B, P> for InputPoints<'_, V::Map, B> {
     #[inline(always)]
     unsafe fn read(&self, column: usize) -> [[V; B]; P] {
         // SAFETY: blocks have these columns.
@@ -84,7 +84,7 @@ impl<V: Vector, const B: usize, const P: usize> Source<V, B, P> for Taken<'_, V:
 
 /// Outputs: the values, each times its weight, plus the products of strays. Points without an output are written to the
 /// work buffer.
-pub(super) struct Given<'a, M, const B: usize> {
+pub(super) struct OutputPoints<'a, M, const B: usize> {
     pub(super) to: [*mut u8; MAX_POINTS],
     pub(super) constants: &'a Constants<M, B>,
     pub(super) is_weighted: bool,
@@ -93,7 +93,7 @@ pub(super) struct Given<'a, M, const B: usize> {
     pub(super) from: [*const u8; MAX_STRAYS],
 }
 
-impl<V: Vector, const B: usize, const P: usize> Target<V, B, P> for Given<'_, V::Map, B> {
+impl<V: Vector, const B: usize, const P: usize> Target<V, B, P> for OutputPoints<'_, V::Map, B> {
     #[inline(always)]
     unsafe fn write(&self, mut symbols: [[V; B]; P], column: usize) {
         let at = column * B * V::BYTES;
