@@ -6,8 +6,8 @@
 //! the same points, its factors are products of distances, and over GF(2^8) these are sums of logarithms. With many
 //! losses the points alone are used, by transforms, also for larger blocks.
 //!
-//! Most often a disk was lost, and with it the same column of many stripes. Some small stripes in a row that lost the
-//! same are worth a plan after all, which is cached for those that follow.
+//! The most frequent loss is a disk, and with it the same column of many stripes. After some consecutive small stripes
+//! with the same erasure pattern a plan is compiled and cached.
 
 use crate::code::Code;
 use crate::engine::{Compiled, Engine};

@@ -20,13 +20,13 @@ pub(crate) const fn prefetching_outputs_pays(inputs: usize, outputs: usize) -> b
     inputs <= 3 * outputs
 }
 
-/// Points below this get a table of inverses of their sums; all points of codes are below.
+/// Points of Cauchy matrices below this get a table of inverses of their sums; all points of codes are below.
 pub(crate) const MAX_INVERSE_TABLE: u64 = 1 << 18;
 
 /// Products that one inversion costs in a field without logarithm tables (a low estimate).
 pub(crate) const PRODUCTS_OF_INVERSION: u64 = 48;
 
-/// Number of pairs from which three transforms are faster.
+/// Number of pairs of points from which products of distances are computed by three Walsh-Hadamard transforms.
 pub(crate) const MIN_TRANSFORMED_PAIRS: usize = 1 << 22;
 
 /// Largest ratio of the points of a coset to the points in use: beyond that, transforming the unused points costs too
@@ -42,7 +42,7 @@ pub(crate) const COMPILE_AFTER_BYTES: usize = 512 << 10;
 /// took 1.6 ms.
 pub(crate) const MAX_FOREGROUND_COEFFICIENTS: usize = 160;
 
-/// Capacity of the cache in plans. The code of a plan takes some pages.
+/// Capacity of the cache of compiled plans. The code of a plan takes some pages.
 pub(crate) const MAX_CACHED_PLANS: usize = 256;
 
 /// Largest matrix, in coefficients, that is compiled directly, and largest program, in products, of a factored larger
@@ -59,34 +59,34 @@ pub(crate) const MAX_SIGNED_INPUTS: usize = 64;
 /// Maximum inputs for which reading them twice costs less than storing to many blocks at a time.
 pub(crate) const MAX_INPUTS_READ_TWICE: usize = 4;
 
-/// Minimum outputs for that.
+/// Minimum outputs for which two passes over the inputs, each for half of the outputs, are considered.
 pub(crate) const MIN_OUTPUTS_IN_PASSES: usize = 9;
 
 /// (Maximum inputs, minimum outputs) for two passes if blocks alias or conflict in the L1 cache
 /// (`kernel/collisions.rs`).
 pub(crate) const PASSES_IF_CONFLICTING: [(usize, usize); 2] = [(8, MIN_OUTPUTS_IN_PASSES), (16, 14)];
 
-/// Limit of the pairs and triples examined in one search through a group, at some nanoseconds each; the search stops
-/// there. 10+4 needs 18 000 of them with w = 4 and 184 000 with w = 8.
+/// Sharing of terms: limit of the pairs and triples examined in one search through a group, at some nanoseconds each;
+/// the search stops there. 10+4 needs 18 000 of them with w = 4 and 184 000 with w = 8.
 pub(crate) const SHARE_BUDGET: usize = 2_000_000;
 
-/// A search that examined no more than this is repeated with the second weight of pairs.
+/// Sharing of terms: a search that examined no more than this is repeated with the second weight of pairs.
 pub(crate) const SHARE_SHORT_SEARCH: usize = 100_000;
 
-/// Number of triples among which the one with the rarest terms is selected.
+/// Sharing of terms: number of triples among which the one with the rarest terms is selected.
 pub(crate) const SHARE_WINDOW: usize = 1000;
 
-/// Maximum terms for the search of triples: there are n³ / 6 of them.
+/// Sharing of terms: maximum terms for the search of triples, of which there are n³ / 6.
 pub(crate) const MAX_TERMS_FOR_TRIPLES: usize = 200;
 
-/// Extra weight of a pair, in quarters of an instruction, for each odd sum that contains it: it makes the sum even, so
-/// that the next pair saves an instruction. Neither value is better for all shapes.
+/// Sharing of terms: extra weights of a pair, in quarters of an instruction, for each odd sum that contains it: it
+/// makes the sum even, so that the next pair saves an instruction. Neither value is better for all shapes.
 pub(crate) const SHARE_ODD_WEIGHTS: [usize; 2] = [1, 0];
 
 /// Registers of the interpreter, enough to avoid most spills; both registers and slots are in the L1 cache.
 pub(crate) const INTERPRETED_REGISTERS: usize = 24;
 
-/// Maximum number of strays.
+/// Maximum number of strays: inputs of a transform that are multiplied one by one.
 pub(crate) const MAX_STRAYS: usize = 4;
 
 /// Direct products of coefficients in the time of one product of a transform. GF(2^16): 3.0 ns each for 128 bytes while
@@ -112,18 +112,18 @@ pub(crate) const FACTOR_ROWS_BYTES: usize = 512 << 10;
 /// Minimum and maximum bytes of a row between two factors.
 pub(crate) const FACTOR_ROW_PART: (usize, usize) = (1 << 10, 16 << 10);
 
-/// Largest work buffer for which tiles are widened, in bytes: an L2 cache. A second buffer beyond that affects the last
-/// levels only.
+/// Largest work buffer of a transform for which tiles are widened, in bytes: an L2 cache. A second buffer beyond that
+/// affects the last levels only.
 pub(crate) const TRANSFORM_BUFFER_BYTES: usize = 2 << 20;
 
-/// Prefetch distance in blocks, each of which is on a page of its own.
+/// Prefetch distance of transforms in blocks, each of which is on a page of its own.
 pub(crate) const TRANSFORM_PREFETCH_BLOCKS: usize = 16;
 
-/// Tile of a register, in bytes: 24 registers and as many spill slots fit in the L1 cache.
+/// Tile of a register of the interpreter, in bytes: 24 registers and as many spill slots fit in the L1 cache.
 pub(crate) const INTERPRETER_TILE: usize = 512;
 
-/// Bytes of a packet that one pass over the rows touches per packet, so that the inputs of a group are
-/// still in cache for the next row.
+/// Bytes of every packet per pass over the rows of a bit matrix, so that the inputs of a group are still in cache for
+/// the next row.
 pub(crate) const PACKET_TILE: usize = 2 << 10;
 
 /// Fraction of the speed of the fastest kernel set from which another one counts as equally fast.
@@ -133,8 +133,8 @@ pub(crate) const EQUAL_SPEED: f64 = 0.8;
 /// for coding this much.
 pub(crate) const MIN_BYTES_PER_THREAD: usize = 128 << 10;
 
-/// Alignment of ranges, so that threads share no page: hardware prefetchers stop at the page boundary and would
-/// otherwise take lines from the other core's cache.
+/// Alignment of the ranges of threads, so that they share no page: hardware prefetchers stop at the page boundary and
+/// would otherwise take lines from the other core's cache.
 pub(crate) const RANGE_ALIGNMENT: usize = 4096;
 
 /// Number of blocks from which a finer alignment is used: kernels read only some lines of each block at a time. Such
@@ -163,12 +163,12 @@ pub(crate) const MAX_DIRECT_BYTES: usize = 4 << 20;
 /// A plan costs as much as a few direct repairs.
 pub(crate) const REPEAT_MASK: u64 = 7;
 
-/// Bytes of a block up to which a loss that transforms repair gets no plan before it is a repeats. Up to then it has
-/// worked about as much as makes a plan worth compiling; a plan of larger blocks would be compiled by then.
+/// Largest block, in bytes, for which a repair by transforms gets a plan only after repetition. Until then it has
+/// processed about as many bytes as the compilation threshold; a plan for larger blocks would be compiled by then.
 pub(crate) const MAX_TRANSFORMED_BLOCK: usize = 64 << 10;
 
-/// Bytes of a block per tile: some pages, so that hardware prefetchers detect the stream; not many, so that the tiles
-/// of a wide code stay in the cache.
+/// Bytes of a block per tile when signing in tiles: some pages, so that hardware prefetchers detect the stream; not
+/// many, so that the tiles of a wide code stay in the cache.
 pub(crate) const SIGN_TILE: usize = 16 << 10;
 
 /// Minimum bytes of a block for dividing in the coding pass: computing a signature from the division state takes some
