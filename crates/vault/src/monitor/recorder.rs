@@ -226,7 +226,7 @@ impl Recorder {
             let why = why.to_string();
             status.wide = Some(why.clone());
             drop(status);
-            (self.shared.tell)(&Notice::FilesystemWide(why));
+            (self.shared.tell)(&Notice::Wide(why));
             self.shared.call_keeper(self.clock.now());
         }
     }

@@ -106,7 +106,7 @@ pub enum Notice {
         unwatched: Vec<(Vec<u8>, String)>,
     },
     /// From now on every write on the whole file system is heard of, and why.
-    FilesystemWide(String),
+    Wide(String),
     /// Events were lost, and a scan was asked for.
     Gap(EventLoss),
     /// So many changes were recorded.
