@@ -26,7 +26,7 @@ pub use verify::{Expected, check_blocks, check_signature};
 
 use gabion::machine::fastest;
 use gabion_engine::Error;
-use gabion_engine::kernel::{Row, Threads};
+use gabion_engine::kernel::{KernelSet, Threads};
 use memory::Memory;
 use rounds::{Budget, take_turns};
 use stage::{Stage, blocks_of};
@@ -153,7 +153,7 @@ pub fn measure(
         let timings = take_turns(&mut passes, &stage.inputs, &mut stage.outputs, begun.end())?;
         let (kernels, limits) = timings.split_at(case.rows.len());
         let limits: Vec<(Limit, Timing)> = Limit::ALL.into_iter().zip(limits.iter().copied()).collect();
-        let measurement = |(row, &timing): (&&'static Row, &Timing)| Measurement {
+        let measurement = |(row, &timing): (&&'static KernelSet, &Timing)| Measurement {
             name: case.name(row),
             row,
             case: case.clone(),

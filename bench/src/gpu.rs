@@ -343,7 +343,7 @@ pub fn overall<D: Measured>(
     // One allocation with blocks at equal distances, so that a kernel can work on them in place.
     let mut memory = device.host((sources + made) * block)?;
     let (inputs, outputs) = memory.split_at_mut(sources * block);
-    gabion_engine::conformance::Random(11).fill(inputs);
+    gabion_engine::conformance::TestRng(11).fill(inputs);
     let inputs: Vec<&[u8]> = inputs.chunks(block).collect();
     let mut outputs: Vec<&mut [u8]> = outputs.chunks_mut(block).collect();
     kernel.run(&inputs, &mut outputs)?;

@@ -10,7 +10,7 @@ use gabion::size::Size;
 use gabion_bench::engine::{Case, Measurement, Operation, Time, measure, over_blocks, over_shapes};
 use gabion_bench::plot::Target;
 use gabion_engine::Code;
-use gabion_engine::kernel::{Backend, Row, rows};
+use gabion_engine::kernel::{Backend, KernelSet, kernel_sets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -246,20 +246,20 @@ impl Args {
         })
     }
 
-    fn rows(&self) -> anyhow::Result<Vec<&'static Row>> {
+    fn rows(&self) -> anyhow::Result<Vec<&'static KernelSet>> {
         let all =
             self.figure.is_some() && self.kernels.is_empty() || self.kernels.iter().any(|name| name == "all");
         if all {
-            for row in rows().iter().filter(|row| !row.supported()) {
+            for row in kernel_sets().iter().filter(|row| !row.supported()) {
                 errln!("left out: kernel {} (this CPU lacks {})", row.name(), row.needs());
             }
-            return Ok(rows().iter().filter(|row| row.supported()).collect());
+            return Ok(kernel_sets().iter().filter(|row| row.supported()).collect());
         }
         if self.kernels.is_empty() {
-            return Ok(vec![Row::chosen().context("choosing a kernel")?]);
+            return Ok(vec![KernelSet::chosen().context("choosing a kernel")?]);
         }
         let names = without_repeats(self.kernels.clone());
-        names.iter().map(|name| Ok(Row::named(name)?)).collect()
+        names.iter().map(|name| Ok(KernelSet::named(name)?)).collect()
     }
 }
 

@@ -168,7 +168,7 @@ fn print(line: &Line, json: bool) -> anyhow::Result<()> {
 pub(super) fn write_record(path: &Path, date: &str, lines: &[impl Serialize]) -> anyhow::Result<()> {
     let cores = std::thread::available_parallelism()?.get();
     let (cpu, kernel) =
-        (gabion::machine::Cpu::of_this_machine().model, gabion_engine::kernel::Row::chosen()?.name());
+        (gabion::machine::Cpu::of_this_machine().model, gabion_engine::kernel::KernelSet::chosen()?.name());
     let machine =
         serde_json::json!({ "bench": "machine", "date": date, "cpu": cpu, "cores": cores, "kernel": kernel });
     let mut text = format!("{machine}\n");

@@ -4,7 +4,7 @@ use anyhow::Context;
 use gabion::exit::Outcome;
 use gabion_bench::paper::{Event, Experiment, Found, Machine, comparisons, figure, page, read_record};
 use gabion_bench::plot::Target;
-use gabion_engine::kernel::{Backend, Row};
+use gabion_engine::kernel::{Backend, KernelSet};
 use indicatif::ProgressBar;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -151,7 +151,7 @@ fn this_machine(date: String) -> anyhow::Result<Machine> {
         date,
         cpu: gabion::machine::Cpu::of_this_machine().model,
         cores: std::thread::available_parallelism()?.get(),
-        kernel: Row::chosen()?.name().to_owned(),
+        kernel: KernelSet::chosen()?.name().to_owned(),
     })
 }
 

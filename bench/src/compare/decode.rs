@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use anyhow::ensure;
-use gabion_engine::conformance::Random;
+use gabion_engine::conformance::TestRng;
 use gabion_engine::{Code, Repairer};
 
 use super::bars::ISAL;
@@ -41,7 +41,7 @@ impl Loss {
     }
 
     /// Any m columns, as many data columns among them as there can be.
-    fn random((k, m): Shape, random: &mut Random) -> Self {
+    fn random((k, m): Shape, random: &mut TestRng) -> Self {
         let lost = m.min(k);
         let mut data: Vec<usize> = (0..k).collect();
         let mut redundancy: Vec<usize> = (k..k + m).collect();
@@ -54,7 +54,7 @@ impl Loss {
 }
 
 /// Takes `count` of the items.
-fn draw(items: &mut Vec<usize>, count: usize, random: &mut Random) -> Vec<usize> {
+fn draw(items: &mut Vec<usize>, count: usize, random: &mut TestRng) -> Vec<usize> {
     (0..count).map(|_| items.swap_remove(random.below(items.len()))).collect()
 }
 
@@ -133,7 +133,7 @@ pub(super) fn decode(
     let engine = Ours::on_threads(1)?;
     let repairer = engine.any_repair(&code);
     let stripes = Stripes { code, repairer, ours, isal, isal_rows };
-    let mut random = Random(1);
+    let mut random = TestRng(1);
     let losses: Vec<Loss> = match planning {
         Planning::Fresh => (0..LOSSES).map(|_| Loss::random(shape, &mut random)).collect(),
         _ => vec![Loss::first(shape)],
@@ -190,11 +190,11 @@ fn race_unprepared(
 #[cfg(test)]
 mod tests {
     use super::Loss;
-    use gabion_engine::conformance::Random;
+    use gabion_engine::conformance::TestRng;
 
     #[test]
     fn a_loss_leaves_k_columns() {
-        let mut random = Random(7);
+        let mut random = TestRng(7);
         for shape in [(4, 2), (10, 4), (3, 5), (30, 33)] {
             let (k, m) = shape;
             for loss in [Loss::first(shape), Loss::random(shape, &mut random)] {

@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::ensure;
 use gabion::machine::fastest;
 use gabion_bench::engine::Limit;
-use gabion_engine::kernel::{Kernel, Row, Threads};
+use gabion_engine::kernel::{Kernel, KernelSet, Threads};
 use gabion_engine::{Code, Compiled};
 
 use super::bars::{ISAL, MOST_FOR_LIMITS, ROOF, STREAM};
@@ -68,7 +68,7 @@ const AVX2_KERNEL: &str = "avx2";
 
 /// True if this CPU can run them.
 pub(super) fn has_avx2() -> bool {
-    Row::named(AVX2_KERNEL).is_ok()
+    KernelSet::named(AVX2_KERNEL).is_ok()
 }
 
 /// Race of encoders on one stripe with AVX2 on both sides.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use gabion_bench::plot::{Axis, Figure, Panel, Series};
-use gabion_engine::conformance::Random;
+use gabion_engine::conformance::TestRng;
 
 use super::bars::{self, ISAL};
 use super::cases::{Choice, Shape, size};
@@ -88,7 +88,7 @@ pub(super) fn places() -> Vec<Place> {
 /// Random places, sorted by size; equal seeds give equal places. Sizes are distributed evenly over powers of two; half
 /// of them are whole pages where possible, the others any number of bytes.
 pub(super) fn drawn(count: usize, seed: u64) -> Vec<Place> {
-    let mut random = Random(seed);
+    let mut random = TestRng(seed);
     let mut within =
         |range: RangeInclusive<usize>| range.start() + random.below(range.end() - range.start() + 1);
     let mut draw = || {

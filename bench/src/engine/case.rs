@@ -4,7 +4,7 @@ use super::BenchError;
 use super::stage::SIGNATURE;
 use gabion::size::Size;
 use gabion_engine::code::Family;
-use gabion_engine::kernel::{Backend, Row};
+use gabion_engine::kernel::{Backend, KernelSet};
 use gabion_engine::{Code, Field, Layout};
 use std::fmt;
 use std::str::FromStr;
@@ -74,7 +74,7 @@ pub struct Case {
     /// Whether blocks start at odd addresses instead of cache lines.
     pub unaligned: bool,
     /// The kernels.
-    pub rows: Vec<&'static Row>,
+    pub rows: Vec<&'static KernelSet>,
     /// Kernels were selected by name, so that the name of the case contains them.
     pub names_kernels: bool,
 }
@@ -87,12 +87,12 @@ impl Case {
     }
 
     /// Its name with the kernel `row`: operation, shape, size, options.
-    pub fn name(&self, row: &Row) -> String {
+    pub fn name(&self, row: &KernelSet) -> String {
         format!("{} {} {}{}", self.operation, self.shape(), Size(self.block), self.options(row))
     }
 
     /// The end of the name: options other than operation, shape and size, each after a space.
-    pub fn options(&self, row: &Row) -> String {
+    pub fn options(&self, row: &KernelSet) -> String {
         let mut options = String::new();
         if let (Operation::Repair, Some(lost)) = (self.operation, self.lost) {
             options += &format!(" lost={lost}");
@@ -196,11 +196,11 @@ impl fmt::Display for Operation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gabion_engine::kernel::rows;
+    use gabion_engine::kernel::kernel_sets;
 
     fn case(operation: Operation, code: &str) -> Case {
         let code = code.parse().unwrap();
-        let rows = vec![&rows()[0]];
+        let rows = vec![&kernel_sets()[0]];
         Case {
             operation,
             code,
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn names_hold_what_is_not_the_default() {
-        let scalar = &rows()[0];
+        let scalar = &kernel_sets()[0];
         let mut it = case(Operation::Encode, "10+4");
         assert_eq!(it.name(scalar), "encode 10+4 64KiB");
         (it.threads, it.names_kernels, it.lost) = (2, true, Some(1));

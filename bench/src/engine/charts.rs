@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn operations_are_counted_before_and_after() {
-        let row = &gabion_engine::kernel::rows()[0];
+        let row = &gabion_engine::kernel::kernel_sets()[0];
         let explained = |code: &str| {
             let case = Case::unmeasured(Operation::Encode, code.parse().unwrap());
             Explained::new(&case, row).unwrap().unwrap()

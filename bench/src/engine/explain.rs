@@ -2,7 +2,7 @@
 
 use super::rounds::best_of;
 use super::{BenchError, Case};
-use gabion_engine::kernel::{Backend, Explanation, Row, Stage};
+use gabion_engine::kernel::{Backend, Explanation, KernelSet, Stage};
 use gabion_engine::{Error, Layout, Mode, Plan};
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ pub struct Explained {
     /// What the plan is for.
     pub case: Case,
     /// The kernel.
-    pub row: &'static Row,
+    pub row: &'static KernelSet,
     /// Operations by the matrix.
     pub by_matrix: Stage,
     /// The compilation, or the reason why there is none.
@@ -81,7 +81,7 @@ impl Explained {
     ///
     /// # Errors
     /// The case cannot be measured, or the engine refuses the plan.
-    pub fn new(case: &Case, row: &'static Row) -> Result<Option<Explained>, BenchError> {
+    pub fn new(case: &Case, row: &'static KernelSet) -> Result<Option<Explained>, BenchError> {
         case.check()?;
         let Some(plan) = case.plan()? else { return Ok(None) };
         let by_matrix = by_matrix(&plan)?;
@@ -194,9 +194,9 @@ fn refusal_reason(plan: &Plan) -> String {
 mod tests {
     use super::*;
     use crate::engine::Operation;
-    use gabion_engine::kernel::rows;
+    use gabion_engine::kernel::kernel_sets;
 
-    fn explained(operation: Operation, code: &str, row: &'static Row) -> Explained {
+    fn explained(operation: Operation, code: &str, row: &'static KernelSet) -> Explained {
         let code: gabion_engine::Code = code.parse().unwrap();
         let case = Case { lost: Some(1), ..Case::unmeasured(operation, code) };
         Explained::new(&case, row).unwrap().expect("the operation has a plan")
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn the_matrix_comes_first_and_registers_last() {
-        for row in rows() {
+        for row in kernel_sets() {
             for operation in [Operation::Encode, Operation::Repair, Operation::Update] {
                 let it = explained(operation, "6+3", row);
                 let names: Vec<&str> = it.stages().iter().map(|stage| stage.name.as_str()).collect();
@@ -220,7 +220,7 @@ mod tests {
     fn both_count_the_matrix_alike() {
         for code in ["rs-isal:6+3", "cauchy-good:5+3:w4:packets=64", "3+2:w8:packets=128", "raidz:5+3"] {
             for operation in [Operation::Encode, Operation::Repair, Operation::Update] {
-                let it = explained(operation, code, &rows()[0]);
+                let it = explained(operation, code, &kernel_sets()[0]);
                 let noted = &it.outcome.as_ref().unwrap().explanation.stages;
                 assert_eq!(noted[0], it.by_matrix, "{operation} {code}");
             }
@@ -231,7 +231,7 @@ mod tests {
     fn what_is_not_compiled_says_why() {
         for (code, why) in [("4+2:w16", "words of 16 bits"), ("cauchy-good:128+64", "64 x 128 is too large")]
         {
-            let it = explained(Operation::Encode, code, &rows()[0]);
+            let it = explained(Operation::Encode, code, &kernel_sets()[0]);
             assert!(it.outcome.as_ref().unwrap_err().contains(why), "{it:?}");
             assert_eq!((it.runs(), it.lines().len()), (Runs::Generic, 1));
         }

@@ -2,7 +2,7 @@
 
 use super::rounds::Pass;
 use gabion_engine::field::Field;
-use gabion_engine::kernel::{Backend, Kernel, Row, Threads};
+use gabion_engine::kernel::{Backend, Kernel, KernelSet, Threads};
 use gabion_engine::matrix::Matrix;
 use gabion_engine::{Error, Layout, Mode, Plan};
 use std::hint::black_box;
@@ -34,7 +34,12 @@ impl Limit {
     }
 
     /// The pass over the first `inputs` inputs.
-    pub(super) fn pass<'a>(self, row: &Row, threads: &'a Threads, inputs: usize) -> Result<Pass<'a>, Error> {
+    pub(super) fn pass<'a>(
+        self,
+        row: &KernelSet,
+        threads: &'a Threads,
+        inputs: usize,
+    ) -> Result<Pass<'a>, Error> {
         let kernel: Box<dyn Kernel> = match self {
             Limit::Copy => Box::new(CopyBlocks),
             Limit::Read => Box::new(ReadBlocks::new(row, inputs)?),
@@ -54,7 +59,7 @@ impl Limit {
     ///
     /// # Errors
     /// As [`Backend::compile`].
-    pub fn roof(row: &Row, inputs: usize, outputs: usize) -> Result<impl Kernel + use<>, Error> {
+    pub fn roof(row: &KernelSet, inputs: usize, outputs: usize) -> Result<impl Kernel + use<>, Error> {
         Sums::new(row, inputs, outputs, 1)
     }
 
@@ -64,7 +69,7 @@ impl Limit {
     ///
     /// # Errors
     /// As [`Backend::compile`].
-    pub fn stream(row: &Row, inputs: usize, outputs: usize) -> Result<impl Kernel + use<>, Error> {
+    pub fn stream(row: &KernelSet, inputs: usize, outputs: usize) -> Result<impl Kernel + use<>, Error> {
         // The constant makes it a plan that kernels stream, which they need not do with plain sums; one
         // multiplication per load is far from what memory delivers.
         Sums::new(row, inputs, outputs, 2)
@@ -75,7 +80,7 @@ impl Limit {
 struct Sums(Vec<(Range<usize>, Box<dyn Kernel>)>);
 
 impl Sums {
-    fn new(row: &Row, inputs: usize, outputs: usize, constant: u64) -> Result<Sums, Error> {
+    fn new(row: &KernelSet, inputs: usize, outputs: usize, constant: u64) -> Result<Sums, Error> {
         let share = |output: usize| {
             let (start, end) = (output * inputs / outputs, (output + 1) * inputs / outputs);
             // More outputs than inputs: some are read twice, from the nearest cache.
@@ -126,7 +131,7 @@ const STREAMS: usize = 8;
 const PIECE: usize = 4096;
 
 impl ReadBlocks {
-    fn new(row: &Row, inputs: usize) -> Result<ReadBlocks, Error> {
+    fn new(row: &KernelSet, inputs: usize) -> Result<ReadBlocks, Error> {
         let parts = STREAMS.div_ceil(inputs.max(1));
         Ok(ReadBlocks { sum: row.compile(&xor_plan(inputs * parts)?)?, parts })
     }

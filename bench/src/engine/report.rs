@@ -1,7 +1,7 @@
 //! Results of a case, and their JSON lines.
 
 use super::{Case, Limit, Timing};
-use gabion_engine::kernel::{Backend, Row};
+use gabion_engine::kernel::{Backend, KernelSet};
 use serde::Serialize;
 
 /// One kernel in one case, beside the limits of the same run.
@@ -10,7 +10,7 @@ pub struct Measurement {
     /// Name of the case with this kernel.
     pub name: String,
     /// The kernel.
-    pub row: &'static Row,
+    pub row: &'static KernelSet,
     /// The case.
     pub case: Case,
     /// Times of a pass.
@@ -112,7 +112,7 @@ fn rounded(value: f64) -> f64 {
 pub(super) mod tests {
     use super::*;
     use crate::engine::Operation;
-    use gabion_engine::kernel::rows;
+    use gabion_engine::kernel::kernel_sets;
 
     /// A measurement that took `micros` for a pass, at the scalar kernel.
     pub(in crate::engine) fn measurement(
@@ -123,7 +123,7 @@ pub(super) mod tests {
     ) -> Measurement {
         let timing = |micros: f64| Timing { best: micros / 1e6, median: 1.1 * micros / 1e6, turns: 9 };
         let code = code.parse().unwrap();
-        let rows = vec![&rows()[0]];
+        let rows = vec![&kernel_sets()[0]];
         let case = Case {
             operation,
             code,

@@ -4,7 +4,7 @@ use super::memory::Memory;
 use super::rounds::Pass;
 use super::{BenchError, Case, Expected, Operation, check_blocks, check_signature};
 use gabion::machine::fastest;
-use gabion_engine::kernel::{Backend, Row, Threads};
+use gabion_engine::kernel::{Backend, KernelSet, Threads};
 use gabion_engine::{Error, Field, Mode, Plan, Signer};
 
 /// Blocks of memory that a case works on.
@@ -140,7 +140,7 @@ fn repair_plan(case: &Case) -> Result<Plan, Error> {
 }
 
 /// The timed pass.
-pub(super) fn pass<'a>(case: &Case, row: &'static Row, pool: &'a Threads) -> Result<Pass<'a>, Error> {
+pub(super) fn pass<'a>(case: &Case, row: &'static KernelSet, pool: &'a Threads) -> Result<Pass<'a>, Error> {
     let run = |plan: Plan| -> Result<Pass<'a>, Error> {
         let (kernel, granule) = (row.compile(&plan)?, plan.granule());
         Ok(Box::new(move |inputs, outputs| pool.run(&*kernel, granule, inputs, outputs)))
@@ -158,7 +158,7 @@ pub(super) fn pass<'a>(case: &Case, row: &'static Row, pool: &'a Threads) -> Res
     }))
 }
 
-fn sign<'a>(case: &Case, row: &'static Row) -> Result<Pass<'a>, Error> {
+fn sign<'a>(case: &Case, row: &'static KernelSet) -> Result<Pass<'a>, Error> {
     let signer = signer(row, case.code.field())?;
     Ok(Box::new(move |inputs, outputs| {
         let signature = signer.sign(inputs[0])?;
@@ -168,21 +168,21 @@ fn sign<'a>(case: &Case, row: &'static Row) -> Result<Pass<'a>, Error> {
 }
 
 /// 64 bits: a tower over the code's field, or GF(2^64) itself.
-fn signer(row: &Row, field: Field) -> Result<Signer, Error> {
+fn signer(row: &KernelSet, field: Field) -> Result<Signer, Error> {
     match field.w() {
-        64 => Signer::with_row(row, field, 1),
-        _ => Signer::tower_with_row(row, field, 1),
+        64 => Signer::with_kernel_set(row, field, 1),
+        _ => Signer::tower_with_kernel_set(row, field, 1),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gabion_engine::kernel::rows;
+    use gabion_engine::kernel::kernel_sets;
 
     fn case(operation: Operation, code: &str) -> Case {
         let code = code.parse().unwrap();
-        let rows = rows().iter().filter(|row| row.supported()).collect();
+        let rows = kernel_sets().iter().filter(|row| row.supported()).collect();
         Case {
             operation,
             code,

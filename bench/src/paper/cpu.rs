@@ -5,7 +5,7 @@ use super::tables::Tables;
 use super::{Comparison, Experiment, Form, PaperError, Place, Point, Run};
 use crate::engine::{Case, Explained, Operation};
 use gabion::machine::fastest;
-use gabion_engine::kernel::{Backend, Row, Threads, Tier, rows};
+use gabion_engine::kernel::{Backend, KernelSet, Threads, Tier, kernel_sets};
 use gabion_engine::raidz::Reconstruction;
 use gabion_engine::{Code, Error, Field, Mode, Plan};
 
@@ -216,10 +216,10 @@ fn best(points: &[Point], panel: &str, series: &str) -> Option<f64> {
 }
 
 /// The rows that this CPU has; the others are named.
-fn widths(run: &mut Run<'_>) -> Result<Vec<(&'static str, &'static Row)>, PaperError> {
+fn widths(run: &mut Run<'_>) -> Result<Vec<(&'static str, &'static KernelSet)>, PaperError> {
     let mut found = Vec::new();
     for (width, name) in WIDTHS {
-        match rows().iter().find(|row| row.name() == name) {
+        match kernel_sets().iter().find(|row| row.name() == name) {
             Some(row) if row.supported() => found.push((width, row)),
             Some(row) => run.leave_out(format!("{width}: this CPU lacks {}", row.needs()))?,
             None => run.leave_out(format!("{width}: no kernel {name} on this architecture"))?,

@@ -24,7 +24,7 @@ use gabion_engine::Error;
 #[cfg(feature = "gpu")]
 use gabion_engine::backends::Extent;
 use gabion_engine::backends::{Backends, Job, SharedBackend};
-use gabion_engine::kernel::{Backend, Row};
+use gabion_engine::kernel::{Backend, KernelSet};
 #[cfg(feature = "gpu")]
 use rates::RateFile;
 use serde::{Deserialize, Serialize};
@@ -300,7 +300,7 @@ fn small() -> String {
 
 impl Chosen {
     fn cpu(options: &Options, why: &str, measured: Vec<Rate>) -> Result<Chosen, DeviceError> {
-        let report = report(options, Row::chosen()?.name(), why, measured);
+        let report = report(options, KernelSet::chosen()?.name(), why, measured);
         Ok(Chosen {
             backend: None,
             report,
@@ -338,7 +338,7 @@ impl Chosen {
         };
         let plan = job.code.encode_plan()?;
         let rates = RateFile::new(options.cache.as_deref());
-        let own = rates.of_cpu(options.cpu_model.as_deref(), Row::chosen()?, &plan, job)?;
+        let own = rates.of_cpu(options.cpu_model.as_deref(), KernelSet::chosen()?, &plan, job)?;
         let (mut candidates, mut rates_found, mut refused) = (Vec::new(), Vec::new(), String::new());
         for candidate in found {
             match candidate.rate(options, &rates, &plan, job) {
@@ -446,7 +446,7 @@ mod tests {
         let job = Job { code: &code, block: 1 << 18, extent: Extent::Total(1 << 20), threads: 2 };
         assert!(chooser.choose(&job).unwrap().is_none());
         let report = chooser.report().unwrap();
-        assert_eq!(report.used, Row::chosen().unwrap().name());
+        assert_eq!(report.used, KernelSet::chosen().unwrap().name());
         assert_eq!(report.asked, "auto");
         assert!(report.why.contains("64 MiB") || report.why.contains("without GPUs"), "{}", report.why);
         assert_eq!((report.warning(), report.measured.len()), (None, 0));

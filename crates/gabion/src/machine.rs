@@ -7,7 +7,7 @@ pub use cpu::{Cache, Cpu};
 pub use devices::{DeviceState, Devices};
 
 use gabion_engine::Error;
-use gabion_engine::kernel::{Backend, Row, Tuning, measured, rows};
+use gabion_engine::kernel::{Backend, KernelSet, Tuning, kernel_sets, measured};
 use serde::Serialize;
 
 /// One row of the kernel table on this machine.
@@ -78,8 +78,8 @@ impl Machine {
     /// # Errors
     /// A forced kernel that does not exist or cannot run here.
     pub fn look() -> Result<Machine, Error> {
-        let chosen = Row::chosen()?;
-        let kernels = rows().iter().map(|row| KernelState {
+        let chosen = KernelSet::chosen()?;
+        let kernels = kernel_sets().iter().map(|row| KernelState {
             name: row.name().to_owned(),
             needs: row.needs().to_owned(),
             supported: row.supported(),
@@ -88,7 +88,7 @@ impl Machine {
         });
         // The choice without force follows from these very measurements, made once per process: any other row can only have
         // been forced.
-        let chosen_because = if Row::forced() { Reason::Forced } else { Reason::Measured };
+        let chosen_because = if KernelSet::forced() { Reason::Forced } else { Reason::Measured };
         Ok(Machine {
             version: env!("CARGO_PKG_VERSION"),
             cpu: Cpu::of_this_machine(),
@@ -102,12 +102,12 @@ impl Machine {
 }
 
 /// The row that serves by measurement, whether or not another one is forced.
-pub fn fastest() -> &'static Row {
-    Row::fastest()
+pub fn fastest() -> &'static KernelSet {
+    KernelSet::fastest()
 }
 
 /// 1e9 bytes of data per second.
-fn speed(row: &Row) -> Option<f64> {
+fn speed(row: &KernelSet) -> Option<f64> {
     measured().iter().find(|(other, _)| std::ptr::eq(*other, row)).map(|(_, speed)| speed / 1e9)
 }
 /// Most bytes of memory that this process had so far; nothing where the system does not say.

@@ -1,11 +1,11 @@
-//! What the compiler did with a plan: operations after each pass, and the machine code as text.
+//! Explanation of a compilation: operations after each pass, and the machine code as text.
 
 use super::choose::{self, Choice};
 use super::kernel;
 use super::machine::Counts;
 use super::program::{Op, Program};
 use super::target::Target;
-use crate::kernel::{Explanation, Stage};
+use crate::explanation::{Explanation, Stage};
 use crate::plan::Plan;
 
 impl Stage {
@@ -41,7 +41,7 @@ impl Stage {
     }
 }
 
-/// Compiles a plan and tells how; `None` where it is not for this compiler.
+/// Compiles a plan and reports the passes; `None` if the compiler does not handle it.
 pub(crate) fn explain(plan: &Plan, target: Target) -> Option<Explanation> {
     let mut stages = Vec::new();
     let Choice { allocated, columns, cycles, .. } =
