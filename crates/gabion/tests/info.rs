@@ -115,3 +115,19 @@ fn the_table_is_aligned() {
     }
     assert_eq!(text.matches("chosen:").count(), 1);
 }
+
+/// Benches are a program of their own: the former command names the new one, with the same arguments.
+#[test]
+fn bench_names_the_command_to_type() {
+    for (arguments, expected) in [
+        (&["vault", "--quick", "--json"][..], "-p gabion-bench -- vault --quick --json"),
+        (&[], "-p gabion-bench -- --help"),
+        (&["--help"], "-p gabion-bench -- --help"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gabion"));
+        let output = command.arg("bench").args(arguments).output().unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(message.trim_end().ends_with(expected), "{message}");
+    }
+}

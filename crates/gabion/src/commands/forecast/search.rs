@@ -22,7 +22,7 @@ pub(super) fn run(
         return Err(ParameterError::NotPositive { what: "an overhead", value: float(share) }.into());
     }
     let wish = SearchGoal { disks, grouped, at_most, overhead };
-    // Gabion verifies what it reads for a rebuild.
+    // Gabion verifies all reads of a rebuild.
     let found = candidates(&wish, Model::Checked, &setting.parameters, setting.reading)?;
     let (good, bad): (Vec<&Candidate>, Vec<&Candidate>) = found.iter().partition(|it| it.qualifies());
     if setting.json {
@@ -67,7 +67,7 @@ fn print(wish: &SearchGoal, good: &[&Candidate], bad: &[&Candidate], all: bool, 
     }
 }
 
-/// Codes with one redundancy and one reason together, from few to many data blocks.
+/// Codes with equal redundancy and equal reason are joined to a range, from few to many data blocks.
 fn groups<'a>(bad: &[&'a Candidate], all: bool) -> Vec<Vec<&'a Candidate>> {
     let mut sorted = bad.to_vec();
     sorted.sort_by_key(|it| (it.forecast.scheme.redundancy(), it.forecast.scheme.data()));
