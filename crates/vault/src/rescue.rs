@@ -1,7 +1,7 @@
 //! Bytes that cannot be read where they should be, made again from the other columns and redundancy.
 
 use crate::coder::Coders;
-use crate::examine::{ExamineError, Stripe, Subject};
+use crate::examine::{ExamineError, ProtectedFile, Stripe};
 use crate::storage::Storage;
 use crate::tree::Generation;
 use std::ops::Range;
@@ -32,17 +32,17 @@ pub(crate) fn rescue(
 ) -> Result<(), RescueError> {
     let mut failed = RescueError::Outdated;
     for path in paths {
-        let subject = Subject::open(storage, coders, path);
-        let fits = |subject: &Subject| {
-            let generation = &subject.header.generation;
+        let protected = ProtectedFile::open(storage, coders, path);
+        let fits = |protected: &ProtectedFile| {
+            let generation = &protected.header.generation;
             ranges.iter().all(|range| range.end <= generation.size && is_in(generation, range))
         };
-        match subject {
-            Ok(mut subject) if fits(&subject) => {
+        match protected {
+            Ok(mut protected) if fits(&protected) => {
                 if path != &paths[0] {
-                    subject.content = Some(storage.open(&paths[0]).map_err(ExamineError::Read)?);
+                    protected.content = Some(storage.open(&paths[0]).map_err(ExamineError::Read)?);
                 }
-                return rescue_from(&subject, ranges, &mut give);
+                return rescue_from(&protected, ranges, &mut give);
             }
             Ok(_) => {}
             Err(error) => failed = error.into(),
@@ -51,8 +51,8 @@ pub(crate) fn rescue(
     Err(failed)
 }
 
-fn rescue_from(subject: &Subject, ranges: &[Range<u64>], give: Give<'_>) -> Result<(), RescueError> {
-    let cut = subject.cut();
+fn rescue_from(protected: &ProtectedFile, ranges: &[Range<u64>], give: Give<'_>) -> Result<(), RescueError> {
+    let cut = protected.cut();
     let mut stripe = Stripe::default();
     let mut loaded = None;
     for range in ranges {
@@ -62,14 +62,14 @@ fn rescue_from(subject: &Subject, ranges: &[Range<u64>], give: Give<'_>) -> Resu
         let run = cut.run(first, 1);
         let block = run.block as usize;
         if loaded != Some(first) {
-            stripe.read_records(subject, &run);
-            stripe.examine(subject, &run, 0)?;
-            if !stripe.restore(subject, block)? {
+            stripe.read_records(protected, &run);
+            stripe.examine(protected, &run, 0)?;
+            if !stripe.restore(protected, block)? {
                 return Err(RescueError::TooLittle);
             }
             loaded = Some(first);
         }
-        let column = (0..subject.header.code.k()).find(|&column| {
+        let column = (0..protected.header.code.k()).find(|&column| {
             let cell = run.cell(0, column);
             cell.start <= range.start && range.end <= cell.end
         });

@@ -5,7 +5,7 @@ use super::column::Column;
 use super::guard::{Guard, edges};
 use super::publish::{CtimeUpdate, Durability, Published};
 use super::state::State;
-use crate::examine::Subject;
+use crate::examine::ProtectedFile;
 use crate::format::FileId;
 use crate::geometry::MAX_SIZE;
 use crate::rescue::rescue;
@@ -363,9 +363,9 @@ impl LiveFile {
             true => Vec::new(),
             false => self.inner.places(&name()),
         };
-        let subject = |path: &Vec<u8>| Subject::open(&self.inner.pool, &self.inner.coders, path).ok();
+        let protected = |path: &Vec<u8>| ProtectedFile::open(&self.inner.pool, &self.inner.coders, path).ok();
         let protected: Vec<Generation> =
-            places.iter().filter_map(subject).map(|subject| subject.header.generation).collect();
+            places.iter().filter_map(protected).map(|protected| protected.header.generation).collect();
         let is_mistaken = |stub: &Stub| {
             let now = stub.stat(0).generation();
             let written = state.is_written_since(&now);

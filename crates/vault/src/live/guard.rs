@@ -8,12 +8,12 @@ use super::file::{LiveFile, Name, write_all};
 use super::lock;
 use super::state::State;
 use crate::degraded::Report;
-use crate::examine::{ExamineError, Subject};
-use crate::gather::{Ailment, Gathering, Known, Sources};
+use crate::examine::{ExamineError, ProtectedFile};
 use crate::geometry::merge;
 use crate::marks::Marks;
 use crate::rescue::{RescueError, rescue};
 use crate::storage::pool::error::PoolError;
+use crate::stripe_reader::{BlockFault, BlockState, StripeBuffer, StripeReader};
 use crate::world::Stopwatch;
 use std::io::IoSlice;
 use std::ops::Range;
@@ -37,7 +37,7 @@ pub(super) struct Guard {
 /// What blocks of a version have to be.
 #[derive(Debug)]
 struct Tables {
-    sources: Sources,
+    stripe_reader: StripeReader,
     /// Blocks that were found right.
     right: Marks,
     /// Whether all of them are those that were written last, once there was a reason to ask.
@@ -80,25 +80,25 @@ impl LiveFile {
 
     fn find_tables(&self, state: &State, name: Name<'_>) -> Option<Tables> {
         let (pool, coders) = (&self.inner.pool, &self.inner.coders);
-        let is_known = |subject: &Subject| state.is_known(&subject.header.generation);
+        let is_known = |protected: &ProtectedFile| state.is_known(&protected.header.generation);
         let paths = self.inner.places(&name());
-        let subject = paths
-            .iter()
-            .find_map(|path| Some((path, Subject::open_at_once(pool, coders, path).ok().filter(is_known)?)));
-        let (path, subject) = subject?;
-        let sources = Sources::of(subject, pool, path).ok()?;
-        sources.unlock().ok()?;
-        let blocks = sources.cut().stripes() * sources.header().code.k() as u64;
-        Some(Tables { sources, right: Marks::none_of(blocks), sure: OnceLock::new() })
+        let protected = paths.iter().find_map(|path| {
+            Some((path, ProtectedFile::open_at_once(pool, coders, path).ok().filter(is_known)?))
+        });
+        let (path, protected) = protected?;
+        let stripe_reader = StripeReader::of(protected, pool, path).ok()?;
+        stripe_reader.unlock().ok()?;
+        let blocks = stripe_reader.cut().stripes() * stripe_reader.header().code.k() as u64;
+        Some(Tables { stripe_reader, right: Marks::none_of(blocks), sure: OnceLock::new() })
     }
 
     /// Blocks with bytes of `ranges` that are not what was protected, although nobody wrote to them since.
     fn damaged(&self, state: &State, name: Name<'_>, ranges: &[Range<u64>], look: Look) -> Vec<Range<u64>> {
         let Some(tables) = self.tables(state, name) else { return Vec::new() };
-        let sources = &tables.sources;
-        let (cut, header) = (sources.cut(), sources.header());
+        let stripe_reader = &tables.stripe_reader;
+        let (cut, header) = (stripe_reader.cut(), stripe_reader.header());
         let mut found: Vec<Range<u64>> = Vec::new();
-        let (mut gathering, mut loaded) = (Gathering::default(), None);
+        let (mut stripe_buffer, mut loaded) = (StripeBuffer::default(), None);
         for range in ranges {
             let (mut at, end) = (range.start, range.end.min(header.generation.size).min(state.stub.size));
             while at < end {
@@ -118,14 +118,14 @@ impl LiveFile {
                     continue;
                 }
                 if loaded != Some(stripe) {
-                    sources.begin(&mut gathering, stripe);
+                    stripe_reader.begin(&mut stripe_buffer, stripe);
                     loaded = Some(stripe);
                 }
-                match sources.check(&gathering, column, &block) {
-                    Ok(Known::Good) => {
+                match stripe_reader.check(&stripe_buffer, column, &block) {
+                    Ok(BlockState::Verified) => {
                         tables.right.set(bit);
                     }
-                    Ok(Known::Bad(Some(Ailment::Wrong))) if tables.is_sure() => found.push(cell),
+                    Ok(BlockState::Faulty(Some(BlockFault::Wrong))) if tables.is_sure() => found.push(cell),
                     _ => {}
                 }
             }
@@ -219,7 +219,7 @@ impl LiveFile {
         for range in merge(pieces.to_vec()) {
             for piece in state.stub.pieces(range) {
                 let target = state.stub.targets[piece.column].clone();
-                *report.ailing.entry(target).or_default().entry(Ailment::Wrong).or_default() += 1;
+                *report.faults.entry(target).or_default().entry(BlockFault::Wrong).or_default() += 1;
                 report.reconstructed += 1;
                 report.reconstructed_bytes += piece.bytes;
             }
@@ -231,6 +231,6 @@ impl LiveFile {
 impl Tables {
     /// A disk that lost a write has tables of older blocks, and what differs from these may be newer.
     fn is_sure(&self) -> bool {
-        *self.sure.get_or_init(|| self.sources.is_current())
+        *self.sure.get_or_init(|| self.stripe_reader.is_current())
     }
 }

@@ -3,10 +3,10 @@
 use super::file::{FileDone, FileError, Rebuilder, at};
 use super::survey::{Parts, parts};
 use crate::format::Header;
-use crate::gather::Sources;
 use crate::redundancy::{PartPath, redo};
 use crate::storage::TargetState;
 use crate::storage::pool::stub::Stub;
+use crate::stripe_reader::StripeReader;
 use crate::tree::Tree;
 use std::collections::BTreeSet;
 use std::io;
@@ -52,14 +52,14 @@ impl Rebuilder<'_> {
             columns.extend(part.columns().map(|column| stub.targets.len() + column));
         }
         drop((current, others));
-        let Some(sources) = Sources::open(self.pool, self.coders, path)? else { return Ok(()) };
+        let Some(stripe_reader) = StripeReader::open(self.pool, self.coders, path)? else { return Ok(()) };
         // What has just been written was checked then.
         let old: Vec<usize> = columns
             .into_iter()
-            .filter(|column| !fresh.contains(column) && !sources.target(*column).is_empty())
+            .filter(|column| !fresh.contains(column) && !stripe_reader.target(*column).is_empty())
             .collect();
         if !old.is_empty() {
-            let bad = self.verify(&sources, &old, threads)?;
+            let bad = self.verify(&stripe_reader, &old, threads)?;
             if !bad.is_empty() {
                 // It stays until a scrub or repair has put the others in order.
                 done.wrong += bad.len() as u64;
@@ -68,7 +68,7 @@ impl Rebuilder<'_> {
                 return Ok(());
             }
         }
-        drop(sources);
+        drop(stripe_reader);
         for (target, place) in superseded {
             let removed = place.tree.remove_if_writable(&place.path).map_err(at(&target))?;
             done.removed += u64::from(removed);

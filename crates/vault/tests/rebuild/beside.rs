@@ -321,7 +321,7 @@ fn writers_and_repairs_do_not_undo_each_other() {
         ground.files.insert(name.clone(), vec![round; 60_000]);
         ground.assert_right(&told);
         ground.protect();
-        assert!(ground.scrub().trouble.is_empty(), "{told}");
+        assert!(ground.scrub().damage.is_empty(), "{told}");
     }
     println!("{repaired} were repaired, {refused} were refused");
     ground.pool.sweep(true).unwrap();

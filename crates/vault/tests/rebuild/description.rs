@@ -36,7 +36,7 @@ fn the_vault_goes_on_as_the_same_without_any_target() {
     ground.open();
     assert_eq!(ground.vault.settings.id, id);
     ground.protect();
-    assert!(ground.scrub().trouble.is_empty());
+    assert!(ground.scrub().damage.is_empty());
 }
 
 /// A target that was away, or is new, gets what was set meanwhile; and of copies that differ, the newest whole one counts.

@@ -25,7 +25,7 @@ fn former_redundancy_is_read_where_it_is_and_moved_by_protect() {
     put_back(&ground);
     assert_eq!(former_files(&ground), 2 * ground.files.len());
     let scrubbed = ground.scrub();
-    assert!(scrubbed.trouble.is_empty() && scrubbed.failed.is_empty(), "{scrubbed:?}");
+    assert!(scrubbed.damage.is_empty() && scrubbed.failed.is_empty(), "{scrubbed:?}");
     ground.lose(4);
     ground.lose(7);
     ground.assert_right("at its former place");

@@ -194,8 +194,8 @@ fn rot_on_sources_is_routed_around() {
         let report = ground.rebuild();
         assert!(!report.has_losses() && report.failed.is_empty(), "{told}: {report:?}");
         ground.assert_right(&told);
-        let wrong = ground.scrub().trouble;
-        assert!(wrong.iter().all(|trouble| trouble.state < State::Lost), "{told}: {wrong:?}");
+        let wrong = ground.scrub().damage;
+        assert!(wrong.iter().all(|damage| damage.state < State::Lost), "{told}: {wrong:?}");
     }
 }
 
@@ -311,7 +311,7 @@ fn a_rebuild_ends_damage_that_was_only_the_lost_target() {
     let (gone, other) = (ground.data(name)[0].clone(), "dir0/file 8");
     let number: usize = gone[1..].parse().unwrap();
     ground.lose(number);
-    assert!(!ground.scrub().trouble.is_empty());
+    assert!(!ground.scrub().damage.is_empty());
     assert!(!ground.status().affected.is_empty());
     ground.rebuild_all("without a target");
     let status = ground.status();

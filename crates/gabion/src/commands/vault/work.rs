@@ -1,6 +1,6 @@
 //! `gabion work`.
 
-use super::scrub::{print_trouble, trouble_as_json};
+use super::scrub::{damage_as_json, print_damage};
 use super::{Effort, Talk, Which, bytes, files};
 use gabion::exit::Outcome;
 use gabion_platform::shown::Shown;
@@ -46,7 +46,7 @@ impl Args {
                         "moved": done.moved, "removed": done.removed, "held": done.held, "failures": done.failures,
                         "claimed_by_others": left.claimed, "not_due": waiting,
                         "write_once_changed": done.write_once.iter().map(|it| Shown::bytes(it).to_string()).collect::<Vec<_>>(),
-                        "damaged": done.damaged.iter().map(trouble_as_json).collect::<Vec<_>>() })
+                        "damaged": done.damaged.iter().map(damage_as_json).collect::<Vec<_>>() })
             );
         } else {
             let (encoded, size) = (files(done.encoded), bytes(done.encoded_bytes));
@@ -64,7 +64,7 @@ impl Args {
             for (path, why) in &done.failed {
                 errln!("gabion: {}: {why}", Shown::bytes(path));
             }
-            print_trouble(&done.damaged, true);
+            print_damage(&done.damaged, true);
             if done.held > 0 {
                 outln!(
                     "HELD: {} vanished or changed, more than the policy's guard allows: they keep their redundancy. \
