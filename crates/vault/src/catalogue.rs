@@ -107,7 +107,7 @@ impl CatalogueError {
     }
 
     fn advice(&self) -> &'static str {
-        if self.is_damage() { "; `gabion catalogue rebuild` makes it anew" } else { "" }
+        if self.is_damage() { "; `gabion catalogue rebuild` rebuilds it" } else { "" }
     }
 }
 

@@ -43,7 +43,7 @@ pub enum ReadError {
     #[error("it cannot be opened: {0}")]
     Open(io::Error),
     /// The range cannot be read and has no redundancy of this version.
-    #[error("bytes {}-{} cannot be read, and no redundancy is there for them: {fault}", .range.start, .range.end)]
+    #[error("bytes {}-{} cannot be read and have no redundancy: {fault}", .range.start, .range.end)]
     Unprotected {
         /// Unreadable range.
         range: Range<u64>,
@@ -62,7 +62,7 @@ pub enum ReadError {
     #[error(transparent)]
     Examine(#[from] ExamineError),
     /// The file was truncated while it was read.
-    #[error("it ends at byte {0}, before it should")]
+    #[error("it was truncated to {0} bytes while it was read")]
     Short(u64),
 }
 
@@ -582,6 +582,6 @@ pub enum CopyError {
     #[error(transparent)]
     Read(#[from] ReadError),
     /// Writing failed.
-    #[error("writing what was asked for: {0}")]
+    #[error("writing the output: {0}")]
     Write(io::Error),
 }

@@ -61,7 +61,7 @@ pub enum EncodeError {
     #[error("it changed while it was read")]
     Changed,
     /// The file does not exist.
-    #[error("it is gone")]
+    #[error("it no longer exists")]
     Gone,
     /// The file cannot be read.
     #[error("it cannot be read: {0}")]
@@ -78,7 +78,7 @@ pub enum EncodeError {
         source: io::Error,
     },
     /// Existing redundancy must not be overwritten: it has a newer format, or cannot be read now.
-    #[error("its redundancy {} is left as it is: {source}", Shown::path(.path))]
+    #[error("its redundancy {} is not overwritten: {source}", Shown::path(.path))]
     Redundancy {
         /// Path of the redundancy file.
         path: std::path::PathBuf,
@@ -90,12 +90,13 @@ pub enum EncodeError {
     Engine(#[from] gabion_engine::Error),
     /// The file differs from its protected content although size and mtime are unchanged. It keeps its redundancy.
     #[error(
-        "it is damaged: by its size and time nobody wrote to it, and it is not what was protected. Repair it first"
+        "it is corrupt: its content differs from the protected content although size and mtime are unchanged; \
+         repair it first"
     )]
     Damaged(Box<Encoded>),
     /// The file is protected under another name and differs from the content protected there.
     #[error(
-        "it is damaged: it is the same file as {}, and not what was protected. Repair that first",
+        "it is corrupt: it is a hard link of {}, whose content differs from the protected content; repair that first",
         Shown::bytes(.0)
     )]
     OtherName(Vec<u8>),

@@ -43,7 +43,7 @@ pub struct Digest(String);
 
 /// Error for text that is not a digest.
 #[derive(Debug, thiserror::Error)]
-#[error("{0:?} is no digest of a change-set: it has 32 hexadecimal digits")]
+#[error("{0:?} is not the digest of a change-set, which has 32 hexadecimal digits")]
 pub struct NoDigest(String);
 
 impl fmt::Display for Digest {

@@ -129,8 +129,8 @@ pub enum PolicyError {
         /// Reason.
         why: String,
     },
-    /// A user or group that is not known on this machine.
-    #[error("{place}: {kind} {name:?} is not known on this machine")]
+    /// A user or group that does not exist on this machine.
+    #[error("{place}: {kind} {name:?} does not exist on this machine")]
     Unknown {
         /// Position.
         place: Place,

@@ -102,7 +102,7 @@ fn scan_tree(
     renews: Option<&Coders>,
     context: RunContext<'_>,
 ) -> Result<Seen, ScanError> {
-    (context.progress)(Progress::Step("looking", None));
+    (context.progress)(Progress::Step("scanning", None));
     let scanner = Scanner {
         storage: &*vault.storage,
         catalogue: &vault.catalogue,

@@ -571,7 +571,7 @@ impl Work<'_> {
             false => left.as_ref().map_or(State::Protected, |left| left.state),
         };
         if !findings.missing.is_empty() {
-            self.done.notes.push("missing redundancy is made anew by `gabion protect`".to_owned());
+            self.done.notes.push("missing redundancy is made again by `gabion protect`".to_owned());
         }
         let catalogue = &self.vault.catalogue;
         let Some(entry) = self.known()? else { return Ok(self.done) };

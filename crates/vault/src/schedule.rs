@@ -16,7 +16,7 @@ pub struct Hours {
 
 /// Error for text that is not a range of hours.
 #[derive(Debug, thiserror::Error)]
-#[error("{0:?} are no hours of a day: write 22-6, from 0 to 24, UTC")]
+#[error("{0:?} is not a range of hours: write for example 22-6, from 0 to 24, UTC")]
 pub struct NoHours(String);
 
 impl FromStr for Hours {
@@ -70,7 +70,9 @@ pub struct Rhythm {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Impossible {
     /// With hours there is one run per day.
-    #[error("with hours there is one run a day: in {days} days all is done with {percent} percent or more")]
+    #[error(
+        "with hours there is one run per day: for a period of {days} days, a run must cover at least {percent} percent"
+    )]
     Share {
         /// Period in whole days.
         days: i64,
@@ -78,10 +80,10 @@ pub enum Impossible {
         percent: u8,
     },
     /// Hours allow one run per day at most.
-    #[error("hours come once a day: everything more often than daily is not possible with them")]
+    #[error("hours allow one run per day: the period must be at least one day")]
     Often,
     /// A share of 0 or above 100 percent.
-    #[error("a share is from 1 to 100 percent")]
+    #[error("the share must be from 1 to 100 percent")]
     NoShare,
 }
 

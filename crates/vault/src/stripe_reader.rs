@@ -589,10 +589,10 @@ impl BlockFault {
     /// Text for messages.
     pub fn words(self) -> &'static str {
         match self {
-            BlockFault::Lost => "gone",
-            BlockFault::Timeout => "without an answer in time",
+            BlockFault::Lost => "missing",
+            BlockFault::Timeout => "not responding",
             BlockFault::Unreadable => "unreadable",
-            BlockFault::Wrong => "not what was protected",
+            BlockFault::Wrong => "corrupt",
         }
     }
 }

@@ -49,8 +49,8 @@ pub const OWN: &str = ".gabion";
 #[derive(Debug, thiserror::Error)]
 pub enum VaultError {
     /// Neither the path nor a parent directory is protected.
-    #[error("{} is not protected: there is no {OWN} directory in it or above it (`gabion protect DIR` makes one; \
-             --repository names one that lies elsewhere)", path.display())]
+    #[error("{} is not protected: there is no {OWN} directory in it or above it (`gabion protect DIR` creates one; \
+             --repository names one in another place)", path.display())]
     Unprotected {
         /// The path.
         path: PathBuf,
@@ -72,7 +72,7 @@ pub enum VaultError {
         why: String,
     },
     /// A part of the repository is damaged and can be created again.
-    #[error("{}: {}; `gabion catalogue rebuild` makes it anew", path.display(), why.trim_end())]
+    #[error("{}: {}; `gabion catalogue rebuild` rebuilds it", path.display(), why.trim_end())]
     Damaged {
         /// Path of the file.
         path: PathBuf,
@@ -83,7 +83,9 @@ pub enum VaultError {
     #[error(transparent)]
     Lock(#[from] LockError),
     /// A watch, a mount or a daemon has the catalogue open.
-    #[error("the catalogue is in use by {holder}: end that first, it would go on with the old catalogue")]
+    #[error(
+        "the catalogue is in use by {holder}: stop that first, since it would continue with the old catalogue"
+    )]
     CatalogueInUse {
         /// Process, host and time.
         holder: String,
@@ -135,7 +137,7 @@ pub enum VaultError {
 }
 
 fn advice(error: &changelog::Error) -> &'static str {
-    if error.is_damage() { "; `gabion catalogue rebuild` makes it anew" } else { "" }
+    if error.is_damage() { "; `gabion catalogue rebuild` rebuilds it" } else { "" }
 }
 
 fn at(path: &Path) -> impl Fn(io::Error) -> VaultError + '_ {
@@ -213,7 +215,7 @@ impl Vault {
         changelog.into_iter().for_each(remember);
         let is_begun = repository.join(settings::FILE).exists();
         if !is_begun && *repository == location.root.join(OWN) && repository.is_symlink() {
-            let why = "it is a symbolic link: --repository names one that lies elsewhere".to_owned();
+            let why = "it is a symbolic link: --repository names one in another place".to_owned();
             return Err(VaultError::Settings { path: repository.clone(), why });
         }
         make_private(repository)?;

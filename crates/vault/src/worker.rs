@@ -55,8 +55,8 @@ const SMALL_FILE: u64 = 16 << 20;
 const MANY_FILES: usize = 8;
 
 /// Reason that is reported for a file with an interrupted repair.
-const UNFINISHED: &str = "a repair of it was interrupted and has to be finished first: run `gabion repair` for it. \
-    What was written to it since stays";
+const UNFINISHED: &str = "an interrupted repair of it has to be finished first: run `gabion repair` for it. \
+    Later changes of the file are kept";
 
 /// Interval at which [`Worker::drain_all`] checks for claims of other workers.
 const POLL: std::time::Duration = std::time::Duration::from_millis(100);
@@ -88,7 +88,7 @@ pub enum WorkError {
         source: io::Error,
     },
     /// Redundancy of a deleted file is in a format or state that must not be removed.
-    #[error("{0}: it is left as it is")]
+    #[error("{0}: it is not removed")]
     Left(Unknown),
 }
 

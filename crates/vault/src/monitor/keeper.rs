@@ -243,7 +243,7 @@ impl Keeper {
             // The file may be partly written; the old policy stays in force.
             (Err(error), _) | (_, Err(error)) => {
                 self.policy = version;
-                (self.shared.notify)(&Notice::Trouble(format!("the policy stays as it was: {error}")));
+                (self.shared.notify)(&Notice::Trouble(format!("the policy is not changed: {error}")));
             }
         }
     }

@@ -31,6 +31,6 @@ pub(super) fn without_redundancy(
     let found = record_unprotected(vault, path.to_vec(), entry, &why)?;
     let lost = found.problems.into_iter().filter(|problem| problem.piece == Piece::Lost);
     let lost = lost.map(|problem| problem.range).collect();
-    let notes = vec![why.to_string(), "redundancy is made anew by `gabion protect`".to_owned()];
+    let notes = vec![why.to_string(), "redundancy is made again by `gabion protect`".to_owned()];
     Ok(Repaired { state: found.state, lost, notes, ..Repaired::new(path) })
 }

@@ -30,7 +30,7 @@ fn a_watch_scans_once_when_its_server_comes_back_empty() {
     server.restart();
     live.pause(false);
     fixture.until_protected();
-    let lost = |notice: &Notice| matches!(notice, Notice::Trouble(why) if why.contains("has lost what"));
+    let lost = |notice: &Notice| matches!(notice, Notice::Trouble(why) if why.contains("has lost recorded"));
     assert_eq!(fixture.notices().iter().filter(|notice| lost(notice)).count(), 1);
     assert_eq!(fixture.whole_scans(), before + 1);
     fixture.assert_protected();

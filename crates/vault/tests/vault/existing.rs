@@ -44,7 +44,8 @@ fn redundancy_of_a_later_version_is_never_removed() {
     for _ in 0..2 {
         let report = fixture.protect();
         assert!(report.done.failures >= 1, "{report:?}");
-        assert!(report.done.failed.iter().all(|(_, why)| why.contains("left as it is")), "{report:?}");
+        let is_kept = |why: &String| why.contains("not overwritten") || why.contains("not removed");
+        assert!(report.done.failed.iter().all(|(_, why)| is_kept(why)), "{report:?}");
         assert!(std::fs::read(fixture.redundancy("deleted")).unwrap() == deleted, "{report:?}");
         let places = ["moved", "in the way"].map(|name| std::fs::read(fixture.redundancy(name)).ok());
         assert!(places.contains(&Some(replaced.clone())), "{report:?}");
@@ -67,7 +68,7 @@ fn redundancy_of_a_later_version_is_never_overwritten() {
         fixture.write(name, &TestRng(2).bytes(50_000));
         let report = fixture.protect();
         let [(path, why)] = &report.done.failed[..] else { panic!("{name}: {report:?}") };
-        assert!(path == name.as_bytes() && why.contains("left as it is"), "{why}");
+        assert!(path == name.as_bytes() && why.contains("not overwritten"), "{why}");
         assert!(std::fs::read(fixture.redundancy(name)).unwrap() == later, "{name} was overwritten");
         let refused = repair::repair(&fixture.vault, name.as_bytes(), QUIET);
         assert!(refused.is_err(), "{refused:?}");

@@ -42,7 +42,7 @@ impl Keeper {
         if is_lost {
             self.shared.acknowledged.store(now.sequence, Ordering::Relaxed);
             (self.scanned, self.passed, self.wants_scan) = (Scanned::default(), 0, true);
-            let why = "the server of the changelog has lost what was recorded: everything is scanned";
+            let why = "the server of the changelog has lost recorded changes: a full scan follows";
             (self.shared.notify)(&Notice::Trouble(why.to_owned()));
         }
         self.remembered.said = Some(now);
