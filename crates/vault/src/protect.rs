@@ -348,21 +348,16 @@ pub(crate) fn with_worker<T, E: From<WorkError>>(
     if let Some(pool) = &vault.pool {
         pool.relocate_all_former_redundancy(&vault.coders).map_err(|error| failed(error.into()))?;
     }
+    let name = worker::name(u32::from_le_bytes([id[0], id[1], id[2], id[3]]));
     work(&Worker {
-        storage: &*vault.storage,
-        coders: &vault.coders,
-        clock: &vault.clock,
-        policy: &vault.policy,
-        changelog: &*vault.changelog,
         threads: context.threads.max(1),
-        scanned: options.scanned,
         hold: options.hold,
         retry: options.retry,
         live_events: options.live_events,
         approved: options.approved,
-        name: worker::name(u32::from_le_bytes([id[0], id[1], id[2], id[3]])),
         progress: &progress,
         stopped: context.stopped,
+        ..Worker::new(vault, options.scanned, name)
     })
 }
 

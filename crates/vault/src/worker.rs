@@ -43,6 +43,7 @@ use crate::policy::{Policy, Treatment};
 use crate::redundancy::Unknown;
 use crate::redundancy::fence::is_superseded;
 use crate::storage::Storage;
+use crate::vault::Vault;
 use crate::world::{Clock, Nanos, SECOND};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -154,6 +155,28 @@ struct Completed {
     /// Result of encoding; none if the file was deleted.
     encoded: Option<Encoded>,
     former: Option<Former>,
+}
+
+impl<'a> Worker<'a> {
+    /// Worker of a vault with default options: one thread, no live events, nothing held, no progress.
+    pub fn new(vault: &'a Vault, scanned: &'a Scanned, name: WorkerId) -> Worker<'a> {
+        Worker {
+            storage: &*vault.storage,
+            coders: &vault.coders,
+            clock: &vault.clock,
+            policy: &vault.policy,
+            changelog: &*vault.changelog,
+            threads: 1,
+            scanned,
+            hold: false,
+            retry: RETRY,
+            live_events: false,
+            approved: false,
+            name,
+            progress: &|_, _| {},
+            stopped: &|| false,
+        }
+    }
 }
 
 impl Worker<'_> {

@@ -521,22 +521,8 @@ fn redundancy_of_a_missing_file_is_kept_until_its_fate_is_known() {
     let vault = &fixture.vault;
     let work = || {
         fixture.clock.set(fixture.clock.now() + 10 * SECOND);
-        let worker = Worker {
-            storage: &*vault.storage,
-            coders: &vault.coders,
-            clock: &vault.clock,
-            policy: &vault.policy,
-            changelog: &*vault.changelog,
-            threads: 1,
-            scanned: &Scanned::default(),
-            hold: false,
-            retry: SECOND,
-            live_events: true,
-            approved: false,
-            name: worker::name(1),
-            progress: &|_, _| {},
-            stopped: &|| false,
-        };
+        let scanned = Scanned::default();
+        let worker = Worker { live_events: true, ..Worker::new(vault, &scanned, worker::name(1)) };
         worker.drain(Some(&vault.catalogue), None).unwrap()
     };
     let when = || When::now(fixture.clock.now(), 0);

@@ -99,22 +99,8 @@ fn write(fixture: &Fixture, name: &str, seed: u64, heard: bool) {
 }
 
 fn work(vault: &Vault) {
-    let worker = Worker {
-        storage: &*vault.storage,
-        coders: &vault.coders,
-        clock: &vault.clock,
-        policy: &vault.policy,
-        changelog: &*vault.changelog,
-        threads: 1,
-        scanned: &Scanned::default(),
-        hold: false,
-        retry: SECOND,
-        live_events: true,
-        approved: false,
-        name: worker::name(1),
-        progress: &|_, _| {},
-        stopped: &|| false,
-    };
+    let scanned = Scanned::default();
+    let worker = Worker { live_events: true, ..Worker::new(vault, &scanned, worker::name(1)) };
     let done = worker.drain_all(Some(&vault.catalogue), None).unwrap();
     assert_eq!(done.failures, 0, "{done:?}");
 }

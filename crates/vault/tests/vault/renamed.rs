@@ -231,22 +231,8 @@ fn redundancy_is_kept_for_a_file_whose_rename_was_not_worked_off() {
 /// Processes recorded changes, as the worker of a watch does.
 fn work(fixture: &Fixture) {
     let vault = &fixture.vault;
-    let worker = Worker {
-        storage: &*vault.storage,
-        coders: &vault.coders,
-        clock: &vault.clock,
-        policy: &vault.policy,
-        changelog: &*vault.changelog,
-        threads: 1,
-        scanned: &Scanned::default(),
-        hold: false,
-        retry: worker::RETRY,
-        live_events: true,
-        approved: false,
-        name: worker::name(1),
-        progress: &|_, _| {},
-        stopped: &|| false,
-    };
+    let scanned = Scanned::default();
+    let worker = Worker { live_events: true, ..Worker::new(vault, &scanned, worker::name(1)) };
     let done = worker.drain(Some(&vault.catalogue), None).unwrap();
     assert_eq!(done.failures, 0, "{done:?}");
 }

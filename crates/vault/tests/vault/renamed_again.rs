@@ -43,20 +43,11 @@ fn work(
 ) -> Done {
     let vault = &fixture.vault;
     let worker = Worker {
-        storage: &*vault.storage,
-        coders: &vault.coders,
-        clock: &vault.clock,
-        policy: &vault.policy,
         changelog,
-        threads: 1,
-        scanned,
-        hold: false,
-        retry: SECOND,
         live_events: true,
-        approved: false,
-        name: worker::name(1),
         progress,
         stopped,
+        ..Worker::new(vault, scanned, worker::name(1))
     };
     worker.drain(Some(&vault.catalogue), None).unwrap()
 }
