@@ -6,7 +6,7 @@ use crate::run::RunContext;
 use crate::tree::{Kind, is_below};
 use crate::vault::Vault;
 
-/// Changed write-once files at and below a path, as a scan finds them.
+/// Changed write-once files at and below a path, found by a scan.
 ///
 /// # Errors
 /// See [`ProtectError`].
@@ -16,8 +16,8 @@ pub fn changed(vault: &Vault, below: &[u8], context: RunContext<'_>) -> Result<V
     Ok(paths)
 }
 
-/// Accepts the present versions of changed write-once files: they are due at once, for whoever protects next. A file that changes again is
-/// reported again. Gives those that were accepted.
+/// Accepts the present versions of changed write-once files, so that they are protected next. A file that changes again
+/// is reported again. Returns the accepted paths.
 ///
 /// # Errors
 /// See [`ProtectError`].

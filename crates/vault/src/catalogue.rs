@@ -1,7 +1,8 @@
-//! What is protected, as far as this machine remembers: a cache that can be made again from the headers.
+//! Catalogue: what this machine knows of the protected files. A cache that can be rebuilt from the headers of
+//! redundancy files.
 //!
-//! It answers without opening a million redundancy files: which version of a file is protected, what is damaged, where a
-//! moved file was before. Nothing that cannot be found again is only here.
+//! It answers without opening a million redundancy files: which version of a file is protected, what is damaged, where
+//! a moved file was before. It contains nothing that cannot be found again.
 
 mod accepted;
 mod changes;
@@ -25,11 +26,11 @@ use crate::world::Nanos;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, params};
 use std::path::Path;
 
-/// How a protected file is, as it was last seen. Files that changed since are pending; that is the changelog's to say.
+/// State of a protected file when it was last examined. Files that changed since are pending in the changelog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// All of it is there.
+    /// Data and redundancy are complete.
     Protected,
     /// Redundancy or data is missing with its target; everything can be reconstructed.
     Degraded,
@@ -40,7 +41,7 @@ pub enum State {
 }
 
 impl State {
-    /// The word for it.
+    /// The word for output.
     pub fn word(self) -> &'static str {
         match self {
             State::Protected => "protected",
@@ -64,49 +65,49 @@ impl State {
     }
 }
 
-/// A protected file.
+/// Entry of a protected file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its identity.
+    /// Identity of the redundancy.
     pub id: FileId,
-    /// The version that is protected.
+    /// Protected version.
     pub generation: Generation,
     /// The code, in full, and what blocks have besides signatures.
     pub code: String,
     /// Redundancy columns that the code has.
     pub wanted: u32,
-    /// Redundancy columns that are there.
+    /// Redundancy columns that exist.
     pub columns: u32,
     /// Bytes of its redundancy files.
     pub redundancy: u64,
-    /// When it was protected.
+    /// Time of protection.
     pub protected_at: Nanos,
-    /// When it was scrubbed last.
+    /// Time of the last scrub.
     pub scrubbed_at: Option<Nanos>,
-    /// How it is.
+    /// State.
     pub state: State,
 }
 
-/// What went wrong with the catalogue itself; `gabion catalogue rebuild` makes it anew.
+/// Error of the catalogue itself; `gabion catalogue rebuild` creates it again.
 #[derive(Debug, thiserror::Error)]
 #[error("the catalogue {path}: {reason}{}", self.advice())]
 pub struct CatalogueError {
     path: String,
-    /// True if the file begins like no database that SQLite can read.
+    /// True if the file has no header that SQLite can read.
     bad_header: bool,
-    /// Not called `source`: the message has it already.
+    /// Not named `source`, because the message contains it already.
     reason: rusqlite::Error,
 }
 
 impl CatalogueError {
-    /// Whether the file is no database, or a damaged one.
+    /// True if the file is not a database or is damaged.
     pub fn is_damage(&self) -> bool {
         let code = self.reason.sqlite_error_code();
         self.bad_header || matches!(code, Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt))
     }
 
     fn advice(&self) -> &'static str {
-        if self.is_damage() { "; `gabion catalogue rebuild` makes it anew" } else { "" }
+        if self.is_damage() { "; `gabion catalogue rebuild` rebuilds it" } else { "" }
     }
 }
 
@@ -117,10 +118,10 @@ pub struct Catalogue {
     path: String,
 }
 
-/// Files that are looked at between two changes of the catalogue.
+/// Number of files that are visited between two changes of the catalogue.
 const PAGE: usize = 1024;
 
-/// Changes with the tables below: another number means another catalogue, which is made anew.
+/// Version of the tables below. A catalogue of another version is rebuilt.
 const VERSION: i64 = 1;
 
 const TABLES: &str = "
@@ -143,12 +144,12 @@ const TABLES: &str = "
     CREATE TABLE notes(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
     PRAGMA user_version = 1;";
 
-/// Says in a query which directories are at and beneath the one that is its first parameter. With one more alternative for the root,
-/// no index would be used: every file that is removed looks for what was beneath it.
+/// SQL condition for directories at and below the first parameter. A further alternative for the root would prevent the
+/// use of the index, which every removal of a file needs.
 fn within(path: &[u8]) -> &'static str {
     match path.is_empty() {
         true => "?1 = x''",
-        // `||` makes text even of blobs, and every blob is more than any text.
+        // `||` makes text even of blobs, and SQLite sorts every blob after any text.
         false => "(path = ?1 OR (path >= CAST(?1 || x'2f' AS BLOB) AND path < CAST(?1 || x'30' AS BLOB)))",
     }
 }
@@ -180,14 +181,14 @@ fn entry(row: &Row<'_>, first: usize) -> rusqlite::Result<Entry> {
 type Result<T> = std::result::Result<T, CatalogueError>;
 
 impl Entry {
-    /// Whether the content of the file changed since it was protected, by its size and time.
+    /// True if size or mtime differ from the protected version.
     pub(crate) fn is_another_version(&self, stat: &Stat) -> bool {
         (self.generation.size, self.generation.mtime) != (stat.size, stat.mtime)
     }
 }
 
 impl Catalogue {
-    /// Opens the catalogue at `path`; one that is not there, or is of another version, begins empty.
+    /// Opens the catalogue at `path`. Begins empty if it does not exist or has another version.
     ///
     /// # Errors
     /// [`CatalogueError`].
@@ -199,7 +200,7 @@ impl Catalogue {
         let connection = database::open_database(path).map_err(failed)?;
         let set_up = || -> rusqlite::Result<()> {
             connection.busy_timeout(std::time::Duration::from_secs(30))?;
-            // It is a cache: after a crash it may be some moments old, but never torn.
+            // A cache: after a crash it may lack the last transactions, but is consistent.
             connection.pragma_update(None, "journal_mode", "wal")?;
             connection.pragma_update(None, "synchronous", "normal")?;
             connection.pragma_update(None, "cache_size", -16_000)?;
@@ -230,26 +231,26 @@ impl Catalogue {
         result.map_err(|reason| CatalogueError { path: self.path.clone(), bad_header: false, reason })
     }
 
-    /// Does several things as one, and fast. Others that write wait meanwhile.
+    /// Runs `work` in one write transaction. Other writers wait meanwhile.
     ///
     /// # Errors
-    /// [`CatalogueError`], and what `work` gives; nothing has happened then.
+    /// [`CatalogueError`], or the error of `work`; the transaction is rolled back.
     pub fn together<T, E: From<CatalogueError>>(
         &self,
         work: impl FnOnce() -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
-        // Who reads first and writes then is refused at once if another one wrote in between; who comes to write waits.
+        // A transaction that reads first is refused if another process writes in between; one that begins as a writer
+        // waits.
         match self.connection.is_autocommit() {
             true => self.between("BEGIN IMMEDIATE", "COMMIT", "ROLLBACK", work),
             false => self.as_of_now(work),
         }
     }
 
-    /// Reads several things as they were at one time, and fast. Others may write; what `work` writes goes to the change-set
-    /// alone.
+    /// Runs `work` in one read transaction. Others may write; `work` may write only to the change-set.
     ///
     /// # Errors
-    /// [`CatalogueError`], and what `work` gives; nothing has happened then.
+    /// [`CatalogueError`], or the error of `work`; the change-set is rolled back.
     pub fn as_of_now<T, E: From<CatalogueError>>(
         &self,
         work: impl FnOnce() -> std::result::Result<T, E>,
@@ -272,7 +273,7 @@ impl Catalogue {
         done
     }
 
-    /// The number of a directory that files are known of.
+    /// Number of a directory with known files.
     ///
     /// # Errors
     /// [`CatalogueError`].
@@ -293,7 +294,7 @@ impl Catalogue {
         self.wrap(insert.insert([path]))
     }
 
-    /// All directories that files are known of, at or below `path`.
+    /// All directories with known files at or below `path`.
     ///
     /// # Errors
     /// [`CatalogueError`].
@@ -307,10 +308,10 @@ impl Catalogue {
         self.wrap(found())
     }
 
-    /// Walks through the files of a directory in the order of their names.
+    /// Visits the files of a directory in order of their names.
     ///
     /// # Errors
-    /// [`CatalogueError`], and what `visit` gives.
+    /// [`CatalogueError`], or the error of `visit`.
     pub fn each<E: From<CatalogueError>>(
         &self,
         directory: i64,
@@ -326,11 +327,10 @@ impl Catalogue {
         Ok(())
     }
 
-    /// Walks through all files at or below `path`, which may be one itself, in pages: what `visit` does may change the
-    /// catalogue.
+    /// Visits all files at or below `path`, which may be a file, in pages, so that `visit` may change the catalogue.
     ///
     /// # Errors
-    /// [`CatalogueError`], and what `visit` gives.
+    /// [`CatalogueError`], or the error of `visit`.
     pub fn each_page<E: From<CatalogueError>>(
         &self,
         path: &[u8],
@@ -386,7 +386,7 @@ impl Catalogue {
         self.wrap(find())
     }
 
-    /// Number of files in each state but the first.
+    /// Number of files in each state, without protected ones.
     ///
     /// # Errors
     /// [`CatalogueError`].
@@ -401,8 +401,8 @@ impl Catalogue {
         self.wrap(find())
     }
 
-    /// The time before which the given share of all files was scrubbed last; files that never were come first, and those whose time lies
-    /// ahead, which a clock that was set back leaves.
+    /// Time before which the given number of files was last scrubbed. Files that were never scrubbed, or have a time in
+    /// the future after the clock was set back, come first.
     ///
     /// # Errors
     /// [`CatalogueError`].
@@ -413,7 +413,7 @@ impl Catalogue {
         Ok(self.wrap(found.optional())?.flatten())
     }
 
-    /// What is known of a file.
+    /// Entry of a file.
     ///
     /// # Errors
     /// [`CatalogueError`].
@@ -426,7 +426,7 @@ impl Catalogue {
         self.wrap(found())
     }
 
-    /// Files of the same inode, size and time: where a file may have been before it was moved here.
+    /// Names of files with this inode, size and mtime: former names of a moved file.
     ///
     /// # Errors
     /// [`CatalogueError`].
@@ -459,12 +459,12 @@ impl Catalogue {
         self.wrap(found())
     }
 
-    /// Notes a file.
+    /// Stores an entry.
     ///
     /// # Errors
     /// [`CatalogueError`].
     pub fn put(&self, path: &[u8], entry: &Entry) -> Result<()> {
-        // The row of the directory must not be forgotten before the file has its own.
+        // In one transaction, so that the directory's row is not removed before the file has one.
         match self.connection.is_autocommit() {
             true => self.together(|| self.put_row(path, entry)),
             false => self.put_row(path, entry),
@@ -511,7 +511,7 @@ impl Catalogue {
         self.wrap(number())
     }
 
-    /// Forgets a file and its problems.
+    /// Removes a file and its problems.
     ///
     /// # Errors
     /// [`CatalogueError`].
@@ -528,7 +528,7 @@ impl Catalogue {
         self.wrap(forget()).map(|_| ())
     }
 
-    /// Forgets everything.
+    /// Removes everything.
     ///
     /// # Errors
     /// [`CatalogueError`].
@@ -537,7 +537,7 @@ impl Catalogue {
         self.wrap(self.connection.execute_batch(tables))
     }
 
-    /// Whether anything at or below `path` is known.
+    /// True if anything at or below `path` is known.
     ///
     /// # Errors
     /// [`CatalogueError`].
@@ -553,7 +553,7 @@ impl Catalogue {
         self.wrap(self.connection.query_row("SELECT count(*) FROM files", [], |row| row.get(0)))
     }
 
-    /// Number of files below a directory, however deep.
+    /// Number of files below a directory, at any depth.
     ///
     /// # Errors
     /// [`CatalogueError`].
@@ -565,7 +565,7 @@ impl Catalogue {
         self.wrap(count())
     }
 
-    /// A note, by its key.
+    /// Value of a note.
     ///
     /// # Errors
     /// [`CatalogueError`].
@@ -575,7 +575,7 @@ impl Catalogue {
         self.wrap(note.optional())
     }
 
-    /// Writes a note; nothing removes it.
+    /// Stores a note; none removes it.
     ///
     /// # Errors
     /// [`CatalogueError`].

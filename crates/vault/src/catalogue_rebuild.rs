@@ -9,36 +9,36 @@ use crate::storage::Storage;
 use crate::tree::{Generation, Kind, Tree, absent_is_none, join};
 use std::io;
 
-/// What a rebuild found.
+/// Results of a rebuild.
 #[derive(Debug, Default)]
 pub struct Rebuilt {
-    /// Files whose redundancy was found.
+    /// Files with redundancy.
     pub files: u64,
-    /// Redundancy files that cannot be used, and why.
+    /// Unusable redundancy files, with reasons.
     pub unusable: Vec<(std::path::PathBuf, String)>,
 }
 
-/// Why there is no new catalogue.
+/// Error of a rebuild.
 #[derive(Debug, thiserror::Error)]
 pub enum RebuildError {
-    /// The catalogue fails.
+    /// The catalogue failed.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
     /// A repository cannot be read.
     #[error("{}: {source}", path.display())]
     Io {
-        /// Where.
+        /// Path of the repository.
         path: std::path::PathBuf,
-        /// What the operating system says.
+        /// Error of the operating system.
         source: io::Error,
     },
 }
 
-/// Fills a catalogue from the headers of redundancy files, in place of what it has. The caller has the vault for himself. [`Vault::renew`](crate::vault::Vault::renew)
-/// does this for a catalogue that may be damaged, in a new file.
+/// Replaces the content of a catalogue by what the headers of redundancy files give. The caller holds the vault's lock.
+/// For a catalogue that may be damaged, [`Vault::renew`](crate::vault::Vault::renew) does this in a new file.
 ///
 /// # Errors
-/// See [`RebuildError`]; the catalogue is as it was then.
+/// See [`RebuildError`]; the catalogue is unchanged then.
 pub fn rebuild(
     catalogue: &Catalogue,
     storage: &dyn Storage,
@@ -54,7 +54,7 @@ pub fn rebuild(
     })
 }
 
-/// What a catalogue would have if it were made anew. Nothing is changed.
+/// Results that a rebuild would have. Changes nothing.
 ///
 /// # Errors
 /// See [`RebuildError`].
@@ -66,7 +66,7 @@ pub fn survey(
     each_entry(storage, coders, context, |_, _| Ok(()))
 }
 
-/// Calls `visit` for every file that has redundancy.
+/// Visits every file that has redundancy.
 fn each_entry(
     storage: &dyn Storage,
     coders: &Coders,
@@ -91,7 +91,7 @@ fn each_entry(
     for (index, repository) in storage.repositories().iter().enumerate() {
         walk(&repository.tree, &mut |path| {
             let found = storage.repositories();
-            // The first repository that has the file speaks for all.
+            // The first repository with the file provides its entry.
             let earlier = found[..index]
                 .iter()
                 .any(|other| other.tree.find(&join(REDUNDANCY, path)).is_ok_and(|stat| stat.is_some()));
@@ -101,7 +101,8 @@ fn each_entry(
     Ok(rebuilt)
 }
 
-/// All files of the namespace, in the order of directories. Gives what cannot be read, and why: nothing is known of the files there.
+/// Visits all files of the namespace, in order of directories. Returns unreadable paths with reasons; files there are
+/// unknown.
 pub(crate) fn walk_files(
     storage: &dyn Storage,
     visit: &mut dyn FnMut(&[u8]) -> Result<(), RebuildError>,
@@ -124,7 +125,7 @@ pub(crate) fn walk_files(
                 Ok(Kind::Directory) => ahead.push(below),
                 Ok(Kind::File) => visit(&below)?,
                 Ok(_) => {}
-                // Removed meanwhile.
+                // Deleted meanwhile.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => left_out.push((storage.shown(&below), error.to_string())),
             }
@@ -133,7 +134,7 @@ pub(crate) fn walk_files(
     Ok(left_out)
 }
 
-/// All redundancy files of a repository, in the order of directories.
+/// Visits all redundancy files of a repository, in order of directories.
 fn walk(tree: &Tree, visit: &mut dyn FnMut(&[u8]) -> Result<(), RebuildError>) -> Result<(), RebuildError> {
     let mut ahead = vec![Vec::new()];
     while let Some(path) = ahead.pop() {
@@ -155,7 +156,7 @@ fn walk(tree: &Tree, visit: &mut dyn FnMut(&[u8]) -> Result<(), RebuildError>) -
     Ok(())
 }
 
-/// What the headers of a file's redundancy say of it.
+/// Catalogue entry of a file according to its headers.
 fn entry_of(storage: &dyn Storage, coders: &Coders, path: &[u8], rebuilt: &mut Rebuilt) -> Option<Entry> {
     let mut parts: Vec<Part> = Vec::new();
     let holders = storage.redundancy_locations(path).unwrap_or_else(|error| {

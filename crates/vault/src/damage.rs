@@ -1,43 +1,47 @@
 //! Damage of one file, as an examination finds it.
 
 use crate::catalogue::{Piece, Problem, State};
-use crate::examine::{Findings, StripeFault, Subject};
+use crate::examine::{Findings, ProtectedFile, StripeFault};
 
-/// What is wrong with one file.
+/// Damage report of one file.
 #[derive(Debug, Clone)]
-pub struct Trouble {
-    /// Which one.
+pub struct DamageReport {
+    /// Path of the file.
     pub path: Vec<u8>,
-    /// How bad it is.
+    /// Severity.
     pub state: State,
-    /// Where, in bytes.
+    /// Byte ranges of the damage.
     pub problems: Vec<Problem>,
-    /// The file system says that it was written since it was protected: this may be someone's work.
+    /// The file was modified since it was protected: the difference may be intended.
     pub changed: bool,
-    /// What else there is to say.
+    /// Additional remarks.
     pub notes: Vec<String>,
 }
 
-/// How many more blocks of its worst stripe may be lost. With a redundancy file that cannot be used it is at least one less
-/// than it should be, so that redundancy is put in order when the file is protected next.
-pub(crate) fn margin(subject: &Subject, findings: &Findings) -> u32 {
-    let held = match subject.unusable.is_empty() {
-        true => subject.columns(),
-        false => subject.columns().min(subject.header.code.m().saturating_sub(1)),
+/// Number of further blocks that the worst stripe may lose. With an unusable redundancy file it is at least one below
+/// the code's number, so that the redundancy is restored when the file is protected next.
+pub(crate) fn remaining_redundancy(protected: &ProtectedFile, findings: &Findings) -> u32 {
+    let held = match protected.unusable.is_empty() {
+        true => protected.columns(),
+        false => protected.columns().min(protected.header.code.m().saturating_sub(1)),
     };
     let of = |fault: &StripeFault| held.saturating_sub(fault.redundancy.len() + fault.data.len());
     findings.faults.iter().map(of).min().unwrap_or(held) as u32
 }
 
-/// What is wrong with a file; nothing if all is right.
-pub(crate) fn trouble(path: &[u8], subject: &Subject, findings: &Findings) -> Option<Trouble> {
-    let unusable = subject.unusable.iter().map(|(path, why)| format!("{}: {why}", path.display()));
+/// Damage report of a file; none if it is intact.
+pub(crate) fn damage_report(
+    path: &[u8],
+    protected: &ProtectedFile,
+    findings: &Findings,
+) -> Option<DamageReport> {
+    let unusable = protected.unusable.iter().map(|(path, why)| format!("{}: {why}", path.display()));
     let mut notes: Vec<String> = unusable.collect();
     if !findings.missing.is_empty() {
         notes.push(format!(
             "{} of {} redundancy columns are missing",
             findings.missing.len(),
-            subject.header.code.m()
+            protected.header.code.m()
         ));
     }
     let stale = findings.faults.iter().filter(|fault| fault.stale).count();
@@ -50,11 +54,11 @@ pub(crate) fn trouble(path: &[u8], subject: &Subject, findings: &Findings) -> Op
         let why = "some of its redundancy is older than its header, and which cannot be told: its data may be right and is left alone";
         notes.push(why.to_owned());
     }
-    let longer = subject.stat.is_some_and(|now| now.size > subject.header.generation.size);
+    let longer = protected.stat.is_some_and(|now| now.size > protected.header.generation.size);
     if longer {
         notes.push(format!(
             "it is longer than the {} bytes that were protected",
-            subject.header.generation.size
+            protected.header.generation.size
         ));
     }
     if findings.is_clean() && notes.is_empty() {
@@ -62,16 +66,16 @@ pub(crate) fn trouble(path: &[u8], subject: &Subject, findings: &Findings) -> Op
     }
     let only_missing =
         findings.faults.is_empty() && findings.headers.is_empty() && !findings.doubtful && !longer;
-    // A file that was written since it was protected has its owner's new content. What cannot be brought back is the version before.
-    let changed = subject.is_changed();
+    // A modified file has its owner's new content. Only the version before it cannot be restored.
+    let changed = protected.is_changed();
     let state = match findings.is_lost() {
         true if !changed => State::Lost,
         false if only_missing => State::Degraded,
         _ => State::Damaged,
     };
-    let mut problems = findings.problems(subject);
+    let mut problems = findings.problems(protected);
     for problem in problems.iter_mut().filter(|problem| changed && problem.piece == Piece::Lost) {
         problem.piece = Piece::Data;
     }
-    Some(Trouble { path: path.to_vec(), state, problems, changed, notes })
+    Some(DamageReport { path: path.to_vec(), state, problems, changed, notes })
 }

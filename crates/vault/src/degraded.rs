@@ -1,11 +1,11 @@
-//! Reads a file that may be damaged as if it were not.
+//! Degraded reads: a file with damage is read as if it were intact.
 //!
-//! Every block is checked against the signatures of the redundancy before bytes of it are given away, and made from others if it is
-//! gone or wrong. A file whose redundancy is pending, or that has none, is read as it is: what would be made from older redundancy is
-//! older content. What had to be done is counted ([`Report`]).
+//! Every block is verified against the signatures of the redundancy before its bytes are returned, and is reconstructed
+//! if it is missing or corrupt. A file without redundancy for its present version is read as it is, since older
+//! redundancy could only give older content. The work is counted in a [`Report`].
 //!
-//! A block that was found right once is not checked again: later reads of parts of it read only these. Stripes with a block that
-//! had to be made are kept in memory, a few of them, since their neighbours are usually wanted next.
+//! A block is verified once; later reads of parts of it read only these parts. A few stripes with reconstructed blocks
+//! are cached, since the next reads usually need neighbouring blocks.
 
 mod of_open;
 mod record;
@@ -15,10 +15,10 @@ pub use record::{Record, note, recorded};
 use crate::bit_set::AtomicBitSet;
 use crate::coder::Coders;
 use crate::examine::ExamineError;
-use crate::gather::{Ailment, Gathering, Known, Sources};
 use crate::geometry::Tail;
 use crate::shown::Shown;
 use crate::storage::{Content, Fault, Storage};
+use crate::stripe_reader::{BlockFault, BlockState, StripeBuffer, StripeReader};
 use crate::tree::Stat;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -27,42 +27,42 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Memory for stripes that are kept; one is kept whatever it takes.
+/// Memory for cached stripes, in bytes; at least one stripe is cached.
 const KEPT_BYTES: usize = 32 << 20;
 
-/// Most stripes that are kept.
+/// Maximum number of cached stripes.
 const KEPT: usize = 8;
 
-/// Bytes that are announced to the storage ahead of a sequential reader.
+/// Prefetch distance for a sequential reader, in bytes.
 const AHEAD: u64 = 8 << 20;
 
-/// Why bytes cannot be had.
+/// Error of a read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The file is not there, or cannot be opened.
+    /// The file does not exist or cannot be opened.
     #[error("it cannot be opened: {0}")]
     Open(io::Error),
-    /// It has no redundancy for what is there now, and that cannot be read.
-    #[error("bytes {}-{} cannot be read, and no redundancy is there for them: {fault}", .range.start, .range.end)]
+    /// The range cannot be read and has no redundancy of this version.
+    #[error("bytes {}-{} cannot be read and have no redundancy: {fault}", .range.start, .range.end)]
     Unprotected {
-        /// Which bytes.
+        /// Unreadable range.
         range: Range<u64>,
-        /// Why.
+        /// Error of the storage.
         fault: Fault,
     },
     /// Too few blocks of a stripe are left.
     #[error("bytes {}-{} are lost: {}", .range.start, .range.end, .why)]
     Lost {
-        /// Which bytes.
+        /// Lost range.
         range: Range<u64>,
-        /// What is wrong with the blocks of the stripe.
+        /// Faults of the blocks of the stripe.
         why: String,
     },
     /// The redundancy cannot be used.
     #[error(transparent)]
     Examine(#[from] ExamineError),
-    /// It became shorter while it was read.
-    #[error("it ends at byte {0}, before it should")]
+    /// The file was truncated while it was read.
+    #[error("it was truncated to {0} bytes while it was read")]
     Short(u64),
 }
 
@@ -75,73 +75,73 @@ impl From<ReadError> for io::Error {
     }
 }
 
-/// What a reader did.
+/// Counters of a reader.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Report {
-    /// Blocks that were found right.
+    /// Blocks that were verified.
     pub verified: u64,
-    /// Blocks that were made from others.
+    /// Blocks that were reconstructed.
     pub reconstructed: u64,
-    /// Bytes of these.
+    /// Bytes that were reconstructed.
     pub reconstructed_bytes: u64,
-    /// Bytes that were given as they were read, with nothing to check them against.
+    /// Bytes that were returned without verification.
     pub unverified_bytes: u64,
-    /// Blocks that could not be used, by target and reason.
-    pub ailing: BTreeMap<String, BTreeMap<Ailment, u64>>,
-    /// Blocks that were read and not what was protected: stripe and column, the first ones.
+    /// Number of faulty blocks, by target and fault.
+    pub faults: BTreeMap<String, BTreeMap<BlockFault, u64>>,
+    /// Stripe and column of the first blocks that did not match their signatures.
     pub wrong: Vec<(u64, usize)>,
 }
 
-/// Blocks that are listed one by one; all are counted.
+/// Maximum number of listed blocks. All are counted.
 const MAX_LISTED: usize = 1000;
 
 impl Report {
-    /// Whether something had to be reconstructed.
+    /// True if blocks were reconstructed.
     pub fn is_degraded(&self) -> bool {
         self.reconstructed > 0
     }
 
-    /// What was wrong where, in words.
+    /// Text with the faults of each target.
     pub fn causes(&self) -> String {
-        let of = |(target, why): (&String, &BTreeMap<Ailment, u64>)| {
+        let of = |(target, why): (&String, &BTreeMap<BlockFault, u64>)| {
             let why: Vec<String> =
                 why.iter().map(|(why, count)| format!("{count} {}", why.words())).collect();
             format!("{target}: {}", why.join(", "))
         };
-        self.ailing.iter().map(of).collect::<Vec<_>>().join("; ")
+        self.faults.iter().map(of).collect::<Vec<_>>().join("; ")
     }
 }
 
-/// A file, open for reading; may be shared by threads.
+/// A file that is open for degraded reads; can be shared by threads.
 #[derive(Debug)]
 pub struct DegradedReader {
     inner: Arc<Inner>,
-    /// Threads that gather stripes before they are asked for, once a sequential reader needs blocks that have to be made.
+    /// Threads that load stripes ahead of a sequential reader once blocks have to be reconstructed.
     ahead: Mutex<Option<Sender<u64>>>,
 }
 
 #[derive(Debug)]
 struct Inner {
-    /// The file as it was when it was opened.
+    /// Properties of the file when it was opened.
     stat: Stat,
     mode: Mode,
-    cache: Mutex<VecDeque<(u64, Arc<Mutex<Gathering>>)>>,
+    cache: Mutex<VecDeque<(u64, Arc<Mutex<StripeBuffer>>)>>,
     kept: usize,
-    /// A data column could not be read: stripes are gathered as a whole from now on.
+    /// A data column was faulty: from now on complete stripes are loaded.
     suspicious: AtomicBool,
     /// Blocks that were found right.
     verified: AtomicBitSet,
     /// Where the last read ended, how far the storage was told of, and the first stripe that nobody gathers ahead yet.
     last: AtomicU64,
     announced: AtomicU64,
-    gathered: AtomicU64,
+    loaded_until: AtomicU64,
     report: Mutex<Report>,
 }
 
 #[derive(Debug)]
 enum Mode {
     Plain(Box<dyn Content>),
-    Guarded(Box<Sources>),
+    Guarded(Box<StripeReader>),
 }
 
 impl DegradedReader {
@@ -151,8 +151,8 @@ impl DegradedReader {
     /// See [`ReadError`]; damage is no error.
     pub fn open(storage: &dyn Storage, coders: &Coders, path: &[u8]) -> Result<DegradedReader, ReadError> {
         storage.check_size_known(path).map_err(ReadError::Open)?;
-        if let Some(sources) = Sources::open(storage, coders, path)? {
-            return DegradedReader::guarded(sources);
+        if let Some(stripe_reader) = StripeReader::open(storage, coders, path)? {
+            return DegradedReader::guarded(stripe_reader);
         }
         let content = storage.open(path).map_err(ReadError::Open)?;
         let stat = content.stat().map_err(ReadError::Open)?;
@@ -168,25 +168,25 @@ impl DegradedReader {
         coders: &Coders,
         path: &[u8],
     ) -> Result<Option<DegradedReader>, ReadError> {
-        let Some(sources) = Sources::open(storage, coders, path)? else { return Ok(None) };
+        let Some(stripe_reader) = StripeReader::open(storage, coders, path)? else { return Ok(None) };
         storage.check_size_known(path).map_err(ReadError::Open)?;
-        DegradedReader::guarded(sources).map(Some)
+        DegradedReader::guarded(stripe_reader).map(Some)
     }
 
-    fn guarded(sources: Sources) -> Result<DegradedReader, ReadError> {
-        sources.unlock().map_err(ReadError::Open)?;
-        let stat = sources.content().map(Content::stat).transpose().map_err(ReadError::Open)?;
+    fn guarded(stripe_reader: StripeReader) -> Result<DegradedReader, ReadError> {
+        stripe_reader.unlock().map_err(ReadError::Open)?;
+        let stat = stripe_reader.content().map(Content::stat).transpose().map_err(ReadError::Open)?;
         let stat = stat.ok_or_else(|| ReadError::Open(io::ErrorKind::NotFound.into()))?;
-        Ok(DegradedReader::new(Mode::Guarded(Box::new(sources)), stat))
+        Ok(DegradedReader::new(Mode::Guarded(Box::new(stripe_reader)), stat))
     }
 
     fn new(mode: Mode, stat: Stat) -> DegradedReader {
         let (mut kept, mut bits) = (0, 0);
-        if let Mode::Guarded(sources) = &mode {
-            let code = &sources.header().code;
-            let stripe = code.blocks() * sources.header().geometry.block() as usize;
+        if let Mode::Guarded(stripe_reader) = &mode {
+            let code = &stripe_reader.header().code;
+            let stripe = code.blocks() * stripe_reader.header().geometry.block() as usize;
             kept = (KEPT_BYTES / stripe.max(1)).clamp(1, KEPT);
-            bits = sources.cut().stripes() * code.k() as u64;
+            bits = stripe_reader.cut().stripes() * code.k() as u64;
         }
         let inner = Arc::new(Inner {
             stat,
@@ -197,116 +197,119 @@ impl DegradedReader {
             verified: AtomicBitSet::with_len(bits),
             last: AtomicU64::new(u64::MAX),
             announced: AtomicU64::new(0),
-            gathered: AtomicU64::new(0),
+            loaded_until: AtomicU64::new(0),
             report: Mutex::default(),
         });
         DegradedReader { inner, ahead: Mutex::default() }
     }
 
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub fn size(&self) -> u64 {
         self.inner.stat.size
     }
 
-    /// The file as it was when it was opened.
+    /// Properties of the file when it was opened.
     pub fn stat(&self) -> &Stat {
         &self.inner.stat
     }
 
-    /// Whether blocks are checked: there is redundancy for the file as it is.
+    /// True if blocks are verified, because redundancy of this version exists.
     pub fn is_guarded(&self) -> bool {
         matches!(self.inner.mode, Mode::Guarded(_))
     }
 
-    /// What was done so far.
+    /// Counters so far.
     pub fn report(&self) -> Report {
         self.inner.counted().clone()
     }
 
-    /// Reads from `offset` on until the buffer is full or the file ends; gives the number of bytes.
+    /// Reads from `offset` until the buffer is full or the file ends; returns the number of bytes.
     ///
     /// # Errors
     /// See [`ReadError`].
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, ReadError> {
         let sequential = self.inner.last.load(Ordering::Relaxed) == offset;
         if !sequential {
-            self.inner.gathered.store(0, Ordering::Relaxed);
+            self.inner.loaded_until.store(0, Ordering::Relaxed);
         }
         let got = self.inner.read(offset, buffer)?;
         if sequential && self.inner.suspicious.load(Ordering::Relaxed) {
-            self.gather_ahead(offset + got as u64);
+            self.load_ahead(offset + got as u64);
         }
         Ok(got)
     }
 
-    /// Whether something was found wrong, so that nothing is believed unless it was looked at from all sides.
+    /// True if a fault was found. Data is then read through complete stripes only.
     pub fn is_suspicious(&self) -> bool {
         self.inner.suspicious.load(Ordering::Relaxed)
     }
 
-    /// Whether these bytes, seen at `offset` of the file by whatever way, are those that were protected: each belongs to a block that was found
-    /// right before, or is here as a whole and is found right now. If not, nothing is known: [`read`](DegradedReader::read) finds out.
+    /// True if these bytes, obtained from `offset` by any way, are the protected content: each belongs to a block that
+    /// was verified before, or forms a complete block that is verified now. False means unknown;
+    /// [`read`](DegradedReader::read) decides.
     pub fn vouches_for(&self, offset: u64, bytes: &[u8]) -> bool {
         match &self.inner.mode {
             Mode::Plain(_) => false,
-            Mode::Guarded(sources) => self.inner.vouches_for(sources, offset, bytes).unwrap_or(false),
+            Mode::Guarded(stripe_reader) => {
+                self.inner.vouches_for(stripe_reader, offset, bytes).unwrap_or(false)
+            }
         }
     }
 
-    /// Has the stripes behind `offset` gathered by other threads.
-    fn gather_ahead(&self, offset: u64) {
-        let Mode::Guarded(sources) = &self.inner.mode else { return };
-        if offset >= self.size() || sources.header().geometry.tail() != Tail::Striped {
+    /// Loads the stripes behind `offset` in other threads.
+    fn load_ahead(&self, offset: u64) {
+        let Mode::Guarded(stripe_reader) = &self.inner.mode else { return };
+        if offset >= self.size() || stripe_reader.header().geometry.tail() != Tail::Striped {
             return;
         }
-        let stripe = sources.cut().locate(offset).0;
-        let until = (stripe + self.inner.kept as u64).saturating_sub(1).min(sources.cut().stripes());
-        let next = self.inner.gathered.fetch_max(until, Ordering::Relaxed).max(stripe + 1);
+        let stripe = stripe_reader.cut().locate(offset).0;
+        let until = (stripe + self.inner.kept as u64).saturating_sub(1).min(stripe_reader.cut().stripes());
+        let next = self.inner.loaded_until.fetch_max(until, Ordering::Relaxed).max(stripe + 1);
         if next >= until {
             return;
         }
         let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
         let send = ahead.get_or_insert_with(|| start(&self.inner));
-        // If no thread could be started, nothing is gathered ahead, and reading is slower.
+        // If no thread can be started, reading is slower.
         for stripe in next..until {
             let _ = send.send(stripe);
         }
     }
 }
 
-/// Threads that gather stripes, until nobody asks for any more.
+/// Starts threads that load stripes until the sender is dropped.
 fn start(inner: &Arc<Inner>) -> Sender<u64> {
     let (send, receive) = channel::<u64>();
     let receive = Arc::new(Mutex::new(receive));
-    for _ in 0..GATHERERS {
+    for _ in 0..LOADERS {
         let (inner, receive) = (inner.clone(), receive.clone());
         let work = move || {
             loop {
                 let next = receive.lock().unwrap_or_else(PoisonError::into_inner).recv();
                 let Ok(stripe) = next else { break };
-                inner.gather_stripe(stripe);
+                inner.load_stripe(stripe);
             }
         };
-        let _ = std::thread::Builder::new().name("gather ahead".to_owned()).spawn(work);
+        let _ = std::thread::Builder::new().name("load ahead".to_owned()).spawn(work);
     }
     send
 }
 
-/// Threads that gather ahead.
-const GATHERERS: usize = 2;
+/// Number of threads that load ahead.
+const LOADERS: usize = 2;
 
 impl Inner {
-    /// Gathers all data of a stripe. What cannot be had is told to whoever asks for it.
-    fn gather_stripe(&self, stripe: u64) {
-        let Mode::Guarded(sources) = &self.mode else { return };
+    /// Loads all data of a stripe. Errors are returned to the reader that needs the block.
+    fn load_stripe(&self, stripe: u64) {
+        let Mode::Guarded(stripe_reader) = &self.mode else { return };
         let slot = self.slot(stripe);
-        let mut gathering = slot.lock().unwrap_or_else(PoisonError::into_inner);
-        if gathering.known.is_empty() {
-            sources.begin(&mut gathering, stripe);
+        let mut stripe_buffer = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if stripe_buffer.states.is_empty() {
+            stripe_reader.begin(&mut stripe_buffer, stripe);
         }
-        let run = sources.cut().run(stripe, 1);
-        for column in 0..sources.header().code.k() {
-            if self.gather(sources, &mut gathering, column, run.cell(0, column)).is_err() {
+        let run = stripe_reader.cut().run(stripe, 1);
+        for column in 0..stripe_reader.header().code.k() {
+            if self.load(stripe_reader, &mut stripe_buffer, column, run.cell(0, column)).is_err() {
                 return;
             }
         }
@@ -323,31 +326,36 @@ impl Inner {
                 self.counted().unverified_bytes += got as u64;
                 if got < want { Err(ReadError::Short(offset + got as u64)) } else { Ok(got) }
             }
-            Mode::Guarded(sources) => {
-                self.forget_if_changed(sources)?;
-                self.announce(sources, offset, want as u64);
+            Mode::Guarded(stripe_reader) => {
+                self.forget_if_changed(stripe_reader)?;
+                self.announce(stripe_reader, offset, want as u64);
                 let mut done = 0;
                 while done < want {
-                    done += self.read_cell(sources, offset + done as u64, &mut buffer[done..])?;
+                    done += self.read_cell(stripe_reader, offset + done as u64, &mut buffer[done..])?;
                 }
                 Ok(want)
             }
         }
     }
 
-    fn vouches_for(&self, sources: &Sources, offset: u64, bytes: &[u8]) -> Result<bool, ReadError> {
+    fn vouches_for(
+        &self,
+        stripe_reader: &StripeReader,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<bool, ReadError> {
         let end = offset.saturating_add(bytes.len() as u64);
         if self.suspicious.load(Ordering::Relaxed) || end > self.stat.size {
             return Ok(false);
         }
-        self.forget_if_changed(sources)?;
-        self.announce(sources, offset, bytes.len() as u64);
+        self.forget_if_changed(stripe_reader)?;
+        self.announce(stripe_reader, offset, bytes.len() as u64);
         let mut at = offset;
         while at < end {
-            let (stripe, column) = sources.cut().locate(at);
-            let run = sources.cut().run(stripe, 1);
+            let (stripe, column) = stripe_reader.cut().locate(at);
+            let run = stripe_reader.cut().run(stripe, 1);
             let cell = run.cell(0, column);
-            let bit = stripe * sources.header().code.k() as u64 + column as u64;
+            let bit = stripe * stripe_reader.header().code.k() as u64 + column as u64;
             if !self.verified.contains(bit) {
                 // The end of a file is no whole block: it is checked with zeros behind it.
                 let is_whole = cell.start == at && cell.end - cell.start == run.block;
@@ -357,12 +365,12 @@ impl Inner {
                     return Ok(false);
                 };
                 let slot = self.slot(stripe);
-                let mut gathering = slot.lock().unwrap_or_else(PoisonError::into_inner);
-                if gathering.known.is_empty() {
-                    sources.begin(&mut gathering, stripe);
+                let mut stripe_buffer = slot.lock().unwrap_or_else(PoisonError::into_inner);
+                if stripe_buffer.states.is_empty() {
+                    stripe_reader.begin(&mut stripe_buffer, stripe);
                 }
-                if gathering.known[column] != Known::Nothing
-                    || sources.check(&gathering, column, block)? != Known::Good
+                if stripe_buffer.states[column] != BlockState::Unread
+                    || stripe_reader.check(&stripe_buffer, column, block)? != BlockState::Verified
                 {
                     return Ok(false);
                 }
@@ -373,17 +381,17 @@ impl Inner {
         Ok(true)
     }
 
-    /// Storage whose bytes may change under an open file is asked whether they did. Then what is known of blocks is worth
-    /// nothing, and what would be made would be older than what is there.
-    fn forget_if_changed(&self, sources: &Sources) -> Result<(), ReadError> {
-        let Some(content) = sources.content().filter(|content| !content.is_immutable()) else {
+    /// For storage with mutable files: checks that the version is the same. Otherwise the states of blocks are invalid
+    /// and reconstruction would give older content.
+    fn forget_if_changed(&self, stripe_reader: &StripeReader) -> Result<(), ReadError> {
+        let Some(content) = stripe_reader.content().filter(|content| !content.is_immutable()) else {
             return Ok(());
         };
         let now = content.stat().map_err(ReadError::Open)?;
-        // Other rights and names change the ctime, and no byte.
+        // A change of permissions or names changes the ctime only.
         match now.generation().is_same_content(&self.stat.generation()) {
             true => Ok(()),
-            // Whoever reads on opens it once more.
+            // The reader has to open the file again.
             false => Err(ReadError::Open(io::Error::new(
                 io::ErrorKind::StaleNetworkFileHandle,
                 "it was changed while it was read",
@@ -391,8 +399,8 @@ impl Inner {
         }
     }
 
-    /// Tells the storage what comes next if this goes on from about where the last read ended: who is read by several threads comes in some disorder.
-    fn announce(&self, sources: &Sources, offset: u64, bytes: u64) {
+    /// Prefetches behind a read near the end of the last one. Reads of several threads are not exactly in order.
+    fn announce(&self, stripe_reader: &StripeReader, offset: u64, bytes: u64) {
         let end = offset + bytes;
         if self.last.swap(end, Ordering::Relaxed).abs_diff(offset) > AHEAD / 2 && offset != 0 {
             return;
@@ -402,37 +410,42 @@ impl Inner {
         if at < offset || at > until + AHEAD {
             at = offset;
         }
-        // In steps, so that not every small read costs a call.
+        // In steps, so that not every small read needs a system call.
         if until < at + AHEAD / 2 && until < self.stat.size || at >= until {
             return;
         }
         self.announced.store(until, Ordering::Relaxed);
         let suspicious = self.suspicious.load(Ordering::Relaxed);
-        // The columns of a file that lies in one piece are far apart: the others of a stripe are not what comes next.
-        let in_one_piece = sources.header().geometry.tail() != Tail::Striped;
-        for stripes in sources.cut().stripes_of(at..until) {
+        // Columns of a contiguous file are far apart: the other columns of a stripe are not read next.
+        let in_one_piece = stripe_reader.header().geometry.tail() != Tail::Striped;
+        for stripes in stripe_reader.cut().stripes_of(at..until) {
             if suspicious || !in_one_piece {
-                sources.prefetch(stripes.clone());
+                stripe_reader.prefetch(stripes.clone());
             }
             match suspicious {
-                true => stripes.for_each(|stripe| sources.will_read_frames(stripe, 1)),
-                false => sources.will_read_tables(stripes),
+                true => stripes.for_each(|stripe| stripe_reader.prefetch_frames(stripe, 1)),
+                false => stripe_reader.prefetch_tables(stripes),
             }
         }
     }
 
-    /// Reads what `buffer` takes of the block that has the byte at `offset`.
-    fn read_cell(&self, sources: &Sources, offset: u64, buffer: &mut [u8]) -> Result<usize, ReadError> {
-        let (stripe, column) = sources.cut().locate(offset);
-        let run = sources.cut().run(stripe, 1);
+    /// Reads the part of the block at `offset` that fits in `buffer`.
+    fn read_cell(
+        &self,
+        stripe_reader: &StripeReader,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize, ReadError> {
+        let (stripe, column) = stripe_reader.cut().locate(offset);
+        let run = stripe_reader.cut().run(stripe, 1);
         let cell = run.cell(0, column);
         let within = (offset - cell.start) as usize;
         let bytes = ((cell.end - offset) as usize).min(buffer.len());
         let buffer = &mut buffer[..bytes];
-        let bit = stripe * sources.header().code.k() as u64 + column as u64;
+        let bit = stripe * stripe_reader.header().code.k() as u64 + column as u64;
         let kept = self.kept(stripe);
         if kept.is_none() && self.verified.contains(bit) {
-            let content = sources.content().map(|content| content.read_at(offset, buffer));
+            let content = stripe_reader.content().map(|content| content.read_at(offset, buffer));
             if let Some(Ok(got)) = content
                 && got == bytes
             {
@@ -440,77 +453,80 @@ impl Inner {
             }
         }
         let slot = kept.unwrap_or_else(|| self.slot(stripe));
-        let mut gathering = slot.lock().unwrap_or_else(PoisonError::into_inner);
-        if gathering.known.is_empty() {
-            sources.begin(&mut gathering, stripe);
+        let mut stripe_buffer = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if stripe_buffer.states.is_empty() {
+            stripe_reader.begin(&mut stripe_buffer, stripe);
         }
-        // A whole block that is right goes straight to who asked.
+        // A complete block is read directly into the caller's buffer.
         let whole = bytes as u64 == run.block && !self.suspicious.load(Ordering::Relaxed);
-        if whole && gathering.known[column] == Known::Nothing {
-            let read = sources.content().map(|content| content.read(&run, 0, column, buffer));
+        if whole && stripe_buffer.states[column] == BlockState::Unread {
+            let read = stripe_reader.content().map(|content| content.read(&run, 0, column, buffer));
             if matches!(read, Some(Ok(got)) if got == bytes)
-                && sources.check(&gathering, column, buffer)? == Known::Good
+                && stripe_reader.check(&stripe_buffer, column, buffer)? == BlockState::Verified
             {
                 self.note_verified(bit);
                 return Ok(bytes);
             }
         }
-        self.gather(sources, &mut gathering, column, cell)?;
-        buffer.copy_from_slice(&gathering.blocks[column][within..within + bytes]);
-        if gathering.unsure {
+        self.load(stripe_reader, &mut stripe_buffer, column, cell)?;
+        buffer.copy_from_slice(&stripe_buffer.blocks[column][within..within + bytes]);
+        if stripe_buffer.unsure {
             self.counted().unverified_bytes += bytes as u64;
-        } else if gathering.known[column] == Known::Good {
+        } else if stripe_buffer.states[column] == BlockState::Verified {
             self.note_verified(bit);
         }
         Ok(bytes)
     }
 
-    /// Has the block of a column in `gathering`, by whatever it takes, and counts that.
-    fn gather(
+    /// Loads the block of a column into `stripe_buffer`, reconstructing it if necessary, and counts the work.
+    fn load(
         &self,
-        sources: &Sources,
-        gathering: &mut Gathering,
+        stripe_reader: &StripeReader,
+        stripe_buffer: &mut StripeBuffer,
         column: usize,
         cell: Range<u64>,
     ) -> Result<(), ReadError> {
-        let before = gathering.known.clone();
-        if before[column].is_right() {
+        let before = stripe_buffer.states.clone();
+        if before[column].is_correct() {
             return Ok(());
         }
-        let had = sources.gather(gathering, &[column])?;
-        let ailing = |known: Known| if let Known::Bad(why) = known { why } else { None };
-        // What was bad on the way and is made by now is told as well.
-        let troubles = std::mem::take(&mut gathering.ailing);
-        let made = gathering.known.iter().zip(&before);
-        let made = made.filter(|(now, was)| **now == Known::Made && **was != Known::Made).count() as u64;
+        let had = stripe_reader.load(stripe_buffer, &[column])?;
+        let fault = |state: BlockState| if let BlockState::Faulty(why) = state { why } else { None };
+        // Faults of blocks that were reconstructed are reported as well.
+        let faults = std::mem::take(&mut stripe_buffer.faults);
+        let made = stripe_buffer.states.iter().zip(&before);
+        let made = made
+            .filter(|(now, was)| **now == BlockState::Reconstructed && **was != BlockState::Reconstructed)
+            .count() as u64;
         if made > 0 || !had {
-            // A block that was written while it was read differs as well, and is no damage.
-            if let Err(changed) = self.forget_if_changed(sources) {
-                gathering.known.clear();
+            // A block that was written while it was read differs as well, without damage.
+            if let Err(changed) = self.forget_if_changed(stripe_reader) {
+                stripe_buffer.states.clear();
                 return Err(changed);
             }
         }
         let mut report = self.counted();
-        for (at, why) in troubles {
-            let name = Shown::bytes(sources.place_of(at)).to_string();
-            *report.ailing.entry(name).or_default().entry(why).or_default() += 1;
-            if at < sources.header().code.k() {
+        for (at, why) in faults {
+            let name = Shown::bytes(stripe_reader.place_of(at)).to_string();
+            *report.faults.entry(name).or_default().entry(why).or_default() += 1;
+            if at < stripe_reader.header().code.k() {
                 self.suspicious.store(true, Ordering::Relaxed);
             }
-            if why == Ailment::Wrong && report.wrong.len() < MAX_LISTED {
-                report.wrong.push((gathering.stripe, at));
+            if why == BlockFault::Wrong && report.wrong.len() < MAX_LISTED {
+                report.wrong.push((stripe_buffer.stripe, at));
             }
         }
         report.reconstructed += made;
-        report.reconstructed_bytes += made * gathering.block as u64;
+        report.reconstructed_bytes += made * stripe_buffer.block as u64;
         drop(report);
         if had {
             return Ok(());
         }
-        // What is there and cannot be told from what was protected is not given away either; another version may be there by now.
-        let bad = gathering.known.iter().enumerate().filter_map(|(at, &known)| Some((at, ailing(known)?)));
+        // Unverifiable data is not returned; another version may be on its way.
+        let bad =
+            stripe_buffer.states.iter().enumerate().filter_map(|(at, &state)| Some((at, fault(state)?)));
         let why: Vec<String> = bad
-            .map(|(at, why)| format!("{} is {}", Shown::bytes(sources.place_of(at)), why.words()))
+            .map(|(at, why)| format!("{} is {}", Shown::bytes(stripe_reader.place_of(at)), why.words()))
             .collect();
         Err(ReadError::Lost { range: cell, why: why.join(", ") })
     }
@@ -521,14 +537,14 @@ impl Inner {
         }
     }
 
-    /// The stripe, if it is kept and something of it was gathered.
-    fn kept(&self, stripe: u64) -> Option<Arc<Mutex<Gathering>>> {
+    /// The cached stripe, if any of its blocks was loaded.
+    fn kept(&self, stripe: u64) -> Option<Arc<Mutex<StripeBuffer>>> {
         let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         cache.iter().find(|(number, _)| *number == stripe).map(|(_, slot)| slot.clone())
     }
 
-    /// A place for a stripe; the one that was longest unused makes room.
-    fn slot(&self, stripe: u64) -> Arc<Mutex<Gathering>> {
+    /// Returns the cache slot of a stripe, evicting the least recently used one.
+    fn slot(&self, stripe: u64) -> Arc<Mutex<StripeBuffer>> {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         let known = cache.iter().position(|(number, _)| *number == stripe);
         if let Some(found) = known.and_then(|at| cache.remove(at)) {
@@ -536,15 +552,15 @@ impl Inner {
             cache.push_back(found);
             return slot;
         }
-        let mut gathering = Gathering::default();
+        let mut stripe_buffer = StripeBuffer::default();
         while cache.len() >= self.kept {
-            // Its buffers serve again, unless someone reads from them.
+            // The buffers are reused unless a reader still has them.
             if let Some(used) = cache.pop_front().and_then(|(_, slot)| Arc::into_inner(slot)) {
-                gathering = used.into_inner().unwrap_or_else(PoisonError::into_inner);
+                stripe_buffer = used.into_inner().unwrap_or_else(PoisonError::into_inner);
             }
         }
-        gathering.known.clear();
-        let slot = Arc::new(Mutex::new(gathering));
+        stripe_buffer.states.clear();
+        let slot = Arc::new(Mutex::new(stripe_buffer));
         cache.push_back((stripe, slot.clone()));
         slot
     }
@@ -554,10 +570,10 @@ impl Inner {
     }
 }
 
-/// Writes a whole file to `output`, in pieces; gives its bytes and what had to be done.
+/// Copies a whole file to `output`; returns the number of bytes.
 ///
 /// # Errors
-/// See [`ReadError`]; what was written before is right, but not all.
+/// See [`ReadError`]; bytes written before an error are correct.
 pub fn copy_out(reader: &DegradedReader, output: &mut dyn io::Write) -> Result<u64, CopyError> {
     let mut buffer = vec![0; PIECE];
     let mut at = 0;
@@ -569,16 +585,16 @@ pub fn copy_out(reader: &DegradedReader, output: &mut dyn io::Write) -> Result<u
     Ok(at)
 }
 
-/// Bytes that are copied at once.
+/// Size of a copied piece in bytes.
 const PIECE: usize = 1 << 20;
 
-/// Why a file was not copied out.
+/// Error of a copy.
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
-    /// It cannot be read.
+    /// Reading failed.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// It cannot be written.
-    #[error("writing what was asked for: {0}")]
+    /// Writing failed.
+    #[error("writing the output: {0}")]
     Write(io::Error),
 }

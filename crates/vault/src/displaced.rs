@@ -1,9 +1,10 @@
-//! Redundancy whose name belongs to another file now, or to none.
+//! Displaced redundancy: set aside because its name belongs to another file or to none.
 //!
-//! In a plain directory redundancy lies under the name of its file, and names change hands: a file is renamed over another one, two are swapped, a
-//! new file takes the name of one that was moved. Redundancy of the file that lost the name is not overwritten or removed, because its file may still
-//! exist under another name: without redundancy it would be encoded as new content, with the corruption that it may have. It
-//! goes to `displaced/INODE`, and from there to the name under which its file is found. What nobody asks for is [purged](purge).
+//! In a plain directory redundancy lies under the name of its file, and names change owners: a file is renamed over
+//! another one, two are swapped, a new file takes the name of a moved one. Redundancy of the file that lost the name is
+//! neither overwritten nor removed, because its file may exist under another name. Without it the file would be encoded
+//! as new content, together with any corruption. It is moved to `displaced/INODE`, and from there to the file's new
+//! name when that is found. Redundancy that is not needed is [purged](purge).
 
 use crate::catalogue::Catalogue;
 use crate::coder::Coders;
@@ -16,51 +17,51 @@ use crate::tree::{Generation, Stat, Tree, absent_is_none, join, split};
 use crate::world::{Nanos, SECOND};
 use std::io;
 
-/// Where it lies, beneath a repository.
+/// Directory of displaced redundancy, below a repository.
 pub(crate) const DISPLACED: &[u8] = b"displaced";
 
-/// How long it is kept while changes wait, or files failed: one of them may be its file.
+/// Retention while changes are pending or files have failed: one of them may own the redundancy.
 const KEPT_WHILE_BUSY: Nanos = 30 * 24 * 3600 * SECOND;
 
-/// How long it is kept otherwise. A change that was made may not be recorded yet.
+/// Retention otherwise. A recent change may not be recorded yet.
 const KEPT: Nanos = 600 * SECOND;
 
-/// A file as it is found under a name, to be compared with the file that redundancy was made of.
+/// Version of a file under its present name, to compare with the version that redundancy describes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Found {
-    /// Its present version.
+pub(crate) struct PresentFile {
+    /// Present version.
     pub(crate) now: Generation,
-    /// When it was made, where the file system records that.
+    /// Creation time, if the file system records it.
     pub(crate) birth: Option<Nanos>,
 }
 
-impl Found {
-    pub(crate) fn of(stat: &Stat) -> Found {
-        Found { now: stat.generation(), birth: stat.birth }
+impl PresentFile {
+    pub(crate) fn of(stat: &Stat) -> PresentFile {
+        PresentFile { now: stat.generation(), birth: stat.birth }
     }
 
-    /// Whether redundancy is of this file, and the file was not written since. The number of an inode is given to a new file when its file was deleted, and the
-    /// new one may have the same size and time; but it was made after the redundancy.
+    /// True if the redundancy describes this file and the file was not written since. An inode number may be reused by
+    /// a file with the same size and mtime, but that file was created after the redundancy.
     pub(crate) fn is_of(&self, part: &Part) -> bool {
         self.is_of_header(&part.header)
     }
 
-    /// As [`is_of`](Found::is_of), by the header of the redundancy.
+    /// As [`is_of`](PresentFile::is_of), for a header.
     pub(crate) fn is_of_header(&self, Header { generation, protected_at, .. }: &Header) -> bool {
         self.now.is_unwritten_since(generation) && self.birth.is_none_or(|birth| birth <= *protected_at)
     }
 }
 
-/// Where redundancy of the file with this inode is kept.
+/// Path of displaced redundancy for an inode.
 pub(crate) fn aside(tree: &Tree, inode: u64) -> PartPath {
     PartPath { tree: tree.clone(), path: join(DISPLACED, format!("{inode:016x}").as_bytes()) }
 }
 
-/// Whether redundancy is kept for a file.
+/// True if displaced redundancy exists for the file.
 ///
 /// # Errors
-/// What the operating system says.
-pub(crate) fn is_kept(repository: &Repository, file: &Found) -> io::Result<bool> {
+/// The operating system fails.
+pub(crate) fn is_kept(repository: &Repository, file: &PresentFile) -> io::Result<bool> {
     let kept = aside(&repository.tree, file.now.inode);
     Ok(repository.tree.find(&kept.path)?.is_some())
 }
@@ -76,7 +77,7 @@ pub(crate) fn keeps_any(repository: &Repository) -> io::Result<bool> {
 /// Redundancy that is at a place. What is damaged counts as nothing, and so does what a later program wrote: neither is moved.
 ///
 /// # Errors
-/// It is not known what is in it: the file would be encoded as new content.
+/// The redundancy cannot be read; without it the file would be encoded as new content.
 pub(crate) fn known(place: &PartPath, coders: &Coders) -> io::Result<Option<Part>> {
     match place.open_conclusive(coders) {
         Ok(part) => Ok(part),
@@ -85,10 +86,10 @@ pub(crate) fn known(place: &PartPath, coders: &Coders) -> io::Result<Option<Part
     }
 }
 
-/// Takes redundancy away from a place and keeps it for its file, if `wanted` says yes to it. Says whether it did.
+/// Moves redundancy at a path to `displaced` if `wanted` accepts it. Returns true if it was moved.
 ///
 /// # Errors
-/// See [`known`]; what the operating system says.
+/// See [`known`], or the operating system fails.
 pub(crate) fn set_aside(
     place: &PartPath,
     coders: &Coders,
@@ -100,7 +101,7 @@ pub(crate) fn set_aside(
     }
     let Some(part) = known(place, coders)?.filter(|part| wanted(part)) else { return Ok(false) };
     let kept = aside(&place.tree, part.header.generation.inode);
-    // Names of one file have redundancy each. The newest counts.
+    // Hard links of a file have redundancy each; the newest is kept.
     let is_older = |other: &Part| part.header.protected_at < other.header.protected_at;
     let is_older = known(&kept, coders)?.as_ref().is_some_and(is_older);
     drop(part);
@@ -117,12 +118,12 @@ pub(crate) fn set_aside(
     Ok(true)
 }
 
-/// Puts redundancy that was set aside in place for its file. Redundancy of another file that lies there is set aside in turn.
-/// Says whether there was any.
+/// Moves displaced redundancy to its file's name. Redundancy of another file there is displaced in turn. Returns true
+/// if there was any.
 ///
 /// # Errors
-/// See [`known`]; what the operating system says.
-pub(crate) fn recall(place: &PartPath, coders: &Coders, file: &Found) -> io::Result<bool> {
+/// See [`known`], or the operating system fails.
+pub(crate) fn recall(place: &PartPath, coders: &Coders, file: &PresentFile) -> io::Result<bool> {
     let kept = aside(&place.tree, file.now.inode);
     let fence = Fence::new(&kept);
     if !known(&kept, coders)?.is_some_and(|part| file.is_of(&part)) {
@@ -143,15 +144,15 @@ pub(crate) fn recall(place: &PartPath, coders: &Coders, file: &Found) -> io::Res
     }
 }
 
-/// Redundancy that is set aside: its files, and the bytes that they take on the disk.
+/// Number of displaced files and their allocated bytes.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system fails.
 pub(crate) fn amount(repository: &Repository) -> io::Result<(u64, u64)> {
     let Some(directory) = absent_is_none(repository.tree.directory(DISPLACED))? else { return Ok((0, 0)) };
     let (mut files, mut bytes) = (0, 0);
     for (name, _) in directory.names()?.iter() {
-        // A worker may take it just now.
+        // A worker may move it concurrently.
         let Some(stat) = absent_is_none(directory.stat(name))? else { continue };
         files += 1;
         bytes += stat.allocated;
@@ -159,21 +160,21 @@ pub(crate) fn amount(repository: &Repository) -> io::Result<(u64, u64)> {
     Ok((files, bytes))
 }
 
-/// How much is known of the files whose redundancy was set aside.
+/// How likely it is that displaced redundancy is still needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Awaited {
-    /// The whole tree was looked at after this time, and everything that it has is protected.
+    /// The whole tree was scanned after this time and all its files are protected.
     ByNobody(Nanos),
-    /// Nothing that was recorded is left to do.
+    /// No recorded change is pending.
     Perhaps,
-    /// Changes wait to be worked off.
+    /// Changes are pending.
     Likely,
 }
 
-/// Removes redundancy that was set aside and that no file will ask for. Gives the number of files.
+/// Removes displaced redundancy that is no longer needed. Returns the number of files.
 ///
 /// # Errors
-/// What the operating system or the catalogue says.
+/// The operating system or the catalogue fails.
 pub(crate) fn purge(
     repository: &Repository,
     coders: &Coders,

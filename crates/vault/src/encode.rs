@@ -1,24 +1,24 @@
-//! Makes the redundancy of one file.
+//! Encoder: creates or updates the redundancy files of one file.
 //!
-//! The file is read run by run, row by row: k blocks, which stay in the cache while they are signed and encoded. What lies in
-//! memory anyway is encoded where it lies. What some rows
-//! give goes into one buffer per redundancy file and, while it is in the cache as well, from there to the file. A file that has
-//! redundancy already is compared with it by signatures, and rows that did not change keep their frames. The version of the
-//! file is asked for before and after: if it changed meanwhile, nothing of this is used.
+//! The file is read in runs, row by row. The k blocks of a row stay in the cache while they are signed and encoded;
+//! data in the page cache is encoded in place, without a copy. The frames of several rows are collected in one buffer
+//! per redundancy file and written while they are still in the cache. Existing redundancy is compared by signatures,
+//! and unchanged rows keep their frames. The version of the file is checked before and after; if it changed, the result
+//! is discarded.
 
 mod adopt;
+mod damage_check;
 mod existing;
-mod outflow;
 mod publish;
+mod row_source;
 mod rows;
-mod settle;
-mod source;
+mod stable_version;
 mod totals;
-mod untouched;
-mod unwritten;
+mod write_buffer;
+mod write_tracker;
 
 use crate::coder::{Coder, Coders};
-use crate::damage::Trouble;
+use crate::damage::DamageReport;
 use crate::examine::ExamineError;
 use crate::format::{FileId, Header, Records, Version};
 use crate::geometry::merge;
@@ -36,67 +36,71 @@ use rows::Rows;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use totals::{Totals, work};
-use untouched::Untouched;
+use totals::{Totals, encode_rows};
+use write_tracker::WriteTracker;
 
-/// Redundancy files up to this size are made anew rather than updated in place: many of them are made durable together,
-/// an update in place waits for the disk by itself.
+/// Largest redundancy file that is rewritten rather than updated in place, in bytes. Rewritten files are made durable
+/// together; each update in place waits for the disk.
 const SMALL_PART: u64 = 1 << 20;
 
-/// What makes redundancy: codes, storage, the time.
+/// Encoder with the parts of the vault that it uses.
 #[derive(Debug)]
 pub struct Encoder<'a> {
-    /// Where files are.
+    /// Storage of the files.
     pub storage: &'a dyn Storage,
-    /// Codes made ready.
+    /// Prepared codes.
     pub coders: &'a Coders,
-    /// The time.
+    /// Clock.
     pub clock: &'a Clock,
 }
 
-/// Why a file has no new redundancy. What it had before is untouched.
+/// Error that leaves a file without new redundancy. Existing redundancy is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum EncodeError {
-    /// It changed while it was read.
+    /// The file changed while it was read.
     #[error("it changed while it was read")]
     Changed,
-    /// It is gone.
-    #[error("it is gone")]
+    /// The file does not exist.
+    #[error("it no longer exists")]
     Gone,
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("it cannot be read: {0}")]
     Read(#[source] Fault),
-    /// It cannot be cut for this code.
+    /// The file cannot be divided into blocks for this code.
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    /// The redundancy cannot be written.
+    /// A redundancy file cannot be written.
     #[error("its redundancy cannot be written to {}: {source}", Shown::path(.path))]
     Write {
-        /// Where.
+        /// Path of the redundancy file.
         path: std::path::PathBuf,
-        /// What the operating system says.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// Redundancy that is there must not be overwritten: a later program wrote it, or it cannot be read now.
-    #[error("its redundancy {} is left as it is: {source}", Shown::path(.path))]
+    /// Existing redundancy must not be overwritten: it has a newer format, or cannot be read now.
+    #[error("its redundancy {} is not overwritten: {source}", Shown::path(.path))]
     Redundancy {
-        /// Where.
+        /// Path of the redundancy file.
         path: std::path::PathBuf,
-        /// What is wrong.
+        /// Problem of the redundancy file.
         source: Box<PartError>,
     },
-    /// Something about the file cannot be put into a header or a code.
+    /// A property of the file does not fit into a header or a code.
     #[error("{0}")]
     Engine(#[from] gabion_engine::Error),
-    /// The file system says that nobody wrote to it, and yet it is not what was protected. It keeps the redundancy that it has.
+    /// The file differs from its protected content although size and mtime are unchanged. It keeps its redundancy.
     #[error(
-        "it is damaged: by its size and time nobody wrote to it, and it is not what was protected. Repair it first"
+        "it is corrupt: its content differs from the protected content although size and mtime are unchanged; \
+         repair it first"
     )]
     Damaged(Box<Encoded>),
-    /// It has another name, by which it is protected, and it is not what was protected then.
-    #[error("it is damaged: it is the same file as {}, and not what was protected. Repair that first", Shown::bytes(.0))]
+    /// The file is protected under another name and differs from the content protected there.
+    #[error(
+        "it is corrupt: it is a hard link of {}, whose content differs from the protected content; repair that first",
+        Shown::bytes(.0)
+    )]
     OtherName(Vec<u8>),
-    /// What it has cannot be examined.
+    /// Existing redundancy cannot be examined.
     #[error(transparent)]
     Examine(#[from] ExamineError),
     /// The run was stopped.
@@ -116,7 +120,8 @@ impl EncodeError {
         |source| EncodeError::Write { path: place.tree.shown(&place.path), source }
     }
 
-    /// True for a transient error. An obstacle in the place of redundancy may be redundancy of a deleted file, which is removed soon.
+    /// True if an immediate retry makes sense. The obstacle of a failed write may be redundancy of a deleted file,
+    /// which is about to be removed.
     pub fn is_transient(&self) -> bool {
         use io::ErrorKind::{AlreadyExists, NotADirectory};
         let is_obstacle = |error: &io::Error| matches!(error.kind(), AlreadyExists | NotADirectory);
@@ -127,125 +132,130 @@ impl EncodeError {
     }
 }
 
-/// What was made of a file, and what must still happen to it.
+/// Result of encoding one file, with the drafts that are still to be published.
 #[derive(Debug)]
 pub struct Encoded {
-    /// Whose redundancy it is.
+    /// Identity of the redundancy.
     pub id: FileId,
-    /// The version of the file.
+    /// Version of the file.
     pub stat: Stat,
-    /// When its redundancy was made, as the headers say.
+    /// Time of protection, as in the headers.
     pub protected_at: Nanos,
-    /// The code, in full, and what blocks have besides signatures.
+    /// The code in full, and what blocks have besides signatures.
     pub code: String,
-    /// Redundancy columns that found a place.
+    /// Redundancy columns with a placement.
     pub columns: usize,
-    /// Redundancy columns that were asked for.
+    /// Redundancy columns of the code.
     pub wanted: usize,
-    /// Bytes of all redundancy files.
+    /// Size of all redundancy files in bytes.
     pub redundancy_bytes: u64,
     /// Bytes of data that were read.
     pub read_bytes: u64,
-    /// It had this very redundancy already, and nothing was read.
+    /// Existing redundancy was valid and nothing was read.
     pub adopted: bool,
-    /// Stripes that were encoded, and those that kept what they had.
+    /// Stripes that were encoded, and stripes whose frames were kept.
     pub encoded: u64,
     /// See `encoded`.
     pub kept: u64,
-    /// It is damaged, and this is what is wrong: its redundancy stays what it was.
-    pub trouble: Option<Trouble>,
-    /// Bytes that were damaged before, although nobody wrote to them, and that nothing could put right: from now on they are protected as
-    /// they are.
-    pub spoilt: Vec<Range<u64>>,
-    /// Bytes of a plain directory that were damaged, although nobody wrote to them, and that were put right before this.
-    pub mended: Vec<Range<u64>>,
-    /// Bytes that changed in the middle of a file that grew, where nobody knows what was written: a program did that, or they are corrupt.
+    /// Damage of the file, whose redundancy was left unchanged.
+    pub damage: Option<DamageReport>,
+    /// Ranges that were corrupt although they were not written, and that could not be reconstructed. They are protected
+    /// as they are.
+    pub unrecoverable: Vec<Range<u64>>,
+    /// Ranges of a plain directory's file that were corrupt although they were not written, and that were reconstructed
+    /// before encoding.
+    pub reconstructed: Vec<Range<u64>>,
+    /// Ranges of blocks that existed before the file grew and that changed. The writer is unknown: a program, or
+    /// corruption.
     pub changed: Vec<Range<u64>>,
     drafts: Vec<Draft>,
-    /// Where drafts were put in place.
+    /// Paths of drafts that were published.
     published: Vec<PartPath>,
     obsolete: Vec<PartPath>,
 }
 
-/// How to go about one file.
+/// Options for one file.
 #[derive(Clone, Copy)]
 pub struct EncodeOptions<'a> {
-    /// Threads for a large file.
+    /// Number of threads.
     pub threads: usize,
-    /// The file got another name and nothing else: what moving changes of its version does not count.
+    /// The file was only renamed: changes of its version that a rename causes are ignored.
     pub moved: bool,
-    /// The inode is known by another name, which it had before: at this name it is no copy of the file that had it.
-    pub elsewhere: bool,
-    /// The file system that was flushed before, and when that began.
+    /// The inode is known under another name that it had before. It is then no copy of the file that had this name.
+    pub known_elsewhere: bool,
+    /// Flush of the file system before this call.
     pub flushed: Option<Flushed>,
-    /// Called with bytes of data as they are done.
+    /// Called with the bytes of data that were processed.
     pub progress: &'a (dyn Fn(u64) + Sync),
-    /// Asked now and then; true stops.
+    /// Polled during work; true stops the encoder.
     pub stopped: &'a (dyn Fn() -> bool + Sync),
 }
 
-/// A file system whose dirty pages were all written, beginning at `at`: a store into a mapped page changes the mtime of its file again.
+/// A flush of all dirty pages of a file system. After it, a store into a mapped page changes the mtime of its file
+/// again.
 #[derive(Debug, Clone, Copy)]
 pub struct Flushed {
     /// Device number, as in [`Stat`].
     pub device: u64,
-    /// When it began.
+    /// Start of the flush.
     pub at: Nanos,
 }
 
-/// One redundancy file that is being made.
+/// Plan for one redundancy file.
 #[derive(Debug)]
-struct Making {
-    home: ParityPlacement,
+struct ParityFilePlan {
+    placement: ParityPlacement,
     header: Header,
     header_bytes: usize,
     records: Records,
-    /// What is there already, if it is for the same cut up to the file's end.
+    /// Existing redundancy file, if it has the same division into blocks up to the end of the file.
     old: Option<Part>,
     draft: Option<Draft>,
 }
 
-/// Which redundancy files are to be.
-struct Planned {
-    makings: Vec<Making>,
-    /// What is there, if it is for another cut or another code.
+/// Redundancy files to write, with the existing ones.
+struct RedundancyPlan {
+    parity_files: Vec<ParityFilePlan>,
+    /// Existing redundancy of another code or division into blocks.
     former: Option<Part>,
-    /// Those that are no longer to be.
+    /// Existing redundancy files that are no longer needed.
     obsolete: Vec<PartPath>,
-    /// Some that is there is for this very version of the file.
+    /// Some existing redundancy is of this version of the file.
     same_version: bool,
-    /// Some that is there is for a version with the same content, by all that the file system says.
-    unwritten: bool,
+    /// Some existing redundancy is of a version with the same size and mtime.
+    unmodified: bool,
 }
 
-impl Planned {
-    /// The version that the redundancy which is there was made of.
+impl RedundancyPlan {
+    /// Version that the existing redundancy describes.
     fn newest(&self) -> Option<Generation> {
-        let old = self.makings.iter().filter_map(|making| making.old.as_ref()).chain(&self.former);
+        let old =
+            self.parity_files.iter().filter_map(|parity_file| parity_file.old.as_ref()).chain(&self.former);
         old.max_by_key(|old| old.header.revision).map(|old| old.header.generation)
     }
 }
 
-/// What was seen to before a file is encoded.
+/// Steps that were taken before this attempt.
 #[derive(Debug, Clone, Copy, Default)]
-struct Seen {
-    /// It was examined: nobody wrote to it, and it is not damaged.
+struct Checks {
+    /// The file was examined and is not damaged.
     examined: bool,
-    /// What was damaged was put right, as far as that could be.
-    mended: bool,
+    /// Damaged blocks were reconstructed as far as possible.
+    reconstructed: bool,
 }
 
-/// What came of trying to encode a file.
+/// Result of one attempt.
 enum Outcome {
     Encoded(Box<Encoded>),
-    /// Nobody wrote to it, and it is not what its redundancy was made of, as far as can be told: it has to be examined first.
-    Unwritten,
-    /// Nobody wrote to these cells, and they are not what was protected: they are to be put right first.
+    /// Size and mtime are unchanged but the content seems to differ from the redundancy: the file must be examined
+    /// first.
+    Unexamined,
+    /// These cells were not written but differ from their signatures: they must be reconstructed first.
     Damaged(Vec<Range<u64>>),
 }
 
 impl Encoder<'_> {
-    /// Makes the redundancy of `path` with the given code, of blocks of at most this many bytes.
+    /// Encodes `path` with the given code and with blocks of at most `largest_block` bytes.
     ///
     /// # Errors
     /// See [`EncodeError`].
@@ -269,24 +279,24 @@ impl Encoder<'_> {
         largest_block: u64,
         options: EncodeOptions<'_>,
     ) -> Result<Encoded, EncodeError> {
-        let mut seen = Seen::default();
+        let mut checks = Checks::default();
         loop {
-            match self.encode_once(path, coder, largest_block, options, seen)? {
+            match self.encode_once(path, coder, largest_block, options, checks)? {
                 Outcome::Encoded(encoded) => return Ok(*encoded),
-                Outcome::Unwritten => {
+                Outcome::Unexamined => {
                     self.refuse_damaged(path, options)?;
-                    seen.examined = true;
+                    checks.examined = true;
                 }
                 Outcome::Damaged(cells) => {
                     self.storage
                         .repair_blocks(path, &cells, &|cell, is_in| self.reconstruct(path, cell, is_in));
-                    seen.mended = true;
+                    checks.reconstructed = true;
                 }
             }
         }
     }
 
-    /// Reconstructs a range of a file; no pieces if too little is left of its stripe.
+    /// Reconstructs a range of a file; returns nothing if too few blocks of its stripe are left.
     fn reconstruct(
         &self,
         path: &[u8],
@@ -312,81 +322,90 @@ impl Encoder<'_> {
         coder: &Arc<Coder>,
         largest_block: u64,
         options: EncodeOptions<'_>,
-        seen: Seen,
+        checks: Checks,
     ) -> Result<Outcome, EncodeError> {
         self.storage.finish_abandoned_write(path).map_err(EncodeError::read)?;
         let content = self.storage.open(path).map_err(EncodeError::read)?;
-        let (read_at, stat) = self.settle(&*content, options)?;
+        let (read_at, stat) = self.stable_version(&*content, options)?;
         self.refuse_being_written(path)?;
         self.storage.relocate_former_redundancy(path, self.coders).map_err(EncodeError::read)?;
         let block = self.storage.block(coder.code(), stat.size, largest_block);
         let layout = self.storage.layout(path, coder.code(), block)?;
         layout.check(coder.code(), stat.size)?;
-        let mut planned = self.plan(path, coder, &layout, &*content, (&stat, read_at), options)?;
-        let untouched = Untouched::of(self.storage, path, &planned, &stat);
-        self.storage.note_encoding_start(path, planned.newest().as_ref(), &stat.generation());
-        if let Some(adopted) = adopt(&planned.makings, coder, &stat, options.moved) {
-            return Ok(Outcome::Encoded(Box::new(Encoded { obsolete: planned.obsolete, ..adopted })));
+        let mut plan = self.plan(path, coder, &layout, &*content, (&stat, read_at), options)?;
+        let tracker = WriteTracker::of(self.storage, path, &plan, &stat);
+        self.storage.note_encoding_start(path, plan.newest().as_ref(), &stat.generation());
+        if let Some(adopted) = adopt(&plan.parity_files, coder, &stat, options.moved) {
+            return Ok(Outcome::Encoded(Box::new(Encoded { obsolete: plan.obsolete, ..adopted })));
         }
-        // Other redundancy is wanted for what nobody wrote to.
-        if planned.same_version && !seen.examined {
-            return Ok(Outcome::Unwritten);
+        // The version is protected already but with other redundancy: verify the content before it is encoded again.
+        if plan.same_version && !checks.examined {
+            return Ok(Outcome::Unexamined);
         }
         let cut = layout.geometry.cut(stat.size);
-        let in_place = planned.makings.iter().all(|making| {
-            let old = making.old.as_ref();
-            old.is_some_and(|old| old.records == making.records && old.head_damage.is_none())
-                && making.records.file() > SMALL_PART
+        let in_place = plan.parity_files.iter().all(|parity_file| {
+            let old = parity_file.old.as_ref();
+            old.is_some_and(|old| old.records == parity_file.records && old.head_damage.is_none())
+                && parity_file.records.file() > SMALL_PART
         });
         if !in_place {
-            self.add_drafts(&mut planned.makings)?;
+            self.add_drafts(&mut plan.parity_files)?;
         }
-        let untouched = untouched.as_ref();
-        let judges = self.judges(&planned.makings)?;
-        let former = planned.former.as_ref().map(|old| self.coders.of_header(&old.header)).transpose()?;
-        let others = untouched
-            .map(|it| it.compare_others(&*content, &planned, &judges, former.as_ref(), options))
+        let tracker = tracker.as_ref();
+        let old_coders = self.old_coders(&plan.parity_files)?;
+        let former = plan.former.as_ref().map(|old| self.coders.of_header(&old.header)).transpose()?;
+        let others = tracker
+            .map(|it| it.compare_others(&*content, &plan, &old_coders, former.as_ref(), options))
             .transpose()?
             .unwrap_or_default();
-        let written = untouched.and_then(|it| it.written_stripes(&planned, &judges, coder, &cut));
-        let (judges, content) = (&judges[..], &*content);
-        let work = |planned: &Planned, written: Option<&[Range<u64>]>, in_place| {
-            let makings = &planned.makings[..];
-            work(&Rows { coder, judges, content, makings, untouched, written, in_place }, &cut, options)
+        let written = tracker.and_then(|it| it.written_stripes(&plan, &old_coders, coder, &cut));
+        let (old_coders, content) = (&old_coders[..], &*content);
+        let encode_plan = |plan: &RedundancyPlan, written: Option<&[Range<u64>]>, in_place| {
+            let parity_files = &plan.parity_files[..];
+            encode_rows(
+                &Rows { coder, old_coders, content, parity_files, tracker, written, in_place },
+                &cut,
+                options,
+            )
         };
-        let mut totals = work(&planned, written.as_deref(), in_place)?;
+        let mut totals = encode_plan(&plan, written.as_deref(), in_place)?;
         if totals.root_is_unknown {
-            totals = work(&planned, None, in_place)?;
+            totals = encode_plan(&plan, None, in_place)?;
         }
         totals.compared = totals.compared.and(others);
-        let damaged = untouched.map_or_else(Vec::new, |it| it.damaged(&totals.compared));
-        if !damaged.is_empty() && !seen.mended {
+        let damaged = tracker.map_or_else(Vec::new, |it| it.damaged(&totals.compared));
+        if !damaged.is_empty() && !checks.reconstructed {
             return Ok(Outcome::Damaged(damaged));
         }
-        let changed = untouched.map_or_else(Vec::new, |it| it.changed(&totals.compared));
+        let changed = tracker.map_or_else(Vec::new, |it| it.changed(&totals.compared));
         if in_place && totals.changes_are_too_many() {
-            self.add_drafts(&mut planned.makings)?;
-            totals = work(&planned, written.as_deref(), false)?;
+            self.add_drafts(&mut plan.parity_files)?;
+            totals = encode_plan(&plan, written.as_deref(), false)?;
         }
-        let Planned { makings, obsolete, unwritten, .. } = planned;
-        if unwritten && totals.encoded > 0 && !seen.examined {
-            return Ok(Outcome::Unwritten);
+        let RedundancyPlan { parity_files, obsolete, unmodified, .. } = plan;
+        if unmodified && totals.encoded > 0 && !checks.examined {
+            return Ok(Outcome::Unexamined);
         }
         let after = self.storage.find(path).map_err(EncodeError::read)?.ok_or(EncodeError::Gone)?;
         if after.generation() != stat.generation() {
             return Err(EncodeError::Changed);
         }
-        // Its columns may have been moved to where redundancy would go.
+        // Columns of the file may have moved to the targets of the planned redundancy.
         if self.storage.layout(path, coder.code(), block)? != layout {
             return Err(EncodeError::Changed);
         }
         self.refuse_being_written(path)?;
-        let encoded = self.conclude(makings, totals, coder, stat, obsolete)?;
-        let (spoilt, mended) = (merge(damaged), merge(self.storage.take_repaired(path)));
-        Ok(Outcome::Encoded(Box::new(Encoded { spoilt, mended, changed: merge(changed), ..encoded })))
+        let encoded = self.conclude(parity_files, totals, coder, stat, obsolete)?;
+        let (unrecoverable, reconstructed) = (merge(damaged), merge(self.storage.take_repaired(path)));
+        Ok(Outcome::Encoded(Box::new(Encoded {
+            unrecoverable,
+            reconstructed,
+            changed: merge(changed),
+            ..encoded
+        })))
     }
 
-    /// While a file is written in place its version says nothing. It is looked at again when it rests.
+    /// While a file is written in place its version is not meaningful. It is encoded after the write has ended.
     fn refuse_being_written(&self, path: &[u8]) -> Result<(), EncodeError> {
         match self.storage.is_being_written(path).map_err(EncodeError::read)? {
             true => Err(EncodeError::Changed),
@@ -394,22 +413,27 @@ impl Encoder<'_> {
         }
     }
 
-    /// Per redundancy file that is there, what makes signatures of the version that it has.
-    fn judges(&self, makings: &[Making]) -> Result<Vec<Option<Arc<Coder>>>, EncodeError> {
-        let judge = |making: &Making| making.old.as_ref().map(|old| self.coders.of_header(&old.header));
-        Ok(makings.iter().map(|making| judge(making).transpose()).collect::<Result<_, _>>()?)
+    /// For each existing redundancy file, the coder of its format version.
+    fn old_coders(&self, parity_files: &[ParityFilePlan]) -> Result<Vec<Option<Arc<Coder>>>, EncodeError> {
+        let old_coder = |parity_file: &ParityFilePlan| {
+            parity_file.old.as_ref().map(|old| self.coders.of_header(&old.header))
+        };
+        Ok(parity_files
+            .iter()
+            .map(|parity_file| old_coder(parity_file).transpose())
+            .collect::<Result<_, _>>()?)
     }
 
-    fn add_drafts(&self, makings: &mut [Making]) -> Result<(), EncodeError> {
-        for making in makings {
-            let place = &making.home.place;
-            let draft = Draft::of_length(place.clone(), making.records.file());
-            making.draft = Some(draft.map_err(EncodeError::write(place))?);
+    fn add_drafts(&self, parity_files: &mut [ParityFilePlan]) -> Result<(), EncodeError> {
+        for parity_file in parity_files {
+            let place = &parity_file.placement.place;
+            let draft = Draft::of_length(place.clone(), parity_file.records.file());
+            parity_file.draft = Some(draft.map_err(EncodeError::write(place))?);
         }
         Ok(())
     }
 
-    /// Which redundancy files are to be, and which are no longer.
+    /// Determines the redundancy files to write and those that are obsolete.
     fn plan(
         &self,
         path: &[u8],
@@ -418,22 +442,22 @@ impl Encoder<'_> {
         content: &dyn Content,
         (stat, read_at): (&Stat, Nanos),
         options: EncodeOptions<'_>,
-    ) -> Result<Planned, EncodeError> {
+    ) -> Result<RedundancyPlan, EncodeError> {
         let code = coder.code();
-        let homes = self.storage.parity_placements(path, code, layout).map_err(EncodeError::read)?;
+        let placements = self.storage.parity_placements(path, code, layout).map_err(EncodeError::read)?;
         let (mut found, mut obsolete) = (Vec::new(), Vec::new());
-        let (mut same_version, mut unwritten) = (false, false);
+        let (mut same_version, mut unmodified) = (false, false);
         let mut newest: Option<(u64, FileId)> = None;
         let holders = self.storage.redundancy_locations(path).map_err(EncodeError::read)?;
-        // Another file may have got the name since this one was opened.
+        // The name may refer to another file since this one was opened.
         if holders.iter().any(|holder| holder.owner.is_some_and(|id| id.inode() != stat.inode)) {
             return Err(EncodeError::Changed);
         }
         for holder in holders {
             let place = holder.place.clone();
-            let is_home = homes.iter().any(|home| home.place.is(&place));
-            let opened = open_old(&place, self.coders, is_home)?;
-            if opened.is_unusable && !is_home {
+            let is_planned = placements.iter().any(|placement| placement.place.is(&place));
+            let opened = open_old(&place, self.coders, is_planned)?;
+            if opened.is_unusable && !is_planned {
                 obsolete.push(place);
                 continue;
             }
@@ -443,18 +467,19 @@ impl Encoder<'_> {
                 same_version |= header.generation == now && !is_doubtful(header);
                 let is_copy = now.inode != header.generation.inode;
                 let in_doubt = is_in_doubt(header.generation.mtime, header.protected_at);
-                unwritten |= is_same_content(header, &now) && !in_doubt && !(is_copy && options.elsewhere);
+                unmodified |=
+                    is_same_content(header, &now) && !in_doubt && !(is_copy && options.known_elsewhere);
                 newest = newest.max(Some((header.revision, header.id)));
             }
             match part {
-                Some(part) if is_home => found.push(part),
+                Some(part) if is_planned => found.push(part),
                 Some(_) => obsolete.push(place),
                 None => {}
             }
         }
         let (revision, id) = match newest {
             Some((revision, id)) => (revision + 1, id),
-            // By its own identity, redundancy that two workers make of one version is the same.
+            // With the storage's own identity, two workers produce identical redundancy for one version.
             None => match self.storage.identity(path).map_err(EncodeError::read)? {
                 Some(id) => (1, id),
                 None => (1, FileId(unique_id().map_err(EncodeError::read)?)),
@@ -464,13 +489,13 @@ impl Encoder<'_> {
         let mut targets = layout.targets.clone();
         if !targets.is_empty() {
             targets.resize(code.blocks(), Vec::new());
-            for home in &homes {
-                targets[code.k() + home.first..][..home.columns].fill(home.target.clone());
+            for placement in &placements {
+                targets[code.k() + placement.first..][..placement.columns].fill(placement.target.clone());
             }
         }
         let binding = self.storage.binding(path).map_err(EncodeError::read)?;
-        let (mut makings, mut former) = (Vec::new(), None::<Part>);
-        for home in homes {
+        let (mut parity_files, mut former) = (Vec::new(), None::<Part>);
+        for placement in placements {
             let header = Header {
                 version: Version::NEWEST,
                 id,
@@ -480,8 +505,8 @@ impl Encoder<'_> {
                 code: code.clone(),
                 strong: coder.is_strong(),
                 geometry: layout.geometry,
-                first: home.first,
-                columns: home.columns,
+                first: placement.first,
+                columns: placement.columns,
                 root: [0; 16],
                 metadata: metadata.clone(),
                 targets: targets.clone(),
@@ -489,7 +514,7 @@ impl Encoder<'_> {
                 extensions: Vec::new(),
             };
             let old =
-                found.iter().position(|part| part.place.is(&home.place)).map(|at| found.swap_remove(at));
+                found.iter().position(|part| part.place.is(&placement.place)).map(|at| found.swap_remove(at));
             let fits = |old: &mut Part| {
                 let (was, now) = (&old.header, &header);
                 was.code == now.code
@@ -504,19 +529,19 @@ impl Encoder<'_> {
             }
             let old = fitting;
             let at_least = old.as_ref().map_or(0, Part::header_bytes);
-            let write = EncodeError::write(&home.place);
+            let write = EncodeError::write(&placement.place);
             let header_bytes = header.encode(at_least).map_err(|error| write(io::Error::other(error)))?.len();
             let records = Records::new(&header, header_bytes);
             drop(write);
-            makings.push(Making { home, header, header_bytes, records, old, draft: None });
+            parity_files.push(ParityFilePlan { placement, header, header_bytes, records, old, draft: None });
         }
-        Ok(Planned { makings, former, obsolete, same_version, unwritten })
+        Ok(RedundancyPlan { parity_files, former, obsolete, same_version, unmodified })
     }
 
-    /// Writes headers; in place, makes the changes.
+    /// Writes headers and, for updates in place, the changed frames.
     fn conclude(
         &self,
-        makings: Vec<Making>,
+        parity_files: Vec<ParityFilePlan>,
         totals: Totals,
         coder: &Arc<Coder>,
         stat: Stat,
@@ -524,39 +549,41 @@ impl Encoder<'_> {
     ) -> Result<Encoded, EncodeError> {
         let code = coder.code();
         let mut encoded = Encoded {
-            id: makings.first().map_or(FileId([0; 16]), |making| making.header.id),
+            id: parity_files.first().map_or(FileId([0; 16]), |parity_file| parity_file.header.id),
             stat,
-            protected_at: makings.first().map_or_else(|| self.clock.now(), |it| it.header.protected_at),
+            protected_at: parity_files.first().map_or_else(|| self.clock.now(), |it| it.header.protected_at),
             code: coder.coding(),
-            columns: makings.iter().map(|making| making.home.columns).sum(),
+            columns: parity_files.iter().map(|parity_file| parity_file.placement.columns).sum(),
             wanted: code.m(),
-            redundancy_bytes: makings.iter().map(|making| making.records.file()).sum(),
+            redundancy_bytes: parity_files.iter().map(|parity_file| parity_file.records.file()).sum(),
             read_bytes: totals.read,
             adopted: false,
             encoded: totals.encoded,
             kept: totals.kept,
-            trouble: None,
-            spoilt: Vec::new(),
-            mended: Vec::new(),
+            damage: None,
+            unrecoverable: Vec::new(),
+            reconstructed: Vec::new(),
             changed: Vec::new(),
             drafts: Vec::new(),
             published: Vec::new(),
             obsolete,
         };
-        for ((mut making, root), changes) in makings.into_iter().zip(totals.roots).zip(totals.changes) {
-            let place = making.home.place.clone();
+        for ((mut parity_file, root), changes) in
+            parity_files.into_iter().zip(totals.roots).zip(totals.changes)
+        {
+            let place = parity_file.placement.place.clone();
             let write = EncodeError::write(&place);
-            making.header.root = root;
-            if let Some(draft) = making.draft {
-                draft.write_headers(&making.header, making.header_bytes).map_err(&write)?;
+            parity_file.header.root = root;
+            if let Some(draft) = parity_file.draft {
+                draft.write_headers(&parity_file.header, parity_file.header_bytes).map_err(&write)?;
                 encoded.drafts.push(draft);
-            } else if let Some(old) = making.old {
-                let header = making.header.encode(making.header_bytes).map_err(io::Error::other);
+            } else if let Some(old) = parity_file.old {
+                let header = parity_file.header.encode(parity_file.header_bytes).map_err(io::Error::other);
                 let header = header.map_err(&write)?;
                 let mut writes = changes;
-                writes.push((making.records.trailer(), header.clone()));
+                writes.push((parity_file.records.trailer(), header.clone()));
                 writes.push((0, header));
-                redo::update(&old.place, &old.file, &making.header, &writes).map_err(&write)?;
+                redo::update(&old.place, &old.file, &parity_file.header, &writes).map_err(&write)?;
             }
         }
         Ok(encoded)

@@ -1,15 +1,17 @@
-//! Looks at a protected file and its redundancy, block by block: what is right, what is not, what can be made again.
+//! Examination of a protected file and its redundancy: which blocks are correct, which are not, and which can be
+//! reconstructed.
 //!
-//! Three checks: data against signatures; redundancy blocks against their own signatures; and the signatures of
-//! redundancy against those of data through the linear law, without any block. A table of signatures counts only if its check
-//! is right. Tables that disagree mean that a write was lost: that of the newest revision counts, among several of these the one
-//! that fits most blocks, and the others' frames are stale.
+//! Three checks: data blocks against their signatures; redundancy blocks against their own signatures; and the
+//! signatures of redundancy against those of data through the linear law, without reading a block. A table of
+//! signatures is used only if its check is valid. Contradicting tables mean that a write was lost: the table of the
+//! newest revision is used, among several of these the one that matches the most blocks, and the frames of the others
+//! are stale.
 
-mod subject;
+mod protected_file;
 mod versions;
 
-pub use subject::Subject;
-pub(crate) use subject::belonging;
+pub use protected_file::ProtectedFile;
+pub(crate) use protected_file::belonging;
 
 use crate::catalogue::{Piece, Problem};
 use crate::format::frame::Seal;
@@ -22,103 +24,104 @@ use std::io;
 use std::ops::Range;
 use versions::Sums;
 
-/// Why a file cannot be examined.
+/// Error that prevents the examination of a file.
 #[derive(Debug, thiserror::Error)]
 pub enum ExamineError {
-    /// It has no redundancy.
+    /// The file has no redundancy.
     #[error("it has no redundancy")]
     Unprotected,
-    /// All of its redundancy is unusable.
+    /// All redundancy of the file is unusable.
     #[error("its redundancy cannot be used: {0}")]
     Unusable(String),
-    /// A later program wrote its redundancy: nothing is known of it here, and it is left alone.
+    /// A newer program version wrote the redundancy; it is not touched.
     #[error("its redundancy was written by a later version of the program: {0}")]
     Later(String),
-    /// Its redundancy cannot be opened by this process, which says nothing of what is in it.
+    /// This process cannot open the redundancy, which says nothing about its content.
     #[error("its redundancy cannot be opened: {0}")]
     Refused(io::Error),
-    /// The file cannot be opened, for another reason than being gone.
+    /// The file exists but cannot be opened.
     #[error("it cannot be read: {0}")]
     Read(io::Error),
-    /// It was written while it was read.
+    /// The file was written while it was read.
     #[error("it changed while it was read")]
     Changed,
-    /// The code fails.
+    /// The code failed.
     #[error(transparent)]
     Engine(#[from] gabion_engine::Error),
-    /// It was stopped.
+    /// The run was stopped.
     #[error("stopped")]
     Stopped,
 }
 
-/// What is wrong with a stripe.
+/// Faults of one stripe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StripeFault {
-    /// Which one.
+    /// Number of the stripe.
     pub stripe: u64,
-    /// Data columns that are not what was protected.
+    /// Data columns that differ from their protected content.
     pub data: Vec<usize>,
-    /// Redundancy columns, counted from 0, that are not what was written.
+    /// Redundancy columns, counted from 0, that are damaged or missing.
     pub redundancy: Vec<usize>,
-    /// There is too little left to make the data again.
+    /// Too few blocks are left to reconstruct the data.
     pub lost: bool,
-    /// The data is right: what frames say of it is of an older version, or nothing.
+    /// The data is correct; its frames are of an older version or missing.
     pub stale: bool,
 }
 
-/// What an examination found.
+/// Result of an examination.
 #[derive(Debug, Clone, Default)]
 pub struct Findings {
-    /// Stripes that are not right, in order.
+    /// Faulty stripes, in order.
     pub faults: Vec<StripeFault>,
-    /// Stripes that were looked at.
+    /// Number of stripes examined.
     pub stripes: u64,
-    /// Bytes that were read.
+    /// Bytes read.
     pub bytes: u64,
-    /// Headers that are damaged, of redundancy files by number.
+    /// Numbers of the redundancy files with a damaged header.
     pub headers: Vec<usize>,
-    /// Redundancy columns, counted from 0, that have no file.
+    /// Redundancy columns, counted from 0, without a file.
     pub missing: Vec<usize>,
-    /// Some redundancy is older than its header says, and nobody can tell which. Data that it says is wrong may be newer and right.
+    /// Some redundancy is older than its header, and it is unknown which. Data that it contradicts may be newer and
+    /// correct.
     pub doubtful: bool,
 }
 
-/// Stripes with faults that are listed for one file; what is beyond is not repaired in one go.
+/// Maximum number of faulty stripes listed for one file. Further ones need another repair.
 const MAX_FAULTS: usize = 1 << 20;
 
 impl Findings {
-    /// Whether all is right.
+    /// True if nothing is wrong.
     pub fn is_clean(&self) -> bool {
         self.faults.is_empty() && self.headers.is_empty() && self.missing.is_empty() && !self.doubtful
     }
 
-    /// Whether bytes of the file are beyond repair.
+    /// True if data is lost.
     pub fn is_lost(&self) -> bool {
         self.faults.iter().any(|fault| fault.lost)
     }
 
-    /// Whether bytes of the file are not what was protected.
+    /// True if data differs from its protected content.
     pub fn has_bad_data(&self) -> bool {
         self.faults.iter().any(|fault| !fault.data.is_empty())
     }
 
-    /// The damage in bytes: of the file, and of its redundancy files.
-    pub fn problems(&self, subject: &Subject) -> Vec<Problem> {
-        let cut = subject.cut();
+    /// Byte ranges of the damage, in the file and in its redundancy files.
+    pub fn problems(&self, protected: &ProtectedFile) -> Vec<Problem> {
+        let cut = protected.cut();
         let (mut data, mut lost, mut redundancy) = (Vec::new(), Vec::new(), Vec::new());
         for fault in &self.faults {
             let run = cut.run(fault.stripe, 1);
             let cells = fault.data.iter().map(|&column| run.cell(0, column));
             if fault.lost { &mut lost } else { &mut data }.extend(cells);
-            for part in &subject.parts {
+            for part in &protected.parts {
                 for &column in &fault.redundancy {
                     redundancy.extend(frame_range(part, fault.stripe, column));
                 }
             }
         }
         let headers = self.headers.iter().map(|&at| {
-            let records = &subject.parts[at].records;
-            match subject.parts[at].head_damage {
+            let records = &protected.parts[at].records;
+            match protected.parts[at].head_damage {
                 Some(_) => 0..records.header_bytes(),
                 None => records.trailer()..records.file(),
             }
@@ -143,47 +146,47 @@ impl Findings {
     }
 }
 
-/// Where the frame of a column lies in a redundancy file, if it is in it.
+/// Position of a column's frame in a redundancy file that holds the column.
 fn frame_range(part: &Part, stripe: u64, column: usize) -> Option<Range<u64>> {
     let within = column.checked_sub(part.header.first).filter(|&at| at < part.header.columns)?;
     let start = part.records.frame_offset(within, stripe);
     Some(start..start + part.records.frame_bytes(stripe))
 }
 
-/// A stripe with everything that is known of it.
+/// One stripe: its blocks and what is known of them.
 #[derive(Debug, Default)]
 pub struct Stripe {
-    /// All k + m blocks, one after the other.
+    /// All k + m blocks, concatenated.
     pub blocks: Vec<u8>,
-    /// Whether each of them is what was protected.
+    /// Per block: true if it is correct.
     pub good: Vec<bool>,
-    /// The seals of all k + m blocks, where a table is known.
+    /// Signatures of all k + m blocks, if a table is known.
     pub seals: Option<Vec<Seal>>,
     /// Buffers for records, per redundancy file.
     records: Vec<Vec<u8>>,
 }
 
-/// What frames of a stripe that agree say of its blocks.
+/// Signatures that agreeing frames of a stripe contain.
 struct Table {
     data: Vec<Seal>,
-    /// Per redundancy column: the seal of a frame that says this.
+    /// Per redundancy column: the signature in the frame, if it is one of the agreeing frames.
     own: Vec<Option<Seal>>,
 }
 
 impl Table {
-    /// The seals of all k + m blocks by this table, and which blocks are good then.
-    fn judge(self, subject: &Subject, present: &[bool], actual: &[Seal]) -> (Vec<Seal>, Vec<bool>) {
+    /// Returns the signatures of all k + m blocks by this table, and which blocks match them.
+    fn judge(self, protected: &ProtectedFile, present: &[bool], actual: &[Seal]) -> (Vec<Seal>, Vec<bool>) {
         let k = self.data.len();
-        // The law tells the seals of all redundancy; where there is none, a frame's own word counts.
-        let by_law = subject.coder.redundancy_seals(&self.data);
+        // The law gives the signatures of all redundancy blocks; without it only the frame's own entry does.
+        let by_law = protected.coder.redundancy_seals(&self.data);
         let mut seals = self.data;
-        // A frame whose table is damaged or says otherwise is not good, even if its block is.
+        // A frame with a damaged or different table is faulty even if its block is correct.
         let mut says = vec![true; k];
         for (column, own) in self.own.iter().enumerate() {
             let law = by_law.as_ref().map(|seals| seals[column]);
             let agrees = |own: &Seal| law.is_none_or(|law| own.fits(&law));
             says.push(own.as_ref().is_some_and(agrees));
-            // The frame knows more than the law, as long as they agree.
+            // The frame's entry also has hashes; it is used if it agrees with the law.
             seals.push(own.filter(agrees).or(law).unwrap_or_default());
         }
         let good = (0..seals.len()).map(|at| says[at] && present[at] && actual[at].fits(&seals[at]));
@@ -192,16 +195,16 @@ impl Table {
     }
 }
 
-/// How to examine.
+/// Options of an examination.
 #[derive(Clone, Copy)]
 pub struct ExamineOptions<'a> {
     /// Threads for a large file.
     pub threads: usize,
-    /// Read from the medium, not from what the system keeps in memory.
+    /// Read from the medium instead of the page cache.
     pub from_medium: bool,
-    /// Called with bytes of data as they are done.
+    /// Called with the bytes of data that were processed.
     pub progress: &'a (dyn Fn(u64) + Sync),
-    /// Asked now and then; true stops.
+    /// Polled during work; true stops the examination.
     pub stopped: &'a (dyn Fn() -> bool + Sync),
 }
 
@@ -209,17 +212,17 @@ pub struct ExamineOptions<'a> {
 ///
 /// # Errors
 /// See [`ExamineError`]; damage is no error.
-pub fn examine(subject: &Subject, options: ExamineOptions<'_>) -> Result<Findings, ExamineError> {
-    let (cut, k) = (subject.cut(), subject.header.code.k());
+pub fn examine(protected: &ProtectedFile, options: ExamineOptions<'_>) -> Result<Findings, ExamineError> {
+    let (cut, k) = (protected.cut(), protected.header.code.k());
     if options.from_medium {
-        subject.content.iter().for_each(|content| content.drop_cache());
-        subject.parts.iter().for_each(Part::drop_cache);
+        protected.content.iter().for_each(|content| content.drop_cache());
+        protected.parts.iter().for_each(Part::drop_cache);
     }
-    let state = || (Stripe::default(), Findings::default(), Sums::new(subject));
-    let content = subject.content.as_deref();
+    let state = || (Stripe::default(), Findings::default(), Sums::new(protected));
+    let content = protected.content.as_deref();
     let states = each_run(
         &cut,
-        pieces(k.max(subject.header.code.m())),
+        pieces(k.max(protected.header.code.m())),
         content,
         options.threads,
         state,
@@ -227,10 +230,10 @@ pub fn examine(subject: &Subject, options: ExamineOptions<'_>) -> Result<Finding
             if (options.stopped)() {
                 return Err(ExamineError::Stopped);
             }
-            stripe.read_records(subject, run);
+            stripe.read_records(protected, run);
             for row in 0..run.count {
-                let (fault, readable) = stripe.examine(subject, run, row)?;
-                sums.take(subject, stripe, run.first + row, run.block as usize, readable)?;
+                let (fault, readable) = stripe.examine(protected, run, row)?;
+                sums.take(protected, stripe, run.first + row, run.block as usize, readable)?;
                 if findings.faults.len() < MAX_FAULTS {
                     findings.faults.extend(fault);
                 }
@@ -243,41 +246,42 @@ pub fn examine(subject: &Subject, options: ExamineOptions<'_>) -> Result<Finding
         },
     )?;
     let mut findings = Findings::default();
-    let mut sums = Sums::new(subject);
+    let mut sums = Sums::new(protected);
     for (_, some, more) in states {
         findings = findings.and(some);
         sums = sums.and(more);
     }
     findings.faults.sort_by_key(|fault| fault.stripe);
     let damaged = |part: &Part| part.head_damage.is_some() || part.trailer_damage.is_some();
-    findings.headers = (0..subject.parts.len()).filter(|&at| damaged(&subject.parts[at])).collect();
-    findings.missing = (0..subject.header.code.m()).filter(|&column| !subject.holds(column)).collect();
-    sums.settle(subject, &mut findings);
+    findings.headers = (0..protected.parts.len()).filter(|&at| damaged(&protected.parts[at])).collect();
+    findings.missing = (0..protected.header.code.m()).filter(|&column| !protected.holds(column)).collect();
+    sums.settle(protected, &mut findings);
     Ok(findings)
 }
 
 impl Stripe {
-    /// Reads the records of a run; what cannot be read is no frame.
-    pub fn read_records(&mut self, subject: &Subject, run: &Run) {
-        self.records.resize_with(subject.parts.len(), Vec::new);
-        for (part, buffer) in subject.parts.iter().zip(&mut self.records) {
+    /// Reads the records of a run. An unreadable record is treated as missing.
+    pub fn read_records(&mut self, protected: &ProtectedFile, run: &Run) {
+        self.records.resize_with(protected.parts.len(), Vec::new);
+        for (part, buffer) in protected.parts.iter().zip(&mut self.records) {
             if part.read_records(run.first, run.count, buffer).is_err() {
                 buffer.fill(0);
             }
         }
     }
 
-    /// Examines the stripe in `row` of `run`, whose records were read. Says as well whether all of its data could be read.
+    /// Examines the stripe in `row` of `run`, whose records were read. Also returns whether all of its data could be
+    /// read.
     ///
     /// # Errors
     /// The code fails.
     pub fn examine(
         &mut self,
-        subject: &Subject,
+        protected: &ProtectedFile,
         run: &Run,
         row: u64,
     ) -> Result<(Option<StripeFault>, bool), ExamineError> {
-        let (k, m) = (subject.header.code.k(), subject.header.code.m());
+        let (k, m) = (protected.header.code.k(), protected.header.code.m());
         let block = run.block as usize;
         let stripe = run.first + row;
         self.blocks.resize((k + m) * block, 0);
@@ -286,35 +290,35 @@ impl Stripe {
         let mut present = vec![false; k + m];
         for (column, buffer) in self.blocks.chunks_exact_mut(block).take(k).enumerate() {
             let cell = run.cell(row, column);
-            let read = match &subject.content {
+            let read = match &protected.content {
                 Some(content) => content.read(run, row, column, buffer),
                 None => Err(Fault::Lost(Vec::new())),
             };
             present[column] = read.is_ok_and(|got| got as u64 == cell.end - cell.start);
-            // A block that lies wholly behind the file's end is zeros, whatever became of the file.
+            // A block wholly behind the end of the file is zero by definition.
             if cell.is_empty() {
                 buffer.fill(0);
                 present[column] = true;
             }
         }
-        let tables = self.read_frames(subject, stripe, row, block, &mut present);
+        let tables = self.read_frames(protected, stripe, row, block, &mut present);
         let mut actual: Vec<Seal> = Vec::with_capacity(k + m);
         if !tables.is_empty() {
             for bytes in self.blocks.chunks_exact(block) {
-                actual.push(subject.coder.sign(bytes)?);
+                actual.push(protected.coder.sign(bytes)?);
             }
         }
-        // The first of equals: that of the first frame.
-        let verdicts = tables.into_iter().rev().map(|table| table.judge(subject, &present, &actual));
+        // Of equal results the first is used, that of the first frame.
+        let verdicts = tables.into_iter().rev().map(|table| table.judge(protected, &present, &actual));
         match verdicts.max_by_key(|(_, good)| good.iter().filter(|&&good| good).count()) {
             Some((seals, good)) => (self.seals, self.good) = (Some(seals), good),
             None => {
                 self.seals = None;
-                self.compare_without_seals(subject, block, &present)?;
+                self.compare_without_seals(protected, block, &present)?;
             }
         }
         let data: Vec<usize> = (0..k).filter(|&column| !self.good[column]).collect();
-        let redundancy: Vec<usize> = (0..m).filter(|&at| subject.holds(at) && !self.good[k + at]).collect();
+        let redundancy: Vec<usize> = (0..m).filter(|&at| protected.holds(at) && !self.good[k + at]).collect();
         let lost = !data.is_empty() && self.good.iter().filter(|&&good| good).count() < k;
         let right = data.is_empty() && redundancy.is_empty();
         let fault = StripeFault { stripe, data, redundancy, lost, stale: false };
@@ -324,16 +328,16 @@ impl Stripe {
     /// Takes the blocks from the frames, and the tables of the newest revision that has any for this stripe.
     fn read_frames(
         &mut self,
-        subject: &Subject,
+        protected: &ProtectedFile,
         stripe: u64,
         row: u64,
         block: usize,
         present: &mut [bool],
     ) -> Vec<Table> {
-        let (k, m) = (subject.header.code.k(), subject.header.code.m());
-        let frame = block + subject.coder.table_bytes();
+        let (k, m) = (protected.header.code.k(), protected.header.code.m());
+        let frame = block + protected.coder.table_bytes();
         let (mut tables, mut newest): (Vec<Table>, u64) = (Vec::new(), 0);
-        for (part, records) in subject.parts.iter().zip(&self.records) {
+        for (part, records) in protected.parts.iter().zip(&self.records) {
             let Header { first, columns, revision, .. } = part.header;
             let key = part.header.frame_key();
             let start = row as usize * columns * frame;
@@ -341,10 +345,10 @@ impl Stripe {
                 let column = first + at;
                 self.blocks[(k + column) * block..][..block].copy_from_slice(&bytes[..block]);
                 present[k + column] = true;
-                let Some(opened) = Frame::open(bytes, subject.coder.shape(), key, column, stripe) else {
+                let Some(opened) = Frame::open(bytes, protected.coder.shape(), key, column, stripe) else {
                     continue;
                 };
-                // Parts come in the order of their revisions.
+                // Redundancy files are sorted by revision.
                 if tables.is_empty() {
                     newest = revision;
                 }
@@ -363,14 +367,14 @@ impl Stripe {
         tables
     }
 
-    /// No table is left. If data gives a redundancy block that is there, both are right.
+    /// Without any table: if encoding the data gives a redundancy block that exists, both are correct.
     fn compare_without_seals(
         &mut self,
-        subject: &Subject,
+        protected: &ProtectedFile,
         block: usize,
         present: &[bool],
     ) -> Result<(), ExamineError> {
-        let (k, m) = (subject.header.code.k(), subject.header.code.m());
+        let (k, m) = (protected.header.code.k(), protected.header.code.m());
         if !present[..k].iter().all(|&there| there) {
             return Ok(());
         }
@@ -378,7 +382,7 @@ impl Stripe {
         let data: Vec<&[u8]> = data.chunks_exact(block).collect();
         let mut made = vec![0; m * block];
         let mut outputs: Vec<&mut [u8]> = made.chunks_exact_mut(block).collect();
-        let seals = subject.coder.encode(&data, &mut outputs)?;
+        let seals = protected.coder.encode(&data, &mut outputs)?;
         let same = |column: usize| {
             let range = column * block..(column + 1) * block;
             present[k + column] && made[range.clone()] == redundancy[range]
@@ -390,13 +394,13 @@ impl Stripe {
         Ok(())
     }
 
-    /// Makes the bad blocks from the good ones, checks them, and puts them in their place. False if there are too few good
-    /// ones or what was made is not what was protected.
+    /// Reconstructs the bad blocks in place and verifies them. Returns false if too few correct blocks are left or a
+    /// result does not match its signature.
     ///
     /// # Errors
     /// The code fails.
-    pub fn restore(&mut self, subject: &Subject, block: usize) -> Result<bool, ExamineError> {
-        let k = subject.header.code.k();
+    pub fn restore(&mut self, protected: &ProtectedFile, block: usize) -> Result<bool, ExamineError> {
+        let k = protected.header.code.k();
         let wanted: Vec<usize> = (0..self.good.len()).filter(|&column| !self.good[column]).collect();
         if wanted.is_empty() {
             return Ok(true);
@@ -409,9 +413,9 @@ impl Stripe {
             blocks.iter().zip(&self.good).map(|(block, &good)| good.then_some(*block)).collect();
         let mut made = vec![0; wanted.len() * block];
         let mut outputs: Vec<&mut [u8]> = made.chunks_exact_mut(block).collect();
-        subject.coder.repair(&stripe, &wanted, &mut outputs)?;
+        protected.coder.repair(&stripe, &wanted, &mut outputs)?;
         for (bytes, &column) in made.chunks_exact(block).zip(&wanted) {
-            let seal = subject.coder.sign(bytes)?;
+            let seal = protected.coder.sign(bytes)?;
             let right = self.seals.as_ref().is_none_or(|seals| column >= k || seals[column].fits(&seal));
             if !right {
                 return Ok(false);

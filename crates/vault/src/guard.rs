@@ -1,15 +1,16 @@
-//! Holds changes that look like an accident until someone approves exactly these.
+//! Guard: holds changes that look like an accident until a person approves exactly this change-set.
 //!
-//! A digest stands for the change-set: every path that vanished or changed, with its size and times. An approval names the
-//! digest, so whatever changes afterwards is another change-set and is held again: what is written over and given its old time, too,
-//! since nobody sets the time at which anything about a file changed.
+//! A change-set is identified by a digest over the path, size and times of every file that was deleted or changed. An
+//! approval names the digest, so a later change gives another change-set, which is held again. That includes content
+//! that was overwritten and got its old mtime back, because the ctime cannot be set.
 //!
-//! A file that is written without a pause, a log or a database, would make another change-set at every look, and no approval could ever
-//! release it. So a file that was another one from one look to the next, before any approval, is known by its path alone from then on. These are
-//! no more than may change without any approval; if they are, all are known by their versions.
+//! A file that is written continuously, such as a log or a database, would give another change-set at every scan, and
+//! no approval could release it. So a file that changes from one scan to the next before an approval is from then on
+//! identified by its path only. The number of such files is limited to what may change without an approval; above it
+//! all files are identified by their versions.
 //!
-//! What was carried out within the policy's window counts as well: who changes one file after the other, slowly, changes as
-//! many in the end. An approval is for all of that, and the count begins anew.
+//! Changes that were carried out within the policy's window count as well, so that slow changes of one file after the
+//! other are held too. An approval covers all of them, and counting restarts.
 
 use crate::catalogue::{Catalogue, CatalogueError, Change, Class, Recent};
 use crate::policy::Guard;
@@ -18,31 +19,31 @@ use crate::world::Nanos;
 use std::fmt;
 use std::io;
 
-/// Where approvals lie, beneath the repository.
+/// Directory of approvals, below the repository.
 const APPROVED: &[u8] = b"approved";
 
 /// The change-set that is held.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    /// What an approval must name.
+    /// Digest that an approval must name.
     pub digest: Digest,
-    /// Files that vanished.
+    /// Deleted files.
     pub removed: u64,
-    /// Files whose content changed.
+    /// Changed files.
     pub changed: u64,
     /// Files that were protected before.
     pub known: u64,
-    /// Files that vanished or changed before these, within the policy's window.
+    /// Files that were deleted or changed earlier within the policy's window.
     pub before: Recent,
 }
 
-/// What a change-set is known by.
+/// Identity of a change-set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Digest(String);
 
-/// Text that is no digest.
+/// Error for text that is not a digest.
 #[derive(Debug, thiserror::Error)]
-#[error("{0:?} is no digest of a change-set: it has 32 hexadecimal digits")]
+#[error("{0:?} is not the digest of a change-set, which has 32 hexadecimal digits")]
 pub struct NoDigest(String);
 
 impl fmt::Display for Digest {
@@ -60,11 +61,11 @@ impl std::str::FromStr for Digest {
     }
 }
 
-/// Whether the change-set of the last scan must wait. Where nothing at all is left (`is_empty`), it does, however few files there
-/// were: a file system that is not mounted looks like that.
+/// Checks whether the change-set of the last scan must be held. An empty tree (`is_empty`) is always held, since an
+/// unmounted file system looks like that.
 ///
 /// # Errors
-/// The catalogue fails, an approval cannot be looked up.
+/// The catalogue or the lookup of an approval fails.
 pub fn check(
     catalogue: &Catalogue,
     guard: &Guard,
@@ -78,7 +79,7 @@ pub fn check(
     let before = recent(catalogue, guard, now)?;
     let exceeded = is_exceeded(guard, known, (removed, changed), before) || (is_empty && removed > 0);
     let known = known + before.removed;
-    // With nothing to hold, there is nothing to approve.
+    // Without deletions and changes there is nothing to approve.
     if !exceeded || removed + changed == 0 {
         return Ok(None);
     }
@@ -91,7 +92,7 @@ pub fn check(
     Ok(Some(Held { digest, removed, changed, known, before }))
 }
 
-/// What stands for the change-set of the last scan. Where restless files are `excused`, their versions do not matter.
+/// Digest of the last scan's change-set. With `excused`, the versions of continuously written files are ignored.
 fn digest(catalogue: &Catalogue, excused: bool) -> Result<Digest, CatalogueError> {
     let mut hasher = blake3::Hasher::new();
     for class in [Class::Removed, Class::Changed] {
@@ -116,8 +117,8 @@ fn is_exceeded(guard: &Guard, known: u64, (removed, changed): (u64, u64), before
     guard.is_exceeded(removed + before.removed, changed + before.changed, known + before.removed)
 }
 
-/// Whether the change-set of the last scan would have to wait if all files that look restored were changed: then somebody has to look
-/// whether they are.
+/// True if the change-set would be held in case all files that look restored had changed content. Their content then
+/// has to be compared.
 ///
 /// # Errors
 /// The catalogue fails.
@@ -134,7 +135,7 @@ pub fn depends_on_restored(
     Ok(restored > 0 && is_exceeded(guard, known, (removed, changed + restored), before))
 }
 
-/// What was carried out within the window of a policy.
+/// Changes that were carried out within the policy's window.
 ///
 /// # Errors
 /// The catalogue fails.
@@ -148,7 +149,7 @@ pub fn recent(catalogue: &Catalogue, guard: &Guard, now: Nanos) -> Result<Recent
 /// Approves a change-set.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system fails.
 pub fn approve(repository: &Tree, digest: &Digest) -> io::Result<()> {
     repository.make_directories(APPROVED, 0o700)?;
     match repository.create(&join(APPROVED, digest.0.as_bytes()), 0o600) {
@@ -157,22 +158,22 @@ pub fn approve(repository: &Tree, digest: &Digest) -> io::Result<()> {
     }
 }
 
-/// Whether this change-set is approved and was not carried out yet.
+/// True if this change-set is approved and not carried out yet.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system fails.
 pub fn is_approved(repository: &Tree, digest: &Digest) -> io::Result<bool> {
     Ok(repository.find(&join(APPROVED, digest.0.as_bytes()))?.is_some())
 }
 
-/// Whether any change-set is approved and was not carried out yet.
+/// True if any change-set is approved and not carried out yet.
 pub fn is_any_approved(repository: &Tree) -> bool {
     let names = repository.directory(APPROVED).and_then(|directory| directory.names());
     names.is_ok_and(|names| names.iter().len() > 0)
 }
 
-/// Forgets approvals: they were for one change-set, and that has been carried out. What led to it counts no longer; nor does
-/// what is older than the window.
+/// Removes approvals after their change-set was carried out. The changes that it contained, and those older than the
+/// window, no longer count.
 ///
 /// # Errors
 /// The catalogue or the operating system fails.
@@ -188,10 +189,10 @@ pub fn clear(repository: &Tree, catalogue: &Catalogue, guard: &Guard, now: Nanos
     Ok(catalogue.forget_recent(before)?)
 }
 
-/// Why the guard cannot say.
+/// Error of the guard.
 #[derive(Debug, thiserror::Error)]
 pub enum GuardError {
-    /// The catalogue fails.
+    /// The catalogue failed.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
     /// The repository cannot be read.

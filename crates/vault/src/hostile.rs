@@ -1,11 +1,11 @@
-//! Everything that is read from a disk may be anything: bytes of chance and bytes of an attacker as headers, redundancy files,
-//! stubs and settings of pools. A fuzzer drives these, and tests with seeded bytes.
+//! Harness for hostile input: random and crafted bytes as headers, redundancy files, stubs and pool settings. Used by
+//! fuzzers and by tests with seeded bytes.
 //!
-//! Whatever the bytes are, nothing panics, what is accepted is written back as it was, and nothing is written but the file that
-//! is repaired. Checksums keep chance out and attackers in, so each body also puts a right one behind the bytes.
+//! Requirements: no panic; accepted input is written back unchanged; only the repaired file is written. Checksums stop
+//! random bytes but not an attacker, so each function also tries the input with a valid checksum.
 
 use crate::coder::Coders;
-use crate::examine::{self, Subject, examine};
+use crate::examine::{self, ProtectedFile, examine};
 use crate::format::header::END_BYTES;
 use crate::format::{Header, HeaderError};
 use crate::redundancy::REDUNDANCY;
@@ -19,7 +19,7 @@ use crate::world::Clock;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Any bytes as a header: as they are, and with lengths and checksum made right.
+/// Any bytes as a header: unchanged, and with valid lengths and checksum.
 ///
 /// # Panics
 /// If a header is accepted and not written back byte for byte.
@@ -29,7 +29,7 @@ pub fn header(bytes: &[u8], coders: &Coders) {
         if let Ok((header, length)) = &found {
             let again = header.encode(*length);
             assert_eq!(again.as_deref(), Ok(bytes), "an accepted header is written otherwise");
-            // Sizes that are accepted can be computed with.
+            // Accepted sizes must not overflow.
             let records = crate::format::Records::new(header, *length);
             assert!(records.trailer() <= records.file());
         }
@@ -41,7 +41,7 @@ pub fn header(bytes: &[u8], coders: &Coders) {
     let _ = decode(&sealed);
 }
 
-/// Makes the lengths and the checksum of a header right.
+/// Sets the lengths and the checksum of a header.
 pub fn seal_header(bytes: &mut [u8]) {
     let length = bytes.len();
     if length < 16 + END_BYTES {
@@ -53,10 +53,10 @@ pub fn seal_header(bytes: &mut [u8]) {
     bytes[length - 32..].copy_from_slice(checksum.as_bytes());
 }
 
-/// Any bytes as a stub: as they are, and with a check put behind them.
+/// Any bytes as a stub: unchanged, and with a valid check appended.
 ///
 /// # Panics
-/// If a stub is accepted and means something else when it is written and read again.
+/// If a stub is accepted and has another meaning after it is written and read again.
 pub fn stub(bytes: &[u8]) {
     let checked = |text: &[u8]| {
         let Ok(stub) = Stub::decode(text) else { return };
@@ -70,10 +70,10 @@ pub fn stub(bytes: &[u8]) {
     checked(&[bytes, format!("check = {}\n", blake3::hash(bytes).to_hex()).as_bytes()].concat());
 }
 
-/// Any bytes as a `pool.toml`: as they are, and with a check put behind them.
+/// Any bytes as a `pool.toml`: unchanged, and with a valid check appended.
 ///
 /// # Panics
-/// If settings are accepted and mean something else when they are written and read again.
+/// If settings are accepted and have another meaning after they are written and read again.
 pub fn pool(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let checked = |text: &str| {
@@ -86,10 +86,10 @@ pub fn pool(bytes: &[u8]) {
     checked(&format!("{text}# check {}\n", blake3::hash(bytes).to_hex()));
 }
 
-/// The file whose redundancy is exchanged.
+/// The file whose redundancy is replaced.
 const FILE: &str = "file";
 
-/// What everything else is compared with.
+/// Content of another file, which must not change.
 const BYSTANDER: &[u8] = b"nobody has anything to do with this";
 
 /// A tree with one protected file.
@@ -101,10 +101,10 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// In an empty directory; `content` is protected with `code`.
+    /// Creates the tree in an empty directory and protects `content` with `code`.
     ///
     /// # Errors
-    /// What the vault says.
+    /// The vault fails.
     ///
     /// # Panics
     /// If the file cannot be protected.
@@ -124,32 +124,33 @@ impl Stage {
         Ok(Stage { vault, directory: directory.to_owned(), content: content.to_vec(), redundancy })
     }
 
-    /// The redundancy file as it was written.
+    /// The original redundancy file.
     pub fn redundancy(&self) -> &[u8] {
         &self.redundancy
     }
 
-    /// Puts `bytes` in the place of the redundancy, examines, repairs and looks around. Gives the content of the file then.
+    /// Replaces the redundancy by `bytes`, examines and repairs the file, and checks the tree. Returns the content of
+    /// the file afterwards.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system fails.
     ///
     /// # Panics
-    /// If anything else was written, or a file that is called right is not.
+    /// If anything else was written, or a file that is reported as intact is not.
     pub fn play(&self, bytes: &[u8]) -> io::Result<Vec<u8>> {
         let root = self.directory.join("tree");
         std::fs::write(root.join(FILE), &self.content)?;
         std::fs::write(place(&root), bytes)?;
         let (storage, coders) = (&*self.vault.storage, &self.vault.coders);
-        if let Ok(subject) = Subject::open(storage, coders, FILE.as_bytes()) {
+        if let Ok(protected) = ProtectedFile::open(storage, coders, FILE.as_bytes()) {
             let look = examine::ExamineOptions {
                 threads: 1,
                 from_medium: false,
                 progress: &|_| {},
                 stopped: &|| false,
             };
-            let findings = examine(&subject, look);
-            findings.iter().for_each(|findings| drop(findings.problems(&subject)));
+            let findings = examine(&protected, look);
+            findings.iter().for_each(|findings| drop(findings.problems(&protected)));
         }
         let done = repair(&self.vault, FILE.as_bytes(), QUIET);
         if let Ok(Repaired { state: crate::catalogue::State::Protected, .. }) = &done {
@@ -167,11 +168,11 @@ impl Stage {
         std::fs::read(root.join(FILE))
     }
 
-    /// As [`play`](Stage::play), with the checksums of both headers made right: what an attacker would do. The length of
-    /// the header is that of the true one.
+    /// As [`play`](Stage::play), with valid checksums in both headers, as an attacker would make them. The header has
+    /// the length of the original.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system fails.
     pub fn play_sealed(&self, bytes: &[u8]) -> io::Result<Vec<u8>> {
         let (mut bytes, length) = (bytes.to_vec(), self.header_bytes());
         if bytes.len() >= 2 * length {
@@ -182,7 +183,7 @@ impl Stage {
         self.play(&bytes)
     }
 
-    /// Bytes of the header of the true redundancy.
+    /// Header size of the original redundancy.
     pub fn header_bytes(&self) -> usize {
         Header::length(&self.redundancy).unwrap_or(0)
     }
@@ -193,9 +194,9 @@ impl Stage {
 /// # Panics
 /// See [`Stage::play`].
 pub fn part(bytes: &[u8], stage: &Stage) {
-    // A disk that fails is no finding.
+    // A disk error is not a finding.
     let _ = stage.play(bytes);
-    // The first bytes are changes of the true one.
+    // The first bytes are edits of the original.
     let mut changed = stage.redundancy().to_vec();
     for change in bytes.chunks_exact(4) {
         let at = usize::from(u16::from_le_bytes([change[0], change[1]])) % changed.len();

@@ -15,7 +15,6 @@ mod displaced;
 pub mod encode;
 pub mod examine;
 pub mod format;
-pub mod gather;
 pub mod geometry;
 pub mod guard;
 #[cfg(feature = "testing")]
@@ -40,6 +39,7 @@ pub mod schedule;
 pub mod scrub;
 pub mod status;
 pub mod storage;
+pub mod stripe_reader;
 pub mod throttle;
 pub mod vault;
 pub mod version;

@@ -1,12 +1,13 @@
-//! Live protection of a directory that applications use directly.
+//! Watch: live protection of a directory that applications use directly.
 //!
-//! Two threads. The *recorder* ([`record`](self)) takes events from the operating system, gathers them for a moment,
-//! and records them in the changelog. The *keeper* looks at the whole tree when nobody watched for a while, scans what only a scan
-//! can tell, and works off what has rested. Neither holds the vault: other commands go on beside them.
+//! Two threads. The *recorder* takes events from the operating system, collects them for a moment and records them in
+//! the changelog. The *keeper* scans (the whole tree after a time without a watch, parts of it after a gap) and
+//! processes entries whose quiet period has passed. Neither holds the vault's lock, so other commands can run next to
+//! them.
 //!
-//! Events are hints. A change that was recorded says that a path is to be looked at; what is done there is decided by
-//! what is there then. Nothing depends on events being complete: the tree is watched first and scanned then, a gap leads to
-//! a scan, and so does the time since the last one. So the memory of this process holds nothing that must not be lost.
+//! Events are hints: an entry names a path, and the state of the path at processing time decides what is done.
+//! Correctness does not depend on complete events: the watch starts before the scan, a gap causes a scan, and so does
+//! the rescan interval. So this process holds no state in memory that must not be lost.
 
 mod batch;
 mod keeper;
@@ -28,35 +29,35 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Where events come from.
+/// Source of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Choice {
-    /// Fanotify where it works, inotify otherwise.
+    /// Fanotify if available, otherwise inotify.
     #[default]
     Auto,
-    /// Names on the whole file system, content in the tree; needs root.
+    /// Fanotify: names of the whole file system, content of the tree; needs root.
     Fanotify,
-    /// One watch for each directory; for everybody.
+    /// Inotify: one watch per directory; works for every user.
     Inotify,
 }
 
-/// How to watch.
+/// Options of a watch.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// The command that watches, for others who want to.
+    /// Command that watches, for the message to others that try to.
     pub command: &'static str,
-    /// Where events come from.
+    /// Source of events.
     pub source: Choice,
     /// Threads that encode.
     pub threads: usize,
-    /// Most bytes read per second, in place of the policy's bound.
+    /// Maximum read rate in bytes per second, overrides the policy.
     pub rate: Option<u64>,
-    /// How long after the last scan of everything the next one begins.
+    /// Interval between scans of the whole tree.
     pub rescan: Nanos,
-    /// How long events are left to gather in the kernel, which makes one of many for the same name.
-    pub gather: Duration,
-    /// How long changes are gathered before they are recorded together.
-    pub record: Duration,
+    /// Time that events are left in the kernel, which merges events of the same name.
+    pub event_delay: Duration,
+    /// Interval at which collected changes are recorded.
+    pub record_interval: Duration,
 }
 
 impl Default for Options {
@@ -67,53 +68,53 @@ impl Default for Options {
             threads: 1,
             rate: None,
             rescan: 3600 * SECOND,
-            gather: Duration::from_millis(20),
-            record: Duration::from_secs(1),
+            event_delay: Duration::from_millis(20),
+            record_interval: Duration::from_secs(1),
         }
     }
 }
 
-/// Why a tree is not watched, or no longer.
+/// Error that prevents or ends a watch.
 #[derive(Debug, thiserror::Error)]
 pub enum MonitorError {
-    /// Pools have no directory that applications write to.
+    /// The vault is a pool, which has no directory for applications.
     #[error("a pool changes only through `gabion pool`: there is nothing to watch")]
     Pool,
-    /// Someone watches already, or the lock fails.
+    /// Another watch is running, or the lock failed.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// There are no events to be had.
+    /// No event source is available.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// The operating system refuses.
+    /// The operating system returned an error.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// One of the two threads died.
+    /// A thread panicked.
     #[error("the {0} ended unexpectedly")]
     Died(&'static str),
 }
 
-/// Told what happens, from either thread.
-pub type Tell = Arc<dyn Fn(&Notice) + Send + Sync>;
+/// Receives notices from both threads.
+pub type Notify = Arc<dyn Fn(&Notice) + Send + Sync>;
 
-/// What both threads and the owner share.
+/// State that both threads and the owner share.
 struct Shared {
     stop: AtomicBool,
     paused: AtomicBool,
     over: AtomicBool,
     status: Mutex<Status>,
-    /// When the keeper is to look at the changelog.
+    /// Time at which the keeper next reads the changelog.
     due: Mutex<Option<Nanos>>,
     wake: Condvar,
-    /// The number of the last change that was recorded and acknowledged.
+    /// Sequence number of the last change that was recorded and acknowledged.
     acknowledged: AtomicU64,
-    /// What the recorder knows quiet periods from.
+    /// Policy from which the recorder takes quiet periods.
     policy: Mutex<Arc<Policy>>,
-    tell: Tell,
+    notify: Notify,
 }
 
 impl Shared {
-    fn new(vault: &Vault, source: &'static str, tell: Tell) -> std::io::Result<Arc<Shared>> {
+    fn new(vault: &Vault, source: &'static str, notify: Notify) -> std::io::Result<Arc<Shared>> {
         let policy = vault.read_policy().map_err(std::io::Error::other)?;
         Ok(Arc::new(Shared {
             stop: AtomicBool::new(false),
@@ -124,7 +125,7 @@ impl Shared {
             due: Mutex::new(None),
             wake: Condvar::new(),
             policy: Mutex::new(Arc::new(policy)),
-            tell,
+            notify,
         }))
     }
 
@@ -132,8 +133,8 @@ impl Shared {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Whether the keeper is to leave files alone for now.
-    fn is_resting(&self) -> bool {
+    /// True while the keeper must not process files.
+    fn is_suspended(&self) -> bool {
         self.is_stopping() || self.paused.load(Ordering::Relaxed)
     }
 
@@ -145,7 +146,7 @@ impl Shared {
         self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the keeper look at the changelog then, or earlier.
+    /// Wakes the keeper at `at`, or earlier if it is due before.
     fn call_keeper(&self, at: Nanos) {
         let mut due = self.due();
         if due.is_none_or(|due| at < due) {
@@ -155,46 +156,46 @@ impl Shared {
     }
 }
 
-/// A tree that is watched and kept protected, until this is stopped.
+/// A running watch.
 pub struct Live {
     shared: Arc<Shared>,
-    /// Nothing where someone else records.
+    /// None if another component records the changes.
     recorder: Option<JoinHandle<Result<(), MonitorError>>>,
     keeper: JoinHandle<()>,
     _watching: Lock,
 }
 
 impl Live {
-    /// Begins to watch: whatever happens after this returns is heard of. Whatever happened before is found by a scan, which
-    /// the keeper begins at once.
+    /// Starts a watch. All changes after this call returns are seen; earlier ones are found by the keeper's first scan.
     ///
     /// # Errors
     /// See [`MonitorError`].
-    pub fn start(vault: Vault, options: Options, tell: Tell) -> Result<Live, MonitorError> {
+    pub fn start(vault: Vault, options: Options, notify: Notify) -> Result<Live, MonitorError> {
         if vault.settings.storage == Kind::Pool {
             return Err(MonitorError::Pool);
         }
         let watching = take_watch(&vault, options.command)?;
         let (source, instead) = open(&vault, options.source)?;
-        let shared = Shared::new(&vault, source.name(), tell)?;
+        let shared = Shared::new(&vault, source.name(), notify)?;
         let unseen = match source.name() {
             "fanotify" => mounts::below(&vault.root)?,
             _ => Vec::new(),
         };
         let unwatched = source.unwatched().to_vec();
-        (shared.tell)(&Notice::Armed { source: source.name(), instead, mounts: unseen, unwatched });
+        (shared.notify)(&Notice::WatchStarted { source: source.name(), instead, mounts: unseen, unwatched });
         let recorder = recorder::Recorder::new(source, &vault, options, Arc::clone(&shared))?;
         let recorder = thread::Builder::new().name("recorder".to_owned()).spawn(move || recorder.run())?;
         Live::with_keeper(vault, options, shared, Some(recorder), watching)
     }
 
-    /// Keeps a tree protected whose changes someone else records: a mount that sees all of them. It begins with a scan as well.
+    /// Keeps a tree protected whose changes are recorded by another component, for example a mount. Begins with a scan
+    /// as well.
     ///
     /// # Errors
     /// See [`MonitorError`].
-    pub fn keep(vault: Vault, options: Options, tell: Tell) -> Result<Live, MonitorError> {
+    pub fn keep(vault: Vault, options: Options, notify: Notify) -> Result<Live, MonitorError> {
         let watching = take_watch(&vault, options.command)?;
-        let shared = Shared::new(&vault, "mount", tell)?;
+        let shared = Shared::new(&vault, "mount", notify)?;
         Live::with_keeper(vault, options, shared, None, watching)
     }
 
@@ -210,31 +211,31 @@ impl Live {
         Ok(Live { shared, recorder, keeper, _watching: watching })
     }
 
-    /// How it is now.
+    /// Present status.
     pub fn status(&self) -> Status {
         self.shared.status().clone()
     }
 
-    /// Leaves files alone until it is called with `false`: what happens is recorded, and nothing is scanned or encoded.
+    /// Pauses or resumes scans and encoding. Changes are still recorded.
     pub fn pause(&self, paused: bool) {
         self.shared.paused.store(paused, Ordering::Relaxed);
         let _due = self.shared.due();
         self.shared.wake.notify_all();
     }
 
-    /// Whether it ended by itself; [`stop`](Live::stop) says why.
+    /// True if a thread ended by itself; [`stop`](Live::stop) returns the reason.
     pub fn is_over(&self) -> bool {
         self.shared.over.load(Ordering::Relaxed) || self.keeper.is_finished()
     }
 
-    /// Ends: records what was heard of, finishes what is in hand. What is due later stays in the changelog.
+    /// Stops the watch: records pending events and finishes the current work. Later entries stay in the changelog.
     ///
     /// # Errors
-    /// Why it had ended before, if it had.
+    /// The reason if a thread had ended before.
     pub fn stop(self) -> Result<Status, MonitorError> {
         self.shared.stop.store(true, Ordering::Relaxed);
         {
-            // Whoever is about to wait has looked at the flag before, or sees this.
+            // Taking the lock ensures that a thread about to wait has seen the flag.
             let _due = self.shared.due();
             self.shared.wake.notify_all();
         }
@@ -248,17 +249,17 @@ impl Live {
     }
 }
 
-/// There is one at a time that keeps a tree protected.
+/// Takes the lock that allows one watch per vault.
 fn take_watch(vault: &Vault, command: &str) -> Result<Lock, MonitorError> {
     let watching = vault.lock_to_watch(command)?;
-    // What a crash left behind. Whoever has the vault now has seen to that.
+    // Recovers from a crash. If another process holds the vault, it has recovered already.
     match vault.lock(command) {
         Ok(_) | Err(LockError::Held { .. }) => Ok(watching),
         Err(error) => Err(error.into()),
     }
 }
 
-/// The source, and why it is not the better one.
+/// Opens the event source. Also returns the reason if the preferred source is not available.
 fn open(vault: &Vault, choice: Choice) -> Result<(Box<dyn EventSource>, Option<String>), MonitorError> {
     let fanotify = || Fanotify::watch(&vault.root, OWN);
     match choice {

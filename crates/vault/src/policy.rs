@@ -1,4 +1,5 @@
-//! Policies: which files get which redundancy, and when. Read from TOML; `docs/reference/policy.toml` is a commented example.
+//! Policies: which files get which redundancy, and when. Read from TOML; `docs/reference/policy.toml` is a commented
+//! example.
 //!
 //! Rules are tried in order and the first that matches decides; what it does not say comes from `[default]`.
 
@@ -16,79 +17,79 @@ use serde::Deserialize;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 
-/// What a file gets.
+/// Treatment of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Treatment {
     /// The code.
     pub code: Code,
     /// The code's identity in full, as headers have it, and what blocks have besides signatures.
     pub identity: String,
-    /// Bytes of a block, where storage leaves the choice.
+    /// Block size in bytes, where storage leaves the choice.
     pub block: u64,
-    /// How long a file must rest before redundancy is computed without being asked for.
+    /// Quiet period: time without changes before a file is encoded in the background.
     pub quiet: Nanos,
-    /// Among files that are due, the higher comes first.
+    /// Among due files, those with higher priority come first.
     pub priority: u8,
-    /// How old the last scrub may be.
+    /// Interval between scrubs.
     pub scrub: Nanos,
-    /// A file that has redundancy and then changes is reported and keeps the old redundancy.
+    /// A protected file that changes is reported and keeps its redundancy.
     pub write_once: bool,
     /// Every block has a cryptographic hash beside its signature.
     pub strong: bool,
 }
 
-/// What a policy says of a file, and why.
+/// Decision of a policy for a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decision<'a> {
-    /// Nothing: it is not protected.
+    /// Treatment; none if the file is not protected.
     pub treatment: Option<&'a Treatment>,
-    /// The rule that decided, counted from 0; nothing for the default.
+    /// Number of the rule that decided, from 0; none for the default.
     pub rule: Option<usize>,
 }
 
-/// Bounds beyond which a change-set is held until someone approves it.
+/// Bounds of the guard. A change-set beyond them is held until a person approves it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Guard {
-    /// Share of the protected files that may vanish without a person's word.
+    /// Percentage of protected files that may be deleted without an approval.
     pub removed: Percent,
-    /// Share of the protected files whose content may change without a person's word.
+    /// Percentage of protected files that may change without an approval.
     pub changed: Percent,
-    /// Below this many files nothing is held.
+    /// Smaller change-sets are never held.
     pub at_least: u64,
-    /// What vanished or changed within this time counts together; 0: only what does so at once.
+    /// Deletions and changes within this time are counted together; 0 counts each change-set alone.
     pub window: Nanos,
 }
 
 impl Guard {
-    /// Whether so many of the `known` files may not vanish or change.
+    /// True if the numbers exceed the bounds, for `known` protected files.
     pub fn is_exceeded(&self, removed: u64, changed: u64, known: u64) -> bool {
         let too_many = |share: Percent, files: u64| files >= self.at_least && share.is_exceeded(files, known);
         too_many(self.removed, removed) || too_many(self.changed, changed)
     }
 }
 
-/// How long and how much of what repair replaced is kept.
+/// Retention of content that repair replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replaced {
-    /// What is older is removed.
+    /// Maximum age.
     pub keep: Nanos,
-    /// Share of the repository's file system; beyond it the oldest is removed.
+    /// Maximum percentage of the repository's file system; the oldest content is removed first.
     pub room: Percent,
 }
 
-/// All rules, checked.
+/// A checked policy.
 #[derive(Debug)]
 pub struct Policy {
-    /// What files get that no rule speaks of.
+    /// Treatment of files that no rule matches.
     pub default: Treatment,
     rules: Vec<Rule>,
-    /// When changes are held.
+    /// Bounds of the guard.
     pub guard: Guard,
-    /// What is kept of what repair replaced.
+    /// Retention of replaced content.
     pub replaced: Replaced,
-    /// Most bytes read per second; nothing for no bound.
+    /// Maximum read rate in bytes per second; none for no limit.
     pub rate: Option<u64>,
-    /// Block sizes that the text names: where storage decides that, they would have no effect.
+    /// Block sizes in the text, to refuse those that the storage would ignore.
     blocks: Vec<u64>,
 }
 
@@ -99,7 +100,7 @@ struct Rule {
     treatment: Option<Treatment>,
 }
 
-/// All parts that are given must hold.
+/// Conditions of a rule; all that are given must hold.
 #[derive(Debug)]
 struct Condition {
     paths: Option<Globs>,
@@ -113,33 +114,33 @@ struct Condition {
     newer: Option<Nanos>,
 }
 
-/// Why a policy cannot be used. Errors in the text tell line and column.
+/// Error in a policy, with line and column where possible.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
-    /// The text does not say a policy.
+    /// The text is not a valid policy.
     #[error("{0}")]
     Text(#[from] toml::de::Error),
-    /// A pattern that is none.
+    /// Invalid pattern.
     #[error("{place}: pattern {pattern:?}: {why}")]
     Pattern {
-        /// Where it is.
+        /// Position.
         place: Place,
         /// The pattern.
         pattern: String,
-        /// What is wrong.
+        /// Reason.
         why: String,
     },
-    /// A user or group that this machine does not know.
-    #[error("{place}: {kind} {name:?} is not known on this machine")]
+    /// A user or group that does not exist on this machine.
+    #[error("{place}: {kind} {name:?} does not exist on this machine")]
     Unknown {
-        /// Where it is.
+        /// Position.
         place: Place,
-        /// User or group.
+        /// `user` or `group`.
         kind: &'static str,
         /// The name.
         name: String,
     },
-    /// An option of a rule that leaves files out.
+    /// An option in a rule that excludes files.
     #[error(
         "rule {rule:?}: protect = false leaves files out, so {option} would have no effect: remove one of the two"
     )]
@@ -160,16 +161,16 @@ pub enum PolicyError {
     /// A block size that does not fit the code.
     #[error("{place}: {rule}: {source}")]
     Block {
-        /// Where it is, or the code that it does not fit.
+        /// Position of the block size, or of the code.
         place: Place,
         /// The rule.
         rule: String,
-        /// Why not.
+        /// Reason.
         source: crate::geometry::GeometryError,
     },
 }
 
-/// A place in a text, as people count.
+/// Line and column, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     line: usize,
@@ -274,10 +275,10 @@ impl ReplacedText {
     }
 }
 
-/// Bytes of a block where nothing else is said.
+/// Default block size in bytes.
 pub const DEFAULT_BLOCK: u64 = 64 << 10;
 
-/// What a file gets where nothing else is said.
+/// Default treatment.
 pub fn default_treatment(code: Code) -> Treatment {
     let second = crate::world::SECOND;
     Treatment {
@@ -293,7 +294,7 @@ pub fn default_treatment(code: Code) -> Treatment {
 }
 
 impl Policy {
-    /// Everything gets `code`.
+    /// A policy that protects all files with `code`.
     pub fn only(code: Code) -> Policy {
         let guard = GuardText::default().build();
         let replaced = ReplacedText::default().build();
@@ -307,8 +308,7 @@ impl Policy {
         }
     }
 
-    /// Reads a policy; `code` is what files get where it says nothing. `identity` finds the number of a user or group
-    /// by its name.
+    /// Reads a policy; `code` is the default code. `identity` looks up the number of a user or group.
     ///
     /// # Errors
     /// See [`PolicyError`].
@@ -333,7 +333,7 @@ impl Policy {
         Ok(Policy { default, rules, guard, replaced, rate, blocks })
     }
 
-    /// Refuses block sizes that storage with blocks of its own would ignore.
+    /// Refuses block sizes that storage with its own block size would ignore.
     ///
     /// # Errors
     /// [`PolicyError::PoolBlock`].
@@ -344,7 +344,7 @@ impl Policy {
         }
     }
 
-    /// What the file at `path` gets.
+    /// Decides about the file at `path`.
     pub fn decide(&self, path: &[u8], stat: &Stat, now: Nanos) -> Decision<'_> {
         let found = self.rules.iter().position(|rule| rule.condition.fails(path, stat, now).is_none());
         let treatment = match found {
@@ -354,18 +354,18 @@ impl Policy {
         Decision { treatment, rule: found }
     }
 
-    /// The name of a rule, made up where it has none.
+    /// Name of a rule; generated if it has none.
     pub fn rule_name(&self, rule: Option<usize>) -> &str {
         rule.and_then(|rule| self.rules.get(rule)).map_or("default", |rule| &rule.name)
     }
 
-    /// For every rule before the one that decides: its name and the condition that does not hold.
+    /// For every rule before the deciding one: its name and the condition that does not hold.
     pub fn refusals(&self, path: &[u8], stat: &Stat, now: Nanos) -> Vec<(&str, String)> {
         let reasons = self.rules.iter().map(|rule| (&*rule.name, rule.condition.fails(path, stat, now)));
         reasons.map_while(|(name, reason)| Some((name, reason?))).collect()
     }
 
-    /// The names of all rules with what each gives.
+    /// Names and treatments of all rules.
     pub fn rules(&self) -> impl Iterator<Item = (&str, Option<&Treatment>)> {
         self.rules.iter().map(|rule| (&*rule.name, rule.treatment.as_ref()))
     }
@@ -375,7 +375,7 @@ impl Policy {
         self.rules.iter().any(|rule| !rule.condition.owners.is_empty() || !rule.condition.groups.is_empty())
     }
 
-    /// The codes of all rules.
+    /// Codes of the default and all rules.
     pub fn codes(&self) -> Vec<String> {
         let all = self.rules.iter().filter_map(|rule| rule.treatment.as_ref()).chain([&self.default]);
         let mut codes: Vec<String> = all.map(|treatment| treatment.code.to_string()).collect();
@@ -393,7 +393,7 @@ fn check_block(rule: &str, place: Place, treatment: &Treatment) -> Result<(), Po
 }
 
 impl TreatmentText {
-    /// The first option that is given.
+    /// The first option that is set.
     fn first_option(&self) -> Option<&'static str> {
         let TreatmentText { code, block, quiet, priority, scrub, write_once, strong } = self;
         let given = [
@@ -408,7 +408,7 @@ impl TreatmentText {
         given.into_iter().find_map(|(option, is_given)| is_given.then_some(option))
     }
 
-    /// Where the size of blocks is decided: where it is said, or else by the code.
+    /// Position of the block size, or else of the code that decides it.
     fn place_of_block(&self, text: &str) -> Place {
         let said = self.block.as_ref().map(toml::Spanned::span);
         let span = said.or_else(|| self.code.as_ref().map(toml::Spanned::span));
@@ -501,7 +501,7 @@ impl RuleText {
 }
 
 impl Condition {
-    /// The first part that does not hold, in words.
+    /// Describes the first condition that does not hold.
     fn fails(&self, path: &[u8], stat: &Stat, now: Nanos) -> Option<String> {
         let matched = self.paths.as_ref().is_none_or(|globs| globs.is_match(path));
         let path = std::path::Path::new(std::ffi::OsStr::from_bytes(path));

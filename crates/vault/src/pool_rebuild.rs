@@ -18,8 +18,8 @@ pub use report::RebuildReport;
 
 use crate::catalogue::{CatalogueError, Entry, State};
 use crate::coder::Coders;
-use crate::damage::{margin, trouble};
-use crate::examine::{ExamineOptions, Subject, examine};
+use crate::damage::{damage_report, remaining_redundancy};
+use crate::examine::{ExamineOptions, ProtectedFile, examine};
 use crate::run::{Progress, RunContext};
 use crate::storage::TargetState;
 use crate::storage::pool::config::MemberState;
@@ -338,29 +338,30 @@ fn record_result(
     }
     // The catalogue may know another, moved file by this name.
     let known = vault.catalogue.find(path)?.filter(|entry| entry.generation.inode == item.id.inode());
-    let (Some(margin), Some(entry)) = (done.margin(), known) else { return Ok(()) };
+    let (Some(remaining), Some(entry)) = (done.remaining_redundancy(), known) else { return Ok(()) };
     let state = match entry.state {
-        State::Protected | State::Degraded if margin < entry.wanted => State::Degraded,
+        State::Protected | State::Degraded if remaining < entry.wanted => State::Degraded,
         State::Protected | State::Degraded => State::Protected,
         State::Damaged | State::Lost => {
-            return reexamine_damaged(vault, path, Entry { columns: margin, ..entry });
+            return reexamine_damaged(vault, path, Entry { columns: remaining, ..entry });
         }
     };
-    vault.catalogue.put(path, &Entry { columns: margin, state, ..entry })
+    vault.catalogue.put(path, &Entry { columns: remaining, state, ..entry })
 }
 
 /// Examines a rebuilt file that a scrub had found damaged, and records its state. The damage may have been the missing
 /// columns, which are restored, or corruption elsewhere in the file, which stays.
 fn reexamine_damaged(vault: &Vault, path: &[u8], entry: Entry) -> Result<(), CatalogueError> {
     let look = ExamineOptions { threads: 1, from_medium: false, progress: &|_| {}, stopped: &|| false };
-    let found = Subject::open_known(&*vault.storage, &vault.coders, path, &entry)
-        .and_then(|subject| examine(&subject, look).map(|findings| (subject, findings)));
+    let found = ProtectedFile::open_known(&*vault.storage, &vault.coders, path, &entry)
+        .and_then(|protected| examine(&protected, look).map(|findings| (protected, findings)));
     let catalogue = &vault.catalogue;
     match found {
-        Ok((subject, findings)) if !subject.is_changed() => {
-            let left = trouble(path, &subject, &findings);
+        Ok((protected, findings)) if !protected.is_changed() => {
+            let left = damage_report(path, &protected, &findings);
             let state = left.as_ref().map_or(State::Protected, |left| left.state);
-            let columns = left.as_ref().map_or(entry.columns, |_| margin(&subject, &findings));
+            let columns =
+                left.as_ref().map_or(entry.columns, |_| remaining_redundancy(&protected, &findings));
             let problems = left.map_or(Vec::new(), |left| left.problems);
             catalogue.together(|| {
                 catalogue.put(path, &Entry { state, columns, ..entry })?;

@@ -1,12 +1,12 @@
-//! Brings the redundancy of a whole tree up to date: scan, guard, changelog, workers.
+//! `gabion protect`: brings the redundancy of a whole tree up to date. Scan, guard, changelog, workers.
 
 pub(crate) mod renamed;
 
-use crate::catalogue::{CatalogueError, Change as Found, Class, State};
+use crate::catalogue::{CatalogueError, Change as ScannedChange, Class, State};
 use crate::changelog::{self, Change, When};
 use crate::coder::Coders;
 use crate::displaced::{self, Awaited};
-use crate::examine::{self, ExamineError, Subject};
+use crate::examine::{self, ExamineError, ProtectedFile};
 use crate::format::header::Version;
 use crate::guard::{self, GuardError, Held};
 use crate::missing;
@@ -16,52 +16,52 @@ use crate::scan::{ScanError, Scanner, Seen};
 use crate::throttle::Throttle;
 use crate::tree;
 use crate::vault::Vault;
-use crate::worker::{self, Admission, Done, Judged, Known, Scanned, WorkError, Worker};
+use crate::worker::{self, Admission, AdmissionContext, Done, GuardVerdict, Scanned, WorkError, Worker};
 use crate::world::{Nanos, unique_id};
 use crate::write_once;
 use std::collections::BTreeSet;
 
-/// What a run did.
+/// Results of a run.
 #[derive(Debug)]
 pub struct Report {
-    /// What was seen.
+    /// Results of the scan.
     pub seen: Seen,
-    /// What was done.
+    /// Results of the workers.
     pub done: Done,
-    /// Changes that wait for an approval.
+    /// Change-set that waits for an approval.
     pub held: Option<Held>,
-    /// Changes that are still due afterwards: those of files that failed, and what others recorded meanwhile.
+    /// Changes that are still pending: those of failed files, and those that others recorded meanwhile.
     pub pending: u64,
-    /// Files that are known to be damaged, degraded or lost, by state; those of a pool by which targets answer now.
+    /// Number of degraded, damaged and lost files by state. For a pool, the targets that are online now decide.
     pub affected: Vec<(State, u64)>,
-    /// Why mirrors of a pool's namespace that missed changes could not be brought up to date.
+    /// Reasons why mirrors of a pool's namespace that missed changes could not be brought up to date.
     pub unhealed: Vec<String>,
 }
 
-/// Why a run did not come to its end.
+/// Error that ends a run.
 #[derive(Debug, thiserror::Error)]
 pub enum ProtectError {
-    /// Looking at the tree failed.
+    /// The scan failed.
     #[error(transparent)]
     Scan(#[from] ScanError),
-    /// The guard cannot say.
+    /// The guard could not decide.
     #[error(transparent)]
     Guard(#[from] GuardError),
-    /// Working failed.
+    /// A worker failed.
     #[error(transparent)]
     Work(#[from] WorkError),
-    /// The catalogue fails.
+    /// The catalogue failed.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
-    /// The changelog fails.
+    /// The changelog failed.
     #[error("the changelog: {0}")]
     Changelog(#[from] changelog::Error),
-    /// The operating system refuses.
+    /// The operating system returned an error.
     #[error("the repository: {0}")]
     Io(#[from] std::io::Error),
 }
 
-/// Looks at the tree; the change-set is in the catalogue afterwards.
+/// Scans the tree and stores its change-set in the catalogue.
 ///
 /// # Errors
 /// See [`ScanError`].
@@ -69,18 +69,19 @@ pub fn scan(vault: &Vault, context: RunContext<'_>) -> Result<Seen, ScanError> {
     scan_within(vault, &[Vec::new()], context)
 }
 
-/// Looks at parts of the tree; the change-set of these is in the catalogue afterwards.
+/// Scans parts of the tree and stores their change-set in the catalogue.
 ///
 /// # Errors
 /// See [`ScanError`].
 pub fn scan_within(vault: &Vault, within: &[Vec<u8>], context: RunContext<'_>) -> Result<Seen, ScanError> {
-    look(vault, within, None, context)
+    scan_tree(vault, within, None, context)
 }
 
-/// Says in the catalogue that all redundancy is of the newest version of the format.
+/// Catalogue note with the format version of all redundancy, set once every file has the newest one.
 const FORMAT: &str = "redundancy format";
 
-/// Looks at everything, and at the version of redundancy until all of it is of the newest one.
+/// Scans the tree and, until all redundancy has the newest format version, also checks the version of each file's
+/// redundancy.
 fn scan_and_renew(vault: &Vault, context: RunContext<'_>) -> Result<Seen, ScanError> {
     let newest = Version::NEWEST.number().to_string();
     if vault.catalogue.note(FORMAT)?.as_deref() == Some(&newest) {
@@ -91,7 +92,7 @@ fn scan_and_renew(vault: &Vault, context: RunContext<'_>) -> Result<Seen, ScanEr
         vault.catalogue.set_note(FORMAT, Some(&newest))?;
         return scan(vault, context);
     }
-    let seen = look(vault, &[Vec::new()], Some(&vault.coders), context)?;
+    let seen = scan_tree(vault, &[Vec::new()], Some(&vault.coders), context)?;
     // What is damaged is not looked at before it is repaired, and what the catalogue did not know not before the next run.
     let is_all = seen.known > 0 && seen.unreadable.is_empty() && vault.catalogue.affected()?.is_empty();
     if seen.outdated == 0 && is_all {
@@ -111,13 +112,13 @@ fn has_no_redundancy(vault: &Vault) -> bool {
         && vault.storage.repositories().iter().all(|it| tops.iter().all(|top| is_empty(&it.tree, top)))
 }
 
-fn look(
+fn scan_tree(
     vault: &Vault,
     within: &[Vec<u8>],
     renews: Option<&Coders>,
     context: RunContext<'_>,
 ) -> Result<Seen, ScanError> {
-    (context.progress)(Progress::Step("looking", None));
+    (context.progress)(Progress::Step("scanning", None));
     let scanner = Scanner {
         storage: &*vault.storage,
         catalogue: &vault.catalogue,
@@ -130,29 +131,30 @@ fn look(
     };
     let mut seen = scanner.scan()?;
     if guard::depends_on_restored(&vault.catalogue, &vault.policy.guard, seen.known, vault.clock.now())? {
-        look_at_restored(vault, context)?;
+        compare_restored(vault, context)?;
         seen.changes = vault.catalogue.count_changes()?;
     }
     Ok(seen)
 }
 
-/// Looks into files that have the size and the time of what was protected and are other files: whoever encrypts a tree can give
-/// all of them their old times. What differs is changed, and counts for guards.
-fn look_at_restored(vault: &Vault, context: RunContext<'_>) -> Result<(), ScanError> {
+/// Compares files that have the size and mtime of the protected version but another inode: ransomware can restore the
+/// old mtimes after encrypting a tree. Files that differ are classified as changed and count for the guard.
+fn compare_restored(vault: &Vault, context: RunContext<'_>) -> Result<(), ScanError> {
     (context.progress)(Progress::Step("comparing", None));
     let throttle = Throttle::new(context.rate.or(vault.policy.rate));
     let RunContext { threads, stopped, .. } = context;
     let progress = |bytes: u64| throttle.take(bytes);
-    let look = examine::ExamineOptions { threads, from_medium: false, progress: &progress, stopped };
+    let examine_options =
+        examine::ExamineOptions { threads, from_medium: false, progress: &progress, stopped };
     vault.catalogue.each_change(Class::Restored, |page| -> Result<(), ScanError> {
         for found in page {
-            let subject = Subject::open(&*vault.storage, &vault.coders, &found.path);
-            match subject.and_then(|subject| examine::examine(&subject, look)) {
+            let protected = ProtectedFile::open(&*vault.storage, &vault.coders, &found.path);
+            match protected.and_then(|protected| examine::examine(&protected, examine_options)) {
                 Ok(findings) if findings.has_bad_data() => {
                     vault.catalogue.reclassify(&found.path, Class::Restored, Class::Changed)?;
                 }
                 Err(ExamineError::Stopped) => return Err(ScanError::Stopped),
-                // Where nothing can be compared there is nothing to hold either.
+                // Without usable redundancy there is nothing to compare and nothing to hold.
                 _ => {}
             }
             (context.progress)(Progress::Done(1, 0));
@@ -161,7 +163,7 @@ fn look_at_restored(vault: &Vault, context: RunContext<'_>) -> Result<(), ScanEr
     })
 }
 
-/// What the guard says of the last scan, and would say of one that finds the same.
+/// Result of the guard for the last scan. Records nothing.
 ///
 /// # Errors
 /// See [`GuardError`].
@@ -170,7 +172,8 @@ pub fn would_hold(vault: &Vault, seen: &Seen) -> Result<Option<Held>, GuardError
     guard::check(&vault.catalogue, &vault.policy.guard, seen.known, seen.is_nothing(), &vault.repository, now)
 }
 
-/// What the guard says of the last scan. What it holds is noted: files that are others at the next look are restless.
+/// Result of the guard for the last scan. If it holds the change-set, its files are recorded: those that change again
+/// before the next scan are identified by path only.
 ///
 /// # Errors
 /// See [`GuardError`].
@@ -182,21 +185,21 @@ pub fn held(vault: &Vault, seen: &Seen) -> Result<Option<Held>, GuardError> {
     would_hold(vault, seen)
 }
 
-/// What an approval of a change-set would find.
+/// Result of looking up a change-set for an approval.
 #[derive(Debug)]
 pub enum Approval {
-    /// It is the one that is held now.
+    /// The change-set is held now.
     Held(Held),
-    /// It was approved before, and not carried out yet.
+    /// The change-set was approved earlier and is not carried out yet.
     Given,
-    /// This one is held instead.
+    /// Another change-set is held.
     Other(Held),
-    /// Nothing is held.
+    /// No change-set is held.
     Nothing,
 }
 
-/// Looks whether a change-set is the one that is held now: then [`guard::approve`] releases it. What is held now is noted, unless
-/// nobody wants to change anything (`dry`).
+/// Checks whether a change-set is the one that is held now, so that [`guard::approve`] can release it. Records the held
+/// change-set unless `dry` is set.
 ///
 /// # Errors
 /// See [`ProtectError`].
@@ -216,9 +219,9 @@ pub fn approval(
     })
 }
 
-/// Brings mirrors of a pool's namespace up to date that missed changes while their targets were away and that answer again. Until then every change
-/// of names lies on fewer targets than the pool has promised, so that the loss of one could take it. Says what failed: the next run tries again,
-/// and files can be protected all the same.
+/// Updates namespace mirrors of a pool that missed changes while their targets were offline. Until then namespace
+/// changes are stored on fewer targets than configured. Returns the failures: the next run tries again, and files can
+/// be protected nevertheless.
 fn heal_mirrors(vault: &Vault) -> Vec<String> {
     let Some(pool) = vault.pool.as_ref().filter(|pool| !pool.mirrors().outdated.is_empty()) else {
         return Vec::new();
@@ -234,15 +237,15 @@ fn heal_mirrors(vault: &Vault) -> Vec<String> {
     why
 }
 
-/// Protects everything that is not. The caller has the vault for himself.
+/// Protects all files that need it. The caller holds the vault's lock.
 ///
 /// # Errors
 /// See [`ProtectError`].
 pub fn protect(vault: &Vault, context: RunContext<'_>) -> Result<Report, ProtectError> {
     let unhealed = heal_mirrors(vault);
     let began = vault.clock.now();
-    hasten(vault)?;
-    // What someone records while we look may not have been seen.
+    make_deferred_due(vault)?;
+    // A change that is recorded during the scan may not have been seen by it.
     let scanned = Scanned::whole(vault.changelog.sequence()?);
     worker::recover(&*vault.storage, &vault.coders, &vault.catalogue)?;
     let seen = scan_and_renew(vault, context)?;
@@ -252,26 +255,26 @@ pub fn protect(vault: &Vault, context: RunContext<'_>) -> Result<Report, Protect
         renamed::follow(vault)?;
     }
     let order = order(held.is_some());
-    // What is only moved or removed is not read.
+    // Files that were only moved or removed are not read.
     let bytes = order.iter().filter(|class| !matches!(class, Class::Moved | Class::Removed));
     let bytes = bytes.map(|&class| seen.changes.of(class).1).sum();
     let files = order.iter().map(|&class| seen.changes.of(class).0).sum();
     (context.progress)(Progress::Step("protecting", Some((files, bytes))));
-    // Someone has looked at this change-set: copies with other content are meant.
+    // A person approved this change-set, so copies with other content are intended.
     let approved = held.is_none() && guard::is_any_approved(&vault.repository);
-    // What the scan let pass is recorded by us. Others may record more.
-    let judged = if approved { Judged::Approved } else { Judged::Passed };
-    let admission = held.is_none().then(|| admission(vault, judged)).transpose()?;
-    let terms = Terms { approved, hold: held.is_some(), ..Terms::by_hand(&scanned) };
+    // This run records what the scan passed; other processes may record more.
+    let verdict = if approved { GuardVerdict::Approved } else { GuardVerdict::Passed };
+    let admission = held.is_none().then(|| admission(vault, verdict)).transpose()?;
+    let options = WorkerOptions { approved, hold: held.is_some(), ..WorkerOptions::for_manual_run(&scanned) };
     let done =
-        with_worker(vault, context, terms, |worker| carry_out(vault, &order, worker, admission.as_ref()))?;
+        with_worker(vault, context, options, |worker| carry_out(vault, &order, worker, admission.as_ref()))?;
     if held.is_none() {
         guard::clear(&vault.repository, &vault.catalogue, &vault.policy.guard, vault.clock.now())?;
     }
     if [Class::Removed, Class::Moved].iter().any(|&class| seen.changes.of(class).0 > 0) {
         vault.catalogue.forget_empty_directories()?;
     }
-    // What cannot be removed now is counted by status, and removed by a later run.
+    // A failure is counted by `gabion status`, and a later run tries again.
     let _ = vault.purge_replaced();
     vault.catalogue.set_note("last protect", Some(&vault.clock.now().to_string()))?;
     let pending = vault.changelog.pending()?.entries();
@@ -280,7 +283,7 @@ pub fn protect(vault: &Vault, context: RunContext<'_>) -> Result<Report, Protect
     Ok(Report { seen, done, held, pending, affected: missing::affected(vault)?, unhealed })
 }
 
-/// Removes redundancy that was set aside and that no file will ask for. What cannot be removed now is removed by a later run.
+/// Removes redundancy that was set aside and is not needed by any file. Failures are retried by a later run.
 pub(crate) fn purge_displaced(vault: &Vault, awaited: Awaited) {
     if vault.storage.keeps_by_identity() {
         return;
@@ -290,33 +293,34 @@ pub(crate) fn purge_displaced(vault: &Vault, awaited: Awaited) {
     }
 }
 
-/// Works off what is due, beside others if there are any.
+/// Processes what is due, next to other workers.
 ///
 /// # Errors
 /// See [`WorkError`].
 pub fn work(vault: &Vault, context: RunContext<'_>) -> Result<Done, WorkError> {
     let scanned = Scanned::default();
-    let run = |terms: Terms<'_>, admission: Option<&Admission<'_>>| {
-        with_worker(vault, context, terms, |worker| worker.drain(Some(&vault.catalogue), admission))
+    let run = |options: WorkerOptions<'_>, admission: Option<&Admission<'_>>| {
+        with_worker(vault, context, options, |worker| worker.drain(Some(&vault.catalogue), admission))
     };
-    let free = Terms::by_hand(&scanned);
-    let done = run(free, Some(&admission(vault, Judged::No)?))?;
-    // Known files wait for a scan and an approval. Files that are new do not.
+    let options = WorkerOptions::for_manual_run(&scanned);
+    let done = run(options, Some(&admission(vault, GuardVerdict::Stale)?))?;
+    // Known files wait for a scan and an approval; new files are protected now.
     if !done.refused {
         return Ok(done);
     }
-    Ok(done.and(run(Terms { hold: true, ..free }, None)?))
+    Ok(done.and(run(WorkerOptions { hold: true, ..options }, None)?))
 }
 
-/// Counts what is pending against the bounds of the policy's guard.
-pub(crate) fn admission(vault: &Vault, judged: Judged) -> Result<Admission<'_>, WorkError> {
+/// Counts pending changes against the bounds of the policy's guard.
+pub(crate) fn admission(vault: &Vault, verdict: GuardVerdict) -> Result<Admission<'_>, WorkError> {
     let Vault { storage, catalogue, changelog, policy, clock, .. } = vault;
-    let known = Known { storage: &**storage, catalogue, changelog: &**changelog, guard: &policy.guard };
-    Admission::new(known, judged, clock)
+    let context =
+        AdmissionContext { storage: &**storage, catalogue, changelog: &**changelog, guard: &policy.guard };
+    Admission::new(context, verdict, clock)
 }
 
-/// The classes of changes to carry out, in the order in which they happened, as far as that can be known: what is gone made
-/// room for what is new.
+/// Classes of changes in the order in which they are carried out: deleted files first, since new ones may take their
+/// places.
 pub(crate) fn order(held: bool) -> Vec<Class> {
     let mut order = Class::ALL.to_vec();
     order.sort_by_key(|class| match class {
@@ -328,26 +332,26 @@ pub(crate) fn order(held: bool) -> Vec<Class> {
     order
 }
 
-/// What a worker has to know of those who sent it.
+/// Options that the caller of a worker decides.
 #[derive(Clone, Copy)]
-pub(crate) struct Terms<'a> {
+pub(crate) struct WorkerOptions<'a> {
     pub(crate) scanned: &'a Scanned,
     pub(crate) hold: bool,
     pub(crate) retry: Nanos,
-    pub(crate) links: bool,
+    pub(crate) live_events: bool,
     pub(crate) approved: bool,
 }
 
-impl<'a> Terms<'a> {
-    fn by_hand(scanned: &'a Scanned) -> Terms<'a> {
-        Terms { scanned, hold: false, retry: worker::RETRY, links: false, approved: false }
+impl<'a> WorkerOptions<'a> {
+    fn for_manual_run(scanned: &'a Scanned) -> WorkerOptions<'a> {
+        WorkerOptions { scanned, hold: false, retry: worker::RETRY, live_events: false, approved: false }
     }
 }
 
 pub(crate) fn with_worker<T, E: From<WorkError>>(
     vault: &Vault,
     context: RunContext<'_>,
-    terms: Terms<'_>,
+    options: WorkerOptions<'_>,
     work: impl FnOnce(&Worker<'_>) -> Result<T, E>,
 ) -> Result<T, E> {
     let throttle = Throttle::new(context.rate.or(vault.policy.rate));
@@ -360,28 +364,23 @@ pub(crate) fn with_worker<T, E: From<WorkError>>(
     if let Some(pool) = &vault.pool {
         pool.relocate_all_former_redundancy(&vault.coders).map_err(|error| failed(error.into()))?;
     }
+    let name = worker::name(u32::from_le_bytes([id[0], id[1], id[2], id[3]]));
     work(&Worker {
-        storage: &*vault.storage,
-        coders: &vault.coders,
-        clock: &vault.clock,
-        policy: &vault.policy,
-        changelog: &*vault.changelog,
         threads: context.threads.max(1),
-        scanned: terms.scanned,
-        hold: terms.hold,
-        retry: terms.retry,
-        links: terms.links,
-        approved: terms.approved,
-        name: worker::name(u32::from_le_bytes([id[0], id[1], id[2], id[3]])),
+        hold: options.hold,
+        retry: options.retry,
+        live_events: options.live_events,
+        approved: options.approved,
         progress: &progress,
         stopped: context.stopped,
+        ..Worker::new(vault, options.scanned, name)
     })
 }
 
-/// Changes that are recorded before they are worked off: what is pending stays small, however large the tree.
+/// Number of changes that are recorded before they are processed, so that the changelog stays small for any tree.
 const SLICE: usize = 32_768;
 
-/// Tells the changelog what the scan found, and works it off.
+/// Records the change-set of the scan in the changelog and processes it.
 fn carry_out(
     vault: &Vault,
     order: &[Class],
@@ -412,7 +411,7 @@ fn carry_out(
     if order.contains(&Class::Removed) {
         let now = vault.clock.now();
         let gone =
-            absent_that_wait(vault)?.into_iter().map(|path| Change::delete(path, When::now(now, u8::MAX)));
+            missing_that_wait(vault)?.into_iter().map(|path| Change::delete(path, When::now(now, u8::MAX)));
         let gone: Vec<Change> = gone.collect();
         if !gone.is_empty() {
             vault.changelog.record(&gone)?;
@@ -422,26 +421,27 @@ fn carry_out(
     Ok(done)
 }
 
-/// What someone who watches waits for word of, because it is absent: the scan has found all that has other names now, so the rest is gone.
-fn absent_that_wait(vault: &Vault) -> Result<Vec<Vec<u8>>, ProtectError> {
+/// Entries that a running watch holds back because their path is missing. The scan has matched all renames, so these
+/// files were deleted.
+fn missing_that_wait(vault: &Vault) -> Result<Vec<Vec<u8>>, ProtectError> {
     let waits = |entry: &changelog::Entry| {
         let absent = || matches!(vault.storage.find(&entry.path), Ok(None));
         entry.kind != changelog::Kind::Delete && entry.attempts > 0 && absent()
     };
-    Ok(put_off(vault, waits)?.into_iter().map(|entry| entry.path).collect())
+    Ok(deferred(vault, waits)?.into_iter().map(|entry| entry.path).collect())
 }
 
-/// Files that were moved and could not be seen to. A further move leaves their time alone, but who protects by hand does not
-/// want to wait for it.
+/// Moved files that could not be processed. Another move does not change their due time, but a manual run does not wait
+/// for it.
 fn moves_that_wait(vault: &Vault) -> Result<BTreeSet<Vec<u8>>, ProtectError> {
     let failed = |entry: &changelog::Entry| entry.kind == changelog::Kind::Move && entry.attempts > 0;
-    Ok(put_off(vault, failed)?.into_iter().map(|entry| entry.path).collect())
+    Ok(deferred(vault, failed)?.into_iter().map(|entry| entry.path).collect())
 }
 
-/// Makes due at once what a worker put off: a file that could not be protected a moment ago, or a gap that only a scan closes. The scan records no change of a file
-/// that is as it was protected by now, and what was put off would still be pending when everything is protected. Call it before the scan, which then
-/// covers these gaps.
-fn hasten(vault: &Vault) -> Result<(), ProtectError> {
+/// Makes deferred entries due now: files that failed a moment ago, and gaps that need a scan. The scan records no
+/// change for a file that is protected by then, and the deferred entry would remain pending. Must run before the scan,
+/// which then covers the gaps.
+fn make_deferred_due(vault: &Vault) -> Result<(), ProtectError> {
     use changelog::Kind;
     let waits = |entry: &changelog::Entry| entry.attempts > 0 && entry.token.is_none();
     let now = vault.clock.now();
@@ -450,20 +450,20 @@ fn hasten(vault: &Vault) -> Result<(), ProtectError> {
         let found = vault.storage.find(&entry.path).ok().flatten().map(|stat| stat.kind);
         match (entry.kind, found) {
             (Kind::Modify, Some(tree::Kind::File)) => Some(Change::modify_whole(entry.path, when)),
-            // The entry keeps the name from which a directory was moved.
+            // The changelog keeps the origin of a moved directory.
             (Kind::Gap, _) | (Kind::Move, Some(tree::Kind::Directory)) => Some(Change::gap(entry.path, when)),
             _ => None,
         }
     };
-    let changes: Vec<Change> = put_off(vault, waits)?.into_iter().filter_map(again).collect();
+    let changes: Vec<Change> = deferred(vault, waits)?.into_iter().filter_map(again).collect();
     if !changes.is_empty() {
         vault.changelog.record(&changes)?;
     }
     Ok(())
 }
 
-/// Entries that are not due yet and are such as is asked for.
-fn put_off(
+/// Entries that are not due yet and match a condition.
+fn deferred(
     vault: &Vault,
     is_wanted: impl Fn(&changelog::Entry) -> bool,
 ) -> Result<Vec<changelog::Entry>, ProtectError> {
@@ -477,15 +477,15 @@ fn put_off(
     }
 }
 
-/// What the scan found, as the changelog has it.
-fn change(found: &Found, now: Nanos) -> Change {
-    // Asked for by hand, so due at once; what makes room goes first.
+/// Converts a result of the scan to an entry of the changelog that is due now.
+fn change(found: &ScannedChange, now: Nanos) -> Change {
+    // Due at once in a manual run; deletions first, since they make room.
     let removed = found.class == Class::Removed;
     change_at(found, When::now(now, if removed { u8::MAX } else { found.priority }))
 }
 
-/// What the scan found, as the changelog has it, with other times.
-pub(crate) fn change_at(found: &Found, when: When) -> Change {
+/// Converts a result of the scan to an entry of the changelog with the given times.
+pub(crate) fn change_at(found: &ScannedChange, when: When) -> Change {
     match (found.class, &found.from) {
         (Class::Moved, Some(from)) => Change::rename(from.clone(), found.path.clone(), when),
         (Class::Removed, _) => Change::delete(found.path.clone(), when),

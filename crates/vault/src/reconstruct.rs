@@ -1,7 +1,7 @@
 //! Reconstruction of unreadable ranges of a file from the rest of their stripe.
 
 use crate::coder::Coders;
-use crate::examine::{ExamineError, Stripe, Subject};
+use crate::examine::{ExamineError, ProtectedFile, Stripe};
 use crate::storage::Storage;
 use crate::tree::Generation;
 use std::ops::Range;
@@ -32,17 +32,17 @@ pub(crate) fn reconstruct_ranges(
 ) -> Result<(), ReconstructError> {
     let mut failed = ReconstructError::Outdated;
     for path in paths {
-        let subject = Subject::open(storage, coders, path);
-        let fits = |subject: &Subject| {
-            let generation = &subject.header.generation;
+        let protected = ProtectedFile::open(storage, coders, path);
+        let fits = |protected: &ProtectedFile| {
+            let generation = &protected.header.generation;
             ranges.iter().all(|range| range.end <= generation.size && is_unchanged_since(generation, range))
         };
-        match subject {
-            Ok(mut subject) if fits(&subject) => {
+        match protected {
+            Ok(mut protected) if fits(&protected) => {
                 if path != &paths[0] {
-                    subject.content = Some(storage.open(&paths[0]).map_err(ExamineError::Read)?);
+                    protected.content = Some(storage.open(&paths[0]).map_err(ExamineError::Read)?);
                 }
-                return reconstruct_blocks(&subject, ranges, &mut sink);
+                return reconstruct_blocks(&protected, ranges, &mut sink);
             }
             Ok(_) => {}
             Err(error) => failed = error.into(),
@@ -52,11 +52,11 @@ pub(crate) fn reconstruct_ranges(
 }
 
 fn reconstruct_blocks(
-    subject: &Subject,
+    protected: &ProtectedFile,
     ranges: &[Range<u64>],
     sink: Sink<'_>,
 ) -> Result<(), ReconstructError> {
-    let cut = subject.cut();
+    let cut = protected.cut();
     let mut stripe = Stripe::default();
     let mut loaded = None;
     for range in ranges {
@@ -66,14 +66,14 @@ fn reconstruct_blocks(
         let run = cut.run(first, 1);
         let block = run.block as usize;
         if loaded != Some(first) {
-            stripe.read_records(subject, &run);
-            stripe.examine(subject, &run, 0)?;
-            if !stripe.restore(subject, block)? {
+            stripe.read_records(protected, &run);
+            stripe.examine(protected, &run, 0)?;
+            if !stripe.restore(protected, block)? {
                 return Err(ReconstructError::TooLittle);
             }
             loaded = Some(first);
         }
-        let column = (0..subject.header.code.k()).find(|&column| {
+        let column = (0..protected.header.code.k()).find(|&column| {
             let cell = run.cell(0, column);
             cell.start <= range.start && range.end <= cell.end
         });

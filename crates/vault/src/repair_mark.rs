@@ -1,14 +1,14 @@
-//! Mark of a repair that writes data in place: which file it writes, and what the bad blocks held.
+//! Mark of a repair in progress: identifies the file and the former content of its bad blocks.
 //!
-//! A repair that is killed leaves a file that was written and is no version of anybody's. The mark, `repairing/HASH` in the repository, is durable
-//! before the first block is written and is removed after the last. It records the inode and size of the file and the hash of every page
-//! of each bad block. The repair that resumes writes a block only if every page of it is either what that page held or what was protected:
-//! everything else was written by someone else since, and stays.
+//! A killed repair leaves a file that was written but is no valid version. The mark, `repairing/HASH` in the
+//! repository, is durable before the first block is written and is removed after the last. It records the inode and
+//! size of the file and the hash of every page of each bad block. A resumed repair writes a block only if each of its
+//! pages has either the recorded or the protected content; other content was written by users since and is kept.
 //!
-//! A file that was gone and is made anew is known by its inode as soon as it is there. Until its repair is finished it holds zeros and what was protected,
-//! and its owner, mode and attributes are nobody's: they come from the redundancy.
+//! A deleted file that is restored is identified by its inode once it exists. Until its repair is finished it holds
+//! zeros and protected content, and owner, mode and attributes are not valid; they come from the redundancy.
 
-use crate::examine::{Findings, Subject};
+use crate::examine::{Findings, ProtectedFile};
 use crate::geometry::Run;
 use crate::redundancy::{Draft, PartPath};
 use crate::storage::{Repository, Storage};
@@ -16,31 +16,31 @@ use crate::tree::{Stat, Tree, absent_is_none, join};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 
-/// Directory of marks, beneath the repository.
+/// Directory of marks, below the repository.
 pub const REPAIRING: &[u8] = b"repairing";
 
 const MAGIC: &[u8; 8] = b"gabrep2\n";
 
-/// Unit in which a write may have reached the file in part.
+/// Unit in which a write may have reached the file partly.
 const PAGE: usize = 4096;
 
 /// First bytes of BLAKE3 of a page.
 type PageHash = [u8; 8];
 
-/// Stands for the size of a file that was gone.
+/// Size in the mark of a file that did not exist.
 const GONE: u64 = u64::MAX;
 
-/// What a repair that was begun knows.
+/// Content of a mark.
 #[derive(Debug, Default)]
 pub(crate) struct Mark {
-    /// Inode and size of the file; nothing in a mark of an earlier version, which has only the path of its file in it. A file that was gone has [`GONE`] for
-    /// its size, and inode 0 until it is made.
+    /// Inode and size of the file; none in a mark of an earlier format, which holds only the path. For a deleted file
+    /// the size is [`GONE`], and the inode is 0 until the file is created.
     begun_on: Option<(u64, u64)>,
-    /// What the bad blocks held, by stripe and column. No pages: the block could not be read.
+    /// Page hashes of the bad blocks, by stripe and column. Empty if the block could not be read.
     blocks: BTreeMap<(u64, u32), Vec<PageHash>>,
 }
 
-/// The place of the mark of a file.
+/// Path of the mark of a file.
 fn place(path: &[u8]) -> Vec<u8> {
     join(REPAIRING, blake3::hash(path).to_hex().as_bytes())
 }
@@ -51,14 +51,14 @@ fn pages(bytes: &[u8]) -> Vec<PageHash> {
 }
 
 impl Mark {
-    /// What the bad blocks of a file hold that is about to be repaired.
-    pub(crate) fn of(subject: &Subject, findings: &Findings) -> Mark {
-        let begun_on = subject.stat.map_or((0, GONE), |stat| (stat.inode, stat.size));
+    /// Creates the mark of a file that is about to be repaired.
+    pub(crate) fn of(protected: &ProtectedFile, findings: &Findings) -> Mark {
+        let begun_on = protected.stat.map_or((0, GONE), |stat| (stat.inode, stat.size));
         let mut mark = Mark { begun_on: Some(begun_on), ..Mark::default() };
         for fault in &findings.faults {
-            let run = subject.cut().run(fault.stripe, 1);
+            let run = protected.cut().run(fault.stripe, 1);
             for &column in &fault.data {
-                let held = read_cell(subject, &run, column);
+                let held = read_cell(protected, &run, column);
                 let held = held.map_or(Vec::new(), |bytes| pages(&bytes));
                 mark.blocks.insert((fault.stripe, column as u32), held);
             }
@@ -66,10 +66,11 @@ impl Mark {
         mark
     }
 
-    /// Whether the file at the path is still the one that was being repaired. Repair writes in place: another inode is another file.
+    /// True if the file at the path is the one that was being repaired. Repair writes in place, so another inode is
+    /// another file.
     pub(crate) fn is_of(&self, stat: Option<&Stat>) -> bool {
         match (self.begun_on, stat) {
-            // Killed after it was made, and before its inode was recorded.
+            // Killed between the creation of the file and the record of its inode.
             (Some((0, GONE)), Some(stat)) => stat.size == 0,
             (Some((inode, _)), Some(stat)) => stat.inode == inode,
             (Some(_), None) => false,
@@ -77,16 +78,16 @@ impl Mark {
         }
     }
 
-    /// Whether the size is one that the repair found or made.
+    /// True if the repair found or set this size.
     pub(crate) fn knows_size(&self, size: u64, protected: u64) -> bool {
         let begun = |begun: u64| if begun == GONE { size == 0 } else { size == begun };
         self.begun_on.is_none_or(|(_, size)| begun(size)) || size == protected
     }
 
-    /// Whether a bad block holds nothing but what it held when the repair began, and what the repair wrote (`right`, where that is known).
+    /// True if a bad block holds only its recorded content and content that the repair wrote (`right`, if known).
     pub(crate) fn is_unfinished(
         &self,
-        subject: &Subject,
+        protected: &ProtectedFile,
         run: &Run,
         column: usize,
         right: Option<&[u8]>,
@@ -95,7 +96,7 @@ impl Mark {
             return true;
         }
         let Some(held) = self.blocks.get(&(run.first, column as u32)) else { return false };
-        let Some(now) = read_cell(subject, run, column) else { return true };
+        let Some(now) = read_cell(protected, run, column) else { return true };
         if self.was_gone() {
             let right = |at: usize| right.and_then(|right| right.get(at));
             return now.iter().enumerate().all(|(at, byte)| *byte == 0 || right(at) == Some(byte));
@@ -107,15 +108,15 @@ impl Mark {
             .all(|(at, page)| held.get(at) == Some(page) || right.get(at) == Some(page))
     }
 
-    /// Whether the file was gone when its repair began.
+    /// True if the file did not exist when its repair began.
     pub(crate) fn was_gone(&self) -> bool {
         self.begun_on.is_some_and(|(_, size)| size == GONE)
     }
 
-    /// Makes the mark durable. It appears whole or not at all: a process that is killed before leaves no mark, since no block was written.
+    /// Writes the mark durably and atomically. A process killed before leaves no mark and has written no block.
     pub(crate) fn write(&self, repository: &Tree, path: &[u8]) -> io::Result<()> {
         repository.make_directories(REPAIRING, 0o700)?;
-        // A torn mark of an earlier version, or one of a file that was at this path before.
+        // A torn mark of an earlier format, or one of a former file at this path.
         repository.remove(&place(path))?;
         self.publish(repository, path)
     }
@@ -144,10 +145,10 @@ impl Mark {
         bytes
     }
 
-    /// Nothing for a mark that is not whole: it became durable before the file was written, so nothing was written then.
+    /// None for an incomplete mark: the mark becomes durable before the file is written, so nothing was written then.
     fn decode(bytes: &[u8]) -> Option<Mark> {
         if !bytes.starts_with(MAGIC) {
-            // Without content, or torn within the first bytes.
+            // Empty, or torn within the first bytes.
             return (!MAGIC.starts_with(bytes)).then(Mark::default);
         }
         let (bytes, check) = bytes.split_last_chunk::<32>()?;
@@ -175,17 +176,17 @@ fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     Some(*first)
 }
 
-/// What a column of a stripe holds of the file; nothing if it cannot be read. Where the file ends early there are zeros, as there are when repair
-/// has given it its size back.
-fn read_cell(subject: &Subject, run: &Run, column: usize) -> Option<Vec<u8>> {
+/// Content of a column of a stripe; none if it cannot be read. Zeros behind the end of the file, as after the repair
+/// restores its size.
+fn read_cell(protected: &ProtectedFile, run: &Run, column: usize) -> Option<Vec<u8>> {
     let (cell, mut bytes) = (run.cell(0, column), vec![0; run.block as usize]);
-    subject.content.as_ref()?.read(run, 0, column, &mut bytes).ok()?;
+    protected.content.as_ref()?.read(run, 0, column, &mut bytes).ok()?;
     bytes.truncate((cell.end - cell.start) as usize);
     Some(bytes)
 }
 
-/// Files whose repair was begun and not brought to its end. The file system says that they were written, and what is in them is nobody's
-/// version: they are not to be protected before the repair is finished.
+/// Files with an interrupted repair. They look modified but hold no valid version, so they must not be protected before
+/// the repair is finished.
 #[derive(Debug, Default)]
 pub struct Interrupted {
     marks: BTreeSet<Vec<u8>>,
@@ -193,10 +194,10 @@ pub struct Interrupted {
 }
 
 impl Interrupted {
-    /// Looks for marks.
+    /// Reads the marks.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system fails.
     pub fn of(storage: &dyn Storage) -> io::Result<Interrupted> {
         let mut found = Interrupted::default();
         for Repository { tree, .. } in storage.repositories() {
@@ -210,10 +211,10 @@ impl Interrupted {
         Ok(found)
     }
 
-    /// Whether a repair of the file at `path`, which is `stat`, has to be finished.
+    /// True if a repair of the file at `path` with properties `stat` has to be finished.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system fails.
     pub fn has(&self, path: &[u8], stat: Option<&Stat>) -> io::Result<bool> {
         if !self.marks.contains(&place(path)) {
             return Ok(false);
@@ -227,7 +228,7 @@ impl Interrupted {
     }
 }
 
-/// The mark of a file, if a repair of it was begun.
+/// Reads the mark of a file, if there is one.
 pub(crate) fn read(repository: &Tree, path: &[u8]) -> io::Result<Option<Mark>> {
     let Some(mut file) = absent_is_none(repository.read(&place(path)))? else { return Ok(None) };
     let mut bytes = Vec::new();
@@ -235,26 +236,27 @@ pub(crate) fn read(repository: &Tree, path: &[u8]) -> io::Result<Option<Mark>> {
     Ok(Mark::decode(&bytes))
 }
 
-/// Records which file was made in the place of one that was gone, before anything is written to it. Storage of several targets puts a file in place as a whole.
+/// Records the inode of a restored file before anything is written to it. Storage with several targets publishes the
+/// file as a whole and needs no record.
 pub(crate) fn note_made(
     storage: &dyn Storage,
     repository: &Tree,
-    subject: &Subject,
+    protected: &ProtectedFile,
     findings: &Findings,
     path: &[u8],
 ) -> io::Result<()> {
-    if subject.content.is_some() || !subject.header.targets.is_empty() {
+    if protected.content.is_some() || !protected.header.targets.is_empty() {
         return Ok(());
     }
     let Some(made) = storage.find(path)? else { return Ok(()) };
-    let mark = Mark { begun_on: Some((made.inode, GONE)), ..Mark::of(subject, findings) };
+    let mark = Mark { begun_on: Some((made.inode, GONE)), ..Mark::of(protected, findings) };
     mark.publish(repository, path)
 }
 
-/// The repair of a file has come to its end, or the file is gone.
+/// Removes the mark after the repair has ended or the file was deleted.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system fails.
 pub(crate) fn forget_repair(storage: &dyn Storage, path: &[u8]) -> io::Result<()> {
     storage.writable_repositories().iter().try_for_each(|repository| repository.tree.remove(&place(path)))
 }

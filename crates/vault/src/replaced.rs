@@ -1,7 +1,8 @@
-//! Content that repair replaced, and what stood in the place of redundancy: kept under `replaced/TIME/PATH` in the repository for a while.
+//! Content that a repair replaced, and foreign objects from the place of redundancy: kept under `replaced/TIME/PATH` in
+//! the repository.
 //!
-//! A run is removed when it is older than the policy says, and the oldest ones go first when all together take more room than it says. What was
-//! replaced within the last day is never removed.
+//! A run is removed when it is older than the policy allows. The oldest runs are removed when all together exceed the
+//! policy's share of the disk. Content of the last day is never removed.
 
 use crate::policy::Replaced as Limits;
 use crate::tree::{Kind, Tree, absent_is_none, join, split};
@@ -10,30 +11,30 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
-/// Directory of replaced content, beneath the repository.
+/// Directory of replaced content, below the repository.
 pub const REPLACED: &[u8] = b"replaced";
 
-/// What is younger is never removed.
+/// Minimum age of removed content.
 const NEVER_BEFORE: Nanos = 86_400 * SECOND;
 
 /// Files that were replaced in one run.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Run {
-    /// Name of its directory.
+    /// Name of the run's directory.
     #[serde(skip)]
     pub name: Vec<u8>,
-    /// When it was.
+    /// Time of the run.
     pub at: Nanos,
     /// Number of files.
     pub files: u64,
-    /// Bytes that they take on the disk.
+    /// Allocated bytes.
     pub bytes: u64,
 }
 
-/// Makes an empty file for what is about to be replaced in the file at `path`. Gives its own path as well.
+/// Creates an empty file for content of `path` that will be replaced. Also returns its path.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system fails.
 pub(crate) fn keep_as(repository: &Tree, now: Nanos, path: &[u8]) -> io::Result<(Vec<u8>, File)> {
     let when = moment(now).replace([' ', ':'], "-");
     let mut number = 1;
@@ -42,17 +43,17 @@ pub(crate) fn keep_as(repository: &Tree, now: Nanos, path: &[u8]) -> io::Result<
         let path = join(&join(REPLACED, run.as_bytes()), path);
         repository.make_directories(split(&path).0, 0o700)?;
         match repository.create(&path, 0o600) {
-            // Another repair of it within this second; what that one kept stays.
+            // Another repair within the same second; its content is kept.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
             made => return Ok((path, made?)),
         }
     }
 }
 
-/// All runs of a repository, the oldest first. What has no time for a name was put there by someone else, and is left alone.
+/// Lists all runs of a repository, oldest first. Directories without a time as their name are foreign and ignored.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system fails.
 pub fn runs(repository: &Tree) -> io::Result<Vec<Run>> {
     let Some(directory) = absent_is_none(repository.directory(REPLACED))? else { return Ok(Vec::new()) };
     let mut runs = Vec::new();
@@ -70,10 +71,10 @@ pub fn runs(repository: &Tree) -> io::Result<Vec<Run>> {
     Ok(runs)
 }
 
-/// Removes runs that are too old, or take too much room. Gives those that are left.
+/// Removes runs that are too old or use too much space. Returns the remaining ones.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system fails.
 pub fn purge(repository: &Tree, limits: &Limits, now: Nanos) -> io::Result<Vec<Run>> {
     let mut runs = runs(repository)?;
     if runs.is_empty() {
@@ -89,7 +90,7 @@ pub fn purge(repository: &Tree, limits: &Limits, now: Nanos) -> io::Result<Vec<R
     Ok(runs)
 }
 
-/// How many of the runs, the oldest first, are to go.
+/// Number of runs to remove, oldest first.
 fn superfluous(runs: &[Run], limits: &Limits, disk: u64, now: Nanos) -> usize {
     let room = (u128::from(disk) * u128::from(limits.room.0) / 100) as u64;
     let mut bytes: u64 = runs.iter().map(|run| run.bytes).sum();

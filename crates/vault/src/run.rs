@@ -3,21 +3,21 @@
 /// Context of a run over many files: threads, rate limit, progress and cancellation.
 #[derive(Clone, Copy)]
 pub struct RunContext<'a> {
-    /// Threads to use.
+    /// Number of threads.
     pub threads: usize,
-    /// Most bytes read per second, in place of the policy's bound.
+    /// Maximum read rate in bytes per second, overrides the policy.
     pub rate: Option<u64>,
-    /// Called as work is done.
+    /// Receives progress.
     pub progress: &'a (dyn Fn(Progress) + Sync),
-    /// Asked now and then; true stops.
+    /// Polled during work; true stops the run.
     pub stopped: &'a (dyn Fn() -> bool + Sync),
 }
 
 /// Progress of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// A step begins, with so many files and bytes ahead where that is known.
+    /// A step begins, with the expected numbers of files and bytes where they are known.
     Step(&'static str, Option<(u64, u64)>),
-    /// So many files and bytes more are done.
+    /// Numbers of files and bytes that were processed.
     Done(u64, u64),
 }

@@ -1,4 +1,4 @@
-//! The runs of a file, shared out among threads.
+//! Distribution of a file's runs over threads.
 
 use crate::geometry::{Cut, Run};
 use crate::storage::Content;
@@ -8,24 +8,25 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::available_parallelism;
 
-/// Bytes of data in a run: what a thread does between two looks at the others.
+/// Bytes of data in a run: the unit of work of a thread.
 const RUN_BYTES: u64 = 8 << 20;
 
-/// The most columns whose pieces are made as long as large pages are: more would be too much memory at once.
+/// Maximum number of columns whose pieces have the size of huge pages; more would need too much memory at once.
 const LARGE_COLUMNS: usize = 16;
 
-/// The most bytes of large pieces that threads on all cores have mapped at once: the system counts them as the process's memory.
+/// Maximum number of bytes that threads on all cores map through huge pages at once: the system counts them as the
+/// process's memory.
 const LARGE_BYTES: u64 = 128 << 20;
 
-/// The most bytes that a run of [`large_pieces`] has.
+/// Maximum size of a run of [`large_pieces`].
 pub const MAX_RUN_BYTES: u64 = (LARGE_COLUMNS * LARGE_PAGE) as u64;
 
-/// Bytes that a run has of each of `columns` columns.
+/// Bytes of a run per column.
 pub fn pieces(columns: usize) -> u64 {
     RUN_BYTES / columns.max(1) as u64
 }
 
-/// The same for data that is encoded where the system keeps it: pages of the largest size as a whole, while columns and cores are few.
+/// The same for data that is encoded in the page cache: complete huge pages while columns and cores are few.
 pub fn large_pieces(columns: usize) -> u64 {
     static CORES: LazyLock<usize> = LazyLock::new(|| available_parallelism().map_or(1, NonZeroUsize::get));
     large_pieces_on(*CORES, columns)
@@ -37,11 +38,11 @@ fn large_pieces_on(cores: usize, columns: usize) -> u64 {
     if columns <= LARGE_COLUMNS && all <= LARGE_BYTES { large } else { usual }
 }
 
-/// Calls `work` for every run of a file, `piece` bytes of each column, on up to `threads` threads, each with a state of its own, and gives
-/// the states back. What comes next is announced to the storage.
+/// Calls `work` for every run of a file, with `piece` bytes of each column, on up to `threads` threads. Each thread has
+/// a state of its own; returns the states. Following runs are prefetched.
 ///
 /// # Errors
-/// The first that `work` gives; the other threads end with the run they are in.
+/// The first error of `work`; the other threads finish their present run.
 pub fn each_run<S: Send, E: Send>(
     cut: &Cut,
     piece: u64,

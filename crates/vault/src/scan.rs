@@ -1,7 +1,7 @@
-//! Finds out what changed by looking: the namespace beside the catalogue, directory by directory.
+//! Scan: compares the namespace with the catalogue, directory by directory, and stores the differences as a change-set.
 //!
-//! Both are sorted by name, so one pass over each is enough and memory holds one directory. A directory that cannot be
-//! read is reported and everything below it counts as unchanged: a disk that does not answer is no deletion.
+//! Both are sorted by name, so one pass over each suffices, and memory holds one directory. A directory that cannot be
+//! read is reported and everything below it counts as unchanged: an offline disk must not look like a deletion.
 
 mod ahead;
 
@@ -19,82 +19,82 @@ use ahead::Ahead;
 use std::collections::HashSet;
 use std::io;
 
-/// What a scan saw.
+/// Results of a scan.
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
     /// Files that are to be protected, and their bytes.
     pub files: u64,
     /// See `files`.
     pub bytes: u64,
-    /// Files that the policy leaves out.
+    /// Files that the policy excludes.
     pub left_out: u64,
-    /// Symbolic links; they are not protected.
+    /// Symbolic links, which are not protected.
     pub links: u64,
-    /// Sockets, pipes and devices; they are not protected.
+    /// Sockets, pipes and devices, which are not protected.
     pub special: u64,
-    /// Directories and files that could not be looked at.
+    /// Directories and files that could not be read, with reasons.
     pub unreadable: Vec<(Vec<u8>, String)>,
-    /// What changed, by class; the changes themselves are in the catalogue.
+    /// Number of changes by class; the changes themselves are in the catalogue.
     pub changes: Counts,
-    /// Files that the catalogue knew before.
+    /// Files in the catalogue before the scan.
     pub known: u64,
-    /// Files of write-once rules that changed all the same; they keep their redundancy.
+    /// Changed write-once files, which keep their redundancy.
     pub write_once: Vec<Vec<u8>>,
-    /// Files whose redundancy is of an older version of the format, where that was looked at.
+    /// Files with redundancy of an older format version, if this was checked.
     pub outdated: u64,
 }
 
 impl Seen {
-    /// Whether there was nothing to see.
+    /// True if the tree is empty.
     pub fn is_nothing(&self) -> bool {
         let all = [self.files, self.left_out, self.links, self.special];
         all.iter().all(|&number| number == 0) && self.unreadable.is_empty()
     }
 }
 
-/// Unreadable places that are listed; all are counted.
+/// Maximum number of listed unreadable paths. All are counted.
 const MAX_LISTED: usize = 10_000;
 
-/// Why a scan did not come to its end.
+/// Error that ends a scan.
 #[derive(Debug, thiserror::Error)]
 pub enum ScanError {
-    /// The catalogue fails.
+    /// The catalogue failed.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
-    /// Not even the root can be read.
+    /// The root cannot be read.
     #[error("{}: {source}", path.display())]
     Root {
-        /// The root.
+        /// Path of the root.
         path: std::path::PathBuf,
-        /// What the operating system says.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// It was stopped.
+    /// The scan was stopped.
     #[error("stopped")]
     Stopped,
 }
 
-/// A look at all files.
+/// A scan with its inputs.
 pub struct Scanner<'a> {
-    /// Where files are.
+    /// Storage of the files.
     pub storage: &'a dyn Storage,
-    /// What is known of them. The change-set goes here too.
+    /// Catalogue to compare with; also receives the change-set.
     pub catalogue: &'a Catalogue,
-    /// What they shall get.
+    /// Policy.
     pub policy: &'a Policy,
-    /// Where to look: at and beneath these paths; the empty one is everything.
+    /// Paths to scan, with everything below; the empty path is the whole tree.
     pub within: &'a [Vec<u8>],
-    /// The time, for rules about age.
+    /// Time, for rules about age.
     pub now: Nanos,
-    /// Reads the headers of redundancy whose files did not change: those of older versions of the format are to be replaced.
+    /// If set, headers of unchanged files' redundancy are read, to find older format versions.
     pub renews: Option<&'a Coders>,
-    /// Called with files as they are seen.
+    /// Called with the number of files seen.
     pub progress: &'a (dyn Fn(u64) + Sync),
-    /// Asked now and then; true stops.
+    /// Polled during the scan; true stops it.
     pub stopped: &'a (dyn Fn() -> bool + Sync),
 }
 
-/// Where a scan is.
+/// Progress of a scan.
 struct Walk {
     seen: Seen,
     visited: HashSet<i64>,
@@ -103,7 +103,7 @@ struct Walk {
 }
 
 impl Scanner<'_> {
-    /// Compares everything; the change-set is in the catalogue afterwards.
+    /// Compares the paths with the catalogue and stores the change-set there.
     ///
     /// # Errors
     /// See [`ScanError`].
@@ -128,7 +128,7 @@ impl Scanner<'_> {
         Ok(walk.seen)
     }
 
-    /// Where to begin, each part of the tree once.
+    /// Paths to start from, without those below others.
     fn tops(&self) -> Vec<Vec<u8>> {
         let mut tops: Vec<Vec<u8>> = Vec::new();
         let mut within: Vec<&Vec<u8>> = self.within.iter().collect();
@@ -141,7 +141,7 @@ impl Scanner<'_> {
         tops
     }
 
-    /// Begins with a path that may be anything, or gone.
+    /// Starts with a path of any type, or one that does not exist.
     fn top(&self, path: &[u8], walk: &mut Walk, directories: &mut Vec<Vec<u8>>) -> Result<(), ScanError> {
         let known = self.catalogue.find(path)?;
         match self.storage.find(path) {
@@ -170,7 +170,7 @@ impl Scanner<'_> {
             }
             match read {
                 Ok(()) => self.directory(&path, &mut ahead, walk)?,
-                // Gone since its parent was read: what was in it has vanished.
+                // Deleted since its parent was read; its files are reported as deleted.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => {
                     walk.unreadable(&path, &error);
@@ -187,7 +187,7 @@ impl Scanner<'_> {
         let mut count = 0;
         if let Some(number) = number {
             self.catalogue.each(number, |known, entry| -> Result<(), ScanError> {
-                // Names that only the directory has come first, then the one that both have.
+                // First the names that only the directory has, then the one that both have.
                 while let Some((name, stat)) = names.next_if(|name| name < known) {
                     count += 1;
                     self.name(path, name, stat, None, walk)?;
@@ -261,7 +261,7 @@ impl Scanner<'_> {
             walk.seen.left_out += 1;
             return entry.map_or(Ok(()), |entry| self.removed(path(), entry));
         };
-        // Nobody can record it: it is named, and must not stand in the way of others.
+        // The changelog cannot record it. It is reported, and other files are not affected.
         if full.len() > MAX_PATH {
             let why = format!("its path has more than {MAX_PATH} bytes");
             walk.unreadable(&path(), &io::Error::new(io::ErrorKind::InvalidFilename, why));
@@ -273,11 +273,11 @@ impl Scanner<'_> {
         let Some(entry) = entry else {
             return self.new_file(path(), &now, treatment, walk.seen.known);
         };
-        // Redundancy of a version in doubt is made again, whatever was found of it.
+        // Redundancy of a doubtful version is encoded again.
         let in_doubt =
             self.storage.kind() == "plain" && is_in_doubt(entry.generation.mtime, entry.protected_at);
         let class = class(&entry.generation, &now).or(in_doubt.then_some(Class::Touched));
-        // What is damaged is for repair: its redundancy must not be made anew from damaged data.
+        // Damaged files wait for repair: new redundancy must not be made from damaged data.
         let broken = matches!(entry.state, State::Damaged | State::Lost);
         if broken && !in_doubt && matches!(class, None | Some(Class::Touched)) {
             return Ok(());
@@ -294,7 +294,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// Whether some redundancy of a file is of an older version of the format.
+    /// True if some redundancy of the file has an older format version.
     fn is_outdated(&self, path: &[u8]) -> bool {
         let Some(coders) = self.renews else { return false };
         let Ok(holders) = self.storage.redundancy_locations(path) else { return false };
@@ -302,7 +302,7 @@ impl Scanner<'_> {
         opened.flatten().flatten().any(|part| part.header.version < Version::NEWEST)
     }
 
-    /// A file that was not known by this name.
+    /// Handles a file that the catalogue does not know by this name.
     fn new_file(
         &self,
         path: Vec<u8>,
@@ -315,8 +315,8 @@ impl Scanner<'_> {
             return self.note(&change(Class::Added, None));
         }
         for from in self.catalogue.by_inode(now)? {
-            // Its old name is gone, or stands for another file now; otherwise this is a second link to it.
-            // Where nobody can say, it is not taken for moved.
+            // A move if the old name is free or refers to another file now; otherwise a second hard link. If the old
+            // name cannot be looked up, it is not taken for a move.
             let old = self.storage.find(&from);
             let left = old.is_ok_and(|old| old.is_none_or(|old| old.inode != now.inode));
             if left && !self.is_younger(&path, &from)? && !self.catalogue.is_moved(&from)? {
@@ -329,7 +329,8 @@ impl Scanner<'_> {
         }
     }
 
-    /// Whether a file was made after another one, which had the same inode, was protected: the inode was given to it when the other one was deleted.
+    /// True if the file was created after the other one with this inode number was protected, so that the number was
+    /// reused.
     fn is_younger(&self, path: &[u8], from: &[u8]) -> Result<bool, ScanError> {
         let birth = self.storage.find(path).ok().flatten().and_then(|stat| stat.birth);
         let known = self.catalogue.find(from)?;
@@ -346,7 +347,7 @@ impl Scanner<'_> {
         Ok(self.catalogue.note_change(change)?)
     }
 
-    /// Files of directories below `top` that the walk did not come to.
+    /// Known files in directories below `top` that the walk did not visit.
     fn vanished(&self, top: &[u8], walk: &Walk) -> Result<(), ScanError> {
         for (number, path) in self.catalogue.directories(top)? {
             if walk.visited.contains(&number) || walk.is_skipped(&path) {
@@ -359,7 +360,7 @@ impl Scanner<'_> {
 }
 
 impl Walk {
-    /// Whether a directory, or one above it, could not be read.
+    /// True if the directory or one of its parents could not be read.
     fn is_skipped(&self, path: &[u8]) -> bool {
         if self.skipped.is_empty() {
             return false;
@@ -375,14 +376,14 @@ impl Walk {
     }
 }
 
-/// What every change of a file that shall be protected says.
+/// Common fields of the change of a file that is to be protected.
 fn change_of(now: &Generation, treatment: &Treatment) -> Change {
     let (wanted, priority) = (treatment.code.m() as u32, treatment.priority);
     let (size, times) = (now.size, (now.mtime, now.ctime));
     Change { class: Class::Changed, path: Vec::new(), from: None, size, times, wanted, priority }
 }
 
-/// How a file that is known by its name differs.
+/// Class of the difference of a file that is known by its name.
 fn class(was: &Generation, now: &Generation) -> Option<Class> {
     match (was.size == now.size && was.mtime == now.mtime, was.inode == now.inode, was.ctime == now.ctime) {
         (false, ..) => Some(Class::Changed),

@@ -1,5 +1,4 @@
-//! When something is due: scrubs by share and period, tries after failures. Decided from times alone; nothing is read or done
-//! here.
+//! Schedules: scrubs by share and period, retries after failures. Computed from times only.
 
 use crate::world::{Nanos, SECOND};
 use std::fmt;
@@ -8,16 +7,16 @@ use std::str::FromStr;
 const HOUR: Nanos = 3600 * SECOND;
 const DAY: Nanos = 24 * HOUR;
 
-/// Hours of the day, UTC: from the first one up to the second, which is not among them. `22-6` goes over midnight.
+/// Hours of the day, UTC: from the first up to, not including, the second. `22-6` includes midnight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hours {
     from: u8,
     to: u8,
 }
 
-/// Text that names no hours.
+/// Error for text that is not a range of hours.
 #[derive(Debug, thiserror::Error)]
-#[error("{0:?} are no hours of a day: write 22-6, from 0 to 24, UTC")]
+#[error("{0:?} is not a range of hours: write for example 22-6, from 0 to 24, UTC")]
 pub struct NoHours(String);
 
 impl FromStr for Hours {
@@ -39,14 +38,14 @@ impl fmt::Display for Hours {
 }
 
 impl Hours {
-    /// Whether a time is within.
+    /// True if a time is within the hours.
     pub fn contain(&self, now: Nanos) -> bool {
         let hour = now.rem_euclid(DAY) / HOUR;
         let (from, to) = (Nanos::from(self.from), Nanos::from(self.to));
         if from < to { (from..to).contains(&hour) } else { hour >= from || hour < to }
     }
 
-    /// The first time from `now` on that is within.
+    /// The first time at or after `now` within the hours.
     pub fn next(&self, now: Nanos) -> Nanos {
         if self.contain(now) {
             return now;
@@ -56,39 +55,40 @@ impl Hours {
     }
 }
 
-/// Everything once in a period, a share of it at a time.
+/// Schedule that covers everything once per period, one share at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rhythm {
-    /// Everything once in this time.
+    /// Period.
     pub every: Nanos,
-    /// The share that one run takes, in percent.
+    /// Share of one run in percent.
     pub percent: u8,
-    /// When a run may be under way; always if nothing is said.
+    /// Hours in which a run may be active; none for no limit.
     pub hours: Option<Hours>,
 }
 
-/// Shares too small for all to be done in the period.
+/// Error for a share that is too small to cover everything within the period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Impossible {
-    /// With hours there is one run a day.
-    #[error("with hours there is one run a day: in {days} days all is done with {percent} percent or more")]
+    /// With hours there is one run per day.
+    #[error(
+        "with hours there is one run per day: for a period of {days} days, a run must cover at least {percent} percent"
+    )]
     Share {
-        /// The period, in whole days.
+        /// Period in whole days.
         days: i64,
-        /// The least share.
+        /// Smallest possible share.
         percent: u8,
     },
-    /// Hours come once a day.
-    #[error("hours come once a day: everything more often than daily is not possible with them")]
+    /// Hours allow one run per day at most.
+    #[error("hours allow one run per day: the period must be at least one day")]
     Often,
-    /// A share of nothing, or of more than there is.
-    #[error("a share is from 1 to 100 percent")]
+    /// A share of 0 or above 100 percent.
+    #[error("the share must be from 1 to 100 percent")]
     NoShare,
 }
 
 impl Rhythm {
-    /// Checks that everything is done within the period. Without a share, runs are a day apart, or as long as the period if that
-    /// is shorter.
+    /// Checks that the period can be met. Without a share, runs are one day apart, or one period if that is shorter.
     ///
     /// # Errors
     /// See [`Impossible`].
@@ -110,25 +110,25 @@ impl Rhythm {
         Ok(Rhythm { every, percent, hours })
     }
 
-    /// The time from the beginning of one run to that of the next.
+    /// Time between the starts of two runs.
     pub fn interval(&self) -> Nanos {
         ((i128::from(self.every) * i128::from(self.percent) / 100) as Nanos).max(SECOND)
     }
 
-    /// When the next run begins, `now` or later; `last` is when the last one that came to its end began.
+    /// Start of the next run, `now` or later; `last` is the start of the last completed run.
     pub fn next(&self, last: Option<Nanos>, now: Nanos) -> Nanos {
-        // One that lies ahead was before a clock was set back: it must not put scrubs off for years.
+        // A time in the future is from before the clock was set back and must not defer scrubs.
         let due = last.map_or(now, |last| last.min(now).saturating_add(self.interval())).max(now);
         self.hours.map_or(due, |hours| hours.next(due))
     }
 
-    /// Whether a run may be under way.
+    /// True if a run may be active.
     pub fn may_run(&self, now: Nanos) -> bool {
         self.hours.is_none_or(|hours| hours.contain(now))
     }
 }
 
-/// When to try again what failed: after a pause that doubles each time.
+/// Retry times after failures: the pause doubles each time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
     first: Nanos,
@@ -138,12 +138,12 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The first pause and the longest.
+    /// With the first and the longest pause.
     pub fn new(first: Nanos, longest: Nanos) -> Backoff {
         Backoff { first, longest, failures: 0, next: Nanos::MIN }
     }
 
-    /// It failed. When to try again.
+    /// Records a failure. Returns the time of the retry.
     pub fn failed(&mut self, now: Nanos) -> Nanos {
         let pause = self.first.saturating_mul(1 << self.failures.min(30)).min(self.longest);
         self.failures = self.failures.saturating_add(1);
@@ -151,17 +151,17 @@ impl Backoff {
         self.next
     }
 
-    /// It succeeded: whatever fails next is tried again soon.
+    /// Records a success: the pause starts again with its first length.
     pub fn succeeded(&mut self) {
         (self.failures, self.next) = (0, Nanos::MIN);
     }
 
-    /// Whether the pause is over. A clock that was set back does not make it longer than it is at most.
+    /// True if the pause has passed. A clock that was set back does not extend it beyond its maximum.
     pub fn is_over(&self, now: Nanos) -> bool {
         now >= self.next || self.next.saturating_sub(now) > self.longest
     }
 
-    /// How often it failed in a row.
+    /// Number of consecutive failures.
     pub fn failures(&self) -> u32 {
         self.failures
     }

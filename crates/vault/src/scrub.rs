@@ -1,4 +1,4 @@
-//! Proves that files can be brought back: examines them one after the other, and remembers what it found.
+//! Scrub: examines files one after the other to prove that they are intact or recoverable, and records the results.
 
 mod due;
 
@@ -6,8 +6,8 @@ pub(crate) use due::Due;
 pub use due::{Overdue, overdue};
 
 use crate::catalogue::{CatalogueError, Entry, Piece, Problem, State};
-use crate::damage::{Trouble, margin, trouble};
-use crate::examine::{self, ExamineError, Findings, Subject, examine};
+use crate::damage::{DamageReport, damage_report, remaining_redundancy};
+use crate::examine::{self, ExamineError, Findings, ProtectedFile, examine};
 use crate::run::{Progress, RunContext};
 use crate::throttle::Throttle;
 use crate::tree::Stat;
@@ -17,58 +17,58 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Files up to this size are examined side by side, larger ones by all threads.
+/// Largest file that is examined by one thread, in bytes. Larger ones use all threads.
 const SMALL_FILE: u64 = 16 << 20;
 
-/// Which files.
+/// Files to scrub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Selection {
-    /// All of them.
+    /// All files.
     All,
-    /// Those whose last scrub is older than this.
+    /// Files whose last scrub is older than this.
     OlderThan(Nanos),
-    /// Those whose last complete verification is older than the interval of their policy (`scrub`).
+    /// Files whose last complete verification is older than the `scrub` interval of their policy.
     Due,
-    /// This share of all files, those first whose last scrub is the oldest.
+    /// This percentage of all files, those with the oldest scrub first.
     Percent(u8),
 }
 
-/// How to scrub.
+/// Options of a scrub.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Which files.
+    /// Files to scrub.
     pub selection: Selection,
-    /// Read from the medium, not from what the system keeps in memory.
+    /// Read from the medium instead of the page cache.
     pub from_medium: bool,
-    /// Go on where a run that was interrupted stopped.
+    /// Continue an interrupted scrub.
     pub resume: bool,
 }
 
-/// What a scrub found.
+/// Results of a scrub.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Files that were examined.
+    /// Files examined.
     pub files: u64,
-    /// Bytes that were read for that, redundancy included.
+    /// Bytes read, including redundancy.
     pub bytes: u64,
-    /// Files with something wrong, by name.
-    pub trouble: Vec<Trouble>,
-    /// Files that are gone since they were protected.
+    /// Damage reports.
+    pub damage: Vec<DamageReport>,
+    /// Files that were deleted since they were protected.
     pub gone: u64,
-    /// Files that were written, protected or moved while they were examined. Nothing is said of them.
+    /// Files that were written, protected or moved while they were examined; no result for them.
     pub changing: u64,
-    /// Files that were examined before an interruption, and left out now.
+    /// Files examined before an interruption, skipped now.
     pub resumed: u64,
-    /// Files that could not be examined, and why.
+    /// Files that could not be examined, with reasons.
     pub failed: Vec<(Vec<u8>, String)>,
-    /// It was stopped before its end.
+    /// True if the scrub was stopped.
     pub stopped: bool,
 }
 
 impl Report {
-    /// The worst that was found.
+    /// Worst state that was found.
     pub fn worst(&self) -> State {
-        self.trouble.iter().map(|trouble| trouble.state).max().unwrap_or(State::Protected)
+        self.damage.iter().map(|damage| damage.state).max().unwrap_or(State::Protected)
     }
 }
 
@@ -94,7 +94,7 @@ pub fn scrub(
             now
         }
     };
-    // Of many files with the same time, or with none, no more are taken than were asked for.
+    // With many files of the same time, not more than the requested number are taken.
     let mut left = u64::MAX;
     let limit = match options.selection {
         Selection::All | Selection::Due => None,
@@ -112,7 +112,7 @@ pub fn scrub(
     catalogue.each_page(path, |page| -> Result<(), CatalogueError> {
         let chosen = |path: &[u8], entry: &Entry| {
             let last = entry.scrubbed_at;
-            // A time that lies ahead is from before the clock was set back, and says nothing.
+            // A time in the future is from before the clock was set back and is ignored.
             let last = last.filter(|last| *last <= now);
             let due = match options.selection {
                 Selection::Due => by_policy.since(path, entry).is_some(),
@@ -132,7 +132,7 @@ pub fn scrub(
         Ok(())
     })?;
     report.stopped = (context.stopped)();
-    // What cannot be removed now is counted by status, and removed by a later run.
+    // A failure is counted by `gabion status`, and a later run tries again.
     let _ = vault.purge_replaced();
     if !report.stopped {
         catalogue.set_note(NOTE, None)?;
@@ -143,10 +143,10 @@ pub fn scrub(
     Ok(report)
 }
 
-/// What was found of a file.
-pub(crate) type Examined = Result<(Subject, Findings), ExamineError>;
+/// Result of one examination.
+pub(crate) type Examined = Result<(ProtectedFile, Findings), ExamineError>;
 
-/// Examines files: small ones side by side, then large ones. In the order of the page.
+/// Examines files: small ones one per thread, then large ones. Results are in the order of the page.
 fn examine_page(
     vault: &Vault,
     page: &[(Vec<u8>, Entry)],
@@ -167,7 +167,7 @@ fn examine_page(
         let how =
             examine::ExamineOptions { threads, from_medium, progress: &progress, stopped: context.stopped };
         let (path, entry) = &page[index];
-        let found = examine_resting(how, || Subject::open_known(storage, coders, path, entry));
+        let found = examine_resting(how, || ProtectedFile::open_known(storage, coders, path, entry));
         (context.progress)(Progress::Done(1, 0));
         *results[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
     };
@@ -189,26 +189,26 @@ fn examine_page(
     results.into_iter().map(|result| result.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
 }
 
-/// How often a file that is written while it is read is examined.
+/// Attempts for a file that is written while it is read.
 const TRIES: u32 = 3;
 
-/// Examines a file. One that is written meanwhile is examined again: what was read of it may be of two versions, and is no damage. If it has
-/// become another version by then, there is nothing to say of it.
+/// Examines a file. If it is written meanwhile, it is examined again: the data may have been of two versions, which is
+/// no damage. No result if it has another version by then.
 fn examine_resting(
     how: examine::ExamineOptions<'_>,
-    open: impl Fn() -> Result<Subject, ExamineError>,
+    open: impl Fn() -> Result<ProtectedFile, ExamineError>,
 ) -> Examined {
     let mut was_written = false;
     for _ in 0..TRIES {
-        let subject = open()?;
-        let (Some(content), Some(before)) = (&subject.content, subject.stat) else {
-            return Ok((subject, Findings::default()));
+        let protected = open()?;
+        let (Some(content), Some(before)) = (&protected.content, protected.stat) else {
+            return Ok((protected, Findings::default()));
         };
-        let findings = examine(&subject, how)?;
+        let findings = examine(&protected, how)?;
         let is_same = |now: Stat| now.generation().is_unwritten_since(&before.generation());
         let rests = content.stat().is_ok_and(is_same);
-        if findings.is_clean() || (rests && !(was_written && subject.is_changed())) {
-            return Ok((subject, findings));
+        if findings.is_clean() || (rests && !(was_written && protected.is_changed())) {
+            return Ok((protected, findings));
         }
         if rests {
             break;
@@ -226,36 +226,38 @@ fn note_page(
 ) -> Result<(), CatalogueError> {
     let by_identity = vault.storage.keeps_by_identity();
     for ((path, mut entry), seen) in page.into_iter().zip(seen) {
-        // Whoever protects at the same time knows better what it is now.
+        // Another process may have protected the file meanwhile; its entry is newer.
         let is_overtaken = vault.catalogue.find(&path)?.as_ref() != Some(&entry);
         match seen {
             None | Some(Err(ExamineError::Stopped)) => {}
             Some(_) if is_overtaken => report.changing += 1,
             Some(Err(ExamineError::Changed)) => report.changing += 1,
-            Some(Ok((subject, _))) if subject.content.is_none() => report.gone += 1,
-            // What it has went elsewhere a moment ago, and that is not in the catalogue yet.
+            Some(Ok((protected, _))) if protected.content.is_none() => report.gone += 1,
+            // The file was just moved, and the catalogue does not know it yet.
             Some(Err(ExamineError::Unprotected)) if waits(vault, &path) => report.changing += 1,
             Some(Err(ExamineError::Unprotected | ExamineError::Unusable(_))) if is_gone(vault, &path) => {
                 report.gone += 1;
             }
             Some(Err(ExamineError::Unprotected)) if is_replaced(vault, &path, &entry) => report.changing += 1,
-            // Another file has the name by now: what is known of the name is not about it.
-            Some(Ok((subject, _))) if by_identity && subject.header.id != entry.id => report.changing += 1,
-            Some(Ok((subject, findings))) => {
+            // Another file has the name now, so the entry does not describe it.
+            Some(Ok((protected, _))) if by_identity && protected.header.id != entry.id => {
+                report.changing += 1
+            }
+            Some(Ok((protected, findings))) => {
                 report.files += 1;
                 report.bytes += findings.bytes;
-                let trouble = trouble(&path, &subject, &findings);
+                let damage = damage_report(&path, &protected, &findings);
                 entry.scrubbed_at = Some(vault.clock.now());
-                entry.state = trouble.as_ref().map_or(State::Protected, |trouble| trouble.state);
-                entry.columns = margin(&subject, &findings);
+                entry.state = damage.as_ref().map_or(State::Protected, |damage| damage.state);
+                entry.columns = remaining_redundancy(&protected, &findings);
                 vault.catalogue.put(&path, &entry)?;
-                let problems = trouble.as_ref().map_or(&[][..], |trouble| &trouble.problems);
+                let problems = damage.as_ref().map_or(&[][..], |damage| &damage.problems);
                 vault.catalogue.set_problems(&path, problems, vault.clock.now())?;
-                report.trouble.extend(trouble);
+                report.damage.extend(damage);
             }
             Some(Err(error @ (ExamineError::Unprotected | ExamineError::Unusable(_)))) => {
                 report.files += 1;
-                report.trouble.push(note_bare(vault, path, entry, &error)?);
+                report.damage.push(record_unprotected(vault, path, entry, &error)?);
             }
             Some(Err(error)) => report.failed.push((path, error.to_string())),
         }
@@ -263,38 +265,38 @@ fn note_page(
     Ok(())
 }
 
-/// Whether nothing has this name any more: the file was removed or renamed, and its redundancy may have gone with it. That is no loss. A storage that cannot
-/// say so does not.
+/// True if the name no longer exists: the file was deleted or renamed, possibly with its redundancy. That is no loss.
+/// False if the storage cannot tell.
 pub(crate) fn is_gone(vault: &Vault, path: &[u8]) -> bool {
     vault.storage.find(path).is_ok_and(|found| found.is_none())
 }
 
-/// Whether a storage that knows files by their identity has another file at this name than the one that was protected, and all of that file can be
-/// read: nothing is wrong with it, it only waits for `protect`.
+/// True if storage that identifies files by inode has another file under this name, and that file is readable. It is
+/// not damaged, only not protected yet.
 pub(crate) fn is_replaced(vault: &Vault, path: &[u8], entry: &Entry) -> bool {
     is_of_another(vault, path, entry) && unreadable(vault, path, entry).is_empty()
 }
 
-/// Whether a storage that knows files by their identity has another file at this name than the one that was protected. What is found of that one must not
-/// be noted for the other, which may have got another name.
+/// True if storage that identifies files by inode has another file under this name. Findings for it must not be
+/// recorded for the old one, which may have another name.
 pub(crate) fn is_of_another(vault: &Vault, path: &[u8], entry: &Entry) -> bool {
     let is_another = |stat: Stat| stat.inode != entry.generation.inode;
     vault.storage.keeps_by_identity()
         && vault.storage.find(path).is_ok_and(|found| found.is_some_and(is_another))
 }
 
-/// Whether a change of a file is known and will be seen to. A changelog that cannot say knows of none.
+/// True if the changelog has an entry for the file. False if the changelog fails.
 fn waits(vault: &Vault, path: &[u8]) -> bool {
     vault.changelog.is_pending(path).unwrap_or(false)
 }
 
-/// Notes that a file has no redundancy that can be used.
-pub(crate) fn note_bare(
+/// Records that a file has no usable redundancy.
+pub(crate) fn record_unprotected(
     vault: &Vault,
     path: Vec<u8>,
     mut entry: Entry,
     why: &ExamineError,
-) -> Result<Trouble, CatalogueError> {
+) -> Result<DamageReport, CatalogueError> {
     let lost = unreadable(vault, &path, &entry).into_iter();
     let mut problems: Vec<Problem> = lost.map(|range| Problem { piece: Piece::Lost, range }).collect();
     entry.scrubbed_at = Some(vault.clock.now());
@@ -305,10 +307,10 @@ pub(crate) fn note_bare(
         vault.catalogue.put(&path, &entry)?;
         vault.catalogue.set_problems(&path, &problems, vault.clock.now())?;
     }
-    Ok(Trouble { path, state: entry.state, problems, changed: false, notes: vec![why.to_string()] })
+    Ok(DamageReport { path, state: entry.state, problems, changed: false, notes: vec![why.to_string()] })
 }
 
-/// What cannot be read of a file that has no redundancy which could bring it back.
+/// Unreadable ranges of a file without usable redundancy.
 fn unreadable(vault: &Vault, path: &[u8], entry: &Entry) -> Vec<std::ops::Range<u64>> {
     let whole = || std::iter::once(0..entry.generation.size.max(1)).collect();
     let Ok(content) = vault.storage.open(path) else { return whole() };
@@ -331,5 +333,5 @@ fn unreadable(vault: &Vault, path: &[u8], entry: &Entry) -> Vec<std::ops::Range<
     crate::geometry::merge(lost)
 }
 
-/// Bytes of a block, where any will do.
+/// Size of the blocks that are read, in bytes.
 const BLOCK: u64 = 1 << 16;

@@ -1,10 +1,10 @@
-//! How a vault is: wanted beside actual redundancy, what is exposed, what is broken, by name.
+//! Status of a vault: wanted and actual redundancy, pending changes, damage by file name.
 
 use crate::catalogue::{CatalogueError, Class, Counts, Entry, Piece, Problem, State};
 use crate::degraded;
 use crate::displaced;
 use crate::missing::{UnavailableTargets, apply_losses, remaining_columns, restore_if_complete};
-use crate::monitor::status::WIDE;
+use crate::monitor::status::FILESYSTEM_WIDE;
 use crate::promises::{self, Mode, VaultPromise};
 use crate::protect::scan;
 use crate::replaced;
@@ -21,82 +21,84 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Files and bytes.
 pub type Amount = (u64, u64);
 
-/// A file that is not as it should be.
+/// A file that is degraded, damaged or lost.
 #[derive(Debug, Clone)]
 pub struct Affected {
-    /// Which one.
+    /// Path of the file.
     pub path: Vec<u8>,
-    /// How it is.
+    /// State of the file.
     pub state: State,
-    /// What is known to be damaged.
+    /// Known damaged ranges.
     pub problems: Vec<Problem>,
 }
 
-/// How a vault, or a part of it, is.
+/// Status of a vault or a part of it.
 #[derive(Debug)]
 pub struct Status {
-    /// Files and bytes by wanted and actual redundancy columns. What changed since it was protected has none.
+    /// Files and bytes by wanted and actual redundancy columns. Files that changed since they were protected have none.
     pub matrix: BTreeMap<(u32, u32), Amount>,
-    /// Files by state, as they were last examined.
+    /// Files by state, as last examined.
     pub states: BTreeMap<State, Amount>,
-    /// Files that are not protected as they are now.
+    /// Files whose present version is not protected.
     pub pending: Amount,
-    /// When the oldest change happened that is not protected.
+    /// Time of the oldest unprotected change.
     pub oldest: Option<Nanos>,
-    /// Damaged, degraded and lost files, as many as were asked for.
+    /// Degraded, damaged and lost files, up to the requested number.
     pub affected: Vec<Affected>,
-    /// Files that changed within the part that they had when they grew, with the number of ranges: by a program or by corruption.
+    /// Files that grew and also changed in blocks that existed before, with the number of ranges: by a program or by
+    /// corruption.
     pub changed_in_growth: Vec<(Vec<u8>, u64)>,
-    /// What a look at the tree saw, if there was one.
+    /// Results of a scan, if there was one.
     pub seen: Option<Seen>,
-    /// Entries of the changelog that wait or are worked on.
+    /// Entries of the changelog that are pending or in progress.
     pub queued: u64,
-    /// When everything was scrubbed last.
+    /// Time by which all files were last scrubbed.
     pub last_scrub: Option<Nanos>,
     /// Files that were never scrubbed.
     pub never_scrubbed: u64,
     /// Files whose scrub is overdue by their policy.
     pub overdue: Overdue,
-    /// When protect came to its end last, or a file was protected by whoever watches.
+    /// End of the last protect, or the last time a watch protected a file.
     pub last_protect: Option<Nanos>,
     /// Bytes of protected files, and of their redundancy.
     pub data_bytes: u64,
     /// See `data_bytes`.
     pub redundancy_bytes: u64,
-    /// Where things are.
+    /// Targets and their disk space.
     pub targets: Vec<Target>,
-    /// Why the watch that began last hears of every write on the whole file system, if it does.
-    pub wide_watch: Option<String>,
+    /// Reason why the running watch receives events of the whole file system, if it does.
+    pub filesystem_wide: Option<String>,
     /// Codes of the files.
     pub codes: BTreeSet<String>,
-    /// The fewest redundancy columns that a protected file has beyond what is gone; nothing where none is protected.
+    /// Smallest number of redundancy columns that a protected file has beyond the lost ones; none if no file is
+    /// protected.
     pub least: Option<u32>,
-    /// Where the namespace of a pool is.
+    /// Mirrors of a pool's namespace.
     pub mirrors: Option<Mirrors>,
-    /// Reads that were served with the help of redundancy.
+    /// Degraded reads that were served.
     pub degraded_reads: Option<degraded::Record>,
-    /// Redundancy that is kept for files whose name is not known now; nothing if it cannot be listed.
+    /// Displaced redundancy; none if it cannot be listed.
     pub displaced: Option<Amount>,
-    /// Runs of repair that replaced content which is still kept, the oldest first; nothing if they cannot be listed.
+    /// Runs of repair whose replaced content is still kept, oldest first; none if they cannot be listed.
     pub replaced: Option<Vec<replaced::Run>>,
 }
 
-/// Why nobody knows.
+/// Error of a status.
 #[derive(Debug, thiserror::Error)]
 pub enum StatusError {
-    /// The catalogue fails.
+    /// The catalogue failed.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
-    /// The tree cannot be looked at.
+    /// The tree cannot be scanned.
     #[error(transparent)]
     Scan(#[from] ScanError),
-    /// The changelog fails.
+    /// The changelog failed.
     #[error("the changelog: {0}")]
     Changelog(#[from] crate::changelog::Error),
 }
 
-/// Gathers the status of what is at and below `path`. With `look`, the tree is compared with what is protected; without,
-/// changes that nobody recorded are not seen. At most `names` files are listed.
+/// Collects the status of everything at and below `path`. With `look`, the tree is scanned; without, only recorded
+/// changes are known. At most `names` files are listed.
 ///
 /// # Errors
 /// See [`StatusError`].
@@ -128,7 +130,7 @@ pub fn status(
         data_bytes: 0,
         redundancy_bytes: 0,
         targets: vault.storage.targets(),
-        wide_watch: catalogue.note(WIDE)?,
+        filesystem_wide: catalogue.note(FILESYSTEM_WIDE)?,
         codes: BTreeSet::new(),
         least: None,
         mirrors: vault.pool.as_ref().map(Pool::mirrors),
@@ -144,9 +146,9 @@ pub fn status(
     let due = Due::new(&vault.policy, &*vault.storage, now);
     catalogue.each_page(path, |page| -> Result<(), CatalogueError> {
         for (known, entry) in page {
-            // A file that got another name is told of by that.
+            // A moved file is reported under its new name.
             let moved = if by_identity { catalogue.moved_to(&known)? } else { None };
-            // What changed is counted with what it has now, below.
+            // Changed files are counted below, with their present redundancy.
             let mut is_current = true;
             for class in changed.iter().filter(|_| moved.is_none()) {
                 is_current &= !catalogue.is_change(*class, &known)?;
@@ -168,7 +170,7 @@ pub fn status(
             if !status.codes.contains(&entry.code) {
                 status.codes.insert(entry.code.clone());
             }
-            // A time that lies ahead is from before the clock was set back.
+            // A time in the future is from before the clock was set back.
             if entry.protected_at <= now {
                 status.last_protect = status.last_protect.max(Some(entry.protected_at));
             }
@@ -206,7 +208,7 @@ impl Status {
             let coder = vault.coders.get(code).ok()?;
             Some((coder.code().k(), coder.code().m()))
         };
-        // A code that is not known here promises nothing.
+        // An unknown code promises nothing.
         let codes: Vec<(usize, usize)> =
             self.codes.iter().map(|code| shape(code).unwrap_or((usize::MAX, 0))).collect();
         let names = self.mirrors.as_ref().map(|mirrors| mirrors.current.saturating_sub(1));
@@ -216,7 +218,7 @@ impl Status {
     }
 }
 
-/// Redundancy in all repositories that is kept for files whose name is not known now.
+/// Displaced redundancy of all repositories.
 fn set_aside(vault: &Vault) -> std::io::Result<Amount> {
     vault.storage.repositories().iter().try_fold((0, 0), |sum: Amount, repository| {
         let (files, bytes) = displaced::amount(repository)?;
@@ -224,8 +226,8 @@ fn set_aside(vault: &Vault) -> std::io::Result<Amount> {
     })
 }
 
-/// What is known of the file that has a name of a pool now: it may be known under another name, and takes its redundancy along. Of one that is not known
-/// nothing was found to be wrong.
+/// Catalogue entry of the file that has this name in the pool now: it may be known under another name. For an unknown
+/// file no damage is known.
 fn of_its_file(
     vault: &Vault,
     path: &[u8],
@@ -234,7 +236,7 @@ fn of_its_file(
 ) -> Result<(Vec<u8>, Entry), CatalogueError> {
     let now = match vault.storage.find(path) {
         Ok(Some(stat)) if stat.inode == entry.generation.inode => return Ok((known, entry)),
-        // It cannot be told: what was found counts.
+        // If the lookup fails, the entry under this name is used.
         Err(_) => return Ok((known, entry)),
         Ok(now) => now,
     };
@@ -265,10 +267,10 @@ impl Status {
         self.redundancy_bytes += entry.redundancy;
     }
 
-    /// Counts what changed: there is no redundancy for it as it is now.
+    /// Counts changed files, whose present version has no redundancy.
     fn count_changes(&mut self, vault: &Vault, below: &[u8]) -> Result<(), CatalogueError> {
         for class in Class::ALL {
-            // What only got another name, owner or inode keeps what it has until someone finds otherwise.
+            // A file with only a new name, owner or inode keeps its redundancy until a difference is found.
             let kept = matches!(class, Class::Moved | Class::Touched | Class::Restored | Class::Recoded);
             vault.catalogue.each_change(class, |page| -> Result<(), CatalogueError> {
                 for change in page.iter().filter(|change| is_below(&change.path, below)) {
@@ -290,17 +292,17 @@ impl Status {
         Ok(())
     }
 
-    /// Since when a file that is pending has been. It may have come with the time that it had elsewhere, or with one that lies
-    /// ahead: then the file system knows when it came.
+    /// Time since which a pending file is unprotected. If its mtime is older than its arrival or in the future, the
+    /// ctime is used.
     fn unprotected_since(&self, stat: &Stat, now: Nanos) -> Nanos {
         let plausible =
             self.last_protect.is_none_or(|last| last <= stat.mtime || last > now) && stat.mtime <= now;
         if plausible { stat.mtime } else { stat.ctime.min(now) }
     }
 
-    /// Files of a pool that the catalogue does not know under their names, and that miss columns on targets which do not answer: those that were never
-    /// protected are lost, those that were moved are degraded or lost by their own redundancy. A name that the catalogue knows is looked at here
-    /// if the file that it knows was moved: that one was told under its new name.
+    /// Files of a pool that the catalogue does not know by name and that miss columns on offline targets. Files that
+    /// were never protected are lost; moved files are degraded or lost according to their own redundancy. A known name
+    /// is included if its file was moved, which is reported under the new name.
     fn count_unknown(
         &mut self,
         vault: &Vault,
@@ -315,7 +317,7 @@ impl Status {
                     if class == Class::Changed && vault.catalogue.moved_to(&change.path)?.is_none() {
                         continue;
                     }
-                    // A name more of a file that is protected has the redundancy of that file.
+                    // A further hard link of a protected file shares its redundancy.
                     let code = format!("{}+{}", pool.config().stripe, vault.default_code.m());
                     let Some(left) = remaining_columns(vault, &change.path, &code, &missing.offline) else {
                         continue;
@@ -341,17 +343,17 @@ impl Status {
         Ok(())
     }
 
-    /// Changes by class, where the tree was looked at.
+    /// Changes by class, if the tree was scanned.
     pub fn changes(&self) -> Option<&Counts> {
         self.seen.as_ref().map(|seen| &seen.changes)
     }
 
-    /// Files of write-once rules that changed all the same, where the tree was looked at.
+    /// Changed write-once files, if the tree was scanned.
     pub fn write_once(&self) -> &[Vec<u8>] {
         self.seen.as_ref().map_or(&[], |seen| &seen.write_once)
     }
 
-    /// Files in a state.
+    /// Number of files in a state.
     pub fn files(&self, state: State) -> u64 {
         self.states.get(&state).map_or(0, |amount| amount.0)
     }

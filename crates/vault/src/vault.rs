@@ -1,9 +1,9 @@
-//! A protected tree with everything that belongs to it.
+//! Vault: a protected tree or pool with its repository.
 //!
-//! The repository is a directory: `vault.toml` says what is protected and how, `policy.toml` what files get (in a pool, all targets have
-//! copies of both), `redundancy/` holds
-//! the redundancy files under the names of what they protect, `staging/` what is not whole yet, `catalogue.sqlite` and
-//! `changelog/` are what their names say, `lock` tells who is at work.
+//! The repository is a directory: `vault.toml` holds the settings, `policy.toml` the policy (in a pool, all targets
+//! have copies of both), `redundancy/` the redundancy files under the names of the files that they protect, `staging/`
+//! incomplete files, `catalogue.sqlite` the catalogue, `changelog/` pending changes, and `lock` names the process that
+//! holds the vault.
 
 mod lock;
 mod pointer;
@@ -40,73 +40,75 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What files get where nothing is configured.
+/// Default code.
 pub const DEFAULT_CODE: &str = "8+2";
 
-/// Our directory within a tree that is protected.
+/// Repository directory within a protected tree.
 pub const OWN: &str = ".gabion";
 
-/// Why there is no vault.
+/// Error of opening or creating a vault.
 #[derive(Debug, thiserror::Error)]
 pub enum VaultError {
-    /// Nothing at or above the path is protected.
-    #[error("{} is not protected: there is no {OWN} directory in it or above it (`gabion protect DIR` makes one; \
-             --repository names one that lies elsewhere)", path.display())]
+    /// Neither the path nor a parent directory is protected.
+    #[error("{} is not protected: there is no {OWN} directory in it or above it (`gabion protect DIR` creates one; \
+             --repository names one in another place)", path.display())]
     Unprotected {
         /// The path.
         path: PathBuf,
     },
-    /// The operating system refuses.
+    /// The operating system returned an error.
     #[error("{}: {source}", path.display())]
     Io {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What it says.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The settings are no settings.
+    /// The settings are invalid.
     #[error("{}: {why}", path.display())]
     Settings {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// Reason.
         why: String,
     },
-    /// What the repository needs is damaged, and can be made anew.
-    #[error("{}: {}; `gabion catalogue rebuild` makes it anew", path.display(), why.trim_end())]
+    /// A part of the repository is damaged and can be created again.
+    #[error("{}: {}; `gabion catalogue rebuild` rebuilds it", path.display(), why.trim_end())]
     Damaged {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// Reason.
         why: String,
     },
-    /// Another one is at work.
+    /// Another process holds the vault.
     #[error(transparent)]
     Lock(#[from] LockError),
     /// A watch, a mount or a daemon has the catalogue open.
-    #[error("the catalogue is in use by {holder}: end that first, it would go on with the old catalogue")]
+    #[error(
+        "the catalogue is in use by {holder}: stop that first, since it would continue with the old catalogue"
+    )]
     CatalogueInUse {
-        /// Process, host, time.
+        /// Process, host and time.
         holder: String,
     },
-    /// The policy is none.
+    /// The policy is invalid.
     #[error("{}: {source}", path.display())]
     Policy {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// Reason.
         source: Box<PolicyError>,
     },
-    /// The catalogue fails.
+    /// The catalogue failed.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
-    /// The changelog fails.
+    /// The changelog failed.
     #[error("the changelog: {}{}", .0, advice(.0))]
     Changelog(#[from] changelog::Error),
-    /// The pool fails.
+    /// The pool failed.
     #[error(transparent)]
     Pool(#[from] pool::PoolError),
-    /// The engine fails.
+    /// The engine failed.
     #[error(transparent)]
     Engine(#[from] gabion_engine::Error),
     /// The repository belongs to another tree.
@@ -117,12 +119,12 @@ pub enum VaultError {
     OtherTree {
         /// The repository.
         repository: PathBuf,
-        /// What it protects.
+        /// Tree of the repository.
         theirs: PathBuf,
-        /// What was asked for.
+        /// Tree that was given.
         ours: PathBuf,
     },
-    /// The tree that the repository is for is not there.
+    /// The tree of the repository does not exist.
     #[error(
         "{}, which the repository {} protects, is not there; if it was moved, put where it is now into {}",
         Shown::path(root), Shown::path(repository), Shown::path(&repository.join(settings::FILE))
@@ -130,29 +132,29 @@ pub enum VaultError {
     NoTree {
         /// The repository.
         repository: PathBuf,
-        /// Where the tree was.
+        /// Former path of the tree.
         root: PathBuf,
     },
 }
 
 fn advice(error: &changelog::Error) -> &'static str {
-    if error.is_damage() { "; `gabion catalogue rebuild` makes it anew" } else { "" }
+    if error.is_damage() { "; `gabion catalogue rebuild` rebuilds it" } else { "" }
 }
 
 fn at(path: &Path) -> impl Fn(io::Error) -> VaultError + '_ {
     |source| VaultError::Io { path: path.to_owned(), source }
 }
 
-/// What a vault is opened for.
+/// Purpose of opening a vault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
-    /// To bring it up to date.
+    /// To change it.
     Change,
-    /// To look at it; a repository that is read-only will do.
+    /// To read it; a read-only repository suffices.
     Look,
 }
 
-/// Why the repository cannot be written, if it cannot.
+/// Reason why the repository cannot be written, if so.
 fn refusal_to_write(repository: &Tree) -> Result<Option<VaultError>, VaultError> {
     let path = repository.path();
     for name in [".", CATALOGUE, CHANGELOG] {
@@ -164,33 +166,33 @@ fn refusal_to_write(repository: &Tree) -> Result<Option<VaultError>, VaultError>
     Ok(None)
 }
 
-/// A vault, open.
+/// An open vault.
 pub struct Vault {
-    /// The protected tree.
+    /// Root of the protected tree.
     pub root: PathBuf,
-    /// Where it keeps what is its own.
+    /// Repository directory.
     pub repository: Tree,
-    /// Where files are.
+    /// Storage of the files.
     pub storage: Box<dyn Storage>,
-    /// The pool they are in, if it is one.
+    /// The pool, for the vault of a pool.
     pub pool: Option<Pool>,
-    /// Codes made ready.
+    /// Prepared codes.
     pub coders: Coders,
-    /// The time.
+    /// Clock.
     pub clock: Clock,
-    /// What files get.
+    /// Policy.
     pub policy: Policy,
-    /// What files get where the policy says nothing.
+    /// Code of files for which the policy names none.
     pub default_code: Code,
-    /// What is known of them.
+    /// Catalogue of protected files.
     pub catalogue: Catalogue,
-    /// What is due.
+    /// Changelog with pending changes.
     pub changelog: Arc<dyn Changelog>,
-    /// How it is set up.
+    /// Settings.
     pub settings: Settings,
-    /// Why the repository cannot be written, if it cannot: then catalogue and changelog are copies.
+    /// Reason why the repository cannot be written, if so. Catalogue and changelog are then temporary copies.
     pub read_only: Option<String>,
-    /// Where these copies are; it goes after all that has them open.
+    /// Directory of these copies; declared last, so that it is removed after they are closed.
     _scratch: Option<Scratch>,
 }
 
@@ -204,7 +206,7 @@ impl From<RebuildError> for VaultError {
 }
 
 impl Vault {
-    /// Makes a repository for `root`, or opens the one that is there.
+    /// Creates a repository for `root`, or opens the existing one.
     ///
     /// # Errors
     /// See [`VaultError`].
@@ -214,20 +216,20 @@ impl Vault {
         changelog.into_iter().for_each(remember_password);
         let is_begun = repository.join(settings::FILE).exists();
         if !is_begun && *repository == location.root.join(OWN) && repository.is_symlink() {
-            let why = "it is a symbolic link: --repository names one that lies elsewhere".to_owned();
+            let why = "it is a symbolic link: --repository names one in another place".to_owned();
             return Err(VaultError::Settings { path: repository.clone(), why });
         }
         make_private(repository)?;
-        // Before anything is written there: someone else may have made it.
+        // Checked before anything is written there: another user may have created it.
         Tree::open_owned(repository).map_err(at(repository))?;
         if !is_begun {
             Vault::begin(location, changelog, &clock).inspect_err(|_| {
-                // Where nothing was begun nothing is left; what is not empty stays.
+                // Removes only an empty directory.
                 let _ = std::fs::remove_dir(repository);
             })?;
         }
         let vault = Vault::open(location, clock)?;
-        // Settings of earlier versions may have a password in them.
+        // Settings of earlier versions may contain a password.
         let was = without_password(&vault.settings.changelog);
         if let Some(wanted) = changelog.map(without_password).filter(|wanted| *wanted != was) {
             let path = repository.join(settings::FILE);
@@ -238,10 +240,10 @@ impl Vault {
         Ok(vault)
     }
 
-    /// Leaves a pointer in the tree to a repository that lies elsewhere, so that later commands find it by the tree alone.
+    /// Writes a pointer to an external repository into the tree, so that later commands find it.
     ///
     /// # Errors
-    /// What the operating system says; the vault can be used without.
+    /// The operating system fails; the vault can be used without a pointer.
     pub fn leave_pointer(&self) -> io::Result<()> {
         let root = std::fs::canonicalize(&self.root)?;
         let repository = std::fs::canonicalize(self.repository.path())?;
@@ -254,13 +256,14 @@ impl Vault {
         pointer::Pointer { id: self.settings.id.clone(), repository }.leave(&root)
     }
 
-    /// Writes the settings of a new vault, if they can be used: a changelog that is none would stand in the way of every later command.
+    /// Writes the settings of a new vault after checking them: an invalid changelog would make every later command
+    /// fail.
     fn begin(location: &Location, changelog: Option<&str>, clock: &Clock) -> Result<(), VaultError> {
         let repository = &location.repository;
         let _turn = take_turn(repository)?;
         let pool = pool_of(location, clock)?;
         let settings = Settings::new(location, changelog, pool.as_ref())?;
-        // Another one may have been first.
+        // Another process may have been faster.
         if repository.join(settings::FILE).exists() {
             return Ok(());
         }
@@ -269,8 +272,8 @@ impl Vault {
         settings.save(repository)
     }
 
-    /// Opens a vault. If it has no catalogue, that is made from the headers of redundancy files: it is only a cache, and what it does
-    /// not know must not look like something that does not exist.
+    /// Opens a vault. A missing catalogue is rebuilt from the headers of redundancy files: with an empty one all files
+    /// would look unprotected.
     ///
     /// # Errors
     /// See [`VaultError`].
@@ -279,8 +282,9 @@ impl Vault {
         vault.with_catalogue(location)
     }
 
-    /// Opens a vault to look at it and to examine and repair files, for which nobody needs a server: if that fails, its changelog is
-    /// [`Absent`]. Says why. Nor does anyone need to write to the repository to look: if that cannot be, nothing is noted there.
+    /// Opens a vault to show its status, and to examine and repair files. That does not need the changelog's server: if
+    /// it fails, the changelog is [`Absent`] and the reason is returned. Nor does it need write access: with a
+    /// read-only repository no results are recorded.
     ///
     /// # Errors
     /// See [`VaultError`].
@@ -305,7 +309,7 @@ impl Vault {
     fn with_catalogue(self, location: &Location) -> Result<Vault, VaultError> {
         if self.catalogue.is_to_be_made()? {
             let _turn = take_turn(&location.repository)?;
-            // Another one may have been first.
+            // Another process may have been faster.
             if self.catalogue.is_to_be_made()? {
                 self.make_catalogue()?;
             }
@@ -313,10 +317,10 @@ impl Vault {
         Ok(self)
     }
 
-    /// Removes replaced content that is too old or takes too much room. Gives what is left.
+    /// Removes replaced content that is too old or uses too much space. Returns the remaining runs.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system fails.
     pub fn purge_replaced(&self) -> io::Result<Vec<replaced::Run>> {
         match self.read_only {
             Some(_) => replaced::runs(&self.repository),
@@ -342,12 +346,12 @@ impl Vault {
         let repository = Tree::open_owned(path).map_err(at(path))?;
         let refusal = refusal_to_write(&repository)?;
         let read_only = match (refusal, purpose) {
-            // What a pool's targets have to agree on is written whenever it is opened.
+            // Opening the vault of a pool always writes the documents that its targets share.
             (Some(refusal), Purpose::Look) if settings.storage == Kind::Plain => Some(refusal.to_string()),
             (Some(refusal), _) => return Err(refusal),
             (None, _) => None,
         };
-        // One at a time: whoever comes first makes the databases.
+        // One process at a time, since the first one creates the databases.
         let _turn = take_turn(path)?;
         let mut of_files = None;
         let (storage, code): (Box<dyn Storage>, Code) = match settings.storage {
@@ -363,7 +367,7 @@ impl Vault {
             Kind::Pool => {
                 let pool = open_pool(root, &clock)?;
                 let code = format!("{}+{}", pool.config().stripe, pool.config().redundancy).parse()?;
-                // Another vault was worked with since: this catalogue does not know what happened there. It is made from headers.
+                // Another vault of the pool was in use since, so this catalogue is outdated and is rebuilt.
                 if shared::is_outdated(path, &pool) {
                     for suffix in ["", "-wal", "-shm"] {
                         let name = format!("{CATALOGUE}{suffix}");
@@ -396,8 +400,8 @@ impl Vault {
         })
     }
 
-    /// Opens the vault of a pool. If the target that it was on is gone, another one is begun on one that answers, with a catalogue
-    /// made from the headers of redundancy files. Says whether that was so.
+    /// Opens the vault of a pool. If its target is gone, a new vault is created on an online target, with a catalogue
+    /// rebuilt from the headers of redundancy files. Returns true in that case.
     ///
     /// # Errors
     /// See [`VaultError`].
@@ -405,15 +409,15 @@ impl Vault {
         let location = Location::of_pool(pool)?;
         let begun = !location.repository.join(settings::FILE).exists();
         let all_answer = pool.targets().iter().all(|target| target.state != TargetState::Offline);
-        // A vault that was lost with its target, or removed from it, goes on elsewhere as the same.
+        // A vault that was lost or removed with its target keeps its identity.
         if begun && all_answer && pool.document(Document::Vault).is_none() {
             return Err(VaultError::Unprotected { path: PathBuf::from(pool.config().name) });
         }
         Ok((Vault::create(&location, None, clock)?, begun))
     }
 
-    /// As [`of_pool`](Vault::of_pool) and [`open_to_examine`](Vault::open_to_examine) together. One that has to be begun elsewhere needs
-    /// its server.
+    /// Combines [`of_pool`](Vault::of_pool) and [`open_to_examine`](Vault::open_to_examine). A vault that has to be
+    /// created on another target needs its server.
     ///
     /// # Errors
     /// See [`VaultError`].
@@ -430,7 +434,7 @@ impl Vault {
         Ok((vault, begun, None))
     }
 
-    /// Takes a policy, checked, and keeps it for later runs.
+    /// Checks a policy and stores it.
     ///
     /// # Errors
     /// See [`VaultError`].
@@ -450,10 +454,10 @@ impl Vault {
         Ok(())
     }
 
-    /// Takes the vault for one command that changes it, and clears away what a crash left behind.
+    /// Locks the vault for a command that changes it, and recovers from a crash.
     ///
     /// # Errors
-    /// [`LockError`]: who has it.
+    /// [`LockError`]: another process holds it.
     pub fn lock(&self, command: &str) -> Result<Lock, LockError> {
         if self.read_only.is_some() {
             return Lock::take_to_read(&self.repository);
@@ -465,15 +469,15 @@ impl Vault {
         Ok(lock)
     }
 
-    /// Becomes the one that watches this tree; others may use the vault meanwhile.
+    /// Takes the lock of the watch; the vault remains usable by others.
     ///
     /// # Errors
-    /// [`LockError::Watched`]: who does.
+    /// [`LockError::Watched`]: another watch is running.
     pub fn lock_to_watch(&self, command: &str) -> Result<Lock, LockError> {
         Lock::take_to_watch(&self.repository, command, &self.clock)
     }
 
-    /// Which version of the policy the repository has, and nothing of what is in it.
+    /// Version of the policy file.
     ///
     /// # Errors
     /// See [`VaultError`].
@@ -482,7 +486,7 @@ impl Vault {
         Ok(found.map_err(at(self.repository.path()))?.map(|stat| stat.generation()))
     }
 
-    /// Reads the policy of the repository again.
+    /// Reads the policy file again.
     ///
     /// # Errors
     /// See [`VaultError`]; the policy stays as it was.
@@ -490,15 +494,15 @@ impl Vault {
         load_policy(self.repository.path(), &self.default_code)
     }
 
-    /// A path of the file system as the storage has it: relative to the root. Nothing for one outside; files of a pool have no
-    /// such path.
+    /// Converts a path of the file system to a path relative to the root. None for a path outside the tree, and for
+    /// pools.
     pub fn inside(&self, path: &Path) -> Option<Vec<u8>> {
         use std::os::unix::ffi::OsStrExt;
         if self.settings.storage == Kind::Pool {
             return None;
         }
         let root = std::fs::canonicalize(&self.root).ok()?;
-        // The file itself may be gone; its directory need not be.
+        // The file may be deleted, but its directory has to exist.
         let absolute = match std::fs::canonicalize(path) {
             Ok(absolute) => absolute,
             Err(_) => std::fs::canonicalize(parent(path)).ok()?.join(path.file_name()?),
@@ -512,7 +516,7 @@ fn open_pool(target: &Path, clock: &Clock) -> Result<Pool, pool::PoolError> {
     Pool::open_at(&[target.to_owned()], options)
 }
 
-/// The pool of a vault that is about to be made, if it is one of a pool.
+/// The pool of a new vault, if it is the vault of a pool.
 fn pool_of(location: &Location, clock: &Clock) -> Result<Option<Pool>, pool::PoolError> {
     let of_pool = location.storage == Kind::Pool;
     of_pool.then(|| open_pool(&location.root, clock)).transpose()
@@ -522,7 +526,7 @@ fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Keeps others from opening the repository at the same time.
+/// Prevents others from opening the repository at the same time.
 fn take_turn(repository: &Path) -> Result<Lockable, VaultError> {
     std::fs::File::open(repository).and_then(Lockable::exclusive).map_err(at(repository))
 }
@@ -564,7 +568,7 @@ fn load_policy(repository: &Path, code: &Code) -> Result<Policy, VaultError> {
     }
 }
 
-/// Reads a policy, with the code that files get where it says nothing; errors name the file.
+/// Parses a policy, with a default code; errors name the file.
 ///
 /// # Errors
 /// [`VaultError::Policy`].
@@ -573,7 +577,7 @@ pub fn parse_policy(text: &str, path: &Path, code: &Code) -> Result<Policy, Vaul
         .map_err(|source| VaultError::Policy { path: path.to_owned(), source: Box::new(source) })
 }
 
-/// The number of a user or group, wherever this machine keeps them.
+/// Number of a user or group, from any source that the system uses.
 fn identity(kind: &'static str, name: &str) -> Option<u32> {
     let database = if kind == "user" { "passwd" } else { "group" };
     let found = std::process::Command::new("getent").args([database, name]).output().ok()?;

@@ -1,27 +1,29 @@
-//! Content version of a file, as the file system tells it: size, mtime and inode.
+//! Content version of a file: size, mtime and inode.
 //!
-//! A file with the same size and mtime and another inode may be a copy (`cp -a`, a restored backup, a file system without stable inodes),
-//! or another file that took the name. `protect` compares its content with the signatures, and never takes a difference for a new version
-//! unless the catalogue knows the inode by another name. `scrub`, `repair` and mounts treat it as changed until then.
+//! A file with the same size and mtime but another inode may be a copy (`cp -a`, a restored backup, a file system
+//! without stable inodes), or another file that took the name. `protect` compares its content with the signatures and
+//! does not accept a difference as a new version unless the catalogue knows the inode under another name. `scrub`,
+//! `repair` and mounts treat it as changed until then.
 //!
-//! A timestamp is a step of a clock: two writes within one step have one mtime. A version whose mtime lies within one step before the
-//! file was read is *in doubt*: a later write may have the same mtime. Redundancy of such a version never proves damage, and it is
-//! made again at the next opportunity.
+//! Timestamps advance in steps: two writes within one step have the same mtime. A version whose mtime lies within one
+//! step before the file was read is *in doubt*, since a later write may have the same mtime. Redundancy of such a
+//! version never proves damage and is made again at the next opportunity.
 
 use crate::format::Header;
 use crate::tree::Generation;
 use crate::world::{Nanos, SECOND};
 
-/// Step of the kernel's clock for timestamps (10 ms at most), and of file systems that store fractions of a second (10 ms at most).
+/// Step of the kernel's timestamps (10 ms at most) and of file systems that store fractions of a second (10 ms at
+/// most).
 const FINE_STEP: Nanos = SECOND / 50;
 
 /// Step of file systems that store whole seconds: ext4 with small inodes one second, vfat two.
 const COARSE_STEP: Nanos = 2 * SECOND;
 
-/// An mtime that lies further ahead of the clock than this was set by a program and is no time of a write.
+/// An mtime further in the future than this was set by a program and is not the time of a write.
 const CLOCK_SKEW: Nanos = 3600 * SECOND;
 
-/// The longest step of the clock that can have given this mtime. A whole second may come from a file system that stores no fractions.
+/// Longest timestamp step that can have given this mtime. A whole second may be from a file system without fractions.
 fn step_of(mtime: Nanos) -> Nanos {
     match mtime % SECOND {
         0 => COARSE_STEP + FINE_STEP,
@@ -29,7 +31,7 @@ fn step_of(mtime: Nanos) -> Nanos {
     }
 }
 
-/// How long after `now` the content with this mtime settles: later writes have another mtime. Zero if it has settled.
+/// Time after `now` until later writes have another mtime. Zero if that is the case already.
 pub fn settles_in(mtime: Nanos, now: Nanos) -> Nanos {
     let since = now.saturating_sub(mtime);
     match since < -CLOCK_SKEW {
@@ -38,22 +40,22 @@ pub fn settles_in(mtime: Nanos, now: Nanos) -> Nanos {
     }
 }
 
-/// Whether a version that was read at `read_at` may have been written again with the same mtime.
+/// True if a version that was read at `read_at` may have been written again with the same mtime.
 pub fn is_in_doubt(mtime: Nanos, read_at: Nanos) -> bool {
     settles_in(mtime, read_at) > 0
 }
 
-/// Whether `header` describes a version in doubt. Pools know of every write to their files.
+/// True if `header` describes a version in doubt. Never for pools, which know of every write.
 pub fn is_doubtful(header: &Header) -> bool {
     header.targets.is_empty() && is_in_doubt(header.generation.mtime, header.protected_at)
 }
 
-/// Whether the file is the version that `header` describes, as far as size, mtime and inode tell. False for a version in doubt.
+/// True if size, mtime and inode are those of the version in `header`. False for a version in doubt.
 pub fn is_unchanged(header: &Header, now: &Generation) -> bool {
     is_same_content(header, now) && now.inode == header.generation.inode
 }
 
-/// As [`is_unchanged`], for a file that may be a copy. New content of a pool has a new inode: there is no such copy.
+/// As [`is_unchanged`], for a file that may be a copy. In a pool, new content has a new inode.
 pub fn is_same_content(header: &Header, now: &Generation) -> bool {
     let was = &header.generation;
     match header.targets.is_empty() {

@@ -8,28 +8,27 @@ use crate::storage::TargetState;
 use crate::tree::is_below;
 use crate::vault::Vault;
 
-/// What the loss of targets would mean.
+/// Effect of the loss of targets.
 #[derive(Debug, Default)]
 pub struct WhatIf {
-    /// Files, and their bytes, that lose nothing.
+    /// Files that lose nothing, and their bytes.
     pub unaffected: (u64, u64),
-    /// Files that lose blocks and can be brought back.
+    /// Files that lose blocks and remain recoverable.
     pub degraded: (u64, u64),
-    /// Files that keep their data and lose redundancy only.
+    /// Files that lose redundancy only.
     pub exposed: (u64, u64),
-    /// Files that could not be brought back.
+    /// Files that would be lost.
     pub lost: (u64, u64),
-    /// Their names, as many as were asked for.
+    /// Names of lost files, up to the requested number.
     pub names: Vec<Vec<u8>>,
     /// Files whose headers could not be read.
     pub unknown: u64,
-    /// No target with the current namespace of a pool would be left: without it no file can be found, whatever is left of it.
+    /// No target with a current copy of the pool's namespace would be left. Without it no file can be found.
     pub namespace_lost: bool,
 }
 
-/// Computes from the headers what the loss of `targets` would mean for files at and below `path`, together with what is gone already. The files
-/// of a pool are those of its namespace: one that was put, moved or replaced since the last protect counts as it is now. Those of a directory are
-/// the ones that are protected.
+/// Computes the effect of the loss of `targets` on files at and below `path`, in addition to present losses. For a
+/// pool, the files of its namespace are used, with their present versions; for a directory, the protected files.
 ///
 /// # Errors
 /// The catalogue fails, or the namespace of a pool cannot be read.
@@ -54,7 +53,7 @@ pub fn what_if(
         }
     };
     if let Some(pool) = &vault.pool {
-        // Of a file without redundancy only the data columns matter, and these are the pool's.
+        // Without redundancy only the pool's own data columns matter.
         let code = format!("{}+{}", pool.config().stripe, vault.default_code.m());
         let unreadable = walk_files(&*vault.storage, &mut |found| {
             if is_below(found, path) {

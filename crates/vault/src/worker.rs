@@ -1,8 +1,16 @@
-//! Works off the changelog: claims what is due, brings redundancy up to date, completes.
+//! Worker: claims due entries of the changelog, brings the redundancy of their files up to date and completes the
+//! claims.
 //!
-//! A batch of claims is split: small files are encoded side by side, one per thread, and made durable together; large ones
-//! follow in groups of one per thread, and the last with all threads. Whatever fails is given back and named; the rest goes on. A crash leaves
-//! claims that expire and drafts that nobody reads: the work is done again.
+//! One batch of claims passes through these steps:
+//!
+//! 1. `select`: claims that need no encoding are released or completed; the others become jobs.
+//! 2. Redundancy of renamed files is set aside, then moved to the new names.
+//! 3. Files up to `SMALL_FILE` are encoded one per thread. Larger files follow in groups of one per thread; the last,
+//!    smaller group uses all threads for each file.
+//! 4. `conclude`: drafts are made durable together and published, the catalogue is updated, the claims are completed.
+//!
+//! A file that fails is released for a later attempt and listed in [`Done`]; the rest of the batch continues. After a
+//! crash, claims expire and unpublished drafts are ignored, so the work is repeated.
 
 mod admission;
 mod done;
@@ -15,7 +23,7 @@ mod recording;
 mod scope;
 mod select;
 
-pub use admission::{Admission, Judged, Known};
+pub use admission::{Admission, AdmissionContext, GuardVerdict};
 pub use done::Done;
 use identity::is_dead;
 pub use identity::name;
@@ -23,60 +31,61 @@ use lease::{LEASE, Leases};
 use moving::Former;
 pub(crate) use moving::recover;
 use pace::{Budget, Pace};
+pub(crate) use scope::MISSING_RETRY_TIME;
 pub use scope::Scanned;
-pub(crate) use scope::WORD_COMES;
 
 use crate::catalogue::{Catalogue, CatalogueError};
 use crate::changelog::{self, Changelog, Claim, Kind, Refusal, Summary, WorkerId};
 use crate::coder::Coders;
-use crate::displaced::Found;
+use crate::displaced::PresentFile;
 use crate::encode::{EncodeError, EncodeOptions, Encoded, Encoder, Flushed, sync_names};
 use crate::policy::{Policy, Treatment};
 use crate::redundancy::InconclusivePart;
 use crate::redundancy::fence::is_superseded;
 use crate::storage::Storage;
+use crate::vault::Vault;
 use crate::world::{Clock, Nanos, SECOND};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Files up to this size are encoded by one thread each.
+/// Largest file that one thread encodes alone, in bytes.
 const SMALL_FILE: u64 = 16 << 20;
 
-/// Files from which on the source is flushed once for all of them.
+/// Number of files from which one flush of the whole source replaces a flush per file.
 const MANY_FILES: usize = 8;
 
-/// Why a file is not protected whose repair was interrupted.
-const UNFINISHED: &str = "a repair of it was interrupted and has to be finished first: run `gabion repair` for it. \
-    What was written to it since stays";
+/// Reason that is reported for a file with an interrupted repair.
+const UNFINISHED: &str = "an interrupted repair of it has to be finished first: run `gabion repair` for it. \
+    Later changes of the file are kept";
 
-/// How often to look whether others are done.
+/// Interval at which [`Worker::drain_all`] checks for claims of other workers.
 const POLL: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// How long a file that failed is left alone, where nobody says otherwise.
+/// Default delay before a failed file is tried again.
 pub const RETRY: Nanos = SECOND;
 
-/// How often a file that changes while it is read is tried again at once.
+/// Immediate attempts for a file that changes while it is read.
 const TRIES: u32 = 3;
 
-/// Failures that are listed; all are counted.
+/// Maximum number of failures that are listed. All are counted.
 const MAX_LISTED: usize = 10_000;
 
-/// Why work cannot go on at all.
+/// Error that stops the worker, not only one file.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkError {
-    /// The changelog fails.
+    /// The changelog failed.
     #[error("the changelog: {0}")]
     Changelog(#[from] changelog::Error),
-    /// The catalogue fails.
+    /// The catalogue failed.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
-    /// The repository cannot be made durable.
+    /// The repository could not be made durable.
     #[error("the repository {}: {source}", path.display())]
     Repository {
-        /// Where it is.
+        /// Path of the repository.
         path: std::path::PathBuf,
-        /// What the operating system says.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// Redundancy of a file that is gone must not be removed. The rest goes on.
@@ -84,51 +93,52 @@ pub enum WorkError {
     Left(InconclusivePart),
 }
 
-/// One worker process.
+/// One worker: the vault's parts that it uses, and its options.
 pub struct Worker<'a> {
-    /// Where files are.
+    /// Storage of the files.
     pub storage: &'a dyn Storage,
-    /// Codes made ready.
+    /// Prepared codes.
     pub coders: &'a Coders,
-    /// The time.
+    /// Clock.
     pub clock: &'a Clock,
-    /// What files shall get.
+    /// Policy: decides which files are protected and with which code.
     pub policy: &'a Policy,
-    /// What is due.
+    /// Changelog that the claims come from.
     pub changelog: &'a dyn Changelog,
-    /// Threads to use.
+    /// Number of threads.
     pub threads: usize,
-    /// What was scanned before: what a gap in it asks for is done.
+    /// Scans that have completed. A gap in the changelog is completed once a scan covers it.
     pub scanned: &'a Scanned,
-    /// Whether files that are known and changed or vanished wait for an approval.
+    /// Hold changed or deleted files until the change-set is approved (guards).
     pub hold: bool,
-    /// How long a file that failed is left alone.
+    /// Delay before a failed file is tried again.
     pub retry: Nanos,
-    /// Whether whoever sent it hears of what happens: of names that files got or lost. It is told of inodes that may have other names.
-    pub links: bool,
-    /// A person approved the changes: a file with the size and mtime of another one and other content is meant.
+    /// True if the caller receives live events. The worker then also reports inodes that may have further hard links.
+    pub live_events: bool,
+    /// A person approved the changes: a file that has the size and mtime of another one but different content is
+    /// accepted.
     pub approved: bool,
-    /// Our name.
+    /// Name of this worker in the changelog.
     pub name: WorkerId,
-    /// Called with files and bytes of data as they are done.
+    /// Called with the numbers of files and of data bytes that were processed.
     pub progress: &'a (dyn Fn(u64, u64) + Sync),
-    /// Asked now and then; true stops.
+    /// Polled during work; true stops the worker.
     pub stopped: &'a (dyn Fn() -> bool + Sync),
 }
 
-/// A claim with what came of it.
+/// A claim, what is known of its file, and the result of encoding it.
 struct Job {
     claim: Claim,
     treatment: Option<Treatment>,
-    /// See [`EncodeOptions::elsewhere`].
-    elsewhere: bool,
-    /// Names by which the file is protected already.
+    /// See [`EncodeOptions::known_elsewhere`].
+    known_elsewhere: bool,
+    /// Other names under which the file is protected.
     names: Vec<Vec<u8>>,
-    /// The file, where redundancy lies under names.
-    found: Option<Found>,
-    /// What is known of it by a name that it no longer has.
+    /// Inode and version of the file, in storage that keeps redundancy by name.
+    found: Option<PresentFile>,
+    /// Catalogue entry of the file under a former name.
     former: Option<Former>,
-    /// Whether redundancy was moved to the file's new name: it is set aside again unless the claim is completed.
+    /// True if redundancy was moved to the file's new name. It is set aside again if the claim is not completed.
     moved: bool,
     result: Mutex<Option<Result<Encoded, EncodeError>>>,
 }
@@ -139,16 +149,39 @@ impl Job {
     }
 }
 
-/// A claim that is completed.
+/// A claim whose result was published.
 struct Completed {
     claim: Claim,
-    /// What was made; nothing for a file that is gone.
+    /// Result of encoding; none if the file was deleted.
     encoded: Option<Encoded>,
     former: Option<Former>,
 }
 
+impl<'a> Worker<'a> {
+    /// Worker of a vault with default options: one thread, no live events, nothing held, no progress.
+    pub fn new(vault: &'a Vault, scanned: &'a Scanned, name: WorkerId) -> Worker<'a> {
+        Worker {
+            storage: &*vault.storage,
+            coders: &vault.coders,
+            clock: &vault.clock,
+            policy: &vault.policy,
+            changelog: &*vault.changelog,
+            threads: 1,
+            scanned,
+            hold: false,
+            retry: RETRY,
+            live_events: false,
+            approved: false,
+            name,
+            progress: &|_, _| {},
+            stopped: &|| false,
+        }
+    }
+}
+
 impl Worker<'_> {
-    /// Works until nothing is due, or until `admission` refuses what is. Notes in `catalogue` what was done; without one, the next scan finds it.
+    /// Works until nothing is due or until `admission` refuses the claims. Records results in `catalogue`; without a
+    /// catalogue the next scan finds them.
     ///
     /// # Errors
     /// See [`WorkError`].
@@ -191,8 +224,8 @@ impl Worker<'_> {
         Ok(done)
     }
 
-    /// As [`drain`](Worker::drain), and then waits for what other workers have in their hands: until they are done, or
-    /// dead, and their work is taken over.
+    /// As [`drain`](Worker::drain), then waits for the claims of other workers until they complete, or takes the claims
+    /// over when their workers die.
     ///
     /// # Errors
     /// See [`WorkError`].
@@ -209,7 +242,8 @@ impl Worker<'_> {
         Ok(done)
     }
 
-    /// Works off some claims. Those that it does not begin within its time it gives back; gives their number.
+    /// Processes one batch of claims. Jobs that do not begin within the batch's time are given back; returns their
+    /// number.
     fn batch(
         &self,
         claims: Vec<Claim>,
@@ -232,10 +266,10 @@ impl Worker<'_> {
             Some(catalogue) => catalogue.as_of_now(describe)?,
             None => describe()?,
         }
-        // Redundancy that only has to go elsewhere goes first: it may be in the way of what is made anew. Names may have changed hands in
-        // a circle, so all of it is taken away before any of it gets a new name.
+        // Moves come before encoding, because moved redundancy may occupy the place of new redundancy. Names may have
+        // been exchanged in a cycle, so all redundancy is set aside before any is moved to its new name.
         let jobs = || small.iter().chain(large.iter().map(|(_, job)| job));
-        jobs().for_each(|job| self.take_away(job));
+        jobs().for_each(|job| self.set_aside_at_other_names(job));
         let keeping = self.keeping();
         let may_move: Vec<bool> = jobs().map(|job| self.may_move(job, &keeping)).collect();
         let moves = may_move.contains(&true);
@@ -250,7 +284,7 @@ impl Worker<'_> {
         let flushed = self.flush(small.len() + large.len());
         self.encode_side_by_side(&small, leases, budget, flushed);
         let mut given_back = self.conclude(small, catalogue, leases, done)?;
-        // Side by side as long as there is one for each thread: threads on one file wait for each other when they write.
+        // One file per thread while there are enough files: several threads on one file wait for each other's writes.
         large.sort_by_key(|(size, _)| std::cmp::Reverse(*size));
         let mut large = large.into_iter().map(|(_, job)| job).peekable();
         while large.peek().is_some() {
@@ -271,7 +305,7 @@ impl Worker<'_> {
         Ok(given_back)
     }
 
-    /// Leaves claims on which no work was begun to other workers.
+    /// Releases claims on which no work was begun, so that other workers can take them.
     fn give_back(&self, jobs: Vec<Job>, leases: &Leases<'_>) -> Result<usize, WorkError> {
         jobs.iter().try_for_each(|job| self.undo_move(&job.claim, job.moved))?;
         let claims: Vec<&Claim> = jobs.iter().map(|job| &job.claim).collect();
@@ -282,14 +316,15 @@ impl Worker<'_> {
         Ok(claims.len())
     }
 
-    /// Flushes the source once for many files, which costs less than to do it for each.
+    /// Flushes the source once if the batch has many files, which costs less than one flush per file.
     fn flush(&self, files: usize) -> Option<Flushed> {
         let at = self.clock.now();
         let device = (files >= MANY_FILES).then(|| self.storage.flush()).flatten()?;
         Some(Flushed { device, at })
     }
 
-    /// Encodes jobs, one per thread; what is not begun when the time is spent is left as it is, except for one job of each thread.
+    /// Encodes jobs, one per thread. When the batch's time is spent, each thread finishes its current job and the other
+    /// jobs are left.
     fn encode_side_by_side(
         &self,
         jobs: &[Job],
@@ -326,12 +361,12 @@ impl Worker<'_> {
             (self.progress)(0, bytes);
             leases.tick();
         };
-        // A file of which nothing is known is read: it may be damaged.
+        // A moved file without known redundancy is read in full, since it may be damaged.
         let moved = job.claim.entry.kind == Kind::Move && (job.former.is_some() || job.found.is_none());
         let options = EncodeOptions {
             threads,
             moved,
-            elsewhere: job.elsewhere,
+            known_elsewhere: job.known_elsewhere,
             flushed,
             progress: &progress,
             stopped: self.stopped,
@@ -341,7 +376,7 @@ impl Worker<'_> {
         let encoded = encoded.and_then(|()| Ok(self.coders.get(&treatment.identity)?));
         let encoded =
             encoded.and_then(|coder| encoder.encode(&job.claim.entry.path, &coder, treatment.block, options));
-        // That is settled as well: what it has stays, and repair is told.
+        // Damage settles the claim too: the file keeps its redundancy, and the damage is recorded for repair.
         let encoded = match encoded {
             Err(EncodeError::Damaged(kept)) => Ok(*kept),
             encoded => encoded,
@@ -350,7 +385,8 @@ impl Worker<'_> {
         *job.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(encoded);
     }
 
-    /// Makes what was encoded durable and visible, then says so. Gives back what was not begun; gives the number of those.
+    /// Makes encoded redundancy durable, publishes it and completes the claims. Gives back jobs that were not begun;
+    /// returns their number.
     fn conclude(
         &self,
         jobs: Vec<Job>,
@@ -358,16 +394,16 @@ impl Worker<'_> {
         leases: &Leases<'_>,
         done: &mut Done,
     ) -> Result<usize, WorkError> {
-        let (mut finished, mut untouched) = (Vec::new(), Vec::new());
+        let (mut finished, mut not_begun) = (Vec::new(), Vec::new());
         for mut job in jobs {
             let result = std::mem::take(job.result.get_mut().unwrap_or_else(PoisonError::into_inner));
             let (claim, moved) = (&job.claim, job.moved);
             match result {
                 Some(Ok(encoded)) => finished.push((job.claim, moved, job.former, Some(encoded))),
-                None if job.treatment.is_some() => untouched.push(job),
-                Some(Err(EncodeError::Gone)) if self.may_be_elsewhere(claim, catalogue)? => {
+                None if job.treatment.is_some() => not_begun.push(job),
+                Some(Err(EncodeError::Gone)) if self.may_have_moved(claim, catalogue)? => {
                     self.undo_move(claim, moved)?;
-                    self.look_again(claim, done)?;
+                    self.retry_missing(claim, done)?;
                 }
                 Some(Err(EncodeError::Gone)) | None => finished.push((job.claim, moved, None, None)),
                 Some(Err(error)) => {
@@ -377,16 +413,16 @@ impl Worker<'_> {
                 }
             }
         }
-        let given_back = self.give_back(untouched, leases)?;
-        // What goes makes room for what comes: a file may have become a directory.
+        let given_back = self.give_back(not_begun, leases)?;
+        // Deletions first, since a deleted file may have been replaced by a directory.
         finished.sort_by_key(|(.., encoded)| encoded.is_some());
         self.make_durable(finished.iter().filter_map(|(.., encoded)| encoded.as_ref()))?;
         let mut completed = Vec::new();
         let ours: Vec<&Claim> = finished.iter().map(|(claim, ..)| claim).collect();
         let ours = self.changelog.which_are_mine(&ours)?;
         for ((claim, moved, former, encoded), ours) in finished.into_iter().zip(ours) {
-            // Another worker has taken it over, and sees to it: what we made may be older than what that worker makes. Or the
-            // file was moved on.
+            // Either another worker has the claim, whose redundancy may be newer than ours, or the file was renamed
+            // again.
             if !ours {
                 self.undo_move(&claim, moved)?;
                 ignore_refused(self.changelog.release(&claim, self.clock.now(), self.clock.now()))?;
@@ -395,9 +431,9 @@ impl Worker<'_> {
             let settled = match encoded {
                 Some(mut encoded) => {
                     let path = &claim.entry.path;
-                    match self.making_way(path, catalogue, done, || encoded.publish()) {
+                    match self.clearing_obstacles(path, catalogue, done, || encoded.publish()) {
                         Ok(()) => Some(Some(encoded)),
-                        // It is due once more, if it is still ours: the file may have changed since.
+                        // Released rather than failed: newer redundancy is in place, so the file may have changed.
                         Err(error) if is_superseded(&error) => {
                             self.undo_move(&claim, moved)?;
                             ignore_refused(self.changelog.release(
@@ -416,7 +452,7 @@ impl Worker<'_> {
                     }
                 }
                 None => {
-                    let mut left = self.left_behind(&claim, catalogue)?;
+                    let mut left = self.former_paths(&claim, catalogue)?;
                     match left.try_for_each(|path| self.remove_redundancy(path, catalogue, done)) {
                         Err(error @ WorkError::Left(_)) => {
                             self.fail(&claim, &error.to_string(), false, done)?;
@@ -430,15 +466,15 @@ impl Worker<'_> {
                 completed.push(Completed { claim, encoded, former });
             }
         }
-        // The names too must be durable before the change is forgotten.
+        // The names must be durable before the change is removed from the changelog.
         self.sync_repositories(completed.iter().any(|it| it.encoded.is_some()))?;
         let published = completed.iter().filter_map(|it| it.encoded.as_ref());
         sync_names(published).map_err(|source| self.repository_error(source))?;
         if let Some(catalogue) = catalogue {
-            self.note_links(&completed, catalogue, done)?;
+            self.record_other_links(&completed, catalogue, done)?;
             self.catalogue_results(catalogue, &completed)?;
         }
-        // A claim that is refused now stays due, and whoever has it does it once more.
+        // A claim that is refused here stays due and is processed again by its new owner.
         let claims: Vec<&Claim> = completed.iter().map(|it| &it.claim).collect();
         for (completed, answer) in completed.iter().zip(self.changelog.complete_all(&claims)?) {
             if is_overtaken(&answer) {
@@ -480,12 +516,13 @@ impl Worker<'_> {
         WorkError::Repository { path: path.unwrap_or_default(), source }
     }
 
-    /// Gives a claim back, also one that is not ours any more: until then nobody else touches what we may have been writing to.
+    /// Releases a claim with an error. Also for claims that were taken over: until the release no other worker touches
+    /// the files of this one.
     fn fail(&self, claim: &Claim, why: &str, again: bool, done: &mut Done) -> Result<(), WorkError> {
         let now = self.clock.now();
         let retry_at = if again { now } else { now.saturating_add(self.retry) };
         let released = self.changelog.release(claim, retry_at, now);
-        // What was recorded of a file that was moved or deleted meanwhile sees to it, and nothing has failed.
+        // If the file was renamed or deleted meanwhile, a later entry covers it and this is no failure.
         let overtaken = is_overtaken(&released);
         ignore_refused(released)?;
         if !again && !overtaken {
@@ -498,7 +535,7 @@ impl Worker<'_> {
     }
 }
 
-/// Whether what a claim was about got another name, or was deleted, meanwhile.
+/// True if the claim's file was renamed or deleted after the claim was made.
 fn is_overtaken<T>(answer: &changelog::Result<T>) -> bool {
     matches!(answer, Err(changelog::Error::Refused { why: Refusal::Overtaken, .. }))
 }

@@ -1,14 +1,15 @@
 //! Write-once files: a change of their content is damage until a person accepts it.
 //!
-//! A rule with `write_once` holds for the version that is protected as well as for the one that is there now. A rule about age or size (`older`,
-//! `larger`) would otherwise stop to apply with the very change that it forbids.
+//! A `write_once` rule is applied to the protected version as well as to the present one. Otherwise a rule about age or
+//! size (`older`, `larger`) would stop to match with the very change that it forbids.
 
 use crate::catalogue::{Catalogue, CatalogueError, Entry, State};
 use crate::policy::Policy;
 use crate::tree::Stat;
 use crate::world::Nanos;
 
-/// True if the content of a protected file changed although a rule makes the file write-once, and no person accepted this version.
+/// True if the content of a protected file changed although a rule makes the file write-once, and no person accepted
+/// this version.
 ///
 /// # Errors
 /// The catalogue fails.
@@ -28,7 +29,7 @@ pub(crate) fn is_violated(
     Ok((is_once(stat) || is_once(&before)) && !catalogue.is_accepted(path, &stat.generation())?)
 }
 
-/// Records changed write-once files as damaged, so that every later look finds them, also one that does not scan.
+/// Records changed write-once files as damaged, so that commands that do not scan report them too.
 ///
 /// # Errors
 /// The catalogue fails.

@@ -3,7 +3,7 @@
 
 use crate::compute::Compute;
 use gabion_vault::catalogue::{CatalogueError, State};
-use gabion_vault::damage::Trouble;
+use gabion_vault::damage::DamageReport;
 use gabion_vault::pool_rebuild::survey::{FileHealth, TargetStates, each_file, survey};
 use gabion_vault::pool_rebuild::{self, RebuildError};
 use gabion_vault::protect::{self, ProtectError};
@@ -292,13 +292,13 @@ fn named<'a, T: 'a>(items: impl IntoIterator<Item = &'a T>, show: impl Fn(&T) ->
     items.into_iter().take(MAX_NAMES).map(show).collect()
 }
 
-fn trouble_as_json(trouble: &Trouble) -> Value {
+fn damage_as_json(damage: &DamageReport) -> Value {
     let problems = named(
-        &trouble.problems,
+        &damage.problems,
         |it| json!({ "piece": it.piece, "start": it.range.start, "end": it.range.end }),
     );
-    json!({ "path": Shown::bytes(&trouble.path).to_string(), "state": trouble.state, "changed": trouble.changed,
-            "problems": problems, "notes": trouble.notes })
+    json!({ "path": Shown::bytes(&damage.path).to_string(), "state": damage.state, "changed": damage.changed,
+            "problems": problems, "notes": damage.notes })
 }
 
 fn failure((path, why): &(Vec<u8>, String)) -> Value {
@@ -325,12 +325,12 @@ fn scrub_and_repair(
     let lost = report.worst() == State::Lost;
     let mut result = json!({
         "files": report.files, "bytes": report.bytes, "gone": report.gone, "changing": report.changing, "resumed": report.resumed,
-        "stopped": report.stopped, "worst": report.worst(), "damaged": report.trouble.len(),
-        "trouble": named(&report.trouble, trouble_as_json), "failed": named(&report.failed, failure),
+        "stopped": report.stopped, "worst": report.worst(), "damaged": report.damage.len(),
+        "damage": named(&report.damage, damage_as_json), "failed": named(&report.failed, failure),
     });
-    let open = !report.trouble.is_empty() || !report.failed.is_empty();
+    let open = !report.damage.is_empty() || !report.failed.is_empty();
     let mut ended = outcome(lost, report.stopped, open);
-    if mend && !report.trouble.is_empty() && !report.stopped {
+    if mend && !report.damage.is_empty() && !report.stopped {
         let options = repair::Options { known_only: true, keep_changed: true, missing: false };
         let repaired = repair_all(vault, options, context)?;
         result["repair"] = repaired.report;
@@ -344,14 +344,14 @@ fn repair_all(vault: &Vault, options: repair::Options, context: RunContext<'_>) 
     let (mut done, mut failed) = (Vec::new(), plan.failed.clone());
     let mut lost = false;
     let mut open = !plan.kept.is_empty();
-    for trouble in plan.files.iter().take_while(|_| !(context.stopped)()) {
-        match repair::repair(vault, &trouble.path, context) {
+    for damage in plan.files.iter().take_while(|_| !(context.stopped)()) {
+        match repair::repair(vault, &damage.path, context) {
             Ok(repaired) => {
                 lost |= repaired.state == State::Lost;
                 open |= repaired.state != State::Protected;
                 done.push(repaired);
             }
-            Err(error) => failed.push((trouble.path.clone(), error.to_string())),
+            Err(error) => failed.push((damage.path.clone(), error.to_string())),
         }
     }
     let stopped = (context.stopped)();
@@ -363,7 +363,7 @@ fn repair_all(vault: &Vault, options: repair::Options, context: RunContext<'_>) 
     });
     let report = json!({
         "examined": plan.examined, "files": done.len(), "repaired": repaired,
-        "kept": named(&plan.kept, trouble_as_json), "failed": named(&failed, failure), "stopped": stopped,
+        "kept": named(&plan.kept, damage_as_json), "failed": named(&failed, failure), "stopped": stopped,
     });
     Ok(Ended {
         outcome: outcome(lost, stopped, open || !failed.is_empty()),
@@ -417,9 +417,9 @@ fn protect_all(vault: &Vault, context: RunContext<'_>) -> Result<Ended, JobError
         affected.iter().map(|(state, files)| (state.word(), *files)).collect();
     let report = json!({
         "files": seen.files, "bytes": seen.bytes, "encoded": done.encoded, "encoded_bytes": done.encoded_bytes,
-        "moved": done.moved, "removed": done.removed, "thin": done.thin, "failures": failures,
+        "moved": done.moved, "removed": done.removed, "reduced_redundancy": done.reduced_redundancy, "failures": failures,
         "failed": named(done.failed.iter().chain(&seen.unreadable), failure), "held": held, "pending": pending,
-        "damaged": named(&done.damaged, trouble_as_json), "affected": affected,
+        "damaged": named(&done.damaged, damage_as_json), "affected": affected,
         "write_once_changed": named(&seen.write_once, |path| json!(Shown::bytes(path).to_string())),
         "mirrors_not_healed": unhealed,
     });

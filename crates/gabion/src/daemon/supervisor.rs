@@ -10,7 +10,7 @@ use super::targets::{Next, Targets, presences};
 use crate::live::{self, LiveError, MountPlan, MountedSource};
 use gabion_mount::Outage;
 use gabion_vault::catalogue::Catalogue;
-use gabion_vault::monitor::{self, Live, MonitorError, Tell};
+use gabion_vault::monitor::{self, Live, MonitorError, Notify};
 use gabion_vault::schedule::Backoff;
 use gabion_vault::scrub::Selection;
 use gabion_vault::storage::pool::{self, Pool};
@@ -181,7 +181,7 @@ impl Supervisor {
     fn begin(&self) -> Result<Running, LiveError> {
         let config = self.config();
         let theirs = Arc::clone(&self.source);
-        let tell: Tell =
+        let notify: Notify =
             Arc::new(move |notice| (theirs.surroundings.tell)(theirs.name(), Event::Notice(notice)));
         let mut keeping = monitor::Options {
             command: "daemon run",
@@ -198,7 +198,7 @@ impl Supervisor {
                 let mut vault = config.wanted.set_up(&location, &|text| self.source.warns(text))?;
                 vault.coders = compute.coders(config.workers)?;
                 keeping.source = *events;
-                return Ok(Running::Watched(Live::start(vault, keeping, tell)?, location));
+                return Ok(Running::Watched(Live::start(vault, keeping, notify)?, location));
             }
             What::Mount { path, show, verify } => {
                 (live::Source::Directory(path.clone(), config.repository.clone()), show, *verify)
@@ -230,7 +230,7 @@ impl Supervisor {
         };
         let theirs = Arc::clone(&self.source);
         let mut mounted = plan.start(Arc::new(move |text| theirs.warns(text)))?;
-        if let Err(error) = mounted.keep(tell) {
+        if let Err(error) = mounted.keep(notify) {
             mounted.stop(Duration::ZERO)?;
             return Err(error);
         }
@@ -529,7 +529,7 @@ fn summary(report: &Value) -> String {
     if let Some(repaired) = report["repair"]["files"].as_u64() {
         parts.push(format!("{repaired} repaired"));
     }
-    for key in ["trouble", "failed", "lost", "unplaced", "named"] {
+    for key in ["damage", "failed", "lost", "unplaced", "named"] {
         let names = report[key].as_array().into_iter().flatten().filter_map(|it| it["path"].as_str());
         let names: Vec<&str> = names.take(3).collect();
         if !names.is_empty() {

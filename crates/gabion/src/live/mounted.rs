@@ -9,7 +9,7 @@ use gabion_platform::open_files;
 use gabion_vault::catalogue::Catalogue;
 use gabion_vault::coder::Coders;
 use gabion_vault::degraded::{self, Report};
-use gabion_vault::monitor::{self, Live, Tell};
+use gabion_vault::monitor::{self, Live, Notify};
 use gabion_vault::shown::Shown;
 use gabion_vault::storage::Storage;
 use gabion_vault::storage::TargetState;
@@ -198,9 +198,9 @@ impl MountedSource {
     ///
     /// # Errors
     /// See [`LiveError`].
-    pub fn keep(&mut self, tell: Tell) -> Result<(), LiveError> {
+    pub fn keep(&mut self, notify: Notify) -> Result<(), LiveError> {
         if let Some(vault) = self.vault.take().filter(|_| self.keeping.threads > 0) {
-            self.live = Some(Live::keep(vault, self.keeping, tell)?);
+            self.live = Some(Live::keep(vault, self.keeping, notify)?);
         }
         Ok(())
     }

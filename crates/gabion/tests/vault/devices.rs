@@ -45,7 +45,7 @@ fn an_opencl_device_protects_and_repairs() {
     damage(&ground, "a", 1_000_000, &[0x5a; 3000]);
     damage(&ground, "sub/b", 0, &[0x5a; 500]);
     let found = ground.json(1, &[&["scrub", "tree"], &on_device[..]].concat());
-    assert_eq!(found["trouble"].as_array().unwrap().len(), 2, "{found}");
+    assert_eq!(found["damage"].as_array().unwrap().len(), 2, "{found}");
     let repaired = with(&["repair", "tree", "--yes"]);
     assert_eq!(repaired["device"]["used"], "opencl0", "{repaired}");
     assert!(ground.content() == before, "the device brought back other bytes");

@@ -218,7 +218,7 @@ fn a_lost_target_is_rebuilt_for_all_names() {
         }
     }
     let scrubbed = ground.scrub();
-    assert!(scrubbed.trouble.is_empty() && scrubbed.failed.is_empty(), "{scrubbed:?}");
+    assert!(scrubbed.damage.is_empty() && scrubbed.failed.is_empty(), "{scrubbed:?}");
     assert!(ground.pool().sweep(false).unwrap().orphans.is_empty());
 }
 

@@ -91,10 +91,7 @@ fn what_is_being_written_is_neither_protected_nor_repaired() {
     assert!(marked.writing && marked.mtime != before.mtime && marked.revision > before.revision);
     let vault = ground.vault();
     let report = ground.scrub();
-    assert!(
-        report.trouble.iter().all(|trouble| trouble.changed),
-        "someone's work is told from rot: {report:?}"
-    );
+    assert!(report.damage.iter().all(|damage| damage.changed), "someone's work is told from rot: {report:?}");
     let refused = repair(&vault, b"file", QUIET).unwrap_err().to_string();
     assert!(refused.contains("mounted pool"), "{refused}");
     let report = gabion_vault::protect::protect(&vault, QUIET).unwrap();

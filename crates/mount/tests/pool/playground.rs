@@ -168,7 +168,7 @@ impl Ground {
     pub(crate) fn assert_converges(&self) {
         self.protect();
         let report = self.scrub();
-        assert!(report.trouble.is_empty() && report.failed.is_empty(), "{report:?}");
+        assert!(report.damage.is_empty() && report.failed.is_empty(), "{report:?}");
     }
 }
 

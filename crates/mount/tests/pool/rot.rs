@@ -36,7 +36,7 @@ fn protect(mount: &Mount, ground: &Ground) {
     mount.until_closed();
     let report = mount.protect(ground);
     assert_eq!((report.done.failures, report.pending), (0, 0), "{report:?}");
-    assert_eq!(report.done.spoilt, []);
+    assert_eq!(report.done.unrecoverable, []);
 }
 
 /// The file as it lies on the targets.
@@ -144,7 +144,7 @@ fn what_cannot_be_put_right_is_told() {
     mount.until_closed();
     let report = mount.protect(&ground);
     let second = BLOCK..2 * BLOCK;
-    assert_eq!(report.done.spoilt, [(b"file".to_vec(), vec![second])], "{report:?}");
+    assert_eq!(report.done.unrecoverable, [(b"file".to_vec(), vec![second])], "{report:?}");
     assert_eq!(report.affected, [(State::Damaged, 1)]);
     // Who writes it anew has it whole.
     let file = File::options().write(true).open(mount.path("file")).unwrap();

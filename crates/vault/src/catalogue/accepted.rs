@@ -1,13 +1,13 @@
 //! Versions of write-once files that a person accepted.
 //!
-//! A worker encodes a changed write-once file only if this very version is accepted. The catalogue is a cache: if it is lost, the file is
-//! reported again and has to be approved again.
+//! A worker encodes a changed write-once file only if this very version is accepted. The catalogue is a cache: if it is
+//! lost, the file is reported again and has to be approved again.
 
 use super::{Catalogue, Result};
 use crate::tree::Generation;
 use rusqlite::params;
 
-/// Beside the tables of the catalogue, so that one that was made before gets it too.
+/// Created with `IF NOT EXISTS`, so that existing catalogues get it as well.
 pub(super) const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS accepted(
         path BLOB PRIMARY KEY, size INTEGER NOT NULL, mtime INTEGER NOT NULL, ctime INTEGER NOT NULL,

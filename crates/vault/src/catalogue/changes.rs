@@ -1,34 +1,34 @@
-//! The change-set of one scan. It lies in a temporary table, so that a million changes fit in little memory.
+//! Change-set of one scan, in a temporary table, so that a million changes need little memory.
 
 use super::{Catalogue, CatalogueError, Result, queries};
 use crate::tree::join;
 use crate::world::Nanos;
 use rusqlite::{OptionalExtension, params};
 
-/// How a file differs from what is protected.
+/// Class of a difference from the protected version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
-    /// It is new.
+    /// New file.
     Added,
-    /// It is new, and looks like a copy of a protected one: same size, and same time to the nanosecond.
+    /// New file that looks like a copy of a protected one: same size, and same mtime to the nanosecond.
     Copied,
-    /// It is a protected one under another name.
+    /// A protected file under another name.
     Moved,
-    /// Its content changed.
+    /// The content changed.
     Changed,
-    /// Same size and time, but another inode: it was put back from somewhere.
+    /// Same size and mtime, but another inode: probably restored from a backup.
     Restored,
-    /// Owner, permissions or attributes changed; the content perhaps.
+    /// Owner, permissions or attributes changed, perhaps the content.
     Touched,
-    /// The policy now gives it another code.
+    /// The policy selects another code now.
     Recoded,
-    /// It is gone, or no longer to be protected.
+    /// Deleted, or no longer to be protected.
     Removed,
 }
 
 impl Class {
-    /// All of them, in the order of reports.
+    /// All classes, in the order of reports.
     pub const ALL: [Class; 8] = [
         Class::Added,
         Class::Copied,
@@ -40,7 +40,7 @@ impl Class {
         Class::Removed,
     ];
 
-    /// The word for it.
+    /// The word for output.
     pub fn word(self) -> &'static str {
         match self {
             Class::Added => "added",
@@ -55,22 +55,22 @@ impl Class {
     }
 }
 
-/// One difference.
+/// One change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// Of what kind.
+    /// Class of the change.
     pub class: Class,
-    /// Which file.
+    /// Path of the file.
     pub path: Vec<u8>,
-    /// Where it was, if it was moved or copied.
+    /// Former path of a moved file, or the original of a copy.
     pub from: Option<Vec<u8>>,
-    /// Bytes it has, or had.
+    /// Size in bytes; for a deleted file, the protected size.
     pub size: u64,
-    /// When its content and anything about it last changed, as the file system says; of what is gone, when it was protected.
+    /// mtime and ctime; for a deleted file, the time of its protection.
     pub times: (Nanos, Nanos),
-    /// Redundancy columns it shall have.
+    /// Redundancy columns that the policy requires.
     pub wanted: u32,
-    /// How urgent it is.
+    /// Priority of the policy.
     pub priority: u8,
 }
 
@@ -79,17 +79,17 @@ pub struct Change {
 pub struct Counts([(u64, u64); 8]);
 
 impl Counts {
-    /// Files and bytes of a class.
+    /// Files and bytes of one class.
     pub fn of(&self, class: Class) -> (u64, u64) {
         self.0[class as usize]
     }
 
-    /// All files.
+    /// Number of files.
     pub fn files(&self) -> u64 {
         self.0.iter().map(|(files, _)| files).sum()
     }
 
-    /// Whether there are none.
+    /// True if there are no changes.
     pub fn is_empty(&self) -> bool {
         self.files() == 0
     }
@@ -103,7 +103,7 @@ pub(super) const TABLES: &str = "
     CREATE INDEX IF NOT EXISTS temp.changes_by_origin ON changes(origin) WHERE origin IS NOT NULL;";
 
 impl Catalogue {
-    /// Forgets the change-set of the last scan.
+    /// Removes the change-set of the last scan.
     ///
     /// # Errors
     /// [`CatalogueError`].
@@ -111,7 +111,7 @@ impl Catalogue {
         self.wrap(self.connection.execute_batch("DELETE FROM temp.changes"))
     }
 
-    /// Adds to the change-set.
+    /// Adds a change.
     ///
     /// # Errors
     /// [`CatalogueError`].
@@ -125,7 +125,7 @@ impl Catalogue {
         self.wrap(note()).map(|_| ())
     }
 
-    /// A change is of another class than it seemed.
+    /// Changes the class of a change.
     ///
     /// # Errors
     /// [`CatalogueError`].
@@ -134,7 +134,7 @@ impl Catalogue {
         self.wrap(self.connection.execute(change, params![to as i64, from as i64, path])).map(|_| ())
     }
 
-    /// What was moved is not removed.
+    /// Removes the deletions of files that were found as moved.
     ///
     /// # Errors
     /// [`CatalogueError`].
@@ -145,7 +145,7 @@ impl Catalogue {
         self.wrap(self.connection.execute(settle, classes)).map(|_| ())
     }
 
-    /// Whether a file is in the change-set under this class.
+    /// True if the change-set has this file with this class.
     ///
     /// # Errors
     /// [`CatalogueError`].
@@ -159,7 +159,7 @@ impl Catalogue {
         self.wrap(find())
     }
 
-    /// Files of the change-set under this class at and beneath a path.
+    /// Number of files with this class at and below a path.
     ///
     /// # Errors
     /// [`CatalogueError`].
@@ -173,7 +173,7 @@ impl Catalogue {
         self.wrap(count())
     }
 
-    /// Whether a file is already known to have been moved away.
+    /// True if a move of this file is already in the change-set.
     ///
     /// # Errors
     /// [`CatalogueError`].
@@ -187,7 +187,7 @@ impl Catalogue {
         self.wrap(find())
     }
 
-    /// The path that a file got which was at `from`.
+    /// New path of the file that was at `from`.
     ///
     /// # Errors
     /// [`CatalogueError`].
@@ -222,10 +222,10 @@ impl Catalogue {
         self.wrap(count())
     }
 
-    /// Walks through the changes of one class in the order of their paths, in pages.
+    /// Visits the changes of one class in order of their paths, in pages.
     ///
     /// # Errors
-    /// [`CatalogueError`], and what `visit` gives.
+    /// [`CatalogueError`], or the error of `visit`.
     pub fn each_change<E: From<CatalogueError>>(
         &self,
         class: Class,
@@ -264,7 +264,7 @@ impl Catalogue {
         self.wrap(find())
     }
 
-    /// A file of this size and time somewhere else: what a new file is a copy of.
+    /// A file with this size and mtime elsewhere: the original of a possible copy.
     ///
     /// # Errors
     /// [`CatalogueError`].

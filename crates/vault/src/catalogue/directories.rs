@@ -1,9 +1,9 @@
-//! Rows of directories: they go when no file of theirs is known any more.
+//! Directories without known files.
 
 use super::{Catalogue, Result};
 
 impl Catalogue {
-    /// Forgets directories of which no file is known any more.
+    /// Removes directories without known files.
     ///
     /// # Errors
     /// [`CatalogueError`](super::CatalogueError).

@@ -1,19 +1,20 @@
-//! Change-sets that are held: what each file was like when a person could first have looked at it.
+//! Held change-sets: the version of each file when a person could first have reviewed it.
 //!
-//! A file that differs from one look to the next is *restless*: it is written without a pause, as a log is, and no approval could ever
-//! name what it will be.
+//! A file that differs from one scan to the next is *restless*: it is written continuously, for example a log, and no
+//! approval could name its future version.
 
 use super::{Catalogue, Class, Result};
 use rusqlite::params;
 
-/// Beside the tables of the catalogue, so that one that was made before gets it too.
+/// Created with `IF NOT EXISTS`, so that existing catalogues get it as well.
 pub(super) const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS held(
         path BLOB PRIMARY KEY, size INTEGER NOT NULL, mtime INTEGER NOT NULL, ctime INTEGER NOT NULL,
         restless INTEGER NOT NULL) WITHOUT ROWID;";
 
 impl Catalogue {
-    /// Notes how the changed files of the last scan are. Those that were noted before and are others now are restless from now on.
+    /// Records the versions of the last scan's changed files. Files with an earlier record of another version become
+    /// restless.
     ///
     /// # Errors
     /// [`CatalogueError`](super::CatalogueError).
@@ -35,7 +36,7 @@ impl Catalogue {
         self.together(|| self.wrap(note()).map(|_| ()))
     }
 
-    /// Whether a file was another one at each of the last looks.
+    /// True if a file had another version at each of the last scans.
     ///
     /// # Errors
     /// [`CatalogueError`](super::CatalogueError).
@@ -49,7 +50,7 @@ impl Catalogue {
         self.wrap(find())
     }
 
-    /// How many files of the last scan are restless.
+    /// Number of restless files in the last scan.
     ///
     /// # Errors
     /// [`CatalogueError`](super::CatalogueError).
@@ -58,7 +59,7 @@ impl Catalogue {
         self.wrap(self.connection.query_row(count, [Class::Changed as i64], |row| row.get(0)))
     }
 
-    /// Forgets what was held.
+    /// Removes all records.
     ///
     /// # Errors
     /// [`CatalogueError`](super::CatalogueError).

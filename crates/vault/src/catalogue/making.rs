@@ -1,15 +1,15 @@
-//! Whether a catalogue is one: made from headers, and not damaged since.
+//! Validity of a catalogue: rebuilt from headers, and not damaged since.
 
 use super::{Catalogue, CatalogueError, Result};
 use crate::changelog::database;
 use rusqlite::Connection;
 use std::path::Path;
 
-/// The note of a catalogue that was begun and does not know yet what the headers know.
+/// Note of a new catalogue that is not rebuilt from headers yet.
 pub(super) const TO_BE_MADE: &str = "to be made from headers";
 
 impl Catalogue {
-    /// Whether it is new, and headers of redundancy files were not asked yet what they know.
+    /// True if the catalogue is new and not rebuilt from headers yet.
     ///
     /// # Errors
     /// [`CatalogueError`].
@@ -17,7 +17,7 @@ impl Catalogue {
         Ok(self.note(TO_BE_MADE)?.is_some())
     }
 
-    /// It knows what the headers know.
+    /// Marks the catalogue as rebuilt.
     ///
     /// # Errors
     /// [`CatalogueError`].
@@ -25,12 +25,12 @@ impl Catalogue {
         self.set_note(TO_BE_MADE, None)
     }
 
-    /// Closes a catalogue that another file name is meant for: afterwards all of it is in one file, on the disk.
+    /// Closes a catalogue that will be renamed: afterwards all of it is durable in one file.
     ///
     /// # Errors
     /// [`CatalogueError`](super::CatalogueError).
     pub(crate) fn close(self) -> Result<()> {
-        // In this mode there is no second file with a part of it.
+        // In this mode there is no write-ahead log.
         self.wrap(self.connection.pragma_update(None, "synchronous", "full"))?;
         self.wrap(self.connection.pragma_update(None, "journal_mode", "delete"))?;
         let Catalogue { connection, path } = self;
@@ -38,7 +38,8 @@ impl Catalogue {
     }
 }
 
-/// True if the file is damaged, as far as SQLite can tell: it cannot be opened, or tables and indexes contradict each other.
+/// True if the file is damaged, as far as SQLite can tell: it cannot be opened, or tables and indexes contradict each
+/// other.
 pub(crate) fn is_damaged(path: &Path) -> bool {
     let check = |connection: Connection| -> rusqlite::Result<String> {
         connection.busy_timeout(std::time::Duration::from_secs(30))?;

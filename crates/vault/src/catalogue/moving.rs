@@ -1,17 +1,18 @@
-//! Names that redundancy is being moved to.
+//! Names to which redundancy is being moved.
 //!
-//! A move of redundancy and the row of the catalogue that follows it cannot happen at once. The new name is noted here before, and the note goes after the
-//! row was written. Where a killed process left one, redundancy at that name may be of a file that has a third name by now.
+//! A move of redundancy and the update of the catalogue are two steps. The new name is recorded before the move and
+//! removed after the update. If a killed process left a record, redundancy under that name may belong to a file that
+//! was renamed again.
 
 use super::{Catalogue, Result};
 use rusqlite::params;
 
-/// Beside the tables of the catalogue, so that one that was made before gets it too.
+/// Created with `IF NOT EXISTS`, so that existing catalogues get it as well.
 pub(super) const TABLES: &str =
     "CREATE TABLE IF NOT EXISTS moving(worker TEXT NOT NULL, path BLOB NOT NULL);";
 
 impl Catalogue {
-    /// Notes that a worker is about to move redundancy to these names.
+    /// Records that a worker is about to move redundancy to these names.
     ///
     /// # Errors
     /// [`CatalogueError`](super::CatalogueError).
@@ -35,7 +36,7 @@ impl Catalogue {
         })
     }
 
-    /// All that is noted: workers and names.
+    /// All records: worker and name.
     ///
     /// # Errors
     /// [`CatalogueError`](super::CatalogueError).
@@ -48,7 +49,7 @@ impl Catalogue {
         self.wrap(list())
     }
 
-    /// The catalogue follows what a worker moved.
+    /// Removes the records of a worker after the catalogue was updated.
     ///
     /// # Errors
     /// [`CatalogueError`](super::CatalogueError).

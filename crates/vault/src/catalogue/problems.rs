@@ -1,4 +1,4 @@
-//! Damage that scrub found and nobody repaired yet.
+//! Damage that was found and is not repaired yet.
 
 use super::{Catalogue, Result};
 use crate::tree::{join, split};
@@ -6,27 +6,27 @@ use crate::world::Nanos;
 use rusqlite::params;
 use std::ops::Range;
 
-/// What is damaged.
+/// Kind of a damaged range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Piece {
-    /// Bytes of the file, which can be reconstructed.
+    /// Data that can be reconstructed.
     Data,
-    /// Bytes of the file, which cannot.
+    /// Data that cannot be reconstructed.
     Lost,
-    /// Bytes of its redundancy.
+    /// Redundancy.
     Redundancy,
-    /// A header of its redundancy.
+    /// A header of a redundancy file.
     Header,
-    /// Bytes within the part that a file had before it grew: a program changed them, or they were corrupt when the file was protected. Not damage by
-    /// itself.
+    /// Data that existed before the file grew and that changed: by a program, or by corruption before it was protected.
+    /// Not damage by itself.
     Changed,
 }
 
 impl Piece {
     const ALL: [Piece; 5] = [Piece::Data, Piece::Lost, Piece::Redundancy, Piece::Header, Piece::Changed];
 
-    /// The words for it.
+    /// Text for output.
     pub fn words(self) -> &'static str {
         match self {
             Piece::Data => "data",
@@ -38,17 +38,17 @@ impl Piece {
     }
 }
 
-/// A damaged range: of the file, or of its redundancy file.
+/// A damaged range of a file or of its redundancy file.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Problem {
-    /// What is damaged.
+    /// Kind.
     pub piece: Piece,
-    /// Which bytes of it.
+    /// Range of bytes.
     pub range: Range<u64>,
 }
 
 impl Catalogue {
-    /// Notes damage of a file, in place of what was known before. [`Piece::Changed`] stays: whoever looks for damage knows nothing of it.
+    /// Replaces the recorded damage of a file. [`Piece::Changed`] is kept, since an examination does not find it.
     ///
     /// # Errors
     /// [`CatalogueError`](super::CatalogueError).
@@ -68,7 +68,7 @@ impl Catalogue {
         self.wrap(insert())
     }
 
-    /// Forgets the damage of a file.
+    /// Removes the recorded damage of a file.
     ///
     /// # Errors
     /// [`CatalogueError`](super::CatalogueError).
@@ -93,8 +93,7 @@ impl Catalogue {
         self.wrap(delete()).map(|_| ())
     }
 
-    /// Files at and beneath a path that changed within the part that they had when they grew ([`Piece::Changed`]), in the order of their names, each with the
-    /// number of ranges.
+    /// Files at and below a path with [`Piece::Changed`] ranges, in order of their names, with the number of ranges.
     ///
     /// # Errors
     /// [`CatalogueError`](super::CatalogueError).
@@ -115,7 +114,7 @@ impl Catalogue {
         Ok(found)
     }
 
-    /// The known damage of a file, in the order of its bytes.
+    /// Recorded damage of a file, in order of its bytes.
     ///
     /// # Errors
     /// [`CatalogueError`](super::CatalogueError).

@@ -1,12 +1,12 @@
-//! Queries that run once per file. They join no tables: SQLite compiles a join anew for each value of a parameter, which took an eighth of the CPU time of
-//! protecting small files.
+//! Queries that run once per file. They join no tables: SQLite compiles a join again for each value of a parameter,
+//! which took an eighth of the CPU time for protecting small files.
 
 /// What is known of a file: the columns of an entry.
 pub(super) const FIND: &str = "SELECT size, mtime, ctime, inode, id, \
      (SELECT identity FROM codes WHERE number = code), wanted, columns, redundancy, protected_at, scrubbed_at, state \
      FROM files WHERE directory = (SELECT number FROM directories WHERE path = ?) AND name = ?";
 
-/// Names of files of an inode, size and time.
+/// Names of files with an inode, size and mtime.
 pub(super) const BY_INODE: &str = "SELECT (SELECT path FROM directories WHERE number = directory), name FROM files \
      WHERE inode = ? AND size = ? AND mtime = ? LIMIT 64";
 
@@ -14,11 +14,11 @@ pub(super) const BY_INODE: &str = "SELECT (SELECT path FROM directories WHERE nu
 pub(super) const NAMES_OF: &str = "SELECT (SELECT path FROM directories WHERE number = directory), name, size, mtime, ctime FROM files \
      WHERE inode = ?";
 
-/// A file of a time and size.
+/// A file with an mtime and size.
 pub(super) const LIKE: &str = "SELECT (SELECT path FROM directories WHERE number = directory), name FROM files \
      WHERE mtime = ? AND size = ? LIMIT 1";
 
-/// Number of files in directories that are chosen by a condition.
+/// Number of files in directories that satisfy a condition.
 pub(super) fn count_in(directories: &str) -> String {
     format!(
         "SELECT count(*) FROM files WHERE directory IN (SELECT number FROM directories WHERE {directories})"

@@ -1,29 +1,30 @@
-//! Protected files that changed or vanished of late, and whose redundancy followed them: what guards count over a time.
+//! Protected files that recently changed or were deleted and whose redundancy was updated: the guard counts them over
+//! its window.
 //!
-//! A file counts once, however often it changes. What a scan finds now is in the change-set, and is not here before it has
-//! been carried out.
+//! A file counts once, however often it changes. Changes of the present scan are in the change-set and are added here
+//! when they are carried out.
 
 use super::{Catalogue, Class, Result};
 use crate::world::Nanos;
 use rusqlite::{OptionalExtension, params};
 
-/// Beside the tables of the catalogue, so that one that was made before gets it too.
+/// Created with `IF NOT EXISTS`, so that existing catalogues get it as well.
 pub(super) const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS recent(
         path BLOB PRIMARY KEY, removed INTEGER NOT NULL, at INTEGER NOT NULL) WITHOUT ROWID;
     CREATE INDEX IF NOT EXISTS recent_by_time ON recent(at);";
 
-/// How many files.
+/// Numbers of recent changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Recent {
-    /// That vanished.
+    /// Deleted files.
     pub removed: u64,
-    /// That changed.
+    /// Changed files.
     pub changed: u64,
 }
 
 impl Catalogue {
-    /// Notes that a protected file vanished or changed.
+    /// Records that a protected file changed or was deleted.
     ///
     /// # Errors
     /// [`CatalogueError`](super::CatalogueError).
@@ -36,7 +37,7 @@ impl Catalogue {
         self.wrap(note()).map(|_| ())
     }
 
-    /// Whether a file changed or vanished since a time.
+    /// True if a file changed or was deleted since a time.
     ///
     /// # Errors
     /// [`CatalogueError`](super::CatalogueError).
@@ -48,8 +49,8 @@ impl Catalogue {
         Ok(self.wrap(find())?.is_some_and(|at| at >= since))
     }
 
-    /// Files that vanished or changed since a time. Those of the change-set are left out: they are counted there. Times to come
-    /// count: a clock that was set back must not make anything forgotten.
+    /// Files that changed or were deleted since a time, without those in the change-set, which are counted there. Times
+    /// in the future count, so that a clock that was set back hides nothing.
     ///
     /// # Errors
     /// [`CatalogueError`](super::CatalogueError).
@@ -58,7 +59,7 @@ impl Catalogue {
         self.count_recent(since, beside)
     }
 
-    /// Files that vanished or changed since a time, those of the last scan's change-set as well.
+    /// Files that changed or were deleted since a time, including those of the last scan's change-set.
     ///
     /// # Errors
     /// [`CatalogueError`](super::CatalogueError).
@@ -83,7 +84,7 @@ impl Catalogue {
         self.wrap(count())
     }
 
-    /// Forgets what is older than a time.
+    /// Removes records older than a time.
     ///
     /// # Errors
     /// [`CatalogueError`](super::CatalogueError).

@@ -1,4 +1,4 @@
-//! What is noted is found again: in order, by prefix, whatever the names are.
+//! Stored entries are found again: in order, by prefix, for any names.
 
 use super::{Catalogue, CatalogueError, Entry, PAGE, Piece, Problem, State};
 use crate::format::FileId;
@@ -35,7 +35,7 @@ fn paths(catalogue: &Catalogue, below: &[u8]) -> Vec<Vec<u8>> {
     found
 }
 
-/// Names that sort around the slash, that end in it in other encodings, and that are no text.
+/// Names that sort next to the slash, that end with its byte in other encodings, and that are not UTF-8.
 const NAMES: [&[u8]; 12] = [
     b"a",
     b"a/b",
@@ -65,7 +65,7 @@ fn a_directory_is_not_its_namesakes() {
         let mut found = paths(&catalogue, path);
         found.sort();
         assert_eq!(found, expected, "below {path:?}");
-        // Directories are those of these files, and no others.
+        // The directories are exactly those of these files.
         let mut above: Vec<Vec<u8>> = expected
             .iter()
             .filter(|name| **name != path)
@@ -88,7 +88,7 @@ fn a_directory_is_not_its_namesakes() {
     assert_eq!(catalogue.count().unwrap(), NAMES.len() as u64);
 }
 
-/// All directories were looked at for each file that was removed: a large tree took its square.
+/// Regression: removal of a file visited all directories, so a large tree took quadratic time.
 #[test]
 fn what_is_beneath_a_path_is_found_by_an_index() {
     let (_directory, catalogue) = catalogue();
@@ -120,7 +120,7 @@ fn pages_have_all_files_once_though_the_catalogue_changes() {
         .each_page(b"", |page| -> Result<(), CatalogueError> {
             pages += 1;
             for (path, entry) in page {
-                // What is done with a page may change and remove what is in it.
+                // `visit` may change and remove the entries of its page.
                 match entry.generation.size % 3 {
                     0 => catalogue.forget(&path)?,
                     _ => catalogue.put(&path, &Entry { state: State::Damaged, ..entry })?,
@@ -166,7 +166,7 @@ fn problems_are_replaced_and_go_with_their_file() {
     let first = [problem(Piece::Redundancy, 5..u64::MAX >> 1), problem(Piece::Data, 9..10)];
     catalogue.set_problems(b"d/file", &first, 1).unwrap();
     catalogue.set_problems(b"d/file2", &first[..1], 1).unwrap();
-    // In the order of pieces and bytes.
+    // In the order of kinds and bytes.
     assert_eq!(catalogue.problems(b"d/file").unwrap(), [first[1].clone(), first[0].clone()]);
     let second = [problem(Piece::Lost, 0..1)];
     catalogue.set_problems(b"d/file", &second, 2).unwrap();
@@ -186,7 +186,7 @@ fn what_fails_together_has_not_happened() {
     catalogue.put(b"a", &entry(1)).unwrap();
     let failed = catalogue.together(|| -> Result<(), CatalogueError> {
         catalogue.put(b"b", &entry(2))?;
-        // One within the other: the inner one is undone alone.
+        // Nested: the inner transaction is rolled back alone.
         let inner = catalogue.together(|| -> Result<(), CatalogueError> {
             catalogue.forget(b"a")?;
             catalogue.put(b"c", &entry(3))?;
@@ -199,7 +199,7 @@ fn what_fails_together_has_not_happened() {
     });
     assert!(failed.is_err());
     assert!(catalogue.find(b"a").unwrap().is_some() && catalogue.find(b"b").unwrap().is_none());
-    // And it is as before for what comes next.
+    // The connection remains usable.
     catalogue.together(|| catalogue.put(b"d", &entry(4))).unwrap();
     assert_eq!(catalogue.count().unwrap(), 2);
 }
@@ -208,7 +208,8 @@ fn refusal(catalogue: &Catalogue) -> CatalogueError {
     CatalogueError { path: catalogue.path.clone(), bad_header: false, reason: rusqlite::Error::InvalidQuery }
 }
 
-/// Two processes noted results at the same time, and one of them was refused: it had read before the other wrote.
+/// Regression: of two processes that stored results concurrently one was refused, because it read before the other
+/// wrote.
 #[test]
 fn two_that_write_wait_for_each_other() {
     let (directory, one) = catalogue();
@@ -255,7 +256,7 @@ fn a_share_of_files_is_that_which_was_scrubbed_longest_ago() {
     assert_eq!(oldest(15), [None, None, None, None, Some(10), None], "what lies ahead is not known");
 }
 
-/// Queries that run once per file were compiled anew each time, because they joined tables.
+/// Regression: queries that run once per file were compiled again each time because they joined tables.
 #[test]
 fn queries_for_each_file_are_compiled_once() {
     let (_directory, catalogue) = catalogue();

@@ -1,4 +1,4 @@
-//! Degraded reads that were served, as a small note in the catalogue.
+//! Statistics of degraded reads, stored as a note in the catalogue.
 
 use super::Report;
 use crate::catalogue::{Catalogue, CatalogueError};
@@ -8,22 +8,22 @@ use std::collections::BTreeMap;
 
 const NOTE: &str = "degraded reads";
 
-/// All degraded reads that were noted.
+/// Sum of all degraded reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// How often a file was read with the help of redundancy.
+    /// Number of files read with reconstruction.
     pub reads: u64,
-    /// Blocks that were made for them.
+    /// Blocks that were reconstructed.
     pub blocks: u64,
-    /// Bytes of these.
+    /// Bytes that were reconstructed.
     pub bytes: u64,
-    /// When that happened last.
+    /// Time of the last one.
     pub last: Nanos,
-    /// Blocks that could not be used, by target.
+    /// Faulty blocks by target.
     pub targets: BTreeMap<String, u64>,
 }
 
-/// Notes what a reader did, if that was more than reading.
+/// Adds a reader's counters if blocks were reconstructed.
 ///
 /// # Errors
 /// The catalogue fails.
@@ -37,7 +37,7 @@ pub fn note(catalogue: &Catalogue, report: &Report, now: Nanos) -> Result<(), Ca
         record.blocks += report.reconstructed;
         record.bytes += report.reconstructed_bytes;
         record.last = record.last.max(now);
-        for (target, why) in &report.ailing {
+        for (target, why) in &report.faults {
             *record.targets.entry(target.clone()).or_default() += why.values().sum::<u64>();
         }
         let text = serde_json::to_string(&record).unwrap_or_default();
@@ -45,7 +45,7 @@ pub fn note(catalogue: &Catalogue, report: &Report, now: Nanos) -> Result<(), Ca
     })
 }
 
-/// What was noted; nothing if there never was a degraded read. A note that is none counts as that.
+/// The recorded statistics; none if there were no degraded reads or the note is not readable.
 ///
 /// # Errors
 /// The catalogue fails.

@@ -1,8 +1,8 @@
-//! Files whose redundancy is there already, for the version that they are.
+//! Adoption of redundancy that already exists for the present version of a file.
 
-use super::{EncodeError, Encoded, Encoder, Making};
+use super::{EncodeError, Encoded, Encoder, ParityFilePlan};
 use crate::coder::Coder;
-use crate::examine::{ExamineError, Subject};
+use crate::examine::{ExamineError, ProtectedFile};
 use crate::format::{FileId, Header};
 use crate::tree::{Generation, Stat};
 use crate::version::is_doubtful;
@@ -10,65 +10,74 @@ use crate::world::Nanos;
 use std::sync::Arc;
 
 impl Encoder<'_> {
-    /// What a file has that cannot be read completely now, if that is about the file as it is: it got another name, or lost redundancy, while targets
-    /// are gone. It counts for as much as there is of it. Nothing otherwise.
+    /// Adopts the redundancy of a file that cannot be read completely, if it describes the present version: the file
+    /// was renamed, or lost redundancy, while targets are offline. The available columns are counted. Returns none
+    /// otherwise.
     pub(super) fn adopt_degraded(&self, path: &[u8]) -> Result<Option<Encoded>, EncodeError> {
         if !self.storage.keeps_by_identity() {
             return Ok(None);
         }
-        let subject = match Subject::open(self.storage, self.coders, path) {
+        let protected = match ProtectedFile::open(self.storage, self.coders, path) {
             Err(ExamineError::Unprotected | ExamineError::Unusable(_)) => return Ok(None),
-            subject => subject?,
+            protected => protected?,
         };
-        let (Some(content), Some(stat)) = (&subject.content, subject.stat) else { return Ok(None) };
-        // Other permissions have to go into the headers, which is done when the file can be read.
+        let (Some(content), Some(stat)) = (&protected.content, protected.stat) else { return Ok(None) };
+        // Changed permissions have to be written to the headers, which happens once the file can be read.
         let metadata = content.metadata().map_err(EncodeError::read)?;
-        if subject.is_changed() || metadata != subject.header.metadata {
+        if protected.is_changed() || metadata != protected.header.metadata {
             return Ok(None);
         }
-        let header = &subject.header;
-        let columns = (subject.columns(), header.code.m());
-        let redundancy_bytes = subject.parts.iter().map(|part| part.records.file()).sum();
-        Ok(Some(unread((header.id, stat, header.protected_at), header.coding(), columns, redundancy_bytes)))
+        let header = &protected.header;
+        let columns = (protected.columns(), header.code.m());
+        let redundancy_bytes = protected.parts.iter().map(|part| part.records.file()).sum();
+        Ok(Some(adopted((header.id, stat, header.protected_at), header.coding(), columns, redundancy_bytes)))
     }
 }
 
-/// Redundancy that is there for this very version of the file, made by someone else or before the catalogue was lost. A column that has no place now may
-/// be on a target that does not answer: it is whole again when that comes back, so that nothing is gained by making the others anew without it.
-pub(super) fn adopt(makings: &[Making], coder: &Arc<Coder>, stat: &Stat, moved: bool) -> Option<Encoded> {
+/// Adopts redundancy of this version that another process made, or that was made before the catalogue was lost. A
+/// column without a placement may be on an offline target: it is complete again when the target returns, so rewriting
+/// the others without it would gain nothing.
+pub(super) fn adopt(
+    parity_files: &[ParityFilePlan],
+    coder: &Arc<Coder>,
+    stat: &Stat,
+    moved: bool,
+) -> Option<Encoded> {
     let same = |was: &Header, now: &Header| {
         let renamed = Generation { ctime: now.generation.ctime, ..was.generation };
         let only_renamed = renamed == now.generation && was.metadata == now.metadata;
         !is_doubtful(was) && (was.generation == now.generation || (moved && only_renamed))
     };
-    let first = makings.first()?.header.id;
-    let fits = |making: &Making| {
-        let old = making.old.as_ref()?;
-        let whole = old.head_damage.is_none() && same(&old.header, &making.header);
-        // An older version of the format is replaced.
-        let whole = whole && old.header.version == making.header.version;
-        (whole && are_same_places(&old.header, &making.header)).then_some(old.records.file())
+    let first = parity_files.first()?.header.id;
+    let fits = |parity_file: &ParityFilePlan| {
+        let old = parity_file.old.as_ref()?;
+        let whole = old.head_damage.is_none() && same(&old.header, &parity_file.header);
+        // Older format versions are replaced.
+        let whole = whole && old.header.version == parity_file.header.version;
+        (whole && are_same_places(&old.header, &parity_file.header)).then_some(old.records.file())
     };
-    let sizes: Option<Vec<u64>> = makings.iter().map(fits).collect();
-    let olds = || makings.iter().filter_map(|making| making.old.as_ref());
-    // Columns of different revisions are not used together.
+    let sizes: Option<Vec<u64>> = parity_files.iter().map(fits).collect();
+    let olds = || parity_files.iter().filter_map(|parity_file| parity_file.old.as_ref());
+    // Columns of different revisions are not combined.
     let revision = olds().map(|old| old.header.revision).max();
     if olds().any(|old| Some(old.header.revision) != revision) {
         return None;
     }
     let protected_at = olds().map(|old| old.header.protected_at).min()?;
-    let columns = (makings.iter().map(|making| making.home.columns).sum(), coder.code().m());
-    Some(unread((first, *stat, protected_at), coder.coding(), columns, sizes?.iter().sum()))
+    let columns =
+        (parity_files.iter().map(|parity_file| parity_file.placement.columns).sum(), coder.code().m());
+    Some(adopted((first, *stat, protected_at), coder.coding(), columns, sizes?.iter().sum()))
 }
 
-/// Whether columns are where they would be put now. One that has no place now may be where it was.
+/// True if the columns are where they would be placed now. A column without a placement now may be in its old place.
 fn are_same_places(was: &Header, now: &Header) -> bool {
     let same = |(was, now): (&Vec<u8>, &Vec<u8>)| now.is_empty() || was == now;
     was.targets.len() == now.targets.len() && was.targets.iter().zip(&now.targets).all(same)
 }
 
-/// Nothing to do for a file: identity and version with the time of its redundancy, code, columns that are there and wanted, bytes of redundancy.
-fn unread(
+/// Result for a file that needs no encoding: identity, version and protection time; code; columns present and wanted;
+/// bytes of redundancy.
+fn adopted(
     (id, stat, protected_at): (FileId, Stat, Nanos),
     code: String,
     (columns, wanted): (usize, usize),
@@ -86,9 +95,9 @@ fn unread(
         adopted: true,
         encoded: 0,
         kept: 0,
-        trouble: None,
-        spoilt: Vec::new(),
-        mended: Vec::new(),
+        damage: None,
+        unrecoverable: Vec::new(),
+        reconstructed: Vec::new(),
         changed: Vec::new(),
         drafts: Vec::new(),
         published: Vec::new(),

@@ -1,4 +1,4 @@
-//! What was encoded is made durable and put in place.
+//! Publication of encoded redundancy: drafts are made durable and renamed into place.
 
 use super::Encoded;
 use crate::redundancy::{Draft, PartPath};
@@ -7,15 +7,16 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
-/// Makes the names durable that [`Encoded::publish`] gave, where the file system does not do that as a whole; each directory once.
+/// Makes the names durable that [`Encoded::publish`] created, on file systems without a whole-system sync. Each
+/// directory is synced once.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system fails.
 pub(crate) fn sync_names<'a>(published: impl Iterator<Item = &'a Encoded>) -> io::Result<()> {
     let mut directories: BTreeMap<(PathBuf, Vec<u8>), &Tree> = BTreeMap::new();
     for PartPath { tree, path } in published.flat_map(|encoded| &encoded.published) {
         let mut directory = split(path).0;
-        // Those above it may be new, too.
+        // Parent directories may be new as well.
         while directories.insert((tree.path().to_owned(), directory.to_vec()), tree).is_none() {
             if directory.is_empty() {
                 break;
@@ -32,23 +33,23 @@ pub(crate) fn sync_names<'a>(published: impl Iterator<Item = &'a Encoded>) -> io
 }
 
 impl Encoded {
-    /// Whether files wait to be made durable and put in place.
+    /// True if drafts are to be made durable and published.
     pub fn is_draft(&self) -> bool {
         !self.drafts.is_empty()
     }
 
-    /// Makes the drafts durable one by one; for many of them, sync the file system instead.
+    /// Makes each draft durable. For many drafts, sync the file system instead.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system fails.
     pub fn sync(&self) -> io::Result<()> {
         self.drafts.iter().try_for_each(Draft::sync)
     }
 
-    /// Makes those drafts durable whose file system does not do that as a whole.
+    /// Makes the drafts durable whose file system has no reliable whole-system sync.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system fails.
     pub fn sync_untrusted(&self) -> io::Result<()> {
         for draft in &self.drafts {
             if !draft.place().tree.syncs_as_a_whole()? {
@@ -58,17 +59,17 @@ impl Encoded {
         Ok(())
     }
 
-    /// Puts the drafts, durable by now, in place, and removes redundancy that they replace elsewhere. What failed can be tried again.
+    /// Renames the durable drafts into place and removes obsolete redundancy. Can be repeated after a failure.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system fails.
     pub fn publish(&mut self) -> io::Result<()> {
         for draft in &mut self.drafts {
             draft.put_in_place()?;
             self.published.push(draft.place().clone());
         }
         self.drafts.clear();
-        // What stays on a disk that turned read-only has a lower revision and does not count.
+        // A file that stays on a read-only disk has a lower revision and is ignored.
         let remove = |place: PartPath| place.tree.remove_if_writable(&place.path).map(|_| ());
         self.obsolete.drain(..).try_for_each(remove)
     }

@@ -1,28 +1,28 @@
-//! Rows of a file shared out among threads, and what these found.
+//! Distribution of rows over threads, and the sum of their results.
 
 use super::rows::{Rows, Scratch};
-use super::untouched::Compared;
+use super::write_tracker::Compared;
 use super::{EncodeError, EncodeOptions};
 use crate::format::frame::toggle;
 use crate::geometry::Cut;
 use crate::redundancy::redo;
 use crate::runs::{each_run, large_pieces};
 
-/// What all threads together found.
+/// Sum of the results of all threads.
 #[derive(Debug)]
 pub(super) struct Totals {
-    /// Per redundancy file, the sum of the checks of its frames.
+    /// Per redundancy file, the sum of its frames' checks.
     pub(super) roots: Vec<[u8; 16]>,
-    /// Per redundancy file, records to write in place.
+    /// Per redundancy file, the records to write in place.
     pub(super) changes: Vec<Vec<(u64, Vec<u8>)>>,
     pub(super) change_bytes: usize,
     pub(super) encoded: u64,
     pub(super) kept: u64,
     /// Bytes of data that were read.
     pub(super) read: u64,
-    /// A frame of a written stripe is damaged, so that its check cannot be taken out of the root.
+    /// A frame of a written stripe is damaged, so its check cannot be removed from the root.
     pub(super) root_is_unknown: bool,
-    /// Blocks beside those that they were.
+    /// Comparison of blocks with their former signatures.
     pub(super) compared: Compared,
 }
 
@@ -61,21 +61,25 @@ impl Totals {
     }
 }
 
-/// Bytes of data whose redundancy is written in one go: with that, it is in the cache still.
+/// Bytes of data whose redundancy is written at once, small enough to be in the cache still.
 const PIECE_BYTES: u64 = 1 << 20;
 
 fn rows_of_piece(k: usize, block: u64) -> u64 {
     (PIECE_BYTES / (k as u64 * block)).max(1)
 }
 
-/// Encodes all rows of a file, or those of written stripes where these are known.
-pub(super) fn work(rows: &Rows<'_>, cut: &Cut, options: EncodeOptions<'_>) -> Result<Totals, EncodeError> {
-    let (k, files) = (rows.coder.code().k(), rows.makings.len());
-    let state = || (Scratch::new(rows.makings), Totals::new(files));
+/// Encodes all rows of a file, or only written stripes where these are known.
+pub(super) fn encode_rows(
+    rows: &Rows<'_>,
+    cut: &Cut,
+    options: EncodeOptions<'_>,
+) -> Result<Totals, EncodeError> {
+    let (k, files) = (rows.coder.code().k(), rows.parity_files.len());
+    let state = || (Scratch::new(rows.parity_files), Totals::new(files));
     let states = each_run(
         cut,
         large_pieces(k.max(rows.coder.code().m())),
-        // What is announced is read by the system.
+        // Prefetched data would be read by the system.
         rows.written.is_none().then_some(rows.content),
         options.threads,
         state,
@@ -106,8 +110,10 @@ pub(super) fn work(rows: &Rows<'_>, cut: &Cut, options: EncodeOptions<'_>) -> Re
     )?;
     let mut totals = Totals::new(files);
     if rows.keeps_roots() {
-        let roots =
-            rows.makings.iter().map(|making| making.old.as_ref().map_or([0; 16], |old| old.header.root));
+        let roots = rows
+            .parity_files
+            .iter()
+            .map(|parity_file| parity_file.old.as_ref().map_or([0; 16], |old| old.header.root));
         totals.roots = roots.collect();
     }
     states.into_iter().try_fold(totals, |all, (mut scratch, totals)| {

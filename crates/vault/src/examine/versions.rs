@@ -1,66 +1,67 @@
-//! Which version the frames are of.
+//! Detection of stale frames.
 //!
-//! A write that never reached the medium leaves frames of an older version: whole, with tables that agree with each other, and at odds
-//! with data that is newer and right. The header's root, the sum of the checks of all frames, tells them from damaged data. If the sum is
-//! not what it should be, some frames are older; which ones follows from the checks that the stripes in question would have
-//! if their data were right: exactly one choice of them makes the sum fit.
+//! A write that never reached the medium leaves frames of an older version: intact, with tables that agree with each
+//! other, and in conflict with newer, correct data. The header's root, the sum of the checks of all frames,
+//! distinguishes this from damaged data. If the sum differs from the root, some frames are stale. Which ones follows
+//! from the checks that the stripes in question would have if their data were correct: only one selection of stripes
+//! gives the root.
 //!
-//! The same sum vouches for data that no frame speaks of any more: if the checks that its frames would have are just what
-//! the sum lacks, the data is what they were made of.
+//! The same sum confirms data without any frame: if the checks of its missing frames are exactly the difference to the
+//! root, the data is correct.
 
-use super::{ExamineError, Findings, Stripe, Subject};
+use super::{ExamineError, Findings, ProtectedFile, Stripe};
 use crate::format::frame::{Check, check_of, encode_seals, toggle};
 
-/// Stripes in question that are kept apart; with more of them than bits in a sum, the choice is not unique anyway.
+/// Maximum number of stripes in question. With more of them than bits in a sum the selection is not unique anyway.
 const MAX_QUESTIONS: usize = 1024;
 
-/// The sums of the checks that frames have, or should have by the other frames of their stripe.
+/// Sums of the checks that frames have, or should have according to the other frames of their stripe.
 #[derive(Debug, Clone)]
 pub(super) struct Sums {
     parts: Vec<Sum>,
     questions: Vec<Question>,
     too_many: bool,
-    /// All stripes that no frame speaks of, however many.
+    /// Stripes without any frame, without limit.
     untold: Vec<u64>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Sum {
     total: Check,
-    /// What every frame should be is known.
+    /// The checks of all frames are known.
     known: bool,
-    /// What the total changes by if the data is right that no frame speaks of.
+    /// Change of the total if the data without frames is correct.
     untold: Check,
 }
 
-/// A stripe whose data is not what its frames say.
+/// A stripe whose data contradicts its frames.
 #[derive(Debug, Clone)]
 struct Question {
     stripe: u64,
-    /// Per redundancy file: what the sum changes by if the data is right.
+    /// Per redundancy file: change of the sum if the data is correct.
     turns: Vec<Check>,
-    /// No frame is left that says anything, so nothing of it is in the sum yet.
+    /// The stripe has no frame, so that the sum does not include it yet.
     untold: bool,
 }
 
 impl Sums {
-    pub(super) fn new(subject: &Subject) -> Sums {
-        let sum = |part| Sum { total: [0; 16], known: subject.is_current(part), untold: [0; 16] };
-        let parts = subject.parts.iter().map(sum).collect();
+    pub(super) fn new(protected: &ProtectedFile) -> Sums {
+        let sum = |part| Sum { total: [0; 16], known: protected.is_current(part), untold: [0; 16] };
+        let parts = protected.parts.iter().map(sum).collect();
         Sums { parts, questions: Vec::new(), too_many: false, untold: Vec::new() }
     }
 
-    /// Takes in a stripe that was examined, with its blocks of `block` bytes. `readable`: all of its data could be read.
+    /// Adds an examined stripe with blocks of `block` bytes. `readable`: all of its data could be read.
     pub(super) fn take(
         &mut self,
-        subject: &Subject,
+        protected: &ProtectedFile,
         stripe: &Stripe,
         number: u64,
         block: usize,
         readable: bool,
     ) -> Result<(), ExamineError> {
-        let k = subject.header.code.k();
-        let checks = stripe.checks(subject, number);
+        let k = protected.header.code.k();
+        let checks = stripe.checks(protected, number);
         let untold = readable && stripe.seals.is_none();
         for (sum, check) in self.parts.iter_mut().zip(&checks) {
             match check {
@@ -77,9 +78,10 @@ impl Sums {
             return Ok(());
         }
         let trusted =
-            Stripe { blocks: stripe.blocks.clone(), ..Stripe::default() }.trusting(subject, block)?;
+            Stripe { blocks: stripe.blocks.clone(), ..Stripe::default() }.trusting(protected, block)?;
         let mut turns: Vec<Check> = vec![[0; 16]; checks.len()];
-        for (turn, (is, would_be)) in turns.iter_mut().zip(checks.iter().zip(trusted.checks(subject, number)))
+        for (turn, (is, would_be)) in
+            turns.iter_mut().zip(checks.iter().zip(trusted.checks(protected, number)))
         {
             is.iter().chain(&would_be).for_each(|check| toggle(turn, check));
         }
@@ -106,40 +108,40 @@ impl Sums {
         self
     }
 
-    /// Says of the findings which stripes have older frames than their header speaks of, where that can be known.
-    pub(super) fn settle(mut self, subject: &Subject, findings: &mut Findings) {
+    /// Marks stripes with stale frames in the findings, as far as they can be determined.
+    pub(super) fn settle(mut self, protected: &ProtectedFile, findings: &mut Findings) {
         self.questions.sort_by_key(|question| question.stripe);
-        if !self.untold.is_empty() && self.vouch_for_untold(subject) {
-            return believe(self.untold.iter().copied(), subject, findings);
+        if !self.untold.is_empty() && self.vouch_for_untold(protected) {
+            return believe(self.untold.iter().copied(), protected, findings);
         }
         if self.questions.iter().any(|question| question.untold) {
-            let chosen = self.choice(subject);
+            let chosen = self.choice(protected);
             let vouched =
                 |chosen: &Vec<bool>| self.questions.iter().zip(chosen).all(|(it, yes)| *yes || !it.untold);
             match chosen.filter(vouched) {
-                Some(chosen) => return believe(self.chosen(&chosen), subject, findings),
+                Some(chosen) => return believe(self.chosen(&chosen), protected, findings),
                 None => {
-                    // Of the sums nothing is known then; other stripes are judged by their own frames.
+                    // Then the sums decide nothing, and other stripes are judged by their own frames.
                     self.questions.retain(|question| !question.untold);
                     self.parts.iter_mut().for_each(|sum| sum.known = false);
                 }
             }
         }
-        match self.choice(subject) {
-            Some(chosen) => believe(self.chosen(&chosen), subject, findings),
+        match self.choice(protected) {
+            Some(chosen) => believe(self.chosen(&chosen), protected, findings),
             None => findings.doubtful = true,
         }
     }
 
-    /// Whether the sums are what headers say if all data is right that no frame speaks of, and all else as frames say: so it is if
-    /// redundancy was cut off or overwritten.
-    fn vouch_for_untold(&self, subject: &Subject) -> bool {
+    /// True if the sums equal the roots when all data without frames is correct and all other frames are current: so it
+    /// is after redundancy was truncated or overwritten.
+    fn vouch_for_untold(&self, protected: &ProtectedFile) -> bool {
         let fits = |(sum, part): (&Sum, &crate::redundancy::Part)| {
             let mut total = sum.total;
             toggle(&mut total, &sum.untold);
             total == part.header.root
         };
-        let mut known = self.parts.iter().zip(&subject.parts).filter(|(sum, _)| sum.known).peekable();
+        let mut known = self.parts.iter().zip(&protected.parts).filter(|(sum, _)| sum.known).peekable();
         known.peek().is_some() && known.all(fits)
     }
 
@@ -148,13 +150,13 @@ impl Sums {
         chosen.map(|(question, _)| question.stripe)
     }
 
-    /// Which questions have to be answered with yes for the sums to be what headers say; nothing if that cannot be known.
-    fn choice(&self, subject: &Subject) -> Option<Vec<bool>> {
+    /// Selection of stripes whose data must be correct for the sums to equal the roots; none if it is not unique.
+    fn choice(&self, protected: &ProtectedFile) -> Option<Vec<bool>> {
         let known: Vec<usize> = (0..self.parts.len()).filter(|&at| self.parts[at].known).collect();
         let mut difference = Vec::new();
         for &at in &known {
             let mut sum = self.parts[at].total;
-            toggle(&mut sum, &subject.parts[at].header.root);
+            toggle(&mut sum, &protected.parts[at].header.root);
             difference.extend(sum);
         }
         if difference.iter().all(|&byte| byte == 0) {
@@ -166,13 +168,13 @@ impl Sums {
     }
 }
 
-/// Takes the data of some stripes for right.
-fn believe(stripes: impl Iterator<Item = u64>, subject: &Subject, findings: &mut Findings) {
+/// Treats the data of some stripes as correct.
+fn believe(stripes: impl Iterator<Item = u64>, protected: &ProtectedFile, findings: &mut Findings) {
     for stripe in stripes {
         if let Ok(at) = findings.faults.binary_search_by_key(&stripe, |fault| fault.stripe) {
             let fault = &mut findings.faults[at];
             fault.data.clear();
-            let held = (0..subject.header.code.m()).filter(|&column| subject.holds(column));
+            let held = (0..protected.header.code.m()).filter(|&column| protected.holds(column));
             fault.redundancy = held.collect();
             (fault.stale, fault.lost) = (true, false);
         }
@@ -180,17 +182,17 @@ fn believe(stripes: impl Iterator<Item = u64>, subject: &Subject, findings: &mut
 }
 
 impl Stripe {
-    /// Per redundancy file: the sum of the checks that its frames of this stripe should have; nothing where that is not known.
-    fn checks(&self, subject: &Subject, number: u64) -> Vec<Option<Check>> {
-        let k = subject.header.code.k();
+    /// Per redundancy file: the sum of the checks that its frames of this stripe should have; none if it is unknown.
+    fn checks(&self, protected: &ProtectedFile, number: u64) -> Vec<Option<Check>> {
+        let k = protected.header.code.k();
         let of = |part: &crate::redundancy::Part| {
             let seals = self.seals.as_ref()?;
             let mut sum = [0; 16];
             for column in part.columns() {
                 let own = &seals[k + column];
-                // Without the law only the frame itself says what it should be; of hashes there is none.
-                let unknown = subject.coder.is_strong() && own.hash.is_none();
-                if unknown || (!subject.coder.has_law() && !self.good[k + column]) {
+                // Without the law, and for hashes, only the frame itself contains the expected value.
+                let unknown = protected.coder.is_strong() && own.hash.is_none();
+                if unknown || (!protected.coder.has_law() && !self.good[k + column]) {
                     return None;
                 }
                 toggle(
@@ -200,25 +202,25 @@ impl Stripe {
             }
             Some(sum)
         };
-        subject.parts.iter().map(of).collect()
+        protected.parts.iter().map(of).collect()
     }
 
-    /// The stripe as it is if its data is right, whatever frames say: redundancy is made anew from it.
+    /// The stripe under the assumption that its data is correct: redundancy is computed from it.
     ///
     /// # Errors
     /// The code fails.
-    pub fn trusting(mut self, subject: &Subject, block: usize) -> Result<Stripe, ExamineError> {
-        let k = subject.header.code.k();
+    pub fn trusting(mut self, protected: &ProtectedFile, block: usize) -> Result<Stripe, ExamineError> {
+        let k = protected.header.code.k();
         let (data, redundancy) = self.blocks.split_at_mut(k * block);
         let data: Vec<&[u8]> = data.chunks_exact(block).collect();
         let mut outputs: Vec<&mut [u8]> = redundancy.chunks_exact_mut(block).collect();
-        self.seals = Some(subject.coder.encode(&data, &mut outputs)?);
-        self.good = vec![true; subject.header.code.blocks()];
+        self.seals = Some(protected.coder.encode(&data, &mut outputs)?);
+        self.good = vec![true; protected.header.code.blocks()];
         Ok(self)
     }
 }
 
-/// Which of the `turns` add up to `difference`; nothing if none or several choices do.
+/// The subset of `turns` whose sum is `difference`; none if no or several subsets match.
 fn the_only_choice(turns: &[Vec<u8>], mut difference: Vec<u8>) -> Option<Vec<bool>> {
     let add = |to: &mut Vec<u8>, other: &[u8]| to.iter_mut().zip(other).for_each(|(to, other)| *to ^= other);
     let first_bit = |bytes: &[u8]| {
@@ -226,7 +228,7 @@ fn the_only_choice(turns: &[Vec<u8>], mut difference: Vec<u8>) -> Option<Vec<boo
         Some(8 * byte + bytes[byte].leading_zeros() as usize)
     };
     let has_bit = |bytes: &[u8], bit: usize| bytes[bit / 8] & (0x80 >> (bit % 8)) != 0;
-    // Gauss: rows in echelon form, each with the turns that it is the sum of.
+    // Gaussian elimination: rows in echelon form, each with the turns that it is the sum of.
     let mut rows: Vec<(usize, Vec<u8>, Vec<bool>)> = Vec::new();
     for (number, turn) in turns.iter().enumerate() {
         let mut row = turn.clone();
@@ -237,7 +239,7 @@ fn the_only_choice(turns: &[Vec<u8>], mut difference: Vec<u8>) -> Option<Vec<boo
                 of.iter_mut().zip(others).for_each(|(of, other)| *of ^= other);
             }
         }
-        // A turn that others add up to could be left out or taken in.
+        // A turn that is a sum of others could be included or not: not unique.
         let bit = first_bit(&row)?;
         rows.push((bit, row, of));
     }
@@ -272,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_unique_is_no_choice() {
+    fn ambiguous_choices_are_rejected() {
         let turns = vec![vec![1, 0], vec![0, 2], vec![1, 2]];
         assert_eq!(the_only_choice(&turns, vec![1, 2]), None);
         assert_eq!(the_only_choice(&[], vec![1, 2]), None);

@@ -1,14 +1,14 @@
-//! What the fuzzers do, for as long as a test may take.
+//! The fuzzers' functions on a limited number of seeded inputs.
 
 use super::{Stage, header, part, pool, seal_header, stub};
 use crate::coder::Coders;
 use crate::format::header::{FIELDS, FIXED_BYTES};
 use gabion_testkit::fuzz_inputs;
 
-/// Numbers that look like chance and can be repeated.
-struct Chance(u64);
+/// Reproducible random numbers.
+struct TestRng(u64);
 
-impl Chance {
+impl TestRng {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -24,7 +24,7 @@ impl Chance {
         (0..count).map(|_| self.next() as u8).collect()
     }
 
-    /// A number as attackers like them: small, large, near a power of two.
+    /// A typical number of an attacker: small, large, near a power of two.
     fn number(&mut self) -> u64 {
         let power = 1u64 << self.below(64);
         match self.below(6) {
@@ -37,7 +37,7 @@ impl Chance {
         }
     }
 
-    /// Changes one thing.
+    /// Makes one change.
     fn change(&mut self, bytes: &mut Vec<u8>) {
         let at = self.below(bytes.len());
         match self.below(6) {
@@ -60,7 +60,7 @@ impl Chance {
         }
     }
 
-    /// Writes a number over a field of the header.
+    /// Overwrites a field of the header with a number.
     fn change_field(&mut self, bytes: &mut [u8]) {
         let place = FIELDS[self.below(FIELDS.len())];
         let number = self.number().to_le_bytes();
@@ -74,7 +74,7 @@ impl Chance {
 fn stages(sizes: &[(&str, usize)]) -> Vec<(tempfile::TempDir, Stage, Vec<u8>)> {
     let stage = |&(code, size): &(&str, usize)| {
         let directory = tempfile::tempdir().unwrap();
-        let content = Chance(size as u64).bytes(size);
+        let content = TestRng(size as u64).bytes(size);
         let stage = Stage::new(directory.path(), code, &content).unwrap();
         (directory, stage, content)
     };
@@ -84,21 +84,21 @@ fn stages(sizes: &[(&str, usize)]) -> Vec<(tempfile::TempDir, Stage, Vec<u8>)> {
 #[test]
 fn headers_of_chance_and_malice() {
     let coders = Coders::new().unwrap();
-    let mut chance = Chance(1);
+    let mut rng = TestRng(1);
     let stages = stages(&[("4+2", 3000)]);
     let (_, stage, _) = &stages[0];
     let length = stage.header_bytes();
     let mut accepted = 0;
     for _ in 0..fuzz_inputs(20_000) {
         let mut bytes = stage.redundancy()[..length].to_vec();
-        for _ in 0..1 + chance.below(3) {
-            match chance.below(3) {
-                0 => chance.change(&mut bytes),
-                1 => chance.change_field(&mut bytes),
+        for _ in 0..1 + rng.below(3) {
+            match rng.below(3) {
+                0 => rng.change(&mut bytes),
+                1 => rng.change_field(&mut bytes),
                 _ => {
-                    let at = FIXED_BYTES + chance.below(length - FIXED_BYTES);
+                    let at = FIXED_BYTES + rng.below(length - FIXED_BYTES);
                     if let Some(byte) = bytes.get_mut(at) {
-                        *byte = chance.next() as u8;
+                        *byte = rng.next() as u8;
                     }
                 }
             }
@@ -110,22 +110,22 @@ fn headers_of_chance_and_malice() {
     assert!(accepted > 1000, "only {accepted} were accepted: nothing was tried");
 }
 
-/// Chance alone never makes a file worse that is right: whatever hits its redundancy, the file is left alone.
+/// Random damage of the redundancy never changes an intact file.
 #[test]
 fn redundancy_of_chance_does_no_harm() {
-    let mut chance = Chance(2);
+    let mut rng = TestRng(2);
     for (_directory, stage, content) in stages(&[("4+2", 3000), ("2+1", 0), ("1+1", 700), ("8+2", 20_000)]) {
         assert!(stage.play(stage.redundancy()).unwrap() == content);
         assert!(stage.play(b"").unwrap() == content);
         for round in 0..fuzz_inputs(250) {
             let mut bytes = stage.redundancy().to_vec();
-            (0..1 + chance.below(4)).for_each(|_| chance.change(&mut bytes));
+            (0..1 + rng.below(4)).for_each(|_| rng.change(&mut bytes));
             assert!(stage.play(&bytes).unwrap() == content, "round {round}");
         }
     }
 }
 
-/// Sizes that no disk has, and codes that take all memory.
+/// Sizes beyond any disk, and codes that would need all memory.
 #[test]
 fn claims_that_cannot_be_true_are_refused_at_once() {
     let stages = stages(&[("4+2", 3000)]);
@@ -161,7 +161,7 @@ fn claims_that_cannot_be_true_are_refused_at_once() {
     }
 }
 
-/// A header asked for 1024 columns of 64 MiB, 64 GiB for every stripe that a thread has in memory. A sparse file made that plausible.
+/// Regression: a header with 1024 columns of 64 MiB would need 64 GiB per stripe. A sparse file made it plausible.
 #[test]
 fn a_stripe_that_takes_all_memory_is_refused() {
     let stages = stages(&[("4+2", 3000)]);
@@ -199,31 +199,32 @@ fn a_stripe_that_takes_all_memory_is_refused() {
     }
 }
 
-/// An attacker who writes redundancy writes files: that is said in the document. But only those, and nothing falls over.
+/// An attacker who can write redundancy can change file content, as documented. But only of these files, and without a
+/// crash.
 #[test]
 fn redundancy_of_malice_stays_where_it_is() {
-    let mut chance = Chance(3);
+    let mut rng = TestRng(3);
     for (_directory, stage, _) in stages(&[("4+2", 3000), ("1+1", 700), ("2+2", 5000)]) {
         for _ in 0..fuzz_inputs(250) {
             let mut bytes = stage.redundancy().to_vec();
-            for _ in 0..1 + chance.below(3) {
-                match chance.below(3) {
-                    0 => chance.change(&mut bytes),
-                    _ => chance.change_field(&mut bytes),
+            for _ in 0..1 + rng.below(3) {
+                match rng.below(3) {
+                    0 => rng.change(&mut bytes),
+                    _ => rng.change_field(&mut bytes),
                 }
             }
             stage.play_sealed(&bytes).unwrap();
         }
         for _ in 0..fuzz_inputs(100) {
-            let length = chance.below(60);
-            part(&chance.bytes(length), &stage);
+            let length = rng.below(60);
+            part(&rng.bytes(length), &stage);
         }
     }
 }
 
 #[test]
 fn stubs_of_chance_and_malice() {
-    let mut chance = Chance(4);
+    let mut rng = TestRng(4);
     let fields = ["id", "revision", "size", "stripe", "block", "mtime", "changed", "mode", "attributes"];
     for _ in 0..fuzz_inputs(20_000) {
         let mut text = "gabion pool stub 1: any\n".to_owned();
@@ -232,27 +233,27 @@ fn stubs_of_chance_and_malice() {
         }
         text += "block = 64\nmtime = 0\nchanged = 0\nmode = 644\nuid = 0\ngid = 0\nattributes = 1\n\
                  left-out = 0\nattribute = x00 xff\ntarget = d1\ntarget = d2\n";
-        let field = fields[chance.below(fields.len())];
-        let number = chance.number();
+        let field = fields[rng.below(fields.len())];
+        let number = rng.number();
         let start = text.find(&format!("{field} = ")).unwrap() + field.len() + 3;
         let end = start + text[start..].find('\n').unwrap();
-        if chance.below(2) == 0 {
+        if rng.below(2) == 0 {
             text.replace_range(start..end, &number.to_string());
         }
         let mut bytes = text.into_bytes();
-        if chance.below(3) > 0 {
-            chance.change(&mut bytes);
+        if rng.below(3) > 0 {
+            rng.change(&mut bytes);
         }
         stub(&bytes);
     }
-    // It is one, as long as nothing is changed.
+    // Valid as long as nothing is changed.
     stub(b"gabion pool stub");
     stub(b"");
 }
 
 #[test]
 fn pools_of_chance_and_malice() {
-    let mut chance = Chance(5);
+    let mut rng = TestRng(5);
     let identity = |digit: char| String::from(digit).repeat(32);
     let target = |digit: char| {
         format!(
@@ -268,15 +269,15 @@ fn pools_of_chance_and_malice() {
         text += "epoch = 1\nstripe = 2\nblock = 4096\nredundancy = 1\n";
         text += &format!("this = \"{}\"\n", identity('1'));
         text.extend(['1', '2', '3'].map(target));
-        if chance.below(2) == 0 {
-            let field = fields[chance.below(fields.len())];
+        if rng.below(2) == 0 {
+            let field = fields[rng.below(fields.len())];
             let start = text.find(&format!("{field} = ")).unwrap() + field.len() + 3;
             let end = start + text[start..].find('\n').unwrap();
-            text.replace_range(start..end, &chance.number().to_string());
+            text.replace_range(start..end, &rng.number().to_string());
         }
         let mut bytes = text.into_bytes();
-        if chance.below(2) == 0 {
-            chance.change(&mut bytes);
+        if rng.below(2) == 0 {
+            rng.change(&mut bytes);
         }
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let sealed = format!("{text}# check {}\n", blake3::hash(text.as_bytes()).to_hex());

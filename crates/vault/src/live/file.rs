@@ -5,7 +5,7 @@ use super::column::Column;
 use super::guard::{BlockGuard, edges};
 use super::publish::{CtimeUpdate, Durability, PublishOutcome};
 use super::state::{LinkState, OpenState};
-use crate::examine::Subject;
+use crate::examine::ProtectedFile;
 use crate::format::FileId;
 use crate::geometry::MAX_SIZE;
 use crate::reconstruct::reconstruct_ranges;
@@ -386,9 +386,9 @@ impl LiveFile {
             true => Vec::new(),
             false => self.inner.redundancy_paths(&current_paths()),
         };
-        let subject = |path: &Vec<u8>| Subject::open(&self.inner.pool, &self.inner.coders, path).ok();
+        let protected = |path: &Vec<u8>| ProtectedFile::open(&self.inner.pool, &self.inner.coders, path).ok();
         let protected: Vec<Generation> =
-            places.iter().filter_map(subject).map(|subject| subject.header.generation).collect();
+            places.iter().filter_map(protected).map(|protected| protected.header.generation).collect();
         let is_mistaken = |stub: &Stub| {
             let now = stub.stat(0).generation();
             let written = state.is_written_since(&now);

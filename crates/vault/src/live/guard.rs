@@ -11,11 +11,11 @@ use super::lock;
 use super::state::OpenState;
 use crate::bit_set::AtomicBitSet;
 use crate::degraded::Report;
-use crate::examine::{ExamineError, Subject};
-use crate::gather::{Ailment, Gathering, Known, Sources};
+use crate::examine::{ExamineError, ProtectedFile};
 use crate::geometry::merge;
 use crate::reconstruct::{ReconstructError, reconstruct_ranges};
 use crate::storage::pool::error::PoolError;
+use crate::stripe_reader::{BlockFault, BlockState, StripeBuffer, StripeReader};
 use crate::world::Stopwatch;
 use std::io::IoSlice;
 use std::ops::Range;
@@ -39,7 +39,7 @@ pub(super) struct BlockGuard {
 /// Signatures of the blocks of a version.
 #[derive(Debug)]
 struct SignatureTables {
-    sources: Sources,
+    stripe_reader: StripeReader,
     /// Blocks that matched their signature.
     right: AtomicBitSet,
     /// Whether all tables are the latest ones, checked on first use.
@@ -82,16 +82,16 @@ impl LiveFile {
 
     fn find_tables(&self, state: &OpenState, current_paths: CurrentPaths<'_>) -> Option<SignatureTables> {
         let (pool, coders) = (&self.inner.pool, &self.inner.coders);
-        let knows_version = |subject: &Subject| state.knows_version(&subject.header.generation);
+        let knows_version = |subject: &ProtectedFile| state.knows_version(&subject.header.generation);
         let paths = self.inner.redundancy_paths(&current_paths());
-        let subject = paths
-            .iter()
-            .find_map(|path| Some((path, Subject::try_open(pool, coders, path).ok().filter(knows_version)?)));
+        let subject = paths.iter().find_map(|path| {
+            Some((path, ProtectedFile::try_open(pool, coders, path).ok().filter(knows_version)?))
+        });
         let (path, subject) = subject?;
-        let sources = Sources::of(subject, pool, path).ok()?;
-        sources.unlock().ok()?;
-        let blocks = sources.cut().stripes() * sources.header().code.k() as u64;
-        Some(SignatureTables { sources, right: AtomicBitSet::with_len(blocks), sure: OnceLock::new() })
+        let stripe_reader = StripeReader::of(subject, pool, path).ok()?;
+        stripe_reader.unlock().ok()?;
+        let blocks = stripe_reader.cut().stripes() * stripe_reader.header().code.k() as u64;
+        Some(SignatureTables { stripe_reader, right: AtomicBitSet::with_len(blocks), sure: OnceLock::new() })
     }
 
     /// Blocks overlapping `ranges` that differ from their signature although they were not written since.
@@ -103,10 +103,10 @@ impl LiveFile {
         recheck: Recheck,
     ) -> Vec<Range<u64>> {
         let Some(tables) = self.tables(state, current_paths) else { return Vec::new() };
-        let sources = &tables.sources;
-        let (cut, header) = (sources.cut(), sources.header());
+        let stripe_reader = &tables.stripe_reader;
+        let (cut, header) = (stripe_reader.cut(), stripe_reader.header());
         let mut found: Vec<Range<u64>> = Vec::new();
-        let (mut gathering, mut loaded) = (Gathering::default(), None);
+        let (mut stripe_buffer, mut loaded) = (StripeBuffer::default(), None);
         for range in ranges {
             let (mut at, end) = (range.start, range.end.min(header.generation.size).min(state.stub.size));
             while at < end {
@@ -126,14 +126,14 @@ impl LiveFile {
                     continue;
                 }
                 if loaded != Some(stripe) {
-                    sources.begin(&mut gathering, stripe);
+                    stripe_reader.begin(&mut stripe_buffer, stripe);
                     loaded = Some(stripe);
                 }
-                match sources.check(&gathering, column, &block) {
-                    Ok(Known::Good) => {
+                match stripe_reader.check(&stripe_buffer, column, &block) {
+                    Ok(BlockState::Verified) => {
                         tables.right.insert(bit);
                     }
-                    Ok(Known::Bad(Some(Ailment::Wrong))) if tables.is_sure() => found.push(cell),
+                    Ok(BlockState::Faulty(Some(BlockFault::Wrong))) if tables.is_sure() => found.push(cell),
                     _ => {}
                 }
             }
@@ -237,7 +237,7 @@ impl LiveFile {
         for range in merge(pieces.to_vec()) {
             for piece in state.stub.pieces(range) {
                 let target = state.stub.targets[piece.column].clone();
-                *report.ailing.entry(target).or_default().entry(Ailment::Wrong).or_default() += 1;
+                *report.faults.entry(target).or_default().entry(BlockFault::Wrong).or_default() += 1;
                 report.reconstructed += 1;
                 report.reconstructed_bytes += piece.bytes;
             }
@@ -249,6 +249,6 @@ impl LiveFile {
 impl SignatureTables {
     /// A disk that lost a write has tables of older blocks; blocks that differ from these may be newer.
     fn is_sure(&self) -> bool {
-        *self.sure.get_or_init(|| self.sources.is_current())
+        *self.sure.get_or_init(|| self.stripe_reader.is_current())
     }
 }

@@ -1,47 +1,47 @@
-//! Events become changes: many of one path become one, in an order that keeps their meaning.
+//! Conversion of events to changes: several events of one path become one change, in an order that keeps their meaning.
 
 use crate::changelog::{Change, MAX_PATH, What, When, is_within};
 use crate::world::{Nanos, SECOND};
 use gabion_platform::event::{Change as Kind, Event};
 use std::collections::HashMap;
 
-/// What is known of the tree while events are read.
+/// State of the tree while events are read.
 pub(super) trait View {
     /// The time.
     fn now(&self) -> Nanos;
-    /// How long a file has to rest, and how urgent it is; nothing for what is not protected.
+    /// Quiet period and priority of a file; none if it is not to be protected.
     fn rest(&self, path: &[u8]) -> Option<(Nanos, u8)>;
-    /// How long the redundancy of what is gone is kept.
+    /// Time for which redundancy of deleted files is kept.
     fn rest_of_gone(&self) -> Nanos;
-    /// What is there now: whether it is a directory.
+    /// True if the path is a directory now, none if it does not exist.
     fn is_directory(&self, path: &[u8]) -> Option<bool>;
 }
 
-/// However often a file changes, it is due after so many quiet periods, but not before `MIN_CAP`.
+/// A file that changes continuously is due after this number of quiet periods, but not before `MIN_CAP`.
 const CAP: Nanos = 10;
 const MIN_CAP: Nanos = 600 * SECOND;
 
-/// When a change is due whose file has to rest.
+/// Due time of a change after a quiet period.
 pub(super) fn rested(now: Nanos, quiet: Nanos, priority: u8) -> When {
     When::after_rest(now, quiet, quiet.saturating_mul(CAP).max(MIN_CAP), priority)
 }
 
-/// Something that is gone comes back often enough: editors and package managers do that.
+/// Deleted files often reappear, for example with editors and package managers, so they wait for the quiet period.
 fn gone(view: &dyn View) -> When {
     rested(view.now(), view.rest_of_gone(), 0)
 }
 
-/// A name costs nothing to follow, and nothing is found by its old one.
+/// Renames are due at once: they cost little, and redundancy is found by the new name only.
 fn at_once(view: &dyn View) -> When {
     When::now(view.now(), u8::MAX)
 }
 
-/// Changes that wait to be recorded.
+/// Changes to be recorded.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
-    /// In order; nothing where a later change took all meaning from an earlier one.
+    /// In order; none where a later change made an earlier one obsolete.
     changes: Vec<Option<Change>>,
-    /// Modifications that nothing has touched since, by path.
+    /// Modifications that can still be merged, by path.
     open: HashMap<Vec<u8>, usize>,
     live: usize,
 }
@@ -51,17 +51,17 @@ impl Batch {
         self.live
     }
 
-    /// Hands the changes over, and is empty then.
+    /// Returns the changes and leaves the batch empty.
     pub(super) fn take(&mut self) -> Vec<Change> {
         self.open.clear();
         self.live = 0;
         self.changes.drain(..).flatten().collect()
     }
 
-    /// Adds what an event means.
+    /// Adds the change that an event describes.
     pub(super) fn add(&mut self, event: Event, view: &dyn View) {
         match event {
-            // What is in a new directory is told by itself.
+            // The content of a new directory has events of its own.
             Event::Changed { directory: true, change, .. } if change != Kind::Deleted => {}
             Event::Changed { path, change: Kind::Deleted, directory } => {
                 self.delete(path, directory, view);
@@ -81,7 +81,7 @@ impl Batch {
     }
 
     fn push(&mut self, change: Change) {
-        // A longer path cannot be worked on either: scans name it.
+        // Longer paths cannot be processed; scans report them.
         let paths = match &change.what {
             What::Modify { path, .. } | What::Delete { path } | What::Gap { root: path } => [path, path],
             What::Rename { from, to } => [from, to],
@@ -95,7 +95,7 @@ impl Batch {
     fn modify(&mut self, path: Vec<u8>, view: &dyn View) {
         let open = self.open.get(&path).copied();
         if let Some(Some(change)) = open.and_then(|at| self.changes.get_mut(at)) {
-            // It rests from now on.
+            // The quiet period restarts.
             let passed = view.now().saturating_sub(change.when.at);
             change.when.at = change.when.at.saturating_add(passed);
             change.when.due = change.when.due.saturating_add(passed);
@@ -124,8 +124,8 @@ impl Batch {
         }
         self.open.clear();
         self.push(Change::delete(path.clone(), gone(view)));
-        // The deletion cancels what was recorded beneath it; a source may have told of what is in a new directory of that
-        // name before it told that the old one went.
+        // The deletion cancels entries below it, but the source may have reported content of a new directory with this
+        // name before the deletion of the old one.
         if view.is_directory(&path) == Some(true) {
             self.gap(path, at_once(view));
         }
@@ -140,15 +140,15 @@ impl Batch {
             }
         }
         let when = at_once(view);
-        // Paths that were found at different times may be anything.
+        // The two paths were resolved at different times and do not form a valid rename.
         if from != to && (is_within(&from, &to) || is_within(&to, &from)) {
             self.gap(from, when);
             self.gap(to, when);
             return;
         }
         self.push(Change::rename(from.clone(), to, when));
-        // The kernel may have put what happened afterwards to the old name into an event from before: that must not go
-        // along with the new one.
+        // The kernel may have merged later events of the old name into an earlier one, which must not follow the
+        // rename.
         match view.is_directory(&from) {
             Some(true) => self.gap(from, when),
             Some(false) => self.modify(from, view),

@@ -1,21 +1,23 @@
-//! Scans what only a scan can tell, and works off what has rested.
+//! Keeper thread: runs scans and processes entries whose quiet period has passed.
 
 mod memory;
 mod vanished;
 
 use super::batch::rested;
-use super::status::WIDE;
+use super::status::FILESYSTEM_WIDE;
 use super::{Notice, Options, Scan, Shared};
-use crate::catalogue::{Change as Found, Class};
+use crate::catalogue::{Change as ScannedChange, Class};
 use crate::changelog::{self, Change, When};
 use crate::displaced::Awaited;
 use crate::guard::{self, Held};
 use crate::protect::renamed;
-use crate::protect::{self, ProtectError, Terms, admission, change_at, order, purge_displaced, with_worker};
+use crate::protect::{
+    self, ProtectError, WorkerOptions, admission, change_at, order, purge_displaced, with_worker,
+};
 use crate::run::RunContext;
 use crate::tree::Generation;
 use crate::vault::Vault;
-use crate::worker::{Done, Judged, Scanned};
+use crate::worker::{Done, GuardVerdict, Scanned};
 use crate::world::{Nanos, SECOND, Stopwatch};
 use crate::write_once;
 use memory::Remembered;
@@ -23,55 +25,56 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use vanished::{Vanished, is_absent};
 
-/// How often to look whether an approval came, or another policy.
-const LOOK: Nanos = SECOND;
+/// Interval at which approvals and the policy are checked.
+const POLL_INTERVAL: Nanos = SECOND;
 
-/// A scan is followed by a pause of so many times its length: a storm of gaps must not become one of scans.
+/// The pause after a scan is this multiple of its duration, so that many gaps do not cause continuous scans.
 const PAUSE: u32 = 5;
 
-/// Longest pause after a scan.
+/// Maximum pause after a scan.
 const MAX_PAUSE: Duration = Duration::from_secs(600);
 
-/// How often, at least and at most, to look at the changelog while something is pending, in parts of the shortest quiet period.
-const LOOKS_PER_QUIET: Nanos = 4;
-const MIN_LOOK: Nanos = SECOND / 10;
-const MAX_LOOK: Nanos = 5 * SECOND;
+/// The changelog is polled this many times per shortest quiet period while entries are pending, within the bounds
+/// below.
+const POLLS_PER_QUIET: Nanos = 4;
+const MIN_POLL: Nanos = SECOND / 10;
+const MAX_POLL: Nanos = 5 * SECOND;
 
-/// How long to wait after something failed that is not about one file.
-const AFTER_TROUBLE: Nanos = 10 * SECOND;
+/// Delay after an error that is not about one file.
+const RETRY_AFTER_ERROR: Nanos = 10 * SECOND;
 
-/// A file that failed is left alone for so many quiet periods, at least [`crate::worker::RETRY`].
+/// A failed file is retried after this number of quiet periods, but not before [`crate::worker::RETRY`].
 const RETRY_QUIETS: Nanos = 2;
 
-/// How often redundancy is purged that was set aside.
+/// Interval at which redundancy that was set aside is purged.
 const PURGE: Duration = Duration::from_secs(600);
 
-/// The thread that keeps a tree protected.
+/// State of the keeper thread.
 pub(super) struct Keeper {
     vault: Vault,
     options: Options,
     shared: Arc<Shared>,
-    /// Whether someone calls when there is something to look at; otherwise it is looked for.
+    /// True if a recorder wakes this thread; otherwise it polls the changelog.
     is_called: bool,
     scanned: Scanned,
-    /// What waits for an approval.
+    /// Change-set that waits for an approval.
     held: Option<Held>,
-    /// When the last scan of everything ended, and how long a pause the last scan asks for.
+    /// End of the last full scan; start and length of the pause after the last scan.
     last_scan: Option<Stopwatch>,
     pause: (Stopwatch, Duration),
-    /// When redundancy was purged last that had been set aside.
+    /// Last purge of redundancy that was set aside.
     purged: Option<Stopwatch>,
     policy: Option<Generation>,
-    /// Paths that wait for a scan.
+    /// Paths that need a scan.
     for_scan: Vec<Vec<u8>>,
-    /// What scans did not find.
+    /// Files that scans did not find.
     vanished: Vanished,
     wants_scan: bool,
-    /// What was recorded before a scan of everything that the guard let pass.
+    /// Sequence number before the last full scan that the guard passed.
     passed: changelog::Sequence,
-    /// By what it is noticed that the server of the changelog lost its memory.
+    /// Identity of the changelog's server, to detect that it lost entries.
     remembered: Remembered,
-    /// What the catalogue says of [`Status::wide`](super::Status::wide), if it was told.
+    /// Last value of [`Status::filesystem_wide`](super::Status::filesystem_wide) that was written to the catalogue.
     noted: Option<Option<String>>,
 }
 
@@ -99,9 +102,9 @@ impl Keeper {
 
     pub(super) fn run(mut self) {
         while !self.shared.is_stopping() {
-            self.note_width();
-            if self.shared.is_resting() {
-                self.rest();
+            self.note_filesystem_wide();
+            if self.shared.is_suspended() {
+                self.wait_suspended();
                 continue;
             }
             let next = match self.turn() {
@@ -113,39 +116,39 @@ impl Keeper {
                 Err(error) => {
                     let why = error.to_string();
                     self.shared.status().trouble = Some(why.clone());
-                    (self.shared.tell)(&Notice::Trouble(why));
-                    Some(self.vault.clock.now().saturating_add(AFTER_TROUBLE))
+                    (self.shared.notify)(&Notice::Trouble(why));
+                    Some(self.vault.clock.now().saturating_add(RETRY_AFTER_ERROR))
                 }
             };
             self.sleep(next);
         }
-        // Nobody hears of anything any more. A note that stays is removed by the next one.
-        let _ = self.vault.catalogue.set_note(WIDE, None);
+        // The watch ends. A note that remains is removed by the next watch.
+        let _ = self.vault.catalogue.set_note(FILESYSTEM_WIDE, None);
     }
 
-    /// Leaves a note of what the source costs, for others who are asked how the vault is.
-    fn note_width(&mut self) {
-        let wide = self.shared.status().wide.clone();
-        let is_noted = self.noted.as_ref() == Some(&wide);
-        if !is_noted && self.vault.catalogue.set_note(WIDE, wide.as_deref()).is_ok() {
-            self.noted = Some(wide);
+    /// Stores the reason for a filesystem-wide watch in the catalogue, for `gabion status`.
+    fn note_filesystem_wide(&mut self) {
+        let filesystem_wide = self.shared.status().filesystem_wide.clone();
+        let is_noted = self.noted.as_ref() == Some(&filesystem_wide);
+        if !is_noted && self.vault.catalogue.set_note(FILESYSTEM_WIDE, filesystem_wide.as_deref()).is_ok() {
+            self.noted = Some(filesystem_wide);
         }
     }
 
-    /// Does what is to be done now. When to come again, if nobody calls before.
+    /// Runs one turn. Returns the time of the next one, unless woken before.
     fn turn(&mut self) -> Result<Option<Nanos>, ProtectError> {
         let is_due = {
             let mut due = self.shared.due();
             let now = self.vault.clock.now();
             due.take_if(|due| *due <= now).is_some()
         };
-        // A person accepted a changed write-once file in another process, which cannot call.
+        // Another process may have accepted a changed write-once file; it cannot wake this thread.
         let is_due = is_due || (self.held.is_none() && self.vault.catalogue.has_accepted()?);
         self.follow_policy();
         self.check_memory(is_due)?;
         let old = self.last_scan.is_none_or(|since| since.elapsed().as_nanos() as i64 >= self.options.rescan);
         let may_scan = self.pause.0.elapsed() >= self.pause.1;
-        // What is held may have been undone, and is another change-set if not.
+        // The held change-set may have been reverted or may have changed.
         let held = self.held.is_some() && is_due && may_scan;
         let all = self.wants_scan || old || held || self.is_approved();
         if all {
@@ -153,17 +156,17 @@ impl Keeper {
         } else if !self.for_scan.is_empty() && may_scan {
             self.scan_parts()?;
         } else if !is_due && !self.vanished.is_any_late() {
-            // Within quiet periods nothing competes with those who write.
+            // No work during quiet periods, so that writers are not disturbed.
             return Ok(None);
         }
         self.record_gone()?;
-        // What a scan of everything lets pass needs no second look.
-        let mut judged = all || self.vault.changelog.sequence()? == self.passed;
-        if !judged && self.held.is_none() && admission(&self.vault, Judged::No)?.is_exceeded() {
+        // After a full scan that the guard passed no further check is needed.
+        let mut is_guarded = all || self.vault.changelog.sequence()? == self.passed;
+        if !is_guarded && self.held.is_none() && admission(&self.vault, GuardVerdict::Stale)?.is_exceeded() {
             self.scan_all()?;
-            judged = true;
+            is_guarded = true;
         }
-        let done = self.work(judged)?;
+        let done = self.work(is_guarded)?;
         let pending = self.vault.changelog.pending()?;
         {
             let mut status = self.shared.status();
@@ -179,9 +182,9 @@ impl Keeper {
         self.for_scan.sort();
         self.for_scan.dedup();
         let now = self.vault.clock.now();
-        let again = if self.for_scan.is_empty() && !done.refused { self.look() } else { MIN_LOOK };
-        let look = pending.entries() > 0 || !self.is_called;
-        Ok(look.then(|| now.saturating_add(again)))
+        let again = if self.for_scan.is_empty() && !done.refused { self.poll_delay() } else { MIN_POLL };
+        let must_poll = pending.entries() > 0 || !self.is_called;
+        Ok(must_poll.then(|| now.saturating_add(again)))
     }
 
     fn sleep(&self, next: Option<Nanos>) {
@@ -193,27 +196,28 @@ impl Keeper {
         loop {
             let now = self.vault.clock.now();
             let waited = slept.elapsed().as_nanos() as i64;
-            if self.shared.is_stopping() || due.is_some_and(|due| due <= now) || waited >= LOOK {
+            if self.shared.is_stopping() || due.is_some_and(|due| due <= now) || waited >= POLL_INTERVAL {
                 return;
             }
-            let left = due.map_or(LOOK, |due| due.saturating_sub(now)).clamp(1_000_000, LOOK);
+            let left =
+                due.map_or(POLL_INTERVAL, |due| due.saturating_sub(now)).clamp(1_000_000, POLL_INTERVAL);
             let left = Duration::from_nanos(left.unsigned_abs());
             due = self.shared.wake.wait_timeout(due, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    /// Waits a while, whatever is due.
-    fn rest(&self) {
+    /// Waits while suspended, regardless of due entries.
+    fn wait_suspended(&self) {
         let due = self.shared.due();
-        if self.shared.is_resting() && !self.shared.is_stopping() {
-            let look = Duration::from_nanos(LOOK.unsigned_abs());
-            drop(self.shared.wake.wait_timeout(due, look));
+        if self.shared.is_suspended() && !self.shared.is_stopping() {
+            let interval = Duration::from_nanos(POLL_INTERVAL.unsigned_abs());
+            drop(self.shared.wake.wait_timeout(due, interval));
         }
     }
 
-    /// How long until the changelog is looked at again while something is pending.
-    fn look(&self) -> Nanos {
-        (self.shortest_quiet() / LOOKS_PER_QUIET).clamp(MIN_LOOK, MAX_LOOK)
+    /// Delay until the changelog is polled again while entries are pending.
+    fn poll_delay(&self) -> Nanos {
+        (self.shortest_quiet() / POLLS_PER_QUIET).clamp(MIN_POLL, MAX_POLL)
     }
 
     fn shortest_quiet(&self) -> Nanos {
@@ -222,7 +226,7 @@ impl Keeper {
         rules.chain([&policy.default]).map(|treatment| treatment.quiet).min().unwrap_or(0)
     }
 
-    /// Takes another policy over when someone sets one; what it says of files that are there, a scan finds.
+    /// Loads the policy if it was changed. A scan then applies it to existing files.
     fn follow_policy(&mut self) {
         let Ok(version) = self.vault.policy_version() else { return };
         if version == self.policy {
@@ -234,17 +238,17 @@ impl Keeper {
                 *self.shared.policy.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(same);
                 self.policy = version;
                 self.wants_scan = true;
-                (self.shared.tell)(&Notice::Policy);
+                (self.shared.notify)(&Notice::Policy);
             }
-            // It may be half written; the old one is in force until it can be read.
+            // The file may be partly written; the old policy stays in force.
             (Err(error), _) | (_, Err(error)) => {
                 self.policy = version;
-                (self.shared.tell)(&Notice::Trouble(format!("the policy stays as it was: {error}")));
+                (self.shared.notify)(&Notice::Trouble(format!("the policy is not changed: {error}")));
             }
         }
     }
 
-    /// Whether someone approved something while changes are held.
+    /// True if a change-set was approved while changes are held.
     fn is_approved(&self) -> bool {
         self.held.is_some() && guard::is_any_approved(&self.vault.repository)
     }
@@ -263,7 +267,7 @@ impl Keeper {
 
     fn scan_parts(&mut self) -> Result<(), ProtectError> {
         let parts = std::mem::take(&mut self.for_scan);
-        // Everything is in the root.
+        // The root contains all parts.
         if parts.iter().any(Vec::is_empty) {
             return self.scan_all();
         }
@@ -274,27 +278,27 @@ impl Keeper {
         scanned
     }
 
-    /// Looks at parts of the tree and records what is different there.
+    /// Scans parts of the tree and records the differences.
     fn scan(&mut self, within: Vec<Vec<u8>>) -> Result<(), ProtectError> {
         let whole = within.iter().any(Vec::is_empty);
         let began = Stopwatch::start();
         let upto = self.vault.changelog.sequence()?;
         let shared = Arc::clone(&self.shared);
-        let stopped = || shared.is_resting();
+        let stopped = || shared.is_suspended();
         let seen = protect::scan_within(&self.vault, &within, self.context(&stopped))?;
         write_once::note(&self.vault.catalogue, &seen.write_once)?;
         let held = protect::held(&self.vault, &seen)?;
         if held.is_some() && !whole {
-            // An approval is for all that is different, so all of it has to be known.
+            // An approval covers the complete change-set, so a full scan is needed.
             return self.scan_all();
         }
         let approved = whole && self.held.is_some() && held.is_none();
-        // A part that is fine says nothing of the rest.
+        // A part without changes says nothing about the rest.
         if whole {
             self.passed = if held.is_none() { upto } else { 0 };
-            self.tell_held(held);
+            self.report_held(held);
         }
-        // Names that changed hands while nobody watched.
+        // Files that were renamed over others while no watch was running.
         if self.held.is_none() {
             renamed::follow(&self.vault)?;
         }
@@ -311,28 +315,28 @@ impl Keeper {
             seconds: began.seconds(),
         };
         self.scanned.note(upto, within);
-        (self.shared.tell)(&Notice::Scanned(scan));
+        (self.shared.notify)(&Notice::Scanned(scan));
         Ok(())
     }
 
-    fn tell_held(&mut self, held: Option<Held>) {
+    fn report_held(&mut self, held: Option<Held>) {
         match (&self.held, &held) {
-            (Some(_), None) => (self.shared.tell)(&Notice::Released),
-            (was, Some(now)) if was.as_ref() != Some(now) => (self.shared.tell)(&Notice::Held(now.clone())),
+            (Some(_), None) => (self.shared.notify)(&Notice::Released),
+            (was, Some(now)) if was.as_ref() != Some(now) => (self.shared.notify)(&Notice::Held(now.clone())),
             _ => {}
         }
         self.shared.status().held.clone_from(&held);
         self.held = held;
     }
 
-    /// Records the change-set of the last scan. One that was approved is carried out as it was then; of others
-    /// what vanished is no part.
+    /// Records the change-set of the last scan. An approved one is recorded completely; otherwise missing files are
+    /// left out.
     fn record_found(&self, approved: bool) -> Result<(), ProtectError> {
-        let when = |found: &Found| match approved {
+        let when = |found: &ScannedChange| match approved {
             true => When::now(self.vault.clock.now(), found.priority),
             false => self.when(found),
         };
-        let is_part = |found: &&Found| {
+        let is_part = |found: &&ScannedChange| {
             approved || found.class != Class::Removed || !is_absent(&*self.vault.storage, &found.path)
         };
         for class in order(self.held.is_some()) {
@@ -346,8 +350,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// What rested before anybody looked is due at once.
-    fn when(&self, found: &Found) -> When {
+    /// Due time of a change: at once if the quiet period passed before the scan.
+    fn when(&self, found: &ScannedChange) -> When {
         let now = self.vault.clock.now();
         let at_once = |priority| When::now(now, priority);
         if matches!(found.class, Class::Removed | Class::Moved) {
@@ -356,7 +360,7 @@ impl Keeper {
         let Ok(Some(stat)) = self.vault.storage.find(&found.path) else { return at_once(found.priority) };
         let decision = self.vault.policy.decide(&found.path, &stat, now);
         let quiet = decision.treatment.map_or(0, |treatment| treatment.quiet);
-        // A time that lies ahead says nothing: by it the file would begin to rest anew with every scan.
+        // A timestamp in the future is ignored; otherwise the quiet period would restart with every scan.
         let changed = [stat.mtime, stat.ctime].into_iter().filter(|&time| time <= now).max();
         let due = changed.map_or(now, |changed| changed.saturating_add(quiet));
         match due > now {
@@ -369,38 +373,38 @@ impl Keeper {
         RunContext { threads: self.options.threads, rate: self.options.rate, progress: &|_| {}, stopped }
     }
 
-    /// Works off what is due. `judged`: the guard saw all of it.
-    fn work(&mut self, judged: bool) -> Result<Done, ProtectError> {
+    /// Processes due entries. `is_guarded`: the guard has checked all of them.
+    fn work(&mut self, is_guarded: bool) -> Result<Done, ProtectError> {
         let shared = Arc::clone(&self.shared);
-        let stopped = || shared.is_resting();
+        let stopped = || shared.is_suspended();
         let retry = self.shortest_quiet().saturating_mul(RETRY_QUIETS).max(crate::worker::RETRY);
         let hold = self.held.is_some();
         let approved = !hold && guard::is_any_approved(&self.vault.repository);
-        let judged = match (judged, approved) {
-            (_, true) => Judged::Approved,
-            (true, false) => Judged::Passed,
-            (false, false) => Judged::No,
+        let verdict = match (is_guarded, approved) {
+            (_, true) => GuardVerdict::Approved,
+            (true, false) => GuardVerdict::Passed,
+            (false, false) => GuardVerdict::Stale,
         };
-        let admission = (!hold).then(|| admission(&self.vault, judged)).transpose()?;
-        let terms = Terms { scanned: &self.scanned, hold, retry, links: true, approved };
-        let done = with_worker(&self.vault, self.context(&stopped), terms, |worker| {
+        let admission = (!hold).then(|| admission(&self.vault, verdict)).transpose()?;
+        let options = WorkerOptions { scanned: &self.scanned, hold, retry, live_events: true, approved };
+        let done = with_worker(&self.vault, self.context(&stopped), options, |worker| {
             worker.drain(Some(&self.vault.catalogue), admission.as_ref())
         })?;
-        // It was for one change-set, and that has been carried out.
+        // The approval was for one change-set, which has been carried out.
         if self.held.is_none() && guard::is_any_approved(&self.vault.repository) {
             let Vault { repository, catalogue, policy, clock, .. } = &self.vault;
             guard::clear(repository, catalogue, &policy.guard, clock.now())?;
         }
-        self.look_at_links(&done.inodes)?;
+        self.record_other_names(&done.inodes)?;
         if done.is_something() {
             self.shared.status().add(&done);
-            (self.shared.tell)(&Notice::Worked(Box::new(done.clone())));
+            (self.shared.notify)(&Notice::Worked(Box::new(done.clone())));
         }
         Ok(done)
     }
 
-    /// Other names of files that changed or lost a name: no event tells of them.
-    fn look_at_links(&self, inodes: &[u64]) -> Result<(), ProtectError> {
+    /// Records the other hard links of inodes that changed or lost a link, for which there are no events.
+    fn record_other_names(&self, inodes: &[u64]) -> Result<(), ProtectError> {
         let now = self.vault.clock.now();
         let mut changes = Vec::new();
         for &inode in inodes {

@@ -1,4 +1,4 @@
-//! Mount points within a tree: what is there lies elsewhere.
+//! Mount points below a tree: their content is on other file systems.
 
 use crate::storage::plain::OWN;
 use std::io;
@@ -12,7 +12,7 @@ pub(super) fn below(root: &Path) -> io::Result<Vec<Vec<u8>>> {
     Ok(parse(&table, root.as_os_str().as_bytes()))
 }
 
-/// The fifth word of each line is a mount point.
+/// The mount point is the fifth word of each line.
 fn parse(table: &[u8], root: &[u8]) -> Vec<Vec<u8>> {
     let lines = table.split(|&byte| byte == b'\n');
     let points = lines.filter_map(|line| line.split(|&byte| byte == b' ').nth(4)).map(unescape);
@@ -31,7 +31,7 @@ fn inside(point: &[u8], root: &[u8]) -> Option<Vec<u8>> {
     (!below.is_empty() && !ours).then(|| below.to_vec())
 }
 
-/// Blanks, line ends and backslashes are written as a backslash and three octal digits.
+/// Decodes octal escapes (`\040`) of blanks, line ends and backslashes.
 fn unescape(word: &[u8]) -> Vec<u8> {
     let mut plain = Vec::new();
     let mut rest = word;

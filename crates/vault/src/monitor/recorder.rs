@@ -1,4 +1,4 @@
-//! Takes events and records what they mean.
+//! Recorder thread: takes events from the source and records changes in the changelog.
 
 use super::batch::{Batch, View};
 use super::{MonitorError, Notice, Options, Shared};
@@ -13,33 +13,34 @@ use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Most changes that are gathered before they are recorded: some ten megabytes.
-const MAX_GATHERED: usize = 100_000;
+/// Maximum number of changes in a batch, about ten megabytes.
+const MAX_BATCH: usize = 100_000;
 
-/// Events within the time that they are left to gather that are a storm.
+/// Number of events within one event delay that counts as a storm.
 const STORM: usize = 100;
 
-/// Events that are read as they come, after a moment without any and after the making of a directory: the sooner that is read, the
-/// less has to be told of what is in it.
-const AT_ONCE: usize = 32;
+/// Number of events that are read without delay, after a pause and after the creation of a directory: an early watch of
+/// a new directory saves synthesized events.
+const PROMPT_EVENTS: usize = 32;
 
-/// How many times longer changes gather in a storm: a commit of ours has the file system write its journal, and whoever makes so many
-/// files waits for that.
-const LONGER: u32 = 5;
+/// Factor by which the record interval grows in a storm: each commit makes the file system write its journal, for which
+/// the writers wait.
+const STORM_FACTOR: u32 = 5;
 
-/// Most changes that are gathered while others are on their way to the disk; then events wait in the kernel.
-const MAX_WAITING: usize = 200_000;
+/// Maximum number of changes in a batch while an earlier batch is being committed; beyond it events stay in the kernel.
+const MAX_BATCH_IN_FLIGHT: usize = 200_000;
 
-/// Events that may gather in the kernel: it searches those that wait for one to merge with, at the expense of who writes.
+/// Target for the number of events queued in the kernel, which searches them for one to merge with at the writers'
+/// expense.
 const MAX_UNREAD: usize = 1000;
 
-/// How often to look whether someone wants us to stop, or changes are durable.
-const LOOK: Duration = Duration::from_millis(250);
+/// Interval at which a stop and the end of a commit are checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The shortest time that is waited.
-const SOON: Duration = Duration::from_millis(1);
+/// Minimum wait.
+const MIN_WAIT: Duration = Duration::from_millis(1);
 
-/// The thread that records.
+/// State of the recorder thread.
 pub(super) struct Recorder {
     source: Box<dyn EventSource>,
     changelog: Arc<dyn Changelog>,
@@ -48,22 +49,22 @@ pub(super) struct Recorder {
     options: Options,
     shared: Arc<Shared>,
     batch: Batch,
-    /// How long events are left to gather in the kernel, as often as they come now.
-    gather: Duration,
-    /// Events that were read since they were last to be read as they come.
-    since_rest: usize,
-    /// Events that came, and since when they are counted.
-    came: (usize, Stopwatch),
-    /// Since a storm was seen last.
-    stormed: Option<Stopwatch>,
-    /// Since when the source keeps something back.
-    kept_back: Option<Stopwatch>,
-    /// Since when something is gathered.
-    gathering: Option<Stopwatch>,
-    /// What is on its way to the disk; events are taken meanwhile.
+    /// Present delay before events are read.
+    event_delay: Duration,
+    /// Number of events read since they were last read without delay.
+    since_pause: usize,
+    /// Number of events, and the start of counting.
+    recent_events: (usize, Stopwatch),
+    /// Time of the last storm.
+    last_storm: Option<Stopwatch>,
+    /// Time since which the source holds events back.
+    held_back_since: Option<Stopwatch>,
+    /// Time since which the batch is not empty.
+    batch_since: Option<Stopwatch>,
+    /// Batch that is being committed; events are taken meanwhile.
     in_flight: Option<InFlight>,
-    /// What could not be recorded is forgotten; a scan is owed for it.
-    owes_gap: bool,
+    /// A batch was lost: record a gap, so that a scan finds its changes.
+    must_record_gap: bool,
     unwatched: usize,
 }
 
@@ -74,7 +75,7 @@ struct InFlight {
     due: Nanos,
 }
 
-/// The tree as it is while events are read.
+/// View of the present tree.
 struct Now<'a> {
     tree: &'a Tree,
     clock: &'a Clock,
@@ -88,7 +89,7 @@ impl View for Now<'_> {
 
     fn rest(&self, path: &[u8]) -> Option<(Nanos, u8)> {
         let default = &self.policy.default;
-        // Where rules differ, they differ by what the file is.
+        // Different rules need the properties of the file.
         let stat = match self.policy.rules().next() {
             Some(_) => self.tree.find(path).ok().flatten(),
             None => None,
@@ -108,19 +109,19 @@ impl View for Now<'_> {
     }
 }
 
-/// How long to let events gather when so many came in `now`; never longer than `at_most`.
-fn next_gather(now: Duration, at_most: Duration, came: usize) -> Duration {
+/// Delay before the next read of events, if `came` arrived with the delay `now`.
+fn next_event_delay(now: Duration, at_most: Duration, came: usize) -> Duration {
     let next = match came {
         came if came > MAX_UNREAD => now * MAX_UNREAD as u32 / u32::try_from(came).unwrap_or(u32::MAX),
         came if came < MAX_UNREAD / 4 => now * 2,
         _ => now,
     };
-    next.max(SOON).min(at_most)
+    next.max(MIN_WAIT).min(at_most)
 }
 
-/// How long to gather changes so long after a storm.
-fn ripening(record: Duration, after_storm: Option<Duration>) -> Duration {
-    if after_storm.is_some_and(|passed| passed < LOOK) { record * LONGER } else { record }
+/// Record interval, longer after a storm.
+fn record_interval(record: Duration, after_storm: Option<Duration>) -> Duration {
+    if after_storm.is_some_and(|passed| passed < POLL_INTERVAL) { record * STORM_FACTOR } else { record }
 }
 
 impl Recorder {
@@ -136,21 +137,21 @@ impl Recorder {
             changelog: Arc::clone(&vault.changelog),
             tree: Tree::open(&vault.root)?,
             clock: vault.clock.clone(),
-            gather: options.gather,
-            since_rest: 0,
-            came: (0, Stopwatch::start()),
-            stormed: None,
-            kept_back: None,
+            event_delay: options.event_delay,
+            since_pause: 0,
+            recent_events: (0, Stopwatch::start()),
+            last_storm: None,
+            held_back_since: None,
             options,
             shared,
             batch: Batch::default(),
-            gathering: None,
+            batch_since: None,
             in_flight: None,
-            owes_gap: false,
+            must_record_gap: false,
         })
     }
 
-    /// Records until someone wants it to stop. If it ends by itself, the owner can see that.
+    /// Records until the watch stops. An error is visible to the owner in `over`.
     pub(super) fn run(mut self) -> Result<(), MonitorError> {
         let ended = self.until_stopped();
         if ended.is_err() {
@@ -162,103 +163,106 @@ impl Recorder {
     fn until_stopped(&mut self) -> Result<(), MonitorError> {
         let mut events = Vec::new();
         loop {
-            // Asked before events are taken: what happened before the wish to stop is still recorded.
+            // Checked before events are taken, so that events before the stop are still recorded.
             let stopping = self.shared.is_stopping();
             self.take(stopping, &mut events)?;
-            self.tell_of_width();
-            self.look_for_storm(events.len());
-            self.gather(&mut events);
+            self.report_filesystem_wide();
+            self.detect_storm(events.len());
+            self.add_events(&mut events);
             if stopping || self.in_flight.as_ref().is_some_and(|it| it.ticket.is_decided()) {
-                self.settle();
+                self.finish_in_flight();
             }
-            let full = self.batch.len() >= MAX_GATHERED || self.is_ripe();
-            if stopping || (full && (self.in_flight.is_none() || self.batch.len() >= MAX_WAITING)) {
+            let full = self.batch.len() >= MAX_BATCH || self.is_record_due();
+            if stopping || (full && (self.in_flight.is_none() || self.batch.len() >= MAX_BATCH_IN_FLIGHT)) {
                 self.record();
             }
             if stopping {
-                self.settle();
+                self.finish_in_flight();
                 return Ok(());
             }
         }
     }
 
-    /// Waits for events and takes them, with what was kept back long enough.
+    /// Waits for events and takes them, together with events that were held back long enough.
     fn take(&mut self, stopping: bool, events: &mut Vec<Event>) -> Result<(), MonitorError> {
-        let some = !stopping && self.source.wait(self.patience())?;
-        let gathered = some && self.since_rest >= AT_ONCE;
-        if gathered {
-            thread::sleep(self.gather);
+        let some = !stopping && self.source.wait(self.wait_limit())?;
+        let is_delayed = some && self.since_pause >= PROMPT_EVENTS;
+        if is_delayed {
+            thread::sleep(self.event_delay);
         }
         self.source.drain(events)?;
-        if gathered {
-            self.gather = next_gather(self.gather, self.options.gather, events.len());
+        if is_delayed {
+            self.event_delay = next_event_delay(self.event_delay, self.options.event_delay, events.len());
         }
         let made = |event: &Event| matches!(event, Event::Changed { directory: true, .. });
-        self.since_rest = match !some || events.iter().any(made) {
+        self.since_pause = match !some || events.iter().any(made) {
             true => 0,
-            false => self.since_rest.saturating_add(events.len()),
+            false => self.since_pause.saturating_add(events.len()),
         };
-        if stopping || self.kept_back.as_ref().is_some_and(|since| since.elapsed() >= self.keeping()) {
+        if stopping
+            || self.held_back_since.as_ref().is_some_and(|since| since.elapsed() >= self.hold_back_limit())
+        {
             self.source.report_deferred(events)?;
-            self.kept_back = None;
+            self.held_back_since = None;
         }
-        if self.kept_back.is_none() && self.source.has_deferred() {
-            self.kept_back = Some(Stopwatch::start());
+        if self.held_back_since.is_none() && self.source.has_deferred() {
+            self.held_back_since = Some(Stopwatch::start());
         }
         Ok(())
     }
 
-    fn look_for_storm(&mut self, events: usize) {
-        self.came.0 = self.came.0.saturating_add(events);
-        if self.came.0 >= STORM {
-            self.stormed = Some(Stopwatch::start());
+    fn detect_storm(&mut self, events: usize) {
+        self.recent_events.0 = self.recent_events.0.saturating_add(events);
+        if self.recent_events.0 >= STORM {
+            self.last_storm = Some(Stopwatch::start());
         }
-        if self.came.1.elapsed() >= self.options.gather {
-            self.came = (0, Stopwatch::start());
+        if self.recent_events.1.elapsed() >= self.options.event_delay {
+            self.recent_events = (0, Stopwatch::start());
         }
     }
 
-    /// Says once that the source costs those who write more than it has to.
-    fn tell_of_width(&self) {
+    /// Reports once that the source slows all writers of the file system.
+    fn report_filesystem_wide(&self) {
         let Some(why) = self.source.filesystem_wide() else { return };
         let mut status = self.shared.status();
-        if status.wide.is_none() {
+        if status.filesystem_wide.is_none() {
             let why = why.to_string();
-            status.wide = Some(why.clone());
+            status.filesystem_wide = Some(why.clone());
             drop(status);
-            (self.shared.tell)(&Notice::Wide(why));
+            (self.shared.notify)(&Notice::FilesystemWide(why));
             self.shared.call_keeper(self.clock.now());
         }
     }
 
-    /// How long events may be waited for.
-    fn patience(&self) -> Duration {
+    /// Maximum wait for events.
+    fn wait_limit(&self) -> Duration {
         let left = |since: &Stopwatch, of: Duration| of.saturating_sub(since.elapsed());
-        let kept_back = self.kept_back.as_ref().map_or(LOOK, |since| left(since, self.keeping()));
-        let gathered = match &self.gathering {
-            // What waits for a commit is looked at soon.
-            _ if self.in_flight.is_some() => self.options.gather,
-            Some(since) => left(since, self.ripening()),
-            None => LOOK,
+        let held_back_since =
+            self.held_back_since.as_ref().map_or(POLL_INTERVAL, |since| left(since, self.hold_back_limit()));
+        let until_record = match &self.batch_since {
+            // A commit in flight is checked soon.
+            _ if self.in_flight.is_some() => self.options.event_delay,
+            Some(since) => left(since, self.record_interval()),
+            None => POLL_INTERVAL,
         };
-        gathered.min(kept_back).clamp(SOON, LOOK)
+        until_record.min(held_back_since).clamp(MIN_WAIT, POLL_INTERVAL)
     }
 
-    fn is_ripe(&self) -> bool {
-        self.gathering.as_ref().is_some_and(|since| since.elapsed() >= self.ripening())
+    fn is_record_due(&self) -> bool {
+        self.batch_since.as_ref().is_some_and(|since| since.elapsed() >= self.record_interval())
     }
 
-    /// How long changes are gathered, as often as events come now.
-    fn ripening(&self) -> Duration {
-        ripening(self.options.record, self.stormed.as_ref().map(Stopwatch::elapsed))
+    /// Present record interval.
+    fn record_interval(&self) -> Duration {
+        record_interval(self.options.record_interval, self.last_storm.as_ref().map(Stopwatch::elapsed))
     }
 
-    /// How long a source may keep things back: they are to be recorded no later than if they had been told.
-    fn keeping(&self) -> Duration {
-        self.options.record / 2
+    /// Maximum time for which the source may hold events back without delaying their record.
+    fn hold_back_limit(&self) -> Duration {
+        self.options.record_interval / 2
     }
 
-    fn gather(&mut self, events: &mut Vec<Event>) {
+    fn add_events(&mut self, events: &mut Vec<Event>) {
         if !events.is_empty() {
             self.shared.status().events += events.len() as u64;
         }
@@ -267,45 +271,45 @@ impl Recorder {
         for event in events.drain(..) {
             if let Event::Gap(loss) = event {
                 self.shared.status().gaps += 1;
-                (self.shared.tell)(&Notice::Gap(loss));
+                (self.shared.notify)(&Notice::Gap(loss));
             }
             self.batch.add(event, &view);
         }
-        // Directories that cannot be watched may hide anything.
+        // Directories that cannot be watched may hide any change.
         if self.source.unwatched().len() > self.unwatched {
             let new = &self.source.unwatched()[self.unwatched..];
             let named: Vec<String> = new
                 .iter()
                 .map(|(path, why)| format!("{}: {why}", crate::shown::Shown::bytes(path)))
                 .collect();
-            (self.shared.tell)(&Notice::Trouble(format!("not watched: {}", named.join(", "))));
+            (self.shared.notify)(&Notice::Trouble(format!("not watched: {}", named.join(", "))));
         }
         self.unwatched = self.source.unwatched().len();
-        if (self.batch.len() > 0 || self.kept_back.is_some()) && self.gathering.is_none() {
-            self.gathering = Some(Stopwatch::start());
+        if (self.batch.len() > 0 || self.held_back_since.is_some()) && self.batch_since.is_none() {
+            self.batch_since = Some(Stopwatch::start());
         }
     }
 
     fn record(&mut self) {
-        self.settle();
-        self.gathering = None;
+        self.finish_in_flight();
+        self.batch_since = None;
         let mut changes = self.batch.take();
-        if std::mem::take(&mut self.owes_gap) {
+        if std::mem::take(&mut self.must_record_gap) {
             changes = vec![Change::gap(Vec::new(), When::now(self.clock.now(), u8::MAX))];
         }
         let Some(due) = changes.iter().map(|change| change.when.due).min() else { return };
         match self.changelog.record_later(&changes) {
             Ok(ticket) => self.in_flight = Some(InFlight { ticket, changes: changes.len() as u64, due }),
-            Err(error) => self.lost(&error),
+            Err(error) => self.record_failed(&error),
         }
     }
 
-    /// Waits for what is on its way.
-    fn settle(&mut self) {
+    /// Waits for the batch in flight.
+    fn finish_in_flight(&mut self) {
         let Some(InFlight { ticket, changes, due }) = self.in_flight.take() else { return };
         match ticket.wait() {
             Ok(last) => self.shared.acknowledged.fetch_max(last, Ordering::Relaxed),
-            Err(error) => return self.lost(&error),
+            Err(error) => return self.record_failed(&error),
         };
         {
             let mut status = self.shared.status();
@@ -313,34 +317,38 @@ impl Recorder {
             status.pending += changes;
             status.unrecorded = None;
         }
-        (self.shared.tell)(&Notice::Recorded(changes));
+        (self.shared.notify)(&Notice::Recorded(changes));
         self.shared.call_keeper(due);
     }
 
-    /// Nobody knows what of it was recorded, and a rename must not be recorded twice.
-    fn lost(&mut self, error: &crate::changelog::Error) {
-        self.owes_gap = true;
-        self.gathering = Some(Stopwatch::start());
+    /// It is unknown which changes were recorded, and a rename must not be recorded twice: a gap replaces them.
+    fn record_failed(&mut self, error: &crate::changelog::Error) {
+        self.must_record_gap = true;
+        self.batch_since = Some(Stopwatch::start());
         let why = format!("the changelog: {error}");
         self.shared.status().unrecorded = Some(why.clone());
-        (self.shared.tell)(&Notice::Trouble(why));
+        (self.shared.notify)(&Notice::Trouble(why));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{LONGER, LOOK, MAX_UNREAD, next_gather, ripening};
+    use super::{MAX_UNREAD, POLL_INTERVAL, STORM_FACTOR, next_event_delay, record_interval};
     use std::time::Duration;
 
-    /// In a storm as many events are read at once as may gather, and when it is over all is as before.
+    /// In a storm the delay shrinks until about as many events arrive as may queue, and it recovers afterwards.
     #[test]
     fn events_gather_for_less_time_in_a_storm() {
         let at_most = Duration::from_millis(100);
-        let after = |per_second: usize, mut gather: Duration| {
+        let after = |per_second: usize, mut event_delay: Duration| {
             for _ in 0..10 {
-                gather = next_gather(gather, at_most, per_second * gather.as_micros() as usize / 1_000_000);
+                event_delay = next_event_delay(
+                    event_delay,
+                    at_most,
+                    per_second * event_delay.as_micros() as usize / 1_000_000,
+                );
             }
-            gather
+            event_delay
         };
         assert_eq!(after(0, at_most), at_most);
         assert_eq!(after(9_000, at_most), at_most);
@@ -350,16 +358,16 @@ mod tests {
         }
         assert_eq!(after(usize::MAX / 1_000_000, at_most), Duration::from_millis(1));
         assert_eq!(after(10, Duration::from_millis(1)), at_most);
-        // Whoever wants no gathering gets none.
-        assert_eq!(next_gather(Duration::ZERO, Duration::ZERO, 5), Duration::ZERO);
+        // A delay of zero stays zero.
+        assert_eq!(next_event_delay(Duration::ZERO, Duration::ZERO, 5), Duration::ZERO);
     }
 
-    /// Whoever makes many files waits for fewer commits, and nobody waits long for his few.
+    /// In a storm fewer commits are made; otherwise changes are recorded after the normal interval.
     #[test]
     fn changes_gather_for_longer_only_while_a_storm_lasts() {
         let record = Duration::from_secs(1);
-        assert_eq!(ripening(record, None), record);
-        assert_eq!(ripening(record, Some(Duration::ZERO)), record * LONGER);
-        assert_eq!(ripening(record, Some(LOOK)), record);
+        assert_eq!(record_interval(record, None), record);
+        assert_eq!(record_interval(record, Some(Duration::ZERO)), record * STORM_FACTOR);
+        assert_eq!(record_interval(record, Some(POLL_INTERVAL)), record);
     }
 }

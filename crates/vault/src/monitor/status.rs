@@ -1,42 +1,42 @@
-//! How a watch is, and what it tells.
+//! Status and notices of a watch.
 
 use crate::guard::Held;
 use crate::worker::Done;
 use crate::world::Nanos;
 use gabion_platform::event::EventLoss;
 
-/// The note of the catalogue that says why the watch hears of every write on the whole file system.
-pub(crate) const WIDE: &str = "wide watch";
+/// Catalogue note with the reason why the watch receives events of the whole file system.
+pub(crate) const FILESYSTEM_WIDE: &str = "wide watch";
 
-/// How a watch is.
+/// Status of a watch.
 #[derive(Debug, Clone)]
 pub struct Status {
-    /// Where events come from.
+    /// Name of the event source.
     pub source: &'static str,
-    /// Events of the tree that were heard of.
+    /// Events received from the tree.
     pub events: u64,
-    /// Changes that were recorded because of them.
+    /// Changes recorded in the changelog.
     pub recorded: u64,
-    /// How often events were lost.
+    /// Number of event losses.
     pub gaps: u64,
-    /// Changes that are not protected yet, at most: those that the changelog had when it was last asked, and what was
-    /// recorded since.
+    /// Upper bound of unprotected changes: those in the changelog when it was last read, plus those recorded since.
     pub pending: u64,
-    /// When the oldest change happened that was not protected when the changelog was last asked.
+    /// Time of the oldest change that was unprotected when the changelog was last read.
     pub oldest: Option<Nanos>,
-    /// When the last scan of everything ended.
+    /// End of the last full scan.
     pub last_scan: Option<Nanos>,
-    /// Scans, of everything or of parts.
+    /// Number of full and partial scans.
     pub scans: u64,
-    /// All that workers did.
+    /// Sum of the workers' results.
     pub done: Done,
-    /// What waits for an approval.
+    /// Change-set that waits for an approval.
     pub held: Option<Held>,
-    /// Why nothing goes on, if so.
+    /// Error that stops all work for now.
     pub trouble: Option<String>,
-    /// Why every write on the whole file system is heard of, if so: nothing is missed, but everyone who writes there pays.
-    pub wide: Option<String>,
-    /// Why changes cannot be recorded now, if so; a scan follows when they can.
+    /// Reason why the watch receives events of the whole file system. No event is missed, but all writers there are
+    /// slowed down.
+    pub filesystem_wide: Option<String>,
+    /// Error that prevents the record of changes; a scan follows once they can be recorded.
     pub unrecorded: Option<String>,
 }
 
@@ -54,73 +54,74 @@ impl Status {
             done: Done::default(),
             held: None,
             trouble: None,
-            wide: None,
+            filesystem_wide: None,
             unrecorded: None,
         }
     }
 
-    /// How long ago the oldest change happened that is not protected yet.
+    /// Age of the oldest unprotected change.
     pub fn lag(&self, now: Nanos) -> Nanos {
         self.oldest.map_or(0, |oldest| now.saturating_sub(oldest).max(0))
     }
 
-    /// Adds what workers did. Names of failures are told once and not kept.
+    /// Adds results of workers, without their lists: these are reported once.
     pub(super) fn add(&mut self, done: &Done) {
-        let (failed, damaged, set_aside, spoilt) = Default::default();
-        let (mended, changed, for_scan, inodes, write_once) = Default::default();
-        let listed = Done { failed, damaged, set_aside, spoilt, mended, changed, ..done.clone() };
+        let (failed, damaged, set_aside, unrecoverable) = Default::default();
+        let (reconstructed, changed, for_scan, inodes, write_once) = Default::default();
+        let listed =
+            Done { failed, damaged, set_aside, unrecoverable, reconstructed, changed, ..done.clone() };
         let counted = Done { for_scan, inodes, write_once, ..listed };
         self.done = std::mem::take(&mut self.done).and(counted);
     }
 }
 
-/// A scan that ended.
+/// Result of a scan.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Scan {
-    /// Where; the empty path is everything.
+    /// Scanned paths; the empty path is the whole tree.
     pub within: Vec<Vec<u8>>,
-    /// Files that are to be protected there.
+    /// Files there that are to be protected.
     pub files: u64,
-    /// How many of them changed, appeared or vanished.
+    /// Files that changed, appeared or were deleted.
     pub changes: u64,
-    /// What could not be looked at, and why.
+    /// Paths that could not be read, with reasons.
     pub unreadable: Vec<(Vec<u8>, String)>,
-    /// Files of write-once rules that changed all the same.
+    /// Write-once files that changed.
     pub write_once: Vec<Vec<u8>>,
-    /// How long it took.
+    /// Duration.
     pub seconds: f64,
 }
 
-/// Something that people may want to hear of.
+/// Notice of a watch.
 #[derive(Debug, Clone)]
 pub enum Notice {
-    /// The tree is watched.
-    Armed {
-        /// By what.
+    /// The watch receives events.
+    WatchStarted {
+        /// Name of the event source.
         source: &'static str,
-        /// Why not by what would be better.
+        /// Reason why the preferred source is not used.
         instead: Option<String>,
-        /// Mount points in the tree: nothing is heard from there, only scans see it.
+        /// Mount points in the tree: no events are received from there, only scans cover them.
         mounts: Vec<Vec<u8>>,
-        /// Directories that cannot be watched, and why.
+        /// Directories that cannot be watched, with reasons.
         unwatched: Vec<(Vec<u8>, String)>,
     },
-    /// From now on every write on the whole file system is heard of, and why.
-    Wide(String),
-    /// Events were lost, and a scan was asked for.
+    /// The watch now receives events of the whole file system, for this reason.
+    FilesystemWide(String),
+    /// Events were lost and a scan was requested.
     Gap(EventLoss),
-    /// So many changes were recorded.
+    /// Number of changes that were recorded.
     Recorded(u64),
     /// A scan ended.
     Scanned(Scan),
-    /// Workers did something.
+    /// Workers processed entries.
     Worked(Box<Done>),
-    /// Very many files vanished or changed at once: their redundancy stays until someone approves.
+    /// The guard holds a change-set; its redundancy stays until an approval.
     Held(Held),
-    /// What was held was approved or undone.
+    /// The held change-set was approved or reverted.
     Released,
     /// Another policy is in force.
     Policy,
-    /// Nothing goes on for now, and why; it is tried again.
+    /// An error stops all work for now; it is retried.
     Trouble(String),
 }

@@ -1,4 +1,4 @@
-//! Policies as people write them, right and wrong.
+//! Valid and invalid policies.
 
 use super::{Policy, PolicyError};
 use crate::tree::{Kind, Stat};
@@ -47,7 +47,7 @@ fn the_example_means_what_it_says() {
     assert_eq!(code(&policy, "archive/a", &file(100, 29)), some("8+2"));
     assert_eq!(code(&policy, "p/a.dng", &file(2 << 20, 1)), some("6+3"));
     assert_eq!(code(&policy, "p/a.dng", &file(1 << 20, 1)), some("8+2"));
-    // It shows the defaults, so it must not change them.
+    // The example shows the defaults and must not change them.
     assert_eq!(policy.default, Policy::only("8+2".parse().unwrap()).default);
     assert_eq!(policy.guard, Policy::only("8+2".parse().unwrap()).guard);
 }
@@ -72,7 +72,7 @@ fn a_star_stays_within_a_name() {
     let policy = parse("[[rule]]\npaths = [\"a/*.txt\"]\nprotect = false\n").unwrap();
     assert_eq!(code(&policy, "a/b.txt", &file(1, 1)), None);
     assert!(code(&policy, "a/b/c.txt", &file(1, 1)).is_some());
-    // Names that are no text can be matched as well.
+    // Names that are not UTF-8 can match too.
     assert!(policy.decide(b"a/\xff.txt", &file(1, 1), NOW).treatment.is_none());
 }
 
@@ -92,7 +92,7 @@ fn errors_tell_line_and_column() {
     says("[[rule]]\nowners = [\"nobody here\"]\n", "line 2, column 11: user \"nobody here\"");
     says("[default]\nblock = \"100\"\n", "line 2, column 9: [default]");
     says("[[rule]]\nname = \"é\"\ncode = \"8+2\"\nblock = \"100\"\n", "line 4, column 9: é");
-    // Everything would have been left out of protection.
+    // An empty list would have excluded all files.
     says("[[rule]]\npaths = []\nprotect = false\n", "line 2, column 9");
     says("[[rule]]\nextensions = []\n", "an empty list");
     says("[[rule]]\nname = \"odd\"\nblock = \"100\"\n", "odd: a block of 100 bytes");
@@ -113,7 +113,7 @@ fn units_are_shown_as_they_are_read() {
     assert!(Percent(25).is_exceeded(26, 100) && !Percent(25).is_exceeded(25, 100));
 }
 
-/// Options that are parsed and have no effect were accepted: people believed that they had one.
+/// Options without effect are refused, since users would rely on them.
 #[test]
 fn options_without_effect_are_refused() {
     for option in [
@@ -130,7 +130,7 @@ fn options_without_effect_are_refused() {
         assert!(error.contains("\"tmp\"") && error.contains("would have no effect"), "{option}: {error}");
         rule("protect = true").unwrap();
     }
-    // There is no option for immutable flags: what is not known is refused, never ignored.
+    // There is no option for immutable flags; unknown options are refused.
     for text in
         ["[default]\nimmutable = true\n", "[[rule]]\nappend_only = true\n", "[limits]\nwrite = \"1MiB/s\"\n"]
     {

@@ -1,4 +1,4 @@
-//! Sizes, times and shares as people write them. Errors in them get line and column from the TOML reader.
+//! Sizes, times and percentages in text form. The TOML reader adds line and column to errors.
 
 use crate::format::header::MAX_COLUMNS;
 use crate::world::{Nanos, SECOND};
@@ -7,14 +7,14 @@ use serde::{Deserialize, Deserializer, de::Error};
 use std::fmt;
 use std::str::FromStr;
 
-/// Number and unit of `text`.
+/// Splits text into number and unit.
 fn split(text: &str) -> Option<(u64, &str)> {
     let text = text.trim();
     let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
     Some((text[..digits].parse().ok()?, text[digits..].trim_start()))
 }
 
-/// A unit and how many of the smallest it has.
+/// Units with their multiples of the smallest one.
 type Units = &'static [(&'static str, u64)];
 
 fn scaled(text: &str, units: Units) -> Option<u64> {
@@ -23,7 +23,7 @@ fn scaled(text: &str, units: Units) -> Option<u64> {
     number.checked_mul(*factor)
 }
 
-/// With the largest unit that divides it.
+/// Formats with the largest unit that divides the value.
 fn shown(f: &mut fmt::Formatter<'_>, value: u64, units: Units) -> fmt::Result {
     let fits =
         |(name, factor): &&(&str, u64)| !name.is_empty() && value.is_multiple_of(*factor) && value >= *factor;
@@ -45,23 +45,23 @@ const SIZES: Units = &[
 
 const TIMES: Units = &[("s", 1), ("m", 60), ("h", 3600), ("d", 86400), ("w", 7 * 86400)];
 
-/// Bytes: 65536, 64KiB, 1GiB.
+/// Size in bytes: 65536, 64KiB, 1GiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size(pub u64);
 
-/// Bytes per second: 200MiB/s.
+/// Rate in bytes per second: 200MiB/s.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate(pub u64);
 
-/// A span of time: 90s, 10m, 12h, 30d, 2w.
+/// Time span: 90s, 10m, 12h, 30d, 2w.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Duration(pub Nanos);
 
-/// A share of a hundred: 20%.
+/// Percentage: 20%.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Percent(pub u8);
 
-/// A code's identity.
+/// Identity of a code.
 #[derive(Clone)]
 pub(super) struct CodeText(pub(super) Code);
 
@@ -102,7 +102,7 @@ impl FromStr for Percent {
 }
 
 impl Percent {
-    /// Whether `part` of `whole` is more than this share.
+    /// True if `part` of `whole` is more than this percentage.
     pub fn is_exceeded(self, part: u64, whole: u64) -> bool {
         u128::from(part) * 100 > u128::from(whole) * u128::from(self.0)
     }
@@ -149,7 +149,7 @@ impl<'de> Deserialize<'de> for CodeText {
     }
 }
 
-/// A list with something in it: whoever writes an empty one does not mean that its condition holds for everything.
+/// A list that must not be empty: an empty list would match everything, which nobody intends.
 pub(super) fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
     let list = Vec::deserialize(from)?;
     match list.is_empty() {
@@ -158,12 +158,12 @@ pub(super) fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> R
     }
 }
 
-/// A code that files cannot be protected with.
+/// Error for a code that cannot protect files.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}: a code needs redundancy and at most {MAX_COLUMNS} columns")]
 pub struct Unusable(Code);
 
-/// A code that files can be protected with.
+/// Checks that a code can protect files.
 ///
 /// # Errors
 /// [`Unusable`].

@@ -3,10 +3,10 @@
 use super::file::{FileError, FileResult, Rebuilder, at};
 use super::survey::{RedundancyParts, parts};
 use crate::format::Header;
-use crate::gather::Sources;
 use crate::redundancy::{PartPath, redo};
 use crate::storage::TargetState;
 use crate::storage::pool::stub::Stub;
+use crate::stripe_reader::StripeReader;
 use crate::tree::Tree;
 use std::collections::BTreeSet;
 use std::io;
@@ -54,14 +54,14 @@ impl Rebuilder<'_> {
             columns.extend(part.columns().map(|column| stub.targets.len() + column));
         }
         drop((current, others));
-        let Some(sources) = Sources::open(self.pool, self.coders, path)? else { return Ok(()) };
+        let Some(stripe_reader) = StripeReader::open(self.pool, self.coders, path)? else { return Ok(()) };
         // Columns that were just written were verified then.
         let old: Vec<usize> = columns
             .into_iter()
-            .filter(|column| !fresh.contains(column) && !sources.target(*column).is_empty())
+            .filter(|column| !fresh.contains(column) && !stripe_reader.target(*column).is_empty())
             .collect();
         if !old.is_empty() {
-            let bad = self.verify(&sources, &old, threads)?;
+            let bad = self.verify(&stripe_reader, &old, threads)?;
             if !bad.is_empty() {
                 // Kept until a scrub or repair has restored the replacements.
                 done.wrong += bad.len() as u64;
@@ -70,7 +70,7 @@ impl Rebuilder<'_> {
                 return Ok(());
             }
         }
-        drop(sources);
+        drop(stripe_reader);
         for (target, location) in superseded {
             let removed = location.tree.remove_if_writable(&location.path).map_err(at(&target))?;
             done.removed += u64::from(removed);

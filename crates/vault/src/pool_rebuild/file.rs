@@ -9,13 +9,13 @@ use crate::encode::{self, EncodeError, Encoder};
 use crate::examine::ExamineError;
 use crate::format::frame::{Check, Seal, toggle};
 use crate::format::{Frame, Header, Records};
-use crate::gather::{Ailment, Gathering, Known, Sources};
 use crate::redundancy::{Draft, InconclusivePart, PartPath};
 use crate::runs::{each_run, pieces};
 use crate::shown::Shown;
 use crate::storage::pool::stub::Stub;
 use crate::storage::pool::{ColumnPlacement, Pool, PoolError, Relocation, parity_path};
 use crate::storage::{Storage, TargetState};
+use crate::stripe_reader::{BlockFault, BlockState, StripeBuffer, StripeReader};
 use crate::world::Clock;
 use std::collections::BTreeSet;
 use std::io;
@@ -114,7 +114,7 @@ pub struct FileResult {
 
 impl FileResult {
     /// Number of further blocks of a stripe that may be lost; none without redundancy.
-    pub fn margin(&self) -> Option<u32> {
+    pub fn remaining_redundancy(&self) -> Option<u32> {
         (self.k > 0).then(|| self.m.saturating_sub(self.unplaced.len()) as u32)
     }
 }
@@ -161,16 +161,16 @@ impl Rebuilder<'_> {
     ) -> Result<FileResult, FileError> {
         let stub = self.pool.stub(path)?;
         self.pool.refuse_being_written(path, &stub)?;
-        let Some(sources) = Sources::open(self.pool, self.coders, path)? else {
+        let Some(stripe_reader) = StripeReader::open(self.pool, self.coders, path)? else {
             let mut done = self.copy_unprotected(path, &stub)?;
             if let Some(code) = code {
                 self.protect(path, code, threads, &mut done)?;
             }
             return Ok(done);
         };
-        let code = sources.header().code.clone();
+        let code = stripe_reader.header().code.clone();
         let mut done = FileResult { k: code.k(), m: code.m(), ..FileResult::default() };
-        let name = |column: usize| String::from_utf8_lossy(sources.target(column)).into_owned();
+        let name = |column: usize| String::from_utf8_lossy(stripe_reader.target(column)).into_owned();
         let has_bytes = |column: usize| column >= code.k() || stub.object_bytes(column, stub.size) > 0;
         // Columns on returned targets stay if they are completely valid.
         let returned: Vec<usize> = (0..code.blocks())
@@ -180,7 +180,7 @@ impl Rebuilder<'_> {
             .collect();
         let mut bad: BTreeSet<usize> = BTreeSet::new();
         if !returned.is_empty() {
-            bad = self.verify(&sources, &returned, threads)?;
+            bad = self.verify(&stripe_reader, &returned, threads)?;
             done.verified = returned.len() - bad.len();
         }
         let stays = |column: usize| match self.target_states.state(&name(column)) {
@@ -198,14 +198,15 @@ impl Rebuilder<'_> {
             .collect();
         let mut full = BTreeSet::new();
         let now = loop {
-            let made = self.rebuild_columns(path, &stub, &sources, &wanted, &stay, &full, threads, &mut done);
+            let made =
+                self.rebuild_columns(path, &stub, &stripe_reader, &wanted, &stay, &full, threads, &mut done);
             match made {
                 // Another target may have space.
                 Err(error) if error.is_full().is_some_and(|target| full.insert(target.to_owned())) => {}
                 made => break made?,
             }
         };
-        drop(sources);
+        drop(stripe_reader);
         self.remove_superseded(path, &now, &wanted, &mut done, threads)?;
         if done.data + done.redundancy > 0 {
             self.update_target_lists(path, &now)?;
@@ -218,15 +219,15 @@ impl Rebuilder<'_> {
         &self,
         path: &[u8],
         stub: &Stub,
-        sources: &Sources,
+        stripe_reader: &StripeReader,
         wanted: &[usize],
         stay: &BTreeSet<String>,
         full: &BTreeSet<String>,
         threads: usize,
         done: &mut FileResult,
     ) -> Result<Stub, FileError> {
-        let k = sources.header().code.k();
-        let redundancy_bytes = sources.parts().first().map_or(0, |part| part.records.file());
+        let k = stripe_reader.header().code.k();
+        let redundancy_bytes = stripe_reader.parts().first().map_or(0, |part| part.records.file());
         let needs: Vec<u64> = wanted
             .iter()
             .map(|&column| if column < k { stub.object_bytes(column, stub.size) } else { redundancy_bytes })
@@ -242,7 +243,7 @@ impl Rebuilder<'_> {
                 // A column without bytes needs no target, and one that is only to be moved still exists.
                 None if column < k && stub.object_bytes(column, stub.size) == 0 => {}
                 None => {
-                    let name = String::from_utf8_lossy(sources.target(column)).into_owned();
+                    let name = String::from_utf8_lossy(stripe_reader.target(column)).into_owned();
                     match self.target_states.state(&name) {
                         TargetState::Retired => done.unmoved += 1,
                         _ => done.unplaced.push(column),
@@ -259,13 +260,13 @@ impl Rebuilder<'_> {
         for (column, placement) in &moves.redundancy {
             let location = PartPath { tree: placement.tree.clone(), path: parity_path(stub.id) };
             let draft = Draft::new(location).map_err(at(&placement.target))?;
-            let header = header(sources, &moves, stub, *column);
+            let header = header(stripe_reader, &moves, stub, *column);
             let length = header.encode(0).map_err(io::Error::other).map_err(at(&placement.target))?.len();
             headers.push((header.clone(), Records::new(&header, length), length));
             drafts.push((placement.target.clone(), draft));
         }
-        let totals = self.stripes(sources, &relocation, &moves, &headers, &drafts, threads)?;
-        for (sum, part) in totals.sums.iter().zip(sources.parts()) {
+        let totals = self.stripes(stripe_reader, &relocation, &moves, &headers, &drafts, threads)?;
+        for (sum, part) in totals.sums.iter().zip(stripe_reader.parts()) {
             if sum.is_some_and(|sum| sum != part.header.root) {
                 return Err(FileError::Doubtful);
             }
@@ -288,60 +289,65 @@ impl Rebuilder<'_> {
     /// Reads or reconstructs the wanted blocks of every stripe, and writes them.
     fn stripes(
         &self,
-        sources: &Sources,
+        stripe_reader: &StripeReader,
         relocation: &Relocation,
         moves: &Moves,
         headers: &[(Header, Records, usize)],
         drafts: &[(String, Draft)],
         threads: usize,
     ) -> Result<Totals, FileError> {
-        let (k, block) = (sources.header().code.k(), sources.header().geometry.block());
+        let (k, block) = (stripe_reader.header().code.k(), stripe_reader.header().geometry.block());
         let data = moves.data.iter().map(|(column, _)| *column);
         let wanted: Vec<usize> = data.chain(moves.redundancy.iter().map(|(column, _)| k + column)).collect();
         let new = || Totals {
             roots: vec![[0; 16]; headers.len()],
-            sums: vec![Some([0; 16]); sources.parts().len()],
+            sums: vec![Some([0; 16]); stripe_reader.parts().len()],
             reconstructed: 0,
             wrong: 0,
         };
-        let state = || (Gathering::default(), new(), Vec::new());
+        let state = || (StripeBuffer::default(), new(), Vec::new());
         // Number of frames read per stripe in place of lost data.
         let gone = moves.data.iter().filter(|(column, _)| {
-            let name = String::from_utf8_lossy(sources.target(*column)).into_owned();
+            let name = String::from_utf8_lossy(stripe_reader.target(*column)).into_owned();
             self.target_states.state(&name) == TargetState::Offline
         });
         let frames = gone.count();
         let announce = |stripe: u64| {
-            sources.prefetch(stripe..stripe + 1);
-            sources.will_read_frames(stripe, frames);
+            stripe_reader.prefetch(stripe..stripe + 1);
+            stripe_reader.prefetch_frames(stripe, frames);
         };
         let ahead = (PREFETCH_BYTES / (k as u64 * block).max(1)).clamp(1, 16) * threads.max(1) as u64;
         (0..ahead).for_each(announce);
-        let states =
-            each_run(sources.cut(), pieces(k), None, threads, state, |run, (gathering, totals, frame)| {
+        let states = each_run(
+            stripe_reader.cut(),
+            pieces(k),
+            None,
+            threads,
+            state,
+            |run, (stripe_buffer, totals, frame)| {
                 for stripe in run.first..run.first + run.count {
                     if (self.stopped)() {
                         return Err(FileError::Stopped);
                     }
                     announce(stripe + ahead);
-                    self.gather(sources, gathering, stripe, &wanted)?;
-                    totals.add_stripe(gathering, &wanted);
-                    let (cells, mut written) = (sources.cut().run(stripe, 1), 0);
+                    self.gather(stripe_reader, stripe_buffer, stripe, &wanted)?;
+                    totals.add_stripe(stripe_buffer, &wanted);
+                    let (cells, mut written) = (stripe_reader.cut().run(stripe, 1), 0);
                     for (column, _) in &moves.data {
                         let cell = cells.cell(0, *column);
-                        let bytes = &gathering.blocks[*column][..(cell.end - cell.start) as usize];
+                        let bytes = &stripe_buffer.blocks[*column][..(cell.end - cell.start) as usize];
                         relocation.write(*column, stripe * block, bytes)?;
                         written += bytes.len() as u64;
                     }
-                    let seals: Option<Vec<Seal>> = gathering.seals[..k].iter().copied().collect();
+                    let seals: Option<Vec<Seal>> = stripe_buffer.seals[..k].iter().copied().collect();
                     for (at, (column, _)) in moves.redundancy.iter().enumerate() {
-                        let bytes = &gathering.blocks[k + column];
-                        let (Some(seals), Some(own)) = (&seals, gathering.seals[k + column]) else {
+                        let bytes = &stripe_buffer.blocks[k + column];
+                        let (Some(seals), Some(own)) = (&seals, stripe_buffer.seals[k + column]) else {
                             return Err(FileError::Doubtful);
                         };
                         frame.clear();
                         frame.extend_from_slice(bytes);
-                        frame.resize(bytes.len() + sources.coder().table_bytes(), 0);
+                        frame.resize(bytes.len() + stripe_reader.coder().table_bytes(), 0);
                         let key = headers[at].0.frame_key();
                         let check = Frame::seal(frame, key, *column, stripe, seals, &own);
                         toggle(&mut totals.roots[at], &check);
@@ -354,68 +360,75 @@ impl Rebuilder<'_> {
                     (self.progress)(0, written);
                 }
                 Ok(())
-            })?;
+            },
+        )?;
         Ok(states.into_iter().fold(new(), |all, (_, totals, _)| all.merge(totals)))
     }
 
     /// Loads the wanted blocks of a stripe, or reports the bad ones.
     fn gather(
         &self,
-        sources: &Sources,
-        gathering: &mut Gathering,
+        stripe_reader: &StripeReader,
+        stripe_buffer: &mut StripeBuffer,
         stripe: u64,
         wanted: &[usize],
     ) -> Result<(), FileError> {
-        sources.begin(gathering, stripe);
-        let had = sources.gather(gathering, wanted)?;
-        let read = gathering.known.iter().filter(|known| **known == Known::Good).count();
-        (self.progress)((read * gathering.block) as u64, 0);
-        if gathering.unsure {
+        stripe_reader.begin(stripe_buffer, stripe);
+        let had = stripe_reader.load(stripe_buffer, wanted)?;
+        let read = stripe_buffer.states.iter().filter(|state| **state == BlockState::Verified).count();
+        (self.progress)((read * stripe_buffer.block) as u64, 0);
+        if stripe_buffer.unsure {
             return Err(FileError::Doubtful);
         }
         if had {
             return Ok(());
         }
-        let bad = gathering.known.iter().enumerate().filter(|(_, known)| !known.is_right());
-        let word = |known: &Known| match known {
-            Known::Bad(Some(why)) => why.words(),
+        let bad = stripe_buffer.states.iter().enumerate().filter(|(_, state)| !state.is_correct());
+        let word = |state: &BlockState| match state {
+            BlockState::Faulty(Some(why)) => why.words(),
             _ => "not right",
         };
         let why: Vec<String> = bad
-            .map(|(column, known)| match sources.target(column) {
-                b"" => format!("redundancy {} is nowhere", column - sources.header().code.k()),
-                name => format!("{}: {}", String::from_utf8_lossy(name), word(known)),
+            .map(|(column, state)| match stripe_reader.target(column) {
+                b"" => format!("redundancy {} is nowhere", column - stripe_reader.header().code.k()),
+                name => format!("{}: {}", String::from_utf8_lossy(name), word(state)),
             })
             .collect();
-        let offset = sources.cut().run(stripe, 1).cell(0, 0).start;
+        let offset = stripe_reader.cut().run(stripe, 1).cell(0, 0).start;
         Err(FileError::Lost { offset, why: why.join(", ") })
     }
 
     /// Verifies columns in place; returns those with a bad block.
     pub(super) fn verify(
         &self,
-        sources: &Sources,
+        stripe_reader: &StripeReader,
         columns: &[usize],
         threads: usize,
     ) -> Result<BTreeSet<usize>, FileError> {
-        let state = || (Gathering::default(), BTreeSet::new());
-        let states =
-            each_run(sources.cut(), pieces(columns.len()), None, threads, state, |run, (gathering, bad)| {
+        let state = || (StripeBuffer::default(), BTreeSet::new());
+        let states = each_run(
+            stripe_reader.cut(),
+            pieces(columns.len()),
+            None,
+            threads,
+            state,
+            |run, (stripe_buffer, bad)| {
                 for stripe in run.first..run.first + run.count {
                     if (self.stopped)() {
                         return Err(FileError::Stopped);
                     }
-                    let has_table = sources.begin(gathering, stripe);
+                    let has_table = stripe_reader.begin(stripe_buffer, stripe);
                     for &column in columns {
-                        if !has_table || sources.fetch(gathering, column)? != Known::Good {
+                        if !has_table || stripe_reader.fetch(stripe_buffer, column)? != BlockState::Verified {
                             bad.insert(column);
                         }
                     }
-                    let bytes = (columns.len() * gathering.block) as u64;
+                    let bytes = (columns.len() * stripe_buffer.block) as u64;
                     (self.progress)(bytes, bytes);
                 }
                 Ok(())
-            })?;
+            },
+        )?;
         Ok(states.into_iter().flat_map(|(_, bad)| bad).collect())
     }
 
@@ -494,7 +507,7 @@ impl Rebuilder<'_> {
         let context = encode::EncodeOptions {
             threads,
             moved: false,
-            elsewhere: false,
+            known_elsewhere: false,
             flushed: None,
             progress: &progress,
             stopped: self.stopped,
@@ -522,30 +535,35 @@ pub(super) fn at(target: &str) -> impl Fn(io::Error) -> FileError + '_ {
 }
 
 /// Header of a reconstructed redundancy column: the same version, with other targets.
-fn header(sources: &Sources, moves: &Moves, stub: &Stub, column: usize) -> Header {
-    let k = sources.header().code.k();
+fn header(stripe_reader: &StripeReader, moves: &Moves, stub: &Stub, column: usize) -> Header {
+    let k = stripe_reader.header().code.k();
     let mut targets: Vec<Vec<u8>> = stub.targets.iter().map(|name| name.clone().into_bytes()).collect();
-    targets.extend((k..sources.header().code.blocks()).map(|column| sources.target(column).to_vec()));
+    targets.extend(
+        (k..stripe_reader.header().code.blocks()).map(|column| stripe_reader.target(column).to_vec()),
+    );
     for (column, placement) in &moves.data {
         targets[*column] = placement.target.clone().into_bytes();
     }
     for (column, placement) in &moves.redundancy {
         targets[k + column] = placement.target.clone().into_bytes();
     }
-    Header { first: column, columns: 1, targets, ..sources.header().clone() }
+    Header { first: column, columns: 1, targets, ..stripe_reader.header().clone() }
 }
 
 impl Totals {
-    fn add_stripe(&mut self, gathering: &mut Gathering, wanted: &[usize]) {
-        for (sum, check) in self.sums.iter_mut().zip(&gathering.checks) {
+    fn add_stripe(&mut self, stripe_buffer: &mut StripeBuffer, wanted: &[usize]) {
+        for (sum, check) in self.sums.iter_mut().zip(&stripe_buffer.checks) {
             match (sum.as_mut(), check) {
                 (Some(sum), Some(check)) => toggle(sum, check),
                 _ => *sum = None,
             }
         }
-        let made = wanted.iter().filter(|&&column| gathering.known[column] == Known::Made).count();
+        let made = wanted
+            .iter()
+            .filter(|&&column| stripe_buffer.states[column] == BlockState::Reconstructed)
+            .count();
         self.reconstructed += made as u64;
-        let wrong = gathering.ailing.drain(..).filter(|(_, why)| *why == Ailment::Wrong);
+        let wrong = stripe_buffer.faults.drain(..).filter(|(_, why)| *why == BlockFault::Wrong);
         self.wrong += wrong.count() as u64;
     }
 

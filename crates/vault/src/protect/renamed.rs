@@ -1,31 +1,32 @@
-//! Redundancy of files that were renamed, where names of protected files have other files now: log rotation, a swap, `mv new old`.
+//! Files that were renamed over names of other protected files: log rotation, a swap, `mv new old`.
 //!
-//! A scan knows a file by its name first, so that a file under the name of another one looks changed. If its inode, size and mtime are
-//! known by another name, it is that file: its redundancy and its row in the catalogue follow it before anything is encoded. The same holds for a file with
-//! a new name whose old one was taken by another file. Otherwise it would be encoded as new content, with the corruption that it may have.
+//! A scan identifies a file by its name first, so a file under the name of another one looks changed. If the catalogue
+//! knows its inode, size and mtime under another name, it is that file: its redundancy and its catalogue entry are
+//! moved before anything is encoded. The same applies to a file with a new name whose old name was taken by another
+//! file. Otherwise the file would be encoded as new content, together with any corruption that it has.
 
 use crate::catalogue::{CatalogueError, Class, Entry, Problem};
-use crate::displaced::{Found, known, recall, set_aside};
+use crate::displaced::{PresentFile, known, recall, set_aside};
 use crate::protect::ProtectError;
 use crate::storage::Storage;
 use crate::tree::{Kind, Stat};
 use crate::vault::Vault;
 use crate::worker;
 
-/// A file that has the name of another one now.
+/// A file that has taken the name of another one.
 struct Renamed {
-    /// Names by which it is known and that it no longer has. After a crash there may be several.
+    /// Known names that the file no longer has. After a crash there may be several.
     from: Vec<Vec<u8>>,
     to: Vec<u8>,
-    found: Found,
+    found: PresentFile,
 }
 
-/// Has redundancy follow the files of the last scan that were renamed over others. Gives their number.
+/// Moves redundancy and catalogue entries of the renamed files of the last scan. Returns their number.
 ///
 /// # Errors
 /// The catalogue or the operating system fails.
 pub(crate) fn follow(vault: &Vault) -> Result<u64, ProtectError> {
-    // Redundancy of a pool is found by more than its name.
+    // A pool finds redundancy by inode.
     if vault.storage.kind() != "plain" {
         return Ok(0);
     }
@@ -34,7 +35,7 @@ pub(crate) fn follow(vault: &Vault) -> Result<u64, ProtectError> {
     let worker = worker::name(0).0;
     catalogue.note_moving(&worker, renamed.iter().map(|file| &file.to))?;
     for repository in vault.storage.repositories() {
-        // Names may have changed hands in a circle: all of it is taken away before any of it gets a new name.
+        // Names may have been exchanged in a cycle: all redundancy is set aside before any is moved to its new name.
         for file in &renamed {
             for from in &file.from {
                 set_aside(&repository.place(from), coders, |part| file.found.is_of(part))?;
@@ -69,7 +70,7 @@ pub(crate) fn follow(vault: &Vault) -> Result<u64, ProtectError> {
     Ok(rows.len() as u64)
 }
 
-/// Files under names of others whose inode, size and mtime are known by a name that they no longer have.
+/// Files under names of others whose inode, size and mtime are known under a name that they no longer have.
 fn find(vault: &Vault) -> Result<Vec<Renamed>, CatalogueError> {
     let mut renamed = Vec::new();
     for class in [Class::Changed, Class::Restored, Class::Moved] {
@@ -81,7 +82,8 @@ fn find(vault: &Vault) -> Result<Vec<Renamed>, CatalogueError> {
                 if known.is_some_and(|known| known.generation.inode == now.inode) {
                     continue;
                 }
-                // Where nobody can say what has the old name, the file may have both. A free name is seen to with the move.
+                // If the old name cannot be looked up, the file may have both names. A free old name is handled with
+                // the move.
                 let has_left = |from: &Vec<u8>| match vault.storage.find(from) {
                     Ok(None) => class != Class::Moved,
                     Ok(Some(found)) => found.inode != now.inode,
@@ -90,7 +92,7 @@ fn find(vault: &Vault) -> Result<Vec<Renamed>, CatalogueError> {
                 let mut from = vault.catalogue.by_inode(&now)?;
                 from.retain(|from| *from != change.path && has_left(from));
                 if !from.is_empty() {
-                    renamed.push(Renamed { from, to: change.path.clone(), found: Found::of(&stat) });
+                    renamed.push(Renamed { from, to: change.path.clone(), found: PresentFile::of(&stat) });
                 }
             }
             Ok(())

@@ -1,7 +1,8 @@
-//! The namespace, read by a thread of its own ahead of the one that compares it with the catalogue.
+//! Reader of the namespace in a thread of its own, ahead of the comparison with the catalogue.
 //!
-//! Looking at a file and looking it up take about as long, so both together take as long as one of them. Directories come in the
-//! order of their names, each before what is in it, in parts: however large a directory is, few names wait to be compared.
+//! Reading a file's properties and finding its entry take about equally long, so the two are overlapped. Directories
+//! come in order of their names, parents first, in parts of bounded size, so that memory does not depend on the size of
+//! a directory.
 
 use crate::storage::Storage;
 use crate::tree::{Kind, Stat, join};
@@ -9,20 +10,20 @@ use std::io;
 use std::sync::mpsc::{Receiver, SendError, SyncSender, sync_channel};
 use std::thread::Scope;
 
-/// Names that are handed over at once.
+/// Names per part.
 const PART: usize = 1024;
 
-/// Parts that wait to be compared.
+/// Maximum number of parts that wait for comparison.
 const WAITING: usize = 4;
 
-/// Names of one directory.
+/// Part of a directory's names.
 #[derive(Debug, Default)]
 struct Part {
     /// Set in the first part of a directory: its path, and whether it can be read.
     directory: Option<(Vec<u8>, io::Result<()>)>,
-    /// The names, one behind the other.
+    /// Names, concatenated.
     bytes: Vec<u8>,
-    /// Where each name ends, and what it stands for; not asked of what its directory calls a directory.
+    /// End of each name, and its properties; none for names that the directory lists as directories.
     entries: Vec<(usize, Option<io::Result<Stat>>)>,
 }
 
@@ -42,17 +43,18 @@ impl Part {
     }
 }
 
-/// What was read ahead, directory by directory.
+/// Directories and names that were read ahead.
 #[derive(Debug)]
 pub(super) struct Ahead {
     parts: Receiver<Part>,
     part: Part,
-    /// The first name of the part that was not given yet.
+    /// Index of the next name of the part.
     next: usize,
 }
 
 impl Ahead {
-    /// Begins to read these directories, from the last to the first, and all beneath them. It ends with this value, at the latest.
+    /// Starts reading these directories, from the last to the first, with everything below. The thread ends when this
+    /// value is dropped.
     pub(super) fn of<'scope>(
         directories: Vec<Vec<u8>>,
         storage: &'scope dyn Storage,
@@ -60,13 +62,14 @@ impl Ahead {
     ) -> Ahead {
         let (sender, parts) = sync_channel(WAITING);
         scope.spawn(move || {
-            // Nobody wants the rest.
+            // The receiver was dropped.
             let _ = read(directories, storage, &sender);
         });
         Ahead { parts, part: Part::default(), next: 0 }
     }
 
-    /// The next directory, and whether it can be read; nothing after the last one. What was left of the one before is passed over.
+    /// Returns the next directory and whether it can be read, or none at the end. Skips remaining names of the previous
+    /// one.
     pub(super) fn directory(&mut self) -> Option<(Vec<u8>, io::Result<()>)> {
         while self.part.directory.is_none() {
             self.part = self.parts.recv().ok()?;
@@ -75,7 +78,7 @@ impl Ahead {
         self.part.directory.take()
     }
 
-    /// The next name of the directory if it is such as is asked for, with what it stands for: nothing said is a directory.
+    /// Returns the next name if it satisfies a condition, with its properties; none stands for a directory.
     pub(super) fn next_if(
         &mut self,
         is_wanted: impl FnOnce(&[u8]) -> bool,
@@ -94,7 +97,7 @@ impl Ahead {
     }
 }
 
-/// Reads directories, from the last to the first, and all beneath them.
+/// Reads directories, from the last to the first, with everything below.
 fn read(
     mut directories: Vec<Vec<u8>>,
     storage: &dyn Storage,
@@ -111,7 +114,7 @@ fn read(
         let first = directories.len();
         let mut part = Part::of(path.clone(), Ok(()));
         for (name, kind) in folder.names().iter() {
-            // Directories need no look here, they get their own.
+            // Directories are examined when they are read themselves.
             let stat = (kind != Some(Kind::Directory)).then(|| folder.stat(name));
             let is_directory = match &stat {
                 Some(stat) => stat.as_ref().is_ok_and(|stat| stat.kind == Kind::Directory),
@@ -126,7 +129,7 @@ fn read(
             }
         }
         parts.send(part)?;
-        // They are taken from the end.
+        // The stack is processed from its end.
         directories[first..].reverse();
     }
     Ok(())

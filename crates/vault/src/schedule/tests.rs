@@ -1,4 +1,4 @@
-//! Times, and what is due then.
+//! Tests of schedules at given times.
 
 use super::{Backoff, DAY, HOUR, Hours, Impossible, Rhythm};
 use crate::world::{Nanos, SECOND};
@@ -69,7 +69,7 @@ fn pauses_double_up_to_a_bound() {
 }
 
 proptest! {
-    /// Whatever the times: the next run is not in the past, and within the hours.
+    /// For any times the next run is not in the past and is within the hours.
     #[test]
     fn the_next_run_is_when_it_may_be(
         days in 1_i64..500, from in 0_u8..24, to in 0_u8..24, last in any::<Option<i32>>(), now in any::<i32>()

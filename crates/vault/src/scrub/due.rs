@@ -1,6 +1,6 @@
-//! When the scrub of a file is due: as often as its policy says, counted from its last complete verification.
+//! Due times of scrubs: at the interval of the policy, counted from the file's last complete verification.
 //!
-//! A file that was never scrubbed counts from the time at which its redundancy was made, when all of it was read.
+//! For a file that was never scrubbed, the time counts from its protection, when all of it was read.
 
 use crate::catalogue::{CatalogueError, Entry};
 use crate::policy::Policy;
@@ -9,12 +9,12 @@ use crate::tree::{Kind, Stat};
 use crate::vault::Vault;
 use crate::world::Nanos;
 
-/// Files whose scrub is overdue by their policy.
+/// Files with an overdue scrub.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Overdue {
-    /// How many.
+    /// Number of files.
     pub files: u64,
-    /// The one of these that was verified first, and when.
+    /// The file with the oldest verification, and its time.
     pub oldest: Option<(Vec<u8>, Nanos)>,
 }
 
@@ -27,7 +27,7 @@ impl Overdue {
     }
 }
 
-/// Why not all files were counted.
+/// Reason why counting ended early.
 enum Halt {
     Failed(CatalogueError),
     Stopped,
@@ -39,7 +39,7 @@ impl From<CatalogueError> for Halt {
     }
 }
 
-/// Counts the files whose scrub is overdue. Nothing if `stopped` says so meanwhile.
+/// Counts the files with an overdue scrub. None if `stopped` returns true meanwhile.
 ///
 /// # Errors
 /// The catalogue fails.
@@ -64,11 +64,11 @@ pub fn overdue(vault: &Vault, stopped: &dyn Fn() -> bool) -> Result<Option<Overd
     }
 }
 
-/// Decides for many files.
+/// Decides whether files are due.
 pub(crate) struct Due<'a> {
     policy: &'a Policy,
     storage: &'a dyn Storage,
-    /// Rules ask for owners, which the catalogue does not know.
+    /// Rules depend on owners, which the catalogue does not have.
     needs_stat: bool,
     now: Nanos,
 }
@@ -78,19 +78,19 @@ impl<'a> Due<'a> {
         Due { policy, storage, needs_stat: policy.asks_for_owners(), now }
     }
 
-    /// When a file was verified last, if its scrub is due. Never for a file that the policy no longer protects.
+    /// Last verification of a file whose scrub is due. None for a file that the policy no longer protects.
     pub(crate) fn since(&self, path: &[u8], entry: &Entry) -> Option<Nanos> {
         let stat = self.needs_stat.then(|| self.storage.find(path).ok().flatten()).flatten();
         let stat = stat.unwrap_or_else(|| as_protected(entry));
         let interval = self.policy.decide(path, &stat, self.now).treatment?.scrub;
-        // A time that lies ahead is from before the clock was set back, and says nothing.
+        // A time in the future is from before the clock was set back and is ignored.
         let verified = entry.scrubbed_at.filter(|last| *last <= self.now);
         let verified = verified.unwrap_or_else(|| entry.protected_at.min(self.now));
         (verified.saturating_add(interval) <= self.now).then_some(verified)
     }
 }
 
-/// What the catalogue knows of a file.
+/// Properties of a file according to the catalogue.
 fn as_protected(entry: &Entry) -> Stat {
     let generation = entry.generation;
     Stat {

@@ -1,4 +1,5 @@
-//! Who is at work.
+//! Lock file of a vault: one process at a time may change the repository. Holds the owner's command, process, host and
+//! time, so that a refusal can name the owner.
 
 use crate::tree::{Tree, absent_is_none};
 use crate::world::{Clock, host, moment, process};
@@ -8,41 +9,42 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-/// How often, and after which pauses, to look for the name of someone who has just taken the vault and not written it yet.
+/// Attempts, and the pause between them, to read the name of an owner that has just taken the lock and not written it
+/// yet.
 const LOOKS: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Who has a lock with no name in it yet.
+/// Name of an owner that has not written its name yet.
 const NOBODY: &str = "another process";
 
 const FILE: &[u8] = b"lock";
 
-/// Held for as long as someone watches.
+/// Lock file of the watch.
 const WATCH: &[u8] = b"watch";
 
-/// The vault is ours until this is dropped; the operating system takes it back from the dead.
+/// Holds a lock until it is dropped. The operating system releases the locks of dead processes.
 #[derive(Debug)]
 pub struct Lock {
-    /// Nothing where none can be made: nobody writes to a medium that is read-only.
+    /// None on a read-only medium, where nobody can write.
     file: Option<Lockable>,
 }
 
-/// Why the vault is not ours.
+/// Error of taking a lock.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Someone has it.
+    /// Another process holds the vault.
     #[error("the vault is in use by {holder}; wait for it, or use --wait")]
     Held {
-        /// Who, since when, doing what.
+        /// Owner, time and command.
         holder: String,
     },
-    /// Someone watches the tree already.
+    /// Another process watches the tree.
     #[error("this tree is watched already, by {holder}")]
     Watched {
-        /// Who, since when.
+        /// Owner and time.
         holder: String,
     },
-    /// The operating system refuses.
+    /// The operating system returned an error.
     #[error("the vault cannot be locked: {0}")]
     Io(#[from] io::Error),
 }
@@ -52,7 +54,7 @@ impl Lock {
         Lock::take_file(repository, FILE, command, clock)
     }
 
-    /// Keeps those out who write, without a name of our own: the repository is read-only for us.
+    /// Locks a read-only repository against writers, without recording an owner.
     pub(super) fn take_to_read(repository: &Tree) -> Result<Lock, LockError> {
         let Some(file) = absent_is_none(repository.read(FILE))? else { return Ok(Lock { file: None }) };
         let file = Lockable::from(file);
@@ -95,7 +97,7 @@ impl Lock {
     }
 }
 
-/// Who wrote a name into a lock.
+/// Reads the owner from a lock file.
 fn holder(file: &Lockable) -> io::Result<String> {
     let mut holder = [0; 1024];
     let got = file.read_at(&mut holder, 0)?;
@@ -107,7 +109,7 @@ fn holder(file: &Lockable) -> io::Result<String> {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Whoever is next is not to be taken for us; if that fails, it writes its own name over ours anyway.
+        // Removes our name. If that fails, the next owner overwrites it.
         let _ = self.file.as_ref().map(|file| file.set_len(0));
     }
 }

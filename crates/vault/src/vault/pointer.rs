@@ -1,7 +1,7 @@
-//! Pointer of a tree to its vault: a small file `.gabion` in the root of a tree whose repository lies elsewhere.
+//! Pointer of a tree to its vault: a small file `.gabion` in the root of a tree with an external repository.
 //!
-//! Without it only people know which repository a tree has: a later `protect` without `--repository` would begin a second vault in
-//! the tree, and the first one would grow old unnoticed. The file is no part of what is protected. Its lines:
+//! Without it, a later `protect` without `--repository` would create a second vault in the tree, and the first one
+//! would become outdated unnoticed. The file itself is not protected. Its lines:
 //!
 //! ```text
 //! gabion repository 1
@@ -9,9 +9,9 @@
 //! path ABSOLUTE PATH OF THE REPOSITORY
 //! ```
 //!
-//! The path is the rest of the file, without the line feed at its end: it may have any bytes. A pointer is trusted like the repository
-//! itself: it must belong to the effective user or to root, and others must not be able to write it, unless the environment declares it
-//! trusted ([`TRUST`](crate::tree::TRUST)).
+//! The path is the rest of the file without the final line feed, and may contain any bytes. A pointer is trusted like
+//! the repository itself: it must belong to the effective user or to root and must not be writable by others, unless
+//! the environment declares it trusted ([`TRUST`](crate::tree::TRUST)).
 
 use super::settings::FILE;
 use super::{Location, OWN, Settings, VaultError, at};
@@ -28,29 +28,29 @@ use std::path::{Path, PathBuf};
 
 const FIRST_LINE: &[u8] = b"gabion repository 1\n";
 
-/// The pointer while it is written. A crash may leave it in the tree.
+/// Name while the pointer is written. A crash may leave this file in the tree.
 const DRAFT: &[u8] = b".gabion.draft";
 
-/// Where the vault of a tree is.
+/// Content of a pointer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pointer {
     /// Identity of the vault.
     pub(super) id: String,
-    /// Its repository, an absolute path.
+    /// Absolute path of the repository.
     pub(super) repository: PathBuf,
 }
 
 impl Pointer {
-    /// The pointer of the tree at `root`, if it has one.
+    /// Reads the pointer of the tree at `root`, if there is one.
     ///
     /// # Errors
-    /// A pointer that cannot be read, is not trusted, or is damaged.
+    /// The pointer cannot be read, is not trusted, or is damaged.
     pub(super) fn of(root: &Path) -> Result<Option<Pointer>, VaultError> {
         let path = root.join(OWN);
         let none = [Errno::NOENT, Errno::NOTDIR, Errno::LOOP, Errno::NXIO];
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
         let file = match std::fs::OpenOptions::new().read(true).custom_flags(flags).open(&path) {
-            // Nothing there; a file where its directory would be; a link or a socket.
+            // Not found, not a directory, a link or a socket.
             Err(error) if none.iter().any(|it| error.raw_os_error() == Some(it.raw_os_error())) => {
                 return Ok(None);
             }
@@ -84,10 +84,10 @@ impl Pointer {
             .concat()
     }
 
-    /// The vault that the pointer of the tree at `root` names.
+    /// Resolves the pointer of the tree at `root` to its vault.
     ///
     /// # Errors
-    /// The repository is not there, is another one, or protects another tree.
+    /// The repository does not exist, is a different one, or protects another tree.
     pub(super) fn resolve(&self, root: &Path) -> Result<Location, VaultError> {
         let repository = &self.repository;
         let shown = Shown::path(repository);
@@ -123,10 +123,10 @@ impl Pointer {
         Ok(Location::of(root, Some(repository)))
     }
 
-    /// Writes the pointer into its tree, unless it is there.
+    /// Writes the pointer into its tree unless it exists.
     ///
     /// # Errors
-    /// What the operating system says; a pointer that is not trusted stays.
+    /// The operating system fails; a pointer that is not trusted is kept.
     pub(super) fn leave(&self, root: &Path) -> io::Result<()> {
         remove_draft(root)?;
         match Pointer::of(root) {
@@ -148,10 +148,10 @@ impl Pointer {
     }
 }
 
-/// Removes a pointer that a crash left half written in a tree. A file of the user's by that name stays.
+/// Removes a partly written pointer after a crash. A user's file of that name is kept.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system fails.
 pub(super) fn remove_draft(root: &Path) -> io::Result<()> {
     let tree = Tree::open(root)?;
     if tree.find(DRAFT)?.is_none_or(|found| found.kind != Kind::File || found.size > MAX_TEXT) {
@@ -163,17 +163,17 @@ pub(super) fn remove_draft(root: &Path) -> io::Result<()> {
     if is_ours { tree.remove(DRAFT) } else { Ok(()) }
 }
 
-/// True if a file can be trusted as one's own.
+/// True if the file's owner and mode are trusted.
 fn is_trusted(path: &Path, found: &std::fs::Metadata) -> bool {
     check_alone(path, found.uid(), found.mode()).is_ok()
 }
 
-/// The nearest directory above `root` that is protected by a vault of ours.
+/// Nearest directory above `root` with a trusted vault.
 pub(super) fn protected_above(root: &Path) -> Option<&Path> {
     root.ancestors().skip(1).find(|above| has_vault(above))
 }
 
-/// True if a vault of ours protects this directory: in it, or elsewhere by a pointer.
+/// True if the directory has a trusted vault, in it or by a pointer.
 fn has_vault(directory: &Path) -> bool {
     let own = directory.join(OWN);
     let is_vault =
@@ -181,7 +181,7 @@ fn has_vault(directory: &Path) -> bool {
     is_vault || matches!(Pointer::of(directory), Ok(Some(_)))
 }
 
-/// Directories below `root` that are protected by vaults of ours, relative to it. Directories that cannot be read are left out.
+/// Directories below `root` with trusted vaults, relative to it. Unreadable directories are left out.
 pub(super) fn protected_below(root: &Path) -> Vec<PathBuf> {
     let (mut found, mut ahead) = (Vec::new(), vec![root.to_owned()]);
     while let Some(directory) = ahead.pop() {
@@ -199,7 +199,7 @@ pub(super) fn protected_below(root: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// A repository is a directory. `s3://bucket/x` would be made as one, `s3:/bucket/x`, and nothing would ever reach the bucket.
+/// Refuses URLs: `s3://bucket/x` would create the directory `s3:/bucket/x`.
 pub(super) fn refuse_url(repository: &Path) -> Result<(), VaultError> {
     let bytes = repository.as_os_str().as_bytes();
     let scheme = bytes.windows(3).position(|window| window == b"://").map(|end| &bytes[..end]);

@@ -1,4 +1,5 @@
-//! What a repository needs and can do without: settings, catalogue and changelog are made anew where they are damaged.
+//! Renewal of a damaged repository: settings, catalogue and changelog are created again where they are damaged or
+//! missing.
 
 use super::settings::{EMBEDDED, FILE};
 use super::{
@@ -18,38 +19,39 @@ use crate::tree::{self, Tree};
 use crate::world::{Clock, moment};
 use std::io;
 
-/// What was damaged or gone, and is made anew.
+/// A part of the repository that was damaged or missing and was created again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renewed {
-    /// The settings: with the changelog that needs no server, unless a pool knows better.
+    /// The settings: with the embedded changelog, unless the pool has its own copy.
     Settings,
     /// The catalogue.
     Catalogue,
-    /// The changelog: what was pending is found by the next look at everything.
+    /// The changelog: the next full scan finds what was pending.
     Changelog,
 }
 
-/// A vault whose catalogue was rebuilt.
+/// A vault with a rebuilt catalogue.
 pub struct Renewal {
-    /// The vault, open.
+    /// The open vault.
     pub vault: Vault,
-    /// What the headers of redundancy files gave.
+    /// Results of the rebuild.
     pub rebuilt: Rebuilt,
-    /// Parts of the repository that were damaged or gone.
+    /// Parts that were damaged or missing.
     pub renewed: Vec<Renewed>,
-    /// Keep other commands, and watches and mounts, from the vault.
+    /// Locks against other commands, watches and mounts.
     _locks: [Lock; 2],
 }
 
 impl Vault {
-    /// Rebuilds the catalogue from the headers of redundancy files, and replaces settings and changelog where they are damaged or gone.
+    /// Rebuilds the catalogue from the headers of redundancy files, and replaces damaged or missing settings and
+    /// changelog.
     ///
-    /// The catalogue is always built as a new file and renamed into place: in a file with a damaged index, removing the old rows
-    /// would leave some of them, and a file that SQLite refuses to open cannot be changed at all. Old files are kept as
+    /// The catalogue is always built as a new file and renamed into place: with a damaged index some old rows could not
+    /// be removed, and a file that SQLite refuses to open cannot be changed at all. Old files are kept as
     /// `NAME.damaged-TIME`.
     ///
     /// # Errors
-    /// See [`VaultError`]; settings of a later version are left alone.
+    /// See [`VaultError`]; settings of a newer version are not changed.
     pub fn renew(
         location: &Location,
         command: &str,
@@ -65,7 +67,7 @@ impl Vault {
             return Err(at(path)(refusal));
         }
         let guard = Lock::take(&repository, command, &clock)?;
-        // A watch or a mount would go on with the old file.
+        // A running watch or mount would continue with the old file.
         let no_watch = Lock::take_to_watch(&repository, command, &clock).map_err(|error| match error {
             LockError::Watched { holder } => VaultError::CatalogueInUse { holder },
             error => error.into(),
@@ -93,7 +95,7 @@ impl Vault {
             aside(CHANGELOG)?;
             renewed.push(Renewed::Changelog);
         }
-        // Reading all headers takes its time: others may open the vault meanwhile.
+        // Reading all headers takes long: others may open the vault meanwhile.
         drop(turn);
         for name in [DRAFT, "catalogue.sqlite.draft-wal", "catalogue.sqlite.draft-shm"] {
             repository.remove(name.as_bytes()).map_err(at(path))?;
@@ -111,11 +113,11 @@ impl Vault {
         drop(turn);
         let vault = Vault::open_as_it_is(location, clock, Purpose::Change, open_changelog)?;
         if renewed.contains(&Renewed::Settings) {
-            // The vault has a new identity; a tree that cannot be written has no pointer.
+            // The vault has a new identity. A read-only tree cannot have a pointer.
             let _ = vault.leave_pointer();
         }
         if renewed.contains(&Renewed::Changelog) {
-            // Nobody knows any more what was pending.
+            // The pending changes are unknown.
             vault.changelog.record(&[Change::gap("", When::now(vault.clock.now(), u8::MAX))])?;
         }
         Ok(Renewal { vault, rebuilt, renewed, _locks: [guard, no_watch] })
@@ -136,7 +138,8 @@ fn storage_of(location: &Location, clock: &Clock) -> Result<Box<dyn Storage>, Va
     })
 }
 
-/// What a rebuild of the catalogue would find, and whether the settings would be made anew. Nothing is changed.
+/// Results that a rebuild of the catalogue would have, and whether the settings would be created again. Changes
+/// nothing.
 ///
 /// # Errors
 /// See [`VaultError`] and [`RebuildError`](crate::catalogue_rebuild::RebuildError).
@@ -185,7 +188,7 @@ fn has_damaged_changelog(location: &Location) -> Result<bool, VaultError> {
     }
 }
 
-/// Gives what is there another name that says what it is.
+/// Renames an old file to `NAME.damaged-TIME`.
 fn set_aside(repository: &Tree, name: &str, clock: &Clock) -> io::Result<()> {
     let when = moment(clock.now()).replace([' ', ':'], "-");
     tree::absent_is_none(repository.rename(name.as_bytes(), format!("{name}.damaged-{when}").as_bytes()))?;

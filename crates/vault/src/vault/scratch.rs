@@ -1,7 +1,8 @@
-//! Copies of a repository's databases, for those who cannot write there: a read-only medium, or a directory of someone else's.
+//! Temporary copies of a repository's databases, for read-only media and for directories of other users.
 //!
-//! SQLite makes files beside a database even to read it, and a database whose last writer died has to be recovered first. So
-//! it is copied with its journal, and opened as any other where it may be written; what is noted there vanishes with this.
+//! SQLite creates files next to a database even for reading, and a database whose last writer died has to be recovered
+//! first. So the database is copied with its journal and opened in a writable place; what is recorded there is
+//! discarded.
 
 use super::{CATALOGUE, CHANGELOG, VaultError, at};
 use crate::changelog::embedded::DATABASES;
@@ -12,20 +13,20 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How often, and after which pauses, a database is copied that others write to meanwhile.
+/// Attempts, and the pause between them, to copy a database that others write to.
 const LOOKS: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What a database is, and what was committed and is not in it yet.
+/// Suffixes of a database and of its write-ahead log.
 const SUFFIXES: [&str; 2] = ["", "-wal"];
 
-/// Vanishes when it is dropped.
+/// Temporary directory, removed on drop.
 pub(super) struct Scratch {
     directory: tempfile::TempDir,
 }
 
 impl Scratch {
-    /// Copies what there is.
+    /// Copies the existing databases.
     pub(super) fn of(repository: &Tree) -> Result<Scratch, VaultError> {
         let place = std::env::temp_dir();
         let directory = tempfile::tempdir_in(&place).map_err(at(&place))?;
@@ -39,13 +40,13 @@ impl Scratch {
         Ok(scratch)
     }
 
-    /// Where the copies are, under the names that the repository has for them.
+    /// Directory of the copies, which have the names of the originals.
     pub(super) fn path(&self) -> &Path {
         self.directory.path()
     }
 }
 
-/// Copies a database as it is at one time, if it is there.
+/// Makes a consistent copy of a database, if it exists.
 fn copy(repository: &Tree, name: &Path, to: &Path) -> Result<(), VaultError> {
     let failed = |source| VaultError::Io { path: repository.path().join(name), source };
     for _ in 0..LOOKS {

@@ -1,4 +1,4 @@
-//! `vault.toml`, and where a vault is.
+//! Settings of a vault (`vault.toml`) and its location.
 
 use super::pointer::{Pointer, protected_above, protected_below, refuse_url};
 use super::shared::{self, reconcile};
@@ -14,38 +14,38 @@ use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// The file with the settings.
+/// Name of the settings file.
 pub(super) const FILE: &str = "vault.toml";
 
-/// The changelog that needs no server.
+/// The changelog without a server.
 pub(super) const EMBEDDED: &str = "embedded";
 
 const VERSION: u32 = 1;
 
-/// How a vault is set up.
+/// Settings of a vault.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// Version of the repository's layout.
+    /// Version of the repository's format.
     pub version: u32,
     /// Identity of the vault.
     pub id: String,
-    /// What is protected.
+    /// Kind of storage.
     #[serde(default)]
     pub storage: Kind,
-    /// The protected tree, or a target of the pool; relative to the repository where that lies within.
+    /// The protected tree, or a target of the pool; relative to a repository within it.
     pub root: PathBuf,
-    /// Where changes are remembered: `embedded`, or the address of a Redis server.
+    /// `embedded`, or the address of a Redis server.
     pub changelog: String,
 }
 
-/// What settings of all versions have.
+/// Fields that all versions of the settings have.
 #[derive(Deserialize)]
 struct Versioned {
     version: u32,
 }
 
-/// What all targets of a pool know of its vault: the same wherever that lies.
+/// Description of a pool's vault that all targets hold: valid wherever the vault lies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Description {
@@ -70,43 +70,43 @@ impl Description {
     }
 }
 
-/// What a vault protects.
+/// Kind of storage that a vault protects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// A directory.
     #[default]
     Plain,
-    /// A pool of targets.
+    /// A pool.
     Pool,
 }
 
-/// Where a vault is.
+/// Location of a vault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
-    /// What kind of storage it protects.
+    /// Kind of storage.
     pub storage: Kind,
-    /// The protected tree, or any target of the pool.
+    /// Root of the protected tree, or any target of the pool.
     pub root: PathBuf,
-    /// Its repository.
+    /// Repository directory.
     pub repository: PathBuf,
 }
 
-/// The vault of a pool lies in this directory of one of its targets.
+/// Directory of a pool's vault on one of its targets.
 const OF_POOL: &str = "vault";
 
 impl Location {
-    /// A vault for `root`, with its repository within unless another one is named.
+    /// Location for `root`, with its repository within unless another one is named.
     pub fn of(root: &Path, repository: Option<&Path>) -> Location {
         let repository = repository.map_or_else(|| root.join(OWN), Path::to_owned);
         Location { storage: Kind::Plain, root: root.to_owned(), repository }
     }
 
-    /// The vault of a pool: on the target that has one and takes writes; otherwise, on the first that does. While a target was away, another vault may
-    /// have been begun: the one that was worked with last counts.
+    /// Location of a pool's vault: on the first writable target that has one, otherwise on the first writable target.
+    /// While a target was offline, a second vault may have been created; the last one in use is taken.
     ///
     /// # Errors
-    /// [`VaultError::Unprotected`] where no target answers.
+    /// [`VaultError::Unprotected`] if no target is online.
     pub fn of_pool(pool: &Pool) -> Result<Location, VaultError> {
         let mut paths = pool.paths();
         let unprotected = || VaultError::Unprotected { path: PathBuf::from(pool.config().name) };
@@ -115,7 +115,7 @@ impl Location {
         let used = |path: &&PathBuf| {
             let of =
                 |name: &str| std::fs::metadata(path.join(OF_POOL).join(name)).and_then(|it| it.modified());
-            // One that was begun later outdates those before it.
+            // A later vault outdates the earlier ones.
             (
                 shared::known_revision(&path.join(OF_POOL), Document::Vault),
                 of("lock").or_else(|_| of(FILE)).ok(),
@@ -123,15 +123,15 @@ impl Location {
         };
         // The first of equals.
         let newest = paths.iter().rev().filter(has_one).max_by_key(used);
-        // A vault that cannot be written to is left behind like one that is gone, as long as any target takes writes.
+        // A vault on a read-only target is abandoned like a lost one as long as another target is writable.
         let writable = pool.writable_paths();
         let newest = newest.filter(|path| writable.is_empty() || writable.contains(path));
         let root = newest.or(writable.first()).or(paths.first()).ok_or_else(unprotected)?;
         Ok(Location { storage: Kind::Pool, root: root.clone(), repository: root.join(OF_POOL) })
     }
 
-    /// The vault that `path` is in: the nearest directory above with a repository, or the one whose repository is
-    /// named. The path need not exist.
+    /// The vault of `path`: the nearest parent directory with a repository, or the named repository. The path need not
+    /// exist.
     ///
     /// # Errors
     /// [`VaultError::Unprotected`].
@@ -152,7 +152,7 @@ impl Location {
             let settings = above.join(OWN).join(FILE);
             match settings.try_exists() {
                 Ok(true) => return Ok(Location::of(above, None)),
-                // It may be there, and is not for us to see.
+                // It may exist but is not readable for this user.
                 Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                     return Err(at(&settings)(error));
                 }
@@ -165,12 +165,12 @@ impl Location {
         Err(unprotected())
     }
 
-    /// The vault of the directory `root`, which is begun if it has none yet: with the repository that is named, or that the tree has
-    /// already, or `.gabion` within.
+    /// The vault of the directory `root`, possibly a new one: with the named repository, or the one that the tree has,
+    /// or `.gabion` within.
     ///
     /// # Errors
-    /// The directory has another vault, or is part of a tree that has one: two vaults for the same files would each go stale without
-    /// notice. A repository that looks like a URL.
+    /// The directory has another vault or is part of a protected tree, since two vaults for the same files would become
+    /// outdated unnoticed; or the repository looks like a URL.
     pub fn to_protect(root: &Path, repository: Option<&Path>) -> Result<Location, VaultError> {
         repository.map(refuse_url).transpose()?;
         let real = std::fs::canonicalize(root).map_err(at(root))?;
@@ -185,7 +185,7 @@ impl Location {
             );
             return Err(VaultError::Settings { path: own, why });
         }
-        // A damaged pointer is written again where the repository is named.
+        // A damaged pointer is replaced if the repository is named.
         let pointer = if named.is_some() { Pointer::of(&real).ok().flatten() } else { Pointer::of(&real)? };
         match (named, pointer) {
             (None, Some(pointer)) => pointer.resolve(&real),
@@ -201,7 +201,7 @@ impl Location {
                 let is_there = std::path::absolute(named).is_ok_and(|named| named == pointer.repository);
                 match is_same {
                     true => Ok(Location::of(root, Some(named))),
-                    // It is gone, or its disk is not mounted.
+                    // The repository is missing, or its disk is not mounted.
                     false if is_there => pointer.resolve(&real),
                     false => Err(VaultError::Settings { path: own, why: why() }),
                 }
@@ -220,18 +220,18 @@ impl Location {
         }
     }
 
-    /// Refuses a new vault for a tree with parts that have vaults of their own: their files would be in two vaults. A part that no rule of the policy
-    /// protects may have one.
+    /// Refuses a new vault for a tree with parts that have their own vaults, whose files would be in two vaults.
+    /// Allowed if the policy protects no file of the part.
     ///
     /// # Errors
-    /// [`VaultError::Settings`]: which part, and what to do.
+    /// [`VaultError::Settings`]: names the part and the remedy.
     pub fn refuse_nested(&self, policy: &Policy, now: Nanos) -> Result<(), VaultError> {
         use std::os::unix::ffi::OsStrExt;
         if self.storage == Kind::Pool {
             return Ok(());
         }
         let root = std::fs::canonicalize(&self.root).map_err(at(&self.root))?;
-        // A file that a rule for the whole part, and none about size, age or owner, is about.
+        // A sample file that matches rules for the whole part, but none about size, age or owner.
         let is_protected = |part: &PathBuf| {
             let file = part.join("file");
             policy.decide(file.as_os_str().as_bytes(), &ordinary_file(now), now).treatment.is_some()
@@ -246,8 +246,8 @@ impl Location {
         Err(VaultError::Settings { path: root.join(&part), why })
     }
 
-    /// A vault whose settings are gone or damaged, by the redundancy that is left: in the nearest directory above `path`, or in
-    /// the repository that is named, which then is that of `path`.
+    /// Finds a vault with missing or damaged settings by its redundancy: in the nearest directory above `path`, or in
+    /// the named repository, which then belongs to `path`.
     ///
     /// # Errors
     /// [`VaultError::Unprotected`]: there is none.
@@ -273,7 +273,7 @@ impl Location {
 }
 
 impl Settings {
-    /// Settings of a vault that is begun; those that its pool had before, if it is one of a pool that had a vault.
+    /// Settings of a new vault. In a pool that had a vault, those of the former vault.
     pub(super) fn new(
         location: &Location,
         changelog: Option<&str>,
@@ -307,7 +307,7 @@ impl Settings {
         })
     }
 
-    /// Brings the settings of a pool's vault and what the targets know of them together.
+    /// Reconciles the settings of a pool's vault with the description on the targets.
     pub(super) fn reconcile(&mut self, repository: &Path, pool: &Pool) -> Result<(), VaultError> {
         let Settings { version, id, changelog, .. } = self.clone();
         let own = toml::to_string(&Description { version, id, changelog })
@@ -330,7 +330,7 @@ impl Settings {
             Err(error) if error.kind() == ErrorKind::InvalidData => return Err(damaged(error.to_string())),
             Err(error) => return Err(at(&path)(error)),
         };
-        // What a later version has in it besides may be unknown here.
+        // Later versions may have unknown fields.
         match toml::from_str::<Versioned>(&text) {
             Ok(Versioned { version }) if version != VERSION => {
                 let why = format!("version {version} is not known here (version {VERSION} is)");
@@ -347,13 +347,13 @@ impl Settings {
         replace(repository, FILE, text.as_bytes())
     }
 
-    /// The tree that the repository at `repository` is for.
+    /// Root of the tree for the repository at `repository`.
     pub(super) fn root_at(&self, repository: &Path) -> PathBuf {
         let joined = repository.join(&self.root);
         std::fs::canonicalize(&joined).unwrap_or(joined)
     }
 
-    /// A repository must not be used for another tree than its own.
+    /// Checks that the repository belongs to this tree.
     pub(super) fn check_root(&self, root: &Path, repository: &Path) -> Result<(), VaultError> {
         let ours = std::fs::canonicalize(root).map_err(|error| match error.kind() {
             ErrorKind::NotFound => {
@@ -369,12 +369,12 @@ impl Settings {
     }
 }
 
-/// Replaces a small file, whole or not at all.
+/// Replaces a small file atomically.
 pub(super) fn replace(directory: &Path, name: &str, bytes: &[u8]) -> Result<(), VaultError> {
     private::replace(directory, name, bytes).map_err(at(&directory.join(name)))
 }
 
-/// A small file of ours that was written just now.
+/// Properties of a small file of this user that was just written.
 fn ordinary_file(now: Nanos) -> Stat {
     let user = rustix::process::geteuid().as_raw();
     Stat {

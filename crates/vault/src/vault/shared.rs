@@ -1,7 +1,7 @@
-//! What the repository of a pool must not be the only one to know: it lies on one target, and copies of this are on all of them.
+//! Documents that all targets of a pool hold: the repository lies on one target and could be lost with it.
 //!
-//! The repository has the copy that is worked with. A note beside it says which revision that was: so a copy that someone edited is told from
-//! one that is outdated.
+//! The repository has the copy in use. A note next to it holds the revision, which distinguishes an edited copy from an
+//! outdated one.
 
 use super::settings::replace;
 use super::{POLICY, VaultError, at};
@@ -9,7 +9,7 @@ use crate::private;
 use crate::storage::pool::{Document, Pool, PoolError, StoredDocument};
 use std::path::Path;
 
-/// The name of the note: it has the revision and the BLAKE3 of the text.
+/// Name of the note. It holds the revision and the BLAKE3 hash of the text.
 fn note(document: Document) -> &'static str {
     match document {
         Document::Policy => "policy.revision",
@@ -21,20 +21,21 @@ fn read(repository: &Path, name: &str) -> Result<Option<String>, VaultError> {
     private::read(repository, name).map_err(at(&repository.join(name)))
 }
 
-/// The revision of a document that the repository worked with last; nothing where that is not known.
+/// Revision of a document that the repository last used; none if unknown.
 pub(super) fn known_revision(repository: &Path, document: Document) -> Option<u64> {
     let note = read(repository, note(document)).ok()??;
     note.trim_end().split_once(' ')?.0.parse().ok()
 }
 
-/// Whether another vault of the pool was begun since this one was worked with: each that is begun sets the description anew.
+/// True if another vault of the pool was created since this one was in use: each new vault writes the description
+/// again.
 pub(super) fn is_outdated(repository: &Path, pool: &Pool) -> bool {
     let kept = pool.document(Document::Vault).map(|kept| kept.revision);
     known_revision(repository, Document::Vault).is_some_and(|known| kept.is_some_and(|kept| known < kept))
 }
 
-/// Makes the vaults that other targets have outdated: one is about to be begun. With so few targets that nothing of the pool may be
-/// changed they stay as they are.
+/// Marks the vaults on other targets as outdated before a new one is created. With too few targets for a change of the
+/// pool they remain as they are.
 pub(super) fn outdate_others(pool: &Pool) -> Result<(), VaultError> {
     let Some(kept) = pool.document(Document::Vault) else { return Ok(()) };
     match pool.set_document(Document::Vault, &kept.text) {
@@ -43,7 +44,8 @@ pub(super) fn outdate_others(pool: &Pool) -> Result<(), VaultError> {
     }
 }
 
-/// Writes the copy of the repository. A crash before the note leaves a copy that counts as edited, and gets a revision of its own.
+/// Writes the repository's copy. After a crash before the note is written, the copy counts as edited and gets a
+/// revision of its own.
 fn take_over(
     repository: &Path,
     document: Document,
@@ -55,7 +57,7 @@ fn take_over(
     replace(repository, note(document), line.as_bytes())
 }
 
-/// Sets the policy, on all targets and here.
+/// Sets the policy on all targets and in the repository.
 pub(super) fn set_policy(repository: &Path, pool: &Pool, text: &str) -> Result<(), VaultError> {
     let kept = pool.set_document(Document::Policy, text)?;
     take_over(repository, Document::Policy, &kept, &mut |text| write_policy(repository, text))
@@ -65,13 +67,13 @@ fn write_policy(repository: &Path, text: &str) -> Result<(), VaultError> {
     replace(repository, POLICY, text.as_bytes())
 }
 
-/// Brings the policy of the repository and those of the pool together.
+/// Reconciles the repository's policy with the pool's.
 pub(super) fn reconcile_policy(repository: &Path, pool: &Pool) -> Result<(), VaultError> {
     let own = read(repository, POLICY)?;
     reconcile(repository, pool, Document::Policy, own, &mut |text| write_policy(repository, text))
 }
 
-/// Brings the copy of the repository, which is `own`, and those of the pool together. `write` replaces the former.
+/// Reconciles the repository's copy `own` with the pool's copies. `write` replaces the repository's copy.
 pub(super) fn reconcile(
     repository: &Path,
     pool: &Pool,
@@ -99,10 +101,11 @@ pub(super) fn reconcile(
         Some(kept) if !edited && revision.is_some_and(|known| known < kept.revision) => {
             take_over(repository, document, &kept, write)?;
         }
-        // Edited here, or the pool has lost it.
+        // Edited here, or lost from the pool.
         _ => match pool.set_document(document, &own) {
             Ok(kept) => return take_over(repository, document, &kept, write),
-            // With so few targets nothing of the pool may be changed. The copy is in force, and spread when they are back.
+            // With too few targets the pool cannot be changed. The copy is in force and is distributed when they
+            // return.
             Err(PoolError::Quorum { .. }) => return Ok(()),
             Err(error) => return Err(error.into()),
         },

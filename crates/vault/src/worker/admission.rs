@@ -1,8 +1,10 @@
-//! Admission of claims by the guard: mass deletions and mass changes that are recorded while a worker runs.
+//! Admission of claims by the guard, for mass deletions and mass changes that are recorded while a worker runs.
 //!
-//! The guard is asked before a worker starts. A worker with a long backlog also claims what is recorded while it runs, and a deleted tree would lose its
-//! redundancy without a question. So known files that vanished or changed since the last look are counted as they are claimed. Once they are too
-//! many together with what was pending before, the worker gives its claims back and ends, and its caller asks the guard again.
+//! The guard is checked before a worker starts. A worker with a long backlog also claims entries that are recorded
+//! later, and a tree deleted at that time would lose its redundancy without an approval. So known files that were
+//! deleted or changed since the guard's check are counted as they are claimed. When their number, together with what
+//! was pending before, exceeds the policy's bounds, the worker gives its claims back and ends, and its caller runs the
+//! guard again.
 
 use super::WorkError;
 use crate::catalogue::{Catalogue, Class};
@@ -14,76 +16,80 @@ use crate::world::{Clock, Nanos};
 use std::cell::RefCell;
 use std::collections::HashSet;
 
-/// What the guard said of the change-set of the last scan.
+/// Result of the guard for the change-set of the last scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Judged {
-    /// It is not about what is pending now: other changes were recorded since.
-    No,
-    /// It let the change-set pass.
+pub enum GuardVerdict {
+    /// The result does not cover what is pending now: changes were recorded since.
+    Stale,
+    /// The guard let the change-set pass.
     Passed,
-    /// A person approved the change-set. The count begins anew.
+    /// A person approved the change-set. Counting starts at zero.
     Approved,
 }
 
-/// Files, and what is known of them.
+/// StripeReader of the counts.
 #[derive(Clone, Copy)]
-pub struct Known<'a> {
-    /// Where files are.
+pub struct AdmissionContext<'a> {
+    /// Storage of the files.
     pub storage: &'a dyn Storage,
-    /// What was protected.
+    /// Catalogue of protected files.
     pub catalogue: &'a Catalogue,
-    /// What is pending.
+    /// Changelog with the pending entries.
     pub changelog: &'a dyn Changelog,
-    /// The bounds of the policy.
+    /// Bounds of the policy.
     pub guard: &'a Guard,
 }
 
-/// Counts known files that vanished or changed, and compares them with the bounds of a policy.
+/// Counts known files that were deleted or changed, and compares the counts with the policy's bounds.
 pub struct Admission<'a> {
-    known: Known<'a>,
-    judged: Judged,
-    /// Files that changed since then were counted when that was carried out.
+    context: AdmissionContext<'a>,
+    verdict: GuardVerdict,
+    /// Start of the guard's window. Files that changed within it are already counted.
     since: Option<Nanos>,
     counted: RefCell<Counted>,
 }
 
 #[derive(Debug, Default)]
 struct Counted {
-    /// Changes up to this one were counted.
+    /// Entries up to this sequence number are counted.
     upto: Sequence,
-    /// Files that were known.
+    /// Number of protected files.
     known: u64,
     removed: u64,
     changed: u64,
-    /// Deletions that were pending, of known files and others.
+    /// Pending deletions, of known and unknown files.
     deletions: u64,
-    /// Files that were counted later.
+    /// Files that were counted while claims were admitted.
     paths: HashSet<Vec<u8>>,
 }
 
 impl<'a> Admission<'a> {
-    /// Counts what is pending and what was carried out within the window of the policy.
+    /// Counts pending entries, and changes that were carried out within the policy's window.
     ///
     /// # Errors
     /// The catalogue, the changelog or the storage fails.
-    pub fn new(known: Known<'a>, judged: Judged, clock: &Clock) -> Result<Admission<'a>, WorkError> {
-        let Known { catalogue, changelog, guard, .. } = known;
+    pub fn new(
+        context: AdmissionContext<'a>,
+        verdict: GuardVerdict,
+        clock: &Clock,
+    ) -> Result<Admission<'a>, WorkError> {
+        let AdmissionContext { catalogue, changelog, guard, .. } = context;
         let now = clock.now();
         let since = (guard.window > 0).then(|| now.saturating_sub(guard.window));
         let upto = changelog.sequence()?;
         let (mut removed, mut changed) = (0, 0);
-        match (judged, since) {
-            (Judged::Approved, _) => {}
-            (Judged::Passed, _) => {
+        match (verdict, since) {
+            (GuardVerdict::Approved, _) => {}
+            (GuardVerdict::Passed, _) => {
                 let (recent, found) = (guard::recent(catalogue, guard, now)?, catalogue.count_changes()?);
                 removed = recent.removed + found.of(Class::Removed).0;
                 changed = recent.changed + found.of(Class::Changed).0;
             }
-            (Judged::No, Some(since)) => {
+            (GuardVerdict::Stale, Some(since)) => {
                 let recent = catalogue.recent_with_changes(since)?;
                 (removed, changed) = (recent.removed, recent.changed);
             }
-            (Judged::No, None) => {}
+            (GuardVerdict::Stale, None) => {}
         }
         let pending = changelog.pending()?;
         let (modified, deletions) = (pending.of(Kind::Modify), pending.of(Kind::Delete));
@@ -95,8 +101,8 @@ impl<'a> Admission<'a> {
             deletions,
             ..Counted::default()
         };
-        let admission = Admission { known, judged, since, counted: RefCell::new(counted) };
-        // So few that it does not matter which of them are of known files.
+        let admission = Admission { context, verdict, since, counted: RefCell::new(counted) };
+        // Below the guard's minimum, so the entries need not be looked up.
         let few = deletions == 0 && modified + changed < guard.at_least;
         let (gone, other) = if few { (0, modified) } else { admission.count_pending()? };
         let mut counted = admission.counted.borrow_mut();
@@ -106,26 +112,26 @@ impl<'a> Admission<'a> {
         Ok(admission)
     }
 
-    /// True if more files vanished or changed than may without an approval.
+    /// True if more files were deleted or changed than the policy allows without an approval.
     pub fn is_exceeded(&self) -> bool {
         self.exceeds(&self.counted.borrow(), 0)
     }
 
     fn exceeds(&self, counted: &Counted, more_removed: u64) -> bool {
-        self.known.guard.is_exceeded(counted.removed + more_removed, counted.changed, counted.known)
+        self.context.guard.is_exceeded(counted.removed + more_removed, counted.changed, counted.known)
     }
 
-    /// Whether claims may be carried out.
+    /// True if the claims may be carried out.
     pub(super) fn admits(&self, claims: &[Claim]) -> Result<bool, WorkError> {
         let counted = &mut *self.counted.borrow_mut();
         let upto = counted.upto;
         let mut fresh =
             claims.iter().map(|claim| &claim.entry).filter(|entry| entry.sequence > upto).peekable();
-        // Nothing was protected that could be lost.
+        // With an empty catalogue no redundancy can be lost.
         if counted.known == 0 || fresh.peek().is_none() {
             return Ok(!self.exceeds(counted, 0));
         }
-        self.known.catalogue.as_of_now(|| -> Result<(), WorkError> {
+        self.context.catalogue.as_of_now(|| -> Result<(), WorkError> {
             for entry in fresh {
                 let (removed, changed) = self.count(entry)?;
                 if removed + changed > 0 && counted.paths.insert(entry.path.clone()) {
@@ -135,21 +141,21 @@ impl<'a> Admission<'a> {
             }
             Ok(())
         })?;
-        // A deleted tree may be recorded faster than it is claimed.
-        let deletions = match self.judged {
-            Judged::No => self.known.changelog.pending()?.of(Kind::Delete),
-            Judged::Passed | Judged::Approved => 0,
+        // Deletions may be recorded faster than they are claimed.
+        let deletions = match self.verdict {
+            GuardVerdict::Stale => self.context.changelog.pending()?.of(Kind::Delete),
+            GuardVerdict::Passed | GuardVerdict::Approved => 0,
         };
         Ok(!self.exceeds(counted, deletions.saturating_sub(counted.deletions)))
     }
 
-    /// Known files that vanished and that changed, by all that is pending.
+    /// Numbers of known files that were deleted and changed, over all pending entries.
     fn count_pending(&self) -> Result<(u64, u64), WorkError> {
         let (mut removed, mut changed) = (0, 0);
-        self.known.catalogue.as_of_now(|| -> Result<(), WorkError> {
+        self.context.catalogue.as_of_now(|| -> Result<(), WorkError> {
             let mut after: Option<Vec<u8>> = None;
             loop {
-                let page = self.known.changelog.entries(after.as_deref(), changelog::MAX_PAGE)?;
+                let page = self.context.changelog.entries(after.as_deref(), changelog::MAX_PAGE)?;
                 let Some(last) = page.last() else { return Ok(()) };
                 after = Some(last.path.clone());
                 for entry in &page {
@@ -162,19 +168,20 @@ impl<'a> Admission<'a> {
         Ok((removed, changed))
     }
 
-    /// Known files that vanished and that changed, by one entry, without those of a change-set that the guard saw.
+    /// Numbers of known files that were deleted and changed by one entry, except those in a change-set that the guard
+    /// has checked.
     fn count(&self, entry: &Entry) -> Result<(u64, u64), WorkError> {
-        let known = self.known.catalogue.find(&entry.path)?;
+        let known = self.context.catalogue.find(&entry.path)?;
         Ok(match (entry.kind, known) {
             (Kind::Move | Kind::Gap, _) | (Kind::Modify, None) => (0, 0),
             (Kind::Delete, None) => {
-                // It may have got another name before it went.
+                // The file may have been renamed before it was deleted.
                 let names = entry.origin.iter().chain([&entry.path]);
                 let gone: Result<Vec<u64>, WorkError> = names.map(|name| self.count_gone(name)).collect();
                 (gone?.iter().sum(), 0)
             }
-            // A file that cannot be looked up fails by itself.
-            (_, Some(known)) => match self.known.storage.find(&entry.path) {
+            // A failing lookup is reported when the file itself is processed.
+            (_, Some(known)) => match self.context.storage.find(&entry.path) {
                 Err(_) => (0, 0),
                 Ok(None) => (u64::from(!self.is_judged(Class::Removed, &entry.path)?), 0),
                 Ok(Some(_)) if self.is_counted(&entry.path)? => (0, 0),
@@ -186,27 +193,29 @@ impl<'a> Admission<'a> {
         })
     }
 
-    /// Known files at and beneath a name that no file has any more.
+    /// Number of known files at and below a name that no longer exists.
     fn count_gone(&self, name: &[u8]) -> Result<u64, WorkError> {
-        let catalogue = self.known.catalogue;
-        if !matches!(self.known.storage.find(name), Ok(None)) {
+        let catalogue = self.context.catalogue;
+        if !matches!(self.context.storage.find(name), Ok(None)) {
             return Ok(0);
         }
         let known = u64::from(catalogue.find(name)?.is_some()) + catalogue.count_beneath(name)?;
-        let judged = match self.judged {
-            Judged::No => 0,
-            Judged::Passed | Judged::Approved => catalogue.count_changes_beneath(Class::Removed, name)?,
+        let in_change_set = match self.verdict {
+            GuardVerdict::Stale => 0,
+            GuardVerdict::Passed | GuardVerdict::Approved => {
+                catalogue.count_changes_beneath(Class::Removed, name)?
+            }
         };
-        Ok(known.saturating_sub(judged))
+        Ok(known.saturating_sub(in_change_set))
     }
 
     fn is_judged(&self, class: Class, path: &[u8]) -> Result<bool, WorkError> {
-        Ok(self.judged != Judged::No && self.known.catalogue.is_change(class, path)?)
+        Ok(self.verdict != GuardVerdict::Stale && self.context.catalogue.is_change(class, path)?)
     }
 
-    /// Whether a file is among those that changed within the guard's window.
+    /// True if the file is counted among the changes within the guard's window.
     fn is_counted(&self, path: &[u8]) -> Result<bool, WorkError> {
-        let is_recent = |since| self.known.catalogue.is_recent(path, since);
-        Ok(self.judged == Judged::No && self.since.map(is_recent).transpose()?.unwrap_or(false))
+        let is_recent = |since| self.context.catalogue.is_recent(path, since);
+        Ok(self.verdict == GuardVerdict::Stale && self.since.map(is_recent).transpose()?.unwrap_or(false))
     }
 }

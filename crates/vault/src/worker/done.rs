@@ -1,70 +1,72 @@
-//! What workers did.
+//! Results of workers.
 
 use crate::catalogue::{Catalogue, CatalogueError, Piece, Problem};
-use crate::damage::Trouble;
+use crate::damage::DamageReport;
 use crate::degraded::{self, Report};
 use crate::encode::Encoded;
-use crate::gather::Ailment;
 use crate::shown::Shown;
 use crate::storage::plain::DATA;
+use crate::stripe_reader::BlockFault;
 use crate::world::Nanos;
 use std::ops::Range;
 
-/// What was done.
+/// Counts and lists of what workers did.
 #[derive(Debug, Default, Clone)]
 pub struct Done {
-    /// Files that got new redundancy, and their bytes.
+    /// Files that were encoded, and bytes of their data.
     pub encoded: u64,
     /// See `encoded`.
     pub encoded_bytes: u64,
-    /// Files whose redundancy was there already.
+    /// Files whose existing redundancy was valid and was adopted.
     pub adopted: u64,
-    /// Bytes of the redundancy files of those that got new redundancy.
+    /// Bytes of the redundancy files that were written.
     pub redundancy_bytes: u64,
-    /// Stripes that were encoded, and that kept what they had.
+    /// Stripes that were encoded, and stripes whose frames were kept.
     pub stripes: (u64, u64),
     /// Files whose redundancy was moved.
     pub moved: u64,
     /// Files whose redundancy was removed.
     pub removed: u64,
-    /// Files that got fewer redundancy columns than they should have.
-    pub thin: u64,
-    /// Files that could not be protected now, and why.
+    /// Files with fewer redundancy columns than their code has.
+    pub reduced_redundancy: u64,
+    /// Files that could not be protected, with reasons.
     pub failed: Vec<(Vec<u8>, String)>,
-    /// Their number, also where not all are listed.
+    /// Number of failures, including those that are not listed.
     pub failures: u64,
-    /// Files in the place of whose redundancy something else stood, and where that is now.
+    /// Files with a foreign object in the place of their redundancy, and the path to which it was moved.
     pub set_aside: Vec<(Vec<u8>, std::path::PathBuf)>,
-    /// Files that were found damaged, and keep the redundancy that they have.
-    pub damaged: Vec<Trouble>,
-    /// Files with bytes that were damaged although nobody wrote to them, and that nothing could put right: they are protected as they are.
-    pub spoilt: Vec<(Vec<u8>, Vec<Range<u64>>)>,
-    /// Files with bytes that were damaged although nobody wrote to them, and that were put right before the file was encoded.
-    pub mended: Vec<(Vec<u8>, Vec<Range<u64>>)>,
-    /// Files that grew and changed within the part that they had before; nobody knows what was written to them. See [`Encoded::changed`].
+    /// Files that are damaged. They keep their redundancy.
+    pub damaged: Vec<DamageReport>,
+    /// Ranges that were corrupt although they were not written, and that could not be reconstructed. They are protected
+    /// as they are.
+    pub unrecoverable: Vec<(Vec<u8>, Vec<Range<u64>>)>,
+    /// Ranges that were corrupt although they were not written, and that were reconstructed before the file was
+    /// encoded.
+    pub reconstructed: Vec<(Vec<u8>, Vec<Range<u64>>)>,
+    /// Files that grew and also changed in blocks that existed before. See [`Encoded::changed`].
     pub changed: Vec<(Vec<u8>, Vec<Range<u64>>)>,
-    /// Changes that were left alone, because they wait for an approval.
+    /// Changes that wait for an approval.
     pub held: u64,
-    /// Changes that were recorded meanwhile look like an accident: nothing more was claimed.
+    /// Admission refused the claims: more files changed than the guard allows.
     pub refused: bool,
     /// Write-once files that changed: they keep their redundancy and are recorded as damaged.
     pub write_once: Vec<Vec<u8>>,
-    /// Gaps and directories that were moved: what is at and beneath these paths has to be scanned.
+    /// Paths to scan: gaps and moved directories, with everything below them.
     pub for_scan: Vec<Vec<u8>>,
-    /// Known files that were in a directory which got another name and is gone now: they may have left it before.
+    /// Known files of directories that were renamed and then deleted. They may have been moved out before.
     pub vanished: Vec<Vec<u8>>,
-    /// Inodes of which one name was seen to; others may have to be.
+    /// Inodes of which one name was processed. Their other hard links may need processing.
     pub inodes: Vec<u64>,
 }
 
 impl Done {
-    /// Whether anything was done, or failed.
+    /// True if anything was done or failed.
     pub fn is_something(&self) -> bool {
         let all = [self.encoded, self.adopted, self.moved, self.removed, self.failures, self.held];
         all.iter().any(|&number| number > 0) || !self.damaged.is_empty() || !self.write_once.is_empty()
     }
 
-    /// Both together.
+    /// Sum of both.
     pub fn and(mut self, other: Done) -> Done {
         self.encoded += other.encoded;
         self.encoded_bytes += other.encoded_bytes;
@@ -73,13 +75,13 @@ impl Done {
         self.stripes = (self.stripes.0 + other.stripes.0, self.stripes.1 + other.stripes.1);
         self.moved += other.moved;
         self.removed += other.removed;
-        self.thin += other.thin;
+        self.reduced_redundancy += other.reduced_redundancy;
         self.failed.extend(other.failed);
         self.failures += other.failures;
         self.damaged.extend(other.damaged);
         self.set_aside.extend(other.set_aside);
-        self.spoilt.extend(other.spoilt);
-        self.mended.extend(other.mended);
+        self.unrecoverable.extend(other.unrecoverable);
+        self.reconstructed.extend(other.reconstructed);
         self.changed.extend(other.changed);
         self.held += other.held;
         self.refused |= other.refused;
@@ -92,22 +94,22 @@ impl Done {
 
     pub(super) fn count(&mut self, path: &[u8], encoded: &Encoded, moved: bool, most_listed: usize) {
         for (all, of_file) in [
-            (&mut self.spoilt, &encoded.spoilt),
-            (&mut self.mended, &encoded.mended),
+            (&mut self.unrecoverable, &encoded.unrecoverable),
+            (&mut self.reconstructed, &encoded.reconstructed),
             (&mut self.changed, &encoded.changed),
         ] {
             if !of_file.is_empty() && all.len() < most_listed {
                 all.push((path.to_vec(), of_file.clone()));
             }
         }
-        if let Some(trouble) = &encoded.trouble {
+        if let Some(damage) = &encoded.damage {
             if self.damaged.len() < most_listed {
-                self.damaged.push(trouble.clone());
+                self.damaged.push(damage.clone());
             }
             return;
         }
         match encoded.adopted {
-            // Counted when its redundancy was moved.
+            // Already counted as moved.
             true if moved => {}
             true => self.adopted += 1,
             false => {
@@ -118,29 +120,33 @@ impl Done {
         }
         self.stripes.0 += encoded.encoded;
         self.stripes.1 += encoded.kept;
-        self.thin += u64::from(encoded.columns < encoded.wanted);
+        self.reduced_redundancy += u64::from(encoded.columns < encoded.wanted);
     }
 }
 
 impl Encoded {
-    /// What `status` shows of a file that was encoded.
+    /// Problems that `gabion status` lists for the file.
     pub(super) fn problems(&self) -> impl Iterator<Item = Problem> {
-        let trouble = self.trouble.iter().flat_map(|trouble| trouble.problems.clone());
+        let damage = self.damage.iter().flat_map(|damage| damage.problems.clone());
         let of = |piece| move |range: &Range<u64>| Problem { piece, range: range.clone() };
-        let spoilt = self.spoilt.iter().map(of(Piece::Data));
-        trouble.chain(spoilt).chain(self.changed.iter().map(of(Piece::Changed)))
+        let unrecoverable = self.unrecoverable.iter().map(of(Piece::Data));
+        damage.chain(unrecoverable).chain(self.changed.iter().map(of(Piece::Changed)))
     }
 
-    /// Counts blocks that were put right among those that were reconstructed for readers.
-    pub(super) fn note_mended(&self, catalogue: &Catalogue, now: Nanos) -> Result<(), CatalogueError> {
-        if self.mended.is_empty() {
+    /// Adds reconstructed blocks to the degraded-read statistics.
+    pub(super) fn count_reconstructed(
+        &self,
+        catalogue: &Catalogue,
+        now: Nanos,
+    ) -> Result<(), CatalogueError> {
+        if self.reconstructed.is_empty() {
             return Ok(());
         }
         let (number, bytes) =
-            (self.mended.len() as u64, self.mended.iter().map(|it| it.end - it.start).sum());
-        let ailing = [(Shown::bytes(DATA).to_string(), [(Ailment::Wrong, number)].into())].into();
+            (self.reconstructed.len() as u64, self.reconstructed.iter().map(|it| it.end - it.start).sum());
+        let faults = [(Shown::bytes(DATA).to_string(), [(BlockFault::Wrong, number)].into())].into();
         let report =
-            Report { reconstructed: number, reconstructed_bytes: bytes, ailing, ..Report::default() };
+            Report { reconstructed: number, reconstructed_bytes: bytes, faults, ..Report::default() };
         degraded::note(catalogue, &report, now)
     }
 }

@@ -1,21 +1,21 @@
-//! Identity of a worker: host, process and number, with what makes the process unambiguous.
+//! Identity of a worker: host, process id and number, plus what makes the process id unambiguous.
 //!
-//! A worker may end the claims of another one that died without waiting for their leases, but only if it can tell that it died. A process
-//! id alone does not tell: containers may share a host name and have process ids of their own, and an id is used again. So a name also has the
-//! boot id of the kernel, the inode of the namespace of process ids, and the start time of the process. Workers of another boot or
-//! namespace are never called dead; their leases run out.
+//! A worker may end the claims of a dead worker without waiting for their leases, but only if it can prove that the
+//! process is gone. A process id is not enough: containers may share a host name and have their own process ids, and
+//! ids are reused. So the name also holds the kernel's boot id, the inode of the PID namespace and the start time of
+//! the process. A worker of another boot or namespace is never declared dead; its leases expire.
 
 use crate::changelog::WorkerId;
 use crate::world::{host, process};
 use rustix::process::{Pid, test_kill_process};
 
-/// The name of a worker of this process; `number` tells it from the others.
+/// Name of a worker of this process; `number` distinguishes workers of one process.
 pub fn name(number: u32) -> WorkerId {
     let start = start_time("self").unwrap_or_default();
     WorkerId(format!("{}/{}/{number:08x}/{}/{start}", host(), process(), namespace()))
 }
 
-/// Boot and namespace in which ids of processes are unambiguous; empty where the system does not tell.
+/// Boot id and PID namespace; empty if the system does not provide them.
 fn namespace() -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let space = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
@@ -26,14 +26,14 @@ fn namespace() -> String {
     }
 }
 
-/// When a process started, in clock ticks since the boot; nothing where that cannot be read.
+/// Start time of a process in clock ticks since boot; none if it cannot be read.
 fn start_time(process: &str) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name of the program is in parentheses and may hold anything; the start is the 20th field after it.
+    // Field 2 is the program name in parentheses and may contain anything; the start time is the 20th field after it.
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-/// Whether a worker was one of this machine, boot and namespace, and its process is gone.
+/// True if the worker ran in this boot and PID namespace and its process is gone.
 pub(super) fn is_dead(worker: &WorkerId) -> bool {
     let parts: Vec<&str> = worker.0.split('/').collect();
     let [machine, number, _, space, start] = parts[..] else { return false };
@@ -43,7 +43,7 @@ pub(super) fn is_dead(worker: &WorkerId) -> bool {
     }
     match test_kill_process(pid) {
         Err(rustix::io::Errno::SRCH) => true,
-        // There is a process of this number; it may be a later one.
+        // The process exists, but the id may have been reused.
         _ => match (start.parse::<u64>(), start_time(number)) {
             (Ok(known), Some(found)) => known != found,
             _ => false,
@@ -58,10 +58,10 @@ mod tests {
     use crate::world::host;
     use std::process::Command;
 
-    /// Tells the copy of this test in another namespace whose worker to judge.
+    /// Environment variable that passes a worker's name to the copy of this test in another namespace.
     const ABOUT: &str = "GABION_TEST_WORKER";
 
-    /// Two containers with one host name, each with process ids of its own, took each other's workers for dead and ended their claims.
+    /// Regression: two containers with the same host name declared each other's workers dead and ended their claims.
     #[test]
     fn a_worker_in_another_namespace_of_processes_is_not_called_dead() {
         if let Ok(about) = std::env::var(ABOUT) {
@@ -94,7 +94,7 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(is_dead(&living));
-        // What cannot be known is no death.
+        // Without proof a worker is not dead.
         for unknown in
             [elsewhere, rebooted, WorkerId(format!("{}/1/1", host())), WorkerId("worker".to_owned())]
         {

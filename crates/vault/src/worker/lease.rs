@@ -1,21 +1,22 @@
 //! Leases of the claims that a worker holds.
 //!
-//! All claims of a batch are renewed together, in one call, as soon as a third of the lease is used: by a thread that made progress, and by a
-//! timer that needs none. Renewed one by one, with the progress of their own files, the claims of a slow worker expired while they
-//! waited for their turn: a second worker took them over, the first one took them back, and neither finished.
+//! All claims of a batch are renewed in one call as soon as a third of the lease has passed: by threads that report
+//! progress, and by a timer. Renewing each claim with the progress of its own file is not enough: the claims of a slow
+//! worker expired while their files waited, a second worker took them over, the first took them back, and neither
+//! finished.
 
 use crate::changelog::{Changelog, Claim};
 use crate::world::{Clock, Nanos, SECOND};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-/// How long a claim outlives the last renewal: the time that work of a host that died waits for another one.
+/// Lifetime of a claim after its last renewal, which is also the delay before the work of a dead host is taken over.
 pub(super) const LEASE: Nanos = 10 * SECOND;
 
-/// Interval of the timer: several attempts before a lease ends.
+/// Interval of the timer: several attempts within one lease.
 const INTERVAL: Duration = Duration::from_millis(1500);
 
-/// The claims of one batch.
+/// Claims of one batch.
 pub(super) struct Leases<'a> {
     changelog: &'a dyn Changelog,
     clock: &'a Clock,
@@ -30,7 +31,7 @@ struct Held {
 }
 
 impl<'a> Leases<'a> {
-    /// Claims that were made at `claimed_at`, or later.
+    /// Claims that were made at `claimed_at` or later.
     pub(super) fn new(
         changelog: &'a dyn Changelog,
         clock: &'a Clock,
@@ -41,7 +42,7 @@ impl<'a> Leases<'a> {
         Leases { changelog, clock, held: Mutex::new(held), ended: Mutex::default(), end: Condvar::new() }
     }
 
-    /// Renews all claims if a third of their lease is used. Does not wait for another thread that is at it.
+    /// Renews all claims if a third of their lease has passed. Returns at once if another thread is renewing.
     pub(super) fn tick(&self) {
         let mut held = match self.held.try_lock() {
             Ok(held) => held,
@@ -50,24 +51,25 @@ impl<'a> Leases<'a> {
         };
         let now = self.clock.now();
         let used = now.saturating_sub(held.renewed_at);
-        // By a clock that was set back nothing is ever used up, and others count from then on.
+        // After the clock was set back the lease counts from the new time.
         if (0..=LEASE / 3).contains(&used) || held.claims.is_empty() {
             return;
         }
         held.renewed_at = now;
-        // If it fails, it is tried again after another third, and completing says what is wrong. What is refused is somebody else's.
+        // A failed renewal is repeated after another third; errors surface when claims are completed. Refused claims
+        // belong to another worker.
         if let Ok(refused) = self.changelog.renew_all(&held.claims, LEASE, now) {
             held.claims.retain(|claim| !refused.contains(&claim.token));
         }
     }
 
-    /// These are not ours any more.
+    /// Removes claims that this worker no longer holds.
     pub(super) fn forget<'b>(&self, claims: impl IntoIterator<Item = &'b Claim>) {
         let tokens: Vec<u64> = claims.into_iter().map(|claim| claim.token).collect();
         lock(&self.held).claims.retain(|claim| !tokens.contains(&claim.token));
     }
 
-    /// Runs `work` while a timer renews the claims. By a manual clock no time passes by itself, and no timer is needed.
+    /// Runs `work` while a timer renews the claims. With a manual clock no timer is needed.
     pub(super) fn during<T>(&self, work: impl FnOnce() -> T) -> T {
         if matches!(self.clock, Clock::Manual(_)) {
             return work();
@@ -75,7 +77,7 @@ impl<'a> Leases<'a> {
         std::thread::scope(|scope| {
             let _ending = Ending(self);
             let timer = std::thread::Builder::new().name("leases".to_owned());
-            // Without a thread, progress renews them.
+            // If no thread can be started, progress still renews the claims.
             let _ = timer.spawn_scoped(scope, || self.keep());
             work()
         })
@@ -95,7 +97,7 @@ impl<'a> Leases<'a> {
     }
 }
 
-/// Ends the timer, also when the work panics.
+/// Stops the timer, also on panic.
 struct Ending<'a, 'b>(&'a Leases<'b>);
 
 impl Drop for Ending<'_, '_> {
@@ -105,7 +107,7 @@ impl Drop for Ending<'_, '_> {
     }
 }
 
-/// Nothing under these locks is left half done by a panic.
+/// A panic leaves no inconsistent state under these locks.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

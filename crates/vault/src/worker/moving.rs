@@ -1,10 +1,10 @@
-//! Redundancy that goes where its file went, and such as goes for good.
+//! Redundancy of files that were renamed (moved to the new name) or deleted (set aside).
 
 use super::{Completed, Done, Job, LEASE, WorkError, Worker, is_dead};
 use crate::catalogue::{Catalogue, CatalogueError, Entry, Problem};
 use crate::changelog::{self, Claim, Kind, Refusal, WorkerId};
 use crate::coder::Coders;
-use crate::displaced::{Found, is_kept, keeps_any, known, recall, set_aside};
+use crate::displaced::{PresentFile, is_kept, keeps_any, known, recall, set_aside};
 use crate::encode::EncodeError;
 use crate::redundancy::draft::DIRECTORY_MODE;
 use crate::redundancy::fence::{Fence, is_superseded};
@@ -17,17 +17,18 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::PoisonError;
 
-/// What is known of a file by names that it no longer has.
+/// Catalogue entry of a file under names that it no longer has.
 #[derive(Debug, Clone)]
 pub(super) struct Former {
-    /// The names; what is known is of the first. After a crash there may be several.
+    /// The former names; the entry is that of the first. After a crash there may be several.
     pub(super) names: Vec<Vec<u8>>,
     pub(super) entry: Entry,
     pub(super) problems: Vec<Problem>,
 }
 
 impl Worker<'_> {
-    /// What is known of the file of a claim by a name that it had before: the one that the claim names, or one by which the catalogue knows its inode.
+    /// Entry of the claim's file under a former name: the claim's origin, or a name by which the catalogue knows the
+    /// inode.
     pub(super) fn former(
         &self,
         claim: &Claim,
@@ -58,26 +59,29 @@ impl Worker<'_> {
         Ok(catalogue.find(first)?.map(|entry| Former { names, entry, problems }))
     }
 
-    /// Sets redundancy aside that a job needs at another name, and such as would be overwritten although its file may exist elsewhere.
-    pub(super) fn take_away(&self, job: &Job) {
+    /// Sets redundancy aside that the job needs under another name, and redundancy that the job would overwrite
+    /// although its file may exist elsewhere.
+    pub(super) fn set_aside_at_other_names(&self, job: &Job) {
         let (Some(found), Some(_)) = (&job.found, &job.treatment) else { return };
         let path = &job.claim.entry.path;
-        let take_away = || -> io::Result<()> {
+        let set_aside_at_other_names = || -> io::Result<()> {
             for repository in self.storage.repositories() {
                 let former = job.former.iter().flat_map(|former| &former.names);
                 for name in former.chain(&job.claim.entry.origin).filter(|name| *name != path) {
                     let has_left = self.storage.find(name)?.is_none_or(|it| it.inode != found.now.inode);
                     set_aside(&repository.place(name), self.coders, |part| has_left && found.is_of(part))?;
                 }
-                // A copy with the size and time of what was protected is compared with it, unless it is known to be another file.
+                // A copy with the size and mtime of the protected version is compared with its redundancy, unless it is
+                // known to be another file.
                 set_aside(&repository.place(path), self.coders, |Part { header, .. }| {
                     let version = &header.generation;
-                    version.inode != found.now.inode && (job.elsewhere || !found.now.is_same_content(version))
+                    version.inode != found.now.inode
+                        && (job.known_elsewhere || !found.now.is_same_content(version))
                 })?;
             }
             Ok(())
         };
-        if let Err(source) = take_away() {
+        if let Err(source) = set_aside_at_other_names() {
             self.refuse(job, EncodeError::Write { path: self.storage.shown(path), source });
         }
     }
@@ -100,7 +104,8 @@ impl Worker<'_> {
         *job.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(Err(why));
     }
 
-    /// Puts redundancy of a file in the place of its name, if it lies elsewhere, as [`may_move`](Worker::may_move) says. Whether any was moved.
+    /// Moves a file's redundancy to its current name if [`may_move`](Worker::may_move) allows it. Returns true if any
+    /// was moved.
     pub(super) fn move_redundancy(
         &self,
         job: &Job,
@@ -109,7 +114,7 @@ impl Worker<'_> {
         done: &mut Done,
     ) -> bool {
         let (entry, Some(_)) = (&job.claim.entry, &job.treatment) else { return false };
-        // Redundancy that belongs to the file and not to its name is where it was.
+        // Redundancy that belongs to the inode needs no move.
         if self.storage.keeps_by_identity() {
             done.moved += u64::from(entry.kind == Kind::Move && entry.origin.is_some());
             return false;
@@ -126,14 +131,14 @@ impl Worker<'_> {
                 self.refuse(job, EncodeError::Redundancy { path, source });
                 return moved;
             }
-            // A file that was written since it was moved has redundancy of another version, at its old name.
+            // A file that was written after the move has redundancy of an older version under its old name.
             let step = || match (recall(&place, self.coders, found)?, origin) {
                 (false, Some(origin)) => self.rename_written(&repository, origin, &place, found),
                 (recalled, _) => Ok(recalled),
             };
-            match self.making_way(&entry.path, catalogue, done, step) {
+            match self.clearing_obstacles(&entry.path, catalogue, done, step) {
                 Ok(renamed) => moved |= renamed,
-                // What is in its way may have to stay: a deletion that waits for an approval.
+                // The obstacle may be redundancy of a deletion that waits for an approval.
                 Err(source) => {
                     self.refuse(job, EncodeError::Write { path: place.tree.shown(&place.path), source });
                     return moved;
@@ -144,13 +149,13 @@ impl Worker<'_> {
         moved
     }
 
-    /// Moves redundancy of an earlier version of a file to its new name: what did not change in the file is not encoded again.
+    /// Moves redundancy of an older version to the file's new name, so that unchanged stripes are not encoded again.
     fn rename_written(
         &self,
         repository: &Repository,
         origin: &[u8],
         place: &PartPath,
-        found: &Found,
+        found: &PresentFile,
     ) -> io::Result<bool> {
         let from = repository.place(origin);
         let fence = Fence::new(&from);
@@ -174,14 +179,14 @@ impl Worker<'_> {
         Ok(true)
     }
 
-    /// Sets redundancy aside that was moved for a claim that is not completed: the file may get a third name before anybody claims it again. Call
-    /// it before the claim ends: until then no other worker touches either name.
+    /// Sets moved redundancy aside when its claim is not completed, since the file may be renamed again before the next
+    /// claim. Must run before the claim is released: until then no other worker touches either name.
     pub(super) fn undo_move(&self, claim: &Claim, moved: bool) -> Result<(), WorkError> {
         if !moved {
             return Ok(());
         }
         match self.changelog.renew(&mut claim.clone(), LEASE, self.clock.now()) {
-            // Another worker has the claim, and found the redundancy where it is.
+            // Another worker has the claim and finds the redundancy in its place.
             Err(changelog::Error::Refused { why: Refusal::Lost, .. }) => Ok(()),
             Ok(()) | Err(changelog::Error::Refused { why: Refusal::Overtaken, .. }) => {
                 self.set_aside_at(&claim.entry.path)
@@ -198,9 +203,10 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// The file was moved on or deleted when its redundancy had just been published under the name that it had. The claim has ended, so what lies there is
-    /// set aside only if no other file has taken the name. The catalogue knows the file by its former name again: a scan finds files that
-    /// are gone by their entries alone.
+    /// Reverts a publication that was overtaken: the file was renamed or deleted just after its redundancy was
+    /// published under the old name. The claim has ended, so the redundancy is set aside only if no other file has
+    /// taken the name. The catalogue entry returns to the former name, because a scan finds deleted files by their
+    /// entries.
     pub(super) fn put_back_overtaken(
         &self,
         Completed { claim, former, .. }: &Completed,
@@ -225,7 +231,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Sets redundancy aside of what is gone: a file, or all files of a directory. It may have another name.
+    /// Sets the redundancy of a deleted file or directory aside. The file may still exist under another name.
     pub(super) fn remove_redundancy(
         &self,
         path: &[u8],
@@ -249,8 +255,9 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Sets redundancy aside at and beneath a path of which the catalogue knows nothing and whose files are gone. What was recorded of the end of a file is
-    /// part of a gap once there is one, and a scan compares the catalogue with the tree: neither tells of redundancy that was on its way then.
+    /// Sets redundancy aside at and below a path if its files are deleted and not in the catalogue. A gap replaces
+    /// recorded deletions, and a scan compares only the catalogue with the tree; neither covers redundancy that was
+    /// being published at that time.
     pub(super) fn remove_strays(
         &self,
         path: &[u8],
@@ -270,8 +277,8 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Sets redundancy aside at and beneath a path if its file is gone and `may_go` says yes to it. Gives the number of files, and one of those that
-    /// must stay.
+    /// Sets redundancy aside at and below a path if its file is deleted and `may_go` returns true. Returns the number
+    /// of files, and one that must stay if there is any.
     fn remove_vacated(
         &self,
         repository: &Repository,
@@ -303,8 +310,9 @@ impl Worker<'_> {
         Ok((removed, left.take()))
     }
 
-    /// As [`remove_redundancy`](Worker::remove_redundancy), where redundancy belongs to the file: that of a file without names went with its
-    /// last name. A file that the policy leaves out loses it, unless another of its names is to be protected.
+    /// As [`remove_redundancy`](Worker::remove_redundancy), for storage that keeps redundancy by inode. There the
+    /// redundancy of a deleted file was removed with its last name. A file that the policy excludes loses its
+    /// redundancy, unless another of its names is protected.
     fn remove_owned(
         &self,
         path: &[u8],
@@ -340,10 +348,10 @@ impl Worker<'_> {
     }
 }
 
-/// Sets redundancy aside that dead workers had moved to the name of a file, if the file has another name by now.
+/// Sets redundancy aside that dead workers had moved to a name that the file no longer has.
 ///
 /// # Errors
-/// What the operating system or the catalogue says.
+/// The operating system or the catalogue fails.
 pub(crate) fn recover(storage: &dyn Storage, coders: &Coders, catalogue: &Catalogue) -> io::Result<()> {
     let mut dead = BTreeSet::new();
     for (worker, path) in catalogue.moving().map_err(io::Error::other)? {
@@ -359,8 +367,8 @@ pub(crate) fn recover(storage: &dyn Storage, coders: &Coders, catalogue: &Catalo
     dead.iter().try_for_each(|worker| catalogue.forget_moving(worker)).map_err(io::Error::other)
 }
 
-/// Sets the redundancy files aside at and below `path` that `is_gone` says yes to, and removes what is of no use, and directories that become empty.
-/// Gives the number of files.
+/// Sets the redundancy files at and below `path` aside for which `is_gone` returns true. Removes unusable files and
+/// directories that become empty. Returns the number of files.
 fn remove_below(
     tree: &tree::Tree,
     coders: &Coders,
@@ -376,11 +384,11 @@ fn remove_below(
         }
         match set_aside(&place, coders, |_| true) {
             Ok(true) => return Ok(1),
-            // Room is made for others.
+            // A full disk: remove the file, which also frees space.
             Err(error) if error.kind() != io::ErrorKind::StorageFull => return Err(error),
             Ok(false) | Err(_) => {}
         }
-        // The file may have come back since, and another worker may have protected it.
+        // The file may exist again, and another worker may have protected it.
         return match fence.pass(&place, |_| tree.remove(path)) {
             Err(error) if is_superseded(&error) => Ok(0),
             removed => removed.map(|()| 1),
@@ -401,7 +409,7 @@ mod tests {
     use super::{Coders, remove_below};
     use crate::tree::Tree;
 
-    /// The file came back, and another worker protected it, between the look that found it gone and the removal of its redundancy.
+    /// Race: the file was recreated and protected by another worker after the check that found it deleted.
     #[test]
     fn redundancy_that_was_replaced_meanwhile_is_not_removed() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! What stands where redundancy belongs and is none: a directory in the place of a file, or something else in the place of a
-//! directory. It is nobody's of ours, and is set aside.
+//! Foreign objects in the place of redundancy: a directory where a file belongs, or a file where a directory belongs.
+//! They are moved to `replaced`.
 
 use super::{Done, MAX_LISTED, Worker};
 use crate::catalogue::Catalogue;
@@ -11,9 +11,10 @@ use crate::world::moment;
 use std::io;
 
 impl Worker<'_> {
-    /// Does `step`, which puts redundancy of `path` in place, and once more if that makes sense after what stood in its way is set aside.
-    /// Redundancy of files that are known stays: they may have vanished, and wait for an approval.
-    pub(super) fn making_way<T>(
+    /// Runs `step`, which puts redundancy of `path` in place. If it fails because of an obstacle, sets the obstacle
+    /// aside and runs `step` again. Redundancy of known files is never set aside: their deletion may wait for an
+    /// approval.
+    pub(super) fn clearing_obstacles<T>(
         &self,
         path: &[u8],
         catalogue: Option<&Catalogue>,
@@ -26,12 +27,12 @@ impl Worker<'_> {
         };
         match catalogue.map(|catalogue| self.set_aside(path, catalogue, done)) {
             Some(Ok(true)) => step(),
-            // What the first attempt says is nearer to the reason.
+            // The error of the first attempt is the more specific one.
             _ => Err(failed),
         }
     }
 
-    /// Whether anything stood in the way and does no longer.
+    /// Returns true if an obstacle was set aside.
     fn set_aside(&self, path: &[u8], catalogue: &Catalogue, done: &mut Done) -> io::Result<bool> {
         let mut any = false;
         if self.storage.keeps_by_identity() {
@@ -54,7 +55,7 @@ impl Worker<'_> {
                 let when = moment(self.clock.now()).replace([' ', ':'], "-");
                 let aside = join(&join(REPLACED, when.as_bytes()), &place);
                 tree.make_directories(split(&aside).0, DIRECTORY_MODE)?;
-                // What was set aside within the same second stays as well.
+                // `rename_new` keeps what was set aside within the same second.
                 tree.rename_new(&place, &aside)?;
                 if done.set_aside.len() < MAX_LISTED {
                     done.set_aside.push((path.to_vec(), tree.shown(&aside)));

@@ -27,14 +27,14 @@ impl Worker<'_> {
     ) -> Result<(), CatalogueError> {
         let path = &claim.entry.path;
         let Some(encoded) = encoded else {
-            let mut left = self.left_behind(claim, Some(catalogue))?;
+            let mut left = self.former_paths(claim, Some(catalogue))?;
             return left.try_for_each(|path| self.forget(catalogue, path));
         };
         let known = match former {
             Some(former) => Some(former.entry.clone()),
             None => catalogue.find(path)?,
         };
-        // Another file may have an old name by now, and may be known already.
+        // Another file may have taken the old name and may already have an entry.
         let names = former.iter().flat_map(|former| &former.names).chain(&claim.entry.origin);
         for name in names.filter(|name| *name != path && self.is_vacated(name)) {
             catalogue.forget(name)?;
@@ -42,13 +42,13 @@ impl Worker<'_> {
         if let Some(former) = former {
             catalogue.set_problems(path, &former.problems, self.clock.now())?;
         }
-        // What is known of a name may be of the file that had it before.
+        // The entry may belong to the file that had this name before.
         let broken =
             |entry: &Entry| entry.id == encoded.id && matches!(entry.state, State::Damaged | State::Lost);
         if let Some(entry) =
-            known.clone().filter(broken).filter(|_| encoded.adopted && encoded.trouble.is_none())
+            known.clone().filter(broken).filter(|_| encoded.adopted && encoded.damage.is_none())
         {
-            // Nothing was read, so nothing is better than it was.
+            // Nothing was read, so the recorded damage still holds.
             return catalogue.put(path, &Entry { generation: encoded.stat.generation(), ..entry });
         }
         let known = known.as_ref();
@@ -56,10 +56,10 @@ impl Worker<'_> {
             catalogue.forget_accepted(path)?;
         }
         if known.is_some_and(|known| known.is_another_version(&encoded.stat) || is_replaced(known, encoded)) {
-            self.note_recent(catalogue, path, false)?;
+            self.record_recent(catalogue, path, false)?;
         }
-        let thin = encoded.columns < encoded.wanted;
-        let state = match (encoded.spoilt.is_empty(), thin) {
+        let is_reduced = encoded.columns < encoded.wanted;
+        let state = match (encoded.unrecoverable.is_empty(), is_reduced) {
             (false, _) => State::Damaged,
             (true, true) => State::Degraded,
             (true, false) => State::Protected,
@@ -75,11 +75,11 @@ impl Worker<'_> {
                 redundancy: encoded.redundancy_bytes,
                 protected_at: encoded.protected_at,
                 scrubbed_at: known.and_then(|known| scrubbed_before(known, encoded)),
-                state: encoded.trouble.as_ref().map_or(state, |trouble| trouble.state),
+                state: encoded.damage.as_ref().map_or(state, |damage| damage.state),
             },
         )?;
         let problems: Vec<Problem> = encoded.problems().collect();
-        encoded.note_mended(catalogue, self.clock.now())?;
+        encoded.count_reconstructed(catalogue, self.clock.now())?;
         catalogue.clear_problems(path)?;
         match problems.is_empty() {
             true => Ok(()),
@@ -87,11 +87,11 @@ impl Worker<'_> {
         }
     }
 
-    /// Forgets a file, or those of a directory that are gone.
+    /// Forgets a deleted file, or the deleted files of a directory.
     fn forget(&self, catalogue: &Catalogue, path: &[u8]) -> Result<(), CatalogueError> {
         if catalogue.find(path)?.is_some() {
             catalogue.forget(path)?;
-            self.note_recent(catalogue, path, true)?;
+            self.record_recent(catalogue, path, true)?;
         }
         for (number, directory) in catalogue.directories(path)? {
             let mut gone = Vec::new();
@@ -104,14 +104,14 @@ impl Worker<'_> {
             })?;
             for file in &gone {
                 catalogue.forget(file)?;
-                self.note_recent(catalogue, file, true)?;
+                self.record_recent(catalogue, file, true)?;
             }
         }
         Ok(())
     }
 
-    /// For guards, which count over a time.
-    fn note_recent(&self, catalogue: &Catalogue, path: &[u8], removed: bool) -> Result<(), CatalogueError> {
+    /// Records the change for the guard, which counts over a window of time.
+    fn record_recent(&self, catalogue: &Catalogue, path: &[u8], removed: bool) -> Result<(), CatalogueError> {
         match self.policy.guard.window {
             0 => Ok(()),
             _ => catalogue.note_recent(path, removed, self.clock.now()),

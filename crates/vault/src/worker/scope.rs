@@ -1,4 +1,4 @@
-//! What a worker must leave alone: what only a scan can tell, and what waits for an approval.
+//! Claims that a worker must not carry out: those that need a scan, and those that wait for an approval.
 
 use super::{Completed, Done, MAX_LISTED, RETRY, WorkError, Worker, ignore_refused};
 use crate::catalogue::{Catalogue, CatalogueError, Entry};
@@ -8,29 +8,31 @@ use crate::tree::{self, Stat, join};
 use crate::world::Nanos;
 use crate::write_once;
 
-/// How often something that is absent is looked for: longer than it takes whoever watches to record what became of it.
-const LOOKS: u32 = 8;
+/// Attempts for an entry whose path is missing. Together they take longer than a running watch needs to record a
+/// rename.
+const MISSING_RETRIES: u32 = 8;
 
-/// How long that is.
-pub(crate) const WORD_COMES: Nanos = LOOKS as Nanos * RETRY;
+/// Time that these attempts take.
+pub(crate) const MISSING_RETRY_TIME: Nanos = MISSING_RETRIES as Nanos * RETRY;
 
-/// Most parts of the tree that are remembered as scanned; what was in others is scanned again.
+/// Maximum number of scanned paths that are remembered. Older ones are scanned again.
 const MAX_PARTS: usize = 1024;
 
-/// Which parts of the tree were scanned, and what had been recorded before: what was recorded later may have happened behind the scan's back.
+/// Paths that were scanned, each with the changelog's sequence number before the scan. Entries that were recorded later
+/// may not have been seen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scanned {
-    /// At and beneath these paths, the oldest first; the empty one is everything.
+    /// Scanned paths, oldest first; the empty path is the whole tree.
     parts: Vec<(Sequence, Vec<u8>)>,
 }
 
 impl Scanned {
-    /// Everything was scanned, after what had been recorded up to then.
+    /// A scan of the whole tree that began at sequence number `upto`.
     pub fn whole(upto: Sequence) -> Scanned {
         Scanned { parts: vec![(upto, Vec::new())] }
     }
 
-    /// Parts were scanned as well.
+    /// Adds scans of parts of the tree.
     pub(crate) fn note(&mut self, upto: Sequence, within: Vec<Vec<u8>>) {
         self.parts.retain(|(_, known)| !within.iter().any(|top| is_within(known, top)));
         self.parts.extend(within.into_iter().map(|top| (upto, top)));
@@ -38,7 +40,7 @@ impl Scanned {
         self.parts.drain(..excess);
     }
 
-    /// Whether scans have seen all that an entry asks to be scanned for.
+    /// True if scans cover all that an entry asks to be scanned for.
     pub fn covers(&self, entry: &changelog::Entry) -> bool {
         let seen = |path: &Vec<u8>| {
             self.parts.iter().any(|(upto, top)| entry.sequence <= *upto && is_within(path, top))
@@ -48,8 +50,8 @@ impl Scanned {
 }
 
 impl Worker<'_> {
-    /// Whether a claim is about a known file that changed or vanished, or about some that did. Such redundancy is also
-    /// not moved elsewhere: then the origin is taken out of the claim.
+    /// True if the claim is about known files that changed or were deleted. Redundancy of such files is not moved
+    /// either: for a new file with such an origin, the origin is removed from the claim.
     pub(super) fn waits_for_approval(
         &self,
         claim: &mut Claim,
@@ -86,8 +88,8 @@ impl Worker<'_> {
 }
 
 impl Worker<'_> {
-    /// Whether a claim is about a write-once file that changed. Such a file keeps its redundancy and is recorded as damaged: events must not
-    /// make a new version of what a scan reports.
+    /// True if the claim is about a changed write-once file. The file keeps its redundancy and is recorded as damaged:
+    /// an event must not replace the version that a scan would report.
     pub(super) fn is_write_once_changed(
         &self,
         claim: &Claim,
@@ -101,7 +103,7 @@ impl Worker<'_> {
         if !write_once::is_violated(catalogue, self.policy, path, known, stat, self.clock.now())? {
             return Ok(false);
         }
-        // What a person accepted was another version.
+        // The approval was for another version.
         catalogue.forget_accepted(path)?;
         write_once::note(catalogue, std::slice::from_ref(path))?;
         ignore_refused(self.changelog.complete(claim).map(|_| ()))?;
@@ -113,13 +115,13 @@ impl Worker<'_> {
 
     /// Whether something that is absent, and that nobody said was deleted, may have got another name a moment ago, which is not recorded yet. Then its
     /// redundancy has to stay, which may be all that is left of a column: what becomes of it is ignore_refused of, or found by the next scan.
-    pub(super) fn may_be_elsewhere(
+    pub(super) fn may_have_moved(
         &self,
         claim: &Claim,
         catalogue: Option<&Catalogue>,
     ) -> Result<bool, CatalogueError> {
         let entry = &claim.entry;
-        let Some(catalogue) = catalogue.filter(|_| self.links && entry.kind != changelog::Kind::Delete)
+        let Some(catalogue) = catalogue.filter(|_| self.live_events && entry.kind != changelog::Kind::Delete)
         else {
             return Ok(false);
         };
@@ -131,8 +133,9 @@ impl Worker<'_> {
         Ok(false)
     }
 
-    /// Whether the file that has a name now is known by another one. Then it is no copy of the file that had the name before.
-    pub(super) fn is_known_elsewhere(
+    /// True if the file under this name is known by another name. It is then no copy of the file that had this name
+    /// before.
+    pub(super) fn is_known_by_another_name(
         &self,
         claim: &Claim,
         stat: Option<&Stat>,
@@ -150,8 +153,9 @@ impl Worker<'_> {
         Ok(self.approved || claim.entry.origin.is_some() || known.iter().any(|known| known != path))
     }
 
-    /// Names by which the catalogue knows the inode, size and time of a file. A file that was made after what is known was protected is another one: it has the inode of a
-    /// deleted file, or lies on another file system, where a backup was restored.
+    /// Names under which the catalogue knows the file's inode, size and mtime. A file that was created after that
+    /// version was protected is a different one: it reuses the inode, or lies on another file system where a backup was
+    /// restored.
     pub(super) fn known_by_inode(
         &self,
         stat: &Stat,
@@ -169,7 +173,8 @@ impl Worker<'_> {
         Ok(names)
     }
 
-    /// Other names by which a file is protected that is not known by the name of a claim. Where redundancy belongs to the file, names do not matter.
+    /// Other names under which the file is protected, if it has no entry under the claim's name. Irrelevant for storage
+    /// that keeps redundancy by inode.
     pub(super) fn known_names(
         &self,
         claim: &Claim,
@@ -193,32 +198,33 @@ impl Worker<'_> {
         Ok(known)
     }
 
-    /// Waits for word of something that is absent, and has it scanned for when there is none.
-    pub(super) fn look_again(&self, claim: &Claim, done: &mut Done) -> Result<(), WorkError> {
+    /// Releases a claim whose path is missing, for a later attempt. After [`MISSING_RETRIES`] attempts the path is
+    /// scanned.
+    pub(super) fn retry_missing(&self, claim: &Claim, done: &mut Done) -> Result<(), WorkError> {
         let (now, entry) = (self.clock.now(), &claim.entry);
-        if entry.attempts < LOOKS {
+        if entry.attempts < MISSING_RETRIES {
             return Ok(ignore_refused(self.changelog.release(claim, now.saturating_add(RETRY), now))?);
         }
         done.for_scan.extend(entry.origin.iter().chain([&entry.path]).cloned());
         Ok(ignore_refused(self.changelog.complete(claim).map(|_| ()))?)
     }
 
-    /// Where redundancy of something that is gone may lie: at its name, and at the one that it had before. A directory that got another name and
-    /// is gone now may have lost files to other places before: those are waited for.
-    pub(super) fn left_behind<'a>(
+    /// Paths where redundancy of a deleted file may lie: its name and its former name. Files of a directory that was
+    /// renamed and then deleted may have been moved out before; their redundancy is not removed here.
+    pub(super) fn former_paths<'a>(
         &self,
         claim: &'a Claim,
         catalogue: Option<&Catalogue>,
     ) -> Result<impl Iterator<Item = &'a [u8]> + use<'a>, CatalogueError> {
         let origin = claim.entry.origin.as_ref().filter(|origin| self.is_vacated(origin));
-        let is_directory = match (origin, catalogue.filter(|_| self.links)) {
+        let is_directory = match (origin, catalogue.filter(|_| self.live_events)) {
             (Some(origin), Some(catalogue)) => catalogue.count_beneath(origin)? > 0,
             _ => false,
         };
         Ok([&claim.entry.path].into_iter().chain(origin.filter(|_| !is_directory)).map(Vec::as_slice))
     }
 
-    /// Whether nothing that is to be protected has a name.
+    /// True if no protected file has this name.
     pub(super) fn is_vacated(&self, path: &[u8]) -> bool {
         matches!(self.storage.find(path), Ok(None)) || self.is_left_out(path)
     }
@@ -231,9 +237,9 @@ impl Worker<'_> {
         })
     }
 
-    /// Where a directory was there is a file now, or was one that moved on: that took the place of what was said of the directory's
-    /// end, so those who were in it have to be looked for.
-    pub(super) fn note_former_directories(
+    /// If a path that was a directory is now a file, or was one that was renamed again, its entry has replaced that of
+    /// the directory's deletion. The files that were in the directory then need a scan.
+    pub(super) fn record_former_directories(
         &self,
         claim: &Claim,
         catalogue: &Catalogue,
@@ -241,11 +247,11 @@ impl Worker<'_> {
     ) -> Result<(), CatalogueError> {
         let entry = &claim.entry;
         if entry.kind == changelog::Kind::Delete {
-            return self.note_vanished(claim, catalogue, done);
+            return self.record_vanished(claim, catalogue, done);
         }
         for path in entry.origin.iter().chain([&entry.path]) {
             let is_directory = |stat: Stat| stat.kind == tree::Kind::Directory;
-            // Where nobody can say, nobody vanished.
+            // If the lookup fails, the directory counts as present.
             let is_there = || self.storage.find(path).map_or(true, |found| found.is_some_and(is_directory));
             if catalogue.count_beneath(path)? > 0 && !is_there() {
                 done.for_scan.push(path.clone());
@@ -254,8 +260,8 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Those who were in a directory that got another name and is gone now may have left it before.
-    fn note_vanished(
+    /// Lists the files of a directory that was renamed and then deleted, since they may have been moved out before.
+    fn record_vanished(
         &self,
         claim: &Claim,
         catalogue: &Catalogue,
@@ -274,22 +280,22 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// What happened to one name of an inode, other names of it are not told of: such inodes are listed.
-    pub(super) fn note_links(
+    /// Lists inodes whose other hard links may be affected: events name only one link.
+    pub(super) fn record_other_links(
         &self,
         completed: &[Completed],
         catalogue: &Catalogue,
         done: &mut Done,
     ) -> Result<(), CatalogueError> {
-        for Completed { claim, encoded, .. } in completed.iter().filter(|_| self.links) {
+        for Completed { claim, encoded, .. } in completed.iter().filter(|_| self.live_events) {
             let now = encoded.as_ref().map(|encoded| encoded.stat);
             done.inodes.extend(now.filter(|stat| stat.links > 1).map(|stat| stat.inode));
-            // The one that had this name before has lost it.
+            // The inode that had this name before has lost a link.
             let before = catalogue.find(&claim.entry.path)?.map(|known| known.generation.inode);
             done.inodes.extend(before.filter(|&inode| now.is_none_or(|stat| stat.inode != inode)));
-            // With a directory all names in it are gone, whatever was recorded of each.
+            // A deleted directory takes all its links with it.
             if now.is_none() {
-                for path in self.left_behind(claim, Some(catalogue))? {
+                for path in self.former_paths(claim, Some(catalogue))? {
                     for (number, _) in catalogue.directories(path)? {
                         catalogue.each(number, |_, known| -> Result<(), CatalogueError> {
                             done.inodes.push(known.generation.inode);
@@ -303,15 +309,15 @@ impl Worker<'_> {
     }
 }
 
-/// Whether another file with other content took the place of one, although size and time are the same.
+/// True if another file with other content took this name, with the same size and mtime.
 pub(super) fn is_replaced(known: &Entry, encoded: &Encoded) -> bool {
     let differs = encoded.encoded > 0 && known.code == encoded.code;
     differs && known.generation.inode != encoded.stat.inode
 }
 
-/// When all of a file was verified last that has been worked on since. An update that kept stripes, or that found the redundancy in place, proves
-/// nothing of those stripes: a file that is updated again and again would never be due for a scrub. All stripes of a file that was never scrubbed
-/// were read when it was protected first.
+/// Time at which all stripes of the file were last verified. An update that keeps stripes, or adopts redundancy,
+/// verifies nothing; otherwise a file that is updated often would never be due for a scrub. A file that was never
+/// scrubbed was read in full when it was first protected.
 pub(super) fn scrubbed_before(known: &Entry, encoded: &Encoded) -> Option<Nanos> {
     let first = (encoded.kept > 0).then_some(known.protected_at);
     known.scrubbed_at.or(first).filter(|_| known.id == encoded.id && (encoded.adopted || encoded.kept > 0))

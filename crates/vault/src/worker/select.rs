@@ -1,9 +1,9 @@
-//! Selection of the claims of a batch that need encoding, with all that is known of their files.
+//! Selection of the claims of a batch that need encoding, with what is known of their files.
 
 use super::{Done, Job, RETRY, UNFINISHED, WorkError, Worker, ignore_refused};
 use crate::catalogue::{Catalogue, CatalogueError, Entry};
 use crate::changelog::{Claim, Kind};
-use crate::displaced::Found;
+use crate::displaced::PresentFile;
 use crate::policy::Treatment;
 use crate::repair_mark::Interrupted;
 use crate::tree::{self, Stat};
@@ -13,23 +13,24 @@ use std::sync::Mutex;
 /// A claim that needs encoding or removal of redundancy.
 pub(super) struct Selected {
     claim: Claim,
-    /// The file; nothing if it is gone.
+    /// Present state of the file; none if it is deleted.
     stat: Option<Stat>,
-    /// Its entry of the catalogue.
+    /// Catalogue entry.
     known: Option<Entry>,
-    /// What the policy gives it.
+    /// Treatment by the policy; none if the file is not to be protected.
     wanted: Option<(Stat, Treatment)>,
 }
 
 impl Selected {
-    /// Bytes that have to be read.
+    /// Bytes of data to read.
     pub(super) fn size(&self) -> u64 {
         self.wanted.as_ref().map_or(0, |(stat, _)| stat.size)
     }
 }
 
 impl Worker<'_> {
-    /// Sorts out claims that need no encoding: those for a scan, held back, refused, or already in this batch.
+    /// Removes claims that need no encoding: those that need a scan, are held, are refused, or repeat an inode of this
+    /// batch.
     pub(super) fn select(
         &self,
         claims: Vec<Claim>,
@@ -39,20 +40,20 @@ impl Worker<'_> {
         let mut selected = Vec::new();
         let mut several = HashSet::new();
         let interrupted = Interrupted::of(self.storage).map_err(|source| self.repository_error(source))?;
-        // In one transaction: to begin one costs as much as to find an entry.
+        // In one transaction: beginning one costs as much as a lookup.
         let find = |catalogue: &Catalogue| {
             let find = |claim: &Claim| catalogue.find(&claim.entry.path);
             catalogue.as_of_now(|| claims.iter().map(find).collect::<Result<Vec<_>, CatalogueError>>())
         };
         let known = catalogue.map(find).transpose()?.unwrap_or_else(|| vec![None; claims.len()]);
         for (mut claim, known) in claims.into_iter().zip(known) {
-            if self.is_for_a_scan(&claim, catalogue, done)? {
+            if self.needs_scan(&claim, catalogue, done)? {
                 continue;
             }
             let path = &claim.entry.path;
             let found = self.storage.find(path);
-            if matches!(found, Ok(None)) && self.may_be_elsewhere(&claim, catalogue)? {
-                self.look_again(&claim, done)?;
+            if matches!(found, Ok(None)) && self.may_have_moved(&claim, catalogue)? {
+                self.retry_missing(&claim, done)?;
                 continue;
             }
             let stat = match found {
@@ -73,16 +74,17 @@ impl Worker<'_> {
             if let Some(catalogue) = catalogue.filter(|_| self.hold)
                 && self.waits_for_approval(&mut claim, stat.as_ref(), catalogue)?
             {
-                // The next scan finds it again, as long as it is not carried out.
+                // The next scan finds the change again until it is carried out.
                 ignore_refused(self.changelog.complete(&claim).map(|_| ()))?;
                 done.held += 1;
                 continue;
             }
-            // Who protects by hand has scanned, and does not hear of what happens meanwhile.
-            if let Some(catalogue) = catalogue.filter(|_| self.links && !self.hold) {
-                self.note_former_directories(&claim, catalogue, done)?;
+            // Only with live events: a manual run has just scanned.
+            if let Some(catalogue) = catalogue.filter(|_| self.live_events && !self.hold) {
+                self.record_former_directories(&claim, catalogue, done)?;
             }
-            // Names of one file share its redundancy: it is encoded under one of them, and the next batch finds that under the others.
+            // Hard links share their redundancy: it is encoded under one name, and the next batch adopts it under the
+            // others.
             let shares = stat.filter(|stat| self.storage.keeps_by_identity() && stat.links > 1);
             if shares.is_some_and(|stat| !several.insert(stat.inode)) {
                 ignore_refused(self.changelog.release(&claim, self.clock.now(), self.clock.now()))?;
@@ -98,7 +100,7 @@ impl Worker<'_> {
         Ok(selected)
     }
 
-    /// Adds what the catalogue knows of a file by its inode.
+    /// Adds what the catalogue knows of the file's inode.
     pub(super) fn describe(
         &self,
         file: Selected,
@@ -108,16 +110,16 @@ impl Worker<'_> {
         let treatment = wanted.map(|(_, treatment)| treatment);
         let (stat, known) = (stat.as_ref(), known.as_ref());
         let former = self.former(&claim, stat, catalogue, known)?;
-        let elsewhere = self.is_known_elsewhere(&claim, stat, catalogue, known)?;
+        let known_elsewhere = self.is_known_by_another_name(&claim, stat, catalogue, known)?;
         let names = self.known_names(&claim, stat, catalogue, known)?;
-        let found = stat.filter(|_| !self.storage.keeps_by_identity()).map(Found::of);
+        let found = stat.filter(|_| !self.storage.keeps_by_identity()).map(PresentFile::of);
         let (moved, result) = (false, Mutex::new(None));
-        Ok(Job { claim, treatment, elsewhere, names, found, former, moved, result })
+        Ok(Job { claim, treatment, known_elsewhere, names, found, former, moved, result })
     }
 
-    /// Sees to gaps, and to directories that were moved, which a scan tells apart by their files: they stay due until there
-    /// was one.
-    fn is_for_a_scan(
+    /// Gaps and moved directories need a scan and stay pending until a scan covers them. Returns true if the claim was
+    /// such an entry.
+    fn needs_scan(
         &self,
         claim: &Claim,
         catalogue: Option<&Catalogue>,
@@ -127,7 +129,7 @@ impl Worker<'_> {
         if !matches!(entry.kind, Kind::Gap | Kind::Move) {
             return Ok(false);
         }
-        // A file is seen to by itself, whatever happened to it; the gap may be younger than the scan.
+        // A file is processed by itself, even if the entry is a gap newer than the last scan.
         let found = self.storage.find(&entry.path).ok().flatten().map(|stat| stat.kind);
         let (file, moved) = (found == Some(tree::Kind::File), found == Some(tree::Kind::Directory));
         if file || (entry.kind == Kind::Move && !moved) {

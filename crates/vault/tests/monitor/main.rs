@@ -1,13 +1,13 @@
-//! Live protection on real file systems: whatever happens to files ends in protection.
+//! Watches on real file systems: every history of changes ends with all files protected.
 
 mod events;
+mod fixture;
 mod forgetful;
 mod guards;
-mod playground;
-#[path = "../vault/seed.rs"]
-mod seed;
 #[path = "../../../changelog/tests/changelog/server.rs"]
 mod server;
 mod storms;
+#[path = "../vault/test_rng.rs"]
+mod test_rng;
 mod write_once;
 mod writers;

@@ -1,13 +1,13 @@
-//! More events than the queue takes, and changes beside changes.
+//! More events than the queue holds, and concurrent changes.
 
-use super::playground::{Playground, Seed, is_root};
+use super::fixture::{Fixture, TestRng, is_root};
 use gabion_vault::monitor::{Choice, Notice, Options};
 use std::fs;
 use std::time::Duration;
 
 const POLICY: &str = "[default]\ncode = \"2+1\"\nquiet = \"0s\"\n[guard]\nat_least = 1000000\n";
 
-/// Long enough for several changes to become one before anybody sees to them.
+/// Long enough for several changes to be merged before they are processed.
 const SLOW: &str = "[default]\ncode = \"2+1\"\nquiet = \"1s\"\n[guard]\nat_least = 1000000\n";
 
 fn queue_limit() -> usize {
@@ -18,44 +18,44 @@ fn queue_limit() -> usize {
     limits[0].max(limits[1])
 }
 
-/// More files than events are kept, while nobody reads them.
+/// More files than the queue holds events, while nobody reads them.
 fn overflow(source: Choice) {
     let limit = queue_limit();
     if limit > 20_000 {
         gabion_testkit::skip!("overflow of {source:?}: the queue takes {limit} events here");
         return;
     }
-    let ground = Playground::new();
-    ground.create(POLICY);
-    ground.write("first", b"first");
-    fs::create_dir(ground.path("many")).unwrap();
-    let slow = Options { gather: Duration::from_secs(10), ..Playground::options(source) };
-    let live = ground.watch(slow);
-    ground.until("protected", || live.status().done.encoded == 1);
-    // The first events are read as they come; the others gather. A machine on which so few files are made while they gather that
-    // the queue takes them all makes more.
-    ground.until("a gap", || {
+    let fixture = Fixture::new();
+    fixture.create(POLICY);
+    fixture.write("first", b"first");
+    fs::create_dir(fixture.path("many")).unwrap();
+    let slow = Options { event_delay: Duration::from_secs(10), ..Fixture::options(source) };
+    let live = fixture.watch(slow);
+    fixture.until("protected", || live.status().done.encoded == 1);
+    // The first events are read without delay, later ones after it. On a machine too slow to fill the queue within the
+    // delay, more files are made.
+    fixture.until("a gap", || {
         for number in 0..3 * limit {
-            // The kernel makes one event of all that happens to one name.
-            let path = ground.path(format!("many/{number}"));
+            // The kernel merges all events of one name.
+            let path = fixture.path(format!("many/{number}"));
             fs::File::create(&path).unwrap();
             fs::remove_file(&path).unwrap();
         }
         live.status().gaps > 0
     });
-    fs::create_dir_all(ground.path("many/deep")).unwrap();
+    fs::create_dir_all(fixture.path("many/deep")).unwrap();
     for number in 0..50 {
-        ground.write(format!("many/deep/{number}"), &Seed(number + 1).bytes(100));
+        fixture.write(format!("many/deep/{number}"), &TestRng(number + 1).bytes(100));
     }
-    ground.until("scanned again", || ground.whole_scans() > 1);
-    assert!(ground.notices().iter().any(|notice| matches!(notice, Notice::Gap(_))));
-    ground.until_protected();
-    ground.assert_protected();
-    // And it goes on.
-    ground.write("many/deep/after", b"after");
-    ground.until_protected();
-    ground.assert_protected();
-    ground.stop(live);
+    fixture.until("scanned again", || fixture.whole_scans() > 1);
+    assert!(fixture.notices().iter().any(|notice| matches!(notice, Notice::Gap(_))));
+    fixture.until_protected();
+    fixture.assert_protected();
+    // The watch continues.
+    fixture.write("many/deep/after", b"after");
+    fixture.until_protected();
+    fixture.assert_protected();
+    fixture.stop(live);
 }
 
 #[test]
@@ -71,35 +71,35 @@ fn a_full_queue_of_fanotify_is_a_gap_that_is_closed() {
     }
 }
 
-/// Files and directories come, change, go and get other names, faster than anybody follows.
+/// Files and directories are created, changed, deleted and renamed faster than the watch processes them.
 fn storm(source: Choice, seed: u64) {
-    let ground = Playground::new();
-    ground.create(POLICY);
-    let live = ground.watch(Playground::options(source));
-    let mut seed = Seed(seed);
+    let fixture = Fixture::new();
+    fixture.create(POLICY);
+    let live = fixture.watch(Fixture::options(source));
+    let mut seed = TestRng(seed);
     for round in 0..400 {
-        let name = |seed: &mut Seed| format!("d{}/{}", seed.below(4), seed.below(12));
+        let name = |seed: &mut TestRng| format!("d{}/{}", seed.below(4), seed.below(12));
         let (a, b) = (name(&mut seed), name(&mut seed));
-        // What fails, fails because a name is not there now.
+        // Failures are caused by names that do not exist at the time.
         match seed.below(8) {
-            0 => drop(fs::remove_file(ground.path(&a))),
-            1 | 2 => drop(fs::rename(ground.path(&a), ground.path(&b))),
-            3 => drop(fs::rename(ground.path(split(&a)), ground.path(split(&b)))),
-            4 => drop(fs::remove_dir_all(ground.path(split(&a)))),
-            5 => drop(fs::hard_link(ground.path(&a), ground.path(&b))),
+            0 => drop(fs::remove_file(fixture.path(&a))),
+            1 | 2 => drop(fs::rename(fixture.path(&a), fixture.path(&b))),
+            3 => drop(fs::rename(fixture.path(split(&a)), fixture.path(split(&b)))),
+            4 => drop(fs::remove_dir_all(fixture.path(split(&a)))),
+            5 => drop(fs::hard_link(fixture.path(&a), fixture.path(&b))),
             _ => {
                 let size = 1 << seed.below(15);
                 let bytes = seed.bytes(size);
-                ground.write(&a, &bytes);
+                fixture.write(&a, &bytes);
             }
         }
         if round % 100 == 0 {
             std::thread::sleep(Duration::from_millis(30));
         }
     }
-    ground.until_protected();
-    ground.assert_protected();
-    ground.stop(live);
+    fixture.until_protected();
+    fixture.assert_protected();
+    fixture.stop(live);
 }
 
 fn split(path: &str) -> &str {
@@ -119,8 +119,9 @@ fn storms_end_in_protection_with_fanotify() {
     }
 }
 
-/// A directory went, and a file took its name before anybody had seen to that: what was said of the directory's end was lost with it, and
-/// redundancy of its files stood in the way of the file's own until the next scan of everything. So did that of a file that took the name and moved on.
+/// Regression: when a file took the name of a deleted directory, the directory's recorded deletion was lost and its
+/// files' redundancy blocked that of the new file until the next full scan. The same happened with a file that took the
+/// name and was renamed.
 #[test]
 fn a_file_in_the_place_of_a_directory_is_protected() {
     for source in [Choice::Inotify, Choice::Fanotify] {
@@ -128,91 +129,91 @@ fn a_file_in_the_place_of_a_directory_is_protected() {
             gabion_testkit::skip!("a_file_in_the_place_of_a_directory with fanotify: we are not root");
             continue;
         }
-        let ground = Playground::new();
-        ground.create(SLOW);
+        let fixture = Fixture::new();
+        fixture.create(SLOW);
         for name in ["stays/a", "stays/deep/b", "moves/a", "moves/deep/b", "deep/only/c"] {
-            ground.write(name, &Seed(7).bytes(5000));
+            fixture.write(name, &TestRng(7).bytes(5000));
         }
-        let live = ground.watch(Playground::options(source));
-        ground.until_protected();
+        let live = fixture.watch(Fixture::options(source));
+        fixture.until_protected();
         for name in ["stays", "moves", "deep"] {
-            fs::remove_dir_all(ground.path(name)).unwrap();
-            ground.write(name, &Seed(8).bytes(3000));
+            fs::remove_dir_all(fixture.path(name)).unwrap();
+            fixture.write(name, &TestRng(8).bytes(3000));
         }
-        fs::rename(ground.path("moves"), ground.path("moved")).unwrap();
-        ground.until_protected();
-        ground.assert_protected();
-        assert_eq!(ground.whole_scans(), 1 + live.status().gaps as usize, "{:#?}", ground.notices());
-        ground.stop(live);
+        fs::rename(fixture.path("moves"), fixture.path("moved")).unwrap();
+        fixture.until_protected();
+        fixture.assert_protected();
+        assert_eq!(fixture.whole_scans(), 1 + live.status().gaps as usize, "{:#?}", fixture.notices());
+        fixture.stop(live);
     }
 }
 
-/// A file or directory got another name and went, within a quiet period: what it had left at its old name stayed until the next scan of
-/// everything.
+/// Regression: when a file or directory was renamed and deleted within a quiet period, redundancy under the old name
+/// stayed until the next full scan.
 #[test]
-fn what_is_renamed_and_removed_leaves_nothing() {
+fn files_renamed_and_deleted_leave_no_redundancy() {
     for source in [Choice::Inotify, Choice::Fanotify] {
         if source == Choice::Fanotify && !is_root() {
             gabion_testkit::skip!("what_is_renamed_and_removed with fanotify: we are not root");
             continue;
         }
-        let ground = Playground::new();
-        ground.create(SLOW);
+        let fixture = Fixture::new();
+        fixture.create(SLOW);
         for name in ["stays", "file", "dir/a", "dir/deep/b"] {
-            ground.write(name, &Seed(9).bytes(5000));
+            fixture.write(name, &TestRng(9).bytes(5000));
         }
-        let live = ground.watch(Playground::options(source));
-        ground.until_protected();
-        fs::rename(ground.path("file"), ground.path("other")).unwrap();
-        fs::remove_file(ground.path("other")).unwrap();
-        fs::rename(ground.path("dir"), ground.path("elsewhere")).unwrap();
-        fs::remove_dir_all(ground.path("elsewhere")).unwrap();
-        ground.until_protected();
-        ground.assert_protected();
-        assert_eq!(ground.whole_scans(), 1 + live.status().gaps as usize, "{:#?}", ground.notices());
-        ground.stop(live);
+        let live = fixture.watch(Fixture::options(source));
+        fixture.until_protected();
+        fs::rename(fixture.path("file"), fixture.path("other")).unwrap();
+        fs::remove_file(fixture.path("other")).unwrap();
+        fs::rename(fixture.path("dir"), fixture.path("elsewhere")).unwrap();
+        fs::remove_dir_all(fixture.path("elsewhere")).unwrap();
+        fixture.until_protected();
+        fixture.assert_protected();
+        assert_eq!(fixture.whole_scans(), 1 + live.status().gaps as usize, "{:#?}", fixture.notices());
+        fixture.stop(live);
     }
 }
 
-/// Two directories get other names, one when the other has just been scanned for. Each scan was forgotten for the next one before anybody asked
-/// whether its directory had been looked at: both were scanned in turn for ever, and what changed in them began to rest anew each time.
+/// Regression: two directories renamed in turn were scanned alternately without end, because each scan was forgotten
+/// before its directory was checked, and the quiet period of their changes restarted each time.
 #[test]
 fn directories_that_are_renamed_in_turn_are_scanned_once_each() {
-    let ground = Playground::new();
-    ground.create(POLICY);
+    let fixture = Fixture::new();
+    fixture.create(POLICY);
     for name in ["a/file", "b/file"] {
-        ground.write(name, &Seed(3).bytes(5000));
+        fixture.write(name, &TestRng(3).bytes(5000));
     }
-    let live = ground.watch(Playground::options(Choice::Inotify));
-    ground.until_protected();
+    let live = fixture.watch(Fixture::options(Choice::Inotify));
+    fixture.until_protected();
     let scans_of = |path: &str| {
         let within = |notice: &&Notice| matches!(notice, Notice::Scanned(scan) if scan.within.iter().any(|top| top == path.as_bytes()));
-        ground.notices().iter().filter(within).count()
+        fixture.notices().iter().filter(within).count()
     };
     for (from, to) in [("a", "a renamed"), ("b", "b renamed")] {
-        fs::rename(ground.path(from), ground.path(to)).unwrap();
-        ground.until("it is scanned", || scans_of(to) > 0);
+        fs::rename(fixture.path(from), fixture.path(to)).unwrap();
+        fixture.until("it is scanned", || scans_of(to) > 0);
     }
-    ground.until_protected();
-    ground.assert_protected();
-    assert!(scans_of("a renamed") + scans_of("b renamed") < 8, "{:#?}", ground.notices());
-    ground.stop(live);
+    fixture.until_protected();
+    fixture.assert_protected();
+    assert!(scans_of("a renamed") + scans_of("b renamed") < 8, "{:#?}", fixture.notices());
+    fixture.stop(live);
 }
 
-/// A directory took the place of a file while nobody watched. The file's redundancy makes room at once: a deletion that is recorded later would
-/// take back what was recorded of the files in the directory.
+/// A directory replaces a file while no watch runs. The file's redundancy must be removed at once: a deletion recorded
+/// later would cancel entries of the files in the directory.
 #[test]
 fn a_directory_in_the_place_of_a_file_is_protected() {
-    let ground = Playground::new();
-    ground.create(POLICY);
-    ground.write("file", &Seed(5).bytes(5000));
-    let live = ground.watch(Playground::options(Choice::Inotify));
-    ground.until_protected();
-    ground.stop(live);
-    fs::remove_file(ground.path("file")).unwrap();
-    ground.write("file/within", &Seed(6).bytes(5000));
-    let live = ground.watch(Playground::options(Choice::Inotify));
-    ground.until_protected();
-    ground.assert_protected();
-    ground.stop(live);
+    let fixture = Fixture::new();
+    fixture.create(POLICY);
+    fixture.write("file", &TestRng(5).bytes(5000));
+    let live = fixture.watch(Fixture::options(Choice::Inotify));
+    fixture.until_protected();
+    fixture.stop(live);
+    fs::remove_file(fixture.path("file")).unwrap();
+    fixture.write("file/within", &TestRng(6).bytes(5000));
+    let live = fixture.watch(Fixture::options(Choice::Inotify));
+    fixture.until_protected();
+    fixture.assert_protected();
+    fixture.stop(live);
 }

@@ -323,7 +323,7 @@ fn writers_and_repairs_do_not_undo_each_other() {
         fixture.files.insert(name.clone(), vec![round; 60_000]);
         fixture.assert_right(&told);
         fixture.protect();
-        assert!(fixture.scrub().trouble.is_empty(), "{told}");
+        assert!(fixture.scrub().damage.is_empty(), "{told}");
     }
     println!("{repaired} were repaired, {refused} were refused");
     fixture.pool.sweep(true).unwrap();

@@ -36,7 +36,7 @@ fn the_vault_keeps_its_identity_without_any_target() {
     fixture.open();
     assert_eq!(fixture.vault.settings.id, id);
     fixture.protect();
-    assert!(fixture.scrub().trouble.is_empty());
+    assert!(fixture.scrub().damage.is_empty());
 }
 
 /// A target that was offline, or is new, receives the latest documents; of differing copies the newest valid one

@@ -171,7 +171,7 @@ impl Fixture {
             assert!(checked.as_ref() == Some(content) && !report.is_degraded(), "{told}: {name}: {report:?}");
         }
         let scrubbed = self.scrub();
-        assert!(scrubbed.trouble.is_empty() && scrubbed.failed.is_empty(), "{told}: {scrubbed:?}");
+        assert!(scrubbed.damage.is_empty() && scrubbed.failed.is_empty(), "{told}: {scrubbed:?}");
         let status = self.status();
         assert!(status.affected.is_empty() && status.pending.0 == 0, "{told}: {status:?}");
         assert_eq!(status.matrix.keys().collect::<Vec<_>>(), [&(2, 2)], "{told}");

@@ -26,7 +26,7 @@ fn former_redundancy_is_read_where_it_is_and_moved_by_protect() {
     put_back(&fixture);
     assert_eq!(former_files(&fixture), 2 * fixture.files.len());
     let scrubbed = fixture.scrub();
-    assert!(scrubbed.trouble.is_empty() && scrubbed.failed.is_empty(), "{scrubbed:?}");
+    assert!(scrubbed.damage.is_empty() && scrubbed.failed.is_empty(), "{scrubbed:?}");
     fixture.lose(4);
     fixture.lose(7);
     fixture.assert_right("at its former place");

@@ -194,7 +194,7 @@ fn corrupt_source_blocks_are_reconstructed() {
         let report = fixture.rebuild();
         assert!(!report.has_losses() && report.failed.is_empty(), "{told}: {report:?}");
         fixture.assert_right(&told);
-        let wrong = fixture.scrub().trouble;
+        let wrong = fixture.scrub().damage;
         assert!(wrong.iter().all(|trouble| trouble.state < State::Lost), "{told}: {wrong:?}");
     }
 }
@@ -311,7 +311,7 @@ fn a_rebuild_ends_damage_that_was_only_the_lost_target() {
     let (gone, other) = (fixture.data(name)[0].clone(), "dir0/file 8");
     let number: usize = gone[1..].parse().unwrap();
     fixture.lose(number);
-    assert!(!fixture.scrub().trouble.is_empty());
+    assert!(!fixture.scrub().damage.is_empty());
     assert!(!fixture.status().affected.is_empty());
     fixture.rebuild_all("without a target");
     let status = fixture.status();

@@ -76,7 +76,7 @@ fn assert_kept(seed: u64, told: &str, change: impl Fn(&mut Fixture)) {
     assert!(!report.has_losses() && report.failed.is_empty(), "{told}: rebuild: {report:?}");
     fixture.assert_right(&format!("{told}: after rebuild"));
     let scrubbed = fixture.scrub();
-    assert!(scrubbed.trouble.iter().all(|it| it.problems.is_empty()), "{told}: {scrubbed:?}");
+    assert!(scrubbed.damage.iter().all(|it| it.problems.is_empty()), "{told}: {scrubbed:?}");
 }
 
 fn assert_nothing_is_lost(fixture: &Fixture, told: &str) {
@@ -164,7 +164,7 @@ fn files_that_were_removed_or_renamed_are_not_lost() {
     let content = fixture.files.remove("dir1/file 9").unwrap();
     fixture.files.insert("renamed".to_owned(), content);
     let scrubbed = fixture.scrub();
-    assert!(scrubbed.gone == 2 && scrubbed.trouble.is_empty(), "{scrubbed:?}");
+    assert!(scrubbed.gone == 2 && scrubbed.damage.is_empty(), "{scrubbed:?}");
     assert!(scrubbed.failed.is_empty(), "{scrubbed:?}");
     let options = repair::Options { missing: true, ..repair::Options::default() };
     let plan = repair::plan(&fixture.vault, b"", options, QUIET).unwrap();
@@ -215,7 +215,7 @@ fn a_file_under_the_name_of_a_younger_one_is_not_called_degraded() {
     let content = fixture.files.remove("a").unwrap();
     fixture.files.insert("b".to_owned(), content);
     let scrubbed = fixture.scrub();
-    assert!(scrubbed.trouble.is_empty() && scrubbed.failed.is_empty(), "{scrubbed:?}");
+    assert!(scrubbed.damage.is_empty() && scrubbed.failed.is_empty(), "{scrubbed:?}");
     assert_eq!((scrubbed.gone, scrubbed.changing, scrubbed.files), (1, 1, 0), "{scrubbed:?}");
     let plan = repair::plan(&fixture.vault, b"", repair::Options::default(), QUIET).unwrap();
     assert!(plan.files.is_empty() && plan.failed.is_empty(), "{plan:?}");

@@ -5,12 +5,12 @@
 mod adapter;
 
 use super::fixture::{Fixture, QUIET, Seed, rot};
-use adapter::{Faulty, Ill, Plan, Point};
+use adapter::{Faulty, InjectedFault, Plan, Point};
 use gabion_vault::coder::Coders;
 use gabion_vault::degraded::{self, DegradedReader};
-use gabion_vault::gather::Ailment;
 use gabion_vault::protect;
 use gabion_vault::storage::Storage;
+use gabion_vault::stripe_reader::BlockFault;
 use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::Clock;
 use std::fs;
@@ -47,7 +47,7 @@ fn any_range_of_a_degraded_file_is_right() {
         let reader = open(&fixture.pool, name);
         compare(&reader, &content, &mut chance, &format!("without {lost:?}"));
         let report = reader.report();
-        assert!(report.is_degraded() && report.ailing.contains_key(&holders[0]), "{report:?}");
+        assert!(report.is_degraded() && report.faults.contains_key(&holders[0]), "{report:?}");
         assert!(report.causes().contains("gone"), "{}", report.causes());
         // From several threads.
         std::thread::scope(|scope| {
@@ -166,7 +166,7 @@ fn plain_files_are_read_like_those_of_pools() {
     let reader = open(&*vault.storage, "file");
     compare(&reader, &content, &mut Seed(10), "rot");
     let report = reader.report();
-    assert!(report.is_degraded() && report.ailing["data"].contains_key(&Ailment::Wrong), "{report:?}");
+    assert!(report.is_degraded() && report.faults["data"].contains_key(&BlockFault::Wrong), "{report:?}");
     // Written while open: earlier verification results are dropped.
     fs::write(&path, b"new").unwrap();
     assert!(reader.read(0, &mut [0; 3]).is_err());
@@ -243,11 +243,11 @@ fn readers_do_not_wait_for_redundancy_of_another_version() {
 fn reads_that_fail_or_take_too_long_are_reconstructed() {
     let fixture = Fixture::filled(54);
     let name = "dir0/file 8";
-    for (ill, ailment) in [
-        (Ill::Timeout, Ailment::Timeout),
-        (Ill::Eio, Ailment::Unreadable),
-        (Ill::Rot, Ailment::Wrong),
-        (Ill::Short, Ailment::Lost),
+    for (injected, fault) in [
+        (InjectedFault::Timeout, BlockFault::Timeout),
+        (InjectedFault::Eio, BlockFault::Unreadable),
+        (InjectedFault::Rot, BlockFault::Wrong),
+        (InjectedFault::Short, BlockFault::Lost),
     ] {
         let plan = Plan(Arc::new(Mutex::new(Box::new(|_, _| None))));
         let faulty = Faulty { inner: fixture.pool.clone(), plan: plan.clone() };
@@ -256,21 +256,21 @@ fn reads_that_fail_or_take_too_long_are_reconstructed() {
         // Every fifth read fails: at most one of five blocks.
         plan.set(move |point, _| {
             reads += u32::from(point == Point::Read);
-            (point == Point::Read && reads % 5 == 0).then_some(ill)
+            (point == Point::Read && reads % 5 == 0).then_some(injected)
         });
-        match ill {
+        match injected {
             // Verified blocks are not verified again.
-            Ill::Rot => {
+            InjectedFault::Rot => {
                 let mut read = Vec::new();
                 degraded::copy_out(&reader, &mut read).unwrap();
                 assert!(read == fixture.files[name]);
             }
-            _ => compare(&reader, &fixture.files[name], &mut Seed(11), &format!("{ill:?}")),
+            _ => compare(&reader, &fixture.files[name], &mut Seed(11), &format!("{injected:?}")),
         }
         let report = reader.report();
-        let seen = report.ailing.values().any(|why| why.contains_key(&ailment));
+        let seen = report.faults.values().any(|why| why.contains_key(&fault));
         // A block that is valid on the second read is not reconstructed.
-        assert!((report.is_degraded() || ill == Ill::Rot) && seen, "{ill:?}: {report:?}");
+        assert!((report.is_degraded() || injected == InjectedFault::Rot) && seen, "{injected:?}: {report:?}");
     }
 }
 

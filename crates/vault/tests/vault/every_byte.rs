@@ -1,60 +1,60 @@
-//! Every byte of a redundancy file counts: whichever one changes, and wherever the file is cut or goes on, scrub says so and the
-//! file is whole again afterwards.
+//! Every byte of a redundancy file matters: any changed byte, truncation or extension is found by a scrub, and the file
+//! is complete after repair.
 
-use super::playground::{Playground, Seed};
+use super::fixture::{Fixture, TestRng};
 use gabion_testkit::rounds;
 use gabion_vault::catalogue::State;
 
-/// Puts `bytes` in place of the redundancy of `name`; expects that scrub finds it, and that repair and protect mend it.
-fn is_found_and_mended(ground: &Playground, name: &str, bytes: &[u8], what: &str) {
-    let content = ground.read(name);
-    std::fs::write(ground.redundancy(name), bytes).unwrap();
-    assert_ne!(ground.state(name), State::Protected, "{name}: {what}");
-    ground.repair(name);
-    // What has no header left is made anew.
-    ground.protect_all();
-    assert_eq!(ground.state(name), State::Protected, "{name}: {what}");
-    assert!(ground.read(name) == content, "{name}: {what}");
+/// Replaces the redundancy of `name` by `bytes`; expects that a scrub finds it and that repair and protect fix it.
+fn is_found_and_repaired(fixture: &Fixture, name: &str, bytes: &[u8], what: &str) {
+    let content = fixture.read(name);
+    std::fs::write(fixture.redundancy(name), bytes).unwrap();
+    assert_ne!(fixture.state(name), State::Protected, "{name}: {what}");
+    fixture.repair(name);
+    // Redundancy without a valid header is made again.
+    fixture.protect_all();
+    assert_eq!(fixture.state(name), State::Protected, "{name}: {what}");
+    assert!(fixture.read(name) == content, "{name}: {what}");
 }
 
-/// Positions throughout a small file, all of them with `GABION_ROUNDS=all`; of a large one both ends and some in between.
-fn positions(length: usize, chance: &mut Seed) -> Vec<usize> {
+/// All positions of a small file with `GABION_ROUNDS=all`, otherwise a sample; of a large file both ends and a sample.
+fn positions(length: usize, rng: &mut TestRng) -> Vec<usize> {
     match length {
         ..=1000 => {
             let step = length.div_ceil(rounds(length).max(1)).max(1);
-            (chance.below(step as u64) as usize..length).step_by(step).collect()
+            (rng.below(step as u64) as usize..length).step_by(step).collect()
         }
         _ => {
-            let some = (0..30).map(|_| chance.below(length as u64) as usize);
+            let some = (0..30).map(|_| rng.below(length as u64) as usize);
             [0, 1, 255, 256, length - 257, length - 256, length - 1].into_iter().chain(some).collect()
         }
     }
 }
 
-/// The first half of an empty file's redundancy is a whole header, and its end as well: half of it passed for all of it.
+/// Regression: the first half of an empty file's redundancy is a complete header, and was accepted as the whole file.
 #[test]
 fn no_byte_of_redundancy_changes_unseen() {
-    let mut chance = Seed(1);
+    let mut rng = TestRng(1);
     for size in [0, 1, 2048, 300_000, 20 << 20] {
-        let ground = Playground::new("4+2");
-        ground.write("file", &chance.bytes(size));
-        ground.protect_all();
-        let mut pristine = std::fs::read(ground.redundancy("file")).unwrap();
-        for at in positions(pristine.len(), &mut chance) {
+        let fixture = Fixture::new("4+2");
+        fixture.write("file", &rng.bytes(size));
+        fixture.protect_all();
+        let mut pristine = std::fs::read(fixture.redundancy("file")).unwrap();
+        for at in positions(pristine.len(), &mut rng) {
             let mut bytes = pristine.clone();
-            bytes[at] ^= 1 << chance.below(8);
-            is_found_and_mended(&ground, "file", &bytes, &format!("byte {at} of {size} flipped"));
-            assert!(std::fs::read(ground.redundancy("file")).unwrap() == pristine, "byte {at}");
+            bytes[at] ^= 1 << rng.below(8);
+            is_found_and_repaired(&fixture, "file", &bytes, &format!("byte {at} of {size} flipped"));
+            assert!(std::fs::read(fixture.redundancy("file")).unwrap() == pristine, "byte {at}");
         }
-        for length in positions(pristine.len(), &mut chance) {
-            is_found_and_mended(&ground, "file", &pristine[..length], &format!("cut to {length} bytes"));
-            pristine = std::fs::read(ground.redundancy("file")).unwrap();
+        for length in positions(pristine.len(), &mut rng) {
+            is_found_and_repaired(&fixture, "file", &pristine[..length], &format!("cut to {length} bytes"));
+            pristine = std::fs::read(fixture.redundancy("file")).unwrap();
         }
         let (header, whole) = (pristine[..256].to_vec(), pristine.clone());
         for more in [&[0][..], &[7; 100], &header, &whole] {
             let longer = [&pristine[..], more].concat();
-            is_found_and_mended(&ground, "file", &longer, &format!("{} bytes more", more.len()));
-            pristine = std::fs::read(ground.redundancy("file")).unwrap();
+            is_found_and_repaired(&fixture, "file", &longer, &format!("{} bytes more", more.len()));
+            pristine = std::fs::read(fixture.redundancy("file")).unwrap();
         }
     }
 }

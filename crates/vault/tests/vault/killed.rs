@@ -1,6 +1,6 @@
-//! Workers that are killed in the middle of a rename: the redundancy is found by whoever comes next, wherever the file is by then.
+//! Workers killed in the middle of a rename: the next worker finds the redundancy, wherever the file is by then.
 
-use super::playground::{Playground, Seed, flip};
+use super::fixture::{Fixture, TestRng, flip};
 use gabion_vault::catalogue::State;
 use gabion_vault::changelog::{Change, When};
 use gabion_vault::fault;
@@ -16,32 +16,32 @@ use std::process::{Command, Stdio};
 const SIZE: usize = 30_000;
 
 fn content() -> Vec<u8> {
-    Seed(7).bytes(SIZE)
+    TestRng(7).bytes(SIZE)
 }
 
-/// What is renamed while nobody has worked off a rename before.
+/// Renames around the death of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Course {
-    /// `a/file` became `b/file`, and nothing else happens.
+    /// `a/file` becomes `b/file`; nothing else happens.
     Rests,
-    /// The file is renamed once more, to `c/file`, when the worker is dead.
+    /// The file is renamed again, to `c/file`, after the worker died.
     GoesOn,
-    /// As before, and nobody hears of it.
+    /// As before, without an event.
     GoesOnUnheard,
     /// As `GoesOn`, and a new file takes the name in between.
     IsReplaced,
-    /// `log` became `log.1`, with a new `log`; when the worker is dead, the same happens once more.
+    /// `log` becomes `log.1`, with a new `log`; after the worker died, the same happens again.
     Rotates,
-    /// As before; nobody hears of anything, and `protect` is what is killed.
+    /// As before, without events; `protect` is killed.
     RotatesUnheard,
 }
 
 impl Course {
-    fn is_heard(self) -> bool {
+    fn is_reported(self) -> bool {
         !matches!(self, Course::RotatesUnheard)
     }
 
-    /// The corrupt file, where it ends.
+    /// Final name of the corrupt file.
     fn end(self) -> &'static str {
         match self {
             Course::Rests => "b/file",
@@ -50,71 +50,57 @@ impl Course {
         }
     }
 
-    /// The first renames, which a worker is killed at.
-    fn begin(self, ground: &Playground) {
+    /// The first renames; the worker is killed while it processes them.
+    fn begin(self, fixture: &Fixture) {
         match self {
             Course::Rotates | Course::RotatesUnheard => {
-                rename(ground, "log", "log.1", self.is_heard());
-                write(ground, "log", 1, self.is_heard());
+                rename(fixture, "log", "log.1", self.is_reported());
+                write(fixture, "log", 1, self.is_reported());
             }
-            _ => rename(ground, "a/file", "b/file", true),
+            _ => rename(fixture, "a/file", "b/file", true),
         }
     }
 
-    fn go_on(self, ground: &Playground) {
+    fn go_on(self, fixture: &Fixture) {
         match self {
             Course::Rests => {}
-            Course::GoesOn => rename(ground, "b/file", "c/file", true),
-            Course::GoesOnUnheard => rename(ground, "b/file", "c/file", false),
+            Course::GoesOn => rename(fixture, "b/file", "c/file", true),
+            Course::GoesOnUnheard => rename(fixture, "b/file", "c/file", false),
             Course::IsReplaced => {
-                rename(ground, "b/file", "c/file", true);
-                write(ground, "b/file", 3, true);
+                rename(fixture, "b/file", "c/file", true);
+                write(fixture, "b/file", 3, true);
             }
             Course::Rotates | Course::RotatesUnheard => {
-                rename(ground, "log.1", "log.2", self.is_heard());
-                rename(ground, "log", "log.1", self.is_heard());
-                write(ground, "log", 2, self.is_heard());
+                rename(fixture, "log.1", "log.2", self.is_reported());
+                rename(fixture, "log", "log.1", self.is_reported());
+                write(fixture, "log", 2, self.is_reported());
             }
         }
     }
 }
 
-fn record(ground: &Playground, change: Change) {
-    ground.vault.changelog.record(&[change]).unwrap();
+fn record(fixture: &Fixture, change: Change) {
+    fixture.vault.changelog.record(&[change]).unwrap();
 }
 
-fn rename(ground: &Playground, from: &str, to: &str, heard: bool) {
-    std::fs::create_dir_all(ground.path(to).parent().unwrap()).unwrap();
-    std::fs::rename(ground.path(from), ground.path(to)).unwrap();
+fn rename(fixture: &Fixture, from: &str, to: &str, heard: bool) {
+    std::fs::create_dir_all(fixture.path(to).parent().unwrap()).unwrap();
+    std::fs::rename(fixture.path(from), fixture.path(to)).unwrap();
     if heard {
-        record(ground, Change::rename(from, to, When::now(ground.clock.now(), 0)));
+        record(fixture, Change::rename(from, to, When::now(fixture.clock.now(), 0)));
     }
 }
 
-fn write(ground: &Playground, name: &str, seed: u64, heard: bool) {
-    ground.write(name, &Seed(seed).bytes(SIZE));
+fn write(fixture: &Fixture, name: &str, seed: u64, heard: bool) {
+    fixture.write(name, &TestRng(seed).bytes(SIZE));
     if heard {
-        record(ground, Change::modify_whole(name, When::now(ground.clock.now(), 0)));
+        record(fixture, Change::modify_whole(name, When::now(fixture.clock.now(), 0)));
     }
 }
 
 fn work(vault: &Vault) {
-    let worker = Worker {
-        storage: &*vault.storage,
-        coders: &vault.coders,
-        clock: &vault.clock,
-        policy: &vault.policy,
-        changelog: &*vault.changelog,
-        threads: 1,
-        scanned: &Scanned::default(),
-        hold: false,
-        retry: SECOND,
-        links: true,
-        approved: false,
-        name: worker::name(1),
-        progress: &|_, _| {},
-        stopped: &|| false,
-    };
+    let scanned = Scanned::default();
+    let worker = Worker { live_events: true, ..Worker::new(vault, &scanned, worker::name(1)) };
     let done = worker.drain_all(Some(&vault.catalogue), None).unwrap();
     assert_eq!(done.failures, 0, "{done:?}");
 }
@@ -122,7 +108,7 @@ fn work(vault: &Vault) {
 #[test]
 #[ignore = "this is the child, which the other test starts and kills"]
 fn child() {
-    // The time, what to do, before which change it dies, and where the tree is.
+    // Time, command, change before which the child dies, and tree.
     let mut told = String::new();
     std::io::stdin().read_line(&mut told).unwrap();
     let told: Vec<&str> = told.trim_end().splitn(4, ' ').collect();
@@ -133,12 +119,12 @@ fn child() {
     fault::kill_before(point.parse().unwrap());
     match how {
         "work" => work(&vault),
-        _ => drop(protect::protect(&vault, super::playground::QUIET).unwrap()),
+        _ => drop(protect::protect(&vault, super::fixture::QUIET).unwrap()),
     }
     drop(lock);
 }
 
-/// Whether the child was killed; otherwise it came to its end.
+/// True if the child was killed, false if it finished.
 fn run_child(tree: &Path, clock: &Clock, heard: bool, point: u64) -> bool {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "killed::child", "--ignored"])
@@ -155,8 +141,8 @@ fn run_child(tree: &Path, clock: &Clock, heard: bool, point: u64) -> bool {
 }
 
 /// Names of redundancy files.
-fn redundancy(ground: &Playground) -> Vec<String> {
-    let top = ground.redundancy("");
+fn redundancy(fixture: &Fixture) -> Vec<String> {
+    let top = fixture.redundancy("");
     let (mut found, mut open) = (Vec::new(), vec![top.clone()]);
     while let Some(directory) = open.pop() {
         for entry in std::fs::read_dir(directory).into_iter().flatten() {
@@ -173,27 +159,27 @@ fn redundancy(ground: &Playground) -> Vec<String> {
     found
 }
 
-/// A worker had moved the redundancy of a renamed file when it was killed, and neither the catalogue nor the changelog knew of that. If the file was renamed once
-/// more, its redundancy was not found: the file was encoded as new content, with the corruption that it had, and the redundancy stayed at a name that
-/// nobody knew.
+/// Regression: a worker had moved the redundancy of a renamed file when it was killed, unknown to catalogue and
+/// changelog. After another rename the redundancy was not found: the file was encoded as new content with its
+/// corruption, and the redundancy stayed under an unknown name.
 fn assert_found_wherever_killed(course: Course) {
     let (mut point, mut killed) = (0, true);
     while killed {
-        let ground = Playground::new("4+2");
+        let fixture = Fixture::new("4+2");
         let first = if course.end() == "log.2" { "log" } else { "a/file" };
-        ground.write(first, &content());
-        ground.protect_all();
-        flip(&ground.path(first), 20_000);
-        course.begin(&ground);
-        ground.clock.set(ground.clock.now() + 10 * SECOND);
-        killed = run_child(&ground.root(), &ground.clock, course.is_heard(), point);
-        course.go_on(&ground);
-        ground.clock.set(ground.clock.now() + 10 * SECOND);
-        if course.is_heard() && course != Course::GoesOnUnheard {
-            work(&ground.vault);
+        fixture.write(first, &content());
+        fixture.protect_all();
+        flip(&fixture.path(first), 20_000);
+        course.begin(&fixture);
+        fixture.clock.set(fixture.clock.now() + 10 * SECOND);
+        killed = run_child(&fixture.root(), &fixture.clock, course.is_reported(), point);
+        course.go_on(&fixture);
+        fixture.clock.set(fixture.clock.now() + 10 * SECOND);
+        if course.is_reported() && course != Course::GoesOnUnheard {
+            work(&fixture.vault);
         }
         let why = format!("{course:?}, killed before change {point}");
-        let report = ground.protect();
+        let report = fixture.protect();
         assert_eq!(report.pending, 0, "{why}: {report:?}");
         let mut files = vec![course.end().to_owned()];
         match course {
@@ -202,13 +188,13 @@ fn assert_found_wherever_killed(course: Course) {
             _ => {}
         }
         files.sort();
-        assert_eq!(redundancy(&ground), files, "{why}");
-        assert_eq!(ground.state(course.end()), State::Damaged, "{why}");
-        ground.repair(course.end());
-        assert!(ground.read(course.end()) == content(), "{why}");
-        ground.assert_clean();
-        assert!(ground.protect_all().seen.changes.is_empty(), "{why}");
-        assert_eq!(ground.vault.catalogue.count().unwrap(), files.len() as u64, "{why}");
+        assert_eq!(redundancy(&fixture), files, "{why}");
+        assert_eq!(fixture.state(course.end()), State::Damaged, "{why}");
+        fixture.repair(course.end());
+        assert!(fixture.read(course.end()) == content(), "{why}");
+        fixture.assert_clean();
+        assert!(fixture.protect_all().seen.changes.is_empty(), "{why}");
+        assert_eq!(fixture.vault.catalogue.count().unwrap(), files.len() as u64, "{why}");
         point += 1;
     }
     println!("{course:?}: {point} points");
@@ -227,7 +213,7 @@ fn redundancy_follows_a_file_that_is_renamed_again_wherever_a_worker_is_killed()
 }
 
 #[test]
-fn redundancy_follows_a_file_that_is_renamed_unheard_wherever_a_worker_is_killed() {
+fn redundancy_follows_an_unreported_rename_wherever_a_worker_is_killed() {
     assert_found_wherever_killed(Course::GoesOnUnheard);
 }
 

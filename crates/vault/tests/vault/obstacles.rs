@@ -1,12 +1,12 @@
-//! Something else stands where redundancy belongs: it is set aside and named, and all files are protected.
+//! Foreign objects in the place of redundancy are set aside and reported, and all files are protected.
 
-use super::playground::{Playground, Seed};
+use super::fixture::{Fixture, TestRng};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
 type Put = fn(&Path);
 
-/// Things that can stand in the place of a redundancy file.
+/// Objects that can be in the place of a redundancy file.
 const IN_PLACE_OF_A_FILE: [(&str, Put, bool); 5] = [
     ("an empty directory", |path| std::fs::create_dir(path).unwrap(), true),
     (
@@ -17,7 +17,7 @@ const IN_PLACE_OF_A_FILE: [(&str, Put, bool); 5] = [
         },
         true,
     ),
-    // These can be replaced.
+    // These can be overwritten.
     ("a link to nowhere", |path| symlink("/nowhere/at all", path).unwrap(), false),
     ("a link to a directory", |path| symlink("/", path).unwrap(), false),
     (
@@ -29,60 +29,60 @@ const IN_PLACE_OF_A_FILE: [(&str, Put, bool); 5] = [
     ),
 ];
 
-/// A directory in the place of a redundancy file kept the file from being protected for good, without a word of what to do.
+/// Regression: a directory in the place of a redundancy file blocked the file's protection for good, without advice.
 #[test]
-fn what_stands_in_the_place_of_a_redundancy_file_makes_way() {
+fn obstacles_in_place_of_redundancy_files_are_set_aside() {
     for (what, put, aside) in IN_PLACE_OF_A_FILE {
         for changed in [false, true] {
-            let ground = Playground::new("4+2");
-            let content = Seed(4).bytes(30_000);
-            ["a/file", "a/other", "z"].iter().for_each(|name| ground.write(name, &content));
-            ground.protect_all();
-            std::fs::remove_file(ground.redundancy("a/file")).unwrap();
-            put(&ground.redundancy("a/file"));
-            // Found by scrub, or in the way of a new version.
+            let fixture = Fixture::new("4+2");
+            let content = TestRng(4).bytes(30_000);
+            ["a/file", "a/other", "z"].iter().for_each(|name| fixture.write(name, &content));
+            fixture.protect_all();
+            std::fs::remove_file(fixture.redundancy("a/file")).unwrap();
+            put(&fixture.redundancy("a/file"));
+            // Found by a scrub, or when a new version is protected.
             if changed {
-                ground.write("a/file", &content[1..]);
+                fixture.write("a/file", &content[1..]);
             } else {
-                assert_eq!(ground.scrub().trouble.len(), 1, "{what}");
+                assert_eq!(fixture.scrub().damage.len(), 1, "{what}");
             }
-            ground.write("z", &content[2..]);
-            let report = ground.protect_all();
+            fixture.write("z", &content[2..]);
+            let report = fixture.protect_all();
             assert_eq!((report.pending, report.affected.len()), (0, 0), "{what}");
             let told: Vec<&[u8]> = report.done.set_aside.iter().map(|(path, _)| path.as_slice()).collect();
             assert_eq!(told, if aside { vec![&b"a/file"[..]] } else { vec![] }, "{what}");
             for (_, place) in &report.done.set_aside {
                 assert!(
-                    place.is_dir() && place.starts_with(ground.root().join(".gabion/replaced")),
+                    place.is_dir() && place.starts_with(fixture.root().join(".gabion/replaced")),
                     "{what}"
                 );
             }
-            ground.assert_clean();
-            assert!(ground.protect_all().seen.changes.is_empty());
+            fixture.assert_clean();
+            assert!(fixture.protect_all().seen.changes.is_empty());
         }
     }
 }
 
-/// The same where a directory belongs.
+/// The same in the place of a directory.
 #[test]
-fn what_stands_in_the_place_of_a_directory_makes_way() {
+fn obstacles_in_place_of_directories_are_set_aside() {
     let puts: [(&str, Put); 2] = [
         ("a file", |path| std::fs::write(path, b"of somebody").unwrap()),
         ("a link", |path| symlink("/tmp", path).unwrap()),
     ];
     for (what, put) in puts {
-        let ground = Playground::new("4+2");
-        ground.write("a/b/file", b"content");
-        ground.write("moves", b"and moves");
-        ground.protect_all();
-        std::fs::remove_dir_all(ground.redundancy("a")).unwrap();
-        put(&ground.redundancy("a"));
-        ground.write("a/b/file", b"changed content");
-        std::fs::rename(ground.path("moves"), ground.path("a/moved")).unwrap();
-        let report = ground.protect_all();
+        let fixture = Fixture::new("4+2");
+        fixture.write("a/b/file", b"content");
+        fixture.write("moves", b"and moves");
+        fixture.protect_all();
+        std::fs::remove_dir_all(fixture.redundancy("a")).unwrap();
+        put(&fixture.redundancy("a"));
+        fixture.write("a/b/file", b"changed content");
+        std::fs::rename(fixture.path("moves"), fixture.path("a/moved")).unwrap();
+        let report = fixture.protect_all();
         assert_eq!((report.done.set_aside.len(), report.done.moved, report.pending), (1, 1, 0), "{what}");
-        ground.assert_clean();
-        assert_eq!(ground.vault.catalogue.count().unwrap(), 2);
-        assert!(ground.protect_all().seen.changes.is_empty());
+        fixture.assert_clean();
+        assert_eq!(fixture.vault.catalogue.count().unwrap(), 2);
+        assert!(fixture.protect_all().seen.changes.is_empty());
     }
 }

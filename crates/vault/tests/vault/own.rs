@@ -1,6 +1,6 @@
-//! What a vault has of its own: settings, policy, catalogue and changelog that are damaged, gone, or put there by a stranger.
+//! Files of the vault itself that are damaged, missing or planted: settings, policy, catalogue and changelog.
 
-use super::playground::{Playground, QUIET, Seed, flip};
+use super::fixture::{Fixture, QUIET, TestRng, flip};
 use gabion_vault::catalogue::{Entry, State};
 use gabion_vault::vault::{Location, Renewed, Vault, VaultError};
 use rustix::fs::{CWD, Mode, mkfifoat};
@@ -10,23 +10,23 @@ use std::path::Path;
 
 const NAMES: [&str; 3] = ["a", "d/b", "d/e/c"];
 
-fn ground() -> Playground {
-    let ground = Playground::new("4+2");
+fn fixture() -> Fixture {
+    let fixture = Fixture::new("4+2");
     for (seed, name) in NAMES.iter().enumerate() {
-        ground.write(name, &Seed(seed as u64).bytes(30_000));
+        fixture.write(name, &TestRng(seed as u64).bytes(30_000));
     }
-    ground.protect_all();
-    ground
+    fixture.protect_all();
+    fixture
 }
 
-/// The tree alone, as the next process finds it.
-fn close(ground: Playground) -> (tempfile::TempDir, gabion_vault::world::Clock) {
-    let Playground { dir, vault, clock } = ground;
+/// The closed tree, as the next process finds it.
+fn close(fixture: Fixture) -> (tempfile::TempDir, gabion_vault::world::Clock) {
+    let Fixture { dir, vault, clock } = fixture;
     drop(vault);
     (dir, clock)
 }
 
-/// Puts something else in the place of a file or directory.
+/// Replaces a file or directory by something else.
 fn spoil(path: &Path, how: &str) {
     match std::fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => std::fs::remove_dir_all(path).unwrap(),
@@ -35,7 +35,7 @@ fn spoil(path: &Path, how: &str) {
     match how {
         "gone" => {}
         "empty" => std::fs::write(path, b"").unwrap(),
-        "garbage" => std::fs::write(path, Seed(77).bytes(9000)).unwrap(),
+        "garbage" => std::fs::write(path, TestRng(77).bytes(9000)).unwrap(),
         "directory" => std::fs::create_dir(path).unwrap(),
         "link" => symlink("/etc/passwd", path).unwrap(),
         "pipe" => mkfifoat(CWD, path, Mode::from_raw_mode(0o600)).unwrap(),
@@ -43,9 +43,9 @@ fn spoil(path: &Path, how: &str) {
     }
 }
 
-/// A damaged catalogue, changelog or `vault.toml` stood in the way of every command, also of the one that makes the catalogue anew.
+/// Regression: a damaged catalogue, changelog or `vault.toml` made every command fail, including the rebuild.
 #[test]
-fn what_is_damaged_of_it_is_made_anew() {
+fn damaged_parts_of_a_repository_are_renewed() {
     let cases = [
         ("catalogue.sqlite", Renewed::Catalogue),
         ("changelog", Renewed::Changelog),
@@ -55,15 +55,15 @@ fn what_is_damaged_of_it_is_made_anew() {
     ];
     for (name, what) in cases {
         for how in ["garbage", "directory", "link", "pipe"] {
-            // A directory where a directory belongs is nothing to complain about.
+            // For the changelog a directory is correct.
             if (name, how) == ("changelog", "directory") {
                 continue;
             }
-            let ground = ground();
-            // Changed and not yet protected: nobody remembers it any more, and yet it is found.
-            ground.write("d/b", &Seed(9).bytes(31_000));
-            let root = ground.root();
-            let (_dir, clock) = close(ground);
+            let fixture = fixture();
+            // Changed and unprotected: the record is lost, and the scan finds it.
+            fixture.write("d/b", &TestRng(9).bytes(31_000));
+            let root = fixture.root();
+            let (_dir, clock) = close(fixture);
             let location = Location::of(&root, None);
             spoil(&location.repository.join(name), how);
             let refused = Vault::open(&location, clock.clone()).map(drop);
@@ -82,18 +82,18 @@ fn what_is_damaged_of_it_is_made_anew() {
     }
 }
 
-/// Names in the repository that begin so.
+/// Names in the repository with this prefix.
 fn named(root: &Path, prefix: &str) -> Vec<String> {
     let entries = std::fs::read_dir(root.join(".gabion")).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     names.filter(|name| name.starts_with(prefix)).collect()
 }
 
-/// Flips bits of a closed catalogue, rebuilds it, and expects a sound one beside the damaged one.
+/// Damages a closed catalogue, rebuilds it, and expects a sound one next to the damaged one.
 fn rebuild_after(what: &str, damage: impl Fn(&mut Vec<u8>)) {
-    let ground = ground();
-    let root = ground.root();
-    let (_dir, clock) = close(ground);
+    let fixture = fixture();
+    let root = fixture.root();
+    let (_dir, clock) = close(fixture);
     let file = root.join(".gabion/catalogue.sqlite");
     let mut bytes = std::fs::read(&file).unwrap();
     damage(&mut bytes);
@@ -112,8 +112,8 @@ fn rebuild_after(what: &str, damage: impl Fn(&mut Vec<u8>)) {
     assert!(named(&root, "catalogue.sqlite.draft").is_empty(), "{what}");
 }
 
-/// SQLite calls a file of a later format an error of another kind than damage, or read-only: a rebuild refused then, because it
-/// opened the file that it was there to replace. Offsets: format to write, format to read, schema format, text encoding.
+/// Regression: SQLite reports a file of a newer format as another error than damage, or as read-only, and a rebuild
+/// refused to replace it. Offsets: format to write, format to read, schema format, text encoding.
 #[test]
 fn a_catalogue_whose_format_numbers_are_damaged_is_rebuilt() {
     for offset in [18, 19, 21, 47, 59] {
@@ -121,13 +121,14 @@ fn a_catalogue_whose_format_numbers_are_damaged_is_rebuilt() {
     }
 }
 
-/// An index that contradicts its table was not noticed: rows were removed and put in the same file, and searches by path did not find
-/// what was there. Every place with the path of a directory is damaged in turn: one is the table, one its index.
+/// Regression: an index that contradicted its table was not detected; a rebuild in place left rows that searches by
+/// path did not find. Each occurrence of the directory's path is damaged in turn: one is in the table, one in its
+/// index.
 #[test]
 fn a_catalogue_with_a_damaged_index_is_rebuilt_as_a_new_file() {
-    let ground = ground();
-    let root = ground.root();
-    let (_dir, _) = close(ground);
+    let fixture = fixture();
+    let root = fixture.root();
+    let (_dir, _) = close(fixture);
     let bytes = std::fs::read(root.join(".gabion/catalogue.sqlite")).unwrap();
     let places = bytes.windows(3).filter(|window| window == b"d/e").count();
     assert!(places >= 2, "in the table and in its index");
@@ -140,12 +141,12 @@ fn a_catalogue_with_a_damaged_index_is_rebuilt_as_a_new_file() {
     }
 }
 
-/// A watch that goes on with the old file would note there what nobody reads.
+/// A running watch would continue to write to the old file.
 #[test]
 fn a_watched_catalogue_is_not_replaced() {
-    let ground = ground();
-    let (root, clock) = (ground.root(), ground.clock.clone());
-    let watching = ground.vault.lock_to_watch("watch").unwrap();
+    let fixture = fixture();
+    let (root, clock) = (fixture.root(), fixture.clock.clone());
+    let watching = fixture.vault.lock_to_watch("watch").unwrap();
     let location = Location::of(&root, None);
     let refused = Vault::renew(&location, "test", clock.clone(), QUIET).map(drop).unwrap_err();
     assert!(refused.to_string().contains("`gabion watch`"), "{refused}");
@@ -154,25 +155,25 @@ fn a_watched_catalogue_is_not_replaced() {
 }
 
 #[test]
-fn errors_say_what_helps() {
+fn errors_name_a_remedy() {
     for (name, how) in
         [("catalogue.sqlite", "garbage"), ("changelog/log.db", "garbage"), ("vault.toml", "empty")]
     {
-        let ground = ground();
-        let root = ground.root();
-        let (_dir, clock) = close(ground);
+        let fixture = fixture();
+        let root = fixture.root();
+        let (_dir, clock) = close(fixture);
         spoil(&root.join(".gabion").join(name), how);
         let error = Vault::open(&Location::of(&root, None), clock).map(drop).unwrap_err().to_string();
         assert!(error.contains(name) && error.contains("`gabion catalogue rebuild`"), "{error}");
     }
 }
 
-/// Settings of a later version are not damaged: they are left as they are.
+/// Settings of a newer version are not damaged and are kept.
 #[test]
-fn what_is_newer_is_not_made_anew() {
-    let ground = ground();
-    let root = ground.root();
-    let (_dir, clock) = close(ground);
+fn settings_of_a_newer_version_are_kept() {
+    let fixture = fixture();
+    let root = fixture.root();
+    let (_dir, clock) = close(fixture);
     let newer = "version = 2\nsomething = \"else\"\n";
     std::fs::write(root.join(".gabion/vault.toml"), newer).unwrap();
     let renewed = Vault::renew(&Location::of(&root, None), "test", clock, QUIET).map(drop);
@@ -180,26 +181,26 @@ fn what_is_newer_is_not_made_anew() {
     assert_eq!(std::fs::read_to_string(root.join(".gabion/vault.toml")).unwrap(), newer);
 }
 
-/// Without its catalogue a vault knew of no file: a scrub found no damage, for it looked at nothing.
+/// Regression: without its catalogue a vault knew no file, so a scrub found no damage.
 #[test]
-fn a_catalogue_that_is_gone_hides_nothing() {
+fn a_missing_catalogue_is_rebuilt() {
     for how in ["gone", "empty"] {
-        let ground = ground();
-        flip(&ground.path("d/b"), 5000);
-        let (root, clock) = (ground.root(), ground.clock.clone());
-        let (dir, _) = close(ground);
+        let fixture = fixture();
+        flip(&fixture.path("d/b"), 5000);
+        let (root, clock) = (fixture.root(), fixture.clock.clone());
+        let (dir, _) = close(fixture);
         spoil(&root.join(".gabion/catalogue.sqlite"), how);
         let vault = Vault::open(&Location::of(&root, None), clock.clone()).unwrap();
-        let ground = Playground { dir, vault, clock };
-        assert_eq!(ground.vault.catalogue.count().unwrap(), 3);
-        assert_eq!(ground.state("d/b"), State::Damaged, "{how}");
-        // Opened once more, it is the same catalogue, with what was found.
-        let ground = ground.reopen();
-        assert_eq!(ground.vault.catalogue.find(b"d/b").unwrap().unwrap().state, State::Damaged);
+        let fixture = Fixture { dir, vault, clock };
+        assert_eq!(fixture.vault.catalogue.count().unwrap(), 3);
+        assert_eq!(fixture.state("d/b"), State::Damaged, "{how}");
+        // Opened again, the catalogue is complete.
+        let fixture = fixture.reopen();
+        assert_eq!(fixture.vault.catalogue.find(b"d/b").unwrap().unwrap().state, State::Damaged);
     }
 }
 
-/// Whoever may write the tree may prepare a repository in it. Nothing there leads whoever protects the tree to other files.
+/// A user with write access to the tree may plant a repository. It must not lead to other files.
 #[test]
 fn links_in_a_repository_lead_nowhere() {
     let outside = tempfile::tempdir().unwrap();
@@ -214,16 +215,16 @@ fn links_in_a_repository_lead_nowhere() {
         "changelog",
     ] {
         std::fs::write(&victim, &content).unwrap();
-        let mut ground = ground();
-        let path = ground.root().join(".gabion").join(name);
+        let mut fixture = fixture();
+        let path = fixture.root().join(".gabion").join(name);
         if path.exists() {
             spoil(&path, "gone");
         }
         symlink(&victim, &path).unwrap();
-        let (root, clock) = (ground.root(), ground.clock.clone());
-        // Refused or replaced, whatever comes first.
-        let _ = ground.vault.set_policy("[default]\ncode = \"4+3\"\n");
-        drop(ground.vault);
+        let (root, clock) = (fixture.root(), fixture.clock.clone());
+        // Refused or replaced.
+        let _ = fixture.vault.set_policy("[default]\ncode = \"4+3\"\n");
+        drop(fixture.vault);
         let _ = Vault::create(&Location::of(&root, None), None, clock.clone()).map(drop);
         let _ = Vault::renew(&Location::of(&root, None), "test", clock, QUIET).map(drop);
         assert_eq!(std::fs::read(&victim).unwrap(), content, "{name}");
@@ -240,9 +241,9 @@ fn links_in_a_repository_lead_nowhere() {
 
 #[test]
 fn settings_and_policies_without_end_are_refused() {
-    let ground = ground();
-    let root = ground.root();
-    let (_dir, clock) = close(ground);
+    let fixture = fixture();
+    let root = fixture.root();
+    let (_dir, clock) = close(fixture);
     for name in ["policy.toml", "vault.toml"] {
         let file = std::fs::File::create(root.join(".gabion").join(name)).unwrap();
         file.set_len(1 << 40).unwrap();
@@ -251,12 +252,12 @@ fn settings_and_policies_without_end_are_refused() {
     }
 }
 
-/// Names and sizes of files are in the databases: they are for nobody else, whatever the directory lets others see.
+/// Databases contain names and sizes of files and are private, whatever the directory's mode.
 #[test]
-fn all_of_it_is_for_its_owner_only() {
-    let mut ground = ground();
-    ground.vault.set_policy("[default]\ncode = \"4+2\"\nblock = \"4KiB\"\n").unwrap();
-    let mut ahead = vec![ground.root().join(".gabion")];
+fn repository_files_are_private() {
+    let mut fixture = fixture();
+    fixture.vault.set_policy("[default]\ncode = \"4+2\"\nblock = \"4KiB\"\n").unwrap();
+    let mut ahead = vec![fixture.root().join(".gabion")];
     while let Some(directory) = ahead.pop() {
         for entry in std::fs::read_dir(directory).unwrap() {
             let (entry, path) = entry.map(|entry| (entry.metadata().unwrap(), entry.path())).unwrap();
@@ -267,14 +268,14 @@ fn all_of_it_is_for_its_owner_only() {
     }
 }
 
-/// What is in the journal of a catalogue and not yet in the catalogue counts as well where nobody may write: so a killed process, or a
-/// disk that was pulled, leaves it.
+/// Transactions in a catalogue's journal are read from a read-only repository as well: a killed process or a removed
+/// disk leaves them there.
 #[test]
 fn a_read_only_repository_is_read_with_its_journal() {
-    let ground = ground();
-    let entry = ground.vault.catalogue.find(b"a").unwrap().unwrap();
-    ground.vault.catalogue.put(b"a", &Entry { state: State::Lost, ..entry }).unwrap();
-    let own = ground.path(".gabion");
+    let fixture = fixture();
+    let entry = fixture.vault.catalogue.find(b"a").unwrap().unwrap();
+    fixture.vault.catalogue.put(b"a", &Entry { state: State::Lost, ..entry }).unwrap();
+    let own = fixture.path(".gabion");
     assert!(std::fs::metadata(own.join("catalogue.sqlite-wal")).unwrap().len() > 0);
     let mount = |args: &[&std::ffi::OsStr]| {
         std::process::Command::new("mount").args(args).arg(&own).status().is_ok_and(|status| status.success())
@@ -288,10 +289,10 @@ fn a_read_only_repository_is_read_with_its_journal() {
     let names =
         || std::fs::read_dir(&own).unwrap().map(|it| it.unwrap().file_name()).collect::<BTreeSet<_>>();
     let before = names();
-    let location = Location::of(&ground.root(), None);
-    let refused = Vault::open(&location, ground.clock.clone()).err().map(|error| error.to_string());
-    let opened = Vault::open_to_examine(&location, ground.clock.clone()).map(|(vault, _)| {
-        // What is noted goes nowhere.
+    let location = Location::of(&fixture.root(), None);
+    let refused = Vault::open(&location, fixture.clock.clone()).err().map(|error| error.to_string());
+    let opened = Vault::open_to_examine(&location, fixture.clock.clone()).map(|(vault, _)| {
+        // Nothing is recorded.
         let seen = vault.catalogue.find(b"a").unwrap().unwrap();
         vault.catalogue.forget(b"a").unwrap();
         let locked = vault.lock("test").is_ok();
@@ -302,5 +303,5 @@ fn a_read_only_repository_is_read_with_its_journal() {
     assert!(refused.is_some_and(|why| why.contains("ead-only") && why.contains(".gabion")));
     assert_eq!(opened.map_err(|error| error.to_string()), Ok((true, State::Lost, true, 0)));
     assert_eq!(before, after);
-    assert!(ground.vault.catalogue.find(b"a").unwrap().is_some());
+    assert!(fixture.vault.catalogue.find(b"a").unwrap().is_some());
 }

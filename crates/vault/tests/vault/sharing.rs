@@ -1,6 +1,7 @@
-//! Several workers on one backlog: they share it, none loses a claim while it lives, and one that was stalled undoes nothing.
+//! Several workers on one backlog: they share it, none loses a claim while it is alive, and a stalled one overwrites
+//! nothing.
 
-use super::playground::{Playground, Seed};
+use super::fixture::{Fixture, TestRng};
 use gabion_vault::changelog::{
     Change, Changelog, Claim, Completion, Durability, Entry, Result, Sequence, Summary, Ticket, When,
     WorkerId,
@@ -13,10 +14,10 @@ use std::sync::{Condvar, Mutex};
 const FILES: u64 = 1000;
 const SIZE: usize = 1000;
 
-/// Bytes per second of a worker: three files.
+/// Rate of a worker in bytes per second: three files.
 const RATE: i64 = 3 * SIZE as i64;
 
-/// Workers that take simulated time: the one that is furthest behind goes on, and sets the clock.
+/// Workers in simulated time: the one that is furthest behind runs next and sets the clock.
 struct Simulation {
     clock: Clock,
     start: Nanos,
@@ -31,7 +32,7 @@ impl Simulation {
         Simulation { clock: clock.clone(), start, times, changed: Condvar::new() }
     }
 
-    /// A worker is busy for so long, or ends if there is no time given; when, since the start.
+    /// A worker is busy for a time, or ends if none is given. Returns the time since the start.
     fn pass(&self, worker: usize, time: Option<Nanos>) -> Nanos {
         let mut times = self.times.lock().unwrap();
         let end = times[worker];
@@ -63,7 +64,7 @@ fn worker<'a>(
         scanned: &vault.scanned,
         hold: false,
         retry: SECOND,
-        links: false,
+        live_events: false,
         approved: false,
         name: worker::name(number),
         progress,
@@ -71,7 +72,7 @@ fn worker<'a>(
     }
 }
 
-/// What threads share of a vault.
+/// Parts of a vault that threads share.
 struct Parts<'a> {
     storage: &'a dyn gabion_vault::storage::Storage,
     coders: &'a gabion_vault::coder::Coders,
@@ -94,20 +95,20 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Two workers of 1 MiB/s did 35 of 1000 files in seven minutes: the first one claimed all of them and renewed only the claim of the
-/// file it was at, so the others expired, the second one took them over, and so on in turn. With fewer files than one claims, the
-/// second had nothing to do at all.
+/// Regression: two workers at 1 MiB/s completed 35 of 1000 files in seven minutes: the first claimed all and renewed
+/// only the current file's claim, the others expired, the second took them over, and so on. With fewer files than one
+/// claim covers, the second had no work.
 #[test]
 fn slow_workers_share_a_backlog_and_do_each_file_once() {
     for workers in [2, 3, 4] {
-        let ground = Playground::new("2+1");
-        (0..FILES).for_each(|number| ground.write(&number.to_string(), &Seed(number).bytes(SIZE)));
-        let now = When::now(ground.clock.now(), 0);
+        let fixture = Fixture::new("2+1");
+        (0..FILES).for_each(|number| fixture.write(&number.to_string(), &TestRng(number).bytes(SIZE)));
+        let now = When::now(fixture.clock.now(), 0);
         let changes: Vec<Change> =
             (0..FILES).map(|number| Change::modify_whole(number.to_string(), now)).collect();
-        ground.vault.changelog.record(&changes).unwrap();
-        let parts = Parts::of(&ground.vault);
-        let simulation = Simulation::new(&ground.clock, workers);
+        fixture.vault.changelog.record(&changes).unwrap();
+        let parts = Parts::of(&fixture.vault);
+        let simulation = Simulation::new(&fixture.clock, workers);
         let run = |number: usize| -> (Nanos, Done) {
             let progress = |_: u64, bytes: u64| {
                 if bytes > 0 {
@@ -118,7 +119,7 @@ fn slow_workers_share_a_backlog_and_do_each_file_once() {
             let mut done = Done::default();
             while parts.changelog.pending().unwrap().entries() > 0 {
                 done = done.and(worker.drain(None, None).unwrap());
-                // Others are at the rest.
+                // Others process the rest.
                 simulation.pass(number, Some(SECOND / 10));
             }
             (simulation.pass(number, None), done)
@@ -138,19 +139,19 @@ fn slow_workers_share_a_backlog_and_do_each_file_once() {
     }
 }
 
-/// A changelog as a worker sees it that is stalled once.
+/// A changelog for a worker that is stalled once.
 pub(crate) struct Stalled<'a> {
     pub(crate) inner: &'a dyn Changelog,
     pub(crate) at: Moment,
     pub(crate) meanwhile: Mutex<Option<Box<dyn FnOnce() + Send + 'a>>>,
 }
 
-/// When a worker is stalled.
+/// Time of the stall.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Moment {
-    /// Right after it was told that its claims are its own.
+    /// Directly after the worker checked that its claims are its own.
     Checked,
-    /// When its work is done and recorded, right before it completes its claims.
+    /// After its work is recorded, directly before it completes its claims.
     Completing,
 }
 
@@ -171,7 +172,7 @@ impl Changelog for Stalled<'_> {
     fn claim(&self, worker: &WorkerId, limit: usize, lease: Nanos, now: Nanos) -> Result<Vec<Claim>> {
         self.inner.claim(worker, limit, lease, now)
     }
-    /// A process that is stopped renews nothing.
+    /// A stopped process renews nothing.
     fn renew(&self, _: &mut Claim, _: Nanos, _: Nanos) -> Result<()> {
         Ok(())
     }
@@ -207,28 +208,28 @@ impl Changelog for Stalled<'_> {
     }
 }
 
-/// A worker asks whether its claim still holds and then renames its draft into place. Stalled in between for longer than its lease (a
-/// suspended virtual machine, a process that was stopped), it put redundancy of the first version over that of the second,
-/// which another worker had made meanwhile: a file that changed twice was called damaged.
+/// Regression: a worker that was stalled for longer than its lease (a suspended virtual machine, a stopped process),
+/// between checking its claim and renaming its draft into place, overwrote redundancy of a newer version that another
+/// worker had made. The file was then reported as damaged.
 #[test]
 fn a_stalled_worker_replaces_no_newer_redundancy() {
     for protected_before in [false, true] {
-        let ground = Playground::new("4+2");
+        let fixture = Fixture::new("4+2");
         if protected_before {
-            ground.write("file", &Seed(1).bytes(5000));
-            ground.protect_all();
+            fixture.write("file", &TestRng(1).bytes(5000));
+            fixture.protect_all();
         }
-        ground.write("file", &Seed(2).bytes(6000));
-        let parts = Parts::of(&ground.vault);
+        fixture.write("file", &TestRng(2).bytes(6000));
+        let parts = Parts::of(&fixture.vault);
         let record = || {
-            let now = When::now(ground.clock.now(), 0);
+            let now = When::now(fixture.clock.now(), 0);
             parts.changelog.record(&[Change::modify_whole("file", now)]).unwrap();
         };
         record();
-        let (parts, clock, path) = (&parts, ground.clock.clone(), ground.path("file"));
+        let (parts, clock, path) = (&parts, fixture.clock.clone(), fixture.path("file"));
         let meanwhile = move || {
             clock.set(clock.now() + 3600 * SECOND);
-            std::fs::write(path, Seed(3).bytes(7000)).unwrap();
+            std::fs::write(path, TestRng(3).bytes(7000)).unwrap();
             parts.changelog.record(&[Change::modify_whole("file", When::now(clock.now(), 0))]).unwrap();
             let done = worker(parts, 2, parts.changelog, &|_, _| {}).drain(None, None).unwrap();
             assert_eq!((done.encoded, done.failures), (1, 0), "the other worker protects the new version");
@@ -242,7 +243,7 @@ fn a_stalled_worker_replaces_no_newer_redundancy() {
         assert_eq!(part.header.generation.size, 7000, "protected before: {protected_before}");
         assert_eq!(parts.changelog.pending().unwrap().entries(), 0);
         drop(part);
-        ground.protect_all();
-        ground.assert_clean();
+        fixture.protect_all();
+        fixture.assert_clean();
     }
 }

@@ -1,6 +1,6 @@
-//! Crashes, locks, full and read-only disks: after all of them the vault tells the truth.
+//! Crashes, locks, full and read-only disks: the vault stays consistent.
 
-use super::playground::{Playground, QUIET, Seed};
+use super::fixture::{Fixture, QUIET, TestRng};
 use gabion_vault::protect;
 use gabion_vault::run;
 use gabion_vault::vault::LockError;
@@ -8,10 +8,10 @@ use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::Clock;
 
 #[test]
-fn two_at_once_are_told_who_has_the_vault() {
-    let ground = Playground::new("4+2");
-    let lock = ground.vault.lock("protect").unwrap();
-    match ground.vault.lock("scrub") {
+fn a_second_command_is_told_the_lock_owner() {
+    let fixture = Fixture::new("4+2");
+    let lock = fixture.vault.lock("protect").unwrap();
+    match fixture.vault.lock("scrub") {
         Err(LockError::Held { holder }) => {
             assert!(
                 holder.contains("gabion protect") && holder.contains(&std::process::id().to_string()),
@@ -21,23 +21,23 @@ fn two_at_once_are_told_who_has_the_vault() {
         other => panic!("{other:?}"),
     }
     drop(lock);
-    ground.vault.lock("scrub").unwrap();
+    fixture.vault.lock("scrub").unwrap();
 }
 
 #[test]
 fn an_interrupted_update_is_finished_by_whoever_comes_next() {
-    let ground = Playground::new("4+2");
-    let mut content = Seed(1).bytes(6 << 20);
-    ground.write("file", &content);
-    ground.protect_all();
-    let old = std::fs::read(ground.redundancy("file")).unwrap();
+    let fixture = Fixture::new("4+2");
+    let mut content = TestRng(1).bytes(6 << 20);
+    fixture.write("file", &content);
+    fixture.protect_all();
+    let old = std::fs::read(fixture.redundancy("file")).unwrap();
     content[77] ^= 1;
-    ground.write("file", &content);
-    ground.protect_all();
-    let new = std::fs::read(ground.redundancy("file")).unwrap();
+    fixture.write("file", &content);
+    fixture.protect_all();
+    let new = std::fs::read(fixture.redundancy("file")).unwrap();
     assert_eq!(old.len(), new.len());
     let differs: Vec<usize> = (0..old.len()).filter(|&at| old[at] != new[at]).collect();
-    // The update as it stood before it was removed: everything that differs, in one write.
+    // The pending update before it was removed: everything that differs, in one write.
     let (first, last) = (differs[0], differs[differs.len() - 1] + 1);
     let id: String = new[16..32].iter().map(|byte| format!("{byte:02x}")).collect();
     let mut redo = b"\x89GABRO\r\n".to_vec();
@@ -55,48 +55,48 @@ fn an_interrupted_update_is_finished_by_whoever_comes_next() {
     for torn in [first, first + 1, (first + last) / 2, last - 100, last] {
         let mut mixed = old.clone();
         mixed[first..torn].copy_from_slice(&new[first..torn]);
-        let staging = ground.path(".gabion/staging");
+        let staging = fixture.path(".gabion/staging");
         for reader_finds_it in [true, false] {
-            std::fs::write(ground.redundancy("file"), &mixed).unwrap();
+            std::fs::write(fixture.redundancy("file"), &mixed).unwrap();
             std::fs::write(staging.join(format!("{id}.0.redo")), &redo).unwrap();
             std::fs::write(staging.join("abandoned.draft"), b"half").unwrap();
             if reader_finds_it && torn != (first + last) / 2 {
-                ground.assert_clean();
+                fixture.assert_clean();
             }
-            drop(ground.vault.lock("test").unwrap());
-            assert!(std::fs::read(ground.redundancy("file")).unwrap() == new, "torn at {torn}");
+            drop(fixture.vault.lock("test").unwrap());
+            assert!(std::fs::read(fixture.redundancy("file")).unwrap() == new, "torn at {torn}");
             assert_eq!(std::fs::read_dir(&staging).unwrap().count(), 0);
         }
     }
-    // An update for what is no longer there is not made.
+    // An update for a version that no longer exists is not applied.
     content.truncate(100_000);
-    ground.write("file", &content);
-    ground.protect_all();
-    let newer = std::fs::read(ground.redundancy("file")).unwrap();
-    std::fs::write(ground.path(".gabion/staging").join(format!("{id}.0.redo")), &redo).unwrap();
-    drop(ground.vault.lock("test").unwrap());
-    assert!(std::fs::read(ground.redundancy("file")).unwrap() == newer);
+    fixture.write("file", &content);
+    fixture.protect_all();
+    let newer = std::fs::read(fixture.redundancy("file")).unwrap();
+    std::fs::write(fixture.path(".gabion/staging").join(format!("{id}.0.redo")), &redo).unwrap();
+    drop(fixture.vault.lock("test").unwrap());
+    assert!(std::fs::read(fixture.redundancy("file")).unwrap() == newer);
 }
 
 #[test]
 fn a_stopped_run_goes_on_later() {
-    let ground = Playground::new("4+2");
+    let fixture = Fixture::new("4+2");
     for number in 0..30 {
-        ground.write(&format!("file {number}"), &Seed(number).bytes(100_000));
+        fixture.write(&format!("file {number}"), &TestRng(number).bytes(100_000));
     }
     let seen = std::sync::atomic::AtomicU64::new(0);
     let stopped = || seen.fetch_add(1, std::sync::atomic::Ordering::SeqCst) > 20;
     {
-        let _lock = ground.vault.lock("test").unwrap();
+        let _lock = fixture.vault.lock("test").unwrap();
         let context = run::RunContext { stopped: &stopped, threads: 1, ..QUIET };
-        // Wherever it stops, in the scan or among the files.
-        let _ = protect::protect(&ground.vault, context);
+        // Stopped at any point, in the scan or between files.
+        let _ = protect::protect(&fixture.vault, context);
     }
-    let ground = ground.reopen();
-    ground.protect_all();
-    ground.assert_clean();
-    assert_eq!(ground.vault.catalogue.count().unwrap(), 30);
-    assert_eq!(ground.vault.changelog.pending().unwrap().entries(), 0);
+    let fixture = fixture.reopen();
+    fixture.protect_all();
+    fixture.assert_clean();
+    assert_eq!(fixture.vault.catalogue.count().unwrap(), 30);
+    assert_eq!(fixture.vault.changelog.pending().unwrap().entries(), 0);
 }
 
 #[test]
@@ -111,12 +111,12 @@ fn a_repository_belongs_to_one_tree() {
     let two = Location::of(&dir.path().join("two"), Some(&repository));
     let Err(error) = Vault::create(&two, None, Clock::System) else { panic!("two trees in one repository") };
     assert!(error.to_string().contains("one"), "{error}");
-    // A repository within the tree, but not where it belongs, would protect itself.
+    // A repository at an unusual place within the tree would protect itself.
     let inner = Location::of(&dir.path().join("two"), Some(&dir.path().join("two/inner")));
     assert!(Vault::create(&inner, None, Clock::System).is_err());
 }
 
-/// The first run took it, and every later one refused it, since the tree belonged to a repository by then.
+/// Regression: the first run accepted it and every later one refused it.
 #[test]
 fn a_tree_within_its_repository_is_refused_from_the_beginning() {
     let dir = tempfile::tempdir().unwrap();
@@ -130,9 +130,9 @@ fn a_tree_within_its_repository_is_refused_from_the_beginning() {
     assert_eq!(std::fs::read(tree.join("file")).unwrap(), b"content");
 }
 
-/// Said where to say so; "No such file" about a directory that nobody had named was all there was.
+/// The error names the option. It used to be "No such file" about an internal directory.
 #[test]
-fn a_tree_that_was_moved_goes_on_when_its_repository_is_told() {
+fn a_moved_tree_works_with_its_named_repository() {
     let dir = tempfile::tempdir().unwrap();
     let (old, new, repository) =
         (dir.path().join("old"), dir.path().join("new"), dir.path().join("repository"));
@@ -177,8 +177,8 @@ fn a_full_repository_fails_by_name_and_recovers() {
         }
     }
     let _unmount = Unmount(disk.clone());
-    std::fs::write(tree.join("large"), Seed(1).bytes(40 << 20)).unwrap();
-    std::fs::write(tree.join("small"), Seed(2).bytes(10_000)).unwrap();
+    std::fs::write(tree.join("large"), TestRng(1).bytes(40 << 20)).unwrap();
+    std::fs::write(tree.join("small"), TestRng(2).bytes(10_000)).unwrap();
     let vault =
         Vault::create(&Location::of(&tree, Some(&disk.join("repository"))), None, Clock::manual(0)).unwrap();
     let lock = vault.lock("test").unwrap();
@@ -187,7 +187,7 @@ fn a_full_repository_fails_by_name_and_recovers() {
     assert_eq!(path, b"large");
     assert!(why.contains("redundancy/large") && why.contains("No space left"), "{why}");
     assert_eq!(report.done.encoded, 1);
-    // Nothing half-made stays behind, and with room it works.
+    // Nothing incomplete is left, and with free space it works.
     assert_eq!(std::fs::read_dir(disk.join("repository/staging")).unwrap().count(), 0);
     drop(lock);
     std::process::Command::new("mount").args(["-o", "remount,size=64m"]).arg(&disk).status().unwrap();
@@ -197,7 +197,7 @@ fn a_full_repository_fails_by_name_and_recovers() {
     assert_eq!((report.done.encoded, report.done.failures), (1, 0), "{report:?}");
 }
 
-/// A mistyped address was remembered, and every later command asked that server, whatever address it was given.
+/// Regression: a mistyped address was stored, and every later command used it.
 #[test]
 fn a_changelog_that_cannot_be_used_is_not_remembered() {
     let tree = tempfile::tempdir().unwrap();

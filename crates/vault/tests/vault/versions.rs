@@ -1,6 +1,6 @@
-//! What counts as the same version of a file: stores into mapped pages, coarse timestamps, copies, files without stable inodes.
+//! Identification of versions: stores into mapped pages, coarse timestamps, copies, file systems without stable inodes.
 
-use super::playground::{QUIET, Seed, flip};
+use super::fixture::{QUIET, TestRng, flip};
 use gabion_platform::mapping::SharedMapping;
 use gabion_vault::catalogue::State;
 use gabion_vault::protect::{self, Report};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-/// A tree with a vault that uses the time of day, as programs do.
+/// A tree with a vault that uses the system clock.
 struct Fixture {
     root: PathBuf,
     vault: Vault,
@@ -39,23 +39,23 @@ impl Fixture {
         scrub::scrub(&self.vault, b"", options, QUIET).unwrap()
     }
 
-    /// Repairs all files that were not written since they were protected, as the daemon does.
+    /// Repairs unmodified files as the daemon does.
     fn repair_unchanged(&self) {
         let _lock = self.vault.lock("test").unwrap();
         let options = repair::Options { keep_changed: true, ..repair::Options::default() };
-        for trouble in repair::plan(&self.vault, b"", options, QUIET).unwrap().files {
-            repair::repair(&self.vault, &trouble.path, QUIET).unwrap();
+        for damage in repair::plan(&self.vault, b"", options, QUIET).unwrap().files {
+            repair::repair(&self.vault, &damage.path, QUIET).unwrap();
         }
     }
 }
 
-/// A file system in an image, mounted through a loop device. Unmounted when dropped.
+/// A loop-mounted file system image, unmounted on drop.
 struct LoopDisk {
     dir: tempfile::TempDir,
 }
 
 impl LoopDisk {
-    /// Nothing without the right to mount, or without the tool that makes the file system.
+    /// None without the right to mount or without mkfs.
     fn new(test: &str, make: &[&str]) -> Option<LoopDisk> {
         let disk = LoopDisk { dir: tempfile::tempdir().unwrap() };
         let image = disk.dir.path().join("image");
@@ -92,13 +92,14 @@ fn file_of(path: &Path) -> File {
     File::options().read(true).write(true).open(path).unwrap()
 }
 
-/// A program stores into a mapped page, the file is protected, and the program stores into the same page, which is still dirty: the kernel
-/// notices only the first of the two. `protect` saw no change, `scrub` called the file damaged, and the repair that a daemon does by itself
-/// put the old bytes back. The source is flushed before it is read, so that every later store gives the file another mtime.
+/// Regression: a program stores into a mapped page, the file is protected, and the program stores into the same page,
+/// which is still dirty: the kernel updates the mtime only once. `protect` saw no change, `scrub` reported damage, and
+/// the daemon's repair reverted the store. The file is now flushed before it is read, so that every later store changes
+/// the mtime.
 fn stores_into_mapped_pages_are_changes(root: &Path) {
     let fixture = Fixture::new(root.join("tree"));
     let path = fixture.root.join("database");
-    fs::write(&path, Seed(1).bytes(64 << 10)).unwrap();
+    fs::write(&path, TestRng(1).bytes(64 << 10)).unwrap();
     let file = file_of(&path);
     let mut mapping = SharedMapping::new(&file, 64 << 10).unwrap();
     for round in 0..10u8 {
@@ -133,7 +134,7 @@ fn stores_into_mapped_pages_are_changes_on_this_disk() {
 #[test]
 fn stores_into_mapped_pages_are_changes_on_xfs() {
     let name = "stores_into_mapped_pages_are_changes_on_xfs";
-    // The smallest that mkfs.xfs makes is larger than the image of the other disks.
+    // The smallest image of mkfs.xfs is larger than those of the other tests.
     let dir = tempfile::tempdir().unwrap();
     let disk = LoopDisk { dir };
     let image = disk.dir.path().join("image");
@@ -150,8 +151,8 @@ fn stores_into_mapped_pages_are_changes_on_xfs() {
     stores_into_mapped_pages_are_changes(&disk.point());
 }
 
-/// Two writes within one step of the file system's clock have one mtime: ext4 with small inodes counts seconds, vfat counts every other.
-/// The second write, after `protect`, was taken for damage and reverted.
+/// Regression: two writes within one timestamp step have the same mtime (ext4 with small inodes: 1 s, vfat: 2 s). The
+/// second write, after `protect`, was taken for damage and reverted.
 fn writes_within_one_timestamp_are_changes(root: &Path) {
     let fixture = Fixture::new(root.join("tree"));
     let path = fixture.root.join("file");
@@ -188,14 +189,14 @@ fn writes_within_two_seconds_are_changes_on_vfat() {
     writes_within_one_timestamp_are_changes(&disk.point());
 }
 
-/// A tree is copied with its times (`cp -a`, a restored backup, a file system that gives inodes anew at each mount), and one bit flips on
-/// the way. The copy was encoded as new content, and the corruption stayed for ever.
+/// Regression: a tree is copied with its times (`cp -a`, a backup, a file system with new inodes at each mount) and one
+/// bit flips. The copy was encoded as new content with the corruption.
 #[test]
 fn corruption_in_a_copy_with_the_same_time_is_damage() {
     for size in [1, 50_000, 5_000_000] {
         let dir = tempfile::tempdir().unwrap();
         let fixture = Fixture::new(dir.path().join("tree"));
-        let content = Seed(size).bytes(size as usize);
+        let content = TestRng(size).bytes(size as usize);
         for name in ["damaged", "fine"] {
             fs::write(fixture.root.join(name), &content).unwrap();
         }

@@ -1,6 +1,6 @@
-//! Files of which every write is known, as those of a mount: only the stripes that were written are read and encoded.
+//! Files whose writes are all known, as those of a mount: only written stripes are read and encoded.
 
-use super::playground::{Playground, Seed, flip};
+use super::fixture::{Fixture, TestRng, flip};
 use gabion_vault::catalogue::State;
 use gabion_vault::storage::plain::{DirectoryWriter, Plain};
 use gabion_vault::tree::{Generation, Tree};
@@ -14,7 +14,7 @@ const NAME: &str = "file";
 const BLOCK: u64 = 4096;
 const STRIPE: u64 = 4 * BLOCK;
 
-/// What was written to the only file, from the version that it had then.
+/// Ranges written since the given version of the only file.
 #[derive(Debug, Default)]
 struct Written(Mutex<Option<(Generation, Vec<Range<u64>>)>>);
 
@@ -32,30 +32,30 @@ impl DirectoryWriter for Written {
     }
 }
 
-struct Ground {
-    play: Playground,
+struct WriterFixture {
+    base: Fixture,
     written: Arc<Written>,
     /// Seconds of the file's next mtime.
     time: u64,
 }
 
-impl Ground {
-    fn new(size: usize) -> Ground {
-        let mut play = Playground::new("4+2");
+impl WriterFixture {
+    fn new(size: usize) -> WriterFixture {
+        let mut base = Fixture::new("4+2");
         let written = Arc::new(Written::default());
-        let plain = Plain::new(Tree::open(&play.root()).unwrap(), play.vault.repository.clone());
+        let plain = Plain::new(Tree::open(&base.root()).unwrap(), base.vault.repository.clone());
         let writer: Arc<dyn DirectoryWriter> = written.clone();
         plain.set_writer(Arc::downgrade(&writer));
-        play.vault.storage = Box::new(plain);
-        play.write(NAME, &Seed(1).bytes(size));
-        let mut ground = Ground { play, written, time: 1_700_000_000 };
-        ground.touch();
-        ground.play.protect_all();
-        ground
+        base.vault.storage = Box::new(plain);
+        base.write(NAME, &TestRng(1).bytes(size));
+        let mut fixture = WriterFixture { base, written, time: 1_700_000_000 };
+        fixture.touch();
+        fixture.base.protect_all();
+        fixture
     }
 
     fn file(&self) -> File {
-        File::options().read(true).write(true).open(self.play.path(NAME)).unwrap()
+        File::options().read(true).write(true).open(self.base.path(NAME)).unwrap()
     }
 
     fn touch(&mut self) {
@@ -63,13 +63,13 @@ impl Ground {
         self.file().set_modified(UNIX_EPOCH + Duration::from_secs(self.time)).unwrap();
     }
 
-    /// Changes the file, and says that these ranges were written. Protects it; gives the bytes that were read.
+    /// Changes the file, reports the ranges as written, and protects. Returns the number of bytes read.
     fn edit(&mut self, ranges: &[Range<u64>], edit: impl FnOnce(&File)) -> u64 {
-        let before = self.play.vault.storage.find(NAME.as_bytes()).unwrap().unwrap().generation();
+        let before = self.base.vault.storage.find(NAME.as_bytes()).unwrap().unwrap().generation();
         edit(&self.file());
         self.touch();
         *self.written.0.lock().unwrap() = Some((before, ranges.to_vec()));
-        let report = self.play.protect_all();
+        let report = self.base.protect_all();
         *self.written.0.lock().unwrap() = None;
         report.done.encoded_bytes
     }
@@ -80,42 +80,43 @@ impl Ground {
     }
 }
 
-fn some_bytes(random: &mut Seed, most: u64) -> Vec<u8> {
+fn some_bytes(random: &mut TestRng, most: u64) -> Vec<u8> {
     let count = 1 + random.below(most);
     random.bytes(count as usize)
 }
 
-/// A write of 4 KiB made the worker read the whole file.
+/// Regression: a write of 4 KiB made the worker read the whole file.
 #[test]
 fn a_small_write_reads_two_stripes_at_most() {
-    let mut ground = Ground::new(8 << 20);
-    let mut random = Seed(2);
+    let mut fixture = WriterFixture::new(8 << 20);
+    let mut random = TestRng(2);
     for round in 0..20 {
         let at = random.below((8 << 20) - BLOCK);
-        let read = ground.overwrite(at, &random.bytes(BLOCK as usize));
+        let read = fixture.overwrite(at, &random.bytes(BLOCK as usize));
         assert!(read > 0 && read <= 2 * STRIPE, "round {round}: {read} bytes were read");
     }
-    ground.play.assert_clean();
+    fixture.base.assert_clean();
 }
 
-/// Writes, appends and cuts of any length, with the redundancy that a scrub expects after each.
+/// Random writes, appends and truncations, with a scrub after each.
 #[test]
 fn redundancy_is_right_after_any_writes() {
-    let mut random = Seed(3);
+    let mut random = TestRng(3);
     for round in 0..gabion_testkit::rounds(12) {
         let size = 1 + random.below(7 << 20);
-        let mut ground = Ground::new(size as usize);
+        let mut fixture = WriterFixture::new(size as usize);
         for step in 0..6 {
-            let size = ground.file().metadata().unwrap().size();
+            let size = fixture.file().metadata().unwrap().size();
             match random.below(4) {
                 0 => {
                     let more = some_bytes(&mut random, 100_000);
                     let range = size..size + more.len() as u64;
-                    ground.edit(std::slice::from_ref(&range), |file| file.write_all_at(&more, size).unwrap());
+                    fixture
+                        .edit(std::slice::from_ref(&range), |file| file.write_all_at(&more, size).unwrap());
                 }
                 1 => {
                     let end = random.below(size + 1);
-                    ground.edit(std::slice::from_ref(&(end..u64::MAX)), |file| file.set_len(end).unwrap());
+                    fixture.edit(std::slice::from_ref(&(end..u64::MAX)), |file| file.set_len(end).unwrap());
                 }
                 _ => {
                     let pieces: Vec<(u64, Vec<u8>)> = (0..1 + random.below(5))
@@ -123,53 +124,55 @@ fn redundancy_is_right_after_any_writes() {
                         .collect();
                     let ranges: Vec<Range<u64>> =
                         pieces.iter().map(|(at, bytes)| *at..at + bytes.len() as u64).collect();
-                    ground.edit(&ranges, |file| {
+                    fixture.edit(&ranges, |file| {
                         pieces.iter().for_each(|(at, bytes)| file.write_all_at(bytes, *at).unwrap());
                     });
                 }
             }
-            let report = ground.play.scrub();
+            let report = fixture.base.scrub();
             assert!(
-                report.trouble.is_empty() && report.failed.is_empty(),
+                report.damage.is_empty() && report.failed.is_empty(),
                 "round {round}, step {step}: {report:?}"
             );
         }
     }
 }
 
-/// Corruption elsewhere in the file keeps the signatures that it contradicts: scrub finds it, and repair brings the protected content back.
+/// Corruption elsewhere in the file keeps its contradicting signatures: a scrub finds it, and repair restores the
+/// protected content.
 #[test]
 fn corruption_beside_a_write_is_not_accepted() {
-    let mut ground = Ground::new(8 << 20);
-    let before = ground.play.read(NAME);
-    flip(&ground.play.path(NAME), 5 << 20);
-    let read = ground.overwrite(100_000, b"written");
+    let mut fixture = WriterFixture::new(8 << 20);
+    let before = fixture.base.read(NAME);
+    flip(&fixture.base.path(NAME), 5 << 20);
+    let read = fixture.overwrite(100_000, b"written");
     assert!(read <= 2 * STRIPE, "{read}");
-    assert_eq!(ground.play.state(NAME), State::Damaged);
-    ground.play.repair(NAME);
-    ground.play.assert_clean();
+    assert_eq!(fixture.base.state(NAME), State::Damaged);
+    fixture.base.repair(NAME);
+    fixture.base.assert_clean();
     let mut expected = before;
     expected[100_000..100_007].copy_from_slice(b"written");
-    assert!(ground.play.read(NAME) == expected);
+    assert!(fixture.base.read(NAME) == expected);
 }
 
-/// The check of a frame that is replaced is taken out of the root of its redundancy file. Where it is damaged, nobody knows it, and the whole file is read.
+/// The check of a replaced frame is removed from the root. If the frame is damaged its check is unknown, and the whole
+/// file is read.
 #[test]
 fn damaged_redundancy_of_a_written_stripe_is_made_again() {
-    let mut ground = Ground::new(8 << 20);
-    let path = ground.play.redundancy(NAME);
+    let mut fixture = WriterFixture::new(8 << 20);
+    let path = fixture.base.redundancy(NAME);
     let length = path.metadata().unwrap().len();
-    let mut random = Seed(4);
+    let mut random = TestRng(4);
     for _ in 0..8 {
         let at = 10_000 + random.below(length - 20_000);
         flip(&path, at);
         // Some of these stripes are those of the damaged frame.
         let data = (at * 2).min((8 << 20) - 70_000);
-        ground.overwrite(data, &random.bytes(60_000));
+        fixture.overwrite(data, &random.bytes(60_000));
     }
-    ground.play.scrub();
-    if ground.play.state(NAME) != State::Protected {
-        ground.play.repair(NAME);
+    fixture.base.scrub();
+    if fixture.base.state(NAME) != State::Protected {
+        fixture.base.repair(NAME);
     }
-    ground.play.assert_clean();
+    fixture.base.assert_clean();
 }

@@ -29,7 +29,7 @@ fn print_work(word: &str, done: &Value) {
     let keys = ["files", "bytes", "encoded", "damaged", "examined", "moved", "removed", "pending"];
     let counts: Vec<String> = keys.iter().filter_map(|key| counted(key)).collect();
     outln!("{word}: {} ({})", done["outcome"].as_str().unwrap_or("done"), counts.join(", "));
-    print_by_state("", &done["trouble"]);
+    print_by_state("", &done["damage"]);
     for repaired in [&done["repaired"], &done["repair"]["repaired"]] {
         print_by_state("repaired", repaired);
     }

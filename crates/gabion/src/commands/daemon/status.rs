@@ -2,7 +2,7 @@
 
 use super::Alone;
 use crate::commands::vault::status::overdue_scrubs;
-use crate::commands::vault::talk::wide_watch;
+use crate::commands::vault::talk::filesystem_wide_watch;
 use crate::commands::vault::{FIRST, ago, bytes, count};
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
@@ -95,8 +95,8 @@ pub(in crate::commands) fn print(source: &Value, now: Nanos) {
             bytes(source["live"]["encoded_bytes"].as_u64().unwrap_or(0))
         );
     }
-    if let Some(why) = source["live"]["wide"].as_str() {
-        outln!("  NOTE: {}", wide_watch(why));
+    if let Some(why) = source["live"]["filesystem_wide"].as_str() {
+        outln!("  NOTE: {}", filesystem_wide_watch(why));
     }
     print_held(source);
     print_pool(&source["pool"], text("name"));

@@ -1,8 +1,8 @@
 //! `gabion protect`.
 
 use super::diff::{changes_as_json, print_counts};
-use super::scrub::{print_trouble, trouble_as_json};
-use super::talk::{changed_in_growth, spoilt};
+use super::scrub::{damage_as_json, print_damage};
+use super::talk::{changed_in_growth, ranges_as_json};
 use super::wanted::{Wanted, directory};
 use super::{Effort, Elsewhere, FIRST, Talk, bytes, count, files, warn};
 use crate::commands::device::{self, DeviceArgs};
@@ -176,13 +176,13 @@ impl Args {
                     "links": seen.links, "special": seen.special,
                     "changes": changes_as_json(&seen.changes),
                     "encoded": done.encoded, "encoded_bytes": done.encoded_bytes, "adopted": done.adopted,
-                    "moved": done.moved, "removed": done.removed, "thin": done.thin,
+                    "moved": done.moved, "removed": done.removed, "reduced_redundancy": done.reduced_redundancy,
                     "redundancy_bytes": done.redundancy_bytes,
                     "stripes_encoded": done.stripes.0, "stripes_kept": done.stripes.1,
                     "failures": done.failures + seen.unreadable.len() as u64, "failed": failed,
                     "set_aside": done.set_aside.iter().map(set_aside).collect::<Vec<_>>(),
-                    "damaged": done.damaged.iter().map(trouble_as_json).collect::<Vec<_>>(),
-                    "changed_in_growth": done.changed.iter().map(spoilt).collect::<Vec<_>>(),
+                    "damaged": done.damaged.iter().map(damage_as_json).collect::<Vec<_>>(),
+                    "changed_in_growth": done.changed.iter().map(ranges_as_json).collect::<Vec<_>>(),
                     "write_once_changed": seen.write_once.iter().map(|it| Shown::bytes(it).to_string()).collect::<Vec<_>>(),
                     "held": held.as_ref().map(held_as_json), "pending": pending, "seconds": seconds,
                     "affected": affected.iter().map(|(state, files)| (state.word(), files)).collect::<std::collections::BTreeMap<_, _>>(),
@@ -226,8 +226,8 @@ impl Args {
         if !skipped.is_empty() {
             talk.say(format!("not protected: {}", skipped.join(", ")));
         }
-        if done.thin > 0 {
-            outln!("WARNING: {} have fewer redundancy columns than wanted", files(done.thin));
+        if done.reduced_redundancy > 0 {
+            outln!("WARNING: {} have fewer redundancy columns than wanted", files(done.reduced_redundancy));
         }
         for path in seen.write_once.iter().take(FIRST) {
             outln!("WARNING: {} is write-once and changed: it keeps its redundancy", Shown::bytes(path));
@@ -249,7 +249,7 @@ impl Args {
         if !done.damaged.is_empty() {
             let found = files(done.damaged.len() as u64);
             outln!("WARNING: {found} not what was protected, though by size and time nobody wrote there:");
-            print_trouble(&done.damaged[..FIRST.min(done.damaged.len())], true);
+            print_damage(&done.damaged[..FIRST.min(done.damaged.len())], true);
             outln!(
                 "`gabion status --files` lists all; redundancy stays as it was. `gabion repair` brings files"
             );

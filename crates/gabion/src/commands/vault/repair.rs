@@ -1,6 +1,6 @@
 //! `gabion repair`.
 
-use super::scrub::{print_trouble, trouble_as_json};
+use super::scrub::{damage_as_json, print_damage};
 use super::{Effort, Talk, Which, files, ranges};
 use crate::commands::device::{self, DeviceArgs};
 use crate::commands::served::{self, Turn};
@@ -96,10 +96,10 @@ impl Args {
         let mut repaired = Vec::new();
         let mut failed = plan.failed.clone();
         if go {
-            for trouble in &plan.files {
-                match self.talk.run(&self.effort, |context| repair(&vault, &trouble.path, context))? {
+            for damage in &plan.files {
+                match self.talk.run(&self.effort, |context| repair(&vault, &damage.path, context))? {
                     Ok(done) => repaired.push(done),
-                    Err(error) => failed.push((trouble.path.clone(), error.to_string())),
+                    Err(error) => failed.push((damage.path.clone(), error.to_string())),
                 }
             }
         }
@@ -134,14 +134,14 @@ impl Args {
         } else {
             let count = plan.files.len() as u64;
             outln!("{} of {} need{} repair:", files(count), plan.examined, if count == 1 { "s" } else { "" });
-            print_trouble(&plan.files, self.files);
+            print_damage(&plan.files, self.files);
         }
         if !plan.kept.is_empty() {
             outln!(
                 "left alone, because their size or time changed since they were protected: {}",
                 files(plan.kept.len() as u64)
             );
-            print_trouble(&plan.kept, self.files);
+            print_damage(&plan.kept, self.files);
             outln!(
                 "`gabion protect` takes these as they are now (write-once files after `gabion approve PATH`), `gabion repair --revert-changes` brings back \
                  what was protected"
@@ -183,8 +183,8 @@ impl Args {
                 "{}",
                 json!({ "command": "repair", "dry_run": self.dry_run, "carried_out": went,
                         "examined": plan.examined,
-                        "plan": plan.files.iter().map(trouble_as_json).collect::<Vec<_>>(),
-                        "kept": plan.kept.iter().map(trouble_as_json).collect::<Vec<_>>(),
+                        "plan": plan.files.iter().map(damage_as_json).collect::<Vec<_>>(),
+                        "kept": plan.kept.iter().map(damage_as_json).collect::<Vec<_>>(),
                         "repaired": done, "failed": failed, "device": device::as_json(compute) })
             );
             return;

@@ -8,7 +8,7 @@ use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
 use gabion_platform::shown::Shown;
 use gabion_vault::catalogue::{Piece, State};
-use gabion_vault::damage::Trouble;
+use gabion_vault::damage::DamageReport;
 use gabion_vault::policy::Duration;
 use gabion_vault::scrub::{Options, Report, Selection, scrub};
 use gabion_vault::vault::Vault;
@@ -108,7 +108,7 @@ impl Args {
 
     fn print(&self, report: &Report, compute: &Compute, seconds: f64, recorded: bool) {
         if self.talk.json {
-            let trouble: Vec<Value> = report.trouble.iter().map(trouble_as_json).collect();
+            let damage: Vec<Value> = report.damage.iter().map(damage_as_json).collect();
             let failed: Vec<Value> = report
                 .failed
                 .iter()
@@ -118,7 +118,7 @@ impl Args {
                 "{}",
                 json!({ "command": "scrub", "files": report.files, "bytes": report.bytes, "gone": report.gone, "changing": report.changing,
                         "resumed": report.resumed, "recorded": recorded, "stopped": report.stopped, "worst": report.worst(),
-                        "trouble": trouble, "failed": failed, "seconds": seconds, "device": device::as_json(compute) })
+                        "damage": damage, "failed": failed, "seconds": seconds, "device": device::as_json(compute) })
             );
             return;
         }
@@ -139,27 +139,27 @@ impl Args {
         if report.changing > 0 {
             self.talk.say(format!("{} were written, protected or moved meanwhile", files(report.changing)));
         }
-        print_trouble(&report.trouble, self.files);
+        print_damage(&report.damage, self.files);
         for (path, why) in &report.failed {
             errln!("gabion: {}: {why}", Shown::bytes(path));
         }
         if report.stopped {
             outln!("stopped; the next scrub goes on from here");
-        } else if report.trouble.is_empty() && report.failed.is_empty() {
+        } else if report.damage.is_empty() && report.failed.is_empty() {
             self.talk.say(if report.files > 0 { "no damage" } else { "nothing to scrub" });
-        } else if report.trouble.iter().any(|trouble| trouble.state != State::Lost) {
+        } else if report.damage.iter().any(|damage| damage.state != State::Lost) {
             self.talk.say("`gabion repair` mends what can be mended");
         }
-        if report.trouble.iter().any(|trouble| trouble.changed) {
+        if report.damage.iter().any(|damage| damage.changed) {
             self.talk.say("where a change was meant, `gabion protect` takes the file as it is now");
         }
     }
 }
 
 /// Files with trouble, one per line, with the bytes below.
-pub(super) fn print_trouble(trouble: &[Trouble], all: bool) {
-    let shown = if all { trouble.len() } else { FIRST };
-    for Trouble { path, state, problems, changed, notes } in trouble.iter().take(shown) {
+pub(super) fn print_damage(damage: &[DamageReport], all: bool) {
+    let shown = if all { damage.len() } else { FIRST };
+    for DamageReport { path, state, problems, changed, notes } in damage.iter().take(shown) {
         let written = if *changed { ", and its size or time changed since it was protected" } else { "" };
         outln!("{:<9} {}{written}", state.word(), Shown::bytes(path));
         for piece in [Piece::Lost, Piece::Data, Piece::Redundancy, Piece::Header] {
@@ -170,19 +170,19 @@ pub(super) fn print_trouble(trouble: &[Trouble], all: bool) {
         }
         notes.iter().for_each(|note| outln!("          {note}"));
     }
-    if trouble.len() > shown {
-        outln!("and {} more; --files lists all", files((trouble.len() - shown) as u64));
+    if damage.len() > shown {
+        outln!("and {} more; --files lists all", files((damage.len() - shown) as u64));
     }
 }
 
-pub(in crate::commands) fn trouble_as_json(trouble: &Trouble) -> Value {
-    let problems: Vec<Value> = trouble
+pub(in crate::commands) fn damage_as_json(damage: &DamageReport) -> Value {
+    let problems: Vec<Value> = damage
         .problems
         .iter()
         .map(|it| json!({ "piece": it.piece, "start": it.range.start, "end": it.range.end }))
         .collect();
     json!({
-        "path": Shown::bytes(&trouble.path).to_string(), "state": trouble.state, "changed": trouble.changed,
-        "problems": problems, "notes": trouble.notes,
+        "path": Shown::bytes(&damage.path).to_string(), "state": damage.state, "changed": damage.changed,
+        "problems": problems, "notes": damage.notes,
     })
 }

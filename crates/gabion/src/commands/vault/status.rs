@@ -2,7 +2,7 @@
 
 use super::diff::changes_as_json;
 use super::protect::WRITE_ONCE_ADVICE;
-use super::talk::wide_watch;
+use super::talk::filesystem_wide_watch;
 use super::{Effort, FIRST, Talk, Which, ago, bytes, count, files, ranges};
 use crate::commands::daemon::print_source;
 use crate::commands::served;
@@ -191,8 +191,8 @@ impl Args {
                 );
             }
         }
-        if let Some(why) = &status.wide_watch {
-            outln!("NOTE: {}", wide_watch(why));
+        if let Some(why) = &status.filesystem_wide {
+            outln!("NOTE: {}", filesystem_wide_watch(why));
         }
         for target in &status.targets {
             let space = target.space.map_or("does not answer".to_owned(), |(free, total)| {
@@ -296,7 +296,7 @@ fn as_json(vault: &Vault, status: &Status) -> Value {
         "changed_in_growth": status.changed_in_growth.iter().map(|(path, ranges)| {
             json!({ "path": Shown::bytes(path).to_string(), "ranges": ranges })
         }).collect::<Vec<_>>(),
-        "wide_watch": status.wide_watch, "replaced": status.replaced,
+        "filesystem_wide": status.filesystem_wide, "replaced": status.replaced,
         "displaced": status.displaced.map(|(files, bytes)| json!({ "files": files, "bytes": bytes })), "survives": status.promises(vault),
         "mirrors": status.mirrors,
     })

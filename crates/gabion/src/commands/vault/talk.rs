@@ -1,7 +1,7 @@
 //! What a watch says: lines for people and a line that shows how it is, or JSON.
 
 use crate::commands::vault::protect::{failure, held_as_json, reason};
-use crate::commands::vault::scrub::trouble_as_json;
+use crate::commands::vault::scrub::damage_as_json;
 use crate::commands::vault::{FIRST, ago, bytes, count, files, ranges};
 use gabion_platform::shown::Shown;
 use gabion_vault::monitor::{Notice, Scan, Status};
@@ -92,7 +92,7 @@ impl Talker {
 
     fn tell_people(&self, notice: &Notice) {
         match notice {
-            Notice::Armed { source, instead, mounts, unwatched } => {
+            Notice::WatchStarted { source, instead, mounts, unwatched } => {
                 self.say(&format!("watching with {source}"));
                 if let Some(why) = instead {
                     self.say(&format!("not with fanotify: {why}"));
@@ -113,7 +113,7 @@ impl Talker {
                     self.print(&format!("WARNING: and {} more directories", unwatched.len() - FIRST));
                 }
             }
-            Notice::Wide(why) => self.print(&format!("WARNING: {}", wide_watch(why))),
+            Notice::FilesystemWide(why) => self.print(&format!("WARNING: {}", filesystem_wide_watch(why))),
             Notice::Gap(loss) => {
                 self.print(&format!("events were lost: {}; everything is scanned", loss.words()))
             }
@@ -179,15 +179,15 @@ impl Talker {
         if done.failures > FIRST as u64 {
             self.print(&format!("WARNING: and {} more failed", count(done.failures - FIRST as u64)));
         }
-        for trouble in done.damaged.iter().take(FIRST) {
-            let (path, word) = (Shown::bytes(&trouble.path), trouble.state.word());
+        for damage in done.damaged.iter().take(FIRST) {
+            let (path, word) = (Shown::bytes(&damage.path), damage.state.word());
             self.print(&format!("WARNING: {path} is {word}: by its size and time nobody wrote to it"));
         }
         for path in done.write_once.iter().take(FIRST) {
             let path = Shown::bytes(path);
             self.print(&format!("WARNING: {path} is write-once and changed: it keeps its redundancy"));
         }
-        for (path, ranges) in done.spoilt.iter().take(FIRST) {
+        for (path, ranges) in done.unrecoverable.iter().take(FIRST) {
             let ranges: Vec<String> =
                 ranges.iter().take(FIRST).map(|range| format!("{}-{}", range.start, range.end)).collect();
             self.print(&format!(
@@ -196,7 +196,7 @@ impl Talker {
                 ranges.join(", ")
             ));
         }
-        for (path, of_file) in done.mended.iter().take(FIRST) {
+        for (path, of_file) in done.reconstructed.iter().take(FIRST) {
             self.print(&format!(
                 "WARNING: {}: bytes {} were corrupt and were reconstructed before the file was protected again",
                 Shown::bytes(path),
@@ -243,7 +243,7 @@ impl Talker {
 }
 
 /// That a watch costs more than it has to, and why.
-pub(in crate::commands) fn wide_watch(why: &str) -> String {
+pub(in crate::commands) fn filesystem_wide_watch(why: &str) -> String {
     format!(
         "the watch hears of every write on the whole file system, which slows everyone who writes there: {why}"
     )
@@ -256,21 +256,21 @@ fn status_as_json(event: &str, status: &Status, now: Nanos) -> Value {
         "lag_seconds": status.lag(now) as f64 / SECOND as f64,
         "last_scan": status.last_scan.map(gabion_vault::world::moment),
         "done": done_as_json(&status.done), "held": status.held.as_ref().map(held_as_json),
-        "trouble": status.trouble, "wide": status.wide,
+        "trouble": status.trouble, "filesystem_wide": status.filesystem_wide,
     })
 }
 
 fn done_as_json(done: &Done) -> Value {
     json!({
         "encoded": done.encoded, "encoded_bytes": done.encoded_bytes, "adopted": done.adopted,
-        "moved": done.moved, "removed": done.removed, "thin": done.thin, "held": done.held,
+        "moved": done.moved, "removed": done.removed, "reduced_redundancy": done.reduced_redundancy, "held": done.held,
         "stripes_encoded": done.stripes.0, "stripes_kept": done.stripes.1, "failures": done.failures,
         "failed": done.failed.iter().map(failure).collect::<Vec<_>>(),
-        "damaged": done.damaged.iter().map(trouble_as_json).collect::<Vec<_>>(),
+        "damaged": done.damaged.iter().map(damage_as_json).collect::<Vec<_>>(),
         "write_once_changed": names(&done.write_once),
-        "spoilt": done.spoilt.iter().map(spoilt).collect::<Vec<_>>(),
-        "reconstructed": done.mended.iter().map(spoilt).collect::<Vec<_>>(),
-        "changed_in_growth": done.changed.iter().map(spoilt).collect::<Vec<_>>(),
+        "unrecoverable": done.unrecoverable.iter().map(ranges_as_json).collect::<Vec<_>>(),
+        "reconstructed": done.reconstructed.iter().map(ranges_as_json).collect::<Vec<_>>(),
+        "changed_in_growth": done.changed.iter().map(ranges_as_json).collect::<Vec<_>>(),
     })
 }
 
@@ -283,7 +283,7 @@ pub(super) fn changed_in_growth(path: &[u8], of_file: &[std::ops::Range<u64>]) -
     )
 }
 
-pub(super) fn spoilt((path, ranges): &(Vec<u8>, Vec<std::ops::Range<u64>>)) -> Value {
+pub(super) fn ranges_as_json((path, ranges): &(Vec<u8>, Vec<std::ops::Range<u64>>)) -> Value {
     let ranges: Vec<[u64; 2]> = ranges.iter().map(|range| [range.start, range.end]).collect();
     json!({ "path": Shown::bytes(path).to_string(), "ranges": ranges })
 }
@@ -294,11 +294,11 @@ fn names(paths: &[Vec<u8>]) -> Vec<String> {
 
 fn as_json(notice: &Notice) -> Value {
     match notice {
-        Notice::Armed { source, instead, mounts, unwatched } => {
+        Notice::WatchStarted { source, instead, mounts, unwatched } => {
             let unwatched: Vec<Value> = unwatched.iter().map(failure).collect();
-            json!({ "event": "armed", "source": source, "instead": instead, "mounts": names(mounts), "unwatched": unwatched })
+            json!({ "event": "watch_started", "source": source, "instead": instead, "mounts": names(mounts), "unwatched": unwatched })
         }
-        Notice::Wide(why) => json!({ "event": "wide", "why": why }),
+        Notice::FilesystemWide(why) => json!({ "event": "filesystem_wide", "why": why }),
         Notice::Gap(loss) => json!({ "event": "gap", "why": loss.words() }),
         Notice::Recorded(changes) => json!({ "event": "recorded", "changes": changes }),
         Notice::Scanned(scan) => json!({

@@ -1,6 +1,6 @@
 //! `gabion work`.
 
-use super::scrub::{print_trouble, trouble_as_json};
+use super::scrub::{damage_as_json, print_damage};
 use super::{Effort, Talk, Which, bytes, files};
 use crate::commands::device::{self, DeviceArgs};
 use gabion::exit::Outcome;
@@ -51,7 +51,7 @@ impl Args {
                         "moved": done.moved, "removed": done.removed, "held": done.held, "failures": done.failures,
                         "claimed_by_others": left.claimed, "not_due": waiting,
                         "write_once_changed": done.write_once.iter().map(|it| Shown::bytes(it).to_string()).collect::<Vec<_>>(),
-                        "damaged": done.damaged.iter().map(trouble_as_json).collect::<Vec<_>>(),
+                        "damaged": done.damaged.iter().map(damage_as_json).collect::<Vec<_>>(),
                         "device": device::as_json(&compute) })
             );
         } else {
@@ -71,7 +71,7 @@ impl Args {
             for (path, why) in &done.failed {
                 errln!("gabion: {}: {why}", Shown::bytes(path));
             }
-            print_trouble(&done.damaged, true);
+            print_damage(&done.damaged, true);
             if done.held > 0 {
                 outln!(
                     "HELD: {} vanished or changed, more than the policy's guard allows: they keep their redundancy. \

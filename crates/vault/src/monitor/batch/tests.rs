@@ -4,7 +4,7 @@ use crate::world::Nanos;
 use gabion_platform::event::{Change as Kind, Event, EventLoss};
 use std::cell::Cell;
 
-/// A tree in which only some names exist; what ends in `~` is not protected.
+/// A tree in which only some names exist. Names that end in `~` are not protected.
 struct Tree {
     now: Cell<Nanos>,
     files: &'static [&'static [u8]],
@@ -46,7 +46,7 @@ fn moved(from: Option<&str>, to: Option<&str>, directory: bool) -> Event {
     Event::Moved { from: from.map(Into::into), to: to.map(Into::into), directory }
 }
 
-/// What events become, in short.
+/// Changes that result from events, in short form.
 fn short(view: &Tree, events: Vec<Event>) -> Vec<String> {
     let mut batch = Batch::default();
     events.into_iter().for_each(|event| batch.add(event, view));
@@ -81,13 +81,13 @@ fn many_events_of_a_file_are_one_change_that_rests_from_the_last() {
 #[test]
 fn the_order_of_what_matters_is_kept() {
     use Kind::{Closed, Created, Deleted};
-    // Written elsewhere and put in place, as editors do.
+    // Written under another name and renamed into place, as editors do.
     let events =
         vec![changed("new", Closed), moved(Some("new"), Some("file"), false), changed("file", Closed)];
     assert_eq!(short(&empty(), events), ["modify new", "rename new file", "modify file"]);
     let events = vec![changed("a", Created), changed("a", Deleted), changed("a", Created)];
     assert_eq!(short(&empty(), events), ["delete a", "modify a"]);
-    // A modification from before a rename is not taken for one after it.
+    // A modification before a rename is not merged with one after it.
     let events = vec![
         changed("a", Closed),
         moved(Some("a"), Some("b"), false),
@@ -104,7 +104,7 @@ fn an_old_name_that_stands_for_something_again_is_looked_at() {
     let view = Tree { files: &[b"a"], directories: &[b"d"], ..empty() };
     let events = vec![moved(Some("a"), Some("b"), false), moved(Some("d"), Some("e"), true)];
     assert_eq!(short(&view, events), ["rename a b", "modify a", "rename d e", "gap d"]);
-    // Its new files were told of before the old directory was deleted, and must outlive that.
+    // New files were reported before the deletion of the old directory and must not be cancelled by it.
     let deleted = Event::Changed { path: b"d".into(), change: Kind::Deleted, directory: true };
     let events = vec![changed("d/new", Kind::Created), deleted, moved(Some("d"), None, true)];
     assert_eq!(short(&view, events), ["modify d/new", "delete d", "gap d", "delete d", "gap d"]);

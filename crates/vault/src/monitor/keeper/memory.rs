@@ -1,15 +1,15 @@
-//! Notices that the server of the changelog has lost changes that it had acknowledged.
+//! Detection of a changelog server that lost acknowledged changes.
 //!
-//! A server that comes back without its files, or with older ones, knows nothing of what was pending, and counts changes anew. What it lost, only a scan finds; what was
-//! known by the numbers of changes is worth nothing any more.
+//! A server that restarts without its files, or with older ones, has lost pending entries and assigns sequence numbers
+//! again. Only a scan finds the lost changes, and all state that refers to sequence numbers is invalid.
 
-use super::{Keeper, MAX_LOOK, Notice};
+use super::{Keeper, MAX_POLL, Notice};
 use crate::changelog::{self, Memory};
 use crate::worker::Scanned;
 use crate::world::Stopwatch;
 use std::sync::atomic::Ordering;
 
-/// What the server said last of its memory, and when.
+/// Last answer of the server, and when it was asked.
 #[derive(Debug, Default)]
 pub(super) struct Remembered {
     said: Option<Memory>,
@@ -17,22 +17,22 @@ pub(super) struct Remembered {
 }
 
 impl Keeper {
-    /// Has everything scanned if the server has lost changes. It is asked whenever work is due, and every few seconds.
+    /// Requests a full scan if the server has lost changes. Asked whenever work is due, and every few seconds.
     ///
     /// # Errors
-    /// It does not answer, and work is due.
+    /// The server does not answer and work is due.
     pub(super) fn check_memory(&mut self, is_due: bool) -> changelog::Result<()> {
         let asked = self.remembered.asked.as_ref();
-        let is_time = asked.is_none_or(|since| since.elapsed().as_nanos() as i64 >= MAX_LOOK);
+        let is_time = asked.is_none_or(|since| since.elapsed().as_nanos() as i64 >= MAX_POLL);
         if !is_due && !is_time {
             return Ok(());
         }
         self.remembered.asked = Some(Stopwatch::start());
-        // Before it is asked: what is acknowledged later may be what it counts anew.
+        // Read before the server is asked: later acknowledgements may already use the new numbering.
         let acknowledged = self.shared.acknowledged.load(Ordering::Relaxed);
         let now = match self.vault.changelog.memory() {
             Ok(Some(now)) => now,
-            // Nothing has to be done now, and it may be back when there is.
+            // Without due work the error can wait.
             Err(_) if !is_due => return Ok(()),
             other => return other.map(drop),
         };
@@ -42,8 +42,8 @@ impl Keeper {
         if is_lost {
             self.shared.acknowledged.store(now.sequence, Ordering::Relaxed);
             (self.scanned, self.passed, self.wants_scan) = (Scanned::default(), 0, true);
-            let why = "the server of the changelog has lost what was recorded: everything is scanned";
-            (self.shared.tell)(&Notice::Trouble(why.to_owned()));
+            let why = "the server of the changelog has lost recorded changes: a full scan follows";
+            (self.shared.notify)(&Notice::Trouble(why.to_owned()));
         }
         self.remembered.said = Some(now);
         Ok(())

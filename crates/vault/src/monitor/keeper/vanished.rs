@@ -1,8 +1,9 @@
-//! Files that a scan did not find, and that nobody said were deleted.
+//! Files that a scan did not find and for which no deletion was recorded.
 //!
-//! Any of them may have got another name: in a directory that the scan had looked at already, or was not to look at. Whoever hears of it
-//! needs a moment to record it. Their redundancy may be all that is left of a lost column, so it stays until word of it would have come; and if
-//! the file is among those that are pending by then, everything is scanned to find where it came from.
+//! Such a file may have been renamed, into a directory that the scan had visited already or did not cover, and the
+//! rename may not be recorded yet. Its redundancy may be the only copy of a lost column, so it is kept until a rename
+//! would have been recorded. If the file's inode is among the pending entries by then, a full scan finds where it came
+//! from.
 
 use super::Keeper;
 use crate::catalogue::Class;
@@ -11,32 +12,32 @@ use crate::protect::ProtectError;
 use crate::storage::Storage;
 use crate::tree;
 use crate::vault::Vault;
-use crate::worker::WORD_COMES;
+use crate::worker::MISSING_RETRY_TIME;
 use crate::world::Stopwatch;
 use std::collections::{HashMap, HashSet};
 
-/// Most files that are waited for at a time. Others are found by the scan that follows when these are gone.
+/// Maximum number of missing files that are tracked. Others are found by the scan that follows.
 const MAX_WAITED_FOR: usize = 1 << 17;
 
-/// What is waited for, and since when.
+/// Missing files, and the time since which they are missing.
 #[derive(Debug, Default)]
 pub(super) struct Vanished {
     since: HashMap<Vec<u8>, Stopwatch>,
-    /// There were more than can be waited for.
+    /// More files were missing than can be tracked.
     more: bool,
 }
 
-/// What became of those that were waited for.
+/// Result for the missing files.
 #[derive(Debug, Default)]
-struct Fate {
-    /// They are gone.
+struct Decision {
+    /// Deleted files.
     gone: Vec<Vec<u8>>,
-    /// What is at and beneath these paths has to be scanned, to tell what became of others.
+    /// Paths that need a scan to find out about other files.
     for_scan: Vec<Vec<u8>>,
 }
 
 impl Vanished {
-    /// A scan did not find these. What a scan of everything does find is waited for no longer.
+    /// Adds files that a scan did not find. After a full scan (`whole`) all other files are no longer tracked.
     pub(super) fn seek(&mut self, absent: Vec<Vec<u8>>, whole: bool) {
         let before = if whole { std::mem::take(self) } else { Vanished::default() };
         for path in absent {
@@ -50,20 +51,20 @@ impl Vanished {
     }
 
     fn is_late(since: &Stopwatch) -> bool {
-        since.elapsed().as_nanos() as i64 >= WORD_COMES
+        since.elapsed().as_nanos() as i64 >= MISSING_RETRY_TIME
     }
 
-    /// Whether any was waited for long enough.
+    /// True if a file is missing for long enough to decide.
     pub(super) fn is_any_late(&self) -> bool {
         self.since.values().any(Vanished::is_late)
     }
 
-    /// Decides on those that were waited for long enough. Others are looked at once more after as long a time.
-    fn decide(&mut self, vault: &Vault) -> Result<Fate, ProtectError> {
+    /// Decides on the files that are missing for long enough. Undecided ones are tracked for another period.
+    fn decide(&mut self, vault: &Vault) -> Result<Decision, ProtectError> {
         let pending = Pending::of(vault)?;
         let late = self.since.iter().filter(|(_, since)| Vanished::is_late(since));
         let late: Vec<Vec<u8>> = late.map(|(path, _)| path.clone()).collect();
-        let mut fate = Fate::default();
+        let mut decision = Decision::default();
         for path in late {
             let Some(known) = vault.catalogue.find(&path)? else {
                 self.since.remove(&path);
@@ -71,36 +72,36 @@ impl Vanished {
             };
             if !is_absent(&*vault.storage, &path) {
                 self.since.remove(&path);
-                fate.for_scan.push(path);
+                decision.for_scan.push(path);
                 continue;
             }
             let is_elsewhere = pending.inodes.contains(&known.generation.inode);
             if is_elsewhere {
-                fate.for_scan.push(Vec::new());
+                decision.for_scan.push(Vec::new());
             }
             if is_elsewhere || pending.wants_scan || pending.leads_away_from(&path) {
                 self.since.insert(path, Stopwatch::start());
             } else {
                 self.since.remove(&path);
-                fate.gone.push(path);
+                decision.gone.push(path);
             }
         }
         if self.more && self.since.is_empty() {
             self.more = false;
-            fate.for_scan.push(Vec::new());
+            decision.for_scan.push(Vec::new());
         }
-        Ok(fate)
+        Ok(decision)
     }
 }
 
-/// What is not worked off.
+/// Pending entries of the changelog.
 #[derive(Debug, Default)]
 struct Pending {
-    /// Names that were changed to others: redundancy there will follow.
+    /// Old names of pending renames: redundancy there will be moved.
     origins: HashSet<Vec<u8>>,
-    /// Files at the names that there is something to do for.
+    /// Inodes of the files of pending entries.
     inodes: HashSet<u64>,
-    /// Gaps and directories that were moved have to be scanned first.
+    /// A gap or a moved directory is pending, which needs a scan first.
     wants_scan: bool,
 }
 
@@ -121,7 +122,7 @@ impl Pending {
         }
     }
 
-    /// Whether a path, or a directory above it, was renamed.
+    /// True if the path or one of its parents was renamed.
     fn leads_away_from(&self, path: &[u8]) -> bool {
         let ends = (1..=path.len()).filter(|&end| end == path.len() || path[end] == b'/');
         ends.map(|end| &path[..end]).any(|place| self.origins.contains(place))
@@ -129,7 +130,7 @@ impl Pending {
 }
 
 impl Keeper {
-    /// Waits for word of files that are not where they were, and that nobody said were deleted.
+    /// Tracks files that the last scan did not find and for which no deletion was recorded.
     pub(super) fn seek_vanished(&mut self, whole: bool, approved: bool) -> Result<(), ProtectError> {
         let mut absent = Vec::new();
         if self.held.is_none() && !approved {
@@ -145,12 +146,12 @@ impl Keeper {
         Ok(())
     }
 
-    /// Records what has been gone for long enough, unless a scan is still to say more.
+    /// Records deletions of files that are missing for long enough, unless a scan is pending.
     pub(super) fn record_gone(&mut self) -> Result<(), ProtectError> {
         if self.held.is_some() || !self.for_scan.is_empty() || !self.vanished.is_any_late() {
             return Ok(());
         }
-        let Fate { gone, for_scan } = self.vanished.decide(&self.vault)?;
+        let Decision { gone, for_scan } = self.vanished.decide(&self.vault)?;
         self.for_scan.extend(for_scan);
         let when = When::now(self.vault.clock.now(), u8::MAX);
         for some in gone.chunks(MAX_PAGE) {
@@ -161,7 +162,7 @@ impl Keeper {
     }
 }
 
-/// Whether nothing has a name. Where something else has it, the file that had it makes room at once.
+/// True if nothing has this name. If another object has it, the file is handled at once.
 pub(super) fn is_absent(storage: &dyn Storage, path: &[u8]) -> bool {
     matches!(storage.find(path), Ok(None))
 }

@@ -1,4 +1,4 @@
-//! Storage with faults in it: asks a plan before it answers.
+//! Storage adapter that injects faults by plan.
 
 use gabion_vault::coder::Coders;
 use gabion_vault::format::{FileId, Metadata};
@@ -13,7 +13,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-/// Where storage is asked for something.
+/// Operation in which a fault is injected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Point {
     Folder,
@@ -27,24 +27,24 @@ pub(super) enum Point {
     Finish,
 }
 
-/// What goes wrong there.
+/// Injected fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ill {
-    /// The medium fails.
+pub(super) enum InjectedFault {
+    /// Read error of the medium.
     Eio,
     /// The target does not answer.
     Timeout,
-    /// Fewer bytes are there than the file's size says.
+    /// Fewer bytes than the file's size.
     Short,
-    /// The file is of another version than it was a moment ago.
+    /// The file has another version than a moment ago.
     Another,
-    /// Other bytes than were written, and nobody says so.
+    /// Corrupt bytes without an error.
     Rot,
 }
 
-pub(super) type Rule = Box<dyn FnMut(Point, &[u8]) -> Option<Ill> + Send>;
+pub(super) type Rule = Box<dyn FnMut(Point, &[u8]) -> Option<InjectedFault> + Send>;
 
-/// What goes wrong next.
+/// Plan of faults.
 #[derive(Clone)]
 pub(super) struct Plan(pub(super) Arc<Mutex<Rule>>);
 
@@ -55,29 +55,29 @@ impl fmt::Debug for Plan {
 }
 
 impl Plan {
-    pub(super) fn set(&self, rule: impl FnMut(Point, &[u8]) -> Option<Ill> + Send + 'static) {
+    pub(super) fn set(&self, rule: impl FnMut(Point, &[u8]) -> Option<InjectedFault> + Send + 'static) {
         *self.0.lock().unwrap() = Box::new(rule);
     }
 
-    /// Nothing goes wrong any more.
+    /// Removes all faults.
     pub(super) fn clear(&self) {
         self.set(|_, _| None);
     }
 
-    fn ask(&self, point: Point, path: &[u8]) -> Option<Ill> {
+    fn ask(&self, point: Point, path: &[u8]) -> Option<InjectedFault> {
         (self.0.lock().unwrap())(point, path)
     }
 
     fn check(&self, point: Point, path: &[u8]) -> io::Result<()> {
         match self.ask(point, path) {
-            Some(Ill::Eio | Ill::Timeout) => Err(eio()),
+            Some(InjectedFault::Eio | InjectedFault::Timeout) => Err(eio()),
             _ => Ok(()),
         }
     }
 
     fn stat(&self, point: Point, path: &[u8], stat: Stat) -> io::Result<Stat> {
         match self.ask(point, path) {
-            Some(Ill::Another) => Ok(Stat { ctime: stat.ctime + 1, ..stat }),
+            Some(InjectedFault::Another) => Ok(Stat { ctime: stat.ctime + 1, ..stat }),
             Some(_) => Err(eio()),
             None => Ok(stat),
         }
@@ -88,7 +88,7 @@ fn eio() -> io::Error {
     io::Error::from_raw_os_error(5)
 }
 
-/// Storage with faults in it.
+/// Storage with injected faults.
 #[derive(Debug)]
 pub(super) struct Faulty<S> {
     pub(super) inner: S,
@@ -130,14 +130,14 @@ impl Content for FaultyContent {
 
     fn read(&self, run: &Run, row: u64, column: usize, buffer: &mut [u8]) -> Result<usize, Fault> {
         match self.plan.ask(Point::Read, &self.path) {
-            Some(Ill::Eio) => Err(Fault::Io(eio())),
-            Some(Ill::Timeout) => Err(Fault::Timeout(30_000)),
-            Some(Ill::Short) => {
+            Some(InjectedFault::Eio) => Err(Fault::Io(eio())),
+            Some(InjectedFault::Timeout) => Err(Fault::Timeout(30_000)),
+            Some(InjectedFault::Short) => {
                 let got = self.inner.read(run, row, column, buffer)?.saturating_sub(1);
                 buffer[got..].fill(0);
                 Ok(got)
             }
-            Some(Ill::Rot) => {
+            Some(InjectedFault::Rot) => {
                 let got = self.inner.read(run, row, column, buffer)?;
                 buffer[..got].iter_mut().for_each(|byte| *byte ^= 1);
                 Ok(got)
@@ -147,15 +147,15 @@ impl Content for FaultyContent {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
-        let ill = self.plan.ask(Point::Read, &self.path);
-        let got = match ill {
-            Some(Ill::Eio) => return Err(Fault::Io(eio())),
-            Some(Ill::Timeout) => return Err(Fault::Timeout(30_000)),
+        let fault = self.plan.ask(Point::Read, &self.path);
+        let got = match fault {
+            Some(InjectedFault::Eio) => return Err(Fault::Io(eio())),
+            Some(InjectedFault::Timeout) => return Err(Fault::Timeout(30_000)),
             _ => self.inner.read_at(offset, buffer)?,
         };
-        match ill {
-            Some(Ill::Short) => Ok(got.saturating_sub(1)),
-            Some(Ill::Rot) => {
+        match fault {
+            Some(InjectedFault::Short) => Ok(got.saturating_sub(1)),
+            Some(InjectedFault::Rot) => {
                 buffer[..got].iter_mut().for_each(|byte| *byte ^= 1);
                 Ok(got)
             }

@@ -1,9 +1,9 @@
-//! Files that nobody wrote to, by all that the file system says, and that are not what was protected: they are damaged. Redundancy
-//! that was made of them now would make the damage last; what they have can still bring them back.
+//! Check for silent corruption: files with unchanged size and mtime whose content differs from their signatures. New
+//! redundancy would protect the corruption; the existing redundancy can still repair it.
 
 use super::{EncodeError, EncodeOptions, Encoded, Encoder};
-use crate::damage::{Trouble, margin, trouble};
-use crate::examine::{self, ExamineError, Subject};
+use crate::damage::{DamageReport, damage_report, remaining_redundancy};
+use crate::examine::{self, ExamineError, ProtectedFile};
 use crate::format::{Header, Metadata};
 use crate::redundancy::redo;
 use crate::tree::Generation;
@@ -11,31 +11,32 @@ use crate::version::{is_doubtful, is_same_content};
 use std::io;
 
 impl Encoder<'_> {
-    /// Refuses a file that is not what was protected: what was found is in the error. Its permissions and attributes, which somebody may
-    /// have changed, are kept with the redundancy that it has.
+    /// Returns [`EncodeError::Damaged`] with the findings if the file differs from its protected content. Changed
+    /// permissions and attributes are written to the existing headers.
     pub(super) fn refuse_damaged(&self, path: &[u8], options: EncodeOptions<'_>) -> Result<(), EncodeError> {
-        let subject = match Subject::open(self.storage, self.coders, path) {
+        let protected = match ProtectedFile::open(self.storage, self.coders, path) {
             Err(ExamineError::Unprotected | ExamineError::Unusable(_)) => return Ok(()),
-            subject => subject?,
+            protected => protected?,
         };
         let EncodeOptions { threads, stopped, .. } = options;
-        let look = examine::ExamineOptions { threads, from_medium: false, progress: &|_| {}, stopped };
-        let findings = examine::examine(&subject, look).map_err(|error| match error {
+        let examine_options =
+            examine::ExamineOptions { threads, from_medium: false, progress: &|_| {}, stopped };
+        let findings = examine::examine(&protected, examine_options).map_err(|error| match error {
             ExamineError::Stopped => EncodeError::Stopped,
             error => EncodeError::Examine(error),
         })?;
-        let (Some(content), Some(stat)) = (&subject.content, subject.stat) else {
+        let (Some(content), Some(stat)) = (&protected.content, protected.stat) else {
             return Err(EncodeError::Gone);
         };
         for fault in findings.faults.iter().filter(|fault| !fault.data.is_empty()) {
-            let run = subject.cut().run(fault.stripe, 1);
-            // What cannot be read at all has a reason of its own.
+            let run = protected.cut().run(fault.stripe, 1);
+            // An unreadable block is reported with its own error.
             for &column in &fault.data {
                 content.read(&run, 0, column, &mut vec![0; run.block as usize]).map_err(EncodeError::Read)?;
             }
         }
-        // Of several histories it was written since that which counts.
-        if !findings.has_bad_data() || !is_same_content(&subject.header, &stat.generation()) {
+        // After a write since the protected version, a difference is not corruption.
+        if !findings.has_bad_data() || !is_same_content(&protected.header, &stat.generation()) {
             return Ok(());
         }
         let after = self.storage.find(path).map_err(EncodeError::read)?.ok_or(EncodeError::Gone)?;
@@ -43,49 +44,52 @@ impl Encoder<'_> {
             return Err(EncodeError::Changed);
         }
         let metadata = content.metadata().map_err(EncodeError::read)?;
-        let found = trouble(path, &subject, &findings).map(|found| Trouble { changed: false, ..found });
+        let found =
+            damage_report(path, &protected, &findings).map(|found| DamageReport { changed: false, ..found });
         let kept = Encoded {
-            id: subject.header.id,
+            id: protected.header.id,
             stat,
-            protected_at: subject.header.protected_at,
-            code: subject.header.coding(),
-            columns: margin(&subject, &findings) as usize,
-            wanted: subject.header.code.m(),
-            redundancy_bytes: subject.parts.iter().map(|part| part.records.file()).sum(),
+            protected_at: protected.header.protected_at,
+            code: protected.header.coding(),
+            columns: remaining_redundancy(&protected, &findings) as usize,
+            wanted: protected.header.code.m(),
+            redundancy_bytes: protected.parts.iter().map(|part| part.records.file()).sum(),
             read_bytes: stat.size,
             adopted: true,
             encoded: 0,
             kept: findings.stripes,
-            trouble: found,
-            spoilt: Vec::new(),
-            mended: Vec::new(),
+            damage: found,
+            unrecoverable: Vec::new(),
+            reconstructed: Vec::new(),
             changed: Vec::new(),
             drafts: Vec::new(),
             published: Vec::new(),
             obsolete: Vec::new(),
         };
-        self.keep_metadata(subject, &metadata, stat.generation())?;
+        self.keep_metadata(protected, &metadata, stat.generation())?;
         Err(EncodeError::Damaged(Box::new(kept)))
     }
 
-    /// Refuses a file that is protected by another name and is not what was protected, where nobody wrote to it since. Redundancy for this name would be made of
-    /// the damage, and a repair by this name would put it back.
+    /// Returns [`EncodeError::OtherName`] if the file is protected under `other`, is unmodified since then and differs
+    /// from the protected content. New redundancy would protect the corruption, and a repair under this name would
+    /// restore it.
     pub(crate) fn refuse_damaged_by(
         &self,
         other: &[u8],
         options: EncodeOptions<'_>,
     ) -> Result<(), EncodeError> {
-        let subject = match Subject::open(self.storage, self.coders, other) {
+        let protected = match ProtectedFile::open(self.storage, self.coders, other) {
             Err(ExamineError::Unprotected | ExamineError::Unusable(_)) => return Ok(()),
-            subject => subject?,
+            protected => protected?,
         };
-        let Some(stat) = subject.stat else { return Ok(()) };
-        if !is_same_content(&subject.header, &stat.generation()) || is_doubtful(&subject.header) {
+        let Some(stat) = protected.stat else { return Ok(()) };
+        if !is_same_content(&protected.header, &stat.generation()) || is_doubtful(&protected.header) {
             return Ok(());
         }
         let EncodeOptions { threads, stopped, .. } = options;
-        let look = examine::ExamineOptions { threads, from_medium: false, progress: &|_| {}, stopped };
-        match examine::examine(&subject, look) {
+        let examine_options =
+            examine::ExamineOptions { threads, from_medium: false, progress: &|_| {}, stopped };
+        match examine::examine(&protected, examine_options) {
             Ok(findings) if findings.has_bad_data() => {}
             Ok(_) => return Ok(()),
             Err(ExamineError::Stopped) => return Err(EncodeError::Stopped),
@@ -99,17 +103,17 @@ impl Encoder<'_> {
         }
     }
 
-    /// Puts owner, permissions and attributes into the headers, as far as there is room: what is restored must not be open to more people
-    /// than the file was. The rest follows when the file is protected after its repair.
-    /// A copy gets the inode of the file in its header, so that repair knows it.
+    /// Writes owner, permissions and attributes into the headers as far as they fit, so that a restored file is not
+    /// accessible to more users than the original. What does not fit follows when the file is protected after its
+    /// repair. For a copy the header also gets the inode, so that repair identifies it.
     fn keep_metadata(
         &self,
-        subject: Subject,
+        protected: ProtectedFile,
         metadata: &Metadata,
         now: Generation,
     ) -> Result<(), EncodeError> {
-        let (id, revision) = (subject.header.id, subject.header.revision);
-        let places: Vec<_> = subject.parts.into_iter().map(|part| part.place).collect();
+        let (id, revision) = (protected.header.id, protected.header.revision);
+        let places: Vec<_> = protected.parts.into_iter().map(|part| part.place).collect();
         for place in places {
             let write = EncodeError::write(&place);
             let part = place.open_to_update(self.coders).map_err(|error| write(io::Error::other(error)))?;

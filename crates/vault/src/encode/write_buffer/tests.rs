@@ -1,24 +1,24 @@
-use super::{HELD_BYTES, LARGE_PAGE, Outflow, due};
+use super::{HELD_BYTES, LARGE_PAGE, WriteBuffer, due};
 use crate::redundancy::{Draft, PartPath, STAGING};
 use crate::tree::Tree;
 
-/// Runs that follow each other and runs that do not, as threads that share a file make them.
+/// Consecutive and separate runs, as produced by threads that share a file.
 #[test]
-fn all_records_come_where_they_belong() {
+fn records_are_written_at_their_offsets() {
     let directory = tempfile::tempdir().unwrap();
     let tree = Tree::open(directory.path()).unwrap();
     tree.make_directories(STAGING, 0o700).unwrap();
     let draft = Draft::new(PartPath { tree, path: b"made".to_vec() }).unwrap();
     let byte = |at: u64| (at * 31 + (at >> 8) * 7) as u8 | 1;
     let runs = [192..300_000u64, 300_000..2_500_000, 9_000_000..9_000_001, 2_500_000..9_000_000];
-    let mut outflow = Outflow::default();
+    let mut write_buffer = WriteBuffer::default();
     for run in &runs {
-        outflow.begin(run.start, (run.end - run.start) as usize, Some(&draft)).unwrap();
-        outflow.fresh().iter_mut().zip(run.start..).for_each(|(to, at)| *to = byte(at));
-        outflow.end(Some(&draft), 1).unwrap();
-        assert!(outflow.held < LARGE_PAGE);
+        write_buffer.begin(run.start, (run.end - run.start) as usize, Some(&draft)).unwrap();
+        write_buffer.fresh().iter_mut().zip(run.start..).for_each(|(to, at)| *to = byte(at));
+        write_buffer.end(Some(&draft), 1).unwrap();
+        assert!(write_buffer.held < LARGE_PAGE);
     }
-    outflow.flush(Some(&draft)).unwrap();
+    write_buffer.flush(Some(&draft)).unwrap();
     draft.publish().unwrap();
     let made = std::fs::read(directory.path().join("made")).unwrap();
     assert_eq!(made.len(), 9_000_001);
@@ -27,15 +27,15 @@ fn all_records_come_where_they_belong() {
 }
 
 #[test]
-fn writes_end_with_large_pieces_and_what_is_held_has_a_bound() {
+fn writes_end_at_piece_boundaries_and_buffers_are_bounded() {
     let page = LARGE_PAGE;
     assert_eq!(due(0, page - 1, 1), 0);
     assert_eq!(due(0, page, 1), page);
     assert_eq!(due(192, 2 * page, 1), 2 * page - 192);
     assert_eq!(due(page as u64 + 5, 7, 1), 0);
-    for outflows in [1, 2, 8, 9, 100, 1024, 1 << 30] {
-        let held = (0..3 * page).step_by(4099).map(|held| held - due(192, held, outflows)).max();
-        let all = held.unwrap() as u64 * outflows as u64;
-        assert!(all <= HELD_BYTES, "{outflows}: {all}");
+    for buffers in [1, 2, 8, 9, 100, 1024, 1 << 30] {
+        let held = (0..3 * page).step_by(4099).map(|held| held - due(192, held, buffers)).max();
+        let all = held.unwrap() as u64 * buffers as u64;
+        assert!(all <= HELD_BYTES, "{buffers}: {all}");
     }
 }

@@ -1,6 +1,6 @@
-//! A protected tree to play with.
+//! Fixture: a protected tree in a temporary directory.
 
-pub(crate) use super::seed::Seed;
+pub(crate) use super::test_rng::TestRng;
 use gabion_vault::catalogue::State;
 use gabion_vault::catalogue_rebuild::{self, Rebuilt};
 use gabion_vault::protect::{self, Report};
@@ -20,35 +20,35 @@ pub(crate) fn rebuild_catalogue(vault: &Vault) -> Rebuilt {
     catalogue_rebuild::rebuild(&vault.catalogue, &*vault.storage, &vault.coders, QUIET).unwrap()
 }
 
-/// A tree with a vault in it; all of it vanishes with this.
-pub(crate) struct Playground {
+/// A tree with a vault, removed on drop.
+pub(crate) struct Fixture {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) vault: Vault,
     pub(crate) clock: Clock,
 }
 
-impl Playground {
-    pub(crate) fn new(code: &str) -> Playground {
-        Playground::with_policy(&format!("[default]\ncode = \"{code}\"\nblock = \"4KiB\"\n"))
+impl Fixture {
+    pub(crate) fn new(code: &str) -> Fixture {
+        Fixture::with_policy(&format!("[default]\ncode = \"{code}\"\nblock = \"4KiB\"\n"))
     }
 
-    pub(crate) fn with_policy(policy: &str) -> Playground {
+    pub(crate) fn with_policy(policy: &str) -> Fixture {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("tree")).unwrap();
         let clock = Clock::manual(1_800_000_000 * SECOND);
         let location = Location::of(&dir.path().join("tree"), None);
         let mut vault = Vault::create(&location, None, clock.clone()).unwrap();
         vault.set_policy(policy).unwrap();
-        Playground { dir, vault, clock }
+        Fixture { dir, vault, clock }
     }
 
-    /// Opens the vault once more, as the next process would.
-    pub(crate) fn reopen(self) -> Playground {
+    /// Opens the vault again, as the next process would.
+    pub(crate) fn reopen(self) -> Fixture {
         let location = Location::of(&self.root(), None);
-        let Playground { dir, vault, clock } = self;
+        let Fixture { dir, vault, clock } = self;
         drop(vault);
         let vault = Vault::open(&location, clock.clone()).unwrap();
-        Playground { dir, vault, clock }
+        Fixture { dir, vault, clock }
     }
 
     pub(crate) fn root(&self) -> PathBuf {
@@ -59,7 +59,7 @@ impl Playground {
         self.root().join(name)
     }
 
-    /// The redundancy file of a file.
+    /// Path of a file's redundancy file.
     pub(crate) fn redundancy(&self, name: &str) -> PathBuf {
         self.root().join(".gabion/redundancy").join(name)
     }
@@ -79,7 +79,7 @@ impl Playground {
         protect::protect(&self.vault, QUIET).unwrap()
     }
 
-    /// Protects, and expects that nothing goes wrong.
+    /// Protects, and expects no failures.
     pub(crate) fn protect_all(&self) -> Report {
         let report = self.protect();
         assert_eq!(report.done.failed, []);
@@ -93,10 +93,10 @@ impl Playground {
         scrub::scrub(&self.vault, b"", options, QUIET).unwrap()
     }
 
-    /// Expects that a scrub finds nothing.
+    /// Expects that a scrub finds no damage.
     pub(crate) fn assert_clean(&self) {
         let report = self.scrub();
-        assert!(report.trouble.is_empty() && report.failed.is_empty(), "{report:?}");
+        assert!(report.damage.is_empty() && report.failed.is_empty(), "{report:?}");
     }
 
     pub(crate) fn repair(&self, name: &str) -> Repaired {
@@ -104,15 +104,15 @@ impl Playground {
         repair::repair(&self.vault, name.as_bytes(), QUIET).unwrap()
     }
 
-    /// The state that a scrub finds a file in.
+    /// State of a file according to a scrub.
     pub(crate) fn state(&self, name: &str) -> State {
         let report = self.scrub();
-        let found = report.trouble.iter().find(|trouble| trouble.path == name.as_bytes());
-        found.map_or(State::Protected, |trouble| trouble.state)
+        let found = report.damage.iter().find(|damage| damage.path == name.as_bytes());
+        found.map_or(State::Protected, |damage| damage.state)
     }
 }
 
-/// Writes over bytes of a file and puts its time back: rot.
+/// Overwrites bytes of a file and restores its mtime, like bit rot.
 pub(crate) fn rot(path: &Path, offset: u64, bytes: &[u8]) {
     let file = std::fs::File::options().write(true).open(path).unwrap();
     let modified = file.metadata().unwrap().modified().unwrap();

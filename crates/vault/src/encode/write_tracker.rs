@@ -1,10 +1,11 @@
-//! Blocks of a file that differ from its redundancy although they should not.
+//! Detection of blocks that differ from their signatures although they were not written.
 //!
-//! Redundancy that is made of a damaged block makes the damage last. Where the storage knows what was written since the file was protected, every other block that
-//! differs is damaged, and is put right first. Where nobody knows, a file that only grew can be compared as well: blocks that it had before
-//! and that differ were changed by a program or by corruption, and are reported.
+//! Redundancy of a damaged block would protect the damage. If the storage knows which ranges were written since the
+//! file was protected, every other differing block is damaged and is reconstructed first. Without that knowledge, a
+//! file that only grew can be compared too: blocks that existed before and differ were changed by a program or by
+//! corruption, and are reported.
 
-use super::{EncodeError, EncodeOptions, Making, Planned, SMALL_PART};
+use super::{EncodeError, EncodeOptions, ParityFilePlan, RedundancyPlan, SMALL_PART};
 use crate::coder::Coder;
 use crate::format::Frame;
 use crate::format::frame::Seal;
@@ -16,33 +17,33 @@ use crate::version::is_doubtful;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Blocks that are listed of a file that grew. A file with more changes than that was edited.
+/// Maximum number of changed blocks that are listed for a file that grew. A file with more of them was edited.
 const MAX_LISTED: usize = 1024;
 
-/// What blocks are compared with, and what a difference means.
+/// Existing redundancy to compare with, and the rule for differences.
 #[derive(Debug)]
-pub(super) struct Untouched {
-    /// Redundancy files of this revision describe what was protected.
+pub(super) struct WriteTracker {
+    /// Revision of the redundancy files that describe the protected version.
     revision: u64,
     rule: Rule,
 }
 
 #[derive(Debug)]
 enum Rule {
-    /// These ranges were written, in order and apart. Other blocks that differ are damaged.
+    /// Only these ranges were written (sorted, disjoint). Other differing blocks are damaged.
     Written(Vec<Range<u64>>),
-    /// What was written is not known; the file is longer than it was.
+    /// The written ranges are unknown; the file is longer than before.
     Grown,
 }
 
-/// What the comparison found.
+/// Result of a comparison.
 #[derive(Debug, Default)]
 pub(super) struct Compared {
-    /// Cells that differ; for a file that grew, the first [`MAX_LISTED`] that were found.
+    /// Differing cells; for a file that grew, the first [`MAX_LISTED`].
     differing: Vec<Range<u64>>,
-    /// There are more.
+    /// More cells differ than are listed.
     is_more: bool,
-    /// Start of the last cell that is what it was.
+    /// Start of the last cell that is unchanged.
     last_same: Option<u64>,
 }
 
@@ -55,27 +56,28 @@ impl Compared {
     }
 }
 
-impl Untouched {
-    /// Nothing where there is nothing to compare with, or a difference would mean nothing.
+impl WriteTracker {
+    /// None if there is nothing to compare with, or a difference would have no meaning.
     pub(super) fn of(
         storage: &dyn Storage,
         path: &[u8],
-        planned: &Planned,
+        plan: &RedundancyPlan,
         stat: &Stat,
-    ) -> Option<Untouched> {
-        let old = planned.makings.iter().filter_map(|making| making.old.as_ref()).chain(&planned.former);
+    ) -> Option<WriteTracker> {
+        let old =
+            plan.parity_files.iter().filter_map(|parity_file| parity_file.old.as_ref()).chain(&plan.former);
         let newest = &old.max_by_key(|old| old.header.revision)?.header;
         let (was, now) = (&newest.generation, stat.generation());
         let revision = newest.revision;
-        // A version in doubt may have been written again before its signatures were made.
+        // The file may have been written within the same timestamp tick, before its signatures were made.
         if is_doubtful(newest) {
             return None;
         }
         if let Some(written) = storage.written_since(path, was, &now) {
-            return Some(Untouched { revision, rule: Rule::Written(written) });
+            return Some(WriteTracker { revision, rule: Rule::Written(written) });
         }
         let has_grown = !storage.keeps_by_identity() && was.inode == now.inode && was.size < now.size;
-        has_grown.then_some(Untouched { revision, rule: Rule::Grown })
+        has_grown.then_some(WriteTracker { revision, rule: Rule::Grown })
     }
 
     fn has(&self, cell: &Range<u64>) -> bool {
@@ -92,7 +94,7 @@ impl Untouched {
         }
     }
 
-    /// Cells that are damaged: nobody wrote to them.
+    /// Damaged cells: they differ and were not written.
     pub(super) fn damaged(&self, compared: &Compared) -> Vec<Range<u64>> {
         match self.rule {
             Rule::Written(_) => compared.differing.clone(),
@@ -100,7 +102,8 @@ impl Untouched {
         }
     }
 
-    /// Cells of a file that grew which differ although later ones do not. An insertion changes all that follows it, and does not count.
+    /// For a file that grew: cells that differ although a later cell does not. An insertion shifts everything behind it
+    /// and is not reported.
     pub(super) fn changed(&self, compared: &Compared) -> Vec<Range<u64>> {
         match self.rule {
             Rule::Grown if !compared.is_more => {
@@ -111,32 +114,33 @@ impl Untouched {
         }
     }
 
-    /// Stripes in which a byte was written, where every write is known and all redundancy files describe what was protected: the frames of the
-    /// other stripes are valid for the present version. None if all stripes have to be read. Files with little redundancy are read as a whole, which
-    /// verifies them as well.
+    /// Stripes that were written, if all writes are known and all redundancy files describe the protected version:
+    /// frames of the other stripes are valid for the present version. None if all stripes have to be read.
+    /// Files with little redundancy are read as a whole, which verifies them as well.
     pub(super) fn written_stripes(
         &self,
-        planned: &Planned,
-        judges: &[Option<Arc<Coder>>],
+        plan: &RedundancyPlan,
+        old_coders: &[Option<Arc<Coder>>],
         coder: &Coder,
         cut: &Cut,
     ) -> Option<Vec<Range<u64>>> {
         let Rule::Written(written) = &self.rule else { return None };
-        let is_current = |(making, judge): (&Making, &Option<Arc<Coder>>)| {
-            making.old.as_ref().is_some_and(|old| self.is_told_by(old))
-                && making.records.file() > SMALL_PART
-                && judge.as_ref().is_some_and(|judge| judge.version() == coder.version())
+        let is_current = |(parity_file, old_coder): (&ParityFilePlan, &Option<Arc<Coder>>)| {
+            parity_file.old.as_ref().is_some_and(|old| self.is_described_by(old))
+                && parity_file.records.file() > SMALL_PART
+                && old_coder.as_ref().is_some_and(|old_coder| old_coder.version() == coder.version())
         };
-        let all = !planned.unwritten && planned.makings.iter().zip(judges).all(is_current);
+        let all = !plan.unmodified && plan.parity_files.iter().zip(old_coders).all(is_current);
         all.then(|| merge(written.iter().flat_map(|range| cut.stripes_of(range.clone())).collect()))
     }
 
-    /// Whether a redundancy file describes what was protected.
-    pub(super) fn is_told_by(&self, old: &Part) -> bool {
+    /// True if the redundancy file describes the protected version.
+    pub(super) fn is_described_by(&self, old: &Part) -> bool {
         old.header.revision == self.revision
     }
 
-    /// Compares the cells of a row with a frame of a redundancy file that [tells](Untouched::is_told_by) what they were.
+    /// Compares the cells of a row with a frame of a redundancy file that [describes](WriteTracker::is_described_by)
+    /// the protected version.
     pub(super) fn compare_row(
         &self,
         run: &Run,
@@ -153,21 +157,21 @@ impl Untouched {
         }
     }
 
-    /// Compares blocks that are cut otherwise now than they were, so that rows cannot be compared: those at the end of a file that became longer or shorter, and
-    /// all of them if the block size or the code is another one.
+    /// Compares blocks whose division has changed, so that rows cannot be compared: those at the end of a file that
+    /// grew or shrank, or all blocks after a change of block size or code.
     pub(super) fn compare_others(
         &self,
         content: &dyn Content,
-        planned: &Planned,
-        judges: &[Option<Arc<Coder>>],
+        plan: &RedundancyPlan,
+        old_coders: &[Option<Arc<Coder>>],
         former: Option<&Arc<Coder>>,
         options: EncodeOptions<'_>,
     ) -> Result<Compared, EncodeError> {
         let mut compared = Compared::default();
-        let told = |old: &&Part| self.is_told_by(old) && old.header.columns > 0;
-        let found = planned.makings.iter().zip(judges).find_map(|(making, judge)| {
-            let old = making.old.as_ref().filter(told)?;
-            Some((old, judge.as_ref()?, making.records.cut()))
+        let told = |old: &&Part| self.is_described_by(old) && old.header.columns > 0;
+        let found = plan.parity_files.iter().zip(old_coders).find_map(|(parity_file, old_coder)| {
+            let old = parity_file.old.as_ref().filter(told)?;
+            Some((old, old_coder.as_ref()?, parity_file.records.cut()))
         });
         if let Some((old, coder, now)) = found {
             let was = old.records.cut();
@@ -175,7 +179,7 @@ impl Untouched {
                 let first = was.full_stripes().min(now.full_stripes());
                 self.compare_from(first, old, coder, (content, now.size()), options, &mut compared)?;
             }
-        } else if let (Some(old), Some(coder)) = (planned.former.as_ref().filter(told), former) {
+        } else if let (Some(old), Some(coder)) = (plan.former.as_ref().filter(told), former) {
             let size = content.stat().map_err(EncodeError::read)?.size;
             self.compare_from(0, old, coder, (content, size), options, &mut compared)?;
         }
@@ -195,7 +199,7 @@ impl Untouched {
         let mut records = Vec::new();
         for stripe in first..was.stripes() {
             let run = was.run(stripe, 1);
-            // The bytes behind the present end were cut off.
+            // Bytes behind the present end were truncated.
             if run.cell(0, 0).start >= size {
                 break;
             }
@@ -204,7 +208,7 @@ impl Untouched {
             }
             old.read_records(stripe, 1, &mut records).map_err(EncodeError::read)?;
             let bytes = run.block as usize + coder.table_bytes();
-            // Any frame that is left has the signatures of all data blocks.
+            // Any intact frame holds the signatures of all data blocks.
             let frame = records.chunks_exact(bytes).enumerate().find_map(|(column, bytes)| {
                 Frame::open(bytes, coder.shape(), key, old.header.first + column, stripe)
             });

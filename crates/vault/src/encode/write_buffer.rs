@@ -1,30 +1,30 @@
-//! Records on their way to a redundancy file.
+//! Write buffer for the records of one redundancy file.
 //!
-//! The system keeps what is written in pieces of memory as large as the writes that bring it, up to 2 MiB, and pieces that are
-//! filled by several writes are cleared first. So records are held back until they end such a piece.
+//! The page cache allocates folios as large as the writes, up to 2 MiB, and clears a folio first if several writes fill
+//! it. So records are buffered until they complete such a piece.
 
 use crate::redundancy::Draft;
 use gabion_platform::mapping::LARGE_PAGE;
 use std::io;
 
-/// Bytes that all outflows of a thread hold back together, about.
+/// Approximate limit for all buffers of a thread together, in bytes.
 const HELD_BYTES: u64 = 4 << 20;
 
-/// The records of one redundancy file, as far as one thread makes them.
+/// Records of one redundancy file from one thread.
 #[derive(Debug, Default)]
-pub(super) struct Outflow {
-    /// Where in the redundancy file the first byte that is held belongs.
+pub(super) struct WriteBuffer {
+    /// Offset of the first buffered byte in the redundancy file.
     start: u64,
-    /// Bytes that are held back, at the beginning of the buffer.
+    /// Buffered bytes, at the start of `buffer`.
     held: usize,
-    /// Bytes of the newest run, behind them.
+    /// Bytes of the newest run, behind the buffered ones.
     fresh: usize,
-    /// Grows only: what is in it is written over.
+    /// Only grows; reused without clearing.
     buffer: Vec<u8>,
 }
 
-impl Outflow {
-    /// Makes room for `bytes` of records that belong at `offset`. What is held back and lies elsewhere is written.
+impl WriteBuffer {
+    /// Reserves `bytes` for records at `offset`. Buffered bytes that do not end at `offset` are written first.
     pub(super) fn begin(&mut self, offset: u64, bytes: usize, draft: Option<&Draft>) -> io::Result<()> {
         if offset != self.start + self.held as u64 {
             self.flush(draft)?;
@@ -42,14 +42,15 @@ impl Outflow {
         &mut self.buffer[self.held..][..self.fresh]
     }
 
-    /// The records of the newest run are what they will be: what ends a large piece is written. `outflows` share the memory.
-    pub(super) fn end(&mut self, draft: Option<&Draft>, outflows: usize) -> io::Result<()> {
+    /// Ends the newest run and writes up to the last complete piece. `buffers` is the number of buffers that share the
+    /// limit.
+    pub(super) fn end(&mut self, draft: Option<&Draft>, buffers: usize) -> io::Result<()> {
         self.held += std::mem::take(&mut self.fresh);
-        let due = due(self.start, self.held, outflows);
+        let due = due(self.start, self.held, buffers);
         self.write(draft, due)
     }
 
-    /// Writes all that is held back.
+    /// Writes all buffered bytes.
     pub(super) fn flush(&mut self, draft: Option<&Draft>) -> io::Result<()> {
         self.write(draft, self.held)
     }
@@ -65,10 +66,10 @@ impl Outflow {
     }
 }
 
-/// Of `held` bytes from `start` of a file on, those up to the last end of a large piece; of smaller ones if many outflows share
-/// the memory.
-fn due(start: u64, held: usize, outflows: usize) -> usize {
-    let share = (HELD_BYTES / outflows.max(1) as u64).max(1);
+/// Number of bytes to write, of `held` bytes that begin at `start`: up to the last boundary of a 2 MiB piece, or of a
+/// smaller one if many buffers share the limit.
+fn due(start: u64, held: usize, buffers: usize) -> usize {
+    let share = (HELD_BYTES / buffers.max(1) as u64).max(1);
     let piece = (LARGE_PAGE as u64).min(1 << share.ilog2());
     let end = start + held as u64;
     (end / piece * piece).saturating_sub(start) as usize

@@ -1,4 +1,4 @@
-use super::{SHOWN_BYTES, Source};
+use super::{MAPPED_BYTES, RowSource};
 use crate::encode::EncodeError;
 use crate::format::Metadata;
 use crate::geometry::{Cut, Geometry, Run, Tail};
@@ -12,17 +12,17 @@ use std::io;
 
 const K: usize = 3;
 
-struct Ground {
+struct Fixture {
     directory: tempfile::TempDir,
     bytes: Vec<u8>,
 }
 
-impl Ground {
-    fn new(size: u64) -> Ground {
+impl Fixture {
+    fn new(size: u64) -> Fixture {
         let directory = tempfile::tempdir().unwrap();
         let bytes: Vec<u8> = (0..size).map(|at| (at * 7 + (at >> 9)) as u8).collect();
         std::fs::write(directory.path().join("file"), &bytes).unwrap();
-        Ground { directory, bytes }
+        Fixture { directory, bytes }
     }
 
     fn content(&self) -> Box<dyn Content> {
@@ -39,20 +39,20 @@ impl Ground {
     }
 }
 
-fn blocks_of(run: &Run, row: u64, source: &Source) -> Vec<Vec<u8>> {
+fn blocks_of(run: &Run, row: u64, source: &RowSource) -> Vec<Vec<u8>> {
     let blocks = source.blocks(run.first + row, K, run.block as usize);
     blocks.into_iter().map(<[u8]>::to_vec).collect()
 }
 
-/// In a tail whose columns begin anywhere in a page too, and at the end of the file, where blocks are filled up.
+/// Includes a tail with unaligned columns, and the end of the file, where blocks are padded.
 #[test]
-fn what_is_shown_is_what_is_read() {
-    let ground = Ground::new(3 * 3 * 48 * 8192 - 40_000);
-    let content = ground.content();
-    let (mut shown, mut read, mut shows) = (Source::default(), Source::default(), Vec::new());
-    for run in ground.cut().runs(48) {
+fn mapped_rows_equal_read_rows() {
+    let fixture = Fixture::new(3 * 3 * 48 * 8192 - 40_000);
+    let content = fixture.content();
+    let (mut shown, mut read, mut shows) = (RowSource::default(), RowSource::default(), Vec::new());
+    for run in fixture.cut().runs(48) {
         shown.begin(&*content, &run, K);
-        shows.push(shown.shown.is_some());
+        shows.push(shown.mapped.is_some());
         for row in 0..run.count {
             shown.load(&*content, &run, row, K).unwrap();
             read.load(&*content, &run, row, K).unwrap();
@@ -60,7 +60,7 @@ fn what_is_shown_is_what_is_read() {
             let cell = run.cell(row, K - 1);
             assert!(
                 blocks_of(&run, row, &shown)[K - 1]
-                    .starts_with(&ground.bytes[cell.start as usize..cell.end as usize])
+                    .starts_with(&fixture.bytes[cell.start as usize..cell.end as usize])
             );
         }
         shown.end(&*content, K).unwrap();
@@ -71,36 +71,36 @@ fn what_is_shown_is_what_is_read() {
 
 #[test]
 fn small_pieces_are_read() {
-    let ground = Ground::new(K as u64 * (SHOWN_BYTES.start - 8192));
-    let run = ground.cut().run(0, 48);
-    let mut source = Source::default();
-    source.begin(&*ground.content(), &run, K);
-    assert!(run.bytes() > 0 && source.shown.is_none() && source.window.is_none());
+    let fixture = Fixture::new(K as u64 * (MAPPED_BYTES.start - 8192));
+    let run = fixture.cut().run(0, 48);
+    let mut source = RowSource::default();
+    source.begin(&*fixture.content(), &run, K);
+    assert!(run.bytes() > 0 && source.mapped.is_none() && source.window.is_none());
 }
 
-/// The pages behind the new end were in use when they went.
+/// The pages behind the new end were mapped when they were removed.
 #[test]
 fn a_file_that_is_cut_short_while_it_is_encoded_has_changed() {
-    let ground = Ground::new(K as u64 * 48 * 8192);
-    let (content, run) = (ground.content(), ground.cut().run(0, 48));
-    let mut source = Source::default();
+    let fixture = Fixture::new(K as u64 * 48 * 8192);
+    let (content, run) = (fixture.content(), fixture.cut().run(0, 48));
+    let mut source = RowSource::default();
     source.begin(&*content, &run, K);
-    assert!(source.shown.is_some());
-    ground.file().set_len(48 * 8192).unwrap();
+    assert!(source.mapped.is_some());
+    fixture.file().set_len(48 * 8192).unwrap();
     source.load(&*content, &run, 47, K).unwrap();
     let blocks = blocks_of(&run, 47, &source);
-    assert!(blocks[0] == ground.bytes[47 * 8192..48 * 8192]);
+    assert!(blocks[0] == fixture.bytes[47 * 8192..48 * 8192]);
     assert!(blocks[1..].iter().flatten().all(|&byte| byte == 0));
     assert!(matches!(source.end(&*content, K), Err(EncodeError::Changed)));
-    // And not for good: the next run is as any other.
-    ground.file().set_len(0).unwrap();
-    std::fs::write(ground.directory.path().join("file"), &ground.bytes).unwrap();
+    // The next run is mapped again.
+    fixture.file().set_len(0).unwrap();
+    std::fs::write(fixture.directory.path().join("file"), &fixture.bytes).unwrap();
     source.begin(&*content, &run, K);
-    assert!(blocks_of(&run, 47, &source)[1] == ground.bytes[95 * 8192..96 * 8192]);
+    assert!(blocks_of(&run, 47, &source)[1] == fixture.bytes[95 * 8192..96 * 8192]);
     source.end(&*content, K).unwrap();
 }
 
-/// A medium that gives errors, as far as one can see through a window: pages are not to be had.
+/// A medium with read errors, as seen through a window: its pages cannot be mapped.
 #[derive(Debug)]
 struct Failing(Box<dyn Content>, File);
 
@@ -139,33 +139,33 @@ impl Content for Failing {
 }
 
 #[test]
-fn an_error_of_the_medium_is_told_as_such() {
-    let ground = Ground::new(K as u64 * 48 * 8192);
-    let run = ground.cut().run(0, 48);
-    let content = Failing(ground.content(), tempfile::tempfile().unwrap());
-    let mut source = Source::default();
+fn a_read_error_is_reported() {
+    let fixture = Fixture::new(K as u64 * 48 * 8192);
+    let run = fixture.cut().run(0, 48);
+    let content = Failing(fixture.content(), tempfile::tempfile().unwrap());
+    let mut source = RowSource::default();
     source.begin(&content, &run, K);
     assert!(blocks_of(&run, 5, &source).iter().flatten().all(|&byte| byte == 0));
     assert!(matches!(source.end(&content, K), Err(EncodeError::Read(Fault::Io(_)))));
 }
 
-/// One touch for every page is too many, one for sixteen or for a large page is not.
+/// One page fault per page is too many; one per sixteen pages or per huge page is not.
 #[test]
-fn what_is_shown_page_by_page_is_read_instead() {
-    let ground = Ground::new(3 * 48 * 8192);
-    let content = ground.content();
-    let run = ground.cut().runs(48).next().unwrap();
+fn costly_mappings_are_replaced_by_reads() {
+    let fixture = Fixture::new(3 * 48 * 8192);
+    let content = fixture.content();
+    let run = fixture.cut().runs(48).next().unwrap();
     let (bytes, page) = (16 << 20, page_bytes() as u64);
     for (touched, is_shown) in [(bytes / page, false), (bytes / page / 16, true), (8, true)] {
-        let mut source = Source::default();
+        let mut source = RowSource::default();
         source.begin(&*content, &run, K);
-        assert!(source.shown.is_some());
+        assert!(source.mapped.is_some());
         source.end(&*content, K).unwrap();
-        source.weigh(touched, bytes);
+        source.decide_mapping(touched, bytes);
         source.begin(&*content, &run, K);
-        assert_eq!(source.shown.is_some(), is_shown, "{touched} touches");
+        assert_eq!(source.mapped.is_some(), is_shown, "{touched} touches");
         source.load(&*content, &run, 1, K).unwrap();
-        assert!(blocks_of(&run, 1, &source)[0] == ground.bytes[8192..2 * 8192]);
+        assert!(blocks_of(&run, 1, &source)[0] == fixture.bytes[8192..2 * 8192]);
         source.end(&*content, K).unwrap();
     }
 }

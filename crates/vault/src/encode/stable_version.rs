@@ -1,8 +1,8 @@
-//! Waits until the version of a file can be told from every later one, before the file is read.
+//! Wait before a file is read, so that its version differs from that of every later write.
 //!
-//! A program that has a file mapped changes its mtime only with the first store into a clean page. So dirty pages are written first: from
-//! then on the next store changes the mtime. Timestamps are coarse as well: a file that was written a moment ago is read when that moment
-//! is over ([`version`](crate::version)).
+//! A program with a mapping changes the mtime only by its first store into a clean page. So dirty pages are flushed
+//! first; the next store then changes the mtime. Timestamps are also coarse: a file that was written within the current
+//! timestamp tick is read after it has passed ([`version`](crate::version)).
 
 use super::{EncodeError, EncodeOptions, Encoder};
 use crate::storage::{Content, Fault};
@@ -11,13 +11,13 @@ use crate::version::settles_in;
 use crate::world::{Clock, Nanos};
 use std::time::Duration;
 
-/// How often it is asked whether to stop.
+/// Interval at which a stop is checked.
 const SLICE: Duration = Duration::from_millis(20);
 
 impl Encoder<'_> {
-    /// The file as it is, and the time before which it got this version. A file that is written all the time stays in doubt, and is
-    /// read all the same.
-    pub(super) fn settle(
+    /// Returns the file's version and a time at which it already had this version. A file that is written continuously
+    /// stays doubtful and is read nevertheless.
+    pub(super) fn stable_version(
         &self,
         content: &dyn Content,
         options: EncodeOptions<'_>,
@@ -34,7 +34,7 @@ impl Encoder<'_> {
             options.flushed.is_some_and(|it| it.device == stat.device && settles_in(stat.mtime, it.at) == 0)
         };
         let stat = if is_settled { stat } else { content.stat().map_err(EncodeError::read)? };
-        // A file that was written since the file system was flushed has dirty pages of its own.
+        // A file that was written after the file system's flush has dirty pages of its own.
         if is_flushed(&stat) {
             return Ok((read_at, stat));
         }
@@ -42,7 +42,7 @@ impl Encoder<'_> {
         Ok((read_at, content.stat().map_err(EncodeError::read)?))
     }
 
-    /// Time passes only by the real clock.
+    /// Sleeps, unless the clock is manual.
     fn wait(&self, nanos: Nanos, options: EncodeOptions<'_>) -> Result<(), EncodeError> {
         let mut left = match self.clock {
             Clock::System => Duration::from_nanos(nanos.unsigned_abs()),

@@ -1,6 +1,6 @@
-//! A tree on some file system, and a watch on it.
+//! Fixture: a tree on some file system, and a watch of it.
 
-pub(crate) use super::seed::Seed;
+pub(crate) use super::test_rng::TestRng;
 use gabion_vault::catalogue::{CatalogueError, Change, Class};
 use gabion_vault::monitor::{Choice, Live, Notice, Options, Status};
 use gabion_vault::protect;
@@ -16,16 +16,16 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The whole file system is watched: a test that fills the queue would disturb the others.
+/// Fanotify covers the whole file system: a test that fills the queue would disturb others, so tests take turns.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// How long a busy machine may take for what takes a second: a disk that others keep busy makes every `fsync` wait for seconds.
+/// Timeout for conditions; other load may delay every `fsync` by seconds.
 const PATIENCE: Duration = gabion_testkit::PATIENCE;
 
 pub(crate) const QUIET: RunContext<'static> =
     RunContext { threads: 2, rate: None, progress: &|_| {}, stopped: &|| false };
 
-/// A file system of its own in a file, mounted while this lives.
+/// A loop-mounted file system, unmounted on drop.
 pub(crate) struct Mounted {
     at: PathBuf,
 }
@@ -36,8 +36,8 @@ impl Drop for Mounted {
     }
 }
 
-pub(crate) struct Playground {
-    // Unmounted before the directory goes.
+pub(crate) struct Fixture {
+    // Declared first: unmounted before the directory is removed.
     _mounted: Option<Mounted>,
     dir: tempfile::TempDir,
     notices: Arc<Mutex<Vec<Notice>>>,
@@ -52,19 +52,19 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-impl Playground {
-    /// In memory.
-    pub(crate) fn new() -> Playground {
+impl Fixture {
+    /// In a tmpfs.
+    pub(crate) fn new() -> Fixture {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         std::fs::create_dir(dir.path().join("tree")).unwrap();
-        Playground { _mounted: None, dir, notices: Arc::default(), _turn: turn }
+        Fixture { _mounted: None, dir, notices: Arc::default(), _turn: turn }
     }
 
-    /// On a file system of this kind; nothing, and a line that says why, if it cannot be had here.
-    pub(crate) fn on(kind: &str, test: &str) -> Option<Playground> {
-        let ground = Playground::new();
-        let (image, at) = (ground.dir.path().join("image"), ground.dir.path().join("tree"));
+    /// On a file system of this kind; none, with a skip line, if it is not available.
+    pub(crate) fn on(kind: &str, test: &str) -> Option<Fixture> {
+        let fixture = Fixture::new();
+        let (image, at) = (fixture.dir.path().join("image"), fixture.dir.path().join("tree"));
         std::fs::File::create(&image).unwrap().set_len(400 << 20).unwrap();
         let mkfs = format!("mkfs.{kind}");
         if !is_root() || !run(&mkfs, &["-q".as_ref(), image.as_os_str()]) {
@@ -75,7 +75,7 @@ impl Playground {
             gabion_testkit::skip!("{test} on {kind}: nothing can be mounted here");
             return None;
         }
-        Some(Playground { _mounted: Some(Mounted { at }), ..ground })
+        Some(Fixture { _mounted: Some(Mounted { at }), ..fixture })
     }
 
     pub(crate) fn tree(&self) -> PathBuf {
@@ -86,7 +86,7 @@ impl Playground {
         self.root().join(OsStr::from_bytes(name.as_ref()))
     }
 
-    /// What is protected: a directory on the file system, so that there is an outside on the same one.
+    /// The protected tree: a directory of the file system, so that the same one has files outside the tree.
     pub(crate) fn root(&self) -> PathBuf {
         self.tree().join("root")
     }
@@ -105,12 +105,12 @@ impl Playground {
         Vault::open(&self.location(), Clock::System).unwrap()
     }
 
-    /// Makes the vault.
+    /// Creates the vault.
     pub(crate) fn create(&self, policy: &str) {
         self.create_on(None, policy);
     }
 
-    /// Makes the vault, with its changelog on a server.
+    /// Creates the vault with its changelog on a server.
     pub(crate) fn create_on(&self, server: Option<&str>, policy: &str) {
         std::fs::create_dir_all(self.root()).unwrap();
         let mut vault = Vault::create(&self.location(), server, Clock::System).unwrap();
@@ -122,8 +122,8 @@ impl Playground {
             source,
             threads: 2,
             rescan: i64::MAX,
-            gather: Duration::from_millis(5),
-            record: Duration::from_millis(20),
+            event_delay: Duration::from_millis(5),
+            record_interval: Duration::from_millis(20),
             ..Options::default()
         }
     }
@@ -139,13 +139,13 @@ impl Playground {
         self.notices.lock().unwrap()
     }
 
-    /// Scans of everything since the watch began.
+    /// Number of full scans since the watch began.
     pub(crate) fn whole_scans(&self) -> usize {
         let whole = |notice: &&Notice| matches!(notice, Notice::Scanned(scan) if scan.within.iter().any(Vec::is_empty));
         self.notices().iter().filter(whole).count()
     }
 
-    /// Waits until something is so.
+    /// Waits for a condition.
     pub(crate) fn until(&self, what: &str, mut so: impl FnMut() -> bool) {
         let began = Stopwatch::start();
         while !so() {
@@ -154,7 +154,7 @@ impl Playground {
         }
     }
 
-    /// Waits until all that is there is protected as it is, and nothing is pending.
+    /// Waits until all present files are protected and nothing is pending.
     pub(crate) fn until_protected(&self) {
         let vault = self.vault();
         let began = Stopwatch::start();
@@ -181,7 +181,7 @@ impl Playground {
         }
     }
 
-    /// Expects that what is there is protected, nothing else is, and all of it is whole.
+    /// Expects that exactly the present files are protected, and intact.
     pub(crate) fn assert_protected(&self) {
         let vault = self.vault();
         let mut known = BTreeSet::new();
@@ -196,7 +196,7 @@ impl Playground {
         assert_eq!(files_below(&self.dir.path().join("repository/redundancy")), known);
         let options = scrub::Options { selection: Selection::All, from_medium: false, resume: false };
         let report = scrub::scrub(&vault, b"", options, QUIET).unwrap();
-        assert!(report.trouble.is_empty() && report.failed.is_empty(), "{report:?}");
+        assert!(report.damage.is_empty() && report.failed.is_empty(), "{report:?}");
     }
 
     pub(crate) fn stop(&self, live: Live) -> Status {
@@ -204,7 +204,7 @@ impl Playground {
     }
 }
 
-/// Regular files below a directory, by their paths.
+/// Paths of regular files below a directory.
 pub(crate) fn files_below(root: &Path) -> BTreeSet<Vec<u8>> {
     let mut found = BTreeSet::new();
     let mut ahead = vec![root.to_owned()];

@@ -14,25 +14,26 @@ use std::sync::Arc;
 
 /// A protected file, opened with its redundancy.
 #[derive(Debug)]
-pub struct Subject {
-    /// The file; nothing if it is gone.
+pub struct ProtectedFile {
+    /// The open file; none if it does not exist.
     pub content: Option<Box<dyn Content>>,
-    /// What the file system says of it.
+    /// Properties of the file.
     pub stat: Option<Stat>,
-    /// Its redundancy files that can be opened and belong together.
+    /// Usable redundancy files that belong together.
     pub parts: Vec<Part>,
-    /// Redundancy files that cannot be used, and why.
+    /// Unusable redundancy files, with reasons.
     pub unusable: Vec<(std::path::PathBuf, String)>,
-    /// The header that counts: the one of the newest revision.
+    /// Header of the newest revision.
     pub header: Header,
-    /// The code, ready.
+    /// Prepared code.
     pub coder: Arc<Coder>,
 }
 
-/// The redundancy files of a file that belong together, the newest first, and those that do not: a target that was away
-/// comes back with what it had, and a file that got the name of another has the redundancy of that one beside its own. Of several
-/// histories that counts which protects the file as it is, `now`, then as it was before it got other rights or names, or before it was
-/// written; if none does, the one that was written last. Of one column, the newest counts.
+/// Splits redundancy files into those that belong together, newest first, and the others: a target that was offline
+/// returns with older redundancy, and a file that took the name of another has that one's redundancy next to its own.
+/// Of several histories the one is used that protects the present version `now`, then one that differs by permissions
+/// or names only, then one of an earlier content; if none does, the one written last. For each column the newest file
+/// is used.
 pub(crate) fn belonging(mut parts: Vec<Part>, now: Option<Generation>) -> (Vec<Part>, Vec<Part>) {
     let fits = |part: &Part| {
         let was = &part.header.generation;
@@ -62,25 +63,25 @@ pub(crate) fn belonging(mut parts: Vec<Part>, now: Option<Generation>) -> (Vec<P
     })
 }
 
-/// Whether an error speaks of this process, its rights and its limits, and not of the file.
+/// True if the error is about this process, its permissions and its limits, and not about the file.
 fn is_of_the_process(error: &io::Error) -> bool {
     use rustix::io::Errno;
-    // An update that nobody finished cannot be finished on a medium that is read-only.
+    // An interrupted update cannot be completed on a read-only medium.
     let limits = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::ROFS];
     error.kind() == io::ErrorKind::PermissionDenied
         || limits.iter().any(|limit| error.raw_os_error() == Some(limit.raw_os_error()))
 }
 
-impl Subject {
+impl ProtectedFile {
     /// Opens a file and its redundancy.
     ///
     /// # Errors
     /// See [`ExamineError`].
-    pub fn open(storage: &dyn Storage, coders: &Coders, path: &[u8]) -> Result<Subject, ExamineError> {
-        Subject::open_by(storage, path, coders, PartPath::open)
+    pub fn open(storage: &dyn Storage, coders: &Coders, path: &[u8]) -> Result<ProtectedFile, ExamineError> {
+        ProtectedFile::open_by(storage, path, coders, PartPath::open)
     }
 
-    /// Opens a file and that redundancy of it which nobody is making just now: nobody is waited for.
+    /// Opens a file with its redundancy, except for redundancy that is being written: does not wait.
     ///
     /// # Errors
     /// See [`ExamineError`].
@@ -88,11 +89,12 @@ impl Subject {
         storage: &dyn Storage,
         coders: &Coders,
         path: &[u8],
-    ) -> Result<Subject, ExamineError> {
-        Subject::open_by(storage, path, coders, PartPath::try_open)
+    ) -> Result<ProtectedFile, ExamineError> {
+        ProtectedFile::open_by(storage, path, coders, PartPath::try_open)
     }
 
-    /// Opens a file and what there is of the redundancy of its present version: nobody waits for redundancy of another one.
+    /// Opens a file with the redundancy of its present version. Does not wait for redundancy of another version that is
+    /// being written.
     ///
     /// # Errors
     /// See [`ExamineError`].
@@ -100,17 +102,18 @@ impl Subject {
         storage: &dyn Storage,
         coders: &Coders,
         path: &[u8],
-    ) -> Result<Subject, ExamineError> {
+    ) -> Result<ProtectedFile, ExamineError> {
         let is_unchanged = |was: &Header| {
-            // Of a file that cannot be looked at, all that there is is of use.
+            // If the file cannot be opened, all redundancy is useful.
             let now = storage.open(path).and_then(|content| content.stat());
             now.map_or(true, |now| version::is_unchanged(was, &now.generation()))
         };
         let open = |place: &PartPath, coders: &Coders| place.open_if_useful(coders, is_unchanged);
-        Subject::open_by(storage, path, coders, open)
+        ProtectedFile::open_by(storage, path, coders, open)
     }
 
-    /// Opens redundancy at a place, whatever its name, for a file that `open_content` opens. Nobody waits for redundancy that is not `of_use`.
+    /// Opens redundancy at a given place for the file that `open_content` opens. Does not wait for redundancy that is
+    /// being written and is not `of_use`.
     ///
     /// # Errors
     /// See [`ExamineError`].
@@ -119,10 +122,10 @@ impl Subject {
         coders: &Coders,
         open_content: impl Fn() -> io::Result<Box<dyn Content>>,
         of_use: impl Fn(&Header) -> bool,
-    ) -> Result<Subject, ExamineError> {
+    ) -> Result<ProtectedFile, ExamineError> {
         let holder = RedundancyLocation { target: Vec::new(), place, owner: None };
         let open = |place: &PartPath, coders: &Coders| place.open_if_useful(coders, &of_use);
-        Subject::assemble(vec![holder], open_content, coders, open)
+        ProtectedFile::assemble(vec![holder], open_content, coders, open)
     }
 
     fn open_by(
@@ -130,13 +133,13 @@ impl Subject {
         path: &[u8],
         coders: &Coders,
         open: impl Fn(&PartPath, &Coders) -> Result<Option<Part>, PartError>,
-    ) -> Result<Subject, ExamineError> {
+    ) -> Result<ProtectedFile, ExamineError> {
         let holders = match storage.redundancy_locations(path) {
-            // A file that is gone has no redundancy where that belongs to the file.
+            // A deleted file has no redundancy in storage that keeps it by inode.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             holders => holders.map_err(ExamineError::Read)?,
         };
-        Subject::assemble(holders, || storage.open(path), coders, open)
+        ProtectedFile::assemble(holders, || storage.open(path), coders, open)
     }
 
     fn assemble(
@@ -144,7 +147,7 @@ impl Subject {
         open_content: impl Fn() -> io::Result<Box<dyn Content>>,
         coders: &Coders,
         open: impl Fn(&PartPath, &Coders) -> Result<Option<Part>, PartError>,
-    ) -> Result<Subject, ExamineError> {
+    ) -> Result<ProtectedFile, ExamineError> {
         let (mut parts, mut unusable, mut refused, mut later) = (Vec::new(), Vec::new(), None, None);
         for holder in holders {
             let place = &holder.place;
@@ -159,7 +162,7 @@ impl Subject {
                     }
                     parts.push(part);
                 }
-                // A directory of other files' redundancy.
+                // A directory with redundancy of other files.
                 Err(PartError::Io(error)) if error.kind() == io::ErrorKind::InvalidInput => {}
                 Err(error) => {
                     unusable.push((place.tree.shown(&place.path), error.to_string()));
@@ -175,7 +178,7 @@ impl Subject {
             }
         }
         if parts.is_empty() {
-            // What this process may not look at is not lost.
+            // Missing permission does not mean that the file is lost.
             open_content().map(drop).or_else(|error| match is_of_the_process(&error) {
                 true => Err(ExamineError::Read(error)),
                 false => Ok(()),
@@ -193,7 +196,7 @@ impl Subject {
         }
         let content = match crate::tree::absent_is_none(open_content()) {
             Ok(content) => content,
-            // Something else has its name now: a directory, a socket.
+            // The name is now that of a directory or another special file.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => None,
             Err(error) => return Err(ExamineError::Read(error)),
         };
@@ -213,17 +216,18 @@ impl Subject {
             others.iter().map(|part| (part.place.tree.shown(&part.place.path), "it is of another version"));
         unusable.extend(stale.map(|(path, why)| (path, why.to_owned())));
         let coder = coders.of_header(&header)?;
-        let mut subject = Subject { content, stat, parts: together, unusable, header, coder };
-        // With all columns of the newest version, what else lies around was left behind by a target that was away: it is no loss.
-        if subject.columns() == subject.header.code.m() {
-            subject.unusable.clear();
+        let mut protected = ProtectedFile { content, stat, parts: together, unusable, header, coder };
+        // If all columns of the newest version are present, other files are leftovers of a target that was offline and
+        // no loss.
+        if protected.columns() == protected.header.code.m() {
+            protected.unusable.clear();
         }
-        Ok(subject)
+        Ok(protected)
     }
 
-    /// Opens a file that `entry` is about. Redundancy of an older version than the one that was protected last is none: a file that
-    /// is right must not be taken back to it. Another file may have got the name since: then its redundancy is its own, and `entry` says nothing of it. A
-    /// pool counts versions: redundancy of the same one is as good whenever it was made, before its target was away or elsewhere meanwhile.
+    /// Opens the file that `entry` describes. Redundancy older than the entry is rejected, since a correct file must
+    /// not be reverted to it. If another file has taken the name, its redundancy is its own and the entry does not
+    /// apply. A pool counts versions: redundancy of the same version is valid whenever it was made.
     ///
     /// # Errors
     /// See [`ExamineError`].
@@ -232,38 +236,38 @@ impl Subject {
         coders: &Coders,
         path: &[u8],
         entry: &Entry,
-    ) -> Result<Subject, ExamineError> {
-        let subject = Subject::open(storage, coders, path)?;
-        let is_same = subject.header.id == entry.id;
-        let is_same_version = storage.keeps_by_identity() && subject.header.generation == entry.generation;
-        match is_same && !is_same_version && subject.header.protected_at < entry.protected_at {
+    ) -> Result<ProtectedFile, ExamineError> {
+        let protected = ProtectedFile::open(storage, coders, path)?;
+        let is_same = protected.header.id == entry.id;
+        let is_same_version = storage.keeps_by_identity() && protected.header.generation == entry.generation;
+        match is_same && !is_same_version && protected.header.protected_at < entry.protected_at {
             true => Err(ExamineError::Unusable("it is older than what was protected last".to_owned())),
-            false => Ok(subject),
+            false => Ok(protected),
         }
     }
 
-    /// The cut of the protected version.
+    /// Division of the protected version into blocks.
     pub fn cut(&self) -> Cut {
         self.header.geometry.cut(self.header.generation.size)
     }
 
-    /// Whether the file system says that the content was written since it was protected, or cannot tell that it was not.
+    /// True if the file was written since it was protected, or if that cannot be excluded.
     pub fn is_changed(&self) -> bool {
         self.stat.is_none_or(|now| !version::is_unchanged(&self.header, &now.generation()))
     }
 
-    /// Redundancy columns that have a file.
+    /// Number of redundancy columns with a file.
     pub fn columns(&self) -> usize {
         (0..self.header.code.m()).filter(|&column| self.holds(column)).count()
     }
 
-    /// Whether a redundancy column has a file.
+    /// True if a redundancy column has a file.
     pub(super) fn holds(&self, column: usize) -> bool {
         self.parts.iter().filter(|part| self.is_current(part)).any(|part| part.columns().contains(&column))
     }
 
-    /// Whether a redundancy file was there when the file was protected last. One that was not is read, as far as it still
-    /// fits, but it has to be made anew.
+    /// True if the redundancy file is of the version that was protected last. Others are read as far as they match, but
+    /// have to be written again.
     pub fn is_current(&self, part: &Part) -> bool {
         part.header.revision == self.header.revision && part.header.generation == self.header.generation
     }
