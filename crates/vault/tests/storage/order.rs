@@ -7,7 +7,7 @@
 use super::fixture::{PoolFixture, bytes, metadata, options};
 use gabion_vault::coder::Coders;
 use gabion_vault::fault;
-use gabion_vault::live::{Found, Live, LiveFile};
+use gabion_vault::live::{Live, LiveEntry, LiveFile};
 use gabion_vault::storage::pool::{Pool, Unlinked};
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,8 +25,8 @@ pub(crate) fn live(pool: &Pool) -> Live {
 
 fn open(live: &Live, path: &str) -> Option<LiveFile> {
     match live.find(path.as_bytes()).unwrap() {
-        Some(Found::File(stub)) => Some(live.open(*stub)),
-        Some(Found::Directory(..)) | None => None,
+        Some(LiveEntry::File(stub)) => Some(live.open(*stub)),
+        Some(LiveEntry::Directory(..)) | None => None,
     }
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn rewrite(live: &Live, path: &str, content: &[u8]) -> bool {
 
 fn unnamed(live: &Live, path: &str, unnamed: Unlinked) {
     if let Unlinked::Last(stub) = unnamed {
-        live.bury(path.as_bytes(), stub);
+        live.queue_removal(path.as_bytes(), stub);
     }
 }
 
@@ -60,8 +60,10 @@ pub(crate) fn act(pool: &Pool, work: &str) {
         ["mkdir", path] => drop(pool.make_directory(path.as_bytes(), 0o755, 0, 0).unwrap()),
         ["live-mv", from, to] => {
             let live = live(pool);
-            use gabion_vault::live::Moved;
-            if let Moved::Over(Some(gone)) = live.rename(from.as_bytes(), to.as_bytes(), false).unwrap() {
+            use gabion_vault::live::RenameOutcome;
+            if let RenameOutcome::Renamed(Some(gone)) =
+                live.rename(from.as_bytes(), to.as_bytes(), false).unwrap()
+            {
                 unnamed(&live, to, gone);
             }
         }

@@ -186,7 +186,7 @@ fn domains_are_respected_and_load_is_spread() {
     assert!(!place.pool.status().warnings.contains(&warned));
     place.lose(9);
     place.lose(10);
-    let missing = Warning::FewDomains { domains: 4, wanted: 5, missing: 1 };
+    let missing = Warning::FewDomains { domains: 4, required: 5, missing: 1 };
     assert!(place.pool.status().warnings.contains(&missing), "{:?}", place.pool.status().warnings);
 }
 
