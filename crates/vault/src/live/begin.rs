@@ -3,6 +3,7 @@
 
 use super::column::Reconstruction;
 use super::file::{CurrentPaths, LiveFile};
+use super::lease::LeaseNumber;
 use super::publish::{Durability, PublishOutcome};
 use super::state::OpenState;
 use crate::storage::pool::error::PoolError;
@@ -132,13 +133,13 @@ impl LiveFile {
     }
 
     /// Records that the stub on the mirrors is this one.
-    pub(super) fn set_published(&self, state: &mut OpenState, stub: Stub, seen: u64) {
+    pub(super) fn set_published(&self, state: &mut OpenState, stub: Stub, seen: LeaseNumber) {
         self.set_stub(state, stub, seen);
         state.dirty = false;
     }
 
     /// Adopts a stub; objects of columns that moved are opened again.
-    pub(super) fn set_stub(&self, state: &mut OpenState, stub: Stub, seen: u64) {
+    pub(super) fn set_stub(&self, state: &mut OpenState, stub: Stub, seen: LeaseNumber) {
         for (column, (old, new)) in state.stub.targets.iter().zip(&stub.targets).enumerate() {
             if old != new {
                 self.forget_object(column);

@@ -3,6 +3,7 @@
 use super::Inner;
 use super::column::Column;
 use super::guard::{BlockGuard, edges};
+use super::lease::LeaseNumber;
 use super::publish::{CtimeUpdate, Durability, PublishOutcome};
 use super::state::{LinkState, OpenState};
 use crate::examine::ProtectedFile;
@@ -44,7 +45,7 @@ impl LiveFile {
         LiveFile { inner, id: state.stub.id, state: RwLock::new(state), columns, guard }
     }
 
-    pub(super) fn made(inner: Arc<Inner>, stub: Stub, first: Lockable, seen: u64) -> LiveFile {
+    pub(super) fn made(inner: Arc<Inner>, stub: Stub, first: Lockable, seen: LeaseNumber) -> LiveFile {
         let target = stub.targets[0].clone();
         let file = LiveFile::new(inner, OpenState::new(stub, true, seen));
         file.attach_object(0, first, &target);
@@ -52,7 +53,7 @@ impl LiveFile {
     }
 
     pub(super) fn found(inner: Arc<Inner>, stub: Stub) -> LiveFile {
-        let mut state = OpenState::new(stub, false, 0);
+        let mut state = OpenState::new(stub, false, LeaseNumber::NONE);
         state.restore_versions(inner.versions_of(state.stub.id));
         state.add_versions([state.stub.stat(0).generation()]);
         LiveFile::new(inner, state)

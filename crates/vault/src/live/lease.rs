@@ -18,12 +18,21 @@ const HELD: Duration = Duration::from_millis(50);
 /// Time for which the locks are then left to other processes.
 const PAUSE: Duration = Duration::from_millis(1);
 
+/// Number of a lease, in the order of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LeaseNumber(u64);
+
+impl LeaseNumber {
+    /// The number of no lease.
+    pub(super) const NONE: LeaseNumber = LeaseNumber(0);
+}
+
 /// One period of holding the locks.
 #[derive(Debug)]
 pub(super) struct NamespaceLease {
     pub(super) held: HeldLocks,
     /// State seen under another lease number may have changed since.
-    pub(super) number: u64,
+    pub(super) number: LeaseNumber,
 }
 
 /// The present lease, shared by the threads of this process.
@@ -110,7 +119,7 @@ impl SharedLease {
         let held = shared.change()?.into_held();
         self.expiry.lock().unwrap_or_else(PoisonError::into_inner).taken = true;
         self.changed.notify_all();
-        Ok(NamespaceLease { held, number: self.count.fetch_add(1, Ordering::Relaxed) + 1 })
+        Ok(NamespaceLease { held, number: LeaseNumber(self.count.fetch_add(1, Ordering::Relaxed) + 1) })
     }
 
     /// Releases expired leases until [`end`](SharedLease::end).

@@ -1,6 +1,7 @@
 //! Further names (hard links) of files in a mounted pool.
 
 use super::file::{CurrentPaths, LiveFile};
+use super::lease::LeaseNumber;
 use super::state::{LinkState, OpenState};
 use super::{Live, lock};
 use crate::storage::pool::error::PoolError;
@@ -41,7 +42,7 @@ impl LiveFile {
             state.add_versions([before, stub.stat(0).generation()]);
         }
         // The lease number is unknown, so the stub is read again before the next change.
-        self.set_published(&mut state, stub, 0);
+        self.set_published(&mut state, stub, LeaseNumber::NONE);
         Ok(())
     }
 
@@ -50,7 +51,7 @@ impl LiveFile {
         let mut state = self.lock_state();
         let before = state.stub.stat(0).generation();
         state.stub.merge_newer(stub);
-        state.seen = 0;
+        state.seen = LeaseNumber::NONE;
         if !state.marked_writing {
             let now = state.stub.stat(0).generation();
             state.add_versions([before, now]);

@@ -1,6 +1,6 @@
 //! Publishing stubs on all mirrors with the required durability.
 
-use super::lease::NamespaceLease;
+use super::lease::{LeaseNumber, NamespaceLease};
 use super::{Inner, lock};
 use crate::format::FileId;
 use crate::storage::pool::change::{Change, on_each, roll_back};
@@ -33,7 +33,7 @@ pub(super) enum CtimeUpdate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PublishOutcome {
     /// It is published, under the lease of this number.
-    Published(u64),
+    Published(LeaseNumber),
     /// Its path is gone, or leads to another file.
     NotFound,
 }
@@ -213,7 +213,7 @@ impl Inner {
     }
 
     /// Publishes a new file.
-    pub(super) fn publish_new(&self, path: &[u8], stub: &mut Stub) -> Result<u64, PoolError> {
+    pub(super) fn publish_new(&self, path: &[u8], stub: &mut Stub) -> Result<LeaseNumber, PoolError> {
         let (number, failed) = self.lease.modify(&self.pool.shared, |lease| {
             if look_up(&lease.held.copies, path)?.is_some() {
                 return Err(PoolError::path(path, io::ErrorKind::AlreadyExists));
@@ -279,7 +279,7 @@ impl Inner {
     }
 
     /// True if the path of a file has to be checked: other processes may have changed names since the lease `seen`.
-    fn may_be_outdated(lease: &NamespaceLease, path: &[u8], stub: &Stub, seen: u64) -> bool {
+    fn may_be_outdated(lease: &NamespaceLease, path: &[u8], stub: &Stub, seen: LeaseNumber) -> bool {
         lease.number != seen || (path.is_empty() && stub.names == 0)
     }
 
@@ -296,7 +296,7 @@ impl Inner {
         &self,
         path: &mut Vec<u8>,
         stub: &mut Stub,
-        seen: u64,
+        seen: LeaseNumber,
     ) -> Result<PublishOutcome, PoolError> {
         self.lease.inspect(&self.pool.shared, |lease| {
             if Inner::may_be_outdated(lease, path, stub, seen) {
@@ -315,7 +315,7 @@ impl Inner {
         &self,
         path: &mut Vec<u8>,
         stub: &mut Stub,
-        seen: u64,
+        seen: LeaseNumber,
         durability: Durability,
         ctime: CtimeUpdate,
     ) -> Result<PublishOutcome, PoolError> {
@@ -343,7 +343,7 @@ impl Inner {
         &self,
         path: &mut Vec<u8>,
         stub: &mut Stub,
-        seen: u64,
+        seen: LeaseNumber,
         durability: Durability,
         prepare: impl FnOnce() -> Result<(), PoolError>,
     ) -> Result<Option<PublishOutcome>, PoolError> {

@@ -1,5 +1,6 @@
 //! State of an open file that is not in its stub yet.
 
+use super::lease::LeaseNumber;
 use crate::geometry::merge;
 use crate::storage::pool::stub::Stub;
 use crate::tree::Generation;
@@ -53,14 +54,14 @@ pub(super) struct OpenState {
     /// Whether names lead to the file.
     pub(super) link: LinkState,
     /// The lease under which the stub was last seen on the mirrors.
-    pub(super) seen: u64,
+    pub(super) seen: LeaseNumber,
     /// Set if another process moved the file: the name that its users know, and the path where it was found.
     pub(super) moved: Option<(Option<Vec<u8>>, Vec<u8>)>,
     versions: Vec<PastVersion>,
 }
 
 impl OpenState {
-    pub(super) fn new(stub: Stub, marked: bool, seen: u64) -> OpenState {
+    pub(super) fn new(stub: Stub, marked: bool, seen: LeaseNumber) -> OpenState {
         OpenState {
             stub,
             dirty: false,
@@ -157,7 +158,7 @@ impl OpenState {
 
 #[cfg(test)]
 mod tests {
-    use super::OpenState;
+    use super::{LeaseNumber, OpenState};
     use crate::format::{FileId, Metadata};
     use crate::storage::pool::stub::Stub;
     use crate::tree::Generation;
@@ -180,7 +181,7 @@ mod tests {
             writing: false,
         };
         let version = |mtime| Generation { size: 100, mtime, ctime: 0, inode: 1 };
-        let mut state = OpenState::new(stub, false, 0);
+        let mut state = OpenState::new(stub, false, LeaseNumber::NONE);
         state.add_versions([version(1)]);
         state.note_write(10..20);
         state.add_versions([version(2)]);
@@ -208,7 +209,7 @@ mod tests {
             state.is_unchanged_since(&renamed, &(15..16)) && !state.is_unchanged_since(&renamed, &(25..26))
         );
         // The versions survive closing and opening the file.
-        let mut later = OpenState::new(state.stub.clone(), false, 0);
+        let mut later = OpenState::new(state.stub.clone(), false, LeaseNumber::NONE);
         later.restore_versions(state.versions());
         assert!(
             later.is_unchanged_since(&version(2), &(15..16))
