@@ -28,6 +28,11 @@ pub(crate) fn build() -> Result<()> {
         let mut command = Command::new(cargo);
         command.args(["build", "--quiet", "--package", NAME, "--package", "gabion-bench", "--bin", NAME]);
         command.args(["--profile", profile, "--no-default-features", "--features", &features]);
+        // Set by `cargo run` for this package. The build script of ring reads them, so that ring would be built again.
+        let described = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(described)) {
+            command.env_remove(name);
+        }
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
         command.arg("--manifest-path").arg(manifest).arg("--target-dir").arg(target);
         ensure!(command.status()?.success(), "{NAME} cannot be built");
