@@ -62,7 +62,7 @@ fn run(task: &Task) -> anyhow::Result<ExitCode> {
         Task::Test(args) => test::run(args),
         Task::Flaky(args) => flaky::run(args),
         Task::Burn(_) => Ok(flaky::burn()),
-        Task::Tidy(_) => tidy::run(),
+        Task::Tidy(args) => tidy::run(args),
         Task::Compare(args) => compare::run(args),
         Task::Vectors(_) => vectors::run(),
         Task::Readme(args) => readme::run(args),

@@ -34,11 +34,15 @@ const SECTIONS: [Section; 2] = [
     Section { name: "vault", record: "bench/records/vault.jsonl", tables: vault::table },
 ];
 
-/// Draws a picture from the text of a record.
-type Draw = fn(&str) -> Result<String>;
+/// A picture that is drawn from a record.
+struct Picture {
+    path: &'static str,
+    record: &'static str,
+    draw: fn(&str) -> Result<String>,
+}
 
-/// A picture, the record that it is drawn from, and how.
-const PICTURES: [(&str, &str, Draw); 1] = [("docs/figures/compare.svg", COMPARE, picture::beside_libraries)];
+const PICTURES: [Picture; 1] =
+    [Picture { path: "docs/figures/compare.svg", record: COMPARE, draw: picture::beside_libraries }];
 
 /// Write the speed tables and pictures of the documents from the records of the benches
 ///
@@ -78,7 +82,7 @@ fn outdated() -> Result<Vec<(&'static str, String)>> {
         speed = spliced(&speed, name, &tables).with_context(|| format!("in {SPEED}"))?;
     }
     let mut all = vec![(SPEED, speed)];
-    for (path, record, draw) in PICTURES {
+    for Picture { path, record, draw } in PICTURES {
         all.push((path, draw(&read(record)?).with_context(|| format!("in {record}"))?));
     }
     // A picture that is missing is outdated as well.

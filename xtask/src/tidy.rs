@@ -4,6 +4,7 @@
 //! that shows that it can fail; the lists of exceptions are all in `tidy/lists.rs`.
 
 mod code;
+mod columns;
 mod docs;
 mod files;
 mod lists;
@@ -17,14 +18,22 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-/// Check the style that clippy cannot see: rooms for unsafe, file lengths, links, names
+/// Check the style that clippy cannot see: modules with unsafe, file lengths, wide lines, links, names
 ///
 /// Prints every finding as file:line: rule: message and fails if there is one. Exceptions are
 /// listed in xtask/src/tidy/lists.rs; the allowed lengths there only go down.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// Print the entries of the list of files with wide lines, as they should be, and check nothing
+    #[arg(long)]
+    wide_files: bool,
+}
 
-pub(crate) fn run() -> Result<ExitCode> {
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if args.wide_files {
+        print!("{}", columns::entries(&Tree::read(crate::root())?));
+        return Ok(ExitCode::SUCCESS);
+    }
     check().map(|()| ExitCode::SUCCESS)
 }
 
@@ -63,6 +72,7 @@ const RULES: &[(&str, Rule)] = &[
     ("link", docs::links),
     ("path", docs::paths),
     ("task", docs::tasks),
+    ("columns", columns::columns),
 ];
 
 /// One violation of one rule. Line 1 stands for the file as a whole.
