@@ -22,7 +22,7 @@ impl Draft {
     pub(crate) fn new(target: PathBuf, mode: Option<u32>) -> Result<Draft, Error> {
         let mut builder = tempfile::Builder::new();
         builder.prefix(".gabion-").suffix(".tmp");
-        // While it is being written, nobody else may read what may be secret.
+        // Private while it is being written: the content may be secret.
         builder.permissions(Permissions::from_mode(if mode.is_some() { 0o600 } else { 0o666 }));
         let dir = directory_of(&target);
         let temp = builder.tempfile_in(dir).map_err(Error::io("create a file in", dir))?;
@@ -38,7 +38,7 @@ impl Draft {
         &self.target
     }
 
-    /// An error of writing, with the name that people know.
+    /// An error of writing, with the name of the target.
     pub(crate) fn failed(&self, doing: &'static str) -> impl FnOnce(io::Error) -> Error + use<> {
         Error::io(doing, &self.target)
     }

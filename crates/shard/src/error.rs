@@ -12,7 +12,7 @@ pub enum Error {
     /// The operating system refused.
     #[error("cannot {doing} {}: {}", Shown::path(.path), plain(.reason))]
     Io {
-        /// What was tried.
+        /// The operation.
         doing: &'static str,
         /// On which file.
         path: PathBuf,
@@ -33,7 +33,7 @@ pub enum Error {
     NotRegular {
         /// The file.
         path: PathBuf,
-        /// What it is.
+        /// Its kind.
         kind: &'static str,
     },
     /// The source was written to while it was read.
@@ -140,7 +140,7 @@ pub enum Error {
     /// Stripes that cannot be repaired.
     #[error("cannot repair: {reason}; nothing was changed")]
     BeyondRepair {
-        /// Which stripes, or what else.
+        /// The stripes, or another reason.
         reason: String,
     },
     /// A file that is no damaged shard of this set lies where a shard is to be recreated.
@@ -148,10 +148,10 @@ pub enum Error {
     InTheWay {
         /// The file.
         path: PathBuf,
-        /// What it is.
+        /// Its kind.
         what: String,
     },
-    /// What came back from disk is not what was written.
+    /// A shard that was read back differs from what was written.
     #[error("{} reads back differently from what was written to it", Shown::path(.path))]
     ReadBack {
         /// The file.
@@ -172,14 +172,14 @@ impl Error {
         )
     }
 
-    /// For `map_err`: what was tried on which file.
+    /// For `map_err`: an operation on a file.
     pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error + use<> {
         let path = path.to_owned();
         move |reason| Error::Io { doing, path, reason }
     }
 }
 
-/// Sets for people to choose from, one line each.
+/// Sets to choose from, one line each.
 #[derive(Debug)]
 pub struct SetList(pub Vec<String>);
 
@@ -189,7 +189,7 @@ impl fmt::Display for SetList {
     }
 }
 
-/// A reason as people know it: `permission denied`, without the number.
+/// An error of the system without its number: `permission denied`.
 pub(crate) fn plain(reason: &io::Error) -> String {
     let text = reason.to_string();
     let text = text.split(" (os error").next().unwrap_or(&text);

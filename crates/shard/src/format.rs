@@ -161,7 +161,7 @@ pub enum HeaderError {
     Geometry(#[from] GeometryError),
 }
 
-/// What all shards of a set agree on.
+/// Fields that are equal in all shards of a set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content {
     /// The code.
@@ -214,7 +214,7 @@ pub fn parse_shard_file_name(file_name: &[u8]) -> Option<(&[u8], u32)> {
 pub struct Header {
     /// The set it belongs to.
     pub set: SetId,
-    /// What it shares with the others.
+    /// Fields that it shares with the others.
     pub content: Content,
     /// Its column.
     pub index: u32,
@@ -351,7 +351,7 @@ fn bytes_at<const N: usize>(bytes: &[u8], at: Place) -> [u8; N] {
     value
 }
 
-/// Computes the identity of a set from what it holds.
+/// Computes the identity of a set from its content.
 #[derive(Debug, Default)]
 pub struct SetHasher(blake3::Hasher);
 
@@ -361,7 +361,7 @@ impl SetHasher {
         self.0.update(&signature_bytes(signature));
     }
 
-    /// The identity, with everything else that makes a set what it is.
+    /// The identity, from the signatures and the shared fields.
     pub fn finish(&self, content: &Content) -> SetId {
         let code = content.code.to_string();
         let mut hasher = blake3::Hasher::new();

@@ -1,4 +1,4 @@
-//! What lies where: stripes of a file, frames of a shard. All sizes come from hostile headers, so
+//! Geometry: stripes of a file, frames of a shard. All sizes come from hostile headers, so
 //! everything is checked once, here; afterwards the arithmetic cannot overflow.
 
 use crate::frame::SEAL_BYTES;
@@ -18,7 +18,7 @@ pub enum GeometryError {
     Block {
         /// The block size.
         block: u64,
-        /// What it must be a multiple of.
+        /// It must be a multiple of this.
         granule: u64,
     },
     /// k + m blocks would be too much.
@@ -89,7 +89,7 @@ impl Geometry {
         rest.min(self.stripe_data()) as usize
     }
 
-    /// Bytes of a block of this stripe: the last stripe shrinks to what it holds.
+    /// Bytes of a block of this stripe: the last stripe shrinks to its data.
     pub fn block_len(&self, stripe: u64) -> usize {
         self.block_len_of(self.data_len(stripe))
     }
@@ -99,7 +99,7 @@ impl Geometry {
         (data as u64).div_ceil(self.k).next_multiple_of(self.granule) as usize
     }
 
-    /// The longest block there is: what a buffer must hold.
+    /// The longest block; the size of a buffer.
     pub fn longest_block(&self) -> usize {
         if self.size == 0 { 0 } else { self.block_len(0) }
     }

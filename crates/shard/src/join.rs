@@ -24,7 +24,7 @@ pub enum Target {
         /// Replace it if it exists.
         force: bool,
     },
-    /// Standard output. The check of the whole comes after the last byte.
+    /// Standard output. The identity of the set is checked after the last byte.
     Stdout,
 }
 
@@ -44,7 +44,7 @@ pub struct Report {
 /// Joins the set that `prefix` names, or the only one.
 ///
 /// # Errors
-/// Too little left, a content that is not what was split, reading, writing, interruption.
+/// Too few good blocks, content that differs from the set's identity, reading, writing, interruption.
 pub fn join(dir: &Path, prefix: Option<&str>, target: &Target, run: &Run<'_>) -> Result<Report, Error> {
     let scan = Scan::of(dir)?;
     let set = scan.choose(prefix, true)?;
@@ -130,7 +130,7 @@ fn write_all(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     file.write_all_at(bytes, offset)
 }
 
-/// Writes what is not zero, in whole pages of the file; what is left out reads as zeros.
+/// Writes the pages of the file that are not zero; the others become holes.
 fn write_around_holes(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     let mut at = 0;
     let mut unwritten = 0;

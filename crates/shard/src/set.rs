@@ -1,5 +1,4 @@
-//! Which shards of which sets are in a directory. Shards are known by their content, whatever
-//! their names: people rename files.
+//! Sets of shards in a directory. Shards are identified by their content, not by their names: users rename files.
 
 use crate::error::{Error, SetList, plain};
 use crate::format::{
@@ -31,7 +30,7 @@ pub struct Found {
 pub struct Damaged {
     /// Where it is.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// The reason.
     pub reason: String,
     /// Whether its content speaks for a shard that was damaged, not for something else by that name.
     pub was_shard: bool,
@@ -42,7 +41,7 @@ pub struct Damaged {
 pub struct Set {
     /// Its identity.
     pub id: SetId,
-    /// What its headers say.
+    /// Content of its headers.
     pub content: Content,
     /// The file of each index: the first is used, others are duplicates.
     pub files: BTreeMap<u32, Vec<Found>>,
@@ -69,13 +68,13 @@ impl Set {
         dir.join(OsStr::from_bytes(&shard_file_name(&self.content.name, index)))
     }
 
-    /// A name for a shard whose own name is taken by a shard that must stay.
+    /// Another path for a shard whose usual name belongs to a shard that must stay.
     pub fn other_place(&self, dir: &Path, index: u32, number: u32) -> PathBuf {
         let name = [&self.content.name[..], format!(".{index:03}-{number}.gabion").as_bytes()].concat();
         dir.join(OsStr::from_bytes(&name))
     }
 
-    /// One line for people.
+    /// Its description in one line.
     pub fn summary(&self) -> String {
         let (have, code) = (self.files.len(), &self.content.code);
         let (name, size) = (Shown::bytes(&self.content.name), self.content.size);
@@ -92,7 +91,7 @@ impl Set {
     }
 }
 
-/// What a directory holds.
+/// Content of a directory.
 #[derive(Debug)]
 pub struct Scan {
     /// The directory.
@@ -164,7 +163,7 @@ impl Scan {
             (_, [set], []) if joinable => Err(set.too_few()),
             (_, [set], []) => Ok(set),
             (None, many, []) if joinable => {
-                // All are lost; the one that is nearest to whole is the one to name.
+                // All are lost; the error names the one with the most shards.
                 let nearest =
                     many.iter().min_by_key(|set| set.content.code.k().saturating_sub(set.files.len()));
                 Err(nearest.map_or(Error::NoShards { dir }, |set| set.too_few()))
@@ -174,7 +173,7 @@ impl Scan {
         }
     }
 
-    /// What is in the directory beside the chosen set, one line per file.
+    /// Other files of the directory, with the reason why each was not used.
     pub fn others(&self, chosen: &Set) -> Vec<Note> {
         let mut notes = Vec::new();
         for Damaged { path, reason, .. } in &self.damaged {
@@ -205,7 +204,7 @@ pub struct Note {
     /// The file.
     #[serde(serialize_with = "path_as_text")]
     pub path: PathBuf,
-    /// What there is to say.
+    /// The note.
     pub text: String,
 }
 

@@ -117,7 +117,7 @@ impl Sources {
         })
     }
 
-    /// Length of a whole shard.
+    /// Length of a complete shard.
     pub(crate) fn shard_len(&self) -> u64 {
         self.header_len + self.geometry.body_len()
     }

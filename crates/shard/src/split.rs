@@ -34,7 +34,7 @@ pub struct Options {
     pub code: Code,
     /// The directory for the shards.
     pub out: PathBuf,
-    /// Bytes of a block, rounded up to what the code takes.
+    /// Bytes of a block, rounded up to a multiple of the code's granule.
     pub block: u64,
     /// The name to give it, if not its own.
     pub name: Option<Vec<u8>>,
@@ -48,13 +48,13 @@ pub struct Plan {
     source: Option<(PathBuf, File, fs::Metadata)>,
     force: bool,
     out: PathBuf,
-    /// What the headers will say; the size is 0 for a stream, whose size is known at its end.
+    /// Content of the headers; the size is 0 for a stream, whose size is known at its end.
     pub content: Content,
     /// The files that will be made, by shard.
     pub shards: Vec<PathBuf>,
 }
 
-/// What was made.
+/// Result of a split.
 #[derive(Debug)]
 pub struct Report {
     /// Identity of the set.
@@ -128,7 +128,7 @@ impl Plan {
     /// Carries it out: shards appear all at once, or none does.
     ///
     /// # Errors
-    /// Reading, writing, interruption; what existed before is as it was.
+    /// Reading, writing, interruption; existing files are unchanged then.
     pub fn run(self, run: &Run<'_>) -> Result<Report, Error> {
         let Plan { source, force, out, mut content, shards } = self;
         create_directory(&out)?;
@@ -137,7 +137,7 @@ impl Plan {
         let drafts = shards.iter().map(|path| Draft::new(path.clone(), mode));
         let drafts = drafts.collect::<Result<Vec<Draft>, Error>>()?;
         (run.progress)(Progress::Pass("split", source.as_ref().map(|_| content.size)));
-        // Its own descriptor: what the standard library buffers, `poll` would not see.
+        // A descriptor of its own: `poll` does not see data in the buffer of the standard library.
         let stdin = Path::new("standard input");
         let stream = io::stdin().as_fd().try_clone_to_owned().map(File::from);
         let (reader, path, waits) = match &source {
@@ -250,7 +250,7 @@ struct Input<'a> {
     path: &'a Path,
     /// A stream may let us wait for ever, so it is asked before it is read.
     waits: bool,
-    /// A short stripe is the last one, whatever a terminal, a pipe or a growing file may have later.
+    /// A short stripe is the last one, even if a terminal, a pipe or a growing file has more data later.
     ended: bool,
 }
 
@@ -301,7 +301,7 @@ fn wait_for(stream: &File, run: &Run<'_>) -> Result<(), Error> {
         let tenth = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
         match poll(&mut ready, Some(&tenth)) {
             Ok(0) | Err(rustix::io::Errno::INTR) => {}
-            // Whatever else is wrong, reading will say.
+            // Reading reports other errors.
             _ => return Ok(()),
         }
     }
@@ -382,7 +382,7 @@ impl Coder {
 }
 
 impl Report {
-    /// One line for people.
+    /// The result in one line.
     pub fn summary(&self) -> String {
         let Content { code, name, size, .. } = &self.content;
         let name = Shown::bytes(name);

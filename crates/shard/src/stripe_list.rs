@@ -3,7 +3,7 @@
 use serde::{Serialize, Serializer};
 use std::fmt;
 
-/// How many ranges are spelled out for people.
+/// Most ranges in a message.
 const SHOWN: usize = 8;
 
 /// Stripe numbers in ascending order.

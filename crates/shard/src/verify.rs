@@ -90,13 +90,13 @@ pub struct Shard {
 pub struct Report {
     /// Identity of the set.
     pub set: SetId,
-    /// What the headers say.
+    /// Content of the headers.
     pub content: Content,
     /// Its shards by index.
     pub shards: Vec<Shard>,
     /// Stripes that cannot be rebuilt.
     pub lost: StripeList,
-    /// Whether the content is what was split; unknown while stripes are lost.
+    /// True if the content is the one that was split; unknown while stripes are lost.
     pub content_right: Option<bool>,
     /// Other files that look like shards.
     pub others: Vec<Note>,
@@ -136,7 +136,7 @@ impl Report {
 /// Verifies one set of a directory.
 ///
 /// # Errors
-/// Interruption; what is wrong with shards is in the report.
+/// Interruption; damage of shards is in the report.
 pub fn verify(scan: &Scan, set: &Set, run: &Run<'_>) -> Result<Report, Error> {
     let sources = Sources::open(set, run)?;
     let (content, geometry) = (&sources.content, &sources.geometry);
@@ -234,7 +234,7 @@ fn check_stripe(sources: &Sources, stripe: u64, buffer: &mut Stripe) -> Result<(
     let Some((from, surplus)) = there.split_at_checked(k) else {
         return Ok(());
     };
-    // k good blocks say what all others must be.
+    // k good blocks determine all others.
     let unknown: Vec<usize> = (0..k).filter(|&column| buffer.good[column].is_none()).collect();
     let claimed: Vec<Option<Signature>> = surplus.iter().map(|&column| buffer.good[column].take()).collect();
     let contradictions = if sources.law_holds() {

@@ -1,28 +1,28 @@
-//! Keeps reading below a rate.
+//! Rate limit of reading.
 
 use crate::world::Stopwatch;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// How much may be read at once after a rest.
+/// Time whose share of the rate may be read at once after a pause.
 const BURST: Duration = Duration::from_millis(200);
 
-/// A bound on bytes per second, shared by all threads.
+/// A limit of bytes per second, shared by all threads.
 #[derive(Debug)]
 pub struct Throttle {
     rate: Option<u64>,
     clock: Stopwatch,
-    /// When, by the clock, all that was taken so far will have been paid for.
+    /// Time on the clock up to which the bytes that were taken use the rate.
     paid: Mutex<Duration>,
 }
 
 impl Throttle {
-    /// At most `rate` bytes per second; nothing for no bound.
+    /// At most `rate` bytes per second; unlimited if none.
     pub fn new(rate: Option<u64>) -> Throttle {
         Throttle { rate, clock: Stopwatch::start(), paid: Mutex::default() }
     }
 
-    /// Takes `bytes`, and waits until they are within the rate.
+    /// Takes `bytes` and waits until they are within the rate.
     pub fn take(&self, bytes: u64) {
         let Some(rate) = self.rate else { return };
         let cost = Duration::from_secs_f64(bytes as f64 / rate as f64);

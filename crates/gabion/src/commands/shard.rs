@@ -12,11 +12,11 @@ use gabion_shard::Error;
 const EXAMPLES: &str = "\
 Examples:
   gabion shard split photos.tar --code 10+4 --out /mnt/shards   make 14 shards, any 10 suffice
-  gabion shard verify /mnt/shards                               read everything, say what is wrong
-  gabion shard repair /mnt/shards                               make missing and bad shards anew
-  gabion shard join /mnt/shards -o photos.tar                   bring the file back
+  gabion shard verify /mnt/shards                               read everything, report damage
+  gabion shard repair /mnt/shards                               rebuild missing and damaged shards
+  gabion shard join /mnt/shards -o photos.tar                   restore the file
 
-Shards are known by their content: rename and mix them as you like.
+Shards are identified by their content: names and directories do not matter.
 Exit codes: 0 fine, 1 damage found or nothing to do, 2 error, 3 data lost beyond repair.";
 
 /// Arguments of `gabion shard`.
@@ -31,11 +31,11 @@ pub(crate) struct Args {
 enum Command {
     /// Cut a file into k+m shards
     Split(split::Args),
-    /// Bring the file back from any k shards
+    /// Restore the file from any k shards
     Join(join::Args),
-    /// Read all shards and say what is wrong with them
+    /// Read all shards and report damage
     Verify(verify::Args),
-    /// Make missing and damaged shards anew
+    /// Rebuild missing and damaged shards
     Repair(repair::Args),
 }
 

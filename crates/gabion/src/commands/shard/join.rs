@@ -1,6 +1,6 @@
 //! `gabion shard join`.
 
-use super::terminal::{Manner, Which, warn};
+use super::terminal::{RunArgs, Which, warn};
 use gabion::exit::Outcome;
 use gabion_platform::shown::Shown;
 use gabion_shard::join::{Target, join};
@@ -31,7 +31,7 @@ pub(super) struct Args {
     #[arg(long)]
     force: bool,
     #[command(flatten)]
-    manner: Manner,
+    run_args: RunArgs,
 }
 
 impl Args {
@@ -42,15 +42,15 @@ impl Args {
 
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let to_stdout = self.only_reads();
-        let Args { which: Which { dir, set }, output, force, manner } = self;
+        let Args { which: Which { dir, set }, output, force, run_args } = self;
         let target = if to_stdout { Target::Stdout } else { Target::File { path: output.clone(), force } };
-        let device = manner.device()?;
-        let report = manner.run(&device, |run| join(&dir, set.as_deref(), &target, run))??;
-        if manner.json {
+        let device = run_args.device()?;
+        let report = run_args.run(&device, |run| join(&dir, set.as_deref(), &target, run))??;
+        if run_args.json {
             let object = json!({
                 "command": "join", "set": report.set.to_string(), "code": report.content.code.to_string(),
                 "name": String::from_utf8_lossy(&report.content.name), "size": report.content.size,
-                "missing": report.missing, "notes": report.notes, "device": Manner::device_json(&device),
+                "missing": report.missing, "notes": report.notes, "device": RunArgs::device_json(&device),
             });
             // Standard output may be the file itself.
             if to_stdout {
@@ -62,8 +62,8 @@ impl Args {
         }
         warn(&report.notes);
         if !to_stdout {
-            manner.say(&format!("{}: {} bytes, all checked", Shown::path(&output), report.content.size));
-            manner.say_device(&device);
+            run_args.say(&format!("{}: {} bytes, all checked", Shown::path(&output), report.content.size));
+            run_args.say_device(&device);
         }
         Ok(Outcome::Fine)
     }

@@ -1,6 +1,6 @@
 //! `gabion shard repair`.
 
-use super::terminal::{Manner, Which, warn};
+use super::terminal::{RunArgs, Which, warn};
 use gabion::exit::Outcome;
 use gabion_platform::shown::Shown;
 use gabion_shard::Scan;
@@ -12,8 +12,8 @@ Examples:
   gabion shard repair shards --dry-run
   gabion shard repair shards
 
-Shards that are missing or bad are made anew: good blocks are copied, bad ones rebuilt. What is written is \
-read back before it takes its place. Good shards are not touched. If any stripe is beyond \
+Missing and damaged shards are rebuilt: good blocks are copied, bad ones reconstructed. New shards are \
+read back before they take their place. Good shards are not touched. If any stripe is beyond \
 repair, nothing is changed.
 Exit codes: 0 repaired, 1 nothing to do, 3 not recoverable.";
 
@@ -30,35 +30,35 @@ pub(super) struct Args {
     #[arg(long)]
     force: bool,
     #[command(flatten)]
-    manner: Manner,
+    run_args: RunArgs,
 }
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let Args { which: Which { dir, set }, dry_run, force, manner } = self;
-        let device = manner.device()?;
+        let Args { which: Which { dir, set }, dry_run, force, run_args } = self;
+        let device = run_args.device()?;
         let scan = Scan::of(&dir)?;
-        let plan = manner.run(&device, |run| Plan::new(&scan, set.as_deref(), force, run))??;
+        let plan = run_args.run(&device, |run| Plan::new(&scan, set.as_deref(), force, run))??;
         warn(&plan.report.others);
         if !dry_run && !plan.rebuild.is_empty() {
-            manner.run(&device, |run| plan.run(run))??;
+            run_args.run(&device, |run| plan.run(run))??;
         }
-        if manner.json {
+        if run_args.json {
             let rebuild: Vec<Value> = plan.rebuild.iter().map(as_json).collect();
             let object = json!({
                 "command": "repair", "dry_run": dry_run, "set": plan.report.set.to_string(),
                 "rebuilt": rebuild, "found": super::verify::as_json(&plan.report),
-                "device": Manner::device_json(&device),
+                "device": RunArgs::device_json(&device),
             });
             outln!("{object}");
         }
         let verb = if dry_run { "would rebuild" } else { "rebuilt" };
         for Rebuild { index, why, to, .. } in &plan.rebuild {
-            manner.say(&format!("{verb} shard {index}: {} ({why})", Shown::path(to)));
+            run_args.say(&format!("{verb} shard {index}: {} ({why})", Shown::path(to)));
         }
-        manner.say_device(&device);
+        run_args.say_device(&device);
         if plan.rebuild.is_empty() {
-            manner.say("nothing to repair");
+            run_args.say("nothing to repair");
             return Ok(Outcome::Found);
         }
         Ok(Outcome::Fine)

@@ -1,6 +1,6 @@
 //! `gabion shard split`.
 
-use super::terminal::{Manner, size};
+use super::terminal::{RunArgs, size};
 use gabion::exit::Outcome;
 use gabion_engine::Code;
 use gabion_platform::shown::Shown;
@@ -50,15 +50,15 @@ pub(super) struct Args {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    manner: Manner,
+    run_args: RunArgs,
 }
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let Args { file, code, out, block, name, force, dry_run, manner } = self;
+        let Args { file, code, out, block, name, force, dry_run, run_args } = self;
         let source = (file.as_os_str().as_bytes() != b"-").then_some(file);
         let options = Options { source, code, out, block, name: name.map(OsString::into_vec), force };
-        let device = manner.device()?;
+        let device = run_args.device()?;
         let plan = Plan::new(&options)?;
         if plan.content.block != block {
             let granule = plan.content.code.granule();
@@ -69,7 +69,7 @@ impl Args {
         }
         let paths: Vec<String> = plan.shards.iter().map(|path| path.to_string_lossy().into_owned()).collect();
         if dry_run {
-            if manner.json {
+            if run_args.json {
                 let object = json!({
                     "command": "split", "dry_run": true, "code": plan.content.code.to_string(),
                     "name": String::from_utf8_lossy(&plan.content.name), "size": plan.size(),
@@ -78,27 +78,27 @@ impl Args {
                 outln!("{object}");
             } else {
                 let size = plan.size().map_or("a stream".to_owned(), |size| format!("{size} bytes"));
-                manner.say(&format!(
+                run_args.say(&format!(
                     "would split {size} with {} in blocks of {} into",
                     plan.content.code, plan.content.block
                 ));
-                plan.shards.iter().for_each(|path| manner.say(&format!("  {}", Shown::path(path))));
+                plan.shards.iter().for_each(|path| run_args.say(&format!("  {}", Shown::path(path))));
             }
             return Ok(Outcome::Fine);
         }
-        let report = manner.run(&device, |run| plan.run(run))??;
-        if manner.json {
+        let report = run_args.run(&device, |run| plan.run(run))??;
+        if run_args.json {
             let object = json!({
                 "command": "split", "set": report.set.to_string(), "code": report.content.code.to_string(),
                 "name": String::from_utf8_lossy(&report.content.name), "size": report.content.size,
                 "block": report.content.block, "sparse": report.content.sparse,
-                "shard_bytes": report.shard_len, "shards": paths, "device": Manner::device_json(&device),
+                "shard_bytes": report.shard_len, "shards": paths, "device": RunArgs::device_json(&device),
             });
             outln!("{object}");
         }
-        manner.say(&report.summary());
-        manner.say(&format!("set {}", report.set));
-        manner.say_device(&device);
+        run_args.say(&report.summary());
+        run_args.say(&format!("set {}", report.set));
+        run_args.say_device(&device);
         Ok(Outcome::Fine)
     }
 }

@@ -1,4 +1,4 @@
-//! What the shard commands share in talking to people: options, the progress bar, signals, sizes.
+//! Options, progress bar, signals and sizes of the shard commands.
 
 use crate::commands::device::{self, DeviceArgs};
 use gabion::compute::Compute;
@@ -12,19 +12,19 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-/// Which shards are meant.
+/// The shards of a command.
 #[derive(clap::Args)]
 pub(super) struct Which {
     /// The directory with the shards
     pub(super) dir: PathBuf,
-    /// The set that is meant, by the first digits of its identity
+    /// The set, by the first digits of its identity
     #[arg(long, value_name = "ID")]
     pub(super) set: Option<String>,
 }
 
-/// How to run and how to talk.
+/// Threads, output and device of a command.
 #[derive(clap::Args)]
-pub(super) struct Manner {
+pub(super) struct RunArgs {
     /// Threads to use, 0 for all there are
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) threads: usize,
@@ -38,7 +38,7 @@ pub(super) struct Manner {
     device: DeviceArgs,
 }
 
-impl Manner {
+impl RunArgs {
     /// Opens a device that is named, so that a missing one is an error before anything else.
     pub(super) fn device(&self) -> anyhow::Result<Compute> {
         self.device.open()
@@ -54,7 +54,7 @@ impl Manner {
         device::print(device, |line| self.say(line));
     }
 
-    /// Runs `work` with a progress bar where someone can see it, and with signals caught.
+    /// Runs `work` with a progress bar on a terminal, and with signals caught.
     pub(super) fn run<T>(&self, device: &Compute, work: impl FnOnce(&Run<'_>) -> T) -> anyhow::Result<T> {
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
@@ -83,7 +83,7 @@ impl Manner {
         Ok(result)
     }
 
-    /// Prints a line for people, unless they asked not to.
+    /// Prints a line of text, unless --quiet or --json is given.
     pub(super) fn say(&self, line: &str) {
         if !self.json && !self.quiet {
             outln!("{line}");

@@ -1,6 +1,6 @@
 //! `gabion shard verify`.
 
-use super::terminal::{Manner, Which, warn};
+use super::terminal::{RunArgs, Which, warn};
 use gabion::exit::Outcome;
 use gabion_platform::shown::Shown;
 use gabion_shard::Scan;
@@ -24,26 +24,26 @@ pub(super) struct Args {
     #[command(flatten)]
     which: Which,
     #[command(flatten)]
-    manner: Manner,
+    run_args: RunArgs,
 }
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let Args { which: Which { dir, set }, manner } = self;
-        let device = manner.device()?;
+        let Args { which: Which { dir, set }, run_args } = self;
+        let device = run_args.device()?;
         let scan = Scan::of(&dir)?;
         let mut reports = Vec::new();
         for set in chosen(&scan, set.as_deref())? {
-            reports.push(manner.run(&device, |run| verify(&scan, set, run))??);
+            reports.push(run_args.run(&device, |run| verify(&scan, set, run))??);
         }
         let worst = reports.iter().map(Report::health).max().unwrap_or(Health::Good);
-        if manner.json {
+        if run_args.json {
             let sets: Vec<Value> = reports.iter().map(as_json).collect();
-            let device = Manner::device_json(&device);
+            let device = RunArgs::device_json(&device);
             outln!("{}", json!({ "command": "verify", "health": worst, "sets": sets, "device": device }));
         } else {
-            reports.iter().for_each(|report| print(report, &manner));
-            manner.say_device(&device);
+            reports.iter().for_each(|report| print(report, &run_args));
+            run_args.say_device(&device);
         }
         Ok(match worst {
             Health::Good => Outcome::Fine,
@@ -53,24 +53,24 @@ impl Args {
     }
 }
 
-fn print(report: &Report, manner: &Manner) {
+fn print(report: &Report, run_args: &RunArgs) {
     let name = shown_name(&report.content);
-    manner
+    run_args
         .say(&format!("set {}  {name}  {} bytes  {}", report.set, report.content.size, report.content.code));
     for Shard { index, path, state } in &report.shards {
         let file = path.as_ref().map(|path| Shown::path(path).to_string());
         let line = format!("  {index:3}  {}{state}", file.map_or(String::new(), |file| format!("{file}: ")));
         match state {
-            State::Ok => manner.say(&line),
+            State::Ok => run_args.say(&line),
             // Damage is said even to those who want quiet.
             _ => outln!("{line}"),
         }
     }
     warn(&report.others);
     match (report.health(), report.loss()) {
-        (Health::Good, _) => manner.say("all good"),
+        (Health::Good, _) => run_args.say("all good"),
         (Health::Recoverable, _) => {
-            manner.say("damaged but recoverable: `gabion shard repair` makes it whole")
+            run_args.say("damaged but recoverable: `gabion shard repair` makes it whole")
         }
         (Health::Unrecoverable, loss) => outln!("not recoverable: {}", loss.unwrap_or_default()),
     }
