@@ -51,9 +51,9 @@ pub enum Event<'a> {
     /// From those who watch and encode.
     Notice(&'a Notice),
     /// All is well.
-    Says(&'a str),
+    Message(&'a str),
     /// Someone should look.
-    Warns(&'a str),
+    Warning(&'a str),
 }
 
 /// Told what happens, with the name of the source; without one it is about the daemon itself.
@@ -152,19 +152,19 @@ pub fn run(config: Config, environment: Environment) -> Result<(), DaemonError> 
         .map_err(|source| DaemonError::Io { doing: "starting a thread", source })?;
     daemon.wait(&notifier, &reload);
     notifier.is_stopping();
-    daemon.says("stopping");
+    daemon.message("stopping");
     let ended = daemon.end();
     daemon.over.store(true, Ordering::Relaxed);
     // It looks at that several times a second, and takes the socket away.
     if listener.join().is_err() {
-        daemon.says("the thread of the socket ended unexpectedly");
+        daemon.message("the thread of the socket ended unexpectedly");
     }
     ended
 }
 
 impl Daemon {
-    fn says(&self, text: &str) {
-        (self.surroundings.tell)("", Event::Says(text));
+    fn message(&self, text: &str) {
+        (self.surroundings.tell)("", Event::Message(text));
     }
 
     fn is_over(&self) -> bool {
@@ -227,7 +227,7 @@ impl Daemon {
 
     /// Sees to signals and to those who want to hear from us, until the end is wanted.
     fn wait(self: &Arc<Self>, notifier: &Notifier, reload: &AtomicBool) {
-        let (started, mut beaten, mut said) = (Stopwatch::start(), Stopwatch::start(), String::new());
+        let (started, mut beaten, mut last_status) = (Stopwatch::start(), Stopwatch::start(), String::new());
         let mut is_ready = false;
         while !self.stop.load(Ordering::Relaxed) {
             std::thread::sleep(LOOK);
@@ -242,27 +242,27 @@ impl Daemon {
                             stuck.iter().map(|(name, idle)| format!("{name} for {} s", idle.as_secs()));
                         let names = names.collect::<Vec<String>>().join(", ");
                         let text = format!("nothing moves: {names}");
-                        notifier.says(&text);
-                        (self.surroundings.tell)("", Event::Warns(&text));
+                        notifier.status(&text);
+                        (self.surroundings.tell)("", Event::Warning(&text));
                     }
                 }
             }
             let tried = || self.sources().iter().all(|source| source.wait_until_tried(Duration::ZERO));
             if !is_ready && (tried() || started.elapsed() >= FIRST_TRY) {
-                (is_ready, said) = (true, self.words());
-                notifier.is_ready(&said);
-                self.says(&format!("ready: {said}"));
+                (is_ready, last_status) = (true, self.words());
+                notifier.is_ready(&last_status);
+                self.message(&format!("ready: {last_status}"));
             }
-            if is_ready && self.words() != said {
-                said = self.words();
-                notifier.says(&said);
+            if is_ready && self.words() != last_status {
+                last_status = self.words();
+                notifier.status(&last_status);
             }
             if reload.swap(false, Ordering::Relaxed) {
                 // Sources may take a while to end; that we live has to be said meanwhile.
                 let theirs = Arc::clone(self);
                 std::thread::spawn(move || match theirs.reload() {
-                    Ok(_) => theirs.says("the configuration was read again"),
-                    Err(why) => (theirs.surroundings.tell)("", Event::Warns(&why)),
+                    Ok(_) => theirs.message("the configuration was read again"),
+                    Err(why) => (theirs.surroundings.tell)("", Event::Warning(&why)),
                 });
             }
         }

@@ -22,14 +22,14 @@ pub struct DataLoss(pub String);
 
 /// What an error says, with its causes: many say what caused them themselves, and nobody wants to read that twice. There may
 /// be names in it, of which a terminal must not obey anything.
-pub fn told(error: &anyhow::Error) -> String {
-    let told = error.chain().fold(String::new(), |text, cause| match cause.to_string().trim_end() {
+pub fn error_message(error: &anyhow::Error) -> String {
+    let message = error.chain().fold(String::new(), |text, cause| match cause.to_string().trim_end() {
         cause if text.is_empty() => cause.to_owned(),
         cause if text.contains(cause) => text,
         cause => format!("{text}: {cause}"),
     });
     let mut safe = String::new();
-    for letter in told.chars() {
+    for letter in message.chars() {
         match letter.is_control() && letter != '\n' {
             true => safe.extend(letter.escape_default()),
             false => safe.push(letter),
@@ -62,7 +62,7 @@ impl From<Outcome> for ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use super::told;
+    use super::error_message;
     use anyhow::Context;
 
     #[derive(Debug, thiserror::Error)]
@@ -75,15 +75,18 @@ mod tests {
     #[test]
     fn no_cause_is_said_twice() {
         let says = || Says { path: "file", source: std::io::Error::other("torn") };
-        assert_eq!(told(&says().into()), "file: torn. Look there");
+        assert_eq!(error_message(&says().into()), "file: torn. Look there");
         let outer = Err::<(), _>(says()).context("reading").unwrap_err();
-        assert_eq!(told(&outer), "reading: file: torn. Look there");
+        assert_eq!(error_message(&outer), "reading: file: torn. Look there");
         let silent = Err::<(), _>(std::io::Error::other("torn")).context("reading").unwrap_err();
-        assert_eq!(told(&silent), "reading: torn");
+        assert_eq!(error_message(&silent), "reading: torn");
     }
 
     #[test]
     fn no_name_commands_the_terminal() {
-        assert_eq!(told(&anyhow::anyhow!("a\x1b[2Jb: torn\nlook there")), "a\\u{1b}[2Jb: torn\nlook there");
+        assert_eq!(
+            error_message(&anyhow::anyhow!("a\x1b[2Jb: torn\nlook there")),
+            "a\\u{1b}[2Jb: torn\nlook there"
+        );
     }
 }

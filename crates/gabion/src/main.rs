@@ -7,7 +7,7 @@ mod output;
 mod commands;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
-use gabion::exit::{Outcome, told};
+use gabion::exit::{Outcome, error_message};
 use serde_json::json;
 use signal_hook::consts::SIGPIPE;
 use std::process::ExitCode;
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     }
     let result = cli.run();
     if let Err(error) = &result {
-        let why = told(error);
+        let why = error_message(error);
         errln!("gabion: {why}");
         if asks_for_json(&matches) {
             outln!("{}", json!({ "error": why }));
@@ -56,7 +56,7 @@ fn usage_error(error: &clap::Error) -> String {
     let text = error.to_string();
     let first = text.split("\n\n").next().unwrap_or_default();
     let lines: Vec<&str> = first.trim_start_matches("error: ").lines().map(str::trim).collect();
-    told(&anyhow::anyhow!(lines.join(" ")))
+    error_message(&anyhow::anyhow!(lines.join(" ")))
 }
 
 /// Whether what reads our output expects an object.

@@ -246,7 +246,7 @@ impl Alone {
     }
 
     fn stop(&self) -> anyhow::Result<Outcome> {
-        let told = self.ask(&Request::Stop {})?;
+        let ending = self.ask(&Request::Stop {})?;
         let since = Stopwatch::start();
         loop {
             match self.place.connect() {
@@ -254,13 +254,13 @@ impl Alone {
                 _ => anyhow::ensure!(
                     since.elapsed() < ENDING,
                     "the daemon still stops, process {}",
-                    told["process"]
+                    ending["process"]
                 ),
             }
             std::thread::sleep(LOOK);
         }
         match self.json {
-            true => outln!("{}", json!({ "stopped": true, "process": told["process"] })),
+            true => outln!("{}", json!({ "stopped": true, "process": ending["process"] })),
             false => outln!("stopped"),
         }
         Ok(Outcome::Fine)

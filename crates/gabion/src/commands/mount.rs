@@ -1,7 +1,7 @@
 //! `gabion mount`.
 
 use super::vault::Elsewhere;
-use super::vault::talk::Talker;
+use super::vault::events::EventPrinter;
 use super::vault::wanted::Wanted;
 use anyhow::Context;
 use gabion::exit::Outcome;
@@ -149,8 +149,8 @@ impl Args {
             let repository = &mounted.location().repository;
             detach(repository).with_context(|| repository.display().to_string())?;
         }
-        let talker = Arc::new(Talker::new(self.json, true));
-        mounted.keep(Arc::new(move |notice| talker.tell(notice)))?;
+        let printer = Arc::new(EventPrinter::new(self.json, true));
+        mounted.keep(Arc::new(move |notice| printer.notice(notice)))?;
         while !stop.load(Ordering::Relaxed) && !mounted.is_unmounted() {
             std::thread::sleep(LOOK);
         }

@@ -1,7 +1,7 @@
 //! Commands whose vault a daemon has at work: the daemon is asked to do it.
 
 use super::daemon::report;
-use super::vault::{Talk, lock};
+use super::vault::{OutputArgs, lock};
 use gabion::daemon::client::{self, Client};
 use gabion::daemon::note::Note;
 use gabion::daemon::protocol::Request;
@@ -27,15 +27,17 @@ pub(super) fn turn(
     vault: &Vault,
     command: &str,
     wait: bool,
-    talk: &Talk,
+    output: &OutputArgs,
     request: impl FnOnce(String) -> Option<Request>,
 ) -> anyhow::Result<Turn> {
     let holder = match vault.lock(command) {
         Ok(ours) => return Ok(Turn::Ours(ours)),
         Err(LockError::Held { holder }) if !wait => holder,
-        Err(_) => return lock(vault, command, wait, talk).map(Turn::Ours),
+        Err(_) => return lock(vault, command, wait, output).map(Turn::Ours),
     };
-    let Some((mut client, note)) = by(vault) else { return lock(vault, command, wait, talk).map(Turn::Ours) };
+    let Some((mut client, note)) = by(vault) else {
+        return lock(vault, command, wait, output).map(Turn::Ours);
+    };
     let source = note.source;
     let Some(request) = request(source.clone()) else {
         anyhow::bail!(
@@ -43,9 +45,9 @@ pub(super) fn turn(
              stop its work with `gabion daemon pause {source}` and let it go on with `gabion daemon resume {source}`"
         );
     };
-    if !talk.json && !talk.quiet {
+    if !output.json && !output.quiet {
         errln!("gabion: the vault is in use by {holder}: the daemon is asked to do it");
     }
     let done = client.ask(&request, &mut |_| {})?;
-    Ok(Turn::Theirs(report::print(command, &done, talk.json, talk.quiet)))
+    Ok(Turn::Theirs(report::print(command, &done, output.json, output.quiet)))
 }

@@ -3,12 +3,12 @@
 pub(super) mod approve;
 pub(super) mod catalogue;
 pub(super) mod diff;
+pub(super) mod events;
 pub(super) mod policy;
 pub(super) mod protect;
 pub(super) mod repair;
 pub(super) mod scrub;
 pub(super) mod status;
-pub(super) mod talk;
 pub(super) mod wanted;
 pub(super) mod watch;
 pub(super) mod whatif;
@@ -179,9 +179,9 @@ fn refuse_unknown(vault: &Vault, inside: &[u8], shown: &Shown<'_>) -> anyhow::Re
     Ok(())
 }
 
-/// How to run and how to talk.
+/// Options for the form of the output.
 #[derive(clap::Args)]
-pub(super) struct Talk {
+pub(super) struct OutputArgs {
     /// Print one JSON object instead of text
     #[arg(long)]
     pub(super) json: bool,
@@ -217,7 +217,7 @@ impl Effort {
     }
 }
 
-impl Talk {
+impl OutputArgs {
     /// Runs `work` with a progress bar where someone can see it, and with signals caught: the first one stops.
     pub(super) fn run<T>(
         &self,
@@ -254,8 +254,20 @@ impl Talk {
         Ok(result)
     }
 
-    /// Prints a line for people, unless they asked not to.
-    pub(super) fn say(&self, line: impl AsRef<str>) {
+    /// A progress bar for `total` bytes; hidden where standard error is no terminal.
+    pub(super) fn bar(&self, name: &'static str, total: u64) -> ProgressBar {
+        if self.json || self.quiet || !stderr().is_terminal() {
+            return ProgressBar::hidden();
+        }
+        let bar = ProgressBar::new(total).with_prefix(name);
+        bar.set_draw_target(ProgressDrawTarget::stderr());
+        let template = "{prefix} {wide_bar} {bytes}/{total_bytes} {binary_bytes_per_sec} eta {eta}";
+        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        bar.with_style(style)
+    }
+
+    /// Prints a line of text, except with `--json` or `--quiet`.
+    pub(super) fn print_line(&self, line: impl AsRef<str>) {
         if !self.json && !self.quiet {
             outln!("{}", line.as_ref());
         }
@@ -283,14 +295,14 @@ fn advance(bar: &ProgressBar, files: u64, bytes: u64) {
 }
 
 /// Takes the vault for a command; with `wait`, however long that takes.
-pub(super) fn lock(vault: &Vault, command: &str, wait: bool, talk: &Talk) -> anyhow::Result<Lock> {
+pub(super) fn lock(vault: &Vault, command: &str, wait: bool, output: &OutputArgs) -> anyhow::Result<Lock> {
     let mut said = false;
     loop {
         match vault.lock(command) {
             Err(LockError::Held { holder }) if wait => {
                 if !said {
                     errln!("gabion: waiting for {holder}");
-                    said = !talk.json || said;
+                    said = !output.json || said;
                 }
                 std::thread::sleep(Duration::from_millis(200));
             }

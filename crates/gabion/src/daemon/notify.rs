@@ -54,7 +54,7 @@ impl Notifier {
     }
 
     /// How it is now, for people.
-    pub fn says(&self, status: &str) {
+    pub fn status(&self, status: &str) {
         self.send(&format!("STATUS={}\n", one_line(status)));
     }
 
@@ -127,7 +127,7 @@ mod tests {
     fn nobody_is_told_where_nobody_listens() {
         let silent = Notifier::new(&Supervisor { watchdog: Some(1000), ..Supervisor::default() }).unwrap();
         assert_eq!(silent.beat(), None);
-        silent.says("nothing");
+        silent.status("nothing");
         let other = Supervisor { socket: Some("/nowhere".into()), watchdog: Some(1000), watched: Some(1) };
         let other = Notifier::new(&other).unwrap();
         assert_eq!(other.beat(), None, "another process is meant");

@@ -132,12 +132,12 @@ impl Source {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn says(&self, text: &str) {
-        (self.surroundings.tell)(self.name(), Event::Says(text));
+    pub(super) fn message(&self, text: &str) {
+        (self.surroundings.tell)(self.name(), Event::Message(text));
     }
 
-    pub(super) fn warns(&self, text: &str) {
-        (self.surroundings.tell)(self.name(), Event::Warns(text));
+    pub(super) fn warning(&self, text: &str) {
+        (self.surroundings.tell)(self.name(), Event::Warning(text));
     }
 
     pub(super) fn enter(&self, phase: Phase) {
@@ -192,7 +192,7 @@ impl Source {
         }
         self.wake.notify_all();
         drop(state);
-        self.says(if paused { "paused" } else { "goes on" });
+        self.message(if paused { "paused" } else { "goes on" });
     }
 
     /// Wants something done. It waits for its turn.

@@ -99,7 +99,7 @@ pub(super) fn run(source: &Arc<Source>) {
         overdue: Counting::default(),
         looked: None,
         next: Next::Nothing,
-        said: None,
+        last_message: None,
         job: None,
         is_paused: false,
     };
@@ -125,7 +125,7 @@ struct Supervisor {
     /// What targets need.
     next: Next,
     /// What was last said of targets.
-    said: Option<String>,
+    last_message: Option<String>,
     job: Option<(Arc<Job>, JoinHandle<()>)>,
     is_paused: bool,
 }
@@ -155,17 +155,17 @@ impl Supervisor {
                 if let Err(error) =
                     note::leave(&location.repository, self.source.name(), &self.source.surroundings.socket)
                 {
-                    self.source.warns(&format!("other commands will not find this daemon: {error}"));
+                    self.source.warning(&format!("other commands will not find this daemon: {error}"));
                 }
                 let catalogue = Catalogue::open(&location.repository.join("catalogue.sqlite"));
-                self.catalogue = catalogue.map_err(|error| self.source.warns(&error.to_string())).ok();
+                self.catalogue = catalogue.map_err(|error| self.source.warning(&error.to_string())).ok();
                 self.source.state().location = Some(location);
                 self.running = Some(running);
                 (self.began, self.counted, self.looked) = (Stopwatch::start(), None, None);
                 self.is_paused = false;
                 self.tend(now);
                 self.source.enter(Phase::Running);
-                self.source.says("running");
+                self.source.message("running");
             }
             Err(error) => self.failed(&error.to_string(), now),
         }
@@ -175,7 +175,7 @@ impl Supervisor {
         let retry_at = self.backoff.failed(now);
         self.source.enter(Phase::Failed { why: why.to_owned(), retry_at });
         let pause = retry_at.saturating_sub(now) / SECOND;
-        self.source.warns(&format!("failed: {why}; tried again in {pause} s"));
+        self.source.warning(&format!("failed: {why}; tried again in {pause} s"));
     }
 
     fn begin(&self) -> Result<Running, LiveError> {
@@ -194,7 +194,7 @@ impl Supervisor {
             What::Watch { path, events } => {
                 live::directory(path)?;
                 let location = Location::to_protect(path, config.repository.as_deref())?;
-                let vault = config.wanted.set_up(&location, &|text| self.source.warns(text))?;
+                let vault = config.wanted.set_up(&location, &|text| self.source.warning(text))?;
                 keeping.source = *events;
                 return Ok(Running::Watched(Live::start(vault, keeping, tell)?, location));
             }
@@ -226,7 +226,7 @@ impl Supervisor {
             outage: if show.continue_without_changelog { Outage::Continue } else { Outage::Wait },
         };
         let theirs = Arc::clone(&self.source);
-        let mut mounted = plan.start(Arc::new(move |text| theirs.warns(text)))?;
+        let mut mounted = plan.start(Arc::new(move |text| theirs.warning(text)))?;
         if let Err(error) = mounted.keep(tell) {
             mounted.stop(Duration::ZERO)?;
             return Err(error);
@@ -245,7 +245,7 @@ impl Supervisor {
                 Err(LiveError::Monitor(error @ (MonitorError::Source(_) | MonitorError::Io(_)))) => {
                     why = error.to_string();
                 }
-                Err(error) => self.source.warns(&error.to_string()),
+                Err(error) => self.source.warning(&error.to_string()),
                 Ok(_) => {}
             }
         }
@@ -309,7 +309,7 @@ impl Supervisor {
         }
         self.looked = Some(Stopwatch::start());
         let (seen, identity) = (sights(pool), pool.config());
-        let said = {
+        let message = {
             let mut state = self.source.state();
             let targets = match state.targets.take() {
                 Some(targets) if targets.is_of(&identity.pool) => targets,
@@ -319,12 +319,12 @@ impl Supervisor {
             self.next = targets.look(now, seen);
             targets.words()
         };
-        if said != self.said {
-            match &said {
-                Some(text) => self.source.warns(text),
-                None => self.source.says("all targets are in order"),
+        if message != self.last_message {
+            match &message {
+                Some(text) => self.source.warning(text),
+                None => self.source.message("all targets are in order"),
             }
-            self.said = said;
+            self.last_message = message;
         }
     }
 
@@ -446,7 +446,7 @@ impl Supervisor {
         if let Some(Err(error)) =
             self.catalogue.as_ref().map(|catalogue| catalogue.set_note(SCRUBBED, Some(&began.to_string())))
         {
-            self.source.warns(&error.to_string());
+            self.source.warning(&error.to_string());
         }
         self.source.state().scrub = Some(ScrubTimes { last: Some(began), next: began });
     }
@@ -462,14 +462,14 @@ impl Supervisor {
                 // What is due is done again and again; only what it finds is news.
                 match *outcome {
                     "fine" if job.scheduled && !matches!(job.work, Work::Rebuild { .. }) => {}
-                    "fine" | "stopped" => self.source.says(&text),
-                    _ => self.source.warns(&text),
+                    "fine" | "stopped" => self.source.message(&text),
+                    _ => self.source.warning(&text),
                 }
             }
             Err(why) => {
                 value["outcome"] = json!("failed");
                 value["error"] = json!(why);
-                self.source.warns(&format!("{word}: {why}"));
+                self.source.warning(&format!("{word}: {why}"));
             }
         }
         self.source.state().last.insert(word, value);
@@ -495,13 +495,15 @@ impl Supervisor {
         if let Some(running) = self.running.take() {
             let repository = running.location().repository.clone();
             match running.stop(self.source.surroundings.patience) {
-                Ok(true) => self.source.warns("programs still used the mount: it was taken from under them"),
+                Ok(true) => {
+                    self.source.warning("programs still used the mount: it was taken from under them")
+                }
                 Ok(false) => {}
-                Err(error) => self.source.warns(&error.to_string()),
+                Err(error) => self.source.warning(&error.to_string()),
             }
             note::take_away(&repository);
         }
-        self.source.says("stopped");
+        self.source.message("stopped");
         self.source.enter(Phase::Stopped);
     }
 }

@@ -273,12 +273,12 @@ fn guarded(location: &Location, say: Say) -> Result<Guarded, LiveError> {
     let Vault { storage, coders, catalogue, clock, .. } = Vault::open(location, Clock::System)?;
     // One that nobody holds while a note waits to be written.
     let known = Catalogue::open(&location.repository.join("catalogue.sqlite")).map_err(VaultError::from)?;
-    let (known, told, is_told) = (Mutex::new(known), Arc::clone(&say), AtomicBool::new(false));
+    let (known, warn, is_warned) = (Mutex::new(known), Arc::clone(&say), AtomicBool::new(false));
     let names = move |version: &Generation| {
         let names = known.lock().unwrap_or_else(PoisonError::into_inner).by_inode(version);
         names.unwrap_or_else(|error| {
-            if !is_told.swap(true, Ordering::Relaxed) {
-                told(&format!("files that were renamed may be read unverified: {error}"));
+            if !is_warned.swap(true, Ordering::Relaxed) {
+                warn(&format!("files that were renamed may be read unverified: {error}"));
             }
             Vec::new()
         })

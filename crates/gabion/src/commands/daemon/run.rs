@@ -2,7 +2,7 @@
 
 use super::Place;
 use crate::commands::pool::Names;
-use crate::commands::vault::talk::Talker;
+use crate::commands::vault::events::EventPrinter;
 use anyhow::Context;
 use gabion::daemon::config::{Config, SourceConfig, What};
 use gabion::daemon::notify::Supervisor;
@@ -79,7 +79,7 @@ impl Args {
             watched: self.watchdog_pid,
         };
         let (socket, registry) = (self.place.path(), self.names.registry());
-        let tell = talkers(self.json, self.quiet);
+        let tell = printers(self.json, self.quiet);
         run(config, Environment { socket, registry, supervisor, stop, reload, tell })?;
         Ok(Outcome::Fine)
     }
@@ -149,18 +149,18 @@ fn as_json(source: &SourceConfig) -> Value {
 }
 
 /// Says what happens, with the name of the source before it.
-fn talkers(json: bool, quiet: bool) -> Tell {
-    let talkers: Mutex<BTreeMap<String, Arc<Talker>>> = Mutex::default();
+fn printers(json: bool, quiet: bool) -> Tell {
+    let printers: Mutex<BTreeMap<String, Arc<EventPrinter>>> = Mutex::default();
     Arc::new(move |name, event| {
-        let talker = {
-            let mut talkers = talkers.lock().unwrap_or_else(PoisonError::into_inner);
-            let new = || Arc::new(Talker::of(name, json, quiet));
-            Arc::clone(talkers.entry(name.to_owned()).or_insert_with(new))
+        let printer = {
+            let mut printers = printers.lock().unwrap_or_else(PoisonError::into_inner);
+            let new = || Arc::new(EventPrinter::of(name, json, quiet));
+            Arc::clone(printers.entry(name.to_owned()).or_insert_with(new))
         };
         match event {
-            Event::Notice(notice) => talker.tell(notice),
-            Event::Says(text) => talker.says(text),
-            Event::Warns(text) => talker.warns(text),
+            Event::Notice(notice) => printer.notice(notice),
+            Event::Message(text) => printer.message(text),
+            Event::Warning(text) => printer.warning(text),
         }
     })
 }

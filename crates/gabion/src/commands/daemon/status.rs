@@ -1,8 +1,8 @@
 //! `gabion daemon status`.
 
 use super::Alone;
+use crate::commands::vault::events::wide_watch;
 use crate::commands::vault::status::overdue_scrubs;
-use crate::commands::vault::talk::wide_watch;
 use crate::commands::vault::{FIRST, ago, bytes, count};
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;

@@ -1,6 +1,7 @@
 //! `gabion pool add`.
 
-use super::terminal::{Talk, Which};
+use super::terminal::Which;
+use crate::commands::vault::OutputArgs;
 use gabion::exit::Outcome;
 use gabion_platform::shown::Shown;
 use gabion_vault::storage::pool::NewTarget;
@@ -30,12 +31,12 @@ pub(super) struct Args {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    talk: Talk,
+    output: OutputArgs,
 }
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let Args { which, dir, domain, dry_run, talk } = self;
+        let Args { which, dir, domain, dry_run, output } = self;
         let pool = which.open()?;
         let target = NewTarget { path: dir, domain };
         let planned = pool.plan_add(&target)?;
@@ -47,7 +48,7 @@ impl Args {
                 name
             }
         };
-        if talk.json {
+        if output.json {
             let path = target.path.to_string_lossy();
             let object = json!({
                 "command": "pool add", "dry_run": dry_run, "target": name, "domain": planned.domain, "path": path,
@@ -55,7 +56,11 @@ impl Args {
             outln!("{object}");
         }
         let verb = if dry_run { "would add" } else { "added" };
-        talk.say(format!("{verb} target {name}, domain {}: {}", planned.domain, Shown::path(&target.path)));
+        output.print_line(format!(
+            "{verb} target {name}, domain {}: {}",
+            planned.domain,
+            Shown::path(&target.path)
+        ));
         Ok(Outcome::Fine)
     }
 }

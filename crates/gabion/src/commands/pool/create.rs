@@ -1,6 +1,7 @@
 //! `gabion pool create`.
 
-use super::terminal::{Names, Talk};
+use super::terminal::Names;
+use crate::commands::vault::OutputArgs;
 use anyhow::{bail, ensure};
 use gabion::exit::Outcome;
 use gabion::size::Size;
@@ -45,12 +46,12 @@ pub(super) struct Args {
     #[command(flatten)]
     names: Names,
     #[command(flatten)]
-    talk: Talk,
+    output: OutputArgs,
 }
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let Args { name, targets, domains, stripe, redundancy, block, dry_run, names, talk } = self;
+        let Args { name, targets, domains, stripe, redundancy, block, dry_run, names, output } = self;
         let count = targets.len();
         ensure!(
             domains.is_empty() || domains.len() == count,
@@ -79,14 +80,14 @@ impl Args {
                 pool.config()
             }
         };
-        if talk.json {
+        if output.json {
             outln!("{}", json!({ "command": "pool create", "dry_run": dry_run, "pool": config }));
             return Ok(Outcome::Fine);
         }
         let verb = if dry_run { "would make" } else { "made" };
-        talk.say(format!("{verb} pool {name}: {count} targets, stripe {stripe}, block {block}"));
+        output.print_line(format!("{verb} pool {name}: {count} targets, stripe {stripe}, block {block}"));
         for member in &config.target {
-            talk.say(format!("  {}  domain {}  {}", member.name, member.domain, member.path));
+            output.print_line(format!("  {}  domain {}  {}", member.name, member.domain, member.path));
         }
         let domains: std::collections::BTreeSet<_> =
             config.target.iter().map(|member| &member.domain).collect();

@@ -1,8 +1,9 @@
 //! `gabion pool get`.
 
-use super::terminal::{Talk, Troubles, Which, inside};
+use super::terminal::{FileErrors, Which, inside};
+use crate::commands::vault::OutputArgs;
 use anyhow::{Context, bail};
-use gabion::exit::{Outcome, told};
+use gabion::exit::{Outcome, error_message};
 use gabion_platform::shown::Shown;
 use gabion_vault::coder::Coders;
 use gabion_vault::degraded::{self, DegradedReader, Report, copy_out};
@@ -49,7 +50,7 @@ pub(super) struct Args {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    talk: Talk,
+    output: OutputArgs,
 }
 
 /// Something to get: where it is, where it goes, what it is.
@@ -67,7 +68,7 @@ impl Args {
 
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let to_stdout = self.only_reads();
-        let Args { which, path, dest, force, dry_run, talk } = self;
+        let Args { which, path, dest, force, dry_run, output } = self;
         let pool = which.open()?;
         let out = Out { pool: &pool, coders: Coders::new()?, degraded: RefCell::default() };
         let from = inside(&path);
@@ -85,10 +86,10 @@ impl Args {
             Some(dest) => dest,
             None => PathBuf::from(name),
         };
-        let mut troubles = Troubles::default();
+        let mut errors = FileErrors::default();
         let mut items = Vec::new();
-        collect(&pool, Item { from, to, stat }, &mut items, &mut troubles);
-        let bar = talk.bar("get", items.iter().map(size).sum());
+        collect(&pool, Item { from, to, stat }, &mut items, &mut errors);
+        let bar = output.bar("get", items.iter().map(size).sum());
         let (mut files, mut bytes) = (0, 0);
         for item in &items {
             let got = if dry_run { Ok(size(item)) } else { get(&out, item, force, &bar) };
@@ -97,34 +98,34 @@ impl Args {
                     bytes += size;
                     files += u64::from(item.stat.kind != Kind::Directory);
                     if dry_run {
-                        talk.say(format!(
+                        output.print_line(format!(
                             "would get {} to {}",
                             Shown::bytes(&item.from),
                             Shown::path(&item.to)
                         ));
                     }
                 }
-                Err(error) => troubles.tell(&item.from, &told(&error)),
+                Err(error) => errors.report(&item.from, &error_message(&error)),
             }
         }
         // Last: a directory that may not be written to can now be closed.
         for item in items.iter().rev().filter(|item| item.stat.kind == Kind::Directory && !dry_run) {
             if let Err(error) = fs::set_permissions(&item.to, fs::Permissions::from_mode(item.stat.mode)) {
-                troubles.tell(&item.from, &error);
+                errors.report(&item.from, &error);
             }
         }
         bar.finish_and_clear();
         let degraded = out.note();
-        if talk.json {
+        if output.json {
             let object = json!({
-                "command": "pool get", "dry_run": dry_run, "files": files, "bytes": bytes, "failed": troubles.texts(),
+                "command": "pool get", "dry_run": dry_run, "files": files, "bytes": bytes, "failed": errors.texts(),
                 "degraded": degraded,
             });
             outln!("{object}");
         }
         let verb = if dry_run { "would get" } else { "got" };
-        talk.say(format!("{verb} {files} files, {bytes} bytes"));
-        Ok(troubles.outcome())
+        output.print_line(format!("{verb} {files} files, {bytes} bytes"));
+        Ok(errors.outcome())
     }
 }
 
@@ -166,7 +167,7 @@ impl Out<'_> {
             Ok(())
         };
         if let Err(error) = noted() {
-            errln!("gabion: warning: degraded reads could not be noted: {}", told(&error));
+            errln!("gabion: warning: degraded reads could not be noted: {}", error_message(&error));
         }
         reports.len()
     }
@@ -199,7 +200,7 @@ impl Write for Sparse<'_> {
 }
 
 /// What is at a path of the pool, directories before what is in them.
-fn collect(pool: &Pool, item: Item, items: &mut Vec<Item>, troubles: &mut Troubles) {
+fn collect(pool: &Pool, item: Item, items: &mut Vec<Item>, errors: &mut FileErrors) {
     let (from, to, is_directory) = (item.from.clone(), item.to.clone(), item.stat.kind == Kind::Directory);
     items.push(item);
     if !is_directory {
@@ -207,16 +208,16 @@ fn collect(pool: &Pool, item: Item, items: &mut Vec<Item>, troubles: &mut Troubl
     }
     let listed = match pool.list(&from) {
         Ok(listed) => listed,
-        Err(error) => return troubles.tell(&from, &error),
+        Err(error) => return errors.report(&from, &error),
     };
     for (name, listed) in listed {
         let below = join(&from, &name);
         match listed {
             Ok(listed) => {
                 let to = to.join(OsStr::from_bytes(&name));
-                collect(pool, Item { from: below, to, stat: listed.stat }, items, troubles);
+                collect(pool, Item { from: below, to, stat: listed.stat }, items, errors);
             }
-            Err(error) => troubles.tell(&below, &error),
+            Err(error) => errors.report(&below, &error),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `gabion pool ls`.
 
-use super::terminal::{Talk, Troubles, Which, inside};
+use super::terminal::{FileErrors, Which, inside};
+use crate::commands::vault::OutputArgs;
 use anyhow::{Context, ensure};
 use gabion::exit::Outcome;
 use gabion_platform::shown::Shown;
@@ -34,23 +35,23 @@ pub(super) struct Args {
     #[arg(short = 'R', long)]
     recursive: bool,
     #[command(flatten)]
-    talk: Talk,
+    output: OutputArgs,
 }
 
 struct Printer {
     long: bool,
     recursive: bool,
-    talk: Talk,
+    output: OutputArgs,
     entries: Vec<Value>,
-    troubles: Troubles,
+    errors: FileErrors,
 }
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let Args { which, path, long, recursive, talk } = self;
+        let Args { which, path, long, recursive, output } = self;
         let pool = which.open()?;
         let mut printer =
-            Printer { long, recursive, talk, entries: Vec::new(), troubles: Troubles::default() };
+            Printer { long, recursive, output, entries: Vec::new(), errors: FileErrors::default() };
         let path = inside(&path);
         let shown = || Shown::bytes(&path).to_string();
         let found = pool.find(&path).with_context(shown)?;
@@ -61,11 +62,11 @@ impl Args {
             matches!(&listed[..], [(_, Ok(only))] if only.stub.is_some() && pool.stub(&path).is_ok());
         let base = if is_file { split(&path).0 } else { &path };
         printer.print(&pool, base, listed);
-        if printer.talk.json {
-            let (entries, failed) = (&printer.entries, printer.troubles.texts());
+        if printer.output.json {
+            let (entries, failed) = (&printer.entries, printer.errors.texts());
             outln!("{}", json!({ "command": "pool ls", "entries": entries, "failed": failed }));
         }
-        Ok(printer.troubles.outcome())
+        Ok(printer.errors.outcome())
     }
 }
 
@@ -81,19 +82,19 @@ impl Printer {
             let listed = match listed {
                 Ok(listed) => listed,
                 Err(error) => {
-                    self.troubles.tell(&path, &error);
+                    self.errors.report(&path, &error);
                     continue;
                 }
             };
             let shown = if self.recursive { Shown::bytes(&path) } else { Shown::bytes(&name) }.to_string();
-            match self.talk.json {
+            match self.output.json {
                 true => self.entries.push(as_json(&path, &listed)),
-                false => self.talk.say(line(&shown, &listed, self.long)),
+                false => self.output.print_line(line(&shown, &listed, self.long)),
             }
             if self.recursive && listed.stat.kind == Kind::Directory {
                 match pool.list(&path) {
                     Ok(below) => self.print(pool, &path, below),
-                    Err(error) => self.troubles.tell(&path, &error),
+                    Err(error) => self.errors.report(&path, &error),
                 }
             }
         }

@@ -1,8 +1,9 @@
 //! `gabion pool put`.
 
-use super::terminal::{Talk, Troubles, Which, inside, warn};
+use super::terminal::{FileErrors, Which, inside, warn};
+use crate::commands::vault::OutputArgs;
 use anyhow::{Context, bail};
-use gabion::exit::{Outcome, told};
+use gabion::exit::{Outcome, error_message};
 use gabion_platform::shown::Shown;
 use gabion_vault::metadata;
 use gabion_vault::storage::Storage;
@@ -40,7 +41,7 @@ pub(super) struct Args {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    talk: Talk,
+    output: OutputArgs,
 }
 
 /// Something to put: where it is, where it goes, what it is.
@@ -53,7 +54,7 @@ struct Item {
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let Args { which, mut paths, dry_run, talk } = self;
+        let Args { which, mut paths, dry_run, output } = self;
         let pool = which.open()?;
         let destination = if paths.len() > 1 { paths.pop() } else { None };
         let destination = destination.unwrap_or_else(|| PathBuf::from("/"));
@@ -62,7 +63,7 @@ impl Args {
             || to.is_empty()
             || destination.as_os_str().as_bytes().ends_with(b"/")
             || pool.find(&to)?.is_some_and(|stat| stat.kind == Kind::Directory);
-        let mut troubles = Troubles::default();
+        let mut errors = FileErrors::default();
         let (mut items, mut left_out) = (Vec::new(), 0_u64);
         for path in &paths {
             let to = match (is_directory, name_of(path)) {
@@ -70,9 +71,9 @@ impl Args {
                 (true, Some(name)) => join(&to, &name),
                 (true, None) => bail!("{}: it has no name to keep", Shown::path(path)),
             };
-            collect(path, to, &mut items, &mut left_out, &mut troubles);
+            collect(path, to, &mut items, &mut left_out, &mut errors);
         }
-        let bar = talk.bar("put", items.iter().map(|item| item.size).sum());
+        let bar = output.bar("put", items.iter().map(|item| item.size).sum());
         let (mut files, mut bytes) = (0, 0);
         for item in &items {
             let put = if dry_run { Ok(item.size) } else { put(&pool, item, &bar) };
@@ -81,30 +82,30 @@ impl Args {
                     bytes += size;
                     files += u64::from(!item.kind.is_dir());
                     if dry_run {
-                        talk.say(format!(
+                        output.print_line(format!(
                             "would put {} to {}",
                             Shown::path(&item.from),
                             Shown::bytes(&item.to)
                         ));
                     }
                 }
-                Err(error) => troubles.tell(item.from.as_os_str().as_bytes(), &told(&error)),
+                Err(error) => errors.report(item.from.as_os_str().as_bytes(), &error_message(&error)),
             }
         }
         bar.finish_and_clear();
-        if talk.json {
+        if output.json {
             let object = json!({
                 "command": "pool put", "dry_run": dry_run, "files": files, "bytes": bytes, "left_out": left_out,
-                "failed": troubles.texts(),
+                "failed": errors.texts(),
             });
             outln!("{object}");
         }
         let verb = if dry_run { "would put" } else { "put" };
-        talk.say(format!("{verb} {files} files, {bytes} bytes"));
+        output.print_line(format!("{verb} {files} files, {bytes} bytes"));
         if left_out > 0 {
-            talk.say(format!("left out {left_out} vaults ({OWN}) of protected directories"));
+            output.print_line(format!("left out {left_out} vaults ({OWN}) of protected directories"));
         }
-        Ok(troubles.outcome())
+        Ok(errors.outcome())
     }
 }
 
@@ -116,17 +117,17 @@ fn name_of(path: &Path) -> Option<Vec<u8>> {
 }
 
 /// What is at a path, directories before what is in them.
-fn collect(path: &Path, to: Vec<u8>, items: &mut Vec<Item>, left_out: &mut u64, troubles: &mut Troubles) {
-    let trouble = |troubles: &mut Troubles, error: &dyn std::fmt::Display| {
-        troubles.tell(path.as_os_str().as_bytes(), error);
+fn collect(path: &Path, to: Vec<u8>, items: &mut Vec<Item>, left_out: &mut u64, errors: &mut FileErrors) {
+    let trouble = |errors: &mut FileErrors, error: &dyn std::fmt::Display| {
+        errors.report(path.as_os_str().as_bytes(), error);
     };
     let found = match fs::symlink_metadata(path) {
         Ok(found) => found,
-        Err(error) => return trouble(troubles, &error),
+        Err(error) => return trouble(errors, &error),
     };
     let kind = found.file_type();
     if !(kind.is_file() || kind.is_dir() || kind.is_symlink()) {
-        return trouble(troubles, &"neither a file, a directory nor a link; left out");
+        return trouble(errors, &"neither a file, a directory nor a link; left out");
     }
     let size = if kind.is_file() { found.len() } else { 0 };
     items.push(Item { from: path.to_owned(), to: to.clone(), kind, size });
@@ -138,14 +139,14 @@ fn collect(path: &Path, to: Vec<u8>, items: &mut Vec<Item>, left_out: &mut u64, 
             entries.sort_by_key(fs::DirEntry::file_name);
             entries
         }
-        Err(error) => return trouble(troubles, &error),
+        Err(error) => return trouble(errors, &error),
     };
     for entry in entries {
         if entry.file_name() == OWN {
             *left_out += 1;
             continue;
         }
-        collect(&entry.path(), join(&to, entry.file_name().as_bytes()), items, left_out, troubles);
+        collect(&entry.path(), join(&to, entry.file_name().as_bytes()), items, left_out, errors);
     }
 }
 

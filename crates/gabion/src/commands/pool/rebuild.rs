@@ -2,7 +2,7 @@
 
 use super::terminal::Which;
 use crate::commands::served::{self, Turn};
-use crate::commands::vault::{BEGUN, Effort, FIRST, Talk, bytes, files};
+use crate::commands::vault::{BEGUN, Effort, FIRST, OutputArgs, bytes, files};
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
 use gabion_platform::shown::Shown;
@@ -52,7 +52,7 @@ pub(super) struct Args {
     #[command(flatten)]
     effort: Effort,
     #[command(flatten)]
-    talk: Talk,
+    output: OutputArgs,
 }
 
 impl Args {
@@ -63,17 +63,17 @@ impl Args {
             anyhow::ensure!(known, "pool {} has no target {target}", pool.config().name);
         }
         let options = Options { targets: self.targets, agreed: self.agree };
-        let talking = Talking { talk: &self.talk, effort: &self.effort, all: self.files, wait: self.wait };
+        let run = RebuildRun { output: &self.output, effort: &self.effort, all: self.files, wait: self.wait };
         match self.dry_run {
-            true => talking.plan(&pool, &options),
-            false => talking.rebuild(&pool, &options, "pool rebuild"),
+            true => run.plan(&pool, &options),
+            false => run.rebuild(&pool, &options, "pool rebuild"),
         }
     }
 }
 
 /// How to run and to talk about a rebuild.
-pub(super) struct Talking<'a> {
-    pub(super) talk: &'a Talk,
+pub(super) struct RebuildRun<'a> {
+    pub(super) output: &'a OutputArgs,
     pub(super) effort: &'a Effort,
     /// List all files.
     pub(super) all: bool,
@@ -96,14 +96,14 @@ fn vault(pool: &Pool) -> anyhow::Result<Vault> {
     Ok(vault)
 }
 
-impl Talking<'_> {
+impl RebuildRun<'_> {
     fn plan(&self, pool: &Pool, options: &Options) -> anyhow::Result<Outcome> {
         let vault = vault(pool)?;
-        let plan = self.talk.run(self.effort, |context| plan(&vault, options, context))??;
+        let plan = self.output.run(self.effort, |context| plan(&vault, options, context))??;
         let refused =
             vault.pool.as_ref().map(|pool| check_mass(pool, &vault.coders, options.agreed.as_deref()));
         let refused = refused.and_then(Result::err).map(|error| error.to_string());
-        if self.talk.json {
+        if self.output.json {
             let object = json!({ "command": "pool rebuild", "dry_run": true, "plan": plan_as_json(&plan), "refused": refused });
             outln!("{object}");
         } else {
@@ -119,7 +119,7 @@ impl Talking<'_> {
 
     pub(super) fn rebuild(&self, pool: &Pool, options: &Options, command: &str) -> anyhow::Result<Outcome> {
         let vault = vault(pool)?;
-        let turn = served::turn(&vault, command, self.wait, self.talk, |source| {
+        let turn = served::turn(&vault, command, self.wait, self.output, |source| {
             let (targets, agree, wait) = (options.targets.clone(), options.agreed.clone(), true);
             self.effort.is_usual().then_some(Request::Rebuild { source, targets, agree, wait })
         })?;
@@ -128,9 +128,9 @@ impl Talking<'_> {
             Turn::Theirs(outcome) => return Ok(outcome),
         };
         let clock = Stopwatch::start();
-        let report = self.talk.run(self.effort, |context| rebuild(&vault, options, context))??;
+        let report = self.output.run(self.effort, |context| rebuild(&vault, options, context))??;
         let seconds = clock.seconds();
-        if self.talk.json {
+        if self.output.json {
             outln!("{}", as_json(command, &report, seconds));
         } else {
             self.print(&report, seconds);
@@ -155,10 +155,11 @@ impl Talking<'_> {
         let total = items.len();
         let shown = if self.all { total } else { FIRST };
         for (path, what) in items.take(shown) {
-            self.talk.say(format!("  {word:<9} {}{what}", Shown::bytes(path)));
+            self.output.print_line(format!("  {word:<9} {}{what}", Shown::bytes(path)));
         }
         if total > shown {
-            self.talk.say(format!("  and {} more; --files lists all", files((total - shown) as u64)));
+            self.output
+                .print_line(format!("  and {} more; --files lists all", files((total - shown) as u64)));
         }
     }
 
@@ -166,17 +167,17 @@ impl Talking<'_> {
         let said =
             [("gone", &plan.gone), ("to be emptied", &plan.retired), ("to be verified", &plan.returned)];
         for (word, targets) in said.into_iter().filter(|(_, targets)| !targets.is_empty()) {
-            self.talk.say(format!("{word}: {}", targets.join(", ")));
+            self.output.print_line(format!("{word}: {}", targets.join(", ")));
         }
     }
 
     fn print_plan(&self, plan: &Plan) {
         self.print_targets(plan);
         if plan.files.is_empty() && plan.lost.is_empty() {
-            self.talk.say(format!("{} looked at, nothing to rebuild", files(plan.examined)));
+            self.output.print_line(format!("{} looked at, nothing to rebuild", files(plan.examined)));
             return;
         }
-        self.talk.say(format!(
+        self.output.print_line(format!(
             "{} of {} to rebuild, {} to write or verify:",
             files(plan.files.len() as u64),
             plan.examined,
@@ -191,10 +192,10 @@ impl Talking<'_> {
         self.print_targets(&report.plan);
         let plan = &report.plan;
         if plan.files.is_empty() && plan.lost.is_empty() {
-            self.talk.say(format!("{} looked at, nothing to rebuild", files(plan.examined)));
+            self.output.print_line(format!("{} looked at, nothing to rebuild", files(plan.examined)));
         } else {
             let rate = report.bytes as f64 / seconds.max(1e-9);
-            self.talk.say(format!(
+            self.output.print_line(format!(
                 "rebuilt   {} of {}: {} data and {} redundancy columns, {} in {seconds:.1} s ({}/s)",
                 files(report.files),
                 plan.files.len() + plan.lost.len(),
@@ -205,30 +206,30 @@ impl Talking<'_> {
             ));
         }
         if report.verified + report.removed + report.swept > 0 {
-            self.talk.say(format!(
+            self.output.print_line(format!(
                 "verified  {} columns where they are; removed {} files that were made anew elsewhere, and {} left over",
                 report.verified, report.removed, report.swept
             ));
         }
         if report.wrong > 0 {
-            self.talk.say(format!(
+            self.output.print_line(format!(
                 "WARNING: {} blocks were not what was protected, and were routed around: scrub",
                 report.wrong
             ));
         }
         if !report.unsettled.is_empty() {
             let targets: Vec<&str> = report.unsettled.iter().map(String::as_str).collect();
-            self.talk.say(format!(
+            self.output.print_line(format!(
                 "NOT SETTLED: {} came back, and what was made anew in place of what it has is damaged. Repair that, and \
                  run this once more",
                 targets.join(", ")
             ));
         }
         if !report.taken_back.is_empty() {
-            self.talk.say(format!("in service again: {}", report.taken_back.join(", ")));
+            self.output.print_line(format!("in service again: {}", report.taken_back.join(", ")));
         }
         if !report.unplaced.is_empty() {
-            self.talk.say(format!(
+            self.output.print_line(format!(
                 "NOT SAFE: {} have columns without a place in a failure domain of their own: add a target",
                 files(report.unplaced.len() as u64)
             ));
@@ -236,13 +237,14 @@ impl Talking<'_> {
             self.names("exposed", report.unplaced.iter().map(|(path, columns)| (&path[..], what(*columns))));
         }
         if !report.unmoved.is_empty() {
-            self.talk.say("NOT EMPTY: a target that is to go keeps what has no other place: add a target");
+            self.output
+                .print_line("NOT EMPTY: a target that is to go keeps what has no other place: add a target");
             let what = |columns: usize| format!(": {columns} columns stay");
             self.names("stays", report.unmoved.iter().map(|(path, columns)| (&path[..], what(*columns))));
         }
         self.names("LOST", report.plan.lost.iter().map(|item| (&item.path[..], missing(item))));
         if report.stopped {
-            self.talk.say("stopped before the end; the next run goes on");
+            self.output.print_line("stopped before the end; the next run goes on");
         }
     }
 }

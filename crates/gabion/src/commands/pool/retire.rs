@@ -1,8 +1,8 @@
 //! `gabion pool retire`.
 
-use super::rebuild::Talking;
+use super::rebuild::RebuildRun;
 use super::terminal::Which;
-use crate::commands::vault::{Effort, Talk};
+use crate::commands::vault::{Effort, OutputArgs};
 use anyhow::ensure;
 use gabion::exit::Outcome;
 use gabion_vault::pool_rebuild::Options;
@@ -38,12 +38,12 @@ pub(super) struct Args {
     #[command(flatten)]
     effort: Effort,
     #[command(flatten)]
-    talk: Talk,
+    output: OutputArgs,
 }
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let Args { which, target, no_rebuild, dry_run, wait, effort, talk } = self;
+        let Args { which, target, no_rebuild, dry_run, wait, effort, output } = self;
         let pool = which.open()?;
         match dry_run {
             true => {
@@ -53,15 +53,15 @@ impl Args {
             false => pool.retire(&target)?,
         }
         let verb = if dry_run { "would retire" } else { "retired" };
-        talk.say(format!("{verb} target {target}: nothing new goes there"));
+        output.print_line(format!("{verb} target {target}: nothing new goes there"));
         if dry_run || no_rebuild {
-            if talk.json {
+            if output.json {
                 outln!("{}", json!({ "command": "pool retire", "dry_run": dry_run, "target": target }));
             }
             return Ok(Outcome::Fine);
         }
         let options = Options { targets: vec![target], agreed: None };
-        let talking = Talking { talk: &talk, effort: &effort, all: false, wait };
-        talking.rebuild(&pool, &options, "pool retire")
+        let run = RebuildRun { output: &output, effort: &effort, all: false, wait };
+        run.rebuild(&pool, &options, "pool retire")
     }
 }

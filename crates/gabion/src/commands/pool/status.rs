@@ -1,7 +1,8 @@
 //! `gabion pool status`.
 
-use super::terminal::{Talk, Which};
+use super::terminal::Which;
 use crate::commands::vault::FIRST;
+use crate::commands::vault::OutputArgs;
 use gabion::exit::Outcome;
 use gabion_platform::shown::Shown;
 use gabion_vault::coder::Coders;
@@ -41,12 +42,12 @@ pub(super) struct Args {
     #[arg(long, requires = "sweep", conflicts_with = "heal")]
     dry_run: bool,
     #[command(flatten)]
-    talk: Talk,
+    output: OutputArgs,
 }
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let Args { which, heal, sweep, files, dry_run, talk } = self;
+        let Args { which, heal, sweep, files, dry_run, output } = self;
         let pool = which.open()?;
         let healed = if heal { Some(pool.heal()?) } else { None };
         let swept = if sweep { Some(pool.sweep(!dry_run)?) } else { None };
@@ -54,12 +55,12 @@ impl Args {
         let status = pool.status();
         // Without a target that is gone or on its way, where files are is known to be right.
         let wrong = status.targets.iter().any(|target| target.state != TargetState::Online);
-        let names = if files || talk.json { usize::MAX } else { FIRST };
+        let names = if files || output.json { usize::MAX } else { FIRST };
         let overview = if wrong || files { Some(overview(&pool, &Coders::new()?, names)) } else { None };
         let overview = overview.transpose();
         let failed: Vec<String> =
             healed.iter().flat_map(|healed| &healed.failed).map(ToString::to_string).collect();
-        if talk.json {
+        if output.json {
             let object = json!({
                 "command": "pool status", "status": status, "healed": healed.as_ref().map(|healed| as_json(healed, &failed)),
                 "swept": swept.as_ref().map(|swept| swept_json(swept, dry_run)),
@@ -67,12 +68,12 @@ impl Args {
             });
             outln!("{object}");
         } else {
-            print(&status, &talk);
+            print(&status, &output);
             if let Ok(Some(overview)) = &overview {
-                tell_files(overview, &talk);
+                tell_files(overview, &output);
             }
             if let Some(healed) = &healed {
-                talk.say(format!(
+                output.print_line(format!(
                     "healed: {} entries written, {} removed; mirrors now current: {}",
                     healed.written,
                     healed.removed,
@@ -84,7 +85,7 @@ impl Args {
                 ));
             }
             if let Some(swept) = &swept {
-                tell_swept(swept, dry_run, &talk);
+                tell_swept(swept, dry_run, &output);
             }
         }
         failed.iter().for_each(|text| errln!("gabion: {text}"));
@@ -104,9 +105,9 @@ impl Args {
     }
 }
 
-fn tell_files(overview: &Overview, talk: &Talk) {
+fn tell_files(overview: &Overview, output: &OutputArgs) {
     let count = |standing: Standing| overview.files.get(&standing).copied().unwrap_or(0);
-    talk.say(format!(
+    output.print_line(format!(
         "files: {} whole, {} pending, {} to be moved, {} degraded, {} lost",
         count(Standing::Whole),
         count(Standing::Pending),
@@ -116,11 +117,12 @@ fn tell_files(overview: &Overview, talk: &Talk) {
     ));
     for (path, standing, targets) in &overview.named {
         let word = if *standing == Standing::Lost { "LOST" } else { "degraded" };
-        talk.say(format!("  {word:<9} {} (misses {})", Shown::bytes(path), targets.join(", ")));
+        output.print_line(format!("  {word:<9} {} (misses {})", Shown::bytes(path), targets.join(", ")));
     }
     let affected = count(Standing::Degraded) + count(Standing::Lost);
     if affected > overview.named.len() as u64 {
-        talk.say(format!("  and {} more; --files lists all", affected - overview.named.len() as u64));
+        output
+            .print_line(format!("  and {} more; --files lists all", affected - overview.named.len() as u64));
     }
     for (path, why) in &overview.unreadable {
         errln!("gabion: {}: {why}", Shown::bytes(path));
@@ -152,21 +154,25 @@ fn swept_json(swept: &Sweep, dry_run: bool) -> Value {
     json!({ "removed": !dry_run, "orphans": orphans, "busy": swept.busy })
 }
 
-fn tell_swept(swept: &Sweep, dry_run: bool, talk: &Talk) {
+fn tell_swept(swept: &Sweep, dry_run: bool, output: &OutputArgs) {
     let verb = if dry_run { "left over" } else { "removed" };
     for orphan in &swept.orphans {
-        talk.say(format!(
+        output.print_line(format!(
             "{verb}: {} on {}, {}",
             Shown::bytes(&orphan.path),
             orphan.target,
             HumanBytes(orphan.bytes)
         ));
     }
-    talk.say(format!("{} files that nothing refers to, {} being written", swept.orphans.len(), swept.busy));
+    output.print_line(format!(
+        "{} files that nothing refers to, {} being written",
+        swept.orphans.len(),
+        swept.busy
+    ));
 }
 
-fn print(status: &Status, talk: &Talk) {
-    talk.say(format!(
+fn print(status: &Status, output: &OutputArgs) {
+    output.print_line(format!(
         "pool {}  {}  epoch {}  stripe {}  redundancy {}  block {}",
         status.name, status.pool, status.epoch, status.stripe, status.redundancy, status.block
     ));
@@ -187,14 +193,14 @@ fn print(status: &Status, talk: &Talk) {
                 },
             )
             .collect();
-        talk.say(format!("  {}", cells.join("  ").trim_end()));
+        output.print_line(format!("  {}", cells.join("  ").trim_end()));
     }
     let current = status
         .targets
         .iter()
         .filter(|target| target.mirror == Mirror::Current && target.state == TargetState::Online);
     let current = current.count();
-    talk.say(format!("namespace on {current} targets, {} wanted", status.wanted_mirrors));
+    output.print_line(format!("namespace on {current} targets, {} wanted", status.wanted_mirrors));
 }
 
 fn row(target: &TargetStatus) -> [String; 8] {

@@ -4,9 +4,7 @@ use anyhow::Context;
 use gabion::exit::Outcome;
 use gabion_platform::shown::Shown;
 use gabion_vault::storage::pool::{MirrorFault, Options, Pool, Registry};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::ffi::{OsStr, OsString};
-use std::io::{IsTerminal, stderr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -62,38 +60,6 @@ impl Which {
     }
 }
 
-/// How to talk.
-#[derive(clap::Args)]
-pub(super) struct Talk {
-    /// Print one JSON object instead of text
-    #[arg(long)]
-    pub(super) json: bool,
-    /// Print errors and warnings only
-    #[arg(long, short)]
-    pub(super) quiet: bool,
-}
-
-impl Talk {
-    /// Prints a line for people, unless they asked not to.
-    pub(super) fn say(&self, line: impl AsRef<str>) {
-        if !self.json && !self.quiet {
-            outln!("{}", line.as_ref());
-        }
-    }
-
-    /// A bar for so many bytes, where someone can see it.
-    pub(super) fn bar(&self, name: &'static str, total: u64) -> ProgressBar {
-        if self.json || self.quiet || !stderr().is_terminal() {
-            return ProgressBar::hidden();
-        }
-        let bar = ProgressBar::new(total).with_prefix(name);
-        bar.set_draw_target(ProgressDrawTarget::stderr());
-        let template = "{prefix} {wide_bar} {bytes}/{total_bytes} {binary_bytes_per_sec} eta {eta}";
-        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-        bar.with_style(style)
-    }
-}
-
 /// A path in the pool, as people write it: a slash in front or behind means nothing. Whatever else is odd the pool refuses.
 pub(super) fn inside(path: &OsStr) -> Vec<u8> {
     let parts = path.as_bytes().split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".");
@@ -111,10 +77,10 @@ pub(super) fn warn(faults: &[MirrorFault]) {
 
 /// Errors of single files, each told when it comes.
 #[derive(Default)]
-pub(super) struct Troubles(Vec<String>);
+pub(super) struct FileErrors(Vec<String>);
 
-impl Troubles {
-    pub(super) fn tell(&mut self, path: &[u8], error: &dyn std::fmt::Display) {
+impl FileErrors {
+    pub(super) fn report(&mut self, path: &[u8], error: &dyn std::fmt::Display) {
         let text = error.to_string();
         let shown = Shown::bytes(path).to_string();
         let text = if text.starts_with(&shown) { text } else { format!("{shown}: {text}") };

@@ -1,7 +1,7 @@
 //! `gabion approve`.
 
 use super::protect::{held_as_json, reason};
-use super::{Effort, FIRST, Talk, Which, files};
+use super::{Effort, FIRST, OutputArgs, Which, files};
 use crate::commands::served;
 use gabion::exit::Outcome;
 use gabion_platform::shown::Shown;
@@ -37,7 +37,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     which: Which,
     #[command(flatten)]
-    talk: Talk,
+    output: OutputArgs,
 }
 
 impl Args {
@@ -58,7 +58,7 @@ impl Args {
     fn approve(&self, digest: &Digest) -> anyhow::Result<Outcome> {
         let (vault, _) = self.which.open()?;
         let found =
-            self.talk.run(&Effort::ALL, |context| approval(&vault, digest, self.dry_run, context))??;
+            self.output.run(&Effort::ALL, |context| approval(&vault, digest, self.dry_run, context))??;
         let held = match found {
             Approval::Held(held) => Some(held),
             Approval::Given => None,
@@ -70,7 +70,7 @@ impl Args {
         if held.is_some() && !self.dry_run {
             guard::approve(&vault.repository, digest)?;
         }
-        if self.talk.json {
+        if self.output.json {
             let (digest, given) = (digest.to_string(), held.is_none());
             let held = held.as_ref().map(held_as_json);
             outln!(
@@ -80,7 +80,7 @@ impl Args {
             );
         }
         let who = who(&vault);
-        self.talk.say(match &held {
+        self.output.print_line(match &held {
             Some(held) if self.dry_run => format!("would approve: {}", reason(held)),
             Some(held) => format!("approved: {}; {who}", reason(held)),
             None => format!("it was approved before; {who}"),
@@ -92,7 +92,7 @@ impl Args {
     fn accept(&self) -> anyhow::Result<Outcome> {
         let (vault, inside) = self.which.open()?;
         let mut paths =
-            self.talk.run(&Effort::ALL, |context| accept::changed(&vault, &inside, context))??;
+            self.output.run(&Effort::ALL, |context| accept::changed(&vault, &inside, context))??;
         anyhow::ensure!(
             !paths.is_empty(),
             "no write-once file changed at or below {}: there is nothing to approve",
@@ -101,20 +101,20 @@ impl Args {
         if !self.dry_run {
             paths = accept::accept(&vault, &paths)?;
         }
-        if self.talk.json {
+        if self.output.json {
             let paths: Vec<String> = paths.iter().map(|path| Shown::bytes(path).to_string()).collect();
             outln!("{}", json!({ "command": "approve", "dry_run": self.dry_run, "write_once": paths }));
             return Ok(Outcome::Fine);
         }
         let verb = if self.dry_run { "would accept" } else { "accepted " };
         for path in paths.iter().take(FIRST) {
-            self.talk.say(format!("{verb} {}", Shown::bytes(path)));
+            self.output.print_line(format!("{verb} {}", Shown::bytes(path)));
         }
         if paths.len() > FIRST {
-            self.talk.say(format!("and {} more", files((paths.len() - FIRST) as u64)));
+            self.output.print_line(format!("and {} more", files((paths.len() - FIRST) as u64)));
         }
         if !self.dry_run {
-            self.talk.say(who(&vault));
+            self.output.print_line(who(&vault));
         }
         Ok(Outcome::Fine)
     }

@@ -1,6 +1,6 @@
 //! `gabion catalogue`.
 
-use super::{Effort, Talk, Which, files};
+use super::{Effort, OutputArgs, Which, files};
 use clap::Subcommand;
 use gabion::exit::Outcome;
 use gabion_platform::shown::Shown;
@@ -27,15 +27,15 @@ enum Command {
         #[arg(long)]
         dry_run: bool,
         #[command(flatten)]
-        talk: Talk,
+        output: OutputArgs,
     },
 }
 
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
-        let Command::Rebuild { which, dry_run, talk } = self.command;
-        let (rebuilt, renewed) = if dry_run { look(&which, &talk)? } else { make(&which, &talk)? };
-        if talk.json {
+        let Command::Rebuild { which, dry_run, output } = self.command;
+        let (rebuilt, renewed) = if dry_run { look(&which, &output)? } else { make(&which, &output)? };
+        if output.json {
             let unusable: Vec<Value> = rebuilt
                 .unusable
                 .iter()
@@ -50,7 +50,7 @@ impl Args {
         } else {
             let verb = if dry_run { "would have" } else { "has" };
             let when = if dry_run { "" } else { " now" };
-            talk.say(format!("the catalogue {verb} {}{when}", files(rebuilt.files)));
+            output.print_line(format!("the catalogue {verb} {}{when}", files(rebuilt.files)));
             for (path, why) in &rebuilt.unusable {
                 errln!("gabion: {}: {why}", Shown::path(path));
             }
@@ -59,11 +59,11 @@ impl Args {
     }
 }
 
-fn make(which: &Which, talk: &Talk) -> anyhow::Result<(Rebuilt, Vec<Renewed>)> {
+fn make(which: &Which, output: &OutputArgs) -> anyhow::Result<(Rebuilt, Vec<Renewed>)> {
     let location = which.remains()?;
     let rebuild =
         |context: RunContext<'_>| Vault::renew(&location, "catalogue rebuild", Clock::System, context);
-    let renewal = talk.run(&Effort::ALL, rebuild)??;
+    let renewal = output.run(&Effort::ALL, rebuild)??;
     for what in &renewal.renewed {
         errln!("gabion: warning: {}", was_renewed(*what));
     }
@@ -71,10 +71,10 @@ fn make(which: &Which, talk: &Talk) -> anyhow::Result<(Rebuilt, Vec<Renewed>)> {
 }
 
 /// What [`make`] would find. Of what it would make anew only the settings are looked at: to look at a database may change it.
-fn look(which: &Which, talk: &Talk) -> anyhow::Result<(Rebuilt, Vec<Renewed>)> {
+fn look(which: &Which, output: &OutputArgs) -> anyhow::Result<(Rebuilt, Vec<Renewed>)> {
     let location = which.remains()?;
     let survey = |context: RunContext<'_>| survey(&location, &Clock::System, context);
-    let (rebuilt, lacks_settings) = talk.run(&Effort::ALL, survey)??;
+    let (rebuilt, lacks_settings) = output.run(&Effort::ALL, survey)??;
     Ok((rebuilt, if lacks_settings { vec![Renewed::Settings] } else { Vec::new() }))
 }
 

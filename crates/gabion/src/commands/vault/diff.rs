@@ -1,6 +1,6 @@
 //! `gabion diff`.
 
-use super::{Effort, Talk, Which, bytes, count};
+use super::{Effort, OutputArgs, Which, bytes, count};
 use gabion::exit::Outcome;
 use gabion_platform::shown::Shown;
 use gabion_vault::catalogue::{CatalogueError, Change, Class, Counts};
@@ -25,31 +25,31 @@ pub(crate) struct Args {
     #[command(flatten)]
     which: Which,
     #[command(flatten)]
-    talk: Talk,
+    output: OutputArgs,
 }
 
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         let (vault, inside) = self.which.open_to_examine()?;
-        let seen = self.talk.run(&Effort::ALL, |context| scan(&vault, context))??;
+        let seen = self.output.run(&Effort::ALL, |context| scan(&vault, context))??;
         let mut listed = Vec::new();
         for class in Class::ALL {
             vault.catalogue.each_change(class, |page| -> Result<(), CatalogueError> {
                 for change in page.iter().filter(|change| is_below(&change.path, &inside)) {
-                    if self.talk.json {
+                    if self.output.json {
                         listed.push(as_json(change));
                     } else {
-                        self.talk.say(line(change));
+                        self.output.print_line(line(change));
                     }
                 }
                 Ok(())
             })?;
         }
-        if self.talk.json {
+        if self.output.json {
             let counts = changes_as_json(&seen.changes);
             outln!("{}", json!({ "command": "diff", "changes": counts, "files": listed }));
         } else {
-            print_counts(&self.talk, &seen.changes);
+            print_counts(&self.output, &seen.changes);
         }
         Ok(if seen.changes.is_empty() { Outcome::Fine } else { Outcome::Found })
     }
@@ -77,14 +77,14 @@ pub(super) fn changes_as_json(counts: &Counts) -> Value {
 }
 
 /// The classes that there are, one per line.
-pub(super) fn print_counts(talk: &Talk, counts: &Counts) {
+pub(super) fn print_counts(output: &OutputArgs, counts: &Counts) {
     if counts.is_empty() {
-        talk.say("nothing changed since the last protect");
+        output.print_line("nothing changed since the last protect");
     }
     for class in Class::ALL {
         let (files, size) = counts.of(class);
         if files > 0 {
-            talk.say(format!("{:<9} {:>12}  {:>12}", class.word(), count(files), bytes(size)));
+            output.print_line(format!("{:<9} {:>12}  {:>12}", class.word(), count(files), bytes(size)));
         }
     }
 }

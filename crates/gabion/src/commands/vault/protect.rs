@@ -1,10 +1,10 @@
 //! `gabion protect`.
 
 use super::diff::{changes_as_json, print_counts};
+use super::events::{changed_in_growth, spoilt};
 use super::scrub::{print_trouble, trouble_as_json};
-use super::talk::{changed_in_growth, spoilt};
 use super::wanted::{Wanted, directory};
-use super::{Effort, Elsewhere, FIRST, Talk, bytes, count, files, warn};
+use super::{Effort, Elsewhere, FIRST, OutputArgs, bytes, count, files, warn};
 use crate::commands::served::{self, Turn};
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
@@ -63,7 +63,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     effort: Effort,
     #[command(flatten)]
-    talk: Talk,
+    output: OutputArgs,
 }
 
 impl Args {
@@ -101,7 +101,7 @@ impl Args {
             return self.dry(&vault);
         }
         let plain = !self.wanted.is_something() && self.effort.is_usual();
-        let turn = served::turn(&vault, "protect", self.wait, &self.talk, |source| {
+        let turn = served::turn(&vault, "protect", self.wait, &self.output, |source| {
             plain.then_some(Request::Protect { source, wait: true })
         })?;
         let _lock = match turn {
@@ -112,7 +112,7 @@ impl Args {
             vault.set_policy(text)?;
         }
         let start = Stopwatch::start();
-        let report = self.talk.run(&self.effort, |context| protect(&vault, context))??;
+        let report = self.output.run(&self.effort, |context| protect(&vault, context))??;
         self.print(&vault, &report, start.seconds());
         Ok(match &report {
             Report { done, seen, .. } if done.failures > 0 || !seen.unreadable.is_empty() => Outcome::Failed,
@@ -137,9 +137,9 @@ impl Args {
     }
 
     fn dry(&self, vault: &Vault) -> anyhow::Result<Outcome> {
-        let seen = self.talk.run(&self.effort, |context| scan(vault, context))??;
+        let seen = self.output.run(&self.effort, |context| scan(vault, context))??;
         let held = would_hold(vault, &seen)?;
-        if self.talk.json {
+        if self.output.json {
             let held = held.map(|held| held_as_json(&held));
             outln!(
                 "{}",
@@ -147,10 +147,10 @@ impl Args {
                         "changes": changes_as_json(&seen.changes), "held": held })
             );
         } else {
-            self.talk.say(format!("would protect {}:", Shown::path(&self.dir)));
-            print_counts(&self.talk, &seen.changes);
+            self.output.print_line(format!("would protect {}:", Shown::path(&self.dir)));
+            print_counts(&self.output, &seen.changes);
             if let Some(held) = held {
-                self.talk.say(format!("would hold removed and changed files: {}", reason(&held)));
+                self.output.print_line(format!("would hold removed and changed files: {}", reason(&held)));
             }
         }
         Ok(Outcome::Fine)
@@ -158,7 +158,7 @@ impl Args {
 
     fn print(&self, vault: &Vault, report: &Report, seconds: f64) {
         let Report { seen, done, held, pending, affected, unhealed } = report;
-        if self.talk.json {
+        if self.output.json {
             let failed: Vec<Value> = done.failed.iter().chain(&seen.unreadable).map(failure).collect();
             outln!(
                 "{}",
@@ -184,11 +184,11 @@ impl Args {
             );
             return;
         }
-        let talk = &self.talk;
-        print_counts(talk, &seen.changes);
+        let output = &self.output;
+        print_counts(output, &seen.changes);
         let rate = done.encoded_bytes as f64 / seconds.max(1e-9);
         if done.encoded + done.adopted > 0 {
-            talk.say(format!(
+            output.print_line(format!(
                 "encoded   {} ({}), {} of redundancy, in {seconds:.1} s ({}/s)",
                 files(done.encoded),
                 bytes(done.encoded_bytes),
@@ -198,11 +198,11 @@ impl Args {
         }
         if done.stripes.1 > 0 {
             let (new, kept) = done.stripes;
-            talk.say(format!("stripes   {} encoded, {} kept as they were", count(new), count(kept)));
+            output.print_line(format!("stripes   {} encoded, {} kept as they were", count(new), count(kept)));
         }
         for (label, number) in [("moved", done.moved), ("removed", done.removed), ("adopted", done.adopted)] {
             if number > 0 {
-                talk.say(format!("{label:<9} redundancy of {}", files(number)));
+                output.print_line(format!("{label:<9} redundancy of {}", files(number)));
             }
         }
         let skipped: Vec<String> = [
@@ -215,7 +215,7 @@ impl Args {
         .map(|(number, what)| format!("{} {what}", count(*number)))
         .collect();
         if !skipped.is_empty() {
-            talk.say(format!("not protected: {}", skipped.join(", ")));
+            output.print_line(format!("not protected: {}", skipped.join(", ")));
         }
         if done.thin > 0 {
             outln!("WARNING: {} have fewer redundancy columns than wanted", files(done.thin));
@@ -266,7 +266,7 @@ impl Args {
             outln!("{} changes are still pending", count(*pending - done.failures));
         }
         if failures == 0 && held.is_none() && affected.is_empty() && *pending == 0 {
-            talk.say(format!("all {} ({}) are protected", files(seen.files), bytes(seen.bytes)));
+            output.print_line(format!("all {} ({}) are protected", files(seen.files), bytes(seen.bytes)));
         } else if failures > 0 || held.is_some() {
             let open = failures + held.as_ref().map_or(0, |it| it.changed);
             if open == 0 {

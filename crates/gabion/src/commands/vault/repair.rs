@@ -1,7 +1,7 @@
 //! `gabion repair`.
 
 use super::scrub::{print_trouble, trouble_as_json};
-use super::{Effort, Talk, Which, files, ranges};
+use super::{Effort, OutputArgs, Which, files, ranges};
 use crate::commands::served::{self, Turn};
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
@@ -59,7 +59,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     effort: Effort,
     #[command(flatten)]
-    talk: Talk,
+    output: OutputArgs,
 }
 
 impl Args {
@@ -82,8 +82,8 @@ impl Args {
             keep_changed: !self.revert_changes,
             missing: self.missing || named,
         };
-        let plan = self.talk.run(&self.effort, |context| plan(&vault, &inside, options, context))??;
-        if !self.talk.json {
+        let plan = self.output.run(&self.effort, |context| plan(&vault, &inside, options, context))??;
+        if !self.output.json {
             self.print_plan(&plan);
         }
         let go = !self.dry_run && !plan.files.is_empty() && (self.yes || self.confirmed(&plan)?);
@@ -91,7 +91,7 @@ impl Args {
         let mut failed = plan.failed.clone();
         if go {
             for trouble in &plan.files {
-                match self.talk.run(&self.effort, |context| repair(&vault, &trouble.path, context))? {
+                match self.output.run(&self.effort, |context| repair(&vault, &trouble.path, context))? {
                     Ok(done) => repaired.push(done),
                     Err(error) => failed.push((trouble.path.clone(), error.to_string())),
                 }
@@ -112,7 +112,7 @@ impl Args {
     /// Takes the vault, or has the daemon repair that has it. It asks nobody, so --yes has to be said.
     fn turn(&self, vault: &Vault, inside: &[u8]) -> anyhow::Result<Turn> {
         let plain = inside.is_empty() && self.yes && !self.dry_run && self.effort.is_usual();
-        served::turn(vault, "repair", self.wait, &self.talk, |source| {
+        served::turn(vault, "repair", self.wait, &self.output, |source| {
             let (known, keep_changed, missing, wait) = (self.known, !self.revert_changes, self.missing, true);
             plain.then_some(Request::Repair { source, known, keep_changed, missing, wait })
         })
@@ -120,7 +120,7 @@ impl Args {
 
     fn print_plan(&self, plan: &Plan) {
         if plan.files.is_empty() {
-            self.talk.say(format!("{} examined, nothing to repair", files(plan.examined)));
+            self.output.print_line(format!("{} examined, nothing to repair", files(plan.examined)));
         } else {
             let count = plan.files.len() as u64;
             outln!("{} of {} need{} repair:", files(count), plan.examined, if count == 1 { "s" } else { "" });
@@ -141,7 +141,7 @@ impl Args {
 
     fn confirmed(&self, plan: &Plan) -> anyhow::Result<bool> {
         anyhow::ensure!(
-            stdin().is_terminal() && !self.talk.json,
+            stdin().is_terminal() && !self.output.json,
             "nobody can be asked here: use --yes to repair {}, or --dry-run",
             files(plan.files.len() as u64)
         );
@@ -156,7 +156,7 @@ impl Args {
     }
 
     fn print_done(&self, plan: &Plan, repaired: &[Repaired], failed: &[(Vec<u8>, String)], went: bool) {
-        if self.talk.json {
+        if self.output.json {
             let done: Vec<Value> = repaired.iter().map(as_json).collect();
             let failed: Vec<Value> = failed
                 .iter()

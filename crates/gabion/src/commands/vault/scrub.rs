@@ -1,6 +1,6 @@
 //! `gabion scrub`.
 
-use super::{Effort, FIRST, Talk, Which, bytes, files, ranges};
+use super::{Effort, FIRST, OutputArgs, Which, bytes, files, ranges};
 use crate::commands::served::{self, Turn};
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
@@ -59,7 +59,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     effort: Effort,
     #[command(flatten)]
-    talk: Talk,
+    output: OutputArgs,
 }
 
 impl Args {
@@ -80,7 +80,7 @@ impl Args {
         };
         let options = Options { selection, from_medium: !self.cached, resume: !self.restart };
         let start = Stopwatch::start();
-        let report = self.talk.run(&self.effort, |context| scrub(&vault, &inside, options, context))??;
+        let report = self.output.run(&self.effort, |context| scrub(&vault, &inside, options, context))??;
         self.print(&report, start.seconds(), vault.read_only.is_none());
         Ok(match report.worst() {
             State::Lost => Outcome::Unrecoverable,
@@ -93,7 +93,7 @@ impl Args {
     /// Takes the vault, or has the daemon scrub that has it.
     fn turn(&self, vault: &Vault, inside: &[u8]) -> anyhow::Result<Turn> {
         let plain = inside.is_empty() && !self.cached && self.effort.is_usual();
-        served::turn(vault, "scrub", self.wait, &self.talk, |source| {
+        served::turn(vault, "scrub", self.wait, &self.output, |source| {
             let older_than = self.older_than.map(|age| age.0.unsigned_abs() / 1_000_000_000);
             let (percent, due, restart, repair, wait) = (self.percent, self.due, self.restart, false, true);
             plain.then_some(Request::Scrub { source, percent, older_than, due, restart, repair, wait })
@@ -101,7 +101,7 @@ impl Args {
     }
 
     fn print(&self, report: &Report, seconds: f64, recorded: bool) {
-        if self.talk.json {
+        if self.output.json {
             let trouble: Vec<Value> = report.trouble.iter().map(trouble_as_json).collect();
             let failed: Vec<Value> = report
                 .failed
@@ -117,20 +117,22 @@ impl Args {
             return;
         }
         let rate = bytes((report.bytes as f64 / seconds.max(1e-9)) as u64);
-        self.talk.say(format!(
+        self.output.print_line(format!(
             "scrubbed {} ({} with redundancy) in {seconds:.1} s, {rate}/s",
             files(report.files),
             bytes(report.bytes)
         ));
         if report.resumed > 0 {
-            self.talk.say(format!("{} were scrubbed before the interruption", files(report.resumed)));
+            self.output
+                .print_line(format!("{} were scrubbed before the interruption", files(report.resumed)));
         }
         if report.gone > 0 {
             let verb = if report.gone == 1 { "is" } else { "are" };
-            self.talk.say(format!("{} {verb} gone since the last protect", files(report.gone)));
+            self.output.print_line(format!("{} {verb} gone since the last protect", files(report.gone)));
         }
         if report.changing > 0 {
-            self.talk.say(format!("{} were written, protected or moved meanwhile", files(report.changing)));
+            self.output
+                .print_line(format!("{} were written, protected or moved meanwhile", files(report.changing)));
         }
         print_trouble(&report.trouble, self.files);
         for (path, why) in &report.failed {
@@ -139,12 +141,12 @@ impl Args {
         if report.stopped {
             outln!("stopped; the next scrub goes on from here");
         } else if report.trouble.is_empty() && report.failed.is_empty() {
-            self.talk.say(if report.files > 0 { "no damage" } else { "nothing to scrub" });
+            self.output.print_line(if report.files > 0 { "no damage" } else { "nothing to scrub" });
         } else if report.trouble.iter().any(|trouble| trouble.state != State::Lost) {
-            self.talk.say("`gabion repair` mends what can be mended");
+            self.output.print_line("`gabion repair` mends what can be mended");
         }
         if report.trouble.iter().any(|trouble| trouble.changed) {
-            self.talk.say("where a change was meant, `gabion protect` takes the file as it is now");
+            self.output.print_line("where a change was meant, `gabion protect` takes the file as it is now");
         }
     }
 }

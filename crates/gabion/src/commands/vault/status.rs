@@ -1,9 +1,9 @@
 //! `gabion status`.
 
 use super::diff::changes_as_json;
+use super::events::wide_watch;
 use super::protect::WRITE_ONCE_ADVICE;
-use super::talk::wide_watch;
-use super::{Effort, FIRST, Talk, Which, ago, bytes, count, files, ranges};
+use super::{Effort, FIRST, OutputArgs, Which, ago, bytes, count, files, ranges};
 use crate::commands::daemon::print_source;
 use crate::commands::served;
 use gabion::daemon::overdue;
@@ -42,20 +42,20 @@ pub(crate) struct Args {
     #[arg(long)]
     no_scan: bool,
     #[command(flatten)]
-    talk: Talk,
+    output: OutputArgs,
 }
 
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         let (vault, inside) = self.which.open_to_examine()?;
-        let names = if self.files || self.talk.json { usize::MAX } else { FIRST };
+        let names = if self.files || self.output.json { usize::MAX } else { FIRST };
         let status = self
-            .talk
+            .output
             .run(&Effort::ALL, |context| status(&vault, &inside, !self.no_scan, names, context))??;
         let daemon = served::by(&vault).and_then(|(mut client, note)| {
             client.ask(&Request::Status { source: Some(note.source) }, &mut |_| {}).ok()
         });
-        if self.talk.json {
+        if self.output.json {
             let mut object = as_json(&vault, &status);
             object["daemon"] = daemon.unwrap_or_default();
             outln!("{object}");

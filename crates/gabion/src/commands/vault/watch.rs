@@ -1,6 +1,6 @@
 //! `gabion watch`.
 
-use super::talk::Talker;
+use super::events::EventPrinter;
 use super::wanted::{Wanted, directory};
 use super::{Effort, Elsewhere, warn};
 use anyhow::Context;
@@ -105,15 +105,15 @@ impl Args {
             ..Options::default()
         };
         let clock = vault.clock.clone();
-        let talker = Arc::new(Talker::new(self.json, self.quiet));
-        let teller = Arc::clone(&talker);
-        let live = Live::start(vault, options, Arc::new(move |notice| teller.tell(notice)))?;
+        let printer = Arc::new(EventPrinter::new(self.json, self.quiet));
+        let events = Arc::clone(&printer);
+        let live = Live::start(vault, options, Arc::new(move |notice| events.notice(notice)))?;
         while !stop.load(Ordering::Relaxed) && !live.is_over() {
             std::thread::sleep(LOOK);
-            talker.show(&live.status(), clock.now());
+            printer.update_status(&live.status(), clock.now());
         }
         let status = live.stop()?;
-        talker.stopped(&status, clock.now());
+        printer.stopped(&status, clock.now());
         Ok(if status.held.is_some() { Outcome::Found } else { Outcome::Fine })
     }
 }

@@ -1,6 +1,6 @@
 //! `gabion whatif`.
 
-use super::{Effort, FIRST, Talk, Which, bytes, files};
+use super::{Effort, FIRST, OutputArgs, Which, bytes, files};
 use gabion::exit::Outcome;
 use gabion_platform::shown::Shown;
 use gabion_vault::whatif::what_if;
@@ -30,7 +30,7 @@ pub(crate) struct Args {
     #[arg(long)]
     files: bool,
     #[command(flatten)]
-    talk: Talk,
+    output: OutputArgs,
 }
 
 impl Args {
@@ -47,16 +47,16 @@ impl Args {
                 names.join(", ")
             );
         }
-        let names = if self.files || self.talk.json { usize::MAX } else { FIRST };
+        let names = if self.files || self.output.json { usize::MAX } else { FIRST };
         let answer =
-            self.talk.run(&Effort::ALL, |context| what_if(&vault, &inside, &targets, names, context))??;
+            self.output.run(&Effort::ALL, |context| what_if(&vault, &inside, &targets, names, context))??;
         let classes = [
             ("unaffected", answer.unaffected),
             ("exposed", answer.exposed),
             ("degraded", answer.degraded),
             ("lost", answer.lost),
         ];
-        if self.talk.json {
+        if self.output.json {
             let amounts: serde_json::Map<_, _> = classes
                 .iter()
                 .map(|(word, (files, bytes))| ((*word).to_owned(), json!({ "files": files, "bytes": bytes })))
@@ -71,7 +71,11 @@ impl Args {
             let words =
                 ["keep all they have", "keep their data, lose redundancy", "can be brought back", "are gone"];
             for ((word, (number, size)), meaning) in classes.iter().zip(words) {
-                self.talk.say(format!("{word:<11} {:>16}  {:>12}  {meaning}", files(*number), bytes(*size)));
+                self.output.print_line(format!(
+                    "{word:<11} {:>16}  {:>12}  {meaning}",
+                    files(*number),
+                    bytes(*size)
+                ));
             }
             if answer.namespace_lost {
                 outln!("no target would be left that has the current namespace, so no file could be found");

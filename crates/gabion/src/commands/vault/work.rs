@@ -1,7 +1,7 @@
 //! `gabion work`.
 
 use super::scrub::{print_trouble, trouble_as_json};
-use super::{Effort, Talk, Which, bytes, files};
+use super::{Effort, OutputArgs, Which, bytes, files};
 use gabion::exit::Outcome;
 use gabion_platform::shown::Shown;
 use gabion_vault::protect::work;
@@ -26,20 +26,20 @@ pub(crate) struct Args {
     #[command(flatten)]
     effort: Effort,
     #[command(flatten)]
-    talk: Talk,
+    output: OutputArgs,
 }
 
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         let (vault, _) = self.which.open()?;
         let ahead = (vault.changelog.pending()?.entries(), 0);
-        let done = self.talk.run(&self.effort, |context| {
+        let done = self.output.run(&self.effort, |context| {
             (context.progress)(Progress::Step("working", Some(ahead)));
             work(&vault, context)
         })??;
         let left = vault.changelog.pending()?;
         let waiting = left.entries().saturating_sub(left.claimed);
-        if self.talk.json {
+        if self.output.json {
             outln!(
                 "{}",
                 json!({ "command": "work", "encoded": done.encoded, "encoded_bytes": done.encoded_bytes,
@@ -50,16 +50,18 @@ impl Args {
             );
         } else {
             let (encoded, size) = (files(done.encoded), bytes(done.encoded_bytes));
-            self.talk
-                .say(format!("encoded {encoded} ({size}), moved {}, removed {}", done.moved, done.removed));
+            self.output.print_line(format!(
+                "encoded {encoded} ({size}), moved {}, removed {}",
+                done.moved, done.removed
+            ));
             if left.claimed > 0 {
                 let claimed = files(left.claimed);
-                self.talk.say(format!(
+                self.output.print_line(format!(
                     "{claimed} claimed by other workers; what a worker on another host that died had is due 10 s after its last sign of life"
                 ));
             }
             if waiting > 0 {
-                self.talk.say(format!("{} pending and not due yet", files(waiting)));
+                self.output.print_line(format!("{} pending and not due yet", files(waiting)));
             }
             for (path, why) in &done.failed {
                 errln!("gabion: {}: {why}", Shown::bytes(path));

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::io::{IsTerminal, stderr};
 
 /// Says what happens.
-pub(in crate::commands) struct Talker {
+pub(in crate::commands) struct EventPrinter {
     json: bool,
     quiet: bool,
     /// Which one of many it is about.
@@ -21,8 +21,8 @@ pub(in crate::commands) struct Talker {
     line: Option<ProgressBar>,
 }
 
-impl Talker {
-    pub(in crate::commands) fn new(json: bool, quiet: bool) -> Talker {
+impl EventPrinter {
+    pub(in crate::commands) fn new(json: bool, quiet: bool) -> EventPrinter {
         let visible = !json && !quiet && stderr().is_terminal();
         let line = visible.then(|| {
             let line = ProgressBar::new_spinner();
@@ -30,25 +30,25 @@ impl Talker {
             let style = ProgressStyle::with_template("{spinner} {wide_msg}");
             line.with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
         });
-        Talker { json, quiet, name: None, line }
+        EventPrinter { json, quiet, name: None, line }
     }
 
     /// For one of many sources: its name stands before what is said.
-    pub(in crate::commands) fn of(name: &str, json: bool, quiet: bool) -> Talker {
+    pub(in crate::commands) fn of(name: &str, json: bool, quiet: bool) -> EventPrinter {
         let name = Some(name).filter(|name| !name.is_empty()).map(str::to_owned);
-        Talker { json, quiet, name, line: None }
+        EventPrinter { json, quiet, name, line: None }
     }
 
     /// Says something that is no notice.
-    pub(in crate::commands) fn says(&self, text: &str) {
+    pub(in crate::commands) fn message(&self, text: &str) {
         match self.json {
             true => self.print_json(json!({ "event": "says", "text": text })),
-            false => self.say(text),
+            false => self.print_unless_quiet(text),
         }
     }
 
     /// Says something that someone should look after.
-    pub(in crate::commands) fn warns(&self, text: &str) {
+    pub(in crate::commands) fn warning(&self, text: &str) {
         match self.json {
             true => self.print_json(json!({ "event": "warns", "text": text })),
             false => self.print(&format!("WARNING: {text}")),
@@ -76,26 +76,26 @@ impl Talker {
         }
     }
 
-    fn say(&self, text: &str) {
+    fn print_unless_quiet(&self, text: &str) {
         if !self.quiet {
             self.print(text);
         }
     }
 
     /// Says what happened.
-    pub(in crate::commands) fn tell(&self, notice: &Notice) {
+    pub(in crate::commands) fn notice(&self, notice: &Notice) {
         match self.json {
             true => self.print_json(as_json(notice)),
-            false => self.tell_people(notice),
+            false => self.print_notice(notice),
         }
     }
 
-    fn tell_people(&self, notice: &Notice) {
+    fn print_notice(&self, notice: &Notice) {
         match notice {
             Notice::Armed { source, instead, mounts, unwatched } => {
-                self.say(&format!("watching with {source}"));
+                self.print_unless_quiet(&format!("watching with {source}"));
                 if let Some(why) = instead {
-                    self.say(&format!("not with fanotify: {why}"));
+                    self.print_unless_quiet(&format!("not with fanotify: {why}"));
                 }
                 for mount in mounts {
                     let mount = Shown::bytes(mount);
@@ -127,8 +127,8 @@ impl Talker {
                     held.digest
                 ));
             }
-            Notice::Released => self.say("nothing is held any more"),
-            Notice::Policy => self.say("another policy is in force"),
+            Notice::Released => self.print_unless_quiet("nothing is held any more"),
+            Notice::Policy => self.print_unless_quiet("another policy is in force"),
             Notice::Trouble(why) => self.print(&format!("WARNING: {why}")),
         }
     }
@@ -140,7 +140,7 @@ impl Talker {
                 scan.within.iter().map(|path| Shown::bytes(path).to_string()).collect::<Vec<_>>().join(", ")
             }
         };
-        self.say(&format!(
+        self.print_unless_quiet(&format!(
             "scanned   {what}: {}, {} changed, in {:.1} s",
             files(scan.files),
             count(scan.changes),
@@ -171,7 +171,7 @@ impl Talker {
             }
         }
         if !parts.is_empty() {
-            self.say(&format!("protected {}", parts.join(", ")));
+            self.print_unless_quiet(&format!("protected {}", parts.join(", ")));
         }
         for (path, why) in done.failed.iter().take(FIRST) {
             self.print(&format!("WARNING: {}: {why}", Shown::bytes(path)));
@@ -209,7 +209,7 @@ impl Talker {
     }
 
     /// Shows how it is.
-    pub(in crate::commands) fn show(&self, status: &Status, now: Nanos) {
+    pub(in crate::commands) fn update_status(&self, status: &Status, now: Nanos) {
         let Some(line) = &self.line else { return };
         line.set_message(format!(
             "{} events, {} recorded, {} pending{}, {} encoded{}",
@@ -232,7 +232,7 @@ impl Talker {
             self.print_json(status_as_json("stopped", status, now));
             return;
         }
-        self.say(&format!(
+        self.print_unless_quiet(&format!(
             "stopped: {} events, {} changes recorded, {} encoded, {} still pending",
             count(status.events),
             count(status.recorded),
