@@ -2,11 +2,11 @@
 
 mod access;
 mod mounted;
-mod wanted;
+mod protect_options;
 
 pub use access::Access;
 pub use mounted::{MountPlan, MountedSource, Say, Source};
-pub use wanted::{Wanted, directory};
+pub use protect_options::{ProtectOptions, directory};
 
 use gabion_mount::MountError;
 use gabion_vault::monitor::MonitorError;

@@ -2,7 +2,7 @@
 
 use super::vault::Elsewhere;
 use super::vault::events::EventPrinter;
-use super::vault::wanted::Wanted;
+use super::vault::protection_args::ProtectionArgs;
 use anyhow::Context;
 use gabion::exit::Outcome;
 use gabion::live::{Access, MountPlan, Source};
@@ -42,7 +42,7 @@ pub(crate) struct Args {
     /// Where to show it: an empty directory outside of the source
     mountpoint: PathBuf,
     #[command(flatten)]
-    wanted: Wanted,
+    protection: ProtectionArgs,
     #[command(flatten)]
     elsewhere: Elsewhere,
     /// Return as soon as it is mounted, and go on in the background
@@ -124,7 +124,7 @@ impl Args {
         let plan = MountPlan {
             source,
             mountpoint: self.mountpoint.clone(),
-            wanted: self.wanted.as_said(),
+            protection: self.protection.to_options(),
             keeping: monitor::Options {
                 command: "mount",
                 threads: self.workers,

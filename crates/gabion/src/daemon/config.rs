@@ -1,6 +1,6 @@
 //! The daemon's configuration: TOML, read once and checked whole. `docs/reference/daemon.toml` is a commented example.
 
-use crate::live::{Access, Wanted};
+use crate::live::{Access, ProtectOptions};
 use gabion_vault::monitor::Choice;
 use gabion_vault::policy::{Duration, Rate};
 use gabion_vault::schedule::{Hours, Rhythm};
@@ -36,7 +36,7 @@ pub struct SourceConfig {
     /// What it is.
     pub what: What,
     /// What files get.
-    pub wanted: Wanted,
+    pub protection: ProtectOptions,
     /// The repository, where it is not within.
     pub repository: Option<PathBuf>,
     /// Threads that encode; 0 leaves that to `gabion work` elsewhere, for mounts.
@@ -378,7 +378,7 @@ impl Reader<'_> {
         Ok(SourceConfig {
             name,
             what,
-            wanted: Wanted {
+            protection: ProtectOptions {
                 policy: text.policy.as_ref().map(join),
                 code: text.code.map(Spanned::into_inner),
                 changelog: text.changelog,

@@ -268,7 +268,7 @@ impl Source {
     /// Why the policy stays as it was, in words.
     pub(super) fn refresh_policy(&self) -> Result<(), String> {
         let Some(location) = self.state().location.clone() else { return Ok(()) };
-        let text = self.config.wanted.policy_text().map_err(|error| error.to_string())?;
+        let text = self.config.protection.policy_text().map_err(|error| error.to_string())?;
         let Some(text) = text else { return Ok(()) };
         let known = gabion_vault::private::read(&location.repository, "policy.toml").ok().flatten();
         if known.as_ref() == Some(&text) {
@@ -310,7 +310,7 @@ impl Source {
             _ => {}
         }
         let files = state.files.as_ref().map(|(all, affected)| {
-            let of = |wanted: FileState| affected.iter().find(|it| it.0 == wanted).map_or(0, |it| it.1);
+            let of = |state: FileState| affected.iter().find(|it| it.0 == state).map_or(0, |it| it.1);
             json!({ "known": all, "degraded": of(FileState::Degraded), "damaged": of(FileState::Damaged),
                     "lost": of(FileState::Lost) })
         });

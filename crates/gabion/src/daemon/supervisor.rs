@@ -194,7 +194,7 @@ impl Supervisor {
             What::Watch { path, events } => {
                 live::directory(path)?;
                 let location = Location::to_protect(path, config.repository.as_deref())?;
-                let vault = config.wanted.set_up(&location, &|text| self.source.warning(text))?;
+                let vault = config.protection.set_up(&location, &|text| self.source.warning(text))?;
                 keeping.source = *events;
                 return Ok(Running::Watched(Live::start(vault, keeping, tell)?, location));
             }
@@ -214,7 +214,7 @@ impl Supervisor {
         let plan = MountPlan {
             source,
             mountpoint: show.at.clone(),
-            wanted: config.wanted.clone(),
+            protection: config.protection.clone(),
             keeping,
             threads: show.threads,
             access: show.access,

@@ -1,6 +1,6 @@
 //! A directory or a pool, mounted, with what protects it.
 
-use super::{Access, LiveError, Wanted, at, directory};
+use super::{Access, LiveError, ProtectOptions, at, directory};
 use gabion_mount::{
     Directory, Guarded, MountError, Mounted, Options, Outage, Privileges, Recorder, clear_dead_mount, mount,
 };
@@ -40,7 +40,7 @@ pub struct MountPlan {
     /// Where.
     pub mountpoint: PathBuf,
     /// What files get.
-    pub wanted: Wanted,
+    pub protection: ProtectOptions,
     /// How to protect; with no threads, others have to.
     pub keeping: monitor::Options,
     /// Threads that serve programs.
@@ -133,10 +133,10 @@ impl MountPlan {
             Source::Pool(pool, _) => Privileges::of(&pool.paths()),
             Source::Directory(..) => Privileges::of(&[name.to_owned()]),
         };
-        for (wanted, allowed, option, flag) in
+        for (requested, allowed, option, flag) in
             [(self.suid, allowed.suid, "--suid", "nosuid"), (self.dev, allowed.dev, "--dev", "nodev")]
         {
-            if wanted && !allowed {
+            if requested && !allowed {
                 say(&format!("the source is mounted {flag}, so this mount is as well, despite {option}"));
             }
         }
@@ -151,7 +151,7 @@ impl MountPlan {
                     refuse_overlap(&std::fs::canonicalize(&target).unwrap_or(target), mountpoint)?;
                 }
                 refuse_full(mountpoint)?;
-                let (vault, location) = pool_vault(pool, &self.wanted, say)?;
+                let (vault, location) = pool_vault(pool, &self.protection, say)?;
                 Ok((name.clone(), vault, location))
             }
             Source::Directory(path, repository) => {
@@ -162,14 +162,14 @@ impl MountPlan {
                 let location = Location::to_protect(&source, repository.as_deref())?;
                 // It would be hidden, and what is asked of it would come back to us.
                 refuse_overlap(&real(&location.repository), mountpoint)?;
-                Ok((source, self.wanted.set_up(&location, &**say)?, location))
+                Ok((source, self.protection.set_up(&location, &**say)?, location))
             }
         }
     }
 }
 
 /// The vault of a pool. If it went with its target, another one is begun with what headers tell.
-fn pool_vault(pool: &Pool, wanted: &Wanted, say: &Say) -> Result<(Vault, Location), LiveError> {
+fn pool_vault(pool: &Pool, protection: &ProtectOptions, say: &Say) -> Result<(Vault, Location), LiveError> {
     let location = Location::of_pool(pool)?;
     let exists = location.repository.join("vault.toml").exists();
     let all_answer = pool.targets().iter().all(|target| target.state != TargetState::Offline);
@@ -178,7 +178,7 @@ fn pool_vault(pool: &Pool, wanted: &Wanted, say: &Say) -> Result<(Vault, Locatio
             "the target with the pool's vault does not answer: another vault is begun, its catalogue made from headers",
         );
     }
-    Ok((wanted.set_up(&location, &**say)?, location))
+    Ok((protection.set_up(&location, &**say)?, location))
 }
 
 impl MountedSource {

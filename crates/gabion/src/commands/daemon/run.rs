@@ -87,8 +87,8 @@ impl Args {
     /// What would be done, and whether the policies can be used.
     fn check(&self, config: &Config) -> anyhow::Result<Outcome> {
         for source in &config.sources {
-            if let Some(text) = source.wanted.policy_text()? {
-                source.wanted.check_policy(&text, &DEFAULT_CODE.parse()?)?;
+            if let Some(text) = source.protection.policy_text()? {
+                source.protection.check_policy(&text, &DEFAULT_CODE.parse()?)?;
             }
         }
         let socket = config.socket.clone().or_else(|| self.place.path());
@@ -139,8 +139,8 @@ fn as_json(source: &SourceConfig) -> Value {
     let show = source.show();
     json!({
         "name": source.name, "kind": source.kind(), "path": source.path(), "at": show.map(|show| &show.at),
-        "repository": source.repository, "policy": source.wanted.policy, "code": source.wanted.code,
-        "changelog": source.wanted.changelog, "workers": source.workers, "limit": rate(source.limit),
+        "repository": source.repository, "policy": source.protection.policy, "code": source.protection.code,
+        "changelog": source.protection.changelog, "workers": source.workers, "limit": rate(source.limit),
         "rescan": time(source.rescan), "events": events, "threads": show.map(|show| show.threads),
         "private": show.map(|show| show.access == Access::Owner), "read_only": show.map(|show| show.read_only), "verify": verify,
         "continue_without_changelog": show.map(|show| show.continue_without_changelog), "scrub": scrub,

@@ -130,8 +130,8 @@ fn tell_files(overview: &Overview, output: &OutputArgs) {
 }
 
 fn files_json(overview: &Overview) -> Value {
-    let named = |wanted: Standing| -> Vec<Value> {
-        let of = overview.named.iter().filter(|(_, standing, _)| *standing == wanted);
+    let named = |standing: Standing| -> Vec<Value> {
+        let of = overview.named.iter().filter(|(_, found, _)| *found == standing);
         of.map(|(path, _, targets)| json!({ "path": Shown::bytes(path).to_string(), "misses": targets }))
             .collect()
     };

@@ -2,8 +2,8 @@
 
 use super::diff::{changes_as_json, print_counts};
 use super::events::{changed_in_growth, spoilt};
+use super::protection_args::{ProtectionArgs, directory};
 use super::scrub::{print_trouble, trouble_as_json};
-use super::wanted::{Wanted, directory};
 use super::{Effort, Elsewhere, FIRST, OutputArgs, bytes, count, files, warn};
 use crate::commands::served::{self, Turn};
 use gabion::daemon::protocol::Request;
@@ -51,7 +51,7 @@ pub(crate) struct Args {
     /// The directory or pool to protect
     dir: PathBuf,
     #[command(flatten)]
-    wanted: Wanted,
+    protection: ProtectionArgs,
     #[command(flatten)]
     elsewhere: Elsewhere,
     /// Say what would be done, and do nothing
@@ -81,8 +81,8 @@ impl Args {
                 Location::to_protect(&self.dir, self.elsewhere.repository.as_deref())?
             }
         };
-        let wanted = self.wanted.as_said();
-        let policy = wanted.policy_text()?;
+        let options = self.protection.to_options();
+        let policy = options.policy_text()?;
         let unprotected = || {
             let opened = Vault::open(&location, Clock::System);
             matches!(opened, Err(gabion_vault::vault::VaultError::Unprotected { .. }))
@@ -92,15 +92,15 @@ impl Args {
         }
         let mut vault = match self.dry_run {
             true => Vault::open_to_examine(&location, Clock::System)?.0,
-            false => wanted.open(&location, policy.as_deref(), &warn)?,
+            false => options.open(&location, policy.as_deref(), &warn)?,
         };
         if self.dry_run {
             if let Some(text) = &policy {
-                vault.policy = wanted.check_policy(text, &vault.default_code)?;
+                vault.policy = options.check_policy(text, &vault.default_code)?;
             }
             return self.dry(&vault);
         }
-        let plain = !self.wanted.is_something() && self.effort.is_usual();
+        let plain = !self.protection.is_set() && self.effort.is_usual();
         let turn = served::turn(&vault, "protect", self.wait, &self.output, |source| {
             plain.then_some(Request::Protect { source, wait: true })
         })?;
@@ -130,7 +130,7 @@ impl Args {
         let temporary = Location { repository: place.path().to_owned(), ..location.clone() };
         let mut vault = Vault::create(&temporary, None, Clock::System)?;
         if let Some(text) = policy {
-            vault.policy = self.wanted.as_said().check_policy(text, &vault.default_code)?;
+            vault.policy = self.protection.to_options().check_policy(text, &vault.default_code)?;
         }
         location.refuse_nested(&vault.policy, vault.clock.now())?;
         self.dry(&vault)

@@ -1,7 +1,7 @@
 //! `gabion watch`.
 
 use super::events::EventPrinter;
-use super::wanted::{Wanted, directory};
+use super::protection_args::{ProtectionArgs, directory};
 use super::{Effort, Elsewhere, warn};
 use anyhow::Context;
 use clap::ValueEnum;
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     /// The directory to watch; it is protected if it was not
     dir: PathBuf,
     #[command(flatten)]
-    wanted: Wanted,
+    protection: ProtectionArgs,
     #[command(flatten)]
     elsewhere: Elsewhere,
     /// Threads that encode, 0 for all there are
@@ -91,7 +91,7 @@ impl Args {
             signal_hook::flag::register(signal, stop.clone())?;
         }
         let location = Location::to_protect(&self.dir, self.elsewhere.repository.as_deref())?;
-        let vault = self.wanted.as_said().set_up(&location, &warn)?;
+        let vault = self.protection.to_options().set_up(&location, &warn)?;
         let source = match self.source {
             From::Auto => Choice::Auto,
             From::Fanotify => Choice::Fanotify,

@@ -37,7 +37,7 @@ fn the_example_is_a_configuration() {
     assert_eq!(said.stop_within, config.stop_within);
     assert_eq!(said.sources[1], {
         let mut documents = config.sources[1].clone();
-        documents.wanted = said.sources[1].wanted.clone();
+        documents.protection = said.sources[1].protection.clone();
         documents
     });
     assert_eq!(said.sources[0].rescan, config.sources[0].rescan);
@@ -50,7 +50,7 @@ fn paths_are_relative_to_the_file() {
     assert_eq!(config.socket.as_deref(), Some(Path::new("/etc/gabion/s")));
     let source = &config.sources[0];
     assert_eq!(source.path(), Path::new("/etc/gabion/x"));
-    assert_eq!(source.wanted.policy.as_deref(), Some(Path::new("/etc/gabion/p.toml")));
+    assert_eq!(source.protection.policy.as_deref(), Some(Path::new("/etc/gabion/p.toml")));
     assert!(matches!(&source.what, What::Mount { verify: true, show, .. } if show.at == Path::new("/m")));
 }
 

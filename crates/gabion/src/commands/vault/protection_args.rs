@@ -7,7 +7,7 @@ pub(in crate::commands) use gabion::live::directory;
 
 /// What files shall get, and where changes are remembered.
 #[derive(clap::Args)]
-pub(in crate::commands) struct Wanted {
+pub(in crate::commands) struct ProtectionArgs {
     /// What files get, by rules; see `gabion policy check`
     #[arg(long, value_name = "FILE", conflicts_with = "code")]
     policy: Option<PathBuf>,
@@ -19,15 +19,15 @@ pub(in crate::commands) struct Wanted {
     changelog: Option<String>,
 }
 
-impl Wanted {
+impl ProtectionArgs {
     /// As the library has it.
-    pub(in crate::commands) fn as_said(&self) -> live::Wanted {
-        let Wanted { policy, code, changelog } = self;
-        live::Wanted { policy: policy.clone(), code: code.clone(), changelog: changelog.clone() }
+    pub(in crate::commands) fn to_options(&self) -> live::ProtectOptions {
+        let ProtectionArgs { policy, code, changelog } = self;
+        live::ProtectOptions { policy: policy.clone(), code: code.clone(), changelog: changelog.clone() }
     }
 
     /// Whether anything was said.
-    pub(in crate::commands) fn is_something(&self) -> bool {
-        self.as_said() != live::Wanted::default()
+    pub(in crate::commands) fn is_set(&self) -> bool {
+        self.to_options() != live::ProtectOptions::default()
     }
 }

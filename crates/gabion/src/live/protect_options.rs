@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// What files shall get, and where changes are remembered.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ProtectOptions {
     /// A file with rules.
     pub policy: Option<PathBuf>,
     /// What all files get.
@@ -39,7 +39,7 @@ pub fn directory(path: &Path) -> Result<(), LiveError> {
     }
 }
 
-impl Wanted {
+impl ProtectOptions {
     /// Opens the vault, or makes one, which leaves a pointer in its tree; `warn` is told if it cannot.
     ///
     /// # Errors
