@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What to change of a file.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct SetAttr {
     pub(crate) mode: Option<u32>,
     pub(crate) uid: Option<u32>,
     pub(crate) gid: Option<u32>,
@@ -118,14 +118,14 @@ mod tests {
         for (seconds, nanos) in [(0, 0), (1, 5), (-1, 0), (-1, 999_999_999), (-86_400, 1), (1 << 33, 7)] {
             let since = Duration::new(i64::unsigned_abs(seconds), nanos);
             // As fuser has it.
-            let told = if seconds < 0 { UNIX_EPOCH - since } else { UNIX_EPOCH + since };
-            let spec = timespec(Some(TimeOrNow::SpecificTime(told)));
+            let time = if seconds < 0 { UNIX_EPOCH - since } else { UNIX_EPOCH + since };
+            let spec = timespec(Some(TimeOrNow::SpecificTime(time)));
             assert_eq!((spec.tv_sec, spec.tv_nsec as u32), (seconds, nanos));
-            let shown = match moment(seconds, nanos).duration_since(UNIX_EPOCH) {
+            let read_back = match moment(seconds, nanos).duration_since(UNIX_EPOCH) {
                 Ok(after) => after.as_nanos().cast_signed(),
                 Err(before) => -before.duration().as_nanos().cast_signed(),
             };
-            assert_eq!(shown, i128::from(seconds) * 1_000_000_000 + i128::from(nanos));
+            assert_eq!(read_back, i128::from(seconds) * 1_000_000_000 + i128::from(nanos));
         }
     }
 

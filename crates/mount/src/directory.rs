@@ -11,11 +11,11 @@ mod passing;
 mod reach;
 mod reading;
 
-use crate::attributes::{Wanted, attributes};
+use crate::attributes::{SetAttr, attributes};
 use crate::handles::Handles;
 use crate::nodes::Nodes;
 use crate::recorder::{Recorder, Rest};
-use crate::served::{Answer, Backing, Files, Opened, Shown, Space, Told};
+use crate::served::{Answer, Backing, EntryReply, Files, MappedRead, Opened, Space};
 use content::{OpenFile, Version};
 use fuser::{
     FileAttr, FileHandle, FopenFlags, Generation, InitFlags, RenameFlags, ReplyDirectory, ReplyDirectoryPlus,
@@ -42,10 +42,10 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 /// How often ranges that were written, and are not recorded yet, are.
-const BEAT: Duration = Duration::from_millis(500);
+const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What the kernel is asked for, where it can.
-const WISHES: [InitFlags; 8] = [
+const CAPABILITIES: [InitFlags; 8] = [
     InitFlags::FUSE_DO_READDIRPLUS,
     InitFlags::FUSE_READDIRPLUS_AUTO,
     InitFlags::FUSE_PARALLEL_DIROPS,
@@ -68,7 +68,7 @@ pub type Note = Box<dyn Fn(&[u8], &Report) + Send + Sync>;
 pub type KnownNames = Box<dyn Fn(&gabion_vault::tree::Generation) -> Vec<Vec<u8>> + Send + Sync>;
 
 /// What reads are checked against.
-pub struct Guarded {
+pub struct VerifiedReads {
     /// The source as storage.
     pub storage: Box<dyn Storage>,
     /// Codes made ready.
@@ -96,7 +96,7 @@ struct Shared {
     lengths: Lengths,
     directories: Handles<OpenDirectory>,
     recorder: Arc<Recorder>,
-    guarded: Option<Guarded>,
+    verified: Option<VerifiedReads>,
     /// Files that the kernel reads by itself, if it shall.
     passing: Option<Passing>,
     ended: Mutex<bool>,
@@ -114,7 +114,7 @@ impl Directory {
         path: &Path,
         hidden: &OsStr,
         recorder: Arc<Recorder>,
-        guarded: Option<Guarded>,
+        verified: Option<VerifiedReads>,
         passes: bool,
     ) -> io::Result<Directory> {
         let shared = Arc::new(Shared {
@@ -128,18 +128,18 @@ impl Directory {
             lengths: Lengths::default(),
             directories: Handles::default(),
             recorder,
-            guarded,
+            verified,
             passing: passes.then(Passing::default),
             ended: Mutex::new(false),
             over: std::sync::Condvar::new(),
         });
         let theirs = Arc::clone(&shared);
-        std::thread::Builder::new().name("recorder".to_owned()).spawn(move || theirs.beat())?;
+        std::thread::Builder::new().name("recorder".to_owned()).spawn(move || theirs.flush_loop())?;
         Ok(Directory { shared })
     }
 
     /// Has whoever makes redundancy of this storage, or of a clone of it, ask this mount what was written.
-    pub fn tell(&self, storage: &Plain) {
+    pub fn set_writer_of(&self, storage: &Plain) {
         let history: Arc<dyn DirectoryWriter> = self.shared.history.clone();
         storage.set_writer(Arc::downgrade(&history));
     }
@@ -147,16 +147,17 @@ impl Directory {
 
 impl Shared {
     /// Records what was written and not recorded yet, again and again.
-    fn beat(&self) {
+    fn flush_loop(&self) {
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         while !*ended {
             drop(ended);
             self.record_all_written();
-            self.recorder.check();
-            self.recorder.catch_up();
+            self.recorder.collect_results();
+            self.recorder.record_gap();
             ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
             if !*ended {
-                ended = self.over.wait_timeout(ended, BEAT).unwrap_or_else(PoisonError::into_inner).0;
+                ended =
+                    self.over.wait_timeout(ended, FLUSH_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
             }
         }
     }
@@ -196,7 +197,7 @@ impl Shared {
     /// Tells the changelog that bytes of a file changed, by all names that are known.
     fn record_change(&self, number: u64, range: Range<u64>, rest: Rest) {
         for path in self.nodes.paths(number) {
-            self.recorder.wrote(path, range.clone(), rest);
+            self.recorder.record_write(path, range.clone(), rest);
         }
     }
 
@@ -206,17 +207,17 @@ impl Shared {
             let paths = self.nodes.paths(number);
             // A file has names that nobody has looked up.
             if paths.len() < stat.stx_nlink as usize && stat.stx_nlink > 1 {
-                self.recorder.unknown(Vec::new());
+                self.recorder.record_unknown(Vec::new());
             }
             for path in paths {
-                let rest = self.recorder.rest(&path, &(*stat).into());
-                self.recorder.wrote(path, range.clone(), rest);
+                let rest = self.recorder.rest_of(&path, &(*stat).into());
+                self.recorder.record_write(path, range.clone(), rest);
             }
         }
     }
 
     /// Tells the kernel of what a name stands for.
-    fn tell(&self, parent: u64, name: &[u8], stat: &Statx) -> (FileAttr, Generation) {
+    fn entry_reply(&self, parent: u64, name: &[u8], stat: &Statx) -> (FileAttr, Generation) {
         let number = self.source.number(stat);
         let generation = self.nodes.found(parent, name, number);
         (attributes(number, stat), Generation(generation))
@@ -224,7 +225,7 @@ impl Shared {
 }
 
 impl Files for Directory {
-    const WISHES: &'static [InitFlags] = &WISHES;
+    const CAPABILITIES: &'static [InitFlags] = &CAPABILITIES;
 
     fn end(&mut self) {
         let shared = &self.shared;
@@ -233,7 +234,7 @@ impl Files for Directory {
         shared.over.notify_all();
     }
 
-    fn look_up(&self, parent: u64, name: &[u8]) -> Answer<Told> {
+    fn look_up(&self, parent: u64, name: &[u8]) -> Answer<EntryReply> {
         self.shared.look_up(parent, name)
     }
 
@@ -245,23 +246,30 @@ impl Files for Directory {
         Ok(attributes(number, &self.shared.stat(number, handle)?))
     }
 
-    fn change(&self, number: u64, handle: Option<u64>, wanted: Wanted, uid: u32) -> Answer<FileAttr> {
-        Ok(attributes(number, &self.shared.change(number, handle, wanted, uid)?))
+    fn change(&self, number: u64, handle: Option<u64>, set: SetAttr, uid: u32) -> Answer<FileAttr> {
+        Ok(attributes(number, &self.shared.change(number, handle, set, uid)?))
     }
 
     fn read_link(&self, number: u64) -> Answer<Vec<u8>> {
         self.shared.read_link(number)
     }
 
-    fn make_node(&self, parent: u64, name: &[u8], mode: u32, device: u32, who: &Request) -> Answer<Told> {
+    fn make_node(
+        &self,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+        device: u32,
+        who: &Request,
+    ) -> Answer<EntryReply> {
         self.shared.make_node(parent, name, mode, device, who)
     }
 
-    fn make_directory(&self, parent: u64, name: &[u8], mode: u32, who: &Request) -> Answer<Told> {
+    fn make_directory(&self, parent: u64, name: &[u8], mode: u32, who: &Request) -> Answer<EntryReply> {
         self.shared.make_directory(parent, name, mode, who)
     }
 
-    fn make_link(&self, parent: u64, name: &[u8], target: &Path, who: &Request) -> Answer<Told> {
+    fn make_link(&self, parent: u64, name: &[u8], target: &Path, who: &Request) -> Answer<EntryReply> {
         self.shared.make_link(parent, name, target, who)
     }
 
@@ -277,7 +285,7 @@ impl Files for Directory {
         self.shared.rename(from, to, flags)
     }
 
-    fn link(&self, number: u64, parent: u64, name: &[u8]) -> Answer<Told> {
+    fn link(&self, number: u64, parent: u64, name: &[u8]) -> Answer<EntryReply> {
         self.shared.link(number, parent, name)
     }
 
@@ -296,7 +304,7 @@ impl Files for Directory {
         mode: u32,
         flags: i32,
         who: &Request,
-    ) -> Answer<(Told, FileHandle, FopenFlags)> {
+    ) -> Answer<(EntryReply, FileHandle, FopenFlags)> {
         self.shared.create(parent, name, mode, flags, who)
     }
 
@@ -308,8 +316,8 @@ impl Files for Directory {
         self.shared.fetch(handle, offset, pages)
     }
 
-    fn show(&self, handle: u64, offset: u64, size: u32, window: &mut Window) -> Option<Shown<'_>> {
-        self.shared.show(handle, offset, size, window)
+    fn map_read(&self, handle: u64, offset: u64, size: u32, window: &mut Window) -> Option<MappedRead<'_>> {
+        self.shared.map_read(handle, offset, size, window)
     }
 
     fn write(&self, handle: u64, offset: u64, data: &[u8]) -> Answer<usize> {

@@ -15,7 +15,7 @@ pub mod recorder;
 mod served;
 mod session;
 
-pub use directory::{Directory, Guarded};
+pub use directory::{Directory, VerifiedReads};
 pub use pool::Pool;
 pub use recorder::{Outage, Recorder};
 pub use session::{MountError, Mounted, Options, Privileges, clear_dead_mount, mount};

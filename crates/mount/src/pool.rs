@@ -12,12 +12,12 @@ mod history;
 mod inodes;
 mod names;
 
-use crate::attributes::Wanted;
-use crate::directory::Guarded;
+use crate::attributes::SetAttr;
+use crate::directory::VerifiedReads;
 use crate::handles::Handles;
 use crate::nodes::Nodes;
 use crate::recorder::{Recorder, Rest};
-use crate::served::{Answer, Backing, Files, Opened, Space, Told};
+use crate::served::{Answer, Backing, EntryReply, Files, Opened, Space};
 use content::OpenFile;
 use fuser::{
     FileAttr, FileHandle, FopenFlags, InitFlags, RenameFlags, ReplyDirectory, ReplyDirectoryPlus, Request,
@@ -35,16 +35,16 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 /// How often ranges that were written, and are not recorded yet, are.
-const BEAT: Duration = Duration::from_millis(500);
+const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How many beats pass before what is not in stubs yet is put there.
-const BEATS_TO_REST: u32 = 4;
+const FLUSHES_TO_REST: u32 = 4;
 
 /// Blocks that free space is counted in.
 const BLOCK: u64 = 4096;
 
 /// What the kernel is asked for, where it can.
-const WISHES: [InitFlags; 7] = [
+const CAPABILITIES: [InitFlags; 7] = [
     InitFlags::FUSE_DO_READDIRPLUS,
     InitFlags::FUSE_PARALLEL_DIROPS,
     InitFlags::FUSE_ASYNC_DIO,
@@ -57,7 +57,7 @@ const WISHES: [InitFlags; 7] = [
 /// A file system that shows a pool.
 pub struct Pool {
     shared: Arc<Shared>,
-    beat: Option<std::thread::JoinHandle<()>>,
+    flusher: Option<std::thread::JoinHandle<()>>,
 }
 
 /// What requests and the beat share.
@@ -79,7 +79,7 @@ struct Shared {
     /// The version of a file that the kernel may have pages of.
     cached: Mutex<HashMap<u64, content::Version>>,
     recorder: Arc<Recorder>,
-    guarded: Option<Guarded>,
+    verified: Option<VerifiedReads>,
     ended: Mutex<bool>,
     over: Condvar,
 }
@@ -99,7 +99,7 @@ impl Pool {
         coders: Coders,
         clock: Clock,
         recorder: Arc<Recorder>,
-        guarded: Option<Guarded>,
+        verified: Option<VerifiedReads>,
     ) -> io::Result<Pool> {
         let shared = Arc::new(Shared {
             live: Live::start(pool.clone(), coders)?,
@@ -113,35 +113,37 @@ impl Pool {
             recording: RwLock::default(),
             cached: Mutex::default(),
             recorder,
-            guarded,
+            verified,
             ended: Mutex::new(false),
             over: Condvar::new(),
         });
         let writer: Weak<Shared> = Arc::downgrade(&shared);
         pool.set_writer(writer);
         let theirs = Arc::clone(&shared);
-        let beat = std::thread::Builder::new().name("recorder".to_owned()).spawn(move || theirs.beat())?;
-        Ok(Pool { shared, beat: Some(beat) })
+        let flusher =
+            std::thread::Builder::new().name("recorder".to_owned()).spawn(move || theirs.flush_loop())?;
+        Ok(Pool { shared, flusher: Some(flusher) })
     }
 }
 
 impl Shared {
     /// Records what was written and publishes what files are, again and again.
-    fn beat(&self) {
-        let mut beats = 0;
+    fn flush_loop(&self) {
+        let mut flushes = 0;
         let mut ended = lock(&self.ended);
         while !*ended {
             drop(ended);
             self.record_all_written();
-            self.recorder.check();
-            self.recorder.catch_up();
-            beats += 1;
-            if beats % BEATS_TO_REST == 0 {
+            self.recorder.collect_results();
+            self.recorder.record_gap();
+            flushes += 1;
+            if flushes % FLUSHES_TO_REST == 0 {
                 self.rest_all();
             }
             ended = lock(&self.ended);
             if !*ended {
-                ended = self.over.wait_timeout(ended, BEAT).unwrap_or_else(PoisonError::into_inner).0;
+                ended =
+                    self.over.wait_timeout(ended, FLUSH_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
             }
         }
         drop(ended);
@@ -185,7 +187,7 @@ impl Shared {
     fn record_change(&self, number: u64, range: Range<u64>, rest: Rest) {
         if !range.is_empty() {
             for path in self.nodes.paths(number) {
-                self.recorder.wrote(path, range.clone(), rest);
+                self.recorder.record_write(path, range.clone(), rest);
             }
         }
     }
@@ -196,21 +198,21 @@ impl Drop for Pool {
         *lock(&self.shared.ended) = true;
         self.shared.over.notify_all();
         // A beat that panicked has said why.
-        let _ = self.beat.take().map(std::thread::JoinHandle::join);
+        let _ = self.flusher.take().map(std::thread::JoinHandle::join);
     }
 }
 
 impl Files for Pool {
-    const WISHES: &'static [InitFlags] = &WISHES;
+    const CAPABILITIES: &'static [InitFlags] = &CAPABILITIES;
 
     fn end(&mut self) {
         *lock(&self.shared.ended) = true;
         self.shared.over.notify_all();
         // All is published and recorded when the session is over. A beat that panicked has said why.
-        let _ = self.beat.take().map(std::thread::JoinHandle::join);
+        let _ = self.flusher.take().map(std::thread::JoinHandle::join);
     }
 
-    fn look_up(&self, parent: u64, name: &[u8]) -> Answer<Told> {
+    fn look_up(&self, parent: u64, name: &[u8]) -> Answer<EntryReply> {
         self.shared.look_up(parent, name)
     }
 
@@ -222,23 +224,30 @@ impl Files for Pool {
         self.shared.attributes(number)
     }
 
-    fn change(&self, number: u64, _: Option<u64>, wanted: Wanted, uid: u32) -> Answer<FileAttr> {
-        self.shared.change(number, wanted, uid)
+    fn change(&self, number: u64, _: Option<u64>, set: SetAttr, uid: u32) -> Answer<FileAttr> {
+        self.shared.change(number, set, uid)
     }
 
     fn read_link(&self, number: u64) -> Answer<Vec<u8>> {
         self.shared.read_link(number)
     }
 
-    fn make_node(&self, parent: u64, name: &[u8], mode: u32, device: u32, who: &Request) -> Answer<Told> {
+    fn make_node(
+        &self,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+        device: u32,
+        who: &Request,
+    ) -> Answer<EntryReply> {
         self.shared.make_node(parent, name, mode, device, who)
     }
 
-    fn make_directory(&self, parent: u64, name: &[u8], mode: u32, who: &Request) -> Answer<Told> {
+    fn make_directory(&self, parent: u64, name: &[u8], mode: u32, who: &Request) -> Answer<EntryReply> {
         self.shared.make_directory(parent, name, mode, who)
     }
 
-    fn make_link(&self, parent: u64, name: &[u8], target: &Path, who: &Request) -> Answer<Told> {
+    fn make_link(&self, parent: u64, name: &[u8], target: &Path, who: &Request) -> Answer<EntryReply> {
         self.shared.make_link(parent, name, target, who)
     }
 
@@ -254,7 +263,7 @@ impl Files for Pool {
         self.shared.rename(from, to, flags)
     }
 
-    fn link(&self, number: u64, parent: u64, name: &[u8]) -> Answer<Told> {
+    fn link(&self, number: u64, parent: u64, name: &[u8]) -> Answer<EntryReply> {
         self.shared.link(number, parent, name)
     }
 
@@ -271,7 +280,7 @@ impl Files for Pool {
         mode: u32,
         flags: i32,
         who: &Request,
-    ) -> Answer<(Told, FileHandle, FopenFlags)> {
+    ) -> Answer<(EntryReply, FileHandle, FopenFlags)> {
         self.shared.create(parent, name, mode, flags, who)
     }
 

@@ -51,8 +51,8 @@ pub struct Recorder {
     clock: Clock,
     outage: Outage,
     /// Something could not be recorded: when the changelog is back, everything is to be scanned.
-    missed: AtomicBool,
-    catching_up: Mutex<()>,
+    gap_pending: AtomicBool,
+    gap_lock: Mutex<()>,
     /// Of changes whose fate is not known yet, in order.
     tickets: Mutex<VecDeque<Ticket>>,
     recorded: AtomicU64,
@@ -95,8 +95,8 @@ impl Recorder {
             policy,
             clock,
             outage,
-            missed: AtomicBool::new(false),
-            catching_up: Mutex::new(()),
+            gap_pending: AtomicBool::new(false),
+            gap_lock: Mutex::new(()),
             tickets: Mutex::new(VecDeque::new()),
             recorded: AtomicU64::new(0),
             mark: Mutex::new(Some(Mark { repository: tree, _file: file })),
@@ -113,8 +113,8 @@ impl Recorder {
     /// # Errors
     /// The mark cannot be removed.
     pub fn finish(&self) -> io::Result<()> {
-        self.settle();
-        if self.missed.load(Ordering::Acquire) {
+        self.flush();
+        if self.gap_pending.load(Ordering::Acquire) {
             return Ok(());
         }
         match self.mark.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -124,33 +124,33 @@ impl Recorder {
     }
 
     /// What the policy says of a file.
-    pub fn rest(&self, path: &[u8], stat: &Stat) -> Rest {
+    pub fn rest_of(&self, path: &[u8], stat: &Stat) -> Rest {
         let treatment = self.policy.decide(path, stat, self.clock.now()).treatment;
         let (quiet, priority) = treatment.map_or((0, 0), |treatment| (treatment.quiet, treatment.priority));
         Rest { quiet, priority }
     }
 
     /// Bytes of a file changed.
-    pub fn wrote(&self, path: Vec<u8>, range: Range<u64>, rest: Rest) {
+    pub fn record_write(&self, path: Vec<u8>, range: Range<u64>, rest: Rest) {
         let now = self.clock.now();
         let cap = rest.quiet.saturating_mul(QUIET_PERIODS).max(SHORTEST_CAP);
         let when = When::after_rest(now, rest.quiet, cap, rest.priority);
-        self.take(Change::modify(path, range, when));
+        self.record(Change::modify(path, range, when));
     }
 
     /// A file or directory got another name.
-    pub fn renamed(&self, from: Vec<u8>, to: Vec<u8>) {
-        self.take(Change::rename(from, to, When::now(self.clock.now(), 0)));
+    pub fn record_rename(&self, from: Vec<u8>, to: Vec<u8>) {
+        self.record(Change::rename(from, to, When::now(self.clock.now(), 0)));
     }
 
     /// A file or directory is gone.
-    pub fn removed(&self, path: Vec<u8>) {
-        self.take(Change::delete(path, When::now(self.clock.now(), 0)));
+    pub fn record_removal(&self, path: Vec<u8>) {
+        self.record(Change::delete(path, When::now(self.clock.now(), 0)));
     }
 
     /// Something happened at and beneath a path, and what is not known.
-    pub fn unknown(&self, path: Vec<u8>) {
-        self.take(Change::gap(path, When::now(self.clock.now(), 0)));
+    pub fn record_unknown(&self, path: Vec<u8>) {
+        self.record(Change::gap(path, When::now(self.clock.now(), 0)));
     }
 
     /// How many changes were recorded.
@@ -158,10 +158,10 @@ impl Recorder {
         self.recorded.load(Ordering::Relaxed)
     }
 
-    fn take(&self, change: Change) {
+    fn record(&self, change: Change) {
         self.recorded.fetch_add(1, Ordering::Relaxed);
         loop {
-            self.catch_up();
+            self.record_gap();
             match self.changelog.record_later(std::slice::from_ref(&change)) {
                 Ok(ticket) => {
                     self.tickets().push_back(ticket);
@@ -169,11 +169,11 @@ impl Recorder {
                 }
                 // A path too long for the log, say: waiting does not help, a scan does.
                 Err(Error::Path { .. } | Error::Range { .. } | Error::Nested { .. }) => {
-                    self.missed.store(true, Ordering::Release);
+                    self.gap_pending.store(true, Ordering::Release);
                     return;
                 }
                 Err(_) if self.outage == Outage::Continue => {
-                    self.missed.store(true, Ordering::Release);
+                    self.gap_pending.store(true, Ordering::Release);
                     return;
                 }
                 Err(_) => std::thread::sleep(PAUSE),
@@ -182,12 +182,12 @@ impl Recorder {
     }
 
     /// Returns when all that was recorded before is durable.
-    pub fn settle(&self) {
+    pub fn flush(&self) {
         loop {
             // Groups are decided in order: when this one is, all before it are.
-            let heard = self.changelog.record_later(&[]).and_then(Ticket::wait).is_ok();
-            self.check();
-            if heard && self.catch_up() || self.outage == Outage::Continue {
+            let recorded = self.changelog.record_later(&[]).and_then(Ticket::wait).is_ok();
+            self.collect_results();
+            if recorded && self.record_gap() || self.outage == Outage::Continue {
                 return;
             }
             std::thread::sleep(PAUSE);
@@ -195,11 +195,11 @@ impl Recorder {
     }
 
     /// Looks what became of changes that nobody waited for. To be called now and then.
-    pub fn check(&self) {
+    pub fn collect_results(&self) {
         let mut tickets = self.tickets();
         while tickets.front().is_some_and(Ticket::is_decided) {
             if tickets.pop_front().is_some_and(|ticket| ticket.wait().is_err()) {
-                self.missed.store(true, Ordering::Release);
+                self.gap_pending.store(true, Ordering::Release);
             }
         }
     }
@@ -209,19 +209,19 @@ impl Recorder {
     }
 
     /// If something is missing from the log, says so there. False if nobody listens.
-    pub fn catch_up(&self) -> bool {
-        if !self.missed.load(Ordering::Acquire) {
+    pub fn record_gap(&self) -> bool {
+        if !self.gap_pending.load(Ordering::Acquire) {
             return true;
         }
-        let _one_at_a_time = self.catching_up.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.missed.swap(false, Ordering::AcqRel) {
+        let _one_at_a_time = self.gap_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.gap_pending.swap(false, Ordering::AcqRel) {
             return true;
         }
         let gap = Change::gap(Vec::new(), When::now(self.clock.now(), u8::MAX));
-        let heard = self.changelog.record(&[gap]).is_ok();
-        if !heard {
-            self.missed.store(true, Ordering::Release);
+        let recorded = self.changelog.record(&[gap]).is_ok();
+        if !recorded {
+            self.gap_pending.store(true, Ordering::Release);
         }
-        heard
+        recorded
     }
 }

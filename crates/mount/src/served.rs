@@ -1,6 +1,6 @@
 //! What a file system here has to be able to do, and how requests of the kernel get there.
 
-use crate::attributes::Wanted;
+use crate::attributes::SetAttr;
 use crate::memory::{with_buffer, with_pages, with_window};
 use fuser::{
     AccessFlags, BackingId, BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, Filesystem,
@@ -18,13 +18,13 @@ use std::sync::{Arc, OnceLock, RwLockReadGuard};
 use std::time::{Duration, SystemTime};
 
 /// How long the kernel believes what it was told of names and attributes. What is shown may be changed directly as well.
-pub(crate) const BELIEVED: Duration = Duration::from_secs(1);
+pub(crate) const CACHE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What a request is answered with if it fails.
 pub(crate) type Answer<T> = io::Result<T>;
 
 /// What the kernel is told of a name.
-pub(crate) type Told = (FileAttr, Generation);
+pub(crate) type EntryReply = (FileAttr, Generation);
 
 /// Tells the kernel of a file that it may read by itself.
 pub(crate) type Backing<'a> = &'a dyn Fn(BorrowedFd<'_>) -> io::Result<BackingId>;
@@ -39,7 +39,7 @@ pub(crate) struct Opened {
 
 /// What is shown, kept until the window is clear again. Meanwhile nobody cuts it through the mount: pages that go while the kernel copies them are
 /// an `EIO` to who reads.
-pub(crate) struct Shown<'a> {
+pub(crate) struct MappedRead<'a> {
     pub(crate) bytes: usize,
     pub(crate) _uncut: RwLockReadGuard<'a, ()>,
 }
@@ -60,7 +60,7 @@ pub(crate) struct Space {
 /// open by handle.
 pub(crate) trait Files: Send + Sync + 'static {
     /// What the kernel is asked for, where it can.
-    const WISHES: &'static [InitFlags];
+    const CAPABILITIES: &'static [InitFlags];
 
     /// Whether some files are read by the kernel itself.
     fn passes_through(&self) -> bool {
@@ -69,18 +69,25 @@ pub(crate) trait Files: Send + Sync + 'static {
 
     /// The last request has been answered.
     fn end(&mut self);
-    fn look_up(&self, parent: u64, name: &[u8]) -> Answer<Told>;
+    fn look_up(&self, parent: u64, name: &[u8]) -> Answer<EntryReply>;
     fn forget(&self, number: u64, count: u64);
     fn attributes(&self, number: u64, handle: Option<u64>) -> Answer<FileAttr>;
-    fn change(&self, number: u64, handle: Option<u64>, wanted: Wanted, uid: u32) -> Answer<FileAttr>;
+    fn change(&self, number: u64, handle: Option<u64>, set: SetAttr, uid: u32) -> Answer<FileAttr>;
     fn read_link(&self, number: u64) -> Answer<Vec<u8>>;
-    fn make_node(&self, parent: u64, name: &[u8], mode: u32, device: u32, who: &Request) -> Answer<Told>;
-    fn make_directory(&self, parent: u64, name: &[u8], mode: u32, who: &Request) -> Answer<Told>;
-    fn make_link(&self, parent: u64, name: &[u8], target: &Path, who: &Request) -> Answer<Told>;
+    fn make_node(
+        &self,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+        device: u32,
+        who: &Request,
+    ) -> Answer<EntryReply>;
+    fn make_directory(&self, parent: u64, name: &[u8], mode: u32, who: &Request) -> Answer<EntryReply>;
+    fn make_link(&self, parent: u64, name: &[u8], target: &Path, who: &Request) -> Answer<EntryReply>;
     fn unlink(&self, parent: u64, name: &[u8]) -> Answer<()>;
     fn remove_directory(&self, parent: u64, name: &[u8]) -> Answer<()>;
     fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: RenameFlags) -> Answer<()>;
-    fn link(&self, number: u64, parent: u64, name: &[u8]) -> Answer<Told>;
+    fn link(&self, number: u64, parent: u64, name: &[u8]) -> Answer<EntryReply>;
     fn open(&self, number: u64, flags: i32, backing: Backing<'_>) -> Answer<Opened>;
     fn create(
         &self,
@@ -89,7 +96,7 @@ pub(crate) trait Files: Send + Sync + 'static {
         mode: u32,
         flags: i32,
         who: &Request,
-    ) -> Answer<(Told, FileHandle, FopenFlags)>;
+    ) -> Answer<(EntryReply, FileHandle, FopenFlags)>;
     fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Answer<usize>;
     /// Reads what is on a disk alone, to memory in large pages. Nothing where it is to be had otherwise.
     fn fetch(&self, _handle: u64, _offset: u64, _pages: &mut [u8]) -> Option<usize> {
@@ -97,7 +104,13 @@ pub(crate) trait Files: Send + Sync + 'static {
     }
     /// Shows what is read where the system keeps it, as the only piece of `window`, brought in: then only the kernel looks at it. Nothing
     /// where that cannot be, and where bytes are to be checked first.
-    fn show(&self, _handle: u64, _offset: u64, _size: u32, _window: &mut Window) -> Option<Shown<'_>> {
+    fn map_read(
+        &self,
+        _handle: u64,
+        _offset: u64,
+        _size: u32,
+        _window: &mut Window,
+    ) -> Option<MappedRead<'_>> {
         None
     }
     /// Writes, and says how much of it, which is less only if there was no room for more.
@@ -173,9 +186,9 @@ fn answer_sized(reply: ReplyXattr, bytes: &[u8], size: u32) {
 
 /// Answers with what came of a request.
 macro_rules! answer {
-    ($reply:ident, $result:expr, $told:pat => $tell:expr) => {
+    ($reply:ident, $result:expr, $value:pat => $send:expr) => {
         match $result {
-            Ok($told) => $tell,
+            Ok($value) => $send,
             Err(error) => $reply.error(Errno::from(error)),
         }
     };
@@ -184,9 +197,9 @@ macro_rules! answer {
 #[allow(clippy::too_many_arguments)]
 impl<F: Files> Filesystem for Served<F> {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        for wish in F::WISHES {
+        for capability in F::CAPABILITIES {
             // What this kernel cannot do, it does without.
-            let _ = config.add_capabilities(*wish);
+            let _ = config.add_capabilities(*capability);
         }
         if self.files.passes_through() && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok() {
             let _ = config.set_max_stack_depth(1);
@@ -202,7 +215,7 @@ impl<F: Files> Filesystem for Served<F> {
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let found = self.files.look_up(parent.0, name.as_bytes());
-        answer!(reply, found, (attr, generation) => reply.entry(&BELIEVED, &attr, generation));
+        answer!(reply, found, (attr, generation) => reply.entry(&CACHE_TIMEOUT, &attr, generation));
     }
 
     fn forget(&self, _: &Request, number: INodeNo, count: u64) {
@@ -211,7 +224,7 @@ impl<F: Files> Filesystem for Served<F> {
 
     fn getattr(&self, _: &Request, number: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
         let found = self.files.attributes(number.0, handle.map(|handle| handle.0));
-        answer!(reply, found, attr => reply.attr(&BELIEVED, &attr));
+        answer!(reply, found, attr => reply.attr(&CACHE_TIMEOUT, &attr));
     }
 
     fn setattr(
@@ -232,9 +245,9 @@ impl<F: Files> Filesystem for Served<F> {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let wanted = Wanted { mode, uid, gid, size, atime, mtime };
-        let changed = self.files.change(number.0, handle.map(|handle| handle.0), wanted, request.uid());
-        answer!(reply, changed, attr => reply.attr(&BELIEVED, &attr));
+        let set = SetAttr { mode, uid, gid, size, atime, mtime };
+        let changed = self.files.change(number.0, handle.map(|handle| handle.0), set, request.uid());
+        answer!(reply, changed, attr => reply.attr(&CACHE_TIMEOUT, &attr));
     }
 
     fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
@@ -252,7 +265,7 @@ impl<F: Files> Filesystem for Served<F> {
         reply: ReplyEntry,
     ) {
         let made = self.files.make_node(parent.0, name.as_bytes(), mode, device, request);
-        answer!(reply, made, (attr, generation) => reply.entry(&BELIEVED, &attr, generation));
+        answer!(reply, made, (attr, generation) => reply.entry(&CACHE_TIMEOUT, &attr, generation));
     }
 
     fn mkdir(
@@ -265,7 +278,7 @@ impl<F: Files> Filesystem for Served<F> {
         reply: ReplyEntry,
     ) {
         let made = self.files.make_directory(parent.0, name.as_bytes(), mode, request);
-        answer!(reply, made, (attr, generation) => reply.entry(&BELIEVED, &attr, generation));
+        answer!(reply, made, (attr, generation) => reply.entry(&CACHE_TIMEOUT, &attr, generation));
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -278,7 +291,7 @@ impl<F: Files> Filesystem for Served<F> {
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let made = self.files.make_link(parent.0, name.as_bytes(), target, request);
-        answer!(reply, made, (attr, generation) => reply.entry(&BELIEVED, &attr, generation));
+        answer!(reply, made, (attr, generation) => reply.entry(&CACHE_TIMEOUT, &attr, generation));
     }
 
     fn rename(
@@ -297,7 +310,7 @@ impl<F: Files> Filesystem for Served<F> {
 
     fn link(&self, _: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let made = self.files.link(number.0, parent.0, name.as_bytes());
-        answer!(reply, made, (attr, generation) => reply.entry(&BELIEVED, &attr, generation));
+        answer!(reply, made, (attr, generation) => reply.entry(&CACHE_TIMEOUT, &attr, generation));
     }
 
     fn open(&self, _: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -320,7 +333,7 @@ impl<F: Files> Filesystem for Served<F> {
     ) {
         let made = self.files.create(parent.0, name.as_bytes(), mode, flags, request);
         answer!(reply, made, ((attr, generation), handle, how) => {
-            reply.created(&BELIEVED, &attr, generation, handle, how);
+            reply.created(&CACHE_TIMEOUT, &attr, generation, handle, how);
         });
     }
 
@@ -345,12 +358,12 @@ impl<F: Files> Filesystem for Served<F> {
         if waiting.is_none() {
             return;
         }
-        let shown = with_window(size as usize, |window| {
-            let shown = self.files.show(handle.0, offset, size, window)?;
-            waiting.take()?.data(&window.piece(0)[..shown.bytes]);
-            Some(shown)
+        let mapped = with_window(size as usize, |window| {
+            let mapped = self.files.map_read(handle.0, offset, size, window)?;
+            waiting.take()?.data(&window.piece(0)[..mapped.bytes]);
+            Some(mapped)
         });
-        drop(shown);
+        drop(mapped);
         let Some(reply) = waiting else { return };
         with_buffer(size as usize, |buffer| {
             let got = self.files.read(handle.0, offset, buffer);

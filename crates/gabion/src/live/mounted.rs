@@ -2,7 +2,8 @@
 
 use super::{Access, LiveError, ProtectOptions, at, directory};
 use gabion_mount::{
-    Directory, Guarded, MountError, Mounted, Options, Outage, Privileges, Recorder, clear_dead_mount, mount,
+    Directory, MountError, Mounted, Options, Outage, Privileges, Recorder, VerifiedReads, clear_dead_mount,
+    mount,
 };
 use gabion_platform::open_files;
 use gabion_vault::catalogue::Catalogue;
@@ -104,21 +105,21 @@ impl MountPlan {
         let mounted = match &self.source {
             Source::Pool(pool, _) => {
                 let (coders, theirs) = (Coders::new()?, Arc::clone(&recorder));
-                let guarded = if self.verify { Some(guarded(&location, say)?) } else { None };
-                let files = gabion_mount::Pool::new(pool.clone(), coders, Clock::System, theirs, guarded);
+                let verified = if self.verify { Some(verified(&location, say)?) } else { None };
+                let files = gabion_mount::Pool::new(pool.clone(), coders, Clock::System, theirs, verified);
                 // Whoever makes redundancy then knows what was written, and what is damage.
                 vault.storage = Box::new(pool.clone());
                 mount(files.map_err(at(&name))?, &mountpoint, &options)?
             }
             Source::Directory(..) => {
                 let hidden = hidden_name(&name, &repository);
-                let guarded = if self.verify { Some(guarded(&location, say)?) } else { None };
-                let files = Directory::new(&name, hidden, Arc::clone(&recorder), guarded, self.passthrough);
+                let verified = if self.verify { Some(verified(&location, say)?) } else { None };
+                let files = Directory::new(&name, hidden, Arc::clone(&recorder), verified, self.passthrough);
                 let files = files.map_err(at(&name))?;
                 // Whoever makes redundancy then knows what was written, and what is damage.
                 let root = Tree::open(&name).map_err(at(&name))?;
                 let storage = Plain::new(root, vault.repository.clone());
-                files.tell(&storage);
+                files.set_writer_of(&storage);
                 vault.storage = Box::new(storage);
                 mount(files, &mountpoint, &options)?
             }
@@ -269,7 +270,7 @@ fn hidden_name<'a>(source: &Path, repository: &'a Path) -> &'a OsStr {
 }
 
 /// What reads are checked against, and where they are noted.
-fn guarded(location: &Location, say: Say) -> Result<Guarded, LiveError> {
+fn verified(location: &Location, say: Say) -> Result<VerifiedReads, LiveError> {
     let Vault { storage, coders, catalogue, clock, .. } = Vault::open(location, Clock::System)?;
     // One that nobody holds while a note waits to be written.
     let known = Catalogue::open(&location.repository.join("catalogue.sqlite")).map_err(VaultError::from)?;
@@ -295,5 +296,5 @@ fn guarded(location: &Location, say: Say) -> Result<Guarded, LiveError> {
             say(&format!("that cannot be noted: {error}"));
         }
     };
-    Ok(Guarded { storage, coders, names: Box::new(names), note: Box::new(note) })
+    Ok(VerifiedReads { storage, coders, names: Box::new(names), note: Box::new(note) })
 }

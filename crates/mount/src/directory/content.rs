@@ -3,7 +3,7 @@
 use super::passing::Way;
 use super::reach::{Reached, magic, stat_of};
 use super::{Answer, Shared};
-use crate::attributes::{Wanted, timespec};
+use crate::attributes::{SetAttr, timespec};
 use crate::recorder::Rest;
 use crate::served::{Backing, Opened};
 use fuser::{BackingId, FileHandle, FopenFlags};
@@ -113,7 +113,7 @@ impl Shared {
         let path = self.nodes.path(number).unwrap_or_default();
         let writable = !(flags & OFlags::ACCMODE).is_empty();
         let synchronous = flags.intersects(OFlags::SYNC | OFlags::DSYNC);
-        let rest = self.recorder.rest(&path, &(*stat).into());
+        let rest = self.recorder.rest_of(&path, &(*stat).into());
         self.nodes.opened(number, true);
         let mut open = OpenFile {
             number,
@@ -131,8 +131,8 @@ impl Shared {
         if let Some(passing) = &self.passing {
             // What can be checked is read through us.
             let unchecked = || open.reader.get_or_init(|| self.reader(&open)).is_none();
-            let wanted = if !writable && unchecked() { Way::Passing } else { open.way };
-            let (way, backing) = passing.open(number, wanted, || backing(open.file.as_fd()));
+            let preferred = if !writable && unchecked() { Way::Passing } else { open.way };
+            let (way, backing) = passing.open(number, preferred, || backing(open.file.as_fd()));
             (open.way, passes) = (way, backing);
         }
         let way = open.way;
@@ -145,10 +145,10 @@ impl Shared {
         if let Some(passing) = &self.passing {
             passing.close(open.number, open.way);
         }
-        if let (Some(guarded), Some(Some(reader))) = (&self.guarded, open.reader.get()) {
+        if let (Some(verified), Some(Some(reader))) = (&self.verified, open.reader.get()) {
             let report = reader.report();
             if report.is_degraded() {
-                (guarded.note)(&self.nodes.path(open.number).unwrap_or_default(), &report);
+                (verified.note)(&self.nodes.path(open.number).unwrap_or_default(), &report);
             }
         }
         if open.writable {
@@ -222,7 +222,7 @@ impl Shared {
         }
         if open.synchronous {
             self.record_written(open.number);
-            self.recorder.settle();
+            self.recorder.flush();
         }
         Ok(written)
     }
@@ -231,7 +231,7 @@ impl Shared {
         let open = self.files.get(handle)?;
         self.record_written(open.number);
         if data_only { open.file.sync_data() } else { open.file.sync_all() }?;
-        self.recorder.settle();
+        self.recorder.flush();
         Ok(())
     }
 
@@ -288,46 +288,42 @@ impl Shared {
         }
         if target.synchronous {
             self.record_written(target.number);
-            self.recorder.settle();
+            self.recorder.flush();
         }
         Ok(copied as u32)
     }
 
     /// Changes attributes, the size among them.
-    pub(super) fn change(&self, number: u64, handle: Option<u64>, wanted: Wanted, uid: u32) -> Answer<Statx> {
+    pub(super) fn change(&self, number: u64, handle: Option<u64>, set: SetAttr, uid: u32) -> Answer<Statx> {
         let open = handle.and_then(|handle| self.files.get(handle).ok());
         let reached = match open {
             Some(open) => Reached::Open(open),
             None => self.reach(number)?,
         };
-        if let Some(size) = wanted.size {
+        if let Some(size) = set.size {
             self.resize(number, &reached, size, uid)?;
         }
-        if wanted.uid.is_some() || wanted.gid.is_some() {
-            let (uid, gid) = (wanted.uid.map(Uid::from_raw), wanted.gid.map(Gid::from_raw));
+        if set.uid.is_some() || set.gid.is_some() {
+            let (uid, gid) = (set.uid.map(Uid::from_raw), set.gid.map(Gid::from_raw));
             rustix::fs::chownat(&reached, "", uid, gid, AtFlags::EMPTY_PATH)?;
         }
-        if let Some(mode) = wanted.mode {
+        if let Some(mode) = set.mode {
             rustix::fs::chmod(reached.magic(), Mode::from_raw_mode(mode & 0o7777))?;
         }
-        if wanted.atime.is_some() || wanted.mtime.is_some() {
+        if set.atime.is_some() || set.mtime.is_some() {
             let times =
-                Timestamps { last_access: timespec(wanted.atime), last_modification: timespec(wanted.mtime) };
+                Timestamps { last_access: timespec(set.atime), last_modification: timespec(set.mtime) };
             let generation = || Ok::<_, std::io::Error>(Stat::from(stat_of(&reached)?).generation());
             let before = generation()?;
             rustix::fs::utimensat(rustix::fs::CWD, reached.magic(), &times, AtFlags::empty())?;
-            if wanted.mtime.is_some() {
+            if set.mtime.is_some() {
                 self.history.set_times(number, &before, &generation()?);
             }
         }
         let stat = stat_of(&reached)?;
-        if wanted.size.is_some() {
+        if set.size.is_some() {
             self.record_change_of(number, WHOLE, &stat);
-        } else if wanted.mode.is_some()
-            || wanted.uid.is_some()
-            || wanted.gid.is_some()
-            || wanted.mtime.is_some()
-        {
+        } else if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || set.mtime.is_some() {
             self.record_change_of(number, ANYTHING, &stat);
         }
         Ok(stat)

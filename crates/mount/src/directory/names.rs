@@ -4,7 +4,7 @@ use super::content::past_the_cache;
 use super::reach::{Reached, stat_at, stat_of};
 use super::{Answer, Shared};
 use crate::attributes::{attributes, device_of, kind, opens_own_file};
-use crate::served::{BELIEVED, Told};
+use crate::served::{CACHE_TIMEOUT, EntryReply};
 use fuser::{
     FileHandle, FileType, FopenFlags, Generation, INodeNo, RenameFlags, ReplyDirectory, ReplyDirectoryPlus,
     Request,
@@ -39,12 +39,12 @@ struct Listed {
 }
 
 impl Shared {
-    pub(super) fn look_up(&self, parent: u64, name: &[u8]) -> Answer<Told> {
+    pub(super) fn look_up(&self, parent: u64, name: &[u8]) -> Answer<EntryReply> {
         if self.source.is_hidden(parent, name) {
             return Err(Errno::NOENT.into());
         }
         let stat = stat_at(&*self.directory(parent)?, name)?;
-        Ok(self.tell(parent, name, &stat))
+        Ok(self.entry_reply(parent, name, &stat))
     }
 
     /// The directory that a new name is for.
@@ -84,10 +84,10 @@ impl Shared {
         }
     }
 
-    fn told_of_new(&self, parent: u64, name: &[u8], stat: &Statx) -> Told {
-        let told = self.tell(parent, name, stat);
-        self.record_change_of(told.0.ino.0, WHOLE, stat);
-        told
+    fn reply_to_new(&self, parent: u64, name: &[u8], stat: &Statx) -> EntryReply {
+        let reply = self.entry_reply(parent, name, stat);
+        self.record_change_of(reply.0.ino.0, WHOLE, stat);
+        reply
     }
 
     pub(super) fn make_node(
@@ -97,7 +97,7 @@ impl Shared {
         mode: u32,
         device: u32,
         request: &Request,
-    ) -> Answer<Told> {
+    ) -> Answer<EntryReply> {
         let directory = self.place_for(parent, name)?;
         let kind = rustix::fs::FileType::from_raw_mode(mode);
         let permissions = Mode::from_raw_mode(mode & 0o7777);
@@ -105,7 +105,7 @@ impl Shared {
             rustix::fs::mknodat(&*directory, name, kind, permissions, device_of(device))
         })?;
         let stat = stat_at(&*directory, name)?;
-        Ok(self.told_of_new(parent, name, &stat))
+        Ok(self.reply_to_new(parent, name, &stat))
     }
 
     pub(super) fn make_directory(
@@ -114,12 +114,12 @@ impl Shared {
         name: &[u8],
         mode: u32,
         request: &Request,
-    ) -> Answer<Told> {
+    ) -> Answer<EntryReply> {
         let directory = self.place_for(parent, name)?;
         let permissions = Mode::from_raw_mode(mode & 0o7777);
         self.make(request, (&directory, name), || rustix::fs::mkdirat(&*directory, name, permissions))?;
         let stat = stat_at(&*directory, name)?;
-        Ok(self.tell(parent, name, &stat))
+        Ok(self.entry_reply(parent, name, &stat))
     }
 
     pub(super) fn make_link(
@@ -128,11 +128,11 @@ impl Shared {
         name: &[u8],
         target: &Path,
         request: &Request,
-    ) -> Answer<Told> {
+    ) -> Answer<EntryReply> {
         let directory = self.place_for(parent, name)?;
         self.make(request, (&directory, name), || rustix::fs::symlinkat(target, &*directory, name))?;
         let stat = stat_at(&*directory, name)?;
-        Ok(self.tell(parent, name, &stat))
+        Ok(self.entry_reply(parent, name, &stat))
     }
 
     pub(super) fn read_link(&self, number: u64) -> Answer<Vec<u8>> {
@@ -147,7 +147,7 @@ impl Shared {
         mode: u32,
         flags: i32,
         request: &Request,
-    ) -> Answer<(Told, FileHandle, FopenFlags)> {
+    ) -> Answer<(EntryReply, FileHandle, FopenFlags)> {
         let directory = self.place_for(parent, name)?;
         let asked = OFlags::from_bits_retain(flags as u32);
         let kept =
@@ -186,7 +186,7 @@ impl Shared {
             let stat = stat_of(&file)?;
             break (file, stat, false);
         };
-        let (attr, generation) = self.told_of_new(parent, name, &stat);
+        let (attr, generation) = self.reply_to_new(parent, name, &stat);
         // Who makes a file, makes it to write to it: the kernel need not know of it.
         let refuse = |_: BorrowedFd<'_>| Err(std::io::ErrorKind::Unsupported.into());
         let (handle, way, _) = self.opened(attr.ino.0, file, kept, &stat, &refuse);
@@ -235,8 +235,8 @@ impl Shared {
         // What is noted for it goes by its other names, if it has any.
         self.nodes.removed(parent, name);
         match path {
-            Some(path) => self.recorder.removed(path),
-            None => self.recorder.unknown(Vec::new()),
+            Some(path) => self.recorder.record_removal(path),
+            None => self.recorder.record_unknown(Vec::new()),
         }
         Ok(())
     }
@@ -259,14 +259,14 @@ impl Shared {
             false => self.nodes.renamed(from, to),
         }
         match paths {
-            Some((from, to)) if !exchanged => self.recorder.renamed(from, to),
-            Some((from, to)) => [from, to].into_iter().for_each(|path| self.recorder.unknown(path)),
-            None => self.recorder.unknown(Vec::new()),
+            Some((from, to)) if !exchanged => self.recorder.record_rename(from, to),
+            Some((from, to)) => [from, to].into_iter().for_each(|path| self.recorder.record_unknown(path)),
+            None => self.recorder.record_unknown(Vec::new()),
         }
         Ok(())
     }
 
-    pub(super) fn link(&self, number: u64, parent: u64, name: &[u8]) -> Answer<Told> {
+    pub(super) fn link(&self, number: u64, parent: u64, name: &[u8]) -> Answer<EntryReply> {
         let directory = self.place_for(parent, name)?;
         let reached = self.reach(number)?;
         self.in_room(|| {
@@ -274,7 +274,7 @@ impl Shared {
             Ok(rustix::fs::linkat(rustix::fs::CWD, reached.magic(), &*directory, name, flags)?)
         })?;
         let stat = stat_at(&*directory, name)?;
-        Ok(self.told_of_new(parent, name, &stat))
+        Ok(self.reply_to_new(parent, name, &stat))
     }
 
     pub(super) fn open_directory(&self, number: u64) -> Answer<u64> {
@@ -332,10 +332,10 @@ impl Shared {
             let Ok(stat) = stat_at(open.directory.as_fd(), &entry.name) else { continue };
             let full = if is_dots {
                 let attr = attributes(number, &stat);
-                reply.add(INodeNo(entry.inode), next, name, &BELIEVED, &attr, Generation(0))
+                reply.add(INodeNo(entry.inode), next, name, &CACHE_TIMEOUT, &attr, Generation(0))
             } else {
-                let (attr, generation) = self.tell(number, &entry.name, &stat);
-                let full = reply.add(attr.ino, next, name, &BELIEVED, &attr, generation);
+                let (attr, generation) = self.entry_reply(number, &entry.name, &stat);
+                let full = reply.add(attr.ino, next, name, &CACHE_TIMEOUT, &attr, generation);
                 if full {
                     // The kernel was not told after all.
                     self.nodes.forget(attr.ino.0, 1);
@@ -351,7 +351,7 @@ impl Shared {
 
     pub(super) fn sync_directory(&self, handle: u64) -> Answer<()> {
         self.directories.get(handle)?.directory.sync_all()?;
-        self.recorder.settle();
+        self.recorder.flush();
         Ok(())
     }
 }

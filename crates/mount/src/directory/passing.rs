@@ -40,17 +40,17 @@ struct Uses {
 }
 
 impl Passing {
-    /// Chooses how a file is opened: as `wanted`, or otherwise if others have it open in a way that this does not go with. `make`
+    /// Chooses how a file is opened: as `preferred`, or otherwise if others have it open in a way that this does not go with. `make`
     /// tells the kernel of the file; if that fails, it is read as ever.
     pub(super) fn open(
         &self,
         number: u64,
-        wanted: Way,
+        preferred: Way,
         make: impl FnOnce() -> io::Result<BackingId>,
     ) -> (Way, Option<Arc<BackingId>>) {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let uses = files.entry(number).or_default();
-        let backing = match wanted {
+        let backing = match preferred {
             Way::Passing if uses.cached == 0 => match &uses.backing {
                 Some(backing) => Some(Arc::clone(backing)),
                 None => make().ok().map(Arc::new),
@@ -58,7 +58,7 @@ impl Passing {
             // None unless someone passes.
             _ => uses.backing.clone(),
         };
-        let way = match wanted {
+        let way = match preferred {
             Way::Passing if backing.is_some() => Way::Passing,
             _ if backing.is_some() => Way::Beside,
             Way::Passing => Way::Cached,
@@ -105,8 +105,8 @@ mod tests {
     fn what_cannot_pass_is_cached() {
         let passing = Passing::default();
         let refuse = || Err(std::io::ErrorKind::Unsupported.into());
-        for wanted in [Way::Passing, Way::Cached] {
-            let (way, backing) = passing.open(7, wanted, refuse);
+        for preferred in [Way::Passing, Way::Cached] {
+            let (way, backing) = passing.open(7, preferred, refuse);
             assert!(way == Way::Cached && backing.is_none());
         }
         assert_eq!(passing.open(7, Way::Direct, refuse).0, Way::Direct);

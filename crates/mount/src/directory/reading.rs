@@ -2,8 +2,8 @@
 
 use super::content::OpenFile;
 use super::reach::stat_of;
-use super::{Answer, Guarded, Shared};
-use crate::served::Shown;
+use super::{Answer, Shared, VerifiedReads};
+use crate::served::MappedRead;
 use gabion_platform::direct::Direct;
 use gabion_platform::window::Window;
 use gabion_vault::degraded::{DegradedReader, ReadError};
@@ -112,27 +112,33 @@ impl Shared {
     }
 
     /// What is right as it is, or cannot be checked, shown where the system keeps it.
-    pub(super) fn show(&self, handle: u64, offset: u64, size: u32, window: &mut Window) -> Option<Shown<'_>> {
+    pub(super) fn map_read(
+        &self,
+        handle: u64,
+        offset: u64,
+        size: u32,
+        window: &mut Window,
+    ) -> Option<MappedRead<'_>> {
         let open = self.files.get(handle).ok()?;
         let reader = open.reader.get_or_init(|| self.reader(&open)).as_ref();
-        let wanted = offset.checked_add(u64::from(size))?;
-        open.announce(offset..wanted);
+        let requested_end = offset.checked_add(u64::from(size))?;
+        open.announce(offset..requested_end);
         let uncut = self.lengths.keep(open.number);
-        let end = stat_of(&open.file).ok()?.stx_size.min(wanted);
+        let end = stat_of(&open.file).ok()?.stx_size.min(requested_end);
         let bytes = usize::try_from(end.checked_sub(offset)?).ok()?;
         window.show(&open.file, std::slice::from_ref(&(offset..end))).ok()?;
         window.populate().ok()?;
         if reader.is_some_and(|reader| !reader.vouches_for(offset, window.piece(0))) {
             return None;
         }
-        Some(Shown { bytes, _uncut: uncut })
+        Some(MappedRead { bytes, _uncut: uncut })
     }
 
     /// A reader that knows which blocks of a file are right, whatever name its redundancy lies under. Who writes a file sees what is there.
     pub(super) fn reader(&self, open: &OpenFile) -> Option<DegradedReader> {
-        let guarded = self.guarded.as_ref().filter(|_| !open.writable)?;
+        let verified = self.verified.as_ref().filter(|_| !open.writable)?;
         let path = self.nodes.path(open.number);
-        let Guarded { storage, coders, names, .. } = guarded;
+        let VerifiedReads { storage, coders, names, .. } = verified;
         DegradedReader::of_open(&**storage, coders, &open.file, path.as_deref(), names).ok().flatten()
     }
 }

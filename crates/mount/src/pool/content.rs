@@ -4,8 +4,8 @@ use super::acl::{self, ACCESS, Attributes};
 use super::errors::ForKernel;
 use super::inodes::Inode;
 use super::{Answer, Shared, lock};
-use crate::attributes::{Wanted, asked_for};
-use crate::directory::Guarded;
+use crate::attributes::{SetAttr, asked_for};
+use crate::directory::VerifiedReads;
 use crate::recorder::Rest;
 use fuser::{FileAttr, FileHandle, FopenFlags, TimeOrNow};
 use gabion_vault::changelog::WHOLE;
@@ -81,7 +81,7 @@ impl Shared {
         let flags = OFlags::from_bits_retain(flags as u32);
         let writable = !(flags & OFlags::ACCMODE).is_empty();
         let synchronous = flags.intersects(OFlags::SYNC | OFlags::DSYNC);
-        let rest = self.recorder.rest(path, &inode.file.stat());
+        let rest = self.recorder.rest_of(path, &inode.file.stat());
         self.nodes.opened(inode.number, true);
         FileHandle(self.files.add(Arc::new(OpenFile {
             inode,
@@ -95,10 +95,10 @@ impl Shared {
     pub(super) fn release(&self, handle: u64) {
         let Some(open) = self.files.remove(handle) else { return };
         let number = open.inode.number;
-        if let (Some(guarded), Some(Some(reader))) = (&self.guarded, open.reader.get()) {
+        if let (Some(verified), Some(Some(reader))) = (&self.verified, open.reader.get()) {
             let report = reader.report();
             if report.is_degraded() {
-                (guarded.note)(&self.nodes.path(number).unwrap_or_default(), &report);
+                (verified.note)(&self.nodes.path(number).unwrap_or_default(), &report);
             }
         }
         self.note_made(&open.inode, &self.nodes.path(number).unwrap_or_default());
@@ -118,13 +118,13 @@ impl Shared {
             return checked;
         }
         let name = || self.nodes.paths(open.inode.number);
-        open.inode.file.read(&name, offset, buffer, self.guarded.is_some()).for_kernel()
+        open.inode.file.read(&name, offset, buffer, self.verified.is_some()).for_kernel()
     }
 
     /// Bytes that are known to be right; nothing where there is nothing to know that from, or someone writes.
     fn read_checked(&self, open: &OpenFile, offset: u64, buffer: &mut [u8]) -> Option<Answer<usize>> {
-        let guarded = self.guarded.as_ref().filter(|_| !open.writable)?;
-        let reader = open.reader.get_or_init(|| self.reader(guarded, open)).as_ref()?;
+        let verified = self.verified.as_ref().filter(|_| !open.writable)?;
+        let reader = open.reader.get_or_init(|| self.reader(verified, open)).as_ref()?;
         let version = reader.stat().generation();
         let rests = || open.inode.file.rests_as(&version);
         if !rests() {
@@ -140,9 +140,9 @@ impl Shared {
         }
     }
 
-    fn reader(&self, guarded: &Guarded, open: &OpenFile) -> Option<DegradedReader> {
+    fn reader(&self, verified: &VerifiedReads, open: &OpenFile) -> Option<DegradedReader> {
         let path = self.nodes.path(open.inode.number)?;
-        let reader = DegradedReader::open(&*guarded.storage, &guarded.coders, &path).ok()?;
+        let reader = DegradedReader::open(&*verified.storage, &verified.coders, &path).ok()?;
         reader.is_guarded().then_some(reader)
     }
 
@@ -175,7 +175,7 @@ impl Shared {
 
     pub(super) fn rest_of(&self, inode: &Inode) -> Rest {
         let path = self.nodes.path(inode.number).unwrap_or_default();
-        self.recorder.rest(&path, &inode.file.stat())
+        self.recorder.rest_of(&path, &inode.file.stat())
     }
 
     /// Takes the rights of a file away that go with its content. Says whether there were any.
@@ -214,7 +214,7 @@ impl Shared {
             let _stay = self.names_stay();
             inode.file.sync(&|| self.nodes.paths(inode.number)).for_kernel()?;
         }
-        self.recorder.settle();
+        self.recorder.flush();
         Ok(())
     }
 
@@ -240,15 +240,15 @@ impl Shared {
     }
 
     /// Changes attributes, the size among them.
-    pub(super) fn change(&self, number: u64, wanted: Wanted, uid: u32) -> Answer<FileAttr> {
+    pub(super) fn change(&self, number: u64, set: SetAttr, uid: u32) -> Answer<FileAttr> {
         if Shared::is_directory(number) {
             let _stay = self.names_stay();
-            let Wanted { mode, uid, gid, .. } = wanted;
-            let mtime = wanted.mtime.map(|time| self.nanos(time));
+            let SetAttr { mode, uid, gid, .. } = set;
+            let mtime = set.mtime.map(|time| self.nanos(time));
             let mode = mode.map(|mode| mode & 0o7777);
             let (path, change) = (self.path(number)?, DirectoryChange { mode, uid, gid, mtime });
             self.live.change_directory(&path, change).for_kernel()?;
-            let accessed = wanted.atime.map(|time| self.nanos(time));
+            let accessed = set.atime.map(|time| self.nanos(time));
             let Found::Directory(_, now) = self.found(number)? else { return Err(Errno::STALE.into()) };
             let listed = mode.is_some() && acl::list_of(&now.attributes, ACCESS).is_some();
             if accessed.is_some() || listed {
@@ -261,33 +261,33 @@ impl Shared {
             }
         } else {
             let inode = self.hold(number)?;
-            let changed = self.change_file(&inode, wanted, uid);
+            let changed = self.change_file(&inode, set, uid);
             let attributes = inode.attributes();
             self.let_go(&inode);
             changed?;
-            if wanted.size.is_none() {
+            if set.size.is_none() {
                 return Ok(attributes);
             }
         }
         self.attributes(number)
     }
 
-    fn change_file(&self, inode: &Inode, wanted: Wanted, uid: u32) -> Answer<()> {
+    fn change_file(&self, inode: &Inode, set: SetAttr, uid: u32) -> Answer<()> {
         let name = || self.nodes.paths(inode.number);
-        if let Some(size) = wanted.size {
+        if let Some(size) = set.size {
             self.work(inode, || inode.file.set_size(&name, size))?;
             self.note_written(inode.number, WHOLE, self.rest_of(inode));
         }
         let mode_before = inode.file.stat().mode;
-        let owned = wanted.uid.is_some() || wanted.gid.is_some();
-        let cut = wanted.size.is_some() && uid != 0;
-        let mode = match wanted.mode {
+        let owned = set.uid.is_some() || set.gid.is_some();
+        let cut = set.size.is_some() && uid != 0;
+        let mode = match set.mode {
             Some(mode) => Some(mode & 0o7777),
             None if owned || cut => Some(without_rights(mode_before)).filter(|&mode| mode != mode_before),
             None => None,
         };
         let (mtime, accessed) =
-            (wanted.mtime.map(|time| self.nanos(time)), wanted.atime.map(|time| self.nanos(time)));
+            (set.mtime.map(|time| self.nanos(time)), set.atime.map(|time| self.nanos(time)));
         if mode.is_none() && !owned && mtime.is_none() && accessed.is_none() {
             return Ok(());
         }
@@ -295,8 +295,8 @@ impl Shared {
             inode.file.update(&name, |stub| {
                 stub.metadata.mode = mode.unwrap_or(stub.metadata.mode);
                 set_mode(&mut stub.metadata.attributes, mode);
-                stub.metadata.uid = wanted.uid.unwrap_or(stub.metadata.uid);
-                stub.metadata.gid = wanted.gid.unwrap_or(stub.metadata.gid);
+                stub.metadata.uid = set.uid.unwrap_or(stub.metadata.uid);
+                stub.metadata.gid = set.gid.unwrap_or(stub.metadata.gid);
                 stub.mtime = mtime.unwrap_or(stub.mtime);
                 stub.accessed = accessed.or(stub.accessed);
                 Ok(())

@@ -49,8 +49,8 @@ impl Shared {
     /// Notes blocks of an open file that had to be made from others.
     pub(super) fn note_made(&self, inode: &Inode, path: &[u8]) {
         let report = inode.file.take_report();
-        if let Some(guarded) = self.guarded.as_ref().filter(|_| report.is_degraded()) {
-            (guarded.note)(path, &report);
+        if let Some(verified) = self.verified.as_ref().filter(|_| report.is_degraded()) {
+            (verified.note)(path, &report);
         }
     }
 }

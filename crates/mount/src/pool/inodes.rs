@@ -58,15 +58,15 @@ pub(super) fn attributes_of(number: u64, stub: &Stub) -> FileAttr {
         (None, Some(Special::Block(major, minor))) => (FileType::BlockDevice, (major, minor)),
     };
     let rdev = device_number(major, minor);
-    FileAttr { kind, rdev, ..told_of(number, &stub.stat(0), stub.accessed) }
+    FileAttr { kind, rdev, ..file_attr(number, &stub.stat(0), stub.accessed) }
 }
 
 /// What the kernel wants to know of a directory.
 pub(super) fn attributes_of_directory(number: u64, stat: &Stat, extra: &DirectoryExtra) -> FileAttr {
-    told_of(number, stat, extra.accessed)
+    file_attr(number, stat, extra.accessed)
 }
 
-fn told_of(number: u64, stat: &Stat, accessed: Option<Nanos>) -> FileAttr {
+fn file_attr(number: u64, stat: &Stat, accessed: Option<Nanos>) -> FileAttr {
     FileAttr {
         ino: INodeNo(number),
         size: stat.size,
@@ -131,7 +131,7 @@ impl Shared {
     }
 
     /// Tells the kernel of what a name stands for.
-    pub(super) fn tell(
+    pub(super) fn entry_reply(
         &self,
         parent: u64,
         name: &[u8],

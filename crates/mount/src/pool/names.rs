@@ -4,9 +4,9 @@ use super::content::ANYTHING;
 use super::errors::ForKernel;
 use super::inodes::attributes_of;
 use super::{Answer, Shared, acl, lock};
-use crate::attributes::{Wanted, device_of, opens_own_file};
+use crate::attributes::{SetAttr, device_of, opens_own_file};
 use crate::nodes::ROOT;
-use crate::served::{BELIEVED, Told};
+use crate::served::{CACHE_TIMEOUT, EntryReply};
 use fuser::{
     FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo, RenameFlags, ReplyDirectory,
     ReplyDirectoryPlus, Request,
@@ -39,7 +39,7 @@ impl OpenDirectory {
 }
 
 impl Shared {
-    pub(super) fn look_up(&self, parent: u64, name: &[u8]) -> Answer<Told> {
+    pub(super) fn look_up(&self, parent: u64, name: &[u8]) -> Answer<EntryReply> {
         let _stay = self.names_stay();
         let path = self.path_of(parent, name)?;
         let Some(found) = self.live.find(&path).for_kernel()? else {
@@ -47,7 +47,7 @@ impl Shared {
             self.nodes.removed(parent, name);
             return Err(Errno::NOENT.into());
         };
-        Ok(self.tell(parent, name, &path, &found))
+        Ok(self.entry_reply(parent, name, &path, &found))
     }
 
     /// Owner, permissions and lists of what is made in a directory, and whether that hands its group down.
@@ -77,7 +77,7 @@ impl Shared {
         mode: u32,
         device: u32,
         request: &Request,
-    ) -> Answer<Told> {
+    ) -> Answer<EntryReply> {
         let device = device_of(device);
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
         let special = match rustix::fs::FileType::from_raw_mode(mode) {
@@ -93,20 +93,20 @@ impl Shared {
         if let Some(special) = special {
             let (metadata, _) = self.metadata(&path, mode, false, request)?;
             let stub = self.live.make_special(&path, special, &metadata).for_kernel()?;
-            return Ok(self.tell(parent, name, &path, &Found::File(Box::new(stub))));
+            return Ok(self.entry_reply(parent, name, &path, &Found::File(Box::new(stub))));
         }
         let inode = self.add(self.make(&path, mode, request)?);
         let found = Found::File(Box::new(inode.file.stub()));
-        let told = self.tell(parent, name, &path, &found);
+        let reply = self.entry_reply(parent, name, &path, &found);
         drop(stay);
         self.record_new(path, &inode.file);
         self.let_go(&inode);
-        Ok(told)
+        Ok(reply)
     }
 
     fn record_new(&self, path: Vec<u8>, file: &LiveFile) {
-        let rest = self.recorder.rest(&path, &file.stat());
-        self.recorder.wrote(path, WHOLE, rest);
+        let rest = self.recorder.rest_of(&path, &file.stat());
+        self.recorder.record_write(path, WHOLE, rest);
     }
 
     pub(super) fn create(
@@ -116,7 +116,7 @@ impl Shared {
         mode: u32,
         flags: i32,
         request: &Request,
-    ) -> Answer<(Told, FileHandle, FopenFlags)> {
+    ) -> Answer<(EntryReply, FileHandle, FopenFlags)> {
         let stay = self.names_stay();
         let path = self.path_of(parent, name)?;
         let asked = OFlags::from_bits_retain(flags as u32);
@@ -135,7 +135,7 @@ impl Shared {
             made => self.add(made?),
         };
         let found = Found::File(Box::new(inode.file.stub()));
-        let (attr, generation) = self.tell(parent, name, &path, &found);
+        let (attr, generation) = self.entry_reply(parent, name, &path, &found);
         drop(stay);
         self.record_new(path.clone(), &inode.file);
         let handle = self.opened_as(inode, &path, flags);
@@ -156,7 +156,7 @@ impl Shared {
         }
         if asked.contains(OFlags::TRUNC) {
             // The kernel takes it for new, and does not cut it itself.
-            let empty = Wanted { size: Some(0), ..Wanted::default() };
+            let empty = SetAttr { size: Some(0), ..SetAttr::default() };
             attr = self.change(attr.ino.0, empty, request.uid())?;
         }
         let (handle, how) = self.open(attr.ino.0, flags)?;
@@ -169,7 +169,7 @@ impl Shared {
         name: &[u8],
         mode: u32,
         request: &Request,
-    ) -> Answer<Told> {
+    ) -> Answer<EntryReply> {
         let _stay = self.names_stay();
         let path = self.path_of(parent, name)?;
         let (metadata, handed_down) = self.metadata(&path, mode, true, request)?;
@@ -184,7 +184,7 @@ impl Shared {
             self.live.change_extra(&path, give).for_kernel()?;
         }
         let found = self.live.find(&path).for_kernel()?.ok_or(Errno::NOENT)?;
-        Ok(self.tell(parent, name, &path, &found))
+        Ok(self.entry_reply(parent, name, &path, &found))
     }
 
     pub(super) fn make_link(
@@ -193,14 +193,14 @@ impl Shared {
         name: &[u8],
         target: &Path,
         request: &Request,
-    ) -> Answer<Told> {
+    ) -> Answer<EntryReply> {
         let _stay = self.names_stay();
         let path = self.path_of(parent, name)?;
         let (metadata, _) = self.metadata(&path, 0o777, false, request)?;
         // Links have no lists.
         let metadata = Metadata { mode: 0o777, attributes: Vec::new(), ..metadata };
         let stub = self.live.make_link(&path, target.as_os_str().as_bytes(), &metadata).for_kernel()?;
-        Ok(self.tell(parent, name, &path, &Found::File(Box::new(stub))))
+        Ok(self.entry_reply(parent, name, &path, &Found::File(Box::new(stub))))
     }
 
     pub(super) fn read_link(&self, number: u64) -> Answer<Vec<u8>> {
@@ -220,7 +220,7 @@ impl Shared {
         self.nodes.removed(parent, name);
         drop(change);
         if is_file {
-            self.recorder.removed(path);
+            self.recorder.record_removal(path);
         }
         Ok(())
     }
@@ -231,7 +231,7 @@ impl Shared {
         self.live.remove_directory(&path).for_kernel()?;
         self.nodes.removed(parent, name);
         drop(change);
-        self.recorder.removed(path);
+        self.recorder.record_removal(path);
         Ok(())
     }
 
@@ -245,7 +245,7 @@ impl Shared {
             self.live.exchange(&old, &new).for_kernel()?;
             self.nodes.exchanged(from, to);
             drop(change);
-            [old, new].into_iter().for_each(|path| self.recorder.unknown(path));
+            [old, new].into_iter().for_each(|path| self.recorder.record_unknown(path));
             [from, to].into_iter().for_each(|(parent, name)| self.note_moved(parent, name));
             return Ok(());
         }
@@ -257,7 +257,7 @@ impl Shared {
         }
         self.nodes.renamed(from, to);
         drop(change);
-        self.recorder.renamed(old, new);
+        self.recorder.record_rename(old, new);
         self.note_moved(to.0, to.1);
         Ok(())
     }
@@ -280,21 +280,21 @@ impl Shared {
     }
 
     /// Gives a file another name.
-    pub(super) fn link(&self, number: u64, parent: u64, name: &[u8]) -> Answer<Told> {
+    pub(super) fn link(&self, number: u64, parent: u64, name: &[u8]) -> Answer<EntryReply> {
         let change = self.names_change();
         let path = self.path_of(parent, name)?;
         let inode = self.hold(number)?;
         let linked = inode.file.add_name(&|| self.nodes.paths(number), &path).for_kernel();
-        let told = linked.map(|()| {
+        let reply = linked.map(|()| {
             let found = Found::File(Box::new(inode.file.stub()));
-            self.tell(parent, name, &path, &found)
+            self.entry_reply(parent, name, &path, &found)
         });
         drop(change);
-        if told.is_ok() && inode.file.with_stub(Stub::is_file) {
+        if reply.is_ok() && inode.file.with_stub(Stub::is_file) {
             self.record_new(path, &inode.file);
         }
         self.let_go(&inode);
-        told
+        reply
     }
 
     /// What an open directory has; read anew whenever a program begins at the beginning.
@@ -339,15 +339,15 @@ impl Shared {
     }
 
     pub(super) fn list(&self, handle: u64, offset: u64, reply: &mut ReplyDirectory) -> Answer<()> {
-        self.walk(handle, offset, |number, next, shown, name, found| match found {
-            None => reply.add(INodeNo(number), next, FileType::Directory, shown),
+        self.walk(handle, offset, |number, next, os_name, name, found| match found {
+            None => reply.add(INodeNo(number), next, FileType::Directory, os_name),
             Some((path, Found::Directory(..))) => {
                 let child = self.directory_number(number, name, &path);
-                reply.add(INodeNo(child), next, FileType::Directory, shown)
+                reply.add(INodeNo(child), next, FileType::Directory, os_name)
             }
             Some((_, Found::File(stub))) => {
                 let attr = attributes_of(super::inodes::number_of(stub.id), &stub);
-                reply.add(attr.ino, next, attr.kind, shown)
+                reply.add(attr.ino, next, attr.kind, os_name)
             }
         })
     }
@@ -355,11 +355,11 @@ impl Shared {
     /// Lists a directory with what there is to know of everything in it.
     pub(super) fn list_all(&self, handle: u64, offset: u64, reply: &mut ReplyDirectoryPlus) -> Answer<()> {
         let own = self.attributes(self.directories.get(handle)?.number).or_else(|_| self.attributes(ROOT))?;
-        self.walk(handle, offset, |number, next, shown, name, found| match found {
-            None => reply.add(INodeNo(number), next, shown, &BELIEVED, &own, Generation(0)),
+        self.walk(handle, offset, |number, next, os_name, name, found| match found {
+            None => reply.add(INodeNo(number), next, os_name, &CACHE_TIMEOUT, &own, Generation(0)),
             Some((path, found)) => {
-                let (attr, generation) = self.tell(number, name, &path, &found);
-                let full = reply.add(attr.ino, next, shown, &BELIEVED, &attr, generation);
+                let (attr, generation) = self.entry_reply(number, name, &path, &found);
+                let full = reply.add(attr.ino, next, os_name, &CACHE_TIMEOUT, &attr, generation);
                 if full {
                     // The kernel was not told after all.
                     self.nodes.forget(attr.ino.0, 1);
@@ -372,7 +372,7 @@ impl Shared {
     pub(super) fn sync_names(&self) -> Answer<()> {
         self.record_all_written();
         self.live.sync_names().for_kernel()?;
-        self.recorder.settle();
+        self.recorder.flush();
         Ok(())
     }
 }

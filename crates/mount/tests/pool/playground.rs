@@ -2,7 +2,7 @@
 
 use super::loops::Disks;
 pub(crate) use super::seed::Seed;
-use gabion_mount::{Guarded, Mounted, Options, Outage, Privileges, Recorder, mount};
+use gabion_mount::{Mounted, Options, Outage, Privileges, Recorder, VerifiedReads, mount};
 use gabion_vault::changelog::Embedded;
 use gabion_vault::coder::Coders;
 use gabion_vault::policy::Policy;
@@ -198,7 +198,7 @@ impl Mount {
         let recorder = Arc::new(recorder);
         let degraded = Arc::new(AtomicU64::new(0));
         let theirs = Arc::clone(&degraded);
-        let guarded = Guarded {
+        let verified = VerifiedReads {
             storage: Box::new(pool.clone()),
             coders: Coders::new().unwrap(),
             names: Box::new(|_| Vec::new()),
@@ -208,7 +208,7 @@ impl Mount {
         };
         let (coders, theirs) = (Coders::new().unwrap(), Arc::clone(&recorder));
         let files =
-            gabion_mount::Pool::new(pool.clone(), coders, Clock::System, theirs, Some(guarded)).unwrap();
+            gabion_mount::Pool::new(pool.clone(), coders, Clock::System, theirs, Some(verified)).unwrap();
         let at = root.join("mnt");
         let privileges = Privileges { suid: true, dev: true, exec: true };
         let name = "tank".to_owned();
@@ -227,7 +227,7 @@ impl Mount {
         let is_written = |name: &[u8]| self.pool.stub(name).is_ok_and(|stub| stub.writing);
         let names = || fs::read_dir(&self.root).unwrap().map(|entry| entry.unwrap().file_name().into_vec());
         gabion_testkit::until("files are closed", || !names().any(|name| is_written(&name)));
-        self.recorder.settle();
+        self.recorder.flush();
     }
 
     /// Protects everything as a worker of the mount does.
