@@ -184,7 +184,7 @@ impl Job {
         json!({
             "work": self.work.word(), "scheduled": self.scheduled, "since": self.began, "step": step,
             "waiting_for": waiting_for, "files": done.0, "bytes": done.1,
-            "of_files": ahead.map(|it| it.0), "of_bytes": ahead.map(|it| it.1),
+            "total_files": ahead.map(|it| it.0), "total_bytes": ahead.map(|it| it.1),
         })
     }
 
@@ -318,7 +318,7 @@ fn scrub_and_repair(
     let mut result = json!({
         "files": report.files, "bytes": report.bytes, "gone": report.gone, "changing": report.changing, "resumed": report.resumed,
         "stopped": report.stopped, "worst": report.worst(), "damaged": report.trouble.len(),
-        "trouble": named(&report.trouble, trouble_as_json), "failed": named(&report.failed, failure),
+        "damage": named(&report.trouble, trouble_as_json), "failed": named(&report.failed, failure),
     });
     let open = !report.trouble.is_empty() || !report.failed.is_empty();
     let mut ended = outcome(lost, report.stopped, open);
@@ -382,7 +382,7 @@ fn rebuild(
     );
     let report = json!({
         "gone": done.plan.gone, "retired": done.plan.retired, "returned": done.plan.returned,
-        "files": done.files, "of": done.plan.files.len(), "bytes": done.bytes, "verified_columns": done.verified,
+        "files": done.files, "total": done.plan.files.len(), "bytes": done.bytes, "verified_columns": done.verified,
         "taken_back": done.taken_back, "unplaced": named(&done.unplaced, counted),
         "unmoved": named(&done.unmoved, counted), "unsettled": done.unsettled, "lost": lost, "failed": failed,
         "unreadable": named(&done.plan.unreadable, failure), "stopped": done.stopped,
@@ -409,7 +409,7 @@ fn protect_all(vault: &Vault, context: RunContext<'_>) -> Result<Ended, JobError
         affected.iter().map(|(state, files)| (state.word(), *files)).collect();
     let report = json!({
         "files": seen.files, "bytes": seen.bytes, "encoded": done.encoded, "encoded_bytes": done.encoded_bytes,
-        "moved": done.moved, "removed": done.removed, "thin": done.thin, "failures": failures,
+        "moved": done.moved, "removed": done.removed, "reduced_redundancy": done.thin, "failures": failures,
         "failed": named(done.failed.iter().chain(&seen.unreadable), failure), "held": held, "pending": pending,
         "damaged": named(&done.damaged, trouble_as_json), "affected": affected,
         "write_once_changed": named(&seen.write_once, |path| json!(Shown::bytes(path).to_string())),

@@ -318,7 +318,7 @@ fn carry_out(
         Err(why) => return Ok(Err(why)),
     };
     if !wait {
-        return Ok(Ok(json!({ "wanted": job.work.word(), "source": source })));
+        return Ok(Ok(json!({ "queued": job.work.word(), "source": source })));
     }
     wait_for(&job, tell).map(|ended| {
         ended.map(|Ended { outcome, mut report, .. }| {

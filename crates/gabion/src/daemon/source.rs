@@ -345,6 +345,6 @@ fn live_as_json(live: &monitor::Status, now: Nanos) -> Value {
         "source": live.source, "events": live.events, "recorded": live.recorded, "gaps": live.gaps,
         "pending": live.pending, "lag_seconds": live.lag(now) as f64 / SECOND as f64, "scans": live.scans,
         "last_scan": live.last_scan, "encoded": live.done.encoded, "encoded_bytes": live.done.encoded_bytes,
-        "failures": live.done.failures, "held": held, "wide": live.wide,
+        "failures": live.done.failures, "held": held, "filesystem_wide": live.wide,
     })
 }

@@ -525,7 +525,7 @@ fn summary(report: &Value) -> String {
     if let Some(repaired) = report["repair"]["files"].as_u64() {
         parts.push(format!("{repaired} repaired"));
     }
-    for key in ["trouble", "failed", "lost", "unplaced", "named"] {
+    for key in ["damage", "failed", "lost", "unplaced", "named"] {
         let names = report[key].as_array().into_iter().flatten().filter_map(|it| it["path"].as_str());
         let names: Vec<&str> = names.take(3).collect();
         if !names.is_empty() {

@@ -227,8 +227,8 @@ impl History {
     pub(crate) fn check_scrub(&self, code: i32, said: &Value) {
         let told = self.told("scrub");
         let (placed, _) = self.tank.listing(&told);
-        let trouble = named(&told, said, "trouble");
-        let lost = said["trouble"].as_array().unwrap().iter().any(|it| it["state"] == "lost");
+        let trouble = named(&told, said, "damage");
+        let lost = said["damage"].as_array().unwrap().iter().any(|it| it["state"] == "lost");
         let wanted = match () {
             () if lost => 3,
             () if !is_empty(&said["failed"]) => 2,
@@ -246,7 +246,7 @@ impl History {
         for it in placed.iter().filter(is_known) {
             let misses = self.tank.columns_gone(it, &Targets::new()) > 0;
             assert!(!misses || code > 0, "{told}: {} misses columns: {said}", it.name);
-            let lost = said["trouble"].as_array().unwrap().iter().filter(|it| it["state"] == "lost");
+            let lost = said["damage"].as_array().unwrap().iter().filter(|it| it["state"] == "lost");
             for trouble in lost {
                 assert_ne!(trouble["path"], it.name.as_str(), "{told}: it is protected: {said}");
             }

@@ -66,8 +66,8 @@ fn assert_is_served(ground: &Playground, seal: impl Fn() -> Option<Box<dyn std::
     assert_eq!(ground.json(0, &with(&["policy", "explain", "tree/a"]))["rule"], "default");
     // A file that somebody wrote to is not lost: it has the content that its owner gave it.
     let scrub = ground.json(1, &with(&["scrub", "tree"]));
-    assert_eq!((&scrub["recorded"], &scrub["trouble"][0]["path"]), (&false.into(), &"a".into()), "{scrub}");
-    let edited = &scrub["trouble"][1];
+    assert_eq!((&scrub["recorded"], &scrub["damage"][0]["path"]), (&false.into(), &"a".into()), "{scrub}");
+    let edited = &scrub["damage"][1];
     assert_eq!((&edited["path"], &edited["changed"]), (&"sub/c".into(), &true.into()), "{scrub}");
     let said = ground.run(&with(&["scrub", "tree", "--quiet"]));
     let said = String::from_utf8(said.stderr).unwrap();

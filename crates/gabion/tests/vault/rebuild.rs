@@ -78,7 +78,7 @@ fn a_lost_target_from_the_first_sign_to_its_return() {
     let report = pool.json(0, &["pool", "rebuild", "tank", "--threads", "2", "--limit", "200MiB/s"]);
     assert_eq!(report["files"].as_u64().unwrap() as usize, missing, "{report}");
     assert_eq!(pool.compare(), 0);
-    assert_eq!(pool.json(0, &["scrub", "tank"])["trouble"].as_array().map_or(0, Vec::len), 0);
+    assert_eq!(pool.json(0, &["scrub", "tank"])["damage"].as_array().map_or(0, Vec::len), 0);
     pool.json(0, &["status", "tank"]);
     pool.bring_back(1);
     let status = pool.json(1, &["pool", "status", "tank"]);

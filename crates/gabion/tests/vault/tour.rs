@@ -97,15 +97,15 @@ fn protect_damage_scrub_repair_compare() {
     assert_eq!(ground.json(0, &["protect", "tree"])["encoded"], 0);
     assert_eq!(ground.json(0, &["scrub", "tree"])["worst"], "protected");
     let status = ground.json(0, &["status", "tree"]);
-    assert_eq!(status["matrix"][0]["wanted"], 2);
+    assert_eq!(status["matrix"][0]["configured"], 2);
     assert_eq!(status["matrix"][0]["files"], 5);
 
     damage(&ground, "a", 1_000_000, 40_000);
     damage(&ground, "sub/c", 100, 1);
     let scrub = ground.json(1, &["scrub", "tree"]);
-    assert_eq!(scrub["trouble"].as_array().unwrap().len(), 2);
-    assert_eq!(scrub["trouble"][0]["path"], "a");
-    let range = &scrub["trouble"][0]["problems"][0];
+    assert_eq!(scrub["damage"].as_array().unwrap().len(), 2);
+    assert_eq!(scrub["damage"][0]["path"], "a");
+    let range = &scrub["damage"][0]["problems"][0];
     assert!(
         range["start"].as_u64() <= Some(1_000_000) && range["end"].as_u64() >= Some(1_040_000),
         "{range}"
@@ -131,7 +131,7 @@ fn what_cannot_be_repaired_is_named() {
     damage(&ground, "sub/b", 0, 200_000);
     let before = ground.content();
     let scrub = ground.json(3, &["scrub", "tree"]);
-    assert_eq!((&scrub["worst"], &scrub["trouble"][0]["path"]), (&"lost".into(), &"sub/b".into()));
+    assert_eq!((&scrub["worst"], &scrub["damage"][0]["path"]), (&"lost".into(), &"sub/b".into()));
     let repair = ground.json(3, &["repair", "tree", "--yes"]);
     assert_eq!(repair["repaired"][0]["state"], "lost");
     assert!(!repair["repaired"][0]["lost"].as_array().unwrap().is_empty());
@@ -185,7 +185,7 @@ fn policies_are_checked_and_explained() {
     // It is remembered.
     assert_eq!(ground.json(0, &["protect", "tree"])["left_out"], 1);
     let rows = ground.json(0, &["status", "tree"])["matrix"].clone();
-    assert_eq!((rows[0]["wanted"].as_u64(), rows[1]["wanted"].as_u64()), (Some(2), Some(3)));
+    assert_eq!((rows[0]["configured"].as_u64(), rows[1]["configured"].as_u64()), (Some(2), Some(3)));
 }
 
 #[test]
@@ -288,7 +288,7 @@ fn a_vault_of_which_only_redundancy_is_left_comes_back() {
     ground.json(2, &[&["catalogue", "rebuild"], &at[..]].concat());
     let rebuilt = ground.json(0, &[&["catalogue", "rebuild", "tree"], &at[..]].concat());
     assert_eq!((&rebuilt["files"], rebuilt["renewed"].as_array().unwrap().len()), (&5.into(), 3));
-    assert_eq!(ground.json(1, &[&["scrub", "tree"], &at[..]].concat())["trouble"][0]["path"], "a");
+    assert_eq!(ground.json(1, &[&["scrub", "tree"], &at[..]].concat())["damage"][0]["path"], "a");
     ground.expect(0, &[&["repair", "tree", "--yes"], &at[..]].concat());
     assert_eq!(ground.json(0, &[&["protect", "tree"], &at[..]].concat())["encoded"], 0);
 }

@@ -130,7 +130,7 @@ fn kill_at_any_moment_loses_nothing() {
         let watch = Watch::start(&ground, &["--policy", "policy.toml"]);
         storm(&ground, &mut seed);
         // It dies as soon as it is started, or at work after one of these.
-        if let Some(event) = [None, Some("armed"), Some("scanned"), Some("worked")][round % 4] {
+        if let Some(event) = [None, Some("watch_started"), Some("scanned"), Some("worked")][round % 4] {
             watch.until(event, |_| true);
         }
         storm(&ground, &mut seed);
@@ -209,9 +209,9 @@ fn without_rights_inotify_is_used_and_said_so() {
         return;
     }
     let watch = Watch::of(command);
-    let armed = watch.until("armed", |_| true);
-    assert_eq!(armed["source"], "inotify");
-    assert!(armed["instead"].as_str().unwrap().contains("root"), "{armed}");
+    let started = watch.until("watch_started", |_| true);
+    assert_eq!(started["source"], "inotify");
+    assert!(started["instead"].as_str().unwrap().contains("root"), "{started}");
     watch.until("worked", |done| done["encoded"].as_u64() >= Some(5));
     ground.write("sub/new directory/new", b"new");
     watch.until("worked", |done| done["encoded"] == 1);
@@ -240,10 +240,10 @@ fn a_mount_below_is_said_to_make_the_watch_hear_everything() {
     let asked = || -> Value {
         let output = ground.run(&["status", "tree", "--json", "--no-scan"]);
         let status: Value = serde_json::from_slice(&output.stdout).unwrap();
-        status["wide_watch"].clone()
+        status["filesystem_wide"].clone()
     };
     let watch = Watch::start(&ground, &["--policy", "policy.toml", "--source", "fanotify"]);
-    let wide = watch.until("wide", |_| true);
+    let wide = watch.until("filesystem_wide", |_| true);
     assert_eq!(wide["why"], "something is mounted at mounted here");
     let began = Stopwatch::start();
     while asked() != wide["why"] {
@@ -252,13 +252,13 @@ fn a_mount_below_is_said_to_make_the_watch_hear_everything() {
     }
     let people = String::from_utf8(ground.run(&["status", "tree", "--no-scan"]).stdout).unwrap();
     assert!(people.contains("hears of every write on the whole file system"), "{people}");
-    assert_eq!(watch.stop(Signal::TERM)["wide"], wide["why"]);
+    assert_eq!(watch.stop(Signal::TERM)["filesystem_wide"], wide["why"]);
     assert_eq!(asked(), Value::Null, "it is over");
     assert!(Command::new("umount").arg(&point).status().is_ok_and(|status| status.success()));
     // Without the mount there is nothing to say.
     let watch = Watch::start(&ground, &["--source", "fanotify"]);
     watch.until("scanned", |_| true);
-    assert_eq!(watch.stop(Signal::TERM)["wide"], Value::Null);
+    assert_eq!(watch.stop(Signal::TERM)["filesystem_wide"], Value::Null);
 }
 
 /// Whether this test can run a command as someone without rights.

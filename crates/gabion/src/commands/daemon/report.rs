@@ -11,7 +11,7 @@ pub(in crate::commands) fn print(word: &str, done: &Value, json: bool, quiet: bo
     let outcome = done["outcome"].as_str();
     if json {
         outln!("{done}");
-    } else if let Some(wanted) = done["wanted"].as_str() {
+    } else if let Some(queued) = done["queued"].as_str() {
         outln!("{wanted} was asked for; `gabion daemon status` tells how far it is");
     } else if !quiet || outcome != Some("fine") {
         print_work(word, done);
@@ -29,7 +29,7 @@ fn print_work(word: &str, done: &Value) {
     let keys = ["files", "bytes", "encoded", "damaged", "examined", "moved", "removed", "pending"];
     let counts: Vec<String> = keys.iter().filter_map(|key| counted(key)).collect();
     outln!("{word}: {} ({})", done["outcome"].as_str().unwrap_or("done"), counts.join(", "));
-    print_by_state("", &done["trouble"]);
+    print_by_state("", &done["damage"]);
     for repaired in [&done["repaired"], &done["repair"]["repaired"]] {
         print_by_state("repaired", repaired);
     }

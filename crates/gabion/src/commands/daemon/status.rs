@@ -1,7 +1,7 @@
 //! `gabion daemon status`.
 
 use super::Alone;
-use crate::commands::vault::events::wide_watch;
+use crate::commands::vault::events::filesystem_wide_watch;
 use crate::commands::vault::status::overdue_scrubs;
 use crate::commands::vault::{FIRST, ago, bytes, count};
 use gabion::daemon::protocol::Request;
@@ -95,14 +95,14 @@ pub(in crate::commands) fn print(source: &Value, now: Nanos) {
             bytes(source["live"]["encoded_bytes"].as_u64().unwrap_or(0))
         );
     }
-    if let Some(why) = source["live"]["wide"].as_str() {
-        outln!("  NOTE: {}", wide_watch(why));
+    if let Some(why) = source["live"]["filesystem_wide"].as_str() {
+        outln!("  NOTE: {}", filesystem_wide_watch(why));
     }
     print_held(source);
     print_pool(&source["pool"], text("name"));
     let job = &source["job"];
     if job.is_object() {
-        let of = job["of_files"].as_u64().map(|of| format!(" of {}", count(of))).unwrap_or_default();
+        let of = job["total_files"].as_u64().map(|of| format!(" of {}", count(of))).unwrap_or_default();
         let waits = job["waiting_for"].as_str().map(|who| format!("waits for {who}"));
         let step = waits.unwrap_or_else(|| job["step"].as_str().unwrap_or("").to_owned());
         outln!(

@@ -42,7 +42,7 @@ impl EventPrinter {
     /// Says something that is no notice.
     pub(in crate::commands) fn message(&self, text: &str) {
         match self.json {
-            true => self.print_json(json!({ "event": "says", "text": text })),
+            true => self.print_json(json!({ "event": "message", "text": text })),
             false => self.print_unless_quiet(text),
         }
     }
@@ -50,14 +50,14 @@ impl EventPrinter {
     /// Says something that someone should look after.
     pub(in crate::commands) fn warning(&self, text: &str) {
         match self.json {
-            true => self.print_json(json!({ "event": "warns", "text": text })),
+            true => self.print_json(json!({ "event": "warning", "text": text })),
             false => self.print(&format!("WARNING: {text}")),
         }
     }
 
     fn print_json(&self, mut value: Value) {
         if let Some(name) = &self.name {
-            value["of"] = json!(name);
+            value["source_name"] = json!(name);
         }
         self.write(&value.to_string());
     }
@@ -113,7 +113,7 @@ impl EventPrinter {
                     self.print(&format!("WARNING: and {} more directories", unwatched.len() - FIRST));
                 }
             }
-            Notice::Wide(why) => self.print(&format!("WARNING: {}", wide_watch(why))),
+            Notice::Wide(why) => self.print(&format!("WARNING: {}", filesystem_wide_watch(why))),
             Notice::Gap(loss) => {
                 self.print(&format!("events were lost: {}; everything is scanned", loss.words()))
             }
@@ -243,7 +243,7 @@ impl EventPrinter {
 }
 
 /// That a watch costs more than it has to, and why.
-pub(in crate::commands) fn wide_watch(why: &str) -> String {
+pub(in crate::commands) fn filesystem_wide_watch(why: &str) -> String {
     format!(
         "the watch hears of every write on the whole file system, which slows everyone who writes there: {why}"
     )
@@ -256,21 +256,21 @@ fn status_as_json(event: &str, status: &Status, now: Nanos) -> Value {
         "lag_seconds": status.lag(now) as f64 / SECOND as f64,
         "last_scan": status.last_scan.map(gabion_vault::world::moment),
         "done": done_as_json(&status.done), "held": status.held.as_ref().map(held_as_json),
-        "trouble": status.trouble, "wide": status.wide,
+        "trouble": status.trouble, "filesystem_wide": status.wide,
     })
 }
 
 fn done_as_json(done: &Done) -> Value {
     json!({
         "encoded": done.encoded, "encoded_bytes": done.encoded_bytes, "adopted": done.adopted,
-        "moved": done.moved, "removed": done.removed, "thin": done.thin, "held": done.held,
+        "moved": done.moved, "removed": done.removed, "reduced_redundancy": done.thin, "held": done.held,
         "stripes_encoded": done.stripes.0, "stripes_kept": done.stripes.1, "failures": done.failures,
         "failed": done.failed.iter().map(failure).collect::<Vec<_>>(),
         "damaged": done.damaged.iter().map(trouble_as_json).collect::<Vec<_>>(),
         "write_once_changed": names(&done.write_once),
-        "spoilt": done.spoilt.iter().map(spoilt).collect::<Vec<_>>(),
-        "reconstructed": done.mended.iter().map(spoilt).collect::<Vec<_>>(),
-        "changed_in_growth": done.changed.iter().map(spoilt).collect::<Vec<_>>(),
+        "unrecoverable": done.spoilt.iter().map(ranges_as_json).collect::<Vec<_>>(),
+        "reconstructed": done.mended.iter().map(ranges_as_json).collect::<Vec<_>>(),
+        "changed_in_growth": done.changed.iter().map(ranges_as_json).collect::<Vec<_>>(),
     })
 }
 
@@ -283,7 +283,7 @@ pub(super) fn changed_in_growth(path: &[u8], of_file: &[std::ops::Range<u64>]) -
     )
 }
 
-pub(super) fn spoilt((path, ranges): &(Vec<u8>, Vec<std::ops::Range<u64>>)) -> Value {
+pub(super) fn ranges_as_json((path, ranges): &(Vec<u8>, Vec<std::ops::Range<u64>>)) -> Value {
     let ranges: Vec<[u64; 2]> = ranges.iter().map(|range| [range.start, range.end]).collect();
     json!({ "path": Shown::bytes(path).to_string(), "ranges": ranges })
 }
@@ -296,9 +296,9 @@ fn as_json(notice: &Notice) -> Value {
     match notice {
         Notice::Armed { source, instead, mounts, unwatched } => {
             let unwatched: Vec<Value> = unwatched.iter().map(failure).collect();
-            json!({ "event": "armed", "source": source, "instead": instead, "mounts": names(mounts), "unwatched": unwatched })
+            json!({ "event": "watch_started", "source": source, "instead": instead, "mounts": names(mounts), "unwatched": unwatched })
         }
-        Notice::Wide(why) => json!({ "event": "wide", "why": why }),
+        Notice::Wide(why) => json!({ "event": "filesystem_wide", "why": why }),
         Notice::Gap(loss) => json!({ "event": "gap", "why": loss.words() }),
         Notice::Recorded(changes) => json!({ "event": "recorded", "changes": changes }),
         Notice::Scanned(scan) => json!({

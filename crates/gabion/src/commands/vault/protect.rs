@@ -1,7 +1,7 @@
 //! `gabion protect`.
 
 use super::diff::{changes_as_json, print_counts};
-use super::events::{changed_in_growth, spoilt};
+use super::events::{changed_in_growth, ranges_as_json};
 use super::protection_args::{ProtectionArgs, directory};
 use super::scrub::{print_trouble, trouble_as_json};
 use super::{Effort, Elsewhere, FIRST, OutputArgs, bytes, count, files, warn};
@@ -169,13 +169,13 @@ impl Args {
                     "links": seen.links, "special": seen.special,
                     "changes": changes_as_json(&seen.changes),
                     "encoded": done.encoded, "encoded_bytes": done.encoded_bytes, "adopted": done.adopted,
-                    "moved": done.moved, "removed": done.removed, "thin": done.thin,
+                    "moved": done.moved, "removed": done.removed, "reduced_redundancy": done.thin,
                     "redundancy_bytes": done.redundancy_bytes,
                     "stripes_encoded": done.stripes.0, "stripes_kept": done.stripes.1,
                     "failures": done.failures + seen.unreadable.len() as u64, "failed": failed,
                     "set_aside": done.set_aside.iter().map(set_aside).collect::<Vec<_>>(),
                     "damaged": done.damaged.iter().map(trouble_as_json).collect::<Vec<_>>(),
-                    "changed_in_growth": done.changed.iter().map(spoilt).collect::<Vec<_>>(),
+                    "changed_in_growth": done.changed.iter().map(ranges_as_json).collect::<Vec<_>>(),
                     "write_once_changed": seen.write_once.iter().map(|it| Shown::bytes(it).to_string()).collect::<Vec<_>>(),
                     "held": held.as_ref().map(held_as_json), "pending": pending, "seconds": seconds,
                     "affected": affected.iter().map(|(state, files)| (state.word(), files)).collect::<std::collections::BTreeMap<_, _>>(),

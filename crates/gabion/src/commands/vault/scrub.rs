@@ -102,7 +102,7 @@ impl Args {
 
     fn print(&self, report: &Report, seconds: f64, recorded: bool) {
         if self.output.json {
-            let trouble: Vec<Value> = report.trouble.iter().map(trouble_as_json).collect();
+            let damage: Vec<Value> = report.trouble.iter().map(trouble_as_json).collect();
             let failed: Vec<Value> = report
                 .failed
                 .iter()
@@ -112,7 +112,7 @@ impl Args {
                 "{}",
                 json!({ "command": "scrub", "files": report.files, "bytes": report.bytes, "gone": report.gone, "changing": report.changing,
                         "resumed": report.resumed, "recorded": recorded, "stopped": report.stopped, "worst": report.worst(),
-                        "trouble": trouble, "failed": failed, "seconds": seconds })
+                        "damage": damage, "failed": failed, "seconds": seconds })
             );
             return;
         }

@@ -1,7 +1,7 @@
 //! `gabion status`.
 
 use super::diff::changes_as_json;
-use super::events::wide_watch;
+use super::events::filesystem_wide_watch;
 use super::protect::WRITE_ONCE_ADVICE;
 use super::{Effort, FIRST, OutputArgs, Which, ago, bytes, count, files, ranges};
 use crate::commands::daemon::print_source;
@@ -192,7 +192,7 @@ impl Args {
             }
         }
         if let Some(why) = &status.wide_watch {
-            outln!("NOTE: {}", wide_watch(why));
+            outln!("NOTE: {}", filesystem_wide_watch(why));
         }
         for target in &status.targets {
             let space = target.space.map_or("does not answer".to_owned(), |(free, total)| {
@@ -213,7 +213,7 @@ impl Args {
                 names => format!("; {} missed changes, `gabion protect` heals that", names.join(", ")),
             };
             outln!(
-                "WARNING: the namespace is on {} targets, {} are wanted{behind}",
+                "WARNING: the namespace is on {} targets, {} are configured{behind}",
                 mirrors.current,
                 mirrors.wanted
             );
@@ -229,21 +229,21 @@ fn print_matrix(status: &Status) {
     let mut actual: Vec<u32> = status.matrix.keys().map(|(_, actual)| *actual).collect();
     actual.sort_unstable();
     actual.dedup();
-    let mut wanted: Vec<u32> = status.matrix.keys().map(|(wanted, _)| *wanted).collect();
-    wanted.sort_unstable();
-    wanted.dedup();
-    if wanted.is_empty() {
+    let mut configured: Vec<u32> = status.matrix.keys().map(|(configured, _)| *configured).collect();
+    configured.sort_unstable();
+    configured.dedup();
+    if configured.is_empty() {
         outln!("nothing is protected");
         return;
     }
     let head: String = actual.iter().map(|actual| format!("{actual:>26}")).collect();
     outln!("wanted \\ actual{head}");
-    for wanted in wanted {
-        let cells = actual.iter().map(|&actual| match status.matrix.get(&(wanted, actual)) {
+    for configured in configured {
+        let cells = actual.iter().map(|&actual| match status.matrix.get(&(configured, actual)) {
             Some((number, size)) => format!("{:>26}", format!("{} ({})", count(*number), bytes(*size))),
             None => format!("{:>26}", "."),
         });
-        outln!("{wanted:>15}{}", cells.collect::<String>());
+        outln!("{configured:>15}{}", cells.collect::<String>());
     }
 }
 
@@ -259,8 +259,8 @@ fn as_json(vault: &Vault, status: &Status) -> Value {
     let matrix: Vec<Value> = status
         .matrix
         .iter()
-        .map(|((wanted, actual), (files, bytes))| {
-            json!({ "wanted": wanted, "actual": actual, "files": files, "bytes": bytes })
+        .map(|((configured, actual), (files, bytes))| {
+            json!({ "configured": configured, "actual": actual, "files": files, "bytes": bytes })
         })
         .collect();
     let named = |state: State| -> Vec<Value> {
@@ -296,7 +296,7 @@ fn as_json(vault: &Vault, status: &Status) -> Value {
         "changed_in_growth": status.changed_in_growth.iter().map(|(path, ranges)| {
             json!({ "path": Shown::bytes(path).to_string(), "ranges": ranges })
         }).collect::<Vec<_>>(),
-        "wide_watch": status.wide_watch, "replaced": status.replaced,
+        "filesystem_wide": status.wide_watch, "replaced": status.replaced,
         "displaced": status.displaced.map(|(files, bytes)| json!({ "files": files, "bytes": bytes })), "survives": status.promises(vault),
         "mirrors": status.mirrors,
     })
