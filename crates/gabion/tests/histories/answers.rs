@@ -1,6 +1,6 @@
 //! Answers of commands that histories found to be wrong, each in a few commands.
 
-use crate::ground::{bytes, rot};
+use crate::fixture::{bytes, rot};
 use crate::tank::{Placed, Shape, Tank, Targets};
 use std::fs;
 
@@ -12,7 +12,7 @@ fn filled(names: &[&str]) -> Tank {
 }
 
 fn put(tank: &Tank, name: &str, seed: u64) {
-    fs::write(tank.ground.path("source"), bytes(20_000, seed)).unwrap();
+    fs::write(tank.fixture.path("source"), bytes(20_000, seed)).unwrap();
     expect(tank, 0, &["pool", "put", "tank", "source", name]);
 }
 

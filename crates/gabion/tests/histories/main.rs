@@ -10,14 +10,14 @@
 mod answers;
 mod checks;
 #[allow(dead_code, reason = "the suite that kills commands uses all of it")]
-#[path = "../crash/ground.rs"]
-mod ground;
+#[path = "../crash/fixture.rs"]
+mod fixture;
 mod history;
 mod model;
-#[allow(dead_code, reason = "other suites draw bytes from it")]
-#[path = "../vault/seed.rs"]
-mod seed;
 mod tank;
+#[allow(dead_code, reason = "other suites draw bytes from it")]
+#[path = "../vault/test_rng.rs"]
+mod test_rng;
 
 use gabion_testkit::chosen;
 use gabion_testkit::kill::can_kill;

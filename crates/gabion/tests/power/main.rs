@@ -8,8 +8,8 @@
 
 mod disks;
 #[allow(dead_code, reason = "the suite that kills commands uses all of it")]
-#[path = "../crash/ground.rs"]
-mod ground;
+#[path = "../crash/fixture.rs"]
+mod fixture;
 mod mounted;
 mod plain;
 mod pool;
