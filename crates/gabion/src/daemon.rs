@@ -21,6 +21,7 @@ mod targets;
 pub use socket::SocketError;
 
 use config::{Config, ConfigError, SourceConfig};
+use gabion_platform::sync::lock;
 use gabion_vault::monitor::Notice;
 use gabion_vault::storage::pool::Registry;
 use gabion_vault::world::{Clock, Nanos, Stopwatch};
@@ -30,7 +31,7 @@ use socket::Place;
 use source::{Source, Surroundings};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How often to look for signals.
@@ -114,10 +115,6 @@ struct Daemon {
     began: Nanos,
     stop: Arc<AtomicBool>,
     over: AtomicBool,
-}
-
-fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
-    what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs until a signal or a request ends it.

@@ -1,20 +1,24 @@
-//! Any directory, shown as it is.
+//! Mount of a plain directory: a pass-through file system that records every change for the changelog.
 //!
-//! Every request is carried out in the source beneath; what changes there is recorded. A file is reached by the directory it is
-//! in and its name, or by a handle that is open: a name that stands for another file by now is refused, and symbolic links
-//! lead nowhere.
+//! A write takes this path: `content::write` writes to the source file, `history` notes which bytes differ from the
+//! protected version, and `PendingWrites` collects the range; its flush thread, `fsync` or close hands the range to the
+//! `Recorder`, which writes it to the changelog. Redundancy is made later by workers that read the changelog.
+//!
+//! Files are addressed by parent directory and name, or by an open handle (`reach`). A name that belongs to another
+//! inode by now is refused with `ESTALE`, and symbolic links are never followed.
 
 mod content;
 mod history;
 mod names;
-mod passing;
-mod reach;
+mod passthrough;
 mod reading;
+mod resolve;
 
 use crate::attributes::{SetAttr, attributes};
 use crate::handles::Handles;
 use crate::nodes::Nodes;
-use crate::recorder::{Recorder, Rest};
+use crate::pending::PendingWrites;
+use crate::recorder::Recorder;
 use crate::served::{Answer, Backing, EntryReply, Files, MappedRead, Opened, Space};
 use content::{OpenFile, Version};
 use fuser::{
@@ -28,9 +32,9 @@ use gabion_vault::storage::Storage;
 use gabion_vault::storage::plain::{DirectoryWriter, Plain};
 use history::History;
 use names::OpenDirectory;
-use passing::Passing;
-use reach::Source;
+use passthrough::Passthrough;
 use reading::Lengths;
+use resolve::Source;
 use rustix::fs::{Statx, XattrFlags};
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -38,13 +42,9 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
 
-/// How often ranges that were written, and are not recorded yet, are.
-const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
-
-/// What the kernel is asked for, where it can.
+/// FUSE capabilities to ask the kernel for.
 const CAPABILITIES: [InitFlags; 8] = [
     InitFlags::FUSE_DO_READDIRPLUS,
     InitFlags::FUSE_READDIRPLUS_AUTO,
@@ -56,89 +56,82 @@ const CAPABILITIES: [InitFlags; 8] = [
     InitFlags::FUSE_POSIX_ACL,
 ];
 
-/// A file system that shows a directory.
+/// The file system of a mounted directory.
 pub struct Directory {
     shared: Arc<Shared>,
 }
 
-/// Told of the path of a file, and what had to be done to read it.
+/// Receives the path of a file and a report of the blocks that were reconstructed to read it.
 pub type Note = Box<dyn Fn(&[u8], &Report) + Send + Sync>;
 
-/// Gives the names by which the catalogue knows a file of this inode, size and mtime.
+/// Returns the paths under which the catalogue knows a file with this inode, size and mtime.
 pub type KnownNames = Box<dyn Fn(&gabion_vault::tree::Generation) -> Vec<Vec<u8>> + Send + Sync>;
 
-/// What reads are checked against.
+/// Storage that reads are verified against.
 pub struct VerifiedReads {
     /// The source as storage.
     pub storage: Box<dyn Storage>,
-    /// Codes made ready.
+    /// Compiled codes.
     pub coders: Coders,
-    /// Where redundancy of files of a directory lies that were renamed. Pools need none.
+    /// Finds the redundancy of renamed files of a directory. Pools do not use it.
     pub names: KnownNames,
-    /// Told of a file that was read with the help of redundancy, when it is closed.
+    /// Called when a file is closed whose blocks were reconstructed.
     pub note: Note,
 }
 
-/// What requests and the beat share.
+/// State that requests and the flush thread share.
 struct Shared {
     source: Source,
-    nodes: Nodes,
+    nodes: Arc<Nodes>,
     files: Handles<OpenFile>,
-    /// Ranges that were written and are not recorded yet, by file.
-    written: Mutex<HashMap<u64, (Range<u64>, Rest)>>,
-    /// Held to record ranges of one file; held alone while the ranges of all files are on their way from `written` to the changelog, so that
-    /// a close or an `fsync` does not return before them.
-    recording: RwLock<()>,
-    /// What was written to files since they were protected.
+    pending: Arc<PendingWrites>,
+    /// Bytes written to each file since it was protected.
     history: Arc<History>,
-    /// The version of a file that the kernel may have pages of.
+    /// Version of each file whose pages the kernel may have cached.
     cached: Mutex<HashMap<u64, Version>>,
     lengths: Lengths,
     directories: Handles<OpenDirectory>,
     recorder: Arc<Recorder>,
     verified: Option<VerifiedReads>,
-    /// Files that the kernel reads by itself, if it shall.
-    passing: Option<Passing>,
-    ended: Mutex<bool>,
-    over: std::sync::Condvar,
+    /// Files that are read by FUSE passthrough, if that is enabled.
+    passthrough: Option<Passthrough>,
 }
 
 impl Directory {
-    /// Shows the directory at `path`, without the one named `hidden` in it. With `guarded`, files that are only read are checked
-    /// block by block, and blocks that are gone or wrong are made from others. With `passes`, the kernel reads files by itself that
-    /// are opened for reading only and cannot be checked.
+    /// A file system for the directory at `path`; the entry `hidden` in its root is invisible. With `verified`, files
+    /// opened read-only are verified block by block, and bad blocks are reconstructed. With `passes`, the kernel reads
+    /// files directly that are opened read-only and cannot be verified.
     ///
     /// # Errors
-    /// The directory cannot be opened, or there is no thread to be had.
+    /// The directory cannot be opened, or the flush thread cannot be started.
     pub fn new(
         path: &Path,
         hidden: &OsStr,
         recorder: Arc<Recorder>,
         verified: Option<VerifiedReads>,
-        passes: bool,
+        passthrough: bool,
     ) -> io::Result<Directory> {
+        let source = Source::open(path, hidden.as_bytes())?;
+        let nodes = Arc::new(Nodes::default());
+        let pending = Arc::new(PendingWrites::new(Arc::clone(&nodes), Arc::clone(&recorder)));
         let shared = Arc::new(Shared {
-            source: Source::open(path, hidden.as_bytes())?,
-            nodes: Nodes::default(),
+            source,
+            nodes,
             files: Handles::default(),
-            written: Mutex::default(),
-            recording: RwLock::default(),
+            pending: Arc::clone(&pending),
             history: Arc::default(),
             cached: Mutex::default(),
             lengths: Lengths::default(),
             directories: Handles::default(),
             recorder,
             verified,
-            passing: passes.then(Passing::default),
-            ended: Mutex::new(false),
-            over: std::sync::Condvar::new(),
+            passthrough: passthrough.then(Passthrough::default),
         });
-        let theirs = Arc::clone(&shared);
-        std::thread::Builder::new().name("recorder".to_owned()).spawn(move || theirs.flush_loop())?;
+        std::thread::Builder::new().name("recorder".to_owned()).spawn(move || pending.flush_loop(|| {}))?;
         Ok(Directory { shared })
     }
 
-    /// Has whoever makes redundancy of this storage, or of a clone of it, ask this mount what was written.
+    /// Makes this mount the writer of a storage: workers that encode its files ask the mount which bytes were written.
     pub fn set_writer_of(&self, storage: &Plain) {
         let history: Arc<dyn DirectoryWriter> = self.shared.history.clone();
         storage.set_writer(Arc::downgrade(&history));
@@ -146,66 +139,11 @@ impl Directory {
 }
 
 impl Shared {
-    /// Records what was written and not recorded yet, again and again.
-    fn flush_loop(&self) {
-        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        while !*ended {
-            drop(ended);
-            self.record_all_written();
-            self.recorder.collect_results();
-            self.recorder.record_gap();
-            ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-            if !*ended {
-                ended =
-                    self.over.wait_timeout(ended, FLUSH_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
-            }
-        }
-    }
-
-    /// Notes that bytes of a file were written. Ranges that touch become one; others are recorded at once.
-    fn note_written(&self, number: u64, range: Range<u64>, rest: Rest) {
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = written.insert(number, (range.clone(), rest));
-        let Some((before, its_rest)) = before else { return };
-        if before.start <= range.end && range.start <= before.end {
-            let both = before.start.min(range.start)..before.end.max(range.end);
-            written.insert(number, (both, rest));
-        } else {
-            drop(written);
-            self.record_change(number, before, its_rest);
-        }
-    }
-
-    /// Tells the changelog of what is noted of a file.
-    fn record_written(&self, number: u64) {
-        let _recording = self.recording.read().unwrap_or_else(PoisonError::into_inner);
-        let noted = self.written.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
-        if let Some((range, rest)) = noted {
-            self.record_change(number, range, rest);
-        }
-    }
-
-    /// Tells the changelog of all that is noted.
-    fn record_all_written(&self) {
-        let _recording = self.recording.write().unwrap_or_else(PoisonError::into_inner);
-        let noted = std::mem::take(&mut *self.written.lock().unwrap_or_else(PoisonError::into_inner));
-        for (number, (range, rest)) in noted {
-            self.record_change(number, range, rest);
-        }
-    }
-
-    /// Tells the changelog that bytes of a file changed, by all names that are known.
-    fn record_change(&self, number: u64, range: Range<u64>, rest: Rest) {
-        for path in self.nodes.paths(number) {
-            self.recorder.record_write(path, range.clone(), rest);
-        }
-    }
-
-    /// The same of a file that need not be open.
+    /// Records a change of a file, open or not, under all its paths.
     fn record_change_of(&self, number: u64, range: Range<u64>, stat: &Statx) {
         if rustix::fs::FileType::from_raw_mode(u32::from(stat.stx_mode)).is_file() {
             let paths = self.nodes.paths(number);
-            // A file has names that nobody has looked up.
+            // It has hard links that the kernel never looked up.
             if paths.len() < stat.stx_nlink as usize && stat.stx_nlink > 1 {
                 self.recorder.record_unknown(Vec::new());
             }
@@ -216,7 +154,7 @@ impl Shared {
         }
     }
 
-    /// Tells the kernel of what a name stands for.
+    /// Reply to a lookup of `name`; counts it as known to the kernel.
     fn entry_reply(&self, parent: u64, name: &[u8], stat: &Statx) -> (FileAttr, Generation) {
         let number = self.source.number(stat);
         let generation = self.nodes.found(parent, name, number);
@@ -228,10 +166,8 @@ impl Files for Directory {
     const CAPABILITIES: &'static [InitFlags] = &CAPABILITIES;
 
     fn end(&mut self) {
-        let shared = &self.shared;
-        shared.record_all_written();
-        *shared.ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        shared.over.notify_all();
+        self.shared.pending.flush_all();
+        self.shared.pending.stop();
     }
 
     fn look_up(&self, parent: u64, name: &[u8]) -> Answer<EntryReply> {
@@ -260,17 +196,17 @@ impl Files for Directory {
         name: &[u8],
         mode: u32,
         device: u32,
-        who: &Request,
+        request: &Request,
     ) -> Answer<EntryReply> {
-        self.shared.make_node(parent, name, mode, device, who)
+        self.shared.make_node(parent, name, mode, device, request)
     }
 
-    fn make_directory(&self, parent: u64, name: &[u8], mode: u32, who: &Request) -> Answer<EntryReply> {
-        self.shared.make_directory(parent, name, mode, who)
+    fn make_directory(&self, parent: u64, name: &[u8], mode: u32, request: &Request) -> Answer<EntryReply> {
+        self.shared.make_directory(parent, name, mode, request)
     }
 
-    fn make_link(&self, parent: u64, name: &[u8], target: &Path, who: &Request) -> Answer<EntryReply> {
-        self.shared.make_link(parent, name, target, who)
+    fn make_link(&self, parent: u64, name: &[u8], target: &Path, request: &Request) -> Answer<EntryReply> {
+        self.shared.make_link(parent, name, target, request)
     }
 
     fn unlink(&self, parent: u64, name: &[u8]) -> Answer<()> {
@@ -293,8 +229,8 @@ impl Files for Directory {
         self.shared.open(number, flags, backing)
     }
 
-    fn passes_through(&self) -> bool {
-        self.shared.passing.is_some()
+    fn has_passthrough(&self) -> bool {
+        self.shared.passthrough.is_some()
     }
 
     fn create(
@@ -303,9 +239,9 @@ impl Files for Directory {
         name: &[u8],
         mode: u32,
         flags: i32,
-        who: &Request,
+        request: &Request,
     ) -> Answer<(EntryReply, FileHandle, FopenFlags)> {
-        self.shared.create(parent, name, mode, flags, who)
+        self.shared.create(parent, name, mode, flags, request)
     }
 
     fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Answer<usize> {

@@ -1,6 +1,7 @@
 //! One piece of work on a source that has its vault for itself: scrub, repair, rebuild, protect. And one that only looks: where the
 //! files of a pool are.
 
+use gabion_platform::sync::lock;
 use gabion_vault::catalogue::{CatalogueError, State};
 use gabion_vault::damage::Trouble;
 use gabion_vault::pool_rebuild::survey::{Places, Standing, each_file, survey};
@@ -17,7 +18,7 @@ use gabion_vault::world::{Clock, Nanos, Stopwatch};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Names of files that a report has at most: it is kept in memory.
@@ -273,10 +274,6 @@ pub(super) struct Limits {
     pub(super) rebuild: Option<u64>,
     /// For protect.
     pub(super) protect: Option<u64>,
-}
-
-fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
-    what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Names of files with what else is to be said, as many as are kept.

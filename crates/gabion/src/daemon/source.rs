@@ -5,6 +5,7 @@ use super::job::{Job, Work};
 use super::overdue;
 use super::targets::Targets;
 use super::{Event, Tell};
+use gabion_platform::sync;
 use gabion_vault::catalogue::State as FileState;
 use gabion_vault::guard::{self, Digest};
 use gabion_vault::monitor;
@@ -115,12 +116,12 @@ impl Source {
     /// Its thread begins a turn (`true`), or something that may take long.
     pub(super) fn turns(&self, turns: bool) {
         let now = turns.then(Stopwatch::start);
-        *self.turning.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        *sync::lock(&self.turning) = now;
     }
 
     /// How long its thread has not moved, if it should.
     pub(super) fn idle(&self) -> Option<Duration> {
-        let turning = *self.turning.lock().unwrap_or_else(PoisonError::into_inner);
+        let turning = *sync::lock(&self.turning);
         turning.map(|since| since.elapsed())
     }
 
@@ -129,7 +130,7 @@ impl Source {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.state)
     }
 
     pub(super) fn message(&self, text: &str) {

@@ -6,6 +6,7 @@ use gabion_mount::{
     mount,
 };
 use gabion_platform::open_files;
+use gabion_platform::sync;
 use gabion_vault::catalogue::Catalogue;
 use gabion_vault::coder::Coders;
 use gabion_vault::degraded::{self, Report};
@@ -21,7 +22,7 @@ use gabion_vault::world::Clock;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// What is shown.
@@ -276,7 +277,7 @@ fn verified(location: &Location, say: Say) -> Result<VerifiedReads, LiveError> {
     let known = Catalogue::open(&location.repository.join("catalogue.sqlite")).map_err(VaultError::from)?;
     let (known, warn, is_warned) = (Mutex::new(known), Arc::clone(&say), AtomicBool::new(false));
     let names = move |version: &Generation| {
-        let names = known.lock().unwrap_or_else(PoisonError::into_inner).by_inode(version);
+        let names = sync::lock(&known).by_inode(version);
         names.unwrap_or_else(|error| {
             if !is_warned.swap(true, Ordering::Relaxed) {
                 warn(&format!("files that were renamed may be read unverified: {error}"));
@@ -291,7 +292,7 @@ fn verified(location: &Location, say: Say) -> Result<VerifiedReads, LiveError> {
         say(&format!(
             "{path}: {blocks} blocks were made from others to read it ({causes}); see `gabion scrub`"
         ));
-        let catalogue = catalogue.lock().unwrap_or_else(PoisonError::into_inner);
+        let catalogue = sync::lock(&catalogue);
         if let Err(error) = degraded::note(&catalogue, report, clock.now()) {
             say(&format!("that cannot be noted: {error}"));
         }

@@ -1,6 +1,6 @@
 //! Reproducible random numbers for tests: xorshift64.
 
-/// A generator with a fixed seed, which must not be 0.
+/// A generator with a fixed seed; with the seed 0 all numbers are 0.
 pub(crate) struct TestRng(pub(crate) u64);
 
 impl TestRng {

@@ -1,13 +1,14 @@
-//! What is in files, and what else there is to know of them.
+//! Content and attributes of files in a mounted pool.
 
 use super::acl::{self, ACCESS, Attributes};
 use super::errors::ForKernel;
 use super::inodes::Inode;
-use super::{Answer, Shared, lock};
+use super::{Answer, Shared};
 use crate::attributes::{SetAttr, asked_for};
 use crate::directory::VerifiedReads;
 use crate::recorder::Rest;
 use fuser::{FileAttr, FileHandle, FopenFlags, TimeOrNow};
+use gabion_platform::sync::lock;
 use gabion_vault::changelog::WHOLE;
 use gabion_vault::degraded::{DegradedReader, ReadError};
 use gabion_vault::live::{DirectoryChange, Found};
@@ -19,22 +20,22 @@ use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 use std::sync::{Arc, OnceLock};
 
-/// The range of a change that is not one of the content: it has to be looked at.
-pub(super) const ANYTHING: std::ops::Range<u64> = 0..1;
+/// Range recorded for a change of attributes only, so that a worker examines the file.
+pub(super) const NO_CONTENT: std::ops::Range<u64> = 0..1;
 
-/// A file that a program has open.
+/// An open file.
 #[derive(Debug)]
 pub(super) struct OpenFile {
     inode: Arc<Inode>,
     rest: Rest,
     writable: bool,
-    /// Every write is to be durable when it returns.
+    /// Opened with `O_SYNC` or `O_DSYNC`: each write is durable when it returns.
     synchronous: bool,
-    /// Reads blocks that are known to be right; nothing where there is nothing to know that from.
+    /// Verified reader; `None` if the file has no current redundancy.
     reader: OnceLock<Option<DegradedReader>>,
 }
 
-/// What tells one content of a file from the next.
+/// Content version of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Version {
     size: u64,
@@ -48,8 +49,7 @@ impl Version {
     }
 }
 
-/// Permissions after someone has written who is not privileged, or the owner is another one: nobody gets rights by a content that
-/// its owner did not write.
+/// Permissions without setuid and setgid: an unprivileged user changed the content, or the owner changed.
 fn without_rights(mode: u32) -> u32 {
     let group = if mode & 0o010 != 0 { 0o2000 } else { 0 };
     mode & !(0o4000 | group)
@@ -76,7 +76,7 @@ impl Shared {
         Ok((handle, keep | FopenFlags::FOPEN_NOFLUSH))
     }
 
-    /// Notes that a file is open; it is held already.
+    /// Registers an open file whose inode is already in the table.
     pub(super) fn opened_as(&self, inode: Arc<Inode>, path: &[u8], flags: i32) -> FileHandle {
         let flags = OFlags::from_bits_retain(flags as u32);
         let writable = !(flags & OFlags::ACCMODE).is_empty();
@@ -101,9 +101,9 @@ impl Shared {
                 (verified.note)(&self.nodes.path(number).unwrap_or_default(), &report);
             }
         }
-        self.note_made(&open.inode, &self.nodes.path(number).unwrap_or_default());
+        self.report_reconstructed(&open.inode, &self.nodes.path(number).unwrap_or_default());
         if open.writable {
-            self.record_written(number);
+            self.pending.flush_file(number);
         }
         self.let_go(&open.inode);
         if open.writable {
@@ -121,7 +121,7 @@ impl Shared {
         open.inode.file.read(&name, offset, buffer, self.verified.is_some()).for_kernel()
     }
 
-    /// Bytes that are known to be right; nothing where there is nothing to know that from, or someone writes.
+    /// Verified bytes. `None` if the file has no current redundancy or is being written.
     fn read_checked(&self, open: &OpenFile, offset: u64, buffer: &mut [u8]) -> Option<Answer<usize>> {
         let verified = self.verified.as_ref().filter(|_| !open.writable)?;
         let reader = open.reader.get_or_init(|| self.reader(verified, open)).as_ref()?;
@@ -131,7 +131,7 @@ impl Shared {
             return None;
         }
         let got = reader.read(offset, buffer);
-        // Asked once more: what was written meanwhile looks like damage to who knows the version before.
+        // Checked again: bytes written meanwhile look like damage to a reader of the old version.
         match got {
             _ if !rests() => None,
             Ok(got) => Some(Ok(got)),
@@ -146,24 +146,25 @@ impl Shared {
         reader.is_guarded().then_some(reader)
     }
 
-    /// Changes the content of an open file.
+    /// Runs a change of an open file.
     pub(super) fn work(&self, inode: &Inode, work: impl Fn() -> Result<(), PoolError>) -> Answer<()> {
-        let done = self.with_room(|| {
-            let _stay = self.names_stay();
+        let done = self.retry_when_full(|| {
+            let _names = self.read_names();
             work().for_kernel()
         });
-        // Part of it may have been written all the same.
-        done.inspect_err(|_| self.note_written(inode.number, ANYTHING, self.rest_of(inode)))
+        // After an error, part of the data may have been written.
+        done.inspect_err(|_| self.pending.add(inode.number, NO_CONTENT, self.rest_of(inode)))
     }
 
-    /// Does something that takes room. If there is none, what was removed a moment ago is cleared away first.
-    pub(super) fn with_room<T>(&self, work: impl Fn() -> Answer<T>) -> Answer<T> {
+    /// Runs an operation that needs disk space. If the pool is full, deletes the objects of removed files and tries
+    /// again.
+    pub(super) fn retry_when_full<T>(&self, work: impl Fn() -> Answer<T>) -> Answer<T> {
         let (since, mut cleared) = (Stopwatch::start(), false);
         loop {
             match work() {
                 Err(error)
                     if error.raw_os_error() == Some(Errno::NOSPC.raw_os_error())
-                        && (self.nodes.wait_for_room(&since) || !cleared) =>
+                        && (self.nodes.wait_for_space(&since) || !cleared) =>
                 {
                     self.live.tick().for_kernel()?;
                     cleared = true;
@@ -178,7 +179,7 @@ impl Shared {
         self.recorder.rest_of(&path, &inode.file.stat())
     }
 
-    /// Takes the rights of a file away that go with its content. Says whether there were any.
+    /// Removes setuid and setgid. True if there were any.
     pub(super) fn drop_rights(&self, handle: u64) -> Answer<bool> {
         let open = self.files.get(handle)?;
         let inode = &open.inode;
@@ -201,7 +202,7 @@ impl Shared {
         let name = || self.nodes.paths(inode.number);
         self.work(inode, || inode.file.write(&name, offset, data))?;
         if !data.is_empty() {
-            self.note_written(inode.number, offset..offset + data.len() as u64, *rest);
+            self.pending.add(inode.number, offset..offset + data.len() as u64, *rest);
         }
         if *synchronous { self.sync(handle) } else { Ok(()) }
     }
@@ -209,9 +210,9 @@ impl Shared {
     pub(super) fn sync(&self, handle: u64) -> Answer<()> {
         let open = self.files.get(handle)?;
         let inode = &open.inode;
-        self.record_written(inode.number);
+        self.pending.flush_file(inode.number);
         {
-            let _stay = self.names_stay();
+            let _names = self.read_names();
             inode.file.sync(&|| self.nodes.paths(inode.number)).for_kernel()?;
         }
         self.recorder.flush();
@@ -235,14 +236,14 @@ impl Shared {
             }
             _ => return Err(Errno::OPNOTSUPP.into()),
         }
-        self.note_written(inode.number, offset..offset.saturating_add(length), open.rest);
+        self.pending.add(inode.number, offset..offset.saturating_add(length), open.rest);
         Ok(())
     }
 
-    /// Changes attributes, the size among them.
+    /// Changes attributes, including the size.
     pub(super) fn change(&self, number: u64, set: SetAttr, uid: u32) -> Answer<FileAttr> {
         if Shared::is_directory(number) {
-            let _stay = self.names_stay();
+            let _names = self.read_names();
             let SetAttr { mode, uid, gid, .. } = set;
             let mtime = set.mtime.map(|time| self.nanos(time));
             let mode = mode.map(|mode| mode & 0o7777);
@@ -276,7 +277,7 @@ impl Shared {
         let name = || self.nodes.paths(inode.number);
         if let Some(size) = set.size {
             self.work(inode, || inode.file.set_size(&name, size))?;
-            self.note_written(inode.number, WHOLE, self.rest_of(inode));
+            self.pending.add(inode.number, WHOLE, self.rest_of(inode));
         }
         let mode_before = inode.file.stat().mode;
         let owned = set.uid.is_some() || set.gid.is_some();
@@ -303,13 +304,13 @@ impl Shared {
             })
         })?;
         if inode.file.with_stub(Stub::is_file) {
-            self.note_written(inode.number, ANYTHING, self.rest_of(inode));
+            self.pending.add(inode.number, NO_CONTENT, self.rest_of(inode));
         }
         Ok(())
     }
 }
 
-/// Lists say what a new mode does.
+/// Applies a new mode to the access control list.
 fn set_mode(attributes: &mut Attributes, mode: Option<u32>) {
     if let (Some(mode), Some(list)) = (mode, acl::list_of(attributes, ACCESS)) {
         acl::put(attributes, ACCESS, Some(&list.with_mode(mode)));

@@ -11,6 +11,7 @@ use gabion::exit::Outcome;
 use gabion::live::Access;
 use gabion::privileges;
 use gabion_platform::shown::Shown;
+use gabion_platform::sync;
 use gabion_vault::policy::{Duration, Size};
 use gabion_vault::vault::DEFAULT_CODE;
 use serde_json::{Value, json};
@@ -18,7 +19,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -153,7 +154,7 @@ fn printers(json: bool, quiet: bool) -> Tell {
     let printers: Mutex<BTreeMap<String, Arc<EventPrinter>>> = Mutex::default();
     Arc::new(move |name, event| {
         let printer = {
-            let mut printers = printers.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut printers = sync::lock(&printers);
             let new = || Arc::new(EventPrinter::of(name, json, quiet));
             Arc::clone(printers.entry(name.to_owned()).or_insert_with(new))
         };
