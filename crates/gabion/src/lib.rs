@@ -1,4 +1,4 @@
-//! What the `gabion` command does, as a library: no argument is parsed and nothing printed here.
+//! Library of the `gabion` command. It parses no arguments and prints nothing.
 
 #![forbid(unsafe_code)]
 

@@ -86,8 +86,8 @@ impl Machine {
             chosen: std::ptr::eq(row, chosen),
             gb_per_s: speed(row).map(|speed| (speed * 100.0).round() / 100.0),
         });
-        // The choice without force follows from these very measurements, made once per process: any other row can only have
-        // been forced.
+        // The choice without force follows from these very measurements, made once per process: any other row can only
+        // have been forced.
         let chosen_because = if Row::forced() { Reason::Forced } else { Reason::Measured };
         Ok(Machine {
             version: env!("CARGO_PKG_VERSION"),

@@ -1,5 +1,5 @@
-//! One piece of work on a source that has its vault for itself: scrub, repair, rebuild, protect. And one that only looks: where the
-//! files of a pool are.
+//! Jobs of the daemon on a source: scrub, repair, rebuild and protect, which lock the vault, and the survey of a pool,
+//! which does not.
 
 use gabion_platform::sync::lock;
 use gabion_vault::catalogue::{CatalogueError, State};
@@ -21,50 +21,50 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Names of files that a report has at most: it is kept in memory.
+/// Most file names in a report, which is kept in memory.
 const MAX_NAMES: usize = 100;
 
-/// How often to look whether the vault is free.
-const LOOK: Duration = Duration::from_millis(200);
+/// Interval at which a locked vault is tried again.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What is to be done.
+/// Kind of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Work {
-    /// Read files and compare.
+    /// Verify files.
     Scrub {
-        /// Which.
+        /// Which files.
         selection: Selection,
-        /// Begin anew, even if the last scrub was interrupted.
+        /// Start over, even if the last scrub was interrupted.
         restart: bool,
-        /// Whether what is damaged is brought back.
+        /// Repair damaged files afterwards.
         repair: bool,
-        /// When it may be under way.
+        /// Hours in which it may run.
         rhythm: Option<Rhythm>,
     },
-    /// Bring back what is damaged.
+    /// Repair damaged files.
     Repair {
-        /// Only what scrub found.
+        /// Only files that a scrub found damaged.
         known_only: bool,
-        /// Leave files alone that were written since they were protected.
+        /// Skip files that were written since they were protected.
         keep_changed: bool,
-        /// Bring back files that are gone.
+        /// Also restore missing files.
         missing: bool,
     },
-    /// Make anew what was on targets.
+    /// Reconstruct the columns of targets.
     Rebuild {
-        /// Only these; all that are gone, retired or came back if empty.
+        /// Only these targets; if empty, all that are gone, retired or back.
         targets: Vec<String>,
-        /// What a person agreed to.
+        /// Confirmation that targets are lost.
         agreed: Option<String>,
     },
-    /// Protect all that changed, whether it has rested or not.
+    /// Protect changed files, without waiting for their quiet period.
     Protect,
-    /// Look where the files of a pool are.
+    /// Find out what the files of a pool miss.
     Survey,
 }
 
 impl Work {
-    /// The word for it.
+    /// Its name.
     pub(super) fn word(&self) -> &'static str {
         match self {
             Work::Scrub { .. } => "scrub",
@@ -76,112 +76,112 @@ impl Work {
     }
 }
 
-/// How a piece of work ended.
+/// Result of a job.
 #[derive(Debug, Clone)]
 pub(super) struct Ended {
-    /// Whether something is left to look after.
+    /// `fine`, `open`, `stopped` or `lost`.
     pub(super) outcome: &'static str,
-    /// What was done, for people and programs.
+    /// The report.
     pub(super) report: Value,
-    /// Files that the vault knows, and how many of them are in which state, right after it.
+    /// File counts right after the job.
     pub(super) files: Option<Counted>,
-    /// Files whose scrub is overdue, right after it.
+    /// Files whose scrub is overdue, right after the job.
     pub(super) overdue: Option<Overdue>,
 }
 
-/// All files that a vault knows, and those that are not all right by state.
+/// Number of files in the catalogue, and of those that are not protected, by state.
 pub(super) type Counted = (u64, Vec<(State, u64)>);
 
-/// Why it did not come to its end.
+/// Error of a job.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum JobError {
     /// The vault cannot be opened.
     #[error(transparent)]
     Vault(#[from] VaultError),
-    /// The vault cannot be had.
+    /// The vault cannot be locked.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// The catalogue fails.
+    /// Error of the catalogue.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
-    /// The rebuild fails, or a person has to be asked.
+    /// The rebuild failed or needs confirmation.
     #[error(transparent)]
     Rebuild(#[from] RebuildError),
-    /// Protecting fails.
+    /// Protecting failed.
     #[error(transparent)]
     Protect(#[from] ProtectError),
-    /// The pool fails.
+    /// Error of the pool.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// Someone wanted it to stop before it began.
+    /// It was stopped before it began.
     #[error("stopped before it began")]
     Stopped,
 }
 
-/// How far it is.
+/// Progress of a job.
 #[derive(Debug, Clone, Default)]
-struct Course {
+struct JobProgress {
     step: &'static str,
     waiting_for: Option<String>,
     done: (u64, u64),
     ahead: Option<(u64, u64)>,
 }
 
-/// A piece of work, from the wish to the result.
+/// A job, from request to result.
 #[derive(Debug)]
 pub(super) struct Job {
-    /// What.
+    /// Kind.
     pub(super) work: Work,
-    /// Nobody asked for it: it was due.
+    /// True if it was due, false if it was requested.
     pub(super) scheduled: bool,
-    /// When it was wanted.
+    /// Time of the request.
     pub(super) began: Nanos,
     stop: AtomicBool,
-    course: Mutex<Course>,
+    progress: Mutex<JobProgress>,
     ended: Mutex<Option<Result<Ended, String>>>,
     over: Condvar,
 }
 
 impl Job {
-    /// Something to be done.
+    /// A new job.
     pub(super) fn new(work: Work, scheduled: bool, now: Nanos) -> Job {
         Job {
             work,
             scheduled,
             began: now,
             stop: AtomicBool::new(false),
-            course: Mutex::default(),
+            progress: Mutex::default(),
             ended: Mutex::default(),
             over: Condvar::new(),
         }
     }
 
-    /// Wants it to stop. What is done is done.
+    /// Asks it to stop. Completed work is kept.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// How it ended, if it has.
+    /// Its result, if it has ended.
     pub(super) fn ended(&self) -> Option<Result<Ended, String>> {
         lock(&self.ended).clone()
     }
 
-    /// Waits for the end, up to a time.
+    /// Waits for its end, up to `patience`.
     pub(super) fn wait(&self, patience: Duration) -> Option<Result<Ended, String>> {
         let ended = lock(&self.ended);
         let waited = self.over.wait_timeout_while(ended, patience, |ended| ended.is_none());
         waited.unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 
-    /// Says how it ended.
+    /// Sets its result.
     pub(super) fn end(&self, ended: Result<Ended, String>) {
         *lock(&self.ended) = Some(ended);
         self.over.notify_all();
     }
 
-    /// How far it is.
-    pub(super) fn course(&self) -> Value {
-        let Course { step, waiting_for, done, ahead } = lock(&self.course).clone();
+    /// Progress of a job.
+    pub(super) fn progress(&self) -> Value {
+        let JobProgress { step, waiting_for, done, ahead } = lock(&self.progress).clone();
         json!({
             "work": self.work.word(), "scheduled": self.scheduled, "since": self.began, "step": step,
             "waiting_for": waiting_for, "files": done.0, "bytes": done.1,
@@ -189,7 +189,7 @@ impl Job {
         })
     }
 
-    /// Does it.
+    /// Runs it.
     ///
     /// # Errors
     /// See [`JobError`].
@@ -206,7 +206,7 @@ impl Job {
         let context = |rate| RunContext { threads, rate, progress: &progress, stopped: &stopped };
         let _lock = match self.work {
             Work::Survey => None,
-            _ => Some(self.have(&vault)?),
+            _ => Some(self.lock_vault(&vault)?),
         };
         let ended = match &self.work {
             Work::Scrub { selection, restart, repair, .. } => {
@@ -226,7 +226,7 @@ impl Job {
                 rebuild(&vault, &options, context(limits.rebuild))?
             }
             Work::Protect => protect_all(&vault, context(limits.protect))?,
-            Work::Survey => look_where_files_are(&vault, &stopped)?,
+            Work::Survey => survey_pool(&vault, &stopped)?,
         };
         let mut ended = ended;
         ended.report["seconds"] = json!(began.seconds());
@@ -236,26 +236,28 @@ impl Job {
     }
 
     fn note(&self, step: Progress) {
-        let mut course = lock(&self.course);
+        let mut progress = lock(&self.progress);
         match step {
-            Progress::Step(step, ahead) => *course = Course { step, ahead, ..Course::default() },
-            Progress::Done(files, bytes) => course.done = (course.done.0 + files, course.done.1 + bytes),
+            Progress::Step(step, ahead) => *progress = JobProgress { step, ahead, ..JobProgress::default() },
+            Progress::Done(files, bytes) => {
+                progress.done = (progress.done.0 + files, progress.done.1 + bytes)
+            }
         }
     }
 
-    /// Takes the vault, when whoever has it is done.
-    fn have(&self, vault: &Vault) -> Result<Lock, JobError> {
+    /// Locks the vault, waiting for its current holder.
+    fn lock_vault(&self, vault: &Vault) -> Result<Lock, JobError> {
         loop {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(JobError::Stopped);
             }
             match vault.lock(&format!("daemon run ({})", self.work.word())) {
                 Err(LockError::Held { holder }) => {
-                    lock(&self.course).waiting_for = Some(holder);
-                    std::thread::sleep(LOOK);
+                    lock(&self.progress).waiting_for = Some(holder);
+                    std::thread::sleep(POLL_INTERVAL);
                 }
                 locked => {
-                    lock(&self.course).waiting_for = None;
+                    lock(&self.progress).waiting_for = None;
                     return Ok(locked?);
                 }
             }
@@ -263,7 +265,7 @@ impl Job {
     }
 }
 
-/// Threads, and most bytes per second for each kind of work.
+/// Threads, and bytes per second for each kind of job.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Limits {
     /// Threads.
@@ -276,7 +278,7 @@ pub(super) struct Limits {
     pub(super) protect: Option<u64>,
 }
 
-/// Names of files with what else is to be said, as many as are kept.
+/// JSON of the first [`MAX_NAMES`] items.
 fn named<'a, T: 'a>(items: impl IntoIterator<Item = &'a T>, show: impl Fn(&T) -> Value) -> Vec<Value> {
     items.into_iter().take(MAX_NAMES).map(show).collect()
 }
@@ -294,7 +296,7 @@ fn failure((path, why): &(Vec<u8>, String)) -> Value {
     json!({ "path": Shown::bytes(path).to_string(), "why": why })
 }
 
-/// Left as it is, mended, or beyond that.
+/// Outcome of a job.
 fn outcome(lost: bool, stopped: bool, open: bool) -> &'static str {
     match () {
         () if lost => "lost",
@@ -415,8 +417,8 @@ fn protect_all(vault: &Vault, context: RunContext<'_>) -> Result<Ended, JobError
     Ok(Ended { outcome: outcome(lost, (context.stopped)(), open), report, files: None, overdue: None })
 }
 
-/// How the files of a pool stand, those that miss something by name, and the targets that files miss.
-fn look_where_files_are(vault: &Vault, stopped: &dyn Fn() -> bool) -> Result<Ended, JobError> {
+/// Counts the files of a pool by redundancy state, names degraded and lost ones, and lists the targets that files miss.
+fn survey_pool(vault: &Vault, stopped: &dyn Fn() -> bool) -> Result<Ended, JobError> {
     let pool = vault.pool.as_ref().ok_or(RebuildError::NoPool)?;
     let places = Places::of(pool);
     let mut standings: BTreeMap<Standing, u64> = BTreeMap::new();

@@ -1,4 +1,5 @@
-//! The thread that sees to one source: starts it, tries again when it fails, and begins the work that is due.
+//! The thread of a source: starts the monitor or mount, restarts it after failures, and runs jobs that are due or
+//! requested.
 
 use super::Event;
 use super::config::{SourceConfig, What};
@@ -21,27 +22,27 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often to look at everything.
+/// Interval between turns.
 const TICK: Duration = Duration::from_millis(250);
 
-/// How often files are counted.
+/// Interval between counts of files.
 const COUNT: Duration = Duration::from_secs(5);
 
-/// Pauses before a source that failed is tried again.
+/// Shortest and longest pause before a failed source is started again.
 const FIRST_PAUSE: Nanos = SECOND;
 const LONGEST_PAUSE: Nanos = 300 * SECOND;
 
-/// A source that ran so long has recovered.
+/// Running time after which the pause starts over.
 const RECOVERED: Duration = Duration::from_secs(60);
 
-/// Pauses before a scrub that could not be done is tried again.
+/// Shortest and longest pause before a failed scrub is tried again.
 const SCRUB_PAUSE: Nanos = 60 * SECOND;
 const LONGEST_SCRUB_PAUSE: Nanos = 3600 * SECOND;
 
-/// Written into the catalogue: when the last scrub that was due began.
+/// Key in the catalogue: start of the last scheduled scrub.
 const SCRUBBED: &str = "last scheduled scrub";
 
-/// A source that is alive.
+/// A running source.
 enum Running {
     Watched(Live, Location),
     Mounted(Box<MountedSource>, Option<Pool>),
@@ -62,7 +63,7 @@ impl Running {
         }
     }
 
-    /// Why it cannot go on, if so.
+    /// Why it has to be restarted, if so.
     fn failure(&self) -> Option<String> {
         let location = self.location();
         if !location.repository.join("vault.toml").exists() {
@@ -72,7 +73,9 @@ impl Running {
             return Some(format!("{} is gone", location.root.display()));
         }
         match self {
-            Running::Mounted(mounted, _) if mounted.is_unmounted() => Some("someone unmounted it".to_owned()),
+            Running::Mounted(mounted, _) if mounted.is_unmounted() => {
+                Some("it was unmounted from outside".to_owned())
+            }
             _ if self.live().is_some_and(Live::is_over) => Some("it ended by itself".to_owned()),
             _ => None,
         }
@@ -86,7 +89,7 @@ impl Running {
     }
 }
 
-/// Sees to a source until it shall end.
+/// Runs a source until it is to stop.
 pub(super) fn run(source: &Arc<Source>) {
     let mut supervisor = Supervisor {
         source: Arc::clone(source),
@@ -105,9 +108,9 @@ pub(super) fn run(source: &Arc<Source>) {
     };
     while !source.is_stopping() {
         supervisor.turn();
-        source.rest(TICK);
+        source.sleep(TICK);
     }
-    source.turns(false);
+    source.set_in_turn(false);
     supervisor.end();
 }
 
@@ -117,14 +120,14 @@ struct Supervisor {
     catalogue: Option<Catalogue>,
     backoff: Backoff,
     scrub_backoff: Backoff,
-    /// Since when it runs.
+    /// Start of the current run.
     began: Stopwatch,
     counted: Option<Stopwatch>,
     overdue: Counting,
     looked: Option<Stopwatch>,
-    /// What targets need.
+    /// Next action for the targets.
     next: Next,
-    /// What was last said of targets.
+    /// Last message about the targets.
     last_message: Option<String>,
     job: Option<(Arc<Job>, JoinHandle<()>)>,
     is_paused: bool,
@@ -137,23 +140,23 @@ impl Supervisor {
 
     fn turn(&mut self) {
         let now = self.source.clock.now();
-        self.source.turns(self.running.is_some());
+        self.source.set_in_turn(self.running.is_some());
         self.collect(now);
         match self.running.as_ref().map(Running::failure) {
             None if self.backoff.is_over(now) => self.start(now),
             None => {}
             Some(Some(why)) => self.give_up(&why, now),
-            Some(None) => self.tend(now),
+            Some(None) => self.maintain(now),
         }
     }
 
-    /// Tries to bring the source to life.
+    /// Starts the source.
     fn start(&mut self, now: Nanos) {
         match self.begin() {
             Ok(running) => {
                 let location = running.location().clone();
                 if let Err(error) =
-                    note::leave(&location.repository, self.source.name(), &self.source.surroundings.socket)
+                    note::write(&location.repository, self.source.name(), &self.source.context.socket)
                 {
                     self.source.warning(&format!("other commands will not find this daemon: {error}"));
                 }
@@ -163,7 +166,7 @@ impl Supervisor {
                 self.running = Some(running);
                 (self.began, self.counted, self.looked) = (Stopwatch::start(), None, None);
                 self.is_paused = false;
-                self.tend(now);
+                self.maintain(now);
                 self.source.enter(Phase::Running);
                 self.source.message("running");
             }
@@ -181,8 +184,7 @@ impl Supervisor {
     fn begin(&self) -> Result<Running, LiveError> {
         let config = self.config();
         let theirs = Arc::clone(&self.source);
-        let tell: Tell =
-            Arc::new(move |notice| (theirs.surroundings.tell)(theirs.name(), Event::Notice(notice)));
+        let tell: Tell = Arc::new(move |notice| (theirs.context.tell)(theirs.name(), Event::Notice(notice)));
         let mut keeping = monitor::Options {
             command: "daemon run",
             threads: config.workers,
@@ -202,7 +204,7 @@ impl Supervisor {
                 (live::Source::Directory(path.clone(), config.repository.clone()), show, *verify)
             }
             What::Pool { pool: name, base, show, .. } => {
-                let registry = self.source.surroundings.registry.as_ref();
+                let registry = self.source.context.registry.as_ref();
                 let pool = Pool::open_from(base, name.as_os_str(), registry, pool::Options::default())?;
                 (live::Source::Pool(pool, name.clone()), show, true)
             }
@@ -234,14 +236,14 @@ impl Supervisor {
         Ok(Running::Mounted(Box::new(mounted), pool))
     }
 
-    /// It cannot go on as it is: ends it, to begin anew.
+    /// Stops a failed source, to start it again later.
     fn give_up(&mut self, why: &str, now: Nanos) {
-        self.source.turns(false);
+        self.source.set_in_turn(false);
         self.end_job();
         let mut why = why.to_owned();
         if let Some(running) = self.running.take() {
-            match running.stop(self.source.surroundings.patience) {
-                // Why it ended says more than that it did.
+            match running.stop(self.source.context.patience) {
+                // The cause is more specific than "it ended".
                 Err(LiveError::Monitor(error @ (MonitorError::Source(_) | MonitorError::Io(_)))) => {
                     why = error.to_string();
                 }
@@ -257,8 +259,8 @@ impl Supervisor {
         self.failed(&why, now);
     }
 
-    /// Sees to a source that runs.
-    fn tend(&mut self, now: Nanos) {
+    /// One turn of a running source.
+    fn maintain(&mut self, now: Nanos) {
         if self.began.elapsed() >= RECOVERED {
             self.backoff.succeeded();
         }
@@ -282,7 +284,7 @@ impl Supervisor {
             return;
         }
         if self.job.is_some() {
-            self.make_room();
+            self.yield_to_rebuild();
             return;
         }
         if let Some(job) = self.choose(now, next_scrub) {
@@ -299,7 +301,7 @@ impl Supervisor {
         }
     }
 
-    /// Looks at the targets of a pool.
+    /// Examines the targets of a pool.
     fn look(&mut self, now: Nanos) {
         let Some(config) = self.config().rebuild().copied() else { return };
         let Some(Running::Mounted(_, Some(pool))) = &self.running else { return };
@@ -328,7 +330,7 @@ impl Supervisor {
         }
     }
 
-    /// When the next scrub is due.
+    /// Time of the next scheduled scrub.
     fn next_scrub(&mut self, now: Nanos) -> Option<Nanos> {
         let scrub = self.config().scrub?;
         let known = self.source.state().scrub;
@@ -341,8 +343,8 @@ impl Supervisor {
         Some(next)
     }
 
-    /// What is lost on disks goes before what is due anyway.
-    fn make_room(&self) {
+    /// Stops a scheduled scrub if a rebuild is due.
+    fn yield_to_rebuild(&self) {
         let urgent = matches!(self.next, Next::Rebuild { .. });
         let is_due = |job: &Job| job.scheduled && matches!(job.work, Work::Scrub { .. });
         if let Some((job, _)) = self.job.as_ref().filter(|(job, _)| urgent && is_due(job)) {
@@ -350,7 +352,7 @@ impl Supervisor {
         }
     }
 
-    /// What to do next, if anything.
+    /// The next job, if any.
     fn choose(&mut self, now: Nanos, next_scrub: Option<Nanos>) -> Option<Arc<Job>> {
         let due = |work| Some(Arc::new(Job::new(work, true, now)));
         if let Next::Rebuild { targets, agreed } = std::mem::replace(&mut self.next, Next::Nothing) {
@@ -387,7 +389,7 @@ impl Supervisor {
         let (theirs, source) = (Arc::clone(&job), Arc::clone(&self.source));
         let work = move || {
             let ended = theirs.run(&location, limits).map_err(|error| error.to_string());
-            // Before the result is known: whoever waits for it may ask for the state next.
+            // Before the result is set: a client that waits for it may request the status next.
             if let Ok(Ended { files, overdue, .. }) = &ended {
                 let mut state = source.state();
                 state.files = files.clone().or(state.files.take());
@@ -398,20 +400,20 @@ impl Supervisor {
         match std::thread::Builder::new().name(job.work.word().to_owned()).spawn(work) {
             Ok(thread) => self.job = Some((job, thread)),
             Err(error) => {
-                job.end(Err(format!("there is no thread to be had: {error}")));
+                job.end(Err(format!("cannot start a thread: {error}")));
                 self.source.state().job = None;
             }
         }
     }
 
-    /// Takes over what a job that ended has done.
+    /// Handles the end of a job.
     fn collect(&mut self, now: Nanos) {
         let Some((job, thread)) = self.job.take_if(|(_, thread)| thread.is_finished()) else { return };
         if thread.join().is_err() {
             job.end(Err("it ended unexpectedly".to_owned()));
         }
         let ended = job.ended().unwrap_or_else(|| Err("it ended unexpectedly".to_owned()));
-        self.tell_ended(&job, &ended, now);
+        self.report_ended(&job, &ended, now);
         self.counted = None;
         let is_done = ended.as_ref().is_ok_and(|ended| ended.outcome != "stopped");
         match &job.work {
@@ -451,7 +453,7 @@ impl Supervisor {
         self.source.state().scrub = Some(ScrubTimes { last: Some(began), next: began });
     }
 
-    fn tell_ended(&self, job: &Job, ended: &Result<Ended, String>, now: Nanos) {
+    fn report_ended(&self, job: &Job, ended: &Result<Ended, String>, now: Nanos) {
         let word = job.work.word();
         let mut value = json!({ "began": job.began, "ended": now, "scheduled": job.scheduled });
         match ended {
@@ -459,7 +461,7 @@ impl Supervisor {
                 value["outcome"] = json!(outcome);
                 value["report"] = report.clone();
                 let text = format!("{word}: {outcome}{}", summary(report));
-                // What is due is done again and again; only what it finds is news.
+                // Scheduled jobs repeat; only their findings are reported.
                 match *outcome {
                     "fine" if job.scheduled && !matches!(job.work, Work::Rebuild { .. }) => {}
                     "fine" | "stopped" => self.source.message(&text),
@@ -494,21 +496,19 @@ impl Supervisor {
         self.end_job();
         if let Some(running) = self.running.take() {
             let repository = running.location().repository.clone();
-            match running.stop(self.source.surroundings.patience) {
-                Ok(true) => {
-                    self.source.warning("programs still used the mount: it was taken from under them")
-                }
+            match running.stop(self.source.context.patience) {
+                Ok(true) => self.source.warning("programs still used the mount: it was detached"),
                 Ok(false) => {}
                 Err(error) => self.source.warning(&error.to_string()),
             }
-            note::take_away(&repository);
+            note::remove(&repository);
         }
         self.source.message("stopped");
         self.source.enter(Phase::Stopped);
     }
 }
 
-/// The first numbers and names of a report, for a line of a log.
+/// Main numbers and first names of a report, for one line of the log.
 fn summary(report: &Value) -> String {
     let mut parts = Vec::new();
     for (key, word) in [

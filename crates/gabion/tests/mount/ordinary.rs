@@ -303,7 +303,7 @@ fn mounted_in_the_background_says_what_it_found() {
     fixture.die();
     let output = fixture.run(&["mount", "source", "mount", "--background"]);
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success() && error.contains("cleared away"), "{output:?}");
+    assert!(output.status.success() && error.contains("stale mount"), "{output:?}");
     let unmounted = Command::new("umount").arg(fixture.at("")).status().unwrap();
     assert!(unmounted.success());
     // It ends by itself then.

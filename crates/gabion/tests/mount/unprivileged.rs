@@ -72,7 +72,7 @@ fn mounted_for_oneself_where_users_may_not_mount_for_others() {
     let Some(mut fixture) = fixture("mounted for oneself") else { return };
     fixture.mount_by(mounting(&fixture, &[]));
     let told = fixture.captured();
-    assert!(told.contains("only you can use this mount") && told.contains("user_allow_other"), "{told}");
+    assert!(told.contains("only you can access this mount") && told.contains("user_allow_other"), "{told}");
     let written = within(&fixture, USER, USER, "echo mine > file && cat file");
     assert_eq!(String::from_utf8_lossy(&written.stdout), "mine\n", "{written:?}");
     for other in [0, 12_345] {

@@ -251,7 +251,7 @@ fn a_mount_below_is_said_to_make_the_watch_hear_everything() {
         std::thread::sleep(Duration::from_millis(50));
     }
     let people = String::from_utf8(fixture.run(&["status", "tree", "--no-scan"]).stdout).unwrap();
-    assert!(people.contains("hears of every write on the whole file system"), "{people}");
+    assert!(people.contains("receives events for every write on the whole file system"), "{people}");
     assert_eq!(watch.stop(Signal::TERM)["filesystem_wide"], wide["why"]);
     assert_eq!(asked(), Value::Null, "it is over");
     assert!(Command::new("umount").arg(&point).status().is_ok_and(|status| status.success()));

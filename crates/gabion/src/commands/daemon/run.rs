@@ -27,25 +27,25 @@ Examples:
   gabion daemon run /etc/gabion/daemon.toml
   gabion daemon run daemon.toml --socket /tmp/gabion.sock --json
 
-Every source has a thread of its own: one that fails, because its directory is missing or its changelog away, is shown with the \
-reason and tried again after pauses that grow to five minutes; the others go on. SIGTERM and SIGINT end it: what is in hand is \
-finished, mounts are unmounted, and what is still due is found by the next run. SIGHUP reads the configuration again. \
-Under systemd it says when it is ready and how it is (Type=notify), and that it is alive (WatchdogSec).";
+Each source has a thread of its own. A source that fails, for example because its directory is missing, is reported and \
+started again after pauses of up to five minutes; the others continue. SIGTERM and SIGINT stop the daemon: running jobs are \
+finished and mounts unmounted; the next run continues with the rest. SIGHUP reloads the configuration. \
+Under systemd it reports readiness and status (Type=notify) and feeds the watchdog (WatchdogSec).";
 
 /// Arguments of `gabion daemon run`.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// The configuration; docs/reference/daemon.toml is a commented one
+    /// The configuration file; docs/reference/daemon.toml is a commented example
     config: PathBuf,
-    /// Only check the configuration and the policies it names, and say what would be done
+    /// Check the configuration and its policies, print the settings, and exit
     #[arg(long)]
     check: bool,
     #[command(flatten)]
     place: Place,
     #[command(flatten)]
     names: Names,
-    /// Print one JSON object per line for all that happens
+    /// Print events as JSON, one object per line
     #[arg(long)]
     json: bool,
     /// Print errors and warnings only
@@ -85,7 +85,7 @@ impl Args {
         Ok(Outcome::Fine)
     }
 
-    /// What would be done, and whether the policies can be used.
+    /// Checks the policies, and prints the settings.
     fn check(&self, config: &Config) -> anyhow::Result<Outcome> {
         for source in &config.sources {
             if let Some(text) = source.protection.policy_text()? {
@@ -120,7 +120,7 @@ impl Args {
     }
 }
 
-/// A source with all that is set, defaults included.
+/// JSON of a source with all settings, including defaults.
 fn as_json(source: &SourceConfig) -> Value {
     let rate = |limit: Option<u64>| limit.map(|limit| format!("{}/s", Size(limit)));
     let time = |time: i64| Duration(time).to_string();
@@ -149,7 +149,7 @@ fn as_json(source: &SourceConfig) -> Value {
     })
 }
 
-/// Says what happens, with the name of the source before it.
+/// Prints events, one printer per source.
 fn printers(json: bool, quiet: bool) -> Tell {
     let printers: Mutex<BTreeMap<String, Arc<EventPrinter>>> = Mutex::default();
     Arc::new(move |name, event| {

@@ -13,8 +13,8 @@ Examples:
   gabion pool add tank /mnt/d7
   gabion pool add tank /mnt/c2 --domain c
 
-The directory is made if it is missing, and must be empty. Files that are there stay where they are; new ones go \
-to the new target as well.";
+A missing directory is created; an existing one must be empty. Existing files are not moved; new files also use \
+the new target.";
 
 /// Arguments of `gabion pool add`.
 #[derive(clap::Args)]
@@ -24,10 +24,10 @@ pub(super) struct Args {
     which: Which,
     /// The directory
     dir: PathBuf,
-    /// What it fails together with; alone if not said
+    /// Failure domain; by default its own
     #[arg(long)]
     domain: Option<String>,
-    /// Check and say what would be done, but do nothing
+    /// Check, print what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]

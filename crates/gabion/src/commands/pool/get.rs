@@ -27,11 +27,11 @@ const EXAMPLES: &str = "\
 Examples:
   gabion pool get tank films/film.mkv             into this directory
   gabion pool get tank films/film.mkv other.mkv   under another name
-  gabion pool get tank photos /mnt/restore        a directory, with all that is in it
+  gabion pool get tank photos /mnt/restore        a directory with its content
   gabion pool get tank notes.txt -                to standard output
 
-A file appears when all of it is there. Blocks are checked against their signatures; what is gone or wrong is reconstructed from \
-redundancy, and that is said. Bytes that nothing can bring back are an error that names the targets.";
+Files are created atomically. Blocks are verified against their signatures; missing and corrupt ones are reconstructed \
+and reported. A file with unrecoverable bytes is an error that names the targets.";
 
 /// Arguments of `gabion pool get`.
 #[derive(clap::Args)]
@@ -41,19 +41,19 @@ pub(super) struct Args {
     which: Which,
     /// The file or directory in the pool
     path: OsString,
-    /// Where it goes: a directory that exists, another name, or - for standard output
+    /// Destination: an existing directory, another name, or - for standard output
     dest: Option<PathBuf>,
-    /// Replace files that exist
+    /// Replace existing files
     #[arg(long)]
     force: bool,
-    /// Say what would be done, but do nothing
+    /// Print what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
     output: OutputArgs,
 }
 
-/// Something to get: where it is, where it goes, what it is.
+/// A file to copy.
 struct Item {
     from: Vec<u8>,
     to: PathBuf,
@@ -61,7 +61,7 @@ struct Item {
 }
 
 impl Args {
-    /// True if the file goes to standard output.
+    /// True if the destination is standard output.
     pub(super) fn only_reads(&self) -> bool {
         self.dest.as_ref().is_some_and(|dest| dest.as_os_str() == "-")
     }
@@ -108,7 +108,7 @@ impl Args {
                 Err(error) => errors.report(&item.from, &error_message(&error)),
             }
         }
-        // Last: a directory that may not be written to can now be closed.
+        // Last, because files could not be created in a read-only directory.
         for item in items.iter().rev().filter(|item| item.stat.kind == Kind::Directory && !dry_run) {
             if let Err(error) = fs::set_permissions(&item.to, fs::Permissions::from_mode(item.stat.mode)) {
                 errors.report(&item.from, &error);
@@ -129,7 +129,7 @@ impl Args {
     }
 }
 
-/// Files come out checked, and whole even if targets are gone; what that took is told and noted.
+/// Reader of verified files; reports and records reconstructed blocks.
 struct Out<'a> {
     pool: &'a Pool,
     coders: Coders,
@@ -153,7 +153,7 @@ impl Out<'_> {
         Ok(bytes)
     }
 
-    /// Notes degraded reads where `gabion status` finds them; gives their number.
+    /// Records degraded reads for `gabion status`. Returns their number.
     fn note(&self) -> usize {
         let reports = self.degraded.borrow();
         if reports.is_empty() {
@@ -167,7 +167,7 @@ impl Out<'_> {
             Ok(())
         };
         if let Err(error) = noted() {
-            errln!("gabion: warning: degraded reads could not be noted: {}", error_message(&error));
+            errln!("gabion: warning: cannot record degraded reads: {}", error_message(&error));
         }
         reports.len()
     }
@@ -177,12 +177,12 @@ fn size(item: &Item) -> u64 {
     if item.stat.kind == Kind::File { item.stat.size } else { 0 }
 }
 
-/// Zeros become holes: a sparse file must not fill the disk it is copied to.
+/// Writes zeros as holes, so that a copy of a sparse file is sparse.
 struct Sparse<'a>(&'a mut fs::File);
 
 impl Write for Sparse<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        /// Smaller holes save no space on any disk.
+        /// Block size of usual file systems; smaller holes save no space.
         const HOLE: usize = 4096;
         let is_hole = |piece: &[u8]| piece.len() == HOLE && piece.iter().all(|&byte| byte == 0);
         let holes: usize = bytes.chunks(HOLE).take_while(|piece| is_hole(piece)).map(<[u8]>::len).sum();
@@ -199,7 +199,7 @@ impl Write for Sparse<'_> {
     }
 }
 
-/// What is at a path of the pool, directories before what is in them.
+/// The files at and below a path of the pool, each directory before its content.
 fn collect(pool: &Pool, item: Item, items: &mut Vec<Item>, errors: &mut FileErrors) {
     let (from, to, is_directory) = (item.from.clone(), item.to.clone(), item.stat.kind == Kind::Directory);
     items.push(item);
@@ -244,7 +244,7 @@ fn get(out: &Out<'_>, item: &Item, force: bool, bar: &ProgressBar) -> anyhow::Re
     }
     let mut draft = tempfile::Builder::new().prefix(".gabion-").suffix(".tmp").tempfile_in(directory)?;
     let bytes = out.copy(from, &mut bar.wrap_write(Sparse(draft.as_file_mut())))?;
-    // Holes at the end are only there if the length says so.
+    // A hole at the end needs the length to be set.
     draft.as_file().set_len(bytes)?;
     for failed in metadata::restore(draft.as_file(), &stub.metadata, stub.mtime) {
         errln!("gabion: warning: {}: {failed}", Shown::path(to));

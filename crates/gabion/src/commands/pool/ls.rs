@@ -28,10 +28,10 @@ pub(super) struct Args {
     /// A file or directory in the pool
     #[arg(default_value = "/")]
     path: OsString,
-    /// Permissions, owner, size, time and targets too
+    /// Also print permissions, owner, size, time and targets
     #[arg(short, long)]
     long: bool,
-    /// All that is below, too
+    /// Also list subdirectories
     #[arg(short = 'R', long)]
     recursive: bool,
     #[command(flatten)]
@@ -57,7 +57,7 @@ impl Args {
         let found = pool.find(&path).with_context(shown)?;
         ensure!(path.is_empty() || found.is_some(), "{}: not in the pool", shown());
         let listed = pool.list(&path)?;
-        // A file stands for itself; its own name must not be added to its path.
+        // The list of a file is the file itself; its name is already in its path.
         let is_file =
             matches!(&listed[..], [(_, Ok(only))] if only.stub.is_some() && pool.stub(&path).is_ok());
         let base = if is_file { split(&path).0 } else { &path };
@@ -101,7 +101,7 @@ impl Printer {
     }
 }
 
-/// The letter of a pipe, a socket or a device.
+/// Type letter of a pipe, a socket or a device.
 fn special(listed: &DirectoryEntry) -> char {
     match listed.stub.as_ref().and_then(|stub| stub.special) {
         Some(Special::Pipe) => 'p',
@@ -142,11 +142,12 @@ fn permissions(mode: u32) -> String {
     (0..9).rev().map(|bit| if mode >> bit & 1 == 1 { ['x', 'w', 'r'][bit % 3] } else { '-' }).collect()
 }
 
-/// Date and time of day, UTC.
+/// Date and time, UTC.
 fn time(nanos: Nanos) -> String {
     let seconds = nanos.div_euclid(SECOND);
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // Days since March of the year 0 in eras of 400 years: leap days come last and need no exception.
+    // Days since March of the year 0, in eras of 400 years: leap days are the last day of a year and need no special
+    // case.
     let days = days + 719_468;
     let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;

@@ -16,7 +16,7 @@ Examples:
   gabion pool mv tank film.mkv films/
   gabion pool mv tank photos/2024 photos/2025
 
-A file that is there is replaced. Content stays where it is: only names move.";
+An existing file is replaced. Only names change; content is not copied.";
 
 /// Arguments of `gabion pool mv`.
 #[derive(clap::Args)]
@@ -26,9 +26,9 @@ pub(super) struct Args {
     which: Which,
     /// A file or directory in the pool
     from: OsString,
-    /// Its new name, or the directory it goes into
+    /// Its new name, or the destination directory
     to: OsString,
-    /// Say what would be done, but do nothing
+    /// Print what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]

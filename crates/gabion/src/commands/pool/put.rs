@@ -20,13 +20,13 @@ use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
 Examples:
-  gabion pool put tank film.mkv                 to /film.mkv of the pool
+  gabion pool put tank film.mkv                 to /film.mkv in the pool
   gabion pool put tank film.mkv films/film      under another name
-  gabion pool put tank photos music /           directories, with all that is in them
+  gabion pool put tank photos music /           directories with their content
 
-With one FILE and no DEST it goes to the top of the pool. DEST is a directory if it is one in the pool, ends with a slash, or \
-more than one FILE is given. What is there is replaced: the old file is there until the new one is whole.
-What `gabion protect` keeps in a directory (.gabion) is left out: it belongs to the directory, not to its files.";
+A single FILE without DEST goes to the root of the pool. DEST is a directory if it is one in the pool, ends with a slash, or \
+more than one FILE is given. Existing files are replaced atomically. \
+Repositories of protected directories (.gabion) are left out.";
 
 /// Arguments of `gabion pool put`.
 #[derive(clap::Args)]
@@ -34,17 +34,17 @@ What `gabion protect` keeps in a directory (.gabion) is left out: it belongs to 
 pub(super) struct Args {
     #[command(flatten)]
     which: Which,
-    /// Files and directories, and where in the pool they go
+    /// Files and directories, and their destination in the pool
     #[arg(required = true, value_name = "FILE… [DEST]")]
     paths: Vec<PathBuf>,
-    /// Say what would be done, but do nothing
+    /// Print what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
     output: OutputArgs,
 }
 
-/// Something to put: where it is, where it goes, what it is.
+/// A file to copy.
 struct Item {
     from: PathBuf,
     to: Vec<u8>,
@@ -69,7 +69,7 @@ impl Args {
             let to = match (is_directory, name_of(path)) {
                 (false, _) => to.clone(),
                 (true, Some(name)) => join(&to, &name),
-                (true, None) => bail!("{}: it has no name to keep", Shown::path(path)),
+                (true, None) => bail!("{}: has no file name", Shown::path(path)),
             };
             collect(path, to, &mut items, &mut left_out, &mut errors);
         }
@@ -109,14 +109,14 @@ impl Args {
     }
 }
 
-/// The last name of a path, also of one like `.`.
+/// The file name of a path, also of `.`.
 fn name_of(path: &Path) -> Option<Vec<u8>> {
     let name = path.file_name().map(OsString::from);
     let name = name.or_else(|| fs::canonicalize(path).ok()?.file_name().map(OsString::from));
     name.map(OsString::into_vec)
 }
 
-/// What is at a path, directories before what is in them.
+/// The files at and below a path, each directory before its content.
 fn collect(path: &Path, to: Vec<u8>, items: &mut Vec<Item>, left_out: &mut u64, errors: &mut FileErrors) {
     let trouble = |errors: &mut FileErrors, error: &dyn std::fmt::Display| {
         errors.report(path.as_os_str().as_bytes(), error);
@@ -166,7 +166,7 @@ fn put(pool: &Pool, item: &Item, bar: &ProgressBar) -> anyhow::Result<u64> {
         warn(&pool.put_link(&item.to, &target, &about, mtime)?.faults);
         return Ok(0);
     }
-    // Should a pipe have taken its place, nobody waits for its writer.
+    // O_NONBLOCK: the file may have been replaced by a pipe, and opening that would block.
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
     let file = File::options().read(true).custom_flags(nonblocking).open(&item.from)?;
     let stat = stat_of(&file)?;
@@ -178,7 +178,7 @@ fn put(pool: &Pool, item: &Item, bar: &ProgressBar) -> anyhow::Result<u64> {
     warn(&written.faults);
     let after = stat_of(&file)?;
     if after.generation() != stat.generation() {
-        bail!("it was changed while it was read; what was put may be a mixture: put it again");
+        bail!("changed while it was read, so the copy may be inconsistent: put it again");
     }
     Ok(written.stub.size)
 }

@@ -10,13 +10,13 @@ use serde_json::json;
 
 const EXAMPLES: &str = "\
 Examples:
-  gabion pool retire tank d3                 empty d3: bring what it has onto other targets
-  gabion pool retire tank d3 --no-rebuild    only let nothing new go there
+  gabion pool retire tank d3                 move the content of d3 to other targets
+  gabion pool retire tank d3 --no-rebuild    only stop writing new files to it
 
-Nothing new goes to the target. What it has is copied onto others in failure domains of their own, checked against \
-signatures; what cannot be read from it is made from redundancy. Then it is removed from there, and the disk may go. \
-It can be interrupted: `gabion pool rebuild` goes on with the rest.
-Exit codes: 0 the target is empty, 1 something is left on it, 2 error, 3 data lost.";
+New files no longer use the target. Its columns are copied to targets in other failure domains and verified against \
+signatures; unreadable blocks are reconstructed. Then the columns are removed from it, and the disk can be removed. \
+The command can be interrupted: `gabion pool rebuild` continues with the rest.
+Exit codes: 0 the target is empty, 1 columns are left on it, 2 error, 3 data lost.";
 
 /// Arguments of `gabion pool retire`.
 #[derive(clap::Args)]
@@ -24,15 +24,15 @@ Exit codes: 0 the target is empty, 1 something is left on it, 2 error, 3 data lo
 pub(super) struct Args {
     #[command(flatten)]
     which: Which,
-    /// The target's name
+    /// Name of the target
     target: String,
-    /// Leave what it has where it is
+    /// Do not move its content
     #[arg(long)]
     no_rebuild: bool,
-    /// Check and say what would be done, but do nothing
+    /// Check, print what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// If another command has the vault, wait for it
+    /// Wait if another command is using the vault
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
@@ -53,7 +53,7 @@ impl Args {
             false => pool.retire(&target)?,
         }
         let verb = if dry_run { "would retire" } else { "retired" };
-        output.print_line(format!("{verb} target {target}: nothing new goes there"));
+        output.print_line(format!("{verb} target {target}: new files no longer use it"));
         if dry_run || no_rebuild {
             if output.json {
                 outln!("{}", json!({ "command": "pool retire", "dry_run": dry_run, "target": target }));

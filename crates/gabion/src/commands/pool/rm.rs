@@ -15,7 +15,7 @@ Examples:
   gabion pool rm tank notes.txt
   gabion pool rm tank photos -r --dry-run
 
-What cannot be removed is named, and the rest is removed all the same.";
+Continues after errors, and reports each file that cannot be removed.";
 
 /// Arguments of `gabion pool rm`.
 #[derive(clap::Args)]
@@ -26,10 +26,10 @@ pub(super) struct Args {
     /// Files in the pool
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<OsString>,
-    /// Directories, with all that is in them
+    /// Also remove directories with their content
     #[arg(short, long)]
     recursive: bool,
-    /// Say what would be removed, but do nothing
+    /// Print what would be removed, and change nothing
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -46,11 +46,11 @@ impl Args {
             let path = inside(path);
             match pool.find(&path) {
                 Ok(Some(stat)) if stat.kind == Kind::Directory && !recursive => {
-                    errors.report(&path, &"it is a directory; -r removes it with all that is in it");
+                    errors.report(&path, &"is a directory; -r removes it with its content");
                 }
                 Ok(Some(stat)) => collect(&pool, path, stat.kind == Kind::Directory, &mut found, &mut errors),
                 Ok(None) => errors.report(&path, &"not in the pool"),
-                // A stub that cannot be read can still be removed.
+                // A file with an unreadable stub can still be removed.
                 Err(_) => found.push(path),
             }
         }
@@ -77,7 +77,7 @@ impl Args {
     }
 }
 
-/// What is at a path, directories after what is in them.
+/// The files at and below a path, each directory after its content.
 fn collect(pool: &Pool, path: Vec<u8>, directory: bool, found: &mut Vec<Vec<u8>>, errors: &mut FileErrors) {
     if directory {
         match pool.list(&path) {
@@ -90,7 +90,7 @@ fn collect(pool: &Pool, path: Vec<u8>, directory: bool, found: &mut Vec<Vec<u8>>
             Err(error) => return errors.report(&path, &error),
         }
     }
-    // The top of the pool stays.
+    // The root of the pool is not removed.
     if !path.is_empty() {
         found.push(path);
     }

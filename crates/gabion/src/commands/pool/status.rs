@@ -17,11 +17,11 @@ const EXAMPLES: &str = "\
 Examples:
   gabion pool status tank
   gabion pool status /mnt/d1 --json | jq .warnings
-  gabion pool status tank --heal          bring mirrors of the namespace up to date
-  gabion pool status tank --sweep         remove objects that no file refers to
+  gabion pool status tank --heal          update stale mirrors of the namespace
+  gabion pool status tank --sweep         remove objects without a file
 
-Files that miss something are named, from where their parts are; nothing is read for that.
-Exit codes: 0 all well, 1 something to look after, 2 error, 3 files are lost.";
+Lists files with missing columns, from their recorded placement; no content is read.
+Exit codes: 0 all well, 1 needs attention, 2 error, 3 files are lost.";
 
 /// Arguments of `gabion pool status`.
 #[derive(clap::Args)]
@@ -29,13 +29,13 @@ Exit codes: 0 all well, 1 something to look after, 2 error, 3 files are lost.";
 pub(super) struct Args {
     #[command(flatten)]
     which: Which,
-    /// Make all mirrors of the namespace current and equal
+    /// Update all mirrors of the namespace
     #[arg(long)]
     heal: bool,
-    /// Remove what crashes and absent targets left over; with --dry-run only list it
+    /// Remove leftovers of crashes and absent targets; with --dry-run only list them
     #[arg(long)]
     sweep: bool,
-    /// List all files that miss something, not the first ten, and look for them even if all targets are there
+    /// List all files with missing columns, not only the first ten, even if all targets are online
     #[arg(long)]
     files: bool,
     /// Remove nothing
@@ -53,7 +53,7 @@ impl Args {
         let swept = if sweep { Some(pool.sweep(!dry_run)?) } else { None };
         pool.probe();
         let status = pool.status();
-        // Without a target that is gone or on its way, where files are is known to be right.
+        // If all targets are online, no file has missing columns.
         let wrong = status.targets.iter().any(|target| target.state != TargetState::Online);
         let names = if files || output.json { usize::MAX } else { FIRST };
         let overview = if wrong || files { Some(overview(&pool, &Coders::new()?, names)) } else { None };
@@ -90,7 +90,7 @@ impl Args {
         }
         failed.iter().for_each(|text| errln!("gabion: {text}"));
         if let Err(error) = &overview {
-            errln!("gabion: nobody can say how files are: {error}");
+            errln!("gabion: cannot determine the state of files: {error}");
         }
         let lost = matches!(&overview, Ok(Some(overview)) if overview.files.contains_key(&Standing::Lost));
         for warning in &status.warnings {
@@ -117,7 +117,7 @@ fn tell_files(overview: &Overview, output: &OutputArgs) {
     ));
     for (path, standing, targets) in &overview.named {
         let word = if *standing == Standing::Lost { "LOST" } else { "degraded" };
-        output.print_line(format!("  {word:<9} {} (misses {})", Shown::bytes(path), targets.join(", ")));
+        output.print_line(format!("  {word:<9} {} (missing on {})", Shown::bytes(path), targets.join(", ")));
     }
     let affected = count(Standing::Degraded) + count(Standing::Lost);
     if affected > overview.named.len() as u64 {
@@ -186,7 +186,7 @@ fn print(status: &Status, output: &OutputArgs) {
             .iter()
             .zip(widths)
             .enumerate()
-            // Numbers to the right, words to the left.
+            // Numbers are right-aligned.
             .map(
                 |(at, (cell, width))| {
                     if (4..7).contains(&at) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }

@@ -18,20 +18,20 @@ Examples:
   gabion approve 3f0a9c5e11d84b7fa2c6e0d94b1877aa /srv/photos
   gabion approve /srv/photos/archive/1998.tif
 
-With a digest: releases the change-set that `gabion protect` held, and only that: it is known by its digest, so if anything else \
-vanishes or changes before the next protect, that is held again. Files that are written without a pause (other \
-ones at each look) are known by their names alone, as long as they are fewer than the guard lets pass by themselves.
-With a path: accepts the present content of write-once files that changed, at and below the path. A file that changes again before the \
-next protect is reported again. A file whose name looks like a digest is written with ./ before it.";
+With a digest: approves the change-set that `gabion protect` held, and no other: if further files disappear or change before \
+the next protect, the change-set is held again. Files that change continuously are identified by name only, as long as they are \
+fewer than the guard allows.
+With a path: accepts the current content of changed write-once files at and below the path. A file that changes again before the \
+next protect is reported again. Write ./ before a file name that looks like a digest.";
 
 /// Arguments of `gabion approve`.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The digest that `gabion protect` printed, or the path of write-once files that changed
+    /// The digest that `gabion protect` printed, or the path of changed write-once files
     #[arg(value_name = "DIGEST|PATH")]
     what: OsString,
-    /// Say what would be approved, and do nothing
+    /// Print what would be approved, and change nothing
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -47,14 +47,14 @@ impl Args {
         }
         anyhow::ensure!(
             self.which.path == Path::new("."),
-            "{:?} is no digest of a change-set (32 hexadecimal digits); for write-once files name one path and nothing else",
+            "{:?} is not the digest of a change-set (32 hexadecimal digits); for write-once files give exactly one path",
             self.what
         );
         self.which.path = PathBuf::from(&self.what);
         self.accept()
     }
 
-    /// Releases the change-set that is held.
+    /// Approves the held change-set.
     fn approve(&self, digest: &Digest) -> anyhow::Result<Outcome> {
         let (vault, _) = self.which.open()?;
         let found =
@@ -88,7 +88,7 @@ impl Args {
         Ok(Outcome::Fine)
     }
 
-    /// Accepts write-once files as they are now.
+    /// Accepts the current content of write-once files.
     fn accept(&self) -> anyhow::Result<Outcome> {
         let (vault, inside) = self.which.open()?;
         let mut paths =
@@ -120,7 +120,7 @@ impl Args {
     }
 }
 
-/// Who acts on an approval.
+/// What carries out an approval.
 fn who(vault: &Vault) -> &'static str {
     match served::by(vault) {
         Some(_) => "the daemon carries it out",

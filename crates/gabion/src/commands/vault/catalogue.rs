@@ -19,11 +19,11 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Make the catalogue anew from the headers of redundancy files; settings and changelog as well where they are damaged
+    /// Rebuild the catalogue from the headers of redundancy files, and damaged settings and changelog too
     Rebuild {
         #[command(flatten)]
         which: Which,
-        /// Say what would be in it, and do nothing
+        /// Print what it would contain, and change nothing
         #[arg(long)]
         dry_run: bool,
         #[command(flatten)]
@@ -70,7 +70,7 @@ fn make(which: &Which, output: &OutputArgs) -> anyhow::Result<(Rebuilt, Vec<Rene
     Ok((renewal.rebuilt, renewal.renewed))
 }
 
-/// What [`make`] would find. Of what it would make anew only the settings are looked at: to look at a database may change it.
+/// What [`make`] would find. Checks only the settings, not the databases: opening a database may change it.
 fn look(which: &Which, output: &OutputArgs) -> anyhow::Result<(Rebuilt, Vec<Renewed>)> {
     let location = which.remains()?;
     let survey = |context: RunContext<'_>| survey(&location, &Clock::System, context);
@@ -89,12 +89,12 @@ fn word(what: Renewed) -> &'static str {
 fn was_renewed(what: Renewed) -> &'static str {
     match what {
         Renewed::Settings => {
-            "the settings were gone or damaged and are made anew; if changes were remembered on a Redis server, put its address into \
-             vault.toml"
+            "the settings were missing or damaged and were recreated; if the changelog is on a Redis server, put its address into \
+            vault.toml"
         }
-        Renewed::Catalogue => "the catalogue was damaged: a new one takes its place",
+        Renewed::Catalogue => "the catalogue was damaged and was replaced",
         Renewed::Changelog => {
-            "the changelog was damaged: a new one takes its place, and `gabion protect` finds what changed"
+            "the changelog was damaged and was replaced; `gabion protect` finds what changed"
         }
     }
 }

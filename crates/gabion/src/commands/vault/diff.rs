@@ -13,10 +13,10 @@ Examples:
   gabion diff /srv/photos
   gabion diff /srv/photos/2026 --json | jq .changes
 
-added, copied: new since the last protect; moved: found under another name; changed: other size or time; \
-restored: same size and time in a new file; touched: only owner, permissions or attributes; recoded: the policy \
-now says otherwise; removed: gone. Nothing is read but names, sizes and times.
-Exit codes: 0 nothing changed, 1 something did.";
+added, copied: new since the last protect; moved: under another name; changed: size or mtime differs; \
+restored: a new file with the same size and mtime; touched: only owner, permissions or attributes differ; recoded: the \
+policy has another code; removed: missing. Only names, sizes and times are read, no content.
+Exit codes: 0 no changes, 1 changes.";
 
 /// Arguments of `gabion diff`.
 #[derive(clap::Args)]
@@ -67,7 +67,7 @@ fn as_json(change: &Change) -> Value {
     })
 }
 
-/// Files and bytes by class.
+/// Files and bytes per class.
 pub(super) fn changes_as_json(counts: &Counts) -> Value {
     let all = Class::ALL.map(|class| {
         let (files, bytes) = counts.of(class);
@@ -76,7 +76,7 @@ pub(super) fn changes_as_json(counts: &Counts) -> Value {
     Value::Object(all.into_iter().collect())
 }
 
-/// The classes that there are, one per line.
+/// Prints the classes that occur, one per line.
 pub(super) fn print_counts(output: &OutputArgs, counts: &Counts) {
     if counts.is_empty() {
         output.print_line("nothing changed since the last protect");

@@ -1,4 +1,4 @@
-//! What a watch says: lines for people and a line that shows how it is, or JSON.
+//! Events of `watch`, `mount` and `daemon run`: as lines of text with a status line, or as JSON.
 
 use crate::commands::vault::protect::{failure, held_as_json, reason};
 use crate::commands::vault::scrub::trouble_as_json;
@@ -11,13 +11,13 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 use std::io::{IsTerminal, stderr};
 
-/// Says what happens.
+/// Prints events.
 pub(in crate::commands) struct EventPrinter {
     json: bool,
     quiet: bool,
-    /// Which one of many it is about.
+    /// Name of the source, in a daemon.
     name: Option<String>,
-    /// The line that shows how it is, where someone can see it.
+    /// Status line, if standard error is a terminal.
     line: Option<ProgressBar>,
 }
 
@@ -33,13 +33,13 @@ impl EventPrinter {
         EventPrinter { json, quiet, name: None, line }
     }
 
-    /// For one of many sources: its name stands before what is said.
+    /// For one source of a daemon; its name precedes each line.
     pub(in crate::commands) fn of(name: &str, json: bool, quiet: bool) -> EventPrinter {
         let name = Some(name).filter(|name| !name.is_empty()).map(str::to_owned);
         EventPrinter { json, quiet, name, line: None }
     }
 
-    /// Says something that is no notice.
+    /// Prints a message.
     pub(in crate::commands) fn message(&self, text: &str) {
         match self.json {
             true => self.print_json(json!({ "event": "message", "text": text })),
@@ -47,7 +47,7 @@ impl EventPrinter {
         }
     }
 
-    /// Says something that someone should look after.
+    /// Prints a warning.
     pub(in crate::commands) fn warning(&self, text: &str) {
         match self.json {
             true => self.print_json(json!({ "event": "warning", "text": text })),
@@ -82,7 +82,7 @@ impl EventPrinter {
         }
     }
 
-    /// Says what happened.
+    /// Prints an event of the monitor.
     pub(in crate::commands) fn notice(&self, notice: &Notice) {
         match self.json {
             true => self.print_json(as_json(notice)),
@@ -95,17 +95,17 @@ impl EventPrinter {
             Notice::Armed { source, instead, mounts, unwatched } => {
                 self.print_unless_quiet(&format!("watching with {source}"));
                 if let Some(why) = instead {
-                    self.print_unless_quiet(&format!("not with fanotify: {why}"));
+                    self.print_unless_quiet(&format!("fanotify is not used: {why}"));
                 }
                 for mount in mounts {
                     let mount = Shown::bytes(mount);
                     self.print(&format!(
-                        "WARNING: {mount} is a mount point: nothing is heard from there, only scans see it"
+                        "WARNING: {mount} is a mount point: it has no events, only scans find changes there"
                     ));
                 }
                 for (path, why) in unwatched.iter().take(FIRST) {
                     self.print(&format!(
-                        "WARNING: {} is not watched, only scans see it: {why}",
+                        "WARNING: {} is not watched, only scans find changes there: {why}",
                         Shown::bytes(path)
                     ));
                 }
@@ -115,7 +115,7 @@ impl EventPrinter {
             }
             Notice::Wide(why) => self.print(&format!("WARNING: {}", filesystem_wide_watch(why))),
             Notice::Gap(loss) => {
-                self.print(&format!("events were lost: {}; everything is scanned", loss.words()))
+                self.print(&format!("events were lost: {}; starting a full scan", loss.words()))
             }
             Notice::Recorded(_) => {}
             Notice::Scanned(scan) => self.scanned(scan),
@@ -123,12 +123,12 @@ impl EventPrinter {
             Notice::Held(held) => {
                 self.print(&format!("HELD: {}.", reason(held)));
                 self.print(&format!(
-                    "Their redundancy stays as it was. If that is meant: gabion approve {}",
+                    "Their redundancy is kept. If the change is intended: gabion approve {}",
                     held.digest
                 ));
             }
-            Notice::Released => self.print_unless_quiet("nothing is held any more"),
-            Notice::Policy => self.print_unless_quiet("another policy is in force"),
+            Notice::Released => self.print_unless_quiet("the held changes were released"),
+            Notice::Policy => self.print_unless_quiet("the policy was reloaded"),
             Notice::Trouble(why) => self.print(&format!("WARNING: {why}")),
         }
     }
@@ -154,7 +154,7 @@ impl EventPrinter {
         }
         for path in scan.write_once.iter().take(FIRST) {
             let path = Shown::bytes(path);
-            self.print(&format!("WARNING: {path} is write-once and changed: it keeps its redundancy"));
+            self.print(&format!("WARNING: {path} is write-once and changed: its redundancy is kept"));
         }
     }
 
@@ -181,17 +181,19 @@ impl EventPrinter {
         }
         for trouble in done.damaged.iter().take(FIRST) {
             let (path, word) = (Shown::bytes(&trouble.path), trouble.state.word());
-            self.print(&format!("WARNING: {path} is {word}: by its size and time nobody wrote to it"));
+            self.print(&format!(
+                "WARNING: {path} is {word}, with unchanged size and mtime (silent corruption)"
+            ));
         }
         for path in done.write_once.iter().take(FIRST) {
             let path = Shown::bytes(path);
-            self.print(&format!("WARNING: {path} is write-once and changed: it keeps its redundancy"));
+            self.print(&format!("WARNING: {path} is write-once and changed: its redundancy is kept"));
         }
         for (path, ranges) in done.spoilt.iter().take(FIRST) {
             let ranges: Vec<String> =
                 ranges.iter().take(FIRST).map(|range| format!("{}-{}", range.start, range.end)).collect();
             self.print(&format!(
-                "WARNING: {}: bytes {} were damaged before the rest of their stripes was written, and could not be put right",
+                "WARNING: {}: bytes {} were corrupt before the rest of their stripes was written, and could not be reconstructed",
                 Shown::bytes(path),
                 ranges.join(", ")
             ));
@@ -208,7 +210,7 @@ impl EventPrinter {
         }
     }
 
-    /// Shows how it is.
+    /// Updates the status line.
     pub(in crate::commands) fn update_status(&self, status: &Status, now: Nanos) {
         let Some(line) = &self.line else { return };
         line.set_message(format!(
@@ -223,7 +225,7 @@ impl EventPrinter {
         line.tick();
     }
 
-    /// Says how it was.
+    /// Prints a summary at the end.
     pub(in crate::commands) fn stopped(&self, status: &Status, now: Nanos) {
         if let Some(line) = &self.line {
             line.finish_and_clear();
@@ -242,10 +244,10 @@ impl EventPrinter {
     }
 }
 
-/// That a watch costs more than it has to, and why.
+/// Warning that the watch receives events of the whole file system.
 pub(in crate::commands) fn filesystem_wide_watch(why: &str) -> String {
     format!(
-        "the watch hears of every write on the whole file system, which slows everyone who writes there: {why}"
+        "the watch receives events for every write on the whole file system, which slows down all writers there: {why}"
     )
 }
 

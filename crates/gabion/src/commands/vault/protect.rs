@@ -24,16 +24,16 @@ Examples:
   gabion protect /srv/data --policy policy.toml --repository /mnt/other-disk/data.gabion
   gabion protect /srv/photos --dry-run
 
-The first run protects everything, later ones what changed; files that were moved take their redundancy \
-along. Redundancy goes to DIR/.gabion, or to a repository elsewhere, which a file DIR/.gabion then names for later commands. \
-Code and policy are remembered. \
-When very many files vanished or changed at once, their redundancy is left as it is until `gabion approve`.
+The first run protects all files, later runs those that changed; redundancy follows files that were \
+moved. Redundancy is stored in DIR/.gabion, or in a repository elsewhere, to which a pointer file DIR/.gabion then leads. \
+Code and policy are stored in the repository. \
+When very many files disappeared or changed at once, their redundancy is kept until `gabion approve`.
 Exit codes: 0 all is protected, 1 changes are held or pending, or files are damaged, degraded or lost, 2 some files could not be protected.";
 
-/// Examples, and which losses are survived.
+/// Examples, and the table of survivable losses.
 fn help() -> String {
     let mut help = format!(
-        "{EXAMPLES}\n\nWhat is survived, for a code k+m (8+2 unless another one is given; `gabion status` says it for a vault):"
+        "{EXAMPLES}\n\nSurvivable losses with a code k+m (default 8+2; `gabion status` prints them for a vault):"
     );
     for mode in Mode::ALL {
         help += &format!("\n  {}:", mode.words());
@@ -54,10 +54,10 @@ pub(crate) struct Args {
     protection: ProtectionArgs,
     #[command(flatten)]
     elsewhere: Elsewhere,
-    /// Say what would be done, and do nothing
+    /// Print what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// If another command has the vault, wait for it
+    /// Wait if another command is using the vault
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
@@ -72,7 +72,7 @@ impl Args {
             Some((pool, inside)) => {
                 anyhow::ensure!(
                     inside.is_empty(),
-                    "a pool is protected as a whole; rules for parts go into a policy"
+                    "a pool is protected as a whole; use rules in a policy for parts of it"
                 );
                 Location::of_pool(&pool)?
             }
@@ -124,7 +124,7 @@ impl Args {
         })
     }
 
-    /// A dry run where nothing is protected yet: in a vault that vanishes.
+    /// A dry run on an unprotected directory, with a temporary vault.
     fn dry_first(&self, location: &Location, policy: Option<&str>) -> anyhow::Result<Outcome> {
         let place = tempfile::tempdir()?;
         let temporary = Location { repository: place.path().to_owned(), ..location.clone() };
@@ -198,7 +198,7 @@ impl Args {
         }
         if done.stripes.1 > 0 {
             let (new, kept) = done.stripes;
-            output.print_line(format!("stripes   {} encoded, {} kept as they were", count(new), count(kept)));
+            output.print_line(format!("stripes   {} encoded, {} unchanged", count(new), count(kept)));
         }
         for (label, number) in [("moved", done.moved), ("removed", done.removed), ("adopted", done.adopted)] {
             if number > 0 {
@@ -221,7 +221,7 @@ impl Args {
             outln!("WARNING: {} have fewer redundancy columns than wanted", files(done.thin));
         }
         for path in seen.write_once.iter().take(FIRST) {
-            outln!("WARNING: {} is write-once and changed: it keeps its redundancy", Shown::bytes(path));
+            outln!("WARNING: {} is write-once and changed: its redundancy is kept", Shown::bytes(path));
         }
         if !seen.write_once.is_empty() {
             outln!("{}", WRITE_ONCE_ADVICE);
@@ -235,16 +235,20 @@ impl Args {
         }
         for (path, aside) in done.set_aside.iter().take(FIRST) {
             let (path, aside) = (Shown::bytes(path), Shown::path(aside));
-            outln!("WARNING: something else stood in the place of {path}'s redundancy: it is in {aside} now");
+            outln!(
+                "WARNING: an unknown file was in the place of {path}'s redundancy; it was moved to {aside}"
+            );
         }
         if !done.damaged.is_empty() {
             let found = files(done.damaged.len() as u64);
-            outln!("WARNING: {found} not what was protected, though by size and time nobody wrote there:");
+            outln!(
+                "WARNING: {found} differ from the protected content, with unchanged size and mtime (silent corruption):"
+            );
             print_trouble(&done.damaged[..FIRST.min(done.damaged.len())], true);
             outln!(
-                "`gabion status --files` lists all; redundancy stays as it was. `gabion repair` brings files"
+                "`gabion status --files` lists all. Their redundancy is kept: `gabion repair` restores the protected"
             );
-            outln!("back to what was protected; if the change of one is meant, `touch` it");
+            outln!("content. If the change of a file is intended, `touch` the file");
         }
         for (path, ranges) in done.changed.iter().take(FIRST) {
             outln!("WARNING: {}", changed_in_growth(path, ranges));
@@ -254,7 +258,7 @@ impl Args {
         }
         if let Some(held) = held {
             outln!("HELD: {}.", reason(held));
-            outln!("Their redundancy stays as it was. If that is meant: gabion approve {}", held.digest);
+            outln!("Their redundancy is kept. If the change is intended: gabion approve {}", held.digest);
         }
         for why in unhealed {
             outln!("WARNING: mirrors of the namespace: {why}");
@@ -278,9 +282,9 @@ impl Args {
     }
 }
 
-/// What to do about write-once files that changed.
+/// Advice for changed write-once files.
 pub(super) const WRITE_ONCE_ADVICE: &str = "`gabion approve PATH` accepts the change of a write-once file, \
-    `gabion repair PATH --revert-changes` brings back what was protected";
+    `gabion repair PATH --revert-changes` restores the protected content";
 
 pub(super) fn failure((path, why): &(Vec<u8>, String)) -> Value {
     json!({ "path": Shown::bytes(path).to_string(), "why": why })
@@ -294,14 +298,14 @@ pub(super) fn reason(held: &gabion_vault::guard::Held) -> String {
     let Recent { removed, changed } = held.before;
     let before = match removed + changed {
         0 => String::new(),
-        _ => format!("; shortly before, {} vanished and {} changed", count(removed), count(changed)),
+        _ => format!("; shortly before, {} disappeared and {} changed", count(removed), count(changed)),
     };
     let empty = match held.removed + removed >= held.known {
-        true => "; nothing is left, as if something were not mounted",
+        true => "; no file is left, perhaps because a file system is not mounted",
         false => "",
     };
     format!(
-        "of {} that were protected, {} vanished and {} changed at once{before}{empty}",
+        "of {} that were protected, {} disappeared and {} changed at once{before}{empty}",
         files(held.known),
         count(held.removed),
         count(held.changed)

@@ -19,12 +19,12 @@ Examples:
   gabion repair /srv/photos/2026/beach.jpg --yes
   gabion repair /srv/photos/2026/beach.jpg --revert-changes
 
-Examines the files, shows what is damaged and what would be done, asks, and then brings every block back to what \
-was protected: made from good blocks, checked against its signature, written in place. Files whose size or time \
-changed since they were protected are listed and left alone; --revert-changes brings those back as well. What is \
-replaced is kept in the repository under replaced/, 30 days by default (`gabion status` counts it). Data that \
-cannot be brought back is named and left as it is.
-Exit codes: 0 nothing to do or all repaired, 1 left undone, 2 error, 3 data lost.";
+Verifies the files, prints the damage and the plan, asks, and then restores every damaged block: it is reconstructed \
+from good blocks, verified against its signature, and written in place. Files whose size or mtime \
+changed since they were protected are listed and skipped; --revert-changes restores those too. Replaced content \
+is kept in the repository under replaced/, by default for 30 days (`gabion status` counts it). Data that \
+cannot be reconstructed is reported and not changed.
+Exit codes: 0 nothing to do or all repaired, 1 not all repaired, 2 error, 3 data lost.";
 
 /// Arguments of `gabion repair`.
 #[derive(clap::Args)]
@@ -35,25 +35,25 @@ pub(crate) struct Args {
     /// Repair without asking
     #[arg(long, short)]
     yes: bool,
-    /// Show what would be done, and do nothing
+    /// Print the plan, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Only look at files that scrub found damaged
+    /// Only files that a scrub found damaged
     #[arg(long)]
     known: bool,
-    /// Bring back the protected version of files that were written since, too
+    /// Also restore the protected version of files that were written since
     #[arg(long)]
     revert_changes: bool,
-    /// Leave files alone that were written since they were protected; this is the default
+    /// Skip files that were written since they were protected (default)
     #[arg(long, conflicts_with = "revert_changes")]
     keep_changed: bool,
-    /// Bring files back that are gone, where redundancy suffices (m ≥ k)
+    /// Also restore missing files, if redundancy suffices (m ≥ k)
     #[arg(long)]
     missing: bool,
-    /// List all files, not the first ten
+    /// List all files, not only the first ten
     #[arg(long)]
     files: bool,
-    /// If another command has the vault, wait for it
+    /// Wait if another command is using the vault
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
@@ -67,15 +67,15 @@ impl Args {
         let (vault, inside) = self.which.open_to_examine()?;
         if let (Some(why), false) = (&vault.read_only, self.dry_run) {
             anyhow::bail!(
-                "repair keeps in the repository what it replaces, and which files it is at: {why}. --dry-run shows what it would do; \
-                 with a copy that can be written, named by --repository, it can do it"
+                "repair stores replaced content and its progress in the repository: {why}. Use --dry-run to print the plan, \
+                or --repository with a writable copy"
             );
         }
         let _lock = match self.turn(&vault, &inside)? {
             Turn::Ours(lock) => lock,
             Turn::Theirs(outcome) => return Ok(outcome),
         };
-        // A file that is named itself is wanted back.
+        // A missing file that is named on the command line is restored.
         let named = vault.catalogue.find(&inside)?.is_some();
         let options = Options {
             known_only: self.known,
@@ -109,7 +109,7 @@ impl Args {
         })
     }
 
-    /// Takes the vault, or has the daemon repair that has it. It asks nobody, so --yes has to be said.
+    /// Locks the vault, or has the daemon that uses it do the repair. The daemon cannot ask, so --yes is required.
     fn turn(&self, vault: &Vault, inside: &[u8]) -> anyhow::Result<Turn> {
         let plain = inside.is_empty() && self.yes && !self.dry_run && self.effort.is_usual();
         served::turn(vault, "repair", self.wait, &self.output, |source| {
@@ -128,13 +128,13 @@ impl Args {
         }
         if !plan.kept.is_empty() {
             outln!(
-                "left alone, because their size or time changed since they were protected: {}",
+                "skipped, because their size or mtime changed since they were protected: {}",
                 files(plan.kept.len() as u64)
             );
             print_trouble(&plan.kept, self.files);
             outln!(
-                "`gabion protect` takes these as they are now (write-once files after `gabion approve PATH`), `gabion repair --revert-changes` brings back \
-                 what was protected"
+                "`gabion protect` protects their current content (write-once files after `gabion approve PATH`), `gabion repair --revert-changes` restores \
+                the protected content"
             );
         }
     }
@@ -142,12 +142,12 @@ impl Args {
     fn confirmed(&self, plan: &Plan) -> anyhow::Result<bool> {
         anyhow::ensure!(
             stdin().is_terminal() && !self.output.json,
-            "nobody can be asked here: use --yes to repair {}, or --dry-run",
+            "no terminal to ask on: use --yes to repair {}, or --dry-run",
             files(plan.files.len() as u64)
         );
         let changed = plan.files.iter().filter(|it| it.changed).count() as u64;
         if changed > 0 {
-            outln!("{} were written since they were protected and go back to that version.", files(changed));
+            outln!("{} were written since they were protected and will be reverted.", files(changed));
         }
         out!("Repair {}? [y/N] ", files(plan.files.len() as u64));
         let mut answer = String::new();
@@ -179,12 +179,12 @@ impl Args {
                 State::Protected => outln!("repaired  {}: {blocks}", Shown::bytes(&done.path)),
                 State::Lost => {
                     outln!("LOST      {}: bytes {}", Shown::bytes(&done.path), ranges(done.lost.iter()));
-                    outln!("          brought back: {blocks}");
+                    outln!("          restored: {blocks}");
                 }
                 state => outln!("{:<9} {}: {blocks}", state.word(), Shown::bytes(&done.path)),
             }
             if let Some(path) = &done.replaced {
-                outln!("          what was replaced is in {}", Shown::path(path));
+                outln!("          replaced content: {}", Shown::path(path));
             }
             done.notes.iter().for_each(|note| outln!("          {note}"));
         }

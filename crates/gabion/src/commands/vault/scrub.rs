@@ -18,13 +18,13 @@ Examples:
   gabion scrub /srv/photos
   gabion scrub /srv/photos --older-than 10d --limit 100MiB/s
   gabion scrub /srv/photos --percent 8
-  gabion scrub /srv/photos --due                what its policy says is due
+  gabion scrub /srv/photos --due                files whose scrub is due by the policy
   gabion scrub /srv/photos/2026/beach.jpg
 
-Reads data and redundancy from the disk: data against its signatures, redundancy against its own, and the \
-signatures against each other. What it finds is named by file and bytes and remembered for `gabion status`; \
-`gabion repair` mends it. A scrub that was interrupted goes on where it stopped.
-Exit codes: 0 all good, 1 damaged but recoverable, 2 some files could not be read, 3 data lost.";
+Reads data and redundancy from the disk and verifies them: data and redundancy against their signatures, and the \
+signatures against each other. Damage is printed by file and byte range and recorded for `gabion status`; \
+`gabion repair` repairs it. An interrupted scrub continues where it stopped.
+Exit codes: 0 no damage, 1 repairable damage, 2 some files could not be read, 3 data lost.";
 
 /// Arguments of `gabion scrub`.
 #[derive(clap::Args)]
@@ -32,28 +32,28 @@ Exit codes: 0 all good, 1 damaged but recoverable, 2 some files could not be rea
 pub(crate) struct Args {
     #[command(flatten)]
     which: Which,
-    /// All files; this is what happens without other options
+    /// All files (default)
     #[arg(long)]
     all: bool,
-    /// Only files whose last scrub is older, such as 10d
+    /// Only files whose last scrub is older than this, such as 10d
     #[arg(long, value_name = "AGE", conflicts_with_all = ["all", "percent"])]
     older_than: Option<Duration>,
     /// Only files whose last complete verification is older than their policy's interval (scrub = "30d")
     #[arg(long, conflicts_with_all = ["all", "percent", "older_than"])]
     due: bool,
-    /// Only this share of all files, those first whose last scrub is the oldest
+    /// Only this percentage of all files, the longest unscrubbed first
     #[arg(long, value_name = "SHARE", conflicts_with = "all", value_parser = clap::value_parser!(u8).range(1..=100))]
     percent: Option<u8>,
-    /// Begin anew, even if the last scrub was interrupted
+    /// Start over, even if the last scrub was interrupted
     #[arg(long)]
     restart: bool,
-    /// Trust what the system has in memory instead of reading from the disk
+    /// Read from the page cache instead of the disk
     #[arg(long)]
     cached: bool,
-    /// List all damaged files, not the first ten
+    /// List all damaged files, not only the first ten
     #[arg(long)]
     files: bool,
-    /// If another command has the vault, wait for it
+    /// Wait if another command is using the vault
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
@@ -66,7 +66,7 @@ impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         let (vault, inside) = self.which.open_to_examine()?;
         if let Some(why) = &vault.read_only {
-            errln!("gabion: note: what is found is not recorded: {why}");
+            errln!("gabion: note: findings are not recorded: {why}");
         }
         let _lock = match self.turn(&vault, &inside)? {
             Turn::Ours(lock) => lock,
@@ -90,7 +90,7 @@ impl Args {
         })
     }
 
-    /// Takes the vault, or has the daemon scrub that has it.
+    /// Locks the vault, or has the daemon that uses it do the scrub.
     fn turn(&self, vault: &Vault, inside: &[u8]) -> anyhow::Result<Turn> {
         let plain = inside.is_empty() && !self.cached && self.effort.is_usual();
         served::turn(vault, "scrub", self.wait, &self.output, |source| {
@@ -139,19 +139,19 @@ impl Args {
             errln!("gabion: {}: {why}", Shown::bytes(path));
         }
         if report.stopped {
-            outln!("stopped; the next scrub goes on from here");
+            outln!("stopped; the next scrub continues from here");
         } else if report.trouble.is_empty() && report.failed.is_empty() {
             self.output.print_line(if report.files > 0 { "no damage" } else { "nothing to scrub" });
         } else if report.trouble.iter().any(|trouble| trouble.state != State::Lost) {
-            self.output.print_line("`gabion repair` mends what can be mended");
+            self.output.print_line("`gabion repair` repairs the recoverable files");
         }
         if report.trouble.iter().any(|trouble| trouble.changed) {
-            self.output.print_line("where a change was meant, `gabion protect` takes the file as it is now");
+            self.output.print_line("if a change is intended, `gabion protect` protects the current content");
         }
     }
 }
 
-/// Files with trouble, one per line, with the bytes below.
+/// Prints damaged files, one per line, with the byte ranges below.
 pub(super) fn print_trouble(trouble: &[Trouble], all: bool) {
     let shown = if all { trouble.len() } else { FIRST };
     for Trouble { path, state, problems, changed, notes } in trouble.iter().take(shown) {

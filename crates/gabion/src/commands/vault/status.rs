@@ -23,11 +23,11 @@ Examples:
   gabion status /srv/photos/2026 --files
   gabion status /srv/photos --json | jq .lost
 
-The table has a row for each wanted number of redundancy blocks per stripe and a column for what there is: how many \
-more blocks may go before data is lost. Files that changed since they were protected stand under 0. The scrub of a file is overdue \
-when its last complete verification is older than the interval of its policy (scrub = \"30d\").
-Exit codes: 0 all is protected, 1 something is pending, damaged, degraded, changed although it is write-once, or overdue for a \
-scrub, or fewer targets of a pool have its names than shall, 3 data lost.";
+The table has a row for each configured number of redundancy blocks per stripe and a column for the actual number: how many \
+more blocks can be lost before data is lost. Files that changed since they were protected are in column 0. The scrub of a file is \
+overdue when its last complete verification is older than the interval of its policy (scrub = \"30d\").
+Exit codes: 0 all is protected, 1 files are pending, damaged, degraded, overdue for a scrub, or write-once and changed, or the \
+namespace of a pool is on too few targets, 3 data lost.";
 
 /// Arguments of `gabion status`.
 #[derive(clap::Args)]
@@ -35,10 +35,10 @@ scrub, or fewer targets of a pool have its names than shall, 3 data lost.";
 pub(crate) struct Args {
     #[command(flatten)]
     which: Which,
-    /// List all affected files, not the first ten
+    /// List all affected files, not only the first ten
     #[arg(long)]
     files: bool,
-    /// Do not look at the tree: changes since the last protect are not seen
+    /// Do not scan the tree; changes since the last protect are not counted
     #[arg(long)]
     no_scan: bool,
     #[command(flatten)]
@@ -81,7 +81,7 @@ impl Args {
         print_matrix(status);
         outln!();
         match status.pending.0 {
-            0 if self.no_scan => outln!("pending    not looked at ({} queued)", count(status.queued)),
+            0 if self.no_scan => outln!("pending    not scanned ({} queued)", count(status.queued)),
             0 => outln!("pending    none"),
             pending => outln!(
                 "pending    {} ({}){}",
@@ -95,7 +95,7 @@ impl Args {
         if !status.write_once().is_empty() {
             let changed = status.write_once();
             outln!(
-                "write-once {} changed against the policy and kept their redundancy",
+                "write-once {} changed in violation of the policy; their redundancy is kept",
                 files(changed.len() as u64)
             );
             let shown = if self.files { changed.len() } else { FIRST };
@@ -247,7 +247,7 @@ fn print_matrix(status: &Status) {
     }
 }
 
-/// What to say of files whose scrub is overdue.
+/// Warning of overdue scrubs.
 pub(in crate::commands) fn overdue_scrubs(number: u64, oldest: &str, verified: &str) -> String {
     let files = files(number);
     format!(

@@ -14,8 +14,8 @@ Examples:
   gabion work /srv/photos
   gabion work /srv/photos --limit 100MiB/s
 
-Works off what the changelog has due, beside other workers: in other processes with the embedded changelog, on other hosts \
-with a Redis server. Each file is one worker's at a time; what a dead worker had goes to another.";
+Protects the changes that are due, in parallel with other workers: in other processes with the embedded changelog, on other \
+hosts with a Redis server. Each file is claimed by one worker at a time; files of a dead worker go to another.";
 
 /// Arguments of `gabion work`.
 #[derive(clap::Args)]
@@ -57,11 +57,11 @@ impl Args {
             if left.claimed > 0 {
                 let claimed = files(left.claimed);
                 self.output.print_line(format!(
-                    "{claimed} claimed by other workers; what a worker on another host that died had is due 10 s after its last sign of life"
+                    "{claimed} claimed by other workers; files of a dead worker on another host become due 10 s after its last heartbeat"
                 ));
             }
             if waiting > 0 {
-                self.output.print_line(format!("{} pending and not due yet", files(waiting)));
+                self.output.print_line(format!("{} pending, not due yet", files(waiting)));
             }
             for (path, why) in &done.failed {
                 errln!("gabion: {}: {why}", Shown::bytes(path));
@@ -69,13 +69,13 @@ impl Args {
             print_trouble(&done.damaged, true);
             if done.held > 0 {
                 outln!(
-                    "HELD: {} vanished or changed, more than the policy's guard allows: they keep their redundancy. \
-                     `gabion protect` lists them, and says how to approve that",
+                    "HELD: {} disappeared or changed, more than the policy's guard allows: their redundancy is kept. \
+                    `gabion protect` prints the digest to approve",
                     files(done.held)
                 );
             }
             for path in &done.write_once {
-                outln!("WARNING: {} is write-once and changed: it keeps its redundancy", Shown::bytes(path));
+                outln!("WARNING: {} is write-once and changed: its redundancy is kept", Shown::bytes(path));
             }
         }
         Ok(match done {

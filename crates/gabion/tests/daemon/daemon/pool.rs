@@ -135,7 +135,7 @@ fn mounted_mass_failure_waits_for_a_person() {
     assert!(files.contains_key(named["path"].as_str().unwrap()), "{named}");
     let asked = source["pool"]["ask"]["agreement"].as_str().unwrap().to_owned();
     let text = String::from_utf8(fixture.run(&["daemon", "status"]).stdout).unwrap();
-    assert!(text.contains("ASKS") && text.contains(&asked) && text.contains(&gone[0].1), "{text}");
+    assert!(text.contains("CONFIRM") && text.contains(&asked) && text.contains(&gone[0].1), "{text}");
     // Others than those that were shown are not agreed to.
     let wrong = fixture.refused(&["daemon", "rebuild", "tank", "--agree", "0123456789ab"]);
     assert!(wrong.contains(&asked), "{wrong}");
