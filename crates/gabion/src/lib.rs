@@ -7,4 +7,5 @@ pub mod exit;
 pub mod live;
 pub mod machine;
 pub mod privileges;
+pub mod report;
 pub mod size;

@@ -1,6 +1,7 @@
 //! Jobs of the daemon on a source: scrub, repair, rebuild and protect, which lock the vault, and the survey of a pool,
 //! which does not.
 
+use crate::report::{DamagedFile, FileFailure, HeldReport, RepairedFile, path_text};
 use gabion_platform::sync::lock;
 use gabion_vault::catalogue::{CatalogueError, State};
 use gabion_vault::damage::Trouble;
@@ -278,22 +279,13 @@ pub(super) struct Limits {
     pub(super) protect: Option<u64>,
 }
 
-/// JSON of the first [`MAX_NAMES`] items.
-fn named<'a, T: 'a>(items: impl IntoIterator<Item = &'a T>, show: impl Fn(&T) -> Value) -> Vec<Value> {
-    items.into_iter().take(MAX_NAMES).map(show).collect()
+/// The first [`MAX_NAMES`] items of a list, converted.
+fn first<'a, T: 'a, R>(items: impl IntoIterator<Item = &'a T>, convert: impl Fn(&T) -> R) -> Vec<R> {
+    items.into_iter().take(MAX_NAMES).map(convert).collect()
 }
 
-fn trouble_as_json(trouble: &Trouble) -> Value {
-    let problems = named(
-        &trouble.problems,
-        |it| json!({ "piece": it.piece, "start": it.range.start, "end": it.range.end }),
-    );
-    json!({ "path": Shown::bytes(&trouble.path).to_string(), "state": trouble.state, "changed": trouble.changed,
-            "problems": problems, "notes": trouble.notes })
-}
-
-fn failure((path, why): &(Vec<u8>, String)) -> Value {
-    json!({ "path": Shown::bytes(path).to_string(), "why": why })
+fn damaged(damage: &Trouble) -> DamagedFile {
+    DamagedFile::with_at_most(damage, MAX_NAMES)
 }
 
 /// Outcome of a job.
@@ -317,7 +309,7 @@ fn scrub_and_repair(
     let mut result = json!({
         "files": report.files, "bytes": report.bytes, "gone": report.gone, "changing": report.changing, "resumed": report.resumed,
         "stopped": report.stopped, "worst": report.worst(), "damaged": report.trouble.len(),
-        "damage": named(&report.trouble, trouble_as_json), "failed": named(&report.failed, failure),
+        "damage": first(&report.trouble, damaged), "failed": first(&report.failed, FileFailure::new),
     });
     let open = !report.trouble.is_empty() || !report.failed.is_empty();
     let mut ended = outcome(lost, report.stopped, open);
@@ -346,15 +338,10 @@ fn repair_all(vault: &Vault, options: repair::Options, context: RunContext<'_>) 
         }
     }
     let stopped = (context.stopped)();
-    let repaired = named(&done, |it| {
-        let lost: Vec<Value> = it.lost.iter().map(|it| json!({ "start": it.start, "end": it.end })).collect();
-        json!({ "path": Shown::bytes(&it.path).to_string(), "state": it.state, "data_blocks": it.data_blocks,
-                "redundancy_blocks": it.redundancy_blocks, "lost": lost, "notes": it.notes,
-                "replaced": it.replaced.as_ref().map(|path| Shown::path(path).to_string()) })
-    });
+    let repaired = first(&done, RepairedFile::new);
     let report = json!({
         "examined": plan.examined, "files": done.len(), "repaired": repaired,
-        "kept": named(&plan.kept, trouble_as_json), "failed": named(&failed, failure), "stopped": stopped,
+        "kept": first(&plan.kept, damaged), "failed": first(&failed, FileFailure::new), "stopped": stopped,
     });
     Ok(Ended {
         outcome: outcome(lost, stopped, open || !failed.is_empty()),
@@ -370,21 +357,21 @@ fn rebuild(
     context: RunContext<'_>,
 ) -> Result<Ended, JobError> {
     let done = pool_rebuild::rebuild(vault, options, context)?;
-    let failed = named(
+    let failed = first(
         &done.failed,
         |(path, why)| json!({ "path": Shown::bytes(path).to_string(), "why": why.to_string() }),
     );
     let counted = |(path, columns): &(Vec<u8>, usize)| json!({ "path": Shown::bytes(path).to_string(), "columns": columns });
-    let lost = named(
+    let lost = first(
         &done.plan.lost,
         |item| json!({ "path": Shown::bytes(&item.path).to_string(), "misses": item.targets }),
     );
     let report = json!({
         "gone": done.plan.gone, "retired": done.plan.retired, "returned": done.plan.returned,
         "files": done.files, "total": done.plan.files.len(), "bytes": done.bytes, "verified_columns": done.verified,
-        "taken_back": done.taken_back, "unplaced": named(&done.unplaced, counted),
-        "unmoved": named(&done.unmoved, counted), "unsettled": done.unsettled, "lost": lost, "failed": failed,
-        "unreadable": named(&done.plan.unreadable, failure), "stopped": done.stopped,
+        "taken_back": done.taken_back, "unplaced": first(&done.unplaced, counted),
+        "unmoved": first(&done.unmoved, counted), "unsettled": done.unsettled, "lost": lost, "failed": failed,
+        "unreadable": first(&done.plan.unreadable, FileFailure::new), "stopped": done.stopped,
     });
     Ok(Ended {
         outcome: outcome(done.has_losses(), done.stopped, !done.is_whole()),
@@ -396,10 +383,7 @@ fn rebuild(
 
 fn protect_all(vault: &Vault, context: RunContext<'_>) -> Result<Ended, JobError> {
     let protect::Report { seen, done, held, pending, affected, unhealed } = protect::protect(vault, context)?;
-    let held = held.map(|held| {
-        json!({ "digest": held.digest.to_string(), "removed": held.removed, "changed": held.changed, "known": held.known,
-                "before": { "removed": held.before.removed, "changed": held.before.changed } })
-    });
+    let held = held.as_ref().map(HeldReport::new);
     let failures = done.failures + seen.unreadable.len() as u64;
     let lost = affected.iter().any(|(state, _)| *state == State::Lost);
     let waits = held.is_some() || pending > 0 || !seen.write_once.is_empty();
@@ -409,9 +393,9 @@ fn protect_all(vault: &Vault, context: RunContext<'_>) -> Result<Ended, JobError
     let report = json!({
         "files": seen.files, "bytes": seen.bytes, "encoded": done.encoded, "encoded_bytes": done.encoded_bytes,
         "moved": done.moved, "removed": done.removed, "reduced_redundancy": done.thin, "failures": failures,
-        "failed": named(done.failed.iter().chain(&seen.unreadable), failure), "held": held, "pending": pending,
-        "damaged": named(&done.damaged, trouble_as_json), "affected": affected,
-        "write_once_changed": named(&seen.write_once, |path| json!(Shown::bytes(path).to_string())),
+        "failed": first(done.failed.iter().chain(&seen.unreadable), FileFailure::new), "held": held, "pending": pending,
+        "damaged": first(&done.damaged, damaged), "affected": affected,
+        "write_once_changed": first(&seen.write_once, |path| path_text(path)),
         "mirrors_not_healed": unhealed,
     });
     Ok(Ended { outcome: outcome(lost, (context.stopped)(), open), report, files: None, overdue: None })

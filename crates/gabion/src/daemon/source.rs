@@ -5,6 +5,7 @@ use super::job::{Job, Work};
 use super::overdue;
 use super::targets::Targets;
 use super::{Event, Tell};
+use crate::report::HeldReport;
 use gabion_platform::sync;
 use gabion_vault::catalogue::State as FileState;
 use gabion_vault::guard::{self, Digest};
@@ -338,10 +339,7 @@ fn trouble(live: &monitor::Status) -> Option<&String> {
 }
 
 fn live_as_json(live: &monitor::Status, now: Nanos) -> Value {
-    let held = live.held.as_ref().map(|held| {
-        json!({ "digest": held.digest.to_string(), "removed": held.removed, "changed": held.changed, "known": held.known,
-                "before": { "removed": held.before.removed, "changed": held.before.changed } })
-    });
+    let held = live.held.as_ref().map(HeldReport::new);
     json!({
         "source": live.source, "events": live.events, "recorded": live.recorded, "gaps": live.gaps,
         "pending": live.pending, "lag_seconds": live.lag(now) as f64 / SECOND as f64, "scans": live.scans,

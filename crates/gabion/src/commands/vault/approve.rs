@@ -1,9 +1,10 @@
 //! `gabion approve`.
 
-use super::protect::{held_as_json, reason};
+use super::protect::reason;
 use super::{Effort, FIRST, OutputArgs, Which, files};
 use crate::commands::served;
 use gabion::exit::Outcome;
+use gabion::report::HeldReport;
 use gabion_platform::shown::Shown;
 use gabion_vault::accept;
 use gabion_vault::guard::{self, Digest};
@@ -72,7 +73,7 @@ impl Args {
         }
         if self.output.json {
             let (digest, given) = (digest.to_string(), held.is_none());
-            let held = held.as_ref().map(held_as_json);
+            let held = held.as_ref().map(HeldReport::new);
             outln!(
                 "{}",
                 json!({ "command": "approve", "dry_run": self.dry_run, "digest": digest, "held": held,

@@ -2,6 +2,7 @@
 
 use super::{Effort, OutputArgs, Which, bytes, count};
 use gabion::exit::Outcome;
+use gabion::report;
 use gabion_platform::shown::Shown;
 use gabion_vault::catalogue::{CatalogueError, Change, Class, Counts};
 use gabion_vault::protect::scan;
@@ -46,7 +47,7 @@ impl Args {
             })?;
         }
         if self.output.json {
-            let counts = changes_as_json(&seen.changes);
+            let counts = report::changes(&seen.changes);
             outln!("{}", json!({ "command": "diff", "changes": counts, "files": listed }));
         } else {
             print_counts(&self.output, &seen.changes);
@@ -65,15 +66,6 @@ fn as_json(change: &Change) -> Value {
         "class": change.class, "path": Shown::bytes(&change.path).to_string(), "size": change.size,
         "from": change.from.as_ref().map(|from| Shown::bytes(from).to_string()),
     })
-}
-
-/// Files and bytes per class.
-pub(super) fn changes_as_json(counts: &Counts) -> Value {
-    let all = Class::ALL.map(|class| {
-        let (files, bytes) = counts.of(class);
-        (class.word().to_owned(), json!({ "files": files, "bytes": bytes }))
-    });
-    Value::Object(all.into_iter().collect())
 }
 
 /// Prints the classes that occur, one per line.

@@ -1,14 +1,14 @@
 //! Events of `watch`, `mount` and `daemon run`: as lines of text with a status line, or as JSON.
 
-use crate::commands::vault::protect::{failure, held_as_json, reason};
-use crate::commands::vault::scrub::trouble_as_json;
+use crate::commands::vault::protect::reason;
 use crate::commands::vault::{FIRST, ago, bytes, count, files, ranges};
+use gabion::report::{Event, LiveStatus};
 use gabion_platform::shown::Shown;
 use gabion_vault::monitor::{Notice, Scan, Status};
 use gabion_vault::worker::Done;
-use gabion_vault::world::{Nanos, SECOND};
+use gabion_vault::world::Nanos;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::io::{IsTerminal, stderr};
 
 /// Prints events.
@@ -42,7 +42,7 @@ impl EventPrinter {
     /// Prints a message.
     pub(in crate::commands) fn message(&self, text: &str) {
         match self.json {
-            true => self.print_json(json!({ "event": "message", "text": text })),
+            true => self.print_json(&Event::Message { text: text.to_owned() }),
             false => self.print_unless_quiet(text),
         }
     }
@@ -50,12 +50,13 @@ impl EventPrinter {
     /// Prints a warning.
     pub(in crate::commands) fn warning(&self, text: &str) {
         match self.json {
-            true => self.print_json(json!({ "event": "warning", "text": text })),
+            true => self.print_json(&Event::Warning { text: text.to_owned() }),
             false => self.print(&format!("WARNING: {text}")),
         }
     }
 
-    fn print_json(&self, mut value: Value) {
+    fn print_json(&self, event: &Event) {
+        let mut value = json!(event);
         if let Some(name) = &self.name {
             value["source_name"] = json!(name);
         }
@@ -85,7 +86,7 @@ impl EventPrinter {
     /// Prints an event of the monitor.
     pub(in crate::commands) fn notice(&self, notice: &Notice) {
         match self.json {
-            true => self.print_json(as_json(notice)),
+            true => self.print_json(&Event::new(notice)),
             false => self.print_notice(notice),
         }
     }
@@ -231,7 +232,7 @@ impl EventPrinter {
             line.finish_and_clear();
         }
         if self.json {
-            self.print_json(status_as_json("stopped", status, now));
+            self.print_json(&Event::Stopped(Box::new(LiveStatus::new(status, now))));
             return;
         }
         self.print_unless_quiet(&format!(
@@ -251,31 +252,6 @@ pub(in crate::commands) fn filesystem_wide_watch(why: &str) -> String {
     )
 }
 
-fn status_as_json(event: &str, status: &Status, now: Nanos) -> Value {
-    json!({
-        "event": event, "source": status.source, "events": status.events, "recorded": status.recorded,
-        "gaps": status.gaps, "pending": status.pending, "scans": status.scans,
-        "lag_seconds": status.lag(now) as f64 / SECOND as f64,
-        "last_scan": status.last_scan.map(gabion_vault::world::moment),
-        "done": done_as_json(&status.done), "held": status.held.as_ref().map(held_as_json),
-        "trouble": status.trouble, "filesystem_wide": status.wide,
-    })
-}
-
-fn done_as_json(done: &Done) -> Value {
-    json!({
-        "encoded": done.encoded, "encoded_bytes": done.encoded_bytes, "adopted": done.adopted,
-        "moved": done.moved, "removed": done.removed, "reduced_redundancy": done.thin, "held": done.held,
-        "stripes_encoded": done.stripes.0, "stripes_kept": done.stripes.1, "failures": done.failures,
-        "failed": done.failed.iter().map(failure).collect::<Vec<_>>(),
-        "damaged": done.damaged.iter().map(trouble_as_json).collect::<Vec<_>>(),
-        "write_once_changed": names(&done.write_once),
-        "unrecoverable": done.spoilt.iter().map(ranges_as_json).collect::<Vec<_>>(),
-        "reconstructed": done.mended.iter().map(ranges_as_json).collect::<Vec<_>>(),
-        "changed_in_growth": done.changed.iter().map(ranges_as_json).collect::<Vec<_>>(),
-    })
-}
-
 /// Warning of a file that grew and changed in blocks that existed before.
 pub(super) fn changed_in_growth(path: &[u8], of_file: &[std::ops::Range<u64>]) -> String {
     format!(
@@ -283,39 +259,4 @@ pub(super) fn changed_in_growth(path: &[u8], of_file: &[std::ops::Range<u64>]) -
         Shown::bytes(path),
         ranges(of_file.iter())
     )
-}
-
-pub(super) fn ranges_as_json((path, ranges): &(Vec<u8>, Vec<std::ops::Range<u64>>)) -> Value {
-    let ranges: Vec<[u64; 2]> = ranges.iter().map(|range| [range.start, range.end]).collect();
-    json!({ "path": Shown::bytes(path).to_string(), "ranges": ranges })
-}
-
-fn names(paths: &[Vec<u8>]) -> Vec<String> {
-    paths.iter().map(|path| Shown::bytes(path).to_string()).collect()
-}
-
-fn as_json(notice: &Notice) -> Value {
-    match notice {
-        Notice::Armed { source, instead, mounts, unwatched } => {
-            let unwatched: Vec<Value> = unwatched.iter().map(failure).collect();
-            json!({ "event": "watch_started", "source": source, "instead": instead, "mounts": names(mounts), "unwatched": unwatched })
-        }
-        Notice::Wide(why) => json!({ "event": "filesystem_wide", "why": why }),
-        Notice::Gap(loss) => json!({ "event": "gap", "why": loss.words() }),
-        Notice::Recorded(changes) => json!({ "event": "recorded", "changes": changes }),
-        Notice::Scanned(scan) => json!({
-            "event": "scanned", "within": names(&scan.within), "files": scan.files, "changes": scan.changes,
-            "unreadable": scan.unreadable.iter().map(failure).collect::<Vec<_>>(),
-            "write_once_changed": names(&scan.write_once), "seconds": scan.seconds,
-        }),
-        Notice::Worked(done) => {
-            let mut value = done_as_json(done);
-            value["event"] = json!("worked");
-            value
-        }
-        Notice::Held(held) => json!({ "event": "held", "held": held_as_json(held) }),
-        Notice::Released => json!({ "event": "released" }),
-        Notice::Policy => json!({ "event": "policy" }),
-        Notice::Trouble(why) => json!({ "event": "trouble", "why": why }),
-    }
 }

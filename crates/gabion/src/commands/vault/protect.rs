@@ -1,20 +1,21 @@
 //! `gabion protect`.
 
-use super::diff::{changes_as_json, print_counts};
-use super::events::{changed_in_growth, ranges_as_json};
+use super::diff::print_counts;
+use super::events::changed_in_growth;
 use super::protection_args::{ProtectionArgs, directory};
-use super::scrub::{print_trouble, trouble_as_json};
+use super::scrub::print_trouble;
 use super::{Effort, Elsewhere, FIRST, OutputArgs, bytes, count, files, warn};
 use crate::commands::served::{self, Turn};
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
+use gabion::report::{HeldReport, ProtectPlanReport, ProtectReport};
 use gabion_platform::shown::Shown;
 use gabion_vault::catalogue::Recent;
 use gabion_vault::promises::{Loss, Mode, promise};
 use gabion_vault::protect::{Report, protect, scan, would_hold};
 use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::{Clock, Stopwatch};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -140,12 +141,9 @@ impl Args {
         let seen = self.output.run(&self.effort, |context| scan(vault, context))??;
         let held = would_hold(vault, &seen)?;
         if self.output.json {
-            let held = held.map(|held| held_as_json(&held));
-            outln!(
-                "{}",
-                json!({ "command": "protect", "dry_run": true, "files": seen.files, "bytes": seen.bytes,
-                        "changes": changes_as_json(&seen.changes), "held": held })
-            );
+            let held = held.as_ref().map(HeldReport::new);
+            let report = ProtectPlanReport::new(seen.files, seen.bytes, &seen.changes, held);
+            outln!("{}", json!(report));
         } else {
             self.output.print_line(format!("would protect {}:", Shown::path(&self.dir)));
             print_counts(&self.output, &seen.changes);
@@ -159,29 +157,7 @@ impl Args {
     fn print(&self, vault: &Vault, report: &Report, seconds: f64) {
         let Report { seen, done, held, pending, affected, unhealed } = report;
         if self.output.json {
-            let failed: Vec<Value> = done.failed.iter().chain(&seen.unreadable).map(failure).collect();
-            outln!(
-                "{}",
-                json!({
-                    "command": "protect", "dry_run": false, "root": Shown::path(&vault.root).to_string(),
-                    "repository": Shown::path(vault.repository.path()).to_string(),
-                    "files": seen.files, "bytes": seen.bytes, "left_out": seen.left_out,
-                    "links": seen.links, "special": seen.special,
-                    "changes": changes_as_json(&seen.changes),
-                    "encoded": done.encoded, "encoded_bytes": done.encoded_bytes, "adopted": done.adopted,
-                    "moved": done.moved, "removed": done.removed, "reduced_redundancy": done.thin,
-                    "redundancy_bytes": done.redundancy_bytes,
-                    "stripes_encoded": done.stripes.0, "stripes_kept": done.stripes.1,
-                    "failures": done.failures + seen.unreadable.len() as u64, "failed": failed,
-                    "set_aside": done.set_aside.iter().map(set_aside).collect::<Vec<_>>(),
-                    "damaged": done.damaged.iter().map(trouble_as_json).collect::<Vec<_>>(),
-                    "changed_in_growth": done.changed.iter().map(ranges_as_json).collect::<Vec<_>>(),
-                    "write_once_changed": seen.write_once.iter().map(|it| Shown::bytes(it).to_string()).collect::<Vec<_>>(),
-                    "held": held.as_ref().map(held_as_json), "pending": pending, "seconds": seconds,
-                    "affected": affected.iter().map(|(state, files)| (state.word(), files)).collect::<std::collections::BTreeMap<_, _>>(),
-                    "mirrors_not_healed": unhealed, "peak_memory": gabion::machine::peak_memory(),
-                })
-            );
+            outln!("{}", json!(ProtectReport::new(vault, report, seconds)));
             return;
         }
         let output = &self.output;
@@ -286,14 +262,6 @@ impl Args {
 pub(super) const WRITE_ONCE_ADVICE: &str = "`gabion approve PATH` accepts the change of a write-once file, \
     `gabion repair PATH --revert-changes` restores the protected content";
 
-pub(super) fn failure((path, why): &(Vec<u8>, String)) -> Value {
-    json!({ "path": Shown::bytes(path).to_string(), "why": why })
-}
-
-fn set_aside((path, aside): &(Vec<u8>, PathBuf)) -> Value {
-    json!({ "path": Shown::bytes(path).to_string(), "to": Shown::path(aside).to_string() })
-}
-
 pub(super) fn reason(held: &gabion_vault::guard::Held) -> String {
     let Recent { removed, changed } = held.before;
     let before = match removed + changed {
@@ -310,11 +278,4 @@ pub(super) fn reason(held: &gabion_vault::guard::Held) -> String {
         count(held.removed),
         count(held.changed)
     )
-}
-
-pub(super) fn held_as_json(held: &gabion_vault::guard::Held) -> Value {
-    json!({
-        "digest": held.digest.to_string(), "removed": held.removed, "changed": held.changed, "known": held.known,
-        "before": { "removed": held.before.removed, "changed": held.before.changed },
-    })
 }

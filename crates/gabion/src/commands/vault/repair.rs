@@ -1,15 +1,16 @@
 //! `gabion repair`.
 
-use super::scrub::{print_trouble, trouble_as_json};
+use super::scrub::print_trouble;
 use super::{Effort, OutputArgs, Which, files, ranges};
 use crate::commands::served::{self, Turn};
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
+use gabion::report::RepairReport;
 use gabion_platform::shown::Shown;
 use gabion_vault::catalogue::State;
 use gabion_vault::repair::{Options, Plan, Repaired, plan, repair};
 use gabion_vault::vault::Vault;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::io::{IsTerminal, stdin};
 
 const EXAMPLES: &str = "\
@@ -157,19 +158,7 @@ impl Args {
 
     fn print_done(&self, plan: &Plan, repaired: &[Repaired], failed: &[(Vec<u8>, String)], went: bool) {
         if self.output.json {
-            let done: Vec<Value> = repaired.iter().map(as_json).collect();
-            let failed: Vec<Value> = failed
-                .iter()
-                .map(|(path, why)| json!({ "path": Shown::bytes(path).to_string(), "why": why }))
-                .collect();
-            outln!(
-                "{}",
-                json!({ "command": "repair", "dry_run": self.dry_run, "carried_out": went,
-                        "examined": plan.examined,
-                        "plan": plan.files.iter().map(trouble_as_json).collect::<Vec<_>>(),
-                        "kept": plan.kept.iter().map(trouble_as_json).collect::<Vec<_>>(),
-                        "repaired": done, "failed": failed })
-            );
+            outln!("{}", json!(RepairReport::new(plan, repaired, failed, self.dry_run, went)));
             return;
         }
         for done in repaired {
@@ -192,13 +181,4 @@ impl Args {
             errln!("gabion: {}: {why}", Shown::bytes(path));
         }
     }
-}
-
-fn as_json(done: &Repaired) -> Value {
-    let lost: Vec<Value> = done.lost.iter().map(|it| json!({ "start": it.start, "end": it.end })).collect();
-    json!({
-        "path": Shown::bytes(&done.path).to_string(), "state": done.state, "data_blocks": done.data_blocks,
-        "redundancy_blocks": done.redundancy_blocks, "lost": lost,
-        "replaced": done.replaced.as_ref().map(|path| Shown::path(path).to_string()), "notes": done.notes,
-    })
 }

@@ -4,6 +4,7 @@ use super::{Effort, FIRST, OutputArgs, Which, bytes, files, ranges};
 use crate::commands::served::{self, Turn};
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
+use gabion::report::ScrubReport;
 use gabion_platform::shown::Shown;
 use gabion_vault::catalogue::{Piece, State};
 use gabion_vault::damage::Trouble;
@@ -11,7 +12,7 @@ use gabion_vault::policy::Duration;
 use gabion_vault::scrub::{Options, Report, Selection, scrub};
 use gabion_vault::vault::Vault;
 use gabion_vault::world::Stopwatch;
-use serde_json::{Value, json};
+use serde_json::json;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -102,18 +103,7 @@ impl Args {
 
     fn print(&self, report: &Report, seconds: f64, recorded: bool) {
         if self.output.json {
-            let damage: Vec<Value> = report.trouble.iter().map(trouble_as_json).collect();
-            let failed: Vec<Value> = report
-                .failed
-                .iter()
-                .map(|(path, why)| json!({ "path": Shown::bytes(path).to_string(), "why": why }))
-                .collect();
-            outln!(
-                "{}",
-                json!({ "command": "scrub", "files": report.files, "bytes": report.bytes, "gone": report.gone, "changing": report.changing,
-                        "resumed": report.resumed, "recorded": recorded, "stopped": report.stopped, "worst": report.worst(),
-                        "damage": damage, "failed": failed, "seconds": seconds })
-            );
+            outln!("{}", json!(ScrubReport::new(report, seconds, recorded)));
             return;
         }
         let rate = bytes((report.bytes as f64 / seconds.max(1e-9)) as u64);
@@ -168,16 +158,4 @@ pub(super) fn print_trouble(trouble: &[Trouble], all: bool) {
     if trouble.len() > shown {
         outln!("and {} more; --files lists all", files((trouble.len() - shown) as u64));
     }
-}
-
-pub(in crate::commands) fn trouble_as_json(trouble: &Trouble) -> Value {
-    let problems: Vec<Value> = trouble
-        .problems
-        .iter()
-        .map(|it| json!({ "piece": it.piece, "start": it.range.start, "end": it.range.end }))
-        .collect();
-    json!({
-        "path": Shown::bytes(&trouble.path).to_string(), "state": trouble.state, "changed": trouble.changed,
-        "problems": problems, "notes": trouble.notes,
-    })
 }

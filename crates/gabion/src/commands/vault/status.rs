@@ -1,6 +1,5 @@
 //! `gabion status`.
 
-use super::diff::changes_as_json;
 use super::events::filesystem_wide_watch;
 use super::protect::WRITE_ONCE_ADVICE;
 use super::{Effort, FIRST, OutputArgs, Which, ago, bytes, count, files, ranges};
@@ -9,6 +8,7 @@ use crate::commands::served;
 use gabion::daemon::overdue;
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
+use gabion::report::{self, ProblemReport};
 use gabion_platform::shown::Shown;
 use gabion_vault::catalogue::State;
 use gabion_vault::status::{Affected, Status, status};
@@ -266,11 +266,7 @@ fn as_json(vault: &Vault, status: &Status) -> Value {
     let named = |state: State| -> Vec<Value> {
         let of = status.affected.iter().filter(|it| it.state == state);
         of.map(|it| {
-            let problems: Vec<Value> = it
-                .problems
-                .iter()
-                .map(|it| json!({ "piece": it.piece, "start": it.range.start, "end": it.range.end }))
-                .collect();
+            let problems: Vec<ProblemReport> = it.problems.iter().map(ProblemReport::new).collect();
             json!({ "path": Shown::bytes(&it.path).to_string(), "problems": problems })
         })
         .collect()
@@ -286,7 +282,7 @@ fn as_json(vault: &Vault, status: &Status) -> Value {
     json!({
         "command": "status", "root": Shown::path(&vault.root).to_string(), "storage": vault.storage.kind(),
         "matrix": matrix, "pending": { "files": status.pending.0, "bytes": status.pending.1, "queued": status.queued,
-        "oldest": status.oldest }, "changes": status.changes().map(changes_as_json),
+        "oldest": status.oldest }, "changes": status.changes().map(report::changes),
         "degraded": named(State::Degraded), "damaged": named(State::Damaged), "lost": named(State::Lost),
         "last_protect": status.last_protect, "last_scrub": status.last_scrub,
         "never_scrubbed": status.never_scrubbed, "scrub_overdue": overdue::as_json(&status.overdue),

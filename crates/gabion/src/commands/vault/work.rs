@@ -1,8 +1,9 @@
 //! `gabion work`.
 
-use super::scrub::{print_trouble, trouble_as_json};
+use super::scrub::print_trouble;
 use super::{Effort, OutputArgs, Which, bytes, files};
 use gabion::exit::Outcome;
+use gabion::report::WorkReport;
 use gabion_platform::shown::Shown;
 use gabion_vault::protect::work;
 use gabion_vault::run::Progress;
@@ -40,14 +41,7 @@ impl Args {
         let left = vault.changelog.pending()?;
         let waiting = left.entries().saturating_sub(left.claimed);
         if self.output.json {
-            outln!(
-                "{}",
-                json!({ "command": "work", "encoded": done.encoded, "encoded_bytes": done.encoded_bytes,
-                        "moved": done.moved, "removed": done.removed, "held": done.held, "failures": done.failures,
-                        "claimed_by_others": left.claimed, "not_due": waiting,
-                        "write_once_changed": done.write_once.iter().map(|it| Shown::bytes(it).to_string()).collect::<Vec<_>>(),
-                        "damaged": done.damaged.iter().map(trouble_as_json).collect::<Vec<_>>() })
-            );
+            outln!("{}", json!(WorkReport::new(&done, left.claimed, waiting)));
         } else {
             let (encoded, size) = (files(done.encoded), bytes(done.encoded_bytes));
             self.output.print_line(format!(
