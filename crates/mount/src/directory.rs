@@ -4,7 +4,7 @@
 //! protected version, and `PendingWrites` collects the range; its flush thread, `fsync` or close hands the range to the
 //! `Recorder`, which writes it to the changelog. Redundancy is made later by workers that read the changelog.
 //!
-//! Files are addressed by parent directory and name, or by an open handle (`reach`). A name that belongs to another
+//! Files are addressed by parent directory and name, or by an open handle (`resolve`). A name that belongs to another
 //! inode by now is refused with `ESTALE`, and symbolic links are never followed.
 
 mod content;
@@ -99,7 +99,7 @@ struct Shared {
 
 impl Directory {
     /// A file system for the directory at `path`; the entry `hidden` in its root is invisible. With `verified`, files
-    /// opened read-only are verified block by block, and bad blocks are reconstructed. With `passes`, the kernel reads
+    /// opened read-only are verified block by block, and bad blocks are reconstructed. With `passthrough`, the kernel reads
     /// files directly that are opened read-only and cannot be verified.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! A directory, the program in it, and the loop over the moments at which it is killed.
+//! Fixture: a directory, the program in it, and the loop over the kill points.
 
 use gabion_testkit::kill::{changes_of, killed_before, recorded, sample, was_killed};
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! The process that serves a mounted pool died while a program wrote, and the command that protects the file is killed as well.
+//! The process of a mounted pool died during a write, and the command that protects the file is killed too.
 
 use crate::fixture::{Fixture, PROGRAM, assert_same, bytes};
 use crate::mounted::can_mount;

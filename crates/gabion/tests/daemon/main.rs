@@ -1,4 +1,4 @@
-//! `gabion daemon` as service managers, administrators and strangers meet it: the real program, its socket, real mounts.
+//! `gabion daemon` as a process: its socket, signals, and real mounts.
 
 /// One module around all of them: runs that have nothing to gain from these tests leave them out by its name.
 mod daemon {

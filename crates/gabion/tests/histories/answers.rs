@@ -1,4 +1,4 @@
-//! Answers of commands that histories found to be wrong, each in a few commands.
+//! Regressions: wrong answers of commands that random histories found, each reduced to a few commands.
 
 use crate::fixture::{bytes, rot};
 use crate::tank::{Placed, Shape, Tank, Targets};

@@ -1,4 +1,4 @@
-//! What must be true after every round, whatever happened in it.
+//! Invariants that are checked after every round of a history.
 
 use crate::fixture::bytes;
 use crate::history::History;

@@ -1,4 +1,4 @@
-//! A pool of plain directories, what happens to them, and where the parts of files are.
+//! Fixture: a pool of plain directories, faults on them, and the placement of the columns of files.
 
 use crate::fixture::{Fixture, PROGRAM};
 use crate::test_rng::TestRng;

@@ -1,4 +1,4 @@
-//! Files that are on the disk alone are read from there, and are what programs wrote last.
+//! Files that are not in the page cache are read from the disk and return the last written content.
 
 use crate::fixture::{Fixture, can_mount};
 use crate::test_rng::TestRng;

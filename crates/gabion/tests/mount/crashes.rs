@@ -1,4 +1,4 @@
-//! The process of a mount dies at any moment.
+//! The process of a mount is killed at random times.
 
 use crate::fixture::{Fixture, can_mount};
 use crate::test_rng::TestRng;

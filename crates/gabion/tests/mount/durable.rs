@@ -1,4 +1,4 @@
-//! What is synced, and in which order, as strace sees it.
+//! Durability: system calls that sync data and changelog, and their order, traced with strace.
 
 use crate::fixture::{Fixture, can_mount};
 use crate::test_rng::TestRng;

@@ -1,4 +1,4 @@
-//! A source, a mount of it, and the program.
+//! Fixture: a source, its mount, and the program.
 
 use crate::captured_output::CapturedOutput;
 use gabion_vault::world::Stopwatch;

@@ -1,4 +1,4 @@
-//! What programs do every day, and what a file system of its own would do then.
+//! Ordinary file operations through a mount, compared with a local file system.
 
 use super::fixture::{Fixture, Stopping, can_mount};
 use crate::test_rng::TestRng;

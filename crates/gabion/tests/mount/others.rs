@@ -1,4 +1,4 @@
-//! Others who use the source directly, or the mount with fewer rights, at the same moment.
+//! Concurrent changes of the source, and users with fewer rights.
 
 use super::fixture::{Fixture, Stopping, can_mount};
 use super::ordinary::on_both;

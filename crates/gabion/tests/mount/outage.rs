@@ -1,4 +1,4 @@
-//! The changelog's server is away for a while.
+//! The changelog's server is unavailable for a while.
 
 use crate::fixture::{Fixture, can_mount};
 use crate::ordinary::pooled;

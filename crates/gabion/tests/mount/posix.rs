@@ -1,4 +1,4 @@
-//! Behaves as a file system does: suites that others wrote, and what they leave out.
+//! POSIX conformance: external test suites, and cases that they leave out.
 
 use crate::fixture::{Fixture, can_mount};
 use rustix::process::{Signal, kill_process};

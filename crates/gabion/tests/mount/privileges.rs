@@ -1,4 +1,4 @@
-//! Setuid programs and device nodes through a mount of root's.
+//! Setuid programs and device nodes on a mount of root.
 
 use super::fixture::{Fixture, can_mount};
 use std::fs::{self, Permissions};

@@ -1,4 +1,4 @@
-//! What happens through a mount is protected, and nobody has to look for it.
+//! Changes through a mount are protected without a scan.
 
 use crate::fixture::{Fixture, can_mount, content};
 use crate::test_rng::TestRng;

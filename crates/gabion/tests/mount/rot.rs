@@ -1,4 +1,4 @@
-//! Corruption in a file of a mounted directory that programs write to elsewhere.
+//! Corruption in blocks of a mounted directory that programs do not write.
 //!
 //! The mount knows which bytes were written through it. Corruption in other blocks became part of the next redundancy all the same, and lasted.
 

@@ -1,5 +1,4 @@
-//! Files of a pool that get other names again and again while targets are gone: their redundancy, which is all that is left of some columns, is
-//! found wherever they are.
+//! Files of a pool that are renamed repeatedly while targets are gone: their redundancy is found under any name.
 
 use super::fixture::{Fixture, can_mount};
 use crate::test_rng::TestRng;

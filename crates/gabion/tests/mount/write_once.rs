@@ -1,4 +1,4 @@
-//! Write-once files of a mounted directory: what programs do to them through the mount has the results that a watch has.
+//! Write-once files of a mounted directory: changes through the mount have the same results as under a watch.
 
 use crate::fixture::{Fixture, can_mount};
 use crate::test_rng::TestRng;

@@ -1,4 +1,4 @@
-//! Disks whose power can be cut.
+//! Disk images whose power can be cut.
 
 use crate::fixture::Fixture;
 use gabion_testkit::until;

@@ -1,4 +1,4 @@
-//! Directories: redundancy that `protect` acknowledged, and files that `repair` brought back.
+//! Directories after a power cut: redundancy that `protect` and files that `repair` reported are durable.
 
 use crate::disks::Disks;
 use crate::fixture::{Files, Fixture, assert_same, bytes, files_below, rot};

@@ -1,4 +1,4 @@
-//! Pools: every command that ended with exit code 0 has done its work for good.
+//! Pools after a power cut: the work of each command that exited with 0 is durable.
 
 use crate::disks::Disks;
 use crate::fixture::{Files, Fixture, PROGRAM, assert_same, bytes, files_below};

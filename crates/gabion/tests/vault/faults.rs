@@ -1,4 +1,4 @@
-//! Processes that die, and those that meet.
+//! Killed and concurrent commands.
 
 use super::fixture::Fixture;
 use super::test_rng::TestRng;

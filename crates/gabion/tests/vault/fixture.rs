@@ -1,4 +1,4 @@
-//! A tree, its reference copy, and the program.
+//! Fixture: a tree of files, a copy of it, and the program.
 
 use crate::test_rng::TestRng;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! What programs that read our output rely on.
+//! JSON output: usage errors, approvals, dry runs, promises.
 
 use super::fixture::Fixture;
 use serde_json::Value;

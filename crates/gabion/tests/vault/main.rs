@@ -1,4 +1,4 @@
-//! The protector's commands as people and scripts run them.
+//! The commands on vaults as processes.
 
 mod faults;
 mod fixture;

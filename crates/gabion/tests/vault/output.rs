@@ -1,4 +1,4 @@
-//! Standard output that cannot be written: a full disk under a log file, a reader that has ended.
+//! Standard output that cannot be written: a full disk, or a reader that has closed the pipe.
 //!
 //! The print macros of the standard library panic then. `gabion repair --yes >> log` ended with exit code 101 before it had repaired
 //! anything, and the code hid damage from scripts. A command now does all of its work and ends with 2, or with 3 if data is lost.

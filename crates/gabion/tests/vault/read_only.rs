@@ -1,4 +1,4 @@
-//! Repositories that can only be read: who looks is served, who would write is refused, and nothing is left behind.
+//! Read-only repositories: commands that only read work, others are refused and leave nothing behind.
 
 use super::fixture::Fixture;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! A pool loses targets, and what the commands say and do then.
+//! A pool loses targets: status, rebuild and scrub afterwards.
 
 use super::fixture::Fixture;
 use super::test_rng::TestRng;

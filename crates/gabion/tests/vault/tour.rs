@@ -1,4 +1,4 @@
-//! What the README shows, and what scripts rely on.
+//! The commands of the README, and the output that scripts rely on.
 
 use super::fixture::Fixture;
 use super::test_rng::TestRng;

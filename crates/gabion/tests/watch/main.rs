@@ -1,4 +1,4 @@
-//! `gabion watch` as people and scripts run it: killed, beside other commands, without rights.
+//! `gabion watch` as a process: events, kills, concurrent commands, missing privileges.
 
 #[path = "../vault/captured_output.rs"]
 mod captured_output;

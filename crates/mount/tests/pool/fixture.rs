@@ -1,4 +1,4 @@
-//! A pool to mount, and its vault.
+//! Fixture: a pool to mount, and its vault.
 
 use super::loops::Disks;
 pub(crate) use super::seed::Seed as TestRng;

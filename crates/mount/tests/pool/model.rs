@@ -1,4 +1,4 @@
-//! Random operations, on the pool and on a directory in memory: both must always be the same.
+//! Random operations on the pool and on a directory in memory, which must stay equal.
 
 use super::fixture::{Fixture, Mount, TestRng, can_mount, drop_caches};
 use std::collections::BTreeMap;

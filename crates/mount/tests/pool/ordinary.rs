@@ -1,4 +1,4 @@
-//! What any program expects.
+//! Ordinary file operations.
 
 use super::fixture::{Fixture, TestRng, can_mount, drop_caches};
 use rustix::fs::{FallocateFlags, FlockOperation, XattrFlags};

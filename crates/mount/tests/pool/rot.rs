@@ -1,4 +1,4 @@
-//! Blocks that rot in files which programs write to: programs see what they wrote, and rot becomes part of no redundancy.
+//! Corruption of blocks in files that programs write: programs read what they wrote, and corruption is never encoded.
 
 use super::disks::repair_all;
 use super::fixture::{Fixture, Mount, TestRng, can_mount, drop_caches};

@@ -1,4 +1,4 @@
-//! Suites that others wrote, on a mounted pool.
+//! External test suites on a mounted pool.
 
 use super::fixture::{Fixture, can_mount};
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! Commands that speak to a daemon, and those that find one at work.
+//! Requests to a daemon, and commands on a vault that a daemon has locked.
 
 use super::fixture::{Fixture, rot};
 use super::test_rng::TestRng;

@@ -1,4 +1,4 @@
-//! Disks that are files with file systems on them, mounted where a pool has its targets.
+//! Disk images with file systems, mounted as targets of a pool.
 
 use super::fixture::Fixture;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Kills, sources that fail, strangers at the socket.
+//! Killed daemons, failing sources, and malformed requests.
 
 use super::fixture::{Fixture, PATIENCE, can_mount};
 use super::test_rng::TestRng;

@@ -1,4 +1,4 @@
-//! A directory with a configuration, and a daemon that runs in it.
+//! Fixture: a directory with a configuration, and a daemon running in it.
 
 use super::captured_output::CapturedOutput;
 use super::test_rng::TestRng;

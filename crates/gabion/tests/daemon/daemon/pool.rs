@@ -1,4 +1,4 @@
-//! A watched directory and a mounted pool: written, rotten, degraded, rebuilt.
+//! A daemon with a watched directory and a mounted pool: writes, corruption, lost targets, rebuilds.
 
 use super::disks::Disks;
 use super::fixture::{Fixture, can_mount, files_below, rot};

@@ -1,4 +1,4 @@
-//! What a service manager hears, and a second daemon.
+//! Notifications to the service manager, and a second daemon on the same socket.
 
 use super::fixture::{Fixture, PATIENCE};
 use rustix::process::{Pid, Signal, kill_process};
