@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_arrives_at_paths_and_names() {
+    fn notifications_arrive_at_paths_and_abstract_names() {
         let dir = tempfile::tempdir().unwrap();
         let name = format!("@gabion-test-{}", std::process::id());
         for place in [dir.path().join("notify"), PathBuf::from(name)] {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_where_nobody_listens() {
+    fn without_a_socket_nothing_is_sent() {
         let silent = Notifier::new(&Supervisor { watchdog: Some(1000), ..Supervisor::default() }).unwrap();
         assert_eq!(silent.watchdog_interval(), None);
         silent.status("nothing");

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_refused_with_the_reason() {
+    fn malformed_requests_are_refused_with_a_reason() {
         let refused = |line: &[u8]| Request::parse(line).unwrap_err().to_string();
         assert!(refused(br#"{"request":"status"}"#).contains("version null"));
         assert!(refused(br#"{"version":2,"request":"status"}"#).contains("version 2"));

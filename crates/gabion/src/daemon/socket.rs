@@ -346,7 +346,7 @@ mod tests {
 
     /// Regression: panicked threads stayed counted, and after 32 of them the daemon refused all connections.
     #[test]
-    fn connections_whose_threads_panic_are_counted_no_longer() {
+    fn connections_of_panicked_threads_are_not_counted() {
         let open = Arc::default();
         for _ in 0..2 * MAX_CONNECTIONS {
             let connection = Connection::admit(&open).expect("there is room");

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_rebuild_left_undone_is_tried_again_after_pauses() {
+    fn incomplete_rebuilds_are_retried_after_pauses() {
         let mut targets = Targets::new("p", 2, Some(0));
         let given_up = [P, U, P, P, P, P, P, P];
         // As after a crash: no state is known.
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn many_are_asked_for_and_agreed_to_by_name() {
+    fn the_loss_of_many_targets_is_confirmed_by_digest() {
         let mut targets = Targets::new("p", 2, Some(0));
         let three = [G, G, G, P, P, P, P, P];
         assert_eq!(targets.look(0, seen(&three)), Next::Survey);

@@ -24,8 +24,8 @@ fn traced(fixture: &Fixture, calls: &str, args: &[&str]) -> Vec<String> {
 
 /// A power cut in the middle of a repair: blocks were overwritten, and the bytes from before, which somebody may need after all, were not on the disk yet.
 #[test]
-fn what_repair_replaces_is_durable_before_it_is_overwritten() {
-    if !can_kill("what_repair_replaces_is_durable_before_it_is_overwritten") {
+fn replaced_content_is_durable_before_it_is_overwritten() {
+    if !can_kill("replaced_content_is_durable_before_it_is_overwritten") {
         return;
     }
     let fixture = Fixture::new();

@@ -292,7 +292,7 @@ fn mounted_over_nothing_that_would_be_hidden() {
 
 /// A mount in the background has nobody to talk to later; what it says before is heard.
 #[test]
-fn mounted_in_the_background_says_what_it_found() {
+fn mounted_in_the_background_prints_its_messages() {
     if !can_mount("background") {
         return;
     }

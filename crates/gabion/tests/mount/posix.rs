@@ -204,7 +204,7 @@ fn mounted_large_and_sparse_files_stay_so() {
 }
 
 #[test]
-fn mounted_what_is_ours_is_not_shown_and_overlaps_are_refused() {
+fn mounted_repositories_are_hidden_and_overlaps_refused() {
     if !can_mount("what is ours") {
         return;
     }

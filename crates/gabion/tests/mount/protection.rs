@@ -132,7 +132,7 @@ fn spoil_objects(fixture: &Fixture) -> usize {
 
 /// Blocks rot in files that a program has open and writes to elsewhere: what it reads and what is left in the end is what it wrote.
 #[test]
-fn mounted_pool_takes_over_no_rot() {
+fn mounted_pool_never_encodes_corruption() {
     if !can_mount("rot in a pool") {
         return;
     }

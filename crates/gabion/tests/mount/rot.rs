@@ -27,7 +27,7 @@ fn write(fixture: &Fixture, name: &str, content: &mut Vec<u8>, at: usize, bytes:
 }
 
 #[test]
-fn mounted_directory_takes_over_no_rot() {
+fn mounted_directory_never_encodes_corruption() {
     if !can_mount("rot in a directory") {
         return;
     }
@@ -100,7 +100,7 @@ fn mounted_directory_keeps_what_others_write_to_the_source() {
 
 /// What too little is left of to reconstruct it is named, and the file is called damaged.
 #[test]
-fn mounted_directory_names_rot_that_cannot_be_put_right() {
+fn mounted_directory_reports_unrecoverable_corruption() {
     if !can_mount("rot beyond repair") {
         return;
     }

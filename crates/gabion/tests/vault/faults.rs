@@ -86,7 +86,7 @@ fn a_killed_repair_leaves_nothing_worse() {
 }
 
 #[test]
-fn two_at_once_do_not_meet() {
+fn concurrent_commands_exclude_each_other() {
     let fixture = Fixture::new();
     let mut seed = TestRng(7);
     for number in 0..60 {
@@ -155,7 +155,7 @@ fn as_nobody(fixture: &Fixture, args: &[&str]) -> Option<std::process::Output> {
 }
 
 #[test]
-fn what_may_not_be_read_is_named_and_the_rest_protected() {
+fn unreadable_files_are_named_and_others_protected() {
     let fixture = Fixture::new();
     for (path, mode) in
         [(fixture.dir().to_path_buf(), 0o777), (fixture.tree(), 0o777), (fixture.path("a"), 0o000)]
@@ -180,13 +180,13 @@ fn what_may_not_be_read_is_named_and_the_rest_protected() {
 
 /// A scrub by someone without rights called files lost that he was not allowed to read, and the catalogue remembered that.
 #[test]
-fn what_may_not_be_looked_at_is_not_lost() {
+fn unreadable_directories_are_not_lost() {
     let fixture = Fixture::new();
     for path in [fixture.dir().to_path_buf(), fixture.tree()] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
     }
     let Some(output) = as_nobody(&fixture, &["protect", "tree"]) else {
-        gabion_testkit::skip!("what_may_not_be_looked_at_is_not_lost: rights cannot be dropped here");
+        gabion_testkit::skip!("unreadable_directories_are_not_lost: rights cannot be dropped here");
         return;
     };
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));

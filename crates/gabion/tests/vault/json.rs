@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 /// Arguments that are none were told in words alone, to those who read objects.
 #[test]
-fn usage_errors_are_objects_to_those_who_ask_for_them() {
+fn usage_errors_are_objects_with_json() {
     let fixture = Fixture::new();
     let cases: [(&[&str], &str); 7] = [
         (&["protect", "--json"], "required"),
@@ -38,7 +38,7 @@ fn usage_errors_are_objects_to_those_who_ask_for_them() {
 }
 
 #[test]
-fn approvals_say_what_they_found() {
+fn approvals_report_what_they_found() {
     let fixture = Fixture::new();
     (0..200).for_each(|number| fixture.write(&format!("many/{number}"), b"content"));
     fixture.expect(0, &["protect", "tree"]);
@@ -118,7 +118,7 @@ fn a_dry_rebuild_of_the_catalogue_changes_nothing() {
 
 /// The system's words for what is missing were all that was said.
 #[test]
-fn names_that_a_pool_does_not_have_are_said_to_be_missing() {
+fn names_that_a_pool_does_not_have_are_reported_as_missing() {
     let fixture = Fixture::new();
     let create =
         ["pool", "create", "tank", "--targets", "d1", "d2", "d3", "--stripe", "1", "--pools", "pools"];

@@ -56,7 +56,7 @@ fn overdue_scrubs_are_named_and_done() {
 
 /// `repair --yes` reverted what was written since the last protect. It lists such files and leaves them alone; --revert-changes brings them back.
 #[test]
-fn repair_keeps_what_was_written_unless_it_is_told_otherwise() {
+fn repair_keeps_changed_files_by_default() {
     let fixture = Fixture::new();
     fixture.expect(0, &["protect", "tree"]);
     let before = fixture.content();
@@ -242,7 +242,7 @@ fn errors_name_file_and_reason() {
 
 /// What nobody knows was called undamaged; who mistyped a name was told that all is well.
 #[test]
-fn names_that_nobody_knows_are_errors() {
+fn unknown_names_are_errors() {
     let fixture = Fixture::new();
     fixture.expect(0, &["protect", "tree"]);
     std::fs::create_dir(fixture.path("bare")).unwrap();
@@ -263,7 +263,7 @@ fn names_that_nobody_knows_are_errors() {
 }
 
 #[test]
-fn errors_are_said_once_and_as_an_object_to_those_who_expect_one() {
+fn errors_are_printed_once_and_as_an_object_with_json() {
     let fixture = Fixture::new();
     let told = |args: &[&str]| fixture.json(2, args)["error"].as_str().unwrap().to_owned();
     assert_eq!(told(&["protect", "nowhere"]), "nowhere: No such file or directory (os error 2)");
@@ -278,7 +278,7 @@ fn errors_are_said_once_and_as_an_object_to_those_who_expect_one() {
 
 /// The one command that makes the catalogue anew needed the old one.
 #[test]
-fn a_vault_of_which_only_redundancy_is_left_comes_back() {
+fn a_vault_is_rebuilt_from_its_redundancy() {
     let fixture = Fixture::new();
     fixture.expect(0, &["protect", "tree", "--repository", "other"]);
     let other = fixture.dir().join("other");

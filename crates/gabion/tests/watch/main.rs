@@ -227,7 +227,7 @@ fn without_rights_inotify_is_used_and_said_so() {
 
 /// What a mount in the tree costs those who write elsewhere is said when it begins, and to whoever asks.
 #[test]
-fn a_mount_below_is_said_to_make_the_watch_hear_everything() {
+fn a_mount_below_makes_the_watch_filesystem_wide() {
     let fixture = Fixture::new();
     policy(&fixture, "1h");
     let point = fixture.path("mounted here");
@@ -270,7 +270,7 @@ fn can_drop_rights() -> bool {
 }
 
 #[test]
-fn it_says_what_it_does_and_what_it_cannot() {
+fn its_output_names_events_and_limits() {
     let fixture = Fixture::new();
     let help = fixture.expect(0, &["watch", "--help"]);
     for word in ["--rescan", "--source", "--workers", "quiet", "approve", "memory maps", "Examples"] {

@@ -179,8 +179,8 @@ fn pulled_disks_stop_nobody() {
 
 /// Blocks rot while programs read and write: nobody is given wrong bytes, and who looks after it is told.
 #[test]
-fn rot_under_load_is_never_given_away() {
-    if !can_mount("rot_under_load_is_never_given_away") {
+fn corruption_under_load_is_never_returned() {
+    if !can_mount("corruption_under_load_is_never_returned") {
         return;
     }
     let fixture = Fixture::new(6, 3, 2, 4096);

@@ -98,9 +98,9 @@ fn directories_move_under_open_files() {
 
 /// Who looks for changes by the time of change finds what was moved, now and after the mount.
 #[test]
-fn a_rename_is_told_by_the_time_of_change() {
+fn a_rename_changes_the_ctime() {
     use std::os::unix::fs::MetadataExt;
-    if !can_mount("a_rename_is_told_by_the_time_of_change") {
+    if !can_mount("a_rename_changes_the_ctime") {
         return;
     }
     let fixture = Fixture::new(5, 2, 1, 4096);

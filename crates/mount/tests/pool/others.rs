@@ -71,8 +71,8 @@ fn object(fixture: &Fixture, name: &str, column: usize) -> PathBuf {
 }
 
 #[test]
-fn what_is_being_written_is_neither_protected_nor_repaired() {
-    if !can_mount("what_is_being_written_is_neither_protected_nor_repaired") {
+fn files_being_written_are_neither_protected_nor_repaired() {
+    if !can_mount("files_being_written_are_neither_protected_nor_repaired") {
         return;
     }
     let fixture = Fixture::new(5, 2, 1, 4096);

@@ -56,8 +56,8 @@ fn write(file: &File, content: &mut Vec<u8>, at: usize, bytes: &[u8]) {
 }
 
 #[test]
-fn what_rotted_beside_what_is_written_is_put_right() {
-    if !can_mount("what_rotted_beside_what_is_written_is_put_right") {
+fn corruption_beside_written_bytes_is_repaired() {
+    if !can_mount("corruption_beside_written_bytes_is_repaired") {
         return;
     }
     let cases: [(&str, Range<u64>, Work); 9] = [
@@ -128,8 +128,8 @@ fn writers_are_given_no_rot() {
 
 /// One redundancy block cannot bring back a block that rotted and the one that was written beside it: that is said.
 #[test]
-fn what_cannot_be_put_right_is_told() {
-    if !can_mount("what_cannot_be_put_right_is_told") {
+fn unrecoverable_damage_is_reported() {
+    if !can_mount("unrecoverable_damage_is_reported") {
         return;
     }
     let fixture = Fixture::new(5, 3, 1, BLOCK);
@@ -158,8 +158,8 @@ fn what_cannot_be_put_right_is_told() {
 
 /// A program writes, cuts and reads by chance, and blocks rot by chance.
 #[test]
-fn programs_that_write_under_rot_end_with_what_they_wrote() {
-    if !can_mount("programs_that_write_under_rot_end_with_what_they_wrote") {
+fn programs_that_write_during_corruption_keep_their_data() {
+    if !can_mount("programs_that_write_during_corruption_keep_their_data") {
         return;
     }
     for seed in 1..=4 {

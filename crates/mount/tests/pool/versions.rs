@@ -21,8 +21,8 @@ fn modified(path: &Path) -> SystemTime {
 /// A program wrote to a file in place and gave it back the time that it had, as programs do that hide when a container was used. By
 /// size and time it was the protected version then: readers got the bytes from before, and repair would have brought them back.
 #[test]
-fn what_was_written_stays_if_the_time_is_set_back() {
-    if !can_mount("what_was_written_stays_if_the_time_is_set_back") {
+fn written_content_stays_if_its_mtime_is_reset() {
+    if !can_mount("written_content_stays_if_its_mtime_is_reset") {
         return;
     }
     let fixture = Fixture::new(6, 3, 2, 4096);

@@ -55,7 +55,7 @@ fn pause_resume_flush_and_stop() {
 }
 
 #[test]
-fn commands_that_find_the_daemon_at_work_are_done_by_it() {
+fn commands_on_a_vault_of_the_daemon_are_sent_to_it() {
     let mut fixture = Fixture::new();
     let mut seed = TestRng(9);
     for number in 0..40 {
@@ -96,7 +96,7 @@ fn commands_that_find_the_daemon_at_work_are_done_by_it() {
 }
 
 #[test]
-fn what_is_held_is_shown_and_released() {
+fn held_changes_are_listed_and_approved() {
     let mut fixture = Fixture::new();
     let policy = b"[default]\ncode = \"4+2\"\nquiet = \"0s\"\n[guard]\nat_least = 5\nremoved = \"25%\"\n";
     fixture.write("policy.toml", policy);

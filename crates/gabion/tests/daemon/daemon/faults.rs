@@ -171,7 +171,7 @@ fn a_daemon_of_root_gives_up_privileges_that_it_does_not_need() {
 }
 
 #[test]
-fn strangers_at_the_socket_hurt_nobody() {
+fn malformed_input_at_the_socket_is_harmless() {
     let mut fixture = Fixture::new();
     let photos = fixture.watched("photos", "");
     fixture.configure(&photos);

@@ -55,7 +55,7 @@ fn state_of(source: &Value, name: &str) -> String {
 }
 
 #[test]
-fn mounted_rot_is_found_and_mended_and_a_lost_target_rebuilt() {
+fn mounted_corruption_is_repaired_and_a_lost_target_rebuilt() {
     if !can_mount("rot_and_loss") {
         return;
     }
@@ -111,7 +111,7 @@ fn mounted_rot_is_found_and_mended_and_a_lost_target_rebuilt() {
 }
 
 #[test]
-fn mounted_mass_failure_waits_for_a_person() {
+fn mounted_mass_failure_waits_for_confirmation() {
     if !can_mount("mass_failure") {
         return;
     }

@@ -20,7 +20,7 @@ fn hear(socket: &UnixDatagram, fits: impl Fn(&str) -> bool) -> Vec<String> {
 }
 
 #[test]
-fn the_service_manager_is_told() {
+fn the_service_manager_is_notified() {
     let mut fixture = Fixture::new();
     let photos = fixture.watched("photos", "");
     fixture.configure(&format!("{photos}[[source]]\nname = 'missing'\nwatch = 'missing'\n"));
@@ -43,7 +43,7 @@ fn the_service_manager_is_told() {
 }
 
 #[test]
-fn a_second_daemon_is_refused_and_told_who_is_there() {
+fn a_second_daemon_is_refused_and_the_first_named() {
     let mut fixture = Fixture::new();
     let photos = fixture.watched("photos", "");
     fixture.configure(&photos);
